@@ -16,53 +16,99 @@ import (
 
 // agent is a client that leads a dialogue and runs tools.
 type agent interface {
-	// say is a turn of the user with all the model's tool rounds. It returns what the
-	// model said last.
+	settings() *manners
+	// question adds a text of the user to the history.
+	question(text string)
+	// post sends the history and returns the answer, which does not become part of it.
+	post() answered
+	// round makes one call of the model and runs the tools that it calls. It returns their number and the model's text.
+	round() (calls int, text string)
+	// say adds a text of the user and proceeds.
 	say(text string) string
 }
 
-// manners is how a client makes its calls, in either dialect.
+// proceed makes calls until the model calls no more tools. It returns the last text.
+func proceed(c agent) string {
+	w := c.settings().gateway.world
+	w.Helper()
+	for range 20 {
+		if calls, text := c.round(); calls == 0 {
+			return text
+		}
+	}
+	require.Fail(w, "the model does not come to an end")
+	return ""
+}
+
+// manners are the settings of a client in any dialect.
 type manners struct {
 	gateway *front
 	prefix  string // of the route: empty, /teammate, /teammate/<name>
 	model   string
 	stream  bool
 	header  http.Header
-	tools   bool // it offers the tool "look"
+	more    string // members of a request, each with a comma before it
+	tools   bool   // the client offers the tool "look"
 
-	alternate []*front // the gateways that the next calls go to, in turn
+	alternate []*front // the gateways of the next calls, in turn
 	calls     int
-	again     func(answered) bool // says of an answer whether the same request is sent again; nil: never
+	again     func(answered) bool // reports whether the client repeats the request; nil: never
+	sent      []byte              // the newest request
+	last      answered            // its answer
 }
 
 func newManners(g *front, model string) manners {
 	return manners{gateway: g, model: model, header: http.Header{"X-Api-Key": {"caller"}}, tools: true}
 }
 
-// send posts a body to a endpoint.
+func (m *manners) settings() *manners { return m }
+
+// send posts a body to an endpoint.
 func (m *manners) send(endpoint string, body []byte) answered {
 	w := m.gateway.world
 	w.Helper()
+	m.sent = body
 	for {
-		got := m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
+		m.last = m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
 		m.calls++
-		repeats := m.again != nil && m.again(got)
+		repeats := m.again != nil && m.again(m.last)
 		if len(m.alternate) > 0 {
 			w.turns.settle(w, m.calls)
 			m.gateway, m.alternate = m.alternate[0], append(m.alternate[1:], m.alternate[0])
 		}
 		if !repeats {
-			return got
+			return m.last
 		}
 	}
 }
 
-// within names the conversation of all calls.
-func (m *manners) within(conversation string) { m.header.Set("X-AG-Conversation-Id", conversation) }
+// within names the conversation of all calls. An empty name removes it.
+func (m *manners) within(conversation string) {
+	m.header.Set("X-AG-Conversation-Id", conversation)
+	if conversation == "" {
+		m.header.Del("X-AG-Conversation-Id")
+	}
+}
+
+// anyClient returns a client of a dialect and its settings.
+func (g *front) anyClient(dialect, model string) (agent, *manners) {
+	var c agent
+	switch dialect {
+	case "messages":
+		c = g.messages(model)
+	case "chat":
+		c = g.chat(model)
+	default:
+		r := g.responses(model)
+		r.any = true
+		c = r
+	}
+	return c, c.settings()
+}
 
 const lookSchema = `{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}`
 
-// looked is what the tool gives for an input.
+// looked returns the tool's result for an input.
 func looked(input string) string { return "found " + input }
 
 // block is a content block of the messages dialect as SDKs have it: with the
@@ -135,7 +181,7 @@ func (m message) MarshalJSON() ([]byte, error) {
 	return slices.Concat([]byte(`{"role":`), wire.Quote(m.role), []byte(`,"content":`), content, []byte("}")), err
 }
 
-// marshal is what JavaScript writes: HTML is not escaped.
+// marshal encodes JSON like JavaScript, without escapes for HTML.
 func marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -150,11 +196,9 @@ type messagesClient struct {
 	thinking  string // JSON; empty for none
 	maxTokens int
 	system    string // JSON; empty for none
-	more      string // members of a request, each with a comma before it
 	history   []message
-	damage    func([]message) []message // of the history as it is sent; may change what it gets
-	sent      []byte                    // the newest request
-	requests  [][]byte                  // all of them
+	damage    func([]message) []message // of the history as it is sent; may change its argument
+	requests  [][]byte                  // all that were sent
 }
 
 // messages is a client that asks Claude to think as models of today do.
@@ -203,12 +247,11 @@ func (c *messagesClient) body() []byte {
 	return []byte(b.String() + c.more + `,"messages":` + string(messages) + "}")
 }
 
-// post sends the history as it is.
 func (c *messagesClient) post() answered {
 	c.gateway.world.Helper()
-	c.sent = c.body()
-	c.requests = append(c.requests, c.sent)
-	return c.send("/v1/messages", c.sent)
+	body := c.body()
+	c.requests = append(c.requests, body)
+	return c.send("/v1/messages", body)
 }
 
 // count has the tokens of the history counted.
@@ -223,30 +266,32 @@ func (c *messagesClient) user(content ...block) {
 	c.history = append(c.history, message{role: "user", content: content})
 }
 
+func (c *messagesClient) question(text string) { c.user(textOf(text)) }
+
 func (c *messagesClient) say(text string) string {
 	c.gateway.world.Helper()
-	c.user(textOf(text))
-	return c.proceed()
+	c.question(text)
+	return proceed(c)
 }
 
-// proceed asks until the model calls no more tools.
-func (c *messagesClient) proceed() string {
+func (c *messagesClient) round() (calls int, text string) {
 	c.gateway.world.Helper()
-	for range 20 {
-		got := c.step()
-		var results []block
-		for _, b := range got {
-			if b.Type == "tool_use" {
-				results = append(results, block{Type: "tool_result", ToolUseID: b.ID, Content: looked(string(b.Input))})
-			}
-		}
-		if len(results) == 0 {
-			return spoken(got)
-		}
+	got := c.step()
+	results := resultsOf(got)
+	if len(results) > 0 {
 		c.user(results...)
 	}
-	require.Fail(c.gateway.world, "the model does not come to an end")
-	return ""
+	return len(results), spoken(got)
+}
+
+// resultsOf returns the results of an answer's calls.
+func resultsOf(answer []block) (results []block) {
+	for _, b := range answer {
+		if b.Type == "tool_use" {
+			results = append(results, block{Type: "tool_result", ToolUseID: b.ID, Content: looked(string(b.Input))})
+		}
+	}
+	return results
 }
 
 // step is one call; its answer becomes part of the history.
@@ -295,7 +340,7 @@ func readBlock(t require.TestingT, raw json.RawMessage) (b block) {
 	return b
 }
 
-// readMessagesStream gives what there is of a stream; complete says that it is all.
+// readMessagesStream returns the blocks of a stream and reports whether the stream is complete.
 func readMessagesStream(t require.TestingT, stream string) (blocks []block, complete bool) {
 	for data := range events(t, stream) {
 		var e struct {
@@ -381,17 +426,14 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// chatClient speaks chat completions. It knows nothing of thinking: reasoning that
-// it is shown is not sent back unless keeps says so.
+// chatClient speaks chat completions. It sends reasoning back only if keeps is set.
 type chatClient struct {
 	manners
 	effort  string
 	keeps   bool
-	more    string // members of a request, each with a comma before it
 	history []chatMessage
 	damage  func([]chatMessage) []chatMessage
-	sent    []byte
-	seen    []string // reasoning that it was shown
+	seen    []string // the reasoning that it was shown
 }
 
 func (g *front) chat(model string) *chatClient {
@@ -425,30 +467,33 @@ func (c *chatClient) body() []byte {
 
 func (c *chatClient) post() answered {
 	c.gateway.world.Helper()
-	c.sent = c.body()
-	return c.send("/v1/chat/completions", c.sent)
+	return c.send("/v1/chat/completions", c.body())
 }
 
 func (c *chatClient) user(text string) {
 	c.history = append(c.history, chatMessage{Role: "user", Content: &text})
 }
 
+func (c *chatClient) question(text string) { c.user(text) }
+
 func (c *chatClient) say(text string) string {
 	c.gateway.world.Helper()
 	c.user(text)
-	for range 20 {
-		m := c.step()
-		if len(m.ToolCalls) == 0 {
-			require.NotNil(c.gateway.world, m.Content)
-			return *m.Content
-		}
-		for _, call := range m.ToolCalls {
-			result := looked(call.Function.Arguments)
-			c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
-		}
+	return proceed(c)
+}
+
+func (c *chatClient) round() (calls int, text string) {
+	c.gateway.world.Helper()
+	m := c.step()
+	for _, call := range m.ToolCalls {
+		result := looked(call.Function.Arguments)
+		c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
 	}
-	require.Fail(c.gateway.world, "the model does not come to an end")
-	return ""
+	if m.Content != nil {
+		text = *m.Content
+	}
+	require.True(c.gateway.world, m.Content != nil || len(m.ToolCalls) > 0, "an answer without content")
+	return len(m.ToolCalls), text
 }
 
 func (c *chatClient) step() chatMessage {
@@ -512,4 +557,23 @@ func readChat(t require.TestingT, got answered) (m chatMessage) {
 	}
 	require.True(t, finished, "the stream ended early: %s", got.body)
 	return m
+}
+
+func (c *responsesClient) question(text string) {
+	c.add(map[string]string{"role": "user", "content": text})
+}
+
+func (c *responsesClient) post() answered { return c.ask() }
+
+func (c *responsesClient) round() (calls int, text string) { return c.step() }
+
+// agents returns clients of two dialects by their name.
+func agents(g *front, model, conversation string) map[string]agent {
+	clients := map[string]agent{}
+	for _, dialect := range both {
+		c, m := g.anyClient(dialect, model)
+		m.within(conversation)
+		clients[dialect] = c
+	}
+	return clients
 }

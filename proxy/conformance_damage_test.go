@@ -2,17 +2,16 @@ package proxy_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/upstreamtest"
 )
 
-// answers is a damage that changes the content of each message of the assistant.
+// answers returns a damage that changes the content of each message of the assistant.
 func answers(change func([]block) []block) func([]message) []message {
 	return func(history []message) []message {
 		for i, m := range history {
@@ -24,7 +23,7 @@ func answers(change func([]block) []block) func([]message) []message {
 	}
 }
 
-// thoughts is a damage that changes each thinking block.
+// thoughts returns a damage that changes each thinking block.
 func thoughts(change func(*block)) func([]message) []message {
 	return answers(func(content []block) []block {
 		for i := range content {
@@ -38,7 +37,7 @@ func thoughts(change func(*block)) func([]message) []message {
 
 func withoutThinking(content []block) []block { return slices.DeleteFunc(content, block.thinks) }
 
-// damages are what clients do to answers that they send back, by name.
+// damages are changes that clients make to the answers in their history, by name.
 var damages = map[string]func([]message) []message{
 	"nothing": nil,
 	// SDKs and frameworks that do not know the type.
@@ -120,7 +119,7 @@ var damages = map[string]func([]message) []message{
 	"redacted dropped": answers(func(content []block) []block {
 		return slices.DeleteFunc(content, func(b block) bool { return b.Type == "redacted_thinking" })
 	}),
-	// What a string comparison takes for an edit.
+	// A string comparison takes these for edits.
 	"texts reformatted": answers(func(content []block) []block {
 		for i := range content {
 			if content[i].Type == "text" {
@@ -132,16 +131,16 @@ var damages = map[string]func([]message) []message{
 	"inputs encoded anew": answers(func(content []block) []block {
 		for i, b := range content {
 			if b.Type == "tool_use" {
-				content[i].Input = anew(b.Input)
+				content[i].Input = reencoded(b.Input)
 			}
 		}
 		return withoutThinking(content)
 	}),
 	"texts joined behind the tool": answers(func(content []block) []block {
-		said := spoken(content)
+		text := spoken(content)
 		content = slices.DeleteFunc(withoutThinking(content), func(b block) bool { return b.Type == "text" })
-		if said != "" {
-			content = append(content, textOf(said))
+		if text != "" {
+			content = append(content, textOf(text))
 		}
 		return content
 	}),
@@ -154,7 +153,7 @@ var damages = map[string]func([]message) []message{
 		last[len(last)-1].marked = true
 		return history
 	},
-	// The window of the client has no end of its first turn.
+	// The client's window begins after its first turn.
 	"first turn forgotten": func(history []message) []message {
 		if len(history) > 4 {
 			return history[2:]
@@ -163,9 +162,9 @@ var damages = map[string]func([]message) []message{
 	},
 }
 
-// anew is a JSON value as a client writes it that has decoded it: its members in
-// another order, its numbers in another form, HTML escaped.
-func anew(value []byte) json.RawMessage {
+// reencoded returns a JSON value as a client encodes it again: its members in another order, its numbers in another
+// form, HTML escaped.
+func reencoded(value []byte) json.RawMessage {
 	var v any
 	if err := json.Unmarshal(value, &v); err != nil {
 		return value
@@ -177,99 +176,164 @@ func anew(value []byte) json.RawMessage {
 	return out
 }
 
+// chatStarts returns the indexes of the user's messages.
+func chatStarts(history []chatMessage) (at []int) {
+	for i, m := range history {
+		if m.Role == "user" {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// finalAnswersOnly removes the rounds of tools of older turns.
+func finalAnswersOnly(history []chatMessage) (out []chatMessage) {
+	at := chatStarts(history)
+	for i, m := range history {
+		if i >= at[len(at)-1] || m.Role != "tool" && len(m.ToolCalls) == 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 func pointer[T any](v T) *T { return &v }
 
-// wander queues the answers of a dialogue that has all there is: thinking before
-// and between calls, two calls at once, thinking in several blocks, redacted and
-// without text, and an answer without any. Each wanderer says the turns.
-func wander(v *upstreamtest.Server) {
-	think, say, redacted := upstreamtest.Think, upstreamtest.Say, upstreamtest.Redacted()
+// queueWandering queues the answers of a dialogue with all kinds of content: thinking before and between calls, two
+// calls at once, thinking in several blocks, redacted and without text, and an answer without any. The user's texts are
+// in wandering.
+func queueWandering(v *upstreamtest.Server) {
+	redacted := upstreamtest.Redacted()
 	look := func(q string) upstreamtest.Block { return upstreamtest.Use("look", `{"q":"`+q+`","n":1.0}`) }
 	v.Queue(
-		upstreamtest.Reply(think(" The user greets me.\n"), say("Hello.")),
-		upstreamtest.Reply(think("I must look it up."), say("Let me look."), look("a")),
-		upstreamtest.Reply(think("Not enough, twice more."), look("b"), look("c")),
-		upstreamtest.Reply(think("Now I know."), say("It is a, b and c.")),
-		upstreamtest.Reply(think("One more."), redacted, think("And another."), say("Wait."), look("d")),
-		upstreamtest.Reply(redacted, look("e")),
-		upstreamtest.Reply(upstreamtest.Omitted(), say("It is d and e.")),
-		upstreamtest.Reply(say("You are welcome.")),
-		upstreamtest.Reply(think("I must look it up."), say("Let me look."), look("f")),
-		upstreamtest.Reply(think("Now I know."), say("It is f.")),
+		saying(" The user greets me.\n", wandered[0]),
+		reply(think("I must look it up."), speak("Let me look."), look("a")),
+		reply(think("Not enough, twice more."), look("b"), look("c")),
+		saying("Now I know.", wandered[1]),
+		reply(think("One more."), redacted, think("And another."), speak("Wait."), look("d")),
+		reply(redacted, look("e")),
+		reply(upstreamtest.Omitted(), speak(wandered[2])),
+		reply(speak(wandered[3])),
+		reply(think("I must look it up."), speak("Let me look."), look("f")),
+		saying("Now I know.", wandered[4]),
 	)
 }
 
-var wandering = []string{"Hello", "What is it?", "And then?", "Thank you", "What is it?"}
+var (
+	wandering = []string{"Hello", "What is it?", "And then?", "Thank you", "What is it?"}
+	wandered  = []string{"Hello.", "It is a, b and c.", "It is d and e.", "You are welcome.", "It is f."}
+)
 
-func wanderOn(t *testing.T, c agent) {
-	t.Helper()
-	for i, want := range []string{"Hello.", "It is a, b and c.", "It is d and e.", "You are welcome.", "It is f."} {
-		require.Equal(t, want, c.say(wandering[i]))
-	}
-}
-
-// thinkers are the kinds of backends that verify thinking.
-var thinkers = []struct {
-	name  string
-	of    backendCase
-	model string
-	ways  []bool // of an answer: whole, as a stream
-}{
-	{"adaptive", claude, "claude-opus-4-8", []bool{false, true}},
-	{"manual", claude, "claude-sonnet-4-5", []bool{false}},
-	{"bound", prefixChecking, "claude-opus-5-5", []bool{true}},
-}
-
-// proofs are the damages that a vendor has to be asked about, once.
+// proofs are the damages that a vendor must refuse once before the gateway knows.
 var proofs = map[string]bool{
 	// With no text either, nothing of the block is known.
 	"signatures invented": true,
 }
 
-// Fault: a client's careless replay of an answer kills the conversation. Whatever it
-// did to the thinking, as long as what was said is the same the turn goes back.
-func TestConformanceDamagedReplays(t *testing.T) {
-	for _, backend := range thinkers {
-		for name, damage := range damages {
-			for _, stream := range backend.ways {
-				t.Run(fmt.Sprint(backend.name, ", ", name, ", stream=", stream), func(t *testing.T) {
-					t.Parallel()
-					w := newWorld(t, backend.of)
-					wander(w.vendors[backend.of.name])
-					c := w.gateway().messages(backend.model)
-					c.within("c1")
-					c.stream, c.damage = stream, damage
-					wanderOn(t, c)
-					switch {
-					case name == "first turn forgotten" && backend.of.vendor.Thinking.PrefixCheck:
-						w.refusedAtMost(1) // what was bound to that turn cannot be kept
-					case proofs[name]:
-						w.conforms(1)
-					default:
-						w.conforms(0)
-					}
-				})
-			}
+// damagesWith returns a variant for each damage. The damages in proofs cost this many refusals.
+func damagesWith(refusals int) (all variants) {
+	for _, name := range slices.Sorted(maps.Keys(damages)) {
+		setup := damaged(name)
+		switch {
+		case proofs[name]:
+			setup = steps(setup, costs(refusals))
+		case name == "first turn forgotten":
+			setup = steps(setup, func(p *play) {
+				if p.run.vendors[0].vendor.Thinking.PrefixCheck {
+					tolerate(1)(p) // thinking bound to that turn is lost
+				}
+			})
 		}
+		all = append(all, variant{name, setup})
+	}
+	return all
+}
+
+// goldenDamage returns a dialogue with damaged replays and a golden file.
+func goldenDamage(name, fault string) transcript {
+	return transcript{
+		name: name, fault: fault, source: "https://github.com/anthropics/claude-code/issues/63441",
+		vendors: each(claude), golden: true,
+		turns: []turn{
+			damaged(name),
+			say("First", reply(think(" I look. "), speak("Looking."), think("Where?"), look("one")),
+				saying("Found.", "Done.")),
+			say("Second"),
+		},
 	}
 }
 
-// Fault: clients that name no conversation lose everything. What is theirs beyond
-// doubt, signatures and long tool ids, still leads to their turns.
-func TestConformanceDamagedReplaysWithoutConversation(t *testing.T) {
-	for name, damage := range damages {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, claude)
-			wander(w.vendors["claude"])
-			c := w.gateway().messages("claude-opus-4-8")
-			c.stream, c.damage = true, damage
-			wanderOn(t, c)
-			if proofs[name] {
-				w.conforms(3) // without calls, one for each answer: each of the blocks is another one
-				return
+var damageRows = []transcript{
+	goldenDamage("thinking trimmed", "a client trims texts, and with them what a signature is bound to."),
+	goldenDamage("thinking merged", "a client joins the thinking of an answer to one block."),
+	goldenDamage("thinking doubled", "a client that came back from an error sends a block twice."),
+	goldenDamage("thinking reversed", "each block is genuine, and none stands where it stood."),
+	goldenDamage("signatures dropped", "a parser that knows no signature_delta replays thinking without its signature."),
+	goldenDamage("signatures of another block", "a client mixes up which signature belongs to which block."),
+	{
+		name:    "damaged replays",
+		fault:   "a client's careless replay of an answer kills the conversation though its texts are the same.",
+		source:  "https://github.com/anthropics/claude-code/issues/63441",
+		vendors: each(thinkers...), vary: []variants{streams, damagesWith(1)},
+		turns: []turn{wander},
+	},
+	{
+		name:    "damaged replays without a conversation",
+		fault:   "clients that name no conversation lose everything, though signatures and tool ids lead to their turns.",
+		vendors: each(claude), vary: []variants{damagesWith(3)}, // without calls, one refusal per answer
+		turns: []turn{unnamed, streamed, wander},
+	},
+	{
+		name:    "omitted thinking",
+		fault:   "blocks of thinking without text are taken for one another.",
+		vendors: each(omitting(claude), omitting(manual), omitting(prefixChecking)),
+		turns: []turn{damaged("signatures dropped"), wander, func(p *play) {
+			seen := map[string]bool{}
+			for _, signature := range strs([]byte(p.last()), `messages.#.content.#(type=="thinking")#.signature|@flatten`) {
+				require.False(p, seen[signature], "each block has its own")
+				seen[signature] = true
 			}
-			w.conforms(0)
-		})
-	}
+			require.Greater(p, len(seen), 4)
+		}},
+	},
+	{
+		name:    "thinking recorded when it begins",
+		fault:   "blocks are recorded at the beginning of a stream, as the hash of nothing.",
+		vendors: each(claude),
+		turns: []turn{
+			streamed,
+			replay{messages: answers(func(content []block) []block {
+				for i := range content {
+					content[i].Signature = nil
+				}
+				return content
+			})}.turn,
+			begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))),
+			edit(func(c *messagesClient) {
+				c.history[1].content[2].ID, c.history[2].content[0].ToolUseID = "toolu_renamed", "toolu_renamed"
+			}),
+			round(), vendorGot("a long thought"),
+		},
+	},
+	{
+		name:    "foreign signature",
+		fault:   "thinking that nobody knows is stripped before anybody asked for that, or again in each turn.",
+		source:  "https://github.com/anthropics/anthropic-sdk-python/issues/1598",
+		vendors: each(claude), golden: true,
+		turns: []turn{forged("made elsewhere", "Zm9yZ2VkIGVsc2V3aGVyZQ=="), say("And?"), say("And then?")}, refusals: 1,
+	},
+	{
+		name:    "redacted and empty thinking",
+		fault:   "a block without text has the hash of nothing, and is taken for another one.",
+		vendors: each(claude), golden: true,
+		turns: []turn{
+			thinkingDropped, say("First", reply(upstreamtest.Omitted(), upstreamtest.Redacted(), speak("One."))),
+			say("Second", reply(upstreamtest.Omitted(), speak("Two."))), say("Third"),
+		},
+	},
+}
+
+// omitting returns a vendor that does not show the text of thinking.
+func omitting(b backendCase) backendCase {
+	return b.with("omitting", func(c *upstreamtest.Config) { c.Thinking.Omit = true })
 }

@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -25,300 +24,237 @@ import (
 const (
 	badSignature = "messages.1.content.0: Invalid `signature` in `thinking` block"
 	forgedBlock  = `{"type":"thinking","thinking":"forged","signature":"Zm9yZ2Vk"}`
+
+	firstError = `{ "type":"error","error":{"message":"` + badSignature +
+		`","type":"invalid_request_error"},"request_id":"req_first"}` + "\n"
+	secondError = `{"type":"error","error":{"type":"invalid_request_error","message":"messages: something else"},` +
+		`"request_id":"req_second"}`
 )
 
-// remembering is a client with a history that holds unknown thinking.
-func (g *front) remembering(model string) *messagesClient {
-	c := g.messages(model)
-	c.within("c1")
-	c.history = []message{
-		{role: "user", content: []block{textOf("Hi")}},
-		{role: "assistant", content: []block{{Type: "thinking", raw: []byte(forgedBlock)}, textOf("Hello.")}},
+// refusalForms are Claudes behind gateways that change the form of a refusal.
+func refusalForms() (runs [][]backendCase) {
+	form := func(name string, wrap func(status int, body []byte) (int, []byte)) {
+		runs = append(runs, []backendCase{claude.with(name, func(c *upstreamtest.Config) { c.Wrap = wrap })})
 	}
-	return c
-}
-
-// Fault: a refusal of thinking is not seen for what it is, since a gateway in between
-// gave it another status or another shape, or it is sent again as it is and burns
-// the keys of a failover.
-func TestConformanceRefusalsInOtherClothes(t *testing.T) {
-	status := func(status int) func(int, []byte) (int, []byte) {
-		return func(_ int, body []byte) (int, []byte) { return status, body }
+	for _, status := range []int{422, 429, 403, 500, 502, 529} {
+		form(fmt.Sprint(status), func(_ int, body []byte) (int, []byte) { return status, body })
 	}
-	inside := func(format string) func(int, []byte) (int, []byte) {
-		return func(status int, body []byte) (int, []byte) {
+	for name, format := range map[string]string{
+		"JSON in a string": `{"error":{"message":%s,"code":400}}`,
+		"metadata.raw":     `{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s}}}`,
+	} {
+		form(name, func(status int, body []byte) (int, []byte) {
 			return status, fmt.Appendf(nil, format, wire.Quote(string(body)))
-		}
+		})
 	}
-	for name, wrap := range map[string]func(int, []byte) (int, []byte){
-		"422":              status(422),
-		"429":              status(429),
-		"403":              status(403),
-		"500":              status(500),
-		"502":              status(502),
-		"529":              status(529),
-		"JSON in a string": inside(`{"error":{"message":%s,"code":400}}`),
-		"JSON in a string, as a 429": func(_ int, body []byte) (int, []byte) {
-			return 429, fmt.Appendf(nil, `{"error":{"message":%s}}`, wire.Quote(string(body)))
+	form("JSON in a string, as a 429", func(_ int, body []byte) (int, []byte) {
+		return 429, fmt.Appendf(nil, `{"error":{"message":%s}}`, wire.Quote(string(body)))
+	})
+	for name, change := range map[string]func(body []byte) []byte{
+		"a list":     func(body []byte) []byte { return []byte("[" + string(body) + "]") },
+		"upper case": bytes.ToUpper,
+		"plain text": func(body []byte) []byte {
+			return []byte("upstream said: " + gjson.GetBytes(body, "error.message").Str)
 		},
-		"metadata.raw": inside(`{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s}}}`),
-		"a list":       func(status int, body []byte) (int, []byte) { return status, []byte("[" + string(body) + "]") },
-		"upper case":   func(status int, body []byte) (int, []byte) { return status, bytes.ToUpper(body) },
-		"plain text": func(status int, body []byte) (int, []byte) {
-			return status, []byte("upstream said: " + gjson.GetBytes(body, "error.message").Str)
-		},
-		"without backticks": func(status int, body []byte) (int, []byte) {
-			return status, bytes.ReplaceAll(body, []byte("`"), nil)
-		},
-		"masked path": func(status int, body []byte) (int, []byte) {
-			return status, regexp.MustCompile(`messages\.\d+\.content\.\d+`).ReplaceAll(body, []byte("***.***.content.***"))
+		"without backticks": func(body []byte) []byte { return bytes.ReplaceAll(body, []byte("`"), nil) },
+		"masked path": func(body []byte) []byte {
+			return regexp.MustCompile(`messages\.\d+\.content\.\d+`).ReplaceAll(body, []byte("***.***.content.***"))
 		},
 	} {
-		for _, endpoint := range []string{"/v1/messages", "/teammate/v1/messages"} {
-			t.Run(name+", "+endpoint, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) { c.Wrap = wrap }))
-				g := w.gateway()
-				c := g.remembering("claude-opus-4-8")
-				c.prefix = strings.TrimSuffix(endpoint, "/v1/messages")
-				c.say("One")
-				require.Equal(t, 2, w.vendors["claude"].Count(), "one refusal, one retry")
-				c.say("Two")
-				require.Equal(t, 3, w.vendors["claude"].Count())
-				w.conforms(1)
-			})
+		form(name, func(status int, body []byte) (int, []byte) { return status, change(body) })
+	}
+	return runs
+}
+
+// refuseAll refuses the thinking of 15 conversations with this status, and their retries.
+func refuseAll(status int) turn {
+	fault := upstreamtest.Canned(status, `{"error":{"message":"`+badSignature+`"}}`)
+	return func(p *play) {
+		for i := range 15 {
+			name := fmt.Sprint("c", i)
+			steps(as(name, header("X-AG-Conversation-Id", name)), unknownThinking, fail(fault, fault),
+				request("One", status))(p)
 		}
 	}
 }
 
-// Fault: a stream's first event is the refusal, and its status says that all is well.
-func TestConformanceARefusalAsTheFirstEvent(t *testing.T) {
-	t.Parallel()
-	for _, stream := range []bool{false, true} {
-		for _, endpoint := range []string{"messages", "chat"} {
-			t.Run(fmt.Sprint(endpoint, ", stream=", stream), func(t *testing.T) {
-				w := newWorld(t, claude.told(budgeted))
-				v := w.vendors["claude"]
-				g := w.gateway()
-				toolTurn(v, "one")
-				if endpoint == "messages" {
-					c := g.messages("claude-opus-4-8")
-					c.stream = stream
-					c.say("First")
-					v.Fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature))
-					c.say("Second")
-				} else {
-					c := g.chat("claude-opus-4-8")
-					c.stream = stream
-					c.say("First")
-					v.Fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature))
-					c.say("Second")
+// failLater is a variant of an error that the vendor answers to the retry.
+func failLater(f upstreamtest.Fault) turn { return later(fail(f)) }
+
+// vendorName names the vendor in the configuration.
+func vendorName(name string) turn {
+	return configureVendors(func(c *proxy.BackendConfig) { c.Vendor = name })
+}
+
+// missingReasoning returns a dialogue with a vendor's false error about missing reasoning.
+func missingReasoning(b backendCase, source, message string) transcript {
+	fault := upstreamtest.Canned(400,
+		`{"type":"error","error":{"type":"invalid_request_error","message":`+string(wire.Quote(message))+`}}`)
+	return transcript{
+		name:    "missing reasoning at " + b.name,
+		fault:   "reasoning is missing, and the gateway removes more of it.",
+		source:  source,
+		vendors: each(b), models: []string{manual.model},
+		turns: []turn{
+			useTool("First", "one"), fail(fault),
+			func(p *play) {
+				p.me().question("Second")
+				got := p.me().post()
+				for _, r := range p.vendor().Requests()[2:] {
+					require.Contains(p, string(r.Body), "one thinks before")
 				}
-				require.Equal(t, 4, v.Count(), "two for the first turn, one that was refused, one more")
-				require.NotContains(t, string(v.Last().Body), `"thinking":"one`)
-				w.conforms(0)
-			})
-		}
-	}
-}
-
-// Fault: refusals of thinking that come as a 500 or a 429 count as failures of the
-// backend, and its circuit opens for all callers.
-func TestConformanceRefusalsAreNoFailures(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{429, 500} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			var failing atomic.Pointer[upstreamtest.Fault]
-			w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) {
-				c.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return failing.Load() }
-			}))
-			v := w.vendors["claude"]
-			g := w.gateway()
-			failing.Store(&upstreamtest.Fault{Status: status, Body: `{"error":{"message":"` + badSignature + `"}}`})
-			for i := range 15 {
-				c := g.remembering("claude-opus-4-8")
-				c.within(fmt.Sprint("c", i))
-				c.user(textOf("One"))
-				require.Equal(t, status, c.post().status)
-			}
-			require.Equal(t, 30, v.Count(), "each has one retry, and none is sent again as it was")
-			failing.Store(nil)
-			w.forgive()
-			g.messages("claude-opus-4-8").say("Hello")
-			w.conforms(0)
-		})
-	}
-}
-
-// Fault: reasoning is missing and the gateway takes more of it away. It puts back
-// what it knows, else the vendor's placeholder, else thinking is off.
-func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		backend backendCase
-		fault   string
-	}{
-		"deepseek": {deepSeek, "The `content[].thinking` in the thinking mode must be passed back to the API."},
-		"kimi":     {kimi, "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"},
-		"claude": {
-			claude,
-			"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is " +
-				"enabled, a final `assistant` message must start with a thinking block",
+				if got.status != 200 { // nothing to put back: the client gets the vendor's words
+					vendorCalls(3)(p)
+					require.Contains(p, got.body, string(wire.Quote(message)))
+					p.world.forgive()
+				}
+			},
+			finish(),
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.backend)
-			v := w.vendors[c.backend.name]
-			client := w.gateway().messages("claude-sonnet-4-5")
-			client.within("c1")
-			toolTurn(v, "one")
-			client.say("First")
-			v.Fail(upstreamtest.Canned(400, `{"type":"error","error":{"type":"invalid_request_error","message":`+
-				string(wire.Quote(c.fault))+`}}`))
-			client.user(textOf("Second"))
-			got := client.post()
-			for _, r := range v.Requests()[2:] {
-				require.Contains(t, string(r.Body), "one thinks before")
-			}
-			if got.status != 200 {
-				// There was nothing to put back: the vendor's own words.
-				require.Equal(t, 3, v.Count())
-				require.Contains(t, got.body, string(wire.Quote(c.fault)))
-				w.forgive()
-			}
-			client.proceed()
-			w.conforms(0)
-		})
 	}
 }
 
-// Fault: the profile knows nothing of a vendor that wants its reasoning back, or says otherwise, and
-// every request is refused once, or for good. One refusal teaches better.
-func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
-	testtier.Slow(t)
-	t.Parallel()
-	for _, b := range []backendCase{deepSeek, deepSeekChat, kimi, kimiChat} {
-		for _, vendor := range []string{"", "anthropic", "openai", "gemini"} {
-			for _, agent := range [][2]string{{"messages", "claude-sonnet-4-5"}, {"chat", "claude-sonnet-4-5"},
-				{"chat", "my-model"}} {
-				t.Run(fmt.Sprint(b.name, " as ", vendor, ", ", agent), func(t *testing.T) {
-					w := newWorld(t, b.told(func(c *proxy.BackendConfig) { c.Vendor = vendor }))
-					v := w.vendors[b.name]
-					client := agents(w.gateway(), agent[1], "")[agent[0]]
-					for _, name := range []string{"one", "two", "three"} {
-						toolTurn(v, name)
-						client.say(name)
-					}
-					if len(v.Rejections()) > 0 {
-						require.Contains(t, string(v.Last().Body), "one thinks before")
-					}
-					w.refusedAtMost(1)
-				})
-			}
-		}
+// echo returns a dialogue with an error that repeats the user's text.
+func echo(name, body string) transcript {
+	return transcript{
+		name:    "echo of the user, " + name,
+		fault:   "the user's own words in an error decide on the error's cause.",
+		vendors: each(claude),
+		turns: []turn{
+			unknownThinking, fail(upstreamtest.Canned(400, body)), request("why "+badSignature+"?", 400),
+			clientGotBody(body), vendorCalls(1),
+		},
 	}
 }
 
-// Fault: the retry fails too, and the client is told of the retry, or of neither. It
-// gets the first error, byte for byte where it speaks the vendor's dialect.
-func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
-	t.Parallel()
-	first := `{ "type":"error","error":{"message":"` + badSignature +
-		`","type":"invalid_request_error"},"request_id":"req_first"}` + "\n"
-	second := `{"type":"error","error":{"type":"invalid_request_error","message":"messages: something ` +
-		`else"},"request_id":"req_second"}`
-	for name, fault := range map[string]upstreamtest.Fault{
-		"another cause":   upstreamtest.Canned(400, second),
-		"the same cause":  upstreamtest.Canned(400, strings.Replace(first, "req_first", "req_second", 1)),
-		"the vendor down": upstreamtest.Canned(501, second),
-		"no answer":       {Status: 400, Body: second, ContentType: "text/plain"},
-	} {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", stream=", stream), func(t *testing.T) {
-				w := newWorld(t, claude)
-				v := w.vendors["claude"]
-				g := w.gateway()
-				v.Fail(upstreamtest.Fault{Status: 400, Body: first, Header: http.Header{"Request-Id": {"one"}}}, fault)
-				c := g.remembering("claude-opus-4-8")
-				c.stream = stream
-				c.user(textOf("One"))
-				got := c.post()
-				require.Equal(t, 400, got.status)
-				require.Equal(t, first, got.body)
-				require.Equal(t, "one", got.header.Get("Request-Id"))
-				require.Equal(t, "application/json", got.header.Get("Content-Type"))
-				require.Equal(t, 2, v.Count())
-				require.Contains(t, g.metrics("thinking_retries"), `outcome="refused"`)
+var errorRows = []transcript{
+	{
+		name:    "refusals in other forms",
+		fault:   "a gateway in between changes a refusal's form, and it is not recognized or burns the keys of a failover.",
+		vendors: refusalForms(), vary: []variants{{{"main", nil}, {"teammate", route("/teammate")}}},
+		turns:    []turn{unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)},
+		refusals: 1,
+	},
+	{
+		name:    "refusals are no failures",
+		fault:   "refusals of thinking as a 429 or 500 count as failures, and the backend's circuit opens for all callers.",
+		vendors: each(claude),
+		vary:    []variants{{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}},
+		turns:   []turn{now, vendorCalls(30), forgive, as("another"), say("Hello")}, // one retry each, with other bytes
+	},
+	{
+		name:    "a refusal as the first event",
+		fault:   "a stream's first event is the refusal, and its status is 200.",
+		vendors: each(claude), clients: both, vary: []variants{streams},
+		turns: []turn{
+			unnamed, useTool("First", "one"), fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature)), say("Second"),
+			vendorCalls(4), vendorLacks(`"thinking":"one`),
+		},
+	},
+	missingReasoning(deepSeek, "https://github.com/decolua/9router/issues/2397",
+		"The `content[].thinking` in the thinking mode must be passed back to the API."),
+	missingReasoning(kimi, "https://github.com/YishenTu/claudian/issues/759",
+		"thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"),
+	missingReasoning(claude, "https://github.com/anthropics/claude-code/issues/20727",
+		"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is "+
+			"enabled, a final `assistant` message must start with a thinking block"),
+	{
+		name:    "reasoning to pass back, whatever the profile",
+		fault:   "the profile does not know that the vendor wants its reasoning back, and every request is refused.",
+		source:  "https://github.com/JohnnyZ93/oai-compatible-copilot/issues/215",
+		vendors: each(deepSeek, deepSeekChat, kimi, kimiChat), noBudget: true, slow: true,
+		vary: []variants{{
+			{"no vendor", vendorName("")}, {"anthropic", vendorName("anthropic")}, {"openai", vendorName("openai")},
+			{"gemini", vendorName("gemini")},
+		}},
+		clients: both, models: []string{"claude-sonnet-4-5", "my-model"},
+		turns: []turn{
+			unnamed, messages(func(c *messagesClient) { c.manual(8000) }),
+			useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
+			func(p *play) {
+				if len(p.vendor().Rejections()) > 0 {
+					vendorGot("one thinks before")(p)
+				}
+			},
+		},
+		refusals: 1, loses: true,
+	},
+	{
+		name:    "the first error is the client's",
+		fault:   "the retry fails too, and the client gets the retry's error or neither.",
+		vendors: each(claude),
+		vary: []variants{streams, {
+			{"another cause", failLater(upstreamtest.Canned(400, secondError))},
+			{"the same cause", failLater(upstreamtest.Canned(400, strings.Replace(firstError, "req_first", "req_second", 1)))},
+			{"the vendor down", failLater(upstreamtest.Canned(501, secondError))},
+			{"no answer", failLater(upstreamtest.Fault{Status: 400, Body: secondError, ContentType: "text/plain"})},
+		}},
+		turns: []turn{
+			unknownThinking,
+			fail(upstreamtest.Fault{Status: 400, Body: firstError, Header: http.Header{"Request-Id": {"one"}}}), now,
+			request("One", 400), clientGotBody(firstError), clientGotHeader("Request-Id", "one"),
+			clientGotHeader("Content-Type", "application/json"), vendorCalls(2),
+			metricHas("thinking_retries", `outcome="refused"`),
+			finish(), // without proof nothing is remembered
+			func(p *play) { require.Contains(p, string(p.vendor().Requests()[2].Body), "forged") },
+			forgive,
+		},
+		refusals: 1,
+	},
+	{
+		name:    "the first error in chat completions",
+		fault:   "the retry fails too, and a client of chat completions gets the retry's error.",
+		vendors: each(claude), clients: []string{"chat"},
+		turns: []turn{
+			useTool("First", "one"), fail(upstreamtest.Canned(400, firstError), upstreamtest.Canned(400, secondError)),
+			request("Second", 400),
+			func(p *play) { require.Equal(p, badSignature, gjson.Get(p.answer().body, "error.message").Str) },
+			forgive,
+		},
+	},
+	{
+		name:    "the first error in chat completions all the way",
+		fault:   "an error of the vendor's own dialect reaches the client changed.",
+		source:  "https://github.com/NousResearch/hermes-agent/issues/18263",
+		vendors: each(deepSeekChat), clients: []string{"chat"},
+		turns: []turn{
+			useTool("First", "one"), fail(upstreamtest.Canned(400, passBack), upstreamtest.Canned(400, secondError)),
+			request("Second", 400), clientGotBody(passBack), forgive,
+		},
+	},
+	echo("FastAPI", `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field required","input":`+
+		`{"content":"why `+badSignature+`?"}}]}`),
+	echo("prose", `{"type":"error","error":{"type":"invalid_request_error","message":"messages: the thinking model is `+
+		`invalid, signature required"}}`),
+	echo("too long", `{"type":"error","error":{"type":"invalid_request_error",`+
+		`"message":"prompt is too long: 200452 tokens > 200000 maximum"}}`),
+	{
+		name:    "rate limits",
+		fault:   "a rate limit counts as a failure of the backend, is retried at once, or loses its Retry-After.",
+		vendors: each(claude), clients: both,
+		vary:  []variants{{{"429", later(rateLimited(429))}, {"529", later(rateLimited(529))}}},
+		turns: []turn{useTool("First", "one"), now},
+	},
+}
 
-				// What was not proven is not remembered.
-				c.proceed()
-				require.Contains(t, string(v.Requests()[2].Body), "forged")
-				w.forgive()
-				w.conforms(1)
-			})
-		}
+const passBack = `{"error" : {"message":"The reasoning_content in the thinking mode must be passed back to the API.",` +
+	`"type":"invalid_request_error"}}`
+
+// rateLimited limits one call for a moment, so the gateway retries, and another one for long, so the client must wait.
+func rateLimited(status int) turn {
+	limit := func(seconds string) turn {
+		return fail(upstreamtest.Fault{Status: status, Header: http.Header{"Retry-After": {seconds}}})
 	}
-	t.Run("chat endpoint", func(t *testing.T) {
-		w := newWorld(t, claude.told(budgeted))
-		v := w.vendors["claude"]
-		c := w.gateway().chat("claude-opus-4-8")
-		c.within("c1")
-		toolTurn(v, "one")
-		c.say("First")
-		v.Fail(upstreamtest.Canned(400, first), upstreamtest.Canned(400, second))
-		c.user("Second")
-		got := c.post()
-		require.Equal(t, 400, got.status)
-		require.Equal(t, badSignature, gjson.Get(got.body, "error.message").Str)
-		w.forgive()
-		w.conforms(0)
-	})
-	t.Run("chat all the way", func(t *testing.T) {
-		w := newWorld(t, deepSeekChat)
-		v := w.vendors["deepseek-chat"]
-		c := w.gateway().chat("deepseek-reasoner")
-		c.within("c1")
-		toolTurn(v, "one")
-		c.say("First")
-		body := `{"error" : {"message":"The reasoning_content in the thinking mode must be passed back to the ` +
-			`API.","type":"invalid_request_error"}}`
-		v.Fail(upstreamtest.Canned(400, body), upstreamtest.Canned(400, second))
-		c.user("Second")
-		got := c.post()
-		require.Equal(t, body, got.body)
-		w.forgive()
-		w.conforms(0)
-	})
+	return steps(
+		limit("0"), useTool("Second", "two"), vendorCalls(5),
+		limit("60"), request("Third", status), clientGotHeader("Retry-After", "60"), vendorCalls(6))
 }
 
-// recordedError is one of the real errors that were collected.
-type recordedError struct {
-	Status int
-	Body   string
-	Label  string
-	Source string
-}
-
-// recordedErrors are outside data: without it the case is skipped, so they are read
-// before a world is made.
-func recordedErrors(t *testing.T) (all []recordedError) {
-	t.Helper()
-	data, err := os.ReadFile(outsidedata.Path(t, "errors", "dev.jsonl"))
-	require.NoError(t, err)
-	for line := range bytes.Lines(data) {
-		var e recordedError
-		require.NoError(t, json.Unmarshal(line, &e))
-		all = append(all, e)
-	}
-	return all
-}
-
-// Fault: "thinking" in prose, or any other 400, is taken for a refusal of thinking;
-// or what is one is passed on. Real errors of vendors, each through the gateway. How
-// well they are told apart is a matter of package thinking.
+// Fault: the word "thinking" in prose, or another 400, counts as a refusal of thinking, or a refusal is passed on. The
+// errors are real ones. Package thinking tests how well they are classified.
 func TestConformanceErrorsOutsideData(t *testing.T) {
 	t.Parallel()
-	recorded := recordedErrors(t)
+	recorded := recordedRows(t, "dev") // before a world is made, because it may skip the test
 	var failing atomic.Pointer[upstreamtest.Fault]
 	w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) {
 		c.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return failing.Load() }
@@ -326,110 +262,137 @@ func TestConformanceErrorsOutsideData(t *testing.T) {
 	v := w.vendors["claude"]
 	g := w.gateway()
 	for i, e := range recorded {
+		status, body, source := int(e.Get("status").Int()), e.Get("body").Str, e.Get("source").Str
 		before := v.Count()
 		c := g.messages("claude-opus-4-8")
 		c.within(fmt.Sprint("c", i))
-		v.Queue(upstreamtest.Reply(upstreamtest.Think("thought"), upstreamtest.Say("Hello.")))
+		v.Queue(saying("thought", "Hello."))
 		c.say("Hi")
-		fault := upstreamtest.Canned(e.Status, e.Body)
+		fault := upstreamtest.Canned(status, body)
 		fault.ContentType = "text/plain"
-		class := thinking.Classify(e.Status, []byte(e.Body))
+		class := thinking.Classify(status, []byte(body))
 		if class == thinking.ClassStrip {
-			require.Equal(t, "strip_helps", e.Label, e.Body)
+			require.Equal(t, "strip_helps", e.Get("label").Str, body)
 			v.Fail(fault)
 			c.say("And?")
-			require.Equal(t, 3, v.Count()-before, "%s\n%s", e.Source, e.Body)
+			require.Equal(t, 3, v.Count()-before, "%s\n%s", source, body)
 			require.NotContains(t, string(v.Last().Body), `"thought"`)
 			continue
 		}
 		failing.Store(&fault)
-		c.user(textOf("And?"))
+		c.question("And?")
 		got := c.post()
 		failing.Store(nil)
-		require.Equal(t, e.Status, got.status, e.Source)
-		if thinking.ReadLength(e.Status, []byte(e.Body)).Excess == thinking.OverWindow {
+		require.Equal(t, status, got.status, source)
+		if thinking.ReadLength(status, []byte(body)).Excess == thinking.OverWindow {
 			require.Contains(t, got.body, `"message":"prompt is too long`)
 		} else {
-			require.Equal(t, e.Body, got.body, e.Source)
+			require.Equal(t, body, got.body, source)
 		}
 		for _, r := range v.Requests()[before+1:] {
-			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", e.Body)
+			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", body)
 		}
-		if _, parameter := thinking.RefusedParameter(e.Status, []byte(e.Body)); e.Status < 429 &&
+		if _, parameter := thinking.RefusedParameter(status, []byte(body)); status < 429 &&
 			class == thinking.ClassOther && !parameter {
-			require.Equal(t, 2, v.Count()-before, "%s\n%s", e.Source, e.Body)
+			require.Equal(t, 2, v.Count()-before, "%s\n%s", source, body)
 		}
 	}
 	w.forgive()
 	w.conforms(0)
 }
 
-// Fault: the user's own words, echoed in an error, decide of the error.
-func TestConformanceAnEchoOfTheUserDecidesNothing(t *testing.T) {
+// recordedReasons are the values of X-AG-Error for the families of recorded errors. For any other it is "rejected".
+var recordedReasons = map[string]string{
+	"auth": "key_refused", "r_auth": "key_refused", "r_policy": "content_refused", "g_model": "model_unknown",
+	"r_opaque": "vendor_failed", "length": "context_length_exceeded", "g_length": "context_length_exceeded",
+	"r_length": "context_length_exceeded", "r_rate": "rate_limited",
+}
+
+// Fault: an error is not recognized, costs more calls than its cure needs, or reaches a client of the vendor's dialect
+// with other bytes. Every recorded error goes from a backend of either dialect to a client of either.
+func TestConformanceRecordedErrorsOutsideData(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
-	for name, body := range map[string]string{
-		"FastAPI": `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field ` +
-			`required","input":{"content":"why ` + badSignature + `?"}}]}`,
-		"prose": `{"type":"error","error":{"type":"invalid_request_error","message":"messages: the thinking model is ` +
-			`invalid, signature required"}}`,
-		"too long": `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 200452 tokens ` +
-			`> 200000 maximum"}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, claude)
-			v := w.vendors["claude"]
-			c := w.gateway().remembering("claude-opus-4-8")
-			v.Fail(upstreamtest.Canned(400, body))
-			c.user(textOf("why " + badSignature + "?"))
-			got := c.post()
-			require.Equal(t, 400, got.status)
-			require.Equal(t, body, got.body)
-			require.Equal(t, 1, v.Count())
-			w.conforms(0)
-		})
+	const history = `"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":%s},` +
+		`{"role":"user","content":"go on"}]}`
+	bodies := map[string]string{
+		"messages": `{"model":"m%d","max_tokens":9000,"thinking":{"type":"adaptive"},` + fmt.Sprintf(history,
+			`[`+forgedBlock+`,{"type":"text","text":"Hello."}]`),
+		"chat": `{"model":"m%d","reasoning_effort":"low",` + fmt.Sprintf(history, `"Hello."`),
+	}
+	paths := map[string]string{"messages": "/v1/messages", "chat": "/v1/chat/completions"}
+	for _, endpoint := range []string{"messages", "chat"} {
+		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
+			for _, route := range []string{"", "/teammate/x"} {
+				var fault upstreamtest.Fault
+				b := backendCase{name: "b", config: proxy.BackendConfig{Kind: kind, Vendor: "generic"}}
+				b.vendor.Vendor = upstreamtest.Kimi
+				b.vendor.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return &fault }
+				w := knocked(t, b)
+				v, g := w.vendors["b"], w.gateway()
+				same := (endpoint == "messages") == (kind == proxy.KindAnthropic)
+				for i, e := range recordedRows(t, "dev", "parameters", "context-length", "responses-gemini") {
+					at := fmt.Sprintf("%s to %s%s, %s: %s", endpoint, kind, route, e.Get("family"), e.Get("body").Str)
+					body, status := e.Get("body").Str, int(e.Get("status").Int())
+					fault = upstreamtest.Canned(status, body)
+					request := fmt.Sprintf(bodies[endpoint], i)
+					if status == 200 && !gjson.Valid(body) {
+						continue
+					}
+					if status == 200 && route == "" { // a stream's first event, else the whole answer
+						fault.ContentType, fault.Body = "text/event-stream", "data: "+body+"\n\n"
+						request = `{"stream":true,` + request[1:]
+					}
+					before := v.Count()
+					got := g.ask(route+paths[endpoint], request)
+					calls := v.Count() - before
+					class := thinking.Classify(status, []byte(body))
+
+					want := "rejected"
+					if named, ok := recordedReasons[e.Get("family").Str]; ok {
+						want = named
+					}
+					if e.Get("look_alike").Bool() {
+						want = "request_too_large"
+					}
+					require.Equal(t, want, got.header.Get("X-AG-Error"), at)
+					switch {
+					case want == "context_length_exceeded":
+						require.Equal(t, 400, got.status, at)
+					case same:
+						require.Equal(t, status, got.status, at)
+						require.Equal(t, body, got.body, at)
+					default:
+						require.Equal(t, status, got.status, at)
+						require.Equal(t, wire.ReadFailure(status, []byte(body)).Message,
+							gjson.Get(got.body, "error.message").Str, at)
+						require.Equal(t, endpoint == "messages", gjson.Get(got.body, "type").Str == "error", at)
+					}
+					switch {
+					case class == thinking.ClassStrip:
+						require.LessOrEqual(t, calls, 2, at)
+					case class == thinking.ClassRestore:
+						require.LessOrEqual(t, calls, 3, at)
+					case status < 500 && status != http.StatusTooManyRequests:
+						require.LessOrEqual(t, calls, 2, at)
+					}
+				}
+				for _, kind := range []string{"signature", "modified", "place", "disabled", "missing", "schema"} {
+					require.Contains(t, g.metrics("upstream_refusals_total"), `kind="`+kind+`"`)
+				}
+			}
+		}
 	}
 }
 
-// Fault: a rate limit counts as a failure of the backend, is tried again at once, or
-// its Retry-After is lost.
-func TestConformanceRateLimits(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		fault upstreamtest.Fault
-		after string
-	}{
-		"429": {upstreamtest.RateLimited(60), "60"},
-		"529": {upstreamtest.Fault{Status: 529, Header: http.Header{"Retry-After": {"60"}}}, "60"},
-	} {
-		for _, endpoint := range []string{"messages", "chat"} {
-			t.Run(name+", "+endpoint, func(t *testing.T) {
-				w := newWorld(t, claude.told(budgeted))
-				v := w.vendors["claude"]
-				client := agents(w.gateway(), "claude-opus-4-8", "c1")[endpoint]
-				toolTurn(v, "one")
-				client.say("First")
-				now := c.fault
-				now.Header = http.Header{"Retry-After": {"0"}}
-				v.Fail(now)
-				toolTurn(v, "two")
-				require.Equal(t, "two is done.", client.say("Second"), "soon enough: it is tried again")
-				require.Equal(t, 5, v.Count())
-
-				v.Fail(c.fault)
-				var got answered
-				switch client := client.(type) {
-				case *messagesClient:
-					client.user(textOf("Third"))
-					got = client.post()
-				case *chatClient:
-					client.user("Third")
-					got = client.post()
-				}
-				require.Equal(t, c.fault.Status, got.status)
-				require.Equal(t, c.after, got.header.Get("Retry-After"))
-				require.Equal(t, 6, v.Count(), "it is for the client to wait")
-				w.conforms(0)
-			})
+// recordedRows returns the recorded errors of these files, which are outside data. Without it the test is skipped.
+func recordedRows(t *testing.T, names ...string) (rows []gjson.Result) {
+	for _, name := range names {
+		data, err := os.ReadFile(outsidedata.Path(t, "errors", name+".jsonl"))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(data)) {
+			rows = append(rows, gjson.Parse(line))
 		}
 	}
+	return rows
 }

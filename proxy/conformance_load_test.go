@@ -12,22 +12,21 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// Fault: N teammates beside a main agent bump the session, and main's blocks die; or
-// under load one agent's turns reach another's requests. 10,000 requests in all, an
-// eighth of that with the race detector or under -short.
+// Fault: teammates beside a main agent invalidate its thinking, or under load one agent's turns reach another agent's
+// requests. The test makes 10,000 requests, with the race detector a sixteenth of that.
 func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	const teammates, perTurn = 15, 2
 	requests := 10_000
-	if raced || testing.Short() {
+	if raced {
 		requests /= 16
 	}
 	turns := requests / (teammates + 1) / perTurn
 	var mu sync.Mutex // guards lost and refused
 	lost, refused := 0, []string(nil)
 	watch := func(c *upstreamtest.Config) {
-		c.Remember = 1000 // of 10,000 requests not all can be looked at in the end
+		c.Remember = 1000 // not all of 10,000 requests
 		c.Observe = func(r upstreamtest.Request) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -48,14 +47,13 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 
 	dialogue := func(c *messagesClient, name string) {
 		for i := range turns {
-			if len(c.history) > 16 { // a new conversation, before requests grow long
+			if len(c.history) > 16 { // a new conversation before requests grow long
 				c.history = nil
 				c.within(fmt.Sprint(name, "-", i))
 			}
-			said := fmt.Sprintf("%s says %d: use the tool", name, i)
-			// The default answer of a vendor repeats the result, so that a turn of another client
-			// would show.
-			require.Contains(t, c.say(said), "The tool gave: found")
+			text := fmt.Sprintf("%s says %d: use the tool", name, i)
+			// The vendor's default answer repeats the result, so another client's turn would be visible.
+			require.Contains(t, c.say(text), "The tool gave: found")
 		}
 	}
 	var done sync.WaitGroup
@@ -66,7 +64,7 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 			c.model = "claude-opus-5-5"
 		}
 		c.prefix = fmt.Sprint("/teammate/mate", i)
-		c.within("c1") // as main: it is the route that keeps them apart
+		c.within("c1") // like main: only the route differs
 		c.damage = damages["thinking dropped"]
 		c.stream = i%2 == 0
 		done.Go(func() { <-start; dialogue(c, fmt.Sprint("mate", i)) })
@@ -80,12 +78,12 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Empty(t, refused)
-	require.Zero(t, lost, "blocks that were lost")
+	require.Zero(t, lost, "lost blocks")
 	for line := range strings.Lines(g.metrics("thinking_filter_blocks_total")) {
-		require.Contains(t, line, `{backend="claude",fate="kept"}`, "only main filters, and it keeps all")
+		require.Contains(t, line, `{backend="claude",fate="kept"}`, "only the main agent filters, and it keeps everything")
 	}
 	require.Equal(t, w.log.count("[thinking_filter]"), w.log.count("put_back=0 into_text=0 removed=0"),
-		"main alone is told of, and nothing was done to it")
+		"the log has only the main agent's requests, all unchanged")
 	require.Zero(t, w.log.count("[thinking_retry]"))
 	require.Empty(t, g.metrics("thinking_retries"))
 	require.NotContains(t, g.metrics("turns_put_back"), `pipeline="main"`)

@@ -20,24 +20,38 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// mangle is a way in which clients replay a history otherwise than it was.
+// mangle is a way in which clients change a history that they replay.
 type mangle struct {
-	// replay changes a copy of the history that is about to be sent; newest is the
-	// index of what the vendor has not seen yet.
+	// replay changes a copy of the history before it is sent. newest is the index of the first message that the vendor has
+	// not seen.
 	replay func(r *rand.Rand, history []message, newest int) []message
-	// turn is what happens before a turn of the user.
+	// turn is called before a turn of the user.
 	turn func(m *mangled, t *talk)
-	// loses: thinking of the current turn may be lost, since what it is bound to, or
-	// the answer itself, is not what it was.
+	// loses is set if thinking of the current turn may be lost because its answer, or content that it is bound to,
+	// has changed.
 	loses bool
 }
 
-// always is a mangle that has nothing to do with what is new.
+// damage returns the mangle as a damage of a client's history, or nil.
+func (k mangle) damage(r *rand.Rand) func([]message) []message {
+	if k.replay == nil {
+		return nil
+	}
+	return func(history []message) []message {
+		newest := len(history)
+		for newest > 0 && history[newest-1].role == "user" {
+			newest--
+		}
+		return k.replay(r, history, newest)
+	}
+}
+
+// always returns a mangle that does not depend on the newest message.
 func always(damage func([]message) []message) mangle {
 	return mangle{replay: func(_ *rand.Rand, history []message, _ int) []message { return damage(history) }}
 }
 
-// texts changes every text that the vendor has seen, those of results included.
+// texts returns a change of every text that the vendor has seen, including results.
 func texts(change func(string) string) func(*rand.Rand, []message, int) []message {
 	return func(_ *rand.Rand, history []message, newest int) []message {
 		for i := range history[:newest] {
@@ -50,7 +64,7 @@ func texts(change func(string) string) func(*rand.Rand, []message, int) []messag
 	}
 }
 
-// results changes the results of older turns.
+// results returns a change of the results of older turns.
 func results(change func([]block) []block) func(*rand.Rand, []message, int) []message {
 	return func(_ *rand.Rand, history []message, newest int) []message {
 		for i := range history[:newest] {
@@ -67,24 +81,12 @@ func isResult(m message) bool {
 }
 
 var mangles = map[string]mangle{
-	"nothing":              {},
-	"line ends":            {replay: texts(func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") })},
-	"texts trimmed":        {replay: texts(func(s string) string { return strings.TrimSpace(s) })},
-	"texts padded":         {replay: texts(func(s string) string { return pad(s) })},
-	"thinking dropped":     always(damages["thinking dropped"]),
-	"thinking trimmed":     always(damages["thinking trimmed"]),
-	"thinking shortened":   always(damages["thinking shortened"]),
-	"thinking merged":      always(damages["thinking merged"]),
-	"thinking doubled":     always(damages["thinking doubled"]),
-	"thinking last":        always(damages["thinking last"]),
-	"thinking reversed":    always(damages["thinking reversed"]),
-	"thinking as text":     always(damages["thinking as text"]),
-	"signatures dropped":   always(damages["signatures dropped"]),
-	"signatures emptied":   always(damages["signatures emptied"]),
-	"signatures exchanged": always(damages["signatures of another block"]),
-	"inputs encoded anew":  always(damages["inputs encoded anew"]),
-	"ids altered":          always(idsAltered),
-	"calls doubled":        always(answers(func(content []block) []block { return doubled(content, "tool_use") })),
+	"nothing":       {},
+	"line ends":     {replay: texts(strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n").Replace)},
+	"texts trimmed": {replay: texts(strings.TrimSpace)},
+	"texts padded":  {replay: texts(pad)},
+	"ids altered":   always(idsAltered),
+	"calls doubled": always(answers(func(content []block) []block { return doubled(content, "tool_use") })),
 	"results doubled": always(func(history []message) []message {
 		for i := range history {
 			history[i].content = doubled(history[i].content, "tool_result")
@@ -124,7 +126,7 @@ var mangles = map[string]mangle{
 	"the system prompt changed each turn": {loses: true, turn: func(m *mangled, t *talk) {
 		t.system = fmt.Sprintf(`"You are brief. It is %d seconds past noon."`, m.r.IntN(3600))
 	}},
-	"edits":         {loses: true, turn: edit},
+	"edits":         {loses: true, turn: randomEdit},
 	"rewinds":       {turn: rewind},
 	"regenerations": {turn: regenerate},
 	"two backends":  {turn: (*mangled).otherBackend},
@@ -136,6 +138,16 @@ var mangles = map[string]mangle{
 			rewind(m, t)
 		},
 	},
+}
+
+func init() {
+	for _, name := range []string{
+		"thinking dropped", "thinking trimmed", "thinking shortened", "thinking merged", "thinking doubled", "thinking last",
+		"thinking reversed", "thinking as text", "signatures dropped", "signatures emptied", "signatures of another block",
+		"inputs encoded anew",
+	} {
+		mangles[name] = always(damages[name])
+	}
 }
 
 func pad(s string) string {
@@ -156,7 +168,7 @@ func doubled(content []block, kind string) []block {
 	return out
 }
 
-// idsAltered calls every tool use by another name, the same in each request.
+// idsAltered changes the ids of all calls, in the same way in each request.
 func idsAltered(history []message) []message {
 	for i := range history {
 		for j := range history[i].content {
@@ -172,7 +184,7 @@ func idsAltered(history []message) []message {
 	return history
 }
 
-// roundsForgotten keeps of each turn what was said in the end, as stores of chats do.
+// roundsForgotten keeps the final text of each turn, as chat stores do.
 func roundsForgotten(history []message) []message {
 	var out []message
 	for _, m := range history {
@@ -185,7 +197,7 @@ func roundsForgotten(history []message) []message {
 	return out
 }
 
-// callsForgotten keeps all that was said, and nothing of the tools.
+// callsForgotten keeps all texts and removes calls and results.
 func callsForgotten(history []message) []message {
 	var out []message
 	for _, m := range history {
@@ -199,7 +211,7 @@ func callsForgotten(history []message) []message {
 	return out
 }
 
-// window is the newest messages, from one on that is the user's.
+// window returns about the newest size messages, from a message of the user on.
 func window(history []message, size int) []message {
 	for i := max(0, len(history)-size); i > 0; i-- {
 		if history[i].role == "user" && !isResult(history[i]) {
@@ -209,7 +221,7 @@ func window(history []message, size int) []message {
 	return history
 }
 
-func edit(m *mangled, t *talk) {
+func randomEdit(m *mangled, t *talk) {
 	if len(t.history) == 0 || m.r.IntN(2) == 0 {
 		return
 	}
@@ -222,7 +234,7 @@ func edit(m *mangled, t *talk) {
 	}
 }
 
-// starts are the indexes of what the user said.
+// starts returns the indexes of the user's texts.
 func starts(history []message) (at []int) {
 	for i, m := range history {
 		if m.role == "user" && !isResult(m) {
@@ -247,41 +259,108 @@ func regenerate(m *mangled, t *talk) {
 	m.proceed(t)
 }
 
-// mangled plays conversations that are mangled in one way.
-type mangled struct {
+// lead leads random conversations and records the requests that vendors receive.
+type lead struct {
 	*testing.T
-	r      *rand.Rand
-	world  *world
-	front  *front
+	r     *rand.Rand
+	world *world
+	front *front
+
+	mu   sync.Mutex             // guards seen
+	seen []upstreamtest.Request // in the current call
+
+	calls, extra, conversations int // extra are second attempts
+}
+
+// start starts the vendors, with bounded memory, and a gateway with Redis.
+func (l *lead) start(redis *redistest.Server, backends ...backendCase) {
+	for i, b := range backends {
+		backends[i] = b.with(b.name, func(c *upstreamtest.Config) {
+			c.Remember = 1000
+			c.Observe = func(r upstreamtest.Request) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.seen = append(l.seen, r)
+			}
+		})
+	}
+	l.world = newWorld(l.T, backends...)
+	l.world.shares(redis)
+	l.front = l.world.gateway()
+}
+
+// call makes one call. It returns the requests that the vendor received. Only the last one is accepted.
+func (l *lead) call(send func()) []upstreamtest.Request {
+	l.mu.Lock()
+	l.seen = nil
+	l.mu.Unlock()
+	send()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.NotEmpty(l, l.seen)
+	require.LessOrEqual(l, len(l.seen), 2, "one call more at most")
+	require.Empty(l, l.seen[len(l.seen)-1].Rejection)
+	l.calls++
+	l.extra += len(l.seen) - 1
+	return l.seen
+}
+
+// finish checks that no client saw an error about thinking.
+func (l *lead) finish() {
+	l.world.checked = true
+	require.Empty(l, l.world.refused, "clients saw errors about thinking")
+	l.Logf("%d conversations, %d calls, %d more to the vendors", l.conversations, l.calls, l.extra)
+}
+
+// mangled plays conversations with one kind of mangled replays.
+type mangled struct {
+	lead
 	kind   mangle
 	name   string
 	named  bool // the client names its conversations
 	other  bool // the other backend is active
 	active string
-	shared string // the tag of what all conversations may show
+	shared string // the tag of content that all conversations may contain
+	no     int
 
-	mu   sync.Mutex             // guards seen
-	seen []upstreamtest.Request // by vendors, of the call that is made
+	kept, given           int // thinking blocks of current turns
+	keptOlder, givenOlder int // and of older ones
+}
 
-	kept, all         map[string]int // thinking blocks of current turns, by mangle
-	keptOlder, older  map[string]int // and of older ones
-	calls, extra      int
-	conversations, no int
+// newMangled starts the vendors of conversations that are mangled in one way.
+func newMangled(t *testing.T, name string, redis *redistest.Server, backend backendCase, seed, n uint64) *mangled {
+	m := &mangled{lead: lead{T: t, r: rand.New(rand.NewPCG(seed, n))}, name: name, kind: mangles[name],
+		active: backend.name}
+	m.start(redis, backend, kimi)
+	return m
+}
+
+// finish also reports the share of thinking that the vendor got back.
+func (m *mangled) finish() {
+	m.lead.finish()
+	m.Logf("thinking kept: %d of %d of current turns, %d of %d of older ones", m.kept, m.given, m.keptOlder, m.givenOlder)
 }
 
 // talk is one conversation.
 type talk struct {
 	*messagesClient
-	tag      string
-	thoughts int
-	extra    int
+	llm   *randomModel
+	extra int
 }
 
 func (m *mangled) otherBackend(*talk) {
 	if m.r.IntN(2) == 0 {
 		m.other = !m.other
-		m.front.use(map[bool]string{false: m.active, true: "kimi"}[m.other])
+		m.front.use(m.backend())
 	}
+}
+
+// backend returns the name of the active backend.
+func (m *mangled) backend() string {
+	if m.other {
+		return kimi.name
+	}
+	return m.active
 }
 
 func (m *mangled) restart(t *talk) {
@@ -292,24 +371,7 @@ func (m *mangled) restart(t *talk) {
 	t.gateway = m.front
 }
 
-// start makes a world of its own for some conversations: what vendors remember is
-// bounded.
-func (m *mangled) start(redis *redistest.Server, of backendCase) {
-	watch := func(c *upstreamtest.Config) {
-		c.Remember = 1000
-		c.Observe = func(r upstreamtest.Request) {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.seen = append(m.seen, r)
-		}
-	}
-	m.active = of.name
-	m.world = newWorld(m.T, of.with(of.name, watch), kimi.with("kimi", watch))
-	m.world.shares(redis)
-	m.front = m.world.gateway()
-}
-
-// play is one conversation; sometimes beside it another with the same messages.
+// play leads one conversation, and sometimes a second one with the same messages.
 func (m *mangled) play(model string) {
 	m.other = false
 	m.front.use(m.active)
@@ -318,102 +380,46 @@ func (m *mangled) play(model string) {
 		talks = append(talks, m.talk(model))
 	}
 	for range 2 + m.r.IntN(4) {
-		said := m.pick("yes", "yes", "and then?", " two\n\nlines  \n", "жизнь "+strconv.Itoa(m.r.IntN(100)))
+		text := pick(m.r, "yes", "yes", "and then?", " two\n\nlines  \n", "жизнь "+strconv.Itoa(m.r.IntN(100)))
 		for _, t := range talks {
 			t.gateway = m.front
 			if m.kind.turn != nil {
 				m.kind.turn(m, t)
 			}
-			t.user(textOf(said))
+			t.user(textOf(text))
 			m.proceed(t)
 		}
 	}
 	for _, t := range talks {
-		require.True(m, t.extra <= 1 || !m.named, "%s: one refusal proves what has to be left out", t.tag)
+		require.True(m, t.extra <= 1 || !m.named, "%s: one refusal proves what has to be left out", t.llm.tag)
 		m.conversations++
 	}
 }
 
 func (m *mangled) talk(model string) *talk {
 	m.no++
-	t := &talk{messagesClient: m.front.messages(model), tag: fmt.Sprintf("<%s %d>", m.name, m.no)}
-	conversation := fmt.Sprintf("%s.%d.%d", strings.Map(func(r rune) rune {
-		if r == ' ' || r == ',' {
-			return '-'
-		}
-		return r
-	}, m.Name()[strings.LastIndex(m.Name(), "/")+1:]), m.no, m.r.Uint32())
+	t := &talk{messagesClient: m.front.messages(model),
+		llm: &randomModel{chooser: m.r, tag: fmt.Sprintf("<%s %d>", m.name, m.no), omitFirst: true}}
 	if m.named {
-		t.within(conversation)
+		t.within(fmt.Sprint("c", m.r.Uint64()))
 	}
-	if m.kind.replay != nil {
-		t.damage = func(history []message) []message {
-			newest := len(history)
-			for newest > 0 && history[newest-1].role == "user" {
-				newest--
-			}
-			return m.kind.replay(m.r, history, newest)
-		}
-	}
+	t.damage = m.kind.damage(m.r)
 	return t
-}
-
-func (m *mangled) pick(from ...string) string { return from[m.r.IntN(len(from))] }
-
-// answer is what the model says next: thinking of all sorts, texts that come
-// again and again, one or more calls unless it is the last.
-func (m *mangled) answer(t *talk, last bool) upstreamtest.Answer {
-	var blocks []upstreamtest.Block
-	think := func() {
-		t.thoughts++
-		blocks = append(blocks, upstreamtest.Think(fmt.Sprintf("%s%s thought %d of %s\n", m.pick("", " "), m.pick("a", "b"),
-			t.thoughts, t.tag)))
-	}
-	for range 1 + m.r.IntN(2) {
-		switch m.r.IntN(6) {
-		case 0:
-			blocks = append(blocks, upstreamtest.Redacted())
-		case 1:
-			blocks = append(blocks, upstreamtest.Omitted())
-		default:
-			think()
-		}
-	}
-	text := m.pick("yes", "yes", "It is so. ", "Let me see:\n\n- one\n- two", "ok "+strconv.Itoa(m.r.IntN(100)))
-	if last {
-		return upstreamtest.Reply(append(blocks, upstreamtest.Say(text))...)
-	}
-	if m.r.IntN(2) == 0 {
-		blocks = append(blocks, upstreamtest.Say(text))
-		if m.r.IntN(2) == 0 {
-			think()
-		}
-	}
-	for range 1 + m.r.IntN(2) {
-		blocks = append(blocks,
-			upstreamtest.Use("look", m.pick(`{}`, `{"q":"x"}`, `{"q":"<x>","n":1.50e+3,"deep":[{"type":"thinking"},null]}`)))
-	}
-	return upstreamtest.Reply(blocks...)
 }
 
 // proceed is a turn of the model with its rounds of tools.
 func (m *mangled) proceed(t *talk) {
 	for rounds := m.r.IntN(3); ; rounds-- {
-		m.world.vendors[map[bool]string{false: m.active, true: "kimi"}[m.other]].Queue(m.answer(t, rounds <= 0))
+		m.world.vendors[m.backend()].Queue(t.llm.answer(rounds <= 0))
 		t.stream = m.r.IntN(2) == 0
-		m.mu.Lock()
-		m.seen = nil
-		m.mu.Unlock()
-		got := t.step()
-		m.judge(t)
-		var results []block
-		for _, b := range got {
-			if b.Type == "tool_use" {
-				results = append(results, block{Type: "tool_result", ToolUseID: b.ID, Content: looked(string(b.Input)) + " \n"})
-			}
-		}
+		var got []block
+		m.judge(t, m.call(func() { got = t.step() }))
+		results := resultsOf(got)
 		if len(results) == 0 {
 			return
+		}
+		for i := range results {
+			results[i].Content += " \n"
 		}
 		t.user(results...)
 	}
@@ -421,25 +427,18 @@ func (m *mangled) proceed(t *talk) {
 
 var tags = regexp.MustCompile(`<[a-z, ]+ [0-9]+>`)
 
-// judge looks at what the vendor saw of the newest call.
-func (m *mangled) judge(t *talk) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	require.NotEmpty(m, m.seen)
-	require.LessOrEqual(m, len(m.seen), 2)
-	t.extra += len(m.seen) - 1
-	m.calls++
-	m.extra += len(m.seen) - 1
-	accepted := m.seen[len(m.seen)-1]
-	require.Empty(m, accepted.Rejection)
-	for _, r := range m.seen {
+// judge checks the vendor's requests of the newest call.
+func (m *mangled) judge(t *talk, seen []upstreamtest.Request) {
+	t.extra += len(seen) - 1
+	accepted := seen[len(seen)-1]
+	for _, r := range seen {
 		for _, tag := range tags.FindAllString(string(r.Body), -1) {
-			require.Contains(m, []string{t.tag, m.shared}, tag, "a thought of another conversation:\n%s\nwas sent as\n%s",
+			require.Contains(m, []string{t.llm.tag, m.shared}, tag, "a thought of another conversation:\n%s\nwas sent as\n%s",
 				t.sent, r.Body)
 		}
 	}
 	m.sameWords(string(t.sent), string(accepted.Body))
-	if len(m.seen) == 1 && !m.kind.loses && !m.other && m.named {
+	if len(seen) == 1 && !m.kind.loses && !m.other && m.named {
 		require.Zero(m, accepted.Lost, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
 	}
 	if !m.other {
@@ -447,57 +446,51 @@ func (m *mangled) judge(t *talk) {
 	}
 }
 
-// count adds up what is left of the thinking that the client was given.
+// count counts the thinking that the client was given and the part of it that the vendor received.
 func (m *mangled) count(t *talk, body string) {
-	at := starts(t.history)
-	current := at[len(at)-1]
-	given, older := 0, 0
-	for i, h := range t.history[:len(t.history)-1] { // without the newest answer
-		for _, b := range h.content {
-			if b.thinks() && i > current {
-				given++
-			} else if b.thinks() {
-				older++
-			}
-		}
-	}
-	sent, sentOlder := 0, 0
-	messages := gjson.Get(body, "messages").Array()
-	last := 0
-	for i, h := range messages {
-		if h.Get("role").Str == "user" && h.Get("content.0.type").Str != "tool_result" {
-			last = i
-		}
-	}
-	for i, h := range messages {
-		for _, b := range h.Get("content").Array() {
-			if kind := b.Get("type").Str; kind != "thinking" && kind != "redacted_thinking" {
-				continue
-			}
-			if i > last {
-				sent++
-			} else {
-				sentOlder++
-			}
-		}
-	}
-	require.LessOrEqual(m, sentOlder, older, "the client shows\n%s\nand the vendor sees\n%s", t.sent, body)
-	m.kept[m.name] += sent
-	m.all[m.name] += given
-	m.keptOlder[m.name] += sentOlder
-	m.older[m.name] += older
+	shown, err := marshal(map[string][]message{"messages": t.history[:len(t.history)-1]}) // without the newest answer
+	require.NoError(m, err)
+	given, givenOlder := countThinking(string(shown))
+	kept, keptOlder := countThinking(body)
+	require.LessOrEqual(m, keptOlder, givenOlder, "the client shows\n%s\nand the vendor sees\n%s", t.sent, body)
+	m.given, m.givenOlder = m.given+given, m.givenOlder+givenOlder
+	m.kept, m.keptOlder = m.kept+kept, m.keptOlder+keptOlder
 }
 
-// word is something that was said, its speaker, and whether that is part of a round of
-// tools.
+// newestQuestion returns the index of the user's newest text in a request.
+func newestQuestion(messages []gjson.Result) (at int) {
+	for i, m := range messages {
+		if m.Get("role").Str == "user" && m.Get("content.0.type").Str != "tool_result" {
+			at = i
+		}
+	}
+	return at
+}
+
+// countThinking counts the thinking blocks of a request's current turn and of older ones.
+func countThinking(body string) (current, older int) {
+	messages := gjson.Get(body, "messages").Array()
+	newest := newestQuestion(messages)
+	for i, m := range messages {
+		n := strings.Count(m.Get("content.#.type").Raw, `thinking"`)
+		if i > newest {
+			current += n
+		} else {
+			older += n
+		}
+	}
+	return current, older
+}
+
+// word is a text with its speaker. round reports whether it is part of a round of tools.
 type word struct {
-	says  string
+	text  string
 	round bool
 }
 
 var thinkSection = regexp.MustCompile(`(?s)<think>.*?</think>`)
 
-// wordsOf is what a request shows, but for how it is laid out.
+// wordsOf returns the texts of a request without their layout.
 func wordsOf(body string) (words []word) {
 	add := func(role, text string, round bool) {
 		if text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " "); text != "" &&
@@ -523,16 +516,15 @@ func wordsOf(body string) (words []word) {
 	return words
 }
 
-// sameWords checks that the vendor sees the conversation that the client shows: all
-// of it, in its order, and beside that rounds of tools alone.
+// sameWords checks that the vendor sees the client's conversation in its order, and otherwise only rounds of tools.
 func (m *mangled) sameWords(client, vendor string) {
 	shown, seen := wordsOf(client), wordsOf(vendor)
-	// fits[j] says whether what was seen so far is shown[:j] and rounds.
+	// fits[j] reports whether the words so far are shown[:j] and rounds.
 	fits := make([]bool, len(shown)+1)
 	fits[0] = true
 	for _, w := range seen {
 		for j := len(shown); j >= 0; j-- {
-			fits[j] = fits[j] && w.round || j > 0 && fits[j-1] && shown[j-1].says == w.says
+			fits[j] = fits[j] && w.round || j > 0 && fits[j-1] && shown[j-1].text == w.text
 		}
 	}
 	require.True(m, fits[len(shown)], "the vendor sees\n%s\nof a client that shows\n%s", vendor, client)
@@ -560,57 +552,35 @@ func manyConversations(t *testing.T, seed uint64) (conversations int, used uint6
 	return conversations, seed
 }
 
-// A client may replay its history as it likes. The conversation must go on, and must not become another one. With the
-// race detector a conversation is named on one vendor and not on the next.
+// A client may replay its history in any way. The conversation must continue and must not become another one. With the
+// race detector a conversation is named on one vendor and anonymous on the next.
 func TestConformanceMangledReplays(t *testing.T) {
 	conversations, seed := manyConversations(t, 5)
 	redis := redistest.Start(t)
 	names := slices.Sorted(maps.Keys(mangles))
 	kinds := 2 * len(names) * len(thinkers)
 	each := (conversations + kinds - 1) / kinds
-	var mu sync.Mutex // guards total
-	total := map[string][4]int{}
-	t.Run("by", func(t *testing.T) {
-		for i, backend := range thinkers {
-			for j := range 2 * len(names) {
-				name, named := names[j%len(names)], j < len(names)
-				if raced && named == ((i+j%len(names))%2 == 0) {
-					continue
-				}
-				of := backend.name + ", " + name
-				if !named {
-					of = "anonymous, " + of
-				}
-				t.Run(of, func(t *testing.T) {
-					t.Parallel()
-					m := &mangled{
-						T: t, r: rand.New(rand.NewPCG(seed, uint64(1000*i+j))), name: name, kind: mangles[name], named: named,
-						kept: map[string]int{}, all: map[string]int{}, keptOlder: map[string]int{}, older: map[string]int{},
-					}
-					m.start(redis, backend.of)
-					for m.conversations < each {
-						m.play(backend.model)
-					}
-					m.world.checked = true
-					require.Empty(t, m.world.refused, "clients heard of thinking")
-					mu.Lock()
-					defer mu.Unlock()
-					total[of] = [4]int{m.kept[name], m.all[name], m.keptOlder[name], m.older[name]}
-					t.Logf("%d conversations, %d calls, %d more to the vendor", m.conversations, m.calls, m.extra)
-				})
+	for i, backend := range thinkers {
+		for j := range 2 * len(names) {
+			name, named := names[j%len(names)], j < len(names)
+			if raced && named == ((i+j%len(names))%2 == 0) {
+				continue
 			}
+			t.Run(fmt.Sprintf("%s, %s, named=%t", backend.name, name, named), func(t *testing.T) {
+				t.Parallel()
+				m := newMangled(t, name, redis, backend, seed, uint64(1000*i+j))
+				m.named = named
+				for m.conversations < each {
+					m.play(backend.model)
+				}
+				m.finish()
+			})
 		}
-	})
-	for _, name := range slices.Sorted(maps.Keys(total)) {
-		n := total[name]
-		t.Logf("%-56s thinking kept: %.3f of current turns, %.3f of older ones %v", name, share(n[0], n[1]),
-			share(n[2], n[3]), n)
 	}
 }
 
-// Fault: users whose chats begin alike get into each other's way. They have one system prompt and say "Hi" first,
-// or all go on from one answer that their application has put before each chat, with its thinking; they come in turns,
-// and some replay what they got carelessly: 60 of these, and with the race detector 20 of each.
+// Fault: users whose chats begin alike disturb each other. They have one system prompt and say "Hi" first, or they all
+// continue one answer with its thinking, which their application puts before each chat. Some replay it carelessly.
 func TestConformanceManyUsersWithOneFront(t *testing.T) {
 	_, seed := manyConversations(t, 6)
 	redis := redistest.Start(t)
@@ -626,16 +596,12 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 				}
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					m := &mangled{
-						T: t, r: rand.New(rand.NewPCG(seed, uint64(i))), name: damage, kind: mangles[damage],
-						kept: map[string]int{}, all: map[string]int{}, keptOlder: map[string]int{}, older: map[string]int{},
-					}
-					m.start(redis, backend.of)
+					m := newMangled(t, damage, redis, backend, seed, uint64(i))
 					first := m.talk(backend.model)
 					first.system = `"You are brief."`
 					first.user(textOf("Hi"))
 					m.proceed(first)
-					m.shared = first.tag
+					m.shared = first.llm.tag
 					talks := make([]*talk, users)
 					for i := range talks {
 						talks[i] = m.talk(backend.model)
@@ -644,21 +610,15 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 							talks[i].history = slices.Clone(first.history)
 						}
 					}
-					for _, said := range []string{"Hi", "and then?", "yes"} {
+					for _, text := range []string{"Hi", "and then?", "yes"} {
 						for _, t := range talks {
-							t.user(textOf(said))
+							t.question(text)
 							m.proceed(t)
 						}
 					}
-					m.world.checked = true
-					require.Empty(t, m.world.refused, "clients heard of thinking")
-					t.Logf("%-40s thinking kept: %.3f of current turns (%d of %d), %.3f of older ones (%d of %d); %d calls, %d more",
-						name, share(m.kept[damage], m.all[damage]), m.kept[damage], m.all[damage],
-						share(m.keptOlder[damage], m.older[damage]), m.keptOlder[damage], m.older[damage], m.calls, m.extra)
+					m.finish()
 				})
 			}
 		}
 	}
 }
-
-func share(kept, of int) float64 { return float64(kept) / float64(max(1, of)) }

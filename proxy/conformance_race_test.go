@@ -2,18 +2,10 @@
 
 package proxy_test
 
-import (
-	"flag"
-	"testing"
-)
+import "flag"
 
-// raced: the race detector makes everything ten times slower.
+// raced reports whether the race detector is on. It makes everything ten times slower.
 const raced = true
 
-// Properties are tried on fewer cases, for the same reason; -rapid.checks says otherwise.
+// Properties are tried on fewer cases for the same reason. -rapid.checks overrides the number.
 var _ = flag.Set("rapid.checks", "40")
-
-func TestConformanceEphemeralPartsChangeNothing(t *testing.T) { ephemeralPartsChangeNothing(t) }
-func TestConformanceLostReasoningIsStoodFor(t *testing.T)     { lostReasoningIsStoodFor(t) }
-func TestConformanceNoAttemptIsSentTwice(t *testing.T)        { noAttemptIsSentTwice(t) }
-func TestConformanceErrorsAboutItems(t *testing.T)            { errorsAboutItems(t) }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,58 +16,116 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/access"
+	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/ledger"
+	"mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
 
-// The conformance suite: whole dialogues of simulated clients with strict fake
-// vendors through the gateway. Each case is headed by the fault that it guards
-// against, and ends with the same check, see world.conforms.
+// The conformance suite plays whole dialogues of simulated clients with strict fake vendors through the gateway.
 //
-// conformance_world_test.go   vendors, gateways and the check
-// conformance_client_test.go  clients of both dialects
-// conformance_damage_test.go  what clients do to a history
-// conformance_transcript_test.go  the main cases as transcripts, in testdata/transcripts
-// conformance_*_test.go       the cases
+// conformance_transcripts_test.go   the rows' type and the driver that plays them
+// conformance_turns_test.go         what a row can do: clients speak, vendors answer, backends switch
+// conformance_<subject>_test.go     the rows of a subject, and the tests that no row can express
+// conformance_world_test.go         vendors, gateways and the final check, see world.conforms
+// conformance_client_test.go        clients of the three dialects
+// conformance_damage_test.go        what clients do to a history
+// testdata/transcripts              the wire of the rows that are golden
 
-// backendCase is a vendor and how the gateway is told of it.
+// backendCase is a vendor and its configuration in the gateway.
 type backendCase struct {
 	name   string
+	model  string // that clients ask for
 	vendor upstreamtest.Config
 	config proxy.BackendConfig // without its BaseURL
-	after  func(*http.Request) // if not nil, called behind an answer's last byte, before its end
+	after  func(*http.Request) // if not nil, called after an answer's last byte and before its end
 }
 
-// with is b under another name, with other rules of its vendor.
+// with returns b with another name and other rules of its vendor.
 func (b backendCase) with(name string, change func(*upstreamtest.Config)) backendCase {
 	b.name = name
 	change(&b.vendor)
 	return b
 }
 
-// told is b with a change of how the gateway is told of it.
+// named returns b with another name.
+func (b backendCase) named(name string) backendCase {
+	b.name = name
+	return b
+}
+
+// asking returns b with another model.
+func (b backendCase) asking(model string) backendCase {
+	b.model = model
+	return b
+}
+
+// told returns b with a changed configuration.
 func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 	change(&b.config)
 	return b
 }
 
+// needsReasoning reports whether the vendor wants the reasoning of every answer that called a tool.
+func (b backendCase) needsReasoning() bool {
+	return b.vendor.Vendor == upstreamtest.Kimi || b.vendor.Vendor == upstreamtest.DeepSeek
+}
+
+// budgeted sets the thinking budget for clients that cannot send one.
+func budgeted(c *proxy.BackendConfig) { c.Thinking.BudgetTokens = 8000 }
+
+func asBedrock(c *proxy.BackendConfig) { c.Vendor = "bedrock" }
+
+// messagesVendor returns a vendor of the messages dialect.
+func messagesVendor(name, model string, vendor upstreamtest.Vendor) backendCase {
+	return backendCase{name: name, model: model, vendor: upstreamtest.Config{Vendor: vendor},
+		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: name}}
+}
+
+// chatVendor returns a vendor of chat completions with these rules.
+func chatVendor(name, vendor string, rules upstreamtest.ChatRules) backendCase {
+	return backendCase{name: name, vendor: upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules},
+		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
+}
+
+// overChat returns b behind chat completions.
+func (b backendCase) overChat() backendCase {
+	b.name += "-chat"
+	b.config.Kind = proxy.KindOpenAI
+	return b
+}
+
 var (
-	claude = backendCase{name: "claude", vendor: upstreamtest.Config{}, config: proxy.BackendConfig{
+	claude = backendCase{name: "claude", model: "claude-opus-4-8", config: proxy.BackendConfig{
 		Kind: proxy.KindAnthropic,
 	}}
-	kimi = backendCase{name: "kimi", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi},
-		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "kimi"}}
-	kimiChat = backendCase{name: "kimi-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi},
-		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "kimi"}}
-	deepSeek = backendCase{name: "deepseek", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
-		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "deepseek"}}
-	deepSeekChat = backendCase{name: "deepseek-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
-		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "deepseek"}}
+	// prefixChecking binds thinking to all content before it.
+	prefixChecking = claude.with("bound", func(c *upstreamtest.Config) {
+		c.Thinking.PrefixCheck = true
+	}).asking("claude-opus-5-5")
+	kimi         = messagesVendor("kimi", "kimi-k2-thinking", upstreamtest.Kimi)
+	kimiChat     = kimi.overChat()
+	deepSeek     = messagesVendor("deepseek", "deepseek-reasoner", upstreamtest.DeepSeek)
+	deepSeekChat = deepSeek.overChat()
+	glm          = messagesVendor("glm", "glm-4.7", upstreamtest.GLM)
+	openAI       = chatVendor("openai", "openai", upstreamtest.ChatRules{}).asking("gpt-5")
+	// genericChat takes no lists of content parts.
+	genericChat = chatVendor("generic-chat", "", upstreamtest.ChatRules{TextOnly: true}).asking("m")
+	// gpt is OpenAI with Responses.
+	gpt = backendCase{name: "gpt", model: "gpt-5.1", vendor: upstreamtest.Config{Vendor: upstreamtest.OpenAI},
+		config: proxy.BackendConfig{Kind: proxy.KindResponses, Vendor: "openai"}}
+	// google is Google with Interactions.
+	google = backendCase{name: "google", model: "gemini-3.8-flash",
+		vendor: upstreamtest.Config{Vendor: upstreamtest.Google},
+		config: proxy.BackendConfig{Kind: proxy.KindInteractions, Vendor: "gemini"}}
 
-	// prefixChecking binds thinking to everything that stands before it.
-	prefixChecking = claude.with("bound", func(c *upstreamtest.Config) { c.Thinking.PrefixCheck = true })
+	// manual is a Claude model with a thinking budget.
+	manual = claude.asking("claude-sonnet-4-5")
+	// thinkers are the kinds of backends that verify thinking.
+	thinkers = []backendCase{claude.named("adaptive"), manual.named("manual"), prefixChecking}
 )
 
 // tester is a *testing.T or a *rapid.T.
@@ -76,34 +135,34 @@ type tester interface {
 	Context() context.Context
 }
 
-// world is vendors, gateways before them, and what went through.
+// world holds vendors, the gateways before them, and a record of their traffic.
 type world struct {
 	tester
 	vendors map[string]*upstreamtest.Server
 	config  proxy.Config
 	log     logLines
 	http    *http.Client
-	turns   *patientTurns // what the gateways share; nil for nothing
+	turns   *patientTurns // that the gateways share; nil for none
 	checked bool
 
-	transcript *transcript // nil for none
+	wire *wireLog // nil for none
 
-	caller func(*http.Request) access.Principal // nil: none is known
+	caller func(*http.Request) access.Principal // nil for none
 
 	mu      sync.Mutex // guards refused
-	refused []string   // what clients saw of errors about thinking
+	refused []string   // errors about thinking that clients saw
 }
 
-// part counts the cases of a test of which all are tried without the race detector, and with it a part.
+// part counts the cases of a test that tries all of them without the race detector, and some with it.
 type part int
 
-// next says whether the next case is tried: with the race detector one of so many is.
-func (p *part) next(of part) bool {
+// next reports whether to try the next case. With the race detector, every nth case is tried.
+func (p *part) next(n part) bool {
 	*p++
-	return !raced || *p%of == 0
+	return !raced || *p%n == 0
 }
 
-// newWorld starts the vendors; the first is the active backend.
+// newWorld starts the vendors. The first one is the active backend.
 func newWorld(t tester, backends ...backendCase) *world {
 	t.Helper()
 	w := &world{
@@ -169,7 +228,7 @@ func (w *world) gateway() *front {
 	return g
 }
 
-// use switches the active backend.
+// use makes a backend active.
 func (g *front) use(backend string) {
 	g.world.Helper()
 	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodPut, g.url+"/admin/backend",
@@ -179,7 +238,7 @@ func (g *front) use(backend string) {
 	require.Equal(g.world, 200, got.status, got.body)
 }
 
-// metrics are the lines of /metrics that begin so, without values.
+// metrics returns the lines of /metrics that begin so.
 func (g *front) metrics(begin string) string {
 	g.world.Helper()
 	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodGet, g.url+"/metrics", nil)
@@ -193,7 +252,7 @@ func (g *front) metrics(begin string) string {
 	return strings.Join(lines, "")
 }
 
-// send posts a request of a client and keeps what it would complain of.
+// send posts a request of a client and records errors about thinking.
 func (g *front) send(ctx context.Context, path string, header http.Header, body []byte) answered {
 	g.world.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+path, bytes.NewReader(body))
@@ -202,8 +261,8 @@ func (g *front) send(ctx context.Context, path string, header http.Header, body 
 		r.Header[name] = values
 	}
 	got := g.world.do(r)
-	if g.world.transcript != nil {
-		g.world.transcript.call(path, header, body, got)
+	if g.world.wire != nil {
+		g.world.wire.call(path, header, body, got)
 	}
 	return got
 }
@@ -220,8 +279,7 @@ func (w *world) do(r *http.Request) answered {
 	return got
 }
 
-// judge notes an answer that tells a client of thinking what the gateway should
-// have seen to.
+// judge records an answer with an error about thinking, which the gateway should have cured.
 func (w *world) judge(got answered) {
 	class := thinking.Classify(got.status, []byte(got.body))
 	if got.header.Get("Content-Type") == "text/event-stream" {
@@ -238,14 +296,14 @@ func (w *world) judge(got answered) {
 	w.refused = append(w.refused, got.body)
 }
 
-// forgive forgets what clients were told so far: the case has looked at it.
+// forgive forgets the errors so far, which the case has checked.
 func (w *world) forgive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused = nil
 }
 
-// total adds something up over all requests that the vendors saw.
+// total sums f over all requests to the vendors.
 func (w *world) total(f func(upstreamtest.Request) int) (n int) {
 	for _, v := range w.vendors {
 		for _, r := range v.Requests() {
@@ -255,10 +313,8 @@ func (w *world) total(f func(upstreamtest.Request) int) (n int) {
 	return n
 }
 
-// conforms is the end of every case. Vendors refused at most so many requests, of
-// all the case's conversations: one proves what has to be left out, and no case should
-// need another. All of them were refused for thinking alone, no client heard of it, and
-// no thinking of a latest turn was missing.
+// conforms is the final check of every case. Vendors refused at most so many requests, all of them for thinking. No
+// client saw such an error, and no thinking of a latest turn was missing.
 func (w *world) conforms(refusals int) {
 	w.Helper()
 	w.refusedAtMost(refusals)
@@ -268,11 +324,10 @@ func (w *world) conforms(refusals int) {
 		}
 		return r.Lost
 	})
-	require.Zero(w, lost, "thinking that could have been kept")
+	require.Zero(w, lost, "lost thinking")
 }
 
-// refusedAtMost is conforms for cases in which thinking of the latest turn cannot
-// be kept.
+// refusedAtMost is conforms without the check for lost thinking.
 func (w *world) refusedAtMost(refusals int) {
 	w.Helper()
 	w.checked = true
@@ -288,11 +343,11 @@ func (w *world) refusedAtMost(refusals int) {
 	require.LessOrEqual(w, len(seen), refusals, "refusals:\n%s", strings.Join(seen, "\n"))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	require.Empty(w, w.refused, "clients heard of thinking")
+	require.Empty(w, w.refused, "clients saw errors about thinking")
 	require.NotContains(w, w.log.String(), "a request panicked")
 }
 
-// logLines is a log that can be read while it is written.
+// logLines is a log for concurrent writers and readers.
 type logLines struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
@@ -310,7 +365,7 @@ func (l *logLines) String() string {
 	return l.b.String()
 }
 
-// count is how many lines hold s.
+// count returns the number of lines that contain s.
 func (l *logLines) count(s string) (n int) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, s) {
@@ -318,4 +373,53 @@ func (l *logLines) count(s string) (n int) {
 		}
 	}
 	return n
+}
+
+// shares has the gateways share one Redis.
+func (w *world) shares(redis *redistest.Server) {
+	w.turns = &patientTurns{Remote: redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{}),
+		whole: map[string]int{}}
+	w.config.Shared.Turns = w.turns
+}
+
+// patientTurns waits for Redis without a limit, so that no request misses a turn on a busy machine.
+type patientTurns struct {
+	ledger.Remote
+	saved atomic.Int64 // turns
+
+	mu    sync.Mutex
+	whole map[string]int // complete turns by conversation; guarded by mu
+}
+
+func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
+	return p.Remote.Load(context.WithoutCancel(ctx), q)
+}
+
+func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
+	marks, err := p.Remote.Save(context.WithoutCancel(ctx), entries)
+	for _, e := range entries {
+		if err == nil && e.Turn != nil {
+			p.saved.Add(1)
+			if !e.Turn.Cut {
+				p.mu.Lock()
+				p.whole[e.Scope.Conversation]++
+				p.mu.Unlock()
+			}
+		}
+	}
+	return marks, err
+}
+
+// settle waits until so many turns are in Redis, where other gateways find them.
+func (p *patientTurns) settle(t require.TestingT, turns int) {
+	require.Eventually(t, func() bool { return p.saved.Load() >= int64(turns) }, time.Minute, time.Millisecond)
+}
+
+// settleOf waits until so many complete turns of a conversation are in Redis.
+func (p *patientTurns) settleOf(t require.TestingT, conversation string, turns int) {
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.whole[conversation] >= turns
+	}, time.Minute, time.Millisecond)
 }

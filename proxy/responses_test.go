@@ -186,9 +186,7 @@ type responsesClient struct {
 	leaves bool                                      // it to others to ask for the encrypted content of those
 	any    bool                                      // or not
 	damage func([]json.RawMessage) []json.RawMessage // of the input as it is sent
-	sent   []byte
-	stream bool
-	seen   []string // reasoning that it was shown
+	seen   []string                                  // reasoning that it was shown
 }
 
 func (g *front) responses(model string) *responsesClient {

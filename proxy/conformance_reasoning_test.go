@@ -1,0 +1,204 @@
+package proxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+	"mneme/proxy/wire"
+)
+
+// emptyReasoning is the thread about vendors that refuse empty reasoning in place of lost reasoning.
+const emptyReasoning = "https://github.com/NousResearch/hermes-agent/issues/14018"
+
+// lose has a client send this text in place of all thinking.
+func lose(text string) turn {
+	return replay{
+		messages: thoughts(func(b *block) { b.Thinking, b.Signature = text, new(string) }),
+		chat:     eachAnswer(func(m *chatMessage) { m.Reasoning = &text }),
+	}.turn
+}
+
+// lossy are ways to lose thinking.
+var lossy = variants{{"dropped", thinkingDropped}, {"emptied", lose("")}, {"a space", lose(" ")}}
+
+// eachModel returns one run per model of a vendor.
+func eachModel(b backendCase, models ...string) (runs [][]backendCase) {
+	for _, model := range models {
+		runs = append(runs, []backendCase{b.asking(model)})
+	}
+	return runs
+}
+
+// reasoners are vendors that want reasoning back, with all their models.
+var reasoners = func() (runs [][]backendCase) {
+	for _, b := range []backendCase{kimi, kimiChat} {
+		runs = append(runs, eachModel(b, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3")...)
+	}
+	for _, b := range []backendCase{deepSeek, deepSeekChat} {
+		runs = append(runs, eachModel(b, "deepseek-v4-pro", "deepseek-v4-flash")...)
+	}
+	return runs
+}()
+
+// forgetful is a dialogue with a restart that makes the gateway forget everything.
+var forgetful = []turn{useTool("Go", "one"), restart, useTool("Go on", "two")}
+
+// wantedBack returns a dialogue with a vendor of Responses that wants its reasoning back.
+func wantedBack(vendor string, refusals int) transcript {
+	b := backendCase{name: "b", model: "deepseek-v4", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
+		config: proxy.BackendConfig{Kind: proxy.KindResponses, Vendor: vendor}}
+	return transcript{
+		name:    "reasoning of Responses wanted back by " + vendor,
+		fault:   "reasoning that the vendor wants back is lost, and the vendor refuses every further request.",
+		vendors: each(b), clients: all3,
+		vary: []variants{naming, {{"kept", later(nothing)}, {"forgotten", later(restart)}}},
+		turns: []turn{
+			say("Go", reply(think("thought one"), speak("I look."), look("a")), saying("thought two", "Done.")),
+			clientReads("Done."), now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
+			say("Goodbye", reply(speak("Bye."))), clientReads("Bye."),
+			func(p *play) { require.LessOrEqual(p, p.vendor().Count(), 4+refusals) },
+		},
+		refusals: refusals,
+	}
+}
+
+// failFive has the active vendor refuse the next attempts, each with another body.
+func failFive(message string) turn {
+	return later(func(p *play) {
+		for i := range 5 {
+			p.vendor().Fail(upstreamtest.Canned(400, fmt.Sprintf(`{"error":{"message":%s,"n":%d}}`, wire.Quote(message), i)))
+		}
+		before := p.vendor().Count()
+		request("Go on", 400)(p)
+		require.Contains(p, gjson.Get(p.answer().body, "error.message").Str, message)
+		attempts := p.vendor().Requests()[before:]
+		for i, a := range attempts {
+			for _, b := range attempts[i+1:] {
+				require.False(p, bytes.Equal(a.Body, b.Body) && a.Header.Get("Anthropic-Beta") == b.Header.Get("Anthropic-Beta"),
+					"attempts with the same bytes: %s", a.Body)
+			}
+		}
+	})
+}
+
+var reasoningRows = []transcript{
+	{
+		name:    "lost reasoning has a placeholder",
+		fault:   "an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
+		source:  emptyReasoning,
+		vendors: reasoners, clients: both, vary: []variants{naming, lossy},
+		noBudget: true, slow: true, sampled: true,
+		turns: append(forgetful, vendorGot("two thinks before")), // known reasoning still goes back
+	},
+	{
+		name:    "lost reasoning of clients of Responses",
+		fault:   "an empty text replaces lost reasoning, and the vendor refuses it.",
+		source:  emptyReasoning,
+		vendors: reasoners, clients: []string{"responses"}, vary: []variants{naming},
+		noBudget: true, slow: true, sampled: true,
+		turns: append(forgetful, vendorGot("two thinks before")),
+	},
+	{
+		name:   "lost reasoning of an unknown vendor",
+		fault:  "the vendor is not known by its name, and its refusal is answered with an empty text.",
+		source: emptyReasoning,
+		vendors: [][]backendCase{
+			{kimi.named("unknown").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
+			{kimiChat.named("unknown-chat").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
+		},
+		clients: both, models: []string{"house-model"}, vary: []variants{lossy[:2]}, noBudget: true,
+		turns:    append([]turn{unnamed, messages(func(c *messagesClient) { c.manual(8000) })}, forgetful...),
+		refusals: 2, // one per gateway
+	},
+	{
+		name:  "no attempt is sent twice",
+		fault: "a cure changes nothing, and the vendor gets the same bytes again.",
+		vendors: each(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
+			deepSeekChat.asking("deepseek-v4-pro")),
+		clients: all3, noBudget: true, slow: true, sampled: true, judges: true,
+		vary: []variants{{
+			{"Kimi", failFive("thinking is enabled but reasoning_content is missing in assistant tool call message at index 1")},
+			{"DeepSeek", failFive("The `reasoning_content` in the thinking mode must be passed back to the API.")},
+			{"signature", failFive(badSignature)},
+			{"parameter", failFive("Unsupported parameter: 'temperature' is not supported with this model.")},
+			{"adaptive", failFive("adaptive thinking is not supported on this model")},
+			{"max_tokens", failFive("`max_tokens` must be greater than `thinking.budget_tokens`.")},
+		}},
+		turns: []turn{unnamed, useTool("Go", "one"), restart, now},
+	},
+	wantedBack("deepseek", 0),
+	wantedBack("generic", 1), // the refusal teaches the gateway
+	{
+		name:    "lost items",
+		fault:   "lost or forged items end a conversation with a vendor of Responses, or cost a call more each time.",
+		source:  "https://github.com/continuedev/continue/issues/11466",
+		vendors: each(gpt), clients: []string{"responses"}, slow: true,
+		vary: []variants{naming, {
+			{"kept", later(nothing)},
+			{"kept in another process", steps(shareRedis, later(restart))},
+			{"forgotten", later(restart)},
+		}, itemLosses},
+		turns: []turn{
+			keepReasoning,
+			say("Go", reply(think("thought one"), speak("I look."), look("a")), looking("thought two", "b"),
+				saying("thought three", "Done.")),
+			clientReads("Done."), now, now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
+			func(p *play) {
+				calls := p.vendor().Count() - 3
+				require.LessOrEqual(p, calls, 2, "one more call at most")
+				if p.in("named") && !p.in("forgotten") {
+					require.Equal(p, 1, calls, "kept items go back with the first attempt")
+					if p.in("reasoning, and forged ids") || p.in("forged encrypted content") || p.in("ids only") {
+						vendorGotThoughts(3)(p)
+					}
+				}
+				steps(say("Goodbye", reply(speak("Bye."))), clientReads("Bye."), vendorCalls(3+calls+1))(p) // remembered
+			},
+		},
+		refusals: 1, loses: true,
+	},
+}
+
+// loseItems returns a variant with lost or forged items of a client of Responses.
+func loseItems(name string, change func([]json.RawMessage) []json.RawMessage) variant {
+	return variant{name, later(replay{items: change}.turn)}
+}
+
+// dropped returns an input without the items of a type, except the user's messages.
+func dropped(kind string) func([]json.RawMessage) []json.RawMessage {
+	return items(kind, func(item []byte) []json.RawMessage {
+		if kind == "message" && gjson.GetBytes(item, "role").Str != "assistant" {
+			return []json.RawMessage{item}
+		}
+		return nil
+	})
+}
+
+// itemLosses are losses and forgeries of items by clients of Responses.
+var itemLosses = variants{
+	loseItems("reasoning", itemMangles["reasoning dropped"]),
+	loseItems("the message after reasoning", itemMangles["followers dropped"]),
+	loseItems("calls, not their outputs", dropped("function_call")),
+	loseItems("outputs, not their calls", dropped("function_call_output")),
+	loseItems("all but the reasoning", func(input []json.RawMessage) []json.RawMessage {
+		return dropped("function_call_output")(dropped("function_call")(dropped("message")(input)))
+	}),
+	loseItems("reasoning, and forged ids", func(input []json.RawMessage) []json.RawMessage {
+		return items("", func(item []byte) []json.RawMessage {
+			if id := gjson.GetBytes(item, "id").Str; id != "" {
+				kind, _, _ := strings.Cut(id, "_")
+				return with("id", kind+"_forged"+id[len(id)-20:])(item)
+			}
+			return []json.RawMessage{item}
+		})(dropped("reasoning")(input))
+	}),
+	loseItems("forged encrypted content", items("reasoning", with("encrypted_content", "gAAAAforged=="))),
+	loseItems("ids only", itemMangles["unencrypted"]),
+}

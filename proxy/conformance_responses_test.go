@@ -1,0 +1,468 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+	"mneme/proxy/wire"
+)
+
+// Vendors of Responses and Interactions, and clients of Responses.
+
+const (
+	encryptedContent = "https://github.com/openai/codex/issues/8145"
+	googleThoughts   = "https://ai.google.dev/gemini-api/docs/interactions/thinking"
+
+	// invalidArgument is Google's answer to a signature that it cannot read.
+	invalidArgument = "Request contains an invalid argument."
+)
+
+// encrypted returns the encrypted contents in the input of a request of Responses.
+func encrypted(body []byte) (out []string) {
+	for _, it := range gjson.GetBytes(body, "input").Array() {
+		if c := it.Get("encrypted_content").Str; c != "" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// ownReasoning has a client of Responses expect encrypted reasoning.
+func ownReasoning(p *play) {
+	responses(func(c *responsesClient) { c.any, c.own = false, true })(p)
+}
+
+// loopOnAll queues a tool's step for each time that a vendor of the order is active, and takes the steps.
+func loopOnAll(between turn, order ...int) turn {
+	return func(p *play) {
+		p.me().question("Go")
+		for n, i := range order {
+			name := p.run.vendors[i].name
+			steps(use(i), round(reply(think("thought of "+name+"."), speak("Hm."), look(fmt.Sprint(name, " ", n)))), between)(p)
+		}
+	}
+}
+
+// effort is a mode of thinking in messages and the effort that the vendor must receive, as JSON.
+func effort(model, mode, more, want string) transcript {
+	return transcript{
+		name:    fmt.Sprintf("effort of %s, %s%s", model, mode, more),
+		fault:   "a mode of thinking becomes an effort that the model does not take.",
+		source:  "https://github.com/pydantic/pydantic-ai/issues/2865",
+		vendors: each(gpt, gptUnknown.named("gpt-unknown")), models: []string{model}, vary: []variants{streams}, judges: true,
+		turns: []turn{
+			unnamed, thinkingMode(mode), members(more), say("Go"), vendorGotAt("reasoning.effort", want),
+			func(p *play) {
+				if p.run.vendors[0].name == gpt.name {
+					require.Empty(p, p.vendor().Rejections())
+				}
+			},
+		},
+	}
+}
+
+// accounts returns two accounts of one vendor. The second one has other forms of refusals.
+func accounts(name string, b backendCase, rules upstreamtest.ResponsesRules) []backendCase {
+	return []backendCase{b, b.with(name, func(c *upstreamtest.Config) { c.Name, c.Responses = "b", rules })}
+}
+
+// sdkMembers adds the members that OpenAI's SDKs add to parsed items.
+var sdkMembers = replay{items: items("", func(v []byte) []json.RawMessage {
+	switch gjson.GetBytes(v, "type").Str {
+	case "function_call":
+		return with("parsed_arguments", map[string]string{"q": "a"})(v)
+	case "message":
+		content := json.RawMessage(strings.Replace(gjson.GetBytes(v, "content").Raw, `{`, `{"parsed":null,`, 1))
+		return with("content", content)(v)
+	}
+	return []json.RawMessage{v}
+})}
+
+var responsesRows = []transcript{
+	{
+		name:    "reasoning items come back",
+		fault:   "reasoning is lost inside a tool loop, or comes back changed.",
+		source:  encryptedContent,
+		vendors: each(gpt), clients: all3, vary: []variants{streams, {{"dropped", nil}, {"kept", keepReasoning}}},
+		turns: []turn{
+			ownReasoning,
+			say("Go", reply(think("deep thought one"), speak("Let me see."), look("a")),
+				looking("deep thought two", "b"), saying("deep thought three", "Done.")),
+			clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3),
+		},
+	},
+	{
+		name:    "thoughts come back to Google",
+		fault:   "thoughts are lost inside a tool loop, or parallel calls lose their results or their order.",
+		source:  googleThoughts,
+		vendors: each(google), clients: all3, vary: []variants{streams, naming},
+		turns: []turn{
+			keepReasoning,
+			say("Go", reply(think("deep thought one"), speak("Let me see."), look("a"), look("b")),
+				looking("deep thought two", "c"), saying("deep thought three", "Done.")),
+			clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3),
+			func(p *play) {
+				require.Equal(p, "user_input thought model_output function_call function_call function_result function_result "+
+					"thought function_call function_result thought model_output user_input",
+					strings.Join(strs([]byte(p.last()), "input.#.type"), " "))
+			},
+			vendorGotAt("store", "false"), vendorGotAt("previous_interaction_id", ""),
+		},
+	},
+	{
+		name:    "reasoning comes back unasked",
+		fault:   "a client that does not ask for encrypted reasoning loses all of it.",
+		source:  encryptedContent,
+		vendors: each(gpt.asking("gpt-5")), clients: []string{"responses"}, redis: true,
+		vary: []variants{streams, {{"dropped", nil}, {"kept", keepReasoning}}},
+		turns: []turn{
+			ownReasoning, responses(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
+			func(p *play) {
+				p.me().question("Go")
+				for i := range 4 {
+					steps(round(reply(think(fmt.Sprint("thought ", i)), speak("Hm."), look("a"))), vendorGotThoughts(i),
+						vendorGotAt("include", `["reasoning.encrypted_content"]`))(p)
+				}
+			},
+			mended("reasoning_asked"),
+		},
+	},
+	effort("gpt-5", `{"type":"disabled"}`, "", `"minimal"`),
+	effort("gpt-5", `{"type":"disabled"}`, `,"output_config":{"effort":"max"}`, `"high"`),
+	effort("gpt-5.1", `{"type":"disabled"}`, "", `"none"`),
+	effort("o3", `{"type":"disabled"}`, "", `"low"`),
+	effort("gpt-5.2-chat-latest", `{"type":"enabled","budget_tokens":9000}`, "", `"medium"`),
+	effort("gpt-5.2-chat-latest", `{"type":"disabled"}`, "", `"medium"`),
+	effort("gpt-5", `{"type":"enabled","budget_tokens":2000}`, "", `"low"`),
+	effort("gpt-5", `{"type":"enabled","budget_tokens":5000}`, "", `"medium"`),
+	effort("gpt-5", `{"type":"adaptive"}`, "", `"medium"`),
+	effort("gpt-5", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"high"`),
+	effort("gpt-5.2", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"xhigh"`),
+	effort("gpt-5.1", `{"type":"adaptive"}`, `,"temperature":0.5`, `"medium"`),
+	effort("gpt-5", "", "", ""),
+	{
+		name:    "switches between three dialects",
+		fault:   "after a switch inside a tool loop and back, a vendor's own reasoning is gone, or another's is sent.",
+		source:  "https://github.com/openai/openai-agents-python/issues/2063",
+		vendors: [][]backendCase{{gpt, claude, deepSeekChat}}, clients: all3, models: []string{claude.model},
+		turns: []turn{
+			replay{messages: func(history []message) []message {
+				for _, m := range history {
+					for _, b := range m.content {
+						if b.Signature != nil && strings.Contains(*b.Signature, "rsp1_") {
+							panic("a client of messages was shown a signature of Responses")
+						}
+					}
+				}
+				return damages["thinking dropped"](history)
+			}}.turn,
+			loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0, 1),
+			vendorGotThoughts(2), atVendor(0, vendorGotThoughts(2)), atVendor(2, vendorGot("thought of deepseek-chat")),
+		},
+	},
+	{
+		name:    "switches between four dialects",
+		fault:   "thinking of one vendor goes to another one, or is gone after a restart inside a tool loop.",
+		source:  googleThoughts,
+		vendors: [][]backendCase{{google, claude, gpt, deepSeekChat}}, clients: all3, models: []string{claude.model},
+		vary: []variants{streams}, redis: true, slow: true,
+		turns: []turn{
+			keepReasoning, loopOnAll(steps(through(0), restart), 0, 1, 0, 2, 0, 3, 0, 1, 2),
+			atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek")),
+		},
+	},
+	{
+		name:   "two accounts in a tool loop",
+		fault:  "after a change of the account the conversation is dead, or costs a refusal at each turn.",
+		source: "https://github.com/openai/codex/issues/35334",
+		vendors: [][]backendCase{
+			accounts("OpenAI", gpt, upstreamtest.ResponsesRules{}),
+			accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true}),
+			accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true}),
+			accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true}),
+			accounts("Azure, in the stream", gpt, upstreamtest.ResponsesRules{Azure: true, InStream: true, FlatErrors: true}),
+			accounts("Google", google, upstreamtest.ResponsesRules{}),
+		},
+		clients: []string{"chat", "responses"}, vary: []variants{streams},
+		turns: []turn{
+			keepReasoning, loopOnAll(steps(), 0, 1, 1, 0),
+			atVendor(1, vendorGotThoughts(1), // its own reasoning stays
+				func(p *play) { require.Len(p, p.vendor().Rejections(), 1, "a refusal is remembered") }),
+		},
+		refusals: 2, loses: true, // one refusal of each account
+	},
+	{
+		name:    "Responses keep their bytes",
+		fault:   "a client of the vendor's own dialect gets, or the vendor is sent, changed bytes.",
+		vendors: each(gpt), clients: []string{"responses"},
+		turns: []turn{
+			ownReasoning, keepReasoning, streamed,
+			begin("Go", reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
+			round(reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
+			round(), unchanged,
+		},
+	},
+	{
+		name:    "reasoning items outlive the gateway",
+		fault:   "reasoning is lost with the process of the gateway.",
+		vendors: each(gpt), clients: []string{"chat"}, redis: true,
+		turns: []turn{
+			begin("Go", looking("deep thought one", "a")), restart, round(looking("deep thought two", "b")), restart, round(),
+			vendorGotThoughts(2),
+		},
+	},
+	{
+		name:    "a model of Responses that does not reason",
+		fault:   "a model that does not reason is asked for encrypted reasoning and refuses.",
+		source:  "https://github.com/openai/openai-python/issues/2194",
+		vendors: each(gpt.asking("gpt-4o")), clients: all3, judges: true,
+		turns: []turn{
+			unnamed, thinkingMode(""), chat(func(c *chatClient) { c.effort = "" }),
+			responses(func(c *responsesClient) { c.effort = "none" }),
+			say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
+			say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
+		},
+	},
+	{
+		name:    "replays of SDKs of Responses",
+		fault:   "the vendor refuses members that SDKs add to parsed items, or another vendor's reasoning.",
+		source:  "https://github.com/openai/openai-node/issues/1567",
+		vendors: [][]backendCase{{gpt, claude, deepSeekChat}}, clients: []string{"responses"}, models: []string{claude.model},
+		vary: []variants{streams},
+		turns: []turn{
+			unnamed, keepReasoning, sdkMembers.turn, loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0),
+			vendorLacks("parsed"), vendorGotThoughts(2), vendorGotAt(`input.#(type=="reasoning")#|#`, "2"),
+		},
+	},
+	{
+		name:  "calls forgotten before a switch of dialects",
+		fault: "forgotten calls are put back in the dialect of their vendor, and another vendor refuses them.",
+		vendors: [][]backendCase{
+			{claude.told(budgeted), deepSeekChat}, {deepSeekChat, claude.told(budgeted)}, {gpt, deepSeekChat},
+		},
+		models: []string{claude.model},
+		turns: []turn{
+			replay{messages: func(history []message) []message {
+				return mangles["calls forgotten"].replay(nil, history, 0)
+			}}.turn,
+			say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
+			use(1), say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
+		},
+	},
+	{
+		name:    "answers of Interactions that end badly",
+		fault:   "an answer that is cut off, that fails or is refused looks complete.",
+		vendors: each(google), vary: []variants{badEnds}, judges: true,
+		turns: []turn{unnamed, withoutTools, thinkingMode(""), now},
+	},
+	{
+		name:    "errors before an interaction",
+		fault:   "an error before the answer has no status or is not retried, or the caller's key is not presented.",
+		source:  "https://ai.google.dev/gemini-api/docs/api-errors",
+		vendors: each(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })),
+		clients: both, vary: []variants{streams}, judges: true,
+		turns: []turn{
+			configureVendors(func(c *proxy.BackendConfig) { c.Auth = "passthrough" }),
+			unnamed, header("Authorization", ""), header("X-Api-Key", "caller"),
+			fail(upstreamtest.ErrorFirst(wire.Interactions, 503, "The model is overloaded.")), begin("hi"), vendorCalls(2),
+			func(p *play) {
+				require.Equal(p, "caller", p.vendor().Last().Header.Get("X-Goog-Api-Key"))
+				require.Empty(p, p.vendor().Last().Header.Get("Authorization"))
+			},
+			header("X-Api-Key", ""), header("Authorization", "Bearer another"), request("hi", 401),
+			clientGotHeader("X-AG-Error", "key_refused"),
+			header("X-Api-Key", "caller"), header("Authorization", ""),
+			fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`)),
+			request("", 403),
+			func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) },
+		},
+	},
+	{
+		name:    "a route over Interactions",
+		fault:   "a route that leaves a failing vendor sends its thinking elsewhere, or does not stay where it went.",
+		vendors: [][]backendCase{{google, claude}}, clients: []string{"chat"}, models: []string{claude.model},
+		turns: []turn{
+			configure(func(c *proxy.Config) {
+				c.Active = "main"
+				c.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
+			}),
+			streamed, begin("Go", looking("thought of google", "a")),
+			fail(upstreamtest.Canned(500, googleFailure), upstreamtest.Canned(500, googleFailure)),
+			atVendor(1, round(looking("thought of claude", "a")), vendorLacks("thought of google"),
+				round(looking("thought of claude", "a")), vendorCalls(2)),
+		},
+	},
+}
+
+// ended is an answer that ends badly. A stream ends with an error. A whole answer has this status and reason.
+func ended(answer upstreamtest.Answer, status int, reason string) turn {
+	return later(steps(
+		streamed, queueFive(answer), request("hi", 200),
+		func(p *play) {
+			require.Contains(p, p.answer().body, "event: error")
+			require.NotContains(p, p.answer().body, "message_stop")
+			if status > 0 {
+				steps(whole, queueFive(answer), request("", status), clientGotHeader("X-AG-Error", reason))(p)
+				require.Equal(p, "error", gjson.Get(p.answer().body, "type").Str)
+			}
+		}))
+}
+
+// queueFive queues an answer for a call and its retries.
+func queueFive(answer upstreamtest.Answer) turn {
+	return func(p *play) { p.vendor().Queue(slices.Repeat([]upstreamtest.Answer{answer}, 5)...) }
+}
+
+// badEnds are bad ends of an answer of Interactions.
+var badEnds = func() variants {
+	long, failed, blocked := reply(speak("Hello, this is long enough.")), reply(speak("Hm.")), reply(speak("Hm."))
+	clean := long
+	clean.Cut = &upstreamtest.Cut{After: 8, Clean: true}
+	failed.StopReason, blocked.StopReason = "failed", "content_filter"
+	return variants{
+		{"failed", ended(failed, 500, "vendor_failed")}, {"blocked", ended(blocked, 400, "content_refused")},
+		{"cut", ended(long.CutAfter(8, false), 0, "")}, {"clean cut", ended(clean, 0, "")},
+		{"error in the middle", ended(long.FailAfter(8), 0, "")},
+	}
+}()
+
+const googleFailure = `{"error":{"code":"api_error","message":"Sorry."}}`
+
+// itemErrors are errors of vendors of Responses about the items of a request. thoughts is the number of thoughts in the
+// second attempt. If it is negative, the client gets the first error.
+var itemErrors = map[string]struct {
+	message  string
+	thoughts int
+	body     string // if not empty, the whole body
+}{
+	"no follower":  {"Item 'rs_1' of type 'reasoning' was provided without its required following item.", 0, ""},
+	"no reasoning": {"Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_1'.", 3, ""},
+	"not found": {"Item with id 'rs_1' not found. Items are not persisted when `store` is set to false. Try again with " +
+		"`store` set to true, or remove this item from your input.", 0, ""},
+	"unverified": {"The encrypted content gAAA...DQ== could not be verified.", 0, ""},
+	"xAI":        {body: `{"code":"invalid-argument","error":"Could not decrypt the provided encrypted_content."}`},
+	"vLLM":       {"Encrypted content is not supported.", 0, ""},
+	"include":    {"Encrypted content is not supported with this model.", 3, ""},
+	"twice":      {"Duplicate item found with id rs_1. Remove duplicate items from your input and try again.", 0, ""},
+	"foreign id": {"Invalid 'input[1].id': 'item_1'. Expected an ID that begins with 'rs'.", 0, ""},
+	"no summary": {"Missing required parameter: 'input[1].summary'.", 0, ""},
+	"status":     {"Unknown parameter: 'input[1].status'.", 0, ""},
+	"readable": {"Invalid 'input[1].content': array too long. Expected an array with maximum length 0, but got an array " +
+		"with length 1 instead.", 0, ""},
+	"compaction": {"The encrypted content for item cmp_1 could not be verified. Reason: Encrypted content could not be " +
+		"decrypted or parsed.", -1, ""},
+	"a tool's":      {"Encrypted function output content could not be decrypted.", -1, ""},
+	"another cause": {"Invalid prompt.", -1, ""},
+}
+
+// itemErrorForms are the forms of errors of Responses.
+var itemErrorForms = map[string]func(body string) upstreamtest.Fault{
+	"a status": func(body string) upstreamtest.Fault { return upstreamtest.Canned(400, body) },
+	"404":      func(body string) upstreamtest.Fault { return upstreamtest.Canned(404, body) },
+	"an event": func(body string) upstreamtest.Fault {
+		return upstreamtest.Fault{Status: 200, ContentType: "text/event-stream",
+			Body: "data: " + `{"type":"error",` + body[1:] + "\n\n"}
+	},
+	"a failed response": func(body string) upstreamtest.Fault {
+		return upstreamtest.Fault{Status: 200, ContentType: "text/event-stream",
+			Body: `data: {"type":"response.created","response":{"id":"resp_1","status":"in_progress","output":[]}}` + "\n\n" +
+				`data: {"type":"response.failed","response":{"id":"resp_1","status":"failed",` + body[1:] + "}\n\n"}
+	},
+}
+
+// itemError returns a dialogue with an error about the items of a request.
+func itemError(name string) transcript {
+	e := itemErrors[name]
+	body := e.body
+	if body == "" {
+		body = fmt.Sprintf(`{"error":{"message":%s,"type":"invalid_request_error","param":null,"code":null}}`,
+			wire.Quote(e.message))
+	}
+	var forms variants
+	for _, form := range slices.Sorted(maps.Keys(itemErrorForms)) {
+		fault := itemErrorForms[form](body)
+		failing := later(fail(fault))
+		if fault.ContentType != "" {
+			failing = steps(failing, streamed)
+		}
+		forms = append(forms, variant{form, failing})
+	}
+	expect := []turn{
+		say("Go", reply(speak("Done."))), clientReads("Done."), vendorCalls(5), vendorGotThoughts(e.thoughts),
+		func(p *play) { require.Equal(p, name != "include", gjson.Get(p.last(), "include").Exists()) },
+		say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."), vendorCalls(6), // it is remembered
+	}
+	if e.thoughts < 0 {
+		expect = []turn{
+			func(p *play) {
+				p.me().question("Go")
+				require.Equal(p, e.message, gjson.Get(p.me().post().body, "error.message").Str)
+			},
+			vendorCalls(4),
+		}
+	}
+	return transcript{
+		name:    "error about items, " + name,
+		fault:   "an error about items is not recognized in its form, or one that the client must see is cured.",
+		source:  "https://github.com/BerriAI/litellm/issues/13420",
+		vendors: each(gpt), clients: []string{"responses"}, vary: []variants{forms},
+		sampled: true, judges: true,
+		turns: append([]turn{
+			keepReasoning, say("question 0", saying("thought 0", "Said 0.")), say("question 1", saying("thought 1", "Said 1.")),
+			say("question 2", saying("thought 2", "Said 2.")), now,
+		}, expect...),
+	}
+}
+
+var itemRows = func() (rows []transcript) {
+	for _, name := range slices.Sorted(maps.Keys(itemErrors)) {
+		rows = append(rows, itemError(name))
+	}
+	return rows
+}()
+
+// Fault: the vendor gets other settings than the client asked for, or the client gets other counts than the vendor's.
+func TestInteractionsCarryTheRequest(t *testing.T) {
+	t.Parallel()
+	w := knocked(t, google)
+	v := w.vendors["google"]
+	v.Queue(upstreamtest.Answer{Blocks: []upstreamtest.Block{think("t"), speak("cut")}, StopReason: "max_tokens"})
+	got := w.gateway().ask("/v1/chat/completions", `{"model":"gemini-3.8-flash","reasoning_effort":"high",
+		"max_completion_tokens":77,"temperature":0.3,"messages":[{"role":"system","content":"Be brief."},{"role":"user",
+		"content":[{"type":"text","text":"What is it?"},
+			{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}],
+		"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object","properties":{}}}},
+		"tools":[{"type":"function","function":{"name":"look","parameters":`+lookSchema+`}}],
+		"tool_choice":{"type":"function","function":{"name":"look"}}}`)
+	require.Equal(t, 200, got.status, got.body)
+	require.Equal(t, "length", gjson.Get(got.body, "choices.0.finish_reason").Str, got.body)
+	require.JSONEq(t, `{"model":"gemini-3.8-flash","store":false,"system_instruction":"Be brief.",
+		"input":[{"type":"user_input","content":[{"type":"text","text":"What is it?"},
+			{"type":"image","data":"aGk=","mime_type":"image/png"}]}],
+		"generation_config":{"max_output_tokens":77,"thinking_level":"high",
+			"tool_choice":{"allowed_tools":{"mode":"any","tools":["look"]}}},
+		"response_format":{"type":"text","mime_type":"application/json","schema":{"type":"object","properties":{}}},
+		"tools":[{"type":"function","name":"look","parameters":`+lookSchema+`}]}`, string(v.Last().Body))
+	require.Positive(t, gjson.Get(got.body, "usage.completion_tokens_details.reasoning_tokens").Int(), got.body)
+	require.Equal(t, 1, w.log.count(`"temperature"`), "the log names ignored members")
+}
+
+// Google lists its models in its own form.
+func TestTheModelsOfABackendOfInteractions(t *testing.T) {
+	t.Parallel()
+	v := vendor(t, says("application/json",
+		`{"models":[{"name":"models/gemini-3.8-flash","version":"3"}],"nextPageToken":"x"}`))
+	url, _ := gateway(t, to(v, proxy.KindInteractions))
+	got := call(t, http.MethodGet, url+"/v1/models", "").body
+	require.Equal(t, "gemini-3.8-flash", gjson.Get(got, "data.0.id").Str, got)
+}

@@ -1,0 +1,274 @@
+package proxy_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+	"mneme/internal/testtier"
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+)
+
+// transcript is a row of the suite: a dialogue, and what vendors and clients must receive in it. It is played once for
+// each combination of vendors, clients, models and variants.
+type transcript struct {
+	name   string
+	fault  string // the failure that the row guards against
+	source string // the public source of the vendor's rule or of the client's habit
+
+	vendors [][]backendCase // of one run each; the first vendor is active
+	clients []string        // dialects; messages if empty
+	models  []string        // the first vendor's if empty
+	vary    []variants
+
+	turns []turn
+
+	refusals  int  // requests that vendors may refuse for thinking
+	whenBound int  // more of them if the first vendor binds thinking to what precedes it
+	loses     bool // thinking of the latest turn cannot be kept
+	judges    bool // the turns judge the refusals
+	redis     bool // the gateways share one Redis
+	slow      bool // the row takes more than half a second
+	sampled   bool // the race detector plays every third run
+	noBudget  bool // the gateway has no thinking budget for clients that cannot send one
+	golden    bool // testdata/transcripts has the wire of the first run
+}
+
+// turn is a step of a dialogue, or an expectation.
+type turn func(p *play)
+
+// variants are alternatives that a row is played in.
+type variants []variant
+
+// variant is played before the first turn.
+type variant struct {
+	name  string
+	setup turn // nil for nothing
+}
+
+var (
+	both = []string{"messages", "chat"}
+	all3 = []string{"messages", "chat", "responses"}
+
+	streams = variants{{"whole", nil}, {"streamed", streamed}}
+	naming  = variants{{"named", nil}, {"unnamed", unnamed}}
+	routes  = variants{{"main", nil}, {"teammate", route("/teammate/analytic")}}
+)
+
+// run is one combination of a row.
+type run struct {
+	vendors       []backendCase
+	client, model string
+	variants      []variant
+	budgeted      bool // the gateway has a thinking budget
+}
+
+func (r run) name() string {
+	var words []string
+	for _, b := range r.vendors {
+		words = append(words, b.name)
+	}
+	words = []string{r.client, r.model, strings.Join(words, "+")}
+	for _, v := range r.variants {
+		words = append(words, v.name)
+	}
+	return strings.Join(words, ", ")
+}
+
+// each returns one run per vendor.
+func each(backends ...backendCase) (runs [][]backendCase) {
+	for _, b := range backends {
+		runs = append(runs, []backendCase{b})
+	}
+	return runs
+}
+
+func (r *transcript) runs() (runs []run) {
+	clients := r.clients
+	if len(clients) == 0 {
+		clients = both[:1]
+	}
+	budgeted := !r.noBudget && !slices.Equal(clients, both[:1]) // chat and Responses cannot send a budget
+	for _, client := range clients {
+		for _, vendors := range r.vendors {
+			models := r.models
+			if len(models) == 0 {
+				models = []string{vendors[0].model}
+			}
+			for _, model := range models {
+				runs = append(runs, run{vendors: vendors, client: client, model: model, budgeted: budgeted})
+			}
+		}
+	}
+	for _, dimension := range r.vary {
+		var product []run
+		for _, c := range runs {
+			for _, v := range dimension {
+				next := c
+				next.variants = append(slices.Clone(c.variants), v)
+				product = append(product, next)
+			}
+		}
+		runs = product
+	}
+	return runs
+}
+
+func (r *transcript) test(t *testing.T) {
+	if r.slow {
+		testtier.Slow(t)
+	}
+	t.Parallel()
+	var tried part
+	for i, c := range r.runs() {
+		if !r.sampled || tried.next(3) {
+			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.golden && i == 0) })
+		}
+	}
+}
+
+// play is a run in progress.
+type play struct {
+	*world
+	run
+	t *testing.T
+
+	conversation string // of new clients
+	setups       []turn // of new clients
+	refusals     int
+	loses        bool
+	active       int // index of the active vendor
+	fronts       []*front
+	front        int // index of the clients' gateway
+	redis        *redistest.Server
+	client       agent // that speaks
+	clients      map[string]agent
+	text         string // the newest answer's
+	pending      []turn // of the variants, see later
+}
+
+// newPlay starts the vendors of a run.
+func newPlay(t *testing.T, c run) *play {
+	vendors := slices.Clone(c.vendors)
+	for i, b := range vendors {
+		if c.budgeted && b.config.Kind == proxy.KindAnthropic {
+			vendors[i] = b.told(budgeted)
+		}
+	}
+	return &play{world: newWorld(t, vendors...), run: c, t: t, conversation: "c1", clients: map[string]agent{}}
+}
+
+func (r *transcript) play(t *testing.T, c run, golden bool) {
+	p := newPlay(t, c)
+	p.refusals, p.loses = r.refusals, r.loses
+	if c.vendors[0].vendor.Thinking.PrefixCheck {
+		p.refusals += r.whenBound
+	}
+	if golden {
+		p.wire = &wireLog{world: p.world, shown: map[string]int{}, names: map[string]string{}}
+	}
+	if r.redis {
+		shareRedis(p)
+	}
+	for _, v := range c.variants {
+		if v.setup != nil {
+			v.setup(p)
+		}
+	}
+	at := 0
+	defer func() {
+		if t.Failed() {
+			t.Logf("turn %d of %d failed. The row guards against this fault: %s", at+1, len(r.turns), r.fault)
+		}
+	}()
+	for i, next := range r.turns {
+		at = i
+		next(p)
+	}
+	require.Empty(t, p.pending, "the row lacks a now for each later")
+	switch {
+	case r.judges:
+		p.checked = true
+	case p.loses:
+		p.refusedAtMost(p.refusals)
+	default:
+		p.conforms(p.refusals)
+	}
+	if golden {
+		r.compare(t, p.wire)
+	}
+}
+
+// compare compares the wire of a run with the golden file, which -update writes.
+func (r *transcript) compare(t *testing.T, wire *wireLog) {
+	got := "Fault: " + r.fault + "\n\n" + wire.text.String()
+	golden := filepath.Join("testdata", "transcripts", strings.ReplaceAll(r.name, " ", "-")+".txtar")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(golden), 0o755))
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err, "go test -run TestConformanceTranscripts ./proxy -update writes it")
+	require.Equal(t, string(want), got)
+}
+
+// gateway returns the clients' gateway, which it starts if necessary.
+func (p *play) gateway() *front { return p.gatewayAt(p.front) }
+
+// gatewayAt returns a gateway by its index. It starts those that do not run yet.
+func (p *play) gatewayAt(i int) *front {
+	for len(p.fronts) <= i {
+		p.fronts = append(p.fronts, p.world.gateway())
+	}
+	return p.fronts[i]
+}
+
+// vendor returns the active vendor.
+func (p *play) vendor() *upstreamtest.Server { return p.server(p.active) }
+
+func (p *play) server(i int) *upstreamtest.Server { return p.world.vendors[p.run.vendors[i].name] }
+
+// last returns the body of the active vendor's newest request.
+func (p *play) last() string { return string(p.vendor().Last().Body) }
+
+// in reports whether the run has a variant of this name.
+func (p *play) in(name string) bool {
+	return slices.ContainsFunc(p.variants, func(v variant) bool { return v.name == name })
+}
+
+// shareRedis has the gateways share a Redis.
+func shareRedis(p *play) {
+	p.redis = redistest.Start(p.t)
+	p.shares(p.redis)
+}
+
+// me returns the client that speaks.
+func (p *play) me() agent {
+	if p.client == nil {
+		as("")(p)
+	}
+	return p.client
+}
+
+// messages returns the client that speaks, which must speak the messages dialect.
+func (p *play) messages() *messagesClient { return p.me().(*messagesClient) }
+
+// Every row of the suite. With -update the wire of golden rows is rewritten. Read the difference, and check each line.
+func TestConformanceTranscripts(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, row := range slices.Concat(
+		backendRows, conversationRows, damageRows, ephemeralRows, errorRows, faultRows, formatRows, historyRows,
+		itemRows, reasoningRows, responsesRows, toolRows,
+	) {
+		require.False(t, names[row.name], "two rows are named %q", row.name)
+		names[row.name] = true
+		t.Run(row.name, row.test)
+	}
+}

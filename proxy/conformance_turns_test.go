@@ -1,0 +1,507 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/upstreamtest"
+	"mneme/proxy"
+)
+
+// The blocks of scripted answers.
+var (
+	reply = upstreamtest.Reply
+	think = upstreamtest.Think
+	speak = upstreamtest.Say
+)
+
+// look is a call of the tool with this question.
+func look(q string) upstreamtest.Block { return upstreamtest.Use("look", `{"q":"`+q+`"}`) }
+
+// saying is a scripted answer of a thought and a text.
+func saying(thought, text string) upstreamtest.Answer { return reply(think(thought), speak(text)) }
+
+// looking is a scripted answer of a thought and a call of the tool.
+func looking(thought, q string) upstreamtest.Answer { return reply(think(thought), look(q)) }
+
+// toolTurn queues a turn with one call. The name is in its thinking.
+func toolTurn(v *upstreamtest.Server, name string) {
+	v.Queue(looking(name+" thinks before", name), saying(name+" thinks after", name+" is done."))
+}
+
+// Clients speak. The active vendor answers with the scripted answers, then with its default.
+
+// say is a turn of the user with all rounds of tools.
+func say(text string, answers ...upstreamtest.Answer) turn {
+	return func(p *play) {
+		p.vendor().Queue(answers...)
+		p.text = p.me().say(text)
+	}
+}
+
+// useTool is a turn of the user with one round of tools, see toolTurn.
+func useTool(text, name string) turn {
+	return func(p *play) {
+		toolTurn(p.vendor(), name)
+		p.text = p.me().say(text)
+		clientReads(name + " is done.")(p)
+	}
+}
+
+// begin is a text of the user with one call of the model. The results of tools are not sent yet.
+func begin(text string, answers ...upstreamtest.Answer) turn {
+	return func(p *play) {
+		p.me().question(text)
+		round(answers...)(p)
+	}
+}
+
+// round is one call of the model.
+func round(answers ...upstreamtest.Answer) turn {
+	return func(p *play) {
+		p.vendor().Queue(answers...)
+		_, p.text = p.me().round()
+	}
+}
+
+// finish makes calls until the model calls no more tools.
+func finish(answers ...upstreamtest.Answer) turn {
+	return func(p *play) {
+		p.vendor().Queue(answers...)
+		p.text = proceed(p.me())
+	}
+}
+
+// request sends a text of the user, if any. The answer has this status and does not become part of the history.
+func request(text string, status int) turn {
+	return func(p *play) {
+		if text != "" {
+			p.me().question(text)
+		}
+		got := p.me().post()
+		require.Equal(p, status, got.status, got.body)
+	}
+}
+
+// wander is the dialogue of queueWandering.
+func wander(p *play) { wanderTurns(0, len(wandering))(p) }
+
+// wanderTurns is a part of the dialogue. The answers are queued at its beginning.
+func wanderTurns(from, to int) turn {
+	return func(p *play) {
+		if from == 0 {
+			queueWandering(p.vendor())
+		}
+		for i := from; i < to; i++ {
+			require.Equal(p, wandered[i], p.me().say(wandering[i]))
+		}
+	}
+}
+
+// as lets another client speak. The first time it makes the client and sets it up.
+func as(name string, setups ...turn) turn {
+	return func(p *play) {
+		if p.client = p.clients[name]; p.client != nil {
+			return
+		}
+		var m *manners
+		p.client, m = p.gateway().anyClient(p.run.client, p.model)
+		m.within(p.conversation)
+		p.clients[name] = p.client
+		for _, setup := range append(p.setups, setups...) {
+			setup(p)
+		}
+	}
+}
+
+// setup changes the client that speaks. Before the first client speaks, it changes all of them.
+func setup(change turn) turn {
+	return func(p *play) {
+		if p.client == nil {
+			p.setups = append(p.setups, change)
+			return
+		}
+		change(p)
+	}
+}
+
+// settings changes a client of any dialect.
+func settings(change func(m *manners)) turn {
+	return setup(func(p *play) { change(p.me().settings()) })
+}
+
+// messages changes a client of the messages dialect.
+func messages(change func(c *messagesClient)) turn {
+	return setup(func(p *play) {
+		if c, ok := p.me().(*messagesClient); ok {
+			change(c)
+		}
+	})
+}
+
+// chat changes a client of chat completions.
+func chat(change func(c *chatClient)) turn {
+	return setup(func(p *play) {
+		if c, ok := p.me().(*chatClient); ok {
+			change(c)
+		}
+	})
+}
+
+// responses changes a client of Responses.
+func responses(change func(c *responsesClient)) turn {
+	return setup(func(p *play) {
+		if c, ok := p.me().(*responsesClient); ok {
+			change(c)
+		}
+	})
+}
+
+func streamed(p *play) { settings(func(m *manners) { m.stream = true })(p) }
+
+func whole(p *play) { settings(func(m *manners) { m.stream = false })(p) }
+
+// unnamed removes the conversation's name from all requests.
+func unnamed(p *play) {
+	p.conversation = ""
+	settings(func(m *manners) { m.within("") })(p)
+}
+
+func route(prefix string) turn { return settings(func(m *manners) { m.prefix = prefix }) }
+
+func model(name string) turn { return settings(func(m *manners) { m.model = name }) }
+
+// header sets a header. An empty value removes it.
+func header(name, value string) turn {
+	return settings(func(m *manners) {
+		if m.header.Del(name); value != "" {
+			m.header.Set(name, value)
+		}
+	})
+}
+
+// members adds members to the requests, each with a comma before it.
+func members(more string) turn { return settings(func(m *manners) { m.more = more }) }
+
+func withoutTools(p *play) { settings(func(m *manners) { m.tools = false })(p) }
+
+// thinkingMode is the member thinking of requests of the messages dialect; JSON, or empty for none.
+func thinkingMode(mode string) turn { return messages(func(c *messagesClient) { c.thinking = mode }) }
+
+// system is the system prompt of the messages dialect, as JSON.
+func system(prompt string) turn { return messages(func(c *messagesClient) { c.system = prompt }) }
+
+// keepReasoning has clients of chat completions and Responses send back the reasoning that they are shown.
+func keepReasoning(p *play) {
+	chat(func(c *chatClient) { c.keeps = true })(p)
+	responses(func(c *responsesClient) { c.keeps = true })(p)
+}
+
+// replay changes the history as it is sent, in each dialect that is not nil.
+type replay struct {
+	messages func([]message) []message
+	chat     func([]chatMessage) []chatMessage
+	items    func([]json.RawMessage) []json.RawMessage
+}
+
+func (r replay) turn(p *play) {
+	messages(func(c *messagesClient) { c.damage = r.messages })(p)
+	chat(func(c *chatClient) { c.damage = r.chat })(p)
+	responses(func(c *responsesClient) { c.damage = r.items })(p)
+}
+
+// damaged has clients of the messages dialect damage what they replay, see damages.
+func damaged(name string) turn {
+	change, known := damages[name]
+	if !known {
+		panic("no damage is named " + name)
+	}
+	return replay{messages: change}.turn
+}
+
+// thinkingDropped has clients of the messages dialect send no thinking.
+func thinkingDropped(p *play) { damaged("thinking dropped")(p) }
+
+// faithful ends all damage.
+func faithful(p *play) { replay{}.turn(p) }
+
+// history replaces the history of a client of the messages dialect.
+func history(messages ...message) turn {
+	return func(p *play) { p.messages().history = messages }
+}
+
+// edit changes the history of a client of the messages dialect.
+func edit(change func(c *messagesClient)) turn {
+	return func(p *play) { change(p.messages()) }
+}
+
+// result replaces the results of the newest round in the messages dialect.
+func result(text string) turn {
+	return edit(func(c *messagesClient) {
+		results := c.history[len(c.history)-1].content
+		for i := range results {
+			results[i].Content = text
+		}
+	})
+}
+
+// unknownThinking is a history with thinking that the gateway has not seen.
+func unknownThinking(p *play) {
+	history(userText("Hi"), assistant(block{Type: "thinking", raw: []byte(forgedBlock)}, textOf("Hello.")))(p)
+}
+
+func userText(text string) message { return message{role: "user", content: []block{textOf(text)}} }
+
+func assistant(content ...block) message { return message{role: "assistant", content: content} }
+
+// The world changes.
+
+// use makes another vendor active.
+func use(i int) turn {
+	return func(p *play) {
+		p.active = i
+		p.gateway().use(p.run.vendors[i].name)
+	}
+}
+
+// restart replaces the gateway by a new process.
+func restart(p *play) {
+	p.gateway().stop()
+	p.fronts[p.front] = p.world.gateway()
+	for _, c := range p.clients {
+		c.settings().gateway = p.gateway()
+	}
+}
+
+// through sends the calls of all clients to another gateway, which finds all turns.
+func through(i int) turn {
+	return func(p *play) {
+		calls := 0
+		for _, c := range p.clients {
+			calls += c.settings().calls
+		}
+		if p.turns != nil {
+			p.turns.settle(p, calls)
+		}
+		p.front = i
+		for _, c := range p.clients {
+			c.settings().gateway = p.gateway()
+		}
+	}
+}
+
+// alternate sends the calls after the next one to these gateways, in turn.
+func alternate(order ...int) turn {
+	return func(p *play) {
+		m := p.me().settings()
+		for _, i := range order {
+			m.alternate = append(m.alternate, p.gatewayAt(i))
+		}
+	}
+}
+
+// configure changes the gateways that start after it.
+func configure(change func(c *proxy.Config)) turn {
+	return func(p *play) { change(&p.config) }
+}
+
+// configureVendors changes the configuration of all backends before the gateways start.
+func configureVendors(change func(c *proxy.BackendConfig)) turn {
+	return configure(func(c *proxy.Config) {
+		for name, b := range c.Backends {
+			change(&b)
+			c.Backends[name] = b
+		}
+	})
+}
+
+// fail has the active vendor fail its next requests.
+func fail(faults ...upstreamtest.Fault) turn {
+	return func(p *play) { p.vendor().Fail(faults...) }
+}
+
+// atVendor plays turns with another vendor in place of the active one, which stays active.
+func atVendor(i int, turns ...turn) turn {
+	return func(p *play) {
+		active := p.active
+		p.active = i
+		steps(turns...)(p)
+		p.active = active
+	}
+}
+
+// steps are several turns.
+func steps(turns ...turn) turn {
+	return func(p *play) {
+		for _, next := range turns {
+			next(p)
+		}
+	}
+}
+
+// later is a variant's setup that waits for now. Several of them are played in the order of the row's variants.
+func later(t turn) turn { return func(p *play) { p.pending = append(p.pending, t) } }
+
+func now(p *play) {
+	next := p.pending[0]
+	p.pending = p.pending[1:]
+	next(p)
+}
+
+// nothing is a variant that changes nothing.
+func nothing(*play) {}
+
+// tolerate has vendors refuse some requests, which may cost thinking of the latest turn.
+func tolerate(refusals int) turn {
+	return func(p *play) { p.refusals, p.loses = refusals, true }
+}
+
+// costs has vendors refuse some requests.
+func costs(refusals int) turn { return func(p *play) { p.refusals = refusals } }
+
+// forgive forgets the errors that clients have seen so far.
+func forgive(p *play) { p.world.forgive() }
+
+// Expectations about the vendor's requests.
+
+// vendorGot expects texts in the active vendor's newest request.
+func vendorGot(texts ...string) turn {
+	return func(p *play) {
+		for _, text := range texts {
+			require.Contains(p, p.last(), text)
+		}
+	}
+}
+
+// vendorLacks expects that texts are not in the active vendor's newest request.
+func vendorLacks(texts ...string) turn {
+	return func(p *play) {
+		for _, text := range texts {
+			require.NotContains(p, p.last(), text)
+		}
+	}
+}
+
+// vendorNeverGot expects that texts are in none of the active vendor's requests.
+func vendorNeverGot(texts ...string) turn {
+	return func(p *play) {
+		for _, r := range p.vendor().Requests() {
+			for _, text := range texts {
+				require.NotContains(p, string(r.Body), text)
+			}
+		}
+	}
+}
+
+// vendorNeverGotHeader expects that none of the active vendor's requests has a header.
+func vendorNeverGotHeader(name string) turn {
+	return func(p *play) {
+		for _, r := range p.vendor().Requests() {
+			require.Empty(p, r.Header.Values(name))
+		}
+	}
+}
+
+// vendorGotTimes expects a text so many times in the active vendor's newest request.
+func vendorGotTimes(n int, text string) turn {
+	return func(p *play) { require.Equal(p, n, strings.Count(p.last(), text), "%q in %s", text, p.last()) }
+}
+
+// vendorCalls expects that the active vendor has received so many requests.
+func vendorCalls(n int) turn {
+	return func(p *play) { require.Equal(p, n, p.vendor().Count(), "requests") }
+}
+
+// vendorGotAt expects a value at a path of the active vendor's newest request: raw JSON, or "" for none.
+func vendorGotAt(path, raw string) turn {
+	return func(p *play) { require.Equal(p, raw, gjson.Get(p.last(), path).Raw, "%s in %s", path, p.last()) }
+}
+
+// vendorGotThoughts expects so many thoughts that the vendor can read in its newest request.
+func vendorGotThoughts(n int) turn {
+	return func(p *play) { require.Len(p, thoughtsIn([]byte(p.last())), n, p.last()) }
+}
+
+// thoughtsIn returns the signatures, encrypted contents and reasoning in a request of any dialect.
+func thoughtsIn(body []byte) (found []string) {
+	add := func(values ...string) {
+		for _, v := range values {
+			if v != "" {
+				found = append(found, v)
+			}
+		}
+	}
+	for _, item := range gjson.GetBytes(body, "input").Array() {
+		add(item.Get("encrypted_content").Str)
+		if item.Get("type").Str == "thought" {
+			add(item.Get("signature").Str)
+		}
+	}
+	for _, m := range gjson.GetBytes(body, "messages").Array() {
+		add(m.Get("reasoning_content").Str)
+		for _, b := range m.Get("content").Array() {
+			add(b.Get("signature").Str, b.Get("data").Str)
+		}
+	}
+	return found
+}
+
+// unchanged expects that the newest request left byte for byte as the client sent it.
+func unchanged(p *play) {
+	require.Equal(p, string(p.me().settings().sent), p.last())
+}
+
+// Expectations about the client's answers, the metrics and the log.
+
+// clientReads expects the text of the newest answer.
+func clientReads(text string) turn {
+	return func(p *play) { require.Equal(p, text, p.text) }
+}
+
+// clientGotHeader expects a header of the newest answer.
+func clientGotHeader(name, value string) turn {
+	return func(p *play) { require.Equal(p, value, p.answer().header.Get(name), name) }
+}
+
+// clientGotBody expects the body of the newest answer.
+func clientGotBody(body string) turn {
+	return func(p *play) { require.Equal(p, body, p.answer().body) }
+}
+
+func (p *play) answer() answered { return p.me().settings().last }
+
+// mended expects that X-AG-Mended of the newest answer names a change.
+func mended(name string) turn {
+	return func(p *play) {
+		require.Contains(p, strings.Split(p.answer().header.Get("X-AG-Mended"), ","), name)
+	}
+}
+
+// metric expects the metrics that begin so, with their values.
+func metric(begin, values string) turn {
+	return func(p *play) { require.Equal(p, values, p.gateway().metrics(begin)) }
+}
+
+// metricHas expects a text in the metrics that begin so.
+func metricHas(begin, text string) turn {
+	return func(p *play) { require.Contains(p, p.gateway().metrics(begin), text) }
+}
+
+// logHas expects so many lines of the log with a text.
+func logHas(n int, text string) turn {
+	return func(p *play) { require.Equal(p, n, p.log.count(text), "lines with %s", text) }
+}
+
+// conversations sends a request about the conversation c1 to the gateway's own routes.
+func (g *front) conversations(method, path, key, body string) answered {
+	g.world.Helper()
+	url := g.url + "/v1/conversations/" + path
+	r, err := http.NewRequestWithContext(g.world.Context(), method, url, strings.NewReader(body))
+	require.NoError(g.world, err)
+	r.Header.Set("X-Api-Key", key)
+	return g.world.do(r)
+}

@@ -1,0 +1,122 @@
+package proxy_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// wireLog records the requests and answers of a run for readers: each call of a client, the vendor's requests, and the
+// client's answer. Signatures and ids differ from run to run. They are numbered in the order of their appearance.
+type wireLog struct {
+	world *world
+	text  strings.Builder
+	calls int
+	shown map[string]int    // requests by vendor
+	names map[string]string // of signatures and ids
+}
+
+// randomText matches signatures and ids, createdTime matches times.
+var (
+	randomText  = regexp.MustCompile(`"(?:signature|data)":"([^"]{8,})"|\b(toolu|call|msg|chatcmpl)[_-]\w{20,}`)
+	createdTime = regexp.MustCompile(`"created":\d+`)
+)
+
+func (l *wireLog) plain(text string) string {
+	for _, found := range randomText.FindAllStringSubmatch(text, -1) {
+		value, kind := found[1], "signature"
+		if found[2] != "" {
+			value, kind = found[0], found[2]
+		}
+		if l.names[value] == "" {
+			n := 1
+			for _, name := range l.names {
+				if strings.HasPrefix(name, "<"+kind+" ") {
+					n++
+				}
+			}
+			l.names[value] = fmt.Sprintf("<%s %d>", kind, n)
+		}
+		text = strings.ReplaceAll(text, value, l.names[value])
+	}
+	return createdTime.ReplaceAllString(text, `"created":<time>`)
+}
+
+// section writes one part of a call as a file of a txtar archive.
+func (l *wireLog) section(title, text string) {
+	fmt.Fprintf(&l.text, "-- %d %s --\n%s\n", l.calls, title, strings.TrimSuffix(l.plain(text), "\n"))
+}
+
+func (l *wireLog) call(path string, header http.Header, body []byte, got answered) {
+	l.calls++
+	l.section("client", path+headers(header)+"\n"+laidOut(string(body)))
+	for _, name := range slices.Sorted(maps.Keys(l.world.vendors)) {
+		all := l.world.vendors[name].Requests()
+		for _, r := range all[l.shown[name]:] {
+			sent := laidOut(string(r.Body))
+			if string(r.Body) == string(body) {
+				sent = "as it came"
+			}
+			l.section("to "+name, r.Path+headers(r.Header)+"\n"+sent)
+			if r.Rejection != "" {
+				l.section(name+" refuses", r.Rejection)
+			}
+		}
+		l.shown[name] = len(all)
+	}
+	l.section("answer", fmt.Sprint(got.status, " ", got.header.Get("Content-Type"), mendedLine(got.header), "\n",
+		laidOut(got.body)))
+}
+
+// mendedLine returns a line for the X-AG-Mended header of an answer.
+func mendedLine(h http.Header) string {
+	if names := h.Get("X-AG-Mended"); names != "" {
+		return "\nX-AG-Mended: " + names
+	}
+	return ""
+}
+
+// headers returns lines for the headers about thinking and the conversation.
+func headers(h http.Header) string {
+	out := ""
+	for _, name := range []string{"Anthropic-Beta", "X-AG-Conversation-Id"} {
+		if v := h.Get(name); v != "" {
+			out += "\n" + name + ": " + v
+		}
+	}
+	return out
+}
+
+// laidOut returns JSON with one line per message, and one per block if a message has several.
+func laidOut(body string) string {
+	indents := map[int]string{} // by the offset of a line
+	each := func(list gjson.Result, indent string) {
+		for _, e := range list.Array() {
+			indents[e.Index] = "\n" + indent
+		}
+	}
+	for _, name := range []string{"messages", "content"} {
+		list := gjson.Get(body, name)
+		if !list.IsArray() {
+			continue
+		}
+		each(list, "  ")
+		for _, m := range list.Array() {
+			if content := m.Get("content"); content.IsArray() && len(content.Array()) > 1 {
+				each(content, "    ")
+			}
+		}
+	}
+	for _, at := range slices.Backward(slices.Sorted(maps.Keys(indents))) {
+		body = body[:at] + indents[at] + body[at:]
+	}
+	return body
+}
