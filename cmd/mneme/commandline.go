@@ -52,10 +52,11 @@ var (
 		"memory set-aside": "mneme memory rewind with --list or --restore",
 		"memory tail":      "mneme memory get with --last",
 		"memory user":      "mneme memory note and mneme memory rm with --user",
+		"proxy certify":    "mneme config check with --call",
 		"proxy serve":      "mneme proxy",
 		"proxy usage":      "mneme usage",
 	}
-	removedFlags = map[string]string{"proxy": "--url", "webmemory": "--url"}
+	removedFlags = map[string]string{"open": "the printed address", "profiles": "mneme proxy use", "proxy": "--url", "webmemory": "--url"}
 )
 
 // refuseRemoved adds hidden commands that fail and name the replacement of a removed command.

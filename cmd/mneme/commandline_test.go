@@ -119,9 +119,10 @@ func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
 		}
 	}
 	require.NotContains(t, mneme(t, "", "--help").stdout, "set-aside")
-	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use"} {
-		r := mneme(t, "", append(strings.Fields(command), "--"+flag, "http://127.0.0.1:1")...)
-		require.Equal(t, result{2, "", "mneme: --" + flag + " was removed: use --url; see mneme --help\n"}, r)
+	require.Len(t, removedFlags, 4)
+	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use", "open": "up", "profiles": "config show"} {
+		r := mneme(t, "", append(strings.Fields(command), "--"+flag+"=x")...)
+		require.Equal(t, result{2, "", "mneme: --" + flag + " was removed: use " + removedFlags[flag] + "; see mneme --help\n"}, r)
 	}
 }
 

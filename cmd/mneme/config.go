@@ -44,19 +44,13 @@ Examples:
 func (con *console) configShow() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show", Short: "Print the effective configuration, without secrets.",
-		Long: `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults. With --profiles it prints in its place which vendor's rules each backend keeps and what its models take of a request, in the words of a backend's profile, and where each value is known from.
+		Long: `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
 
 Examples:
   mneme config show
-  mneme config show --profiles
   MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`,
 	}
-	held := c.Flags().Bool("profiles", false, "Print what the backends' models take, and from where that is known")
 	return con.withConfiguration(c, func(_ context.Context, cfg config.Config, _ []string) error {
-		if *held {
-			_, err := con.stdout.Write(profiles(cfg))
-			return err
-		}
 		text, err := cfg.YAML()
 		if err != nil {
 			return err

@@ -50,7 +50,7 @@ func (con *console) service(name, short, long string, start start, check func(co
 func (con *console) proxy() *cobra.Command {
 	c := con.service("proxy", "The gateway to the models.", "Without a command it runs.\n\n"+proxyHelp, app.Proxy,
 		config.Config.RequireKeys)
-	c.AddCommand(con.proxyUse(), proxyCertify(con))
+	c.AddCommand(con.proxyUse())
 	return c
 }
 

@@ -24,13 +24,12 @@ import (
 func (con *console) up() *cobra.Command {
 	c := &cobra.Command{
 		Use: "up", Short: "Run everything in one process.",
-		Long: `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read. The first line that it prints is the address of a page that shows what goes on; --open opens it.
+		Long: `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read. The first line that it prints is the address of the page.
 
 Without a mneme.yaml it looks for a model: a key in ` + strings.Join(models.KeyVars(), ", ") + `, or Ollama or LM Studio on this machine. On a terminal it asks whether to use it and writes mneme.yaml; otherwise an offline demonstration model answers. An existing mneme.yaml is never changed.
 
 Examples:
   mneme up
-  mneme up --open
   mneme up --model auto
   mneme up --model anthropic
   mneme up --model gpt-4.1
@@ -41,7 +40,6 @@ Examples:
 	model := c.Flags().String("model", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
 	con.fromVariable(c, "model", "MNEME_MODEL")
 	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
-	open := c.Flags().Bool("open", false, "Open the page in a browser once it is there")
 	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
 		if err := agree(cfg, *model, *offline); err != nil {
 			return err
@@ -56,11 +54,7 @@ Examples:
 				return err
 			}
 		}
-		var ready []func(app.Addrs)
-		if *open {
-			ready = append(ready, func(at app.Addrs) { con.browse(at.Page()) })
-		}
-		return con.serve(ctx, cfg, app.Up, checkEndpoints, ready...)
+		return con.serve(ctx, cfg, app.Up, checkEndpoints)
 	})
 }
 

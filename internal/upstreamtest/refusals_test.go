@@ -20,7 +20,7 @@ import (
 )
 
 // To record a refusal, add a row to refusals: the endpoint, the source, the request and the vendor's answer.
-// The source is a thread (owner/repo#n), a page (https://…), certified:DATE or belief, or several of them.
+// The source is a thread (owner/repo#n), a page (https://…) or belief, or several of them.
 // The answer is a status (400 by default), the message, and "(code param)" if there are any. "…" matches any text.
 // An empty answer is an accepted request. An answer that begins with { or [{ is the whole body.
 // If no rule refuses the request yet, add a row to a rule in rules_*.go, or a rule to rules.go.

@@ -20,18 +20,14 @@ import (
 var update = flag.Bool("update", false, "rewrite the table of docs/conformance.md")
 
 var (
-	thread    = regexp.MustCompile(`^([\w.-]+/[\w.-]+)#(\d+)$`)
-	page      = regexp.MustCompile(`^https://[\w.-]+/\S+$`)
-	certified = regexp.MustCompile(`^certified:(\d{4}-\d\d-\d\d)$`)
+	thread = regexp.MustCompile(`^([\w.-]+/[\w.-]+)#(\d+)$`)
+	page   = regexp.MustCompile(`^https://[\w.-]+/\S+$`)
 )
 
 // sourceLink returns a word of a source in Markdown. It reports whether the word is a source.
 func sourceLink(word string) (markdown string, valid bool) {
 	if m := thread.FindStringSubmatch(word); m != nil {
 		return fmt.Sprintf("[%s](https://github.com/%s/issues/%s)", word, m[1], m[2]), true
-	}
-	if m := certified.FindStringSubmatch(word); m != nil {
-		return "certified on " + m[1], true
 	}
 	if page.MatchString(word) {
 		return fmt.Sprintf("[%s](%s)", strings.SplitN(word, "/", 4)[2], word), true

@@ -13,7 +13,7 @@ import (
 // rule is one rule of a vendor. refuses describes the refused requests for docs/conformance.md.
 //
 // The source is a list of words. owner/name#number is a public thread, and https://… a page, that shows the vendor
-// refusing such a request. certified:2026-01-31 is a day on which the vendor itself was tested. belief marks a rule, or a
+// refusing such a request. belief marks a rule, or a
 // part of it, without evidence. Literals have no field names, so a rule without a source does not compile.
 type rule struct {
 	name, refuses string

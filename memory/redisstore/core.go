@@ -222,20 +222,6 @@ func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []str
 	return err
 }
 
-// front are the first members of a sorted set, and how many it has.
-func (s *core) front(ctx context.Context, key string, count int) (members []string, all int, err error) {
-	var page *redis.StringSliceCmd
-	var number *redis.IntCmd
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		page, number = p.ZRange(ctx, key, 0, int64(count-1)), p.ZCard(ctx, key)
-		return nil
-	})
-	if err != nil {
-		return nil, 0, unavailable(err)
-	}
-	return page.Val(), int(number.Val()), nil
-}
-
 // scan calls f for every key that matches, on every node.
 func (s *core) scan(ctx context.Context, pattern string, f func(key string) error) error {
 	masters, err := Masters(ctx, s.redis)

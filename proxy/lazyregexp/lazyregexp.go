@@ -31,18 +31,10 @@ func (r *Regexp) FindStringSubmatch(s string) []string { return r.compiled().Fin
 // FindAllString is that of *regexp.Regexp.
 func (r *Regexp) FindAllString(s string, n int) []string { return r.compiled().FindAllString(s, n) }
 
-// FindAllStringIndex is that of *regexp.Regexp.
-func (r *Regexp) FindAllStringIndex(s string, n int) [][]int {
-	return r.compiled().FindAllStringIndex(s, n)
-}
-
 // FindAllStringSubmatch is that of *regexp.Regexp.
 func (r *Regexp) FindAllStringSubmatch(s string, n int) [][]string {
 	return r.compiled().FindAllStringSubmatch(s, n)
 }
-
-// ReplaceAll is that of *regexp.Regexp.
-func (r *Regexp) ReplaceAll(s, by []byte) []byte { return r.compiled().ReplaceAll(s, by) }
 
 // ReplaceAllString is that of *regexp.Regexp.
 func (r *Regexp) ReplaceAllString(s, by string) string { return r.compiled().ReplaceAllString(s, by) }
@@ -51,6 +43,3 @@ func (r *Regexp) ReplaceAllString(s, by string) string { return r.compiled().Rep
 func (r *Regexp) ReplaceAllStringFunc(s string, by func(string) string) string {
 	return r.compiled().ReplaceAllStringFunc(s, by)
 }
-
-// String is that of *regexp.Regexp.
-func (r *Regexp) String() string { return r.compiled().String() }

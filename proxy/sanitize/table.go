@@ -129,15 +129,6 @@ func For(vendor, model string) Profile {
 	return p
 }
 
-// Layers are the rules of the table that For applies, in that order.
-func Layers(vendor, model string) []Rule {
-	of, row, _ := lookUp(vendor, model)
-	if row == nil {
-		return of.layers
-	}
-	return append(slices.Clip(of.layers), Rule{Source: row.Source, Profile: row.Profile})
-}
-
 // modelName is the name of a model, in lower case.
 type modelName struct {
 	full string

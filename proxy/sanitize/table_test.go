@@ -228,20 +228,6 @@ func TestVendorOf(t *testing.T) {
 	require.Equal(t, "by the host openrouter.ai", why)
 }
 
-// Layers are what a profile is made of.
-func TestLayersMakeTheProfile(t *testing.T) {
-	for _, vendor := range append(sanitize.Vendors(), "nobody") {
-		for _, model := range []string{"", "claude-opus-4-8", "gpt-5.5", "kimi-k3", "gpt-oss-120b", "deepseek-chat"} {
-			want := sanitize.For(vendor, model)
-			got := sanitize.Profile{Vendor: want.Vendor, Model: want.Model}
-			for _, l := range sanitize.Layers(vendor, model) {
-				got = l.Profile.Apply(got)
-			}
-			require.Equal(t, want, got, "%s %s", vendor, model)
-		}
-	}
-}
-
 // A profile as YAML has the words of a configuration's.
 func TestProfilesHaveTheWordsOfOverrides(t *testing.T) {
 	require.Equal(t, words(reflect.TypeFor[sanitize.Overrides]()), words(reflect.TypeFor[sanitize.Profile]()))
