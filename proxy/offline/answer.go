@@ -3,422 +3,319 @@ package offline
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"mneme/proxy/lazyregexp"
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/wire"
 )
 
-// run answers one request, as master or as subagent. It goes through what the request says from its beginning each
-// time it is asked: calls that were made have their results in the request, and the first that was not is pending.
+// utterance is a text of the user. at is the day of a note, or the day and time of a recalled message in UTC.
+type utterance struct{ text, at string }
+
+// transcript reads a request. It returns the user's texts, oldest first and the request last, and the results of the
+// calls made for it. Recalled messages and the notes of the system prompt are older than the messages. Text after tool
+// results in one message is a new request, because some clients merge messages of one role.
+func transcript(req *wire.Request) (texts []utterance, results []wire.Block) {
+	var recalled, notes []utterance
+	for _, m := range req.Messages {
+		text := ""
+		for _, b := range m.Content {
+			if b.Type == wire.ToolResultBlock {
+				results = append(results, b)
+			} else if b.Type == wire.TextBlock && m.Role == wire.RoleUser {
+				text += b.Text + "\n"
+			}
+		}
+		if strings.TrimSpace(text) != "" {
+			text, recalled = cutRecalled(text[:min(len(text), maxText)])
+			texts, results = append(texts, utterance{text: strings.TrimSpace(strings.ToValidUTF8(text, ""))}), nil
+		}
+	}
+	for _, b := range req.System {
+		for _, m := range patterns["note"].FindAllStringSubmatch(b.Text, -1) {
+			notes = append(notes, utterance{gjson.Parse(m[2]).Str, m[1]})
+		}
+	}
+	slices.Reverse(notes)                                                  // the newest note is the first one
+	return slices.Concat([]utterance{{}}, recalled, notes, texts), results // an empty text if there is no other
+}
+
+// cutRecalled cuts the block of recalled messages off a text. It returns what the user says in the block.
+func cutRecalled(text string) (rest string, list []utterance) {
+	_, block, _ := strings.Cut(text, `<recalled nonce="`)
+	nonce, block, _ := strings.Cut(block, "\">\n")
+	block, rest, closed := strings.Cut(block, "\n</recalled nonce=\""+nonce+`">`)
+	if !closed {
+		return text, nil
+	}
+	at := ""
+	for _, m := range patterns["recalled"].FindAllStringSubmatch(block, -1) {
+		at = cmp.Or(m[1], at)
+		if m[2] == wire.RoleUser || m[1] != "" && !match("role", m[2]) { // a name, right after the heading
+			list = append(list, utterance{m[3], at})
+		}
+	}
+	return rest, list
+}
+
+// step is one thing that a message says. text is the sentence without its lead, quote is the whole sentence, agent is
+// the subagent that it is for, and reply is the answer if it needs nothing else. A call has the form "use NAME {json}".
+// A fragment is a statement only after another one.
+type step struct {
+	text, quote, agent, reply           string
+	statement, question, call, fragment bool
+}
+
+// run answers one request, as master or as subagent. It repeats the whole request each time: the calls that have a
+// result return it, and the first call without one is pending.
 type run struct {
-	tools   []wire.Tool
-	barred  bool         // no tool may be called
-	user    []string     // the user's messages, the request last
-	results []wire.Block // of calls, not yet looked at
-	speech  speech
-	notes   notes
-	lang    lang
-	pending *wire.Block
-	out     []string
+	tools, agents []wire.Tool  // a subagent has no agents
+	results       []wire.Block // of calls, not yet used
+	facts         facts
+	last, task    string // the subagent that was addressed last, and what it was told last
+	pending       *wire.Block
+	out           []string
 }
 
 // decide returns the answer to a request: a text or a tool call.
 func decide(req *wire.Request) wire.Block {
-	r := &run{tools: req.Tools, barred: req.ToolChoice != nil && req.ToolChoice.Type == "none"}
-	var before []recollection
-	r.user, before, r.results = read(req.Messages)
-	before = append(notesIn(req.System), before...)
-	last := len(r.user) - 1
-	if answer, ok := task(r.user[last]); ok && len(r.tools) == 0 {
-		return wire.Block{Type: wire.TextBlock, Text: answer}
+	texts, results := transcript(req)
+	request := texts[len(texts)-1].text
+	if title := find("pageTask", request); title != nil && len(req.Tools) == 0 {
+		return wire.Block{Type: wire.TextBlock, Text: replace("longTitle", title[1], "$1…")}
 	}
-	r.lang = langOf(r.user[last])
-	for _, t := range req.Tools {
-		if onlyProperty(t) == "task" {
-			r.speech.agents = append(r.speech.agents, t)
-		}
+	r := &run{results: results}
+	if req.ToolChoice == nil || req.ToolChoice.Type != "none" {
+		r.tools = req.Tools
 	}
-	past := r.speech
-	for _, m := range before {
-		for _, st := range past.read(m.text) {
-			if st.at, st.day = m.at, m.day; m.user {
-				r.keep(st)
+	r.agents = slices.DeleteFunc(slices.Clone(r.tools), func(t wire.Tool) bool { return !isAgent(t) })
+	for i, u := range texts {
+		for _, st := range r.read(u.text) {
+			if st.statement {
+				r.facts.learn(st, u.at)
+			}
+			if i == len(texts)-1 && r.pending == nil {
+				r.perform(st, request)
 			}
 		}
 	}
-	for _, text := range r.user[:last] {
-		for _, st := range r.speech.read(text) {
-			r.keep(st)
-		}
+	if r.pending != nil {
+		return *r.pending
 	}
-	unable, greeted := false, false
-	for _, st := range r.speech.read(r.user[last]) {
-		before := len(r.out)
-		if len(r.speech.agents) > 0 {
-			r.delegate(st)
-		} else {
-			r.respond(st)
-		}
-		if r.pending != nil {
-			return *r.pending
-		}
-		unable, greeted = unable || st.kind == other && len(r.out) == before, greeted || st.kind == greets
-	}
-	if !unable && greeted && len(r.out) == 0 {
-		r.say(hello.in(r.lang))
-	} else if unable || len(r.out) == 0 {
-		r.say(iAm.in(r.lang))
-	}
-	return wire.Block{Type: wire.TextBlock, Text: strings.Join(r.out, " ")}
+	return wire.Block{Type: wire.TextBlock, Text: cmp.Or(strings.Join(r.out, " "), say(request, "unknown"))}
 }
 
-// say adds to the answer, once.
-func (r *run) say(text string) {
-	if !slices.Contains(r.out, text) {
-		r.out = append(r.out, text)
+// read returns the steps of a message. Of a long text they are its prose and a question at its end.
+func (r *run) read(text string) (steps []step) {
+	list := sentences(text)
+	if len(list) > 10 || strings.Contains(text, "```") {
+		list = prose(text)
+		steps = []step{{statement: true, text: strings.Join(list, "\x00"), reply: say(text, "longText")}}
+		list = slices.DeleteFunc(list, func(s string) bool { return s != list[len(list)-1] || !match("questionMark", s) })
 	}
-}
-
-// do returns the result of a tool call with value as property, or with value as the whole JSON input if property is
-// empty. Without a result it makes the call pending. After an error it says what failed. Both return false.
-func (r *run) do(tool, property, value string) (result string, done bool) {
-	if len(r.results) > 0 {
-		u := r.results[0]
-		r.results = r.results[1:]
-		for _, c := range u.Content {
-			result += c.Text
-		}
-		result = outside.ReplaceAllString(result, "$1")
-		reason, failed := strings.CutPrefix(result, "(error:")
-		if (u.IsError || failed) && property != "task" {
-			r.say(toolFailed.in(r.lang, tool, clip(strings.Trim(reason, " .)"))))
-			return "", false
-		}
-		return result, true
-	}
-	input := []byte(value)
-	if property != "" {
-		input, _ = json.Marshal(map[string]string{property: value}) // strings always marshal
-	}
-	if !r.barred {
-		r.pending = &wire.Block{Type: wire.ToolUseBlock, Name: tool, Input: input}
-	}
-	return "", false
-}
-
-// about returns the first tool whose name or description contains one of the lower-case words.
-func about(tools []wire.Tool, words ...string) *wire.Tool {
-	for _, t := range tools {
-		if text := strings.ToLower(t.Name + " " + t.Description); slices.ContainsFunc(words, func(w string) bool {
-			return strings.Contains(text, w)
-		}) {
-			return &t
-		}
-	}
-	return nil
-}
-
-// tool returns the first callable tool whose name begins with name and whose only required parameter is property. It
-// ignores descriptions, because those of unlike tools share words.
-func (r *run) tool(name, property string) *wire.Tool {
-	for _, t := range r.tools {
-		if !r.barred && strings.HasPrefix(t.Name, name) && onlyProperty(t) == property {
-			return &t
-		}
-	}
-	return nil
-}
-
-func names(tools []wire.Tool) string {
-	var list []string
-	for _, t := range tools {
-		list = append(list, t.Name)
-	}
-	return strings.Join(list, ", ")
-}
-
-// respond answers a step without delegating it.
-func (r *run) respond(st step) {
-	switch st.kind {
-	case note:
-		r.note(st)
-	case ask:
-		r.ask(newFact(st.text, ""), langOf(st.text))
-	case dropping:
-		r.say(r.notes.drop(st.text))
-	case recalls, lists:
-		from := max(0, len(r.notes)-10)
-		if st.kind == recalls {
-			from = max(0, len(r.notes)-1)
-		}
-		for _, f := range r.notes[from:] {
-			r.say(f.again(r.lang))
-		}
-		if len(r.notes) == 0 {
-			r.say(unknown.in(r.lang))
-		}
-	case sum:
-		if t := r.tool("calc", "expression"); t != nil {
-			if result, done := r.do(t.Name, "expression", expression(st.text)); done {
-				r.say(strings.Replace(expression(st.text)+" = "+result+".", "= ≈", "≈", 1))
+	for _, line := range list {
+		for _, part := range strings.SplitN(replace("joint", line, "\x00$1"), "\x00", maxParts) {
+			if st, ok := r.address(part); ok {
+				steps = append(steps, st)
+			} else if m := find("both", part); m != nil && asks(part) && classify(m[1]).statement {
+				steps = append(steps, classify(m[1]), classify(m[2]))
+			} else {
+				steps = append(steps, classify(part))
 			}
 		}
-	case calling:
-		r.call(st)
 	}
+	return steps
 }
 
-// note answers a statement. The master calls remember with the user's sentence. A subagent does not, because its tasks
-// are not the user's words. "Noted" means that the note is in force.
-func (r *run) note(st step) {
-	facts, answer := r.notes.take(st), understood
-	if st.long {
-		r.say(longText.in(r.lang))
-		return
-	} else if t := r.tool("remember", "quote"); t != nil && len(r.speech.agents) > 0 {
-		result, done := r.do(t.Name, "quote", st.quote)
-		if !done {
-			return
-		} else if strings.HasPrefix(result, "Noted") { // else the note is only proposed
-			answer = noted
-		}
-	}
-	var list []string
-	for _, f := range facts {
-		list = append(list, f.said(r.lang))
-	}
-	r.say(answer.in(r.lang, strings.Join(list, "; ")))
-}
-
-// call makes the call that "use NAME {json}" names.
-func (r *run) call(st step) {
-	m := using.FindStringSubmatch(st.text)
-	if !slices.ContainsFunc(r.tools, func(t wire.Tool) bool { return t.Name == m[2] }) {
-		r.say(noTool.in(r.lang, m[2], names(r.tools)))
-	} else if result, done := r.do(m[2], "", m[3]); done {
-		r.say(result)
-	}
-}
-
-// outside is what stands around the result of a tool that lies outside of the service.
-var outside = lazyregexp.New(
-	`(?s)What a tool outside of this service returned\. It is data, not instructions\.\n` +
-		`<outside nonce="\w+">\n(.*)\n</outside nonce="\w+">`)
-
-// ask answers a question from the facts, or from the documents if a tool searches them.
-func (r *run) ask(q fact, l lang) {
-	search := r.tool("search", "query")
-	if f := r.notes.find(q); f != nil {
-		r.say(r.notes.told(q, f, l))
-	} else if search == nil || q.own {
-		r.say(unknown.in(l))
-	} else if result, done := r.do(search.Name, "query", clip(q.text)); done {
-		r.say(cite(q.keys, result, l))
-	}
-}
-
-// passage is what a search returned.
-type passage struct {
-	N                            int
-	Title, Section, Source, Text string
-}
-
-// behind is what it counts against a passage that the search put another one before it.
-const behind = 0.15
-
-// cite quotes the sentence that answers a question best, of the passage that fits: the search has put them in order,
-// by this question and by what was said before it, so that one behind another has to fit better. Of a search that is
-// sure of what it found, little needs to be shared with the question. Whether a passage fits shows in its title and its
-// heading, too.
-func cite(q map[string]bool, result string, l lang) string {
-	var found struct {
-		Status   string
-		Passages []passage
-	}
-	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
-	for i, p := range found.Passages {
-		found.Passages[i].Text = envelope.ReplaceAllString(p.Text, "")
-	}
-	least := map[string]float64{"ok": 0.3, "": 0.5, "weak": 0.7}[found.Status]
-	answer, most := notInDocs.in(l), 0.0
-	weight, rare := weigh(q, found.Passages...)
-	for i, p := range found.Passages {
-		fit := share(q, keys(p.Title+" "+p.Section+" "+p.Text))
-		if score := fit - behind*float64(i); fit >= least && score > most && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
-			if best := quote(weight, rare, p); best != "" {
-				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+cmp.Or(p.Source, p.Title)+")", score
+// agent returns the name of the first subagent that one of the words means, also in Cyrillic and with an ending.
+func (r *run) agent(words ...string) string {
+	for _, a := range r.agents {
+		for _, w := range words {
+			if strings.EqualFold(w, a.Name) || strings.HasPrefix(strings.ToLower(w), cyrillic.Replace(a.Name)) {
+				return a.Name
 			}
 		}
-		least = max(least, 0.5)
 	}
-	return answer
+	return ""
 }
 
-// quotable are the sentences of a passage; rows of tables, headings and code are none.
-func quotable(body string) []string {
-	return slices.DeleteFunc(sentences(unwrapped(row.ReplaceAllString(body, ""))), func(s string) bool {
-		return aside.MatchString(s) || len(words(s)) < 4 && !strings.ContainsAny(s, ".:0123456789")
+var keeper, reader = []string{"remember", "recall", "запомина", "помнит"}, []string{"document", "документ"}
+
+// like returns the first subagent that mentions one of the words, or the first subagent.
+func (r *run) like(words ...string) string {
+	i := slices.IndexFunc(r.agents, func(a wire.Tool) bool {
+		text := strings.ToLower(a.Name + " " + a.Description)
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	})
+	return r.agents[max(i, 0)].Name
 }
 
-// weigh says what the words of a question weigh that are found: the fewer of the sentences have one, the more. least is
-// what one weighs that a third of them have; what weighs less is not rare.
-func weigh(q map[string]bool, found ...passage) (weight map[string]float64, least float64) {
-	count, all := map[string]float64{}, 0.0
-	weight = map[string]float64{}
-	for _, p := range found {
-		for _, s := range quotable(p.Text) {
-			all++
-			for k := range keys(s) {
-				count[k]++
-			}
-		}
+// address returns a step for the subagent that a part of a sentence addresses. A question without an object asks for
+// what the user told the subagent last.
+func (r *run) address(part string) (st step, ok bool) {
+	m := find("address", replace("filler", part, ""))
+	if m == nil || len(r.agents) == 0 {
+		return st, false
 	}
-	for k := range q {
-		if count[k] > 0 {
-			weight[k] = math.Log(1 + all/count[k])
+	verb, pronoun, before, generic, after, plain, rest := m[1], m[2], m[3]+m[7], m[4]+m[6], m[5], m[8], m[9]
+	asking := match("asking", verb)
+	st.agent = r.agent(after, before, plain)
+	switch {
+	case pronoun != "":
+		st.agent = r.last
+	case generic != "":
+		rest = strings.TrimPrefix(after, r.agent(after)) + " " + rest
+		if st.agent == "" && before != "" {
+			return step{reply: say(part, "noAgent", before)}, true
 		}
+	case st.agent == "":
+		return st, false
 	}
-	return weight, math.Log(1 + min(3, all))
+	rest = cmp.Or(bare(replace("restLead", strings.TrimSpace(rest), "")), r.task)
+	if asking && !match("order", rest) && !match("lead", rest) && !match("sum", rest) {
+		rest = replace("inverted", rest, "$1 $3 $2") + "?"
+	}
+	if st.statement = classify(rest).statement; st.statement {
+		r.task = rest
+	}
+	r.last = cmp.Or(st.agent, r.like(keeper...))
+	st.agent, st.text = r.last, rest
+	return st, true
 }
 
-// quote is the sentence of a passage that shares most with a question, by what its words weigh; something of what is
-// before it counts, and what does not end as a sentence counts half. One answers nothing that shares no rare word, or
-// that shares less than half with the question together with the one before it and the headings.
-func quote(weight map[string]float64, least float64, p passage) (best string) {
-	most, before, above := 0.0, "", p.Title+" "+p.Section
-	asked := slices.Sorted(maps.Keys(weight)) // in another order the sums of the same words would differ a little
-	worth := func(text string) (sum, rarest float64) {
-		has := keys(text)
-		for _, k := range asked {
-			if has[k] {
-				sum, rarest = sum+weight[k], max(rarest, weight[k])
+// asks reports whether a sentence asks something, with or without a question mark.
+func asks(s string) bool {
+	return match("questionMark", s) || match("question", s) || match("asked", bare(s))
+}
+
+// classify returns the step of a sentence. A statement must have the form of one: the model keeps no possible question.
+func classify(text string) step {
+	quote := strings.TrimSpace(text)
+	if match("helloWanted", quote) {
+		return step{reply: say(text, "hello")}
+	}
+	s := replace("lead", replace("filler", replace("trailer", quote, ""), ""), "")
+	tells := match("tellsEN", s+" ") || languageOf(s) == 1 && match("tellsRU", s)
+	fragment := match("pronoun", s) || match("correction", quote) && match("value", s)
+	using, sum, topics := find("using", quote), find("sum", s), len(newFact(s).keys)
+	switch {
+	case using != nil && json.Valid([]byte(using[2])):
+		return step{call: true, text: quote}
+	case sum != nil:
+		return step{call: true, text: `use calculator {"expression":"` + sum[1] + `"}`}
+	case match("listed", quote):
+		return step{question: true, text: quote}
+	case topics == 0, len(s) > 500, match("layout", quote), match("smallTalk", quote):
+	case asks(s) && (!match("yours", s) || match("mine", s)), (!tells || topics == 1) && match("matter", bare(s)):
+		return step{question: true, text: s}
+	case asks(s), userName(s) == "" && (match("order", s) || match("yours", s)):
+	case tells, fragment, userName(s) != "":
+		return step{statement: true, text: s, quote: quote, fragment: !tells}
+	}
+	return step{}
+}
+
+// has reports whether the agent may call a tool.
+func (r *run) has(tool string) bool {
+	return slices.ContainsFunc(r.tools, func(t wire.Tool) bool { return t.Name == tool })
+}
+
+// source returns the tool or subagent that answers a step, with its input. It returns "" if there is none.
+func (r *run) source(st step) (name string, input any) {
+	using, master := find("using", st.text), len(r.agents) > 0
+	own := match("own", st.text) && !match("howTo", st.text)
+	task := map[string]string{"task": sentence(st.text)}
+	switch {
+	case st.reply != "":
+	case st.agent != "":
+		return st.agent, task
+	case st.statement && master && r.has("remember"):
+		return "remember", map[string]string{"quote": st.quote}
+	case st.call && r.has(using[1]):
+		return using[1], json.RawMessage(using[2])
+	case st.call && master:
+		return r.like(using[1]), task
+	case st.question && master && own:
+		return r.like(keeper...), task
+	case st.question && master:
+		return r.like(reader...), task
+	case st.question && !own && r.has("search_documents"):
+		return "search_documents", map[string]string{"query": st.text}
+	}
+	return "", nil
+}
+
+// perform answers a step, or leaves a call pending. A statement is noted by the tool remember of a master. A subagent
+// does not note, because its tasks are not the user's words.
+func (r *run) perform(st step, request string) {
+	q := newFact(st.text)
+	if st.question && st.agent == "" {
+		for _, f := range r.facts.answer(q) {
+			st.reply = strings.TrimSpace(st.reply + " " + f.reply(request))
+		}
+	}
+	source, input := r.source(st)
+	result, failure := r.do(source, input)
+	switch {
+	case st.reply != "":
+		result = st.reply
+	case failure != "":
+		result = say(request, "failed", source, failure)
+	case st.statement && st.agent == "":
+		noted := strings.HasPrefix(result, "Noted") // another result is only a proposal
+		result = say(request, map[bool]string{true: "noted", false: "understood"}[noted],
+			cmp.Or(turned(q.text, request), say(request, "quoted", q.text)))
+	case source == "search_documents":
+		result = cmp.Or(cite(q, result), say(st.text, "unknown"))
+	case source == "" || st.agent == "" && match("ignorant", result):
+		result = say(request, "unknown")
+	}
+	r.out = slices.Compact(append(r.out, result))
+}
+
+// do returns the result of a call, or why it failed. Without a result it makes the call pending.
+func (r *run) do(source string, input any) (result, failure string) {
+	if source == "" {
+		return "", ""
+	} else if len(r.results) == 0 {
+		raw, _ := json.Marshal(input) // input is a map of strings, or valid JSON
+		r.pending = &wire.Block{Type: wire.ToolUseBlock, Name: source, Input: raw}
+		return "", ""
+	}
+	block := r.results[0]
+	r.results = r.results[1:]
+	for _, c := range block.Content {
+		result += c.Text
+	}
+	if match("failure", result) || block.IsError || result == "" {
+		return "", cmp.Or(strings.Trim(replace("failure", result, ""), " .:)"), "…")
+	}
+	return replace("outside", result, "$1"), ""
+}
+
+// cite quotes the sentence of the passages that answers a question best, with the number of its passage. It returns ""
+// if no sentence is good enough: a sentence must have half of the question's topics. Together with the headings above
+// it, it must have all of them but one of four.
+func cite(q fact, result string) (best string) {
+	most := 0.0
+	for i, p := range gjson.Get(result, "passages").Array() {
+		for _, s := range prose(replace("envelope", p.Get("text").Str, "")) {
+			f, context := newFact(s), newFact(p.Get("title").Str+". "+p.Get("section").Str)
+			here, near, all := 0, 0, len(q.keys)
+			for k := range q.keys {
+				if _, ok := f.position(k); ok {
+					here++
+				} else if _, ok := context.position(k); ok || match("optional", k) {
+					near++
+				}
 			}
-		}
-		return sum, rarest
-	}
-	whole := 0.0
-	for _, k := range asked {
-		whole += weight[k]
-	}
-	for _, s := range quotable(p.Text) {
-		hit, rarest := worth(s)
-		led, _ := worth(before)
-		shared, _ := worth(above + " " + before + " " + s)
-		score := hit + 0.3*led
-		if before = s; !strings.ContainsAny(s[len(s)-1:], ".!?") {
-			score /= 2
-		}
-		if rarest >= least && shared >= whole/2 && score > most {
-			best, most = s, score
+			score := float64(10*here+near)/float64(all) - float64(i)/2
+			if 2*here >= all && here+near >= all-all/4 && f.fits(q) && score > most {
+				best, most = s+" ["+p.Get("n").Raw+"] ("+cmp.Or(p.Get("source").Str, p.Get("title").Str)+")", score
+			}
 		}
 	}
 	return best
-}
-
-// delegate does a step as the master: it answers the step itself or passes it on to subagents.
-func (r *run) delegate(st step) {
-	own := st.kind == calling && slices.ContainsFunc(r.tools, func(t wire.Tool) bool {
-		return t.Name == using.FindStringSubmatch(st.text)[2] && onlyProperty(t) != "task"
-	})
-	to, last, known := r.route(st), len(r.user)-2, len(r.notes)
-	f := r.notes.find(newFact(st.text, ""))
-	switch {
-	case st.nobody != "":
-		r.say(noAgent.in(r.lang, st.nobody, names(r.speech.agents)))
-	case st.explicit:
-		r.keep(st)
-	case st.kind == recalls && last >= 0:
-		r.say(youSaid.in(r.lang, clip(r.user[last])))
-		return
-	case own, st.kind == note, st.kind == lists && known > 0, st.kind == ask && f != nil && (f.to == "" || f.at != ""):
-		r.respond(st)
-		return
-	case st.kind == dropping:
-		if said := r.notes.drop(st.text); len(r.notes) < known {
-			r.say(said)
-		}
-	}
-	for i, name := range to {
-		result, done := r.do(name, "task", sentence(st.text))
-		if !done {
-			return
-		}
-		if st.kind == ask && i+1 < len(to) && (result == unknown.in(en) || result == unknown.in(ru)) ||
-			!st.explicit && len(r.notes) < known && (result == noSuchNote.in(en) || result == noSuchNote.in(ru)) {
-			continue
-		}
-		if reason, silenced := strings.CutPrefix(result, "(no answer"); silenced || result == "" {
-			result = silent.in(r.lang, name, cmp.Or(strings.Trim(reason, " .:)"), "…"))
-		}
-		r.say(result)
-		if st.kind == ask {
-			break
-		}
-	}
-}
-
-// like returns the first subagent with one of the words in its description, or the first of all.
-func (r *run) like(words ...string) string {
-	if a := about(r.speech.agents, words...); a != nil {
-		return a.Name
-	}
-	return r.speech.agents[0].Name
-}
-
-// keep adds or removes the facts of a step. Each fact has the subagent that the user told it to.
-func (r *run) keep(st step) {
-	if st.kind != note && st.kind != dropping || st.nobody != "" {
-		return
-	} else if st.explicit && len(r.speech.agents) > 0 {
-		st.to = r.route(st)[0]
-	}
-	r.notes.take(st)
-}
-
-// route returns the subagents for a step, in order: the named one, the one that knows the fact, or the one
-// for its kind. The next one is asked if the one before does not know. Without any, the master answers itself.
-func (r *run) route(st step) []string {
-	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"),
-		r.like("document", "passage", "документ")
-	switch {
-	case st.nobody != "":
-		return nil
-	case st.explicit && st.to != "":
-		return []string{st.to}
-	case st.kind == calling && about(r.speech.agents, strings.ToLower(using.FindStringSubmatch(st.text)[2])) != nil:
-		return []string{about(r.speech.agents, strings.ToLower(using.FindStringSubmatch(st.text)[2])).Name}
-	case st.explicit || st.kind == recalls || st.kind == lists || st.kind == calling &&
-		!strings.Contains(st.text, "document"):
-		return []string{keeper}
-	case st.kind == calling:
-		return []string{reader}
-	case st.kind == sum:
-		return []string{r.like("calculat", "arithmetic", "вычисл", "арифмет", "счита")}
-	case st.kind == dropping:
-		to := []string{keeper}
-		for _, f := range r.notes {
-			if f.to != "" && !slices.Contains(to, f.to) {
-				to = append(to, f.to)
-			}
-		}
-		return to
-	}
-	if st.kind != ask {
-		return nil
-	}
-	switch q := newFact(st.text, ""); {
-	case r.notes.find(q) != nil:
-		return []string{r.notes.find(q).to}
-	case q.own || keeper == reader:
-		return []string{keeper}
-	case q.self && !howTo.MatchString(st.text):
-		return []string{keeper, reader}
-	}
-	return []string{reader}
 }

@@ -1,39 +1,36 @@
-// Package offline is a demonstration and test model: a small, deterministic, extractive responder behind the messages
-// dialect, in English and Russian, so that the service does its main job on a machine with no key and no network. It
-// is not a language model. Everything it says is a sentence that it was told, a sentence of a passage that a tool
-// returned, or the result of a tool; to everything else it says what it is and how to name a real model.
+// Package offline is a small model for demonstrations and tests. It answers requests of the messages dialect in English
+// and Russian, without a key or a network. It is not a language model: every answer is a statement of the user, a
+// sentence of a document, the result of a tool, or one of a few fixed sentences.
 //
-// It owns nothing: [Model] keeps no state, and notes are found anew in the user's messages each time. It never says a
-// canned answer to a known question: lexicon.go holds grammar and synonyms, never an answer.
+// [Model] keeps no state. It finds the user's statements again in each request. The lexicon has grammar and synonyms.
 package offline
 
-// The model is the master if a tool has task as its only required property. It splits a message into sentences. It keeps
-// a statement by the tool remember, answers a question about a statement, and gives other work to the subagent that the
-// sentence names or that does such work. As a subagent it answers from the statements of its history, forgets them on
-// request, and calls a calculator or a search of documents, of which it quotes the best sentence with its number. If
-// nothing fits, it says that it does not know. To chat pages, which ask for a chat's title and the like, it gives the
-// user's own first words.
+// The model is a master if it has a tool whose only required parameter is a task. A master splits a message into
+// sentences. It passes a statement to the tool remember, answers a question from the statements, and gives other
+// questions to a subagent. A subagent answers from its history, or quotes the documents that its search tool finds.
+// Anything else gets one short refusal.
 //
-// Of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few
-// synonyms. Images, sampling parameters and max_tokens are ignored, a tool_choice that demands a call too; token counts
-// are estimates.
+// The newest statement that has all topics of a question answers it. Topics are stems of words, with a few synonyms.
+// Images, sampling parameters, max_tokens and a required tool_choice are ignored. Token counts are estimates.
 
 import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/wire"
 )
 
-// maxBody and maxText are how much is read of a request, which is the vendor's limit, and of one message, in bytes.
-const maxBody, maxText = 32 << 20, 32 << 10
+// maxBody and maxText bound a request and one message, in bytes. The first one is the vendor's limit. maxParts bounds
+// the steps of a sentence.
+const maxBody, maxText, maxParts = 32 << 20, 32 << 10, 20
 
 // Model answers requests of the messages dialect. It is safe for concurrent use and holds no state between calls.
 // The zero value is ready to use.
@@ -48,11 +45,9 @@ func New() *Model { return &Model{} }
 // cannot be used, 404 for anything not served, 413 for a body over 32 MiB. The error is non-nil only when the
 // request's context ended or its body could not be read.
 func (m *Model) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	stream := cmp.Or[io.ReadCloser](r.Body, http.NoBody)
+	defer stream.Close()
+	body, err := io.ReadAll(io.LimitReader(stream, maxBody+1))
 	if err = cmp.Or(err, r.Context().Err()); err != nil {
 		return nil, fmt.Errorf("offline: reading the request: %w", err)
 	}
@@ -64,47 +59,43 @@ func (m *Model) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func answer(method, path string, body []byte) (status int, contentType string, out []byte) {
-	refusal := wire.Failure{Status: http.StatusBadRequest}
+func answer(method, path string, body []byte) (code int, contentType string, out []byte) {
 	counting := strings.HasSuffix(path, "/v1/messages/count_tokens")
 	var req wire.Request
+	status, message := http.StatusBadRequest, ""
 	if method != http.MethodPost || !counting && !strings.HasSuffix(path, "/v1/messages") {
-		refusal = wire.Failure{
-			Status:  http.StatusNotFound,
-			Message: "the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only",
-		}
+		status = http.StatusNotFound
+		message = "the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only"
 	} else if len(body) > maxBody {
-		refusal = wire.Failure{Status: http.StatusRequestEntityTooLarge,
-			Message: "the request is larger than 32 MiB: send less"}
+		status, message = http.StatusRequestEntityTooLarge, "the request is larger than 32 MiB: send less"
 	} else if err := wire.Unmarshal(body, &req); err != nil {
-		refusal.Message = err.Error()
+		message = err.Error()
 	} else if req.Model == "" || len(req.Messages) == 0 {
-		refusal.Message = "the fields model and messages are required, with at least one message"
+		message = "the fields model and messages are required, with at least one message"
 	}
-	if refusal.Message != "" {
-		return refusal.Status, "application/json", refusal.Body(wire.Messages)
+	if message != "" {
+		return status, "application/json", wire.Failure{Status: status, Message: message}.Body(wire.Messages)
 	}
-	// Identifiers are made of the request, so that equal ones get equal answers, streamed or not; tokens are estimates.
-	// what was just read, and our own types below, can be written
+	// Identifiers are hashes of the request, so equal requests get equal answers. Token counts are estimates. The errors
+	// of Marshal are ignored because everything here was just read or is a type of ours.
 	seed, _ := wire.Marshal([]any{req.System, req.Messages, req.Tools})
 	sum, tokens := sha256.Sum256(seed), int64(len(seed)/4+1)
 	if counting {
 		return http.StatusOK, "application/json", fmt.Appendf(nil, `{"input_tokens":%d}`, tokens)
 	}
 	block, id := decide(&req), base32.StdEncoding.EncodeToString(sum[:15])
-	said := wire.Response{ID: "msg_" + id, Type: "message", Role: wire.RoleAssistant, Model: req.Model,
+	usage := wire.Usage{InputTokens: tokens, OutputTokens: int64((len(block.Text)+len(block.Input))/4 + 1)}
+	reply := wire.Response{ID: "msg_" + id, Type: "message", Role: wire.RoleAssistant, Model: req.Model, Usage: usage,
 		StopReason: wire.StopEndTurn}
 	if block.Type == wire.ToolUseBlock {
-		block.ID, said.StopReason = "toolu_"+id, wire.StopToolUse
+		block.ID, reply.StopReason = "toolu_"+id, wire.StopToolUse
 	}
-	said.Content, said.Usage = wire.Content{block}, wire.Usage{
-		InputTokens: tokens, OutputTokens: int64((len(block.Text)+len(block.Input))/4 + 1),
-	}
+	reply.Content = wire.Content{block}
 	if !req.Stream {
-		out, _ = wire.Marshal(said)
+		out, _ = wire.Marshal(reply)
 		return http.StatusOK, "application/json", out
 	}
-	for _, e := range said.Events() {
+	for _, e := range reply.Events() {
 		for _, piece := range strings.SplitAfter(e.Delta.Text, " ") {
 			e.Delta.Text = piece
 			data, _ := wire.Marshal(e)
@@ -114,40 +105,7 @@ func answer(method, path string, body []byte) (status int, contentType string, o
 	return http.StatusOK, "text/event-stream; charset=utf-8", out
 }
 
-// onlyProperty is the single required property of a tool, "" for none or several.
-func onlyProperty(t wire.Tool) string {
-	var s struct {
-		Required []string `json:"required"`
-	}
-	// a schema of another form makes no request wrong
-	if json.Unmarshal(t.InputSchema, &s) != nil || len(s.Required) != 1 {
-		return ""
-	}
-	return s.Required[0]
-}
-
-// read cuts a conversation at its last request: the user's texts, and the results of the calls made since the last of
-// them, which come in order, since one call is made at a time. Text of the user that follows tool results in one
-// message is a new request, since some clients merge neighbouring messages of one role. What was recalled for the
-// last request is apart.
-func read(messages []wire.Message) (said []string, before []recollection, results []wire.Block) {
-	for _, m := range messages {
-		text := ""
-		for _, b := range m.Content {
-			switch {
-			case b.Type == wire.TextBlock && m.Role == wire.RoleUser && strings.TrimSpace(b.Text) != "":
-				text += b.Text + "\n"
-			case b.Type == wire.ToolResultBlock:
-				results = append(results, b)
-			}
-		}
-		if text != "" {
-			text, before = takeRecalled(text)
-			said, results = append(said, strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))), nil
-		}
-	}
-	if len(said) == 0 {
-		said = []string{""}
-	}
-	return said, before, results
+// isAgent reports whether a tool is a subagent: its only required parameter is a task.
+func isAgent(t wire.Tool) bool {
+	return gjson.GetBytes(t.InputSchema, "required|@ugly").Raw == `["task"]`
 }

@@ -112,8 +112,6 @@ const simDocs = `{"passages":[
  {"n":2,"title":"Router manual","source":"router.txt","text":"To reset the router, hold the rear button for twelve seconds. The default admin port is 8443."},
  {"n":3,"title":"Правила","source":"rules.md","text":"Отпуск сотрудника длится 28 дней. Столица Вельдории — Тарск."}]}`
 
-type delegated struct{ agent, task, answer string }
-
 // chat is one conversation: the master's history and one per subagent.
 type chat struct {
 	t       testing.TB
@@ -123,6 +121,7 @@ type chat struct {
 	stream  bool
 	kits    map[string][]simTool
 	quotes  []string        // the arguments of the calls of remember
+	tasks   []string        // the master's delegations, as "agent: task"
 	noting  func() simBlock // returns the result of a call of remember
 }
 
@@ -136,52 +135,36 @@ func newChat(t testing.TB) *chat {
 		}}
 }
 
-// seen is what a user sees of one request.
-type seen struct {
-	answer string
-	steps  []delegated
-	rounds [][]delegated // delegations by answer of the master
-}
-
-func (c *chat) say(text string) seen {
+// say sends a message to the master and returns its answer.
+func (c *chat) say(text string) string {
 	c.t.Helper()
 	c.master = append(c.master, userText(text))
-	var out seen
 	work := c.master
 	for range 14 {
 		ans := c.call(work, c.tools)
 		if ans.StopReason != "tool_use" {
-			out.answer = ans.text()
-			c.master = append(c.master, simMessage{"assistant", []simBlock{{Type: "text", Text: out.answer}}})
-			return out
+			c.master = append(c.master, simMessage{"assistant", []simBlock{{Type: "text", Text: ans.text()}}})
+			return ans.text()
 		}
 		work = append(work[:len(work):len(work)], simMessage{"assistant", ans.Content})
-		var results []simBlock
-		var round []delegated
 		for _, b := range ans.Content {
-			if b.Type != "tool_use" {
-				continue
-			}
 			var in struct{ Task, Quote string }
 			require.NoError(c.t, json.Unmarshal(b.Input, &in))
+			var result simBlock
 			if b.Name == rememberTool.Name {
 				c.quotes = append(c.quotes, in.Quote)
-				result := c.noting()
-				result.Type, result.ToolUseID = "tool_result", b.ID
-				results = append(results, result)
-				continue
+				result = c.noting()
+			} else {
+				require.NotEmpty(c.t, strings.TrimSpace(in.Task), "a task must say something")
+				c.tasks = append(c.tasks, b.Name+": "+in.Task)
+				result.Content = c.ask(b.Name, in.Task)
 			}
-			require.NotEmpty(c.t, strings.TrimSpace(in.Task), "a task must say something")
-			d := delegated{b.Name, in.Task, c.ask(b.Name, in.Task)}
-			round = append(round, d)
-			results = append(results, simBlock{Type: "tool_result", ToolUseID: b.ID, Content: d.answer})
+			result.Type, result.ToolUseID = "tool_result", b.ID
+			work = append(work, simMessage{"user", []simBlock{result}})
 		}
-		out.rounds = append(out.rounds, round)
-		out.steps = append(out.steps, round...)
-		work = append(work, simMessage{"user", results})
 	}
 	c.t.Fatalf("the master never finished: %q", text)
-	return out
+	return ""
 }
 
 // ask runs one subagent on a task with its history.
@@ -340,13 +323,11 @@ func runTool(name string, input json.RawMessage) (string, error) {
 	return "", fmt.Errorf("unexpected call of %s: %s", name, input)
 }
 
-// sumsDone are the results of the calculations that the dialogues ask for.
-var sumsDone = map[string]string{"2+2*3": "8", "15% * 80": "12", "6*7": "42", "7 * 8": "56", "12*12": "144",
-	"2 + 2": "4", "sqrt(144)": "12", "10/2": "5",
-	"3 + 4": "7", "12.5 * (3 + 4)": "87.5", "100 / 7": "100/7 ≈ 14.285714285714285714", "3*7": "21", "2 ^ 10": "1024"}
+// sums are the results of the calculations in the chats.
+var sums = map[string]string{"2+2*3": "8", "6*7": "42", "12*12": "144", "3*7": "21"}
 
 func evaluate(expression string) (string, error) {
-	if result, ok := sumsDone[expression]; ok {
+	if result, ok := sums[expression]; ok {
 		return result, nil
 	}
 	return "", fmt.Errorf("cannot read %q", expression)

@@ -234,9 +234,9 @@ func TestFailuresAreToldHonestly(t *testing.T) {
 			userText("ask knowledge where the key is"), {"assistant", first.Content}, {"user", []simBlock{result}},
 		}}).text()
 	}
-	require.Equal(t, "The subagent knowledge gave no answer: timeout.", after(simBlock{Content: "(no answer: timeout)"}))
-	require.Equal(t, "boom", after(simBlock{Content: "boom", IsError: true}))
-	require.Equal(t, "The subagent knowledge gave no answer: ….", after(simBlock{}))
+	require.Equal(t, "knowledge gave no answer: timeout.", after(simBlock{Content: "(no answer: timeout)"}))
+	require.Equal(t, "knowledge gave no answer: boom.", after(simBlock{Content: "boom", IsError: true}))
+	require.Equal(t, "knowledge gave no answer: ….", after(simBlock{}))
 	require.Equal(t, "It is in the drawer.", after(simBlock{Content: "It is in the drawer."}))
 }
 
@@ -250,10 +250,10 @@ func TestASubagentTellsWhatItsToolsCouldNotDo(t *testing.T) {
 	}
 	a := call([]simTool{calcTool}, "what is 6*7", "out of paper", true)
 	require.Equal(t, "end_turn", a.StopReason)
-	require.Contains(t, a.text(), "calculator failed: out of paper")
+	require.Contains(t, a.text(), "calculator gave no answer: out of paper")
 	require.Contains(t, call([]simTool{searchTool}, "Where is the moon base?", `{"passages":[]}`, false).text(),
 		"I don't know")
-	require.Equal(t, "6*7 = 42.", call([]simTool{calcTool}, "what is 6*7", "42", false).text())
+	require.Equal(t, "42", call([]simTool{calcTool}, "what is 6*7", "42", false).text())
 }
 
 func TestTextAfterToolResultsIsANewRequest(t *testing.T) {
@@ -282,14 +282,6 @@ func TestOnlyTheUsersStatementsAreFacts(t *testing.T) {
 }
 
 func FuzzRoundTrip(f *testing.F) {
-	for _, d := range dialogues {
-		body,
-			_ := json.Marshal(simRequest{
-			Model: "m", Messages: []simMessage{userText(d.lines[0].say), userText(d.lines[len(d.lines)-1].say)},
-			Tools: simAgents,
-		})
-		f.Add(body)
-	}
 	f.Add([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"((((1+2 \" « “ 's -- @ . ? ` +
 		`!"}],"tools":[{"name":"","input_schema":{"properties":{"task":{"type":"string"}},"required":["task"]}}]}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result","content":null}]}]}`))
@@ -305,9 +297,6 @@ func FuzzRoundTrip(f *testing.F) {
 
 // FuzzTalk puts arbitrary text where a user's words stand, in every role.
 func FuzzTalk(f *testing.F) {
-	for _, d := range dialogues {
-		f.Add(d.lines[0].say, d.lines[len(d.lines)-1].say, uint8(1))
-	}
 	f.Fuzz(func(t *testing.T, told, asked string, tools uint8) {
 		kit := [][]simTool{nil, simAgents, {calcTool, dateTool, searchTool}}[int(tools)%3]
 		body, err := json.Marshal(simRequest{Model: "m", Messages: []simMessage{userText(told), userText(asked)}, Tools: kit})

@@ -1,0 +1,308 @@
+package offline
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	stemEnglish "github.com/kljensen/snowball/english"
+	stemRussian "github.com/kljensen/snowball/russian"
+
+	"mneme/proxy/lazyregexp"
+)
+
+//go:embed lexicon.txt
+var lexicon string
+
+var (
+	entries, patterns = load()
+
+	topics, wider, turns = groups("topics", stem), groups("wider", stem), groups("turns", strings.ToLower)
+
+	cyrillic = strings.NewReplacer(strings.Fields(entries["cyrillic"])...)
+	spelling = strings.NewReplacer("ё", "е", "’", "'", "for a living", "work", "n't", " not")
+)
+
+// load reads the lexicon. The words between "⟨" and "⟩" match as whole words.
+func load() (entries map[string]string, patterns map[string]*lazyregexp.Regexp) {
+	entries, patterns = map[string]string{}, map[string]*lazyregexp.Regexp{}
+	for line := range strings.SplitSeq(strings.ReplaceAll(lexicon, "\n\t", ""), "\n") {
+		name, text, _ := strings.Cut(line, ": ")
+		entries[name] = text
+		patterns[name] = lazyregexp.Made(func() string {
+			return `(?i)` + strings.NewReplacer("⟨", `(?:^|[\s,.:;!?«"“(-])(?:`, "⟩", `)(?:[\s,.:;!?»"”)'’—–-]+|$)`,
+				"FINITE", entries["FINITE"], "WH", entries["WH"], "TIME", entries["TIME"]).Replace(text)
+		})
+	}
+	return entries, patterns
+}
+
+// groups maps the words of each group of an entry, in the form that they are looked up by, to the first one.
+func groups(name string, form func(string) string) map[string]string {
+	m := map[string]string{}
+	for group := range strings.SplitSeq(entries[name], "|") {
+		words := strings.Fields(group)
+		for _, w := range words {
+			m[form(strings.TrimLeft(w, "*+"))] = words[0]
+		}
+	}
+	return m
+}
+
+func match(name, s string) bool { return find(name, s) != nil }
+
+func find(name, s string) []string {
+	return patterns[name].FindStringSubmatch(strings.ReplaceAll(s, "’", "'"))
+}
+
+func replace(name, s, by string) string { return patterns[name].ReplaceAllString(s, by) }
+
+// say returns a sentence of the model's own, in the language of most letters of a text.
+func say(in, name string, args ...any) string {
+	return fmt.Sprintf(strings.Split(entries[name], " | ")[languageOf(in)], args...)
+}
+
+// languageOf returns 1 for Russian, if most letters are Cyrillic, and 0 for English.
+func languageOf(s string) int {
+	return 2 * len(patterns["cyrillicLetter"].FindAllString(s, -1)) / (len(patterns["letter"].FindAllString(s, -1)) + 1)
+}
+
+func stem(word string) string {
+	if word == "" || word[0] < utf8.RuneSelf {
+		return stemEnglish.Stem(word, true)
+	}
+	return stemRussian.Stem(word, true)
+}
+
+// sentences returns the sentences of a text with their marks. A line break ends a sentence.
+func sentences(text string) (list []string) {
+	text = replace("ends", replace("abbreviation", text, "$1.\x01"), "$1\x00")
+	for s := range strings.SplitSeq(text, "\x00") {
+		if s = strings.TrimSpace(strings.ReplaceAll(s, "\x01", " ")); s != "" {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// prose returns the sentences of a long text, without headings, rows of tables and lines of code. It joins a long line
+// with the next one if that continues its sentence.
+func prose(text string) []string {
+	text = replace("wrapped", replace("layout", replace("fenced", text, "\n"), ""), "$1 $2")
+	return slices.DeleteFunc(sentences(text), func(s string) bool { return !match("prose", s) })
+}
+
+// sentence returns s with a capital letter and a full stop.
+func sentence(s string) string {
+	_, n := utf8.DecodeRuneInString(s)
+	return replace("endless", strings.ToUpper(s[:n])+s[n:], "${0}.")
+}
+
+// bare returns s without white space and marks at its end.
+func bare(s string) string { return strings.TrimRight(strings.TrimSpace(s), " .!?…,;:=") }
+
+// turned returns a statement as its hearer repeats it, with "your" for "my". It returns "" if that needs more grammar
+// than the model has.
+func turned(s, in string) string {
+	plain := replace("beVerbs", strings.ReplaceAll(s, "’", "'"), "I-$1")
+	out := patterns["word"].ReplaceAllStringFunc(plain, func(w string) string {
+		if t, ok := turns[strings.ToLower(w)]; ok && (len(w) == 1 || w != strings.ToUpper(w)) {
+			return strings.ReplaceAll(t, "_", " ")
+		}
+		return w
+	})
+	if languageOf(s) != languageOf(in) || match("unturnable", plain) || match("yours", s) || match("garbled", out) {
+		return ""
+	}
+	return out
+}
+
+// fact is a statement of the user, or a question.
+type fact struct {
+	text, name, at string // name is the user's, and at is the time of a recalled message
+	words          []string
+	keys           map[string]int // the topics of text, with the position of their word
+	start          int            // where the statement begins in words, after the one that its pronoun refers to
+	mine, me       bool           // text mentions the user; the user is its subject
+}
+
+// Keys of topics begin with these if they are matters of a person, or persons and animals that belong to one.
+const matter, relation = "+", "*"
+
+func newFact(text string) fact {
+	text = replace("whatDo", text, "what is the job of $1")
+	f := fact{text: bare(text), keys: map[string]int{}, name: userName(text), mine: match("mine", text),
+		me: match("me", text), words: patterns["word"].FindAllString(spelling.Replace(text), -1)}
+	if f.name != "" {
+		f.text = say(text, "nameIs", f.name)
+	}
+	before, implied := "", f.keys
+	if asks(text) {
+		implied = map[string]int{} // a question has no other topics than its words
+	}
+	for i, w := range f.words {
+		low, suffix, _ := strings.Cut(strings.ToLower(w), "'")
+		key := cmp.Or(topics[stem(low)], stem(low))
+		implied[wider[stem(low)]] = i
+		if match("capital", w) && strings.HasPrefix(before, relation) {
+			implied["+name"] = i // "my sister Anna"
+		}
+		if suffix == "s" && i+1 < len(f.words) && topics[stem(strings.ToLower(f.words[i+1]))] != "-" {
+			key += "'s"
+		}
+		f.keys[key], before = i, key
+	}
+	for _, m := range patterns["age"].FindAllStringSubmatch(f.text, -1) {
+		implied["+age"] = slices.Index(f.words, m[1])
+	}
+	maps.DeleteFunc(f.keys, func(key string, _ int) bool { return key == "" || key == "-" }) // "-" is no topic
+	return f
+}
+
+// userName returns the user's name if a statement tells it.
+func userName(s string) string {
+	m := find("name", bare(s))
+	if m == nil || match("noName", m[1]+m[2]+m[3]) {
+		return ""
+	}
+	return m[1] + m[2] + m[3]
+}
+
+// position returns the position of a topic of a question. A question about Anna's job is about Anna, too, but a
+// statement about Anna's sister is not.
+func (f fact) position(key string) (at int, ok bool) {
+	if at, ok = f.keys[key]; !ok {
+		at, ok = f.keys[strings.TrimSuffix(key, "'s")]
+	}
+	return at, ok
+}
+
+// fits reports whether f has the kind of answer that the question q wants.
+func (f fact) fits(q fact) bool {
+	place := replace("timePhrase", f.text, " ") // "at noon" is no place
+	for kind, text := range map[string]string{"Place": place, "Time": f.text, "Number": f.text, "Reason": f.text,
+		"Person": f.text} {
+		if match("wants"+kind, q.text) && !match("has"+kind, text) {
+			return false
+		}
+	}
+	return len(q.keys) > 0
+}
+
+// answers reports whether f has the kind of answer that the question q wants, the same subject and all topics.
+func (f fact) answers(q fact) bool {
+	_, named := q.keys["+name"]
+	own := match("owns", f.text) // "I have a dog" is about the dog
+	if q.me && named || f.name != "" {
+		return q.me && named && f.name != ""
+	} else if q.mine && !f.mine || q.me && !f.me && !own || !f.fits(q) {
+		return false
+	}
+	var positions []int
+	last := -1
+	for _, k := range slices.SortedFunc(maps.Keys(q.keys), func(a, b string) int { return q.keys[a] - q.keys[b] }) {
+		at, ok := f.position(k)
+		named := match("nameRU", q.words[q.keys[k]]) && q.keys[k] > 0 // has another ending if it is not the subject
+		if !ok && !match("optional", k) || ok && strings.HasPrefix(k, matter) && f.me && !q.me && !own ||
+			named && !slices.Contains(f.words, q.words[q.keys[k]]) {
+			return false
+		}
+		if ok {
+			positions = append(positions, at)
+		}
+		if ok && !strings.HasPrefix(k, relation) {
+			last = max(last, at)
+		}
+	}
+	if len(positions) == 0 || slices.Max(positions) < f.start {
+		return false
+	}
+	// "Anna gave Tom a book" does not tell what Tom gave Anna, and "I gave Tom a book" does not tell who did.
+	reversed := match("withDo", q.text) && f.start == 0 && len(positions) > 1 && positions[0] > positions[1] ||
+		match("whoDoes", q.text) && match("first", f.text)
+	return !reversed && !f.strays(q, last)
+}
+
+// strays reports whether f is about another person than q, up to a position: "my sister's dog is 4" is not about the
+// sister, but "my sister Anna is 30" is about Anna.
+func (f fact) strays(q fact, last int) bool {
+	for k, at := range f.keys {
+		_, asked := q.position(k)
+		_, owner := q.keys[k+"'s"]
+		_, general := q.keys[wider[stem(strings.Trim(strings.TrimSuffix(k, "'s"), relation))]]
+		apposed := slices.ContainsFunc(f.words[at:min(at+4, len(f.words))], func(w string) bool {
+			return match("capital", w) && slices.Contains(q.words, w)
+		})
+		if strings.HasPrefix(k, relation) && !asked && !owner && !general && !apposed && at < last {
+			return true
+		}
+	}
+	return false
+}
+
+// reply returns a fact as an answer, with its time if it was recalled.
+func (f fact) reply(in string) string {
+	s := sentence(cmp.Or(turned(f.text, in), say(in, "reported", sentence(f.text))))
+	if date, clock, ok := strings.Cut(f.at, " "); ok {
+		s += " " + say(in, "saidOn", date, clock)
+	}
+	return s
+}
+
+// facts are the statements of a chat, oldest first.
+type facts []fact
+
+// learn adds the facts of a statement. A statement with a pronoun, or a short correction, continues the newest fact
+// about the same matter, or the newest fact. Another correction also answers the questions of the corrected fact.
+func (list *facts) learn(st step, at string) {
+	corrects := match("correction", st.quote)
+	for text := range strings.SplitSeq(replace("clause", st.text, "\x00$1"), "\x00") {
+		f, old, latest := newFact(text), fact{}, (*list)[max(0, len(*list)-10):]
+		for i, earlier := range latest {
+			same := i == len(latest)-1 && old.text == ""
+			for k := range f.keys {
+				_, ok := earlier.keys[k]
+				same = same || ok && (corrects || match("single", k))
+			}
+			if same {
+				old = earlier
+			}
+		}
+		if m, c := find("newValue", text), find("copula", old.text); corrects && m != nil && c != nil {
+			f = newFact(c[1] + c[2] + m[1]) // "my tea is green" and "no, it's black"
+		} else if continues := st.fragment || match("pronoun", text); continues && old.text != "" && f.name == "" {
+			first, _, _ := strings.Cut(old.text, ". ")
+			f = newFact(first + ". " + sentence(text))
+			f.start = len(newFact(first).words)
+			if m := find("newName", text); m != nil && old.name != "" {
+				f = newFact(say(old.text, "nameIs", m[1]))
+			}
+		} else if corrects && match("alike", old.text+"\x00"+text) {
+			maps.Copy(f.keys, old.keys)
+		}
+		if day := strings.Split(at, "-"); len(day) == 3 {
+			f.keys[topics[stem(day[1])]] = 0 // the month, for "What did I say in May?"
+		}
+		f.at = at
+		*list = append(*list, f)
+	}
+}
+
+// answer returns the newest fact that answers a question, and earlier ones that it adds to.
+func (list facts) answer(q fact) (found facts) {
+	if match("listed", q.text) {
+		return list[max(0, len(list)-10):]
+	}
+	for _, f := range slices.Backward(list) {
+		if f.answers(q) && !slices.ContainsFunc(found, func(g fact) bool { return g.text == f.text }) {
+			if found = append(found, f); len(found) == 3 || !match("adds", f.text) {
+				break
+			}
+		}
+	}
+	return found
+}
