@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -204,15 +205,8 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 		return refuse(loader.TooLarge, over.Error())
 	}
 	var body api.Document
-	err := json.Unmarshal(line, &body)
-	if wrong := new(api.MetadataError); errors.As(err, &wrong) {
-		return refuse(loader.Damaged, wrong.Sentence)
-	}
-	if err != nil {
-		return refuse(loader.Damaged, "the line is no JSON object with the strings id, title and text")
-	}
-	if twice := new(api.Problem); errors.As(api.CheckMembers(line, &body), &twice) {
-		return refuse(loader.Damaged, twice.Message)
+	if wrong := new(api.Problem); errors.As(api.Unmarshal(line, &body), &wrong) {
+		return refuse(loader.Damaged, strings.Replace(wrong.Message, "The body", "The line", 1))
 	}
 	if err := docstore.CheckID(body.ID); err != nil {
 		return refuse(loader.Damaged, err.Error())

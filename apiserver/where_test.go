@@ -68,5 +68,5 @@ func TestASearchBehindAFilter(t *testing.T) {
 	status, body = s.call(t, "POST", "/v1/collections/shop/documents",
 		`{"id":"odd","text":"Odd","metadata":{"tags":["a"]}}`)
 	require.Equal(t, http.StatusMultiStatus, status)
-	require.Contains(t, body, `metadata[\"tags\"] must be a string, a number, true or false, not an array`)
+	require.Contains(t, body, `Metadata[\"tags\"] must be a string, a number, true or false, not an array.`)
 }

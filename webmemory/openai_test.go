@@ -195,7 +195,7 @@ func TestOpenAIRefuses(t *testing.T) {
 		status            int
 		code, param, says string
 	}{
-		"no JSON":       {body: `{`, status: 400, code: "bad_request", says: "no request"},
+		"no JSON":       {body: `{`, status: 400, code: "bad_request", says: "not valid JSON"},
 		"no model":      {body: `{"messages":[]}`, status: 400, code: "bad_request", param: "model", says: "/v1/models"},
 		"another model": {body: `{"model":"gpt-9","messages":[]}`, status: 404, code: "model_not_found", param: "model"},
 		"an agent there is not": {body: `{"model":"mneme/nobody","messages":[]}`, status: 404, code: "model_not_found",

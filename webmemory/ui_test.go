@@ -473,7 +473,7 @@ func TestUIErrors(t *testing.T) {
 		status     int
 		code, says string
 	}{
-		"no JSON":        {`{`, 400, "bad_request", "none of useChat's"},
+		"no JSON":        {`{`, 400, "bad_request", "not valid JSON"},
 		"no messages":    {`{"trigger":"submit-message"}`, 400, "bad_request", "messages has to end"},
 		"nothing":        {`{}`, 400, "bad_request", "messages has to end"},
 		"no parts":       {user(""), 400, "bad_request", "message is missing or empty"},

@@ -1,21 +1,15 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"mime"
 	"net/http"
-	"os"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
-	"mneme/access/jsonbound"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/secrets"
@@ -163,126 +157,4 @@ func ReadProblem(resp *http.Response) *Problem {
 		body.Error.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	return body.Error
-}
-
-// DecodeBody reads a JSON body of at most limit bytes into v. What is wrong with
-// it comes back as a *Problem: 413 over the limit, 415 for another media type, 408
-// if it did not come in time, 400 with a sentence that names the field for the rest,
-// also for a member that is there twice or in another spelling of upper and lower case. Unknown
-// fields are let through, so that a newer caller can talk to an older server.
-func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	_, err := decodeBody(w, r, limit, jsonbound.Members, math.MaxInt, v)
-	return err
-}
-
-// DecodeRun is DecodeBody for a run. The messages in it stand as they are stored, and
-// another program may have written a member of one twice.
-func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunRequest, err error) {
-	_, err = decodeBody(w, r, limit, jsonbound.Run, 1, &body)
-	return body, err
-}
-
-// BodyError is the Problem of a request with a body that could not be read to its end.
-func BodyError(err error) *Problem {
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ErrBodyTimeout
-	}
-	return badRequest("The body ended before it was complete.")
-}
-
-// decodeBody reads a body of at most so many members, none of which is there twice down to a depth, into v.
-func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, members, depth int, v any) ([]byte, error) {
-	raw, err := readBody(w, r, limit, members)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, explain(err)
-	}
-	return raw, checkMembers(raw, depth, v)
-}
-
-// ReadBody reads a JSON body of at most so many bytes and members. What is wrong with it comes back as a *Problem, before
-// any decoder finds it costly.
-func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if err != nil {
-		return nil, BodyError(err)
-	}
-	if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
-		return nil, &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
-	}
-	return raw, nil
-}
-
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
-	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
-		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
-			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
-	}
-	raw, err := ReadBody(w, r, limit, members)
-	if err != nil {
-		return nil, err
-	}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, badRequest("The body is empty: send a JSON object.")
-	}
-	return raw, nil
-}
-
-// takesAsJSON lets pass JSON, what names no type, and what curl -d calls a form.
-func takesAsJSON(contentType string) bool {
-	if contentType == "" {
-		return true
-	}
-	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") ||
-		kind == "application/x-www-form-urlencoded")
-}
-
-// explain says a decoding error in words for the author of the body.
-func explain(err error) *Problem {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return badRequest(fmt.Sprintf("The body is not valid JSON: %v, at byte %d.", syntax, syntax.Offset))
-	case errors.As(err, &kind) && kind.Field == "":
-		return badRequest(fmt.Sprintf("The body must be a JSON object, not %s.", article(kind.Value)))
-	case errors.As(err, &kind):
-		return badRequest(fmt.Sprintf("%s must be %s, not %s, at byte %d.", kind.Field, jsonName(kind.Type.Kind()),
-			article(kind.Value), kind.Offset))
-	}
-	return BadRequest(err)
-}
-
-// jsonName says in JSON's words what a Go type takes.
-func jsonName(kind reflect.Kind) string {
-	switch kind {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice:
-		return "an array"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	}
-	return "a number that fits its field"
-}
-
-func article(value string) string {
-	switch {
-	case value == "array" || value == "object":
-		return "an " + value
-	case value == "string":
-		return "a string"
-	case strings.HasPrefix(value, "number"): // followed by its digits
-		return "a number"
-	}
-	return value
 }

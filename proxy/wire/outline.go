@@ -104,7 +104,7 @@ func ReadContent(body []byte) (*Outline, error) {
 func readObject(body []byte) (*Outline, error) {
 	o := &Outline{Body: body}
 	return o, read(body, '{', func(r *outliner) (err error) {
-		o.Members, err = r.object(nil)
+		o.Members, _, err = r.object(nil)
 		return err
 	})
 }
@@ -123,7 +123,7 @@ func single(body []byte) *Outline {
 func ReadMessages(body []byte) (*Outline, error) {
 	o := &Outline{Body: body}
 	return o, read(body, '[', func(r *outliner) (err error) {
-		o.Messages, err = r.list()
+		o.Messages, _, err = r.list()
 		return err
 	})
 }
@@ -235,15 +235,13 @@ func (o *Outline) Elements(s Span) []Span {
 	if o.Of(s).Kind() != '[' {
 		return nil
 	}
-	r := outline(o.Body)
+	r := outline(o.Body, s.Start)
 	defer r.done()
-	r.at = s.Start
-	r.peek() // a span of an insertion of ours may begin with spaces
 	var spans []Span
 	// The body was parsed before, so nothing in it can fail here.
-	_ = r.enter()
+	_, _ = r.enter()
 	for {
-		if more, err := r.next(len(spans) == 0, ']'); err != nil || !more {
+		if more, err := r.next(']'); err != nil || !more {
 			return spans
 		}
 		at, err := r.value()
@@ -259,11 +257,9 @@ func (o *Outline) Object(s Span) Object {
 	if o.Of(s).Kind() != '{' {
 		return nil
 	}
-	r := outline(o.Body)
+	r := outline(o.Body, s.Start)
 	defer r.done()
-	r.at = s.Start
-	r.peek()
-	members, _ := r.object(nil)
+	members, _, _ := r.object(nil)
 	return members
 }
 

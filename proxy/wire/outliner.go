@@ -2,13 +2,14 @@ package wire
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // outliner parses a body and notes the spans of its parts.
@@ -23,14 +24,15 @@ type outliner struct {
 // outliners pools the buffers. What an outliner returns is a copy.
 var outliners = sync.Pool{New: func() any { return new(outliner) }}
 
-func outline(body []byte) *outliner {
+// outline returns an outliner that starts at an offset of body.
+func outline(body []byte, at int) *outliner {
 	r := outliners.Get().(*outliner)
-	r.scanner = scanner{body: body}
+	r.reset(body, at)
 	return r
 }
 
 func (r *outliner) done() {
-	r.scanner = scanner{}
+	r.reset(nil, 0)
 	clear(r.members)
 	clear(r.messages)
 	clear(r.blocks)
@@ -38,28 +40,27 @@ func (r *outliner) done() {
 	outliners.Put(r)
 }
 
-// what names the kinds of bodies in errors.
-var what = map[byte]string{'{': "object", '[': "array"}
+// kindNames names the kinds of bodies in errors.
+var kindNames = map[jsontext.Kind]string{'{': "object", '[': "array"}
 
 // read parses a body that must be one object or one array; parts reads its parts.
-func read(body []byte, kind byte, parts func(*outliner) error) error {
-	r := outline(body)
+func read(body []byte, kind jsontext.Kind, parts func(*outliner) error) error {
+	r := outline(body, 0)
 	defer r.done()
-	if r.peek() != kind {
-		if err := syntaxError(body); err != nil {
+	if !r.is(kind) {
+		if err := r.json.SkipValue(); err != nil {
+			return badJSON(err)
+		}
+		return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, kindNames[kind])
+	}
+	if err := parts(r); err != nil {
+		if errors.Is(err, ErrBadJSON) {
 			return err
 		}
-		return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what[kind])
+		return badJSON(err)
 	}
-	err := parts(r)
-	if errors.Is(err, errSyntax) {
-		return cmp.Or(syntaxError(body), ErrBadJSON)
-	}
-	if err != nil {
-		return err
-	}
-	if r.peek(); r.at < len(body) {
-		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, what[kind], r.at)
+	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, kindNames[kind], r.at())
 	}
 	return nil
 }
@@ -72,32 +73,32 @@ func taken[T any](collected *[]T, from int) []T {
 	return out
 }
 
-// object reads the object that begins here. value, if not nil, reads each member's value and
-// returns its span.
-func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
+// object reads the next value, an object, and returns its span. value, if not nil, reads each member's value.
+func (r *outliner) object(value func(Member) (Span, error)) (members Object, at Span, err error) {
+	if at.Start, err = r.enter(); err != nil {
+		return nil, at, err
 	}
-	from := len(r.members)
-	for {
-		more, err := r.next(len(r.members) == from, '}')
+	for from := len(r.members); ; {
+		more, err := r.next('}')
 		if err != nil {
-			return nil, err
+			return nil, at, err
 		}
 		if !more {
-			return taken(&r.members, from), nil
+			at.End = r.at()
+			return taken(&r.members, from), at, nil
 		}
-		m, err := r.member()
-		if err != nil {
-			return nil, err
+		var m Member
+		if m.Key, err = r.value(); err != nil {
+			return nil, at, err
 		}
+		m.Name = nameOf(r.body[m.Key.Start:m.Key.End])
 		if value == nil {
 			m.Value, err = r.value()
 		} else {
 			m.Value, err = value(m)
 		}
 		if err != nil {
-			return nil, err
+			return nil, at, err
 		}
 		r.members = append(r.members, m)
 	}
@@ -106,15 +107,15 @@ func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
 // find reads the object that begins here and notes the values of the named members; of several of one name the first.
 func (r *outliner) find(names []string, values [][]byte) error {
 	clear(values)
-	if err := r.enter(); err != nil {
+	if _, err := r.enter(); err != nil {
 		return err
 	}
-	for first := true; ; first = false {
-		more, err := r.next(first, '}')
+	for {
+		more, err := r.next('}')
 		if err != nil || !more {
 			return err
 		}
-		key, err := r.name()
+		key, err := r.value()
 		if err != nil {
 			return err
 		}
@@ -138,52 +139,43 @@ func within(v []byte, names []string, values [][]byte) bool {
 	if len(v) == 0 || v[0] != '{' {
 		return false
 	}
-	r := outline(v)
+	r := outline(v, 0)
 	defer r.done()
 	return r.find(names, values) == nil
 }
 
-// member reads the name of a member.
-func (r *outliner) member() (m Member, err error) {
-	if m.Key, err = r.name(); err == nil {
-		m.Name = nameOf(r.body[m.Key.Start:m.Key.End])
-	}
-	return m, err
-}
-
 // request reads the members of a request and its messages.
 func (r *outliner) request() (members Object, messages []MessageOutline, err error) {
-	members, err = r.object(func(m Member) (Span, error) {
+	members, _, err = r.object(func(m Member) (at Span, err error) {
 		if slices.Contains(acted, m.Name) && Object(r.members).Index(m.Name) >= 0 {
 			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
 		}
-		if m.Name != "messages" || r.peek() != '[' {
+		if m.Name != "messages" || !r.is('[') {
 			return r.value()
 		}
-		at := Span{Start: r.at}
-		messages, err = r.list()
-		at.End = r.at
+		messages, at, err = r.list()
 		return at, err
 	})
 	return members, messages, err
 }
 
-// list reads an array of messages.
-func (r *outliner) list() ([]MessageOutline, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
+// list reads an array of messages and returns its span.
+func (r *outliner) list() (messages []MessageOutline, at Span, err error) {
+	if at.Start, err = r.enter(); err != nil {
+		return nil, at, err
 	}
 	for {
-		more, err := r.next(len(r.messages) == 0, ']')
+		more, err := r.next(']')
 		if err != nil {
-			return nil, err
+			return nil, at, err
 		}
 		if !more {
-			return taken(&r.messages, 0), nil
+			at.End = r.at()
+			return taken(&r.messages, 0), at, nil
 		}
 		var m MessageOutline
 		if err := r.message(&m); err != nil {
-			return nil, err
+			return nil, at, err
 		}
 		r.messages = append(r.messages, m)
 	}
@@ -191,16 +183,15 @@ func (r *outliner) list() ([]MessageOutline, error) {
 
 // message reads one message; a value of another kind has a span only.
 func (r *outliner) message(m *MessageOutline) (err error) {
-	if r.peek() != '{' {
+	if !r.is('{') {
 		m.Span, err = r.value()
 		return err
 	}
-	m.Start = r.at
 	first := true // for the first member "content": Get returns that one if there are several
-	m.Members, err = r.object(func(member Member) (Span, error) {
+	m.Members, m.Span, err = r.object(func(member Member) (Span, error) {
 		content := member.Name == "content" && first
 		first = first && !content
-		if content && r.peek() == '[' {
+		if content && r.is('[') {
 			err := r.content(m)
 			return m.Content, err
 		}
@@ -210,25 +201,23 @@ func (r *outliner) message(m *MessageOutline) (err error) {
 		}
 		return at, err
 	})
-	m.End = r.at
 	m.Content = m.Members.Get("content")
 	return err
 }
 
 // content reads a message's content, which is an array.
-func (r *outliner) content(m *MessageOutline) error {
-	m.Content.Start = r.at
-	if err := r.enter(); err != nil {
+func (r *outliner) content(m *MessageOutline) (err error) {
+	if m.Content.Start, err = r.enter(); err != nil {
 		return err
 	}
 	from := len(r.blocks)
 	for {
-		more, err := r.next(len(r.blocks) == from, ']')
+		more, err := r.next(']')
 		if err != nil {
 			return err
 		}
 		if !more {
-			m.Content.End, m.Blocks = r.at, taken(&r.blocks, from)
+			m.Content.End, m.Blocks = r.at(), taken(&r.blocks, from)
 			return nil
 		}
 		b, err := r.block()
@@ -241,13 +230,11 @@ func (r *outliner) content(m *MessageOutline) error {
 
 // block reads one block; a value of another kind has a span only.
 func (r *outliner) block() (b BlockOutline, err error) {
-	if r.peek() != '{' {
+	if !r.is('{') {
 		b.Span, err = r.value()
 		return b, err
 	}
-	b.Start = r.at
-	b.Members, err = r.object(nil)
-	b.End = r.at
+	b.Members, b.Span, err = r.object(nil)
 	for _, m := range b.Members {
 		if m.Name == "type" && b.Type == "" {
 			b.Type = stringOf(r.body[m.Value.Start:m.Value.End])

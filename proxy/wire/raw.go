@@ -65,7 +65,7 @@ func (s Span) Found() bool { return s.End > 0 }
 func Members(body []byte, names ...string) ([]Span, error) {
 	spans := make([]Span, len(names))
 	err := read(body, '{', func(r *outliner) error {
-		_, err := r.object(func(m Member) (Span, error) {
+		_, _, err := r.object(func(m Member) (Span, error) {
 			at, err := r.value()
 			i := slices.Index(names, m.Name)
 			if err != nil || i < 0 {

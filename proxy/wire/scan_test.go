@@ -30,22 +30,20 @@ func FuzzScanner(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { requireAsJSONText(t, body) })
 }
 
-// requireAsJSONText checks that the scanner finds the first value of a body where
-// jsontext does, and its parts, or that both refuse it.
+// requireAsJSONText checks that the spans of a value and its parts are those of jsontext, also behind other bytes.
 func requireAsJSONText(t *testing.T, body []byte) {
-	s := scanner{body: body}
-	got, failure := s.value()
+	r := outline(body, 0)
+	defer r.done()
+	got, failure := r.value()
 	d := jsontext.NewDecoder(bytes.NewReader(body), lenient)
 	v, err := d.ReadValue()
 	if err != nil {
-		require.ErrorIs(t, failure, errSyntax, "%s: %v", body, err)
-		require.ErrorIs(t, syntaxError(body), ErrBadJSON)
+		require.Error(t, failure, "%s: %v", body, err)
 		return
 	}
 	require.NoError(t, failure, "%s", body)
 	end := int(d.InputOffset())
 	require.Equal(t, Span{end - len(v), end}, got, "%s", body)
-	require.NoError(t, syntaxError(body))
 
 	o := &Outline{Body: body}
 	names, values := partsOf(t, body, got)
@@ -91,27 +89,4 @@ func partsOf(t *testing.T, body []byte, at Span) (names, values []Span) {
 		}
 	}
 	return names, values
-}
-
-func TestNestingIsBoundedAsInJSONText(t *testing.T) {
-	for _, depth := range []int{maxDepth - 1, maxDepth, maxDepth + 1} {
-		for open, shut := range map[string]string{"[": "]", `{"":`: "}"} {
-			inner := "1"
-			body := []byte(strings.Repeat(open, depth) + inner + strings.Repeat(shut, depth))
-			_, err := (&scanner{body: body}).value()
-			require.Equal(t, jsontext.Value(body).IsValid(lenient), err == nil, "%d of %s", depth, open)
-			require.Equal(t, depth <= maxDepth, err == nil, "%d of %s", depth, open)
-		}
-	}
-}
-
-// The eight bytes at a time must not hide what stands at any place of them.
-func TestTextEndsWhereItEnds(t *testing.T) {
-	for _, filler := range []string{"a", "\x7f", "\x80", "\xff", " ", "!", "#", "[", "]"} {
-		for n := range 20 {
-			for c := range 256 {
-				requireAsJSONText(t, []byte(`"`+strings.Repeat(filler, n)+string([]byte{byte(c)})+`" tail`))
-			}
-		}
-	}
 }

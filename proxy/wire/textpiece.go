@@ -38,13 +38,15 @@ func (e *Event) piece() bool {
 
 // isQuoted reports whether text could be between the quotes that Quote writes.
 func isQuoted(text []byte) bool {
-	for rest := text; ; rest = rest[2:] {
-		rest = rest[plainLen(rest):]
-		if len(rest) == 0 {
-			return utf8.Valid(text)
-		}
-		if len(rest) == 1 || rest[0] != '\\' || strings.IndexByte(`"\bfnrt`, rest[1]) < 0 {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c < ' ', c == '"':
 			return false
+		case c == '\\':
+			if i++; i == len(text) || strings.IndexByte(`"\bfnrt`, text[i]) < 0 {
+				return false
+			}
 		}
 	}
+	return utf8.Valid(text)
 }

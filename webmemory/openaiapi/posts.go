@@ -420,7 +420,8 @@ func resultsError(a *answer, answers []event.WaitAnswer, err error) error {
 }
 
 func missingResults(ids []string) error {
-	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.", strings.Join(ids, ", "))
+	return invalid("messages", "The results of all tool calls are sent together; there is none for %s.",
+		strings.Join(ids, ", "))
 }
 
 // unanswered returns the ids of the last message's tool calls that have no result.

@@ -131,10 +131,7 @@ func read(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
 		return nil, err
 	}
 	c := &call{}
-	if err := json.Unmarshal(raw, &c.request); err != nil {
-		return nil, invalid("", "The body is no request for a chat completion: %v.", err)
-	}
-	if err := api.CheckMembers(raw, &c.request); err != nil {
+	if err := api.Unmarshal(raw, &c.request); err != nil {
 		return nil, err
 	}
 	if err := h.understand(r, c, ""); err != nil {

@@ -90,10 +90,7 @@ func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
 			return nil, err
 		}
 		var body uiRequest
-		if err := json.Unmarshal(raw, &body); err != nil {
-			return nil, invalid("", "The body is none of useChat's: %v.", err)
-		}
-		if err := api.CheckMembers(raw, &body); err != nil {
+		if err := api.Unmarshal(raw, &body); err != nil {
 			return nil, err
 		}
 		at := len(body.Messages) - 1
