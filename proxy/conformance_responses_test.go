@@ -27,16 +27,6 @@ const (
 	invalidArgument = "Request contains an invalid argument."
 )
 
-// encrypted returns the encrypted contents in the input of a request of Responses.
-func encrypted(body []byte) (out []string) {
-	for _, it := range gjson.GetBytes(body, "input").Array() {
-		if c := it.Get("encrypted_content").Str; c != "" {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // ownReasoning has a client of Responses expect encrypted reasoning.
 func ownReasoning(p *play) {
 	responses(func(c *responsesClient) { c.any, c.own = false, true })(p)

@@ -182,7 +182,8 @@ func (w *world) redactAll(id, text string) (messages int) {
 	w.t.Helper()
 	messages = len(w.redact("/v1/chats/1/messages/" + id).Redacted)
 	chat := memory.MustChat("1")
-	for _, key := range []memory.Key{memory.ChatKey(chat), memory.SubagentKey("analytic", chat), memory.SubagentKey("knowledge", chat)} {
+	for _, key := range []memory.Key{memory.ChatKey(chat), memory.SubagentKey("analytic", chat),
+		memory.SubagentKey("knowledge", chat)} {
 		got := w.do("GET", webapi.HistoryPath(key)+"?archive=true&limit=1000", nil)
 		require.Equal(w.t, 200, got.status, string(got.body))
 		for _, m := range gjson.GetBytes(got.body, "messages").Array() {

@@ -56,7 +56,8 @@ var (
 		"proxy serve":      "mneme proxy",
 		"proxy usage":      "mneme usage",
 	}
-	removedFlags = map[string]string{"open": "the printed address", "profiles": "mneme proxy use", "proxy": "--url", "webmemory": "--url"}
+	removedFlags = map[string]string{"open": "the printed address", "profiles": "mneme proxy use", "proxy": "--url",
+		"webmemory": "--url"}
 )
 
 // refuseRemoved adds hidden commands that fail and name the replacement of a removed command.

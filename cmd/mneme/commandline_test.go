@@ -111,7 +111,8 @@ func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
 	for line, replacement := range removedCommands {
 		for _, more := range []string{"", " ls 1 --url=x", " --help"} {
 			r := mneme(t, "", strings.Fields(line+more)...)
-			require.Equal(t, result{2, "", "mneme: mneme " + line + " was removed: use " + replacement + "; see mneme --help\n"}, r)
+			want := "mneme: mneme " + line + " was removed: use " + replacement + "; see mneme --help\n"
+			require.Equal(t, result{2, "", want}, r)
 		}
 		for _, command := range named.FindAllString(replacement, -1) {
 			command = strings.TrimSuffix(strings.TrimPrefix(command, "mneme "), " with")
@@ -120,9 +121,11 @@ func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
 	}
 	require.NotContains(t, mneme(t, "", "--help").stdout, "set-aside")
 	require.Len(t, removedFlags, 4)
-	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use", "open": "up", "profiles": "config show"} {
+	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use", "open": "up",
+		"profiles": "config show"} {
 		r := mneme(t, "", append(strings.Fields(command), "--"+flag+"=x")...)
-		require.Equal(t, result{2, "", "mneme: --" + flag + " was removed: use " + removedFlags[flag] + "; see mneme --help\n"}, r)
+		want := "mneme: --" + flag + " was removed: use " + removedFlags[flag] + "; see mneme --help\n"
+		require.Equal(t, result{2, "", want}, r)
 	}
 }
 

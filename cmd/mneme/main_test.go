@@ -166,7 +166,7 @@ func TestMemoryGet(t *testing.T) {
 	require.Equal(t, result{1, "[]\n", "mneme: subagent:other:12345" + none},
 		mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
 	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "get", "new", "--url", s.URL))
-	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "get", "new", "-n", "3", "--url",
+	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "get", "new", "-n3", "--url",
 		s.URL))
 	require.Contains(t, mneme(t, "", "memory", "get", "--url", s.URL, "--", "-100123").stdout, "in a group")
 

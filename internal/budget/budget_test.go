@@ -148,7 +148,8 @@ func fields(name string, st *ast.StructType) (count int) {
 	if strings.HasSuffix(name, "config") || strings.HasSuffix(name, "options") {
 		return 0
 	}
-	if slices.ContainsFunc(st.Fields.List, func(f *ast.Field) bool { return f.Tag != nil && wireTag.MatchString(f.Tag.Value) }) {
+	tagged := func(f *ast.Field) bool { return f.Tag != nil && wireTag.MatchString(f.Tag.Value) }
+	if slices.ContainsFunc(st.Fields.List, tagged) {
 		return 0
 	}
 	for _, f := range st.Fields.List {

@@ -352,8 +352,9 @@ func TestARunWithImagesWaits(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_ACTIVE=v",
 		backend("v", "openai", server.URL+"/v1"))
 	car, address := pngOf("car", 9_000), "https://x.example/cat.jpg"
-	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "Light what you see.", "images": []string{car, address},
-		"tools": []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
+	status, got := u.post("/v1/chats/1/messages", map[string]any{"message": "Light what you see.",
+		"images": []string{car, address},
+		"tools":  []any{map[string]any{"name": "light", "description": "Lights.", "parameters": map[string]any{"type": "object"}}}})
 	require.Equal(t, 202, status, got)
 	kept, err := redis.Client().HGetAll(t.Context(), "{chat_history:1}:waiting").Result()
 	require.NoError(t, err)
@@ -361,8 +362,8 @@ func TestARunWithImagesWaits(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(kept), "iVBOR")
 	text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
 	require.Contains(t, text, "[image: image/png, 9 kB]")
-	status, got = u.post(fmt.Sprintf("/v1/chats/1/runs/%s/resume", gjson.Get(got, "run_id").Str), map[string]any{"answers": []any{
-		map[string]any{"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}}})
+	light := map[string]any{"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}
+	status, got = u.post("/v1/chats/1/runs/"+gjson.Get(got, "run_id").Str+"/resume", map[string]any{"answers": []any{light}})
 	require.Equal(t, 200, status, got)
 	require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
 	message := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)

@@ -116,8 +116,8 @@ func (s *sitting) types(agent memory.Agent, lines string) (string, error) {
 	require.NoError(s.t, err)
 	defer client.Close()
 	var out bytes.Buffer
-	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), Agent: agent, In: strings.NewReader(lines),
-		Out: &out})
+	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), Agent: agent,
+		In: strings.NewReader(lines), Out: &out})
 	return out.String(), err
 }
 

@@ -254,8 +254,7 @@ func (t *talk) approve(ctx context.Context, p *pending) error {
 	for p != nil {
 		var answers []event.WaitAnswer
 		for _, w := range p.waits {
-			t.view.note(fmt.Sprintf("%s wants to call %s %s (%s)", cmp.Or(term.OneLine(string(w.Subagent), 64), "master"),
-				term.OneLine(w.Tool, 64), term.OneLine(string(w.Arguments), maxMessageShown), term.OneLine(w.Reason, maxMessageShown)))
+			t.view.call(w)
 			if w.Kind != event.Approval || !t.Interactive {
 				return fmt.Errorf("the run waits for an answer: give it on the page, or with POST %s (a new message denies it)",
 					webapi.ResumePath(t.Chat, p.run))

@@ -152,6 +152,13 @@ func (v *view) text(s string) {
 	}
 }
 
+// call prints a pending tool call.
+func (v *view) call(w event.Wait) {
+	v.note(fmt.Sprintf("%s wants to call %s %s (%s)", cmp.Or(term.OneLine(string(w.Subagent), 64), "master"),
+		term.OneLine(w.Tool, 64), term.OneLine(string(w.Arguments), maxMessageShown),
+		term.OneLine(w.Reason, maxMessageShown)))
+}
+
 // note prints a dim line.
 func (v *view) note(s string) {
 	v.breakLine()

@@ -86,8 +86,9 @@ func TestWrongCollections(t *testing.T) {
 		require.EqualError(t, err, want, entry)
 	}
 	_, err := load(t, "", "MNEME_AGENTS_SUBAGENTS=[{name: knowledge, collections: [{name: news, were: {}}]}]")
-	require.EqualError(t, err, "MNEME_AGENTS_SUBAGENTS: agents.subagents[0].collections[0].were: unknown key; an entry of "+
-		"collections has name and where")
+	require.EqualError(t, err,
+		"MNEME_AGENTS_SUBAGENTS: agents.subagents[0].collections[0].were: unknown key; an entry of "+
+			"collections has name and where")
 }
 
 func TestTheWeightOfVectors(t *testing.T) {

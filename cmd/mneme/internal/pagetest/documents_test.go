@@ -122,7 +122,7 @@ func TestDocuments(t *testing.T) {
 	require.Empty(t, p.barriers())
 	p.click("link", "Ferry")
 	p.sees("1 passage", "Passage 1", "The last ferry leaves at 21:40.")
-	require.Contains(t, p.textOf(".aim"), "14 crowns")
+	require.Contains(t, p.textOf(".found"), "14 crowns")
 	require.Empty(t, p.barriers())
 	p.click("link", "To the collection")
 	p.write("Search in docs", "whales")
