@@ -1,11 +1,12 @@
 // The page: which view is shown, by the address behind #, and the header.
 
-import { Component, html, render, useEffect, useState } from "./html.js";
+import { Component, html, render, useListener, useState } from "./html.js";
 import { addTexts, language, setLanguage, t } from "./i18n.js";
 import { may, useKey } from "./key.js";
 import { KeyButton, KeyForm } from "./keyform.js";
 import { href } from "./lib.js";
 import { Icon, IconButton, NoScope, ProblemNote, useTabTitle } from "./parts.js";
+import { keep } from "./storage.js";
 import * as chats from "./views/chats.js";
 import * as documents from "./views/documents.js";
 import * as memory from "./views/memory.js";
@@ -47,15 +48,8 @@ function route() {
 function App() {
   const [at, setAt] = useState(route);
   const [, setShown] = useState(language());
-  useEffect(() => {
-    const moved = () => setAt(route());
-    addEventListener("hashchange", moved);
-    return () => removeEventListener("hashchange", moved);
-  }, []);
-  useEffect(() => {
-    addEventListener("keydown", focusSearch);
-    return () => removeEventListener("keydown", focusSearch);
-  }, []);
+  useListener("hashchange", () => setAt(route()));
+  useListener("keydown", focusSearch);
   useKey(); // which says what may be shown
   const { View } = views[at.view];
   const scope = scopes[at.view];
@@ -66,7 +60,8 @@ function App() {
   return html`
     <a class="skip" href="#main" onClick=${skip}>${t("header.skip")}</a>
     <header class="top">
-      <a class="brand" href=${href("chats")} aria-label="mneme"><${Mark} /><span>mneme</span></a>
+      <a class="brand" href=${href("chats")} aria-label="mneme">
+        <img class="mark" src="ui/icon.svg" alt="" /><span>mneme</span></a>
       <nav class="views" aria-label=${t("header.views")}>
         ${Object.keys(views).map((v) => html`<a key=${v} href=${href(v)}
           aria-current=${v === at.view ? "page" : undefined}>
@@ -88,9 +83,6 @@ function NotFor({ view, scope }) {
   useTabTitle(t("view." + view));
   return html`<div class="pad stack"><h1>${t("view." + view)}</h1><${NoScope} scope=${scope} /></div>`;
 }
-
-const Mark = () => html`<svg viewBox="0 0 32 32" class="mark" aria-hidden="true"><rect width="32" height="32" rx="8" />
-  <path d="M8 23V11.5a4 4 0 0 1 8 0V23m0-11.5a4 4 0 0 1 8 0V23" /></svg>`;
 
 // Guard shows a view, or that it broke.
 class Guard extends Component {
@@ -117,20 +109,18 @@ function focusSearch(e) {
   field.focus();
 }
 
-const themes = ["auto", "light", "dark"];
-const themeIcons = { auto: "auto", light: "sun", dark: "moon" };
+const themes = { auto: "auto", light: "sun", dark: "moon" }; // and their icons
 
 function ThemeButton() {
   const [theme, set] = useState(document.documentElement.dataset.theme ?? "auto");
   const next = () => {
-    const to = themes[(themes.indexOf(theme) + 1) % themes.length];
+    const names = Object.keys(themes);
+    const to = names[(names.indexOf(theme) + 1) % names.length];
     setTheme(to); // of theme.js
-    try {
-      localStorage.setItem("mneme.theme", to);
-    } catch { /* the browser keeps nothing; it holds for this tab */ }
+    keep("localStorage", "mneme.theme", to);
     set(to);
   };
-  return html`<${IconButton} icon=${themeIcons[theme]} label=${t("theme." + theme)} onClick=${next} />`;
+  return html`<${IconButton} icon=${themes[theme]} label=${t("theme." + theme)} onClick=${next} />`;
 }
 
 const root = document.getElementById("app");

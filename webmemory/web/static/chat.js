@@ -1,18 +1,20 @@
 // One chat: its messages, what was done for each answer, and the field in which the next one is written.
 
-import { Fragment, html, useEffect, useRef, useState } from "./html.js";
+import { Fragment, html, useEffect, useListener, useRef, useState } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { useScroll } from "./history.js";
 import { imageTypes, isImage, Pictures, sentTo, useImages, Waiting, wordsOf } from "./images.js";
 import { keyInUse, may } from "./key.js";
-import { chatPath, del, duration, get, href, number, path, post, put, randomID, size } from "./lib.js";
+import { chatPath, del, get, href, number, path, post, put, randomID } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
-import { CopyButton, Icon, IconButton, Loading, NoScope, ProblemNote, Time, useLoad } from "./parts.js";
+import { CopyButton, Icon, IconButton, Loading, NoScope, ProblemNote, Time, useDrop, useLoad } from "./parts.js";
 import { goesOn, runOf } from "./run.js";
+import { keep, readKept } from "./storage.js";
 import { useTalk } from "./talk.js";
 import { Waits } from "./waits.js";
 
 addTexts({
+  "chat.open": ["Open the chat", "Открыть чат"],
   "chat.messages": ["Messages", "Сообщения"],
   "chat.placeholder": ["Write a message", "Напишите сообщение"],
   "chat.send": ["Send (Enter)", "Отправить (Enter)"],
@@ -39,7 +41,6 @@ addTexts({
     "Redis недоступен. Показано то, что было известно раньше."],
   "chat.setaside": ["What was taken back can be put back for 24 hours:",
     "Отменённое можно вернуть в течение 24 часов:"],
-  "chat.inmemory": ["Memory", "Память"],
   "chat.since": ["Somebody has written here since. Look at what was said, and try again.",
     "Здесь успели написать. Посмотрите, что сказано, и повторите."],
   "chat.busy": ["The chat is busy with another message. Wait for its answer, or stop it.",
@@ -49,8 +50,6 @@ addTexts({
   "chat.redis": ["Redis is away, so nothing can be remembered. Your text is still here; send it when Redis is back.",
     "Redis недоступен, запомнить ничего нельзя. Текст сохранён; отправьте его, когда Redis вернётся."],
   "file.sending": ["sending", "отправляется"],
-  "file.passages": [{ one: "{n} passage", other: "{n} passages" },
-    { one: "{n} фрагмент", few: "{n} фрагмента", many: "{n} фрагментов", other: "{n} фрагмента" }],
   "file.remove": ["Take {name} away from this chat", "Убрать {name} из чата"],
   "file.list": ["Files of this chat", "Файлы этого чата"],
   "welcome.title": ["What should be remembered?", "Что запомнить?"],
@@ -80,7 +79,6 @@ export function Chat({ chat, changed }) {
   const who = useWho(chat);
   const files = useFiles(chat);
   const images = useImages(chat);
-  const [over, setOver] = useState(false);
 
   // say posts a text, or with at and last puts it in the place of a message; what is refused is not lost.
   const edits = useRef(new Map());
@@ -111,23 +109,13 @@ export function Chat({ chat, changed }) {
     images.add(pictures);
     if (may("documents")) files.add([...list].filter((f) => !pictures.includes(f)));
   };
-  const drop = (e) => {
-    e.preventDefault();
-    setOver(false);
-    give(e.dataTransfer.files);
-  };
-  const dragged = (e) => {
-    if (!e.dataTransfer.types.includes("Files")) return;
-    e.preventDefault();
-    setOver(may("documents") || may("chat"));
-  };
+  const { over, drop } = useDrop(give, may("documents") || may("chat"));
   const empty = page && page.total === 0 && !run;
   const shown = page ? page.messages.map((message, i) => ({ message, at: page.from + i })).filter(({ message, at }) =>
     !(run?.hideFrom <= at) && !(run?.run_id && runOf(message) === run.run_id)) : [];
   const blind = Boolean(history.problem?.scope); // the key may talk here, and not read what was said before
   const atTail = page ? page.to >= page.total : blind;
-  return html`<section class=${"chat" + (over ? " over" : "")} onDragOver=${dragged}
-    onDragLeave=${(e) => e.currentTarget.contains(e.relatedTarget) || setOver(false)} onDrop=${drop}>
+  return html`<section class=${"chat" + (over ? " over" : "")} ...${drop}>
     <div class="page-body talk" ref=${scroll.ref} onScroll=${scroll.onScroll} tabindex="0" role="region"
       aria-label=${t("chat.messages")}>
       ${page?.stale ? html`<p class="hint">${t("chat.stale")}</p>` : null}
@@ -143,7 +131,7 @@ export function Chat({ chat, changed }) {
       ${talk.problem && (may("chat") || !talk.problem.scope) ? html`<${ProblemNote} problem=${talk.problem}>
         ${advice[talk.problem.code] ? html`<div>${t(advice[talk.problem.code])}</div>` : null}<//>` : null}
       ${tookBack && !run && !talk.problem ? html`<p class="soft small center">${t("chat.setaside")} <a
-        href=${href("memory", chat)}>${t("chat.inmemory")}</a></p>` : null}
+        href=${href("memory", chat)}>${t("view.memory")}</a></p>` : null}
       ${page && !atTail ? html`<button type="button" class="button newest"
         onClick=${() => history.load().then(scroll.toEnd)}><${Icon} name="down" />${t("chat.newest")}</button>` : null}
     </div>
@@ -210,8 +198,7 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
       <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${asked} />
       ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")}
         onClick=${() => fork(message.id).catch(setProblem)} />` : null}
-      ${made ? html`<a class="icon-button" href=${href("runs", chat, made)} aria-label=${t("chat.run")}
-        title=${t("chat.run")}><${Icon} name="runs" /></a>` : null}</div>
+      ${made ? html`<${IconButton} icon="runs" href=${href("runs", chat, made)} label=${t("chat.run")} />` : null}</div>
   </article>`;
 }
 
@@ -296,14 +283,9 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, give, image
     field.current.style.height = "auto";
     field.current.style.height = Math.min(field.current.scrollHeight + 2, 240) + "px";
   }, [draft]);
-  useEffect(() => {
-    if (!working) return;
-    const escape = (e) => {
-      if (e.key === "Escape" && !e.defaultPrevented && !document.querySelector("dialog[open]")) stop();
-    };
-    addEventListener("keydown", escape);
-    return () => removeEventListener("keydown", escape);
-  }, [working, stop]);
+  useListener("keydown", (e) => {
+    if (e.key === "Escape" && !e.defaultPrevented && !document.querySelector("dialog[open]")) stop();
+  }, working);
   const sendable = ready && !images.reading && Boolean(draft.trim() || images.all.length);
   const submit = (e) => {
     e.preventDefault();
@@ -338,32 +320,20 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, give, image
       onChange=${(e) => who.choose(e.target.value)}>${who.all.map((name) => html`<option key=${name} value=${name}>
         ${name}</option>`)}</select>` : null}
     ${working ? html`<${IconButton} icon="stop" class="primary" label=${t("chat.stop")} onClick=${stop} />` :
-      html`<button class="icon-button primary" disabled=${!sendable} aria-label=${t("chat.send")}
-        title=${t("chat.send")}><${Icon} name="send" /></button>`}
+      html`<${IconButton} icon="send" type="submit" class="primary" disabled=${!sendable} label=${t("chat.send")} />`}
   </form><//>`;
 }
 
 // useKept is a text that the browser keeps in one of its stores, so that it outlives a reload.
 function useKept(store, key) {
-  const read = () => {
-    try {
-      return window[store].getItem(key) ?? "";
-    } catch {
-      return "";
-    }
-  };
+  const read = () => readKept(store, key) ?? "";
   const [text, setText] = useState(read);
   const from = useRef(store);
   if (from.current !== store) { // a key has come into use: what was kept without one is not this store's
     from.current = store;
     setText(read());
   }
-  useEffect(() => {
-    try {
-      if (text) window[store].setItem(key, text);
-      else window[store].removeItem(key);
-    } catch { /* the browser keeps nothing */ }
-  }, [text]);
+  useEffect(() => keep(store, key, text), [text]);
   return [text, setText];
 }
 
@@ -416,10 +386,10 @@ function useFiles(chat) {
 function Files({ files }) {
   const kept = files.kept.filter((d) => !files.sent.some((f) => f.name === d.id));
   if (!kept.length && !files.sent.length) return null;
-  return html`<ul class="plain-list files" aria-label=${t("file.list")} aria-live="polite">
+  return html`<ul class="plain-list composer-place files" aria-label=${t("file.list")} aria-live="polite">
     ${kept.map((d) => html`<li key=${d.id} class="file"><${Icon} name="file" /><span class="cut" title=${d.id}>
       ${d.title || d.id}</span>
-      <span class="soft small nowrap">${t("file.passages", { n: d.passages })}</span>
+      <span class="soft small nowrap">${t("documents.passages", { n: d.passages, count: number(d.passages) })}</span>
       <${IconButton} icon="close" label=${t("file.remove", { name: d.id })} onClick=${() => files.remove(d.id)} />
         </li>`)}
     ${files.sent.map((f) => html`<li key=${f.name} class="file"><${Icon} name=${f.problem ? "warn" : "file"} /><span

@@ -1,9 +1,9 @@
 // The question before a chat is erased.
 
-import { html, useState } from "./html.js";
+import { html } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { chatPath, del } from "./lib.js";
-import { Dialog, ProblemNote } from "./parts.js";
+import { Confirm } from "./parts.js";
 
 addTexts({
   "erase.erase": ["Erase", "Стереть"],
@@ -12,13 +12,7 @@ addTexts({
     "Все истории, архивы, заметки и документы чата {chat} исчезнут навсегда. Вернуть их нельзя."],
 });
 
-// Erase asks whether a chat shall go, of which name is its title or id; onDone is called once it has gone.
-export function Erase({ chat, name, onClose, onDone }) {
-  const [problem, setProblem] = useState(null);
-  const erase = () => del(chatPath(chat)).then(onDone, setProblem);
-  return html`<${Dialog} title=${t("erase.title")} onClose=${onClose}><p class="break">
-    ${t("erase.text", { chat: name })}</p>
-    <${ProblemNote} problem=${problem} />
-    <div class="row"><button type="button" class="button end" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="button danger" onClick=${erase}>${t("erase.erase")}</button></div><//>`;
-}
+// Erase asks before it erases a chat, whose name is its title or id, and calls onDone after that.
+export const Erase = ({ chat, name, onClose, onDone }) => html`<${Confirm} title=${t("erase.title")}
+  button=${t("erase.erase")} act=${() => del(chatPath(chat)).then(onDone)} onClose=${onClose}>
+  <p class="break">${t("erase.text", { chat: name })}</p><//>`;

@@ -103,6 +103,7 @@ export function useScroll(page, { older, newer, changes }) {
   };
   const onScroll = () => {
     const box = ref.current;
+    if (!box) return; // the event came after the element was removed
     atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     note();
     if (box.scrollTop < 600) older();

@@ -1,5 +1,7 @@
-// Texts in English and Russian. A text is a string, or for a number n an object by Intl.PluralRules
-// ({one, few, many, other}); {name} in it is replaced.
+// Texts in English and Russian. A text is a string, or for an integer n an object by Intl.PluralRules
+// ({one, few, other}). {name} in it is replaced.
+
+import { keep, readKept } from "./storage.js";
 
 const texts = new Map();
 const languages = ["en", "ru"];
@@ -8,16 +10,9 @@ const plurals = Object.fromEntries(languages.map((l) => [l, new Intl.PluralRules
 let current = pick();
 
 function pick() {
-  const wanted = [stored(), ...navigator.languages].filter(Boolean).map((l) => l.slice(0, 2));
+  const chosen = readKept("localStorage", "mneme.language");
+  const wanted = [chosen, ...navigator.languages].filter(Boolean).map((l) => l.slice(0, 2));
   return wanted.find((l) => languages.includes(l)) ?? "en";
-}
-
-function stored() {
-  try {
-    return localStorage.getItem("mneme.language");
-  } catch {
-    return null;
-  }
 }
 
 // addTexts takes key → [English, Russian].
@@ -30,9 +25,7 @@ export const language = () => current;
 export function setLanguage(l) {
   current = l;
   document.documentElement.lang = l;
-  try {
-    localStorage.setItem("mneme.language", l);
-  } catch { /* the browser keeps nothing; it holds for this tab */ }
+  keep("localStorage", "mneme.language", l);
 }
 
 // t is the text of a key in the language that is set.

@@ -11,7 +11,7 @@ addTexts({
   "image.remove": ["Remove {name}", "Убрать {name}"],
   "image.alt": ["Image {n}", "Изображение {n}"],
   "image.kept": [{ one: "{n} image", other: "{n} images" },
-    { one: "{n} изображение", few: "{n} изображения", many: "{n} изображений", other: "{n} изображения" }],
+    { one: "{n} изображение", few: "{n} изображения", other: "{n} изображений" }],
   "image.type": ["{name} is not sent: models are shown PNG, JPEG, GIF and WebP alone.",
     "{name} не отправить: модели видят только PNG, JPEG, GIF и WebP."],
   "image.large": ["{name} is not sent: it is larger than 5 MiB.", "{name} не отправить: файл больше 5 МиБ."],

@@ -2,7 +2,8 @@
 // other tab, address, cookie or history has it. One form asks for it, however many requests were refused.
 
 import { addTexts, t } from "./i18n.js";
-import { useEffect, useRef, useState } from "./html.js";
+import { useListener, useState } from "./html.js";
+import { keep, readKept } from "./storage.js";
 
 addTexts({
   "key.shape": ["A key begins with mn_ and is one line without spaces. Paste it as it was given to you.",
@@ -23,47 +24,25 @@ const tenantPlace = "mneme.tenant"; // whose data the tab has shown; it outlives
 const selfPath = "v1/keys/self";
 const patience = 20_000; // milliseconds, for the service to say whose a key is
 
-const stored = (name) => {
-  try {
-    return sessionStorage.getItem(name);
-  } catch {
-    return null;
-  }
-};
-const store = (name, value) => {
-  try {
-    sessionStorage.setItem(name, value);
-  } catch { /* the browser keeps nothing; it holds until the page is loaded again */ }
-};
-
-let key = stored(keyPlace) ?? "";
-let self = JSON.parse(stored(selfPlace)); // null as long as it is not known
-let tenant = stored(tenantPlace) ?? "";
+let key = readKept("sessionStorage", keyPlace) ?? "";
+let self = JSON.parse(readKept("sessionStorage", selfPlace)); // null as long as it is not known
+let tenant = readKept("sessionStorage", tenantPlace) ?? "";
 let question = null; // {ended, answer, resolve}: the form that is shown
 let declined = false; // the form was left without a key, and comes back when a person does something
-const watchers = new Set();
 
-const changed = () => watchers.forEach((watch) => watch());
-
-// onKey calls watch when there is another key, or the form comes or goes; it gives what ends that.
-function onKey(watch) {
-  watchers.add(watch);
-  return () => watchers.delete(watch);
-}
+// changed tells the page about another key, or that the form opens or closes.
+const changed = () => dispatchEvent(new Event("mneme-key"));
 
 // useKey draws a component again when there is another key, or the form comes or goes.
 export function useKey() {
   const [, draw] = useState(0);
-  useEffect(() => onKey(() => draw((n) => n + 1)), []);
+  useListener("mneme-key", () => draw((n) => n + 1));
   return { question, inUse: key !== "", declined, tenant };
 }
 
 // useNextKey calls again, as often as there is another key, as long as the problem is that there was none.
 export function useNextKey(problem, again) {
-  const latest = useRef();
-  latest.current = again;
-  const refused = problem?.status === 401;
-  useEffect(() => (refused ? onKey(() => !question && !declined && latest.current()) : undefined), [refused]);
+  useListener("mneme-key", () => !question && !declined && again(), problem?.status === 401);
 }
 
 // keyInUse says whether requests go with a key.
@@ -97,34 +76,30 @@ function close(given) {
 // decline leaves the form without a key.
 export const decline = () => question && close(false);
 
-// enter takes a key that a person has typed if the service does, and else says why not. A key of another tenant than
-// the one before begins anew: neither what is shown nor a request that waits is that tenant's.
+// enter takes the typed key if the service accepts it. Otherwise it throws the reason. If the key belongs to another
+// tenant than the last one, the page reloads: its content and pending requests are not that tenant's.
 export async function enter(typed) {
   const mine = question;
   const text = typed.trim().replace(/^Bearer\s+/i, "");
-  if (!/^mn_[\x21-\x7e]+$/.test(text)) return t("key.shape");
+  if (!/^mn_[\x21-\x7e]+$/.test(text)) throw new Error(t("key.shape"));
   let answer;
   let said;
   try {
     answer = await whose(bearer(text));
     said = answer.ok ? await answer.json() : null;
   } catch {
-    return t("key.network");
+    throw new Error(t("key.network"));
   }
-  if (answer.status === 401) return t("key.wrong");
-  if (!said) return t("key.away", { status: answer.status });
-  if (question !== mine) return ""; // the form was left meanwhile
+  if (answer.status === 401) throw new Error(t("key.wrong"));
+  if (!said) throw new Error(t("key.away", { status: answer.status }));
+  if (question !== mine) return; // the form was left meanwhile
   const other = tenant && tenant !== said.tenant;
   if (other) clear();
   key = text;
-  store(keyPlace, key);
+  keep("sessionStorage", keyPlace, key);
   learn(said);
-  if (other) {
-    beginAnew();
-    return "";
-  }
-  close(true);
-  return "";
+  if (other) beginAnew();
+  else close(true);
 }
 
 // forgetKey forgets the key and all that was shown by it.
@@ -151,8 +126,8 @@ function beginAnew() {
 function learn({ tenant: of, scopes }) {
   self = { tenant: of, scopes };
   tenant = of;
-  store(selfPlace, JSON.stringify(self));
-  store(tenantPlace, tenant);
+  keep("sessionStorage", selfPlace, JSON.stringify(self));
+  keep("sessionStorage", tenantPlace, tenant);
 }
 
 const bearer = (text) => (text ? { Authorization: "Bearer " + text } : {});
@@ -173,7 +148,10 @@ export async function withKey(send, background = false) {
     const used = key;
     const answer = await send(bearer(used));
     if (answer.status !== 401) {
-      if (!used && answer.ok && !tenant) store(tenantPlace, tenant = "default"); // whose data is shown without a key
+      if (!used && answer.ok && !tenant) {
+        tenant = "default"; // whose data is shown without a key
+        keep("sessionStorage", tenantPlace, tenant);
+      }
       return answer;
     }
     if (key !== used) continue; // another one was given meanwhile

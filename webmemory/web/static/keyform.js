@@ -1,9 +1,9 @@
 // The form that asks for a key, and what the header has about the one in use.
 
-import { html, useRef, useState } from "./html.js";
+import { html, useRef } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { askForKey, decline, enter, forgetKey, useKey } from "./key.js";
-import { Dialog, Icon } from "./parts.js";
+import { Dialog, Icon, useWork } from "./parts.js";
 
 addTexts({
   "key.title": ["This service asks for a key", "Сервис просит ключ"],
@@ -34,18 +34,10 @@ export function KeyForm() {
 // alone that ends with the tab; a browser may offer to keep it all the same, which is the person's to decide.
 function Form({ ended }) {
   const field = useRef();
-  const [problem, setProblem] = useState("");
-  const [busy, setBusy] = useState(false);
+  const { work, busy, problem } = useWork();
   const submit = async (e) => {
     e.preventDefault();
-    if (busy) return;
-    setBusy(true);
-    setProblem("");
-    const why = await enter(field.current.value);
-    if (!why) return; // the form goes
-    setBusy(false);
-    setProblem(why);
-    field.current?.select();
+    if (!busy && !await work(() => enter(field.current.value))) field.current?.select();
   };
   return html`<${Dialog} title=${t(ended ? "key.again" : "key.title")} onClose=${decline}>
     <p>${t(ended ? "key.ended" : "key.ask")}</p>
@@ -56,7 +48,7 @@ function Form({ ended }) {
           placeholder="mn_…" aria-invalid=${problem ? "true" : undefined}
           aria-describedby=${problem ? "key-problem key-kept" : "key-kept"} /></label>
       <div role="alert" id="key-problem">${problem ? html`<div class="problem"><${Icon} name="warn" />
-        <span class="grow">${problem}</span></div>` : null}</div>
+        <span class="grow">${problem.message}</span></div>` : null}</div>
       <p class="soft small" id="key-kept">${t("key.kept")}</p>
       <div class="row"><button type="button" class="button end" onClick=${decline}>${t("cancel")}</button>
         <button class="button primary" aria-disabled=${busy}>${t("key.use")}</button></div>

@@ -11,14 +11,11 @@ addTexts({
   "lanes.label": ["What was done for this answer", "Что делалось для ответа"],
   "lane.task": ["Task", "Задание"],
   "lane.answer": ["Answer", "Ответ"],
-  "lane.working": ["at work", "работает"],
-  "lane.waiting": ["waits", "ждёт"],
-  "lane.isolated": ["isolated", "отдельно"],
   "lane.missing": ["Not in the documents:", "В документах нет:"],
   "lane.flags": ["Noticed by the check:", "Замечено при проверке:"],
   "lane.tokens": ["{in} tokens in, {out} out", "{in} токенов на входе, {out} на выходе"],
   "record.calls": [{ one: "{n} model call", other: "{n} model calls" },
-    { one: "{n} вызов модели", few: "{n} вызова модели", many: "{n} вызовов модели", other: "{n} вызова модели" }],
+    { one: "{n} вызов модели", few: "{n} вызова модели", other: "{n} вызовов модели" }],
   "flag.unknown_marker": ["a source that does not exist was named", "назван источник, которого нет"],
   "flag.many_markers": ["too many sources for one sentence", "слишком много источников у одного предложения"],
   "flag.unverified": ["not in the sources", "нет в источниках"],
@@ -26,6 +23,7 @@ addTexts({
   "flag.misattributed": ["from another source than the one named", "из другого источника, чем указан"],
   "flag.removed_link": ["a link was taken out", "ссылка убрана"],
   "flag.uncited": ["no source is named", "источник не указан"],
+  "status.busy": ["at work", "работает"],
   "status.completed": ["done", "готово"],
   "status.failed": ["failed", "ошибка"],
   "status.stopped": ["stopped", "остановлен"],
@@ -36,11 +34,10 @@ addTexts({
   "tool.arguments": ["Arguments", "Аргументы"],
   "tool.result": ["Result", "Результат"],
   "recalled.title": [{ one: "Recalled {n} message", other: "Recalled {n} messages" },
-    { one: "Вспомнил {n} сообщение", few: "Вспомнил {n} сообщения", many: "Вспомнил {n} сообщений",
-      other: "Вспомнил {n} сообщения" }],
+    { one: "Вспомнил {n} сообщение", few: "Вспомнил {n} сообщения", other: "Вспомнил {n} сообщений" }],
   "recalled.gone": ["This message is not there any more.", "Этого сообщения больше нет."],
   "sources.title": [{ one: "{n} source", other: "{n} sources" },
-    { one: "{n} источник", few: "{n} источника", many: "{n} источников", other: "{n} источника" }],
+    { one: "{n} источник", few: "{n} источника", other: "{n} источников" }],
   "source.page": ["page {n}", "стр. {n}"],
   "role.user": ["user", "пользователь"],
   "role.assistant": ["assistant", "ассистент"],
@@ -48,7 +45,7 @@ addTexts({
 });
 
 // hue is the class of an agent's colour, the same wherever it is named.
-export function hue(name) {
+function hue(name) {
   let sum = 0;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;
   return "hue-" + (sum % 6);
@@ -56,10 +53,10 @@ export function hue(name) {
 
 export const AgentName = ({ name }) => html`<span class=${"agent " + hue(name)}>${name}</span>`;
 
-const badges = { failed: "danger", stopped: "warn", max_steps: "warn", waiting: "warn", waits: "warn" };
+const badges = { busy: "accent", failed: "danger", stopped: "warn", max_steps: "warn", waiting: "warn" };
 
-export const Status = ({ status }) =>
-  status ? html`<span class=${"badge " + (badges[status] ?? "")}>${t("status." + status)}</span>` : null;
+export const Status = ({ status, text = t("status." + status) }) =>
+  status ? html`<span class=${"badge " + (badges[status] ?? "")}>${text}</span>` : null;
 
 // Lanes shows what a RunView has beside its answer.
 export function Lanes({ chat, run }) {
@@ -78,7 +75,7 @@ function Lane({ chat, lane, over, waits }) {
   const last = lane.tools.findLast((c) => c.status === "running");
   const doing = working && last ? `${last.name} ${toolArguments(last)}` : "";
   const said = plainLine(lane.error?.message || lane.content || doing, 200);
-  const state = working ? html`<span class="badge accent"><span class="pulse"></span>${t("lane.working")}</span>` :
+  const state = working ? html`<span class="badge accent"><span class="pulse"></span>${t("status.busy")}</span>` :
     html`<${Status} status=${waits ? "waiting" : lane.status} />`;
   const summary = html`<span class="lane-summary">
     <span class="row"><${AgentName} name=${lane.subagent} /><span class="cut grow soft">
@@ -95,7 +92,9 @@ function Lane({ chat, lane, over, waits }) {
       <dt>${t("lane.answer")}</dt><dd class="stack tight">
         ${lane.error ? null : html`<${Cited} text=${lane.content}
           citations=${lane.answer?.citations ?? lane.citations} />`}
-        <${Findings} answer=${lane.answer} />
+        ${lane.answer?.missing?.length ? html`<div class="small">
+          ${t("lane.missing")} ${lane.answer.missing.join("; ")}</div>` : null}
+        <${Flags} flags=${lane.answer?.flags} />
         <${ProblemNote} problem=${lane.error} />
         <${Spent} run=${lane} /></dd>
     </dl>
@@ -158,13 +157,6 @@ function RecalledMessage({ chat, subagent, at }) {
     ${said ? html`<div class="break clamp" tabindex="0">${said.content}</div>` : null}
     ${!said && !loading ? (problem ? html`<${ProblemNote} problem=${problem} />` : html`<div class="soft">
       ${t("recalled.gone")}</div>`) : null}</li>`;
-}
-
-function Findings({ answer }) {
-  if (!answer) return null;
-  return html`<${Fragment}>
-    ${answer.missing?.length ? html`<div class="small">${t("lane.missing")} ${answer.missing.join("; ")}</div>` : null}
-    <${Flags} flags=${answer.flags} /><//>`;
 }
 
 export const Flags = ({ flags }) =>

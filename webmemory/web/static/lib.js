@@ -5,19 +5,15 @@ import { refusal, withKey } from "./key.js";
 
 addTexts({
   "time.now": ["just now", "только что"],
-  "problem.network": [
-    "The service cannot be reached. Is mneme still running?",
-    "Сервис недоступен. Работает ли mneme?",
-  ],
   "problem.answer": ["The answer cannot be read (status {status}).", "Ответ не читается (статус {status})."],
 });
 
 // Problem is an error of the API, or of the way to it: code "unreachable". scope is the one that the key lacks.
 export class Problem extends Error {
-  constructor(status, { code, message, retryable = false, run_id, waits } = {}) {
+  constructor(status, { code, message } = {}) {
     super(message);
     const scope = status === 403 && code === "forbidden" ? /needs the scope ([a-z:]+)/.exec(message)?.[1] : undefined;
-    Object.assign(this, { status, code, retryable, runID: run_id, waits, scope });
+    Object.assign(this, { status, code, scope });
   }
 }
 
@@ -43,13 +39,13 @@ async function transfer(url, init, key) {
   }
 }
 
-// request sends one request. body is sent as JSON unless it is a Blob or text; query leaves out what is undefined.
+// request sends one request. body is sent as JSON unless it is a Blob; query leaves out what is undefined.
 // A status that is no success is a Problem.
 export async function request(method, where, { query = {}, body, headers = {}, signal } = {}) {
   const given = Object.entries(query).filter(([, v]) => v !== undefined && v !== null && v !== "");
   const url = where + (given.length ? "?" + new URLSearchParams(given) : "");
-  const init = { method, signal, headers: { ...headers }, };
-  if (body instanceof Blob || typeof body === "string") init.body = body;
+  const init = { method, signal, headers: { ...headers } };
+  if (body instanceof Blob) init.body = body;
   else if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers["Content-Type"] = "application/json";
@@ -59,7 +55,7 @@ export async function request(method, where, { query = {}, body, headers = {}, s
     answer = await withKey((key) => transfer(url, init, key), method === "GET");
   } catch (err) {
     if (err.name === "AbortError") throw err;
-    throw new Problem(0, { code: "unreachable", message: t("problem.network"), retryable: true });
+    throw new Problem(0, { code: "unreachable", message: t("key.network") });
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({}));
@@ -111,11 +107,8 @@ export async function* frames(body) {
 
 const pause = (ms, signal) =>
   new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
   });
 
 // longestPause bounds the time between two tries to reach the service, in milliseconds.
@@ -174,7 +167,6 @@ export async function send(chat, where, body, { key = randomID(), after, signal,
 
 // clock is a time of day, with the date where it is not today's. seconds are Unix seconds.
 export function clock(seconds) {
-  if (!seconds) return "";
   const at = new Date(seconds * 1000);
   const today = at.toDateString() === new Date().toDateString();
   const year = at.getFullYear() === new Date().getFullYear() ? undefined : "numeric";
@@ -184,11 +176,10 @@ export function clock(seconds) {
 
 // fullTime is a time to the second, with its zone.
 export const fullTime = (seconds) =>
-  seconds ? new Date(seconds * 1000).toLocaleString(language(), { dateStyle: "full", timeStyle: "long" }) : "";
+  new Date(seconds * 1000).toLocaleString(language(), { dateStyle: "full", timeStyle: "long" });
 
 // ago is how long ago a time is, in the largest unit.
 export function ago(seconds) {
-  if (!seconds) return "";
   const units = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60]];
   const past = Date.now() / 1000 - seconds;
   const unit = units.find(([, long]) => past >= long);

@@ -1,7 +1,7 @@
 // Markdown as nodes. marked only takes the text apart; nodes are made here, of the kinds listed below and no
 // others, so HTML in the text stays text and nothing is ever set as HTML. Images become links: nothing is loaded.
 
-import { html, useMemo, useRef } from "./html.js";
+import { h, html, useMemo, useRef } from "./html.js";
 import { timer } from "./budget.js";
 import { Code } from "./code.js";
 import { Lexer, Tokenizer } from "./vendor/marked.mjs";
@@ -20,17 +20,17 @@ const deepest = 20;
 // called anew when one of its inputs has changed.
 export function Markdown({ text, cite, inputs = "" }) {
   const slow = useRef(); // the beginning of the text that took too long, which more of it does not mend
-  const nodes = useMemo(() => {
+  const drawn = useMemo(() => {
     const all = text ?? "";
     if (all.length > longest || (slow.current && all.startsWith(slow.current))) return plainText(all);
     try {
-      return blocks(lexed(all), { cite, depth: 0 });
+      return nodes(lexed(all), { cite, depth: 0 });
     } catch { // it takes too long, or is nested too deep
       slow.current = all;
       return plainText(all);
     }
   }, [text, inputs]);
-  return html`<div class="md">${nodes}</div>`;
+  return html`<div class="md">${drawn}</div>`;
 }
 
 const plainText = (text) => html`<pre class="plain">${text}</pre>`;
@@ -66,81 +66,61 @@ function* pieces(text) {
   yield text;
 }
 
-const blocks = (tokens, o) => tokens.map((token) => block(token, o));
+const nodes = (tokens, o) => (tokens ?? []).map((token) => node(token, o));
 
-function block(token, o) {
+function node(token, o) {
   if (o.depth > deepest) return token.raw;
   const inside = { ...o, depth: o.depth + 1 };
   switch (token.type) {
     case "space":
     case "def":
+    case "checkbox": // box has shown it
       return null;
     case "heading":
-      return heading(token.depth, inline(token.tokens, inside));
+      return heading(token.depth, nodes(token.tokens, inside));
     case "paragraph":
-      return html`<p>${inline(token.tokens, inside)}</p>`;
-    case "text": // of an item of a list
-      return token.tokens ? inline(token.tokens, inside) : plain(token, o);
+      return html`<p>${nodes(token.tokens, inside)}</p>`;
+    case "text":
+      return token.tokens ? nodes(token.tokens, inside) : plain(token, o);
     case "code":
       return html`<${Code} text=${token.text} info=${token.lang} />`;
     case "blockquote":
-      return html`<blockquote>${blocks(token.tokens, inside)}</blockquote>`;
+    case "strong":
+    case "em":
+    case "del":
+      return h(token.type, null, nodes(token.tokens, inside));
     case "hr":
-      return html`<hr />`;
+    case "br":
+      return h(token.type);
     case "list": {
-      const items = token.items.map((item) => html`<li>${box(item)}${blocks(item.tokens, inside)}</li>`);
+      const items = token.items.map((item) => html`<li>${box(item)}${nodes(item.tokens, inside)}</li>`);
       return token.ordered ? html`<ol start=${token.start || 1}>${items}</ol>` : html`<ul>${items}</ul>`;
     }
-    case "checkbox":
-      return null; // box has shown it
     case "table":
       return html`<div class="scroll-x" tabindex="0"><table>
-        <thead><tr>${token.header.map((c) => html`<th scope="col">${inline(c.tokens, inside)}</th>`)}</tr></thead>
+        <thead><tr>${token.header.map((c) => html`<th scope="col">${nodes(c.tokens, inside)}</th>`)}</tr></thead>
         <tbody>${token.rows.map((row) => html`<tr>${row.map((c) => html`<td>
-          ${inline(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
+          ${nodes(c.tokens, inside)}</td>`)}</tr>`)}</tbody>
       </table></div>`;
     case "html":
-      return html`<p>${token.raw}</p>`;
+      return token.block ? html`<p>${token.raw}</p>` : token.raw;
+    case "codespan":
+      return html`<code>${token.text}</code>`;
+    case "link":
+      return link(token.href, nodes(token.tokens, { ...inside, cite: undefined }));
+    case "image":
+      return link(token.href, token.text || token.href);
+    case "escape":
+      return token.text;
     default:
-      return inline([token], o);
+      return token.raw;
   }
 }
 
 const box = (item) => (item.task ? (item.checked ? "☑ " : "☐ ") : null);
 
 // A heading in a message is below those of the page.
-function heading(level, inside) {
-  return level < 2 ? html`<h3>${inside}</h3>` : level < 4 ? html`<h4>${inside}</h4>` : html`<h5>${inside}</h5>`;
-}
-
-const inline = (tokens, o) => (tokens ?? []).map((token) => span(token, o));
-
-function span(token, o) {
-  if (o.depth > deepest) return token.raw;
-  const inside = { ...o, depth: o.depth + 1 };
-  switch (token.type) {
-    case "strong":
-      return html`<strong>${inline(token.tokens, inside)}</strong>`;
-    case "em":
-      return html`<em>${inline(token.tokens, inside)}</em>`;
-    case "del":
-      return html`<del>${inline(token.tokens, inside)}</del>`;
-    case "codespan":
-      return html`<code>${token.text}</code>`;
-    case "br":
-      return html`<br />`;
-    case "link":
-      return link(token.href, inline(token.tokens, { ...inside, cite: undefined }));
-    case "image":
-      return link(token.href, token.text || token.href);
-    case "escape":
-      return token.text;
-    case "text":
-      return token.tokens ? inline(token.tokens, inside) : plain(token, o);
-    default: // HTML among it
-      return token.raw;
-  }
-}
+const heading = (level, inside) => h(level < 2 ? "h3" : level < 4 ? "h4" : "h5", null, inside);
 
 // A link leads to another site over http or https, or is text.
 export function link(address, inside) {

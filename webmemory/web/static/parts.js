@@ -1,15 +1,16 @@
 // Components that several views use.
 
-import { html, useCallback, useEffect, useRef, useState } from "./html.js";
+import { html, useCallback, useEffect, useListener, useRef, useState } from "./html.js";
 import { addTexts, t } from "./i18n.js";
 import { asking, askForKey, may, useNextKey } from "./key.js";
-import { clock, fullTime } from "./lib.js";
+import { clock, fullTime, get } from "./lib.js";
 
 addTexts({
   copy: ["Copy", "Копировать"],
   copied: ["Copied", "Скопировано"],
   cancel: ["Cancel", "Отмена"],
   close: ["Close", "Закрыть"],
+  delete: ["Delete", "Удалить"],
   retry: ["Try again", "Повторить"],
   loading: ["Loading…", "Загрузка…"],
   "key.enter": ["Enter a key", "Ввести ключ"],
@@ -55,10 +56,10 @@ const icons = {
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
   <path d=${icons[name]} /></svg>`;
 
-// IconButton is a button of which only the picture is seen; button is a ref to it.
+// IconButton is a button, or with href a link, that shows only an icon. button is a ref to it.
 export const IconButton = ({ icon, label, class: kind = "", button, ...rest }) => html`
-  <button type="button" ref=${button} class=${"icon-button " + kind} aria-label=${label} title=${label} ...${rest}>
-    <${Icon} name=${icon} /></button>`;
+  <${rest.href ? "a" : "button"} type=${rest.href ? undefined : "button"} ref=${button} class=${"icon-button " + kind}
+    aria-label=${label} title=${label} ...${rest}><${Icon} name=${icon} /><//>`;
 
 // CopyButton copies a text, and says so.
 export function CopyButton({ text, label = t("copy") }) {
@@ -133,6 +134,33 @@ export function Dialog({ title, onClose, children }) {
     ${children}</dialog>`;
 }
 
+// Confirm asks before act, which may fail. With done, act has succeeded and only closing remains.
+export function Confirm({ title, button, act, ready = true, done = false, onClose, children }) {
+  const { work, busy, problem } = useWork();
+  return html`<${Dialog} title=${title} onClose=${onClose}>${children}
+    <${ProblemNote} problem=${problem} />
+    <div class="row">
+      <button type="button" class="button end" onClick=${onClose}>${t(done ? "close" : "cancel")}</button>
+      ${done ? null : html`<button type="button" class="button danger" disabled=${!ready || busy}
+        onClick=${() => work(act)}>${button}</button>`}</div><//>`;
+}
+
+// LineForm edits one line of text. save stores it and reports whether it did; leave, if given, closes the form.
+export function LineForm({ text = "", label, button, most, mayBeEmpty = false, save, leave, children }) {
+  const [value, setValue] = useState(text);
+  const field = useRef();
+  useEffect(() => leave && field.current.select(), []);
+  const submit = async (e) => {
+    e.preventDefault();
+    if (await save(value.trim())) setValue("");
+  };
+  const escape = (e) => leave && e.key === "Escape" && (e.stopPropagation(), leave());
+  return html`<form class="row wrap grow" onSubmit=${submit}><input type="text" ref=${field} class="grow"
+    maxlength=${most} value=${value} aria-label=${label} placeholder=${leave ? undefined : label}
+    onInput=${(e) => setValue(e.target.value)} onKeyDown=${escape} />
+    <button class="button" disabled=${!mayBeEmpty && !value.trim()}>${button}</button>${children}</form>`;
+}
+
 // Fold is what opens below its summary. What is inside is made when it is opened first.
 export function Fold({ summary, open = false, class: kind = "", children }) {
   const [opened, setOpened] = useState(open);
@@ -161,6 +189,47 @@ export function useLoad(load, inputs) {
   return { ...state, reload };
 }
 
+// useGet returns what useLoad does, for a GET.
+export const useGet = (where, query = {}) =>
+  useLoad((signal) => get(where, query, { signal }), [where, JSON.stringify(query)]);
+
+// useWork returns {work, busy, problem}. work calls a function and reports whether it succeeded. Its error is the
+// problem until the next call.
+export function useWork() {
+  const [state, setState] = useState({});
+  const work = async (call) => {
+    setState({ busy: true });
+    try {
+      await call();
+      setState({});
+      return true;
+    } catch (problem) {
+      setState({ problem });
+      return false;
+    }
+  };
+  return { ...state, work };
+}
+
+// useDrop returns {over, drop}. over reports whether files are dragged over an element, and drop has the element's event
+// handlers. give receives the dropped files, without folders. over stays false unless open is true.
+export function useDrop(give, open = true) {
+  const [over, setOver] = useState(false);
+  const onDragOver = (e) => {
+    if (!e.dataTransfer.types.includes("Files")) return;
+    e.preventDefault();
+    setOver(open);
+  };
+  const onDragLeave = (e) => e.currentTarget.contains(e.relatedTarget) || setOver(false);
+  const onDrop = (e) => {
+    e.preventDefault();
+    setOver(false);
+    const folders = [...e.dataTransfer.items].map((i) => i.webkitGetAsEntry()?.isDirectory);
+    give([...e.dataTransfer.files].filter((_, i) => !folders[i]));
+  };
+  return { over, drop: { onDragOver, onDragLeave, onDrop } };
+}
+
 // useTabTitle names the browser's tab; what is empty is left out.
 export function useTabTitle(...parts) {
   useEffect(() => {
@@ -169,17 +238,13 @@ export function useTabTitle(...parts) {
 }
 
 // usePoll calls a function every so many milliseconds while the page is seen, and when it is seen again; not
-// without the scope that it takes, and not while a key is asked for.
-export function usePoll(call, every, scope = "memory:read") {
-  const latest = useRef(call);
-  latest.current = call;
+// without the scope to read memory, and not while a key is asked for.
+export function usePoll(call, every) {
+  const latest = useRef();
+  latest.current = () => document.visibilityState === "visible" && !asking() && may("memory:read") && call();
+  useListener("visibilitychange", latest.current);
   useEffect(() => {
-    const look = () => document.visibilityState === "visible" && !asking() && may(scope) && latest.current();
-    const timer = setInterval(look, every);
-    document.addEventListener("visibilitychange", look);
-    return () => {
-      clearInterval(timer);
-      document.removeEventListener("visibilitychange", look);
-    };
+    const timer = setInterval(() => latest.current(), every);
+    return () => clearInterval(timer);
   }, [every]);
 }

@@ -12,7 +12,7 @@ export function fold(run, e) {
   if (e.subagent) return { ...next, delegations: delegations(run.delegations, e), waits: e.waits ?? [] };
   switch (e.role) {
     case "run_started":
-      return { ...next, message: e.message, images: e.images, agent: e.agent_version };
+      return { ...next, message: e.message, images: e.images };
     case "recalled":
       return { ...next, recalled: [...run.recalled, ...(e.recalled ?? [])] };
     case "assistant_delta":
@@ -20,14 +20,14 @@ export function fold(run, e) {
     case "tool":
       return { ...next, tools: progress(run.tools, e) };
     case "assistant":
-      return { ...next, content: e.content, citations: e.citations ?? [], flags: e.flags, partial: e.partial,
-        failure: e.failure, record: e.run, answered: e.ts };
+      return { ...next, content: e.content, citations: e.citations ?? [], flags: e.flags, record: e.run,
+        answered: e.ts };
     case "run_waiting":
       return { ...next, waits: e.waits, outcome: "waiting" };
     case "run_resumed":
       return { ...next, outcome: "" };
     case "error":
-      return { ...next, error: { code: e.code, message: e.message, retryable: e.retryable },
+      return { ...next, error: { code: e.code, message: e.message },
         record: e.run ?? run.record };
     case "run_finished":
       return { ...next, outcome: e.outcome, usage: e.usage ?? {}, ended: e.ts };
@@ -40,7 +40,7 @@ function delegations(all, e) {
   const at = all.findLastIndex((d) => d.call_id === e.call_id && d.subagent === e.subagent);
   if (e.role === "subagent_delegation" && at < 0) {
     return [...all, { subagent: e.subagent, call_id: e.call_id, task: e.task, content: "", status: "", tools: [],
-      recalled: [], calls: e.calls, started: e.ts }];
+      recalled: [], started: e.ts }];
   }
   if (at < 0) return all;
   const changed = delegation(all[at], e);
@@ -62,7 +62,7 @@ function delegation(d, e) {
       return { ...d, tools: d.tools.map((c) => (c.id === e.tool_call_id ? { ...c, result: e.content,
         status: c.status === "failed" ? "failed" : "done" } : c)) };
     case "subagent_completion":
-      return { ...d, content: e.response, status: e.status, answer: e.answer, failure: e.failure, usage: e.usage,
+      return { ...d, content: e.response, status: e.status, answer: e.answer, usage: e.usage,
         citations: e.citations, ended: e.ts };
     case "error":
       return { ...d, error: { code: e.code, message: e.message } };

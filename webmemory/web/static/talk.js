@@ -17,7 +17,7 @@ const messages = (info) => {
   return own ? own.messages + (own.archived ?? 0) : 0;
 };
 
-// useTalk gives {history, run, known, problem, say, answer, stop, dismiss}: the window of the chat's history, the run
+// useTalk gives {history, run, known, problem, say, answer, stop, working}: the window of the chat's history, the run
 // that is open or waits, RunViews by their ids, and what went wrong last.
 // changed is called when a run begins and when it is over.
 export function useTalk(chat, changed) {
@@ -173,6 +173,5 @@ export function useTalk(chat, changed) {
       live.current.hideFrom === undefined);
   }, [chat]);
 
-  return { history, run, known: known.current, problem, say, answer, stop, working: Boolean(run && goesOn(run)),
-    dismiss: () => setProblem(null) };
+  return { history, run, known: known.current, problem, say, answer, stop, working: Boolean(run && goesOn(run)) };
 }

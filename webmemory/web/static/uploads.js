@@ -3,7 +3,7 @@
 import { addTexts, t } from "./i18n.js";
 import { refusal, withKey } from "./key.js";
 import { path, Problem } from "./lib.js";
-import { useEffect, useState } from "./html.js";
+import { useListener, useState } from "./html.js";
 
 addTexts({
   "uploads.broken": ["The service did not say what became of it. Add the file again.",
@@ -18,31 +18,26 @@ const atOnce = 2;
 
 let uploads = [];
 let keys = 0;
-const watchers = new Set();
 
-function change(upload, to) {
-  uploads = uploads.map((u) => (u.key === upload.key ? { ...u, ...to } : u));
-  watchers.forEach((watch) => watch(uploads));
+// set replaces the uploads and tells the page.
+function set(all) {
+  uploads = all;
+  dispatchEvent(new Event("mneme-uploads"));
 }
+
+const change = (upload, to) => set(uploads.map((u) => (u.key === upload.key ? { ...u, ...to } : u)));
 
 const current = (upload) => uploads.find((u) => u.key === upload.key);
 
 // useUploads are those of a collection, the latest last.
 export function useUploads(collection) {
-  const [all, setAll] = useState(uploads);
-  useEffect(() => {
-    watchers.add(setAll);
-    setAll(uploads);
-    return () => watchers.delete(setAll);
-  }, []);
-  return all.filter((u) => u.collection === collection);
+  const [, draw] = useState();
+  useListener("mneme-uploads", () => draw(uploads));
+  return uploads.filter((u) => u.collection === collection);
 }
 
 // clearUploads forgets those that have ended.
-export function clearUploads(collection) {
-  uploads = uploads.filter((u) => u.collection !== collection || !u.ended);
-  watchers.forEach((watch) => watch(uploads));
-}
+export const clearUploads = (collection) => set(uploads.filter((u) => u.collection !== collection || !u.ended));
 
 // uploadFiles sends files; done is called behind each of them.
 export function uploadFiles(collection, files, done) {
@@ -51,8 +46,7 @@ export function uploadFiles(collection, files, done) {
     pages: [], skipped: [], stop: () => {}, done,
   }));
   for (const upload of added) upload.stop = () => change(upload, { ended: true, stopped: true });
-  uploads = [...uploads, ...added];
-  watchers.forEach((watch) => watch(uploads));
+  set([...uploads, ...added]);
   sendNext();
 }
 
@@ -111,7 +105,6 @@ function transfer(upload, key, signal) {
       if (no) resolve(no);
       else reject({ problem: new Problem(0, { code: "unreachable", message: t("uploads.unreadable") }) });
     };
-    x.onabort = () => reject({ stopped: true });
     signal.addEventListener("abort", () => x.abort());
     x.send(upload.file);
   });

@@ -5,7 +5,7 @@ import { may } from "./key.js";
 import { addTexts, t } from "./i18n.js";
 import { pretty } from "./lib.js";
 import { AgentName } from "./lanes.js";
-import { NoScope, ProblemNote, Time } from "./parts.js";
+import { NoScope, ProblemNote, Time, useWork } from "./parts.js";
 
 addTexts({
   "waits.title": ["The run waits for you", "Запуск ждёт вас"],
@@ -31,27 +31,19 @@ addTexts({
 // Waits asks for an answer to each wait of a run; all go at once to onAnswer, a list of decisions.
 export function Waits({ waits, onAnswer }) {
   const [answers, setAnswers] = useState({});
-  const [problem, setProblem] = useState(null);
-  const [sending, setSending] = useState(false);
+  const { work, busy, problem } = useWork();
   const set = (id, change) => setAnswers((a) => ({ ...a, [id]: { decision: "", ...a[id], ...change } }));
   const ready = waits.every((w) => answers[w.id]?.decision);
-  const send = async (e) => {
-    e?.preventDefault();
-    try {
-      const given = waits.map((w) => decision(w, answers[w.id]));
-      setSending(true);
-      await onAnswer(given);
-    } catch (err) {
-      setProblem(err);
-    }
-    setSending(false);
+  const send = (e) => {
+    e.preventDefault();
+    work(() => onAnswer(waits.map((w) => decision(w, answers[w.id]))));
   };
   return html`<form class="card waits" onSubmit=${send} aria-label=${t("waits.title")}>
     <h3>${t("waits.title")}</h3>
     ${waits.map((w) => html`<${Wait} key=${w.id} wait=${w} answer=${answers[w.id] ?? { decision: "" }}
       set=${(c) => set(w.id, c)} />`)}
     <${ProblemNote} problem=${problem} />
-    <button class="button primary" disabled=${!ready || sending}>${t("waits.send")}</button>
+    <button class="button primary" disabled=${!ready || busy}>${t("waits.send")}</button>
   </form>`;
 }
 
@@ -86,10 +78,10 @@ function Wait({ wait: w, answer, set }) {
     <legend class="break"><${AgentName} name=${w.subagent || "master"} /> ${t("kind." + w.kind)} <code>${w.tool}</code>
       </legend>
     ${w.reason ? html`<p class="break">${w.reason}</p>` : null}
-    ${hasArguments(w.arguments) && answer.decision !== "edit" ? html`<pre class="code wrap">
+    ${Object.keys(w.arguments ?? {}).length && answer.decision !== "edit" ? html`<pre class="code wrap">
       ${pretty(w.arguments)}</pre>` : null}
     <div class="row wrap" role="radiogroup">
-      ${choices.map((c) => html`<label key=${c} class="line choice"><input type="radio" name=${w.id}
+      ${choices.map((c) => html`<label key=${c} class="row choice"><input type="radio" name=${w.id}
         checked=${answer.decision === c} disabled=${c !== "deny" && !mayApprove}
         onChange=${() => choose(c)} />${t(name[c])}</label>`)}
       <span class="soft small end">${t("waits.until")} <${Time} at=${w.expires_at} /></span>
@@ -107,8 +99,6 @@ function Wait({ wait: w, answer, set }) {
     ${approval && w.approves ? html`<p class="soft small">${t("waits.remember", { tool: w.tool })}</p>` : null}
   </fieldset>`;
 }
-
-const hasArguments = (a) => a && Object.keys(a).length > 0;
 
 const JSONField = ({ label, value, onChange }) => html`<label class="above">${label}
   <textarea class="mono" rows="5" spellcheck=${false} value=${value} onInput=${(e) => onChange(e.target.value)}>
@@ -146,15 +136,11 @@ function Field({ name, property: p, required, value, onChange }) {
         ${p.enumNames?.[i] ?? String(v)}</option>`)}</select></label>`;
   }
   if (p.type === "boolean") {
-    return html`<label class="line"><input type="checkbox" checked=${value === true}
+    return html`<label class="row"><input type="checkbox" checked=${value === true}
       onChange=${(e) => onChange(e.target.checked)} />${label}</label>`;
   }
-  if (p.type === "string") {
-    return html`<label class="above">${label}<input type="text" required=${required} minlength=${p.minLength}
-      maxlength=${p.maxLength}
-      value=${value ?? ""} onInput=${(e) => onChange(e.target.value)} /></label>`;
-  }
-  return html`<label class="above">${label}<input type="number" required=${required} min=${p.minimum} max=${p.maximum}
-    step=${p.type === "integer" ? 1 : "any"} value=${value ?? ""} onInput=${(e) => onChange(e.target.valueAsNumber)} />
-      </label>`;
+  const limits = p.type === "string" ? { type: "text", minlength: p.minLength, maxlength: p.maxLength } :
+    { type: "number", min: p.minimum, max: p.maximum, step: p.type === "integer" ? 1 : "any" };
+  return html`<label class="above">${label}<input ...${limits} required=${required} value=${value ?? ""}
+    onInput=${(e) => onChange(p.type === "string" ? e.target.value : e.target.valueAsNumber)} /></label>`;
 }

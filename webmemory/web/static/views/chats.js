@@ -6,12 +6,11 @@ import { Chat } from "../chat.js";
 import { Erase } from "../erase.js";
 import { may } from "../key.js";
 import { ago, chatPath, get, href, patch, path, randomID } from "../lib.js";
-import { Icon, IconButton, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
+import { Icon, IconButton, LineForm, ProblemNote, Time, useLoad, usePoll, useTabTitle, useWork } from "../parts.js";
 
 addTexts({
   "chats.new": ["New chat", "Новый чат"],
   "chats.search": ["Search chats", "Поиск чатов"],
-  "chats.list": ["Chats", "Чаты"],
   "chats.none": ["No chat yet.", "Чатов пока нет."],
   "chats.notfound": ["No chat is called so.", "Таких чатов нет."],
   "chats.back": ["To the list", "К списку"],
@@ -21,10 +20,8 @@ addTexts({
   "chats.unpin": ["Unpin {name}", "Открепить {name}"],
   "chats.erase": ["Erase {name}", "Стереть {name}"],
   "chats.memory": ["What is remembered", "Что запомнено"],
-  "chats.busy": ["at work", "работает"],
-  "chats.waiting": ["waits", "ждёт"],
   "chats.messages": [{ one: "{n} message", other: "{n} messages" },
-    { one: "{n} сообщение", few: "{n} сообщения", many: "{n} сообщений", other: "{n} сообщения" }],
+    { one: "{n} сообщение", few: "{n} сообщения", other: "{n} сообщений" }],
 });
 
 const pageSize = 50;
@@ -54,7 +51,7 @@ function behind(newer, known) {
 
 // useChats is the list, those pinned and then the chats used last first: {chats, more, problem, reload, change}.
 // change(chat, entry) puts what is known of a chat in its place, and takes it away without an entry.
-export function useChats(query) {
+function useChats(query) {
   const [state, setState] = useState({ chats: null, pins: [], cursor: "" });
   const turn = useRef(0);
   const reading = useRef(false);
@@ -93,7 +90,7 @@ export function useChats(query) {
 }
 
 // useTitle returns a chat's stored title, or "" if it has none.
-export function useTitle(chat, list, fresh) {
+function useTitle(chat, list, fresh) {
   const [seen] = useState(() => new Map()); // the titles of those listed so far, also by another search
   for (const c of list.chats ?? []) seen.set(c.chat_id, c.title);
   const listed = seen.has(chat);
@@ -140,8 +137,7 @@ export function View({ path: [chosen] }) {
       chosen=${chosen} acts=${may("memory:write") && { pin, erase: setErasing }}>
       <${IconButton} icon="plus" class="primary" label=${t("chats.new")} onClick=${begin} /><//>
     <div class="page">
-      <div class="page-top"><a class="icon-button back" href=${href("chats")} aria-label=${t("chats.back")}>
-        <${Icon} name="back" /></a>
+      <div class="page-top"><${IconButton} icon="back" class="back" href=${href("chats")} label=${t("chats.back")} />
         <${Title} key=${chat} chat=${chat} title=${title} fresh=${chat === fresh && !title} list=${list} /></div>
       <${Chat} key=${chat} chat=${chat} changed=${changed} />
     </div>
@@ -150,13 +146,26 @@ export function View({ path: [chosen] }) {
   </div>`;
 }
 
+// BesideChats shows the list of chats beside a view. show draws the view for the chosen chat's title. Without a chat
+// hint is shown.
+export function BesideChats({ view, chat, part, hint, show }) {
+  const [query, setQuery] = useState("");
+  const list = useChats(query);
+  const title = useTitle(chat, list) || chat;
+  useTabTitle(part, title, t("view." + view));
+  return html`<div class=${"split" + (chat ? " chosen" : "")}>
+    <${Side} list=${list} query=${query} onQuery=${setQuery} view=${view} chosen=${chat} />
+    <div class="page">${chat ? show(title) : hint}</div>
+  </div>`;
+}
+
 // Side is the list of chats, as useChats gives it, beside a view, which each of them leads to. children stand behind
 // the search; acts, if given, are what can be done to a chat there.
-export function Side({ list: { chats, more, problem, reload }, query, onQuery, view, chosen, acts, children }) {
-  return html`<aside class="side" aria-label=${t("chats.list")}>
-    ${chosen ? null : html`<h1 class="visually-hidden">${t("chats.list")}</h1>`}
+function Side({ list: { chats, more, problem, reload }, query, onQuery, view, chosen, acts, children }) {
+  return html`<aside class="side" aria-label=${t("view.chats")}>
+    ${chosen ? null : html`<h1 class="visually-hidden">${t("view.chats")}</h1>`}
     <div class="side-top"><${SearchField} value=${query} onChange=${onQuery} label=${t("chats.search")} />${children}</div>
-    <nav class="side-list" aria-label=${t("chats.list")}>
+    <nav class="side-list" aria-label=${t("view.chats")}>
       <${ProblemNote} problem=${problem} retry=${reload} />
       ${chats?.map((c) => html`<${Entry} key=${c.chat_id} chat=${c} current=${c.chat_id === chosen} view=${view}
         acts=${acts} />`)}
@@ -188,7 +197,7 @@ function Entry({ chat: c, current, view, acts }) {
     <div class="row small soft">${c.used ? html`<${Time} at=${c.used} text=${ago(c.used)} />` : null}
       ${c.messages ? html`<span class="cut">${t("chats.messages", { n: c.messages })}</span>` : null}
       ${c.state ? html`<span class=${"badge end " + (c.state === "waiting" ? "warn" : "accent")}>
-        ${t("chats." + c.state)}</span>` : null}</div></a>
+        ${t("status." + c.state)}</span>` : null}</div></a>
     ${acts ? html`<${IconButton} icon="trash" class="danger" label=${t("chats.erase", { name })}
       onClick=${() => acts.erase(c)} />` : null}
     ${acts ? html`<${IconButton} icon="pin" class=${c.pinned ? "on" : ""}
@@ -198,34 +207,23 @@ function Entry({ chat: c, current, view, acts }) {
 }
 
 function Title({ chat, title, fresh, list }) {
-  const [editing, setEditing] = useState(null);
+  const [editing, setEditing] = useState(false);
   const [set, setSet] = useState(null); // the stored title after Rename, until the list has it
-  const [problem, setProblem] = useState(null);
-  const field = useRef();
-  useEffect(() => editing !== null && field.current?.select(), [editing !== null]);
+  const { work, problem } = useWork();
   useEffect(() => setSet(null), [title]);
-  const save = async (e) => {
-    e.preventDefault();
-    try {
-      const entry = await patch(path("chats", chat), { title: editing.trim() });
-      setEditing(null);
-      setSet(entry.title);
-      list.change(chat, entry);
-    } catch (err) {
-      setProblem(err);
-    }
-  };
-  if (editing !== null) {
-    return html`<form class="row wrap grow" onSubmit=${save}><input type="text" ref=${field} class="grow"
-      value=${editing} maxlength="200"
-        aria-label=${t("chats.title")} onInput=${(e) => setEditing(e.target.value)}
-        onKeyDown=${(e) => e.key === "Escape" && (e.stopPropagation(), setEditing(null))} />
-      <button class="button">${t("chats.rename")}</button><${ProblemNote} problem=${problem} /></form>`;
+  const save = (to) => work(async () => {
+    const entry = await patch(chatPath(chat), { title: to });
+    setEditing(false);
+    setSet(entry.title);
+    list.change(chat, entry);
+  });
+  if (editing) {
+    return html`<${LineForm} text=${set || title} label=${t("chats.title")} button=${t("chats.rename")} most="200"
+      mayBeEmpty save=${save} leave=${() => setEditing(false)}><${ProblemNote} problem=${problem} /><//>`;
   }
   return html`<h1 class="cut grow" title=${chat}>${fresh ? t("chats.new") : set || title || chat}</h1>
     <code class="soft small cut id" title=${chat}>${chat}</code>
     ${fresh ? null : html`<${IconButton} icon="edit" label=${t("chats.rename")}
-      onClick=${() => setEditing(set || title)} />
-      <a class="icon-button" href=${href("memory", chat)} aria-label=${t("chats.memory")} title=${t("chats.memory")}>
-        <${Icon} name="memory" /></a>`}`;
+      onClick=${() => setEditing(true)} />
+      <${IconButton} icon="memory" href=${href("memory", chat)} label=${t("chats.memory")} />`}`;
 }

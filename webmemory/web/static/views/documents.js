@@ -4,7 +4,9 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { addTexts, t } from "../i18n.js";
 import { del, get, href, number, path, post, put, size } from "../lib.js";
 import { link } from "../markdown.js";
-import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, useLoad, useTabTitle } from "../parts.js";
+import {
+  Confirm, CopyButton, Empty, Icon, IconButton, Loading, ProblemNote, useDrop, useGet, useTabTitle, useWork,
+} from "../parts.js";
 import { clearUploads, uploadFiles, useUploads } from "../uploads.js";
 
 addTexts({
@@ -46,7 +48,6 @@ addTexts({
   "documents.outdated": ["outdated", "устарел"],
   "documents.outdated.why": ["This version of mneme would read its file otherwise: load it again.",
     "Эта версия mneme прочла бы файл иначе: загрузите его снова."],
-  "documents.delete": ["Delete", "Удалить"],
   "documents.delete.ask": ["Delete {name}?", "Удалить {name}?"],
   "documents.delete.why": ["No search finds it from then on. What was answered from it stays in the histories.",
     "Поиск больше её не найдёт. Прежние ответы остаются в историях."],
@@ -62,7 +63,6 @@ addTexts({
   "documents.source": ["Source", "Источник"],
   "documents.id": ["Id", "Идентификатор"],
   "documents.origin": ["Origin", "Происхождение"],
-  "documents.metadata": ["Metadata", "Метаданные"],
   "documents.passage": ["Passage {n}", "Фрагмент {n}"],
   "documents.column.title": ["Document", "Документ"],
   "documents.column.passages": ["Passages", "Фрагменты"],
@@ -92,7 +92,7 @@ addTexts({
 const counted = (key, n) => t(key, { n, count: number(n) });
 
 export function View({ path: [collection, id, start] }) {
-  const list = useLoad((signal) => get(path("collections"), {}, { signal }), []);
+  const list = useGet(path("collections"));
   useTabTitle(id, collection, t("view.documents"));
   return html`<div class=${"split" + (collection ? " chosen" : "")}>
     <${Collections} list=${list} chosen=${collection} />
@@ -127,14 +127,10 @@ function Collections({ list, chosen }) {
 
 function NewCollection({ done }) {
   const [name, setName] = useState("");
-  const [problem, setProblem] = useState();
+  const { work, problem } = useWork();
   const create = async (e) => {
     e.preventDefault();
-    try {
-      await put(path("collections", name.trim()));
-    } catch (err) {
-      return setProblem(err);
-    }
+    if (!await work(() => put(path("collections", name.trim())))) return;
     done();
     location.hash = href("documents", name.trim());
   };
@@ -149,12 +145,11 @@ function NewCollection({ done }) {
 }
 
 function Collection({ name, changed }) {
-  const info = useLoad((signal) => get(path("collections", name), {}, { signal }), [name]);
+  const info = useGet(path("collections", name));
   const [more, setMore] = useState([]); // pages behind the first
-  const first = useLoad((signal) => get(path("collections", name, "documents"), {}, { signal }), [name]);
+  const first = useGet(path("collections", name, "documents"));
   const [found, setFound] = useState();
   const [asked, setAsked] = useState(false); // to delete it
-  const [over, setOver] = useState(false); // files are held over it
   const picker = useRef();
   const again = () => {
     setMore([]);
@@ -163,12 +158,7 @@ function Collection({ name, changed }) {
     changed();
   };
   const add = (files) => uploadFiles(name, files, again);
-  const drop = (e) => {
-    e.preventDefault();
-    setOver(false);
-    const folders = [...(e.dataTransfer.items ?? [])].map((i) => i.webkitGetAsEntry?.()?.isDirectory);
-    add([...e.dataTransfer.files].filter((_, i) => !folders[i]));
-  };
+  const { over, drop } = useDrop(add);
   const pages = [first.value, ...more].filter(Boolean);
   const next = pages.at(-1)?.next_cursor;
   const showMore = async () => setMore([...more, await get(path("collections", name, "documents"), { cursor: next })]);
@@ -177,16 +167,14 @@ function Collection({ name, changed }) {
   const searched = info.value?.searched ?? [];
   return html`
     <header class="page-top">
-      <a class="icon-button back" href=${href("documents")} aria-label=${t("documents.backAll")}><${Icon} name="back" /></a>
+      <${IconButton} icon="back" class="back" href=${href("documents")} label=${t("documents.backAll")} />
       <h2 class="grow cut">${name}</h2>
       ${readBy.length ? html`<span class="badge accent wide-only">${t("documents.readBy", { names: readBy.join(", ") })}</span>` : null}
       <button type="button" class="button primary" onClick=${() => picker.current.click()}>
         <${Icon} name="upload" />${t("documents.add")}</button>
       <${IconButton} icon="trash" class="danger" label=${t("documents.drop.ask", { name })} onClick=${() => setAsked(true)} />
     </header>
-    <div class=${"page-body pad stack drop" + (over ? " over" : "")} data-drop=${t("documents.dropHere", { name })}
-        onDragOver=${(e) => (e.preventDefault(), setOver(true))} onDragLeave=${(e) => e.target === e.currentTarget && setOver(false)}
-        onDrop=${drop}>
+    <div class=${"page-body pad stack drop" + (over ? " over" : "")} data-drop=${t("documents.dropHere", { name })} ...${drop}>
       <input type="file" multiple hidden ref=${picker} aria-label=${t("documents.add")}
         onChange=${(e) => (add([...e.target.files]), (e.target.value = ""))} />
       <${ProblemNote} problem=${info.problem ?? first.problem} retry=${again} />
@@ -201,7 +189,7 @@ function Collection({ name, changed }) {
     </div>
     ${asked ? html`<${Deletion} title=${t("documents.drop.ask", { name })} onClose=${() => setAsked(false)}
         why=${info.value?.documents ? counted("documents.drop.why", info.value.documents) : t("documents.drop.empty")}
-        remove=${() => del(path("collections", name))} done=${() => (changed(), (location.hash = href("documents")))} />` : null}`;
+        where=${path("collections", name)} next=${href("documents")} changed=${changed} />` : null}`;
 }
 
 const Documents = ({ collection, documents }) => !documents.length ? null : html`<div class="scroll-x card"><table>
@@ -216,17 +204,11 @@ const Documents = ({ collection, documents }) => !documents.length ? null : html
 
 function Search({ collection, found, show }) {
   const [query, setQuery] = useState("");
-  const [problem, setProblem] = useState();
+  const { work, problem } = useWork();
   const field = useRef();
-  const search = async (e) => {
+  const search = (e) => {
     e.preventDefault();
-    setProblem();
-    if (!query.trim()) return show();
-    try {
-      show(await post(path("collections", collection, "search"), { query }));
-    } catch (err) {
-      setProblem(err);
-    }
+    work(async () => show(query.trim() ? await post(path("collections", collection, "search"), { query }) : undefined));
   };
   const leave = () => {
     setQuery("");
@@ -270,8 +252,8 @@ function Marked({ text, query }) {
 const atOnce = 50;
 
 function Document({ collection, id, start, changed }) {
-  const { value, problem, loading, reload } = useLoad((signal) => get(path("collections", collection, "documents", id), {}, { signal }),
-    [collection, id]);
+  const where = path("collections", collection, "documents", id);
+  const { value, problem, loading, reload } = useGet(where);
   const [asked, setAsked] = useState(false);
   const [shown, setShown] = useState(atOnce);
   const aim = value && start !== undefined ? value.passages.findIndex((p) => p.start === Number(start)) : -1;
@@ -281,7 +263,7 @@ function Document({ collection, id, start, changed }) {
   useEffect(() => sight.current?.scrollIntoView({ block: "center" }), [value, start]);
   return html`
     <header class="page-top">
-      <a class="icon-button" href=${href("documents", collection)} aria-label=${t("documents.back")}><${Icon} name="back" /></a>
+      <${IconButton} icon="back" href=${href("documents", collection)} label=${t("documents.back")} />
       <h2 class="grow cut">${value?.title || id}</h2>
       <${IconButton} icon="trash" class="danger" label=${t("documents.delete.ask", { name: id })} onClick=${() => setAsked(true)} />
     </header>
@@ -298,7 +280,7 @@ function Document({ collection, id, start, changed }) {
         <h3>${counted("documents.passages", value.passages.length)}</h3>
         <ol class="plain-list stack">
           ${value.passages.slice(0, Math.max(shown, aim + 1)).map((p, i) => html`<li key=${i} ref=${i === aim ? sight : undefined}
-              class=${"card pad passage" + (i === aim ? " aim" : "")}>
+              class=${"card pad passage" + (i === aim ? " found" : "")}>
             <div class="small soft">${t("documents.passage", { n: i + 1 })}</div>
             <${Place} passage=${p} />
             <p class="text">${text(p)}</p></li>`)}
@@ -307,32 +289,19 @@ function Document({ collection, id, start, changed }) {
           onClick=${() => setShown(Math.max(shown, aim + 1) + atOnce)}>${t("show.more")}</button>` : null}` : null}
     </div>
     ${asked ? html`<${Deletion} title=${t("documents.delete.ask", { name: value?.title || id })} why=${t("documents.delete.why")}
-        onClose=${() => setAsked(false)} remove=${() => del(path("collections", collection, "documents", id))}
-        done=${() => (changed(), (location.hash = href("documents", collection)))} />` : null}`;
+        onClose=${() => setAsked(false)} where=${where} next=${href("documents", collection)}
+        changed=${changed} />` : null}`;
 }
 
-// Deletion asks before it removes.
-function Deletion({ title, why, remove, done, onClose }) {
-  const [problem, setProblem] = useState();
-  const [busy, setBusy] = useState(false);
-  const go = async () => {
-    setBusy(true);
-    try {
-      await remove();
-    } catch (err) {
-      setBusy(false);
-      return setProblem(err);
-    }
+// Deletion asks before it deletes what is at where, and shows next after that.
+function Deletion({ title, why, where, next, changed, onClose }) {
+  const act = async () => {
+    await del(where);
     onClose();
-    done();
+    changed();
+    location.hash = next;
   };
-  return html`<${Dialog} title=${title} onClose=${onClose}>
-    <p>${why}</p>
-    <${ProblemNote} problem=${problem} />
-    <div class="row"><div class="grow"></div>
-      <button type="button" class="button" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="button danger" disabled=${busy} onClick=${go}>${t("documents.delete")}</button></div>
-  <//>`;
+  return html`<${Confirm} title=${title} button=${t("delete")} act=${act} onClose=${onClose}><p>${why}</p><//>`;
 }
 
 // Uploads are the files on their way into a collection, and what became of them.
@@ -358,7 +327,7 @@ function Upload({ upload: u }) {
     ${u.ended ? null : html`<progress aria-label=${u.id} max="1" value=${u.began && fraction < 1 ? fraction : undefined}></progress>`}
     ${u.problem ? html`<div class="small bad break" title=${u.problem.code}>${u.problem.message}</div>` : null}
     ${u.refused.map((r) => html`<div class="small bad break" title=${r.code}><strong>${r.id}</strong>: ${r.reason}</div>`)}
-    ${u.pages.length ? html`<div class="small warned">${t("uploads.pages", { pages: u.pages.join(", ") })}</div>` : null}
+    ${u.pages.length ? html`<div class="small warn-text">${t("uploads.pages", { pages: u.pages.join(", ") })}</div>` : null}
     ${u.skipped.length ? html`<div class="small soft">${t("uploads.skipped", { what: u.skipped.map(([what, n]) => `${number(n)} ${what}`).join(", ") })}</div>` : null}
   </li>`;
 }

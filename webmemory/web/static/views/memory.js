@@ -6,9 +6,11 @@ import { findMessage, useHistory, useScroll } from "../history.js";
 import { keyInUse } from "../key.js";
 import { AgentName } from "../lanes.js";
 import { Erase } from "../erase.js";
-import { chatPath, clock, del, get, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
-import { CopyButton, Dialog, Empty, Icon, IconButton, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
-import { SearchField, Side, useChats, useTitle } from "./chats.js";
+import { chatPath, clock, del, href, number, oneLine, patch, path, post, request, size } from "../lib.js";
+import {
+  Confirm, CopyButton, Empty, Icon, IconButton, LineForm, Loading, ProblemNote, Time, useGet, useLoad, usePoll, useWork,
+} from "../parts.js";
+import { BesideChats, SearchField } from "./chats.js";
 
 addTexts({
   "memory.choose": ["Choose a chat to see what is remembered of it.", "Выберите чат, чтобы увидеть, что о нём помнят."],
@@ -19,12 +21,10 @@ addTexts({
   "memory.search": ["Search what was said", "Поиск по сказанному"],
   "memory.key": ["Redis key", "Ключ Redis"],
   "memory.copykey": ["Copy the key", "Копировать ключ"],
-  "memory.archived": [{ one: "{n} of them in the archive", other: "{n} of them in the archive" },
-    { one: "{n} в архиве", few: "{n} в архиве", many: "{n} в архиве", other: "{n} в архиве" }],
+  "memory.archived": ["{n} of them in the archive", "{n} в архиве"],
   "memory.archive": ["archive", "архив"],
   "memory.export": ["Export", "Экспорт"],
   "memory.nothing": ["Nothing is remembered of this chat.", "Об этом чате ничего не запомнено."],
-  "memory.talk": ["Open the chat", "Открыть чат"],
   "memory.json": ["as JSON", "как JSON"],
   "memory.redact": ["Redact", "Вымарать"],
   "memory.redacttitle": ["Redact what was said?", "Вымарать сказанное?"],
@@ -35,25 +35,20 @@ addTexts({
   "memory.message": ["This message alone", "Только это сообщение"],
   "memory.willgo": [{ one: "{n} message loses its text:", other: "{n} messages lose their text:" },
     { one: "{n} сообщение потеряет текст:", few: "{n} сообщения потеряют текст:",
-      many: "{n} сообщений потеряют текст:", other: "{n} сообщения потеряют текст:" }],
+      other: "{n} сообщений потеряют текст:" }],
   "memory.partial": ["A damaged part of the archive could not be searched.", "Повреждённую часть архива не удалось прочитать."],
   "memory.done": [{ one: "{n} message was redacted.", other: "{n} messages were redacted." },
-    { one: "Вымарано {n} сообщение.", few: "Вымарано {n} сообщения.", many: "Вымарано {n} сообщений.",
-      other: "Вымарано {n} сообщения." }],
+    { one: "Вымарано {n} сообщение.", few: "Вымарано {n} сообщения.", other: "Вымарано {n} сообщений." }],
   "memory.hits": [{ one: "{n} piece found", other: "{n} pieces found" },
-    { one: "Найден {n} фрагмент", few: "Найдено {n} фрагмента", many: "Найдено {n} фрагментов",
-      other: "Найдено {n} фрагмента" }],
+    { one: "Найден {n} фрагмент", few: "Найдено {n} фрагмента", other: "Найдено {n} фрагментов" }],
   "memory.nohits": ["Nothing that was said matches.", "Ничего подобного сказано не было."],
   "memory.oldest": ["The oldest messages were not searched yet.", "Самые старые сообщения ещё не просмотрены."],
   "memory.show": ["Show in its history", "Показать в истории"],
-  "memory.score": ["score", "оценка"],
-  "memory.newest": ["To the newest", "К новым"],
   "note.add": ["Add a note", "Добавить заметку"],
   "note.new": ["What must always be known, in a sentence", "Что нужно знать всегда, одним предложением"],
   "note.none": ["No notes.", "Заметок нет."],
   "note.promote": ["Accept", "Принять"],
   "note.edit": ["Edit", "Изменить"],
-  "note.delete": ["Delete", "Удалить"],
   "note.save": ["Save", "Сохранить"],
   "note.active": ["active", "действует"],
   "note.proposed": ["proposed", "предложена"],
@@ -77,20 +72,12 @@ const pollEvery = 5000; // milliseconds
 const notesTab = "~notes";
 const asideTab = "~aside";
 
-export function View({ path: [chat, tab = ""] }) {
-  const [query, setQuery] = useState("");
-  const list = useChats(query);
-  const title = useTitle(chat, list);
-  useTabTitle(title || chat, t("view.memory"));
-  return html`<div class=${"split" + (chat ? " chosen" : "")}>
-    <${Side} list=${list} query=${query} onQuery=${setQuery} view="memory" chosen=${chat} />
-    <div class="page">${chat ? html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab} title=${title} />` :
-      html`<${Empty} title=${t("view.memory")}><p>${t("memory.choose")}</p><//>`}</div>
-  </div>`;
-}
+export const View = ({ path: [chat, tab = ""] }) => html`<${BesideChats} view="memory" chat=${chat}
+  hint=${html`<${Empty} title=${t("view.memory")}><p>${t("memory.choose")}</p><//>`}
+  show=${(title) => html`<${ChatMemory} key=${chat} chat=${chat} tab=${tab} title=${title} />`} />`;
 
 function ChatMemory({ chat, tab, title }) {
-  const { value: info, problem, reload } = useLoad((signal) => get(chatPath(chat), {}, { signal }), [chat]);
+  const { value: info, problem, reload } = useGet(chatPath(chat));
   usePoll(reload, pollEvery);
   const [erasing, setErasing] = useState(false);
   const [place, setPlace] = useState(null); // of the message that was searched for
@@ -105,34 +92,29 @@ function ChatMemory({ chat, tab, title }) {
     setPlace({ subagent, at });
     location.hash = href("memory", chat, ...(subagent ? [subagent] : []));
   };
-  const [failed, setFailed] = useState(null);
+  const { work, problem: failed } = useWork();
   // save downloads the export where a key is in use, which a link does not send.
-  const save = async (e) => {
+  const save = (e) => {
     if (!keyInUse()) return;
     e.preventDefault();
-    setFailed(null);
-    try {
+    work(async () => {
       const whole = await (await request("GET", chatPath(chat, "", "export"))).blob();
       const link = Object.assign(document.createElement("a"),
         { href: URL.createObjectURL(whole), download: chat + ".ndjson" });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    } catch (err) {
-      setFailed(err);
-    }
+    });
   };
   const erased = () => {
     setErasing(false);
     location.hash = href("memory");
   };
   return html`<${Fragment}>
-    <div class="page-top"><a class="icon-button back" href=${href("memory")} aria-label=${t("chats.back")}>
-      <${Icon} name="back" /></a>
-      <h1 class="cut grow" title=${chat}>${title || chat}</h1>
-      <a class="icon-button" href=${href("chats", chat)} aria-label=${t("memory.talk")} title=${t("memory.talk")}>
-        <${Icon} name="chat" /></a>
-      <a class="icon-button" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} onClick=${save}
-        aria-label=${t("memory.export")} title=${t("memory.export")}><${Icon} name="download" /></a>
+    <div class="page-top"><${IconButton} icon="back" class="back" href=${href("memory")} label=${t("chats.back")} />
+      <h1 class="cut grow" title=${chat}>${title}</h1>
+      <${IconButton} icon="chat" href=${href("chats", chat)} label=${t("chat.open")} />
+      <${IconButton} icon="download" href=${chatPath(chat, "", "export")} download=${chat + ".ndjson"} onClick=${save}
+        label=${t("memory.export")} />
       <${IconButton} icon="trash" class="danger" label=${t("erase.erase")} onClick=${() => setErasing(true)} /></div>
     <nav class="tabs" ref=${tabs} aria-label=${t("memory.histories")}>
       ${histories.map((h) => html`<${Tab} key=${h.key}
@@ -144,13 +126,15 @@ function ChatMemory({ chat, tab, title }) {
     </nav>
     <${ProblemNote} problem=${failed} />
     <${ProblemNote} problem=${problem} retry=${reload} />
-    ${tab === notesTab ? html`<${AllNotes} chat=${chat} histories=${histories} changed=${reload} />` :
+    ${tab === notesTab ? html`<div class="page-body stored">
+        ${["", ...histories.map((h) => h.subagent).filter(Boolean)].map((subagent) => html`<${Notes} key=${subagent}
+          chat=${chat} subagent=${subagent} changed=${reload} />`)}</div>` :
       tab === asideTab ? html`<${SetAside} chat=${chat} changed=${reload} />` :
       current ? html`<${History} key=${tab} chat=${chat} history=${current}
         place=${place?.subagent === tab ? place.at : undefined}
         show=${show} changed=${reload} />` :
       info ? html`<${Empty} title=${t("memory.nothing")} />` : problem ? null : html`<${Loading} />`}
-    ${erasing ? html`<${Erase} chat=${chat} name=${title || chat} onClose=${() => setErasing(false)} onDone=${erased} />` : null}
+    ${erasing ? html`<${Erase} chat=${chat} name=${title} onClose=${() => setErasing(false)} onDone=${erased} />` : null}
   <//>`;
 }
 
@@ -209,29 +193,31 @@ function History({ chat, history: of, place, show, changed }) {
         archived=${page.from + i < (of.archived ?? 0)} redact=${setRedacting} />`)}
       ${page && page.to < page.total ? html`<button type="button" class="button newest"
         onClick=${() => history.load().then(scroll.toEnd)}>
-        <${Icon} name="down" />${t("memory.newest")}</button>` : null}
+        <${Icon} name="down" />${t("chat.newest")}</button>` : null}
     </div>
     ${redacting ? html`<${Redact} chat=${chat} subagent=${subagent} message=${redacting}
       onClose=${() => setRedacting(null)} onDone=${reload} />` : null}
   <//>`;
 }
 
+// Head is the first line of a stored message.
+const Head = ({ role, name, at, id, children }) => html`<div class="row wrap head">
+  <span class=${"badge " + (role === "user" ? "accent" : "")}>${t("role." + role)}</span>${name}
+  <span class="soft small"><${Time} at=${at} /></span>
+  <code class="soft cut small" title=${id}>${id}</code>${children}</div>`;
+
 // Stored is a message as it lies in the store.
 function Stored({ message: m, at, archived, found, redact }) {
   const [json, setJSON] = useState(false);
-  return html`<article class=${"stored-message" + (found ? " found" : "")} data-at=${at}>
-    <div class="row wrap head"><span class=${"badge " + (m.role === "user" ? "accent" : "")}>
-      ${t("role." + m.role)}</span>
-      ${m.name ? html`<code>${m.name}</code>` : null}
-      <span class="soft small"><${Time} at=${m.timestamp} /></span>
-      <code class="soft cut small" title=${m.id}>${m.id}</code>
+  return html`<article class=${"card stored-message" + (found ? " found" : "")} data-at=${at}>
+    <${Head} role=${m.role} name=${m.name && html`<code>${m.name}</code>`} at=${m.timestamp} id=${m.id}>
       ${archived ? html`<span class="badge">${t("memory.archive")}</span>` : null}
       ${m.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
       ${m.failure ? html`<span class="badge danger">${m.failure}</span>` : null}
       <span class="row end"><button type="button" class="quiet small" aria-expanded=${json}
         onClick=${() => setJSON(!json)}>${t("memory.json")}</button>
         ${m.id ? html`<${IconButton} icon="trash" class="danger" label=${t("memory.redact")}
-          onClick=${() => redact(m)} />` : null}</span></div>
+          onClick=${() => redact(m)} />` : null}</span><//>
     ${json ? html`<pre class="code wrap">${JSON.stringify(m, null, 2)}</pre>` : html`<${Fragment}>
       ${m.content ? html`<div class="said">
         ${typeof m.content === "string" ? m.content : JSON.stringify(m.content)}</div>` : null}
@@ -246,8 +232,8 @@ function Hits({ chat, subagent, query, show }) {
     const timer = setTimeout(() => setAsked(query), 250);
     return () => clearTimeout(timer);
   }, [query]);
-  const { value, problem, loading } = useLoad((signal) =>
-    get(chatPath(chat, "", "recall"), { query: asked, subagent, budget: 4000 }, { signal }), [chat, subagent, asked]);
+  const { value, problem, loading } =
+    useGet(chatPath(chat, "", "recall"), { query: asked, subagent, budget: 4000 });
   const open = async (hit) => {
     const found = await findMessage(chat, hit.subagent ?? "", { id: hit.id, ts: hit.ts });
     if (found) show(found.subagent, found.at);
@@ -257,12 +243,10 @@ function Hits({ chat, subagent, query, show }) {
     <p class="soft small" role="status">
       ${loading ? t("loading") : hits.length ? t("memory.hits", { n: hits.length }) : problem ? "" : t("memory.nohits")}
       ${value?.partial ? " " + t("memory.oldest") : ""}</p>
-    ${hits.map((h, i) => html`<article key=${i} class="stored-message"><div class="row wrap head">
-      <span class=${"badge " + (h.role === "user" ? "accent" : "")}>${t("role." + h.role)}</span>
-        ${h.subagent ? html`<${AgentName} name=${h.subagent} />` : null}
-      <span class="soft small"><${Time} at=${h.ts} /></span><code class="soft cut small">${h.id}</code>
-      <span class="soft small">${t("memory.score")} ${h.score.toFixed(2)}</span>
-      <button type="button" class="quiet small end" onClick=${() => open(h)}>${t("memory.show")}</button></div>
+    ${hits.map((h, i) => html`<article key=${i} class="card stored-message">
+      <${Head} role=${h.role} name=${h.subagent && html`<${AgentName} name=${h.subagent} />`} at=${h.ts} id=${h.id}>
+      <span class="soft small">${t("documents.score")} ${h.score.toFixed(2)}</span>
+      <button type="button" class="quiet small end" onClick=${() => open(h)}>${t("memory.show")}</button><//>
       <div class="said">${h.text}</div></article>`)}
   </div>`;
 }
@@ -271,39 +255,23 @@ function Hits({ chat, subagent, query, show }) {
 function Redact({ chat, subagent, message, onClose, onDone }) {
   const [scope, setScope] = useState("exchange");
   const [done, setDone] = useState(null);
-  const [failed, setFailed] = useState(null);
-  const [sending, setSending] = useState(false);
   const where = chatPath(chat, subagent, "messages", message.id);
   const { value, problem } = useLoad((signal) => del(where, { scope, dry_run: true }, { signal }), [where, scope]);
   const redact = async () => {
-    setSending(true);
-    try {
-      setDone(await del(where, { scope }));
-      onDone();
-    } catch (err) {
-      setFailed(err);
-    }
-    setSending(false);
+    setDone(await del(where, { scope }));
+    onDone();
   };
-  const result = done ?? value;
-  return html`<${Dialog} title=${t("memory.redacttitle")} onClose=${onClose}>
+  return html`<${Confirm} title=${t("memory.redacttitle")} button=${t("memory.redact")} act=${redact} onClose=${onClose}
+    ready=${Boolean(value)} done=${Boolean(done)}>
     ${done ? html`<p role="status">${t("memory.done", { n: done.redacted.length })}</p>` : html`<${Fragment}><p>
       ${t("memory.redacttext")}</p>
-      <div class="stack tight" role="radiogroup">${["exchange", "message"].map((s) => html`<label key=${s} class="line">
+      <div class="stack tight" role="radiogroup">${["exchange", "message"].map((s) => html`<label key=${s} class="row">
         <input type="radio" name="scope" checked=${scope === s} onChange=${() => setScope(s)} />
-          ${t("memory." + s)}</label>`)}</div><//>`}
-    ${result ? html`<${Fragment}>
-      ${done ? null : html`<${Refs} chat=${chat} title=${t("memory.willgo", { n: result.redacted.length })}
-        refs=${result.redacted} ts=${message.timestamp} />`}
-      ${result.partial ? html`<p class="hint">
-        ${t("memory.partial")}</p>` : null}<//>` : problem ? null : html`<${Loading} />`}
-    <${ProblemNote} problem=${failed ?? problem} />
-    <div class="row">${done ? html`<button type="button" class="button end" onClick=${onClose}>
-      ${t("close")}</button>` : html`<${Fragment}>
-      <button type="button" class="button end" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="button danger" disabled=${!value || sending} onClick=${redact}>
-        ${t("memory.redact")}</button><//>`}</div>
-  <//>`;
+          ${t("memory." + s)}</label>`)}</div>
+      ${value ? html`<${Refs} chat=${chat} title=${t("memory.willgo", { n: value.redacted.length })}
+        refs=${value.redacted} ts=${message.timestamp} />` : problem ? null : html`<${Loading} />`}<//>`}
+    ${(done ?? value)?.partial ? html`<p class="hint">${t("memory.partial")}</p>` : null}
+    <${ProblemNote} problem=${problem} /><//>`;
 }
 
 const mostRefs = 20; // of which the texts are looked up
@@ -322,71 +290,47 @@ function Ref({ chat, of, ts }) {
       class="soft">${of.id}</code>`}</span></li>`;
 }
 
-const AllNotes = ({ chat, histories, changed }) => html`<div class="page-body stored">
-  <${Notes} chat=${chat} subagent="" changed=${changed} />
-  ${histories.filter((h) => h.subagent).map((h) => html`<${Notes} key=${h.key} chat=${chat} subagent=${h.subagent}
-    changed=${changed} />`)}</div>`;
-
 function Notes({ chat, subagent, changed }) {
   const where = chatPath(chat, subagent, "notes");
-  const { value, problem, reload } = useLoad((signal) => get(where, {}, { signal }), [where]);
-  const [text, setText] = useState("");
-  const [failed, setFailed] = useState(null);
-  const change = async (work) => {
-    setFailed(null);
-    try {
-      await work;
-      reload();
-      changed();
-      return true;
-    } catch (err) {
-      setFailed(err);
-    }
-  };
-  const add = async (e) => {
-    e.preventDefault();
-    if (text.trim() && await change(post(where, { text: text.trim() }))) setText("");
-  };
+  const { value, problem, reload } = useGet(where);
+  const { work, problem: failed } = useWork();
+  const change = (call) => work(async () => {
+    await call();
+    reload();
+    changed();
+  });
   const title = subagent ? t("note.ofagent", { name: subagent }) : t("note.of");
   return html`<section class="stack" aria-label=${title}><h2>${title}</h2>
     <${ProblemNote} problem=${failed ?? problem} />
     ${value && !value.notes.length ? html`<p class="soft">${t("note.none")}</p>` : null}
     ${value?.notes.map((n) => html`<${Note} key=${n.id} note=${n} where=${where} change=${change} />`)}
-    <form class="row wrap" onSubmit=${add}><input type="text" class="grow" maxlength="500" value=${text}
-      placeholder=${t("note.new")} aria-label=${t("note.new")}
-        onInput=${(e) => setText(e.target.value)} /><button class="button" disabled=${!text.trim()}>
-          ${t("note.add")}</button></form>
+    <${LineForm} label=${t("note.new")} button=${t("note.add")} most="500"
+      save=${(text) => change(() => post(where, { text }))} />
   </section>`;
 }
 
 function Note({ note: n, where, change }) {
-  const [editing, setEditing] = useState(null);
+  const [editing, setEditing] = useState(false);
   const at = where + "/" + encodeURIComponent(n.id);
-  const save = async (e) => {
-    e.preventDefault();
-    if (await change(patch(at, { text: editing.trim() }))) setEditing(null);
-  };
-  return html`<article class=${"stored-message" + (n.state === "superseded" ? " past" : "")}>
+  const save = async (text) => await change(() => patch(at, { text })) && setEditing(false);
+  return html`<article class=${"card stored-message" + (n.state === "superseded" ? " past" : "")}>
     <div class="row wrap head"><span class=${"badge " + ({ active: "accent", proposed: "warn" }[n.state] ?? "")}>
       ${t("note." + n.state)}</span>
       <span class="soft small">${t("note.by." + n.by)} · <${Time} at=${n.ts} /></span>
       <span class="row end">${n.state === "proposed" ? html`<button type="button" class="button"
-        onClick=${() => change(patch(at, { state: "active" }))}>
+        onClick=${() => change(() => patch(at, { state: "active" }))}>
           <${Icon} name="check" />${t("note.promote")}</button>` : null}
         ${n.state !== "superseded" ? html`<${IconButton} icon="edit" label=${t("note.edit")}
-          onClick=${() => setEditing(n.text)} />` : null}
-        <${IconButton} icon="trash" class="danger" label=${t("note.delete")} onClick=${() => change(del(at))} /></span>
+          onClick=${() => setEditing(true)} />` : null}
+        <${IconButton} icon="trash" class="danger" label=${t("delete")} onClick=${() => change(() => del(at))} /></span>
           </div>
-    ${editing === null ? html`<div class="said">${n.text}</div>` : html`<form class="row wrap" onSubmit=${save}>
-      <input type="text" class="grow" maxlength="500" value=${editing} aria-label=${t("note.edit")}
-        onInput=${(e) => setEditing(e.target.value)}
-        onKeyDown=${(e) => e.key === "Escape" && setEditing(null)} />
-      <button class="button" disabled=${!editing.trim()}>${t("note.save")}</button></form>`}
+    ${editing ? html`<${LineForm} text=${n.text} label=${t("note.edit")} button=${t("note.save")} most="500"
+      save=${save} leave=${() => setEditing(false)} />` : html`<div class="said">${n.text}</div>`}
   </article>`;
 }
 
 function SetAside({ chat, changed }) {
-  const { value, problem, reload } = useLoad((signal) => get(chatPath(chat, "", "set-aside"), {}, { signal }), [chat]);
+  const { value, problem, reload } = useGet(chatPath(chat, "", "set-aside"));
   const [failed, setFailed] = useState(null);
   const [back, setBack] = useState(false);
   // restore puts back what is set aside; with first, what was said since is taken back before.
@@ -411,7 +355,7 @@ function SetAside({ chat, changed }) {
     <${ProblemNote} problem=${problem} retry=${reload} />
     <div role="status">${back ? t("aside.restored") : ""}</div>
     ${value && !all.length ? html`<p class="soft">${t("aside.none")}</p>` : null}
-    ${all.map((a) => html`<article key=${a.id} class="stored-message"><div class="row wrap"><${Icon} name="clock" />
+    ${all.map((a) => html`<article key=${a.id} class="card stored-message"><div class="row wrap"><${Icon} name="clock" />
       <${Time} at=${a.ts} />
       <span>${t("chats.messages", { n: a.messages })}</span>
       ${a.histories.map((h) => html`<span key=${h.subagent} class="soft small">${h.subagent ? html`

@@ -1,12 +1,12 @@
 // The view Runs: the runs of a chat, and one as a list of its steps.
 
-import { html, useState } from "../html.js";
+import { html } from "../html.js";
 import { addTexts, known, t } from "../i18n.js";
 import { wordsOf } from "../images.js";
-import { chatPath, duration, get, href, number, oneLine, path, plainLine, pretty } from "../lib.js";
-import { AgentName, dollars, recorded } from "../lanes.js";
-import { CopyButton, Empty, Fold, Icon, Loading, ProblemNote, Time, useLoad, usePoll, useTabTitle } from "../parts.js";
-import { Side, useChats, useTitle } from "./chats.js";
+import { chatPath, duration, href, number, oneLine, path, plainLine, pretty } from "../lib.js";
+import { AgentName, dollars, recorded, Status } from "../lanes.js";
+import { CopyButton, Empty, Fold, Icon, IconButton, Loading, ProblemNote, Time, useGet, usePoll } from "../parts.js";
+import { BesideChats } from "./chats.js";
 
 addTexts({
   "runs.choose": ["Choose a chat", "Выберите чат"],
@@ -18,7 +18,6 @@ addTexts({
   "runs.unknown": ["Nothing is known of this run.", "Об этом запуске ничего не известно."],
   "runs.toChats": ["To the chats", "К чатам"],
   "runs.toRuns": ["To the runs", "К запускам"],
-  "runs.toChat": ["Open the chat", "Открыть чат"],
   "runs.steps": ["Steps", "Шаги"],
   "runs.tokens": ["{in} tokens in, {out} out", "токенов: {in} на входе, {out} на выходе"],
   "runs.cached": ["{n} cached", "{n} из кэша"],
@@ -32,8 +31,6 @@ addTexts({
   "runs.at": ["{at} after the start", "через {at} после начала"],
   "runs.goesOn": ["goes on", "идёт"],
   "runs.completed": ["completed", "завершён"],
-  "runs.stopped": ["stopped", "остановлен"],
-  "runs.failed": ["failed", "ошибка"],
   "runs.waiting": ["waits for somebody", "ждёт человека"],
   "runs.step.message": ["Message", "Сообщение"],
   "runs.step.model_call": ["Model call", "Вызов модели"],
@@ -43,17 +40,11 @@ addTexts({
   "runs.step.wait": ["Wait", "Ожидание"],
   "runs.step.answer": ["Answer", "Ответ"],
   "runs.step.error": ["Error", "Ошибка"],
-  "runs.status.failed": ["failed", "ошибка"],
-  "runs.status.stopped": ["stopped", "остановлен"],
-  "runs.status.max_steps": ["out of steps", "шаги кончились"],
-  "runs.status.running": ["at work", "работает"],
-  "runs.status.partial": ["in part", "частично"],
-  "runs.status.waiting": ["waits", "ждёт"],
-  "runs.status.unanswered": ["not answered", "без ответа"],
-  "runs.status.approve": ["approved", "разрешено"],
-  "runs.status.deny": ["denied", "отказано"],
-  "runs.status.edit": ["approved with changes", "разрешено с правкой"],
-  "runs.status.canceled": ["stopped", "остановлен"],
+  "status.partial": ["in part", "частично"],
+  "status.unanswered": ["not answered", "без ответа"],
+  "status.approve": ["approved", "разрешено"],
+  "status.deny": ["denied", "отказано"],
+  "status.edit": ["approved with changes", "разрешено с правкой"],
   "runs.model": ["Model", "Модель"],
   "runs.backend": ["Backend", "Бэкенд"],
   "runs.input": ["Input", "Вход"],
@@ -80,33 +71,23 @@ addTexts({
 // every is how often what goes on is looked at again, in milliseconds.
 const every = 2000;
 
-export function View({ path: [chat, run] }) {
-  const [query, setQuery] = useState("");
-  const list = useChats(query);
-  const title = useTitle(chat, list) || chat;
-  useTabTitle(run, title, t("view.runs"));
-  return html`<div class=${"split" + (chat ? " chosen" : "")}>
-    <${Side} list=${list} query=${query} onQuery=${setQuery} view="runs" chosen=${chat} />
-    <section class="page">
-      ${run ? html`<${Steps} key=${run} chat=${chat} run=${run} />`
-        : chat ? html`<${Runs} key=${chat} chat=${chat} title=${title} />`
-        : html`<${Empty} title=${t("runs.choose")}><p>${t("runs.choose.how")}</p><//>`}
-    </section>
-  </div>`;
-}
+export const View = ({ path: [chat, run] }) => html`<${BesideChats} view="runs" chat=${chat} part=${run}
+  hint=${html`<${Empty} title=${t("runs.choose")}><p>${t("runs.choose.how")}</p><//>`}
+  show=${(title) => (run ? html`<${Steps} key=${run} chat=${chat} run=${run} />` :
+    html`<${Runs} key=${chat} chat=${chat} title=${title} />`)} />`;
 
 function Runs({ chat, title }) {
-  const { value, problem, loading, reload } = useLoad(
-    (signal) => get(chatPath(chat, "", "history"), { offset: -200, limit: 200, runs: true }, { signal }), [chat]);
+  const { value, problem, loading, reload } =
+    useGet(chatPath(chat, "", "history"), { offset: -200, limit: 200, runs: true });
   const runs = Object.values(value?.runs ?? {}).sort((a, b) => b.started - a.started);
   usePoll(reload, every);
   const messages = new Map((value?.messages ?? []).filter((m) => m.role === "user").map((m) =>
     [m.id?.split(".")[0], wordsOf(m.content, m.images) || m.content]));
   return html`
     <header class="page-top">
-      <a class="icon-button back" href=${href("runs")} aria-label=${t("runs.toChats")}><${Icon} name="back" /></a>
+      <${IconButton} icon="back" class="back" href=${href("runs")} label=${t("runs.toChats")} />
       <h1 class="grow cut" title=${chat}>${title}</h1>
-      <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("runs.toChat")}</a>
+      <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("chat.open")}</a>
     </header>
     <div class="page-body pad stack">
       <${ProblemNote} problem=${problem} retry=${reload} />
@@ -123,11 +104,8 @@ function Runs({ chat, title }) {
     </div>`;
 }
 
-const outcomes = { "": "goesOn", completed: "completed", stopped: "stopped", failed: "failed", waiting: "waiting" };
-const looks = { completed: "", failed: " danger", stopped: " warn", waiting: " warn", "": " accent" };
-
-const Outcome = ({ outcome = "" }) =>
-  html`<span class=${"badge" + (looks[outcome] ?? "")}>${outcomes[outcome] ? t("runs." + outcomes[outcome]) : outcome}</span>`;
+const Outcome = ({ outcome }) => html`<${Status} status=${outcome || "busy"}
+  text=${known(["stopped", "failed"].includes(outcome) ? "status." : "runs.", outcome || "goesOn")} />`;
 
 function Tokens({ usage }) {
   if (!usage?.input_tokens && !usage?.output_tokens) return null;
@@ -141,16 +119,16 @@ function Tokens({ usage }) {
 }
 
 function Steps({ chat, run }) {
-  const { value, problem, loading, reload } = useLoad((signal) => get(path("chats", chat, "runs", run, "trace"), {}, { signal }), [chat, run]);
+  const { value, problem, loading, reload } = useGet(path("chats", chat, "runs", run, "trace"));
   const over = value && !["", "waiting"].includes(value.outcome ?? "");
   usePoll(() => over || problem || reload(), every);
   const end = value && (value.ended || Math.max(value.started, ...value.steps.map((s) => s.ended || s.started)));
   return html`
     <header class="page-top">
-      <a class="icon-button" href=${href("runs", chat)} aria-label=${t("runs.toRuns")}><${Icon} name="back" /></a>
+      <${IconButton} icon="back" href=${href("runs", chat)} label=${t("runs.toRuns")} />
       <h1 class="grow cut mono">${run}</h1>
       <${CopyButton} text=${run} />
-      <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("runs.toChat")}</a>
+      <a class="button" href=${href("chats", chat)}><${Icon} name="chat" />${t("chat.open")}</a>
     </header>
     <div class="page-body pad stack">
       <${ProblemNote} problem=${problem} retry=${reload}>${problem?.status === 404 ? html`<div>${t("runs.unknown")} ${t("runs.kept")}</div>` : null}<//>
@@ -173,20 +151,21 @@ const stepIcons = { message: "chat", model_call: "auto", delegation: "fork", too
 const fine = ["completed", "done", "ok"];
 
 // states are the statuses that have a word of their own; any other one is the code of a failure.
-const states = ["stopped", "max_steps", "running", "partial", "waiting", "unanswered", "approve", "deny", "edit", "canceled"];
-const bad = (s) => !states.includes(s.status);
+const states = ["stopped", "max_steps", "busy", "partial", "waiting", "unanswered", "approve", "deny", "edit"];
 
 function Step({ step: s, from, to }) {
   const span = Math.max(to - from, 0.001);
   const place = { left: `${(100 * Math.max(0, s.started - from)) / span}%`, width: `${(100 * Math.max(0, (s.ended || s.started) - s.started)) / span}%` };
+  const state = { running: "busy", canceled: "stopped" }[s.status] ?? s.status;
+  const bad = !states.includes(state);
   const inside = s.call_id && s.kind !== "delegation";
   const head = html`<span class="step-head">
     <span class="kind"><${Icon} name=${stepIcons[s.kind] ?? "dots"} /><span>${known("runs.step.", s.kind)}</span></span>
     ${s.agent ? html`<${AgentName} name=${s.agent} />` : null}
     <span class="what break">${(s.kind === "answer" ? plainLine : oneLine)(s.call ? called(s) : s.title, 200)}</span>
     ${s.call ? html`<${CallBadges} call=${s.call} />` : null}
-    ${s.status && s.kind !== "error" && !fine.includes(s.status) ? html`<span class=${"badge" + (bad(s) ? " danger" : "")}
-      title=${s.status}>${t("runs.status." + (bad(s) ? "failed" : s.status))}</span>` : null}
+    ${s.status && s.kind !== "error" && !fine.includes(s.status) ? html`<span class=${"badge" + (bad ? " danger" : "")}
+      title=${s.status}>${t("status." + (bad ? "failed" : state))}</span>` : null}
     <span class="end small soft nowrap" title=${t("runs.at", { at: duration(s.started - from) })}>
       ${s.ended > s.started ? duration(s.ended - s.started) : ""}</span>
     <span class="time-line" aria-hidden="true"><span class=${"bar " + s.kind} style=${place}></span></span>
