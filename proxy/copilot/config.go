@@ -29,15 +29,20 @@ type RouterConfig struct {
 	Grace time.Duration
 
 	Log zerolog.Logger
+
+	counters *counters // nil: new ones
 }
 
 func (c RouterConfig) withDefaults() RouterConfig {
+	c.MaxFrame = cmp.Or(c.MaxFrame, 32<<20)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
 	c.Ping = cmp.Or(c.Ping, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 5*time.Second)
 	c.MaxEvents = cmp.Or(c.MaxEvents, 1024)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 8<<20)
 	c.Inactivity = cmp.Or(c.Inactivity, 5*time.Minute)
 	c.Grace = cmp.Or(c.Grace, 5*time.Second)
+	c.counters = cmp.Or(c.counters, &counters{})
 	return c
 }
 

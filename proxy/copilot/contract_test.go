@@ -136,9 +136,7 @@ func TestTheRealCLI(t *testing.T) {
 	stats := c.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Routes)
-	require.Zero(t, stats.RPC.Pending)
-	require.Zero(t, stats.RPC.Unknown)
-	require.Zero(t, stats.RPC.Skipped)
+	require.Zero(t, stats.Pending)
 	require.Zero(t, stats.Malformed)
 	require.Zero(t, stats.Orphans)
 }

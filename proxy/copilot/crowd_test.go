@@ -107,9 +107,8 @@ func TestManySessionsOnOneConnection(t *testing.T) {
 			require.Empty(t, server.Live())
 			stats := router.Stats()
 			require.Zero(t, stats.Routes)
-			require.Zero(t, stats.RPC.Pending)
+			require.Zero(t, stats.Pending)
 			require.Zero(t, stats.Orphans)
-			require.Zero(t, stats.RPC.Unknown)
 			require.Zero(t, stats.Slow)
 		})
 	}
@@ -238,5 +237,5 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	}
 	require.NoError(t, goleak.Find(begun))
 	require.Zero(t, router.Stats().Routes)
-	require.Zero(t, router.Stats().RPC.Pending)
+	require.Zero(t, router.Stats().Pending)
 }

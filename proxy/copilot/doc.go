@@ -1,7 +1,6 @@
 // Package copilot speaks with the GitHub Copilot CLI: many sessions over one connection, each a conversation of its
 // own. A Supervisor keeps a connection, a Router is one connection and routes events to sessions, a Session is Send,
-// Stream, RespondTool, Abort, Close; package jsonrpc below knows no sessions, package chat above makes conversations
-// of them.
+// Stream, RespondTool, Abort, Close. Package chat above makes conversations of sessions.
 //
 // It owns the connection, the CLI's process if it runs one, and a goroutine for each of Supervisor, Router and
 // process. A Router always reads: it never waits for a session that is slow, which is given up instead. It never lets
@@ -11,7 +10,8 @@ package copilot
 // # The wire
 //
 // A CLI that runs with --headless listens on TCP and says on its standard output
-// "listening on port N". Messages are JSON-RPC 2.0 in frames, see package jsonrpc.
+// "listening on port N". Messages are JSON-RPC 2.0 in the framing of the
+// Language Server Protocol.
 // What is used of it, as seen with version 1.0.102, which speaks protocol 3:
 //
 //	→ connect {token}                        ← {protocolVersion, version}

@@ -5,21 +5,22 @@ import (
 	"fmt"
 	"strings"
 
-	"mneme/proxy/copilot/jsonrpc"
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 // How things end. Match them with errors.Is; causes are wrapped.
 var (
 	// ErrRouterStopped: the Router was closed on this side.
-	ErrRouterStopped = jsonrpc.ErrStopped
+	ErrRouterStopped = errors.New("the connection was closed on this side")
 	// ErrTransportClosed: the connection to the CLI broke, and with it every
 	// session of its Router. A turn that was under way is lost; the session can be
 	// resumed over a new connection.
-	ErrTransportClosed = jsonrpc.ErrTransportClosed
-	// ErrFrameTooLarge: a message is above RouterConfig.MaxFrame.
-	ErrFrameTooLarge = jsonrpc.ErrFrameTooLarge
+	ErrTransportClosed = errors.New("the connection broke")
+	// ErrFrameTooLarge: a message is above RouterConfig.MaxFrame. One from the CLI ends the connection, one
+	// to the CLI fails its call.
+	ErrFrameTooLarge = errors.New("the frame is too large")
 	// ErrProtocol: the CLI sent what its protocol does not allow.
-	ErrProtocol = jsonrpc.ErrProtocol
+	ErrProtocol = errors.New("the peer broke the protocol")
 
 	// ErrSessionClosed: the session was closed, here or by the CLI, or is of no
 	// more use since a turn could not be brought to its end. Close it.
@@ -54,7 +55,15 @@ var (
 
 // RPCError is a call that the CLI refused. Nearly all of them have the code
 // -32603, so only the text tells them apart.
-type RPCError = jsonrpc.Error
+type RPCError struct {
+	Code    int
+	Message string
+	Method  string // the called method
+}
+
+func (e *RPCError) Error() string {
+	return fmt.Sprintf("%s failed: %s (code %d)", e.Method, e.Message, e.Code)
+}
 
 // SessionError is a turn that failed inside the CLI, as a rule because its model
 // did. The session can be used again.
@@ -92,7 +101,8 @@ const (
 // unknownSession names the refusal of an id that the CLI does not have.
 func unknownSession(err error) error {
 	var rpc *RPCError
-	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInternal && strings.Contains(rpc.Message, "Session not found") {
+	if errors.As(err, &rpc) && rpc.Code == jsonrpc2.CodeInternalError &&
+		strings.Contains(rpc.Message, "Session not found") {
 		return fmt.Errorf("%w: %w", ErrSessionUnknown, err)
 	}
 	return err

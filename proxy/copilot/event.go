@@ -2,8 +2,7 @@ package copilot
 
 import (
 	"github.com/go-json-experiment/json/jsontext"
-
-	"mneme/proxy/copilot/jsonrpc"
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 // kind is the type of an event.
@@ -40,8 +39,8 @@ func (k kind) asks() bool { return k == eventToolCall || k == eventPermission }
 type event struct {
 	kind kind
 	data eventData
-	text []byte     // of eventDelta; the texts of adjacent ones are joined
-	rpc  jsonrpc.ID // of a tool call in protocol 2
+	text []byte       // of eventDelta; the texts of adjacent ones are joined
+	rpc  *jsonrpc2.ID // of a tool call in protocol 2
 }
 
 // eventData has the members of all wanted kinds. Numbers may be encoded as 10 or as 10.0.

@@ -8,7 +8,7 @@ func (r *Router) CreateUnpermitted(ctx context.Context, config SessionConfig) (*
 	if err := r.register(route); err != nil {
 		return nil, err
 	}
-	if err := r.conn.Call(ctx, methodCreate, newCreateParams(route.id, config), nil); err != nil {
+	if err := r.conn.call(ctx, methodCreate, newCreateParams(route.id, config), nil); err != nil {
 		return nil, err
 	}
 	return newSession(r, route), nil

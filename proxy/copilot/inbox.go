@@ -2,9 +2,8 @@ package copilot
 
 import (
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/sourcegraph/jsonrpc2"
 	"github.com/tidwall/gjson"
-
-	"mneme/proxy/copilot/jsonrpc"
 )
 
 // inbox is the Router's side of the connection's reader. Nothing here may block, since one reader
@@ -18,8 +17,8 @@ const (
 	notPermitted = "only the tools that were given with the session may be used"
 )
 
-// Notify passes an event to its session.
-func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
+// notify passes an event to its session.
+func (b *inbox) notify(method string, params jsontext.Value) {
 	if method != methodEvent {
 		b.counters.filtered.Add(1)
 		return
@@ -40,7 +39,7 @@ func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
 		return
 	}
 	var p eventParams
-	if err := jsonrpc.Decode(params, &p); err != nil {
+	if err := decode(params, &p); err != nil {
 		b.counters.malformed.Add(1)
 		b.config.Log.Warn().Err(err).Str("session", id).Str("event",
 			string(what)).Msg("an event of the CLI could not be read")
@@ -53,23 +52,23 @@ func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
 	e := event{kind: what, data: p.Event.Data}
 	switch what {
 	case eventPermission:
-		b.decide(c, id, r, e.data)
+		b.decide(id, r, e.data)
 	case eventToolCall:
-		if !b.ask(c, r, e) {
-			c.Post(methodToolResult, toolResultParams{SessionID: id, RequestID: e.data.RequestID, Error: refusal(r, e)})
+		if !b.ask(r, e) {
+			b.conn.post(methodToolResult, toolResultParams{SessionID: id, RequestID: e.data.RequestID, Error: refusal(r, e)})
 		}
 	case eventDelta:
 		e.text = []byte(e.data.DeltaContent)
 		e.data.DeltaContent = ""
-		b.push(c, r, e)
+		b.push(r, e)
 	default:
-		b.push(c, r, e)
+		b.push(r, e)
 	}
 }
 
 // decide answers a request for permission: only the session's own tools are allowed. It is answered
 // here and not by the session's reader, which may be behind or gone while the CLI waits.
-func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
+func (b *inbox) decide(id string, r *route, d eventData) {
 	decision := permissionDecision{Kind: "approve-once"}
 	if r == nil || d.Permission.Kind != "custom-tool" || !r.tools[d.Permission.ToolName] {
 		b.counters.denied.Add(1)
@@ -78,12 +77,12 @@ func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
 		)
 		decision = permissionDecision{Kind: "reject", Feedback: notPermitted}
 	}
-	c.Post(methodPermission, permissionParams{SessionID: id, RequestID: d.RequestID, Result: decision})
+	b.conn.post(methodPermission, permissionParams{SessionID: id, RequestID: d.RequestID, Result: decision})
 }
 
 // ask passes a tool call to its session, if the session has that tool.
-func (b *inbox) ask(c *jsonrpc.Conn, r *route, e event) bool {
-	return r != nil && r.tools[e.data.ToolName] && b.push(c, r, e)
+func (b *inbox) ask(r *route, e event) bool {
+	return r != nil && r.tools[e.data.ToolName] && b.push(r, e)
 }
 
 // refusal says why a call was not passed on.
@@ -96,7 +95,7 @@ func refusal(r *route, e event) string {
 
 // push queues an event; false means that the session takes no more. A session with an overflowing
 // queue (backpressure) is ended in the CLI too.
-func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
+func (b *inbox) push(r *route, e event) bool {
 	what, depth := r.push(e)
 	switch what {
 	case joined:
@@ -105,47 +104,47 @@ func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
 		b.counters.slow.Add(1)
 		b.config.Log.Warn().Str("session", r.id).Msg("gave up a session whose events nobody reads")
 		(*Router)(b).deregister(r)
-		c.Post(methodAbort, sessionParams{SessionID: r.id})
-		c.Post(methodDestroy, sessionParams{SessionID: r.id})
+		b.conn.post(methodAbort, sessionParams{SessionID: r.id})
+		b.conn.post(methodDestroy, sessionParams{SessionID: r.id})
 	}
 	b.counters.deep(depth)
 	return what == queued || what == joined
 }
 
-// Request handles tool.call, by which protocol 2 asks for a tool. Every other request is refused as
-// an unknown method, since a request without a reply would hang the turn.
-func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params jsontext.Value) bool {
-	if method != methodToolCall {
-		return false
-	}
+// callTool handles tool.call, by which protocol 2 asks for a tool.
+func (b *inbox) callTool(id jsonrpc2.ID, params jsontext.Value) {
 	var p toolCallParams
-	if err := jsonrpc.Decode(params, &p); err != nil {
+	if err := decode(params, &p); err != nil {
 		b.counters.malformed.Add(1)
-		c.Reply(id, nil, &jsonrpc.Error{Code: codeInvalidParams, Message: err.Error()})
-		return true
+		b.conn.refuse(id, jsonrpc2.CodeInvalidParams, err.Error())
+		return
 	}
 	r, closed := (*Router)(b).route(p.SessionID)
 	if r == nil && !closed {
 		b.counters.orphans.Add(1)
 	}
-	e := event{kind: eventToolCall, rpc: id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName,
+	e := event{kind: eventToolCall, rpc: &id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName,
 		Arguments: p.Arguments}}
 	if r != nil {
 		r.touch()
 	}
-	if !b.ask(c, r, e) {
-		c.Reply(id, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: refusal(r, e)})
+	if !b.ask(r, e) {
+		b.conn.refuse(id, jsonrpc2.CodeInternalError, refusal(r, e))
 	}
-	return true
 }
 
-// Late closes a session that was created for a caller that had stopped waiting.
-func (b *inbox) Late(c *jsonrpc.Conn, method string, result jsontext.Value) {
-	if method != methodCreate && method != methodResume {
+// late handles an answer whose caller has stopped waiting. It closes a session that was created for the
+// caller.
+func (b *inbox) late(method string, result jsontext.Value, err error) {
+	if b.conn.Err() != nil {
+		return
+	}
+	b.counters.late.Add(1)
+	if err != nil || method != methodCreate && method != methodResume {
 		return
 	}
 	id := gjson.GetBytes(result, "sessionId").String()
 	if r, _ := (*Router)(b).route(id); r == nil && id != "" {
-		c.Post(methodDestroy, sessionParams{SessionID: id})
+		b.conn.post(methodDestroy, sessionParams{SessionID: id})
 	}
 }

@@ -9,22 +9,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mneme/proxy/copilot/jsonrpc"
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 // remembered is the number of closed sessions with late events that are expected and not
 // counted as orphans.
 const remembered = 256
 
-// codeInvalidParams is defined by the JSON-RPC 2.0 specification.
-const codeInvalidParams = -32602
-
 // Router multiplexes sessions over one connection to a CLI. Its methods may be called from any
 // goroutine. It cannot be used after the connection has ended: a Supervisor makes the next one.
 type Router struct {
 	config   RouterConfig
-	conn     *jsonrpc.Conn
-	counters counters
+	conn     *conn
+	counters *counters
 	greeting greeting
 	watched  chan struct{} // closed when watch has returned
 	// hung is 1 more than the frames that had come when the CLI left a call unanswered for
@@ -53,11 +50,10 @@ func Dial(ctx context.Context, addr string, config RouterConfig) (*Router, error
 // *VersionError if the CLI refuses.
 func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router, error) {
 	config = config.withDefaults()
-	r := &Router{config: config, routes: map[string]*route{}, watched: make(chan struct{})}
-	r.conn = jsonrpc.New(conn, (*inbox)(r), jsonrpc.Config{MaxFrame: config.MaxFrame, WriteTimeout: config.WriteTimeout,
-		Log: config.Log})
+	r := &Router{config: config, counters: config.counters, routes: map[string]*route{}, watched: make(chan struct{})}
+	r.conn = newConn(conn, r)
 	if err := r.greet(ctx); err != nil {
-		_ = r.conn.Close()
+		r.conn.stop()
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", ErrHangs, err)
 		}
@@ -69,14 +65,14 @@ func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router
 
 // greet authenticates and checks the protocol's version. A CLI without the method connect has ping.
 func (r *Router) greet(ctx context.Context) error {
-	err := r.conn.Call(ctx, methodConnect, connectParams{Token: r.config.Token}, &r.greeting)
+	err := r.conn.call(ctx, methodConnect, connectParams{Token: r.config.Token}, &r.greeting)
 	var rpc *RPCError
 	if errors.As(err, &rpc) {
 		switch rpc.Code {
 		case codeAuthRequired, codeAuthFailed:
 			return fmt.Errorf("%w: %w", ErrUnauthorized, err)
-		case jsonrpc.CodeMethodNotFound:
-			err = r.conn.Call(ctx, methodPing, pingParams{}, &r.greeting)
+		case jsonrpc2.CodeMethodNotFound:
+			err = r.conn.call(ctx, methodPing, pingParams{}, &r.greeting)
 		}
 	}
 	if err != nil {
@@ -95,7 +91,7 @@ func (r *Router) watch() {
 	defer tick.Stop()
 	for misses := 0; ; {
 		select {
-		case <-r.conn.Done():
+		case <-r.conn.ctx.Done():
 			r.endRoutes(r.conn.Err())
 			return
 		case <-tick.C:
@@ -103,7 +99,7 @@ func (r *Router) watch() {
 		if r.alive() {
 			misses = 0
 		} else if misses++; misses == 2 {
-			r.conn.Fail(fmt.Errorf("%w: it left pings unanswered and sent nothing else", ErrHangs))
+			_ = r.conn.fail(fmt.Errorf("%w: it left pings unanswered and sent nothing else", ErrHangs))
 		}
 	}
 }
@@ -111,12 +107,12 @@ func (r *Router) watch() {
 // alive pings the CLI once. Any frame within the interval counts as a sign of life, because the
 // reply to a ping waits behind what the CLI is already sending.
 func (r *Router) alive() bool {
-	before := r.conn.Stats().FramesIn
+	before := r.counters.framesIn.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.Ping)
 	defer cancel()
 	defer r.expect()()
-	err := r.conn.Call(ctx, methodPing, pingParams{Message: "keepalive"}, nil)
-	return err == nil || r.conn.Stats().FramesIn > before
+	err := r.conn.call(ctx, methodPing, pingParams{Message: "keepalive"}, nil)
+	return err == nil || r.counters.framesIn.Load() > before
 }
 
 // expect takes the CLI to hang if it sends nothing for RouterConfig.Patience. The answer that is
@@ -125,11 +121,11 @@ func (r *Router) alive() bool {
 func (r *Router) expect() (stop func()) {
 	var mu sync.Mutex // guards the rest
 	var timer *time.Timer
-	over, before := false, r.conn.Stats().FramesIn
+	over, before := false, r.counters.framesIn.Load()
 	quiet := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		switch now := r.conn.Stats().FramesIn; {
+		switch now := r.counters.framesIn.Load(); {
 		case over:
 		case now == before:
 			r.hung.Store(before + 1)
@@ -153,7 +149,7 @@ func (r *Router) expect() (stop func()) {
 // nothing since then. Calls still leave: the first frame of the CLI shows that it goes on.
 func (r *Router) Hangs() bool {
 	hung := r.hung.Load()
-	return hung != 0 && r.conn.Stats().FramesIn == hung-1
+	return hung != 0 && r.counters.framesIn.Load() == hung-1
 }
 
 // endRoutes ends all sessions with an error.
@@ -180,9 +176,9 @@ func (r *Router) Err() error { return r.conn.Err() }
 // Close ends the connection; its sessions end with ErrRouterStopped. The CLI closes them but keeps
 // the conversations, so that they can be resumed.
 func (r *Router) Close() error {
-	err := r.conn.Close()
+	r.conn.stop()
 	<-r.watched
-	return err
+	return nil
 }
 
 // Create makes a session under a new id. If ctx ends first, a session that the CLI makes later is
@@ -199,7 +195,7 @@ func (r *Router) Resume(ctx context.Context, id string, config SessionConfig) (*
 
 // Delete makes the CLI delete a session and its conversation. Close a live session first.
 func (r *Router) Delete(ctx context.Context, id string) error {
-	return unknownSession(r.conn.Call(ctx, methodDelete, sessionParams{SessionID: id}, nil))
+	return unknownSession(r.conn.call(ctx, methodDelete, sessionParams{SessionID: id}, nil))
 }
 
 // open registers the route before the CLI learns of the session, so that its first events are not
@@ -211,10 +207,10 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 	}
 	var made sessionParams
 	defer r.expect()()
-	err := r.conn.Call(ctx, method, newCreateParams(id, config), &made)
+	err := r.conn.call(ctx, method, newCreateParams(id, config), &made)
 	if err == nil && made.SessionID != id {
 		// The session that the CLI named may belong to another client.
-		r.conn.Post(methodDestroy, sessionParams{SessionID: id})
+		r.conn.post(methodDestroy, sessionParams{SessionID: id})
 		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
 	}
 	if err != nil && r.Hangs() {

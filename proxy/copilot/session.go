@@ -1,7 +1,6 @@
 package copilot
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"mneme/proxy/copilot/jsonrpc"
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 // Session is a conversation with the CLI. It has one turn at a time:
@@ -93,7 +92,7 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	defer cancel()
 	s.turn = newPromptState()
 	defer s.router.expect()()
-	err := s.router.conn.Call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
+	err := s.router.conn.call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
 	var rpc *RPCError
 	switch {
 	case errors.As(err, &rpc):
@@ -101,9 +100,6 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 		if err = unknownSession(err); errors.Is(err, ErrSessionUnknown) {
 			return s.breakWith(err)
 		}
-		return err
-	case errors.Is(err, jsonrpc.ErrUnsent):
-		s.turn = nil
 		return err
 	case err != nil && ctx.Err() == nil:
 		s.turn = nil
@@ -268,7 +264,7 @@ func (s *Session) drain(ctx context.Context) error {
 }
 
 func (s *Session) abort(ctx context.Context) error {
-	return s.router.conn.Call(ctx, methodAbort, sessionParams{SessionID: s.ID()}, nil)
+	return s.router.conn.call(ctx, methodAbort, sessionParams{SessionID: s.ID()}, nil)
 }
 
 // Abort ends the turn, if there is one, and with it the CLI's model call; other sessions are not
@@ -337,12 +333,12 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 	call := calls[i]
 	taken := success{}
 	if call.rpc != nil {
-		taken.Success = s.router.conn.Reply(call.rpc, struct {
-			Result toolResult `json:"result"`
-		}{result.wire()}, nil)
+		taken.Success = s.router.conn.send(func(rpc *jsonrpc2.Conn) error {
+			return rpc.Reply(context.Background(), *call.rpc, map[string]toolResult{"result": result.wire()})
+		})
 	} else {
 		wire := result.wire()
-		err := s.router.conn.Call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
+		err := s.router.conn.call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
 			Result: &wire}, &taken)
 		if err != nil {
 			return err
@@ -361,7 +357,7 @@ func (s *Session) answered(call ToolCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.calls, func(c ToolCall) bool {
-		return c.requestID == call.requestID && bytes.Equal(c.rpc, call.rpc)
+		return c.requestID == call.requestID && c.rpc == call.rpc
 	})
 	if i >= 0 {
 		s.calls = slices.Delete(s.calls, i, i+1)
@@ -378,7 +374,7 @@ func (s *Session) Close() error {
 		s.router.deregister(s.route)
 		ctx, cancel := context.WithTimeout(context.Background(), s.router.config.Grace)
 		defer cancel()
-		err := s.router.conn.Call(ctx, methodDestroy, sessionParams{SessionID: s.ID()}, nil)
+		err := s.router.conn.call(ctx, methodDestroy, sessionParams{SessionID: s.ID()}, nil)
 		if err != nil && s.router.Err() == nil {
 			s.closeErr = fmt.Errorf("closing a session: %w", err)
 		}

@@ -1,14 +1,11 @@
 package copilot
 
-import (
-	"sync/atomic"
+import "sync/atomic"
 
-	"mneme/proxy/copilot/jsonrpc"
-)
-
-// Stats are counters since the start, apart from Routes and RPC.Pending.
+// Stats are counters since the start, apart from Routes and Pending.
 type Stats struct {
 	Routes     int    // sessions now
+	Pending    int    // calls that wait for an answer now
 	QueueDepth int    // most events that waited for one session
 	Coalesced  uint64 // deltas that were joined to the one before
 	Filtered   uint64 // events and notifications that are not read here
@@ -17,21 +14,15 @@ type Stats struct {
 	Denied     uint64 // uses of tools that were refused
 	Slow       uint64 // sessions given up since they did not read
 	Redials    uint64 // connections after the first; of a Supervisor
-	RPC        jsonrpc.Stats
+	Late       uint64 // answers to calls whose callers had stopped waiting
+	FramesIn   uint64 // whole frames
+	FramesOut  uint64
 }
 
-// Add sums counters; of QueueDepth it keeps the higher one.
-func (s Stats) Add(o Stats) Stats {
-	return Stats{
-		Routes: s.Routes + o.Routes, QueueDepth: max(s.QueueDepth, o.QueueDepth), Coalesced: s.Coalesced + o.Coalesced,
-		Filtered: s.Filtered + o.Filtered, Malformed: s.Malformed + o.Malformed, Orphans: s.Orphans + o.Orphans,
-		Denied: s.Denied + o.Denied, Slow: s.Slow + o.Slow, Redials: s.Redials + o.Redials, RPC: s.RPC.Add(o.RPC),
-	}
-}
-
+// counters outlive the Routers of a Supervisor.
 type counters struct {
-	coalesced, filtered, malformed, orphans, denied, slow atomic.Uint64
-	depth                                                 atomic.Int64
+	coalesced, filtered, malformed, orphans, denied, slow, late, framesIn, framesOut atomic.Uint64
+	depth, pending                                                                   atomic.Int64
 }
 
 // deep notes how many events wait for a session. Only the reader calls it.
@@ -41,14 +32,20 @@ func (c *counters) deep(n int) {
 	}
 }
 
-// Stats is a snapshot.
-func (r *Router) Stats() Stats {
-	r.mu.Lock()
-	routes := len(r.routes)
-	r.mu.Unlock()
+// stats returns a snapshot without Routes and Redials.
+func (c *counters) stats() Stats {
 	return Stats{
-		Routes: routes, QueueDepth: int(r.counters.depth.Load()), Coalesced: r.counters.coalesced.Load(),
-		Filtered: r.counters.filtered.Load(), Malformed: r.counters.malformed.Load(), Orphans: r.counters.orphans.Load(),
-		Denied: r.counters.denied.Load(), Slow: r.counters.slow.Load(), RPC: r.conn.Stats(),
+		Pending: int(c.pending.Load()), QueueDepth: int(c.depth.Load()), Coalesced: c.coalesced.Load(),
+		Filtered: c.filtered.Load(), Malformed: c.malformed.Load(), Orphans: c.orphans.Load(), Denied: c.denied.Load(),
+		Slow: c.slow.Load(), Late: c.late.Load(), FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(),
 	}
+}
+
+// Stats is a snapshot. The Routers of a Supervisor share their counters.
+func (r *Router) Stats() Stats {
+	stats := r.counters.stats()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stats.Routes = len(r.routes)
+	return stats
 }

@@ -53,7 +53,6 @@ type Supervisor struct {
 	router  *Router       // nil while there is no connection
 	failure error         // of the last attempt; set only while there is no connection
 	changed chan struct{} // closed and replaced whenever router or failure changes
-	past    Stats         // totals of the Routers that have ended
 	dials   uint64        // successful connections
 }
 
@@ -66,6 +65,7 @@ func Supervise(config SupervisorConfig) (*Supervisor, error) {
 	config.Connect = cmp.Or(config.Connect, 30*time.Second)
 	config.MinBackoff = cmp.Or(config.MinBackoff, 100*time.Millisecond)
 	config.MaxBackoff = cmp.Or(config.MaxBackoff, 10*time.Second)
+	config.Router.counters = &counters{}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{config: config, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
 	go s.run(ctx)
@@ -102,7 +102,6 @@ func (s *Supervisor) run(ctx context.Context) {
 			}
 			s.set(nil, fmt.Errorf("%w: %w", ErrUnavailable, cmp.Or(router.Err(), ErrRouterStopped)))
 			_ = router.Close()
-			s.retire(router)
 			stop()
 			if time.Since(began) > s.config.MaxBackoff { // a connection that ends at once is not a success
 				backoff = s.config.MinBackoff
@@ -146,15 +145,6 @@ func (s *Supervisor) set(r *Router, failure error) {
 	s.router, s.failure = r, failure
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// retire adds the counters of a Router that has ended to the totals.
-func (s *Supervisor) retire(r *Router) {
-	stats := r.Stats()
-	stats.Routes, stats.RPC.Pending = 0, 0 // calls that fail right now are not part of the total
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.past = s.past.Add(stats)
 }
 
 // Router returns the Router of the connection. Without one it waits until ctx ends, and then fails
@@ -235,9 +225,9 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 func (s *Supervisor) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats := s.past
+	stats := s.config.Router.counters.stats()
 	if s.router != nil {
-		stats = stats.Add(s.router.Stats())
+		stats = s.router.Stats()
 	}
 	stats.Redials = max(s.dials, 1) - 1
 	return stats

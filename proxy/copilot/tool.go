@@ -2,8 +2,7 @@ package copilot
 
 import (
 	"github.com/go-json-experiment/json/jsontext"
-
-	"mneme/proxy/copilot/jsonrpc"
+	"github.com/sourcegraph/jsonrpc2"
 )
 
 // Tool is a tool of the session that the model may call.
@@ -19,8 +18,8 @@ type ToolCall struct {
 	Name      string
 	Arguments jsontext.Value // as the model wrote them, as a rule an object
 
-	requestID string     // under which the CLI waits, in protocol 3
-	rpc       jsonrpc.ID // the same in protocol 2; otherwise nil
+	requestID string       // under which the CLI waits, in protocol 3
+	rpc       *jsonrpc2.ID // the same in protocol 2; otherwise nil
 }
 
 // ToolResult is the result of a call.

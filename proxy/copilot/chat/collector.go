@@ -8,89 +8,48 @@ import (
 	"mneme/proxy/copilot"
 )
 
-// Collector shows Prometheus what the sessions of a CLI and its connection count.
+// Collector reports the counters of a CLI's sessions and of its connection to Prometheus.
 type Collector struct {
+	backend    string
 	model      *Model
 	connection *copilot.Supervisor
-	rows       []row
-}
-
-type row struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(Stats, copilot.Stats) float64
 }
 
 // NewCollector makes the collector of a backend of that name.
 func NewCollector(backend string, m *Model, connection *copilot.Supervisor) Collector {
-	out := Collector{model: m, connection: connection}
-	add := func(kind prometheus.ValueType, name, help string, labels prometheus.Labels,
-		value func(Stats, copilot.Stats) float64) {
-		all := prometheus.Labels{"backend": backend}
-		maps.Copy(all, labels)
-		out.rows = append(out.rows, row{prometheus.NewDesc("mneme_proxy_copilot_"+name, help, nil, all), kind, value})
-	}
-	const now, since = prometheus.GaugeValue, prometheus.CounterValue
-	for state, value := range map[string]func(Stats) int{
-		"busy": func(s Stats) int { return s.Busy }, "idle": func(s Stats) int { return s.Idle },
-		"parked": func(s Stats) int { return s.Parked }, "dormant": func(s Stats) int { return s.Dormant },
-	} {
-		add(now, "sessions", "Sessions of the Copilot CLI that conversations have, by what they do.", prometheus.Labels{
-			"state": state,
-		},
-			func(s Stats, _ copilot.Stats) float64 { return float64(value(s)) })
-	}
-	add(since, "replayed_total", "Requests whose earlier turns were told to a fresh session.", nil,
-		func(s Stats, _ copilot.Stats) float64 { return float64(s.Replayed) })
-	add(now, "pending_calls", "Calls to the CLI that wait for their answer.", nil,
-		func(_ Stats, s copilot.Stats) float64 { return float64(s.RPC.Pending) })
-	add(now, "queue_depth_max", "Most events that ever waited for one session.", nil,
-		func(_ Stats, s copilot.Stats) float64 { return float64(s.QueueDepth) })
-	for what, value := range map[string]func(copilot.Stats) uint64{
-		"coalesced": func(s copilot.Stats) uint64 { return s.Coalesced }, "filtered": func(s copilot.Stats) uint64 {
-			return s.Filtered
-		},
-		"malformed": func(s copilot.Stats) uint64 { return s.Malformed }, "orphan": func(s copilot.Stats) uint64 {
-			return s.Orphans
-		},
-	} {
-		add(since, "events_total", "Events of the CLI that were not handed on as they came, by why.", prometheus.Labels{
-			"what": what,
-		},
-			func(_ Stats, s copilot.Stats) float64 { return float64(value(s)) })
-	}
-	for name, counter := range map[string]struct {
-		help  string
-		value func(copilot.Stats) uint64
-	}{
-		"denied_tools_total": {"Uses of tools that were refused.", func(s copilot.Stats) uint64 { return s.Denied }},
-		"slow_sessions_total": {"Sessions given up since their events were not read.", func(s copilot.Stats) uint64 {
-			return s.Slow
-		}},
-		"redials_total": {"Connections to the CLI after the first.", func(s copilot.Stats) uint64 { return s.Redials }},
-		"late_answers_total": {"Answers of the CLI that came when nobody waited any more.", func(s copilot.Stats) uint64 {
-			return s.RPC.Late
-		}},
-		"frames_in_total":  {"Messages from the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesIn }},
-		"frames_out_total": {"Messages to the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesOut }},
-	} {
-		add(since, name, counter.help, nil,
-			func(_ Stats, s copilot.Stats) float64 { return float64(counter.value(s)) })
-	}
-	return out
+	return Collector{backend: backend, model: m, connection: connection}
 }
 
 // Describe implements [prometheus.Collector].
-func (c Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, row := range c.rows {
-		to <- row.desc
-	}
-}
+func (c Collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
 
 // Collect implements [prometheus.Collector].
 func (c Collector) Collect(to chan<- prometheus.Metric) {
-	model, connection := c.model.Stats(), c.connection.Stats()
-	for _, row := range c.rows {
-		to <- prometheus.MustNewConstMetric(row.desc, row.kind, row.value(model, connection))
+	const now, since = prometheus.GaugeValue, prometheus.CounterValue
+	send := func(kind prometheus.ValueType, name, help string, value float64, labels prometheus.Labels) {
+		all := prometheus.Labels{"backend": c.backend}
+		maps.Copy(all, labels)
+		desc := prometheus.NewDesc("mneme_proxy_copilot_"+name, help, nil, all)
+		to <- prometheus.MustNewConstMetric(desc, kind, value)
 	}
+	m, s := c.model.Stats(), c.connection.Stats()
+	for state, n := range map[string]int{"busy": m.Busy, "idle": m.Idle, "parked": m.Parked, "dormant": m.Dormant} {
+		send(now, "sessions", "Sessions of the Copilot CLI that conversations have, by what they do.", float64(n),
+			prometheus.Labels{"state": state})
+	}
+	for what, n := range map[string]uint64{
+		"coalesced": s.Coalesced, "filtered": s.Filtered, "malformed": s.Malformed, "orphan": s.Orphans,
+	} {
+		send(since, "events_total", "Events of the CLI that were not handed on as they came, by why.", float64(n),
+			prometheus.Labels{"what": what})
+	}
+	send(since, "replayed_total", "Requests whose earlier turns were told to a fresh session.", float64(m.Replayed), nil)
+	send(now, "pending_calls", "Calls to the CLI that wait for their answer.", float64(s.Pending), nil)
+	send(now, "queue_depth_max", "Most events that ever waited for one session.", float64(s.QueueDepth), nil)
+	send(since, "denied_tools_total", "Uses of tools that were refused.", float64(s.Denied), nil)
+	send(since, "slow_sessions_total", "Sessions given up since their events were not read.", float64(s.Slow), nil)
+	send(since, "redials_total", "Connections to the CLI after the first.", float64(s.Redials), nil)
+	send(since, "late_answers_total", "Answers of the CLI that came when nobody waited any more.", float64(s.Late), nil)
+	send(since, "frames_in_total", "Messages from the CLI.", float64(s.FramesIn), nil)
+	send(since, "frames_out_total", "Messages to the CLI.", float64(s.FramesOut), nil)
 }
