@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -267,6 +268,11 @@ func (s *Server) deleteRun(c *gin.Context) error {
 	}
 	if !r.log.Done() && !r.log.Waiting() {
 		return errNotOver
+	}
+	last, err := strconv.ParseInt(c.Query("last"), 10, 64)
+	if err == nil && r.log.Last() > last { // it was resumed since
+		c.Status(http.StatusNoContent)
+		return nil
 	}
 	// Its last event can be read a moment before the agent returns.
 	if err := s.await(c.Request.Context(), r); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -163,8 +164,8 @@ func TestARunFromPostToDone(t *testing.T) {
 	for range s.Events(t.Context(), accepted.Events, 3) {
 		t.Fatal("nothing is new")
 	}
-	require.NoError(t, s.Done(t.Context(), "r1"))
-	require.NoError(t, s.Done(t.Context(), "r1"), "done may be said twice")
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64))
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64), "done may be said twice")
 	for _, err := range s.Events(t.Context(), accepted.Events, 0) {
 		require.ErrorIs(t, err, api.ErrGone)
 	}
@@ -269,7 +270,7 @@ func TestStop(t *testing.T) {
 	s := start(t, apiserver.Config{}, untilStopped)
 	accepted := s.post(t, request("r1"))
 	s.begun(t, accepted.Events)
-	require.ErrorIs(t, s.Done(t.Context(), "r1"), &api.Problem{Code: "run_not_over"})
+	require.ErrorIs(t, s.Done(t.Context(), "r1", math.MaxInt64), &api.Problem{Code: "run_not_over"})
 	require.NoError(t, s.Stop(t.Context(), "r1"))
 	require.Equal(t, []string{"run_started", "run_finished"}, s.roles(t, accepted.Events),
 		"stopped by the user is no error")
@@ -289,7 +290,7 @@ func TestTheLimitOfRunningRuns(t *testing.T) {
 	require.Equal(t, first, s.post(t, request("r1")), "the running run is still found")
 	require.NoError(t, s.Stop(t.Context(), "r1"))
 	s.roles(t, first.Events)
-	require.NoError(t, s.Done(t.Context(), "r1")) // returns once the run has left
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64)) // returns once the run has left
 	s.post(t, request("r2"))
 }
 
@@ -493,7 +494,7 @@ func TestAReaderThatIsCutAgainAndAgainMissesNothing(t *testing.T) {
 func TestHealthAndMetrics(t *testing.T) {
 	s := start(t, apiserver.Config{}, echo)
 	s.roles(t, s.post(t, request("r1")).Events)
-	require.NoError(t, s.Done(t.Context(), "r1"))
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64))
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -197,7 +198,7 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 	require.Equal(t, events, s.post(t, lights("r1", "one")).Events, "a late copy of its request starts nothing")
 	other := s.post(t, lights("r2", "one")).Events
 	s.stored(t, other)
-	require.NoError(t, s.Done(t.Context(), "r1"))
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64))
 	_, err := s.PostRun(t.Context(), goesOn("r1", lines[:len(lines)-1], last, "x"))
 	require.ErrorIs(t, err, &api.Problem{Code: "bad_request"})
 
@@ -211,9 +212,10 @@ func TestARunThatWaitsHasEndedHere(t *testing.T) {
 		_, err := s.PostRun(t.Context(), late)
 		require.ErrorIs(t, err, &api.Problem{Code: "run_conflict"}, name)
 	}
+	require.NoError(t, s.Done(t.Context(), "r1", last.Seq), "said late, of the events before the answer")
 	again, _ := s.stored(t, events)
 	require.Equal(t, all, again)
-	require.NoError(t, s.Done(t.Context(), "r1"))
+	require.NoError(t, s.Done(t.Context(), "r1", math.MaxInt64))
 
 	_, err = s.DeleteChat(t.Context(), memory.MustChat("c1"))
 	require.NoError(t, err)

@@ -200,7 +200,7 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 		outcome = event.Failed
 		_ = at.Stop(done, r.id)
 	default: // what fails is forgotten there after a while
-		_ = at.Done(done, r.id)
+		_ = at.Done(done, r.id, r.log.Last())
 		_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
 	}
 	s.metrics.runs.WithLabelValues(outcome).Inc()

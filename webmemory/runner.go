@@ -137,7 +137,7 @@ func (s *runner) leave(d *driver, finished bool) {
 	}
 	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer stop()
-	if err := d.runs.Done(done, d.run.id); err != nil {
+	if err := d.runs.Done(done, d.run.id, d.run.log.Last()); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
 	if waits {

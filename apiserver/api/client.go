@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,9 +105,11 @@ func (c *Client) Stop(ctx context.Context, run string) error {
 	return c.callWithin(ctx, callTimeout, run, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)
 }
 
-// Done says that the run's events are stored and need not be kept.
-func (c *Client) Done(ctx context.Context, run string) error {
-	return c.callWithin(ctx, callTimeout, run, http.MethodDelete, "/v1/runs/"+url.PathEscape(run), nil, nil)
+// Done tells the apiserver that all events of a run up to number last are stored, so that it drops them. A run that was
+// resumed since has more events and is kept.
+func (c *Client) Done(ctx context.Context, run string, last int64) error {
+	path := "/v1/runs/" + url.PathEscape(run) + "?last=" + strconv.FormatInt(last, 10)
+	return c.callWithin(ctx, callTimeout, run, http.MethodDelete, path, nil, nil)
 }
 
 // DeleteChat stops the chat's runs and drops their events; after it nothing of

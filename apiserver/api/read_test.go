@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -179,7 +180,7 @@ func TestClientAddresses(t *testing.T) {
 	at, err := c.At(server.URL + "/base/v1/runs/r1/events")
 	require.NoError(t, err)
 	defer at.Close()
-	require.NoError(t, at.Done(t.Context(), "r1"))
+	require.NoError(t, at.Done(t.Context(), "r1", math.MaxInt64))
 	require.Equal(t, "DELETE /base/v1/runs/r1", asked)
 }
 
