@@ -363,7 +363,8 @@ func TestARunWithImagesWaits(t *testing.T) {
 	text := gjson.GetBytes(vendor.Last().Body, "messages.@reverse.0.content.@reverse.0.text").Str
 	require.Contains(t, text, "[image: image/png, 9 kB]")
 	light := map[string]any{"id": gjson.Get(got, "waits.0.id").Str, "decision": "approve", "result": "lit"}
-	status, got = u.post("/v1/chats/1/runs/"+gjson.Get(got, "run_id").Str+"/resume", map[string]any{"answers": []any{light}})
+	path := "/v1/chats/1/runs/" + gjson.Get(got, "run_id").Str + "/resume"
+	status, got = u.post(path, map[string]any{"answers": []any{light}})
 	require.Equal(t, 200, status, got)
 	require.Equal(t, []string{address}, imagesIn(vendor.Last().Body))
 	message := gjson.GetBytes(vendor.Last().Body, `messages.#(role=="user").content`)
