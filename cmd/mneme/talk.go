@@ -92,7 +92,7 @@ func plain(err error) error {
 func (con *console) chat() *cobra.Command {
 	c := &cobra.Command{
 		Use: "chat", Short: "Chat in the terminal.",
-		Long: `Each line of the input is a message. A line that ends with \ continues on the next line. Ctrl-C stops a running answer, Ctrl-D leaves. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
+		Long: `Each line of the input is a message. Ctrl-C stops a running answer. At the prompt, Ctrl-C and Ctrl-D leave. On a terminal, a line that ends with \ continues on the next line. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
 
 Examples:
   mneme chat
@@ -124,7 +124,7 @@ func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.
 		defer signal.Stop(interrupts)
 		editor := term.OpenLineEditor(term.StateFile("chat_history"))
 		defer editor.Close()
-		o.Interrupts, o.ReadLine = interrupts, editor.ReadLine
+		o.Interrupts, o.ReadLine, o.Remember = interrupts, editor.ReadLine, editor.Remember
 	}
 	return chat.Run(ctx, client, o)
 }

@@ -38,6 +38,7 @@ type Options struct {
 	Quiet       bool             // print answers only, no delegations
 	Interrupts  <-chan os.Signal // the first one stops a run, the second one leaves
 	ReadLine    func(prompt string) (string, error)
+	Remember    func(message string) // adds a message to the line history; nil for none
 }
 
 // errLeave indicates that the user leaves the chat.
@@ -55,23 +56,22 @@ func Run(ctx context.Context, client *webapi.Client, o Options) error {
 	}
 	for err == nil {
 		var text string
-		if text, err = t.read(ctx); err == nil && text != "" {
-			err = t.send(ctx, text)
+		if text, err = t.read(ctx); err != nil || text == "" {
+			continue
 		}
-		if err != nil && o.Interactive && !ends(err) && ctx.Err() == nil {
+		err = t.send(ctx, text)
+		if err != nil && o.Interactive && !isExit(err) && ctx.Err() == nil {
 			t.view.problem(err.Error())
 			err = nil
 		}
 	}
-	if ends(err) {
+	if isExit(err) {
 		return nil
 	}
 	return err
 }
 
-func ends(err error) bool {
-	return errors.Is(err, errLeave) || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled)
-}
+func isExit(err error) bool { return errors.Is(err, errLeave) || errors.Is(err, context.Canceled) }
 
 type talk struct {
 	Options
@@ -82,7 +82,7 @@ type talk struct {
 // lines returns a ReadLine over In.
 func (t *talk) lines() func(prompt string) (string, error) {
 	scanner := bufio.NewScanner(t.In)
-	scanner.Buffer(make([]byte, 0, 4096), maxMessage)
+	scanner.Buffer(make([]byte, 0, 4096), maxMessage+2) // with the line end
 	return func(prompt string) (string, error) {
 		if t.Interactive {
 			fmt.Fprint(t.Out, prompt)
@@ -97,15 +97,23 @@ func (t *talk) lines() func(prompt string) (string, error) {
 	}
 }
 
-// read returns the next message. A line that ends with a backslash continues on the next line.
+// read returns the next message. On a terminal, a line that ends with a backslash continues on the next line.
 func (t *talk) read(ctx context.Context) (string, error) {
 	text, err := t.readLine(ctx, "> ")
-	for err == nil && strings.HasSuffix(text, `\`) {
+	for err == nil && t.Interactive && strings.HasSuffix(text, `\`) {
 		var next string
 		next, err = t.readLine(ctx, "… ")
 		text = strings.TrimSuffix(text, `\`) + "\n" + next
 	}
 	return strings.TrimSpace(text), err
+}
+
+// removedCommands maps the slash commands of 0.2 to their replacements.
+var removedCommands = map[string]string{
+	"/answer": "the question at the start of mneme chat, or the page", "/chats": "mneme memory ls",
+	"/discuss": "mneme chat --agent discuss", "/ensemble": "mneme chat --agent ensemble", "/exit": "Ctrl-D",
+	"/forget": "mneme memory rm", "/help": "mneme chat --help", "/memory": "mneme memory ls",
+	"/new": "mneme chat --chat ID", "/quit": "Ctrl-D",
 }
 
 func (t *talk) readLine(ctx context.Context, prompt string) (string, error) {
@@ -120,6 +128,9 @@ func (t *talk) readLine(ctx context.Context, prompt string) (string, error) {
 	}()
 	select {
 	case l := <-next:
+		if errors.Is(l.err, io.EOF) {
+			return "", errLeave
+		}
 		return l.text, l.err
 	case <-t.Interrupts:
 		return "", errLeave
@@ -129,6 +140,13 @@ func (t *talk) readLine(ctx context.Context, prompt string) (string, error) {
 }
 
 func (t *talk) send(ctx context.Context, text string) error {
+	command, _, _ := strings.Cut(text, " ")
+	if replacement := removedCommands[command]; replacement != "" {
+		return fmt.Errorf("%s was removed: use %s", command, replacement)
+	}
+	if t.Remember != nil {
+		t.Remember(text)
+	}
 	return t.watch(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
 		if t.Agent != "" {
 			return t.client.Ask(ctx, t.Chat, t.Agent, text, rand.Text())
@@ -166,7 +184,7 @@ func (t *talk) greet(ctx context.Context) error {
 			return t.client.Follow(ctx, t.Chat, info.Run)
 		})
 	}
-	if err != nil && !ends(err) && ctx.Err() == nil {
+	if err != nil && !isExit(err) && ctx.Err() == nil {
 		t.view.problem(err.Error())
 		return nil
 	}
@@ -208,6 +226,9 @@ func (t *talk) watchOne(ctx context.Context, start func(context.Context) iter.Se
 		select {
 		case r, ok := <-feed:
 			if !ok {
+				for len(t.Interrupts) > 0 { // they were for this run
+					<-t.Interrupts
+				}
 				return t.view.end()
 			}
 			if r.err != nil {
@@ -256,7 +277,7 @@ func (t *talk) approve(ctx context.Context, p *pending) error {
 		for _, w := range p.waits {
 			t.view.call(w)
 			if w.Kind != event.Approval || !t.Interactive {
-				return fmt.Errorf("the run waits for an answer: give it on the page, or with POST %s (a new message denies it)",
+				return fmt.Errorf("the run is pending: answer it on the page or with POST %s; a new message denies the call",
 					webapi.ResumePath(t.Chat, p.run))
 			}
 			line, err := t.readLine(ctx, "Allow this call? [y/N] ")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -131,9 +132,12 @@ func TestAMessageContinuesAfterABackslash(t *testing.T) {
 		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.Assistant{Content: "You said: " + r.Message},
 			&event.RunFinished{Outcome: event.Completed})
 	})
-	out, err := run(t, s, "one \\\n  two\\\n\nthree\n", nil)
+	out, err := run(t, s, "one \\\n  two\\\n\nthree\n", interactive)
 	require.NoError(t, err)
-	require.Equal(t, "You said: one \n  two\nYou said: three\n", out)
+	require.Contains(t, out, "You said: one \n  two\n> You said: three\n")
+	out, err = run(t, s, "list C:\\temp\\\nnext\n", nil)
+	require.NoError(t, err)
+	require.Equal(t, "You said: list C:\\temp\\\nYou said: next\n", out)
 }
 
 func TestMessagesGoToANamedAgent(t *testing.T) {
@@ -201,7 +205,7 @@ func TestAPendingRunIsAskedAboutAgain(t *testing.T) {
 	_, err := run(t, s, "hi\n", interactive)
 	require.NoError(t, err)
 	_, err = run(t, s, "hi\n", nil)
-	require.ErrorContains(t, err, "the run waits for an answer: give it on the page, or with POST /v1/chats/12345/runs/")
+	require.ErrorContains(t, err, "the run is pending: answer it on the page or with POST /v1/chats/12345/runs/")
 	out, err := run(t, s, "y\ny\n", interactive)
 	require.NoError(t, err)
 	require.Contains(t, out, `"decision":"approve"`)
@@ -209,7 +213,36 @@ func TestAPendingRunIsAskedAboutAgain(t *testing.T) {
 	question := webtest.New(t, waits(t, event.Wait{ID: "w1", Kind: event.Question, Tool: "book"}))
 	out, err = run(t, question, "hi\n", interactive)
 	require.NoError(t, err)
-	require.Contains(t, out, "give it on the page")
+	require.Contains(t, out, "answer it on the page")
+}
+
+func TestSlashCommandsOfEarlierVersionsAreRefused(t *testing.T) {
+	s := webtest.New(t, remember)
+	out, err := run(t, s, "/forget\n/discuss tea or coffee?\n/solo hi\n", interactive)
+	require.NoError(t, err)
+	require.Contains(t, out, "! /forget was removed: use mneme memory rm\n")
+	require.Contains(t, out, "! /discuss was removed: use mneme chat --agent discuss\n")
+	require.Equal(t, 1, s.Posts(), "/solo is a message")
+}
+
+// A connection that ends too early is an error, not the end of the input.
+func TestALostServiceIsAnError(t *testing.T) {
+	closing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = c.Close()
+		}
+	}))
+	defer closing.Close()
+	client, err := webapi.New(closing.URL)
+	require.NoError(t, err)
+	defer client.Close()
+	client.Pause = time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	err = chat.Run(ctx, client, chat.Options{Chat: memory.MustChat("1"), In: strings.NewReader("hi\n"), Out: &out})
+	require.Error(t, err)
 }
 
 func TestAnErrorEndsAPipedChat(t *testing.T) {
