@@ -22,6 +22,7 @@ import (
 
 const (
 	maxHeader    = 64 << 10 // bytes
+	maxEnvelope  = 1 << 10  // bytes of a reply beside its result
 	maxSkipped   = 16       // frames in a row that are no messages
 	maxPosts     = 1024     // unwritten messages without a waiting caller
 	maxAbandoned = 1024     // unanswered calls without a waiting caller
@@ -45,18 +46,19 @@ type conn struct {
 	rpc    func() *jsonrpc2.Conn // starts the reader at its first call
 	ctx    context.Context       // ends with the connection; its cause is why
 	cancel context.CancelCauseFunc
-	posts  chan struct{} // one token per unwritten message without a waiting caller
+	posts  chan func(*jsonrpc2.Conn) error // messages without a waiting caller, in order
 
 	abandoned atomic.Int64 // unanswered calls without a waiting caller
 }
 
 func newConn(c net.Conn, r *Router) *conn {
-	out := &conn{router: r, net: c, limit: &io.LimitedReader{R: c}, posts: make(chan struct{}, maxPosts)}
+	out := &conn{router: r, net: c, limit: &io.LimitedReader{R: c}, posts: make(chan func(*jsonrpc2.Conn) error, maxPosts)}
 	out.in = bufio.NewReaderSize(out.limit, maxHeader)
 	out.ctx, out.cancel = context.WithCancelCause(context.Background())
 	out.rpc = sync.OnceValue(func() *jsonrpc2.Conn {
 		return jsonrpc2.NewConn(out.ctx, out, out, jsonrpc2.SetLogger(&r.config.Log))
 	})
+	go out.writePosts() // ends with the connection
 	return out
 }
 
@@ -111,6 +113,9 @@ func (c *conn) readFrame() ([]byte, error) {
 // WriteObject implements [jsonrpc2.ObjectStream]. A message above MaxFrame fails alone. A failed write may
 // have left half a frame, so it ends the connection.
 func (c *conn) WriteObject(message any) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
 	body, err := json.Marshal(message, lenient)
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
@@ -207,22 +212,44 @@ func (c *conn) refuse(id jsonrpc2.ID, code int64, message string) {
 	})
 }
 
-// send runs write in a goroutine, which ends when the message is written or the connection ends. It never
-// blocks. It reports false if maxPosts messages are waiting.
+// reply answers a call by the CLI. It never blocks. A result above MaxFrame is an error.
+func (c *conn) reply(id jsonrpc2.ID, result any) error {
+	body, err := json.Marshal(result, lenient)
+	switch {
+	case err != nil:
+		return fmt.Errorf("encoding a result: %w", err)
+	case len(body) > c.router.config.MaxFrame-maxEnvelope:
+		return fmt.Errorf("%w: a result of %d bytes", ErrFrameTooLarge, len(body))
+	case !c.send(func(rpc *jsonrpc2.Conn) error { return rpc.Reply(context.Background(), id, jsontext.Value(body)) }):
+		return errBusy
+	}
+	return nil
+}
+
+var errBusy = errors.New("too many messages wait for the CLI")
+
+// send queues a message. It never blocks. It reports false if maxPosts messages are waiting.
 func (c *conn) send(write func(*jsonrpc2.Conn) error) bool {
 	select {
-	case c.posts <- struct{}{}:
+	case c.posts <- write:
+		return true
 	default:
 		c.router.config.Log.Warn().Msg("dropped a message for the CLI: too many are waiting")
 		return false
 	}
-	go func() {
-		if err := write(c.rpc()); err != nil && c.Err() == nil {
-			c.router.config.Log.Warn().Err(err).Msg("dropped a message for the CLI")
+}
+
+func (c *conn) writePosts() {
+	for {
+		select {
+		case write := <-c.posts:
+			if err := write(c.rpc()); err != nil && c.Err() == nil {
+				c.router.config.Log.Warn().Err(err).Msg("dropped a message for the CLI")
+			}
+		case <-c.ctx.Done():
+			return
 		}
-		<-c.posts
-	}()
-	return true
+	}
 }
 
 // Err returns why the connection ended, or nil while it is open.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sourcegraph/jsonrpc2"
 )
 
 // Session is a conversation with the CLI. It has one turn at a time:
@@ -333,9 +332,10 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 	call := calls[i]
 	taken := success{}
 	if call.rpc != nil {
-		taken.Success = s.router.conn.send(func(rpc *jsonrpc2.Conn) error {
-			return rpc.Reply(context.Background(), *call.rpc, map[string]toolResult{"result": result.wire()})
-		})
+		if err := s.router.conn.reply(*call.rpc, map[string]toolResult{"result": result.wire()}); err != nil {
+			return err
+		}
+		taken.Success = true
 	} else {
 		wire := result.wire()
 		err := s.router.conn.call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
