@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,17 +57,31 @@ var (
 		"proxy serve":      "mneme proxy",
 		"proxy usage":      "mneme usage",
 	}
-	removedFlags = map[string]string{"open": "the printed address", "profiles": "mneme proxy use", "proxy": "--url",
-		"webmemory": "--url"}
+	removedFlags = map[string]string{
+		"config show --profiles": "mneme proxy use",
+		"proxy use --proxy":      "--url",
+		"up --open":              "the address that mneme up prints",
+		"--webmemory":            "--url", // of many commands
+	}
 )
+
+// replacementOf returns the replacement of a command's removed flag, or "".
+func replacementOf(c *cobra.Command, flag string) string {
+	line := strings.TrimPrefix(c.CommandPath(), "mneme ") + " --" + flag
+	return cmp.Or(removedFlags[line], removedFlags["--"+flag])
+}
 
 // refuseRemoved adds hidden commands that fail and name the replacement of a removed command.
 func refuseRemoved(root *cobra.Command) {
 	for line, replacement := range removedCommands {
 		parent, name, _ := strings.Cut(line, " ")
 		at, _, _ := root.Find([]string{parent})
-		at.AddCommand(&cobra.Command{Use: name + " ...", Hidden: true, DisableFlagParsing: true,
-			RunE: func(*cobra.Command, []string) error { return wrong("mneme %s was removed: use %s", line, replacement) }})
+		c := &cobra.Command{Use: name + " ...", Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error { return wrong("mneme %s was removed: use %s", line, replacement) }}
+		c.SetHelpFunc(func(c *cobra.Command, _ []string) {
+			fmt.Fprintf(c.OutOrStdout(), "mneme %s was removed: use %s\n", line, replacement)
+		})
+		at.AddCommand(c)
 	}
 }
 
@@ -171,8 +186,8 @@ func wrongFlag(c *cobra.Command, err error) error {
 		return err
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return wrong("unknown flag -%s", unknown.GetSpecifiedName())
-	case errors.As(err, &unknown) && removedFlags[unknown.GetSpecifiedName()] != "":
-		return wrong("--%s was removed: use %s", unknown.GetSpecifiedName(), removedFlags[unknown.GetSpecifiedName()])
+	case errors.As(err, &unknown) && replacementOf(c, unknown.GetSpecifiedName()) != "":
+		return wrong("--%s was removed: use %s", unknown.GetSpecifiedName(), replacementOf(c, unknown.GetSpecifiedName()))
 	case errors.As(err, &unknown):
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })

@@ -114,6 +114,8 @@ func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
 			want := "mneme: mneme " + line + " was removed: use " + replacement + "; see mneme --help\n"
 			require.Equal(t, result{2, "", want}, r)
 		}
+		help := mneme(t, "", append([]string{"help"}, strings.Fields(line)...)...).stdout
+		require.Contains(t, help, "was removed: use "+replacement)
 		for _, command := range named.FindAllString(replacement, -1) {
 			command = strings.TrimSuffix(strings.TrimPrefix(command, "mneme "), " with")
 			require.Contains(t, mneme(t, "", append(strings.Fields(command), "--help")...).stdout, "Usage: mneme "+command)
@@ -121,12 +123,14 @@ func TestRemovedCommandsNameTheirReplacements(t *testing.T) {
 	}
 	require.NotContains(t, mneme(t, "", "--help").stdout, "set-aside")
 	require.Len(t, removedFlags, 4)
-	for flag, command := range map[string]string{"webmemory": "memory ls", "proxy": "proxy use", "open": "up",
-		"profiles": "config show"} {
+	for _, line := range []string{"memory ls --webmemory", "proxy use --proxy", "up --open", "config show --profiles"} {
+		command, flag, _ := strings.Cut(line, " --")
+		replacement := removedFlags["--"+flag] + removedFlags[line]
+		require.NotEmpty(t, replacement, line)
 		r := mneme(t, "", append(strings.Fields(command), "--"+flag+"=x")...)
-		want := "mneme: --" + flag + " was removed: use " + removedFlags[flag] + "; see mneme --help\n"
-		require.Equal(t, result{2, "", want}, r)
+		require.Equal(t, result{2, "", "mneme: --" + flag + " was removed: use " + replacement + "; see mneme --help\n"}, r)
 	}
+	require.Contains(t, mneme(t, "", "ingest", "--open").stderr, "unknown flag --open")
 }
 
 // What a command line says is wrong also where only the service knows that it is.

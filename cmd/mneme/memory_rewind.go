@@ -14,7 +14,7 @@ import (
 
 func (con *console) memoryRewind() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rewind <chat> [<message>]", Short: "Take back the messages after one, or undo that.",
+		Use: "rewind <chat> [<message>]", Short: "Remove the messages after one, or restore them.",
 		Long: `It removes the messages of all runs that began after <message> from every history of the chat, including archives. A running run is stopped. <message> is an id from mneme memory search or mneme memory get --json.
 
 Removed messages are kept for 24 hours. --list shows them, and --restore puts them back. A rewind can only be restored if the chat has no newer messages. Restore several rewinds in reverse order.
@@ -38,6 +38,8 @@ Examples:
 		switch {
 		case chosen != 1:
 			return wrong("give one of <message> (the last one to keep), --start, --list and --restore")
+		case c.Flags().Changed("restore") && *restore == "":
+			return wrong("--restore needs the ID of a rewind, which --list prints")
 		case *list:
 			return con.listRewinds(ctx, client, chat)
 		case !*start && len(args) == 1:
@@ -56,11 +58,12 @@ Examples:
 		case err != nil:
 			return err
 		case done.Messages == 0:
-			fmt.Fprintln(con.stdout, "there are no messages after it")
+			fmt.Fprintln(con.stdout, "there is nothing to take back")
 			return nil
 		}
 		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; to restore them before %s, run\n"+
-			"  mneme memory rewind %s --restore %s\n", done.Messages, len(done.Histories), clock(done.Until), chat.ID(), done.ID)
+			"  mneme memory rewind --restore %s -- %s\n", done.Messages, len(done.Histories), clock(done.Until), done.ID,
+			chat.ID())
 		return nil
 	})
 }

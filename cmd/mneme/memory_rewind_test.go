@@ -38,7 +38,7 @@ func TestGoingBackByCommand(t *testing.T) {
 		asks, out string
 	}{
 		{[]string{"rewind", "c", "R.1"}, `POST /v1/chats/c/rewind {"to":"R.1"}`, `took back 3 messages of 2 histories`},
-		{[]string{"rewind", "c", "--start"}, `POST /v1/chats/c/rewind {"to":null}`, `rewind c --restore 17\n`},
+		{[]string{"rewind", "c", "--start"}, `POST /v1/chats/c/rewind {"to":null}`, `rewind --restore 17 -- c\n`},
 		{[]string{"rewind", "c", "--list"}, `GET /v1/chats/c/set-aside null`, `(?s)17 .* R\.1 +3\n18 .*\(start\)`},
 		{[]string{"rewind", "c", "--restore", "17"}, `POST /v1/chats/c/set-aside/17/restore null`, `restored 3 messages`},
 		{[]string{"fork", "c", "d", "--at", "R.1"}, `POST /v1/chats/c/fork {"as":"d","at":"R.1"}`, `chat d has 4 messages`},
@@ -50,7 +50,7 @@ func TestGoingBackByCommand(t *testing.T) {
 	}
 	asked = ""
 	for _, args := range [][]string{{"rewind", "c"}, {"rewind", "c", "R.1", "--start"}, {"rewind", "a b", "R.1"},
-		{"fork", "c"}, {"fork", "c", "a b"}, {"rewind", "c", "--restore", "17", "--list"}} {
+		{"fork", "c"}, {"fork", "c", "a b"}, {"rewind", "c", "--restore", "17", "--list"}, {"rewind", "c", "--restore", ""}} {
 		got := mneme(t, "", append(append([]string{"memory"}, args...), "--url", server.URL)...)
 		require.NotZero(t, got.code, args)
 	}

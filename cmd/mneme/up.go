@@ -47,8 +47,8 @@ Examples:
 		if !*offline && !cfg.ChoosesModel() {
 			s := search{
 				environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
-				listens: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
-				asks:    term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+				ownAddrs: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
+				asks:     term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 			}
 			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
 				return err
@@ -94,12 +94,12 @@ func agree(cfg config.Config, wanted string, offline bool) error {
 
 // search looks for a model if none is configured.
 type search struct {
-	environ []string
-	places  models.Places
-	listens []string // addresses of this process, which are no model servers
-	in      *bufio.Reader
-	out     io.Writer
-	asks    bool // a person can answer
+	environ  []string
+	places   models.Places
+	ownAddrs []string // addresses of this process, which are no model servers
+	in       *bufio.Reader
+	out      io.Writer
+	asks     bool // a person can answer
 }
 
 // errNone indicates that the offline model is to answer.
@@ -186,7 +186,7 @@ func (s search) candidates(ctx context.Context, name string) (found []models.Can
 		}
 		return []models.Candidate{server.Candidate()}, "", nil
 	}
-	found = models.Find(ctx, s.environ, s.places, s.listens...)
+	found = models.Find(ctx, s.environ, s.places, s.ownAddrs...)
 	if problem := s.places.Absent(s.environ, found, name); problem != "" {
 		return nil, "", fmt.Errorf("--model %s: %s", name, problem)
 	}
@@ -218,11 +218,11 @@ func choose(ctx context.Context, candidates []models.Candidate, model string) (f
 			return choice, problems
 		case model == "":
 			problems = append(problems, fmt.Sprintf("%s has no model that mneme proposes; name one with --model, such as %s",
-				c.BaseURL, some(choice.Models)))
+				c.BaseURL, formatNames(choice.Models)))
 		}
 		names = append(names, choice.Models...)
 	}
-	if model != "" && len(candidates) > 0 {
+	if model != "" && len(candidates) > 0 && len(problems) == 0 {
 		problems = append(problems, "there is no such model")
 	}
 	if model != "" && len(names) > 0 {
@@ -236,7 +236,7 @@ func choose(ctx context.Context, candidates []models.Candidate, model string) (f
 func (s search) mention(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
-	for _, c := range models.Find(ctx, s.environ, s.places, s.listens...) {
+	for _, c := range models.Find(ctx, s.environ, s.places, s.ownAddrs...) {
 		if c.Local() {
 			if _, err := c.Choose(ctx, ""); err != nil {
 				if ctx.Err() == nil {
@@ -251,8 +251,8 @@ func (s search) mention(ctx context.Context) {
 	}
 }
 
-// some lists the first few names.
-func some(names []string) string {
+// formatNames lists the first few names.
+func formatNames(names []string) string {
 	text := strings.Join(names[:min(8, len(names))], ", ")
 	if len(names) > 8 {
 		text += ", …"

@@ -233,7 +233,7 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 		_, host, _ := strings.Cut(a.url(l), "://")
 		inner := h
 		if a.pair != nil {
-			inner = secured(h)
+			inner = withTLSState(h)
 		}
 		leave = a.hosts.Serve(host, inner)
 	}
@@ -265,8 +265,8 @@ func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http
 	return server.Shutdown
 }
 
-// secured marks requests that arrive by a pipe as secured by TLS.
-func secured(h http.Handler) http.Handler {
+// withTLSState marks requests that arrive by a pipe as secured by TLS.
+func withTLSState(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
 		h.ServeHTTP(w, r)

@@ -122,6 +122,14 @@ func (c *Config) set(variable, path, text string) error {
 		if b, err := strconv.ParseBool(text); err == nil && s.value.Kind() == reflect.Bool {
 			text = strconv.FormatBool(b) // 1 and 0 are booleans in variables only
 		}
+		if s.value.CanInt() && s.value.Type() != reflect.TypeFor[time.Duration]() { // YAML truncates 1.9 and reads 010 as 8
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return &Error{Where: variable, Problem: fmt.Sprintf("%s, not %q", wants(s.value.Type()), text)}
+			}
+			s.value.SetInt(n)
+			return nil
+		}
 		from := source{variable, path}
 		body, err := from.parse([]byte(text))
 		if err != nil {
@@ -135,7 +143,7 @@ func (c *Config) set(variable, path, text string) error {
 	})
 }
 
-// misfit says what is wrong with the kind of a variable's YAML. Lists and maps of 0.2 were texts with commas.
+// misfit describes the wrong kind of a variable's YAML. Lists and maps of 0.2 were texts with commas.
 func misfit(t reflect.Type, body ast.Node, text string) string {
 	_, list := body.(*ast.SequenceNode)
 	_, block := body.(ast.MapNode)
@@ -208,16 +216,20 @@ func removedVariable(name, text string) error {
 		id = "." + id
 	}
 	line := strings.ReplaceAll(member, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(member, "."))
-	write, whole := join(list, id)+"."+member+": "+value, "{"+id+": {"+line+"}}"
+	whole := "{" + id + ": {" + line + "}}"
 	switch {
 	case member == "":
-		write, whole = list, example(typeAt(list), "")
+		whole = example(typeAt(list), "")
 	case typeAt(list).Kind() == reflect.Slice:
 		if member != "name" {
 			line = "name: " + id + ", " + line
 		}
 		whole = "[{" + line + "}, …]"
-		write = list + ": " + whole
+	}
+	above, last, _ := strings.Cut(list, ".") // no list is deeper
+	write := above + ": " + whole
+	if last != "" {
+		write = above + ": {" + last + ": " + whole + "}"
 	}
 	return &Error{Where: name, Problem: fmt.Sprintf("variables for members of %s were removed in 0.3; write %s into "+
 		"mneme.yaml, or set %s to one YAML value such as %s", list, write, variable, whole)}

@@ -591,30 +591,40 @@ func TestWrongYAMLInVariables(t *testing.T) {
 
 // Variables of 0.2 for members of lists and maps are refused with their replacements. Values that may be secrets are
 // not repeated.
+func TestIntegersOfVariablesAreDecimal(t *testing.T) {
+	c, err := load(t, "", "MNEME_WEBMEMORY_MAX_HISTORY=010")
+	require.NoError(t, err)
+	require.Equal(t, 10, c.Webmemory.MaxHistory)
+	for _, text := range []string{"0.5", "1.9", "1e2", "ten", "99999999999999999999"} {
+		_, err := load(t, "", "MNEME_WEBMEMORY_MAX_HISTORY="+text)
+		require.EqualError(t, err, `MNEME_WEBMEMORY_MAX_HISTORY: a whole number is needed, not "`+text+`"`)
+	}
+}
+
 func TestRemovedVariables(t *testing.T) {
 	for variable, want := range map[string]string{
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=openai": "variables for members of proxy.backends were removed in 0.3; write " +
-			"proxy.backends.kimi.kind: openai into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
+			"proxy: {backends: {kimi: {kind: openai}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
 			"{kimi: {kind: openai}}",
 		"MNEME_PROXY_BACKENDS_MY_GLM_API_KEY_ENV=GLM_KEY":     "such as {my_glm: {api_key_env: GLM_KEY}}",
 		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "such as {v: {api_key_env: …}}",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy.backends.v.base_url: … into mneme.yaml",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy: {backends: {v: {base_url: …}}} into mneme.yaml",
 		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: 5}}}",
 		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      `such as {v: {model_map: {"*": gpt-4.1, a: b}}}`,
 		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: …}}",
 		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: …}}",
-		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy.backends into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
+		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy: {backends: {name: {key: value}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
 			"YAML value such as {name: {key: value}}",
-		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy.routes.main.use: [far, near] into mneme.yaml",
+		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [far, near]}}} into mneme.yaml",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MODEL=small": "variables for members of agents.subagents were removed in 0.3; " +
-			"write agents.subagents: [{name: analytic, model: small}, …] into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
+			"write agents: {subagents: [{name: analytic, model: small}, …]} into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
 			"one YAML value such as [{name: analytic, model: small}, …]",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "[{name: analytic, reasoning_effort: none}, …]",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_RECALL_TOOL=false": "[{name: analytic, recall: {tool: false}}, …]",
-		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel.members: [{name: opus}, …]",
+		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel: {members: [{name: opus}, …]}",
 		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: 0.1}}",
 		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: …}}",
-		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval.extractors.'.pdf'.timeout: 9s into",
+		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval: {extractors: {.pdf: {timeout: 9s}}} into",
 		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: …}}",
 	} {
 		t.Run(variable, func(t *testing.T) {

@@ -14,7 +14,7 @@ type Hosts struct {
 	listeners map[string]*listener // guarded by mu; by host and port of the URLs
 }
 
-// Serve answers requests for a host and port (80 by default) with h. stop ends that and waits for open requests until ctx ends.
+// Serve answers requests for a host and port (80 by default) with h. stop removes the host and waits for open requests until ctx ends.
 func (hosts *Hosts) Serve(host string, h http.Handler) (stop func(ctx context.Context) error) {
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		host += ":80"
