@@ -65,11 +65,17 @@ func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	if p.Bare && (!masters || len(p.Tools) > 0) {
 		return badRequest("bare goes with the master, and with no tools.")
 	}
-	last, size := "", 0
+	last, size, calls := "", 0, map[string]bool{}
 	for i, raw := range p.Context {
 		m, err := contextMessage(raw)
 		if err != nil {
 			return badRequest("context[%d]: %s", i, err)
+		}
+		for _, c := range m.ToolCalls {
+			calls[c.ID] = true
+		}
+		if m.Role == memory.RoleTool && !calls[m.ToolCallID] {
+			return badRequest("context[%d] is the result of a call %.80q that no message before it makes.", i, m.ToolCallID)
 		}
 		last, size = m.Role, size+len(raw)
 	}
@@ -244,7 +250,7 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, ev
 				r.counted.Leave() // before the client sees the event
 			}
 			if waits {
-				err = endWaiting(ctx, r, at, e, p)
+				err = finishPending(ctx, r, at, e, p)
 			} else {
 				err = r.log.Append(e)
 			}
@@ -256,14 +262,14 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, ev
 	return nil
 }
 
-// endWaiting ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
+// finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
 // wait is denied, because a run without a chat cannot ask a person.
-func endWaiting(ctx context.Context, r *run, at *api.Client, e event.Event, p *event.RunWaiting) error {
+func finishPending(ctx context.Context, r *run, at *api.Client, e event.Event, p *event.RunWaiting) error {
 	if !slices.ContainsFunc(p.Waits, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
 		return r.log.Append(event.New(e.Head, &event.RunWaiting{Waits: p.Waits, Usage: p.Usage}))
 	}
 	_ = at.Stop(ctx, r.id)
-	for _, e := range r.log.Denying("nobody is asked in a run without a chat", time.Now()) {
+	for _, e := range r.log.Denying("a run without a chat cannot ask a person", time.Now()) {
 		if err := r.log.Append(e); err != nil {
 			return err
 		}

@@ -83,6 +83,7 @@ func TestBadOneShots(t *testing.T) {
 		`{"message":"hi","context":[{"role":"tool","content":"x"}]}`:                                 "tool_call_id",
 		`{"message":"hi","context":[{"role":"user","tool_calls":[{"id":"t"}]}]}`:                     "only an assistant",
 		`{"message":"hi","context":[{"role":"assistant","tool_calls":[{"id":"t"}]}]}`:                "its function's name",
+		`{"message":"hi","context":[{"role":"tool","content":"x","tool_call_id":"t1"}]}`:             `the result of a call "t1"`,
 		`{"message":"","context":[{"role":"user","content":"x"}]}`:                                   "message is missing",
 		`{"message":"hi","bare":true,"agent_version":"analytic"}`:                                    "bare goes with the master",
 		`{"message":"hi","bare":true,"tools":[{"name":"f","parameters":{"type":"object"}}]}`:         "bare goes with the master",

@@ -20,7 +20,7 @@ func (s *scanner) reset(body []byte, base int) {
 	s.json.Reset(&s.input, lenient)
 }
 
-// at is the offset behind what was read.
+// at returns the offset after the last token.
 func (s *scanner) at() int { return s.base + int(s.json.InputOffset()) }
 
 // is reports whether the next value is of a kind. It consumes nothing.
