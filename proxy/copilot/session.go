@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
 )
 
 // Session is a conversation with the CLI. It has one turn at a time:
