@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -113,6 +114,7 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 		p.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0")
 		return nil
 	})
+	time.Sleep(time.Until(time.UnixMilli(at + 1))) // VoidOldNotes removes notes of the same millisecond
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
 
@@ -120,7 +122,7 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 // were erased at a Unix time in ms: those that are from before.
 func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
 	return s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
-		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at) }), nil
+		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at+1) }), nil
 	})
 }
 

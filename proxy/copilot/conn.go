@@ -22,7 +22,6 @@ import (
 
 const (
 	maxHeader    = 64 << 10 // bytes
-	maxEnvelope  = 1 << 10  // bytes of a reply beside its result
 	maxSkipped   = 16       // frames in a row that are no messages
 	maxPosts     = 1024     // unwritten messages without a waiting caller
 	maxAbandoned = 1024     // unanswered calls without a waiting caller
@@ -218,15 +217,13 @@ func (c *conn) reply(id jsonrpc2.ID, result any) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("encoding a result: %w", err)
-	case len(body) > c.router.config.MaxFrame-maxEnvelope:
+	case len(body) > c.router.config.MaxFrame-1024: // for the members beside it
 		return fmt.Errorf("%w: a result of %d bytes", ErrFrameTooLarge, len(body))
 	case !c.send(func(rpc *jsonrpc2.Conn) error { return rpc.Reply(context.Background(), id, jsontext.Value(body)) }):
-		return errBusy
+		return errors.New("too many messages wait for the CLI")
 	}
 	return nil
 }
-
-var errBusy = errors.New("too many messages wait for the CLI")
 
 // send queues a message. It never blocks. It reports false if maxPosts messages are waiting.
 func (c *conn) send(write func(*jsonrpc2.Conn) error) bool {
