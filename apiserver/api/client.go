@@ -105,8 +105,8 @@ func (c *Client) Stop(ctx context.Context, run string) error {
 	return c.callWithin(ctx, callTimeout, run, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)
 }
 
-// Done tells the apiserver that all events of a run up to number last are stored, so that it drops them. A run that was
-// resumed since has more events and is kept.
+// Done reports to the apiserver that all events of a run up to number last are stored. The apiserver then drops them. A
+// run that was resumed since has more events and is kept.
 func (c *Client) Done(ctx context.Context, run string, last int64) error {
 	path := "/v1/runs/" + url.PathEscape(run) + "?last=" + strconv.FormatInt(last, 10)
 	return c.callWithin(ctx, callTimeout, run, http.MethodDelete, path, nil, nil)

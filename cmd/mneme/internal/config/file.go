@@ -46,7 +46,7 @@ func (o origin) locate(err error) error {
 	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
 }
 
-// has reports whether the file or a variable gave the key a value.
+// has reports whether the file or a variable sets the key.
 func (o origin) has(path string) bool { return o.places[path] != "" }
 
 // replace records that a variable set the key at path. The key's earlier value has no places any more.
