@@ -63,6 +63,38 @@ func TestTheNextTurnCanBeClaimed(t *testing.T) {
 	require.ElementsMatch(t, []string{"{chat_history:1}:meta", "{chat_history:1}:turn"}, keys)
 }
 
+// A turn that finds only a tombstone and adds nothing leaves it as it was. Otherwise a process that looks after the chat
+// of a killed eraser would keep the tombstone for ever, with the id of a conversation.
+func TestATurnLeavesATombstoneAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	chat := memory.MustChat("1")
+	take := func() redisstore.Turn {
+		t.Helper()
+		turn, err := w.Turns.Take(ctx, chat, "token", "conversation", time.Hour)
+		require.NoError(t, err)
+		return turn
+	}
+	require.NoError(t, w.EraseChat(ctx, take().Number, chat))
+	for name, leave := range map[string]func() error{
+		"released": func() error { return w.Turns.Release(ctx, chat, "token") },
+		"left":     func() error { return w.Turns.Leave(ctx, chat, "token") },
+	} {
+		_, err := w.Turns.ChangeConversation(ctx, chat, "fresh")
+		require.NoError(t, err)
+		require.NoError(t, leave())
+		fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"turn", "erased", "cut"}, fields, name)
+		require.Positive(t, w.redis.TTL(ctx, "{chat_history:1}:meta").Val(), name)
+		take()
+	}
+	require.Equal(t, time.Duration(-1), w.redis.TTL(ctx, "{chat_history:1}:meta").Val(), "a held chat does not expire")
+	require.NoError(t, w.Turns.Yield(ctx, chat, "token"))
+	require.Equal(t, "conversation", w.redis.HGet(ctx, "{chat_history:1}:meta", "conversation").Val(),
+		"ending a claim does not touch the holder's conversation")
+}
+
 // The record of the first attempt names the newest one, also after it expired
 // itself, and is erased with the chat.
 func TestTheFirstRecordNamesTheNewestAttempt(t *testing.T) {

@@ -158,9 +158,9 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-func (s *core) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool,
-	error) {
-	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, ttl.Milliseconds(), open).Bool()
+// giveBack ends a lease and reports whether token held it. open is "-" if the chat's open run is over, else "".
+func (s *core) giveBack(ctx context.Context, chat memory.Chat, token, open string) (bool, error) {
+	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, 0, open, int(tombstone.Seconds())).Bool()
 }
 
 func (s *core) deadline(ttl time.Duration) float64 { return float64(s.now().Add(ttl).UnixMilli()) }

@@ -288,7 +288,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 // Release gives a turn back, its run over or never begun; a turn that others hold
 // by now stays theirs.
 func (s Turns) Release(ctx context.Context, chat memory.Chat, token string) error {
-	held, err := s.renew(ctx, chat, token, 0, "-")
+	held, err := s.giveBack(ctx, chat, token, "-")
 	return s.released(ctx, chat, held, err)
 }
 
@@ -315,7 +315,7 @@ func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first st
 // Leave gives a turn back while its run is still open, so that another process
 // may finish it at once.
 func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error {
-	held, err := s.renew(ctx, chat, token, 0, "")
+	held, err := s.giveBack(ctx, chat, token, "")
 	if err == nil && held {
 		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
 	}

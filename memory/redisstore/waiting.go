@@ -122,7 +122,7 @@ func (s Waits) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
 
 // Release is [Turns.Release] for the turn of a chat of which a run waits, and stays so.
 func (s Waits) Release(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
-	held, err := s.renew(ctx, chat, token, 0, "")
+	held, err := s.giveBack(ctx, chat, token, "")
 	if err == nil && held {
 		err = s.rested(ctx, chat, rest)
 	}
