@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -97,7 +96,7 @@ func (c *Config) setVar(alias, name, text string) error {
 		}
 		known = append(known, variable)
 	}
-	if err := removedVariable(name, text); err != nil {
+	if err := removedVariable(name); err != nil {
 		return err
 	}
 	return &Error{Where: alias, Problem: "no key has this name; " + didYouMean(name, known)}
@@ -149,48 +148,29 @@ func misfit(t reflect.Type, body ast.Node, text string) string {
 	_, block := body.(ast.MapNode)
 	switch {
 	case t.Kind() == reflect.Slice && !list, t.Kind() == reflect.Map && !block:
-		return wants(t) + ", such as " + example(t, text)
+		return wants(t) + ", such as " + example(t)
 	case body == nil || body.Type() == ast.NullType:
 		return fmt.Sprintf("%s, not %q", wants(t), text)
 	}
 	return ""
 }
 
-// example returns the YAML of a list or a map, if possible with the values of text.
-func example(t reflect.Type, text string) string {
+// example returns YAML of the form of a list or a map.
+func example(t reflect.Type) string {
 	list, blocks := t.Kind() == reflect.Slice, isBlock(t.Elem())
 	switch {
 	case list && blocks:
 		return "[{name: a}, {name: b}]"
 	case list:
-		return cmp.Or(flowYAML(t, text), "[a, b]")
+		return "[a, b]"
 	case blocks:
 		return "{name: {key: value}}"
 	}
-	return cmp.Or(flowYAML(t, text), "{name: value}")
+	return "{name: value}"
 }
-
-// flowYAML turns a text that 0.2 took for a value into YAML. It returns "" if the text may be a secret.
-func flowYAML(t reflect.Type, text string) string {
-	parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '=' })
-	switch {
-	case !plainWords.MatchString(text) || slices.ContainsFunc(parts, secretLike):
-		return ""
-	case t.Kind() == reflect.Slice:
-		return "[" + strings.Join(parts, ", ") + "]"
-	case t.Kind() == reflect.Map && strings.Contains(text, "="):
-		return "{" + strings.NewReplacer("*=", `"*": `, "=", ": ", ",", ", ").Replace(text) + "}"
-	case t.Kind() == reflect.Map:
-		return ""
-	}
-	return text
-}
-
-// plainWords matches texts that an error may repeat: names, numbers, and lists of them. URLs may hold a secret.
-var plainWords = regexp.MustCompile(`^[\w.:,=*-]{1,80}$`)
 
 // removedVariable refuses a variable of 0.2 that sets a member of a list or a map. It returns nil for other names.
-func removedVariable(name, text string) error {
+func removedVariable(name string) error {
 	var list, variable, id, member, value string
 	for _, k := range allKeys() {
 		path, whole := k.variable()
@@ -204,9 +184,9 @@ func removedVariable(name, text string) error {
 		if !ok || len(end) < len(member) { // CACHED_INPUT ends in INPUT
 			continue
 		}
-		id, member, value = strings.ToLower(entry), end, "…"
-		if end != "headers" && end != "command" { // these may hold secrets
-			value = cmp.Or(flowYAML(k.kind, text), value)
+		id, member, value = strings.ToLower(entry), end, "VALUE"
+		if kind := k.kind.Kind(); kind == reflect.Slice || kind == reflect.Map {
+			value = example(k.kind)
 		}
 	}
 	if list == "" {
@@ -219,7 +199,7 @@ func removedVariable(name, text string) error {
 	whole := "{" + id + ": {" + line + "}}"
 	switch {
 	case member == "":
-		whole = example(typeAt(list), "")
+		whole = example(typeAt(list))
 	case typeAt(list).Kind() == reflect.Slice:
 		if member != "name" {
 			line = "name: " + id + ", " + line

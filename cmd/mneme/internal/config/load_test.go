@@ -559,7 +559,7 @@ func TestWrongVariables(t *testing.T) {
 // The YAML of a variable gets the checks and sentences of the file.
 func TestWrongYAMLInVariables(t *testing.T) {
 	for variable, want := range map[string]string{
-		"MNEME_HTTP_ALLOWED_HOSTS=a.example,b.example":  "a list is needed, such as [a.example, b.example]",
+		"MNEME_HTTP_ALLOWED_HOSTS=a.example,b.example":  "a list is needed, such as [a, b]",
 		"MNEME_HTTP_ALLOWED_HOSTS=# none":               "a list is needed, such as [a, b]",
 		"MNEME_HTTP_ALLOWED_HOSTS={a: b}":               "a list is needed, such as [a, b]",
 		"MNEME_HTTP_ALLOWED_HOSTS=[a]\n---\n[b]":        "holds more than one YAML document; keep one",
@@ -567,7 +567,7 @@ func TestWrongYAMLInVariables(t *testing.T) {
 		"MNEME_HTTP_ALLOWED_HOSTS=[a, {b: c}]":          `http.allowed_hosts[1]: text is needed, not "{"`,
 		"MNEME_HTTP_ALLOWED_HOSTS=sk-proj-0123456789,b": "a list is needed, such as [a, b]",
 		"MNEME_AGENTS_SUBAGENTS=analytic":               "a list is needed, such as [{name: a}, {name: b}]",
-		"MNEME_PROXY_TEAMMATES=analytic=v,knowledge=w":  "a block of names and values is needed, such as {analytic: v, knowledge: w}",
+		"MNEME_PROXY_TEAMMATES=analytic=v,knowledge=w":  "a block of names and values is needed, such as {name: value}",
 		"MNEME_PROXY_TEAMMATES=analytic":                "a block of names and values is needed, such as {name: value}",
 		"MNEME_PROXY_BACKENDS=[v]":                      "a block of names and values is needed, such as {name: {key: value}}",
 		"MNEME_PROXY_BACKENDS={v: openai}":              "proxy.backends.v: a block of keys is needed here, not a single value",
@@ -589,8 +589,6 @@ func TestWrongYAMLInVariables(t *testing.T) {
 	}
 }
 
-// Variables of 0.2 for members of lists and maps are refused with their replacements. Values that may be secrets are
-// not repeated.
 func TestIntegersOfVariablesAreDecimal(t *testing.T) {
 	c, err := load(t, "", "MNEME_WEBMEMORY_MAX_HISTORY=010")
 	require.NoError(t, err)
@@ -601,31 +599,33 @@ func TestIntegersOfVariablesAreDecimal(t *testing.T) {
 	}
 }
 
+// Variables of 0.2 for members of lists and maps are refused with their replacements. Values are not repeated, because
+// they may be secrets.
 func TestRemovedVariables(t *testing.T) {
 	for variable, want := range map[string]string{
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=openai": "variables for members of proxy.backends were removed in 0.3; write " +
-			"proxy: {backends: {kimi: {kind: openai}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
-			"{kimi: {kind: openai}}",
-		"MNEME_PROXY_BACKENDS_MY_GLM_API_KEY_ENV=GLM_KEY":     "such as {my_glm: {api_key_env: GLM_KEY}}",
-		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "such as {v: {api_key_env: …}}",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy: {backends: {v: {base_url: …}}} into mneme.yaml",
-		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: 5}}}",
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      `such as {v: {model_map: {"*": gpt-4.1, a: b}}}`,
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: …}}",
-		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: …}}",
+			"proxy: {backends: {kimi: {kind: VALUE}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
+			"{kimi: {kind: VALUE}}",
+		"MNEME_PROXY_BACKENDS_MY_GLM_API_KEY_ENV=GLM_KEY":     "such as {my_glm: {api_key_env: VALUE}}",
+		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "such as {v: {api_key_env: VALUE}}",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy: {backends: {v: {base_url: VALUE}}} into mneme.yaml",
+		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: VALUE}}}",
+		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      "such as {v: {model_map: {name: value}}}",
+		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: {name: value}}}",
+		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: [a, b]}}",
 		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy: {backends: {name: {key: value}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
 			"YAML value such as {name: {key: value}}",
-		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [far, near]}}} into mneme.yaml",
+		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [a, b]}}} into mneme.yaml",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MODEL=small": "variables for members of agents.subagents were removed in 0.3; " +
-			"write agents: {subagents: [{name: analytic, model: small}, …]} into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
-			"one YAML value such as [{name: analytic, model: small}, …]",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "[{name: analytic, reasoning_effort: none}, …]",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_RECALL_TOOL=false": "[{name: analytic, recall: {tool: false}}, …]",
-		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel: {members: [{name: opus}, …]}",
-		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: 0.1}}",
-		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: …}}",
-		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval: {extractors: {.pdf: {timeout: 9s}}} into",
-		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: …}}",
+			"write agents: {subagents: [{name: analytic, model: VALUE}, …]} into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
+			"one YAML value such as [{name: analytic, model: VALUE}, …]",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "[{name: analytic, reasoning_effort: VALUE}, …]",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_RECALL_TOOL=false": "[{name: analytic, recall: {tool: VALUE}}, …]",
+		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel: {members: [{name: VALUE}, …]}",
+		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: VALUE}}",
+		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: VALUE}}",
+		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval: {extractors: {.pdf: {timeout: VALUE}}} into",
+		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: {name: value}}}",
 	} {
 		t.Run(variable, func(t *testing.T) {
 			name, _, _ := strings.Cut(variable, "=")
