@@ -418,17 +418,6 @@ func (h *History) with(messages []json.RawMessage) *History {
 	return h
 }
 
-// Compact is the history as it is once its JSON is stored: its messages are those of
-// h, whatever stood between them.
-func (h *History) Compact() *History {
-	compact := *h
-	compact.size = len("[]") + max(h.n-1, 0)
-	for _, m := range h.Raw(0) {
-		compact.size += len(m)
-	}
-	return &compact
-}
-
 // JSON is the compact array, as it would be stored.
 func (h *History) JSON() []byte { return Array(h.Raw(0)) }
 

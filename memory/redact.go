@@ -64,12 +64,3 @@ func (h *History) Redacted(has func(id string) bool) (*History, error) {
 	fresh.stand(func(s *standing) { *s = h.standing() })
 	return fresh, nil
 }
-
-// Texts are what a message says.
-func (m Message) Texts() []string {
-	all := []string{m.Content}
-	for _, call := range m.ToolCalls {
-		all = append(all, call.Function.Arguments)
-	}
-	return all
-}

@@ -13,11 +13,11 @@ import (
 	"mneme/memory/telemetry"
 )
 
-// Secret is the internal secret of Gate.
-const Secret = "the internal secret of tests, long enough"
+// secret is the internal secret of Gate.
+const secret = "the internal secret of tests, long enough"
 
 // Gate takes the internal secret alone.
-func Gate() *access.Gate { return &access.Gate{Secret: Secret} }
+func Gate() *access.Gate { return &access.Gate{Secret: secret} }
 
 // Walk asks every route of a service behind Gate once without a credential and once for a caller
 // without any right, so that no handler runs. Those in open answer; each other one must be in the
@@ -43,7 +43,7 @@ func Walk(t *testing.T, h http.Handler, open ...string) map[string]string {
 		}
 		assert.Equal(t, http.StatusUnauthorized, stranger.Code, name)
 		assert.Contains(t, stranger.Header().Get("WWW-Authenticate"), "Bearer", name)
-		nobody := ask(h, route.Method, route.Path, http.Header{"Mneme-Internal-Secret": {Secret}, "Mneme-Scopes": {"none"}})
+		nobody := ask(h, route.Method, route.Path, http.Header{"Mneme-Internal-Secret": {secret}, "Mneme-Scopes": {"none"}})
 		body := nobody.Body.String()
 		assert.NotContains(t, body, "no scope in the service's table", "%s: who may come here? add it to the rights", name)
 		if nobody.Code != http.StatusForbidden {

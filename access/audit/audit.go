@@ -17,8 +17,8 @@ import (
 	"mneme/memory"
 )
 
-// Kept is about how many entries of a tenant are kept; older ones go.
-const Kept = 1_000_000
+// kept is about how many entries of a tenant are kept; older ones go.
+const kept = 1_000_000
 
 // MaxPage bounds what one Page has.
 const MaxPage = 1000
@@ -50,7 +50,7 @@ func (l *Log) Write(ctx context.Context, of memory.Tenant, action, target string
 		return nil
 	}
 	err := l.redis.XAdd(ctx, &redis.XAddArgs{
-		Stream: stream(of), MaxLen: Kept, Approx: true,
+		Stream: stream(of), MaxLen: kept, Approx: true,
 		Values: []any{"key", access.From(ctx).Key, "action", action, "target", target},
 	}).Err()
 	if err != nil {

@@ -16,13 +16,13 @@ const MaxInstructions = 64 << 10
 
 // Bounds of metadata, of a chat or of a message.
 const (
-	MaxMetadata      = 16  // pairs
-	MaxMetadataName  = 64  // bytes
-	MaxMetadataValue = 512 // bytes
+	maxMetadata      = 16  // pairs
+	maxMetadataName  = 64  // bytes
+	maxMetadataValue = 512 // bytes
 )
 
 // Names in a message's metadata by which a client of chat completions finds it again. They do not count among
-// MaxMetadata: they come beside what the client itself says.
+// maxMetadata: they come beside what the client itself says.
 const (
 	MessageIDMember  = "message_id"      // what the client calls the message
 	AnswerIDMember   = "answer_id"       // and the answer to it
@@ -87,15 +87,15 @@ func CheckMetadata(pairs map[string]string) error {
 			count--
 		}
 	}
-	if count > MaxMetadata {
-		return bad("metadata has %d pairs, at most %d are taken.", count, MaxMetadata)
+	if count > maxMetadata {
+		return bad("metadata has %d pairs, at most %d are taken.", count, maxMetadata)
 	}
 	for name, value := range pairs {
-		if name == "" || len(name) > MaxMetadataName {
-			return bad("A name in metadata has 1 to %d bytes, not %d.", MaxMetadataName, len(name))
+		if name == "" || len(name) > maxMetadataName {
+			return bad("A name in metadata has 1 to %d bytes, not %d.", maxMetadataName, len(name))
 		}
-		if len(value) > MaxMetadataValue {
-			return bad("The value of %s in metadata has %d bytes, at most %d are taken.", name, len(value), MaxMetadataValue)
+		if len(value) > maxMetadataValue {
+			return bad("The value of %s in metadata has %d bytes, at most %d are taken.", name, len(value), maxMetadataValue)
 		}
 	}
 	return nil

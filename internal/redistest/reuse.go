@@ -57,7 +57,7 @@ func startOrReuse(t testing.TB) *Server {
 	})
 	r := &reusable{process: s.Process, addr: s.Addr, pid: s.Pid()}
 	var err error
-	if r.settings, err = r.readSettings(); err != nil {
+	if r.settings, err = r.readSettings(patience); err != nil {
 		r.process.Kill()
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func takeIdle() *reusable {
 
 // release makes the server available to other tests, or kills it if it cannot be used again.
 func (r *reusable) release() {
-	if settings, err := r.readSettings(); err != nil || settings != r.settings || r.process.Pid() != r.pid {
+	if settings, err := r.readSettings(time.Second); err != nil || settings != r.settings || r.process.Pid() != r.pid {
 		r.process.Kill()
 		return
 	}
@@ -89,8 +89,8 @@ func (r *reusable) release() {
 }
 
 // readSettings returns the configuration and the users, without the port and the folder.
-func (r *reusable) readSettings() (string, error) {
-	client, ctx, done := r.connect()
+func (r *reusable) readSettings(timeout time.Duration) (string, error) {
+	client, ctx, done := r.connect(timeout)
 	defer done()
 	config, err := client.ConfigGet(ctx, "*").Result()
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *reusable) readSettings() (string, error) {
 
 // move makes r an empty server in another folder, at another address and without clients.
 func (r *reusable) move(dir, addr string) error {
-	client, ctx, done := r.connect()
+	client, ctx, done := r.connect(time.Second)
 	defer done()
 	_, port, _ := net.SplitHostPort(addr)
 	_, err := client.Pipelined(ctx, func(c redis.Pipeliner) error {
@@ -126,10 +126,11 @@ func (r *reusable) move(dir, addr string) error {
 	return r.process.Ready()
 }
 
-// connect returns a client for a second. done closes it.
-func (r *reusable) connect() (client *redis.Client, ctx context.Context, done func()) {
-	client = redis.NewClient(&redis.Options{Addr: r.addr, PoolSize: 1, MaxRetries: -1, ContextTimeoutEnabled: true})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// connect returns a client whose commands fail after timeout. done closes it.
+func (r *reusable) connect(timeout time.Duration) (client *redis.Client, ctx context.Context, done func()) {
+	client = redis.NewClient(&redis.Options{Addr: r.addr, PoolSize: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
+		ReadTimeout: timeout, WriteTimeout: timeout, DialTimeout: timeout})
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	return client, ctx, func() { cancel(); _ = client.Close() }
 }
 

@@ -201,7 +201,7 @@ type Generation int
 
 // The generations of Anthropic's models.
 const (
-	ByName         Generation = iota // as GenerationOf returns for the request's model
+	ByName         Generation = iota // as generationOf returns for the request's model
 	Manual                           // 4.5 and older: only enabled
 	Both                             // Opus and Sonnet 4.6
 	Adaptive                         // Opus 4.7 and 4.8: off by default, not enabled
@@ -230,8 +230,8 @@ var generations = map[Generation]modes{
 
 func (m modes) allows(kind string) bool { return slices.Contains(m.types, kind) }
 
-// GenerationOf guesses a model's generation from its name. Unknown models are Manual, like all models up to 4.5.
-func GenerationOf(model string) Generation {
+// generationOf guesses a model's generation from its name. Unknown models are Manual, like all models up to 4.5.
+func generationOf(model string) Generation {
 	for _, g := range []struct {
 		part string
 		is   Generation

@@ -11,17 +11,17 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// EmbeddingSize is the number of dimensions of an embedding.
-const EmbeddingSize = 64
+// embeddingSize is the number of dimensions of an embedding.
+const embeddingSize = 64
 
 // embed returns a vector of length 1. Texts with the same words have near vectors.
 func embed(text string) []float64 {
-	v := make([]float64, EmbeddingSize)
+	v := make([]float64, embeddingSize)
 	v[0] = 1 // so that no text has the zero vector
 	for word := range strings.FieldsSeq(strings.ToLower(text)) {
 		h := sha256.Sum256([]byte(word))
-		v[h[0]%EmbeddingSize]++
-		v[h[1]%EmbeddingSize]--
+		v[h[0]%embeddingSize]++
+		v[h[1]%embeddingSize]--
 	}
 	length := 0.0
 	for _, f := range v {

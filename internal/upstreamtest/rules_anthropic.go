@@ -139,7 +139,7 @@ func betasKnown(s *spot) bool {
 func readMode(s *spot) bool {
 	g := s.config.Thinking.Generation
 	if g == ByName {
-		g = GenerationOf(s.Model)
+		g = generationOf(s.Model)
 	}
 	s.modes = generations[g]
 	s.Thinking = s.modes.on

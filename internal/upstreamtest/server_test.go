@@ -65,7 +65,7 @@ func TestEmbeddings(t *testing.T) {
 		}
 		return dot
 	}
-	require.Len(t, vectors[0].Array(), EmbeddingSize)
+	require.Len(t, vectors[0].Array(), embeddingSize)
 	require.InDelta(t, 1, near(vectors[0], vectors[0]), 1e-5)
 	require.Greater(t, near(vectors[0], vectors[1]), near(vectors[0], vectors[2]))
 

@@ -48,7 +48,7 @@ func (s *Server) Compact(ctx context.Context) error {
 		r = &round{over: make(chan struct{})}
 		if !s.start(func() { s.compactRound(r) }) {
 			s.rounds.mu.Unlock()
-			return ErrClosed
+			return errClosed
 		}
 		s.rounds.next = r
 	}

@@ -229,7 +229,7 @@ func TestWhatWasDeletedIsInNoFileAfterACompaction(t *testing.T) {
 	require.NotEmpty(t, filesWith(t, dir, "secret<19>"))
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
-	require.ErrorIs(t, s.Compact(ctx), ErrClosed)
+	require.ErrorIs(t, s.Compact(ctx), errClosed)
 	require.Equal(t, "secret<19>", insider(t, open(t, Options{Dir: dir})).Get(ctx, "chat19").Val())
 }
 

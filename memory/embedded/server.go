@@ -17,8 +17,8 @@ import (
 // maxOutside bounds the connections to the TCP listener at a time.
 const maxOutside = 128
 
-// ErrClosed is returned by Dial after Close.
-var ErrClosed = errors.New("the embedded store is closed")
+// errClosed is returned by Dial after Close.
+var errClosed = errors.New("the embedded store is closed")
 
 // Options say where the store keeps its data and where one may look at it.
 type Options struct {
@@ -133,14 +133,14 @@ func (s *Server) Addr() net.Addr {
 }
 
 // Dial opens a connection that may write, whatever network and addr say: it is the Dialer of the program's own go-redis
-// client. It fails with ErrClosed after Close.
+// client. It fails with errClosed after Close.
 func (s *Server) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ours, theirs := net.Pipe()
 	if !s.admit(newClient(s, ours, false)) {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	return theirs, nil
 }

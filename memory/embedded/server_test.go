@@ -85,7 +85,7 @@ func TestWrittenDataIsThereAfterARestart(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	_, err = s.Dial(ctx, "", "")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, errClosed)
 
 	s = open(t, Options{Dir: dir})
 	require.Nil(t, s.Addr())

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// DefaultMaxRecord is the largest record, in bytes, when Options does not say otherwise.
-const DefaultMaxRecord = 256 << 20
+// defaultMaxRecord is the largest record, in bytes, when Options does not say otherwise.
+const defaultMaxRecord = 256 << 20
 
 const (
 	fileName = "journal"
@@ -21,7 +21,7 @@ const (
 
 // Options bound a journal. The zero value is ready to use.
 type Options struct {
-	// MaxRecord is the largest record in bytes; 0 means DefaultMaxRecord.
+	// MaxRecord is the largest record in bytes; 0 means 256 MiB.
 	MaxRecord int
 
 	// fault, if set, is asked before each step that changes the disk, and its error is that step's:
@@ -122,7 +122,7 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 // at is the journal of a directory, not open yet.
 func at(dir string, opts Options) *Journal {
 	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = DefaultMaxRecord
+		opts.MaxRecord = defaultMaxRecord
 	}
 	return &Journal{dir: dir, opts: opts}
 }

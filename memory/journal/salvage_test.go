@@ -185,7 +185,7 @@ func checkSalvage(t testing.TB, seed uint64) {
 		raw = appendFrame(raw, []byte(p))
 	}
 	raw, touched := wreck(rnd, raw)
-	s := scanner{file: bytes.NewReader(raw), path: fileName, size: int64(len(raw)), maxRecord: DefaultMaxRecord}
+	s := scanner{file: bytes.NewReader(raw), path: fileName, size: int64(len(raw)), maxRecord: defaultMaxRecord}
 	var got []string
 	found, err := s.salvage(collect(&got))
 	require.NoError(t, err, "seed %d", seed)

@@ -179,7 +179,7 @@ func TestWhatIsNewerKeepsToItsShareAndItsBounds(t *testing.T) {
 	for _, h := range r.Hits {
 		characters += len(h.Text)
 	}
-	assert.LessOrEqual(t, characters, 4*DefaultBudget)
+	assert.LessOrEqual(t, characters, 4*defaultBudget)
 	r = Search([]*Index{ix}, Query{Text: "Where do I live?", AskedAt: start.AddDate(1, 0, 0), To: start.AddDate(0, 0, 71)})
 	require.NotEmpty(t, r.Hits)
 	for _, h := range r.Hits {

@@ -23,8 +23,7 @@ type Query struct {
 	// From and To bound the times of what may be found, To itself left out; zero for no
 	// bound. They hold before anything is ranked.
 	From, To time.Time
-	// Budget is how many tokens the hits may have, ⌈characters ÷ 4⌉ of their texts and of
-	// Overhead for each; 0 or less for DefaultBudget.
+	// Budget bounds the tokens of all hits: ⌈characters ÷ 4⌉ of each text and of Overhead. 0 or less means 800.
 	Budget int
 	// Overhead is how many characters the asker adds to each hit.
 	Overhead int
@@ -48,11 +47,10 @@ type Query struct {
 	VectorWeight float64
 }
 
-// DefaultBudget is that of a Query which has none, in tokens.
-const DefaultBudget = 800
+const defaultBudget = 800 // tokens
 
-// Hit is a literal piece of a message: all of it, or of a long one at least
-// PieceLength characters around what matched.
+// Hit is a literal piece of a message. A short message is one piece; of a long one it has at least 600 characters around
+// the match.
 type Hit struct {
 	Key  memory.Key // of the history that has it
 	ID   string     // of the message
@@ -67,9 +65,9 @@ type Hit struct {
 	Newer bool
 }
 
-// PieceLength is how many characters of a message are shown at least, if it has as many; they
+// pieceLength is how many characters of a message are shown at least, if it has as many; they
 // are a little more where that ends with a word.
-const PieceLength = 600
+const pieceLength = 600
 
 // Result is what was found.
 type Result struct {
@@ -121,7 +119,7 @@ const (
 	vague    = 0.3
 	feedback = 0.1
 	// mostShown is how many characters of a message are shown at most.
-	mostShown = PieceLength + 40
+	mostShown = pieceLength + 40
 )
 
 // candidate is a message that may be shown.
@@ -147,7 +145,7 @@ func Search(indexes []*Index, q Query) Result {
 	if q.Needed && !needed(indexes, q.Text) {
 		return Result{}
 	}
-	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
+	q.Budget = cmp.Or(max(q.Budget, 0), defaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
@@ -193,8 +191,8 @@ func fill(all []*candidate, q Query) []Hit {
 			break
 		}
 		text, n := c.text, q.Overhead+c.length
-		if c.length > mostShown && left >= q.Overhead+PieceLength {
-			text = c.around(PieceLength, mostShown)
+		if c.length > mostShown && left >= q.Overhead+pieceLength {
+			text = c.around(pieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}
 		if n > left || q.hides(c) {

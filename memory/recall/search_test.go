@@ -237,7 +237,7 @@ func TestHitsAreLiteralAndFitProperty(t *testing.T) {
 			require.True(t, utf8.ValidString(h.Text))
 			length := utf8.RuneCountInString(h.Text)
 			if h.Role != memory.RoleTool {
-				require.GreaterOrEqual(t, length, min(PieceLength, utf8.RuneCountInString(texts[h.ID])))
+				require.GreaterOrEqual(t, length, min(pieceLength, utf8.RuneCountInString(texts[h.ID])))
 			}
 			require.Contains(t, h.Exchange, h.ID)
 			characters += q.Overhead + length

@@ -62,7 +62,7 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	}
 	list := make([]TenantUse, 0, len(all))
 	for t, u := range all {
-		if u.Chats, err = counted(ctx, s.core, "0", s.chatLists(t)...); err != nil { // without the pins
+		if u.Chats, err = counted(ctx, s.core, s.chatLists(t)...); err != nil {
 			return nil, failure(err, "counting the chats of tenants")
 		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
@@ -85,18 +85,11 @@ func (s *core) chatLists(of memory.Tenant) []string {
 	return append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
 }
 
-// Holds returns the number of a tenant's chats and users.
-func (s Tenants) Holds(ctx context.Context, of memory.Tenant) (int, error) {
-	keys := append(s.chatLists(of), memory.ListKey(memory.KindUsers, of))
-	all, err := counted(ctx, s.core, "-inf", keys...)
-	return all, failure(err, "counting what the tenant %s has", of)
-}
-
-// counted is how many members with a score from least on some sorted sets have together.
-func counted(ctx context.Context, s *core, least string, keys ...string) (all int, err error) {
+// counted returns the total number of members of sorted sets. Pins, whose scores are negative, do not count.
+func counted(ctx context.Context, s *core, keys ...string) (all int, err error) {
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
-			p.ZCount(ctx, key, least, "+inf")
+			p.ZCount(ctx, key, "0", "+inf")
 		}
 		return nil
 	})
@@ -123,7 +116,7 @@ func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (ch
 		}
 	}
 	if err == nil {
-		all, err = counted(ctx, s.core, "0", s.chatLists(of)...)
+		all, err = counted(ctx, s.core, s.chatLists(of)...)
 	}
 	return chats, all, failure(err, "listing the chats of the tenant %s", of)
 }

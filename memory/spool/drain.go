@@ -206,9 +206,9 @@ func (s *Spool) Forget(since func(memory.Key) int64, erased func(Entry) bool) er
 	return nil
 }
 
-// ForgetBefore is Forget of all that was written in turns before the number that erased returns for a
+// forgetBefore is Forget of all that was written in turns before the number that erased returns for a
 // history, 0 for nothing, and with a chat's own history the events of its runs.
-func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
+func (s *Spool) forgetBefore(erased func(memory.Key) int64) error {
 	return s.Forget(erased, func(e Entry) bool { return e.Mark.Turn < erased(e.Key) })
 }
 

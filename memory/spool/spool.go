@@ -18,9 +18,9 @@ import (
 	"mneme/memory/journal"
 )
 
-// DefaultMaxBytes is the bound on the waiting entries when Options sets none. While Redis is away
+// defaultMaxBytes is the bound on the waiting entries when Options sets none. While Redis is away
 // only runs that already hold their lease write here, so more than some megabytes are rare.
-const DefaultMaxBytes = 256 << 20
+const defaultMaxBytes = 256 << 20
 
 // ErrFull is backpressure: it refuses an entry that would take the spool above Options.MaxBytes.
 // Nothing was written.
@@ -28,7 +28,7 @@ var ErrFull = errors.New("the spool is full: Redis has been away for too long")
 
 // Options bound a spool. The zero value is ready to use.
 type Options struct {
-	// MaxBytes bounds the entries, which are also kept in memory; 0 means DefaultMaxBytes. The
+	// MaxBytes bounds the entries, which are also kept in memory; 0 means 256 MiB. The
 	// files may be twice as large until they are compacted, and three times during that. Adopted
 	// entries count towards the bound but are never refused.
 	MaxBytes int64
@@ -62,7 +62,7 @@ type Spool struct {
 // until there is room.
 func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = DefaultMaxBytes
+		opts.MaxBytes = defaultMaxBytes
 	}
 	s := &Spool{
 		dir: dir, opts: opts, log: log, name: newFolderName(),

@@ -207,7 +207,7 @@ func TestOneDrainPerHistoryAtATime(t *testing.T) {
 
 // forget erases all of some histories.
 func forget(s *Spool, keys ...memory.Key) error {
-	return s.ForgetBefore(func(k memory.Key) int64 {
+	return s.forgetBefore(func(k memory.Key) int64 {
 		if slices.Contains(keys, k) {
 			return math.MaxInt64
 		}

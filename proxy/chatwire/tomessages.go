@@ -14,9 +14,9 @@ import (
 	"mneme/proxy/wire"
 )
 
-// DefaultMaxTokens is the max_tokens of a request that has none, in tokens, as the messages dialect
+// defaultMaxTokens is the max_tokens of a request that has none, in tokens, as the messages dialect
 // requires it. A thinking budget is added to it.
-const DefaultMaxTokens = 8192
+const defaultMaxTokens = 8192
 
 // minBudget is the smallest thinking budget that vendors accept, in tokens.
 const minBudget = 1024
@@ -125,7 +125,7 @@ func Think(out *wire.Request, effort string, o Options) {
 		}
 	}
 	if out.MaxTokens <= 0 && !o.Bounded {
-		out.MaxTokens = DefaultMaxTokens + budget
+		out.MaxTokens = defaultMaxTokens + budget
 	}
 	switch {
 	case o.Adaptive && (effort == "none" || forced):

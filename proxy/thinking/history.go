@@ -164,9 +164,9 @@ func (h history) loop() int {
 // Loop is the index of the first message of the current tool loop.
 func Loop(o *wire.Outline, d wire.Dialect) int { return history{o, d}.loop() }
 
-// LastThinking is the ledger's key of the last thinking in a request that a vendor produced; empty
+// lastThinking is the ledger's key of the last thinking in a request that a vendor produced; empty
 // if there is none. Placeholders do not count.
-func LastThinking(o *wire.Outline, d wire.Dialect) string {
+func lastThinking(o *wire.Outline, d wire.Dialect) string {
 	h := history{o, d}
 	for i := len(o.Messages) - 1; i >= 0; i-- {
 		m := &o.Messages[i]

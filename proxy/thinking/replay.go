@@ -70,7 +70,7 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 	r.ledger.Record(ctx, ledger.Turn{
 		Scope: r.request.Scope, Origin: r.request.Target, Dialect: r.request.Dialect,
 		Content: a.Content, Outline: a.Outline, Tools: a.Tools, Cut: a.Cut, At: r.began,
-		Predecessor: LastThinking(sent, r.request.Dialect),
+		Predecessor: lastThinking(sent, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
 		Place:       place,
 		Response:    a.Response,
@@ -91,7 +91,7 @@ func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others S
 		case by == Strangers{}:
 			sound = append(sound, j.TurnKeys...)
 		case slices.ContainsFunc(j.TurnKeys, func(k string) bool { return k != "" && slices.Contains(keys, k) }):
-			others = others.And(by)
+			others = others.and(by)
 		}
 	}
 	if own {
@@ -167,7 +167,7 @@ type Strangers struct {
 }
 
 // And is both.
-func (s Strangers) And(other Strangers) Strangers {
+func (s Strangers) and(other Strangers) Strangers {
 	return Strangers{s.Models || other.Models, s.Backends || other.Backends}
 }
 

@@ -229,7 +229,7 @@ func (w *walk) unknown(j *ledger.Judged) step {
 	return step{leave, ledger.Unknown}
 }
 
-// hollow are the keys of thinking without content, which LastThinking skips too.
+// hollow are the keys of thinking without content, which lastThinking skips too.
 var hollow = []string{
 	ledger.BlockKey([]byte(`{"type":"thinking","thinking":""}`)), ledger.BlockKey([]byte(`{"reasoning_content":""}`)),
 	ledger.BlockKey([]byte(`{"type":"thinking","thinking":"` + wire.LostThinking + `"}`)),

@@ -571,7 +571,7 @@ func TestScopesAreApart(t *testing.T) {
 }
 
 func TestLastThinking(t *testing.T) {
-	last := func(d wire.Dialect, messages ...string) string { return LastThinking(outline(t, asks(messages...)), d) }
+	last := func(d wire.Dialect, messages ...string) string { return lastThinking(outline(t, asks(messages...)), d) }
 	require.Empty(t, last(wire.Messages, hi, assistant(says("1"))))
 	require.Equal(t, ledger.BlockKey([]byte(thought("2"))),
 		last(wire.Messages, turn("1"), assistant(thought("1"), thought("2"), says("1")),

@@ -33,7 +33,7 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 		case len(all) < maxOrigins:
 			all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: l.Value(value)})
 		case len(all) == maxOrigins:
-			all = append(all, event.ArgumentOrigin{Argument: "…", Origin: l.Foreign()})
+			all = append(all, event.ArgumentOrigin{Argument: "…", Origin: l.foreign()})
 		}
 	}
 	var walk func(name string, v any)
@@ -57,7 +57,7 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 		}
 	}
 	walk("", whole)
-	if of := l.Foreign(); len(all) == 0 && of != (memory.Origin{}) {
+	if of := l.foreign(); len(all) == 0 && of != (memory.Origin{}) {
 		all = append(all, event.ArgumentOrigin{Origin: of})
 	}
 	for i := range all { // whoever wrote a document has named it

@@ -197,7 +197,7 @@ func (l *Ledger) find(v value) (o memory.Origin, found bool) {
 }
 
 // Foreign is the origin of the first text that agents were given which is neither the user's nor theirs; zero for none.
-func (l *Ledger) Foreign() (o memory.Origin) {
+func (l *Ledger) foreign() (o memory.Origin) {
 	if l == nil {
 		return o
 	}

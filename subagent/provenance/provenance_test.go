@@ -125,7 +125,7 @@ func TestWithoutALedgerNothingIsKnown(t *testing.T) {
 	l.Add(invoice, "Account 12345678")
 	require.Equal(t, agent, l.Value("12345678"))
 	require.Equal(t, agent, l.Of("Account 12345678 is it"))
-	require.Zero(t, l.Foreign())
+	require.Zero(t, l.foreign())
 }
 
 func BenchmarkOf(b *testing.B) {

@@ -33,7 +33,7 @@ type Condition struct {
 // Limits of a filter.
 const (
 	MaxWhereKeys   = 16
-	MaxWhereValues = 100     // of one "in"
+	maxWhereValues = 100     // of one "in"
 	MaxWhereText   = 1 << 10 // bytes of a key or a value
 )
 
@@ -125,8 +125,8 @@ func scalars(v gjson.Result, path ...string) ([]string, error) {
 		return nil, &WhereError{path, "must be a list of values, not " + kindOf(v)}
 	}
 	list := v.Array()
-	if n := len(list); n == 0 || n > MaxWhereValues {
-		return nil, &WhereError{path, fmt.Sprintf("has %d values: a list has 1 to %d", n, MaxWhereValues)}
+	if n := len(list); n == 0 || n > maxWhereValues {
+		return nil, &WhereError{path, fmt.Sprintf("has %d values: a list has 1 to %d", n, maxWhereValues)}
 	}
 	texts := make([]string, len(list))
 	for i, one := range list {
@@ -161,7 +161,7 @@ func (w Where) key() string {
 }
 
 // Matcher gives the function that says whether metadata meets the filter.
-func (w Where) Matcher() func(metadata map[string]string) bool {
+func (w Where) matcher() func(metadata map[string]string) bool {
 	type demand struct {
 		Condition
 		key      string
@@ -281,7 +281,7 @@ func (k *known) filter(w Where) *textindex.Filter {
 		return nil
 	}
 	return k.filters.of(w.key(), func() *textindex.Filter {
-		match := w.Matcher()
+		match := w.matcher()
 		return textindex.NewFilter(func(name string) bool {
 			h := k.get(name)
 			// One that was replaced since the snapshot passes: if it is hit, the search

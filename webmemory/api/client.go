@@ -85,7 +85,7 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 		for cursor := ""; ; {
 			var page ChatList
 			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
-			if err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page); err != nil {
+			if err := c.Call(ctx, http.MethodGet, chatsPath+"?"+query.Encode(), &page); err != nil {
 				yield(memory.Chat{}, err)
 				return
 			}
@@ -107,7 +107,7 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 func (c *Client) ChatsByUse(ctx context.Context, q, cursor string, limit int) (ChatList, error) {
 	var page ChatList
 	query := url.Values{"order": {"used"}, "q": {q}, "cursor": {cursor}, "limit": {strconv.Itoa(limit)}}
-	err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page)
+	err := c.Call(ctx, http.MethodGet, chatsPath+"?"+query.Encode(), &page)
 	return page, err
 }
 
@@ -275,7 +275,7 @@ func (c *Client) RemoveNote(ctx context.Context, at, id string) error {
 // EraseUser erases the notes of a user and, if it is asked to, some of the chats that were posted under this user
 // alone: as long as Left says that there are more it is to be called again.
 func (c *Client) EraseUser(ctx context.Context, u memory.User, chats bool) (ErasedUser, error) {
-	path := UserPath(u)
+	path := userPath(u)
 	if chats {
 		path += "?chats=true"
 	}
@@ -329,7 +329,7 @@ func (c *Client) sendJSON(ctx context.Context, method, path string, body, answer
 // Trace gives the steps of a run, as far as it is.
 func (c *Client) Trace(ctx context.Context, chat memory.Chat, run string) (Trace, error) {
 	var out Trace
-	err := c.Call(ctx, http.MethodGet, TracePath(chat, run), &out)
+	err := c.Call(ctx, http.MethodGet, tracePath(chat, run), &out)
 	return out, err
 }
 

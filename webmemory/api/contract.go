@@ -389,12 +389,12 @@ const (
 
 // Paths of routes that belong to no chat.
 const (
-	ChatsPath       = "/v1/chats"
+	chatsPath       = "/v1/chats"
 	CollectionsPath = "/v1/collections"
 )
 
 // ChatPath is where a chat is.
-func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(chat.ID()) }
+func ChatPath(chat memory.Chat) string { return chatsPath + "/" + url.PathEscape(chat.ID()) }
 
 // MessagesPath is where messages to a chat are posted.
 func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages" }
@@ -421,11 +421,11 @@ func HistoryPath(key memory.Key) string { return keyPath(key) + "/history" }
 // NotesPath is where the notes of a history are.
 func NotesPath(key memory.Key) string { return keyPath(key) + "/notes" }
 
-// UserPath is where what is known of a user is erased.
-func UserPath(u memory.User) string { return "/v1/users/" + url.PathEscape(u.ID()) }
+// userPath is where what is known of a user is erased.
+func userPath(u memory.User) string { return "/v1/users/" + url.PathEscape(u.ID()) }
 
 // UserNotesPath is where the notes of a user are.
-func UserNotesPath(u memory.User) string { return UserPath(u) + "/notes" }
+func UserNotesPath(u memory.User) string { return userPath(u) + "/notes" }
 
 func keyPath(key memory.Key) string {
 	if key.Agent() == "" {

@@ -87,5 +87,5 @@ type TraceStep struct {
 	Call    *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
 }
 
-// TracePath is where a run's steps are.
-func TracePath(chat memory.Chat, run string) string { return RunPath(chat, run) + "/trace" }
+// tracePath is where a run's steps are.
+func tracePath(chat memory.Chat, run string) string { return RunPath(chat, run) + "/trace" }

@@ -19,8 +19,8 @@ import (
 // TenantsPath lists the tenants (GET); below it stands a tenant's name.
 const TenantsPath = "/v1/tenants"
 
-// TenantPath is a tenant's (DELETE), and its export's with /export.
-func TenantPath(of memory.Tenant) string { return TenantsPath + "/" + url.PathEscape(of.String()) }
+// tenantPath is a tenant's (DELETE), and its export's with /export.
+func tenantPath(of memory.Tenant) string { return TenantsPath + "/" + url.PathEscape(of.String()) }
 
 // Codes of refusals about tenants.
 const (
@@ -99,13 +99,13 @@ func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
 // EraseTenant erases some of what a tenant has; as long as Done is false it is to be called again.
 func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (ErasedTenant, error) {
 	var out ErasedTenant
-	err := c.Call(ctx, http.MethodDelete, TenantPath(of), &out)
+	err := c.Call(ctx, http.MethodDelete, tenantPath(of), &out)
 	return out, err
 }
 
 // ExportTenant copies all that a tenant has as lines of TenantExport. An answer that is not whole is an error.
 func (c *Client) ExportTenant(ctx context.Context, of memory.Tenant, to io.Writer) error {
-	resp, err := c.Send(ctx, http.MethodGet, TenantPath(of)+"/export", nil, nil)
+	resp, err := c.Send(ctx, http.MethodGet, tenantPath(of)+"/export", nil, nil)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ const (
 	MetaKey = "mneme/idempotency-key"
 	// MetaError of a result that is an error is the api.Problem.
 	MetaError = "mneme/error"
-	// MetaRetryAfter of such a result is after how many seconds trying again may help, where that is known.
-	MetaRetryAfter = "mneme/retry-after"
+	// metaRetryAfter of such a result is after how many seconds trying again may help, where that is known.
+	metaRetryAfter = "mneme/retry-after"
 	// MetaEvent of a notification of progress is the role of the event that it tells of.
 	MetaEvent = "mneme/event"
 )
@@ -41,8 +41,8 @@ type askInput struct {
 	Agent   string `json:"agent,omitempty" jsonschema:"name of one agent that is to answer alone; without it the master answers, who asks the others"`
 }
 
-// Answer is what ask gives.
-type Answer struct {
+// answer is what ask gives.
+type answer struct {
 	webapi.Result
 	// Waits are what the run waits for, where Outcome is webapi.OutcomeWaiting.
 	Waits []event.Wait `json:"waits,omitempty" jsonschema:"what the run waits for somebody to answer; no tool can"`
@@ -126,7 +126,7 @@ func failed(err error) *mcp.CallToolResult {
 	errors.As(err, &problem)
 	meta := mcp.Meta{MetaError: problem}
 	if problem.RetryAfter > 0 {
-		meta[MetaRetryAfter] = problem.Failure().RetryAfter
+		meta[metaRetryAfter] = problem.Failure().RetryAfter
 	}
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: problemText(err)}}, Meta: meta}
 }
@@ -159,32 +159,32 @@ func open(s *jsonschema.Schema) {
 
 // ask posts a message and follows its run. What ends ctx, such as a client that leaves, does not
 // stop a run that has begun.
-func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) (string, Answer, error) {
+func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) (string, answer, error) {
 	chat, err := memory.Tenant{}.Chat(in.Chat)
 	if err != nil {
-		return "", Answer{}, api.BadRequest(err)
+		return "", answer{}, api.BadRequest(err)
 	}
 	key, err := idempotencyKey(req.Params.Meta)
 	if err != nil {
-		return "", Answer{}, err
+		return "", answer{}, err
 	}
 	shown := newProgress(ctx, req)
 	defer shown.end()
 	got := webapi.NewCollected("")
 	for e, err := range c.Memory.Ask(ctx, chat, memory.Agent(in.Agent), in.Message, key) {
 		if err != nil {
-			return "", Answer{}, err
+			return "", answer{}, err
 		}
 		got.Add(e)
 		shown.tell(e)
 	}
 	if err := got.Err(); err != nil {
-		return "", Answer{}, err
+		return "", answer{}, err
 	}
 	if got.Outcome != webapi.OutcomeWaiting {
-		return answerText(got.Result), Answer{Result: got.Result}, nil
+		return answerText(got.Result), answer{Result: got.Result}, nil
 	}
-	out := Answer{Result: got.Result, Waits: got.Waits, ResumePath: webapi.ResumePath(chat, got.RunID)}
+	out := answer{Result: got.Result, Waits: got.Waits, ResumePath: webapi.ResumePath(chat, got.RunID)}
 	out.Note = waitingNote(out)
 	return out.Note, out, nil
 }
@@ -236,7 +236,7 @@ func place(title, section, source string, page int) string {
 }
 
 // waitingNote says what a run waits for, and that it cannot be answered from here.
-func waitingNote(a Answer) string {
+func waitingNote(a answer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "There is no answer yet: the run waits for a person's decision or answer. A tool cannot give it. "+
 		"Ask the user to give it on the page or in `mneme chat`, or call POST %s.",

@@ -134,7 +134,7 @@ type answer struct {
 	h      *Handler
 	w      http.ResponseWriter
 	call   *call
-	memory string       // a value of MemoryHeader
+	memory string       // a value of memoryHeader
 	chat   *memory.Chat // that it is of; nil for none
 
 	run       string        // once it is known
@@ -220,9 +220,9 @@ func (a *answer) begin(e event.Event) {
 	a.run, a.first, a.created = e.RunID, e.Seq, int64(e.TS)
 	head := a.w.Header()
 	head.Set(webapi.RunID, a.run)
-	head.Set(MemoryHeader, a.memory)
+	head.Set(memoryHeader, a.memory)
 	if a.chat != nil {
-		head.Set(ChatHeader, a.chat.ID())
+		head.Set(chatHeader, a.chat.ID())
 	}
 	if a.h.Answered != nil {
 		a.h.Answered(a.memory)

@@ -37,7 +37,7 @@ type Config struct {
 	// nothing comes after a minute.
 	Hold time.Duration
 	// Answered, if it is not nil, is told of each completion that has begun what is remembered of
-	// it: one of the values of MemoryHeader.
+	// it: one of the values of memoryHeader.
 	Answered func(memory string)
 }
 
@@ -82,8 +82,8 @@ func Defaults() Settings {
 
 // Headers of an answer, beside webapi.RunID.
 const (
-	ChatHeader   = "Mneme-Chat-Id" // the chat that the answer is of
-	MemoryHeader = "Mneme-Memory"  // one of the values below
+	chatHeader   = "Mneme-Chat-Id" // the chat that the answer is of
+	memoryHeader = "Mneme-Memory"  // one of the values below
 )
 
 // What is remembered of a request and its answer.

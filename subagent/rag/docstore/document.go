@@ -74,7 +74,7 @@ type Head struct {
 // Limits of what is stored, in bytes unless said otherwise.
 const (
 	MaxText     = 50 << 20
-	MaxID       = 256 // characters
+	maxID       = 256 // characters
 	MaxTitle    = 1 << 10
 	MaxSource   = 4 << 10
 	MaxMetadata = 16 << 10 // keys and values together
@@ -116,8 +116,8 @@ func CheckID(id string) error {
 	switch n := utf8.RuneCountInString(id); {
 	case n == 0:
 		return refuse(BadID, "a document needs an id")
-	case n > MaxID:
-		return refuse(BadID, "a document's id has at most %d characters, this one has %d", MaxID, n)
+	case n > maxID:
+		return refuse(BadID, "a document's id has at most %d characters, this one has %d", maxID, n)
 	case !utf8.ValidString(id) || !printable(id):
 		return refuse(BadID, "a document's id consists of printable characters, %.80q does not", id)
 	}

@@ -169,7 +169,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	for name, b := range cfg.Proxy.Backends {
-		backend := BackendConfig(b)
+		backend := backendConfig(b)
 		if backend.CLI, err = copilotCLI(cfg, name, b); err != nil {
 			return "", err
 		}
@@ -205,8 +205,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	return a.url(l), nil
 }
 
-// BackendConfig is a backend as the gateway takes it, but for the CLI of one of kind copilot.
-func BackendConfig(b config.Backend) proxy.BackendConfig {
+// backendConfig is a backend as the gateway takes it, but for the CLI of one of kind copilot.
+func backendConfig(b config.Backend) proxy.BackendConfig {
 	out := proxy.BackendConfig{
 		Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKeyEnv.Reveal(),
 		KeyName: b.APIKeyEnv.Name, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,

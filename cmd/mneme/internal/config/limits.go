@@ -110,15 +110,15 @@ func (c Config) OwnPrices() map[string]price.Price {
 	return out
 }
 
-// BoundsMoney says whether a tenant or the users have a budget in USD.
-func (l Limits) BoundsMoney() bool {
+// boundsMoney says whether a tenant or the users have a budget in USD.
+func (l Limits) boundsMoney() bool {
 	return slices.ContainsFunc(append(slices.Collect(maps.Values(l.Tenants)), l.Users), func(one Limit) bool {
 		return slices.ContainsFunc(one.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
 	})
 }
 
 // Priced says whether a model at an address may be called where a budget in USD holds: it has a price, or needs none.
-func (c Config) Priced(address, model string) bool {
+func (c Config) priced(address, model string) bool {
 	table, _ := price.New(c.OwnPrices()) // the built-in ones can be read
 	_, ok := table.At(price.Local(address), model)
 	return ok || c.Budgets.Unpriced == string(limit.Allow)
@@ -137,7 +137,7 @@ func (c Config) RequirePrices(gatewayAlone bool) error {
 		}
 		slices.Sort(models)
 		for _, model := range slices.Compact(models) {
-			if b.Kind != KindOffline && !c.Priced(b.BaseURL, model) {
+			if b.Kind != KindOffline && !c.priced(b.BaseURL, model) {
 				missing = append(missing, fmt.Sprintf("%s (backend %s)", model, name))
 			}
 		}

@@ -46,7 +46,7 @@ func (c Config) check(string, Config) error {
 			c.Panel.Timeout, c.RunTimeout),
 		c.checkTools(),
 	)
-	if err == nil && c.Limits.BoundsMoney() {
+	if err == nil && c.Limits.boundsMoney() {
 		err = c.RequirePrices(c.origin.alone)
 	}
 	return err

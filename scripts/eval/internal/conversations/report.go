@@ -67,7 +67,7 @@ func (f figures) ranks() map[string]any {
 
 func (f figures) byBudget() map[string]any {
 	shares := map[string]any{}
-	for i, budget := range Budgets {
+	for i, budget := range budgets {
 		shares[strconv.Itoa(budget)] = f.share(i)
 	}
 	return shares
@@ -110,14 +110,14 @@ func (r *Report) WriteText(out io.Writer) error {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "QUESTIONS\tN\tWAY")
-	for _, budget := range Budgets {
+	for _, budget := range budgets {
 		fmt.Fprintf(t, "\tANY/ALL@%d", budget)
 	}
 	fmt.Fprintln(t, "\tR@1\tR@5\tMRR")
 	line := func(name string, list []asked, way string, of func(asked) outcome) {
 		fmt.Fprintf(t, "%s\t%d\t%s", name, len(list), way)
 		f := mean(list, of)
-		for i := range Budgets {
+		for i := range budgets {
 			fmt.Fprintf(t, "\t%.3f/%.3f", f.share(i).Any, f.share(i).All)
 		}
 		fmt.Fprintf(t, "\t%.3f\t%.3f\t%.3f\n", f[r1], f[r5], f[mrr])

@@ -24,9 +24,9 @@ type Hit struct {
 	Text string
 }
 
-// Budgets are the tokens that are asked for; one token is four characters. Ranks are
+// budgets are the tokens that are asked for; one token is four characters. Ranks are
 // measured on the answer to the largest.
-var Budgets = [...]int{500, 800, 1500, 4000}
+var budgets = [...]int{500, 800, 1500, 4000}
 
 // pieceLength is how many literal characters of a longer message count as found.
 const pieceLength = 600
@@ -41,7 +41,7 @@ type Share struct {
 // behind these the share of it in the first hit and in the first five, whether some is in these, and the reciprocal
 // rank of the first hit with evidence, 0 for none.
 const (
-	r1 = 2*len(Budgets) + iota
+	r1 = 2*len(budgets) + iota
 	r5
 	any5
 	mrr
@@ -50,7 +50,7 @@ const (
 
 // names are those of the measures.
 func names() (all []string) {
-	for _, budget := range Budgets {
+	for _, budget := range budgets {
 		all = append(all, fmt.Sprintf("any@%d", budget), fmt.Sprintf("all@%d", budget))
 	}
 	return append(all, "R@1", "R@5", "any@5 hits", "MRR")
@@ -178,7 +178,7 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 		a := asked{question: q}
 		ranking, window := baselines[q.Conversation].rank(q.Question), baselines[q.Conversation].window()
 		j.ranks(&a.bm25, ranking)
-		for i, budget := range Budgets {
+		for i, budget := range budgets {
 			askedAt := q.askedAt(conversations[q.Conversation])
 			err := a.own.ask(ctx, r, j, q, askedAt, i)
 			if err == nil && byMeaning != nil {
@@ -198,10 +198,10 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 
 // ask adds what a memory finds in one of the Budgets.
 func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedAt float64, budget int) error {
-	hits, err := r.Ask(ctx, q, askedAt, Budgets[budget])
-	o.overdrew = o.overdrew || len(fitting(hits, Budgets[budget])) < len(hits)
+	hits, err := r.Ask(ctx, q, askedAt, budgets[budget])
+	o.overdrew = o.overdrew || len(fitting(hits, budgets[budget])) < len(hits)
 	o.found(budget, j.share(hits))
-	if budget == len(Budgets)-1 {
+	if budget == len(budgets)-1 {
 		j.ranks(o, hits)
 	}
 	return err

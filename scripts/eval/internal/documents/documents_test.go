@@ -65,7 +65,7 @@ func TestFixture(t *testing.T) {
 
 // Behind other topics the queries are the same, with something before them.
 func TestQueriesAfterOtherTopics(t *testing.T) {
-	s, err := Load(filepath.Join("testdata", "kitchen"))
+	s, err := load(filepath.Join("testdata", "kitchen"))
 	require.NoError(t, err)
 	before := 0
 	for _, f := range s.forms {
@@ -206,7 +206,7 @@ func TestWrongSetsAreOneSentence(t *testing.T) {
 			if write(t, dir, c.file, c.content); c.content == "" {
 				require.NoError(t, os.Remove(filepath.Join(dir, c.file)))
 			}
-			_, err := Load(dir)
+			_, err := load(dir)
 			require.EqualError(t, err, filepath.Join(dir, c.want))
 		})
 	}

@@ -63,7 +63,7 @@ func Run(ctx context.Context, folders []string, o Options) (*Report, error) {
 	report := &Report{}
 	for _, folder := range folders {
 		o.Progress("reading " + folder)
-		s, err := Load(folder)
+		s, err := load(folder)
 		if err != nil {
 			return nil, err
 		}

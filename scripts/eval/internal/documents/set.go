@@ -116,8 +116,8 @@ func nameOf(dir string) string {
 	return filepath.Base(dir)
 }
 
-// Load reads a judged set. Errors name the file and the line.
-func Load(dir string) (*Set, error) {
+// load reads a judged set. Errors name the file and the line.
+func load(dir string) (*Set, error) {
 	s := &Set{Name: nameOf(dir), grades: map[string]map[string]int{}}
 	if err := s.readCorpus(filepath.Join(dir, corpusFile)); err != nil {
 		return nil, err
