@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// The rules of Google's Interactions, in the schema of steps, which is the only one since June 2026. They were read
-// on 2026-11-27. The types are those of the vendor's SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21), in
-// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts, text-response-
-// format.ts, the steps and contents.
+// The rules of Google's Interactions use the schema of steps, the only schema since June 2026. The sources were read on
+// 2026-11-27. The types come from the vendor's SDK, googleapis/js-genai@6e9b35c (2.18.0, 2026-08-21). They are in
+// src/gaos/models/interactions: create-model-interaction.ts, generation-config.ts, function.ts,
+// text-response-format.ts, and the files of steps and contents.
 
-// Types of steps that rules refer to. A call has the type callItem.
+// Types of steps that rules refer to. Calls have the type callItem.
 const (
 	userStep    = "user_input"
 	outputStep  = "model_output"
@@ -21,22 +21,22 @@ const (
 // stepShapes are the required and the optional members of steps.
 var stepShapes = map[string][2][]string{
 	userStep: {{"content"}}, outputStep: {{"content"}}, thoughtStep: {{"signature"}, {"summary"}},
-	// The vendor's answers have a signature of a call. The SDK's types do not.
+	// Calls in the vendor's answers have a signature, although the SDK's types do not.
 	callItem:   {{"id", "name", "arguments"}, {"signature"}},
 	resultStep: {{"call_id", "result"}, {"name", "is_error"}},
 }
 
-// contentMembers are the members of contents by type.
+// contentMembers lists the members of each type of content.
 var contentMembers = map[string][]string{
 	"text": {"text", "annotations"}, "image": {"data", "mime_type", "resolution", "uri"},
 	"document": {"data", "mime_type", "uri"}, "audio": {"data", "mime_type", "uri"}, "video": {"data", "mime_type", "uri"},
 }
 
-// googleTypes are the types of the vendor's SDK.
+// googleTypes is the folder of the vendor's SDK with the types.
 const googleTypes = "https://github.com/googleapis/js-genai/tree/6e9b35c45e21f0d37179a24d29dca01ebed698e6/src/gaos/" +
 	"models/interactions"
 
-// invalidArgument is the vendor's message for many faults.
+// invalidArgument is the vendor's message for several faults.
 const invalidArgument = "Request contains an invalid argument."
 
 func invalidRequest(message string) error { return refused("invalid_request", "", message) }
@@ -45,7 +45,7 @@ func unknownMember(name string) error {
 	return refused("parameter_unknown", "", "Unknown parameter: "+name)
 }
 
-// stepContentRows check a content. Their place follows the content's.
+// stepContentRows check one content. The function under prepends its place.
 var stepContentRows = []row{
 	{"", func(s *spot) bool { return contentMembers[s.kind()] != nil },
 		invalidRequest("Unknown content type at {at}: {type}")},
@@ -122,8 +122,8 @@ func readSteps(x *exchange) error {
 	return nil
 }
 
-// resultsPair requires a call before every result, the results of all calls before the next user step, and equal
-// names.
+// resultsPair requires a call with the same name before each result. The results of all calls must precede the next
+// user step.
 func resultsPair(x *exchange) error {
 	open, names := []string{}, map[string]string{}
 	for _, it := range append(slices.Clone(x.items), members{"type": quoted(userStep)}) {
@@ -147,7 +147,7 @@ func resultsPair(x *exchange) error {
 	return nil
 }
 
-// thoughtsAreOwn verifies that this vendor made each signature, for a thought with this summary.
+// thoughtsAreOwn verifies that this backend signed each thought with its current summary.
 func thoughtsAreOwn(x *exchange) error {
 	x.origins = make([]string, len(x.items))
 	newest := ""
@@ -170,7 +170,7 @@ func thoughtsAreOwn(x *exchange) error {
 	return nil
 }
 
-// callsAreSigned requires a thought before the first call of each step since the user's last input.
+// callsAreSigned requires a thought before the first call of each model step after the last user input.
 func callsAreSigned(x *exchange) error {
 	thought := false
 	for _, it := range x.items[x.loop:] {
@@ -189,7 +189,7 @@ func callsAreSigned(x *exchange) error {
 	return nil
 }
 
-// googleCodes are the codes of errors by status.
+// googleCodes maps HTTP statuses to Google's error codes.
 var googleCodes = map[int]string{
 	400: "invalid_request", 401: "authentication", 403: "permission_denied", 404: "not_found", 429: "rate_limit_exceeded",
 	500: "api_error", 503: "service_unavailable", 504: "gateway_timeout", statusOverloaded: "service_unavailable",

@@ -64,7 +64,7 @@ func ruleTable(t *testing.T) string {
 	}
 	add("all", otherRules)
 	slices.SortStableFunc(order, func(a, b line) int { return cmp.Compare(owners[a][0], owners[b][0]) })
-	table := "| vendor | rule | refused is | source |\n|---|---|---|---|\n"
+	table := "| vendor | rule | rejects | source |\n|---|---|---|---|\n"
 	for _, l := range order {
 		table += fmt.Sprintf("| %s | %s | %s | %s |\n", strings.Join(owners[l], ", "), l.rule, l.refuses, l.source)
 	}

@@ -12,9 +12,9 @@ import (
 
 // rule is one rule of a vendor. refuses describes the refused requests for docs/conformance.md.
 //
-// The source is a list of words. owner/name#number is a public thread, and https://… a page, that shows the vendor
-// refusing such a request. belief marks a rule, or a
-// part of it, without evidence. Literals have no field names, so a rule without a source does not compile.
+// The source is a list of words. The word owner/name#number is a public thread, and https://… is a page. Both show the
+// vendor refusing such a request. The word belief marks an assumption: a rule, or a part of one, without evidence. Rule
+// literals have no field names, so a rule without a source does not compile.
 type rule struct {
 	name, refuses string
 	rows          rows
@@ -29,21 +29,22 @@ func (r rule) from(source string) rule {
 	return r
 }
 
-// row is a condition at a place of a body, and the refusal if the condition fails.
+// row is a condition at a place of the request body, and the refusal if the condition fails.
 //
-// An empty place is the body. "messages[].content[]" is each object of these lists, and "thinking" an object. The row
-// holds if the object is missing. ":text|image" selects objects of these types, "@user" those of this role. Neighboring
-// rows with the same beginning run together, object by object. So the first of two defects in a body is refused.
+// An empty place is the body itself. "thinking" is an object, and "messages[].content[]" is each object in these lists.
+// The row holds if the object is missing. ":text|image" selects objects by type, and "@user" selects them by role.
+// Neighboring rows with a common prefix run together, object by object. So the refusal is about the first defect of a
+// body.
 //
-// The refusal may contain names in braces: {at} is the place, {i} the object's index, {found} the test's finding, and
-// any other name a member of the object. It is nil if the test has its own refusal.
+// The refusal may contain names in braces. {at} is the place, {i} is the object's index, and {found} is the test's
+// finding. Any other name is a member of the object. The refusal is nil if the test has its own.
 type row struct {
 	at      string
 	want    test
 	refusal error
 }
 
-// onceMore separates rows of the same place. The rows after it run once the rows before it hold everywhere.
+// onceMore separates rows of the same place. The rows before it must hold everywhere before the rows after it run.
 var onceMore = row{"", func(*spot) bool { return true }, nil}
 
 // test reports whether a condition holds. It may also store parts of the request.
@@ -57,7 +58,7 @@ func (s says) Error() string { return string(s) }
 // rows run in order.
 type rows []step
 
-// step is a row, or a step down into the body and the rows for the objects there.
+// step is a row, or the rows for the objects one level down in the body.
 type step struct {
 	row
 	way   string
@@ -108,20 +109,20 @@ func under(at string, list []row) []row {
 	return list
 }
 
-// spot is an object of the body at which rows run, and the path to it.
+// spot is an object of the body and the path to it. Rows run at a spot.
 type spot struct {
 	*exchange
 	members
 	up    *spot
-	way   string          // from up
-	i     int             // its index there
-	count int             // of its siblings, itself included
-	found string          // by the test that failed
-	err   error           // the refusal of a test with its own refusal
-	seen  map[string]bool // among its siblings
+	way   string          // the step from up
+	i     int             // index in its list
+	count int             // length of its list
+	found string          // finding of the failed test
+	err   error           // refusal of a test with its own refusal
+	seen  map[string]bool // texts of earlier siblings, for unique
 }
 
-// hold applies rules in order. It stores the rule that refuses the request.
+// hold applies rules in order. It returns the first refusal and stores its rule in x.rule.
 func (x *exchange) hold(rules ...rule) error {
 	for i := range rules {
 		if err := (&spot{exchange: x, members: x.body}).walk(rules[i].rows); err != nil {
@@ -185,7 +186,7 @@ func (s *spot) enter(r *step) error {
 	return nil
 }
 
-// listed returns a list of objects. Each list is decoded once per request.
+// listed returns a list of objects. A request decodes each list once.
 func (s *spot) listed(name string) ([]members, bool) {
 	if s.up == nil && name == "input" {
 		return s.items[s.input:], true
@@ -220,7 +221,7 @@ func (s *spot) typed(kind string) bool {
 	return s.is("type", kind) || kind == messageItem && s.Endpoint == EndpointResponses && !s.has("type") && s.has("role")
 }
 
-// dotted reports whether the dialect writes places with dots only, and with the types of objects in between.
+// dotted reports whether the dialect separates all parts of a place by dots and includes the types of objects.
 func (s *spot) dotted() bool { return s.Endpoint.dialect() == wire.Messages }
 
 // place returns the place of the object in the dialect's notation.
@@ -274,13 +275,13 @@ func (s *spot) refuse(err error) error {
 	return r
 }
 
-// finds stores a fault for {found}. It holds if the fault is empty.
+// finds stores a fault for {found} and reports whether the fault is empty.
 func (s *spot) finds(fault string) bool {
 	s.found = fault
 	return fault == ""
 }
 
-// by returns a test of the whole request that has its own refusal.
+// by returns a test that applies check to the whole request. The test has its own refusal.
 func by(check func(*exchange) error) test {
 	return func(s *spot) bool {
 		s.err = check(s.exchange)
@@ -288,7 +289,7 @@ func by(check func(*exchange) error) test {
 	}
 }
 
-// run returns a test that always holds.
+// run returns a test that calls read and always holds.
 func run(read func(*exchange)) test {
 	return func(s *spot) bool {
 		read(s.exchange)
@@ -296,12 +297,12 @@ func run(read func(*exchange)) test {
 	}
 }
 
-// checkRows and runRows return the rows of a rule with one row.
+// checkRows and runRows return the rows of a rule that has a single row.
 func checkRows(check func(*exchange) error) rows { return rowsOf([]row{{"", by(check), nil}}) }
 
 func runRows(read func(*exchange)) rows { return rowsOf([]row{{"", run(read), nil}}) }
 
-// again applies rows to an object inside the one that they describe.
+// again applies rows to the object. It is for rows that contain themselves.
 func again(list *rows) test {
 	return func(s *spot) bool {
 		s.err = s.walk(*list)
@@ -337,7 +338,7 @@ func isFull(name string) test {
 	}
 }
 
-// isOne holds for a member with one of these texts.
+// isOne holds if the member is one of these texts. The value "" also matches a missing or non-text member.
 func isOne(name string, values ...string) test {
 	return func(s *spot) bool {
 		for _, value := range values {
@@ -354,7 +355,7 @@ func hasName(pattern *regexp.Regexp) test {
 	return func(s *spot) bool { return pattern.MatchString(s.str("name")) }
 }
 
-// knows holds if there are no other members, and finds the first one.
+// knows holds if the object has only these members. It finds the first other member.
 func knows(names ...string) test { return func(s *spot) bool { return s.finds(s.unknown(names...)) } }
 
 // unique holds unless an earlier object of the list has the same text.
