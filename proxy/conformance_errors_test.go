@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/outsidedata"
 	"mneme/internal/testtier"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 const (

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/outsidedata"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 // unlisted is OpenAI behind a name that tells nothing, so that it is unknown what its

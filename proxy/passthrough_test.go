@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy"
-	"mneme/scripts/outsidedata"
 )
 
 func TestPassthroughIsByteExact(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
-	"mneme/scripts/outsidedata"
 )
 
 // logged starts a gateway with a log that is kept.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/scripts/outsidedata"
+	"mneme/internal/outsidedata"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata/answers.golden")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 var update = flag.Bool("update", false, "rewrite the table of docs/conformance.md")

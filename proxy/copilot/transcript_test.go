@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/outsidedata"
 	"mneme/proxy/copilot"
-	"mneme/scripts/outsidedata"
 )
 
 // recordedFrame is a line of a recorded connection.

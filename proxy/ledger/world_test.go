@@ -11,9 +11,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 var (

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 // recorded are the requests of a coding agent, by the number of their file.

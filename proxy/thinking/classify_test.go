@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/scripts/outsidedata"
+	"mneme/internal/outsidedata"
 )
 
 // The recorded errors of real vendors and gateways: how many of those that a strip

@@ -12,9 +12,9 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 func outline(t testing.TB, body string) *wire.Outline {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/proxy/wire"
-	"mneme/scripts/outsidedata"
 )
 
 // recorded is one line of the recorded errors.

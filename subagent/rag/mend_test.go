@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/internal/testtier"
-	"mneme/scripts/outsidedata"
 )
 
 // sharedSet is a judged set of real passages that is no part of the project.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/encoding/charmap"
 
+	"mneme/internal/outsidedata"
 	"mneme/internal/testtier"
-	"mneme/scripts/outsidedata"
 )
 
 const prose = "The ferry leaves the northern harbour at half past seven in the morning and again at noon. " +

@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/memory"
-	"mneme/scripts/outsidedata"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/outsidedata"
 	"mneme/internal/testtier"
-	"mneme/scripts/outsidedata"
 )
 
 // The definitions, worked out by hand: four relevant documents, one of them far

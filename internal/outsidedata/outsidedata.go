@@ -7,6 +7,7 @@
 package outsidedata
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,7 @@ func Path(t testing.TB, elem ...string) string {
 	return path
 }
 
-// Root is the repository's root: the nearest folder above with a go.mod.
+// Root returns the repository's root: the nearest folder above with the go.mod of mneme itself.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -50,12 +51,13 @@ func Root(t testing.TB) string {
 		t.Fatal(err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		mod, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if bytes.HasPrefix(mod, []byte("module mneme\n")) {
 			return dir
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			t.Fatal("no go.mod is found above the working directory")
+			t.Fatal("no folder above the working directory has the go.mod of mneme")
 		}
 		dir = up
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/scripts/outsidedata"
+	"mneme/internal/outsidedata"
 )
 
 // probe is a testing.TB that notes how a test would have ended.
@@ -81,7 +81,7 @@ func TestOutsideDataIsFoundHereOnly(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.ImportsOnly)
 			require.NoError(t, err)
 			for _, spec := range file.Imports {
-				require.NotEqual(t, `"mneme/scripts/outsidedata"`, spec.Path.Value, "%s: only tests use outside data", rel)
+				require.NotEqual(t, `"mneme/internal/outsidedata"`, spec.Path.Value, "%s: only tests use outside data", rel)
 			}
 		}
 		return nil
