@@ -16,12 +16,23 @@ import (
 	"mneme/internal/freeport"
 )
 
-// Build builds mneme into a folder, with further flags of go build.
+// Go returns a go command that runs in the folder of mneme's go.mod, also for a caller in a module that replaces mneme.
+func Go(args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "mneme").Output()
+	if err != nil {
+		cmd.Err = fmt.Errorf("finding the sources of mneme: %w", err)
+	}
+	cmd.Dir = strings.TrimSpace(string(root))
+	return cmd
+}
+
+// Build builds mneme with further flags of go build into dir, which is an absolute path.
 func Build(dir string, flags ...string) (program string, err error) {
 	program = filepath.Join(dir, "mneme")
-	args := append(append([]string{"build"}, flags...), "-o", program, "mneme/cmd/mneme")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building mneme, in a checkout of its sources: %w: %s", err, out)
+	args := append(append([]string{"build"}, flags...), "-o", program, "./cmd/mneme")
+	if out, err := Go(args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building mneme: %w: %s", err, out)
 	}
 	return program, nil
 }

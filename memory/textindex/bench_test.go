@@ -14,7 +14,7 @@ import (
 
 // The benchmarks index documents of four passages, made of words that are about as
 // frequent as those of English, the same in every run: 11,000 passages, and 95,000 unless
-// -short is given. How good the hits are is for go run ./scripts/eval retrieval.
+// -short is given. scripts/eval retrieval measures the quality of the hits.
 
 const passagesOfDocument = 4
 

@@ -24,8 +24,8 @@ func flooding() *cobra.Command {
 		Long: `The tenants a and b have a key each, in one mneme up with the default limits. The turns of b, one after the other, are measured alone, and again while a floods the services in one of ten ways, over and over until b is done. Each way has a process, a Redis and a vendor of its own, all on loopback. Target: the p95 of b is at most 3 times what it is alone, and no turn of b fails.
 
 Examples:
-  go run ./scripts/bench flood
-  go run ./scripts/bench flood --only uploads`,
+  go -C scripts run ./bench flood
+  go -C scripts run ./bench flood --only uploads`,
 		RunE: func(*cobra.Command, []string) error {
 			flood(newLab(mneme), only)
 			return nil

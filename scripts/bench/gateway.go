@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"mneme/internal/stack"
 )
 
 type gatewayCmd struct {
@@ -184,7 +186,7 @@ func (c *gatewayCmd) growth() error {
 	if c.Growth == 0 || c.Workloads {
 		return nil
 	}
-	out, err := exec.Command("go", "test", "-run", "^$", "-bench", "Growth", "-benchtime", fmt.Sprintf("%dx", c.Growth),
+	out, err := stack.Go("test", "-run", "^$", "-bench", "Growth", "-benchtime", fmt.Sprintf("%dx", c.Growth),
 		"./proxy").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)

@@ -3,19 +3,20 @@
 // beside rewriting a history whole, the gateway beside nginx and the smallest reverse
 // proxy of net/http, searching by itself. It needs Linux and a redis-server on the PATH.
 //
-//	go run ./scripts/bench turn --help
+//	go -C scripts run ./bench turn --help
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
 	"github.com/go-analyze/charts"
 	"github.com/spf13/cobra"
+
+	"mneme/internal/stack"
 )
 
 var bg = context.Background()
@@ -56,10 +57,10 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func retrieval() *cobra.Command {
 	return &cobra.Command{
 		Use: "retrieval", Short: "Indexing and searching made-up documents",
-		Long: `The index measures itself: this runs its benchmarks, which make 11,000 and 95,000 passages up. How good ` +
-			`the hits are is for go run ./scripts/eval retrieval.`,
+		Long: `The index measures itself: this runs its benchmarks, which make 11,000 and 95,000 passages up. ` +
+			`For the quality of the hits, use go -C scripts run ./eval retrieval.`,
 		RunE: func(*cobra.Command, []string) error {
-			cmd := exec.Command("go", "test", "-run", "^$", "-bench", ".", "./memory/textindex")
+			cmd := stack.Go("test", "-run", "^$", "-bench", ".", "./memory/textindex")
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			return cmd.Run()
 		},

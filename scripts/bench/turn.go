@@ -48,14 +48,14 @@ With --long N one chat has N messages that were imported. Blocks of ten turns in
 With --live N answers are held open in the middle of their last call: memory (RSS), goroutines and descriptors of each service, from its /metrics, less those before; then all are let go and must complete.
 
 Examples:
-  go run ./scripts/bench turn
-  go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
-  go run ./scripts/bench turn --openai
-  go run ./scripts/bench turn --limits
-  go run ./scripts/bench turn --traces --turns 20 --rounds 81
-  go run ./scripts/bench turn --growth
-  go run ./scripts/bench turn --long 100000
-  go run ./scripts/bench turn --live 2000`,
+  go -C scripts run ./bench turn
+  go build -o /tmp/mneme ./cmd/mneme && go -C scripts run ./bench turn --mneme /tmp/mneme --turns 500
+  go -C scripts run ./bench turn --openai
+  go -C scripts run ./bench turn --limits
+  go -C scripts run ./bench turn --traces --turns 20 --rounds 81
+  go -C scripts run ./bench turn --growth
+  go -C scripts run ./bench turn --long 100000
+  go -C scripts run ./bench turn --live 2000`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
 	f := b.Flags()

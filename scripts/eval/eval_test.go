@@ -36,7 +36,7 @@ func TestEveryCommandTellsAWrongLineFromAFailure(t *testing.T) {
 		require.Regexp(t, "^eval: .*"+want+".*; see eval --help\n$", r.stderr, line)
 	}
 	require.Contains(t, eval(t).stdout, "How well what was said is found again")
-	require.Contains(t, eval(t, "recall", "--help").stdout, "go run ./scripts/eval recall --data ./conversations")
+	require.Contains(t, eval(t, "recall", "--help").stdout, "go -C scripts run ./eval recall --data ../conversations")
 }
 
 func TestEvalRetrievalPrintsTheTable(t *testing.T) {

@@ -2,7 +2,7 @@
 // It prints a report; the exit code is 0 for a run that came to its end, whatever the figures
 // are, 1 for one that failed and 2 for a command line that is wrong.
 //
-//	go run ./scripts/eval retrieval --help
+//	go -C scripts run ./eval retrieval --help
 package main
 
 import (

@@ -34,10 +34,10 @@ A set is a folder with conversations/NAME.jsonl (lines {"id","ts","role","name"?
 
 With --turns a whole mneme is run with its defaults, over a model that only listens: each question is posted as a message in a chat of its own, and so are 300 messages of the conversations themselves. Printed is how often the evidence stands in the prompt, and how often and in how many tokens something was recalled.
 
-Examples:
-  go run ./scripts/eval recall --data ./conversations
-  go run ./scripts/eval recall --data ./conversations --json | jq .budgets
-  go run ./scripts/eval recall --data ./conversations --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ./vectors`,
+Examples, with relative paths from scripts/:
+  go -C scripts run ./eval recall --data ../conversations
+  go -C scripts run ./eval recall --data ../conversations --json | jq .budgets
+  go -C scripts run ./eval recall --data ../conversations --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ../vectors`,
 	}
 	var e endpoints
 	e.embeddingFlags(c.Flags())

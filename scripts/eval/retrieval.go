@@ -19,13 +19,13 @@ With --topics each query is also asked in a chat that was about something else b
 
 With --embed-url, or the configuration in --config, an endpoint of embeddings is measured before it is switched on: its vectors alone, and joined with the words at each --vector-weight. All documents and queries of the sets are sent to it, which may cost; --vectors keeps what came for the next run, --limit takes a part of each set. With --rerank-url a reranker is measured, behind the words and behind the fusion at the middle weight.
 
-Examples:
-  go run ./scripts/eval retrieval --data ./judged
-  go run ./scripts/eval retrieval --data ./judged --set cranfield --prf
-  go run ./scripts/eval retrieval --data ./judged --topics
-  go run ./scripts/eval retrieval --data ./judged/cranfield --json | jq .reaches
-  go run ./scripts/eval retrieval --data ./judged --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ./vectors
-  go run ./scripts/eval retrieval --data ./judged --config mneme.yaml --limit 1000`,
+Examples, with relative paths from scripts/:
+  go -C scripts run ./eval retrieval --data ../judged
+  go -C scripts run ./eval retrieval --data ../judged --set cranfield --prf
+  go -C scripts run ./eval retrieval --data ../judged --topics
+  go -C scripts run ./eval retrieval --data ../judged/cranfield --json | jq .reaches
+  go -C scripts run ./eval retrieval --data ../judged --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ../vectors
+  go -C scripts run ./eval retrieval --data ../judged --config ../mneme.yaml --limit 1000`,
 	}
 	var options documents.Options
 	var e endpoints

@@ -2,14 +2,14 @@
 // it does. Acknowledged is an event that was received whole and with its id, or a JSON
 // answer with a 2xx.
 //
-//	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
-//	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
-//	go run ./scripts/soak fleet --duration 10m                     # 15 processes, 2,000 answers at once
-//	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
-//	go run ./scripts/soak approvals --rounds 200                   # two approvals, killed at every event
-//	go run ./scripts/soak approvals --fault oldaof --rounds 60     # and Redis loses data there
-//	go run ./scripts/soak early --rounds 500                       # killed within 30 ms of a message, or an erasure
-//	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
+//	go -C scripts run ./soak memory --duration 10m --chats 50 --writers 16 --seed 7
+//	go -C scripts run ./soak memory --fault failover --duration 10m   # Redis loses data, too
+//	go -C scripts run ./soak fleet --duration 10m                     # 15 processes, 2,000 answers at once
+//	go -C scripts run ./soak recall --rounds 1000                     # written to one process, found by another
+//	go -C scripts run ./soak approvals --rounds 200                   # two approvals, killed at every event
+//	go -C scripts run ./soak approvals --fault oldaof --rounds 60     # and Redis loses data there
+//	go -C scripts run ./soak early --rounds 500                       # killed within 30 ms of a message, or an erasure
+//	go -C scripts run ./soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
 import (
@@ -35,7 +35,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go run ./scripts/soak memory|fleet|recall|approvals|early|pass [flags]
+const usage = `Usage: go -C scripts run ./soak memory|fleet|recall|approvals|early|pass [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
