@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -163,43 +162,4 @@ func TestErasedIsNotLost(t *testing.T) {
 	for i, c := range []*cache.Cache{two, one, two} {
 		require.Zero(t, loadFrom(t, c, int64(7+i), memory.Empty(key)).Len())
 	}
-}
-
-// Ten thousand chats in a cache that holds a few hundred of them: it stays within
-// its bound, and a chat that was evicted is read again as it was.
-func TestManyChatsInABoundedCache(t *testing.T) {
-	testtier.Slow(t)
-	t.Parallel()
-	const chats, bound = 10_000, 1 << 20
-	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
-	c := cache.New(below, bound)
-	keyOf := func(i int) memory.Key { return memory.ChatKey(memory.MustChat(fmt.Sprint(i))) }
-	filler := strings.Repeat("x", 1000)
-	held := func() (n, bytes int) {
-		for i := range chats {
-			if h := c.Peek(keyOf(i)); h != nil {
-				n, bytes = n+1, bytes+h.Size()
-			}
-		}
-		return n, bytes
-	}
-	for i := range chats {
-		m := memory.Message{Role: memory.RoleUser, Content: fmt.Sprint(i, " ", filler), Timestamp: 1}
-		_, err := c.Append(ctx, memory.Empty(keyOf(i)), memory.Mark{Run: "r", Seq: 1, Turn: 5}, m.Encode())
-		require.NoError(t, err)
-		if i%1000 == 999 {
-			_, bytes := held()
-			require.Less(t, bytes, 2*bound, "evictions come a little later than what pushes out")
-		}
-	}
-	n, bytes := held()
-	require.Positive(t, n)
-	require.Less(t, n, chats/5)
-	require.Less(t, bytes, 2*bound)
-	for i := range chats {
-		h := loadFrom(t, c, 6, memory.Empty(keyOf(i)))
-		require.Equal(t, []string{fmt.Sprint(i, " ", filler)}, contents(t, h))
-	}
-	require.Zero(t, below.Counts.Lost.Load())
-	require.Zero(t, below.Counts.Deleted.Load())
 }

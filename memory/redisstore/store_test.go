@@ -15,7 +15,6 @@ import (
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
 	"mneme/memory"
-	"mneme/memory/cache"
 	"mneme/memory/internal/memorytest"
 	"mneme/memory/redisstore"
 )
@@ -29,17 +28,6 @@ func TestSuiteOverRedis(t *testing.T) {
 		client := server.Client()
 		require.NoError(t, client.FlushAll(ctx).Err())
 		return redisstore.New(client, zerolog.Nop()), redisstore.New(server.Client(), zerolog.Nop())
-	})
-}
-
-func TestSuiteOverCachedRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
-		client := server.Client()
-		require.NoError(t, client.FlushAll(ctx).Err())
-		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20),
-			cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
 	})
 }
 

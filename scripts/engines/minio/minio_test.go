@@ -62,7 +62,7 @@ func TestARealMinIOKeepsTheContract(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, client.MakeBucket(context.Background(), bucket, minio.MakeBucketOptions{}))
 
-	suite := exec.Command("go", "test", "-count=1", "-v", "-run", "Contract|Forgetting", "./memory/cold")
+	suite := exec.Command("go", "test", "-count=1", "-v", "-run", "Contract|Forgetting", "./memory/cold/s3")
 	suite.Dir = filepath.Join("..", "..", "..")
 	suite.Env = append(os.Environ(), "MNEME_TEST_S3=http://"+at, "MNEME_TEST_S3_BUCKET="+bucket,
 		"MNEME_TEST_S3_ACCESS_KEY="+key, "MNEME_TEST_S3_SECRET_KEY="+key)

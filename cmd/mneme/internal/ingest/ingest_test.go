@@ -1,8 +1,9 @@
-package app_test
+package ingest_test
 
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,9 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
@@ -29,6 +33,40 @@ import (
 	"mneme/subagent/rag/docstore"
 	webapi "mneme/webmemory/api"
 )
+
+// up is mneme with all services in this process and the offline model.
+type up struct {
+	t    *testing.T
+	base string // the URL of webmemory
+}
+
+// start runs a mneme with these settings until the end of the test.
+func start(t *testing.T, environ ...string) *up {
+	t.Helper()
+	cfg, err := config.Load("", append([]string{
+		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
+	}, environ...))
+	require.NoError(t, err)
+	at, stop, err := app.Start(context.Background(), app.Up, cfg, app.Options{Out: io.Discard,
+		Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return &up{t, "http://" + at.Webmemory}
+}
+
+func (u *up) request(method, path, contentType, body string) (status int, answer string) {
+	u.t.Helper()
+	req, err := http.NewRequest(method, u.base+path, strings.NewReader(body))
+	require.NoError(u.t, err)
+	req.Header.Set("Content-Type", contentType)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(u.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(u.t, err)
+	return resp.StatusCode, string(raw)
+}
 
 // heard is a Progress that keeps what it is told.
 type heard struct {
@@ -73,7 +111,7 @@ func (u *up) ingest(o ingest.Options, paths ...string) ingest.Report {
 
 func (u *up) tryIngest(o ingest.Options, paths ...string) (ingest.Report, error) {
 	u.t.Helper()
-	client, err := webapi.New(u.url(""))
+	client, err := webapi.New(u.base)
 	require.NoError(u.t, err)
 	defer client.Close()
 	client.Pause = time.Millisecond
@@ -189,7 +227,7 @@ func word(t *testing.T, text string) string {
 func TestEveryWayStoresTheSame(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	dir := files(t, t.TempDir(), map[string]string{
 		"presidents.csv": "president,appointee\nCarter,Rex Tillerson\nReagan,\"Haig, Alexander\"\n",
 		"table.tsv":      "a\tb\n1\t2\n3\t4\n",
@@ -251,7 +289,7 @@ func TestRealFilesAreStoredTheSameByEveryWay(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, total, 200)
 	require.GreaterOrEqual(t, len(formats), 12)
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	u.sameByEveryWay(filepath.Join(sample, "files"))
 	u.ingest(ingest.Options{Collection: "all"}, filepath.Join(dir, "files"))
 	ids := slices.Collect(maps.Keys(u.stored("all")))
@@ -268,7 +306,7 @@ func TestRealFilesAreStoredTheSameByEveryWay(t *testing.T) {
 }
 
 func TestIngestFollowsADirectory(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	u.request("PUT", "/v1/collections/docs", "", "")
 	u.request("PUT", "/v1/collections/docs/documents/uploaded.txt", "text/plain", "apples by hand")
 	dir := files(t, t.TempDir(), map[string]string{
@@ -307,7 +345,7 @@ func TestIngestFollowsADirectory(t *testing.T) {
 
 // Files of the same name do not take each other's place; a prefix sets them apart.
 func TestFilesOfTheSameName(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	a := files(t, t.TempDir(), map[string]string{"readme.md": "of a", "a.md": "only a"})
 	b := files(t, t.TempDir(), map[string]string{"readme.md": "of b", "b.md": "only b"})
 	u.ingest(ingest.Options{}, a)
@@ -348,7 +386,7 @@ func TestFilesOfTheSameName(t *testing.T) {
 
 // Of two that load different directories at the same time, one gets each id.
 func TestTwoDirectoriesAtTheSameTime(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	var dirs []string
 	for d := range 2 {
 		contents := map[string]string{}
@@ -372,7 +410,7 @@ func TestTwoDirectoriesAtTheSameTime(t *testing.T) {
 }
 
 func TestMetadataOfTheCommand(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	dir := files(t, t.TempDir(), map[string]string{"a.md": "tea", "r.json": `{"text":"coffee","lang":"en","by":"me"}`})
 	u.ingest(ingest.Options{}, dir)
 	french := ingest.Options{Metadata: map[string]string{"lang": "fr", "a;b=c & d": "x=y;z"}}
@@ -389,7 +427,7 @@ func TestMetadataOfTheCommand(t *testing.T) {
 // A collection that no subagent searches is said before anything is loaded, and which
 // ones are searched.
 func TestAMisspeltCollection(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	dir := files(t, t.TempDir(), map[string]string{"a.md": "tea"})
 	for range 2 { // it makes no difference whether it was there
 		p := &heard{}
@@ -406,7 +444,7 @@ func TestAMisspeltCollection(t *testing.T) {
 
 // A file that is written to while it is sent is never stored as half of two versions.
 func TestAFileThatChangesOnItsWay(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t)
 	dir := files(t, t.TempDir(), map[string]string{"a.txt": "before", "b.txt": "steady", "c.txt": "leaves"})
 	changed := &heard{}
 	changed.at = func() {
@@ -424,7 +462,7 @@ func TestAFileThatChangesOnItsWay(t *testing.T) {
 // What an older version loaded is loaded again though its file is the same.
 func TestOutdatedDocumentsAreLoadedAgain(t *testing.T) {
 	server := redistest.Start(t)
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL())
+	u := start(t, "MNEME_REDIS_URL="+server.URL())
 	dir := files(t, t.TempDir(), map[string]string{"t.csv": "name,age\nAda,36"})
 	u.ingest(ingest.Options{}, dir)
 	d := u.stored("docs")["t.csv"]
