@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 )
 
-// ids are those of a chat's own history, with its archive.
-func (w *world) ids(t *testing.T, chat string) []string {
+// messageIDs returns the ids of the messages in a chat's own history, with its archive.
+func messageIDs(t *testing.T, w *webmemorytest.World, chat string) []string {
 	t.Helper()
 	var out []string
-	for line := range strings.Lines(w.export(t, chat)) {
+	for line := range strings.Lines(exportChat(t, w, chat)) {
 		var of webapi.ExportLine
 		require.NoError(t, json.Unmarshal([]byte(line), &of))
 		var m memory.Message
@@ -34,20 +35,20 @@ func (w *world) ids(t *testing.T, chat string) []string {
 	return out
 }
 
-// last is the id of the chat's last message, "" for none.
-func (w *world) last(t *testing.T, chat string) string {
+// lastMessageID returns the id of the chat's last message, or "" if there is none.
+func lastMessageID(t *testing.T, w *webmemorytest.World, chat string) string {
 	t.Helper()
-	if ids := w.ids(t, chat); len(ids) > 0 {
+	if ids := messageIDs(t, w, chat); len(ids) > 0 {
 		return ids[len(ids)-1]
 	}
 	return ""
 }
 
-// said are the texts of a chat's own history, with its archive.
-func (w *world) said(t *testing.T, chat string) []string {
+// exportedTexts returns the texts of a chat's own history, with its archive.
+func exportedTexts(t *testing.T, w *webmemorytest.World, chat string) []string {
 	t.Helper()
 	var out []string
-	for line := range strings.Lines(w.export(t, chat)) {
+	for line := range strings.Lines(exportChat(t, w, chat)) {
 		var of webapi.ExportLine
 		require.NoError(t, json.Unmarshal([]byte(line), &of))
 		var m memory.Message
@@ -68,142 +69,142 @@ func placed(text string, after, ifLast *string) webapi.MessageRequest {
 // rewind, for every process, and the message is answered from there.
 func TestAPostBehindAMessage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), sixAtHand)
-	other := w.process(sixAtHand)
-	posted := w.recordRuns()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
+	other := w.StartReplica(sixAtHand)
+	posted := w.RecordRuns()
 	var exports []string
 	for i := range 12 {
-		exports = append(exports, w.export(t, "c"))
-		w.talk(t, "c", i, i+1)
+		exports = append(exports, exportChat(t, w, "c"))
+		talk(t, w, "c", i, i+1)
 		<-posted
 	}
 	for i, n := range []int{11, 10, 4, 2, 0} { // exchanges that stay
-		text, url := fmt.Sprintf("edited %d", n), []string{other, w.url}[i%2]
-		ids := w.ids(t, "c")
+		text, url := fmt.Sprintf("edited %d", n), []string{other, w.URL}[i%2]
+		ids := messageIDs(t, w, "c")
 		after, last, taken := "", ids[len(ids)-1], ids[2*n]
 		if n > 0 {
 			after = ids[2*n-1]
 		}
-		w.on(url, func() {
-			got := w.do("POST", "/v1/chats/c/messages", placed(text, &after, &last), "Idempotency-Key", text)
-			require.Equal(t, 200, got.status, string(got.body))
-			again := w.do("POST", "/v1/chats/c/messages", placed(text, &after, &last), "Idempotency-Key", text)
-			require.Equal(t, got.header.Get("Mneme-Run-Id"), again.header.Get("Mneme-Run-Id"), "it joins its run")
+		w.Target(url, func() {
+			got := w.Do("POST", "/v1/chats/c/messages", placed(text, &after, &last), "Idempotency-Key", text)
+			require.Equal(t, 200, got.Status, string(got.Body))
+			again := w.Do("POST", "/v1/chats/c/messages", placed(text, &after, &last), "Idempotency-Key", text)
+			require.Equal(t, got.RunID(), again.RunID(), "it joins its run")
 		})
 		require.Contains(t, string(<-posted), `"message":"`+text+`"`)
 		require.Empty(t, posted)
-		whole := w.export(t, "c")
+		whole := exportChat(t, w, "c")
 		require.Equal(t, strings.Split(exports[n], "\n")[:2*n], strings.Split(whole, "\n")[:2*n])
-		require.Equal(t, []string{text, "hello"}, w.said(t, "c")[2*n:])
+		require.Equal(t, []string{text, "hello"}, exportedTexts(t, w, "c")[2*n:])
 		require.Equal(t, 2*n+2, strings.Count(whole, `"subagent":"analytic"`), "the subagent's goes back, too")
 		run, _, _ := memory.SplitID(taken)
-		for _, url := range []string{w.url, other} {
-			w.on(url, func() {
-				require.Equal(t, whole, w.export(t, "c"))
-				require.Equal(t, 404, w.do("GET", "/v1/chats/c/runs/"+run+"/events", nil).status)
+		for _, url := range []string{w.URL, other} {
+			w.Target(url, func() {
+				require.Equal(t, whole, exportChat(t, w, "c"))
+				require.Equal(t, 404, w.Do("GET", "/v1/chats/c/runs/"+run+"/events", nil).Status)
 			})
 		}
-		aside := w.asides(t, "c")
+		aside := listAsides(t, w, "c")
 		require.Len(t, aside, i+1)
-		w.restore(t, "c", aside[i].ID, http.StatusConflict)
+		restoreAside(t, w, "c", aside[i].ID, http.StatusConflict)
 	}
-	require.Equal(t, []string{"edited 0", "hello"}, w.said(t, "c"))
+	require.Equal(t, []string{"edited 0", "hello"}, exportedTexts(t, w, "c"))
 	// Once the post is taken back, what it took back can come again.
-	aside := w.asides(t, "c")
-	w.rewind(t, "c", "")
-	w.restore(t, "c", aside[4].ID, http.StatusOK)
-	require.Equal(t, []string{"message 0", "hello", "message 1", "hello", "edited 2", "hello"}, w.said(t, "c"))
+	aside := listAsides(t, w, "c")
+	rewindChat(t, w, "c", "")
+	restoreAside(t, w, "c", aside[4].ID, http.StatusOK)
+	require.Equal(t, []string{"message 0", "hello", "message 1", "hello", "edited 2", "hello"}, exportedTexts(t, w, "c"))
 }
 
 // A post that takes another message for the last one, or stands behind one that is not there, changes nothing
 // and ends nothing.
 func TestAPostThatDoesNotFollow(t *testing.T) {
 	testtier.Slow(t)
-	w := newWorld(t, answers("hello"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	refused := func(chat string, p webapi.MessageRequest, status int, code string) {
 		t.Helper()
-		before, asides := w.export(t, chat), w.asides(t, chat)
+		before, asides := exportChat(t, w, chat), listAsides(t, w, chat)
 		for _, busy := range []string{webapi.Queue, webapi.Reject, webapi.Interrupt} {
 			p.OnBusy = busy
-			got := w.do("POST", "/v1/chats/"+chat+"/messages", p)
-			require.Equal(t, status, got.status, string(got.body))
-			require.Equal(t, code, got.problem(t).Code)
-			require.Equal(t, before, w.export(t, chat))
-			require.Equal(t, asides, w.asides(t, chat))
+			got := w.Do("POST", "/v1/chats/"+chat+"/messages", p)
+			require.Equal(t, status, got.Status, string(got.Body))
+			require.Equal(t, code, got.Problem(t).Code)
+			require.Equal(t, before, exportChat(t, w, chat))
+			require.Equal(t, asides, listAsides(t, w, chat))
 		}
 	}
 	none, wrong := "", "x.1"
 	refused("c", placed("hi", &wrong, nil), 404, "unknown_message")
 	refused("c", placed("hi", nil, &wrong), 409, "messages_since")
-	got := w.do("POST", "/v1/chats/c/messages", placed("hi", &none, &none))
-	require.Equal(t, 200, got.status, string(got.body))
+	got := w.Do("POST", "/v1/chats/c/messages", placed("hi", &none, &none))
+	require.Equal(t, 200, got.Status, string(got.Body))
 	refused("c", placed("hi", nil, &none), 409, "messages_since")
-	first, last := w.ids(t, "c")[0], w.last(t, "c")
+	first, last := messageIDs(t, w, "c")[0], lastMessageID(t, w, "c")
 	refused("c", placed("hi", &none, &first), 409, "messages_since")
 	refused("c", placed("hi", &wrong, &last), 404, "unknown_message")
-	require.Equal(t, 200, w.do("POST", "/v1/chats/c/messages", placed("more", &last, &last)).status)
-	require.Equal(t, []string{"hi", "hello", "more", "hello"}, w.said(t, "c"))
-	require.Empty(t, w.asides(t, "c"))
+	require.Equal(t, 200, w.Do("POST", "/v1/chats/c/messages", placed("more", &last, &last)).Status)
+	require.Equal(t, []string{"hi", "hello", "more", "hello"}, exportedTexts(t, w, "c"))
+	require.Empty(t, listAsides(t, w, "c"))
 	// The run of the message stays whole, as with a rewind, and so does that of a subagent's.
-	require.Equal(t, 200, w.do("POST", "/v1/chats/c/messages", placed("again", &first, nil)).status)
-	require.Equal(t, []string{"hi", "hello", "again", "hello"}, w.said(t, "c"))
+	require.Equal(t, 200, w.Do("POST", "/v1/chats/c/messages", placed("again", &first, nil)).Status)
+	require.Equal(t, []string{"hi", "hello", "again", "hello"}, exportedTexts(t, w, "c"))
 	run, _, _ := memory.SplitID(first)
 	task := run + ".2"
-	require.Equal(t, 200, w.do("POST", "/v1/chats/c/messages", placed("once more", &task, nil)).status)
-	require.Equal(t, []string{"hi", "hello", "once more", "hello"}, w.said(t, "c"))
+	require.Equal(t, 200, w.Do("POST", "/v1/chats/c/messages", placed("once more", &task, nil)).Status)
+	require.Equal(t, []string{"hi", "hello", "once more", "hello"}, exportedTexts(t, w, "c"))
 }
 
 // A run that goes on, or that waits for an answer, is ended for a post that follows, and for no other.
 func TestAPostThatEndsARun(t *testing.T) {
 	t.Parallel()
-	w, s, run := waitingWorld(t)
-	question, wrong, none := w.last(t, "1"), "x.1", ""
+	w, s, run := webmemorytest.NewSuspendedWorld(t)
+	question, wrong, none := lastMessageID(t, w, "1"), "x.1", ""
 	for _, p := range []webapi.MessageRequest{placed("plain", nil, &wrong), placed("plain", &wrong, nil)} {
-		require.Contains(t, []int{404, 409}, w.do("POST", "/v1/chats/1/messages", p).status)
-		require.True(t, w.look.HExists(t.Context(), "{chat_history:1}:meta", "waits").Val())
+		require.Contains(t, []int{404, 409}, w.Do("POST", "/v1/chats/1/messages", p).Status)
+		require.True(t, w.Redis.HExists(t.Context(), "{chat_history:1}:meta", "waits").Val())
 	}
-	got := w.do("POST", "/v1/chats/1/messages", placed("plain one", nil, &question))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, []string{"refund me", "plain one", "plainly"}, w.said(t, "1"))
-	require.Equal(t, 409, w.resume("1", run, yes("w1")).status)
+	got := w.Do("POST", "/v1/chats/1/messages", placed("plain one", nil, &question))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, []string{"refund me", "plain one", "plainly"}, exportedTexts(t, w, "1"))
+	require.Equal(t, 409, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
 
-	run = w.wait("2")
-	question = w.last(t, "2")
-	got = w.do("POST", "/v1/chats/2/messages", placed("plain two", &none, &question))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, []string{"plain two", "plainly"}, w.said(t, "2"), "the run that waited is taken back, too")
-	require.Equal(t, 404, w.resume("2", run, yes("w1")).status)
-	require.Len(t, s.requests(), 4)
+	run = w.PostSuspended("2")
+	question = lastMessageID(t, w, "2")
+	got = w.Do("POST", "/v1/chats/2/messages", placed("plain two", &none, &question))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, []string{"plain two", "plainly"}, exportedTexts(t, w, "2"), "the run that waited is taken back, too")
+	require.Equal(t, 404, w.Resume("2", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Len(t, s.Requests(), 4)
 
 	// A run that goes on leaves what was shown, which is no message since.
-	w = newWorld(t, waits(nil))
-	w.open("POST", "/v1/chats/1/messages", message{"one"}).until("subagent_delegation")
-	question = w.last(t, "1")
+	w = webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	w.PostStream("1", "one").Until("subagent_delegation")
+	question = lastMessageID(t, w, "1")
 	p := placed("two", nil, &wrong)
 	p.OnBusy = webapi.Interrupt
-	require.Equal(t, 409, w.do("POST", "/v1/chats/1/messages", p).status)
-	require.Equal(t, []string{"one"}, w.said(t, "1"), "it goes on")
+	require.Equal(t, 409, w.Do("POST", "/v1/chats/1/messages", p).Status)
+	require.Equal(t, []string{"one"}, exportedTexts(t, w, "1"), "it goes on")
 	p.IfLast, p.After = &question, &none
-	w.open("POST", "/v1/chats/1/messages", p).until("subagent_delegation")
-	require.Equal(t, []string{"two"}, w.said(t, "1"))
+	w.Stream("POST", "/v1/chats/1/messages", p).Until("subagent_delegation")
+	require.Equal(t, []string{"two"}, exportedTexts(t, w, "1"))
 }
 
 // Of posts that take the same message for the last one, exactly one is taken, wherever they arrive.
 func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	urls := []string{w.url, w.process()}
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	urls := []string{w.URL, w.StartReplica()}
 	for round := range 6 {
-		last, none := w.last(t, "c"), ""
+		last, none := lastMessageID(t, w, "c"), ""
 		after := []*string{nil, &last, &none}[round%3]
 		statuses := make([]int, 4)
 		var posting sync.WaitGroup
 		for i := range statuses {
 			var req *http.Request
-			w.on(urls[i%2], func() {
-				req = w.request("POST", "/v1/chats/c/messages", placed(fmt.Sprintf("%d of %d", i, round), after, &last))
+			w.Target(urls[i%2], func() {
+				req = w.NewRequest("POST", "/v1/chats/c/messages", placed(fmt.Sprintf("%d of %d", i, round), after, &last))
 			})
-			posting.Go(func() { statuses[i] = w.send(req).status })
+			posting.Go(func() { statuses[i] = w.Send(req).Status })
 		}
 		posting.Wait()
 		require.ElementsMatch(t, []int{200, 409, 409, 409}, statuses)
@@ -211,7 +212,7 @@ func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
 		if round > 2 {
 			want = map[int]int{0: 4, 1: 6, 2: 2}[round%3]
 		}
-		require.Len(t, w.said(t, "c"), want)
+		require.Len(t, exportedTexts(t, w, "c"), want)
 	}
 }
 
@@ -219,41 +220,41 @@ func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
 func TestARetryOfAPostBehindAMessage(t *testing.T) {
 	testtier.Slow(t)
 	f := &flaky{errors: map[memory.Chat][]event.Error{}}
-	w := newWorld(t, f.agent)
-	w.talk(t, "c", 0, 2)
-	none, last := "", w.last(t, "c")
+	w := webmemorytest.NewWorld(t, f.agent)
+	talk(t, w, "c", 0, 2)
+	none, last := "", lastMessageID(t, w, "c")
 	f.errors[memory.MustChat("c")] = []event.Error{passing}
-	require.Equal(t, 502, w.do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k").status)
-	other := w.process()
-	w.on(other, func() {
-		got := w.do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k")
-		require.Equal(t, 200, got.status, string(got.body))
+	require.Equal(t, 502, w.Do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k").Status)
+	other := w.StartReplica()
+	w.Target(other, func() {
+		got := w.Do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k")
+		require.Equal(t, 200, got.Status, string(got.Body))
 	})
-	require.Equal(t, []string{"hi", "(no answer: model_failed)", "answer to hi"}, w.said(t, "c"))
+	require.Equal(t, []string{"hi", "(no answer: model_failed)", "answer to hi"}, exportedTexts(t, w, "c"))
 	require.NotEmpty(t, f.last().RetryOf)
-	require.Len(t, w.asides(t, "c"), 1)
+	require.Len(t, listAsides(t, w, "c"), 1)
 }
 
 // A post that no apiserver takes leaves the chat as it was.
 func TestARefusedPostTakesNothingBack(t *testing.T) {
-	w := newWorld(t, answers("hello"), sixAtHand)
-	w.talk(t, "c", 0, 8)
-	before, none := w.export(t, "c"), ""
-	w.putApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
+	talk(t, w, "c", 0, 8)
+	before, none := exportChat(t, w, "c"), ""
+	w.SetApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" && r.URL.Path == "/v1/runs" {
 			http.Error(rw, "busy", http.StatusServiceUnavailable)
 			return
 		}
-		w.runs.Handler().ServeHTTP(rw, r)
+		w.Runs.Handler().ServeHTTP(rw, r)
 	}))
-	last := w.last(t, "c")
-	require.Equal(t, 503, w.do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k").status)
-	require.Equal(t, before, w.export(t, "c"))
-	require.Empty(t, w.asides(t, "c"))
-	w.putApiserver(w.runs.Handler())
-	got := w.do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k")
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, []string{"hi", "hello"}, w.said(t, "c"))
+	last := lastMessageID(t, w, "c")
+	require.Equal(t, 503, w.Do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k").Status)
+	require.Equal(t, before, exportChat(t, w, "c"))
+	require.Empty(t, listAsides(t, w, "c"))
+	w.SetApiserver(w.Runs.Handler())
+	got := w.Do("POST", "/v1/chats/c/messages", placed("hi", &none, &last), "Idempotency-Key", "k")
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, []string{"hi", "hello"}, exportedTexts(t, w, "c"))
 }
 
 // A process is killed at any point between the rewind of a post and its run; the post is repeated to another one,
@@ -262,7 +263,7 @@ func TestAProcessIsKilledWhileAPostGoesBack(t *testing.T) {
 	t.Parallel()
 	var stand atomic.Pointer[string] // "METHOD /path" at which nothing answers
 	reached := make(chan struct{}, 10)
-	w := newWorld(t, answers("hello"), sixAtHand, lease)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand, webmemorytest.ShortenLease)
 	stands := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if at := stand.Load(); at != nil && strings.HasPrefix(r.Method+" "+r.URL.Path, *at) {
@@ -274,21 +275,21 @@ func TestAProcessIsKilledWhileAPostGoesBack(t *testing.T) {
 			h.ServeHTTP(rw, r)
 		})
 	}
-	w.putApiserver(stands(w.runs.Handler()))
-	w.guard = stands
-	other := w.process(sixAtHand, lease)
+	w.SetApiserver(stands(w.Runs.Handler()))
+	w.Middleware = stands
+	other := w.StartReplica(sixAtHand, webmemorytest.ShortenLease)
 	for i, c := range []struct{ at, key string }{
 		{"DELETE /v1/conversations/", "k"}, {"POST /internal/v1/rewinds", "k"}, {"POST /internal/v1/rewinds", ""},
 		{"POST /v1/runs", ""},
 	} {
 		chat := fmt.Sprintf("c%d", i)
-		url, process := w.child()
-		w.on(url, func() { w.talk(t, chat, 0, 5) })
-		ids := w.ids(t, chat)
+		url, process := w.StartChild(w.ChildConfig())
+		w.Target(url, func() { talk(t, w, chat, 0, 5) })
+		ids := messageIDs(t, w, chat)
 		p := placed("edited", &ids[3], &ids[len(ids)-1])
 		header := []string{"Idempotency-Key", "k"}[:2*len(c.key)]
 		var req *http.Request
-		w.on(url, func() { req = w.request("POST", "/v1/chats/"+chat+"/messages", p, header...) })
+		w.Target(url, func() { req = w.NewRequest("POST", "/v1/chats/"+chat+"/messages", p, header...) })
 		stand.Store(&c.at)
 		broken := make(chan struct{})
 		go func() {
@@ -301,12 +302,12 @@ func TestAProcessIsKilledWhileAPostGoesBack(t *testing.T) {
 		process.Kill()
 		<-broken
 		stand.Store(nil)
-		w.on(other, func() {
-			got := w.do("POST", "/v1/chats/"+chat+"/messages", p, header...)
-			require.Equal(t, 200, got.status, "%v: %s", c, got.body)
+		w.Target(other, func() {
+			got := w.Do("POST", "/v1/chats/"+chat+"/messages", p, header...)
+			require.Equal(t, 200, got.Status, "%v: %s", c, got.Body)
 		})
-		require.Equal(t, []string{"message 0", "hello", "message 1", "hello", "edited", "hello"}, w.said(t, chat))
-		require.Len(t, w.stored("subagent:analytic:"+chat), 6)
-		require.Len(t, w.asides(t, chat), 1)
+		require.Equal(t, []string{"message 0", "hello", "message 1", "hello", "edited", "hello"}, exportedTexts(t, w, chat))
+		require.Len(t, w.History("subagent:analytic:"+chat), 6)
+		require.Len(t, listAsides(t, w, chat), 1)
 	}
 }

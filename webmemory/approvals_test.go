@@ -22,6 +22,7 @@ import (
 	"mneme/access/audit"
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -31,26 +32,26 @@ import (
 func TestWhatRunsWaitForIsListed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorld(t, nil)
-	w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
-		waits := approvals(inTime(), "w-"+r.ChatID.String())
+	w := webmemorytest.NewWorld(t, nil)
+	w.ScriptApiserver(webmemorytest.SuspendOn(func(r api.RunRequest) []event.Wait {
+		waits := webmemorytest.Approvals("w-" + r.ChatID.String())
 		if r.ChatID.String() == "5" {
 			waits[0].Kind, waits[0].ExpiresAt = event.Question, waits[0].ExpiresAt-60
 		}
 		return waits
 	}))
 	for i := range 5 {
-		w.wait(fmt.Sprint(i + 1))
+		w.PostSuspended(fmt.Sprint(i + 1))
 	}
 	// What is listed and does not wait is passed over, and taken off.
-	require.NoError(t, w.look.ZAdd(ctx, "mneme:waiting", redis.Z{Score: 1, Member: "gone"},
+	require.NoError(t, w.Redis.ZAdd(ctx, "mneme:waiting", redis.Z{Score: 1, Member: "gone"},
 		redis.Z{Score: 2, Member: "no chat"}).Err())
 	list := func(query string) (chats []string, next string) {
 		t.Helper()
-		got := w.do("GET", "/v1/approvals"+query, nil)
-		require.Equal(t, 200, got.status, string(got.body))
+		got := w.Do("GET", "/v1/approvals"+query, nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
 		var page webapi.ApprovalList
-		require.NoError(t, json.Unmarshal(got.body, &page))
+		require.NoError(t, json.Unmarshal(got.Body, &page))
 		for _, a := range page.Approvals {
 			require.Equal(t, "w-"+a.ChatID.String(), a.ID)
 			require.NotEmpty(t, a.RunID)
@@ -62,7 +63,7 @@ func TestWhatRunsWaitForIsListed(t *testing.T) {
 	all, next := list("?status=open")
 	require.Equal(t, []string{"5", "1", "2", "3", "4"}, all, "by when it expires")
 	require.Empty(t, next)
-	require.EqualValues(t, 5, w.look.ZCard(ctx, "mneme:waiting").Val())
+	require.EqualValues(t, 5, w.Redis.ZCard(ctx, "mneme:waiting").Val())
 	var paged []string
 	for query := "?limit=2"; query != ""; {
 		some, next := list(query)
@@ -75,9 +76,9 @@ func TestWhatRunsWaitForIsListed(t *testing.T) {
 	questions, _ := list("?kind=question")
 	require.Equal(t, []string{"5"}, questions)
 	for _, bad := range []string{"?limit=0", "?limit=2000", "?status=done", "?kind=other"} {
-		require.Equal(t, 400, w.do("GET", "/v1/approvals"+bad, nil).status, bad)
+		require.Equal(t, 400, w.Do("GET", "/v1/approvals"+bad, nil).Status, bad)
 	}
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/5", nil).status)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/5", nil).Status)
 	left, _ := list("")
 	require.NotContains(t, left, "5")
 }
@@ -85,28 +86,28 @@ func TestWhatRunsWaitForIsListed(t *testing.T) {
 // A tool that was approved for good is named to the runs that follow in the chat, and in no other.
 func TestAToolIsApprovedForGood(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := w.suspends(asksFor(func(api.RunRequest) []event.Wait {
-		waits := approvals(inTime(), "w1", "w2")
+	w := webmemorytest.NewWorld(t, nil)
+	s := w.ScriptApiserver(webmemorytest.SuspendOn(func(api.RunRequest) []event.Wait {
+		waits := webmemorytest.Approvals("w1", "w2")
 		waits[0].Approves, waits[1].Approves = "crm/refund", "crm/pay"
 		return waits
 	}))
-	run := w.wait("1")
-	answers := yes("w1", "w2")
+	run := w.PostSuspended("1")
+	answers := webmemorytest.Decide(event.Approve, "w1", "w2")
 	answers.Answers[1].Decision = event.Deny
-	require.Equal(t, 200, w.resume("1", run, answers).status)
+	require.Equal(t, 200, w.Resume("1", run, answers).Status)
 	approvedIn := func(chat string) []string {
 		t.Helper()
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"plain"}).status)
-		posted := s.requests()
+		require.Equal(t, 200, w.Post(chat, "plain").Status)
+		posted := s.Requests()
 		return posted[len(posted)-1].Approved
 	}
 	require.Equal(t, []string{"crm/refund"}, approvedIn("1"))
 	require.Empty(t, approvedIn("2"))
-	run = w.wait("1")
-	require.Equal(t, 200, w.resume("1", run, yes("w1", "w2")).status)
+	run = w.PostSuspended("1")
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1", "w2")).Status)
 	require.Equal(t, []string{"crm/refund", "crm/pay"}, approvedIn("1"))
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
 	require.Empty(t, approvedIn("1"))
 }
 
@@ -140,7 +141,7 @@ func TestTheWebhookIsTold(t *testing.T) {
 		bodies <- body
 	}))
 	defer hook.Close()
-	w, _, run := waitingWorld(t, func(c *webmemory.Config) {
+	w, _, run := webmemorytest.NewSuspendedWorld(t, func(c *webmemory.Config) {
 		c.Webhook = webmemory.Webhook{URL: hook.URL, Secret: "secret"}
 	})
 	body := <-bodies
@@ -152,25 +153,25 @@ func TestTheWebhookIsTold(t *testing.T) {
 	require.Equal(t, "refund", told.Waits[0].Tool)
 	require.Greater(t, told.Waits[0].ExpiresAt, event.Seconds(time.Now()))
 	require.NotContains(t, string(body), "amount")
-	w.wait("2")
+	w.PostSuspended("2")
 	<-bodies
-	eventually(t, "it is counted", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), `mneme_approvals_webhook_total{outcome="failed"} 1`)
+	webmemorytest.Eventually(t, "it is counted", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), `mneme_approvals_webhook_total{outcome="failed"} 1`)
 	})
 }
 
 func TestTheClientsOwnTools(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := w.suspends(asksFor(func(r api.RunRequest) []event.Wait {
+	w := webmemorytest.NewWorld(t, nil)
+	s := w.ScriptApiserver(webmemorytest.SuspendOn(func(r api.RunRequest) []event.Wait {
 		return []event.Wait{{ID: "w1", Kind: event.ClientResult, ToolCallID: "t1", Tool: r.Tools[0].Name,
-			Arguments: json.RawMessage(`{}`), ExpiresAt: inTime()}}
+			Arguments: json.RawMessage(`{}`), ExpiresAt: event.Seconds(time.Now().Add(time.Hour))}}
 	}))
 	tool := func(name string) string {
 		return fmt.Sprintf(`{"name":%q,"description":"d","parameters":{"type":"object"}}`, name)
 	}
-	post := func(tools, more string, header ...string) answer {
-		return w.do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[`+tools+`]`+more+`}`, append(header,
+	post := func(tools, more string, header ...string) webmemorytest.Response {
+		return w.Do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[`+tools+`]`+more+`}`, append(header,
 			"Content-Type", "application/json")...)
 	}
 	many := strings.Repeat(tool("x")+",", 41)
@@ -190,30 +191,30 @@ func TestTheClientsOwnTools(t *testing.T) {
 		"too long a user": {"", `,"user":"` + strings.Repeat("u", 300) + `"`, 400},
 	} {
 		got := post(c.tools, c.more)
-		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
+		require.Equal(t, c.status, got.Status, "%s: %s", name, got.Body)
 	}
 	got := post(tool("door"), `,"user":"ann"`, "Idempotency-Key", "k")
-	require.Equal(t, 202, got.status, string(got.body))
-	w.atRest("1")
-	sent := s.requests()[0]
+	require.Equal(t, 202, got.Status, string(got.Body))
+	w.AwaitSuspension("1")
+	sent := s.Requests()[0]
 	require.Equal(t, "ann", sent.User)
 	require.Equal(t, "door", sent.Tools[0].Name)
-	require.Equal(t, 422, post(tool("window"), `,"user":"ann"`, "Idempotency-Key", "k").status, "other tools are another post")
-	require.Equal(t, 422, post(tool("door"), `,"user":"bob"`, "Idempotency-Key", "k").status)
-	require.Equal(t, 202, post(tool("door"), `,"user":"ann"`, "Idempotency-Key", "k").status)
-	answered := w.resume("1", got.header.Get(webapi.RunID), `{"answers":[{"id":"w1","decision":"approve","result":"open"}]}`,
+	require.Equal(t, 422, post(tool("window"), `,"user":"ann"`, "Idempotency-Key", "k").Status, "other tools are another post")
+	require.Equal(t, 422, post(tool("door"), `,"user":"bob"`, "Idempotency-Key", "k").Status)
+	require.Equal(t, 202, post(tool("door"), `,"user":"ann"`, "Idempotency-Key", "k").Status)
+	answered := w.Resume("1", got.RunID(), `{"answers":[{"id":"w1","decision":"approve","result":"open"}]}`,
 		"Content-Type", "application/json")
-	require.Equal(t, 200, answered.status, string(answered.body))
+	require.Equal(t, 200, answered.Status, string(answered.Body))
 }
 
 // The person that said yes or no is found later, without what the call was about.
 func TestAnswersToApprovalsAreAudited(t *testing.T) {
 	t.Parallel()
-	w, _, run := waitingWorld(t)
-	log := audit.New(w.look)
-	w.url = w.process(func(c *webmemory.Config) { c.Audit = log })
-	require.Equal(t, 404, w.resume("1", run, yes("none")).status)
-	require.Equal(t, 200, w.resume("1", run, decided(event.Deny, "w1")).status)
+	w, _, run := webmemorytest.NewSuspendedWorld(t)
+	log := audit.New(w.Redis)
+	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Audit = log })
+	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Decide(event.Approve, "none")).Status)
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Deny, "w1")).Status)
 	entries, err := log.Page(t.Context(), memory.Tenant{}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "what was refused is not there")

@@ -8,55 +8,56 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 )
 
 // What a post says beside its message reaches the agents; its metadata is stored with the message and
 // given back with it, its instructions are kept nowhere.
 func TestInstructionsAndMetadata(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	other := w.process()
-	posted := w.recordRuns()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	other := w.StartReplica()
+	posted := w.RecordRuns()
 	const path = "/v1/chats/1/messages"
 	body := `{"message":"hi","instructions":"Answer in rhymes.","metadata":{"from":"web","page":"7"}}`
-	got := w.do("POST", path, body, "Idempotency-Key", "k")
-	require.Equal(t, 200, got.status, string(got.body))
+	got := w.Do("POST", path, body, "Idempotency-Key", "k")
+	require.Equal(t, 200, got.Status, string(got.Body))
 	var asked api.RunRequest
 	require.NoError(t, json.Unmarshal(<-posted, &asked))
 	require.Equal(t, "Answer in rhymes.", asked.Instructions)
 	require.Equal(t, map[string]string{"from": "web", "page": "7"}, asked.Metadata)
-	require.Equal(t, 200, w.do("POST", path, message{"plain"}).status)
+	require.Equal(t, 200, w.Do("POST", path, webmemorytest.Message("plain")).Status)
 
-	run := got.header.Get("Mneme-Run-Id")
-	for _, url := range []string{w.url, other} {
-		w.on(url, func() {
+	run := got.RunID()
+	for _, url := range []string{w.URL, other} {
+		w.Target(url, func() {
 			var page struct {
 				Messages []struct {
 					Metadata map[string]string
 					ID       string
 				}
 			}
-			require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1/history", nil).body, &page))
+			require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/1/history", nil).Body, &page))
 			require.Equal(t, asked.Metadata, page.Messages[0].Metadata)
 			require.Equal(t, run+".1", page.Messages[0].ID)
 			require.Nil(t, page.Messages[2].Metadata)
-			again := w.do("POST", path, body, "Idempotency-Key", "k")
-			require.JSONEq(t, string(got.body), string(again.body))
+			again := w.Do("POST", path, body, "Idempotency-Key", "k")
+			require.JSONEq(t, string(got.Body), string(again.Body))
 			for _, another := range []string{`{"message":"hi"}`, `{"message":"hi","instructions":"Answer in rhymes."}`,
 				`{"message":"hi","instructions":"Answer in rhymes.","metadata":{"from":"web","page":"8"}}`} {
-				require.Equal(t, 422, w.do("POST", path, another, "Idempotency-Key", "k").status, another)
+				require.Equal(t, 422, w.Do("POST", path, another, "Idempotency-Key", "k").Status, another)
 			}
 		})
 	}
 	// So does the form of the answer, which is for the master's model.
 	const form = `{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}`
-	posting := func(more string) answer {
-		return w.do("POST", "/v1/chats/3/messages", `{"message":"hi",`+more+`}`, "Idempotency-Key", "f")
+	posting := func(more string) webmemorytest.Response {
+		return w.Do("POST", "/v1/chats/3/messages", `{"message":"hi",`+more+`}`, "Idempotency-Key", "f")
 	}
-	require.Equal(t, 200, posting(`"response_format":`+form).status)
+	require.Equal(t, 200, posting(`"response_format":`+form).Status)
 	<-posted
 	require.NoError(t, json.Unmarshal(<-posted, &asked))
 	require.JSONEq(t, form, string(asked.ResponseFormat))
-	require.Equal(t, 200, posting(`"response_format":`+form).status)
+	require.Equal(t, 200, posting(`"response_format":`+form).Status)
 	for more, status := range map[string]int{
 		`"response_format":{"type":"json_object"}`:                                                               422,
 		`"response_format":{"type":"xml"}`:                                                                       400,
@@ -69,26 +70,26 @@ func TestInstructionsAndMetadata(t *testing.T) {
 		`"tools":[{"name":"f","parameters":{"type":"object"}}],"tool_choice":"g"`:                                400,
 		`"tools":[{"name":"f","parameters":{"type":"object"}}],"tool_choice":"f","response_format":` + form + ``: 422,
 	} {
-		require.Equal(t, status, posting(more).status, more)
+		require.Equal(t, status, posting(more).Status, more)
 	}
-	stored := w.look.Get(t.Context(), "chat_history:1").Val()
+	stored := w.Redis.Get(t.Context(), "chat_history:1").Val()
 	require.Contains(t, stored, `"metadata":{"from":"web","page":"7"},"id":"`+run+`.1"}`)
-	for _, key := range w.look.Keys(t.Context(), "*").Val() {
-		if w.look.Type(t.Context(), key).Val() == "string" {
-			require.NotContains(t, w.look.Get(t.Context(), key).Val(), "rhymes", key)
+	for _, key := range w.Redis.Keys(t.Context(), "*").Val() {
+		if w.Redis.Type(t.Context(), key).Val() == "string" {
+			require.NotContains(t, w.Redis.Get(t.Context(), key).Val(), "rhymes", key)
 		}
 	}
-	require.Equal(t, 201, w.do("POST", "/v1/chats/1/fork", `{"as":"2"}`).status)
-	require.Equal(t, stored, w.look.Get(t.Context(), "chat_history:2").Val())
+	require.Equal(t, 201, w.Do("POST", "/v1/chats/1/fork", `{"as":"2"}`).Status)
+	require.Equal(t, stored, w.Redis.Get(t.Context(), "chat_history:2").Val())
 
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/messages/"+run+".1", nil).status)
-	require.NotContains(t, w.look.Get(t.Context(), "chat_history:1").Val(), `"page"`, "it goes with the message's text")
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1/messages/"+run+".1", nil).Status)
+	require.NotContains(t, w.Redis.Get(t.Context(), "chat_history:1").Val(), `"page"`, "it goes with the message's text")
 }
 
 // A schema that is costly to read is refused before anything reads it, and no run begins.
 func TestToolsThatAreNestedTooDeep(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	posted := w.recordRuns()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	posted := w.RecordRuns()
 	deep := strings.Repeat(`{"type":"object","properties":{"a":`, 100) + `{"type":"string"}` + strings.Repeat("}}", 100)
 	wide := `{"type":"object","properties":{"a":` + strings.Repeat(`{"anyOf":[`, 25) + "{}" + strings.Repeat(",{}", 7000) +
 		strings.Repeat("]}", 25) + "}}"
@@ -101,40 +102,40 @@ func TestToolsThatAreNestedTooDeep(t *testing.T) {
 		"wide at its deepest": {wide, 400, "how deep they are nested"},
 		"no object":           {`{"type":"string"}`, 400, "JSON schema of an object"},
 	} {
-		got := w.do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[{"name":"t","description":"d","parameters":`+
+		got := w.Do("POST", "/v1/chats/1/messages", `{"message":"hi","tools":[{"name":"t","description":"d","parameters":`+
 			c.schema+`}]}`)
-		require.Equal(t, c.status, got.status, name)
-		require.Contains(t, string(got.body), c.says, name)
+		require.Equal(t, c.status, got.Status, name)
+		require.Contains(t, string(got.Body), c.says, name)
 	}
 	require.Empty(t, posted)
 }
 
 // What a body costs to decode is bounded by its members, wherever a client sends JSON.
 func TestBodiesOfTooManyMembers(t *testing.T) {
-	w := newWorld(t, answers("hello"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	many := `{"a":[1` + strings.Repeat(",1", 600_000) + `]}`
 	deep := strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000)
 	for _, route := range []string{"POST /v1/chats/1/messages", "POST /v1/chats/1/notes", "POST /v1/chats/1/runs/r/resume",
 		"POST /v1/chats/1/import", "PATCH /v1/chats/1", "POST /v1/chats/1/rewind", "POST /v1/chats/1/fork"} {
 		method, path, _ := strings.Cut(route, " ")
-		got := w.do(method, path, many)
-		require.Contains(t, []int{400, 413}, got.status, route)
-		require.Contains(t, string(got.body), "members and elements", route)
-		got = w.do(method, path, deep)
-		require.Equal(t, 400, got.status, route)
-		require.Contains(t, string(got.body), "nested more than 256 deep", route)
+		got := w.Do(method, path, many)
+		require.Contains(t, []int{400, 413}, got.Status, route)
+		require.Contains(t, string(got.Body), "members and elements", route)
+		got = w.Do(method, path, deep)
+		require.Equal(t, 400, got.Status, route)
+		require.Contains(t, string(got.Body), "nested more than 256 deep", route)
 	}
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+	require.Equal(t, 200, w.Post("1", "hi").Status)
 }
 
 // At POST /chat instructions have the name that the service had for them which this one replaces.
 func TestTheOlderNameOfInstructions(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	posted := w.recordRuns()
-	chat := func(more string) answer {
-		return w.do("POST", "/chat", `{"message":"hi","chat_id":1`+more+`}`, "Idempotency-Key", "k")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	posted := w.RecordRuns()
+	chat := func(more string) webmemorytest.Response {
+		return w.Do("POST", "/chat", `{"message":"hi","chat_id":1`+more+`}`, "Idempotency-Key", "k")
 	}
-	require.Equal(t, 200, chat(`,"custom_system_prompt":"Answer in rhymes."`).status)
+	require.Equal(t, 200, chat(`,"custom_system_prompt":"Answer in rhymes."`).Status)
 	var asked api.RunRequest
 	require.NoError(t, json.Unmarshal(<-posted, &asked))
 	require.Equal(t, "Answer in rhymes.", asked.Instructions)
@@ -152,15 +153,15 @@ func TestTheOlderNameOfInstructions(t *testing.T) {
 		`,"custom_system_prompt":"","instructions":"Answer in rhymes."`:   {200, "hello"},
 	} {
 		got := chat(more)
-		require.Equal(t, says.status, got.status, more)
-		require.Contains(t, string(got.body), says.text, more)
+		require.Equal(t, says.status, got.Status, more)
+		require.Contains(t, string(got.Body), says.text, more)
 	}
 	require.Empty(t, posted, "it was one run")
-	elsewhere := w.do("POST", "/v1/chats/1/messages", `{"message":"hi","custom_system_prompt":"a"}`)
-	require.Equal(t, 400, elsewhere.status)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"And now?"}).status)
+	elsewhere := w.Do("POST", "/v1/chats/1/messages", `{"message":"hi","custom_system_prompt":"a"}`)
+	require.Equal(t, 400, elsewhere.Status)
+	require.Equal(t, 200, w.Post("1", "And now?").Status)
 	asked = api.RunRequest{}
 	require.NoError(t, json.Unmarshal(<-posted, &asked))
 	require.Empty(t, asked.Instructions, "it holds for one run")
-	require.NotContains(t, string(w.do("GET", "/v1/chats/1/export", nil).body), "rhymes")
+	require.NotContains(t, string(w.Do("GET", "/v1/chats/1/export", nil).Body), "rhymes")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -22,15 +23,15 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// listed reads the list of chats in the order of use, limit at a time.
-func (w *world) listed(t *testing.T, q string, limit int) (all []webapi.ChatEntry) {
+// listChats reads the list of chats in the order of use, limit entries at a time.
+func listChats(t *testing.T, w *webmemorytest.World, q string, limit int) (all []webapi.ChatEntry) {
 	t.Helper()
 	for cursor := ""; ; {
 		var page webapi.ChatList
 		query := url.Values{"order": {"used"}, "q": {q}, "limit": {strconv.Itoa(limit)}, "cursor": {cursor}}
-		got := w.do("GET", "/v1/chats?"+query.Encode(), nil)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.NoError(t, json.Unmarshal(got.body, &page))
+		got := w.Do("GET", "/v1/chats?"+query.Encode(), nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.NoError(t, json.Unmarshal(got.Body, &page))
 		require.LessOrEqual(t, len(page.Chats), limit)
 		all = append(all, page.Chats...)
 		if cursor = page.NextCursor; cursor == "" {
@@ -39,11 +40,11 @@ func (w *world) listed(t *testing.T, q string, limit int) (all []webapi.ChatEntr
 	}
 }
 
-// idle waits until no run of chats goes on.
-func (w *world) idle(chats ...string) {
+// awaitIdle waits until the chats have no open run.
+func awaitIdle(w *webmemorytest.World, chats ...string) {
 	for _, chat := range chats {
-		eventually(w.t, "the run is over", func() bool {
-			return !w.look.HExists(w.t.Context(), "{chat_history:"+chat+"}:meta", "open").Val()
+		webmemorytest.Eventually(w.T, "the run is over", func() bool {
+			return !w.Redis.HExists(w.T.Context(), "{chat_history:"+chat+"}:meta", "open").Val()
 		})
 	}
 }
@@ -55,10 +56,10 @@ func idsOf(entries []webapi.ChatEntry) (ids []string) {
 	return ids
 }
 
-// titleOf is the title of a chat in the list, and whether it is there.
-func (w *world) titleOf(t *testing.T, chat string) (title string, ok bool) {
+// chatTitle returns the title of a chat in the list. It reports whether the chat is listed.
+func chatTitle(t *testing.T, w *webmemorytest.World, chat string) (title string, ok bool) {
 	t.Helper()
-	for _, e := range w.listed(t, "", 100) {
+	for _, e := range listChats(t, w, "", 100) {
 		if e.ChatID.ID() == chat {
 			return e.Title, true
 		}
@@ -71,24 +72,24 @@ func TestChatsInTheOrderOfUse(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.Message == "wait" {
-			waits(release)(ctx, r, emit)
+			webmemorytest.AnswersAfter(release)(ctx, r, emit)
 			return
 		}
-		answers("hello")(ctx, r, emit)
+		webmemorytest.Answers("hello")(ctx, r, emit)
 	}, func(c *webmemory.Config) { c.MaxHistory = 4 })
 	before := time.Now().Add(-time.Second)
 	for _, chat := range []string{"a", "b", "moved", "d"} {
-		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{"Who\nis\u0007 " + chat + "?"})
-		require.Equal(t, 200, got.status, string(got.body))
+		got := w.Post(chat, "Who\nis\u0007 "+chat+"?")
+		require.Equal(t, 200, got.Status, string(got.Body))
 	}
 	for i := range 4 {
-		w.do("POST", "/v1/chats/b/messages", message{"more " + strconv.Itoa(i)})
+		w.Post("b", "more "+strconv.Itoa(i))
 	}
-	w.open("POST", "/v1/chats/a/messages", message{"wait"}).until("subagent_delegation")
-	w.idle("b", "d", "moved")
-	all := w.listed(t, "", 100)
+	w.PostStream("a", "wait").Until("subagent_delegation")
+	awaitIdle(w, "b", "d", "moved")
+	all := listChats(t, w, "", 100)
 	require.Equal(t, []string{"a", "b", "d", "moved"}, idsOf(all))
 	require.Equal(t, "Who is b?", all[1].Title)
 	require.Equal(t, 10, all[1].Messages) // most of them in the archive
@@ -97,39 +98,39 @@ func TestChatsInTheOrderOfUse(t *testing.T) {
 	require.Greater(t, all[1].Used, all[2].Used)
 	require.WithinRange(t, time.UnixMilli(int64(all[3].Used*1000)), before, time.Now().Add(time.Second))
 	for limit := 1; limit < 6; limit++ {
-		require.Equal(t, idsOf(all), idsOf(w.listed(t, "", limit)), limit)
+		require.Equal(t, idsOf(all), idsOf(listChats(t, w, "", limit)), limit)
 	}
-	require.Equal(t, []string{"b"}, idsOf(w.listed(t, "IS B", 1)))
-	require.Equal(t, []string{"moved"}, idsOf(w.listed(t, "MOVE", 1)))
-	require.Empty(t, w.listed(t, "nobody", 10))
+	require.Equal(t, []string{"b"}, idsOf(listChats(t, w, "IS B", 1)))
+	require.Equal(t, []string{"moved"}, idsOf(listChats(t, w, "MOVE", 1)))
+	require.Empty(t, listChats(t, w, "nobody", 10))
 
-	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:d}:meta", "waits", `{"run":"x","turn":1}`).Err())
-	require.Equal(t, webapi.ChatWaiting, w.listed(t, "", 100)[2].State)
-	require.NoError(t, w.look.HDel(t.Context(), "{chat_history:d}:meta", "waits").Err())
+	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:d}:meta", "waits", `{"run":"x","turn":1}`).Err())
+	require.Equal(t, webapi.ChatWaiting, listChats(t, w, "", 100)[2].State)
+	require.NoError(t, w.Redis.HDel(t.Context(), "{chat_history:d}:meta", "waits").Err())
 
 	for query, want := range map[string]string{
 		"order=size": "order is used", "q=a": "q goes with order=used", "order=used&cursor=x": "no cursor",
 		"order=used&cursor=1.a/b": "no cursor", "order=used&limit=0": "limit", "order=used&q=" + strings.Repeat("x", 300): "256",
 	} {
-		got := w.do("GET", "/v1/chats?"+query, nil)
-		require.Equal(t, http.StatusBadRequest, got.status, query)
-		require.Contains(t, string(got.body), want)
+		got := w.Do("GET", "/v1/chats?"+query, nil)
+		require.Equal(t, http.StatusBadRequest, got.Status, query)
+		require.Contains(t, string(got.Body), want)
 	}
 	// A cursor goes on from its place also when the chat there is used again, or gone.
-	page, err := w.client(t).ChatsByUse(t.Context(), "", "", 2)
+	page, err := newClient(t, w).ChatsByUse(t.Context(), "", "", 2)
 	require.NoError(t, err)
-	w.do("POST", "/v1/chats/b/messages", message{"once more"})
-	rest, err := w.client(t).ChatsByUse(t.Context(), "", page.NextCursor, 10)
+	w.Post("b", "once more")
+	rest, err := newClient(t, w).ChatsByUse(t.Context(), "", page.NextCursor, 10)
 	require.NoError(t, err)
 	require.Equal(t, []string{"d", "moved"}, idsOf(rest.Chats))
 }
 
 // A chat is given a title and metadata by any client that knows it, while it is busy too.
 func TestChangingWhatAListSays(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	w.do("POST", "/v1/chats/1/messages", message{"first words"})
-	w.idle("1")
-	c, chat := w.client(t), memory.MustChat("1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	w.Post("1", "first words")
+	awaitIdle(w, "1")
+	c, chat := newClient(t, w), memory.MustChat("1")
 	say := func(title string) *string { return &title }
 	e, err := c.ChangeChat(t.Context(), chat,
 		webapi.ChatChange{Title: say(" Own\n title "), Metadata: &map[string]string{"user": "ann"}})
@@ -138,7 +139,7 @@ func TestChangingWhatAListSays(t *testing.T) {
 	require.Equal(t, map[string]string{"user": "ann"}, e.Metadata)
 	require.Equal(t, 2, e.Messages)
 	require.NotZero(t, e.Used)
-	require.Equal(t, []webapi.ChatEntry{e}, w.listed(t, "own", 10))
+	require.Equal(t, []webapi.ChatEntry{e}, listChats(t, w, "own", 10))
 	e, err = c.ChangeChat(t.Context(), chat, webapi.ChatChange{})
 	require.NoError(t, err)
 	require.Equal(t, "Own title", e.Title)
@@ -157,22 +158,22 @@ func TestChangingWhatAListSays(t *testing.T) {
 		"made goes with":      webapi.ChatChange{Made: true},
 		"titel":               `{"titel":"x"}`,
 	} {
-		got := w.do("PATCH", "/v1/chats/1", body)
-		require.Equal(t, http.StatusBadRequest, got.status, want)
-		require.Contains(t, string(got.body), want)
+		got := w.Do("PATCH", "/v1/chats/1", body)
+		require.Equal(t, http.StatusBadRequest, got.Status, want)
+		require.Contains(t, string(got.Body), want)
 	}
-	got := w.do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Title: say("x")})
-	require.Equal(t, http.StatusNotFound, got.status)
-	require.Equal(t, "unknown_chat", got.problem(t).Code)
-	require.Zero(t, w.look.Exists(t.Context(), "{chat_history:nobody}:meta").Val())
+	got := w.Do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Title: say("x")})
+	require.Equal(t, http.StatusNotFound, got.Status)
+	require.Equal(t, "unknown_chat", got.Problem(t).Code)
+	require.Zero(t, w.Redis.Exists(t.Context(), "{chat_history:nobody}:meta").Val())
 }
 
 // Pinned chats are listed by themselves, those used last first, and stand among the others as before. A pin goes with
 // its chat.
 func TestPinnedChats(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	c, yes, no := w.client(t), true, false
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	c, yes, no := newClient(t, w), true, false
 	pin := func(chat string, pinned *bool) {
 		t.Helper()
 		e, err := c.ChangeChat(t.Context(), memory.MustChat(chat), webapi.ChatChange{Pinned: pinned})
@@ -182,9 +183,9 @@ func TestPinnedChats(t *testing.T) {
 	pins := func(q string) []string {
 		t.Helper()
 		var page webapi.ChatList
-		got := w.do("GET", "/v1/chats?order=pinned&q="+q, nil)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.NoError(t, json.Unmarshal(got.body, &page))
+		got := w.Do("GET", "/v1/chats?order=pinned&q="+q, nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.NoError(t, json.Unmarshal(got.Body, &page))
 		require.Empty(t, page.NextCursor)
 		for _, e := range page.Chats {
 			require.True(t, e.Pinned)
@@ -194,44 +195,44 @@ func TestPinnedChats(t *testing.T) {
 	}
 	require.Empty(t, pins(""))
 	for _, chat := range []string{"a", "b", "c", "d"} {
-		w.do("POST", "/v1/chats/"+chat+"/messages", message{"I am " + chat})
+		w.Post(chat, "I am "+chat)
 	}
-	w.idle("a", "b", "c", "d")
+	awaitIdle(w, "a", "b", "c", "d")
 	pin("a", &yes)
 	pin("c", &yes)
 	pin("c", &yes)
 	require.Equal(t, []string{"c", "a"}, pins(""))
 	require.Equal(t, []string{"a"}, pins("AM+A"))
 	for limit := 1; limit < 8; limit++ {
-		all := w.listed(t, "", limit)
+		all := listChats(t, w, "", limit)
 		require.Equal(t, []string{"d", "c", "b", "a"}, idsOf(all), limit)
 		require.Equal(t, []bool{false, true, false, true}, []bool{all[0].Pinned, all[1].Pinned, all[2].Pinned, all[3].Pinned})
 	}
-	w.do("POST", "/v1/chats/a/messages", message{"once more"})
-	w.idle("a")
+	w.Post("a", "once more")
+	awaitIdle(w, "a")
 	require.Equal(t, []string{"a", "c"}, pins(""))
 	e, err := c.ChangeChat(t.Context(), memory.MustChat("a"), webapi.ChatChange{})
 	require.NoError(t, err)
 	require.True(t, e.Pinned, "what is left out stays")
 	pin("a", &no)
 	require.Equal(t, []string{"c"}, pins(""))
-	require.Equal(t, 404, w.do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Pinned: &yes}).status)
+	require.Equal(t, 404, w.Do("PATCH", "/v1/chats/nobody", webapi.ChatChange{Pinned: &yes}).Status)
 
 	pin("b", &yes)
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/c", nil).status)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/c", nil).Status)
 	require.Equal(t, []string{"b"}, pins(""))
 	// A chat that an operator deleted by hand, long ago.
-	require.NoError(t, w.look.Del(t.Context(), "chat_history:b", "{chat_history:b}:meta").Err())
-	require.NoError(t, w.look.ZAdd(t.Context(), "mneme:chats", redis.Z{Score: 1, Member: "b"}).Err())
+	require.NoError(t, w.Redis.Del(t.Context(), "chat_history:b", "{chat_history:b}:meta").Err())
+	require.NoError(t, w.Redis.ZAdd(t.Context(), "mneme:chats", redis.Z{Score: 1, Member: "b"}).Err())
 	require.Empty(t, pins(""))
-	left := w.look.ZRange(t.Context(), "mneme:chats", 0, -1).Val()
+	left := w.Redis.ZRange(t.Context(), "mneme:chats", 0, -1).Val()
 	require.NotContains(t, strings.Join(left, " "), "pin")
 }
 
 // A title that was made from the first message is hidden by one that a user sets, and goes with the message.
 func TestATitleThatWasMade(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	c, chat := w.client(t), memory.MustChat("1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	c, chat := newClient(t, w), memory.MustChat("1")
 	shows := func(want string, change webapi.ChatChange) {
 		t.Helper()
 		e, err := c.ChangeChat(t.Context(), chat, change)
@@ -239,38 +240,38 @@ func TestATitleThatWasMade(t *testing.T) {
 		require.Equal(t, want, e.Title)
 	}
 	own, none, made, late := "Own", "", "A secret", "Once more the secret"
-	w.do("POST", "/v1/chats/1/messages", message{"my secret is 4471"})
-	w.idle("1")
+	w.Post("1", "my secret is 4471")
+	awaitIdle(w, "1")
 	shows("Own", webapi.ChatChange{Title: &own})
 	shows("Own", webapi.ChatChange{Title: &made, Made: true})
 	shows("A secret", webapi.ChatChange{Title: &none})
-	first := w.idsOf("chat_history:1")[0]
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/messages/"+first, nil).status)
+	first := storedIDs(w, "chat_history:1")[0]
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1/messages/"+first, nil).Status)
 	shows(memory.RedactedText, webapi.ChatChange{})
 	shows(memory.RedactedText, webapi.ChatChange{Title: &late, Made: true}) // it was asked for before
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
-	got := w.do("PATCH", "/v1/chats/1", webapi.ChatChange{Title: &late, Made: true})
-	require.Equal(t, http.StatusNotFound, got.status)
-	require.NotContains(t, w.look.HGetAll(t.Context(), "{chat_history:1}:meta").Val(), "begins")
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
+	got := w.Do("PATCH", "/v1/chats/1", webapi.ChatChange{Title: &late, Made: true})
+	require.Equal(t, http.StatusNotFound, got.Status)
+	require.NotContains(t, w.Redis.HGetAll(t.Context(), "{chat_history:1}:meta").Val(), "begins")
 }
 
 // What takes a chat away takes its title too; what only changes it keeps it in the list.
 func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	c := w.client(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	c := newClient(t, w)
 	post := func(chat, text string) {
 		t.Helper()
-		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{text})
-		require.Equal(t, 200, got.status, string(got.body))
+		got := w.Post(chat, text)
+		require.Equal(t, 200, got.Status, string(got.Body))
 	}
 	gone := func(chat string) {
 		t.Helper()
-		_, there := w.titleOf(t, chat)
+		_, there := chatTitle(t, w, chat)
 		require.False(t, there)
-		for _, key := range w.look.Keys(t.Context(), "*").Val() {
-			if w.look.Type(t.Context(), key).Val() == "hash" {
-				require.NotContains(t, fmt.Sprint(w.look.HGetAll(t.Context(), key).Val()), sentinel, key)
+		for _, key := range w.Redis.Keys(t.Context(), "*").Val() {
+			if w.Redis.Type(t.Context(), key).Val() == "hash" {
+				require.NotContains(t, fmt.Sprint(w.Redis.HGetAll(t.Context(), key).Val()), sentinel, key)
 			}
 		}
 	}
@@ -281,23 +282,23 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	}
 	_, err := c.EraseChat(t.Context(), chats["1"])
 	require.NoError(t, err)
-	require.Error(t, w.look.ZScore(t.Context(), "mneme:chats", "1").Err())
-	_, there := w.titleOf(t, "1")
+	require.Error(t, w.Redis.ZScore(t.Context(), "mneme:chats", "1").Err())
+	_, there := chatTitle(t, w, "1")
 	require.False(t, there)
 
 	_, err = c.EraseHistory(t.Context(), memory.ChatKey(chats["2"]))
 	require.NoError(t, err)
-	title, _ := w.titleOf(t, "2")
+	title, _ := chatTitle(t, w, "2")
 	require.Empty(t, title)
 	post("2", "something else")
-	title, _ = w.titleOf(t, "2")
+	title, _ = chatTitle(t, w, "2")
 	require.Equal(t, "something else", title)
 
 	page, err := c.Page(t.Context(), memory.ChatKey(chats["3"]), 0, 1)
 	require.NoError(t, err)
 	_, err = c.Redact(t.Context(), memory.ChatKey(chats["3"]), memory.IDs(page.Messages)[0], false, false)
 	require.NoError(t, err)
-	title, _ = w.titleOf(t, "3")
+	title, _ = chatTitle(t, w, "3")
 	require.Equal(t, memory.RedactedText, title)
 
 	// A title that was set may say what was redacted in other words.
@@ -307,39 +308,39 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Fork(t.Context(), titled, webapi.ForkRequest{As: fork})
 	require.NoError(t, err)
-	title, _ = w.titleOf(t, fork.ID())
+	title, _ = chatTitle(t, w, fork.ID())
 	require.Equal(t, own, title, "a fork is called as its source is")
 	page, err = c.Page(t.Context(), memory.ChatKey(titled), -1, 1)
 	require.NoError(t, err)
 	_, err = c.Redact(t.Context(), memory.ChatKey(titled), memory.IDs(page.Messages)[0], false, false)
 	require.NoError(t, err)
-	title, _ = w.titleOf(t, "titled")
+	title, _ = chatTitle(t, w, "titled")
 	require.Equal(t, "first words", title)
 
 	aside, err := c.Rewind(t.Context(), chats["4"], nil)
 	require.NoError(t, err)
-	title, there = w.titleOf(t, "4")
+	title, there = chatTitle(t, w, "4")
 	require.True(t, there)
 	require.Empty(t, title)
 	_, err = c.Restore(t.Context(), chats["4"], aside.ID)
 	require.NoError(t, err)
-	title, _ = w.titleOf(t, "4")
+	title, _ = chatTitle(t, w, "4")
 	require.Equal(t, sentinel, title)
 	_, err = c.Rewind(t.Context(), chats["4"], nil)
 	require.NoError(t, err)
 	post("4", "another beginning")
-	title, _ = w.titleOf(t, "4")
+	title, _ = chatTitle(t, w, "4")
 	require.Equal(t, "another beginning", title)
 
 	as := memory.MustChat("fork")
 	_, err = c.Fork(t.Context(), chats["5"], webapi.ForkRequest{As: as})
 	require.NoError(t, err)
-	require.Equal(t, "fork", w.listed(t, "", 1)[0].ChatID.ID())
-	title, _ = w.titleOf(t, "fork")
+	require.Equal(t, "fork", listChats(t, w, "", 1)[0].ChatID.ID())
+	title, _ = chatTitle(t, w, "fork")
 	require.Equal(t, sentinel, title)
-	status, body := w.ask(t, "POST", "/v1/chats/import/import", lines(3, 0))
+	status, body := w.Do("POST", "/v1/chats/import/import", lines(3, 0)).Text()
 	require.Equal(t, 201, status, body)
-	title, _ = w.titleOf(t, "import")
+	title, _ = chatTitle(t, w, "import")
 	require.Equal(t, "question 0 — ё <b>", title)
 
 	for _, id := range []string{"4", "5", "fork"} {
@@ -349,13 +350,13 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	gone("5")
 
 	// Deleted by hand.
-	require.NoError(t, w.look.Del(t.Context(), "chat_history:import").Err())
-	title, _ = w.titleOf(t, "import")
+	require.NoError(t, w.Redis.Del(t.Context(), "chat_history:import").Err())
+	title, _ = chatTitle(t, w, "import")
 	require.Empty(t, title)
 
 	// A message that was refused leaves nothing.
-	w.loseApiserver()
-	require.NotEqual(t, 200, w.do("POST", "/v1/chats/refused/messages", message{sentinel}).status)
+	w.LoseRuns()
+	require.NotEqual(t, 200, w.Post("refused", sentinel).Status)
 	gone("refused")
 }
 
@@ -363,86 +364,86 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 // the same time, and so do those that another program wrote.
 func TestChatsOfTheVersionBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	var want []string
 	for i := range 30 {
 		chat := fmt.Sprintf("chat-%02d", i)
 		want = append(want, chat)
 		if i%3 == 0 {
-			status, body := w.ask(t, "POST", "/v1/chats/"+chat+"/import", lines(10, 0))
+			status, body := w.Do("POST", "/v1/chats/"+chat+"/import", lines(10, 0)).Text()
 			require.Equal(t, 201, status, body)
 		} else {
-			w.do("POST", "/v1/chats/"+chat+"/messages", message{"words of " + chat})
+			w.Post(chat, "words of "+chat)
 		}
 	}
-	listed := w.listed(t, "", 7)
+	listed := listChats(t, w, "", 7)
 	slices.Reverse(want)
 	require.Equal(t, want, idsOf(listed))
-	eventually(t, "the first process has listed all", func() bool {
-		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	webmemorytest.Eventually(t, "the first process has listed all", func() bool {
+		return w.Redis.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
 	})
-	require.NoError(t, w.look.Del(t.Context(), "mneme:chats").Err())
+	require.NoError(t, w.Redis.Del(t.Context(), "mneme:chats").Err())
 	for _, chat := range want {
-		require.NoError(t, w.look.HDel(t.Context(), "{chat_history:"+chat+"}:meta", "begins").Err())
+		require.NoError(t, w.Redis.HDel(t.Context(), "{chat_history:"+chat+"}:meta", "begins").Err())
 	}
-	require.NoError(t, w.look.Set(t.Context(), "chat_history:foreign", `[{"role":"system","content":"x"},
+	require.NoError(t, w.Redis.Set(t.Context(), "chat_history:foreign", `[{"role":"system","content":"x"},
 		{"role":"user","content":"Grüezi"}]`, 0).Err())
 	for range 2 {
-		w.process()
+		w.StartReplica()
 	}
-	eventually(t, "all are listed", func() bool {
-		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	webmemorytest.Eventually(t, "all are listed", func() bool {
+		return w.Redis.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
 	})
-	again := w.listed(t, "", 7)
+	again := listChats(t, w, "", 7)
 	require.Equal(t, append(want, "foreign"), idsOf(again))
 	for i, e := range listed {
 		require.Equal(t, e.Title, again[i].Title)
 		require.Equal(t, e.Messages, again[i].Messages)
-		require.NotEmpty(t, w.look.HGet(t.Context(), "{chat_history:"+e.ChatID.ID()+"}:meta", "begins").Val())
+		require.NotEmpty(t, w.Redis.HGet(t.Context(), "{chat_history:"+e.ChatID.ID()+"}:meta", "begins").Val())
 	}
 	require.Equal(t, "Grüezi", again[30].Title)
 	require.Equal(t, 2, again[30].Messages)
 	require.Zero(t, again[30].Used)
-	require.Equal(t, []string{"chat-08"}, idsOf(w.listed(t, "WORDS OF CHAT-08", 10)))
+	require.Equal(t, []string{"chat-08"}, idsOf(listChats(t, w, "WORDS OF CHAT-08", 10)))
 }
 
 // A process with more shards lists every chat and pin of the one before it, which still works on, and erases from all keys.
 func TestListsInMoreShards(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	before := w.url
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	before := w.URL
 	var want []string
 	for i := range 12 {
 		want = append(want, fmt.Sprintf("chat-%02d", i))
-		w.do("POST", "/v1/chats/"+want[i]+"/messages", message{"hello"})
+		w.Post(want[i], "hello")
 	}
-	require.Equal(t, 200, w.do("PATCH", "/v1/chats/chat-03", map[string]any{"pinned": true}).status)
-	w.shards = 512
-	after := w.process()
+	require.Equal(t, 200, w.Do("PATCH", "/v1/chats/chat-03", map[string]any{"pinned": true}).Status)
+	w.ListShards = 512
+	after := w.StartReplica()
 	for _, by := range []string{before, after, before} {
-		w.url = by
+		w.URL = by
 		want = append(want, fmt.Sprintf("chat-%02d", len(want)))
-		w.do("POST", "/v1/chats/"+want[len(want)-1]+"/messages", message{"hello"})
+		w.Post(want[len(want)-1], "hello")
 	}
-	w.url = after
+	w.URL = after
 	slices.Reverse(want)
-	require.Equal(t, want, idsOf(w.listed(t, "", 4)))
-	eventually(t, "the lists are gathered", func() bool {
-		left := w.look.ZRange(t.Context(), "mneme:chats", 0, -1).Val()
+	require.Equal(t, want, idsOf(listChats(t, w, "", 4)))
+	webmemorytest.Eventually(t, "the lists are gathered", func() bool {
+		left := w.Redis.ZRange(t.Context(), "mneme:chats", 0, -1).Val()
 		return slices.Equal(left, []string{"*filled#512", "*filled"})
 	})
-	require.Equal(t, want, idsOf(w.listed(t, "", 4)))
-	for _, e := range w.listed(t, "", 100) {
+	require.Equal(t, want, idsOf(listChats(t, w, "", 4)))
+	for _, e := range listChats(t, w, "", 100) {
 		require.Equal(t, e.ChatID.ID() == "chat-03", e.Pinned)
 		require.NotZero(t, e.Used)
 	}
 	var pinned webapi.ChatList
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats?order=pinned", nil).body, &pinned))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats?order=pinned", nil).Body, &pinned))
 	require.Equal(t, []string{"chat-03"}, idsOf(pinned.Chats))
 	require.NotZero(t, pinned.Chats[0].Used)
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/chat-03", nil).status)
-	for _, key := range w.look.Keys(t.Context(), "mneme:chats*").Val() {
-		for _, member := range w.look.ZRange(t.Context(), key, 0, -1).Val() {
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/chat-03", nil).Status)
+	for _, key := range w.Redis.Keys(t.Context(), "mneme:chats*").Val() {
+		for _, member := range w.Redis.ZRange(t.Context(), key, 0, -1).Val() {
 			require.NotContains(t, member, "chat-03")
 		}
 	}
@@ -451,12 +452,12 @@ func TestListsInMoreShards(t *testing.T) {
 // A search looks at so many chats and no more, and its cursor goes on; places of the same time are in it each once.
 func TestSearchingManyChats(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	eventually(t, "the process has listed all", func() bool {
-		return w.look.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	webmemorytest.Eventually(t, "the process has listed all", func() bool {
+		return w.Redis.ZScore(t.Context(), "mneme:chats", "*filled").Err() == nil
 	})
 	var members []redis.Z
-	_, err := w.look.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+	_, err := w.Redis.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 5000 {
 			id := fmt.Sprintf("c%04d", i)
 			p.HSet(t.Context(), "{chat_history:"+id+"}:meta", "begins", "x.1 title "+strconv.Itoa(i))
@@ -466,20 +467,20 @@ func TestSearchingManyChats(t *testing.T) {
 	})
 	require.NoError(t, err)
 	var page webapi.ChatList
-	got := w.do("GET", "/v1/chats?order=used&q=title+7", nil)
-	require.NoError(t, json.Unmarshal(got.body, &page))
+	got := w.Do("GET", "/v1/chats?order=used&q=title+7", nil)
+	require.NoError(t, json.Unmarshal(got.Body, &page))
 	require.Empty(t, page.Chats) // those of 2500 to 4999 come first
 	require.NotEmpty(t, page.NextCursor)
-	require.Len(t, w.listed(t, "title 7", 50), 111)
-	require.Len(t, w.listed(t, "c0123", 50), 1)
+	require.Len(t, listChats(t, w, "title 7", 50), 111)
+	require.Len(t, listChats(t, w, "c0123", 50), 1)
 
 	// The place of a cursor may leave the list.
-	c := w.client(t)
+	c := newClient(t, w)
 	first, err := c.ChatsByUse(t.Context(), "", "", 10)
 	require.NoError(t, err)
-	require.NoError(t, w.look.ZRem(t.Context(), "mneme:chats", first.Chats[9].ChatID.ID()).Err())
+	require.NoError(t, w.Redis.ZRem(t.Context(), "mneme:chats", first.Chats[9].ChatID.ID()).Err())
 	rest, err := c.ChatsByUse(t.Context(), "", first.NextCursor, 10)
 	require.NoError(t, err)
 	require.Equal(t, "c4989", rest.Chats[0].ChatID.ID())
-	require.Len(t, w.listed(t, "", 1000), 4999)
+	require.Len(t, listChats(t, w, "", 1000), 4999)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/memory/event"
-	webapi "mneme/webmemory/api"
 )
 
 // refund is the claim of a call, behind an event.
@@ -23,25 +23,25 @@ func refund(after int64) api.ClaimRequest {
 
 // claiming is a world where a run of chat 1 is under way, with two events, and has access to
 // its memory.
-func claiming(t *testing.T) (w *world, s *suspending, access api.MemoryAccess, emit func(event.Head, event.Payload)) {
+func claiming(t *testing.T) (w *webmemorytest.World, access api.MemoryAccess, emit func(event.Head, event.Payload)) {
 	t.Helper()
-	w = newWorld(t, nil)
+	w = webmemorytest.NewWorld(t, nil)
 	began := make(chan api.RunRequest, 1)
 	emits := make(chan func(event.Head, event.Payload), 1)
-	s = w.suspends(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	w.ScriptApiserver(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, Message: r.Message})
-		emit(of, &event.Delegation{Task: "task", Calls: event.Serial})
+		emit(webmemorytest.Analytic, &event.Delegation{Task: "task", Calls: event.Serial})
 		began <- r
 		emits <- emit
 	})
-	w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k").until("subagent_delegation")
+	w.PostStream("1", "hi", "Idempotency-Key", "k").Until("subagent_delegation")
 	r := <-began
-	return w, s, *r.Memory, <-emits
+	return w, *r.Memory, <-emits
 }
 
 func TestACallIsGrantedOnce(t *testing.T) {
 	ctx := context.Background()
-	w, _, access, emit := claiming(t)
+	w, access, emit := claiming(t)
 	claim := func(r api.ClaimRequest) api.Claimed {
 		t.Helper()
 		got, err := access.Claim(ctx, http.DefaultClient, r)
@@ -84,7 +84,7 @@ func TestACallIsGrantedOnce(t *testing.T) {
 			}
 			claimed <- got
 		}()
-		emit(of, &event.ToolProgress{Tool: "refund", Status: "running"})
+		emit(webmemorytest.Analytic, &event.ToolProgress{Tool: "refund", Status: "running"})
 		require.Equal(t, api.CallGranted, (<-claimed).State)
 	})
 	t.Run("bad input", func(t *testing.T) {
@@ -111,19 +111,19 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	})
 	t.Run("not under a turn that is over", func(t *testing.T) {
-		turn := w.look.HGet(ctx, "{chat_history:1}:meta", "turn").Val()
-		require.NoError(t, w.look.HIncrBy(ctx, "{chat_history:1}:meta", "turn", 1).Err())
+		turn := w.Redis.HGet(ctx, "{chat_history:1}:meta", "turn").Val()
+		require.NoError(t, w.Redis.HIncrBy(ctx, "{chat_history:1}:meta", "turn", 1).Err())
 		r := refund(2)
 		r.N = 9
 		_, err := access.Claim(ctx, http.DefaultClient, r)
 		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 		require.ErrorIs(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{}),
 			&api.Problem{Code: "run_not_held"})
-		require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "turn", turn).Err())
+		require.NoError(t, w.Redis.HSet(ctx, "{chat_history:1}:meta", "turn", turn).Err())
 	})
 	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
-	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
+	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })
 	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
 	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 }
@@ -132,18 +132,17 @@ func TestACallIsGrantedOnce(t *testing.T) {
 func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w, s, access, emit := claiming(t)
+	w, access, emit := claiming(t)
 	got, err := access.Claim(ctx, http.DefaultClient, refund(2))
 	require.NoError(t, err)
 	require.NoError(t, access.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "paid"}))
 	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
-	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
+	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })
 
 	claims := make(chan api.Claimed, 2)
-	asks := asksFor(one)
-	s.mu.Lock()
-	s.script = func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	asks := webmemorytest.SuspendOn(webmemorytest.OneApproval)
+	w.ScriptApiserver(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		emits := emit
 		if r.Resume != nil { // where the tool is called again
 			emits = func(h event.Head, p event.Payload) {
@@ -151,50 +150,49 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 				if _, ok := p.(*event.RunResumed); ok {
 					got, err := r.Memory.Claim(ctx, http.DefaultClient, refund(5))
 					if err != nil {
-						w.t.Error(err)
+						w.T.Error(err)
 					}
 					claims <- got
 				}
 			}
 		}
 		asks(ctx, r, emits)
-	}
-	s.mu.Unlock()
-	other := w.process()
-	run := w.wait("1", "Idempotency-Key", "k2")
+	})
+	other := w.StartReplica()
+	run := w.PostSuspended("1", "Idempotency-Key", "k2")
 	require.NotEmpty(t, run)
 	// The chat's first post again: a second attempt, which waits, and goes on in another process.
-	answered := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-	require.Equal(t, 202, answered.status, string(answered.body))
-	w.atRest("1")
-	w.on(other, func() {
-		got := w.resume("1", answered.header.Get(webapi.RunID), yes("w1"))
-		require.Equal(t, 200, got.status, string(got.body))
+	answered := w.Post("1", "hi", "Idempotency-Key", "k")
+	require.Equal(t, 202, answered.Status, string(answered.Body))
+	w.AwaitSuspension("1")
+	w.Target(other, func() {
+		got := w.Resume("1", answered.RunID(), webmemorytest.Decide(event.Approve, "w1"))
+		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	require.Equal(t, api.Claimed{CallID: got.CallID, State: api.CallDone, Result: "paid"}, <-claims)
 
-	calls := w.look.Keys(ctx, "{chat_history:1}:calls:*").Val()
+	calls := w.Redis.Keys(ctx, "{chat_history:1}:calls:*").Val()
 	require.Len(t, calls, 1)
-	require.Greater(t, w.look.PTTL(ctx, calls[0]).Val(), 23*time.Hour)
-	require.Contains(t, w.look.HGet(ctx, calls[0], got.CallID).Val(), `"tool":"crm/refund"`)
+	require.Greater(t, w.Redis.PTTL(ctx, calls[0]).Val(), 23*time.Hour)
+	require.Contains(t, w.Redis.HGet(ctx, calls[0], got.CallID).Val(), `"tool":"crm/refund"`)
 	t.Run("and nothing of it outlives a redaction", func(t *testing.T) {
 		var page struct{ Messages []struct{ ID string } }
-		require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1/history", nil).body, &page))
-		got := w.do("DELETE", "/v1/chats/1/messages/"+page.Messages[0].ID, nil)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Empty(t, w.look.Keys(ctx, "*calls*").Val())
+		require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/1/history", nil).Body, &page))
+		got := w.Do("DELETE", "/v1/chats/1/messages/"+page.Messages[0].ID, nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Empty(t, w.Redis.Keys(ctx, "*calls*").Val())
 	})
 }
 
 func TestCallsAreErasedWithTheirChat(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w, _, access, emit := claiming(t)
+	w, access, emit := claiming(t)
 	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
 	require.NoError(t, err)
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
-	eventually(t, "the run is over", func() bool { return w.look.ZCard(ctx, "turns:open").Val() == 0 })
-	require.NotEmpty(t, w.look.Keys(ctx, "*calls*").Val())
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
-	require.Empty(t, w.look.Keys(ctx, "*calls*").Val())
+	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })
+	require.NotEmpty(t, w.Redis.Keys(ctx, "*calls*").Val())
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
+	require.Empty(t, w.Redis.Keys(ctx, "*calls*").Val())
 }

@@ -16,6 +16,7 @@ import (
 
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/webmemory"
@@ -26,43 +27,43 @@ func TestAChatSurvivesADeathAtEveryStepOfItsSleep(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), shortened)
-	w.rich("1")
-	before := w.bytesOf("1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), shortened)
+	fillChat(w, "1")
+	before := chatValues(w, "1")
 	// The steps are those commands and scripts that change something, as a client sends them.
 	for at := 1; ; at++ {
 		hook := &failing{}
-		w.restful("1")
+		ageChats(w, "1")
 		hook.dieAt(at)
-		w.hook = hook
-		dies := w.process(sleepy(s, wakeful), shortened, func(c *webmemory.Config) { c.Lease = 300 * time.Millisecond })
-		w.hook = nil
-		eventually(t, "it sleeps, or its process is dead", func() bool {
-			return hook.dead.Load() || w.look.ZScore(ctx, "mneme:cold", "1").Err() == nil &&
-				errors.Is(w.look.ZScore(ctx, "mneme:chats", "1").Err(), redis.Nil)
+		w.Hook = hook
+		dies := w.StartReplica(sleepy(s, wakeful), shortened, func(c *webmemory.Config) { c.Lease = 300 * time.Millisecond })
+		w.Hook = nil
+		webmemorytest.Eventually(t, "it sleeps, or its process is dead", func() bool {
+			return hook.dead.Load() || w.Redis.ZScore(ctx, "mneme:cold", "1").Err() == nil &&
+				errors.Is(w.Redis.ZScore(ctx, "mneme:chats", "1").Err(), redis.Nil)
 		})
 		slept := !hook.dead.Load()
 		if slept { // the rest of the steps are those on the way back
-			w.on(dies, func() { w.do("GET", "/v1/chats/1/history", nil) })
+			w.Target(dies, func() { w.Do("GET", "/v1/chats/1/history", nil) })
 		}
 		reached := hook.dead.Load()
-		w.shutdown[dies]()
-		lives := w.process(sleepy(s, wakeful), shortened, func(c *webmemory.Config) { c.Lease = 300 * time.Millisecond })
+		w.Shutdown(dies)
+		lives := w.StartReplica(sleepy(s, wakeful), shortened, func(c *webmemory.Config) { c.Lease = 300 * time.Millisecond })
 		read := func() {
-			w.on(lives, func() {
-				got := w.do("GET", "/v1/chats/1/history", nil)
-				require.Equal(t, 200, got.status, string(got.body))
+			w.Target(lives, func() {
+				got := w.Do("GET", "/v1/chats/1/history", nil)
+				require.Equal(t, 200, got.Status, string(got.Body))
 			})
 		}
 		if read(); at%2 == 0 {
-			require.Equal(t, before, w.bytesOf("1"), "step %d", at)
-			w.restful("1")
-			w.asleep("1")
+			require.Equal(t, before, chatValues(w, "1"), "step %d", at)
+			ageChats(w, "1")
+			awaitSleep(w, "1")
 			read()
 		}
-		require.Equal(t, before, w.bytesOf("1"), "step %d", at)
-		require.NoError(t, w.look.ZScore(ctx, "mneme:chats", "1").Err())
-		w.shutdown[lives]()
+		require.Equal(t, before, chatValues(w, "1"), "step %d", at)
+		require.NoError(t, w.Redis.ZScore(ctx, "mneme:chats", "1").Err())
+		w.Shutdown(lives)
 		if !reached {
 			require.Greater(t, at, 10)
 			return
@@ -130,13 +131,13 @@ func TestChatsOfTheEmbeddedStoreSleep(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)
-	w := newSmall(t, t.TempDir(), answers("hello"), sleepy(s, wakeful), shortened)
-	w.rich("1")
-	before := w.bytesOf("1")
-	w.restful("1")
-	w.asleep("1")
-	require.Equal(t, 200, w.do("GET", "/v1/chats/1/history", nil).status)
-	require.Equal(t, before, w.bytesOf("1"))
+	w := newSmall(t, t.TempDir(), webmemorytest.Answers("hello"), sleepy(s, wakeful), shortened)
+	fillChat(w.World, "1")
+	before := chatValues(w.World, "1")
+	ageChats(w.World, "1")
+	awaitSleep(w.World, "1")
+	require.Equal(t, 200, w.Do("GET", "/v1/chats/1/history", nil).Status)
+	require.Equal(t, before, chatValues(w.World, "1"))
 }
 
 // Processes that are killed while chats fall asleep, wake and are erased lose nothing that was acknowledged, and leave
@@ -145,14 +146,14 @@ func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), shortened)
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), shortened)
+	settings := w.ChildConfig()
 	settings.Cold = string(s.Store.(cold.Folder))
-	lives, _ := w.start(settings)
+	lives, _ := w.StartChild(settings)
 	said := map[string][]string{}
 	post := func(url, chat, text string) {
-		w.on(url, func() {
-			resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/"+chat+"/messages", message{text}))
+		w.Target(url, func() {
+			resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message(text)))
 			if err != nil {
 				return // its process was killed
 			}
@@ -164,7 +165,7 @@ func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
 		})
 	}
 	for round := range 15 {
-		dies, process := w.start(settings)
+		dies, process := w.StartChild(settings)
 		for i := range 3 {
 			chat := fmt.Sprint("c", i)
 			post(dies, chat, fmt.Sprintf("m%d.%d.a", i, round))
@@ -173,18 +174,18 @@ func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
 		time.Sleep(time.Duration(100*round) * time.Millisecond) // another moment of its sweeps each time
 		process.Kill()
 	}
-	w.shutdown[w.url]()
-	w.url = w.process(sleepy(s, wakeful), shortened)
+	w.Shutdown(w.URL)
+	w.URL = w.StartReplica(sleepy(s, wakeful), shortened)
 	for chat, texts := range said {
 		require.Greater(t, len(texts), 20)
-		got := w.do("GET", "/v1/chats/"+chat+"/export", nil)
-		require.Equal(t, 200, got.status, string(got.body))
+		got := w.Do("GET", "/v1/chats/"+chat+"/export", nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
 		for _, text := range texts {
-			require.Equal(t, 1, strings.Count(string(got.body), `"content":"`+text+`"`), text)
+			require.Equal(t, 1, strings.Count(string(got.Body), `"content":"`+text+`"`), text)
 		}
 	}
 	for chat := range said {
-		dies, process := w.start(settings)
+		dies, process := w.StartChild(settings)
 		erased := make(chan struct{})
 		go func() {
 			defer close(erased)
@@ -196,10 +197,10 @@ func TestProcessesAreKilledWhileChatsSleep(t *testing.T) {
 		time.Sleep(5 * time.Millisecond) // some moment of it
 		process.Kill()
 		<-erased
-		got := w.do("DELETE", "/v1/chats/"+chat, nil)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Empty(t, w.keysOf(chat))
-		require.ErrorIs(t, w.look.ZScore(ctx, "mneme:cold", chat).Err(), redis.Nil)
+		got := w.Do("DELETE", "/v1/chats/"+chat, nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Empty(t, chatKeys(w, chat))
+		require.ErrorIs(t, w.Redis.ZScore(ctx, "mneme:cold", chat).Err(), redis.Nil)
 		require.NotContains(t, s.names(t, cold.Chats), cold.Name(cold.Chats, memory.MustChat(chat)))
 	}
 }
@@ -209,36 +210,36 @@ func TestChatsOfAListInShardsSleep(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"))
-	w.shards = 4
-	w.url = w.process(sleepy(s, wakeful))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	w.ListShards = 4
+	w.URL = w.StartReplica(sleepy(s, wakeful))
 	long := time.Now().Add(-2 * wakeful).UnixMilli()
 	for _, chat := range []string{"c1", "c2", "c3"} {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}).status)
-		require.NoError(t, w.look.HSet(ctx, "{chat_history:"+chat+"}:meta", "turn", long).Err())
-		lists, err := w.look.Keys(ctx, "mneme:chats*").Result()
+		require.Equal(t, 200, w.Post(chat, "hi").Status)
+		require.NoError(t, w.Redis.HSet(ctx, "{chat_history:"+chat+"}:meta", "turn", long).Err())
+		lists, err := w.Redis.Keys(ctx, "mneme:chats*").Result()
 		require.NoError(t, err)
 		for _, list := range lists {
-			require.NoError(t, w.look.ZAddXX(ctx, list, redis.Z{Score: float64(long), Member: chat}).Err())
+			require.NoError(t, w.Redis.ZAddXX(ctx, list, redis.Z{Score: float64(long), Member: chat}).Err())
 		}
-		eventually(t, "it sleeps", func() bool {
-			return w.inColdList(chat) && len(w.keysOf(chat)) == 0
+		webmemorytest.Eventually(t, "it sleeps", func() bool {
+			return inColdList(w, chat) && len(chatKeys(w, chat)) == 0
 		})
 	}
-	require.Equal(t, 3, strings.Count(string(w.do("GET", "/v1/chats?order=used", nil).body), `"asleep":true`))
+	require.Equal(t, 3, strings.Count(string(w.Do("GET", "/v1/chats?order=used", nil).Body), `"asleep":true`))
 	for i, chat := range []string{"c1", "c2", "c3"} {
-		w.shards = []int{1, 2, 512}[i]
-		w.on(w.process(sleepy(s, time.Hour)), func() {
-			require.Contains(t, string(w.do("GET", "/v1/chats/"+chat+"/history", nil).body), `"hi"`)
-			require.False(t, w.inColdList(chat))
+		w.ListShards = []int{1, 2, 512}[i]
+		w.Target(w.StartReplica(sleepy(s, time.Hour)), func() {
+			require.Contains(t, string(w.Do("GET", "/v1/chats/"+chat+"/history", nil).Body), `"hi"`)
+			require.False(t, inColdList(w, chat))
 		})
 	}
 }
 
-// inColdList says whether a chat is in a list of those that sleep.
-func (w *world) inColdList(chat string) bool {
-	for _, list := range w.keys("mneme:cold") {
-		if w.look.ZScore(context.Background(), list, chat).Err() == nil {
+// inColdList reports whether a chat is in a list of sleeping chats.
+func inColdList(w *webmemorytest.World, chat string) bool {
+	for _, list := range w.Keys("mneme:cold") {
+		if w.Redis.ZScore(context.Background(), list, chat).Err() == nil {
 			return true
 		}
 	}
@@ -249,11 +250,11 @@ func (w *world) inColdList(chat string) bool {
 func TestASleepingChatIsSmall(t *testing.T) {
 	t.Parallel()
 	ctx, n := context.Background(), 100_000
-	w := &world{t: t}
-	w.redis = redistest.Start(t)
-	w.look = w.redis.Client()
+	w := &webmemorytest.World{T: t}
+	w.RedisServer = redistest.Start(t)
+	w.Redis = w.RedisServer.Client()
 	used := func() int64 {
-		info := w.look.Info(ctx, "memory").Val()
+		info := w.Redis.Info(ctx, "memory").Val()
 		var bytes int64
 		_, err := fmt.Sscanf(info[strings.Index(info, "used_memory:"):], "used_memory:%d", &bytes)
 		require.NoError(t, err)
@@ -264,7 +265,7 @@ func TestASleepingChatIsSmall(t *testing.T) {
 	for i := range n {
 		members = append(members, redis.Z{Score: at + float64(i), Member: fmt.Sprintf("%08x-b5f0-4c2e-9a55-000000000000", i)})
 		if len(members) == cap(members) {
-			require.NoError(t, w.look.ZAdd(ctx, "mneme:cold", members...).Err())
+			require.NoError(t, w.Redis.ZAdd(ctx, "mneme:cold", members...).Err())
 			members = members[:0]
 		}
 	}

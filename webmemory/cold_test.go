@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/webmemorytest"
 	"mneme/memory/cold"
 	"mneme/webmemory"
 )
@@ -85,79 +86,79 @@ func sleepy(s cold.Store, after time.Duration) func(*webmemory.Config) {
 // awake never has a chat fall asleep by itself.
 const wakeful = 1000 * time.Hour
 
-// asleep waits until a chat sleeps, and nothing of it is in Redis but its place in the list.
-func (w *world) asleep(chat string) {
-	w.t.Helper()
+// awaitSleep waits until a chat sleeps and Redis has nothing of it except its place in the list.
+func awaitSleep(w *webmemorytest.World, chat string) {
+	w.T.Helper()
 	ctx := context.Background()
-	eventually(w.t, "the chat sleeps", func() bool {
-		return w.look.ZScore(ctx, "mneme:cold", chat).Err() == nil &&
-			errors.Is(w.look.ZScore(ctx, "mneme:chats", chat).Err(), redis.Nil)
+	webmemorytest.Eventually(w.T, "the chat sleeps", func() bool {
+		return w.Redis.ZScore(ctx, "mneme:cold", chat).Err() == nil &&
+			errors.Is(w.Redis.ZScore(ctx, "mneme:chats", chat).Err(), redis.Nil)
 	})
-	require.Empty(w.t, w.keysOf(chat))
+	require.Empty(w.T, chatKeys(w, chat))
 }
 
-// keysOf are the names of all keys of a chat that do not end by themselves.
-func (w *world) keysOf(chat string) (names []string) {
-	w.t.Helper()
+// chatKeys returns the names of a chat's keys that do not expire.
+func chatKeys(w *webmemorytest.World, chat string) (names []string) {
+	w.T.Helper()
 	ctx := context.Background()
-	all, err := w.look.Keys(ctx, "*:"+chat+"*").Result()
-	require.NoError(w.t, err)
+	all, err := w.Redis.Keys(ctx, "*:"+chat+"*").Result()
+	require.NoError(w.T, err)
 	for _, name := range all {
-		if w.look.PTTL(ctx, name).Val() == -1 { // and it is there still
+		if w.Redis.PTTL(ctx, name).Val() == -1 { // and it is there still
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// bytesOf are the values of all keys of a chat that do not end by themselves, without what a lease moves.
-func (w *world) bytesOf(chat string) map[string]any {
-	w.t.Helper()
+// chatValues returns the values of a chat's keys that do not expire, without the fields that a lease changes.
+func chatValues(w *webmemorytest.World, chat string) map[string]any {
+	w.T.Helper()
 	ctx, all := context.Background(), map[string]any{}
-	for _, name := range w.keysOf(chat) {
-		switch w.look.Type(ctx, name).Val() {
+	for _, name := range chatKeys(w, chat) {
+		switch w.Redis.Type(ctx, name).Val() {
 		case "string":
-			all[name] = w.look.Get(ctx, name).Val()
+			all[name] = w.Redis.Get(ctx, name).Val()
 		case "hash":
-			fields := w.look.HGetAll(ctx, name).Val()
+			fields := w.Redis.HGetAll(ctx, name).Val()
 			delete(fields, "turn")
 			delete(fields, "cold")
 			all[name] = fields
 		default:
-			w.t.Fatal(name)
+			w.T.Fatal(name)
 		}
 	}
 	return all
 }
 
-// idle has a chat as if it had been used long ago.
-func (w *world) restful(chats ...string) {
-	w.t.Helper()
+// ageChats makes chats look as if they had been used long ago.
+func ageChats(w *webmemorytest.World, chats ...string) {
+	w.T.Helper()
 	ctx := context.Background()
 	long := float64(time.Now().Add(-2 * wakeful).UnixMilli())
 	for _, chat := range chats {
-		require.NoError(w.t, w.look.HSet(ctx, "{chat_history:"+chat+"}:meta", "turn", int64(long)).Err())
-		require.NoError(w.t, w.look.ZAddXX(ctx, "mneme:chats", redis.Z{Score: long, Member: chat}).Err())
+		require.NoError(w.T, w.Redis.HSet(ctx, "{chat_history:"+chat+"}:meta", "turn", int64(long)).Err())
+		require.NoError(w.T, w.Redis.ZAddXX(ctx, "mneme:chats", redis.Z{Score: long, Member: chat}).Err())
 	}
 }
 
-// rich fills a chat with all that one may have: subagents, an archive, notes, what was set aside, a title, metadata.
-func (w *world) rich(chat string) {
-	w.t.Helper()
+// fillChat gives a chat subagents, an archive, notes, a set-aside part, a title and metadata.
+func fillChat(w *webmemorytest.World, chat string) {
+	w.T.Helper()
 	ctx := context.Background()
 	for i := range 6 {
-		got := w.do("POST", "/v1/chats/"+chat+"/messages", message{fmt.Sprintf("question %d <&> \u2028 ü", i)})
-		require.Equal(w.t, 200, got.status, string(got.body))
+		got := w.Post(chat, fmt.Sprintf("question %d <&> \u2028 ü", i))
+		require.Equal(w.T, 200, got.Status, string(got.Body))
 	}
-	got := w.do("PATCH", "/v1/chats/"+chat, `{"title":"A title","metadata":{"k":"v"}}`, "Content-Type", "application/json")
-	require.Equal(w.t, 200, got.status, string(got.body))
+	got := w.Do("PATCH", "/v1/chats/"+chat, `{"title":"A title","metadata":{"k":"v"}}`, "Content-Type", "application/json")
+	require.Equal(w.T, 200, got.Status, string(got.Body))
 	for _, path := range []string{"/notes", "/subagents/analytic/notes"} {
-		got := w.do("POST", "/v1/chats/"+chat+path, `{"text":"a note"}`, "Content-Type", "application/json")
-		require.Equal(w.t, 201, got.status, string(got.body))
+		got := w.Do("POST", "/v1/chats/"+chat+path, `{"text":"a note"}`, "Content-Type", "application/json")
+		require.Equal(w.T, 201, got.Status, string(got.Body))
 	}
 	aside := "{chat_history:" + chat + "}:damaged:1"
-	require.NoError(w.t, w.look.Set(ctx, aside, "\x00\xff odd", 0).Err())
-	require.NoError(w.t, w.look.HSet(ctx, "{chat_history:"+chat+"}:meta", "d:1", 6).Err())
+	require.NoError(w.T, w.Redis.Set(ctx, aside, "\x00\xff odd", 0).Err())
+	require.NoError(w.T, w.Redis.HSet(ctx, "{chat_history:"+chat+"}:meta", "d:1", 6).Err())
 }
 
 func shortened(c *webmemory.Config) { c.MaxHistory = 4 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/webmemory"
@@ -29,9 +30,9 @@ func TestASleepingChatComesBackByteForByte(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful), shortened)
-	w.rich("A1")
-	before := w.bytesOf("A1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), shortened)
+	fillChat(w, "A1")
+	before := chatValues(w, "A1")
 	require.Contains(t, before, "{chat_history:A1}:archive")
 	require.Contains(t, before, "{subagent:analytic:A1}:meta")
 	require.Contains(t, before, "{chat_history:A1}:notes")
@@ -39,34 +40,34 @@ func TestASleepingChatComesBackByteForByte(t *testing.T) {
 		"/v1/chats/A1/subagents/analytic/history", "/v1/chats/A1/export", "/v1/chats/A1/recall?query=question"}
 	said := map[string]string{}
 	for _, path := range paths {
-		got := w.do("GET", path, nil)
-		require.Equal(t, 200, got.status, path)
-		said[path] = score.ReplaceAllString(string(got.body), "")
+		got := w.Do("GET", path, nil)
+		require.Equal(t, 200, got.Status, path)
+		said[path] = score.ReplaceAllString(string(got.Body), "")
 	}
 	for _, path := range paths {
-		w.restful("A1")
-		w.asleep("A1")
-		require.Equal(t, redis.Nil, w.look.Get(ctx, "chat_history:A1").Err(), "redis-cli shows none while it sleeps")
-		list := w.do("GET", "/v1/chats?order=used", nil)
-		require.Contains(t, string(list.body), `"asleep":true`)
-		require.Contains(t, string(list.body), `"title":"A title"`)
-		require.Contains(t, string(list.body), `"metadata":{"k":"v"}`)
-		require.Empty(t, w.keysOf("A1"), "a list wakes no chat")
+		ageChats(w, "A1")
+		awaitSleep(w, "A1")
+		require.Equal(t, redis.Nil, w.Redis.Get(ctx, "chat_history:A1").Err(), "redis-cli shows none while it sleeps")
+		list := w.Do("GET", "/v1/chats?order=used", nil)
+		require.Contains(t, string(list.Body), `"asleep":true`)
+		require.Contains(t, string(list.Body), `"title":"A title"`)
+		require.Contains(t, string(list.Body), `"metadata":{"k":"v"}`)
+		require.Empty(t, chatKeys(w, "A1"), "a list wakes no chat")
 
-		got := w.do("GET", path, nil)
-		require.Equal(t, 200, got.status, path+string(got.body))
-		require.Equal(t, said[path], score.ReplaceAllString(string(got.body), ""))
-		require.Equal(t, before, w.bytesOf("A1"))
-		require.Equal(t, redis.Nil, w.look.ZScore(ctx, "mneme:cold", "A1").Err())
-		require.NotContains(t, string(w.do("GET", "/v1/chats?order=used", nil).body), `"asleep"`)
+		got := w.Do("GET", path, nil)
+		require.Equal(t, 200, got.Status, path+string(got.Body))
+		require.Equal(t, said[path], score.ReplaceAllString(string(got.Body), ""))
+		require.Equal(t, before, chatValues(w, "A1"))
+		require.Equal(t, redis.Nil, w.Redis.ZScore(ctx, "mneme:cold", "A1").Err())
+		require.NotContains(t, string(w.Do("GET", "/v1/chats?order=used", nil).Body), `"asleep"`)
 	}
-	w.restful("A1")
-	w.asleep("A1")
-	got := w.do("POST", "/v1/chats/A1/messages", message{"one more"})
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Contains(t, w.stored("chat_history:A1"), "user: one more")
-	require.Equal(t, before["{chat_history:A1}:notes"], w.bytesOf("A1")["{chat_history:A1}:notes"])
-	require.Greater(t, len(w.bytesOf("A1")["{chat_history:A1}:archive"].(map[string]string)), 2)
+	ageChats(w, "A1")
+	awaitSleep(w, "A1")
+	got := w.Post("A1", "one more")
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Contains(t, w.History("chat_history:A1"), "user: one more")
+	require.Equal(t, before["{chat_history:A1}:notes"], chatValues(w, "A1")["{chat_history:A1}:notes"])
+	require.Greater(t, len(chatValues(w, "A1")["{chat_history:A1}:archive"].(map[string]string)), 2)
 }
 
 // What another program writes under a sleeping chat's name stays, and is adopted as in a chat that is awake.
@@ -74,17 +75,17 @@ func TestAForeignWriteToASleepingChatIsAdopted(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful), shortened)
-	w.rich("1")
-	notes := w.bytesOf("1")["{chat_history:1}:notes"]
-	w.restful("1")
-	w.asleep("1")
-	require.NoError(t, w.look.Set(ctx, "chat_history:1", `[{"role":"user","content":"by hand"}]`, 0).Err())
-	got := w.do("POST", "/v1/chats/1/messages", message{"next"})
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, []string{"user: by hand", "user: next", "assistant: hello"}, w.stored("chat_history:1"))
-	require.Equal(t, notes, w.bytesOf("1")["{chat_history:1}:notes"])
-	require.NotEmpty(t, w.stored("subagent:analytic:1"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), shortened)
+	fillChat(w, "1")
+	notes := chatValues(w, "1")["{chat_history:1}:notes"]
+	ageChats(w, "1")
+	awaitSleep(w, "1")
+	require.NoError(t, w.Redis.Set(ctx, "chat_history:1", `[{"role":"user","content":"by hand"}]`, 0).Err())
+	got := w.Post("1", "next")
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, []string{"user: by hand", "user: next", "assistant: hello"}, w.History("chat_history:1"))
+	require.Equal(t, notes, chatValues(w, "1")["{chat_history:1}:notes"])
+	require.NotEmpty(t, w.History("subagent:analytic:1"))
 }
 
 // So is one to a chat of which a killed sweeper has left nothing but the place in the list.
@@ -92,18 +93,18 @@ func TestAForeignWriteToAChatThatFallsAsleepStays(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
-	w.rich("1")
-	w.restful("1")
-	w.asleep("1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+	fillChat(w, "1")
+	ageChats(w, "1")
+	awaitSleep(w, "1")
 	by := `[{"role":"user","content":"by hand"}]`
-	require.NoError(t, w.look.Set(ctx, "chat_history:1", by, 0).Err())
-	require.NoError(t, w.look.ZAdd(ctx, "mneme:chats", redis.Z{Score: 1, Member: "1"}).Err())
-	eventually(t, "it is awake", func() bool {
-		return errors.Is(w.look.ZScore(ctx, "mneme:cold", "1").Err(), redis.Nil)
+	require.NoError(t, w.Redis.Set(ctx, "chat_history:1", by, 0).Err())
+	require.NoError(t, w.Redis.ZAdd(ctx, "mneme:chats", redis.Z{Score: 1, Member: "1"}).Err())
+	webmemorytest.Eventually(t, "it is awake", func() bool {
+		return errors.Is(w.Redis.ZScore(ctx, "mneme:cold", "1").Err(), redis.Nil)
 	})
-	require.Equal(t, by, w.look.Get(ctx, "chat_history:1").Val())
-	require.NotEmpty(t, w.stored("subagent:analytic:1"))
+	require.Equal(t, by, w.Redis.Get(ctx, "chat_history:1").Val())
+	require.NotEmpty(t, w.History("subagent:analytic:1"))
 }
 
 // An object that is damaged is told by its name, changes nothing, and can be erased.
@@ -111,11 +112,11 @@ func TestADamagedObjectIsTold(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
 	name := cold.Name(cold.Chats, memory.MustChat("1"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
-	w.restful("1")
-	w.asleep("1")
+	require.Equal(t, 200, w.Post("1", "hi").Status)
+	ageChats(w, "1")
+	awaitSleep(w, "1")
 	whole, err := s.Store.Get(ctx, name)
 	require.NoError(t, err)
 	for _, data := range [][]byte{whole[:len(whole)/2], nil} {
@@ -124,21 +125,21 @@ func TestADamagedObjectIsTold(t *testing.T) {
 		} else {
 			require.NoError(t, s.Store.Put(ctx, name, data))
 		}
-		got := w.do("GET", "/v1/chats/1/history", nil)
-		require.Equal(t, 500, got.status, string(got.body))
-		require.Contains(t, got.problem(t).Message, name)
-		require.NoError(t, w.look.ZScore(ctx, "mneme:cold", "1").Err())
-		require.Equal(t, redis.Nil, w.look.Get(ctx, "chat_history:1").Err())
+		got := w.Do("GET", "/v1/chats/1/history", nil)
+		require.Equal(t, 500, got.Status, string(got.Body))
+		require.Contains(t, got.Problem(t).Message, name)
+		require.NoError(t, w.Redis.ZScore(ctx, "mneme:cold", "1").Err())
+		require.Equal(t, redis.Nil, w.Redis.Get(ctx, "chat_history:1").Err())
 	}
 	require.NoError(t, s.Store.Put(ctx, name, whole))
-	require.Equal(t, 200, w.do("GET", "/v1/chats/1/history", nil).status)
-	w.restful("1")
-	w.asleep("1")
+	require.Equal(t, 200, w.Do("GET", "/v1/chats/1/history", nil).Status)
+	ageChats(w, "1")
+	awaitSleep(w, "1")
 	require.NoError(t, s.Store.Put(ctx, name, []byte("x")))
-	got := w.do("DELETE", "/v1/chats/1", nil)
-	require.Equal(t, 200, got.status, string(got.body))
+	got := w.Do("DELETE", "/v1/chats/1", nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Empty(t, s.names(t, cold.Chats))
-	require.Equal(t, redis.Nil, w.look.ZScore(ctx, "mneme:cold", "1").Err())
+	require.Equal(t, redis.Nil, w.Redis.ZScore(ctx, "mneme:cold", "1").Err())
 }
 
 // Redis that lost everything is told by a list of the objects which chats sleep; until then each is found by its name.
@@ -146,14 +147,14 @@ func TestChatsSleepThroughTheLossOfRedis(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
 	var said []string
 	for i := range 5 {
 		chat := fmt.Sprint("c", i)
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi " + chat}).status)
-		said = append(said, string(w.do("GET", "/v1/chats/"+chat+"/history", nil).body))
-		w.restful(chat)
-		w.asleep(chat)
+		require.Equal(t, 200, w.Post(chat, "hi "+chat).Status)
+		said = append(said, string(w.Do("GET", "/v1/chats/"+chat+"/history", nil).Body))
+		ageChats(w, chat)
+		awaitSleep(w, chat)
 	}
 	held := func(op, _ string) error {
 		if op == "list" {
@@ -162,16 +163,16 @@ func TestChatsSleepThroughTheLossOfRedis(t *testing.T) {
 		return nil
 	}
 	s.before.Store(&held)
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	require.Equal(t, said[0], string(w.do("GET", "/v1/chats/c0/history", nil).body), "found by its name")
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	require.Equal(t, said[0], string(w.Do("GET", "/v1/chats/c0/history", nil).Body), "found by its name")
 	s.before.Store(nil)
-	eventually(t, "the others are listed", func() bool { return w.look.ZCard(ctx, "mneme:cold").Val() == 5 })
-	list := string(w.do("GET", "/v1/chats?order=used", nil).body)
+	webmemorytest.Eventually(t, "the others are listed", func() bool { return w.Redis.ZCard(ctx, "mneme:cold").Val() == 5 })
+	list := string(w.Do("GET", "/v1/chats?order=used", nil).Body)
 	for i := range 5 {
 		require.Equal(t, 1, strings.Count(list, fmt.Sprintf(`"c%d"`, i)), list)
-		require.Equal(t, said[i], string(w.do("GET", fmt.Sprintf("/v1/chats/c%d/history", i), nil).body))
+		require.Equal(t, said[i], string(w.Do("GET", fmt.Sprintf("/v1/chats/c%d/history", i), nil).Body))
 	}
-	require.Equal(t, 404, w.do("GET", "/v1/chats/none/export", nil).status)
+	require.Equal(t, 404, w.Do("GET", "/v1/chats/none/export", nil).Status)
 }
 
 // Two processes that have the same chats fall asleep and wake them at once lose nothing.
@@ -179,19 +180,19 @@ func TestTwoProcessesWakeTheSameChats(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, 10*time.Millisecond), shortened)
-	urls := []string{w.url, w.process(sleepy(s, 10*time.Millisecond), shortened)}
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, 10*time.Millisecond), shortened)
+	urls := []string{w.URL, w.StartReplica(sleepy(s, 10*time.Millisecond), shortened)}
 	const chats, rounds = 4, 12
 	var asking sync.WaitGroup
 	for i := range chats {
 		for k, url := range urls {
 			asking.Go(func() {
 				for n := range rounds {
-					body, _ := json.Marshal(message{fmt.Sprintf("m %d.%d", k, n)})
+					body, _ := json.Marshal(webmemorytest.Message(fmt.Sprintf("m %d.%d", k, n)))
 					req, _ := http.NewRequest("POST", fmt.Sprintf("%s/v1/chats/c%d/messages", url, i), bytes.NewReader(body))
 					req.Header.Set("Content-Type", "application/json")
-					if got := w.send(req); got.status != 200 {
-						t.Errorf("%d %s", got.status, got.body)
+					if got := w.Send(req); got.Status != 200 {
+						t.Errorf("%d %s", got.Status, got.Body)
 					}
 					time.Sleep(time.Duration(50+30*i+20*k) * time.Millisecond) // not to wait for something: it is the load
 				}
@@ -200,15 +201,15 @@ func TestTwoProcessesWakeTheSameChats(t *testing.T) {
 	}
 	asking.Wait()
 	for _, url := range urls {
-		w.shutdown[url]()
+		w.Shutdown(url)
 	}
-	w.url = w.process(sleepy(s, wakeful), shortened)
+	w.URL = w.StartReplica(sleepy(s, wakeful), shortened)
 	for i := range chats {
-		got := w.do("GET", fmt.Sprintf("/v1/chats/c%d/export", i), nil)
-		require.Equal(t, 200, got.status)
+		got := w.Do("GET", fmt.Sprintf("/v1/chats/c%d/export", i), nil)
+		require.Equal(t, 200, got.Status)
 		for k := range urls {
 			for n := range rounds {
-				require.Equal(t, 1, strings.Count(string(got.body), fmt.Sprintf(`"m %d.%d"`, k, n)), "c%d: %d.%d", i, k, n)
+				require.Equal(t, 1, strings.Count(string(got.Body), fmt.Sprintf(`"m %d.%d"`, k, n)), "c%d: %d.%d", i, k, n)
 			}
 		}
 	}
@@ -219,38 +220,38 @@ func TestWhatReadsOtherChatsWakesThem(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := newWorld(t, answers("hello"), sleepy(s, wakeful), func(c *webmemory.Config) { c.RecallEverywhere = 10 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), func(c *webmemory.Config) { c.RecallEverywhere = 10 })
 	say := func(chat string) {
-		got := w.do("POST", "/v1/chats/"+chat+"/messages", `{"message":"the parrot of `+chat+`","user":"ann"}`,
+		got := w.Do("POST", "/v1/chats/"+chat+"/messages", `{"message":"the parrot of `+chat+`","user":"ann"}`,
 			"Content-Type", "application/json")
-		require.Equal(t, 200, got.status, string(got.body))
+		require.Equal(t, 200, got.Status, string(got.Body))
 	}
 	for _, chat := range []string{"c1", "c2"} {
 		say(chat)
 	}
 	sleep := func() {
 		for _, chat := range []string{"c1", "c2"} {
-			w.restful(chat)
-			w.asleep(chat)
+			ageChats(w, chat)
+			awaitSleep(w, chat)
 		}
 	}
 	sleep()
-	got := w.do("GET", "/v1/users/ann/recall?query=parrot", nil)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Contains(t, string(got.body), `"chat":"c1"`)
-	require.Contains(t, string(got.body), `"chat":"c2"`)
+	got := w.Do("GET", "/v1/users/ann/recall?query=parrot", nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Contains(t, string(got.Body), `"chat":"c1"`)
+	require.Contains(t, string(got.Body), `"chat":"c2"`)
 	sleep()
-	got = w.do("POST", "/v1/chats/c1/fork", `{"as":"c2"}`, "Content-Type", "application/json")
-	require.Equal(t, 409, got.status, "c2 only sleeps: %s", got.body)
-	require.Equal(t, 200, w.do("PATCH", "/v1/chats/c2", `{"pinned":true}`, "Content-Type", "application/json").status)
+	got = w.Do("POST", "/v1/chats/c1/fork", `{"as":"c2"}`, "Content-Type", "application/json")
+	require.Equal(t, 409, got.Status, "c2 only sleeps: %s", got.Body)
+	require.Equal(t, 200, w.Do("PATCH", "/v1/chats/c2", `{"pinned":true}`, "Content-Type", "application/json").Status)
 	sleep()
-	pinned := string(w.do("GET", "/v1/chats?order=pinned", nil).body)
+	pinned := string(w.Do("GET", "/v1/chats?order=pinned", nil).Body)
 	require.Contains(t, pinned, `"asleep":true`)
 	require.Contains(t, pinned, `"the parrot of c2"`)
-	got = w.do("DELETE", "/v1/users/ann?chats=true", nil)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Contains(t, string(got.body), `"c1"`)
-	require.Contains(t, string(got.body), `"c2"`)
+	got = w.Do("DELETE", "/v1/users/ann?chats=true", nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Contains(t, string(got.Body), `"c1"`)
+	require.Contains(t, string(got.Body), `"c2"`)
 	require.Empty(t, s.names(t, cold.Chats))
-	require.Zero(t, w.look.ZCount(ctx, "mneme:cold", "(0", "+inf").Val()-1, "all but that they are listed")
+	require.Zero(t, w.Redis.ZCount(ctx, "mneme:cold", "(0", "+inf").Val()-1, "all but that they are listed")
 }

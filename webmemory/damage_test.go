@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 )
 
 const sentinel = "Zwetschgenknödel"
@@ -53,23 +54,23 @@ func anyTypeUnderAnyKey(t *testing.T, waysOf func(key, kind int) []string) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, answers("hello"))
-			other := w.process() // one that keeps nothing of the chats
+			w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+			other := w.StartReplica() // one that keeps nothing of the chats
 			chat := 0
 			for j, kind := range slices.Sorted(maps.Keys(wrongs)) {
 				for _, first := range waysOf(i, j) {
 					chat++
 					id := fmt.Sprint("c", chat)
 					t.Run(kind+", "+first, func(t *testing.T) {
-						outer := w.t
-						w.t = t
-						defer func() { w.t = outer }()
+						outer := w.T
+						w.T = t
+						defer func() { w.T = outer }()
 						path := "/v1/chats/" + id
-						got := w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k")
-						require.Equal(t, 200, got.status, string(got.body))
-						run := got.header.Get("Mneme-Run-Id")
-						eventually(t, "the turn is over", func() bool {
-							return w.look.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0
+						got := w.Do("POST", path+"/messages", webmemorytest.Message("before"), "Idempotency-Key", "k")
+						require.Equal(t, 200, got.Status, string(got.Body))
+						run := got.RunID()
+						webmemorytest.Eventually(t, "the turn is over", func() bool {
+							return w.Redis.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0
 						})
 						name := key
 						switch strings.Count(key, "%s") {
@@ -79,49 +80,53 @@ func anyTypeUnderAnyKey(t *testing.T, waysOf func(key, kind int) []string) {
 							name = fmt.Sprintf(key, id, run)
 						}
 						// a process may write the key at any time
-						_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
+						_, err := w.Redis.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
 							p.Del(context.Background(), name)
 							return wrongs[kind](p, name)
 						})
 						require.NoError(t, err)
-						asks := map[string]func() answer{
-							"post":     func() answer { return w.do("POST", path+"/messages", message{"after"}) },
-							"repeat":   func() answer { return w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k") },
-							"chat":     func() answer { return w.do("GET", path, nil) },
-							"history":  func() answer { return w.do("GET", path+"/history", nil) },
-							"subagent": func() answer { return w.do("GET", path+"/subagents/analytic/history", nil) },
-							"list":     func() answer { return w.do("GET", "/v1/chats", nil) },
-							"events":   func() answer { return w.do("GET", path+"/runs/"+run+"/events", nil, "Last-Event-ID", "1") },
-							"delete":   func() answer { return w.do("DELETE", path, nil) },
+						asks := map[string]func() webmemorytest.Response{
+							"post": func() webmemorytest.Response { return w.Do("POST", path+"/messages", webmemorytest.Message("after")) },
+							"repeat": func() webmemorytest.Response {
+								return w.Do("POST", path+"/messages", webmemorytest.Message("before"), "Idempotency-Key", "k")
+							},
+							"chat":     func() webmemorytest.Response { return w.Do("GET", path, nil) },
+							"history":  func() webmemorytest.Response { return w.Do("GET", path+"/history", nil) },
+							"subagent": func() webmemorytest.Response { return w.Do("GET", path+"/subagents/analytic/history", nil) },
+							"list":     func() webmemorytest.Response { return w.Do("GET", "/v1/chats", nil) },
+							"events": func() webmemorytest.Response {
+								return w.Do("GET", path+"/runs/"+run+"/events", nil, "Last-Event-ID", "1")
+							},
+							"delete": func() webmemorytest.Response { return w.Do("DELETE", path, nil) },
 						}
-						fine := func(name string, a answer) {
+						fine := func(name string, a webmemorytest.Response) {
 							t.Helper()
-							require.NotEqual(t, 503, a.status, string(a.body))
-							if a.status >= 500 {
-								require.Equal(t, "history_damaged", a.problem(t).Code)
-								require.Contains(t, a.problem(t).Message, id, "it names the key")
-								require.False(t, a.problem(t).Retryable)
-								require.NotContains(t, []string{"post", "repeat", "delete", "list"}, name, string(a.body))
+							require.NotEqual(t, 503, a.Status, string(a.Body))
+							if a.Status >= 500 {
+								require.Equal(t, "history_damaged", a.Problem(t).Code)
+								require.Contains(t, a.Problem(t).Message, id, "it names the key")
+								require.False(t, a.Problem(t).Retryable)
+								require.NotContains(t, []string{"post", "repeat", "delete", "list"}, name, string(a.Body))
 							}
 						}
-						for _, url := range []string{w.url, other} {
-							w.on(url, func() { fine(first, asks[first]()) })
+						for _, url := range []string{w.URL, other} {
+							w.Target(url, func() { fine(first, asks[first]()) })
 						}
 						for _, then := range []string{"list", "chat", "post"} {
 							fine(then, asks[then]())
 						}
 						if first != "delete" {
-							require.Contains(t, w.stored("chat_history:"+id), "user: after")
+							require.Contains(t, w.History("chat_history:"+id), "user: after")
 						}
 						fine("delete", asks["delete"]())
-						require.Equal(t, 200, w.do("GET", "/readyz", nil).status)
-						eventually(t, "nobody looks after the chat any more", func() bool {
-							return len(w.keys("{chat_history:"+id+"}:turn")) == 0
+						require.Equal(t, 200, w.Do("GET", "/readyz", nil).Status)
+						webmemorytest.Eventually(t, "nobody looks after the chat any more", func() bool {
+							return len(w.Keys("{chat_history:"+id+"}:turn")) == 0
 						})
-						for _, left := range w.keys("") {
+						for _, left := range w.Keys("") {
 							if strings.Contains(left, id) && !strings.HasSuffix(left, "}:turn") {
 								require.Regexp(t, `\}:meta$`, left)
-								all, err := w.look.HGetAll(context.Background(), left).Result()
+								all, err := w.Redis.HGetAll(context.Background(), left).Result()
 								require.NoError(t, err)
 								require.NotContains(t, fmt.Sprint(all), sentinel)
 							}
@@ -138,29 +143,29 @@ func anyTypeUnderAnyKey(t *testing.T, waysOf func(key, kind int) []string) {
 func TestAKeyThatCannotBeSetAside(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	ctx := context.Background()
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
-	require.NoError(t, w.look.Do(ctx, "ACL", "SETUSER", "default", "-renamenx").Err())
+	require.Equal(t, 200, w.Post("1", "before").Status)
+	require.NoError(t, w.Redis.Do(ctx, "ACL", "SETUSER", "default", "-renamenx").Err())
 	for _, key := range []string{"subagent:analytic:1", "turns:open"} {
-		require.NoError(t, w.look.Del(ctx, key).Err())
-		require.NoError(t, w.look.RPush(ctx, key, sentinel).Err())
-		got := w.do("POST", "/v1/chats/1/messages", message{"after"})
-		require.Equal(t, 500, got.status, string(got.body))
-		require.Equal(t, "history_damaged", got.problem(t).Code)
-		require.Contains(t, got.problem(t).Message, key)
-		require.False(t, got.problem(t).Retryable)
-		require.NoError(t, w.look.Del(ctx, "subagent:analytic:1").Err())
+		require.NoError(t, w.Redis.Del(ctx, key).Err())
+		require.NoError(t, w.Redis.RPush(ctx, key, sentinel).Err())
+		got := w.Post("1", "after")
+		require.Equal(t, 500, got.Status, string(got.Body))
+		require.Equal(t, "history_damaged", got.Problem(t).Code)
+		require.Contains(t, got.Problem(t).Message, key)
+		require.False(t, got.Problem(t).Retryable)
+		require.NoError(t, w.Redis.Del(ctx, "subagent:analytic:1").Err())
 	}
-	eventually(t, "readyz names it", func() bool {
-		got := w.do("GET", "/readyz", nil)
-		return got.status == 200 && strings.Contains(string(got.body), "degraded") &&
-			strings.Contains(string(got.body), "turns:open")
+	webmemorytest.Eventually(t, "readyz names it", func() bool {
+		got := w.Do("GET", "/readyz", nil)
+		return got.Status == 200 && strings.Contains(string(got.Body), "degraded") &&
+			strings.Contains(string(got.Body), "turns:open")
 	})
-	require.NoError(t, w.look.Do(ctx, "ACL", "SETUSER", "default", "+renamenx").Err())
-	eventually(t, "all is well", func() bool {
-		return !strings.Contains(string(w.do("GET", "/readyz", nil).body), "degraded")
+	require.NoError(t, w.Redis.Do(ctx, "ACL", "SETUSER", "default", "+renamenx").Err())
+	webmemorytest.Eventually(t, "all is well", func() bool {
+		return !strings.Contains(string(w.Do("GET", "/readyz", nil).Body), "degraded")
 	})
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"after"}).status)
-	require.Len(t, w.keys("{turns:open}:damaged:"), 1)
+	require.Equal(t, 200, w.Post("1", "after").Status)
+	require.Len(t, w.Keys("{turns:open}:damaged:"), 1)
 }

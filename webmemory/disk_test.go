@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 )
 
 // The disk of the embedded store and the spool is full for a while: what is known is
@@ -26,9 +27,9 @@ func TestAFullDiskIsToldAndWaitedFor(t *testing.T) {
 		t.Skipf("mounting a small file system takes root: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(mount, syscall.MNT_DETACH)) })
-	s := newSmall(t, filepath.Join(mount, "data"), answers("done"))
-	post := func() answer { return s.do("POST", "/v1/chats/1/messages", message{strings.Repeat("hello ", 100)}) }
-	require.Equal(t, http.StatusOK, post().status)
+	s := newSmall(t, filepath.Join(mount, "data"), webmemorytest.Answers("done"))
+	post := func() webmemorytest.Response { return s.Post("1", strings.Repeat("hello ", 100)) }
+	require.Equal(t, http.StatusOK, post().Status)
 
 	filler := filepath.Join(mount, "filler")
 	f, err := os.Create(filler)
@@ -38,32 +39,32 @@ func TestAFullDiskIsToldAndWaitedFor(t *testing.T) {
 	}
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.NoError(t, f.Close())
-	var refused answer
-	eventually(t, "a post is refused", func() bool { // the file's last page has room for some
+	var refused webmemorytest.Response
+	webmemorytest.Eventually(t, "a post is refused", func() bool { // the file's last page has room for some
 		refused = post()
-		return refused.status == http.StatusServiceUnavailable
+		return refused.Status == http.StatusServiceUnavailable
 	})
-	require.Contains(t, refused.problem(t).Message, "can be read and takes no changes right now")
+	require.Contains(t, refused.Problem(t).Message, "can be read and takes no changes right now")
 	readyz := func() (status, reason string) {
-		a := s.do("GET", "/readyz", nil)
-		require.Equal(t, http.StatusOK, a.status)
+		a := s.Do("GET", "/readyz", nil)
+		require.Equal(t, http.StatusOK, a.Status)
 		var body struct {
 			Status  string
 			Reasons []string
 		}
-		require.NoError(t, json.Unmarshal(a.body, &body))
+		require.NoError(t, json.Unmarshal(a.Body, &body))
 		return body.Status, strings.Join(body.Reasons, "; ")
 	}
-	eventually(t, "readyz tells", func() bool {
+	webmemorytest.Eventually(t, "readyz tells", func() bool {
 		status, reason := readyz()
 		return status == "degraded" && strings.Contains(reason, "no space left on device")
 	})
-	require.Equal(t, http.StatusOK, s.do("GET", "/v1/chats/1/history", nil).status)
-	require.Equal(t, http.StatusServiceUnavailable, s.do("DELETE", "/v1/chats/1", nil).status,
+	require.Equal(t, http.StatusOK, s.Do("GET", "/v1/chats/1/history", nil).Status)
+	require.Equal(t, http.StatusServiceUnavailable, s.Do("DELETE", "/v1/chats/1", nil).Status,
 		"its text is in the file still")
 
 	require.NoError(t, os.Remove(filler))
-	eventually(t, "it is ready again", func() bool { status, _ := readyz(); return status == "ready" })
-	eventually(t, "messages are answered", func() bool { return post().status == http.StatusOK })
-	require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/1", nil).status)
+	webmemorytest.Eventually(t, "it is ready again", func() bool { status, _ := readyz(); return status == "ready" })
+	webmemorytest.Eventually(t, "messages are answered", func() bool { return post().Status == http.StatusOK })
+	require.Equal(t, http.StatusOK, s.Do("DELETE", "/v1/chats/1", nil).Status)
 }

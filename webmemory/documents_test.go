@@ -16,18 +16,19 @@ import (
 	"mneme/apiserver"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/webmemory"
 )
 
 // newLibraryWorld is a world with an apiserver that has documents.
-func newLibraryWorld(t *testing.T, change ...func(*webmemory.Config)) *world {
-	w := newWorld(t, answers("hi"), change...)
+func newLibraryWorld(t *testing.T, change ...func(*webmemory.Config)) *webmemorytest.World {
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"), change...)
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	runs := apiserver.New(apiserver.Config{Documents: library}, answers("hi"), nil, logger())
+	runs := apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Answers("hi"), nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
-	w.putApiserver(runs.Handler())
+	w.SetApiserver(runs.Handler())
 	return w
 }
 
@@ -37,8 +38,8 @@ func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w := newLibraryWorld(t)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
-	target, err := url.Parse(w.url)
+	require.Equal(t, http.StatusCreated, w.Do("PUT", "/v1/collections/c", nil).Status)
+	target, err := url.Parse(w.URL)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", target.Host)
 	require.NoError(t, err)
@@ -75,7 +76,7 @@ func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	chunk(`{"id":"b","text":"x"}` + "\n")
 	require.True(t, results.Scan())
-	w.api.CloseClientConnections()
+	w.Apiserver.CloseClientConnections()
 	for results.Scan() {
 	}
 	require.ErrorIs(t, results.Err(), io.ErrUnexpectedEOF)
@@ -85,32 +86,32 @@ func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
 func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
 	t.Parallel()
 	w := newLibraryWorld(t)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.",
-		"Content-Type", "text/plain").status)
-	got := w.do("GET", "/v1/collections/c/documents/a/b.txt", nil)
-	require.Contains(t, string(got.body), `"title":"T"`)
-	got = w.do("POST", "/v1/collections/c/documents", "nothing\n{\"id\":\"x\",\"text\":\"y\"}\n")
-	require.Equal(t, http.StatusMultiStatus, got.status)
-	require.Equal(t, "application/x-ndjson; charset=utf-8", got.header.Get("Content-Type"))
-	require.Equal(t, "unknown_collection", w.do("GET", "/v1/collections/none", nil).problem(t).Code)
-	require.Equal(t, "bad_request", w.do("GET", "/v1/chats/a%20b/documents", nil).problem(t).Code)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/chats/7/documents/a.txt", "The anchor.", "Content-Type",
-		"text/plain").status)
-	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/chats/7", nil).status)
-	require.JSONEq(t, `{"documents":[],"next_cursor":""}`, string(w.do("GET", "/v1/chats/7/documents", nil).body))
+	require.Equal(t, http.StatusCreated, w.Do("PUT", "/v1/collections/c", nil).Status)
+	require.Equal(t, http.StatusCreated, w.Do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.",
+		"Content-Type", "text/plain").Status)
+	got := w.Do("GET", "/v1/collections/c/documents/a/b.txt", nil)
+	require.Contains(t, string(got.Body), `"title":"T"`)
+	got = w.Do("POST", "/v1/collections/c/documents", "nothing\n{\"id\":\"x\",\"text\":\"y\"}\n")
+	require.Equal(t, http.StatusMultiStatus, got.Status)
+	require.Equal(t, "application/x-ndjson; charset=utf-8", got.Header.Get("Content-Type"))
+	require.Equal(t, "unknown_collection", w.Do("GET", "/v1/collections/none", nil).Problem(t).Code)
+	require.Equal(t, "bad_request", w.Do("GET", "/v1/chats/a%20b/documents", nil).Problem(t).Code)
+	require.Equal(t, http.StatusCreated, w.Do("PUT", "/v1/chats/7/documents/a.txt", "The anchor.", "Content-Type",
+		"text/plain").Status)
+	require.Equal(t, http.StatusOK, w.Do("DELETE", "/v1/chats/7", nil).Status)
+	require.JSONEq(t, `{"documents":[],"next_cursor":""}`, string(w.Do("GET", "/v1/chats/7/documents", nil).Body))
 
 	// A client that breaks off is no failure of the apiserver.
-	req := w.request("PUT", "/v1/collections/c/documents/cut.txt", nil)
+	req := w.NewRequest("PUT", "/v1/collections/c/documents/cut.txt", nil)
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader("half")), 100
 	_, err := http.DefaultClient.Do(req)
 	require.Error(t, err)
-	require.Equal(t, http.StatusNotFound, w.do("GET", "/v1/collections/c/documents/cut.txt", nil).status)
+	require.Equal(t, http.StatusNotFound, w.Do("GET", "/v1/collections/c/documents/cut.txt", nil).Status)
 
-	w.api.CloseClientConnections()
-	w.api.Close()
-	got = w.do("GET", "/v1/collections", nil)
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
-	require.Equal(t, "apiserver_unavailable", got.problem(t).Code)
-	require.NotEmpty(t, got.header.Get("Retry-After"))
+	w.Apiserver.CloseClientConnections()
+	w.Apiserver.Close()
+	got = w.Do("GET", "/v1/collections", nil)
+	require.Equal(t, http.StatusServiceUnavailable, got.Status)
+	require.Equal(t, "apiserver_unavailable", got.Problem(t).Code)
+	require.NotEmpty(t, got.Header.Get("Retry-After"))
 }

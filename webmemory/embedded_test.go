@@ -23,6 +23,7 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -63,13 +64,13 @@ func ordinary(_ context.Context, r master.Request, emit func(event.Head, event.P
 
 // small is a whole service over an embedded store in dir.
 type small struct {
-	*world
+	*webmemorytest.World
 	dir   string
 	store *embedded.Server
 	close func()
 }
 
-func newSmall(t testing.TB, dir string, a agent, change ...func(*webmemory.Config)) *small {
+func newSmall(t testing.TB, dir string, a webmemorytest.Agent, change ...func(*webmemory.Config)) *small {
 	t.Helper()
 	store, err := embedded.Open(context.Background(), embedded.Options{
 		Dir: filepath.Join(dir, "redis"), Log: zerolog.Nop(),
@@ -84,23 +85,23 @@ func newSmall(t testing.TB, dir string, a agent, change ...func(*webmemory.Confi
 	_ = histories.Turns.ReleaseAll(context.Background())
 	appends, err := spool.Open(filepath.Join(dir, "spool"), spool.Options{}, zerolog.Nop())
 	require.NoError(t, err)
-	w := &world{}
-	w.look = client
-	w.runs = apiserver.New(apiserver.Config{EraseConversation: w.gateway.erase}, a, func() []api.SubagentInfo {
+	w := &webmemorytest.World{}
+	w.Redis = client
+	w.Runs = apiserver.New(apiserver.Config{EraseConversation: w.Gateway.Erase}, a, func() []api.SubagentInfo {
 		return []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	}, logger())
-	w.api = httptest.NewServer(w.runs.Handler())
-	runs, err := api.NewClient(w.api.URL, nil)
+	}, webmemorytest.Logger())
+	w.Apiserver = httptest.NewServer(w.Runs.Handler())
+	runs, err := api.NewClient(w.Apiserver.URL, nil)
 	require.NoError(t, err)
-	cfg := webmemory.Config{Agents: agentNames, SessionLogs: filepath.Join(dir, "logs")}
+	cfg := webmemory.Config{Agents: webmemorytest.AgentNames, SessionLogs: filepath.Join(dir, "logs")}
 	for _, c := range change {
 		c(&cfg)
 	}
 	server := webmemory.New(cfg, histories, cache.New(histories, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())
-	w.url = door.URL
+	w.URL = door.URL
 	ended := false
-	s := &small{world: w, dir: dir, store: store, close: func() {
+	s := &small{World: w, dir: dir, store: store, close: func() {
 		if ended {
 			return
 		}
@@ -112,16 +113,16 @@ func newSmall(t testing.TB, dir string, a agent, change ...func(*webmemory.Confi
 		door.CloseClientConnections()
 		door.Close()
 		runs.Close()
-		_ = w.runs.Close()
-		w.api.CloseClientConnections()
-		w.api.Close()
+		_ = w.Runs.Close()
+		w.Apiserver.CloseClientConnections()
+		w.Apiserver.Close()
 		require.NoError(t, appends.Close())
 		_ = client.Close()
 		require.NoError(t, store.Close())
 	}}
 	t.Cleanup(s.close)
 	if t, ok := t.(*testing.T); ok {
-		w.t = t
+		w.T = t
 	}
 	return s
 }
@@ -131,7 +132,7 @@ func newSmall(t testing.TB, dir string, a agent, change ...func(*webmemory.Confi
 func (s *small) turns(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
-		resp, err := http.Post(fmt.Sprintf("%s/v1/chats/%d/messages", s.url, i%10), "application/json",
+		resp, err := http.Post(fmt.Sprintf("%s/v1/chats/%d/messages", s.URL, i%10), "application/json",
 			strings.NewReader(fmt.Sprintf(`{"message":"How did revenue and margin of product %d go last quarter?"}`, i)))
 		require.NoError(t, err)
 		body, err := io.ReadAll(resp.Body)
@@ -141,13 +142,13 @@ func (s *small) turns(t testing.TB, n int) {
 	}
 	ctx := context.Background()
 	require.Eventually(t, func() bool {
-		for _, key := range s.look.Keys(ctx, "events:*").Val() {
-			if s.look.XLen(ctx, key).Val() > 10 {
+		for _, key := range s.Redis.Keys(ctx, "events:*").Val() {
+			if s.Redis.XLen(ctx, key).Val() > 10 {
 				return false
 			}
 		}
 		var bytes, live int64
-		for line := range strings.Lines(s.look.Info(ctx, "persistence").Val()) {
+		for line := range strings.Lines(s.Redis.Info(ctx, "persistence").Val()) {
 			_, _ = fmt.Sscanf(line, "journal_bytes:%d", &bytes)
 			_, _ = fmt.Sscanf(line, "journal_live_bytes:%d", &live)
 		}
@@ -221,8 +222,8 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	s := newSmall(t, t.TempDir(), ordinary)
 	post := func(chat, text string) {
 		t.Helper()
-		require.Equal(t, http.StatusOK, s.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key",
-			"k"+text).status)
+		require.Equal(t, http.StatusOK, s.Post(chat, text, "Idempotency-Key",
+			"k"+text).Status)
 	}
 	with := func(text string) (found []string) {
 		require.NoError(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
@@ -243,7 +244,7 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 		post("part", fmt.Sprint("partial matter ", i))
 	}
 	require.NotEmpty(t, with("classified matter"))
-	require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/erased", nil).status)
+	require.Equal(t, http.StatusOK, s.Do("DELETE", "/v1/chats/erased", nil).Status)
 	require.Empty(t, with("classified matter"))
 	require.NotEmpty(t, with("other matter"))
 	tombstones := func(chat string) []string {
@@ -251,16 +252,16 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 			chat + "}:meta"}
 	}
 	// A scan sees nothing of what is deflated.
-	require.Subset(t, tombstones("erased"), s.look.Keys(t.Context(), "*erased*").Val())
+	require.Subset(t, tombstones("erased"), s.Redis.Keys(t.Context(), "*erased*").Val())
 
 	task := "What is known of this: partial matter"
 	require.NotEmpty(t, with(task))
 	for _, name := range []string{"analytic", "knowledge"} {
-		require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/part/subagents/"+name+"/history", nil).status)
+		require.Equal(t, http.StatusOK, s.Do("DELETE", "/v1/chats/part/subagents/"+name+"/history", nil).Status)
 	}
-	require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/part", nil).status)
+	require.Equal(t, http.StatusOK, s.Do("DELETE", "/v1/chats/part", nil).Status)
 	require.Empty(t, with("partial matter"))
-	require.Subset(t, tombstones("part"), s.look.Keys(t.Context(), "*:part*").Val())
+	require.Subset(t, tombstones("part"), s.Redis.Keys(t.Context(), "*:part*").Val())
 	require.NotEmpty(t, with("other matter"))
 	s.close()
 	require.Empty(t, with("classified matter"))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/stack"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -29,7 +30,7 @@ var secrets = []string{"Quittengelee", "Holunderblüte", "Schlehenlikör", "Wirs
 
 // tells is a run that has, in chat 1, a secret in the task, in what comes back, and in
 // the answer.
-func tells() agent {
+func tells() webmemorytest.Agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		secrets := secrets
 		if r.Chat.ID() != "1" {
@@ -45,15 +46,15 @@ func tells() agent {
 	}
 }
 
-// traces are the places, in Redis and below folders, where a secret stands.
-func (w *world) traces(folders ...string) (places []string) {
-	w.t.Helper()
-	return w.tracesOf(secrets, folders...)
+// secretPlaces returns the places in Redis and below folders that contain a secret.
+func secretPlaces(w *webmemorytest.World, folders ...string) (places []string) {
+	w.T.Helper()
+	return placesOf(w, secrets, folders...)
 }
 
-// tracesOf are the places where one of some words stands.
-func (w *world) tracesOf(words []string, folders ...string) (places []string) {
-	w.t.Helper()
+// placesOf returns the places in Redis and below folders that contain one of the words.
+func placesOf(w *webmemorytest.World, words []string, folders ...string) (places []string) {
+	w.T.Helper()
 	ctx := context.Background()
 	note := func(place string, content string) {
 		for _, s := range words {
@@ -63,7 +64,7 @@ func (w *world) tracesOf(words []string, folders ...string) (places []string) {
 		}
 	}
 	for _, folder := range folders {
-		require.NoError(w.t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(w.T, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 			note("a name", path)
 			if err == nil && !d.IsDir() {
 				content, _ := os.ReadFile(path) // one that went meanwhile has nothing
@@ -72,14 +73,14 @@ func (w *world) tracesOf(words []string, folders ...string) (places []string) {
 			return nil
 		}))
 	}
-	for _, key := range w.keys("") {
+	for _, key := range w.Keys("") {
 		note("a name", key)
-		dump, _ := w.look.Dump(ctx, key).Result()
+		dump, _ := w.Redis.Dump(ctx, key).Result()
 		note(key, dump)
 		// A dump may be compressed.
-		content := fmt.Sprint(w.look.Get(ctx, key).Val(), w.look.HGetAll(ctx, key).Val(),
-			w.look.XRange(ctx, key, "-", "+").Val(),
-			w.look.ZRange(ctx, key, 0, -1).Val(), w.look.SMembers(ctx, key).Val(), w.look.LRange(ctx, key, 0, -1).Val())
+		content := fmt.Sprint(w.Redis.Get(ctx, key).Val(), w.Redis.HGetAll(ctx, key).Val(),
+			w.Redis.XRange(ctx, key, "-", "+").Val(),
+			w.Redis.ZRange(ctx, key, 0, -1).Val(), w.Redis.SMembers(ctx, key).Val(), w.Redis.LRange(ctx, key, 0, -1).Val())
 		note(key, content)
 	}
 	return places
@@ -88,15 +89,15 @@ func (w *world) tracesOf(words []string, folders ...string) (places []string) {
 // process is a webmemory as a process of its own.
 type process struct {
 	*stack.Process
-	settings childSettings
+	settings webmemorytest.ChildConfig
 }
 
-// disks makes n webmemories as processes with disks of their own.
-func (w *world) disks(n int) (urls, data []string, processes []*process) {
+// startChildren starts n child processes, each with its own disk.
+func startChildren(w *webmemorytest.World, n int) (urls, data []string, processes []*process) {
 	for range n {
-		s := w.settings()
-		s.Data = w.t.TempDir()
-		url, p := w.start(s)
+		s := w.ChildConfig()
+		s.Data = w.T.TempDir()
+		url, p := w.StartChild(s)
 		urls, data, processes = append(urls, url), append(data, s.Data), append(processes, &process{p, s})
 	}
 	return urls, data, processes
@@ -110,25 +111,25 @@ func TestErasureLeavesNoByte(t *testing.T) {
 	for _, index := range []string{"there", "lost"} {
 		t.Run("the chat's index is "+index, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tells())
+			w := webmemorytest.NewWorld(t, tells())
 			ctx := context.Background()
-			urls, data, processes := w.disks(4)
+			urls, data, processes := startChildren(w, 4)
 			for round := range 2 {
 				for i, url := range urls {
-					w.on(url, func() {
-						got := w.do("POST", "/v1/chats/1/messages", message{"hello " + secrets[0]}, "Idempotency-Key",
+					w.Target(url, func() {
+						got := w.Post("1", "hello "+secrets[0], "Idempotency-Key",
 							fmt.Sprint(round, i))
-						require.Equal(t, 200, got.status, string(got.body))
-						require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"stays"}).status)
+						require.Equal(t, 200, got.Status, string(got.Body))
+						require.Equal(t, 200, w.Post("2", "stays").Status)
 					})
 				}
 			}
-			require.NotEmpty(t, w.traces(data[0]))
+			require.NotEmpty(t, secretPlaces(w, data[0]))
 			asleep, dead := 1, 2
-			pause(t, processes[asleep].Process)
+			processes[asleep].Process.Pause()
 			processes[dead].Kill()
 			// What it could not store before it died.
-			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, logger())
+			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, webmemorytest.Logger())
 			require.NoError(t, err)
 			// Of a turn before that of the erasure, which begins in this millisecond at the earliest.
 			old := memory.Mark{Run: "OLD", Seq: 1, Turn: time.Now().UnixMilli() - 1}
@@ -139,27 +140,27 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			}
 			require.NoError(t, left.Close())
 			if index == "lost" {
-				eventually(t, "no turn is held", func() bool { return w.look.Exists(ctx, "{chat_history:1}:turn").Val() == 0 })
-				require.NoError(t, w.look.Del(ctx, "{chat_history:1}:meta").Err())
+				webmemorytest.Eventually(t, "no turn is held", func() bool { return w.Redis.Exists(ctx, "{chat_history:1}:turn").Val() == 0 })
+				require.NoError(t, w.Redis.Del(ctx, "{chat_history:1}:meta").Err())
 			}
 
-			w.on(urls[0], func() {
-				got := w.do("DELETE", "/v1/chats/1", nil)
-				require.Equal(t, 200, got.status, string(got.body))
+			w.Target(urls[0], func() {
+				got := w.Do("DELETE", "/v1/chats/1", nil)
+				require.Equal(t, 200, got.Status, string(got.Body))
 			})
-			require.Empty(t, w.traces(data[0], data[3]), "Redis, and the disks of those who could be asked")
-			require.NotEmpty(t, w.traces(data[asleep]))
-			require.NotEmpty(t, w.traces(data[dead]))
+			require.Empty(t, secretPlaces(w, data[0], data[3]), "Redis, and the disks of those who could be asked")
+			require.NotEmpty(t, secretPlaces(w, data[asleep]))
+			require.NotEmpty(t, secretPlaces(w, data[dead]))
 
 			processes[asleep].Signal(syscall.SIGCONT)
-			w.start(processes[dead].settings)
-			eventually(t, "those who were away have applied it", func() bool { return len(w.traces(data...)) == 0 })
-			w.on(urls[asleep], func() {
-				require.Contains(t, string(w.do("GET", "/v1/chats/1", nil).body), `"histories":[]`)
-				require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"a new beginning"}).status)
+			w.StartChild(processes[dead].settings)
+			webmemorytest.Eventually(t, "those who were away have applied it", func() bool { return len(secretPlaces(w, data...)) == 0 })
+			w.Target(urls[asleep], func() {
+				require.Contains(t, string(w.Do("GET", "/v1/chats/1", nil).Body), `"histories":[]`)
+				require.Equal(t, 200, w.Post("1", "a new beginning").Status)
 			})
-			require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
-			require.NotEmpty(t, w.stored("chat_history:2"), "another chat is as it was")
+			require.NotContains(t, strings.Join(w.History("chat_history:1"), ""), secrets[0])
+			require.NotEmpty(t, w.History("chat_history:2"), "another chat is as it was")
 			logs, err := os.ReadFile(filepath.Join(data[0], "logs", "memory_2.log"))
 			require.NoError(t, err)
 			require.True(t, bytes.Contains(logs, []byte("stays")))
@@ -173,24 +174,24 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	t.Parallel()
 	contexts := make(chan string, 100)
 	agent := tells()
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		contexts <- fmt.Sprint(r.Context)
 		agent(ctx, r, emit)
 	})
 	ctx := context.Background()
-	urls, _, processes := w.disks(2)
+	urls, _, processes := startChildren(w, 2)
 	post := func(url, text string) {
-		w.on(url, func() {
-			got := w.do("POST", "/v1/chats/1/messages", message{text}, "Idempotency-Key", text)
-			require.Equal(t, 200, got.status, string(got.body))
+		w.Target(url, func() {
+			got := w.Post("1", text, "Idempotency-Key", text)
+			require.Equal(t, 200, got.Status, string(got.Body))
 		})
 	}
 	post(urls[0], "hello "+secrets[0])
-	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
-	before := w.dump()  // the epoch too: nothing tells that Redis is another than before
-	processes[1].Kill() // it never hears of the erasure
-	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
-	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	webmemorytest.Eventually(t, "no turn is held", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
+	before := dumpRedis(w) // the epoch too: nothing tells that Redis is another than before
+	processes[1].Kill()    // it never hears of the erasure
+	w.Target(urls[0], func() { require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status) })
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)
 		for key, value := range before {
 			p.Restore(ctx, key, 0, value)
@@ -198,28 +199,28 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	other, _ := w.start(processes[1].settings)
+	other, _ := w.StartChild(processes[1].settings)
 	post(other, "not known there")
 	for len(contexts) > 0 {
 		<-contexts
 	}
 	post(urls[0], "a new beginning")
 	require.NotContains(t, <-contexts, secrets[0])
-	eventually(t, "it is erased once more", func() bool {
-		return !strings.Contains(strings.Join(w.stored("chat_history:1"), ""), secrets[0])
+	webmemorytest.Eventually(t, "it is erased once more", func() bool {
+		return !strings.Contains(strings.Join(w.History("chat_history:1"), ""), secrets[0])
 	})
 	post(other, "and on")
-	require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
-	require.Contains(t, strings.Join(w.stored("chat_history:1"), ""), "not known there")
+	require.NotContains(t, strings.Join(w.History("chat_history:1"), ""), secrets[0])
+	require.Contains(t, strings.Join(w.History("chat_history:1"), ""), "not known there")
 }
 
-// dump is all that Redis holds, as RESTORE takes it.
-func (w *world) dump() map[string]string {
+// dumpRedis returns all values in Redis, as RESTORE takes them.
+func dumpRedis(w *webmemorytest.World) map[string]string {
 	values := map[string]string{}
-	for _, key := range w.keys("") {
-		value, err := w.look.Dump(context.Background(), key).Result()
+	for _, key := range w.Keys("") {
+		value, err := w.Redis.Dump(context.Background(), key).Result()
 		if !errors.Is(err, redis.Nil) { // a key may have ended since it was listed
-			require.NoError(w.t, err)
+			require.NoError(w.T, err)
 			values[key] = value
 		}
 	}
@@ -236,30 +237,30 @@ func TestAnErasureOutlivesRedis(t *testing.T) {
 }
 
 func anErasureOutlivesRedis(t *testing.T, noted bool) {
-	w := newWorld(t, tells())
+	w := webmemorytest.NewWorld(t, tells())
 	ctx := context.Background()
-	urls, data, _ := w.disks(2)
+	urls, data, _ := startChildren(w, 2)
 	post := func(url, chat, text string) {
-		w.on(url, func() {
-			got := w.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key", text)
-			require.Equal(t, 200, got.status, string(got.body))
+		w.Target(url, func() {
+			got := w.Post(chat, text, "Idempotency-Key", text)
+			require.Equal(t, 200, got.Status, string(got.Body))
 		})
 	}
 	post(urls[0], "1", "hello "+secrets[0])
 	post(urls[1], "1", "again "+secrets[0])
 	post(urls[1], "2", "stays")
-	eventually(t, "no turn is held", func() bool {
-		return len(w.keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0
+	webmemorytest.Eventually(t, "no turn is held", func() bool {
+		return len(w.Keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0
 	})
-	before := w.dump()
+	before := dumpRedis(w)
 	delete(before, "mneme:epoch")
-	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
-	require.Empty(t, w.traces(data...))
+	w.Target(urls[0], func() { require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status) })
+	require.Empty(t, secretPlaces(w, data...))
 
-	facts := w.look.ZRangeWithScores(ctx, "mneme:erasures", 0, -1).Val()
+	facts := w.Redis.ZRangeWithScores(ctx, "mneme:erasures", 0, -1).Val()
 	require.NotEmpty(t, facts)
 
-	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)
 		for key, value := range before {
 			p.Restore(ctx, key, 0, value)
@@ -270,10 +271,10 @@ func anErasureOutlivesRedis(t *testing.T, noted bool) {
 		return nil
 	})
 	require.NoError(t, err)
-	eventually(t, "it is erased once more", func() bool {
-		return len(w.keys("chat_history:1", "subagent:analytic:1", "events:1:", "run:1:")) == 0
+	webmemorytest.Eventually(t, "it is erased once more", func() bool {
+		return len(w.Keys("chat_history:1", "subagent:analytic:1", "events:1:", "run:1:")) == 0
 	})
-	require.NotEmpty(t, w.stored("chat_history:2"))
+	require.NotEmpty(t, w.History("chat_history:2"))
 	post(urls[1], "1", "a new beginning")
-	require.Len(t, w.stored("chat_history:1"), 2)
+	require.Len(t, w.History("chat_history:1"), 2)
 }

@@ -11,106 +11,99 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 )
 
-// apart gives a process a disk of its own.
-func apart(t *testing.T) func(*webmemory.Config) {
-	dir := filepath.Join(t.TempDir(), "ends")
-	return func(c *webmemory.Config) { c.Ends = dir }
-}
-
-// frames reads all of a stream: each event's id and data.
-func (tr *transcript) frames() (all []string) {
+// readFrames reads a stream to its end and returns each event's id and data.
+func readFrames(tr *webmemorytest.Stream) (all []string) {
 	for {
-		_, data, ok := tr.next()
+		_, data, ok := tr.Next()
 		if !ok {
 			return all
 		}
-		all = append(all, tr.id+" "+string(data))
+		all = append(all, tr.LastID+" "+string(data))
 	}
 }
 
-// staysCompleted looks, through one process, at a scripted run of a chat that its
-// client saw completed.
-func (w *world) staysCompleted(url, chat, key, run string, seen []string) {
-	w.t.Helper()
-	w.on(url, func() {
-		require.Equal(w.t, seen, w.open("GET", "/v1/chats/"+chat+"/runs/"+run+"/events", nil).frames(),
+// requireCompleted requires that the process at url shows a scripted run as its client saw it.
+func requireCompleted(w *webmemorytest.World, url, chat, key, run string, seen []string) {
+	w.T.Helper()
+	w.Target(url, func() {
+		require.Equal(w.T, seen, readFrames(w.Stream("GET", "/v1/chats/"+chat+"/runs/"+run+"/events", nil)),
 			"no event's id has two contents")
-		again := w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
-		require.Equal(w.t, 200, again.status, string(again.body))
-		require.Contains(w.t, string(again.body), "answer to hi")
-		require.Equal(w.t, run, again.header.Get("Mneme-Run-Id"))
+		again := w.Post(chat, "hi", "Idempotency-Key", key)
+		require.Equal(w.T, 200, again.Status, string(again.Body))
+		require.Contains(w.T, string(again.Body), "answer to hi")
+		require.Equal(w.T, run, again.RunID())
 	})
-	wantChat, wantAnalytic := whole("hi")
-	require.Equal(w.t, wantChat, w.stored("chat_history:"+chat))
-	require.Equal(w.t, wantAnalytic, w.stored("subagent:analytic:"+chat))
+	wantChat, wantAnalytic := webmemorytest.ScriptHistories("hi")
+	require.Equal(w.T, wantChat, w.History("chat_history:"+chat))
+	require.Equal(w.T, wantAnalytic, w.History("subagent:analytic:"+chat))
 }
 
 // loseTheEnd runs a message on a process, lets a failover forget all behind its
 // second event, and gives the run with all that its client saw.
-func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (run string, seen []string) {
-	w.t.Helper()
-	s.let(memory.MustChat(chat), 2)
-	var tr *transcript
-	w.on(url, func() {
-		tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
+func loseTheEnd(w *webmemorytest.World, s *webmemorytest.Script, url, chat, key string, meanwhile func()) (run string, seen []string) {
+	w.T.Helper()
+	s.Allow(chat, 2)
+	var tr *webmemorytest.Stream
+	w.Target(url, func() {
+		tr = w.PostStream(chat, "hi", "Idempotency-Key", key)
 	})
 	for range 2 {
-		_, data, _ := tr.next()
-		seen = append(seen, tr.id+" "+string(data))
+		_, data, _ := tr.Next()
+		seen = append(seen, tr.LastID+" "+string(data))
 	}
-	w.sentinel.CutReplica()
-	s.let(memory.MustChat(chat), scriptEvents)
-	seen = append(seen, tr.frames()...)
-	require.Len(w.t, seen, scriptEvents)
-	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
+	w.Sentinel.CutReplica()
+	s.Allow(chat, webmemorytest.ScriptEvents)
+	seen = append(seen, readFrames(tr)...)
+	require.Len(w.T, seen, webmemorytest.ScriptEvents)
+	require.Contains(w.T, seen[webmemorytest.ScriptEvents-1], `"completed"`)
 	ctx := context.Background()
-	eventually(w.t, "the run is over", func() bool {
-		return errors.Is(w.look.ZScore(ctx, "turns:open", chat).Err(), redis.Nil)
+	webmemorytest.Eventually(w.T, "the run is over", func() bool {
+		return errors.Is(w.Redis.ZScore(ctx, "turns:open", chat).Err(), redis.Nil)
 	})
 	meanwhile()
-	w.sentinel.Failover()
-	eventually(w.t, "Redis is back", func() bool { return w.look.Ping(ctx).Err() == nil })
-	return tr.resp.Header.Get("Mneme-Run-Id"), seen
+	w.Sentinel.Failover()
+	webmemorytest.Eventually(w.T, "Redis is back", func() bool { return w.Redis.Ping(ctx).Err() == nil })
+	return tr.RunID(), seen
 }
 
 // A failover forgets the end of a run that its client saw completed. A process that finds
 // the run open asks the process that had it, and all of it is as it was.
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	t.Parallel()
-	s := newScript()
-	w := newSentinelWorld(t, s.agent)
-	first := w.process(apart(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
-	second := w.process(apart(t), lease)
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewSentinelWorld(t, s.Play)
+	first := w.StartReplica(webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	var lostRun string
 	var lostSeen []string
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
-		s.let(memory.MustChat("2"), scriptEvents) // a run of which nothing will be left
-		w.on(first, func() {
-			tr := w.open("POST", "/v1/chats/2/messages", message{"hi"}, "Idempotency-Key", "k")
-			lostRun, lostSeen = tr.resp.Header.Get("Mneme-Run-Id"), tr.frames()
+		s.Allow("2", webmemorytest.ScriptEvents) // a run of which nothing will be left
+		w.Target(first, func() {
+			tr := w.PostStream("2", "hi", "Idempotency-Key", "k")
+			lostRun, lostSeen = tr.RunID(), readFrames(tr)
 		})
-		require.Len(t, lostSeen, scriptEvents)
+		require.Len(t, lostSeen, webmemorytest.ScriptEvents)
 	})
 	ctx := context.Background()
-	eventually(t, "the other run is told again", func() bool {
-		return w.look.HExists(ctx, "run:2:"+lostRun, "result").Val()
+	webmemorytest.Eventually(t, "the other run is told again", func() bool {
+		return w.Redis.HExists(ctx, "run:2:"+lostRun, "result").Val()
 	})
-	w.staysCompleted(second, "2", "k", lostRun, lostSeen)
-	w.staysCompleted(first, "2", "k", lostRun, lostSeen)
-	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
-	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
-	eventually(t, "the run is over again", func() bool {
-		return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+	requireCompleted(w, second, "2", "k", lostRun, lostSeen)
+	requireCompleted(w, first, "2", "k", lostRun, lostSeen)
+	require.NoError(t, w.Redis.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
+	require.NoError(t, w.Redis.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
+	webmemorytest.Eventually(t, "the run is over again", func() bool {
+		return errors.Is(w.Redis.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
 	})
-	w.staysCompleted(second, "1", "k", run, seen)
-	w.staysCompleted(first, "1", "k", run, seen)
+	requireCompleted(w, second, "1", "k", run, seen)
+	requireCompleted(w, first, "1", "k", run, seen)
 	var retold float64
 	for _, url := range []string{first, second} { // the first looks for its own runs too, and may be faster
-		w.on(url, func() { retold += w.metric("mneme_retold_runs_total") })
+		w.Target(url, func() { retold += w.Metric("mneme_retold_runs_total") })
 	}
 	require.Equal(t, 2.0, retold)
 }
@@ -119,32 +112,32 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 // disk: the process that first finds the run waits for it, or is it.
 func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	t.Parallel()
-	s := newScript()
-	w := newSentinelWorld(t, s.agent)
-	settings := w.settings()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewSentinelWorld(t, s.Play)
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	first, process := w.start(settings)
-	second := w.process(apart(t), lease)
+	first, process := w.StartChild(settings)
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
 		process.Kill()
 	})
 	ctx := context.Background()
-	eventually(t, "the dead process's run is found", func() bool {
-		token := w.look.Get(ctx, "{chat_history:1}:turn").Val()
+	webmemorytest.Eventually(t, "the dead process's run is found", func() bool {
+		token := w.Redis.Get(ctx, "{chat_history:1}:turn").Val()
 		var id string
-		for at := range w.look.HGetAll(ctx, "mneme:processes").Val() {
+		for at := range w.Redis.HGetAll(ctx, "mneme:processes").Val() {
 			if len(token) > len(at) && token[:len(at)] == at {
 				id = at
 			}
 		}
 		return id != ""
 	})
-	again, _ := w.start(settings)
-	eventually(t, "the run is over again", func() bool {
-		return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+	again, _ := w.StartChild(settings)
+	webmemorytest.Eventually(t, "the run is over again", func() bool {
+		return errors.Is(w.Redis.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
 	})
-	w.staysCompleted(second, "1", "k", run, seen)
-	w.staysCompleted(again, "1", "k", run, seen)
+	requireCompleted(w, second, "1", "k", run, seen)
+	requireCompleted(w, again, "1", "k", run, seen)
 	folder, err := os.Stat(settings.Ends)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), folder.Mode().Perm())
@@ -157,52 +150,52 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 // process told it again what ran: it is answered by the run that there was.
 func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent)
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
 	listed := func(n int64) {
-		eventually(t, "the processes know each other", func() bool {
-			return w.look.HLen(context.Background(), "mneme:processes").Val() == n
+		webmemorytest.Eventually(t, "the processes know each other", func() bool {
+			return w.Redis.HLen(context.Background(), "mneme:processes").Val() == n
 		})
 	}
 	listed(1)
-	first := w.process(apart(t), lease)
+	first := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	listed(2)
-	second := w.process(apart(t), lease)
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	listed(3)
-	post := func(url, chat string) (tr *transcript) {
-		w.on(url, func() {
-			tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
+	post := func(url, chat string) (tr *webmemorytest.Stream) {
+		w.Target(url, func() {
+			tr = w.PostStream(chat, "hi", "Idempotency-Key", "k")
 		})
 		return tr
 	}
-	s.let(memory.MustChat("1"), scriptEvents)
+	s.Allow("1", webmemorytest.ScriptEvents)
 	over := post(first, "1")
-	run, seen := over.resp.Header.Get("Mneme-Run-Id"), over.frames()
-	require.Len(t, seen, scriptEvents)
-	s.let(memory.MustChat("2"), 2)
+	run, seen := over.RunID(), readFrames(over)
+	require.Len(t, seen, webmemorytest.ScriptEvents)
+	s.Allow("2", 2)
 	going := post(first, "2")
 	var begun []string
 	for range 2 {
-		_, data, _ := going.next()
-		begun = append(begun, going.id+" "+string(data))
+		_, data, _ := going.Next()
+		begun = append(begun, going.LastID+" "+string(data))
 	}
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 
 	again := post(second, "1")
-	require.Equal(t, run, again.resp.Header.Get("Mneme-Run-Id"))
-	require.Equal(t, seen, again.frames())
-	w.staysCompleted(second, "1", "k", run, seen)
-	w.staysCompleted(first, "1", "k", run, seen)
+	require.Equal(t, run, again.RunID())
+	require.Equal(t, seen, readFrames(again))
+	requireCompleted(w, second, "1", "k", run, seen)
+	requireCompleted(w, first, "1", "k", run, seen)
 
 	joined := post(second, "2")
-	require.Equal(t, going.resp.Header.Get("Mneme-Run-Id"), joined.resp.Header.Get("Mneme-Run-Id"))
-	s.let(memory.MustChat("2"), scriptEvents)
-	all := joined.frames()
-	require.Len(t, all, scriptEvents)
+	require.Equal(t, going.RunID(), joined.RunID())
+	s.Allow("2", webmemorytest.ScriptEvents)
+	all := readFrames(joined)
+	require.Len(t, all, webmemorytest.ScriptEvents)
 	require.Equal(t, begun, all[:2], "no event's id has two contents")
-	require.Contains(t, all[scriptEvents-1], `"completed"`)
-	w.on(second, func() {
-		other := w.do("POST", "/v1/chats/1/messages", message{"another"}, "Idempotency-Key", "k")
-		require.Equal(t, 422, other.status, string(other.body))
+	require.Contains(t, all[webmemorytest.ScriptEvents-1], `"completed"`)
+	w.Target(second, func() {
+		other := w.Post("1", "another", "Idempotency-Key", "k")
+		require.Equal(t, 422, other.Status, string(other.Body))
 	})
 }

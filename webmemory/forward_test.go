@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"mneme/internal/webmemorytest"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -15,13 +16,13 @@ import (
 )
 
 // before is a webmemory with a handler as its apiserver.
-func before(t *testing.T, h http.HandlerFunc, guard func(http.Handler) http.Handler) *world {
+func before(t *testing.T, h http.HandlerFunc, guard func(http.Handler) http.Handler) *webmemorytest.World {
 	t.Helper()
-	w := newWorld(t, answers("hi"))
-	w.api = httptest.NewServer(h)
-	t.Cleanup(func() { w.api.CloseClientConnections(); w.api.Close() })
-	w.guard = guard
-	w.url = w.process()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	w.Apiserver = httptest.NewServer(h)
+	t.Cleanup(func() { w.Apiserver.CloseClientConnections(); w.Apiserver.Close() })
+	w.Middleware = guard
+	w.URL = w.StartReplica()
 	return w
 }
 
@@ -44,7 +45,7 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 	}, nil)
 	for _, length := range []int{0, size} {
 		for _, sent := range []int{0, 1, 4000, 100_000, size - 1, size} {
-			resp, err := http.DefaultClient.Do(w.request("GET", fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent),
+			resp, err := http.DefaultClient.Do(w.NewRequest("GET", fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent),
 				nil))
 			if err != nil {
 				require.Zero(t, sent, "the head is sent with the first byte: %v", err)
@@ -62,7 +63,7 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 		}
 	}
 	const counted = `mneme_http_requests_total{method="GET",route="/v1/collections/*rest",status="`
-	metrics := string(w.do("GET", "/metrics", nil).body)
+	metrics := string(w.Do("GET", "/metrics", nil).Body)
 	require.True(t, strings.Contains(metrics, counted+`200"} 2`) && strings.Contains(metrics, counted+`500"} 1`),
 		"ten and more are counted as broken")
 }
@@ -110,7 +111,7 @@ func TestABodyThatIsReadWhileItIsAnswered(t *testing.T) {
 			h.ServeHTTP(rw, r)
 		})
 	})
-	resp, err := http.DefaultClient.Do(w.request("POST", "/v1/collections/c/search", `{"query":"x"}`))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/collections/c/search", `{"query":"x"}`))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	half := make([]byte, 5)
@@ -132,14 +133,14 @@ func TestAClientThatLeavesItsAnswer(t *testing.T) {
 		<-r.Context().Done()
 		close(left)
 	}, nil)
-	resp, err := http.DefaultClient.Do(w.request("GET", "/v1/collections/c", nil))
+	resp, err := http.DefaultClient.Do(w.NewRequest("GET", "/v1/collections/c", nil))
 	require.NoError(t, err)
 	_, err = io.ReadFull(resp.Body, make([]byte, 5))
 	require.NoError(t, err)
 	_ = resp.Body.Close()
 	<-left
-	eventually(t, "the request is counted as left", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), `route="/v1/collections/*rest",status="499"} 1`)
+	webmemorytest.Eventually(t, "the request is counted as left", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), `route="/v1/collections/*rest",status="499"} 1`)
 	})
 }
 
@@ -152,11 +153,11 @@ func TestAnAnswerWhileTheServiceDrains(t *testing.T) {
 		<-rest
 		_, _ = rw.Write(bytes.Repeat([]byte("x"), 1<<20))
 	}, nil)
-	resp, err := http.DefaultClient.Do(w.request("GET", "/v1/collections/c", nil))
+	resp, err := http.DefaultClient.Do(w.NewRequest("GET", "/v1/collections/c", nil))
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	w.shutdown[w.url]()
-	require.Equal(t, "shutting_down", w.do("GET", "/v1/collections/c", nil).problem(t).Code)
+	w.Shutdown(w.URL)
+	require.Equal(t, "shutting_down", w.Do("GET", "/v1/collections/c", nil).Problem(t).Code)
 	close(rest)
 	raw, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -199,7 +200,7 @@ func TestHeadersThatPass(t *testing.T) {
 		{"DELETE", "?status=204", 204, 0, 0},
 		{"GET", "", 200, 100_000, 100_000}, // on the connection of those before
 	} {
-		req := w.request(tt.method, "/v1/collections/c"+tt.query, nil,
+		req := w.NewRequest(tt.method, "/v1/collections/c"+tt.query, nil,
 			"X-Forwarded-For", "1.2.3.4", "X-Forwarded-Host", "elsewhere", "Forwarded", "for=1.2.3.4",
 			"Connection", "X-Mine", "X-Mine", "1", "Te", "gzip", "Keep-Alive", "timeout=9", "X-Yours", "2", "If-None-Match",
 			`"7"`)
@@ -227,13 +228,13 @@ func TestHeadersThatPass(t *testing.T) {
 // Documents that come as a stream and that the apiserver cannot take are refused, and
 // the connection on which they came is not left in a state that costs the next request.
 func TestAStreamThatIsNotRead(t *testing.T) {
-	w := newWorld(t, answers("hi"))
-	w.api.CloseClientConnections()
-	w.api.Close()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	w.Apiserver.CloseClientConnections()
+	w.Apiserver.Close()
 	for range 20 {
 		for _, path := range []string{"/v1/collections/c/documents?stream=true", "/v1/collections/c/documents"} {
-			got := w.do("POST", path, strings.Repeat(`{"id":"a","text":"b"}`+"\n", 1000))
-			require.Equal(t, "apiserver_unavailable", got.problem(t).Code)
+			got := w.Do("POST", path, strings.Repeat(`{"id":"a","text":"b"}`+"\n", 1000))
+			require.Equal(t, "apiserver_unavailable", got.Problem(t).Code)
 		}
 	}
 }

@@ -9,31 +9,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 )
 
 // A Redis that is nearly full is told before it refuses messages.
 func TestANearlyFullRedisIsTold(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
-	readyz := func() string { return string(w.do("GET", "/readyz", nil).body) }
-	eventually(t, "ready", func() bool { return strings.Contains(readyz(), `"ready"`) })
-	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_redis_memory_ratio 0\n")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	readyz := func() string { return string(w.Do("GET", "/readyz", nil).Body) }
+	webmemorytest.Eventually(t, "ready", func() bool { return strings.Contains(readyz(), `"ready"`) })
+	require.Contains(t, string(w.Do("GET", "/metrics", nil).Body), "mneme_redis_memory_ratio 0\n")
 
-	used, err := strconv.ParseInt(w.look.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"), 10, 64)
+	used, err := strconv.ParseInt(w.Redis.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"), 10, 64)
 	require.NoError(t, err)
 	limit := func(bytes int64) {
-		require.NoError(t, w.look.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(bytes)).Err())
+		require.NoError(t, w.Redis.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(bytes)).Err())
 	}
 	limit(used * 10 / 9)
-	eventually(t, "degraded", func() bool {
+	webmemorytest.Eventually(t, "degraded", func() bool {
 		return strings.Contains(readyz(), `"degraded"`) && strings.Contains(readyz(), "% of its maxmemory")
 	})
-	require.Regexp(t, `mneme_redis_memory_ratio 0\.[89]`, string(w.do("GET", "/metrics", nil).body))
+	require.Regexp(t, `mneme_redis_memory_ratio 0\.[89]`, string(w.Do("GET", "/metrics", nil).Body))
 	limit(used * 10)
-	eventually(t, "ready again", func() bool { return strings.Contains(readyz(), `"ready"`) })
+	webmemorytest.Eventually(t, "ready again", func() bool { return strings.Contains(readyz(), `"ready"`) })
 	limit(0)
-	eventually(t, "no limit", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_redis_memory_ratio 0\n")
+	webmemorytest.Eventually(t, "no limit", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "mneme_redis_memory_ratio 0\n")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -20,9 +21,9 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (w *world) client(t *testing.T) *webapi.Client {
+func newClient(t *testing.T, w *webmemorytest.World) *webapi.Client {
 	t.Helper()
-	c, err := webapi.New(w.url)
+	c, err := webapi.New(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -49,14 +50,14 @@ func contents(t *testing.T, p webapi.HistoryPage) (out []string) {
 // A page counts the archive and what is at hand as one sequence, from either end.
 func TestPagesOverTheArchive(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(300, 300))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	status, body := w.Do("POST", "/v1/chats/old/import", lines(300, 300)).Text()
 	require.Equal(t, 201, status, body)
 	var all []string
 	for i := range 300 {
 		all = append(all, fmt.Sprintf("question %d — ё <b>", i), fmt.Sprintf("answer %d", i))
 	}
-	c, own := w.client(t), chatKey(t, "old")
+	c, own := newClient(t, w), chatKey(t, "old")
 	for _, key := range []memory.Key{own, memory.SubagentKey("analytic", own.Chat())} {
 		for _, offset := range []int{0, 1, 250, 255, 256, 257, 560, 579, 580, 581, 599, 600, 700, -1, -20, -30, -600, -1000} {
 			for _, limit := range []int{1, 40, 1000} {
@@ -82,7 +83,7 @@ func TestPagesOverTheArchive(t *testing.T) {
 	empty, err := c.PageOf(t.Context(), chatKey(t, "none"), webapi.PageQuery{Archive: true})
 	require.NoError(t, err)
 	require.Zero(t, empty.Total)
-	status, body = w.ask(t, "GET", "/v1/chats/old/history?archive=yes", "")
+	status, body = w.Do("GET", "/v1/chats/old/history?archive=yes", nil).Text()
 	require.Equal(t, 400, status)
 	require.Contains(t, body, "archive is true or false")
 }
@@ -90,14 +91,14 @@ func TestPagesOverTheArchive(t *testing.T) {
 // While turns trim the history, a page has each message once.
 func TestPagesOfAnArchiveThatGrows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
-	c := w.client(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	c := newClient(t, w)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(done)
 		for i := range 30 {
-			w.do("POST", "/v1/chats/g/messages", message{"m" + strconv.Itoa(i)})
+			w.Post("g", "m"+strconv.Itoa(i))
 		}
 	})
 	look := func() {
@@ -127,14 +128,14 @@ func TestPagesOfAnArchiveThatGrows(t *testing.T) {
 // A part of the archive that cannot be read is named, and the rest is there.
 func TestPagesWithADamagedSegment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-	status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(500, 0))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	status, body := w.Do("POST", "/v1/chats/old/import", lines(500, 0)).Text()
 	require.Equal(t, 201, status, body)
-	c, own, archive := w.client(t), chatKey(t, "old"), "{chat_history:old}:archive"
+	c, own, archive := newClient(t, w), chatKey(t, "old"), "{chat_history:old}:archive"
 	whole, err := c.PageOf(t.Context(), own, webapi.PageQuery{Limit: 1000, Archive: true})
 	require.NoError(t, err)
 	positions := map[int]int{} // of segments, and how many messages they have
-	for field, about := range w.look.HGetAll(t.Context(), archive).Val() {
+	for field, about := range w.Redis.HGetAll(t.Context(), archive).Val() {
 		if position, is := strings.CutSuffix(field, ":about"); is {
 			at, err := strconv.Atoi(position)
 			require.NoError(t, err)
@@ -147,7 +148,7 @@ func TestPagesWithADamagedSegment(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(positions), 3)
 	second := positions[0]
-	require.NoError(t, w.look.HSet(t.Context(), archive, strconv.Itoa(second), sentinel).Err())
+	require.NoError(t, w.Redis.HSet(t.Context(), archive, strconv.Itoa(second), sentinel).Err())
 
 	page, err := c.PageOf(t.Context(), own, webapi.PageQuery{Offset: second - 2, Limit: 10, Archive: true})
 	require.NoError(t, err)
@@ -160,7 +161,7 @@ func TestPagesWithADamagedSegment(t *testing.T) {
 	require.Equal(t, []webapi.HistoryGap{{Offset: second + 3, Messages: 4}}, inside.Damaged)
 
 	// Nothing says any more how many messages the first one has.
-	require.NoError(t, w.look.HDel(t.Context(), archive, "0:about").Err())
+	require.NoError(t, w.Redis.HDel(t.Context(), archive, "0:about").Err())
 	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Limit: 1000, Archive: true})
 	require.NoError(t, err)
 	require.Equal(t, 1000-second, page.Total)
@@ -178,44 +179,46 @@ func TestPagesWithADamagedSegment(t *testing.T) {
 // what is missing, a search says that it is partial, and the metric counts.
 func TestAnArchiveWithAPartMissing(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(w *world, archive, position string){
-		"damaged": func(w *world, archive, position string) { w.look.HSet(t.Context(), archive, position, "[{") },
-		"gone":    func(w *world, archive, position string) { w.look.HDel(t.Context(), archive, position) },
-		"gone with what describes it": func(w *world, archive, position string) {
-			w.look.HDel(t.Context(), archive, position, position+":about")
+	for name, lose := range map[string]func(w *webmemorytest.World, archive, position string){
+		"damaged": func(w *webmemorytest.World, archive, position string) {
+			w.Redis.HSet(t.Context(), archive, position, "[{")
+		},
+		"gone": func(w *webmemorytest.World, archive, position string) { w.Redis.HDel(t.Context(), archive, position) },
+		"gone with what describes it": func(w *webmemorytest.World, archive, position string) {
+			w.Redis.HDel(t.Context(), archive, position, position+":about")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-			status, body := w.ask(t, "POST", "/v1/chats/old/import", lines(500, 0))
+			w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+			status, body := w.Do("POST", "/v1/chats/old/import", lines(500, 0)).Text()
 			require.Equal(t, 201, status, body)
-			whole := strings.Split(w.export(t, "old"), "\n")
-			require.NotContains(t, string(w.do("GET", "/v1/chats/old/recall?query=question+1", nil).body), `"partial":true`)
+			whole := strings.Split(exportChat(t, w, "old"), "\n")
+			require.NotContains(t, string(w.Do("GET", "/v1/chats/old/recall?query=question+1", nil).Body), `"partial":true`)
 			const archive = "{chat_history:old}:archive"
 			at, n := 0, 0
-			_, err := fmt.Sscan(w.look.HGet(t.Context(), archive, "0:about").Val(), &at)
+			_, err := fmt.Sscan(w.Redis.HGet(t.Context(), archive, "0:about").Val(), &at)
 			require.NoError(t, err)
-			_, err = fmt.Sscan(w.look.HGet(t.Context(), archive, strconv.Itoa(at)+":about").Val(), &n)
+			_, err = fmt.Sscan(w.Redis.HGet(t.Context(), archive, strconv.Itoa(at)+":about").Val(), &n)
 			require.NoError(t, err)
 			lose(w, archive, strconv.Itoa(at))
 
 			want := slices.Concat(whole[:at], []string{fmt.Sprintf(`{"missing":{"offset":%d,"messages":%d}}`, at, n)},
 				whole[at+n:1000], []string{fmt.Sprintf(`{"messages":%d}`, 1000-n)})
-			require.Equal(t, want, strings.Split(strings.TrimSpace(w.export(t, "old")), "\n"))
-			status, body = w.ask(t, "POST", "/v1/chats/again/import", w.export(t, "old"))
+			require.Equal(t, want, strings.Split(strings.TrimSpace(exportChat(t, w, "old")), "\n"))
+			status, body = w.Do("POST", "/v1/chats/again/import", exportChat(t, w, "old")).Text()
 			require.Equal(t, 201, status, body)
 			require.JSONEq(t, fmt.Sprintf(`{"messages":%d,"histories":1}`, 1000-n), body)
 
-			status, body = w.ask(t, "POST", "/v1/chats/old/fork", `{"as":"fork"}`)
+			status, body = w.Do("POST", "/v1/chats/old/fork", `{"as":"fork"}`).Text()
 			require.Equal(t, 201, status, body)
 			require.JSONEq(t, fmt.Sprintf(`{"messages":%d,"histories":1,"missing":%d}`, 1000-n, n), body)
 
-			other := w.process(func(c *webmemory.Config) { c.MaxHistory = 20 })
-			w.on(other, func() { // which has no index yet
-				require.Contains(t, string(w.do("GET", "/v1/chats/old/recall?query=question+1", nil).body), `"partial":true`)
+			other := w.StartReplica(func(c *webmemory.Config) { c.MaxHistory = 20 })
+			w.Target(other, func() { // which has no index yet
+				require.Contains(t, string(w.Do("GET", "/v1/chats/old/recall?query=question+1", nil).Body), `"partial":true`)
 			})
-			require.Positive(t, w.metric("mneme_memory_damaged_total"))
+			require.Positive(t, w.Metric("mneme_memory_damaged_total"))
 		})
 	}
 }
@@ -223,19 +226,19 @@ func TestAnArchiveWithAPartMissing(t *testing.T) {
 // The last page of a long chat takes what it shows out of Redis, and not the archive.
 func TestThePageAtTheEndOfALongChat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 100 })
-	status, body := w.ask(t, "POST", "/v1/chats/long/import", lines(5000, 0))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 100 })
+	status, body := w.Do("POST", "/v1/chats/long/import", lines(5000, 0)).Text()
 	require.Equal(t, 201, status, body)
 	sent := func() (bytes int) {
-		info := w.look.Info(t.Context(), "stats").Val()
+		info := w.Redis.Info(t.Context(), "stats").Val()
 		_, rest, _ := strings.Cut(info, "total_net_output_bytes:")
 		_, err := fmt.Sscan(rest, &bytes)
 		require.NoError(t, err)
 		return bytes
 	}
-	stored := w.look.HGet(t.Context(), "{chat_history:long}:archive", "bytes").Val()
+	stored := w.Redis.HGet(t.Context(), "{chat_history:long}:archive", "bytes").Val()
 	before := sent()
-	page, err := w.client(t).PageOf(t.Context(), chatKey(t, "long"), webapi.PageQuery{Offset: -150, Archive: true})
+	page, err := newClient(t, w).PageOf(t.Context(), chatKey(t, "long"), webapi.PageQuery{Offset: -150, Archive: true})
 	require.NoError(t, err)
 	require.Equal(t, 10_000, page.Total)
 	require.Equal(t, 9950, page.NextOffset)
@@ -249,19 +252,19 @@ func TestThePageAtTheEndOfALongChat(t *testing.T) {
 func TestPagesWithRuns(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.Message == "wait" {
-			waits(release)(ctx, r, emit)
+			webmemorytest.AnswersAfter(release)(ctx, r, emit)
 			return
 		}
-		answers("hello")(ctx, r, emit)
+		webmemorytest.Answers("hello")(ctx, r, emit)
 	})
-	c, own := w.client(t), chatKey(t, "r")
+	c, own := newClient(t, w), chatKey(t, "r")
 	for _, text := range []string{"one", "two"} {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/r/messages", message{text}).status)
+		require.Equal(t, 200, w.Post("r", text).Status)
 	}
-	open := w.open("POST", "/v1/chats/r/messages", message{"wait"})
-	open.until("subagent_delegation")
+	open := w.PostStream("r", "wait")
+	open.Until("subagent_delegation")
 	page, err := c.PageOf(t.Context(), own, webapi.PageQuery{Runs: true})
 	require.NoError(t, err)
 	require.Len(t, page.Messages, 5)
@@ -286,10 +289,10 @@ func TestPagesWithRuns(t *testing.T) {
 	// A log that is damaged, not whole, or kept no more costs its own run only: the histories tell what they have.
 	first, _, _ := memory.SplitID(ids[0])
 	second, _, _ := memory.SplitID(ids[2])
-	require.NoError(t, w.look.Del(t.Context(), "events:r:"+first, "events:r:"+second).Err())
-	require.NoError(t, w.look.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + first, ID: "1-0",
+	require.NoError(t, w.Redis.Del(t.Context(), "events:r:"+first, "events:r:"+second).Err())
+	require.NoError(t, w.Redis.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + first, ID: "1-0",
 		Values: []any{"x", "y"}}).Err())
-	require.NoError(t, w.look.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + second, ID: "7-0",
+	require.NoError(t, w.Redis.XAdd(t.Context(), &redis.XAddArgs{Stream: "events:r:" + second, ID: "7-0",
 		Values: []any{"e", `{"role":"run_finished","run_id":"` + second + `","seq":7,"ts":1,"outcome":"completed","usage":{}}`}}).Err())
 	page, err = c.PageOf(t.Context(), own, webapi.PageQuery{Runs: true})
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/subagent/loop"
@@ -34,9 +35,9 @@ func (shownModel) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Del
 	}
 }
 
-func (w *world) influence(t *testing.T, chat, id string) (by []string) {
+func influence(t *testing.T, w *webmemorytest.World, chat, id string) (by []string) {
 	t.Helper()
-	status, body := w.ask(t, "GET", "/v1/chats/"+chat+"/messages/"+id+"/influence", "")
+	status, body := w.Do("GET", "/v1/chats/"+chat+"/messages/"+id+"/influence", nil).Text()
 	require.Equal(t, 200, status, "%s", body)
 	var out webapi.Influence
 	require.NoError(t, json.Unmarshal([]byte(body), &out))
@@ -55,7 +56,7 @@ func TestInfluenceAndQuarantine(t *testing.T) {
 	m := &master.Agent{Model: shownModel{}, MaxSteps: 1, Recall: recall.Settings{Auto: recall.Always, Budget: 700},
 		Now: time.Now}
 	few := func(c *webmemory.Config) { c.ContextWindow, c.MaxHistory = 4, 10 }
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		m.Run(ctx, r, func(e event.Event) error { emit(e.Head, e.Payload); return nil })
 	}, few)
 	var b strings.Builder
@@ -65,40 +66,40 @@ func TestInfluenceAndQuarantine(t *testing.T) {
 	for i := range 30 {
 		line(fmt.Sprintf(`"role":"user","content":"talk %d","timestamp":%d,"id":"b.%d"`, i, i+3, i))
 	}
-	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, "%s", body)
 	post := func(message string) string {
-		status, body := w.ask(t, "POST", "/v1/chats/a/messages", fmt.Sprintf(`{"message":%q}`, message))
+		status, body := w.Do("POST", "/v1/chats/a/messages", fmt.Sprintf(`{"message":%q}`, message)).Text()
 		require.Equal(t, 200, status, "%s", body)
 		return body
 	}
 	require.Contains(t, post("And Zanzibar, which account?"), "4711")
-	require.Equal(t, []string{"recall"}, w.influence(t, "a", "a.2"))
-	require.Equal(t, []string{"window"}, w.influence(t, "a", "b.29"))
-	require.Empty(t, w.influence(t, "a", "b.15"))
-	require.Empty(t, w.influence(t, "a", "none.1"))
+	require.Equal(t, []string{"recall"}, influence(t, w, "a", "a.2"))
+	require.Equal(t, []string{"window"}, influence(t, w, "a", "b.29"))
+	require.Empty(t, influence(t, w, "a", "b.15"))
+	require.Empty(t, influence(t, w, "a", "none.1"))
 
-	status, body = w.ask(t, "POST", "/v1/chats/a/quarantine", `{"entries":["invoice.pdf","b.29"]}`)
+	status, body = w.Do("POST", "/v1/chats/a/quarantine", `{"entries":["invoice.pdf","b.29"]}`).Text()
 	require.Equal(t, 200, status, "%s", body)
 	require.JSONEq(t, `{"entries":["invoice.pdf","b.29"]}`, body)
 	// Nor is what an answer of then repeats, which is from there, too.
 	require.NotContains(t, post("Once more: Zanzibar, which account?"), "Pay_Zanzibar_to_account_4711._")
-	require.NotContains(t, texts(w.recall(t, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.\n")
-	require.NotContains(t, texts(w.recall(t, "a", "talk 29")), "talk 29")
-	status, body = w.ask(t, "POST", "/v1/chats/a/fork", `{"as":"copy"}`)
+	require.NotContains(t, texts(recallChat(t, w, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.\n")
+	require.NotContains(t, texts(recallChat(t, w, "a", "talk 29")), "talk 29")
+	status, body = w.Do("POST", "/v1/chats/a/fork", `{"as":"copy"}`).Text()
 	require.Equal(t, 201, status, "%s", body)
-	require.NotContains(t, texts(w.recall(t, "copy", "talk 29")), "talk 29", "a fork has the quarantine, too")
+	require.NotContains(t, texts(recallChat(t, w, "copy", "talk 29")), "talk 29", "a fork has the quarantine, too")
 
-	w.url = w.process(few)
-	status, body = w.ask(t, "GET", "/v1/chats/a/quarantine", "")
+	w.URL = w.StartReplica(few)
+	status, body = w.Do("GET", "/v1/chats/a/quarantine", nil).Text()
 	require.Equal(t, 200, status)
 	require.JSONEq(t, `{"entries":["invoice.pdf","b.29"]}`, body)
 	for _, entry := range []string{"invoice.pdf", "b.29", "never"} {
-		status, _ = w.ask(t, "DELETE", "/v1/chats/a/quarantine?entry="+url.QueryEscape(entry), "")
+		status, _ = w.Do("DELETE", "/v1/chats/a/quarantine?entry="+url.QueryEscape(entry), nil).Text()
 		require.Equal(t, 200, status)
 	}
-	require.Contains(t, texts(w.recall(t, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.")
-	require.Contains(t, texts(w.recall(t, "a", "talk 29")), "talk 29")
+	require.Contains(t, texts(recallChat(t, w, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.")
+	require.Contains(t, texts(recallChat(t, w, "a", "talk 29")), "talk 29")
 
 	for _, c := range []struct{ method, path, body, says string }{
 		{"GET", "/v1/chats/unknown/messages/a.1/influence", "", "unknown_chat"},
@@ -108,7 +109,7 @@ func TestInfluenceAndQuarantine(t *testing.T) {
 		{"POST", "/v1/chats/a/quarantine", `{"sources":["x"]}`, "sources"},
 		{"DELETE", "/v1/chats/a/quarantine", "", "entry is missing"},
 	} {
-		status, body := w.ask(t, c.method, c.path, c.body)
+		status, body := w.Do(c.method, c.path, c.body).Text()
 		require.GreaterOrEqual(t, status, 400, c.path)
 		require.Contains(t, body, c.says, c.path)
 	}

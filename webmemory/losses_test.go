@@ -16,19 +16,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/webmemory"
 )
 
-// shows are the contents of a chat's own history as a process gives them.
-func (w *world) shows(url, chat string) (said []string) {
-	w.t.Helper()
-	w.on(url, func() {
-		got := w.do("GET", "/v1/chats/"+chat+"/history", nil)
+// shownTexts returns the texts of a chat's own history as the process at url shows them.
+func shownTexts(w *webmemorytest.World, url, chat string) (said []string) {
+	w.T.Helper()
+	w.Target(url, func() {
+		got := w.Do("GET", "/v1/chats/"+chat+"/history", nil)
 		var page struct{ Messages []memory.Message }
-		require.NoError(w.t, json.Unmarshal(got.body, &page), string(got.body))
+		require.NoError(w.T, json.Unmarshal(got.Body, &page), string(got.Body))
 		for _, m := range page.Messages {
 			said = append(said, m.Content)
 		}
@@ -36,16 +37,26 @@ func (w *world) shows(url, chat string) (said []string) {
 	return said
 }
 
-// says posts a message to a process and gives what run_started says of the memory.
-func (w *world) says(url, chat, text string) (reset bool) {
-	w.t.Helper()
-	w.on(url, func() {
-		roles := w.open("POST", "/v1/chats/"+chat+"/messages", message{text}).roles()
-		require.Equal(w.t, "run_started", roles[0])
+// postReset posts a message to the process at url and reports whether the run tells of a memory reset.
+func postReset(w *webmemorytest.World, url, chat, text string) (reset bool) {
+	w.T.Helper()
+	w.Target(url, func() {
+		roles := w.PostStream(chat, text).Roles()
+		require.Equal(w.T, "run_started", roles[0])
 		reset = roles[1] == "memory_reset"
-		require.Equal(w.t, "run_finished", roles[len(roles)-1])
+		require.Equal(w.T, "run_finished", roles[len(roles)-1])
 	})
 	return reset
+}
+
+// allowKeys makes Redis refuse all keys that match none of the patterns, to all clients.
+func allowKeys(w *webmemorytest.World, patterns ...string) {
+	w.T.Helper()
+	args := []any{"ACL", "SETUSER", "default", "resetkeys"}
+	for _, p := range patterns {
+		args = append(args, "~"+p)
+	}
+	require.NoError(w.T, w.Redis.Do(context.Background(), args...).Err())
 }
 
 func exchanges(texts ...string) (all []string) {
@@ -60,36 +71,36 @@ func exchanges(texts ...string) (all []string) {
 func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
-	second := w.process()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	second := w.StartReplica()
 	for i := range 20 {
-		require.False(t, w.says(w.url, fmt.Sprint("c", i), "one"))
+		require.False(t, postReset(w, w.URL, fmt.Sprint("c", i), "one"))
 	}
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	eventually(t, "all is back", func() bool {
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	webmemorytest.Eventually(t, "all is back", func() bool {
 		n := 0
-		w.on(second, func() {
-			n = strings.Count(string(w.do("GET", "/v1/chats?limit=100", nil).body), `"chat_id"`)
+		w.Target(second, func() {
+			n = strings.Count(string(w.Do("GET", "/v1/chats?limit=100", nil).Body), `"chat_id"`)
 		})
 		return n == 20
 	})
-	eventually(t, "and counted", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_memory_lost_total 40")
+	webmemorytest.Eventually(t, "and counted", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "mneme_memory_lost_total 40")
 	})
 	for i := range 20 {
 		chat := fmt.Sprint("c", i)
-		require.Equal(t, exchanges("one"), w.shows(second, chat))
-		w.on(second, func() {
-			require.Contains(t, string(w.do("GET", "/v1/chats/"+chat, nil).body), "subagent:analytic:"+chat)
+		require.Equal(t, exchanges("one"), shownTexts(w, second, chat))
+		w.Target(second, func() {
+			require.Contains(t, string(w.Do("GET", "/v1/chats/"+chat, nil).Body), "subagent:analytic:"+chat)
 		})
 	}
-	require.True(t, w.says(second, "c3", "two"), "whoever runs the next one tells")
-	require.False(t, w.says(w.url, "c3", "three"), "once")
-	require.True(t, w.says(w.url, "c4", "two"), "each chat is told")
-	require.False(t, w.says(w.url, "c4", "three"))
-	require.False(t, w.says(w.url, "new", "one"), "a chat that began after the loss has lost nothing")
-	require.False(t, w.says(w.url, "new", "two"))
-	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "c3"))
+	require.True(t, postReset(w, second, "c3", "two"), "whoever runs the next one tells")
+	require.False(t, postReset(w, w.URL, "c3", "three"), "once")
+	require.True(t, postReset(w, w.URL, "c4", "two"), "each chat is told")
+	require.False(t, postReset(w, w.URL, "c4", "three"))
+	require.False(t, postReset(w, w.URL, "new", "one"), "a chat that began after the loss has lost nothing")
+	require.False(t, postReset(w, w.URL, "new", "two"))
+	require.Equal(t, exchanges("one", "two", "three"), shownTexts(w, second, "c3"))
 }
 
 // A process has read chats, and Redis loses its data before the process could read the epoch: what it has cached comes
@@ -97,102 +108,102 @@ func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
 func TestALossBeforeTheFirstEpochIsWrittenBack(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
-	require.False(t, w.says(w.url, "1", "one"))
-	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
-	w.allowKeys("[^m]*", "mneme:[^e]*", "mneme:er*") // all but the epoch
-	second := w.process()
-	require.Equal(t, exchanges("one"), w.shows(second, "1"))
-	w.shutdown[w.url]() // which would bring all back
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	w.allowKeys("*")
-	eventually(t, "it is back", func() bool { return len(w.stored("chat_history:1")) == 2 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	require.False(t, postReset(w, w.URL, "1", "one"))
+	webmemorytest.Eventually(t, "no turn is held", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
+	allowKeys(w, "[^m]*", "mneme:[^e]*", "mneme:er*") // all but the epoch
+	second := w.StartReplica()
+	require.Equal(t, exchanges("one"), shownTexts(w, second, "1"))
+	w.Shutdown(w.URL) // which would bring all back
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	allowKeys(w, "*")
+	webmemorytest.Eventually(t, "it is back", func() bool { return len(w.History("chat_history:1")) == 2 })
 }
 
 // A chat is used on one process, Redis loses its data, and the chat goes on at once
 // on another one, which knows nothing of it, then on the first.
 func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
-	first, second := w.url, w.process()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	first, second := w.URL, w.StartReplica()
 	var said []string
 	for i := range 6 {
 		said = append(said, fmt.Sprint("message ", i))
-		require.False(t, w.says(first, "1", said[i]))
+		require.False(t, postReset(w, first, "1", said[i]))
 	}
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 	said = append(said, "on the second", "on the first again")
-	told := w.says(second, "1", said[6]) // if the first process has written back by then
-	require.Equal(t, !told, w.says(first, "1", said[7]), "the first run that can know of it tells")
-	require.False(t, w.says(first, "1", "and on"))
+	told := postReset(w, second, "1", said[6]) // if the first process has written back by then
+	require.Equal(t, !told, postReset(w, first, "1", said[7]), "the first run that can know of it tells")
+	require.False(t, postReset(w, first, "1", "and on"))
 	said = append(said, "and on")
 	for _, url := range []string{first, second} {
-		require.Equal(t, exchanges(said...), w.shows(url, "1"))
+		require.Equal(t, exchanges(said...), shownTexts(w, url, "1"))
 	}
-	require.Len(t, w.stored("subagent:analytic:1"), 18)
+	require.Len(t, w.History("subagent:analytic:1"), 18)
 }
 
 // A chat with a memory that no process had cached is told too, where it was used before.
 func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
-	w := newWorld(t, answers("hi"))
-	require.False(t, w.says(w.url, "1", "one"))
-	require.False(t, w.says(w.url, "2", "one"))
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/2", nil).status)
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	require.True(t, w.says(w.url, "2", "two"))
-	require.False(t, w.says(w.url, "2", "three"))
-	require.Equal(t, exchanges("two", "three"), w.shows(w.url, "2"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	require.False(t, postReset(w, w.URL, "1", "one"))
+	require.False(t, postReset(w, w.URL, "2", "one"))
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/2", nil).Status)
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	require.True(t, postReset(w, w.URL, "2", "two"))
+	require.False(t, postReset(w, w.URL, "2", "three"))
+	require.Equal(t, exchanges("two", "three"), shownTexts(w, w.URL, "2"))
 }
 
 // Redis is started again with an older state, under the epoch that it had.
 func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	w := newWorld(t, answers("hi"))
-	second := w.process()
-	require.False(t, w.says(w.url, "1", "one"))
-	require.NoError(t, w.look.Save(context.Background()).Err())
-	require.False(t, w.says(w.url, "1", "two"))
-	require.False(t, w.says(w.url, "2", "begun since"))
-	dump := filepath.Join(w.redis.Dir, "dump.rdb")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	second := w.StartReplica()
+	require.False(t, postReset(w, w.URL, "1", "one"))
+	require.NoError(t, w.Redis.Save(context.Background()).Err())
+	require.False(t, postReset(w, w.URL, "1", "two"))
+	require.False(t, postReset(w, w.URL, "2", "begun since"))
+	dump := filepath.Join(w.RedisServer.Dir, "dump.rdb")
 	before, err := os.ReadFile(dump)
 	require.NoError(t, err)
-	w.redis.Kill()
+	w.RedisServer.Kill()
 	require.NoError(t, os.WriteFile(dump, before, 0o600))
-	require.NoError(t, w.redis.Run())
-	eventually(t, "the rest is back", func() bool {
-		return len(w.shows(second, "1")) == 4 && len(w.shows(second, "2")) == 2
+	require.NoError(t, w.RedisServer.Run())
+	webmemorytest.Eventually(t, "the rest is back", func() bool {
+		return len(shownTexts(w, second, "1")) == 4 && len(shownTexts(w, second, "2")) == 2
 	})
-	require.Equal(t, exchanges("one", "two"), w.shows(second, "1"))
-	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_redis_changes_total 1")
-	require.True(t, w.says(second, "1", "three"))
-	require.Equal(t, exchanges("one", "two", "three"), w.shows(w.url, "1"))
+	require.Equal(t, exchanges("one", "two"), shownTexts(w, second, "1"))
+	require.Contains(t, string(w.Do("GET", "/metrics", nil).Body), "mneme_redis_changes_total 1")
+	require.True(t, postReset(w, second, "1", "three"))
+	require.Equal(t, exchanges("one", "two", "three"), shownTexts(w, w.URL, "1"))
 }
 
 // A failover loses the last writes; they are back before the chat is used.
 func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newSentinelWorld(t, answers("hi"))
-	first, second := w.process(), w.process()
-	w.url = first
-	require.False(t, w.says(first, "1", "one"))
-	w.sentinel.CutReplica()
-	require.False(t, w.says(first, "1", "two"))
-	require.False(t, w.says(first, "2", "begun since"))
-	w.sentinel.Failover()
-	eventually(t, "the rest is back", func() bool {
+	w := webmemorytest.NewSentinelWorld(t, webmemorytest.Answers("hi"))
+	first, second := w.StartReplica(), w.StartReplica()
+	w.URL = first
+	require.False(t, postReset(w, first, "1", "one"))
+	w.Sentinel.CutReplica()
+	require.False(t, postReset(w, first, "1", "two"))
+	require.False(t, postReset(w, first, "2", "begun since"))
+	w.Sentinel.Failover()
+	webmemorytest.Eventually(t, "the rest is back", func() bool {
 		for _, chat := range []string{"1", "2"} {
 			ok := false
-			w.on(second, func() { ok = w.do("GET", "/v1/chats/"+chat+"/history", nil).status == 200 })
+			w.Target(second, func() { ok = w.Do("GET", "/v1/chats/"+chat+"/history", nil).Status == 200 })
 			if !ok {
 				return false
 			}
 		}
-		return len(w.shows(second, "1")) == 4 && len(w.shows(second, "2")) == 2
+		return len(shownTexts(w, second, "1")) == 4 && len(shownTexts(w, second, "2")) == 2
 	})
-	require.Equal(t, exchanges("one", "two"), w.shows(second, "1"))
-	require.True(t, w.says(first, "1", "three"))
-	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "1"))
+	require.Equal(t, exchanges("one", "two"), shownTexts(w, second, "1"))
+	require.True(t, postReset(w, first, "1", "three"))
+	require.Equal(t, exchanges("one", "two", "three"), shownTexts(w, second, "1"))
 }
 
 // Redis loses its data again and again while two processes answer, each in its own
@@ -200,8 +211,8 @@ func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	w := newWorld(t, answers("hi"))
-	urls := []string{w.url, w.process()}
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	urls := []string{w.URL, w.StartReplica()}
 	var mu sync.Mutex
 	answered := map[string][]string{}
 	stop := make(chan struct{})
@@ -221,7 +232,7 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if w.send(req).status == http.StatusOK {
+					if w.Send(req).Status == http.StatusOK {
 						mu.Lock()
 						answered[chat] = append(answered[chat], text)
 						mu.Unlock()
@@ -240,17 +251,17 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 	}
 	for range 8 {
 		before := count()
-		eventually(t, "messages are answered", func() bool { return count() >= before+12 })
-		require.NoError(t, w.look.FlushAll(context.Background()).Err())
+		webmemorytest.Eventually(t, "messages are answered", func() bool { return count() >= before+12 })
+		require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 	}
 	close(stop)
 	posting.Wait()
 	for chat, want := range answered {
 		for _, url := range urls {
 			missing := want
-			eventually(t, "all of chat "+chat+" is back", func() bool {
+			webmemorytest.Eventually(t, "all of chat "+chat+" is back", func() bool {
 				found := map[string]int{}
-				for _, text := range w.shows(url, chat) {
+				for _, text := range shownTexts(w, url, chat) {
 					found[text]++
 				}
 				missing = nil
@@ -280,24 +291,24 @@ func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
 		}
 	}
 	_, own := disk()
-	w := newWorld(t, answers("hi"), own)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"), own)
 	list, other := disk()
-	second := w.process(other)
-	w.says(w.url, "1", "one")
-	w.says(second, "1", "two") // it has a copy
-	require.NoError(t, w.look.Del(context.Background(), "chat_history:1").Err())
-	w.says(w.url, "1", "three")
-	eventually(t, "the other process has heard of it", func() bool {
+	second := w.StartReplica(other)
+	postReset(w, w.URL, "1", "one")
+	postReset(w, second, "1", "two") // it has a copy
+	require.NoError(t, w.Redis.Del(context.Background(), "chat_history:1").Err())
+	postReset(w, w.URL, "1", "three")
+	webmemorytest.Eventually(t, "the other process has heard of it", func() bool {
 		heard, _ := os.ReadFile(list)
 		return strings.Contains(string(heard), `"chat_history:1"`)
 	})
-	w.shutdown[w.url]()
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	eventually(t, "the other history is back", func() bool {
-		return w.look.Exists(context.Background(), "subagent:analytic:1").Val() == 1
+	w.Shutdown(w.URL)
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	webmemorytest.Eventually(t, "the other history is back", func() bool {
+		return w.Redis.Exists(context.Background(), "subagent:analytic:1").Val() == 1
 	})
-	require.True(t, w.says(second, "1", "five"))
-	require.Equal(t, exchanges("three", "five"), w.shows(second, "1"))
+	require.True(t, postReset(w, second, "1", "five"))
+	require.Equal(t, exchanges("three", "five"), shownTexts(w, second, "1"))
 }
 
 // A chat gets its conversation at the gateway again after Redis has lost which one it
@@ -305,25 +316,25 @@ func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
 // reaches both.
 func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t, answers("fine"))
-	other := w.process(apart(t))
-	conversation := func() string { return w.look.HGet(ctx, "{chat_history:1}:meta", "conversation").Val() }
-	say := func() { require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hello"}).status) }
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
+	other := w.StartReplica(webmemorytest.OwnDisk(t))
+	conversation := func() string { return w.Redis.HGet(ctx, "{chat_history:1}:meta", "conversation").Val() }
+	say := func() { require.Equal(t, 200, w.Post("1", "hello").Status) }
 	say()
 	first := conversation()
 	require.NotEmpty(t, first)
-	require.NoError(t, w.look.FlushAll(ctx).Err())
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
 	say()
 	require.Equal(t, first, conversation())
 
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	w.on(other, say)
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	w.Target(other, say)
 	second := conversation() // the first one, if that has been told again by now
-	w.on(other, func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	w.Target(other, func() { require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status) })
 	// The deleting process may not have had the first one's address from Redis before
 	// that lost it; the first one then finds the erasure when it looks next.
-	eventually(t, "both conversations are erased at the gateway", func() bool {
-		erased := w.gateway.set(false)
+	webmemorytest.Eventually(t, "both conversations are erased at the gateway", func() bool {
+		erased := w.Gateway.Erased()
 		return slices.Contains(erased, first) && slices.Contains(erased, second)
 	})
 	say()
@@ -335,25 +346,25 @@ func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
 func TestNothingIsWrittenBackBehindAnErasure(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorld(t, answers("done"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"secret"}).status)
-	w.shutdown[w.url]()
-	client := w.connect()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("done"))
+	require.Equal(t, 200, w.Post("1", "secret").Status)
+	w.Shutdown(w.URL)
+	client := w.Connect()
 	defer client.Close()
 	other, chat := redisstore.New(client, zerolog.Nop()), memory.MustChat("1")
 	copies, err := other.Load(ctx, 0, memory.Empty(memory.ChatKey(chat)),
 		memory.Empty(memory.SubagentKey("analytic", chat)))
 	require.NoError(t, err)
-	turn, err := w.look.HGet(ctx, "{chat_history:1}:meta", "turn").Int64()
+	turn, err := w.Redis.HGet(ctx, "{chat_history:1}:meta", "turn").Int64()
 	require.NoError(t, err)
 	for _, h := range copies {
 		require.Equal(t, 2, h.Len())
 		h.ProvenIn(turn)
 	}
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	w.on(w.process(), func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	w.Target(w.StartReplica(), func() { require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status) })
 	_, err = other.WriteBack(ctx, copies...)
 	require.NoError(t, err)
-	require.Nil(t, w.stored("chat_history:1"))
-	require.Nil(t, w.stored("subagent:analytic:1"))
+	require.Nil(t, w.History("chat_history:1"))
+	require.Nil(t, w.History("subagent:analytic:1"))
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
+	"mneme/memory/redisstore"
 	"mneme/webmemory"
 )
 
@@ -25,55 +27,55 @@ import (
 func TestFlushedInTheMiddleOfARun(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	for name, after := range map[string]int{"in a delegation": 4, "before its end": scriptEvents - 1} {
+	for name, after := range map[string]int{"in a delegation": 4, "before its end": webmemorytest.ScriptEvents - 1} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			s := newScript()
-			w := newWorld(t, s.agent, lease)
-			second := w.process(lease)
-			s.let(memory.MustChat("1"), scriptEvents)
-			require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
-			s.let(memory.MustChat("1"), after)
-			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-			run := tr.resp.Header.Get("Mneme-Run-Id")
+			s := &webmemorytest.Script{}
+			w := webmemorytest.NewWorld(t, s.Play, webmemorytest.ShortenLease)
+			second := w.StartReplica(webmemorytest.ShortenLease)
+			s.Allow("1", webmemorytest.ScriptEvents)
+			require.Equal(t, 200, w.Post("1", "before").Status)
+			s.Allow("1", after)
+			tr := w.PostStream("1", "hi", "Idempotency-Key", "k")
+			run := tr.RunID()
 			var seen []string
 			take := func(n int) {
 				for range n {
-					_, data, ok := tr.next()
+					_, data, ok := tr.Next()
 					require.True(t, ok)
-					seen = append(seen, tr.id+" "+string(data))
+					seen = append(seen, tr.LastID+" "+string(data))
 				}
 			}
 			take(after)
 			events := "/v1/chats/1/runs/" + run + "/events"
-			var mirrored *transcript
-			w.on(second, func() { mirrored = w.open("GET", events, nil) })
+			var mirrored *webmemorytest.Stream
+			w.Target(second, func() { mirrored = w.Stream("GET", events, nil) })
 			for range after {
-				mirrored.next()
+				mirrored.Next()
 			}
-			require.NoError(t, w.look.FlushAll(ctx).Err())
-			store := w.store()
-			eventually(t, "the run is noted again", func() bool {
-				logged, err := store.Runs.Events(ctx, memory.MustChat("1"), run, 0, scriptEvents)
-				return err == nil && len(logged) == after && w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val()
+			require.NoError(t, w.Redis.FlushAll(ctx).Err())
+			store := redisstore.New(w.RedisServer.Client(), webmemorytest.Logger())
+			webmemorytest.Eventually(t, "the run is noted again", func() bool {
+				logged, err := store.Runs.Events(ctx, memory.MustChat("1"), run, 0, webmemorytest.ScriptEvents)
+				return err == nil && len(logged) == after && w.Redis.HExists(ctx, "{chat_history:1}:meta", "open").Val()
 			})
-			s.let(memory.MustChat("1"), scriptEvents-after)
-			take(scriptEvents - after)
-			_, _, more := tr.next()
+			s.Allow("1", webmemorytest.ScriptEvents-after)
+			take(webmemorytest.ScriptEvents - after)
+			_, _, more := tr.Next()
 			require.False(t, more)
-			require.Equal(t, seen[after:], mirrored.frames(), "who read it elsewhere goes on")
-			w.on(second, func() {
-				require.Equal(t, seen, w.open("GET", events, nil).frames())
-				again := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-				require.Equal(t, 200, again.status, string(again.body))
-				require.Equal(t, run, again.header.Get("Mneme-Run-Id"))
+			require.Equal(t, seen[after:], readFrames(mirrored), "who read it elsewhere goes on")
+			w.Target(second, func() {
+				require.Equal(t, seen, readFrames(w.Stream("GET", events, nil)))
+				again := w.Post("1", "hi", "Idempotency-Key", "k")
+				require.Equal(t, 200, again.Status, string(again.Body))
+				require.Equal(t, run, again.RunID())
 			})
-			chat, analytic := whole("before")
-			moreChat, moreAnalytic := whole("hi")
-			require.Equal(t, append(chat, moreChat...), w.stored("chat_history:1"))
-			require.Equal(t, append(analytic, moreAnalytic...), w.stored("subagent:analytic:1"))
-			eventually(t, "the run is over", func() bool {
-				return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+			chat, analytic := webmemorytest.ScriptHistories("before")
+			moreChat, moreAnalytic := webmemorytest.ScriptHistories("hi")
+			require.Equal(t, append(chat, moreChat...), w.History("chat_history:1"))
+			require.Equal(t, append(analytic, moreAnalytic...), w.History("subagent:analytic:1"))
+			webmemorytest.Eventually(t, "the run is over", func() bool {
+				return errors.Is(w.Redis.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
 			})
 		})
 	}
@@ -82,28 +84,28 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 // The same while the run says its last events before the loss is noticed.
 func TestFlushedJustBeforeTheEnd(t *testing.T) {
 	ctx := context.Background()
-	s := newScript()
-	w := newWorld(t, s.agent) // whose lease is not renewed for seconds
-	second := w.process()
-	s.let(memory.MustChat("1"), 4)
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-	run := tr.resp.Header.Get("Mneme-Run-Id")
-	tr.until("subagent_tool")
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	s.let(memory.MustChat("1"), scriptEvents)
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play) // whose lease is not renewed for seconds
+	second := w.StartReplica()
+	s.Allow("1", 4)
+	tr := w.PostStream("1", "hi", "Idempotency-Key", "k")
+	run := tr.RunID()
+	tr.Until("subagent_tool")
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	s.Allow("1", webmemorytest.ScriptEvents)
 	require.Equal(t, []string{"subagent_tool_result", "subagent_completion", "assistant_delta", "assistant",
-		"run_finished"}, tr.roles())
-	w.on(second, func() {
-		eventually(t, "its record is there", func() bool {
-			return w.look.HExists(ctx, "run:1:"+run, "result").Val()
+		"run_finished"}, tr.Roles())
+	w.Target(second, func() {
+		webmemorytest.Eventually(t, "its record is there", func() bool {
+			return w.Redis.HExists(ctx, "run:1:"+run, "result").Val()
 		})
-		require.Len(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), scriptEvents)
-		again := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-		require.Equal(t, 200, again.status, string(again.body))
+		require.Len(t, w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil).Roles(), webmemorytest.ScriptEvents)
+		again := w.Post("1", "hi", "Idempotency-Key", "k")
+		require.Equal(t, 200, again.Status, string(again.Body))
 	})
-	chat, analytic := whole("hi")
-	require.Equal(t, chat, w.stored("chat_history:1"))
-	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+	chat, analytic := webmemorytest.ScriptHistories("hi")
+	require.Equal(t, chat, w.History("chat_history:1"))
+	require.Equal(t, analytic, w.History("subagent:analytic:1"))
 }
 
 // Redis loses everything, and another process takes the chat's turn before the owner
@@ -112,28 +114,28 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	second := w.process()
-	s.let(memory.MustChat("1"), 2)
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	run := tr.resp.Header.Get("Mneme-Run-Id")
-	tr.until("subagent_delegation")
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	w.on(second, func() {
-		other := w.open("POST", "/v1/chats/1/messages", message{"again"})
-		role, data, _ := tr.next()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica()
+	s.Allow("1", 2)
+	tr := w.PostStream("1", "hi")
+	run := tr.RunID()
+	tr.Until("subagent_delegation")
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	w.Target(second, func() {
+		other := w.PostStream("1", "again")
+		role, data, _ := tr.Next()
 		require.Equal(t, "error", role)
 		require.Contains(t, string(data), "turn_moved")
-		eventually(t, "the run is stopped", func() bool {
-			resp, err := http.Get(w.api.URL + "/v1/runs/" + run + "/events")
+		webmemorytest.Eventually(t, "the run is stopped", func() bool {
+			resp, err := http.Get(w.Apiserver.URL + "/v1/runs/" + run + "/events")
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			lines := (&transcript{t: t, resp: resp, events: eventsOf(resp)}).frames()
+			lines := readFrames(webmemorytest.NewStream(t, resp))
 			return len(lines) > 0 && strings.Contains(lines[len(lines)-1], `"stopped"`)
 		})
-		s.let(memory.MustChat("1"), 2*scriptEvents)
-		other.until("run_finished")
+		s.Allow("1", 2*webmemorytest.ScriptEvents)
+		other.Until("run_finished")
 	})
 }
 
@@ -142,44 +144,44 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 // the run goes on or was over by then.
 func TestAnOlderLogGetsNoHole(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]int{"the run goes on": 0, "the run ends meanwhile": scriptEvents - 4} {
+	for name, meanwhile := range map[string]int{"the run goes on": 0, "the run ends meanwhile": webmemorytest.ScriptEvents - 4} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			s := newScript()
-			w := newWorld(t, s.agent, lease)
-			second := w.process(lease)
-			s.let(memory.MustChat("1"), 2)
-			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-			run := tr.resp.Header.Get("Mneme-Run-Id")
+			s := &webmemorytest.Script{}
+			w := webmemorytest.NewWorld(t, s.Play, webmemorytest.ShortenLease)
+			second := w.StartReplica(webmemorytest.ShortenLease)
+			s.Allow("1", 2)
+			tr := w.PostStream("1", "hi", "Idempotency-Key", "k")
+			run := tr.RunID()
 			var seen []string
 			take := func(n int) {
 				for range n {
-					_, data, ok := tr.next()
+					_, data, ok := tr.Next()
 					require.True(t, ok)
-					seen = append(seen, tr.id+" "+string(data))
+					seen = append(seen, tr.LastID+" "+string(data))
 				}
 			}
 			take(2)
-			require.NoError(t, w.look.Save(ctx).Err())
-			dump := filepath.Join(w.redis.Dir, "dump.rdb")
+			require.NoError(t, w.Redis.Save(ctx).Err())
+			dump := filepath.Join(w.RedisServer.Dir, "dump.rdb")
 			before, err := os.ReadFile(dump)
 			require.NoError(t, err)
-			s.let(memory.MustChat("1"), 2)
+			s.Allow("1", 2)
 			take(2)
-			w.redis.Kill()
+			w.RedisServer.Kill()
 			require.NoError(t, os.WriteFile(dump, before, 0o600))
-			s.let(memory.MustChat("1"), meanwhile)
+			s.Allow("1", meanwhile)
 			take(meanwhile)
-			require.NoError(t, w.redis.Run())
-			s.let(memory.MustChat("1"), scriptEvents-4-meanwhile)
-			take(scriptEvents - 4 - meanwhile)
-			eventually(t, "its record is there", func() bool { return w.look.HExists(ctx, "run:1:"+run, "result").Val() })
-			w.on(second, func() {
-				require.Equal(t, seen, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).frames())
+			require.NoError(t, w.RedisServer.Run())
+			s.Allow("1", webmemorytest.ScriptEvents-4-meanwhile)
+			take(webmemorytest.ScriptEvents - 4 - meanwhile)
+			webmemorytest.Eventually(t, "its record is there", func() bool { return w.Redis.HExists(ctx, "run:1:"+run, "result").Val() })
+			w.Target(second, func() {
+				require.Equal(t, seen, readFrames(w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)))
 			})
-			chat, analytic := whole("hi")
-			eventually(t, "what was lost of the histories is back", func() bool {
-				return slices.Equal(chat, w.stored("chat_history:1")) && slices.Equal(analytic, w.stored("subagent:analytic:1"))
+			chat, analytic := webmemorytest.ScriptHistories("hi")
+			webmemorytest.Eventually(t, "what was lost of the histories is back", func() bool {
+				return slices.Equal(chat, w.History("chat_history:1")) && slices.Equal(analytic, w.History("subagent:analytic:1"))
 			})
 		})
 	}
@@ -190,22 +192,22 @@ func TestAReaderWhoseLogVanishes(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx := context.Background()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	second := w.process(lease)
-	s.let(memory.MustChat("1"), 2)
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("subagent_delegation")
-	run := tr.resp.Header.Get("Mneme-Run-Id")
-	w.on(second, func() {
-		read := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
-		read.until("subagent_delegation")
-		require.NoError(t, w.look.Del(ctx, "events:1:"+run).Err())
-		role, data, _ := read.next()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica(webmemorytest.ShortenLease)
+	s.Allow("1", 2)
+	tr := w.PostStream("1", "hi")
+	tr.Until("subagent_delegation")
+	run := tr.RunID()
+	w.Target(second, func() {
+		read := w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+		read.Until("subagent_delegation")
+		require.NoError(t, w.Redis.Del(ctx, "events:1:"+run).Err())
+		role, data, _ := read.Next()
 		require.Equal(t, "error", role)
 		require.Contains(t, string(data), `"events_gone"`)
-		require.Empty(t, read.id)
-		_, _, more := read.next()
+		require.Empty(t, read.LastID)
+		_, _, more := read.Next()
 		require.False(t, more)
 	})
 }
@@ -214,16 +216,16 @@ func TestAReaderWhoseLogVanishes(t *testing.T) {
 func TestAStreamHasALastMoment(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	second := w.process(lease, func(c *webmemory.Config) { c.RunTimeout = time.Second })
-	s.let(memory.MustChat("1"), 2)
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("subagent_delegation")
-	w.on(second, func() {
-		read := w.open("GET", "/v1/chats/1/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil)
-		read.until("subagent_delegation")
-		role, data, _ := read.next()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica(webmemorytest.ShortenLease, func(c *webmemory.Config) { c.RunTimeout = time.Second })
+	s.Allow("1", 2)
+	tr := w.PostStream("1", "hi")
+	tr.Until("subagent_delegation")
+	w.Target(second, func() {
+		read := w.Stream("GET", "/v1/chats/1/runs/"+tr.RunID()+"/events", nil)
+		read.Until("subagent_delegation")
+		role, data, _ := read.Next()
 		require.Equal(t, "error", role)
 		require.Contains(t, string(data), `"events_gone"`)
 	})
@@ -235,39 +237,39 @@ func TestAStreamHasALastMoment(t *testing.T) {
 func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorld(t, answers("done"), lease)
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("done"), webmemorytest.ShortenLease)
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	first, process := w.start(settings)
+	first, process := w.StartChild(settings)
 	runs := map[string]string{} // by key
-	w.on(first, func() {
+	w.Target(first, func() {
 		for _, key := range []string{"one", "two"} {
-			got := w.do("POST", "/v1/chats/1/messages", message{key}, "Idempotency-Key", key)
-			require.Equal(t, 200, got.status, string(got.body))
-			runs[key] = got.header.Get("Mneme-Run-Id")
+			got := w.Post("1", key, "Idempotency-Key", key)
+			require.Equal(t, 200, got.Status, string(got.Body))
+			runs[key] = got.RunID()
 		}
-		require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"secret"}, "Idempotency-Key", "k").status)
+		require.Equal(t, 200, w.Post("2", "secret", "Idempotency-Key", "k").Status)
 	})
 	process.Kill()
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"three"}).status)
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/2", nil).status)
-	w.start(settings)
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	require.Equal(t, 200, w.Post("1", "three").Status)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/2", nil).Status)
+	w.StartChild(settings)
 	for key, run := range runs {
-		eventually(t, "its record is back", func() bool { return w.look.HExists(ctx, "run:1:"+run, "result").Val() })
-		again := w.do("POST", "/v1/chats/1/messages", message{key}, "Idempotency-Key", key)
-		require.Equal(t, 200, again.status, string(again.body))
-		require.Equal(t, run, again.header.Get("Mneme-Run-Id"))
-		require.Len(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), 6)
+		webmemorytest.Eventually(t, "its record is back", func() bool { return w.Redis.HExists(ctx, "run:1:"+run, "result").Val() })
+		again := w.Post("1", key, "Idempotency-Key", key)
+		require.Equal(t, 200, again.Status, string(again.Body))
+		require.Equal(t, run, again.RunID())
+		require.Len(t, w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil).Roles(), 6)
 	}
 	require.Equal(t, []string{
 		"user: one", "assistant: done", "user: two", "assistant: done", "user: three", "assistant: done",
-	}, w.stored("chat_history:1"), "in the order in which it was said")
+	}, w.History("chat_history:1"), "in the order in which it was said")
 	require.Equal(t, []string{
 		"user: task: one", "assistant: done", "user: task: two", "assistant: done", "user: task: three", "assistant: done",
-	}, w.stored("subagent:analytic:1"))
-	require.Nil(t, w.stored("chat_history:2"), "what was erased meanwhile stays away")
-	require.Nil(t, w.stored("subagent:analytic:2"))
+	}, w.History("subagent:analytic:1"))
+	require.Nil(t, w.History("chat_history:2"), "what was erased meanwhile stays away")
+	require.Nil(t, w.History("subagent:analytic:2"))
 }
 
 // Redis loses everything after a run: a process that lives tells it again, so that no
@@ -276,19 +278,19 @@ func TestEndedRunsComeBackFromMemory(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
 	ctx := context.Background()
-	w := newWorld(t, answers("done"))
-	second := w.process()
-	run := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k").header.Get("Mneme-Run-Id")
-	w.on(second, func() {
-		require.NoError(t, w.look.FlushAll(ctx).Err())
-		eventually(t, "its record and its events are back", func() bool {
-			record := w.look.HGetAll(ctx, "run:1:"+run).Val()
-			return record["body"] != "" && record["result"] != "" && w.look.XLen(ctx, "events:1:"+run).Val() > 0
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("done"))
+	second := w.StartReplica()
+	run := w.Post("1", "hi", "Idempotency-Key", "k").RunID()
+	w.Target(second, func() {
+		require.NoError(t, w.Redis.FlushAll(ctx).Err())
+		webmemorytest.Eventually(t, "its record and its events are back", func() bool {
+			record := w.Redis.HGetAll(ctx, "run:1:"+run).Val()
+			return record["body"] != "" && record["result"] != "" && w.Redis.XLen(ctx, "events:1:"+run).Val() > 0
 		})
-		again := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-		require.Equal(t, 200, again.status, string(again.body))
-		require.Equal(t, run, again.header.Get("Mneme-Run-Id"))
-		require.Len(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), 6)
+		again := w.Post("1", "hi", "Idempotency-Key", "k")
+		require.Equal(t, 200, again.Status, string(again.Body))
+		require.Equal(t, run, again.RunID())
+		require.Len(t, w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil).Roles(), 6)
 	})
-	require.Equal(t, []string{"user: hi", "assistant: done"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: hi", "assistant: done"}, w.History("chat_history:1"))
 }

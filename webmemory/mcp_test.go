@@ -18,7 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/webmemory"
@@ -30,25 +32,25 @@ import (
 // the oldest one that clients still have, and the one without.
 var eras = []string{"2025-03-26", "2025-11-25", "2026-07-28"}
 
-// mcpProcess is one more process with POST /mcp; end closes that.
-func (w *world) mcpProcess() (url string, end func()) {
-	w.t.Helper()
+// startMCP starts a replica with POST /mcp. end closes the MCP server.
+func startMCP(w *webmemorytest.World) (url string, end func()) {
+	w.T.Helper()
 	var tools atomic.Pointer[mcpserver.Handler]
-	url = w.process(func(c *webmemory.Config) {
+	url = w.StartReplica(func(c *webmemory.Config) {
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 	})
 	memory, err := webapi.New(url)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	tools.Store(mcpserver.Config{Memory: memory, Version: "1", Log: zerolog.Nop()}.HTTP())
-	w.t.Cleanup(tools.Load().Close)
-	w.t.Cleanup(memory.Close)
+	w.T.Cleanup(tools.Load().Close)
+	w.T.Cleanup(memory.Close)
 	return url, tools.Load().Close
 }
 
 // mcpWorld is newWorld with a process that has POST /mcp.
-func mcpWorld(t *testing.T, a agent) *world {
-	w := newWorld(t, a)
-	w.url, _ = w.mcpProcess()
+func mcpWorld(t *testing.T, a webmemorytest.Agent) *webmemorytest.World {
+	w := webmemorytest.NewWorld(t, a)
+	w.URL, _ = startMCP(w)
 	return w
 }
 
@@ -101,13 +103,13 @@ func ask(chat, message string) map[string]any {
 // was said, also through another process.
 func TestMCPTools(t *testing.T) {
 	t.Parallel()
-	w := mcpWorld(t, answers("hello"))
-	other, _ := w.mcpProcess()
+	w := mcpWorld(t, webmemorytest.Answers("hello"))
+	other, _ := startMCP(w)
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
 			var mu sync.Mutex
 			var told []string
-			s := mcpClient(t, w.url, era, func(p *mcp.ProgressNotificationParams) {
+			s := mcpClient(t, w.URL, era, func(p *mcp.ProgressNotificationParams) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, fmt.Sprint(p.Progress, " ", p.Meta[mcpserver.MetaEvent], " ", p.Message))
@@ -126,8 +128,8 @@ func TestMCPTools(t *testing.T) {
 			require.Equal(t, "hello", got.text)
 			require.Equal(t, "hello", got.data["content"])
 			require.Equal(t, "completed", got.data["outcome"])
-			require.Equal(t, []string{"user: the word is heron", "assistant: hello"}, w.stored("chat_history:a-"+era))
-			eventually(t, "all of the progress is told", func() bool {
+			require.Equal(t, []string{"user: the word is heron", "assistant: hello"}, w.History("chat_history:a-"+era))
+			webmemorytest.Eventually(t, "all of the progress is told", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(told) == 3
@@ -153,9 +155,9 @@ func TestMCPTools(t *testing.T) {
 func TestMCPRefuses(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := mcpWorld(t, answers("hello"))
+	w := mcpWorld(t, webmemorytest.Answers("hello"))
 	for _, era := range eras {
-		s := mcpClient(t, w.url, era, nil)
+		s := mcpClient(t, w.URL, era, nil)
 		for _, c := range []struct {
 			tool      string
 			arguments map[string]any
@@ -203,7 +205,7 @@ func TestMCPRefuses(t *testing.T) {
 // answered.
 func TestMCPBadRequests(t *testing.T) {
 	t.Parallel()
-	w := mcpWorld(t, answers("hello"))
+	w := mcpWorld(t, webmemorytest.Answers("hello"))
 	const list, both = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "application/json, text/event-stream"
 	modern := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},` +
@@ -249,9 +251,9 @@ func TestMCPBadRequests(t *testing.T) {
 		if accept == "" {
 			accept = both
 		}
-		got := w.do(method, "/mcp", c.body, append([]string{"Content-Type", kind, "Accept", accept}, c.header...)...)
-		assert.Equal(t, c.status, got.status, "%s: %s", name, got.body)
-		assert.Contains(t, string(got.body), c.says, name)
+		got := w.Do(method, "/mcp", c.body, append([]string{"Content-Type", kind, "Accept", accept}, c.header...)...)
+		assert.Equal(t, c.status, got.Status, "%s: %s", name, got.Body)
+		assert.Contains(t, string(got.Body), c.says, name)
 	}
 }
 
@@ -265,12 +267,12 @@ func nested(depth int) string {
 func TestMCPRetry(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := mcpWorld(t, waits(release))
-	other, _ := w.mcpProcess()
+	w := mcpWorld(t, webmemorytest.AnswersAfter(release))
+	other, _ := startMCP(w)
 	key := mcp.Meta{mcpserver.MetaKey: "k-1"}
 	begun := make(chan struct{})
 	var once sync.Once
-	first := mcpClient(t, w.url, "2026-07-28", func(*mcp.ProgressNotificationParams) { once.Do(func() { close(begun) }) })
+	first := mcpClient(t, w.URL, "2026-07-28", func(*mcp.ProgressNotificationParams) { once.Do(func() { close(begun) }) })
 	second := mcpClient(t, other, "2025-11-25", nil)
 	var runs [2]any
 	var wg sync.WaitGroup
@@ -286,7 +288,7 @@ func TestMCPRetry(t *testing.T) {
 	close(release)
 	wg.Wait()
 	require.Equal(t, runs[0], runs[1])
-	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:c"))
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:c"))
 	got, err := callTool(second, "ask", ask("c", "something else"), key)
 	require.NoError(t, err)
 	require.Equal(t, "idempotency_key_reused", got.problem.Code)
@@ -299,9 +301,9 @@ func TestMCPClientLeaves(t *testing.T) {
 	for _, era := range eras[1:] {
 		t.Run(era, func(t *testing.T) {
 			release := make(chan struct{})
-			w := mcpWorld(t, waits(release))
+			w := mcpWorld(t, webmemorytest.AnswersAfter(release))
 			begun := make(chan struct{}, 10)
-			s := mcpClient(t, w.url, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
+			s := mcpClient(t, w.URL, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
 			ctx, leave := context.WithCancel(t.Context())
 			left := make(chan error, 1)
 			go func() {
@@ -313,12 +315,12 @@ func TestMCPClientLeaves(t *testing.T) {
 			leave()
 			require.ErrorIs(t, <-left, context.Canceled)
 			_ = s.Close()
-			eventually(t, "the call's stream is over", func() bool {
-				return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_event_streams 0\n")
+			webmemorytest.Eventually(t, "the call's stream is over", func() bool {
+				return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_event_streams 0\n")
 			})
 			close(release)
-			eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
-			require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:c"))
+			webmemorytest.Eventually(t, "the run is over", func() bool { return len(w.History("chat_history:c")) == 2 })
+			require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:c"))
 		})
 	}
 }
@@ -328,8 +330,8 @@ func TestMCPShutdown(t *testing.T) {
 	t.Parallel()
 	for _, era := range eras[1:] {
 		release := make(chan struct{})
-		w := newWorld(t, waits(release))
-		url, end := w.mcpProcess()
+		w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
+		url, end := startMCP(w)
 		begun := make(chan struct{}, 10)
 		s := mcpClient(t, url, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
 		ended := make(chan called, 1)
@@ -344,7 +346,7 @@ func TestMCPShutdown(t *testing.T) {
 		require.Equal(t, "shutting_down", got.problem.Code, got.text)
 		require.True(t, got.problem.Retryable)
 		close(release)
-		eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+		webmemorytest.Eventually(t, "the run is over", func() bool { return len(w.History("chat_history:c")) == 2 })
 	}
 }
 
@@ -359,7 +361,7 @@ func TestMCPCrowd(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			s := mcpClient(t, w.url, eras[i%len(eras)], nil)
+			s := mcpClient(t, w.URL, eras[i%len(eras)], nil)
 			chat := fmt.Sprint("crowd-", i)
 			got, err := callTool(s, "ask", ask(chat, "hi"), nil)
 			assert.NoError(t, err)
@@ -376,7 +378,7 @@ func TestMCPFailedRun(t *testing.T) {
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model gave no answer.", Retryable: true})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	})
-	got, err := callTool(mcpClient(t, w.url, "2026-07-28", nil), "ask", ask("c", "hi"), nil)
+	got, err := callTool(mcpClient(t, w.URL, "2026-07-28", nil), "ask", ask("c", "hi"), nil)
 	require.NoError(t, err)
 	require.Equal(t, "The model gave no answer. (model_failed)", got.text)
 	require.Equal(t, "model_failed", got.problem.Code)
@@ -389,10 +391,10 @@ func TestMCPFailedRun(t *testing.T) {
 func TestMCPRunThatWaits(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w, _, _ := waitingWorld(t)
-	w.url, _ = w.mcpProcess()
+	w, _, _ := webmemorytest.NewSuspendedWorld(t)
+	w.URL, _ = startMCP(w)
 	for _, era := range eras {
-		s := mcpClient(t, w.url, era, nil)
+		s := mcpClient(t, w.URL, era, nil)
 		key := mcp.Meta{mcpserver.MetaKey: "k-" + era}
 		chat := "waits-" + era
 		got, err := callTool(s, "ask", ask(chat, "refund me"), key)
@@ -403,11 +405,11 @@ func TestMCPRunThatWaits(t *testing.T) {
 		wait := got.data["waits"].([]any)[0].(map[string]any)
 		require.Equal(t, "w1", wait["id"])
 		require.Equal(t, map[string]any{"amount": 5.0}, wait["arguments"])
-		w.atRest(chat)
+		w.AwaitSuspension(chat)
 		again, err := callTool(s, "ask", ask(chat, "refund me"), key)
 		require.NoError(t, err)
 		require.Equal(t, got, again, "it still waits")
-		require.Equal(t, 200, w.do("POST", got.data["resume_path"].(string), yes("w1")).status)
+		require.Equal(t, 200, w.Do("POST", got.data["resume_path"].(string), webmemorytest.Decide(event.Approve, "w1")).Status)
 		again, err = callTool(s, "ask", ask(chat, "refund me"), key)
 		require.NoError(t, err)
 		require.Equal(t, "decided: approve", again.text)
@@ -424,17 +426,17 @@ func TestMCPRunThatWaits(t *testing.T) {
 // A client that listens for changes of the list of tools, of which there are none, is let go when
 // the service ends.
 func TestMCPListener(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	url, end := w.mcpProcess()
-	w.url = url
-	resp, err := http.DefaultClient.Do(w.request("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen",`+
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	url, end := startMCP(w)
+	w.URL = url
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen",`+
 		`"params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 		`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}}}}`,
 		"Content-Type", "application/json", "Accept", "application/json, text/event-stream", "Mcp-Method", "subscriptions/listen",
 		"Mcp-Protocol-Version", "2026-07-28"))
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	frame, err := eventsOf(resp).Next()
+	frame, err := sse.NewReader(resp.Body, api.MaxEvent, 0, nil).Next()
 	require.NoError(t, err)
 	require.Contains(t, string(frame.Data), "notifications/subscriptions/acknowledged")
 	end()
@@ -447,9 +449,9 @@ func TestMCPClientLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	for _, era := range eras[1:] {
 		release := make(chan struct{})
-		w := mcpWorld(t, waits(release))
+		w := mcpWorld(t, webmemorytest.AnswersAfter(release))
 		begun := make(chan struct{}, 10)
-		s := mcpClient(t, w.url, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
+		s := mcpClient(t, w.URL, era, func(*mcp.ProgressNotificationParams) { begun <- struct{}{} })
 		first := make(chan error, 1)
 		go func() {
 			_, err := callTool(s, "ask", ask("c", "first"), mcp.Meta{"progressToken": 1})
@@ -458,7 +460,7 @@ func TestMCPClientLeavesTheQueue(t *testing.T) {
 		<-begun
 		waiting := func(n int) func() bool {
 			return func() bool {
-				return strings.Contains(string(w.do("GET", "/metrics", nil).body), fmt.Sprint("\nmneme_waiting_messages ", n, "\n"))
+				return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), fmt.Sprint("\nmneme_waiting_messages ", n, "\n"))
 			}
 		}
 		ctx, leave := context.WithCancel(t.Context())
@@ -467,12 +469,12 @@ func TestMCPClientLeavesTheQueue(t *testing.T) {
 			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask", Arguments: ask("c", "second")})
 			left <- err
 		}()
-		eventually(t, "the second message waits", waiting(1))
+		webmemorytest.Eventually(t, "the second message waits", waiting(1))
 		leave()
 		require.ErrorIs(t, <-left, context.Canceled)
-		eventually(t, "it is withdrawn", waiting(0))
+		webmemorytest.Eventually(t, "it is withdrawn", waiting(0))
 		close(release)
 		require.NoError(t, <-first)
-		require.Equal(t, []string{"user: first", "assistant: answer to first"}, w.stored("chat_history:c"))
+		require.Equal(t, []string{"user: first", "assistant: answer to first"}, w.History("chat_history:c"))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -21,10 +22,10 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// leftovers are the keys in Redis that are not the processes' own, and the chats on their list.
-func (w *world) leftovers() []string {
+// chatKeysAndIDs returns the keys in Redis that do not belong to the processes, and the ids of the listed chats.
+func chatKeysAndIDs(w *webmemorytest.World) []string {
 	own := []string{"mneme:epoch", "mneme:processes", "mneme:chats", "*filled"}
-	all := append(w.look.Keys(context.Background(), "*").Val(), w.look.ZRange(context.Background(), "mneme:chats", 0,
+	all := append(w.Redis.Keys(context.Background(), "*").Val(), w.Redis.ZRange(context.Background(), "mneme:chats", 0,
 		-1).Val()...)
 	return slices.DeleteFunc(all, func(name string) bool { return slices.Contains(own, name) })
 }
@@ -32,17 +33,17 @@ func (w *world) leftovers() []string {
 // A one-shot is answered as a message is, from what it brings, and nothing is kept of it.
 func TestAOneShot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	posted := w.recordRuns()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	posted := w.RecordRuns()
 	body := `{"message":"hi","instructions":"Be brief.","user":"ann","context":[{"role":"user","content":"before"},` +
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
 		`{"role":"tool","content":"7","tool_call_id":"t"},{"role":"assistant","content":"ok"}]}`
-	got := w.do("POST", "/v1/oneshot", body, "Prefer", "respond-async", "Last-Event-ID", "3")
-	require.Equal(t, 200, got.status, string(got.body))
+	got := w.Do("POST", "/v1/oneshot", body, "Prefer", "respond-async", "Last-Event-ID", "3")
+	require.Equal(t, 200, got.Status, string(got.Body))
 	var out webapi.Result
-	require.NoError(t, json.Unmarshal(got.body, &out))
+	require.NoError(t, json.Unmarshal(got.Body, &out))
 	require.Equal(t, "hello", out.Content)
-	require.Equal(t, got.header.Get("Mneme-Run-Id"), out.RunID)
+	require.Equal(t, got.RunID(), out.RunID)
 	var asked api.RunRequest
 	require.NoError(t, json.Unmarshal(<-posted, &asked))
 	require.Len(t, asked.Context, 4)
@@ -51,10 +52,10 @@ func TestAOneShot(t *testing.T) {
 	require.True(t, asked.Memory.CallsOnly)
 	require.NotEmpty(t, asked.ConversationID)
 
-	tr := w.open("POST", "/v1/oneshot", `{"message":"hi","agent_version":"analytic","context":[{"role":"user","content":"x"}]}`)
+	tr := w.Stream("POST", "/v1/oneshot", `{"message":"hi","agent_version":"analytic","context":[{"role":"user","content":"x"}]}`)
 	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant",
-		"run_finished"}, tr.roles())
-	require.Equal(t, "6", tr.id)
+		"run_finished"}, tr.Roles())
+	require.Equal(t, "6", tr.LastID)
 	var next api.RunRequest
 	require.NoError(t, json.Unmarshal(<-posted, &next))
 	require.Empty(t, next.Context)
@@ -62,17 +63,17 @@ func TestAOneShot(t *testing.T) {
 	require.NotEqual(t, asked.ChatID, next.ChatID)
 	require.NotEqual(t, asked.ConversationID, next.ConversationID)
 
-	require.Equal(t, 200, w.do("POST", "/v1/oneshot", `{"message":"hi","bare":true}`).status)
+	require.Equal(t, 200, w.Do("POST", "/v1/oneshot", `{"message":"hi","bare":true}`).Status)
 	require.Contains(t, string(<-posted), `"bare":true`)
-	eventually(t, "they are over", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_runs_total{outcome=\"completed\"} 3\n")
+	webmemorytest.Eventually(t, "they are over", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_runs_total{outcome=\"completed\"} 3\n")
 	})
-	require.Empty(t, w.leftovers())
-	eventually(t, "what was said to models is erased", func() bool { return len(w.gateway.set(false)) == 3 })
+	require.Empty(t, chatKeysAndIDs(w))
+	webmemorytest.Eventually(t, "what was said to models is erased", func() bool { return len(w.Gateway.Erased()) == 3 })
 }
 
 func TestBadOneShots(t *testing.T) {
-	w := newWorld(t, answers("hello"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	for body, says := range map[string]string{
 		`{}`:                               "message is missing",
 		`{"message":"hi","chat_id":1}`:     `no member "chat_id"`,
@@ -90,44 +91,44 @@ func TestBadOneShots(t *testing.T) {
 		`{"message":"hi","agent_version":"nobody"}`:                                                  "agent_version",
 		`{"message":"hi","tools":[{"name":"f"}]}`:                                                    `parameters of the tool "f"`,
 	} {
-		got := w.do("POST", "/v1/oneshot", body)
-		require.Equal(t, 400, got.status, "%s: %s", body, got.body)
-		require.Contains(t, got.problem(t).Message, says, body)
+		got := w.Do("POST", "/v1/oneshot", body)
+		require.Equal(t, 400, got.Status, "%s: %s", body, got.Body)
+		require.Contains(t, got.Problem(t).Message, says, body)
 	}
-	require.Equal(t, 404, w.do("POST", "/v1/oneshot/none/resume", yes("w")).status)
-	require.Equal(t, 405, w.do("GET", "/v1/oneshot", nil).status)
-	w.loseApiserver()
-	require.Equal(t, "apiserver_unavailable", w.do("POST", "/v1/oneshot", message{"hi"}).problem(t).Code)
-	require.Empty(t, w.leftovers())
+	require.Equal(t, 404, w.Do("POST", "/v1/oneshot/none/resume", webmemorytest.Decide(event.Approve, "w")).Status)
+	require.Equal(t, 405, w.Do("GET", "/v1/oneshot", nil).Status)
+	w.LoseRuns()
+	require.Equal(t, "apiserver_unavailable", w.Do("POST", "/v1/oneshot", webmemorytest.Message("hi")).Problem(t).Code)
+	require.Empty(t, chatKeysAndIDs(w))
 }
 
 // A client that hangs up stops its run, a process that stops says so, and one-shots count among what is in hand.
 func TestAOneShotThatIsLeft(t *testing.T) {
 	stopped := make(chan struct{}, 10)
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		<-ctx.Done()
 		stopped <- struct{}{}
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Stopped})
 	}, func(c *webmemory.Config) { c.MaxChats = 1 })
-	tr := w.open("POST", "/v1/oneshot", message{"hi"})
-	tr.until("run_started")
-	require.Equal(t, "too_many_chats", w.do("POST", "/v1/oneshot", message{"more"}).problem(t).Code)
-	require.NoError(t, tr.resp.Body.Close())
+	tr := w.Stream("POST", "/v1/oneshot", webmemorytest.Message("hi"))
+	tr.Until("run_started")
+	require.Equal(t, "too_many_chats", w.Do("POST", "/v1/oneshot", webmemorytest.Message("more")).Problem(t).Code)
+	require.NoError(t, tr.Response.Body.Close())
 	<-stopped
-	var second *transcript
-	eventually(t, "there is room again", func() bool {
-		resp, err := http.DefaultClient.Do(w.request("POST", "/v1/oneshot", message{"two"}, "Accept", "text/event-stream"))
+	var second *webmemorytest.Stream
+	webmemorytest.Eventually(t, "there is room again", func() bool {
+		resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/oneshot", webmemorytest.Message("two"), "Accept", "text/event-stream"))
 		require.NoError(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
-		second = &transcript{t: t, resp: resp, events: eventsOf(resp)}
+		second = webmemorytest.NewStream(t, resp)
 		return resp.StatusCode == http.StatusOK
 	})
-	second.until("run_started")
-	w.shutdown[w.url]()
-	require.Contains(t, string(second.until("error")), `"shutting_down"`)
+	second.Until("run_started")
+	w.Shutdown(w.URL)
+	require.Contains(t, string(second.Until("error")), `"shutting_down"`)
 	<-stopped
-	require.Empty(t, w.leftovers())
+	require.Empty(t, chatKeysAndIDs(w))
 }
 
 // light is a wait for a tool of the client's.
@@ -138,43 +139,43 @@ func light(api.RunRequest) []event.Wait {
 
 // A one-shot ends with the calls of its client's tools. The client sends the results with the transcript in a new one.
 func TestAOneShotCallsItsClientsTools(t *testing.T) {
-	w := newWorld(t, nil)
-	s := w.suspends(asksFor(light))
+	w := webmemorytest.NewWorld(t, nil)
+	s := w.ScriptApiserver(webmemorytest.SuspendOn(light))
 	const tools = `"tools":[{"name":"light","parameters":{"type":"object"}}]`
-	got := w.do("POST", "/v1/oneshot", `{"message":"on",`+tools+`}`)
-	require.Equal(t, 202, got.status, string(got.body))
+	got := w.Do("POST", "/v1/oneshot", `{"message":"on",`+tools+`}`)
+	require.Equal(t, 202, got.Status, string(got.Body))
 	var waiting webapi.Waiting
-	require.NoError(t, json.Unmarshal(got.body, &waiting))
+	require.NoError(t, json.Unmarshal(got.Body, &waiting))
 	require.Len(t, waiting.Waits, 1)
 	require.Equal(t, "light", waiting.Waits[0].Tool)
-	require.True(t, s.requests()[0].Waits)
-	require.Empty(t, w.leftovers())
+	require.True(t, s.Requests()[0].Waits)
+	require.Empty(t, chatKeysAndIDs(w))
 
 	transcript := `"context":[{"role":"user","content":"on"},{"role":"assistant","tool_calls":[{"id":"t1","type":"function",` +
 		`"function":{"name":"light","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t1","content":"lit"}]`
-	w.on(w.process(), func() {
-		require.Equal(t, 202, w.do("POST", "/v1/oneshot", `{"message":"",`+transcript+`,`+tools+`}`).status, "it calls the tool again")
+	w.Target(w.StartReplica(), func() {
+		require.Equal(t, 202, w.Do("POST", "/v1/oneshot", `{"message":"",`+transcript+`,`+tools+`}`).Status, "it calls the tool again")
 	})
-	require.Len(t, s.requests()[1].Context, 3)
-	require.NotEqual(t, s.requests()[0].ConversationID, s.requests()[1].ConversationID)
-	old := w.do("POST", "/v1/oneshot/"+waiting.RunID+"/resume", yes("w1")).problem(t)
+	require.Len(t, s.Requests()[1].Context, 3)
+	require.NotEqual(t, s.Requests()[0].ConversationID, s.Requests()[1].ConversationID)
+	old := w.Do("POST", "/v1/oneshot/"+waiting.RunID+"/resume", webmemorytest.Decide(event.Approve, "w1")).Problem(t)
 	require.Contains(t, old.Message, "send the transcript with the tool's result as context to POST /v1/oneshot")
 
 	// A wait for a person is denied.
-	w.suspends(asksFor(one))
-	tr := w.open("POST", "/v1/oneshot", `{"message":"refund me",`+tools+`}`)
-	require.Contains(t, string(tr.until("subagent_completion")), "denied")
-	require.Contains(t, string(tr.until("run_finished")), `"stopped"`)
-	require.Empty(t, w.leftovers())
+	w.ScriptApiserver(webmemorytest.SuspendOn(webmemorytest.OneApproval))
+	tr := w.Stream("POST", "/v1/oneshot", `{"message":"refund me",`+tools+`}`)
+	require.Contains(t, string(tr.Until("subagent_completion")), "denied")
+	require.Contains(t, string(tr.Until("run_finished")), `"stopped"`)
+	require.Empty(t, chatKeysAndIDs(w))
 }
 
 // Each call of an outside tool by a one-shot is granted once.
 func TestCallsOfAOneShot(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t, nil)
+	w := webmemorytest.NewWorld(t, nil)
 	accesses := make(chan api.MemoryAccess)
 	over := make(chan struct{})
-	w.suspends(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	w.ScriptApiserver(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
 		accesses <- *r.Memory
 		select {
@@ -195,7 +196,7 @@ func TestCallsOfAOneShot(t *testing.T) {
 		t.Helper()
 		require.NoError(t, at.Settle(ctx, http.DefaultClient, id, api.SettleRequest{Result: "paid"}))
 	}
-	w.open("POST", "/v1/oneshot", message{"hi"})
+	w.Stream("POST", "/v1/oneshot", webmemorytest.Message("hi"))
 	at := <-accesses
 	first := claim(at, refund(1))
 	require.Equal(t, api.CallGranted, first.State)
@@ -216,18 +217,18 @@ func TestCallsOfAOneShot(t *testing.T) {
 	_, err = stranger.Claim(ctx, http.DefaultClient, refund(1))
 	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	over <- struct{}{}
-	eventually(t, "no calls after the end", func() bool {
+	webmemorytest.Eventually(t, "no calls after the end", func() bool {
 		_, err := at.Claim(ctx, http.DefaultClient, refund(1))
 		return err != nil
 	})
-	require.Empty(t, w.leftovers())
+	require.Empty(t, chatKeysAndIDs(w))
 }
 
 // The client posts all that a message may say, and one-shots.
 func TestTheClientPosts(t *testing.T) {
-	w := newWorld(t, nil)
-	w.suspends(asksFor(light))
-	c, err := webapi.New(w.url)
+	w := webmemorytest.NewWorld(t, nil)
+	w.ScriptApiserver(webmemorytest.SuspendOn(light))
+	c, err := webapi.New(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	walk := func(events iter.Seq2[event.Event, error]) (last event.Event, err error) {
@@ -253,10 +254,10 @@ func TestTheClientPosts(t *testing.T) {
 // A process that is killed leaves nothing of its one-shots.
 func TestAOneShotWhoseProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, waits(nil))
-	url, process := w.child()
-	w.on(url, func() { w.open("POST", "/v1/oneshot", message{"hi"}).until("subagent_delegation") })
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	url, process := w.StartChild(w.ChildConfig())
+	w.Target(url, func() { w.Stream("POST", "/v1/oneshot", webmemorytest.Message("hi")).Until("subagent_delegation") })
 	process.Kill()
-	require.Empty(t, w.leftovers())
-	require.Equal(t, 200, w.do("GET", "/readyz", nil).status, fmt.Sprint(w.leftovers()))
+	require.Empty(t, chatKeysAndIDs(w))
+	require.Equal(t, 200, w.Do("GET", "/readyz", nil).Status, fmt.Sprint(chatKeysAndIDs(w)))
 }

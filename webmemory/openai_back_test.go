@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -24,7 +25,7 @@ import (
 
 // repeats is a run that answers with a number that no other run has, and says the context that it
 // was given by how many messages that is.
-func repeats() agent {
+func repeats() webmemorytest.Agent {
 	var n atomic.Int64
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
@@ -34,11 +35,11 @@ func repeats() agent {
 	}
 }
 
-// saidIn are the user's words in a chat's history.
-func (w *world) saidIn(chat string) string {
-	w.t.Helper()
+// userWords returns the user's words in a chat's history.
+func userWords(w *webmemorytest.World, chat string) string {
+	w.T.Helper()
 	var words []string
-	for _, m := range w.stored("chat_history:" + chat) {
+	for _, m := range w.History("chat_history:" + chat) {
 		if text, ok := strings.CutPrefix(m, "user: "); ok {
 			words = append(words, text)
 		}
@@ -46,11 +47,11 @@ func (w *world) saidIn(chat string) string {
 	return strings.Join(words, " ")
 }
 
-// asideOf are the sizes of what is set aside.
-func (w *world) asideOf(chat string) (sizes []int) {
-	w.t.Helper()
+// asideSizes returns the sizes of the parts that are set aside.
+func asideSizes(w *webmemorytest.World, chat string) (sizes []int) {
+	w.T.Helper()
 	var list webapi.SetAsides
-	require.NoError(w.t, json.Unmarshal(w.do("GET", "/v1/chats/"+chat+"/set-aside", nil).body, &list))
+	require.NoError(w.T, json.Unmarshal(w.Do("GET", "/v1/chats/"+chat+"/set-aside", nil).Body, &list))
 	for _, s := range list.SetAside {
 		sizes = append(sizes, s.Messages)
 	}
@@ -89,66 +90,66 @@ func TestOpenAIGoesBack(t *testing.T) {
 	} {
 		chat := strings.ReplaceAll(c.name, " ", "-")
 		for _, words := range []string{"a", "a b", "a b c", "a b c d"} {
-			require.Equal(t, 200, w.complete(chat, users(words)).status)
+			require.Equal(t, 200, postCompletion(w, chat, users(words)).Status)
 		}
-		require.Equal(t, "a b c d", w.saidIn(chat))
-		got := w.complete(chat, users(c.sent))
-		require.Equal(t, 200, got.status, "%s: %s", c.name, got.body)
-		require.Equal(t, c.memory, got.header.Get("Mneme-Memory"), c.name)
-		require.Equal(t, c.want, w.saidIn(chat), c.name)
-		require.Equal(t, c.aside, w.asideOf(chat), c.name)
+		require.Equal(t, "a b c d", userWords(w, chat))
+		got := postCompletion(w, chat, users(c.sent))
+		require.Equal(t, 200, got.Status, "%s: %s", c.name, got.Body)
+		require.Equal(t, c.memory, got.Header.Get("Mneme-Memory"), c.name)
+		require.Equal(t, c.want, userWords(w, chat), c.name)
+		require.Equal(t, c.aside, asideSizes(w, chat), c.name)
 	}
 	// Another client's message alone, and one to a chat of the path, follow all there is.
 	for _, words := range []string{"a", "a b"} {
-		require.Equal(t, 200, w.complete("shared", users(words)).status)
+		require.Equal(t, 200, postCompletion(w, "shared", users(words)).Status)
 	}
-	require.Equal(t, 200, w.do("POST", "/c/shared/v1/chat/completions", users("c")).status)
-	require.Equal(t, 200, w.complete("shared", users("a b c d")).status)
-	require.Equal(t, 200, w.complete("shared", users("e"), "User-Agent", "a bot").status)
-	require.Equal(t, 200, w.complete("shared", users("f")).status)
-	require.Equal(t, "a b c d e f", w.saidIn("shared"))
+	require.Equal(t, 200, w.Do("POST", "/c/shared/v1/chat/completions", users("c")).Status)
+	require.Equal(t, 200, postCompletion(w, "shared", users("a b c d")).Status)
+	require.Equal(t, 200, postCompletion(w, "shared", users("e"), "User-Agent", "a bot").Status)
+	require.Equal(t, 200, postCompletion(w, "shared", users("f")).Status)
+	require.Equal(t, "a b c d e f", userWords(w, "shared"))
 }
 
 // What a client calls its messages is stored with them, and says what a message follows.
 func TestOpenAIByIDs(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	say := func(text, id, answer, parent string) answer {
-		return w.complete("c", users(text), "Mneme-Message-Id", id, "Mneme-Answer-Id", answer, "Mneme-Parent-Id", parent)
+	say := func(text, id, answer, parent string) webmemorytest.Response {
+		return postCompletion(w, "c", users(text), "Mneme-Message-Id", id, "Mneme-Answer-Id", answer, "Mneme-Parent-Id", parent)
 	}
-	require.Equal(t, 200, say("a", "u1", "a1", "").status)
-	require.Equal(t, 200, say("a b", "u2", "a2", "a1").status)
-	require.Equal(t, 200, say("a b c", "u3", "a3", "a2").status)
-	require.Equal(t, "a b c", w.saidIn("c"))
-	first := w.do("GET", "/v1/chats/c/history?limit=1", nil)
-	require.JSONEq(t, `{"message_id":"u1","answer_id":"a1"}`, gjson.GetBytes(first.body, "messages.0.metadata").Raw)
+	require.Equal(t, 200, say("a", "u1", "a1", "").Status)
+	require.Equal(t, 200, say("a b", "u2", "a2", "a1").Status)
+	require.Equal(t, 200, say("a b c", "u3", "a3", "a2").Status)
+	require.Equal(t, "a b c", userWords(w, "c"))
+	first := w.Do("GET", "/v1/chats/c/history?limit=1", nil)
+	require.JSONEq(t, `{"message_id":"u1","answer_id":"a1"}`, gjson.GetBytes(first.Body, "messages.0.metadata").Raw)
 	// The words say nothing: the parent decides.
 	got := say("x y", "u4", "a4", "a1")
-	require.Equal(t, "a y", w.saidIn("c"), string(got.body))
-	require.Equal(t, []int{4}, w.asideOf("c"))
-	require.Equal(t, 200, say("y", "u4", "a5", "a1").status)
-	require.Equal(t, "a y", w.saidIn("c"), "its answer once more")
-	require.Equal(t, 200, say("a", "u1", "a6", "").status)
-	require.Equal(t, "a", w.saidIn("c"), "the first one's, by its own id")
-	require.Equal(t, 200, say("a z", "u7", "a7", "{{USER_MESSAGE_PARENT_ID}}").status)
-	require.Equal(t, "a z", w.saidIn("c"))
+	require.Equal(t, "a y", userWords(w, "c"), string(got.Body))
+	require.Equal(t, []int{4}, asideSizes(w, "c"))
+	require.Equal(t, 200, say("y", "u4", "a5", "a1").Status)
+	require.Equal(t, "a y", userWords(w, "c"), "its answer once more")
+	require.Equal(t, 200, say("a", "u1", "a6", "").Status)
+	require.Equal(t, "a", userWords(w, "c"), "the first one's, by its own id")
+	require.Equal(t, 200, say("a z", "u7", "a7", "{{USER_MESSAGE_PARENT_ID}}").Status)
+	require.Equal(t, "a z", userWords(w, "c"))
 	// An empty parent is the beginning: the first message was edited.
-	require.Equal(t, 200, say("b", "u8", "a8", "").status)
-	require.Equal(t, "b", w.saidIn("c"))
-	require.Equal(t, 200, say("b c", "u9", "a9", "").status)
-	require.Equal(t, "b c", w.saidIn("c"), "where the words say otherwise they count")
+	require.Equal(t, 200, say("b", "u8", "a8", "").Status)
+	require.Equal(t, "b", userWords(w, "c"))
+	require.Equal(t, 200, say("b c", "u9", "a9", "").Status)
+	require.Equal(t, "b c", userWords(w, "c"), "where the words say otherwise they count")
 	// One of a client that shows no transcripts, and one with its chat in the path, follows all there is.
 	bot := []string{"User-Agent", "a bot"}
-	require.Equal(t, 200, w.complete("c", users("d"), bot...).status)
-	require.Equal(t, 200, w.complete("c", users("e"), append(bot, "Mneme-Parent-Id", "")...).status)
-	require.Equal(t, 200, w.complete("c", users("f"), append(bot, "Mneme-Message-Id", "u10")...).status)
-	require.Equal(t, 200, w.do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11",
-		"Mneme-Parent-Id", "").status)
-	require.Equal(t, "b c d e f g", w.saidIn("c"))
+	require.Equal(t, 200, postCompletion(w, "c", users("d"), bot...).Status)
+	require.Equal(t, 200, postCompletion(w, "c", users("e"), append(bot, "Mneme-Parent-Id", "")...).Status)
+	require.Equal(t, 200, postCompletion(w, "c", users("f"), append(bot, "Mneme-Message-Id", "u10")...).Status)
+	require.Equal(t, 200, w.Do("POST", "/c/c/v1/chat/completions", users("g"), "Mneme-Message-Id", "u11",
+		"Mneme-Parent-Id", "").Status)
+	require.Equal(t, "b c d e f g", userWords(w, "c"))
 	// A chat that began otherwise is not taken back.
-	require.Equal(t, 200, w.complete("other", users("a")).status)
-	require.Equal(t, 200, w.complete("other", users("b"), "Mneme-Message-Id", "u1", "Mneme-Parent-Id", "").status)
-	require.Equal(t, "a b", w.saidIn("other"))
+	require.Equal(t, 200, postCompletion(w, "other", users("a")).Status)
+	require.Equal(t, 200, postCompletion(w, "other", users("b"), "Mneme-Message-Id", "u1", "Mneme-Parent-Id", "").Status)
+	require.Equal(t, "a b", userWords(w, "other"))
 }
 
 // Ids of messages come beside the pairs that a client may say.
@@ -166,15 +167,15 @@ func TestOpenAIMetadataBesideIDs(t *testing.T) {
 		return string(raw)
 	}
 	ids := []string{"Mneme-Message-Id", "u1", "Mneme-Answer-Id", "a1"}
-	got := w.complete("c", body(), ids...)
-	require.Equal(t, 200, got.status, string(got.body))
-	stored := gjson.GetBytes(w.do("GET", "/v1/chats/c/history?limit=1", nil).body, "messages.0.metadata").Map()
+	got := postCompletion(w, "c", body(), ids...)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	stored := gjson.GetBytes(w.Do("GET", "/v1/chats/c/history?limit=1", nil).Body, "messages.0.metadata").Map()
 	require.Len(t, stored, 18)
 	require.Equal(t, "a1", stored["answer_id"].Str)
 	pairs["name16"] = "x"
-	got = w.complete("c", body(), ids...)
-	require.Equal(t, 400, got.status)
-	require.Contains(t, got.told(t).Message, "metadata has 17 pairs, at most 16")
+	got = postCompletion(w, "c", body(), ids...)
+	require.Equal(t, 400, got.Status)
+	require.Contains(t, openaiError(t, got).Message, "metadata has 17 pairs, at most 16")
 }
 
 // A transcript that is not the chat's: refused, or gone on with in a chat of its own, which the
@@ -182,31 +183,31 @@ func TestOpenAIMetadataBesideIDs(t *testing.T) {
 func TestOpenAIMismatch(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats(), func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict })
-	forks := w.openaiProcess(func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Fork })
+	forks := startOpenAI(w, func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Fork })
 	for _, words := range []string{"a", "a b", "a b c"} {
-		require.Equal(t, 200, w.complete("c", users(words)).status)
+		require.Equal(t, 200, postCompletion(w, "c", users(words)).Status)
 	}
-	before := w.stored("chat_history:c")
-	got := w.complete("c", users("a x c d"))
-	require.Equal(t, 409, got.status)
-	require.Equal(t, "transcript_mismatch", got.told(t).Code)
-	require.Equal(t, "false", got.header.Get("X-Should-Retry"))
+	before := w.History("chat_history:c")
+	got := postCompletion(w, "c", users("a x c d"))
+	require.Equal(t, 409, got.Status)
+	require.Equal(t, "transcript_mismatch", openaiError(t, got).Code)
+	require.Equal(t, "false", got.Header.Get("X-Should-Retry"))
 
-	w.on(forks, func() {
-		got := w.complete("c", users("a x c d"))
-		require.Equal(t, 200, got.status, string(got.body))
-		fork := got.header.Get("Mneme-Chat-Id")
-		require.Equal(t, "a d", w.saidIn(fork))
-		got = w.complete("c", users("a x c d e"))
-		require.Equal(t, fork, got.header.Get("Mneme-Chat-Id"), string(got.body))
-		require.Equal(t, "a d e", w.saidIn(fork))
-		got = w.complete("c", users("x y z"))
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, "z", w.saidIn(got.header.Get("Mneme-Chat-Id")))
-		require.NotEqual(t, fork, got.header.Get("Mneme-Chat-Id"))
+	w.Target(forks, func() {
+		got := postCompletion(w, "c", users("a x c d"))
+		require.Equal(t, 200, got.Status, string(got.Body))
+		fork := got.Header.Get("Mneme-Chat-Id")
+		require.Equal(t, "a d", userWords(w, fork))
+		got = postCompletion(w, "c", users("a x c d e"))
+		require.Equal(t, fork, got.Header.Get("Mneme-Chat-Id"), string(got.Body))
+		require.Equal(t, "a d e", userWords(w, fork))
+		got = postCompletion(w, "c", users("x y z"))
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, "z", userWords(w, got.Header.Get("Mneme-Chat-Id")))
+		require.NotEqual(t, fork, got.Header.Get("Mneme-Chat-Id"))
 	})
-	require.Equal(t, before, w.stored("chat_history:c"))
-	require.Nil(t, w.asideOf("c"))
+	require.Equal(t, before, w.History("chat_history:c"))
+	require.Nil(t, asideSizes(w, "c"))
 }
 
 // Whichever other client speaks in the chat meanwhile, through whichever process, and whatever
@@ -216,12 +217,12 @@ func TestOpenAILosesNothing(t *testing.T) {
 	t.Parallel()
 	conflict := func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Conflict }
 	w := openaiWorld(t, repeats(), conflict)
-	urls := []string{w.url, w.openaiProcess(conflict)}
+	urls := []string{w.URL, startOpenAI(w, conflict)}
 	var answered, refused atomic.Int64
 	var clients sync.WaitGroup
 	for i := range 40 {
 		if i >= 4 { // one more at a time, until something was set aside
-			if clients.Wait(); len(w.asideOf("c")) > 0 {
+			if clients.Wait(); len(asideSizes(w, "c")) > 0 {
 				break
 			}
 		}
@@ -244,23 +245,23 @@ func TestOpenAILosesNothing(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := w.send(req); got.status == http.StatusOK {
+				if got := w.Send(req); got.Status == http.StatusOK {
 					answered.Add(1)
 					held = asked
-				} else if refused.Add(1); got.status != http.StatusConflict {
-					t.Errorf("%d: %s", got.status, got.body)
+				} else if refused.Add(1); got.Status != http.StatusConflict {
+					t.Errorf("%d: %s", got.Status, got.Body)
 				}
 			}
 		})
 	}
 	clients.Wait()
-	found := len(w.stored("chat_history:c"))
-	for _, n := range w.asideOf("c") {
+	found := len(w.History("chat_history:c"))
+	for _, n := range asideSizes(w, "c") {
 		found += n
 	}
 	require.Equal(t, 2*answered.Load(), int64(found))
 	require.Greater(t, 3*answered.Load(), refused.Load(), "too few are taken for this to show anything")
-	require.NotEmpty(t, w.asideOf("c"))
+	require.NotEmpty(t, asideSizes(w, "c"))
 }
 
 // heldOf are the user's words in a chat's history; any goroutine may call it.

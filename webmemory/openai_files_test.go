@@ -17,27 +17,28 @@ import (
 	"mneme/apiserver"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/webmemory/openaiapi"
 )
 
 // filesWorld is openaiWorld with documents, which are in a Redis of their own.
-func filesWorld(t *testing.T, change ...func(*openaiapi.Config)) (w *world, runs *apiserver.Server,
+func filesWorld(t *testing.T, change ...func(*openaiapi.Config)) (w *webmemorytest.World, runs *apiserver.Server,
 	documents *redistest.Server) {
-	w, documents = newWorld(t, nil), redistest.Start(t)
+	w, documents = webmemorytest.NewWorld(t, nil), redistest.Start(t)
 	library := rag.NewLibrary(docstore.New(documents.Client(), 0), rag.Options{Log: zerolog.Nop()})
-	runs = apiserver.New(apiserver.Config{Documents: library}, answers("hello"), nil, logger())
+	runs = apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Answers("hello"), nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
-	w.putApiserver(runs.Handler())
-	w.url = w.openaiProcess(change...)
+	w.SetApiserver(runs.Handler())
+	w.URL = startOpenAI(w, change...)
 	return w, runs, documents
 }
 
-// documentsOf are the ids of a chat's documents.
-func (w *world) documentsOf(chat string) (ids []string) {
-	w.t.Helper()
-	for _, d := range gjson.GetBytes(w.do("GET", "/v1/chats/"+chat+"/documents", nil).body, "documents.#.id").Array() {
+// documentIDs returns the ids of a chat's documents.
+func documentIDs(w *webmemorytest.World, chat string) (ids []string) {
+	w.T.Helper()
+	for _, d := range gjson.GetBytes(w.Do("GET", "/v1/chats/"+chat+"/documents", nil).Body, "documents.#.id").Array() {
 		ids = append(ids, d.Str)
 	}
 	return ids
@@ -67,62 +68,62 @@ func TestOpenAIFiles(t *testing.T) {
 	require.NoError(t, err)
 	anchor, paper := filePart("notes/anchor.md", "text/markdown", "# Anchor\n\nIt weighs 77 pounds."),
 		filePart("paper.pdf", "application/pdf", string(pdf))
-	got := w.complete("c", asks(question, anchor, paper))
-	require.Equal(t, 200, got.status, string(got.body))
+	got := postCompletion(w, "c", asks(question, anchor, paper))
+	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Equal(t, []string{"user: What is in it?\n\n[file: anchor.md]\n[file: paper.pdf]", "assistant: hello"},
-		w.stored("chat_history:c"))
-	ids := w.documentsOf("c")
+		w.History("chat_history:c"))
+	ids := documentIDs(w, "c")
 	require.Len(t, ids, 2)
-	found := w.do("GET", "/v1/chats/c/documents/"+ids[0], nil)
-	other := w.do("GET", "/v1/chats/c/documents/"+ids[1], nil)
+	found := w.Do("GET", "/v1/chats/c/documents/"+ids[0], nil)
+	other := w.Do("GET", "/v1/chats/c/documents/"+ids[1], nil)
 	if strings.HasSuffix(ids[0], ".pdf") {
 		found, other = other, found
 	}
-	require.Equal(t, "anchor.md", gjson.GetBytes(found.body, "source").Str)
-	require.Equal(t, "Anchor", gjson.GetBytes(found.body, "title").Str)
-	require.Contains(t, gjson.GetBytes(found.body, "text").Str, "77 pounds")
-	require.EqualValues(t, 1, gjson.GetBytes(other.body, "passages.0.page").Int(), "it was read as a PDF")
+	require.Equal(t, "anchor.md", gjson.GetBytes(found.Body, "source").Str)
+	require.Equal(t, "Anchor", gjson.GetBytes(found.Body, "title").Str)
+	require.Contains(t, gjson.GetBytes(found.Body, "text").Str, "77 pounds")
+	require.EqualValues(t, 1, gjson.GetBytes(other.Body, "passages.0.page").Int(), "it was read as a PDF")
 
 	// Clients send all of it again: with the files, or with the text alone.
 	for _, first := range []string{`[` + strings.Join([]string{question, anchor, paper}, ",") + `]`, `"What is in it?"`} {
-		got = w.complete("c", `{"model":"mneme","messages":[{"role":"user","content":`+first+`},`+
+		got = postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":`+first+`},`+
 			`{"role":"assistant","content":"hello"},{"role":"user","content":"Thank you."}]}`)
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"), string(got.body))
-		require.Len(t, w.stored("chat_history:c"), 4, "the second is the first once more")
-		require.ElementsMatch(t, ids, w.documentsOf("c"))
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"), string(got.Body))
+		require.Len(t, w.History("chat_history:c"), 4, "the second is the first once more")
+		require.ElementsMatch(t, ids, documentIDs(w, "c"))
 	}
 
 	// Another file of the same name is another document, and the same one again is not, whoever sends it.
-	require.Equal(t, 200, w.complete("d", asks(question, anchor)).status)
-	require.Equal(t, 200, w.complete("d", asks(filePart("anchor.md", "", "It weighs 78 pounds."))).status)
+	require.Equal(t, 200, postCompletion(w, "d", asks(question, anchor)).Status)
+	require.Equal(t, 200, postCompletion(w, "d", asks(filePart("anchor.md", "", "It weighs 78 pounds."))).Status)
 	responses := fmt.Sprintf(`{"type":"input_file","filename":"anchor.md","file_data":%q}`,
 		base64.StdEncoding.EncodeToString([]byte("It weighs 78 pounds.")))
-	require.Equal(t, 200, w.complete("d", asks(`{"type":"input_text","text":"And this?"}`, responses)).status)
-	require.Len(t, w.documentsOf("d"), 2)
+	require.Equal(t, 200, postCompletion(w, "d", asks(`{"type":"input_text","text":"And this?"}`, responses)).Status)
+	require.Len(t, documentIDs(w, "d"), 2)
 	require.Equal(t, []string{"user: What is in it?\n\n[file: anchor.md]", "assistant: hello", "user: [file: anchor.md]",
-		"assistant: hello", "user: And this?\n\n[file: anchor.md]", "assistant: hello"}, w.stored("chat_history:d"))
+		"assistant: hello", "user: And this?\n\n[file: anchor.md]", "assistant: hello"}, w.History("chat_history:d"))
 
 	// JSON is a file, too; of one of many documents each is told of that was refused.
-	require.Equal(t, 200, w.complete("j", asks(filePart("a.json", "application/json", `[{"text":"one"},{"text":"two"}]`))).status)
-	require.Len(t, w.documentsOf("j"), 2)
-	got = w.complete("k", asks(filePart("a.jsonl", "application/json", "{\"text\":\"one\"}\nnothing")))
-	require.Equal(t, 422, got.status, string(got.body))
-	require.Contains(t, got.told(t).Message, "was refused: ")
-	require.Empty(t, w.stored("chat_history:k"))
+	require.Equal(t, 200, postCompletion(w, "j", asks(filePart("a.json", "application/json", `[{"text":"one"},{"text":"two"}]`))).Status)
+	require.Len(t, documentIDs(w, "j"), 2)
+	got = postCompletion(w, "k", asks(filePart("a.jsonl", "application/json", "{\"text\":\"one\"}\nnothing")))
+	require.Equal(t, 422, got.Status, string(got.Body))
+	require.Contains(t, openaiError(t, got).Message, "was refused: ")
+	require.Empty(t, w.History("chat_history:k"))
 
 	// What a name has of a path, of control characters or of nothing does not lead anywhere else.
 	for i, name := range []string{`..`, ``, `C:\\x\\..`, `a\u0000\nb`, `ü 1%2F?#.txt`} {
 		chat := fmt.Sprint("n", i)
-		got = w.complete(chat, strings.Replace(asks(filePart("NAME", "text/plain", "One.")), "NAME", name, 1))
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Len(t, w.documentsOf(chat), 1)
-		require.Regexp(t, `^[0-9a-f]{16}/(file|ab|ü 1%2F\?#.txt)$`, w.documentsOf(chat)[0])
+		got = postCompletion(w, chat, strings.Replace(asks(filePart("NAME", "text/plain", "One.")), "NAME", name, 1))
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Len(t, documentIDs(w, chat), 1)
+		require.Regexp(t, `^[0-9a-f]{16}/(file|ab|ü 1%2F\?#.txt)$`, documentIDs(w, chat)[0])
 	}
 
 	// A task of the client's own does without.
-	got = w.complete("c", asks(`{"type":"text","text":"### Task:\nA title."}`, filePart("t.md", "", "x")))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Len(t, w.documentsOf("c"), 2)
+	got = postCompletion(w, "c", asks(`{"type":"text","text":"### Task:\nA title."}`, filePart("t.md", "", "x")))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Len(t, documentIDs(w, "c"), 2)
 }
 
 // What cannot be a document is refused as the route of documents does, in OpenAI's shape, and no message is posted.
@@ -163,19 +164,19 @@ func TestOpenAIFilesRefused(t *testing.T) {
 		if c.none {
 			chat = ""
 		}
-		got := w.complete(chat, c.body)
-		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
-		told := got.told(t)
-		require.Equal(t, c.code, told.Code, "%s: %s", name, got.body)
+		got := postCompletion(w, chat, c.body)
+		require.Equal(t, c.status, got.Status, "%s: %s", name, got.Body)
+		told := openaiError(t, got)
+		require.Equal(t, c.code, told.Code, "%s: %s", name, got.Body)
 		require.Contains(t, told.Message, c.says, name)
-		require.Equal(t, "false", got.header.Get("X-Should-Retry"), name)
+		require.Equal(t, "false", got.Header.Get("X-Should-Retry"), name)
 		if name != "too large" && name != "no object" {
 			require.NotNil(t, told.Param, name)
 			require.Equal(t, "messages[1].content[1]", *told.Param, name)
 		}
-		require.Len(t, w.documentsOf("r"), c.documents, name)
-		require.Empty(t, w.stored("chat_history:r"), name)
-		w.do("DELETE", "/v1/chats/r", nil)
+		require.Len(t, documentIDs(w, "r"), c.documents, name)
+		require.Empty(t, w.History("chat_history:r"), name)
+		w.Do("DELETE", "/v1/chats/r", nil)
 	}
 }
 
@@ -186,12 +187,12 @@ func TestOpenAIFilesAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			require.Equal(t, 200, w.complete("c", asks(question, filePart("a.md", "", "It weighs 77 pounds."))).status)
+			require.Equal(t, 200, postCompletion(w, "c", asks(question, filePart("a.md", "", "It weighs 77 pounds."))).Status)
 		})
 	}
 	all.Wait()
-	require.Len(t, w.documentsOf("c"), 1)
-	require.Len(t, w.stored("chat_history:c"), 8)
+	require.Len(t, documentIDs(w, "c"), 1)
+	require.Len(t, w.History("chat_history:c"), 8)
 }
 
 // A transcript that is not the chat's could be answered without its files only, so it is refused; where it goes on in a
@@ -200,18 +201,18 @@ func TestOpenAIFilesOfAnotherTranscript(t *testing.T) {
 	t.Parallel()
 	for _, on := range []string{openaiapi.Transcript, openaiapi.Conflict, openaiapi.Fork} {
 		w, _, _ := filesWorld(t, func(c *openaiapi.Config) { c.OnMismatch = on })
-		require.Equal(t, 200, w.complete("c", users("a")).status)
-		got := w.complete("c", `{"model":"mneme","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},`+
+		require.Equal(t, 200, postCompletion(w, "c", users("a")).Status)
+		got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},`+
 			`{"role":"user","content":[`+question+`,`+filePart("a.md", "", "77 pounds.")+`]}]}`)
-		require.Empty(t, w.documentsOf("c"))
-		require.Len(t, w.stored("chat_history:c"), 2)
+		require.Empty(t, documentIDs(w, "c"))
+		require.Len(t, w.History("chat_history:c"), 2)
 		if on != openaiapi.Fork {
-			require.Equal(t, 409, got.status, string(got.body))
-			require.Equal(t, "transcript_mismatch", got.told(t).Code)
+			require.Equal(t, 409, got.Status, string(got.Body))
+			require.Equal(t, "transcript_mismatch", openaiError(t, got).Code)
 			continue
 		}
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Len(t, w.documentsOf(got.header.Get("Mneme-Chat-Id")), 1)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Len(t, documentIDs(w, got.Header.Get("Mneme-Chat-Id")), 1)
 	}
 }
 
@@ -219,23 +220,23 @@ func TestOpenAIFilesOfAnotherTranscript(t *testing.T) {
 func TestOpenAIFilesOfAProcessThatEnds(t *testing.T) {
 	t.Parallel()
 	w, runs, _ := filesWorld(t)
-	ends := sync.OnceFunc(w.shutdown[w.url])
-	w.putApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	ends := sync.OnceFunc(func() { w.Shutdown(w.URL) })
+	w.SetApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		runs.Handler().ServeHTTP(rw, r)
 		if r.Method == http.MethodPut {
 			ends()
 		}
 	}))
 	body := asks(question, filePart("a.md", "", "77 pounds."))
-	got := w.complete("c", body)
-	require.Equal(t, 503, got.status, string(got.body))
-	require.NotEmpty(t, got.header.Get("Retry-After"))
-	w.url = w.openaiProcess()
-	require.Empty(t, w.stored("chat_history:c"))
-	require.Len(t, w.documentsOf("c"), 1)
-	require.Equal(t, 200, w.complete("c", body).status)
-	require.Len(t, w.documentsOf("c"), 1)
-	require.Len(t, w.stored("chat_history:c"), 2)
+	got := postCompletion(w, "c", body)
+	require.Equal(t, 503, got.Status, string(got.Body))
+	require.NotEmpty(t, got.Header.Get("Retry-After"))
+	w.URL = startOpenAI(w)
+	require.Empty(t, w.History("chat_history:c"))
+	require.Len(t, documentIDs(w, "c"), 1)
+	require.Equal(t, 200, postCompletion(w, "c", body).Status)
+	require.Len(t, documentIDs(w, "c"), 1)
+	require.Len(t, w.History("chat_history:c"), 2)
 }
 
 // Where the documents are away so is the answer, with the code of their route and when to try again.
@@ -245,20 +246,20 @@ func TestOpenAIFilesWithoutDocuments(t *testing.T) {
 	w, _, documents := filesWorld(t)
 	body := asks(question, filePart("a.md", "", "77 pounds."))
 	documents.Process.Kill()
-	got := w.complete("c", body)
-	require.Equal(t, 503, got.status, string(got.body))
-	require.Equal(t, "documents_unavailable", got.told(t).Code)
-	require.NotEmpty(t, got.header.Get("Retry-After"))
-	require.Empty(t, got.header.Get("X-Should-Retry"))
-	require.Empty(t, w.stored("chat_history:c"))
+	got := postCompletion(w, "c", body)
+	require.Equal(t, 503, got.Status, string(got.Body))
+	require.Equal(t, "documents_unavailable", openaiError(t, got).Code)
+	require.NotEmpty(t, got.Header.Get("Retry-After"))
+	require.Empty(t, got.Header.Get("X-Should-Retry"))
+	require.Empty(t, w.History("chat_history:c"))
 
-	off := openaiWorld(t, answers("hello")) // an apiserver without documents
-	got = off.complete("c", body)
-	require.Equal(t, "documents_off", got.told(t).Code)
-	off.api.CloseClientConnections()
-	off.api.Close()
-	got = off.complete("c", body)
-	require.Equal(t, 503, got.status)
-	require.Equal(t, "apiserver_unavailable", got.told(t).Code)
-	require.Empty(t, off.look.Keys(context.Background(), "*chat_history:c*").Val())
+	off := openaiWorld(t, webmemorytest.Answers("hello")) // an apiserver without documents
+	got = postCompletion(off, "c", body)
+	require.Equal(t, "documents_off", openaiError(t, got).Code)
+	off.Apiserver.CloseClientConnections()
+	off.Apiserver.Close()
+	got = postCompletion(off, "c", body)
+	require.Equal(t, 503, got.Status)
+	require.Equal(t, "apiserver_unavailable", openaiError(t, got).Code)
+	require.Empty(t, off.Redis.Keys(context.Background(), "*chat_history:c*").Val())
 }

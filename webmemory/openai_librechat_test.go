@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/webmemory/openaiapi"
@@ -19,18 +20,18 @@ import (
 // in. It names the user's message by {{LIBRECHAT_BODY_PARENTMESSAGEID}}, the parent of the answer that it is about to
 // get, and that answer by {{LIBRECHAT_BODY_MESSAGEID}}.
 type libreChat struct {
-	*world
+	*webmemorytest.World
 	chat    string
 	headers bool
 	answers int
 }
 
-func (l *libreChat) send(body, message string) answer {
+func (l *libreChat) send(body, message string) webmemorytest.Response {
 	header := []string{"X-Conversation-Id", l.chat, "User-Agent", "OpenAI/JS 5.8.2"}
 	if l.answers++; l.headers {
 		header = append(header, "Mneme-Message-Id", message, "Mneme-Answer-Id", fmt.Sprint("r", l.answers))
 	}
-	return l.do("POST", "/v1/chat/completions", body, header...)
+	return l.Do("POST", "/v1/chat/completions", body, header...)
 }
 
 // What a chat holds after each of the things that people do in LibreChat.
@@ -63,14 +64,14 @@ func TestOpenAILibreChat(t *testing.T) {
 	} {
 		for _, headers := range []bool{false, true} {
 			name := fmt.Sprintf("%s, headers %t", c.name, headers)
-			l := &libreChat{world: w, chat: strings.NewReplacer(" ", "-", ",", "").Replace(name), headers: headers}
+			l := &libreChat{World: w, chat: strings.NewReplacer(" ", "-", ",", "").Replace(name), headers: headers}
 			for i, words := range []string{"a", "a b", "a b c"}[:c.before] {
-				require.Equal(t, 200, l.send(users(words), fmt.Sprint("u", i+1)).status, name)
+				require.Equal(t, 200, l.send(users(words), fmt.Sprint("u", i+1)).Status, name)
 			}
-			var got answer
+			var got webmemorytest.Response
 			var before []int
 			for _, s := range c.steps {
-				before = w.asideOf(l.chat)
+				before = asideSizes(w, l.chat)
 				body := users(s.sent)
 				if rest, ok := strings.CutSuffix(s.sent, " …"); ok {
 					var texts []string
@@ -85,19 +86,19 @@ func TestOpenAILibreChat(t *testing.T) {
 			if headers {
 				want = c.named
 			}
-			for _, n := range w.asideOf(l.chat) {
+			for _, n := range asideSizes(w, l.chat) {
 				aside += n
 			}
 			for _, n := range before {
 				aside -= n
 			}
-			require.Equal(t, want, w.saidIn(l.chat), "%s: %s", name, got.body)
+			require.Equal(t, want, userWords(w, l.chat), "%s: %s", name, got.Body)
 			if c.last == "" {
-				require.Equal(t, 400, got.status, name)
+				require.Equal(t, 400, got.Status, name)
 				continue
 			}
-			require.Equal(t, 200, got.status, "%s: %s", name, got.body)
-			require.Equal(t, c.last, got.header.Get("Mneme-Memory"), name)
+			require.Equal(t, 200, got.Status, "%s: %s", name, got.Body)
+			require.Equal(t, c.last, got.Header.Get("Mneme-Memory"), name)
 			if c.name != "regenerate the only one" {
 				require.Equal(t, c.aside, aside, name)
 			}
@@ -107,10 +108,10 @@ func TestOpenAILibreChat(t *testing.T) {
 	for _, parent := range []string{"", "00000000-0000-0000-0000-000000000000"} {
 		chat := "root" + fmt.Sprint(len(parent))
 		for _, id := range []string{"u1", "u2"} {
-			got := w.complete(chat, users(id), "Mneme-Message-Id", id, "Mneme-Parent-Id", parent)
-			require.Equal(t, 200, got.status, string(got.body))
+			got := postCompletion(w, chat, users(id), "Mneme-Message-Id", id, "Mneme-Parent-Id", parent)
+			require.Equal(t, 200, got.Status, string(got.Body))
 		}
-		require.Equal(t, "u2", w.saidIn(chat), "the first message was edited")
+		require.Equal(t, "u2", userWords(w, chat), "the first message was edited")
 	}
 }
 
@@ -136,19 +137,19 @@ func TestOpenAIRetriesAreStoredOnce(t *testing.T) {
 		say := func(text string) (tries int) {
 			fails.Store(2)
 			for status := 429; status == 429; tries++ {
-				status = w.complete(chat, `{"model":"mneme","stream":`+stream+`,"messages":[`+userSaid(text)+`]}`).status
+				status = postCompletion(w, chat, `{"model":"mneme","stream":`+stream+`,"messages":[`+userSaid(text)+`]}`).Status
 			}
 			return tries
 		}
 		require.Equal(t, 3, say("hi"))
-		require.Equal(t, []string{"user: hi", "assistant: re hi"}, w.stored("chat_history:"+chat))
+		require.Equal(t, []string{"user: hi", "assistant: re hi"}, w.History("chat_history:"+chat))
 		require.Equal(t, 3, say("ho"))
 		require.Equal(t, 3, say("ho"), "the same words after an answer are another message")
-		require.Equal(t, "hi ho ho", w.saidIn(chat))
+		require.Equal(t, "hi ho ho", userWords(w, chat))
 	}
 	key := "chat_history:broken"
-	require.NoError(t, w.look.Set(t.Context(), key, "no history", 0).Err())
+	require.NoError(t, w.Redis.Set(t.Context(), key, "no history", 0).Err())
 	fails.Store(0)
-	got := w.complete("broken", users("hi"))
-	require.Equal(t, 200, got.status, string(got.body))
+	got := postCompletion(w, "broken", users("hi"))
+	require.Equal(t, 200, got.Status, string(got.Body))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 )
 
 // messagesOf is a request with these messages, written as JSON.
@@ -100,13 +101,13 @@ func TestOpenAIMangledTranscriptsGoOn(t *testing.T) {
 		"the first one failed":                {userSaid("lost"), one, answered, two, answered, three},
 	} {
 		chat := strings.NewReplacer(" ", "-", ",", "").Replace(name)
-		require.Equal(t, 200, w.complete(chat, messagesOf(one)).status)
-		require.Equal(t, 200, w.complete(chat, messagesOf(one, answered, two)).status)
-		got := w.complete(chat, messagesOf(sent...))
-		require.Equal(t, 200, got.status, "%s: %s", name, got.body)
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"), name)
-		require.Equal(t, first+" "+second+" number three", w.saidIn(chat), name)
-		require.Nil(t, w.asideOf(chat), name)
+		require.Equal(t, 200, postCompletion(w, chat, messagesOf(one)).Status)
+		require.Equal(t, 200, postCompletion(w, chat, messagesOf(one, answered, two)).Status)
+		got := postCompletion(w, chat, messagesOf(sent...))
+		require.Equal(t, 200, got.Status, "%s: %s", name, got.Body)
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"), name)
+		require.Equal(t, first+" "+second+" number three", userWords(w, chat), name)
+		require.Nil(t, asideSizes(w, chat), name)
 	}
 }
 
@@ -115,9 +116,9 @@ func TestOpenAIMangledTranscriptsChangeNothing(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	for _, words := range []string{"a", "a b", "a b c"} {
-		require.Equal(t, 200, w.complete("c", users(words)).status)
+		require.Equal(t, 200, postCompletion(w, "c", users(words)).Status)
 	}
-	before := w.stored("chat_history:c")
+	before := w.History("chat_history:c")
 	for name, sent := range map[string]string{
 		"messages of the user merged":      users("ab c d"),
 		"a message twice":                  users("a b b c d"),
@@ -127,18 +128,18 @@ func TestOpenAIMangledTranscriptsChangeNothing(t *testing.T) {
 		"of another chat, unanswered":      messagesOf(userSaid("x"), userSaid("y"), userSaid("z")),
 		"changed and gone on":              users("a x c d"),
 	} {
-		got := w.complete("c", sent)
-		require.Equal(t, 200, got.status, "%s: %s", name, got.body)
-		require.Equal(t, "mismatch", got.header.Get("Mneme-Memory"), name)
+		got := postCompletion(w, "c", sent)
+		require.Equal(t, 200, got.Status, "%s: %s", name, got.Body)
+		require.Equal(t, "mismatch", got.Header.Get("Mneme-Memory"), name)
 	}
-	require.Equal(t, before, w.stored("chat_history:c"))
-	require.Nil(t, w.asideOf("c"))
+	require.Equal(t, before, w.History("chat_history:c"))
+	require.Nil(t, asideSizes(w, "c"))
 }
 
-// openWebUI sends what Open WebUI does with the headers that it can fill in: the ids of the chat, of the user's
-// message, of the answer and of what the message follows, and the task, of which each is there and may be empty.
-func (w *world) openWebUI(chat, message, answer, parent, task, body string) answer {
-	return w.do("POST", "/v1/chat/completions", body, "X-OpenWebUI-Chat-Id", chat, "X-OpenWebUI-User-Message-Id", message,
+// postOpenWebUI posts as Open WebUI does with the headers that it can fill in: the ids of the chat, of the user's
+// message, of the answer and of the parent message, and the task. Each may be empty.
+func postOpenWebUI(w *webmemorytest.World, chat, message, answer, parent, task, body string) webmemorytest.Response {
+	return w.Do("POST", "/v1/chat/completions", body, "X-OpenWebUI-Chat-Id", chat, "X-OpenWebUI-User-Message-Id", message,
 		"X-OpenWebUI-Message-Id", answer, "X-OpenWebUI-User-Message-Parent-Id", parent, "X-OpenWebUI-Task", task)
 }
 
@@ -153,18 +154,18 @@ const documentsSaid = "### Task:\nRespond to the user query using the provided c
 func TestOpenAIOpenWebUI(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(recites)
+	w.ScriptApiserver(recites)
 	answered := `{"role":"assistant","content":"…"}`
 	for _, headers := range []bool{true, false} {
 		chat := map[bool]string{true: "named", false: "unnamed"}[headers]
-		send := func(message, answer, parent, task, body string) answer {
+		send := func(message, answer, parent, task, body string) webmemorytest.Response {
 			if headers {
-				return w.openWebUI(chat, message, answer, parent, task, body)
+				return postOpenWebUI(w, chat, message, answer, parent, task, body)
 			}
-			return w.do("POST", "/v1/chat/completions", body, "X-OpenWebUI-Chat-Id", chat)
+			return w.Do("POST", "/v1/chat/completions", body, "X-OpenWebUI-Chat-Id", chat)
 		}
 		got := send("u1", "a1", "", "", messagesOf(found("What does a ferry cost?")))
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"), string(got.body))
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"), string(got.Body))
 		require.Equal(t, "to master ("+documentsSaid+"): What does a ferry cost?", content(got))
 		for task, messages := range map[string][]string{
 			"title_generation": {userSaid("### Task:\nGenerate a concise title.")},
@@ -175,29 +176,29 @@ func TestOpenAIOpenWebUI(t *testing.T) {
 			"function_calling_2": {toolChoice, userSaid("Query: And two?")},
 		} {
 			got = send("u1", "a1", "", task, messagesOf(messages...))
-			require.Equal(t, "none", got.header.Get("Mneme-Memory"), task)
+			require.Equal(t, "none", got.Header.Get("Mneme-Memory"), task)
 			require.Contains(t, content(got), "to master bare", task)
 		}
 		got = send("u2", "a2", "a1", "", messagesOf(userSaid("What does a ferry cost?"), answered, found("And two?")))
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-		require.Equal(t, "What does a ferry cost? And two?", w.saidIn(chat))
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+		require.Equal(t, "What does a ferry cost? And two?", userWords(w, chat))
 		got = send("u2", "a3", "a1", "", messagesOf(userSaid("What does a ferry cost?"), answered, found("And two?")))
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-		require.Equal(t, "What does a ferry cost? And two?", w.saidIn(chat))
-		require.Equal(t, []int{2}, w.asideOf(chat), "its answer once more")
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+		require.Equal(t, "What does a ferry cost? And two?", userWords(w, chat))
+		require.Equal(t, []int{2}, asideSizes(w, chat), "its answer once more")
 	}
 	// Words of a page's own in the message before, such as the time, do not matter if there are ids.
-	got := w.openWebUI("named", "u4", "a4", "a3", "", messagesOf(userSaid("What does a ferry cost? (noon)"),
+	got := postOpenWebUI(w, "named", "u4", "a4", "a3", "", messagesOf(userSaid("What does a ferry cost? (noon)"),
 		answered, userSaid("And two?"), answered, userSaid("### Task: is what I say.")))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-	require.Equal(t, "What does a ferry cost? And two? ### Task: is what I say.", w.saidIn("named"))
-	got = w.openWebUI("named", "u5", "a5", "a1", "", messagesOf(userSaid("What does a ferry cost?"), answered,
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, "What does a ferry cost? And two? ### Task: is what I say.", userWords(w, "named"))
+	got = postOpenWebUI(w, "named", "u5", "a5", "a1", "", messagesOf(userSaid("What does a ferry cost?"), answered,
 		userSaid("And three?")))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-	require.Equal(t, "What does a ferry cost? And three?", w.saidIn("named"))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, "What does a ferry cost? And three?", userWords(w, "named"))
 	// A page that says of each request whether it is a task is believed.
-	got = w.openWebUI("spoken", "u1", "a1", "", "", messagesOf(userSaid("### Task: is what I say.")))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
+	got = postOpenWebUI(w, "spoken", "u1", "a1", "", "", messagesOf(userSaid("### Task: is what I say.")))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
 }
 
 const toolChoice = `{"role":"system","content":"Available Tools: []\n\nYour task is to choose and return the ` +
@@ -208,43 +209,43 @@ func TestOpenAILongDocuments(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	long := strings.Replace(documentsSaid, "Ferries", strings.Repeat("Ferries ", 10_000), 1)
-	got := w.complete("c", messagesOf(userSaid(long+"\nWhat does a ferry cost?")))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-	require.Equal(t, long+"\nWhat does a ferry cost?", w.saidIn("c"))
+	got := postCompletion(w, "c", messagesOf(userSaid(long+"\nWhat does a ferry cost?")))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, long+"\nWhat does a ferry cost?", userWords(w, "c"))
 }
 
 // Chats that Open WebUI calls temporary are named by the browser's connection, as the next one is: nothing is kept.
 func TestOpenAITemporaryChat(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(recites)
+	w.ScriptApiserver(recites)
 	for range 2 {
-		got := w.openWebUI("local:ab3_x-9", "u1", "a1", "", "", messagesOf(userSaid("a secret")))
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, "none", got.header.Get("Mneme-Memory"))
+		got := postOpenWebUI(w, "local:ab3_x-9", "u1", "a1", "", "", messagesOf(userSaid("a secret")))
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, "none", got.Header.Get("Mneme-Memory"))
 		require.Equal(t, "to master: a secret", content(got))
 	}
-	require.Empty(t, w.look.Keys(t.Context(), "*ab3*").Val())
+	require.Empty(t, w.Redis.Keys(t.Context(), "*ab3*").Val())
 	// Elsewhere it is a chat's id as any other.
-	require.Equal(t, "local:ab3", w.complete("local:ab3", transcriptOf("hi")).header.Get("Mneme-Chat-Id"))
+	require.Equal(t, "local:ab3", postCompletion(w, "local:ab3", transcriptOf("hi")).Header.Get("Mneme-Chat-Id"))
 }
 
 // LibreChat asks for titles with the chat's own headers.
 func TestOpenAILibreChatTitles(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(recites)
-	require.Equal(t, 200, w.do("POST", "/v1/chat/completions", transcriptOf("hi"), "X-Conversation-Id", "c").status)
+	w.ScriptApiserver(recites)
+	require.Equal(t, 200, w.Do("POST", "/v1/chat/completions", transcriptOf("hi"), "X-Conversation-Id", "c").Status)
 	for _, title := range []string{
 		"Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only return the title " +
 			"itself.\n\nConversation:\nUser: hi\nAI: ho",
 		"Analyze this conversation and provide:\n1. The detected language of the conversation\n2. A concise title in the " +
 			"detected language (5 words or less, no punctuation or quotation)\n\nUser: hi\nAI: ho",
 	} {
-		got := w.do("POST", "/v1/chat/completions", transcriptOf(title), "X-Conversation-Id", "c")
-		require.Equal(t, "none", got.header.Get("Mneme-Memory"), string(got.body))
+		got := w.Do("POST", "/v1/chat/completions", transcriptOf(title), "X-Conversation-Id", "c")
+		require.Equal(t, "none", got.Header.Get("Mneme-Memory"), string(got.Body))
 		require.Equal(t, "to master bare: "+title, content(got))
 	}
-	require.Equal(t, "hi", w.saidIn("c"))
+	require.Equal(t, "hi", userWords(w, "c"))
 }

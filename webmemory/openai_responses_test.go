@@ -16,26 +16,27 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 )
 
-// respond posts a request for a response; base is what stands before /v1.
-func (w *world) respond(base, members string, header ...string) answer {
-	w.t.Helper()
-	return w.do("POST", base+"/v1/responses", `{"model":"mneme",`+members+"}", header...)
+// postResponse posts a request for a response. base precedes /v1 in the path.
+func postResponse(w *webmemorytest.World, base, members string, header ...string) webmemorytest.Response {
+	w.T.Helper()
+	return w.Do("POST", base+"/v1/responses", `{"model":"mneme",`+members+"}", header...)
 }
 
-// responds is respond, whose answer has to be one.
-func (w *world) responds(base, members string, header ...string) (id, text string, r gjson.Result) {
-	w.t.Helper()
-	got := w.respond(base, members, header...)
-	require.Equal(w.t, 200, got.status, string(got.body))
-	r = gjson.ParseBytes(got.body)
+// requireResponse is postResponse for a request that must succeed.
+func requireResponse(w *webmemorytest.World, base, members string, header ...string) (id, text string, r gjson.Result) {
+	w.T.Helper()
+	got := postResponse(w, base, members, header...)
+	require.Equal(w.T, 200, got.Status, string(got.Body))
+	r = gjson.ParseBytes(got.Body)
 	if r.Get("object").Str != "response" {
-		events := responseEvents(w.t, string(got.body))
+		events := responseEvents(w.T, string(got.Body))
 		r = events[len(events)-1].Get("response")
 	}
 	for _, part := range r.Get(`output.#(type=="message")#.content.0.text`).Array() {
@@ -67,12 +68,12 @@ func responseEvents(t *testing.T, stream string) (events []gjson.Result) {
 func TestResponsesWholeAndStreamed(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, ferry)
-	whole := w.respond("/c/c", `"input":"What does it cost?","instructions":"Be brief.","metadata":{"a":"b"}`)
-	require.Equal(t, 200, whole.status, string(whole.body))
-	require.Equal(t, "chat", whole.header.Get("Mneme-Memory"))
-	require.Equal(t, "c", whole.header.Get("Mneme-Chat-Id"))
-	r := gjson.ParseBytes(whole.body)
-	require.Equal(t, "resp_"+whole.header.Get(webapi.RunID)+".1_c", r.Get("id").Str)
+	whole := postResponse(w, "/c/c", `"input":"What does it cost?","instructions":"Be brief.","metadata":{"a":"b"}`)
+	require.Equal(t, 200, whole.Status, string(whole.Body))
+	require.Equal(t, "chat", whole.Header.Get("Mneme-Memory"))
+	require.Equal(t, "c", whole.Header.Get("Mneme-Chat-Id"))
+	r := gjson.ParseBytes(whole.Body)
+	require.Equal(t, "resp_"+whole.RunID()+".1_c", r.Get("id").Str)
 	require.Equal(t, "completed response mneme Be brief. b true", strings.Join([]string{r.Get("status").Str,
 		r.Get("object").Str, r.Get("model").Str, r.Get("instructions").Str, r.Get("metadata.a").Str,
 		r.Get("store").Raw}, " "))
@@ -87,9 +88,9 @@ func TestResponsesWholeAndStreamed(t *testing.T) {
 	require.JSONEq(t, `{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":20,`+
 		`"output_tokens_details":{"reasoning_tokens":5},"total_tokens":120}`, r.Get("usage").Raw)
 
-	got := w.respond("/c/c", `"stream":true,"input":"What does it cost?","instructions":"Be brief.","metadata":{"a":"b"}`)
-	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
-	events := responseEvents(t, string(got.body))
+	got := postResponse(w, "/c/c", `"stream":true,"input":"What does it cost?","instructions":"Be brief.","metadata":{"a":"b"}`)
+	require.Equal(t, "text/event-stream", got.Header.Get("Content-Type"))
+	events := responseEvents(t, string(got.Body))
 	last := events[len(events)-1]
 	require.Equal(t, "response.completed", last.Get("type").Str)
 	plain := func(r gjson.Result) string {
@@ -117,7 +118,7 @@ func TestResponsesWholeAndStreamed(t *testing.T) {
 // Whatever is wrong is said in OpenAI's shape, by the member's name in Responses, and leaves nothing behind.
 func TestResponsesRefuse(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, answers("hello"))
+	w := openaiWorld(t, webmemorytest.Answers("hello"))
 	for name, c := range map[string]struct {
 		members           string
 		status            int
@@ -150,23 +151,23 @@ func TestResponsesRefuse(t *testing.T) {
 		"an item of no chat": {members: `"input":[{"type":"item_reference","id":"msg_` + strings.Repeat("A", 26) +
 			`.1_c_0"},{"role":"user","content":"x"}]`, status: 404, code: "item_not_found", param: "input"},
 	} {
-		got := w.respond("", c.members)
-		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
-		told := got.told(t)
+		got := postResponse(w, "", c.members)
+		require.Equal(t, c.status, got.Status, "%s: %s", name, got.Body)
+		told := openaiError(t, got)
 		require.Equal(t, "invalid_request_error", told.Type, name)
 		if c.code != "" {
 			require.Equal(t, c.code, told.Code, name)
 		}
 		if c.param != "" {
-			require.NotNil(t, told.Param, "%s: %s", name, got.body)
+			require.NotNil(t, told.Param, "%s: %s", name, got.Body)
 			require.Equal(t, c.param, *told.Param, name)
 		}
 		require.Contains(t, told.Message, c.says, name)
 	}
-	require.Empty(t, w.look.Keys(context.Background(), "*chat_history*").Val())
-	require.Equal(t, 404, w.do("POST", "/v1/responses", `{"model":"gpt-9","input":"x"}`).status)
+	require.Empty(t, w.Redis.Keys(context.Background(), "*chat_history*").Val())
+	require.Equal(t, 404, w.Do("POST", "/v1/responses", `{"model":"gpt-9","input":"x"}`).Status)
 	// Search that the client's vendor would do is left out, as at the gateway.
-	require.Equal(t, 200, w.respond("", `"input":"x","tools":[{"type":"web_search"}]`).status)
+	require.Equal(t, 200, postResponse(w, "", `"input":"x","tools":[{"type":"web_search"}]`).Status)
 }
 
 // Each way of naming the chat leads to it, and one that names none begins one.
@@ -185,40 +186,40 @@ func TestResponsesWhichChat(t *testing.T) {
 		{members: `"input":"a","conversation":"a4"`, header: []string{"X-Session-Id", "a5"}, chat: "a5"},
 		{base: "/c/a6", members: `"input":"a","store":false`, chat: "a6"},
 	} {
-		got := w.respond(c.base, c.members, c.header...)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, c.chat, got.header.Get("Mneme-Chat-Id"))
-		require.Equal(t, "a", w.saidIn(c.chat))
+		got := postResponse(w, c.base, c.members, c.header...)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, c.chat, got.Header.Get("Mneme-Chat-Id"))
+		require.Equal(t, "a", userWords(w, c.chat))
 	}
-	require.Equal(t, "a1", gjson.GetBytes(w.respond("", `"input":"b","conversation":"a1"`).body, "conversation.id").Str)
-	first, second := w.respond("", `"input":"a"`), w.respond("", `"input":"a"`)
-	require.Equal(t, "chat", first.header.Get("Mneme-Memory"))
-	chat := first.header.Get("Mneme-Chat-Id")
-	require.NotEqual(t, chat, second.header.Get("Mneme-Chat-Id"))
-	require.Equal(t, "a", w.saidIn(chat))
+	require.Equal(t, "a1", gjson.GetBytes(postResponse(w, "", `"input":"b","conversation":"a1"`).Body, "conversation.id").Str)
+	first, second := postResponse(w, "", `"input":"a"`), postResponse(w, "", `"input":"a"`)
+	require.Equal(t, "chat", first.Header.Get("Mneme-Memory"))
+	chat := first.Header.Get("Mneme-Chat-Id")
+	require.NotEqual(t, chat, second.Header.Get("Mneme-Chat-Id"))
+	require.Equal(t, "a", userWords(w, chat))
 	// A transcript without ids begins one with all that it says.
-	id, _, _ := w.responds("", `"input":[{"role":"user","content":"x"},{"role":"assistant","content":"re x"},{"role":"user","content":"y"}]`)
+	id, _, _ := requireResponse(w, "", `"input":[{"role":"user","content":"x"},{"role":"assistant","content":"re x"},{"role":"user","content":"y"}]`)
 	_, chat, _ = strings.Cut(id[5:], "_")
-	require.Equal(t, []string{"user: x", "assistant: re x", "user: y"}, w.stored("chat_history:" + chat)[:3])
-	w.responds("", `"input":"z","previous_response_id":"`+id+`"`)
-	require.Equal(t, "x y z", w.saidIn(chat))
+	require.Equal(t, []string{"user: x", "assistant: re x", "user: y"}, w.History("chat_history:" + chat)[:3])
+	requireResponse(w, "", `"input":"z","previous_response_id":"`+id+`"`)
+	require.Equal(t, "x y z", userWords(w, chat))
 }
 
 // store: false without a chat is answered from what was sent, and nothing is kept.
 func TestResponsesKeepNothing(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(recites)
-	id, text, r := w.responds("", `"store":false,"instructions":"Be brief.","input":[{"role":"user","content":"a"},`+
+	w.ScriptApiserver(recites)
+	id, text, r := requireResponse(w, "", `"store":false,"instructions":"Be brief.","input":[{"role":"user","content":"a"},`+
 		`{"id":"msg_of_a_vendor","type":"message","role":"assistant","content":[{"type":"output_text","text":"re a"}]},`+
 		`{"type":"reasoning","id":"rs_x","summary":[],"encrypted_content":"x"},{"role":"user","content":"b"}]`)
 	require.Equal(t, "to master (Be brief.), user a, assistant re a: b", text)
 	require.Equal(t, "false", r.Get("store").Raw)
 	require.Subset(t, []string{"mneme:epoch", "mneme:processes", "mneme:chats"},
-		w.look.Keys(context.Background(), "*").Val(), "those of the service itself")
-	require.Equal(t, 404, w.do("GET", "/v1/responses/"+id, nil).status)
-	got := w.respond("", `"input":"x","previous_response_id":"`+id+`"`)
-	require.Equal(t, "previous_response_not_found", got.told(t).Code)
+		w.Redis.Keys(context.Background(), "*").Val(), "those of the service itself")
+	require.Equal(t, 404, w.Do("GET", "/v1/responses/"+id, nil).Status)
+	got := postResponse(w, "", `"input":"x","previous_response_id":"`+id+`"`)
+	require.Equal(t, "previous_response_not_found", openaiError(t, got).Code)
 }
 
 // previous_response_id is a place: behind the newest answer the chat goes on; behind an older one it goes on in a fork,
@@ -226,81 +227,81 @@ func TestResponsesKeepNothing(t *testing.T) {
 func TestResponsesPreviousIsAPlace(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	other := w.openaiProcess()
+	other := startOpenAI(w)
 	after := func(id, text string) string { return `"input":"` + text + `","previous_response_id":"` + id + `"` }
-	a, _, _ := w.responds("", `"conversation":"c","input":"a"`)
-	b, _, r := w.responds("", after(a, "b"))
+	a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
+	b, _, r := requireResponse(w, "", after(a, "b"))
 	require.Equal(t, a, r.Get("previous_response_id").Str)
-	w.on(other, func() { w.responds("", after(b, "c")) })
-	require.Equal(t, "a b c", w.saidIn("c"))
+	w.Target(other, func() { requireResponse(w, "", after(b, "c")) })
+	require.Equal(t, "a b c", userWords(w, "c"))
 
-	got := w.respond("/c/c", after(a, "x"))
-	require.Equal(t, 200, got.status, string(got.body))
-	fork := got.header.Get("Mneme-Chat-Id")
+	got := postResponse(w, "/c/c", after(a, "x"))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	fork := got.Header.Get("Mneme-Chat-Id")
 	require.True(t, strings.HasPrefix(fork, "c.fork-"), fork)
-	require.Equal(t, "a x", w.saidIn(fork))
-	require.Equal(t, "a b c", w.saidIn("c"))
-	require.Nil(t, w.asideOf("c"))
-	w.responds("/c/c", after(gjson.GetBytes(got.body, "id").Str, "y"))
-	require.Equal(t, "a x y", w.saidIn(fork), "the fork goes on below the chat's own path")
-	require.Equal(t, 400, w.respond("/c/d", after(a, "x")).status, "it is no place of another chat")
+	require.Equal(t, "a x", userWords(w, fork))
+	require.Equal(t, "a b c", userWords(w, "c"))
+	require.Nil(t, asideSizes(w, "c"))
+	requireResponse(w, "/c/c", after(gjson.GetBytes(got.Body, "id").Str, "y"))
+	require.Equal(t, "a x y", userWords(w, fork), "the fork goes on below the chat's own path")
+	require.Equal(t, 400, postResponse(w, "/c/d", after(a, "x")).Status, "it is no place of another chat")
 
 	// Somebody else's words are in the way only behind that place.
-	require.Equal(t, 200, w.complete("c", users("d"), "User-Agent", "a bot").status)
-	require.Equal(t, "c", w.respond("", `"conversation":"c","input":"e"`).header.Get("Mneme-Chat-Id"))
-	require.Equal(t, "a b c d e", w.saidIn("c"))
+	require.Equal(t, 200, postCompletion(w, "c", users("d"), "User-Agent", "a bot").Status)
+	require.Equal(t, "c", postResponse(w, "", `"conversation":"c","input":"e"`).Header.Get("Mneme-Chat-Id"))
+	require.Equal(t, "a b c d e", userWords(w, "c"))
 
 	// One with its key is answered once, wherever it went.
 	for _, from := range []string{a, b} {
-		first := w.respond("", after(from, "k"), "Idempotency-Key", "k-"+from)
-		require.Equal(t, 200, first.status, string(first.body))
-		again := w.respond("", after(from, "k"), "Idempotency-Key", "k-"+from)
-		require.Equal(t, string(first.body), string(again.body))
+		first := postResponse(w, "", after(from, "k"), "Idempotency-Key", "k-"+from)
+		require.Equal(t, 200, first.Status, string(first.Body))
+		again := postResponse(w, "", after(from, "k"), "Idempotency-Key", "k-"+from)
+		require.Equal(t, string(first.Body), string(again.Body))
 	}
 	keyed := []string{"Idempotency-Key", "n"}
 	for _, members := range []string{`"input":"n"`, `"input":[{"role":"user","content":"l"},{"role":"assistant","content":"m"},{"role":"user","content":"n"}]`} {
-		first := w.respond("", members, keyed...)
-		require.Equal(t, string(first.body), string(w.respond("", members, keyed...).body))
-		require.Equal(t, 200, first.status, string(first.body))
+		first := postResponse(w, "", members, keyed...)
+		require.Equal(t, string(first.Body), string(postResponse(w, "", members, keyed...).Body))
+		require.Equal(t, 200, first.Status, string(first.Body))
 		keyed[1] = "n2"
 	}
-	n, _, _ := w.responds("", `"input":"n"`)
-	first := w.respond("", after(n, "m"), "Idempotency-Key", "km")
-	require.Equal(t, string(first.body), string(w.respond("", after(n, "m"), "Idempotency-Key", "km").body))
-	require.NotContains(t, first.header.Get("Mneme-Chat-Id"), "fork")
+	n, _, _ := requireResponse(w, "", `"input":"n"`)
+	first := postResponse(w, "", after(n, "m"), "Idempotency-Key", "km")
+	require.Equal(t, string(first.Body), string(postResponse(w, "", after(n, "m"), "Idempotency-Key", "km").Body))
+	require.NotContains(t, first.Header.Get("Mneme-Chat-Id"), "fork")
 }
 
 // Of many messages behind one answer each is answered, one in the chat and the others in forks of it.
 func TestResponsesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	urls := []string{w.url, w.openaiProcess()}
-	a, _, _ := w.responds("", `"conversation":"c","input":"a"`)
+	urls := []string{w.URL, startOpenAI(w)}
+	a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
 	chats := make([]string, 6)
 	var all sync.WaitGroup
 	for i := range chats {
 		var req *http.Request
-		w.on(urls[i%2], func() {
-			req = w.request("POST", "/v1/responses", fmt.Sprintf(`{"model":"mneme","input":"x%d","previous_response_id":%q}`, i, a))
+		w.Target(urls[i%2], func() {
+			req = w.NewRequest("POST", "/v1/responses", fmt.Sprintf(`{"model":"mneme","input":"x%d","previous_response_id":%q}`, i, a))
 		})
 		all.Go(func() {
-			got := w.send(req)
-			if got.status != 200 {
-				t.Errorf("%d: %s", got.status, got.body)
+			got := w.Send(req)
+			if got.Status != 200 {
+				t.Errorf("%d: %s", got.Status, got.Body)
 			}
-			chats[i] = got.header.Get("Mneme-Chat-Id")
+			chats[i] = got.Header.Get("Mneme-Chat-Id")
 		})
 	}
 	all.Wait()
 	forks := 0
 	for i, chat := range chats {
-		require.Equal(t, fmt.Sprintf("a x%d", i), w.saidIn(chat))
+		require.Equal(t, fmt.Sprintf("a x%d", i), userWords(w, chat))
 		if chat != "c" {
 			forks++
 		}
 	}
 	require.Equal(t, 5, forks)
-	require.Nil(t, w.asideOf("c"))
+	require.Nil(t, asideSizes(w, "c"))
 }
 
 // A message that failed is answered in its place when it comes again.
@@ -318,15 +319,15 @@ func TestResponsesAgainAfterAFailure(t *testing.T) {
 		emit(event.Head{}, &event.Assistant{Content: "re " + r.Message})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})
-	a, _, _ := w.responds("", `"conversation":"c","input":"a"`)
+	a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
 	ask := `"input":"b","previous_response_id":"` + a + `"`
-	got := w.respond("", ask)
-	require.Equal(t, 502, got.status, string(got.body))
-	require.Equal(t, "model_failed", got.told(t).Code)
-	got = w.respond("", ask)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, "c", got.header.Get("Mneme-Chat-Id"))
-	require.Equal(t, []string{"user: a", "assistant: re a", "user: b", "assistant: re b"}, w.stored("chat_history:c"))
+	got := postResponse(w, "", ask)
+	require.Equal(t, 502, got.Status, string(got.Body))
+	require.Equal(t, "model_failed", openaiError(t, got).Code)
+	got = postResponse(w, "", ask)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "c", got.Header.Get("Mneme-Chat-Id"))
+	require.Equal(t, []string{"user: a", "assistant: re a", "user: b", "assistant: re b"}, w.History("chat_history:c"))
 }
 
 // A transcript of items that were given here goes on where they stand: as references, or in full, and nothing of its
@@ -338,41 +339,41 @@ func TestResponsesTranscripts(t *testing.T) {
 		var input []string
 		say := func(text string) (chat string) {
 			input = append(input, `{"role":"user","content":[{"type":"input_text","text":"`+text+`"}]}`)
-			got := w.respond("", `"input":[`+strings.Join(input, ",")+"]")
-			require.Equal(t, 200, got.status, string(got.body))
-			for _, item := range gjson.GetBytes(got.body, "output").Array() {
+			got := postResponse(w, "", `"input":[`+strings.Join(input, ",")+"]")
+			require.Equal(t, 200, got.Status, string(got.Body))
+			for _, item := range gjson.GetBytes(got.Body, "output").Array() {
 				one := item.Raw
 				if way == "references" {
 					one = `{"type":"item_reference","id":"` + item.Get("id").Str + `"}`
 				}
 				input = append(input, one)
 			}
-			return got.header.Get("Mneme-Chat-Id")
+			return got.Header.Get("Mneme-Chat-Id")
 		}
 		chat := say("a")
 		require.Equal(t, chat, say("b"))
 		held := input
 		require.Equal(t, chat, say("c"))
-		require.Equal(t, "a b c", w.saidIn(chat))
+		require.Equal(t, "a b c", userWords(w, chat))
 		input = held
 		fork := say("x")
-		require.Equal(t, "a b x", w.saidIn(fork), way)
-		require.Equal(t, "a b c", w.saidIn(chat))
+		require.Equal(t, "a b x", userWords(w, fork), way)
+		require.Equal(t, "a b c", userWords(w, chat))
 		require.Equal(t, fork, say("y"), "the newest answer says which chat it is")
 		if way == "references" { // nobody else has their words
-			got := w.respond("", `"store":false,"input":[`+strings.Join(append(input, `{"role":"user","content":"q"}`), ",")+"]")
-			require.Equal(t, fork, got.header.Get("Mneme-Chat-Id"), string(got.body))
+			got := postResponse(w, "", `"store":false,"input":[`+strings.Join(append(input, `{"role":"user","content":"q"}`), ",")+"]")
+			require.Equal(t, fork, got.Header.Get("Mneme-Chat-Id"), string(got.Body))
 		}
 
-		require.Equal(t, 200, w.do("DELETE", "/v1/chats/"+fork, nil).status)
-		got := w.respond("", `"input":[`+strings.Join(append(input, `{"role":"user","content":"z"}`), ",")+"]")
+		require.Equal(t, 200, w.Do("DELETE", "/v1/chats/"+fork, nil).Status)
+		got := postResponse(w, "", `"input":[`+strings.Join(append(input, `{"role":"user","content":"z"}`), ",")+"]")
 		if way == "references" {
-			require.Equal(t, 404, got.status)
-			require.Equal(t, "item_not_found", got.told(t).Code)
+			require.Equal(t, 404, got.Status)
+			require.Equal(t, "item_not_found", openaiError(t, got).Code)
 			continue
 		}
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, "a b x y z", w.saidIn(got.header.Get("Mneme-Chat-Id")), "it has all that was said")
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, "a b x y z", userWords(w, got.Header.Get("Mneme-Chat-Id")), "it has all that was said")
 	}
 }
 
@@ -384,8 +385,8 @@ func TestResponsesClientTools(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	s := w.suspends(clientCalls)
-	other := w.openaiProcess()
+	s := w.ScriptApiserver(clientCalls)
+	other := startOpenAI(w)
 	for _, stream := range []string{"", `"stream":true,`} {
 		for name, next := range map[string]func(id string, out []gjson.Result, results string) (base, members string){
 			"previous": func(id string, _ []gjson.Result, results string) (string, string) {
@@ -426,7 +427,7 @@ func TestResponsesClientTools(t *testing.T) {
 			case "nothing kept":
 				store = `"store":false,`
 			}
-			id, text, r := w.responds(base, stream+store+lightTool+`,"input":"turn it on"`)
+			id, text, r := requireResponse(w, base, stream+store+lightTool+`,"input":"turn it on"`)
 			require.Equal(t, "I try.", text, name)
 			require.Equal(t, "completed", r.Get("status").Str)
 			require.JSONEq(t, `["light","radio"]`, r.Get(`output.#(type=="function_call")#.name`).Raw)
@@ -436,18 +437,18 @@ func TestResponsesClientTools(t *testing.T) {
 			result := func(i int, text string) string {
 				return fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":%q}`, calls[i].Str, text)
 			}
-			w.on(other, func() {
+			w.Target(other, func() {
 				base, members := next(id, r.Get("output").Array(), result(0, "it shines"))
-				got := w.respond(base, members)
-				require.Equal(t, 400, got.status, "%s: %s", name, got.body)
-				require.Contains(t, got.told(t).Message, "there is none for "+calls[1].Str)
+				got := postResponse(w, base, members)
+				require.Equal(t, 400, got.Status, "%s: %s", name, got.Body)
+				require.Contains(t, openaiError(t, got).Message, "there is none for "+calls[1].Str)
 			})
-			w.on(other, func() {
+			w.Target(other, func() {
 				base, members := next(id, r.Get("output").Array(), result(0, "it shines")+","+result(1, "loud"))
-				done, text, r := w.responds(base, stream+members)
+				done, text, r := requireResponse(w, base, stream+members)
 				require.NotEqual(t, id, done)
 				if store != "" { // the transcript has the results
-					posted := s.requests()
+					posted := s.Requests()
 					context := fmt.Sprintf("%s", posted[len(posted)-1].Context)
 					require.Contains(t, context, "it shines")
 					require.Contains(t, context, "loud")
@@ -455,31 +456,31 @@ func TestResponsesClientTools(t *testing.T) {
 				}
 				require.Equal(t, `approve "it shines", approve "loud"`, text, name)
 				require.EqualValues(t, 8, r.Get("usage.total_tokens").Int())
-				again, _, _ := w.responds(base, stream+members)
+				again, _, _ := requireResponse(w, base, stream+members)
 				require.Equal(t, done, again, "the same results again join the run")
 			})
 		}
 	}
 	// A client that never comes back hinders nothing, and its results are late.
-	id, _, r := w.responds("", lightTool+`,"input":"turn it on"`)
-	_, text, _ := w.responds("", `"input":"never mind","previous_response_id":"`+id+`"`)
+	id, _, r := requireResponse(w, "", lightTool+`,"input":"turn it on"`)
+	_, text, _ := requireResponse(w, "", `"input":"never mind","previous_response_id":"`+id+`"`)
 	require.Equal(t, "plainly never mind", text)
-	late := w.respond("", `"input":[{"type":"function_call_output","call_id":"`+r.Get("output.1.call_id").Str+
+	late := postResponse(w, "", `"input":[{"type":"function_call_output","call_id":"`+r.Get("output.1.call_id").Str+
 		`","output":"x"},{"type":"function_call_output","call_id":"`+r.Get("output.2.call_id").Str+`","output":"x"}]`)
-	require.Equal(t, "not_waiting", late.told(t).Code, string(late.body))
+	require.Equal(t, "not_waiting", openaiError(t, late).Code, string(late.Body))
 	// Somebody else's call is no run here.
-	_, _, r = w.responds("", lightTool+`,"input":"turn it on"`)
+	_, _, r = requireResponse(w, "", lightTool+`,"input":"turn it on"`)
 	call := r.Get("output.1.call_id").Str
 	foreign := strings.Replace(call, call[5:31], strings.Repeat("A", 26), 1)
-	got := w.respond("", `"input":[{"type":"function_call_output","call_id":"`+foreign+`","output":"x"}]`)
-	require.Contains(t, []int{404, 409, 410}, got.status, string(got.body))
+	got := postResponse(w, "", `"input":[{"type":"function_call_output","call_id":"`+foreign+`","output":"x"}]`)
+	require.Contains(t, []int{404, 409, 410}, got.Status, string(got.Body))
 }
 
 // text.format goes to the master's model, and of the answer there is nothing but the JSON.
 func TestResponsesFormat(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	s := w.suspends(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
+	s := w.ScriptApiserver(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(event.Head{}, &event.AssistantDelta{Text: "I look it up."})
 		emit(event.Head{Subagent: "analytic", CallID: "c"}, &event.Delegation{Task: "x", Calls: event.Serial})
@@ -489,12 +490,12 @@ func TestResponsesFormat(t *testing.T) {
 	})
 	const format = `"text":{"format":{"type":"json_schema","name":"place","strict":true,"schema":{"type":"object","required":["city"]}}}`
 	for _, stream := range []string{"", `"stream":true,`} {
-		_, text, r := w.responds("", stream+format+`,"input":"Where?"`)
+		_, text, r := requireResponse(w, "", stream+format+`,"input":"Where?"`)
 		require.Equal(t, `{"city":"Rome"}`, text)
 		require.Equal(t, "place", r.Get("text.format.name").Str)
 	}
-	w.responds("", `"text":{"format":{"type":"json_object"},"verbosity":"low"},"input":"Where?"`)
-	requests := s.requests()
+	requireResponse(w, "", `"text":{"format":{"type":"json_object"},"verbosity":"low"},"input":"Where?"`)
+	requests := s.Requests()
 	require.Equal(t, "place", gjson.GetBytes(requests[0].ResponseFormat, "json_schema.name").Str)
 	require.Contains(t, requests[0].Instructions, `JSON schema: {"type":"object","required":["city"]}`)
 	require.Equal(t, "json_object", gjson.GetBytes(requests[2].ResponseFormat, "type").Str)
@@ -512,12 +513,12 @@ func TestResponsesFail(t *testing.T) {
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	})
 	for _, members := range []string{`"input":"late"`, `"stream":true,"input":"early"`} {
-		got := w.respond("", members)
-		require.Equal(t, 502, got.status, string(got.body))
-		require.Equal(t, "model_failed", got.told(t).Code)
-		require.Equal(t, "2", got.header.Get("Retry-After"))
+		got := postResponse(w, "", members)
+		require.Equal(t, 502, got.Status, string(got.Body))
+		require.Equal(t, "model_failed", openaiError(t, got).Code)
+		require.Equal(t, "2", got.Header.Get("Retry-After"))
 	}
-	events := responseEvents(t, string(w.respond("", `"stream":true,"input":"late"`).body))
+	events := responseEvents(t, string(postResponse(w, "", `"stream":true,"input":"late"`).Body))
 	failed, last := events[len(events)-2], events[len(events)-1]
 	require.Equal(t, "error model_failed The model did not answer.",
 		failed.Get("type").Str+" "+failed.Get("code").Str+" "+failed.Get("message").Str)
@@ -530,10 +531,10 @@ func TestResponsesClientLeaves(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
-	w := openaiWorld(t, waits(release), func(o *openaiapi.Config) { o.Heartbeat = time.Millisecond })
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release), func(o *openaiapi.Config) { o.Heartbeat = time.Millisecond })
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	resp, err := http.DefaultClient.Do(w.request("POST", "/c/c/v1/responses",
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/c/c/v1/responses",
 		`{"model":"mneme","stream":true,"input":"hi"}`).WithContext(ctx))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -546,14 +547,14 @@ func TestResponsesClientLeaves(t *testing.T) {
 	}
 	leave()
 	_, _ = io.Copy(io.Discard, resp.Body)
-	eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+	webmemorytest.Eventually(t, "the run is over", func() bool { return len(w.History("chat_history:c")) == 2 })
 	var page webapi.HistoryPage
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/c/history", nil).body, &page))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/c/history", nil).Body, &page))
 	require.True(t, gjson.GetBytes(page.Messages[1], "partial").Bool())
 	run, _, _ := strings.Cut(gjson.GetBytes(page.Messages[1], "id").Str, ".")
-	got := w.do("GET", "/v1/responses/resp_"+run+".1_c", nil)
-	require.Equal(t, "incomplete stopped", gjson.GetBytes(got.body, "status").Str+" "+
-		gjson.GetBytes(got.body, "incomplete_details.reason").Str, string(got.body))
+	got := w.Do("GET", "/v1/responses/resp_"+run+".1_c", nil)
+	require.Equal(t, "incomplete stopped", gjson.GetBytes(got.Body, "status").Str+" "+
+		gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
 }
 
 // A response can be had again as its chat remembers it, by its own chat's path alone, until it is deleted: then its words
@@ -568,12 +569,12 @@ func TestResponsesGetAndDelete(t *testing.T) {
 			emit(h, p)
 		})
 	})
-	a, _, _ := w.responds("/c/c", `"input":"What does the heron cost?"`)
-	b, _, _ := w.responds("/c/c", `"input":"And back?"`)
+	a, _, _ := requireResponse(w, "/c/c", `"input":"What does the heron cost?"`)
+	b, _, _ := requireResponse(w, "/c/c", `"input":"And back?"`)
 	for _, base := range []string{"", "/c/c"} {
-		got := w.do("GET", base+"/v1/responses/"+a, nil)
-		require.Equal(t, 200, got.status, string(got.body))
-		r := gjson.ParseBytes(got.body)
+		got := w.Do("GET", base+"/v1/responses/"+a, nil)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		r := gjson.ParseBytes(got.Body)
 		require.Equal(t, a+" completed It <b>costs</b> 14 [1].", r.Get("id").Str+" "+r.Get("status").Str+" "+
 			r.Get("output.0.content.0.text").Str)
 		require.EqualValues(t, 120, r.Get("usage.total_tokens").Int())
@@ -583,34 +584,34 @@ func TestResponsesGetAndDelete(t *testing.T) {
 	for _, path := range []string{"/c/d/v1/responses/" + a, "/v1/responses/" + none, "/v1/responses/resp_x",
 		"/v1/responses/" + strings.Replace(a, "resp_", "msg_", 1), "/v1/responses/" + strings.TrimSuffix(a, "c") + "d"} {
 		for _, method := range []string{"GET", "DELETE"} {
-			got := w.do(method, path, nil)
-			require.Equal(t, 404, got.status, "%s %s: %s", method, path, got.body)
-			require.Equal(t, "response_not_found", got.told(t).Code)
+			got := w.Do(method, path, nil)
+			require.Equal(t, 404, got.Status, "%s %s: %s", method, path, got.Body)
+			require.Equal(t, "response_not_found", openaiError(t, got).Code)
 		}
 	}
-	got := w.do("DELETE", "/v1/responses/"+a, nil)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.JSONEq(t, `{"id":"`+a+`","object":"response","deleted":true}`, string(got.body))
-	require.Equal(t, 404, w.do("GET", "/v1/responses/"+a, nil).status)
-	require.Equal(t, 404, w.do("DELETE", "/v1/responses/"+a, nil).status)
-	require.NotContains(t, string(w.do("GET", "/v1/chats/c/export", nil).body), "heron")
+	got := w.Do("DELETE", "/v1/responses/"+a, nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.JSONEq(t, `{"id":"`+a+`","object":"response","deleted":true}`, string(got.Body))
+	require.Equal(t, 404, w.Do("GET", "/v1/responses/"+a, nil).Status)
+	require.Equal(t, 404, w.Do("DELETE", "/v1/responses/"+a, nil).Status)
+	require.NotContains(t, string(w.Do("GET", "/v1/chats/c/export", nil).Body), "heron")
 	require.Equal(t, "previous_response_not_found",
-		w.respond("", `"input":"x","previous_response_id":"`+a+`"`).told(t).Code)
-	require.Equal(t, 200, w.do("GET", "/v1/responses/"+b, nil).status)
+		openaiError(t, postResponse(w, "", `"input":"x","previous_response_id":"`+a+`"`)).Code)
+	require.Equal(t, 200, w.Do("GET", "/v1/responses/"+b, nil).Status)
 }
 
 // A response that goes on has no answer yet.
 func TestResponsesGetOneThatGoesOn(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release))
-	resp, err := http.DefaultClient.Do(w.request("POST", "/c/c/v1/responses", `{"model":"mneme","stream":true,"input":"hi"}`))
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/c/c/v1/responses", `{"model":"mneme","stream":true,"input":"hi"}`))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	run := resp.Header.Get(webapi.RunID)
-	require.Equal(t, 404, w.do("GET", "/v1/responses/resp_"+run+".1_c", nil).status)
+	require.Equal(t, 404, w.Do("GET", "/v1/responses/resp_"+run+".1_c", nil).Status)
 	close(release)
 	_, err = io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	require.Equal(t, 200, w.do("GET", "/v1/responses/resp_"+run+".1_c", nil).status)
+	require.Equal(t, 200, w.Do("GET", "/v1/responses/resp_"+run+".1_c", nil).Status)
 }

@@ -19,49 +19,47 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
-	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 )
 
-// openaiProcess is one more process with POST /v1/chat/completions.
-func (w *world) openaiProcess(change ...func(*openaiapi.Config)) (url string) {
-	w.t.Helper()
+// startOpenAI starts a replica with the OpenAI routes.
+func startOpenAI(w *webmemorytest.World, change ...func(*openaiapi.Config)) (url string) {
+	w.T.Helper()
 	var served atomic.Pointer[openaiapi.Handler]
-	url = w.process(func(c *webmemory.Config) {
+	url = w.StartReplica(func(c *webmemory.Config) {
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { served.Load().ServeHTTP(rw, r) })
 	})
 	memory, err := webapi.New(url)
-	require.NoError(w.t, err)
-	w.t.Cleanup(memory.Close)
-	cfg := openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(), Settings: openaiapi.Defaults()}
+	require.NoError(w.T, err)
+	w.T.Cleanup(memory.Close)
+	cfg := openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(), Settings: openaiapi.Defaults()}
 	for _, c := range change {
 		c(&cfg)
 	}
 	served.Store(openaiapi.New(cfg))
-	w.t.Cleanup(served.Load().Close)
+	w.T.Cleanup(served.Load().Close)
 	return url
 }
 
-func agentNames() []memory.Agent { return []memory.Agent{"analytic", "knowledge"} }
-
 // openaiWorld is newWorld with a process that has it.
-func openaiWorld(t *testing.T, a agent, change ...func(*openaiapi.Config)) *world {
-	w := newWorld(t, a)
-	w.url = w.openaiProcess(change...)
+func openaiWorld(t *testing.T, a webmemorytest.Agent, change ...func(*openaiapi.Config)) *webmemorytest.World {
+	w := webmemorytest.NewWorld(t, a)
+	w.URL = startOpenAI(w, change...)
 	return w
 }
 
-// complete posts a request for a chat completion; chat "" is none.
-func (w *world) complete(chat, body string, header ...string) answer {
-	w.t.Helper()
+// postCompletion posts a request for a chat completion. An empty chat is none.
+func postCompletion(w *webmemorytest.World, chat, body string, header ...string) webmemorytest.Response {
+	w.T.Helper()
 	if chat != "" {
 		header = append(header, "Mneme-Chat-Id", chat)
 	}
-	return w.do("POST", "/v1/chat/completions", body, header...)
+	return w.Do("POST", "/v1/chat/completions", body, header...)
 }
 
 // transcriptOf is a request with messages of the user and the assistant in turns, the first one
@@ -75,12 +73,12 @@ func transcriptOf(texts ...string) string {
 	return string(raw)
 }
 
-// told is an error as OpenAI says it.
-func (a answer) told(t *testing.T) openai.APIError {
+// openaiError returns the error of an OpenAI response.
+func openaiError(t *testing.T, a webmemorytest.Response) openai.APIError {
 	t.Helper()
 	var body openai.ErrorResponse
-	require.NoError(t, json.Unmarshal(a.body, &body), string(a.body))
-	require.NotNil(t, body.Error, string(a.body))
+	require.NoError(t, json.Unmarshal(a.Body, &body), string(a.Body))
+	require.NotNil(t, body.Error, string(a.Body))
 	return *body.Error
 }
 
@@ -116,19 +114,19 @@ const ferryAnnotations = `[{"type":"url_citation","url_citation":{"start_index":
 func TestOpenAIBytes(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, ferry)
-	got := w.complete("c", `{"model":"mneme","messages":[{"role":"user","content":"What does it cost?"}],"temperature":1,`+
+	got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"What does it cost?"}],"temperature":1,`+
 		`"top_k":[1],"n":1,"reasoning_effort":"high"}`)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, "application/json; charset=utf-8", got.header.Get("Content-Type"))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-	require.Equal(t, "c", got.header.Get("Mneme-Chat-Id"))
-	require.Equal(t, gjson.GetBytes(got.body, "id").Str, "chatcmpl-"+got.header.Get(webapi.RunID))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "application/json; charset=utf-8", got.Header.Get("Content-Type"))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, "c", got.Header.Get("Mneme-Chat-Id"))
+	require.Equal(t, gjson.GetBytes(got.Body, "id").Str, "chatcmpl-"+got.RunID())
 	require.Equal(t, `{"id":"chatcmpl-RUN","object":"chat.completion","created":1,"model":"mneme","choices":[{"index":0,`+
 		`"message":{"role":"assistant","content":"It <b>costs</b> 14 [1].","refusal":null,`+
 		`"reasoning_content":"knowledge is asked: What does a ferry cost?\nknowledge, documents: {\"query\":\"ferry\"}\n",`+
 		`"annotations":`+fmt.Sprintf(ferryAnnotations, 19, 22)+`},"logprobs":null,"finish_reason":"stop"}],`+
 		`"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60},`+
-		`"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n", plainly(got.body))
+		`"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n", plainly(got.Body))
 
 	chunk := func(delta, finish, more string) string {
 		return `data: {"id":"chatcmpl-RUN","object":"chat.completion.chunk","created":1,"model":"mneme","choices":[` +
@@ -143,48 +141,48 @@ func TestOpenAIBytes(t *testing.T) {
 			chunk(`{"content":"14 [1]."}`, "null", more) +
 			chunk(`{"annotations":`+fmt.Sprintf(ferryAnnotations, 34, 37)+`}`, `"stop"`, more)
 	}
-	got = w.complete("c", `{"model":"mneme","stream":true,"messages":[{"role":"user","content":"What does it cost?"}]}`)
-	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
-	require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
-	require.NotEmpty(t, got.header.Get(webapi.RunID))
-	require.Equal(t, chunks("")+"data: [DONE]\n\n", plainly(got.body))
-	got = w.complete("c", `{"model":"mneme","stream":true,"stream_options":{"include_usage":true},"messages":`+
+	got = postCompletion(w, "c", `{"model":"mneme","stream":true,"messages":[{"role":"user","content":"What does it cost?"}]}`)
+	require.Equal(t, "text/event-stream", got.Header.Get("Content-Type"))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.NotEmpty(t, got.RunID())
+	require.Equal(t, chunks("")+"data: [DONE]\n\n", plainly(got.Body))
+	got = postCompletion(w, "c", `{"model":"mneme","stream":true,"stream_options":{"include_usage":true},"messages":`+
 		`[{"role":"user","content":"What does it cost?"}]}`)
 	require.Equal(t, chunks(`,"usage":null`)+`data: {"id":"chatcmpl-RUN","object":"chat.completion.chunk","created":1,`+
 		`"model":"mneme","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,`+
 		`"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n\n"+
-		"data: [DONE]\n\n", plainly(got.body))
+		"data: [DONE]\n\n", plainly(got.Body))
 
-	w.url = w.openaiProcess(func(c *openaiapi.Config) { c.Progress = openaiapi.None })
-	require.NotContains(t, string(w.complete("c", transcriptOf("again")).body), "reasoning_content")
+	w.URL = startOpenAI(w, func(c *openaiapi.Config) { c.Progress = openaiapi.None })
+	require.NotContains(t, string(postCompletion(w, "c", transcriptOf("again")).Body), "reasoning_content")
 }
 
 func TestOpenAIModels(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, answers("hello"))
+	w := openaiWorld(t, webmemorytest.Answers("hello"))
 	model := func(id string) string { return `{"id":"` + id + `","object":"model","created":1,"owned_by":"mneme"}` }
 	for _, base := range []string{"", "/c/7"} {
-		got := w.do("GET", base+"/v1/models", nil)
+		got := w.Do("GET", base+"/v1/models", nil)
 		require.Equal(t, `{"object":"list","data":[`+model("mneme")+","+model("mneme/analytic")+","+model("mneme/knowledge")+
-			"]}\n", plainly(got.body))
+			"]}\n", plainly(got.Body))
 		for _, path := range []string{"mneme", "mneme/analytic", "mneme%2Fanalytic"} {
-			got = w.do("GET", base+"/v1/models/"+path, nil)
-			require.Equal(t, model(strings.ReplaceAll(path, "%2F", "/"))+"\n", plainly(got.body))
+			got = w.Do("GET", base+"/v1/models/"+path, nil)
+			require.Equal(t, model(strings.ReplaceAll(path, "%2F", "/"))+"\n", plainly(got.Body))
 		}
-		got = w.do("GET", base+"/v1/models/gpt-9", nil)
-		require.Equal(t, 404, got.status)
+		got = w.Do("GET", base+"/v1/models/gpt-9", nil)
+		require.Equal(t, 404, got.Status)
 		require.Equal(t, `{"error":{"message":"The model 'gpt-9' does not exist; GET /v1/models lists those that do.",`+
-			`"type":"invalid_request_error","param":"model","code":"model_not_found"}}`+"\n", string(got.body))
+			`"type":"invalid_request_error","param":"model","code":"model_not_found"}}`+"\n", string(got.Body))
 	}
-	got := w.complete("7", strings.Replace(transcriptOf("hi"), `"mneme"`, `"mneme/analytic"`, 1))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, "mneme/analytic", gjson.GetBytes(got.body, "model").Str)
+	got := postCompletion(w, "7", strings.Replace(transcriptOf("hi"), `"mneme"`, `"mneme/analytic"`, 1))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "mneme/analytic", gjson.GetBytes(got.Body, "model").Str)
 }
 
 // Whatever is wrong is said in OpenAI's shape, with our codes, and leaves nothing behind.
 func TestOpenAIRefuses(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, answers("hello"))
+	w := openaiWorld(t, webmemorytest.Answers("hello"))
 	with := func(more string) string {
 		return `{"model":"mneme","messages":[{"role":"user","content":"hi"}],` + more + `}`
 	}
@@ -225,9 +223,9 @@ func TestOpenAIRefuses(t *testing.T) {
 		if !strings.Contains(c.body, "chat_id") && len(c.header) == 0 {
 			c.header = []string{"Mneme-Chat-Id", "7"}
 		}
-		got := w.complete("", c.body, c.header...)
-		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
-		told := got.told(t)
+		got := postCompletion(w, "", c.body, c.header...)
+		require.Equal(t, c.status, got.Status, "%s: %s", name, got.Body)
+		told := openaiError(t, got)
 		require.Equal(t, "invalid_request_error", told.Type, name)
 		if c.code != "" {
 			require.Equal(t, c.code, told.Code, name)
@@ -237,15 +235,15 @@ func TestOpenAIRefuses(t *testing.T) {
 			require.Equal(t, c.param, *told.Param, name)
 		}
 		require.Contains(t, told.Message, c.says, name)
-		require.Equal(t, "false", got.header.Get("X-Should-Retry"), name)
+		require.Equal(t, "false", got.Header.Get("X-Should-Retry"), name)
 	}
-	require.Empty(t, w.look.Keys(context.Background(), "*7*").Val())
+	require.Empty(t, w.Redis.Keys(context.Background(), "*7*").Val())
 }
 
 // The path, the configured headers in their order, or metadata name the chat.
 func TestOpenAIWhichChat(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, answers("hello"))
+	w := openaiWorld(t, webmemorytest.Answers("hello"))
 	said := 0
 	for _, c := range []struct {
 		path, metadata string
@@ -266,10 +264,10 @@ func TestOpenAIWhichChat(t *testing.T) {
 		if c.metadata != "" {
 			body += `,"metadata":` + c.metadata
 		}
-		got := w.do("POST", c.path+"/v1/chat/completions", body+"}", c.header...)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, c.chat, got.header.Get("Mneme-Chat-Id"))
-		require.Contains(t, w.stored("chat_history:"+c.chat), fmt.Sprint("user: word ", said))
+		got := w.Do("POST", c.path+"/v1/chat/completions", body+"}", c.header...)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, c.chat, got.Header.Get("Mneme-Chat-Id"))
+		require.Contains(t, w.History("chat_history:"+c.chat), fmt.Sprint("user: word ", said))
 	}
 }
 
@@ -292,33 +290,33 @@ func TestOpenAIGoesOn(t *testing.T) {
 		{"five", `{"model":"mneme","messages":[{"role":"system","content":"x"},{"role":"user","content":"four"},` +
 			`{"role":"user","content":[{"type":"text","text":"four"}]},{"role":"user","content":[{"type":"text","text":"five"}]}]}`},
 	} {
-		got := w.complete("c", c.body)
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, "chat", got.header.Get("Mneme-Memory"))
+		got := postCompletion(w, "c", c.body)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
 		want = append(want, "user: "+c.said, "assistant: re "+c.said)
-		require.Equal(t, want, w.stored("chat_history:c"))
+		require.Equal(t, want, w.History("chat_history:c"))
 	}
 }
 
 // A repeated request with its key joins the run of the first one.
 func TestOpenAIIdempotency(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, answers("hello"))
-	first := w.complete("c", transcriptOf("hi"), "Idempotency-Key", "k")
-	again := w.complete("c", transcriptOf("hi"), "Idempotency-Key", "k")
-	require.Equal(t, string(first.body), string(again.body))
-	require.Len(t, w.stored("chat_history:c"), 2)
-	require.Equal(t, "idempotency_key_reused", w.complete("c", transcriptOf("ho"), "Idempotency-Key", "k").told(t).Code)
-	first = w.complete("c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
-	again = w.complete("c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
-	require.Equal(t, string(first.body), string(again.body), "its answer is not asked for once more")
-	require.Len(t, w.stored("chat_history:c"), 4)
+	w := openaiWorld(t, webmemorytest.Answers("hello"))
+	first := postCompletion(w, "c", transcriptOf("hi"), "Idempotency-Key", "k")
+	again := postCompletion(w, "c", transcriptOf("hi"), "Idempotency-Key", "k")
+	require.Equal(t, string(first.Body), string(again.Body))
+	require.Len(t, w.History("chat_history:c"), 2)
+	require.Equal(t, "idempotency_key_reused", openaiError(t, postCompletion(w, "c", transcriptOf("ho"), "Idempotency-Key", "k")).Code)
+	first = postCompletion(w, "c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
+	again = postCompletion(w, "c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
+	require.Equal(t, string(first.Body), string(again.Body), "its answer is not asked for once more")
+	require.Len(t, w.History("chat_history:c"), 4)
 }
 
-// openaiClient is go-openai's, of a chat.
-func (w *world) openaiClient(chat string) *openai.Client {
+// openaiClient returns go-openai's client for a chat.
+func openaiClient(w *webmemorytest.World, chat string) *openai.Client {
 	cfg := openai.DefaultConfig("no-key")
-	cfg.BaseURL = w.url + "/c/" + chat + "/v1"
+	cfg.BaseURL = w.URL + "/c/" + chat + "/v1"
 	return openai.NewClientWithConfig(cfg)
 }
 
@@ -337,15 +335,15 @@ func TestOpenAIFailedRun(t *testing.T) {
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	})
-	got := w.complete("c", transcriptOf("hi"))
-	require.Equal(t, 502, got.status)
-	require.Equal(t, "server_error", got.told(t).Type)
-	require.Equal(t, "2", got.header.Get("Retry-After"))
-	_, err := w.openaiClient("c").CreateChatCompletion(t.Context(), saying("hi"))
+	got := postCompletion(w, "c", transcriptOf("hi"))
+	require.Equal(t, 502, got.Status)
+	require.Equal(t, "server_error", openaiError(t, got).Type)
+	require.Equal(t, "2", got.Header.Get("Retry-After"))
+	_, err := openaiClient(w, "c").CreateChatCompletion(t.Context(), saying("hi"))
 	var told *openai.APIError
 	require.ErrorAs(t, err, &told)
 	require.Equal(t, "model_failed", told.Code)
-	stream, err := w.openaiClient("c").CreateChatCompletionStream(t.Context(), saying("hi"))
+	stream, err := openaiClient(w, "c").CreateChatCompletionStream(t.Context(), saying("hi"))
 	require.NoError(t, err)
 	defer stream.Close()
 	var text string
@@ -380,15 +378,15 @@ func TestOpenAIHeadWaits(t *testing.T) {
 	}
 	w := openaiWorld(t, fails, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Hour })
 	for _, model := range []string{"mneme", "mneme/analytic"} {
-		got := w.complete("c", `{"model":"`+model+`","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-		require.Equal(t, 429, got.status, string(got.body))
-		require.Equal(t, "rate_limit_error", got.told(t).Type)
+		got := postCompletion(w, "c", `{"model":"`+model+`","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+		require.Equal(t, 429, got.Status, string(got.Body))
+		require.Equal(t, "rate_limit_error", openaiError(t, got).Type)
 		require.Equal(t, []string{"7200", "false", "application/json; charset=utf-8", "chat"}, []string{
-			got.header.Get("Retry-After"), got.header.Get("X-Should-Retry"), got.header.Get("Content-Type"),
-			got.header.Get("Mneme-Memory")})
+			got.Header.Get("Retry-After"), got.Header.Get("X-Should-Retry"), got.Header.Get("Content-Type"),
+			got.Header.Get("Mneme-Memory")})
 	}
-	w.url = w.openaiProcess(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Hour, time.Millisecond })
-	resp, err := http.DefaultClient.Do(w.request("POST", "/c/d/v1/chat/completions",
+	w.URL = startOpenAI(w, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Hour, time.Millisecond })
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/c/d/v1/chat/completions",
 		`{"model":"mneme","stream":true,"messages":[{"role":"user","content":"wait"}]}`))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -408,26 +406,26 @@ func TestOpenAIClientLeaves(t *testing.T) {
 	} {
 		t.Run(c.setting, func(t *testing.T) {
 			release := make(chan struct{})
-			w := openaiWorld(t, waits(release), func(o *openaiapi.Config) { o.OnDisconnect = c.setting })
+			w := openaiWorld(t, webmemorytest.AnswersAfter(release), func(o *openaiapi.Config) { o.OnDisconnect = c.setting })
 			ctx, leave := context.WithCancel(t.Context())
 			request := saying("hi")
 			request.Stream = true
-			stream, err := w.openaiClient("c").CreateChatCompletionStream(ctx, request)
+			stream, err := openaiClient(w, "c").CreateChatCompletionStream(ctx, request)
 			require.NoError(t, err)
 			_, err = stream.Recv()
 			require.NoError(t, err)
 			leave()
 			_ = stream.Close()
 			if c.setting == openaiapi.Continue {
-				eventually(t, "the stream is over", func() bool {
-					return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_event_streams 0\n")
+				webmemorytest.Eventually(t, "the stream is over", func() bool {
+					return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_event_streams 0\n")
 				})
-				require.Len(t, w.stored("chat_history:c"), 1)
+				require.Len(t, w.History("chat_history:c"), 1)
 				close(release)
 			}
-			eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+			webmemorytest.Eventually(t, "the run is over", func() bool { return len(w.History("chat_history:c")) == 2 })
 			var page webapi.HistoryPage
-			require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/c/history", nil).body, &page))
+			require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/c/history", nil).Body, &page))
 			require.Equal(t, c.setting == openaiapi.Stop, gjson.GetBytes(page.Messages[1], "partial").Bool())
 		})
 	}
@@ -437,8 +435,8 @@ func TestOpenAIClientLeaves(t *testing.T) {
 func TestOpenAIHeartbeat(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release), func(o *openaiapi.Config) { o.Heartbeat = time.Millisecond })
-	resp, err := http.DefaultClient.Do(w.request("POST", "/c/c/v1/chat/completions",
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release), func(o *openaiapi.Config) { o.Heartbeat = time.Millisecond })
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/c/c/v1/chat/completions",
 		`{"model":"mneme","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -458,45 +456,45 @@ func TestOpenAIHeartbeat(t *testing.T) {
 func TestOpenAIShutdown(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release))
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
 	request := saying("hi")
-	stream, err := w.openaiClient("c").CreateChatCompletionStream(t.Context(), request)
+	stream, err := openaiClient(w, "c").CreateChatCompletionStream(t.Context(), request)
 	require.NoError(t, err)
 	for range 2 { // the role, and that analytic is asked
 		_, err = stream.Recv()
 		require.NoError(t, err)
 	}
-	w.shutdown[w.url]()
+	w.Shutdown(w.URL)
 	_, err = stream.Recv()
 	var told *openai.APIError
 	require.ErrorAs(t, err, &told)
 	require.Equal(t, "shutting_down", told.Code)
-	require.NotEmpty(t, w.process())
+	require.NotEmpty(t, w.StartReplica())
 	close(release)
-	eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:c")) == 2 })
+	webmemorytest.Eventually(t, "the run is over", func() bool { return len(w.History("chat_history:c")) == 2 })
 }
 
 // A transcript that holds what is still being answered waits for its turn, and goes on behind it.
 func TestOpenAIThroughTheQueue(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release))
-	first := make(chan answer, 1)
-	req := w.request("POST", "/c/c/v1/chat/completions", transcriptOf("first"))
-	go func() { first <- w.send(req) }()
-	eventually(t, "the first one runs", func() bool { return len(w.stored("chat_history:c")) == 1 })
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
+	first := make(chan webmemorytest.Response, 1)
+	req := w.NewRequest("POST", "/c/c/v1/chat/completions", transcriptOf("first"))
+	go func() { first <- w.Send(req) }()
+	webmemorytest.Eventually(t, "the first one runs", func() bool { return len(w.History("chat_history:c")) == 1 })
 	// It holds the transcript as it will be, and waits for its turn.
-	second := make(chan answer, 1)
-	again := w.request("POST", "/c/c/v1/chat/completions", transcriptOf("first", "answer to first", "second"))
-	go func() { second <- w.send(again) }()
-	eventually(t, "the second one waits", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_waiting_messages 1\n")
+	second := make(chan webmemorytest.Response, 1)
+	again := w.NewRequest("POST", "/c/c/v1/chat/completions", transcriptOf("first", "answer to first", "second"))
+	go func() { second <- w.Send(again) }()
+	webmemorytest.Eventually(t, "the second one waits", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_waiting_messages 1\n")
 	})
 	close(release)
-	require.Equal(t, 200, (<-first).status)
-	require.Equal(t, 200, (<-second).status)
+	require.Equal(t, 200, (<-first).Status)
+	require.Equal(t, 200, (<-second).Status)
 	require.Equal(t, []string{"user: first", "assistant: answer to first", "user: second", "assistant: answer to second"},
-		w.stored("chat_history:c"))
+		w.History("chat_history:c"))
 }
 
 // clientCalls is a run of the master's that calls both of its client's tools, and then says what
@@ -517,7 +515,8 @@ func clientCalls(_ context.Context, r api.RunRequest, emit func(event.Head, even
 				kind = event.Approval
 			}
 			waits = append(waits, event.Wait{ID: fmt.Sprint("W", i), Kind: kind, ToolCallID: fmt.Sprint("t", i), Tool: tool.Name,
-				Arguments: json.RawMessage(`{"n":1}`), Reason: "The client is to run it.", ExpiresAt: inTime()})
+				Arguments: json.RawMessage(`{"n":1}`), Reason: "The client is to run it.",
+				ExpiresAt: event.Seconds(time.Now().Add(time.Hour))})
 		}
 		emit(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{"step":1}`),
 			Usage: event.Usage{InputTokens: 5, OutputTokens: 2}})
@@ -558,8 +557,8 @@ func returning(r openai.ChatCompletionRequest, m openai.ChatCompletionMessage, r
 func TestOpenAIClientTools(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(clientCalls)
-	client := w.openaiClient("c")
+	w.ScriptApiserver(clientCalls)
+	client := openaiClient(w, "c")
 	request := withTools("turn it on", "light", "radio")
 	got, err := client.CreateChatCompletion(t.Context(), request)
 	require.NoError(t, err)
@@ -588,11 +587,11 @@ func TestOpenAIClientTools(t *testing.T) {
 	require.Equal(t, done.Choices[0].Message.Content, again.Choices[0].Message.Content)
 	require.Equal(t, done.ID, again.ID)
 	require.Equal(t, done.Usage, again.Usage)
-	require.Len(t, w.stored("chat_history:c"), 2)
+	require.Len(t, w.History("chat_history:c"), 2)
 
 	t.Run("streamed", func(t *testing.T) {
 		request := withTools("turn it on", "light")
-		stream, err := w.openaiClient("s").CreateChatCompletionStream(t.Context(), request)
+		stream, err := openaiClient(w, "s").CreateChatCompletionStream(t.Context(), request)
 		require.NoError(t, err)
 		said := openai.ChatCompletionMessage{Role: "assistant"}
 		var finish openai.FinishReason
@@ -611,7 +610,7 @@ func TestOpenAIClientTools(t *testing.T) {
 		}
 		require.Equal(t, openai.FinishReasonToolCalls, finish)
 		require.Equal(t, "I try.", said.Content)
-		stream, err = w.openaiClient("s").CreateChatCompletionStream(t.Context(), returning(request, said, "done"))
+		stream, err = openaiClient(w, "s").CreateChatCompletionStream(t.Context(), returning(request, said, "done"))
 		require.NoError(t, err)
 		text := ""
 		for {
@@ -627,20 +626,20 @@ func TestOpenAIClientTools(t *testing.T) {
 
 	t.Run("a client that never comes back", func(t *testing.T) {
 		request := withTools("turn it on", "light")
-		got, err := w.openaiClient("gone").CreateChatCompletion(t.Context(), request)
+		got, err := openaiClient(w, "gone").CreateChatCompletion(t.Context(), request)
 		require.NoError(t, err)
 		said := got.Choices[0].Message
-		_, err = w.openaiClient("gone").CreateChatCompletion(t.Context(), saying("never mind"))
+		_, err = openaiClient(w, "gone").CreateChatCompletion(t.Context(), saying("never mind"))
 		require.NoError(t, err)
-		_, err = w.openaiClient("gone").CreateChatCompletion(t.Context(), returning(request, said, "late"))
+		_, err = openaiClient(w, "gone").CreateChatCompletion(t.Context(), returning(request, said, "late"))
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "not_waiting", refused.Code)
 		require.Contains(t, refused.Message, "does not wait any more")
-		require.Contains(t, w.stored("chat_history:gone"), "assistant: plainly never mind")
+		require.Contains(t, w.History("chat_history:gone"), "assistant: plainly never mind")
 	})
 
 	t.Run("a person is waited for", func(t *testing.T) {
-		got, err := w.openaiClient("p").CreateChatCompletion(t.Context(), withTools("pay", "light", "refund"))
+		got, err := openaiClient(w, "p").CreateChatCompletion(t.Context(), withTools("pay", "light", "refund"))
 		require.NoError(t, err)
 		require.Equal(t, openai.FinishReasonStop, got.Choices[0].FinishReason)
 		require.Empty(t, got.Choices[0].Message.ToolCalls)
@@ -649,16 +648,16 @@ func TestOpenAIClientTools(t *testing.T) {
 	})
 
 	t.Run("tool_choice", func(t *testing.T) {
-		s := w.suspends(clientCalls)
+		s := w.ScriptApiserver(clientCalls)
 		request := withTools("hi", "light")
 		request.ToolChoice = "none"
-		got, err := w.openaiClient("n").CreateChatCompletion(t.Context(), request)
+		got, err := openaiClient(w, "n").CreateChatCompletion(t.Context(), request)
 		require.NoError(t, err)
 		require.Equal(t, "plainly hi", got.Choices[0].Message.Content)
 		request.ToolChoice = openai.ToolChoice{Type: "function", Function: openai.ToolFunction{Name: "light"}}
-		_, err = w.openaiClient("n").CreateChatCompletion(t.Context(), request)
+		_, err = openaiClient(w, "n").CreateChatCompletion(t.Context(), request)
 		require.NoError(t, err)
-		requests := s.requests()
+		requests := s.Requests()
 		require.Equal(t, "light", requests[len(requests)-1].Tools[0].Name)
 	})
 }

@@ -29,8 +29,11 @@ import (
 	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver"
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -167,7 +170,7 @@ func (d *described) check(name string, o describedOperation, got *keptAnswer) {
 		if content.Item == nil {
 			return
 		}
-		schema, events := d.schema(content.Item), eventsOf(&http.Response{Body: io.NopCloser(&got.body)})
+		schema, events := d.schema(content.Item), sse.NewReader(&got.body, api.MaxEvent, 0, nil)
 		for e, err := events.Next(); err == nil; e, err = events.Next() {
 			d.valid(name, schema, e.Data)
 		}
@@ -255,18 +258,18 @@ func talkative(ctx context.Context, r master.Request, emit func(event.Head, even
 		Usage: usage, Error: "model_failed"}}})
 }
 
-// fullProcess is one more process with all routes.
-func (w *world) fullProcess() (url string) {
-	w.t.Helper()
+// startFull starts a replica with all routes.
+func startFull(w *webmemorytest.World) (url string) {
+	w.T.Helper()
 	var tools atomic.Pointer[mcpserver.Handler]
 	var completions atomic.Pointer[openaiapi.Handler]
-	url = w.process(func(c *webmemory.Config) {
+	url = w.StartReplica(func(c *webmemory.Config) {
 		everywhere(c)
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
 	})
 	memory, err := webapi.New(url)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	tools.Store(mcpserver.Config{Memory: memory, Version: "1", Log: zerolog.Nop()}.HTTP())
 	gateway := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "away") {
@@ -275,11 +278,11 @@ func (w *world) fullProcess() (url string) {
 		rw.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(rw, `{"object":"list","path":"`+r.URL.Path+`"}`)
 	}))
-	w.t.Cleanup(gateway.Close)
-	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: agentNames, Log: zerolog.Nop(),
+	w.T.Cleanup(gateway.Close)
+	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(),
 		Settings: openaiapi.Defaults(), Gateway: gateway.URL}))
-	w.t.Cleanup(tools.Load().Close)
-	w.t.Cleanup(memory.Close)
+	w.T.Cleanup(tools.Load().Close)
+	w.T.Cleanup(memory.Close)
 	return url
 }
 
@@ -287,13 +290,13 @@ func (w *world) fullProcess() (url string) {
 func TestOpenAPIRoutes(t *testing.T) {
 	t.Parallel()
 	d := newDescribed(t)
-	w := newWorld(t, answers("hi"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	var there []string
 	braces := func(r gin.RouteInfo) string {
 		return r.Method + " " + regexp.MustCompile(`[:*]([a-z]+)`).ReplaceAllString(r.Path, `{$1}`)
 	}
 	forwarded := regexp.MustCompile(`/(documents|collections)(/\*|$)`)
-	w.guard = func(h http.Handler) http.Handler {
+	w.Middleware = func(h http.Handler) http.Handler {
 		for _, r := range h.(interface{ Routes() gin.RoutesInfo }).Routes() {
 			page := r.Path == "/" || strings.HasPrefix(r.Path, "/ui/")
 			if !page && !strings.HasPrefix(r.Path, "/internal/") && !forwarded.MatchString(r.Path) {
@@ -302,8 +305,8 @@ func TestOpenAPIRoutes(t *testing.T) {
 		}
 		return h
 	}
-	w.fullProcess()
-	for _, r := range w.runs.Handler().(interface{ Routes() gin.RoutesInfo }).Routes() {
+	startFull(w)
+	for _, r := range w.Runs.Handler().(interface{ Routes() gin.RoutesInfo }).Routes() {
 		if strings.Contains(r.Path, "/documents") || strings.HasPrefix(r.Path, "/v1/collections") {
 			there = append(there, braces(r))
 		}
@@ -324,23 +327,22 @@ func TestOpenAPIAnswers(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	d := newDescribed(t)
-	w := &world{t: t, redis: redistest.Start(t), guard: d.watch}
-	w.look = w.redis.Client()
-	w.begin(talkative)
+	w := webmemorytest.NewWorld(t, talkative)
+	w.Middleware = d.watch
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	runs := apiserver.New(apiserver.Config{Documents: library}, agent(talkative), nil, logger())
+	runs := apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Agent(talkative), nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
-	w.putApiserver(runs.Handler())
-	w.url = w.fullProcess()
-	const posts, sse = "/v1/chats/1/messages", "text/event-stream"
-	does := func(status int, method, path string, body any, header ...string) answer {
+	w.SetApiserver(runs.Handler())
+	w.URL = startFull(w)
+	const posts, stream = "/v1/chats/1/messages", "text/event-stream"
+	does := func(status int, method, path string, body any, header ...string) webmemorytest.Response {
 		t.Helper()
-		got := w.do(method, path, body, header...)
-		require.Equal(t, status, got.status, "%s %s: %s", method, path, got.body)
+		got := w.Do(method, path, body, header...)
+		require.Equal(t, status, got.Status, "%s %s: %s", method, path, got.Body)
 		return got
 	}
-	does(200, "POST", posts, message{"The lighthouse keeper is Ann."})
-	run := does(200, "POST", posts, message{"Hi."}, "Accept", sse).header.Get("Mneme-Run-Id")
+	does(200, "POST", posts, webmemorytest.Message("The lighthouse keeper is Ann."))
+	run := does(200, "POST", posts, webmemorytest.Message("Hi."), "Accept", stream).RunID()
 	does(200, "GET", "/v1/chats/1/runs/"+run+"/events", nil)
 	does(200, "GET", "/v1/chats/1/messages/"+run+".1/influence", nil)
 	does(200, "POST", "/v1/chats/1/quarantine", webapi.Quarantine{Entries: []string{"r.1"}})
@@ -354,33 +356,33 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "GET", "/v1/chats/1/runs/none/trace", nil)
 	does(200, "POST", "/v1/chats/1/runs/"+run+"/stop", nil)
 	does(200, "POST", "/chat", `{"message":"Hi.","chat_id":"1"}`)
-	does(400, "POST", "/chat", message{"Hi."})
-	does(502, "POST", posts, message{"fail"})
+	does(400, "POST", "/chat", webmemorytest.Message("Hi."))
+	does(502, "POST", posts, webmemorytest.Message("fail"))
 	does(400, "POST", posts, `{"message":"Hi.","agent_version":"nobody"}`)
-	does(200, "POST", posts, message{"keyed"}, "Idempotency-Key", "k")
-	does(422, "POST", posts, message{"otherwise"}, "Idempotency-Key", "k")
+	does(200, "POST", posts, webmemorytest.Message("keyed"), "Idempotency-Key", "k")
+	does(422, "POST", posts, webmemorytest.Message("otherwise"), "Idempotency-Key", "k")
 	var started struct{ Events string }
-	require.NoError(t, json.Unmarshal(does(202, "POST", posts, message{"wait"}, "Prefer", "respond-async").body, &started))
+	require.NoError(t, json.Unmarshal(does(202, "POST", posts, webmemorytest.Message("wait"), "Prefer", "respond-async").Body, &started))
 	does(409, "POST", posts, `{"message":"Hi.","on_busy":"reject"}`)
 	does(202, "POST", strings.TrimSuffix(started.Events, "/events")+"/stop", nil)
 	does(200, "GET", started.Events, nil)
 	does(200, "GET", "/v1/chats/1/recall?query=lighthouse", nil)
 	does(200, "GET", "/v1/chats/1/subagents/analytic/history", nil)
 	does(200, "GET", "/v1/chats/1/history?archive=true&runs=true", nil)
-	first := w.idsOf("chat_history:1")[0]
-	exported := string(does(200, "GET", "/v1/chats/1/export", nil).body)
+	first := storedIDs(w, "chat_history:1")[0]
+	exported := string(does(200, "GET", "/v1/chats/1/export", nil).Body)
 	does(404, "GET", "/v1/chats/none/export", nil)
 	does(201, "POST", "/v1/chats/2/import", exported)
 	does(409, "POST", "/v1/chats/2/import", exported)
 	does(201, "POST", "/v1/chats/1/fork", `{"as":3}`)
 	does(409, "POST", "/v1/chats/1/fork", `{"as":3}`)
-	aside := strings.Trim(field(t, does(200, "POST", "/v1/chats/3/rewind", map[string]string{"to": first}).body, "id"), `"`)
+	aside := strings.Trim(gjson.GetBytes(does(200, "POST", "/v1/chats/3/rewind", map[string]string{"to": first}).Body, "id").Raw, `"`)
 	does(404, "POST", "/v1/chats/3/rewind", `{"to":"none"}`)
 	does(200, "GET", "/v1/chats/3/set-aside", nil)
 	does(200, "POST", "/v1/chats/3/set-aside/"+aside+"/restore", nil)
 	does(404, "POST", "/v1/chats/3/set-aside/none/restore", nil)
 	for _, of := range []string{"/v1/chats/1", "/v1/chats/1/subagents/analytic"} {
-		note := strings.Trim(field(t, does(201, "POST", of+"/notes", `{"text":"Likes trains."}`).body, "id"), `"`)
+		note := strings.Trim(gjson.GetBytes(does(201, "POST", of+"/notes", `{"text":"Likes trains."}`).Body, "id").Raw, `"`)
 		does(404, "POST", of+"/notes", `{"text":"x","replaces":"none"}`)
 		does(200, "PATCH", of+"/notes/"+note, `{"text":"Likes ships."}`)
 		does(404, "PATCH", of+"/notes/none", `{"text":"x"}`)
@@ -400,7 +402,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(200, "GET", "/v1/chats?order=pinned", nil)
 	does(200, "DELETE", "/v1/chats/1/messages/"+first+"?dry_run=true", nil)
 	does(404, "DELETE", "/v1/chats/1/messages/none", nil)
-	analytic := w.idsOf("subagent:analytic:1")
+	analytic := storedIDs(w, "subagent:analytic:1")
 	does(200, "DELETE", "/v1/chats/1/subagents/analytic/messages/"+analytic[0]+"?dry_run=true", nil)
 	does(404, "DELETE", "/v1/chats/1/subagents/analytic/messages/none", nil)
 	does(200, "DELETE", "/v1/chats/1/subagents/analytic/history", nil)
@@ -435,7 +437,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "DELETE", "/v1/collections/c", nil)
 	does(200, "DELETE", "/v1/chats/1", nil)
 
-	callTool(mcpClient(t, w.url, "2026-07-28", nil), "ask", ask("4", "hi"), nil)
+	does(200, "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask",`+
+		`"arguments":{"chat":"4","message":"hi"}}}`, "Content-Type", "application/json", "Accept", "application/json, "+stream)
 	for _, path := range []string{"/openapi.json", "/healthz", "/readyz", "/metrics"} {
 		does(200, "GET", path, nil)
 	}
@@ -445,7 +448,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "POST", base+"/v1/chat/completions", completes+`}`)
 		does(200, "POST", base+"/v1/chat/completions", completes+`,"stream":true}`)
 		does(404, "POST", base+"/v1/chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"Hi."}]}`)
-		response := gjson.GetBytes(does(200, "POST", base+"/v1/responses", `{"model":"mneme","input":"Hi."}`).body, "id").Str
+		response := gjson.GetBytes(does(200, "POST", base+"/v1/responses", `{"model":"mneme","input":"Hi."}`).Body, "id").Str
 		does(200, "POST", base+"/v1/responses", `{"model":"mneme","stream":true,"input":[{"role":"user","content":"Hi."}],`+
 			`"previous_response_id":"`+response+`"}`)
 		does(400, "POST", base+"/v1/responses", `{"model":"mneme","input":"Hi.","previous_response_id":"resp_x"}`)
@@ -455,7 +458,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(404, "GET", base+"/v1/responses/resp_x", nil)
 		does(404, "DELETE", base+"/v1/responses/resp_x", nil)
 		does(400, "POST", base+"/v1/chat/completions", asks(question, `{"type":"file","file":{"file_id":"file-1"}}`))
-		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).body), `"/v1/embeddings"`)
+		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).Body), `"/v1/embeddings"`)
 		does(503, "POST", base+"/v1/embeddings", `{"input":"away"}`)
 		does(200, "GET", base+"/v1/models", nil)
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
@@ -469,7 +472,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(400, "GET", "/v1/chats/a%20b/ui/page/stream", nil)
 	var note memory.Note
 	at := "/v1/users/ann/notes"
-	require.NoError(t, json.Unmarshal(does(201, "POST", at, `{"text":"x"}`).body, &note))
+	require.NoError(t, json.Unmarshal(does(201, "POST", at, `{"text":"x"}`).Body, &note))
 	does(400, "POST", at, `{}`)
 	does(200, "GET", at, nil)
 	does(400, "GET", "/v1/users/a%20b/notes", nil)
@@ -482,17 +485,17 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(400, "GET", "/v1/users/ann/recall?query=", nil)
 	does(200, "GET", "/v1/users/ann/recall?query=lighthouse", nil)
 
-	does(200, "POST", "/v1/oneshot", message{"Hi."})
+	does(200, "POST", "/v1/oneshot", webmemorytest.Message("Hi."))
 	does(400, "POST", "/v1/oneshot", `{}`)
 
 	does(409, "GET", "/v1/keys", nil)
 	does(200, "GET", "/v1/keys/self", nil)
 	does(409, "GET", "/v1/usage", nil)
 	does(409, "GET", "/v1/audit", nil)
-	without := w.url
-	w.url = w.process(func(c *webmemory.Config) {
-		c.Keys, c.Usage = access.NewStore(w.look), tally.New(w.look, time.Hour)
-		c.Audit = audit.New(w.look)
+	without := w.URL
+	w.URL = w.StartReplica(func(c *webmemory.Config) {
+		c.Keys, c.Usage = access.NewStore(w.Redis), tally.New(w.Redis, time.Hour)
+		c.Audit = audit.New(w.Redis)
 	})
 	does(200, "GET", "/v1/usage?by=chat&since=7d", nil)
 	does(400, "GET", "/v1/usage?by=colour", nil)
@@ -501,7 +504,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(400, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"often"}`)
 	var made struct{ ID string }
 	keyed := does(201, "POST", "/v1/keys", `{"name":"bot","scopes":["chat"],"rate":"60/m","budget":"20usd/month"}`)
-	require.NoError(t, json.Unmarshal(keyed.body, &made))
+	require.NoError(t, json.Unmarshal(keyed.Body, &made))
 	does(200, "GET", "/v1/keys", nil)
 	does(200, "POST", "/v1/keys/"+made.ID+"/rotate", `{"overlap":60}`)
 	does(404, "POST", "/v1/keys/none/rotate", `{}`)
@@ -512,31 +515,31 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(404, "GET", "/v1/tenants/acme/export", nil)
 	does(409, "DELETE", "/v1/tenants/default", nil)
 	does(400, "DELETE", "/v1/tenants/A", nil)
-	w.putApiserver(forTenants(runs.Handler()))
+	w.SetApiserver(forTenants(runs.Handler()))
 	does(200, "DELETE", "/v1/tenants/acme", nil)
-	w.putApiserver(runs.Handler())
-	w.url = w.process(func(c *webmemory.Config) { c.Gate = accesstest.Gate() })
+	w.SetApiserver(runs.Handler())
+	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Gate = accesstest.Gate() })
 	does(401, "GET", "/v1/keys/self", nil)
-	w.url = without
+	w.URL = without
 	does(409, "GET", "/v1/tenants", nil)
 
-	waiting, _, _ := waitingWorld(t)
-	waiting.guard = d.watch
-	waiting.url = waiting.process()
-	asked := waiting.wait("5")
-	require.Equal(t, 200, waiting.do("GET", "/v1/chats/5/runs/"+asked+"/events", nil).status)
-	require.Equal(t, 200, waiting.do("GET", "/v1/chats/5/runs/"+asked+"/trace", nil).status)
-	require.Equal(t, 200, waiting.do("GET", "/v1/approvals", nil).status)
-	require.Equal(t, 400, waiting.do("GET", "/v1/approvals?kind=x", nil).status)
-	require.Equal(t, 200, waiting.do("GET", "/v1/chats/5", nil).status)
-	require.Equal(t, 409, waiting.do("POST", "/v1/chats/5/messages", `{"message":"Hi.","on_busy":"reject"}`).status)
-	require.Equal(t, 404, waiting.resume("5", asked, yes("none")).status)
-	require.Equal(t, 200, waiting.resume("5", asked, yes("w1"), "Accept", sse).status)
-	require.Equal(t, 409, waiting.resume("5", asked, decided(event.Deny, "w1")).status)
+	waiting, _, _ := webmemorytest.NewSuspendedWorld(t)
+	waiting.Middleware = d.watch
+	waiting.URL = waiting.StartReplica()
+	asked := waiting.PostSuspended("5")
+	require.Equal(t, 200, waiting.Do("GET", "/v1/chats/5/runs/"+asked+"/events", nil).Status)
+	require.Equal(t, 200, waiting.Do("GET", "/v1/chats/5/runs/"+asked+"/trace", nil).Status)
+	require.Equal(t, 200, waiting.Do("GET", "/v1/approvals", nil).Status)
+	require.Equal(t, 400, waiting.Do("GET", "/v1/approvals?kind=x", nil).Status)
+	require.Equal(t, 200, waiting.Do("GET", "/v1/chats/5", nil).Status)
+	require.Equal(t, 409, waiting.Do("POST", "/v1/chats/5/messages", `{"message":"Hi.","on_busy":"reject"}`).Status)
+	require.Equal(t, 404, waiting.Resume("5", asked, webmemorytest.Decide(event.Approve, "none")).Status)
+	require.Equal(t, 200, waiting.Resume("5", asked, webmemorytest.Decide(event.Approve, "w1"), "Accept", stream).Status)
+	require.Equal(t, 409, waiting.Resume("5", asked, webmemorytest.Decide(event.Deny, "w1")).Status)
 
-	waiting.suspends(asksFor(light))
+	waiting.ScriptApiserver(webmemorytest.SuspendOn(light))
 	shot := `{"message":"light","tools":[{"name":"light","description":"x","parameters":{"type":"object"}}]}`
-	require.Equal(t, 202, waiting.do("POST", "/v1/oneshot", shot).status)
+	require.Equal(t, 202, waiting.Do("POST", "/v1/oneshot", shot).Status)
 
 	for path, operations := range d.paths {
 		for method := range operations {

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 )
 
-// monitored are the commands that Redis gets while something is done.
-func (w *world) monitored(t *testing.T, do func()) (commands []string) {
-	conn, err := net.Dial("tcp", w.redis.Addr)
+// monitorRedis returns the commands that Redis gets while do runs.
+func monitorRedis(t *testing.T, w *webmemorytest.World, do func()) (commands []string) {
+	conn, err := net.Dial("tcp", w.RedisServer.Addr)
 	require.NoError(t, err)
 	defer conn.Close()
 	lines := bufio.NewReaderSize(conn, 1<<20)
@@ -32,7 +33,7 @@ func (w *world) monitored(t *testing.T, do func()) (commands []string) {
 	go func() {
 		defer close(done)
 		do()
-		w.look.Echo(t.Context(), "the end of "+t.Name())
+		w.Redis.Echo(t.Context(), "the end of "+t.Name())
 	}()
 	for {
 		if line := next(); !strings.Contains(line, "the end of "+t.Name()) {
@@ -72,11 +73,11 @@ func readUnder(chat string, commands []string) (all, held int) {
 // under the turn no more than what changes, however long the chat is.
 func TestLittleIsReadUnderTheTurn(t *testing.T) {
 	testtier.Slow(t)
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	const exchanges = 12_000
-	status, body := w.ask(t, "POST", "/v1/chats/long/import", lines(exchanges, 10))
+	status, body := w.Do("POST", "/v1/chats/long/import", lines(exchanges, 10)).Text()
 	require.Equal(t, 201, status, body)
-	n, err := w.look.HLen(t.Context(), "{chat_history:long}:archive").Result()
+	n, err := w.Redis.HLen(t.Context(), "{chat_history:long}:archive").Result()
 	require.NoError(t, err)
 	segments := int(n/2 - 1)
 	require.Greater(t, segments, 80)
@@ -92,8 +93,8 @@ func TestLittleIsReadUnderTheTurn(t *testing.T) {
 		{"rewind", "POST", "/rewind", fmt.Sprintf(`{"to":"x.%d"}`, exchanges-2), 32}, // which fills what is at hand
 	} {
 		t.Run(act.name, func(t *testing.T) {
-			commands := w.monitored(t, func() {
-				status, body = w.ask(t, act.method, "/v1/chats/long"+act.path, act.body)
+			commands := monitorRedis(t, w, func() {
+				status, body = w.Do(act.method, "/v1/chats/long"+act.path, act.body).Text()
 			})
 			require.Less(t, status, 300, body)
 			require.Contains(t, strings.Join(commands, ""), `lua] "DEL" "{chat_history:long}:turn"`)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/webmemory"
@@ -45,50 +44,38 @@ func lines(n, m int) string {
 	return b.String()
 }
 
-func (w *world) ask(t *testing.T, method, path, body string) (int, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body))
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(got)
-}
-
 // A chat's memory can be taken along: what is imported is exported byte for byte, also
 // what goes straight to the archive, and the chat goes on from there.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	text := lines(1000, 3)
-	status, body := w.ask(t, "POST", "/v1/chats/new/import", text)
+	status, body := w.Do("POST", "/v1/chats/new/import", text).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.JSONEq(t, `{"messages":2006,"histories":2}`, body)
-	status, got := w.ask(t, "GET", "/v1/chats/new/export", "")
+	status, got := w.Do("GET", "/v1/chats/new/export", nil).Text()
 	require.Equal(t, 200, status)
 	require.Equal(t, text, got)
-	status, body = w.ask(t, "POST", "/v1/chats/new/import", text)
+	status, body = w.Do("POST", "/v1/chats/new/import", text).Text()
 	require.Equal(t, 409, status, "%s", body)
 
 	var info webapi.ChatInfo
-	_, body = w.ask(t, "GET", "/v1/chats/new", "")
+	_, body = w.Do("GET", "/v1/chats/new", nil).Text()
 	require.NoError(t, json.Unmarshal([]byte(body), &info))
 	require.LessOrEqual(t, info.Histories[0].Messages, 20)
 	require.Equal(t, 2000, info.Histories[0].Messages+info.Histories[0].Archived)
 
-	status, body = w.ask(t, "POST", "/v1/chats/new/messages", `{"message":"and now?"}`)
+	status, body = w.Do("POST", "/v1/chats/new/messages", `{"message":"and now?"}`).Text()
 	require.Equal(t, 200, status, "%s", body)
-	_, got = w.ask(t, "GET", "/v1/chats/new/export", "")
+	_, got = w.Do("GET", "/v1/chats/new/export", nil).Text()
 	require.Equal(t, 2010, strings.Count(got, `"message":{`))
 	require.True(t, strings.HasPrefix(got, text[:strings.Index(text, `{"subagent"`)]))
 
-	status, _ = w.ask(t, "DELETE", "/v1/chats/new", "")
+	status, _ = w.Do("DELETE", "/v1/chats/new", nil).Text()
 	require.Equal(t, 200, status)
-	status, _ = w.ask(t, "GET", "/v1/chats/new/export", "")
+	status, _ = w.Do("GET", "/v1/chats/new/export", nil).Text()
 	require.Equal(t, 404, status)
-	for _, value := range w.look.Keys(t.Context(), "*new*").Val() {
+	for _, value := range w.Redis.Keys(t.Context(), "*new*").Val() {
 		require.NotContains(t, value, "archive")
 	}
 }
@@ -97,7 +84,7 @@ func TestExportAndImport(t *testing.T) {
 func TestImportsThatAreRefused(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	good := `{"message":{"role":"user","content":"a","id":"1"}}` + "\n"
 	long := strings.Repeat("x", memory.MaxMessage+1)
 	for body, want := range map[string]string{
@@ -112,29 +99,29 @@ func TestImportsThatAreRefused(t *testing.T) {
 		`{"subagent":"No Name","message":{"role":"user","content":"a"}}`:                     "Line 1",
 		strings.Repeat(good, 1) + strings.Replace(lines(200, 0), `{"messages":400}`, "{", 1): "Line 402",
 	} {
-		status, got := w.ask(t, "POST", "/v1/chats/bad/import", body)
+		status, got := w.Do("POST", "/v1/chats/bad/import", body).Text()
 		require.Equal(t, 400, status, "%.80s: %s", body, got)
 		require.Contains(t, got, want, "%.80s", body)
-		status, _ = w.ask(t, "GET", "/v1/chats/bad/export", "")
+		status, _ = w.Do("GET", "/v1/chats/bad/export", nil).Text()
 		require.Equal(t, 404, status)
 	}
-	status, got := w.ask(t, "POST", "/v1/chats/bad/import", `{"message":{"role":"user","content":"`+strings.Repeat("x", 3<<20)+`"}}`)
+	status, got := w.Do("POST", "/v1/chats/bad/import", `{"message":{"role":"user","content":"`+strings.Repeat("x", 3<<20)+`"}}`).Text()
 	require.Equal(t, 413, status, "%s", got)
-	status, got = w.ask(t, "POST", "/v1/chats/bad/import", good)
+	status, got = w.Do("POST", "/v1/chats/bad/import", good).Text()
 	require.Equal(t, 201, status, "a refused one is in nobody's way: %s", got)
 }
 
 // What an import left that died with its process is no memory, and in no import's way.
 func TestAnImportThatDied(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
-	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:archive", "0", "[]", "0:about", "0 x 0",
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:archive", "0", "[]", "0:about", "0 x 0",
 		"messages", 0, "bytes", 2).Err())
-	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:meta", "archived", 7, "turn", 5).Err())
+	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:meta", "archived", 7, "turn", 5).Err())
 	text := lines(30, 0)
-	status, got := w.ask(t, "POST", "/v1/chats/c/import", text)
+	status, got := w.Do("POST", "/v1/chats/c/import", text).Text()
 	require.Equal(t, 201, status, "%s", got)
-	_, got = w.ask(t, "GET", "/v1/chats/c/export", "")
+	_, got = w.Do("GET", "/v1/chats/c/export", nil).Text()
 	require.Equal(t, text, got)
 	require.True(t, bytes.HasSuffix([]byte(got), []byte("{\"messages\":60}\n")))
 }
@@ -145,19 +132,19 @@ func TestAnImportBehindAnErasure(t *testing.T) {
 	file, err := erasures.Open(filepath.Join(t.TempDir(), "erasures"))
 	require.NoError(t, err)
 	with := func(c *webmemory.Config) { c.Erasures = file }
-	w := newWorld(t, answers("hello"), with)
-	status, body := w.ask(t, "POST", "/v1/chats/c/import", lines(3, 3))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), with)
+	status, body := w.Do("POST", "/v1/chats/c/import", lines(3, 3)).Text()
 	require.Equal(t, 201, status, body)
-	status, body = w.ask(t, "DELETE", "/v1/chats/c", "")
+	status, body = w.Do("DELETE", "/v1/chats/c", nil).Text()
 	require.Equal(t, 200, status, body)
-	status, body = w.ask(t, "POST", "/v1/chats/c/import", lines(3, 3))
+	status, body = w.Do("POST", "/v1/chats/c/import", lines(3, 3)).Text()
 	require.Equal(t, 201, status, body)
-	w.shutdown[w.url]()
-	require.NoError(t, w.look.ZRem(t.Context(), "mneme:erasures", "chat:c").Err()) // it is noted again when that is done
-	w.url = w.process(with)
-	eventually(t, "it has looked", func() bool {
-		return w.look.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil
+	w.Shutdown(w.URL)
+	require.NoError(t, w.Redis.ZRem(t.Context(), "mneme:erasures", "chat:c").Err()) // it is noted again when that is done
+	w.URL = w.StartReplica(with)
+	webmemorytest.Eventually(t, "it has looked", func() bool {
+		return w.Redis.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil
 	})
-	_, got := w.ask(t, "GET", "/v1/chats/c/export", "")
+	_, got := w.Do("GET", "/v1/chats/c/export", nil).Text()
 	require.Equal(t, lines(3, 3), got)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"mneme/memory"
+	"mneme/internal/webmemorytest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,13 +14,13 @@ import (
 // Each process says where it is reached as long as it lives, and its turns name it.
 func TestProcessesAreListed(t *testing.T) {
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	second := w.process()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica()
 	ctx := context.Background()
 	listed := func() map[string]string { // id by URL
 		ids := map[string]string{}
-		for id, value := range w.look.HGetAll(ctx, "mneme:processes").Val() {
+		for id, value := range w.Redis.HGetAll(ctx, "mneme:processes").Val() {
 			var p struct {
 				URL string
 				At  int64
@@ -31,12 +31,12 @@ func TestProcessesAreListed(t *testing.T) {
 		}
 		return ids
 	}
-	eventually(t, "both are listed", func() bool { return listed()[w.url] != "" && listed()[second] != "" })
-	s.let(memory.MustChat("1"), 1)
-	w.on(second, func() { w.open("POST", "/v1/chats/1/messages", message{"hi"}).until("run_started") })
-	token := w.look.Get(ctx, "{chat_history:1}:turn").Val()
+	webmemorytest.Eventually(t, "both are listed", func() bool { return listed()[w.URL] != "" && listed()[second] != "" })
+	s.Allow("1", 1)
+	w.Target(second, func() { w.PostStream("1", "hi").Until("run_started") })
+	token := w.Redis.Get(ctx, "{chat_history:1}:turn").Val()
 	require.True(t, strings.HasPrefix(token, listed()[second]+":"), token)
-	w.shutdown[second]()
+	w.Shutdown(second)
 	require.NotContains(t, listed(), second)
-	require.Contains(t, listed(), w.url)
+	require.Contains(t, listed(), w.URL)
 }

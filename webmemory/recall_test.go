@@ -15,18 +15,19 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
 
-// recall searches a chat by the process at a URL.
-func (w *world) recall(t *testing.T, chat, query string, more ...string) webapi.Recalled {
+// recallChat searches a chat.
+func recallChat(t *testing.T, w *webmemorytest.World, chat, query string, more ...string) webapi.Recalled {
 	t.Helper()
 	q := url.Values{"query": {query}}
 	for i := 0; i+1 < len(more); i += 2 {
 		q.Set(more[i], more[i+1])
 	}
-	status, body := w.ask(t, "GET", "/v1/chats/"+chat+"/recall?"+q.Encode(), "")
+	status, body := w.Do("GET", "/v1/chats/"+chat+"/recall?"+q.Encode(), nil).Text()
 	require.Equal(t, 200, status, "%s", body)
 	var out webapi.Recalled
 	require.NoError(t, json.Unmarshal([]byte(body), &out))
@@ -45,7 +46,7 @@ func texts(r webapi.Recalled) string {
 // never told, or told in another chat, is not.
 func TestRecall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
 	var b strings.Builder
 	for i := range 3000 {
 		text := fmt.Sprintf("small talk number %d about nothing", i)
@@ -58,20 +59,20 @@ func TestRecall(t *testing.T) {
 		fmt.Fprintf(&b, `{"message":{"role":"user","content":%q,"timestamp":%d,"id":"m.%d"}}`+"\n", text, 1_700_000_000+i*3600, i)
 	}
 	fmt.Fprintln(&b, `{"subagent":"analytic","message":{"role":"user","content":"The budget of Berlin is 4711 euros.","timestamp":5,"id":"s.1"}}`)
-	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, "%s", body)
 
-	found := w.recall(t, "a", "What is Aliya allergic to?")
+	found := recallChat(t, w, "a", "What is Aliya allergic to?")
 	require.False(t, found.Partial)
 	require.Equal(t, "m.5", found.Hits[0].ID)
 	require.Equal(t, "My daughter Aliya is allergic to hazelnuts.", found.Hits[0].Text)
 	require.EqualValues(t, 1_700_000_000+5*3600, found.Hits[0].TS)
-	require.Equal(t, "m.9", w.recall(t, "a", "как зовут кошку?").Hits[0].ID)
-	berlin := w.recall(t, "a", "Berlin budget")
+	require.Equal(t, "m.9", recallChat(t, w, "a", "как зовут кошку?").Hits[0].ID)
+	berlin := recallChat(t, w, "a", "Berlin budget")
 	require.EqualValues(t, "analytic", berlin.Hits[0].Subagent)
-	require.NotContains(t, texts(w.recall(t, "a", "Aliya hazelnuts", "subagent", "analytic")), "hazelnuts")
-	require.NotContains(t, texts(w.recall(t, "a", "Aliya hazelnuts", "from", "2024-01-01")), "hazelnuts")
-	require.Empty(t, w.recall(t, "b", "Aliya").Hits, "another chat")
+	require.NotContains(t, texts(recallChat(t, w, "a", "Aliya hazelnuts", "subagent", "analytic")), "hazelnuts")
+	require.NotContains(t, texts(recallChat(t, w, "a", "Aliya hazelnuts", "from", "2024-01-01")), "hazelnuts")
+	require.Empty(t, recallChat(t, w, "b", "Aliya").Hits, "another chat")
 
 	for path, want := range map[string]string{
 		"/v1/chats/a/recall":                                    "query is missing",
@@ -81,7 +82,7 @@ func TestRecall(t *testing.T) {
 		"/v1/chats/no%20chat/recall?query=x":                    "chat id",
 		"/v1/chats/a/recall?query=" + strings.Repeat("x", 5000): "at most",
 	} {
-		status, body := w.ask(t, "GET", path, "")
+		status, body := w.Do("GET", path, nil).Text()
 		require.Equal(t, 400, status, path)
 		require.Contains(t, body, want)
 	}
@@ -92,51 +93,51 @@ func TestRecall(t *testing.T) {
 func TestRecallReadsWhatWasWritten(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
-	first := w.url
-	second := w.process(func(c *webmemory.Config) { c.MaxHistory = 10 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 10 })
+	first := w.URL
+	second := w.StartReplica(func(c *webmemory.Config) { c.MaxHistory = 10 })
 	for i := range 40 {
-		w.url = first
+		w.URL = first
 		if i%3 == 1 {
-			w.url = second
+			w.URL = second
 		}
 		word := fmt.Sprintf("zebra%dx%d", i, rand.IntN(1000))
-		status, body := w.ask(t, "POST", "/v1/chats/c/messages", fmt.Sprintf(`{"message":"remember %s"}`, word))
+		status, body := w.Do("POST", "/v1/chats/c/messages", fmt.Sprintf(`{"message":"remember %s"}`, word)).Text()
 		require.Equal(t, 200, status, "%s", body)
 		for _, url := range []string{first, second} {
 			if i%5 == 4 && url == second {
 				continue // it misses some, and some of them are trimmed before it looks again
 			}
-			w.url = url
-			require.Contains(t, texts(w.recall(t, "c", word)), word, "turn %d", i)
+			w.URL = url
+			require.Contains(t, texts(recallChat(t, w, "c", word)), word, "turn %d", i)
 		}
 	}
-	w.url = first
-	status, _ := w.ask(t, "DELETE", "/v1/chats/c", "")
+	w.URL = first
+	status, _ := w.Do("DELETE", "/v1/chats/c", nil).Text()
 	require.Equal(t, 200, status)
 	for _, url := range []string{first, second} {
-		w.url = url
-		require.Empty(t, w.recall(t, "c", "remember zebra").Hits)
+		w.URL = url
+		require.Empty(t, recallChat(t, w, "c", "remember zebra").Hits)
 	}
 }
 
 // Searches, turns and trims at the same time do not disturb one another.
 func TestRecallWhileTheChatGoesOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
 	var working sync.WaitGroup
 	for chat, other := range map[string]string{"c": "d", "d": "c"} {
 		working.Go(func() {
 			for i := range 20 {
-				status, body := w.ask(t, "POST", "/v1/chats/"+chat+"/messages", fmt.Sprintf(`{"message":"word%d of %s"}`, i, chat))
+				status, body := w.Do("POST", "/v1/chats/"+chat+"/messages", fmt.Sprintf(`{"message":"word%d of %s"}`, i, chat)).Text()
 				require.Equal(t, 200, status, "%s", body)
-				require.Contains(t, texts(w.recall(t, chat, fmt.Sprintf("word%d", i))), fmt.Sprintf("word%d of %s", i, chat))
+				require.Contains(t, texts(recallChat(t, w, chat, fmt.Sprintf("word%d", i))), fmt.Sprintf("word%d of %s", i, chat))
 			}
 		})
 		for range 2 {
 			working.Go(func() {
 				for range 30 {
-					require.NotContains(t, texts(w.recall(t, chat, "word1 word2 word3")), "of "+other)
+					require.NotContains(t, texts(recallChat(t, w, chat, "word1 word2 word3")), "of "+other)
 				}
 			})
 		}
@@ -147,11 +148,11 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 // A damaged part of an archive is passed over; the rest is found.
 func TestRecallOverADamagedArchive(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
-	status, body := w.ask(t, "POST", "/v1/chats/c/import", lines(1000, 0))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	status, body := w.Do("POST", "/v1/chats/c/import", lines(1000, 0)).Text()
 	require.Equal(t, 201, status, "%s", body)
-	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:archive", "0", "[{").Err())
-	require.Contains(t, texts(w.recall(t, "c", "question 900")), "question 900")
+	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:archive", "0", "[{").Err())
+	require.Contains(t, texts(recallChat(t, w, "c", "question 900")), "question 900")
 }
 
 // The agents of a run search the memory of its chat through the process that holds it, for as
@@ -159,7 +160,7 @@ func TestRecallOverADamagedArchive(t *testing.T) {
 // shows, all of it when the master asks.
 func TestAgentsSearch(t *testing.T) {
 	release := make(chan struct{})
-	w := newWorld(t, waits(release), func(c *webmemory.Config) { c.ContextWindow = 4 })
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release), func(c *webmemory.Config) { c.ContextWindow = 4 })
 	var b strings.Builder
 	for i := range 40 {
 		text := fmt.Sprintf("small talk number %d", i)
@@ -172,13 +173,13 @@ func TestAgentsSearch(t *testing.T) {
 		fmt.Fprintf(&b, `{"message":{"role":"user","content":%q,"timestamp":%d,"id":"m.%d"}}`+"\n", text, 1_700_000_000+i, i)
 	}
 	fmt.Fprintln(&b, `{"subagent":"analytic","message":{"role":"user","content":"Her name is Carla.","timestamp":5,"id":"s.1"}}`)
-	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, "%s", body)
-	status, body = w.ask(t, "POST", "/v1/chats/b/import", `{"message":{"role":"user","content":"My name is Dora."}}`)
+	status, body = w.Do("POST", "/v1/chats/b/import", `{"message":{"role":"user","content":"My name is Dora."}}`).Text()
 	require.Equal(t, 201, status, "%s", body)
 
-	asked := w.recordRuns()
-	stream := w.open("POST", "/v1/chats/a/messages", map[string]any{"message": "What is my name?"}, "Accept",
+	asked := w.RecordRuns()
+	stream := w.Stream("POST", "/v1/chats/a/messages", map[string]any{"message": "What is my name?"}, "Accept",
 		"text/event-stream")
 	var run api.RunRequest
 	require.NoError(t, json.Unmarshal(<-asked, &run))
@@ -230,7 +231,7 @@ func TestAgentsSearch(t *testing.T) {
 	forbidden(api.MemoryAccess{URL: run.Memory.URL, Token: "another"})
 	forbidden(api.MemoryAccess{URL: strings.Replace(run.Memory.URL, run.RunID, "another", 1), Token: run.Memory.Token})
 	close(release)
-	stream.until("run_finished")
+	stream.Until("run_finished")
 	require.Eventually(t, func() bool {
 		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
 		return err != nil

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
@@ -29,38 +30,39 @@ const pin = "QX-4711-ZZ"
 
 // told makes n processes with disks of their own, each of which has had a turn of chat 1; the first one has the pin in
 // it.
-func told(t *testing.T, n int) (w *world, urls, data []string, processes []*process) {
+func told(t *testing.T, n int) (w *webmemorytest.World, urls, data []string, processes []*process) {
 	t.Helper()
-	w = newWorld(t, gossip("no such text"))
-	urls, data, processes = w.disks(n)
+	w = webmemorytest.NewWorld(t, gossip("no such text"))
+	urls, data, processes = startChildren(w, n)
 	for i, url := range urls {
-		w.on(url, func() {
-			got := w.do("POST", "/v1/chats/1/messages", message{[]string{pin, "hello"}[min(i, 1)]}, "Idempotency-Key",
+		w.Target(url, func() {
+			got := w.Post("1", []string{pin, "hello"}[min(i, 1)], "Idempotency-Key",
 				fmt.Sprint(i))
-			require.Equal(t, 200, got.status, string(got.body))
+			require.Equal(t, 200, got.Status, string(got.Body))
 		})
 	}
 	return w, urls, data, processes
 }
 
-// begun asks for the redaction of chat 1's first message, and waits until it has come so far.
-func (w *world) begun(url, id string, so func() bool) (ended func()) {
+// startRedaction starts the redaction of a message of chat 1 and waits until so returns true. ended waits for the end of
+// the request.
+func startRedaction(w *webmemorytest.World, url, id string, so func() bool) (ended func()) {
 	var asking sync.WaitGroup
-	w.on(url, func() {
-		r := w.request("DELETE", "/v1/chats/1/messages/"+id, nil)
+	w.Target(url, func() {
+		r := w.NewRequest("DELETE", "/v1/chats/1/messages/"+id, nil)
 		asking.Go(func() {
 			if resp, err := http.DefaultClient.Do(r); err == nil {
 				resp.Body.Close()
 			}
 		})
 	})
-	eventually(w.t, "the redaction has begun", so)
+	webmemorytest.Eventually(w.T, "the redaction has begun", so)
 	return asking.Wait
 }
 
-// redacted says whether both exchanges are there, and the first one says nothing.
-func (w *world) redacted() bool {
-	said := w.stored("chat_history:1")
+// isRedacted reports whether chat 1 has both exchanges and the first one is redacted.
+func isRedacted(w *webmemorytest.World) bool {
+	said := w.History("chat_history:1")
 	return len(said) == 4 && said[0] == "user: "+memory.RedactedText && said[2] == "user: hello"
 }
 
@@ -72,25 +74,25 @@ func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, urls, data, processes := told(t, 2)
-			pause(t, processes[1].Process)
+			processes[1].Process.Pause()
 			if dead { // and no other process has heard of the redaction, nor finds a request about it once it goes on
-				w.shutdown[w.url]()
-				w.allowKeys("[^m]*", "mneme:[^p]*") // all but the list of processes
+				w.Shutdown(w.URL)
+				allowKeys(w, "[^m]*", "mneme:[^p]*") // all but the list of processes
 			}
-			ended := w.begun(urls[0], w.idsOf("chat_history:1")[0], w.redacted)
+			ended := startRedaction(w, urls[0], storedIDs(w, "chat_history:1")[0], func() bool { return isRedacted(w) })
 			if dead {
 				processes[0].Kill()
-				w.allowKeys("*")
+				allowKeys(w, "*")
 			}
-			require.NoError(t, w.look.FlushAll(context.Background()).Err())
+			require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 			processes[1].Signal(syscall.SIGCONT)
 			if dead {
-				eventually(t, "the older copy is written back", func() bool { return len(w.stored("chat_history:1")) == 4 })
-				require.NotEmpty(t, w.bytesIn(pin))
-				w.start(processes[0].settings)
+				webmemorytest.Eventually(t, "the older copy is written back", func() bool { return len(w.History("chat_history:1")) == 4 })
+				require.NotEmpty(t, placesOfText(w, pin))
+				w.StartChild(processes[0].settings)
 			}
 			ended()
-			eventually(t, "it is redacted", func() bool { return w.redacted() && len(w.bytesIn(pin, data...)) == 0 })
+			webmemorytest.Eventually(t, "it is redacted", func() bool { return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0 })
 		})
 	}
 }
@@ -101,20 +103,20 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 	t.Parallel()
 	w, urls, data, processes := told(t, 2)
 	ctx := context.Background()
-	id := w.idsOf("chat_history:1")[0]
+	id := storedIDs(w, "chat_history:1")[0]
 	for _, so := range []func() bool{
-		func() bool { return w.look.Exists(ctx, "{chat_history:1}:first").Val() == 1 },
-		func() bool { return len(w.look.ZRange(ctx, "mneme:erasures", 0, -1).Val()) > 0 },
-		w.redacted,
+		func() bool { return w.Redis.Exists(ctx, "{chat_history:1}:first").Val() == 1 },
+		func() bool { return len(w.Redis.ZRange(ctx, "mneme:erasures", 0, -1).Val()) > 0 },
+		func() bool { return isRedacted(w) },
 	} {
-		ended := w.begun(urls[0], id, so)
+		ended := startRedaction(w, urls[0], id, so)
 		processes[0].Kill()
 		ended()
-		urls[0], processes[0].Process = w.start(processes[0].settings)
+		urls[0], processes[0].Process = w.StartChild(processes[0].settings)
 	}
-	eventually(t, "it is whole", func() bool { return w.redacted() && len(w.bytesIn(pin, data...)) == 0 })
-	w.on(urls[0], func() { require.Len(t, w.redact("/v1/chats/1/messages/"+id).Redacted, 10) })
-	require.True(t, w.redacted())
+	webmemorytest.Eventually(t, "it is whole", func() bool { return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0 })
+	w.Target(urls[0], func() { require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+id).Redacted, 10) })
+	require.True(t, isRedacted(w))
 }
 
 // A process is killed at every few of the requests that a redaction makes of Redis. Nothing is redacted then, or
@@ -123,90 +125,90 @@ func TestAKilledRedactionIsFinished(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	ends := filepath.Join(disk, "ends")
-	w := newWorld(t, gossip("no such text"), lease, func(c *webmemory.Config) { c.Ends = ends })
+	w := webmemorytest.NewWorld(t, gossip("no such text"), webmemorytest.ShortenLease, func(c *webmemory.Config) { c.Ends = ends })
 	begun := 0
 	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
 		chat := fmt.Sprint("r", n)
 		secret := "QX-" + chat + "-ZZ"
 		for _, text := range []string{"my pin is " + secret, "once more " + secret} {
-			require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{text}).status)
+			require.Equal(t, 200, w.Post(chat, text).Status)
 		}
-		ids := w.idsOf("chat_history:" + chat)
-		w.rewind(t, chat, ids[1])
-		require.Equal(t, 200, w.do("PATCH", "/v1/chats/"+chat, `{"title":"of `+secret+`"}`).status)
-		before := w.export(t, chat)
-		way := newCutter(t, w.redis.Addr)
-		settings := w.settings()
-		settings.Redis, settings.Lease = way.addr, shortLease
+		ids := storedIDs(w, "chat_history:"+chat)
+		rewindChat(t, w, chat, ids[1])
+		require.Equal(t, 200, w.Do("PATCH", "/v1/chats/"+chat, `{"title":"of `+secret+`"}`).Status)
+		before := exportChat(t, w, chat)
+		way := newCutter(t, w.RedisServer.Addr)
+		settings := w.ChildConfig()
+		settings.Redis = []string{way.addr}
 		settings.Spool, settings.Ends = filepath.Join(disk, "spool"), ends
-		child, process := w.start(settings)
-		answered := make(chan answer, 1)
-		w.on(child, func() {
-			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
-			req := w.request("DELETE", "/v1/chats/"+chat+"/messages/"+ids[0], nil)
+		child, process := w.StartChild(settings)
+		answered := make(chan webmemorytest.Response, 1)
+		w.Target(child, func() {
+			require.Equal(t, 200, w.Do("GET", "/v1/chats/"+chat, nil).Status)
+			req := w.NewRequest("DELETE", "/v1/chats/"+chat+"/messages/"+ids[0], nil)
 			way.left.Store(n)
 			way.armed.Store(true)
-			go func() { answered <- w.sendQuietly(req) }()
+			go func() { answered <- sendQuietly(w, req) }()
 		})
 		select {
 		case a := <-answered:
-			require.Equal(t, 200, a.status, string(a.body))
+			require.Equal(t, 200, a.Status, string(a.Body))
 			whole = true
 		case <-way.reached:
 		}
 		process.Kill()
 		ctx, meta := t.Context(), "{chat_history:"+chat+"}:meta"
-		eventually(t, "nothing is pending", func() bool {
-			return !w.look.HExists(ctx, meta, "pending").Val() &&
-				w.look.Exists(ctx, "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
+		webmemorytest.Eventually(t, "nothing is pending", func() bool {
+			return !w.Redis.HExists(ctx, meta, "pending").Val() &&
+				w.Redis.Exists(ctx, "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
 		})
-		if !whole && w.export(t, chat) == before {
-			require.NotEmpty(t, w.look.Keys(ctx, "*"+chat+"*rewound*").Val(), "killed after %d requests", n)
+		if !whole && exportChat(t, w, chat) == before {
+			require.NotEmpty(t, w.Redis.Keys(ctx, "*"+chat+"*rewound*").Val(), "killed after %d requests", n)
 			continue
 		}
 		begun++
-		require.Empty(t, w.bytesIn(secret, w.logs, disk), "killed after %d requests", n)
-		require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("chat_history:"+chat))
-		require.NotContains(t, w.gateway.set(false), w.look.HGet(ctx, meta, "conversation").Val())
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"and on"}).status)
-		require.NotContains(t, w.gateway.set(false), w.look.HGet(ctx, meta, "conversation").Val())
-		require.Len(t, w.stored("chat_history:"+chat), 4)
+		require.Empty(t, placesOfText(w, secret, w.SessionLogs, disk), "killed after %d requests", n)
+		require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.History("chat_history:"+chat))
+		require.NotContains(t, w.Gateway.Erased(), w.Redis.HGet(ctx, meta, "conversation").Val())
+		require.Equal(t, 200, w.Post(chat, "and on").Status)
+		require.NotContains(t, w.Gateway.Erased(), w.Redis.HGet(ctx, meta, "conversation").Val())
+		require.Len(t, w.History("chat_history:"+chat), 4)
 	}
 	require.Greater(t, begun, 5)
-	require.Positive(t, w.metric(`mneme_faults_total{fault="half_change"}`), "it is told")
+	require.Positive(t, w.Metric(`mneme_faults_total{fault="half_change"}`), "it is told")
 }
 
 // Redactions of one message and of others at once, by several processes, all succeed.
 func TestRedactionsAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("fine"))
-	urls := []string{w.url, w.process()}
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
+	urls := []string{w.URL, w.StartReplica()}
 	for i := range 4 {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{fmt.Sprint(pin, i)}).status)
+		require.Equal(t, 200, w.Post("1", fmt.Sprint(pin, i)).Status)
 	}
-	ids := w.idsOf("chat_history:1")
+	ids := storedIDs(w, "chat_history:1")
 	var all sync.WaitGroup
 	for i := range 6 {
-		w.on(urls[i%2], func() {
-			req := w.request("DELETE", "/v1/chats/1/messages/"+ids[2*(i%4)], nil)
+		w.Target(urls[i%2], func() {
+			req := w.NewRequest("DELETE", "/v1/chats/1/messages/"+ids[2*(i%4)], nil)
 			all.Go(func() {
-				if got := w.send(req); got.status != 200 {
-					t.Errorf("%d: %s", got.status, got.body)
+				if got := w.Send(req); got.Status != 200 {
+					t.Errorf("%d: %s", got.Status, got.Body)
 				}
 			})
 		})
 	}
 	all.Wait()
-	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
-	require.Equal(t, ids, w.idsOf("chat_history:1"))
+	require.Empty(t, placesOfText(w, pin, w.SessionLogs, w.Spools))
+	require.Equal(t, ids, storedIDs(w, "chat_history:1"))
 }
 
 // What is in the archive is redacted there, also what no run made, by whichever process. A damaged part of the archive is said, and blocks nothing.
 func TestRedactionInTheArchive(t *testing.T) {
 	t.Parallel()
 	short := func(c *webmemory.Config) { c.MaxHistory = 10 }
-	w := newWorld(t, answers("fine"), short)
-	other := w.process(short)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"), short)
+	other := w.StartReplica(short)
 	var b strings.Builder
 	say := func(role, text string, i int) {
 		fmt.Fprintf(&b, `{"message":{"role":%q,"content":%q,"timestamp":%d,"id":"m.%d"}}`+"\n", role, text, 1_700_000_000+i, i)
@@ -231,68 +233,68 @@ func TestRedactionInTheArchive(t *testing.T) {
 			say([]string{"user", "assistant"}[i%2], "password? noted: nothing is said here, my dear, for I keep it", i)
 		}
 	}
-	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, body)
-	w.on(other, func() { require.Contains(t, texts(w.recall(t, "a", "swordfish")), "wordfish") })
+	w.Target(other, func() { require.Contains(t, texts(recallChat(t, w, "a", "swordfish")), "wordfish") })
 	ref := func(ids ...int) (all []webapi.MessageRef) {
 		for _, id := range ids {
 			all = append(all, webapi.MessageRef{ID: fmt.Sprint("m.", id)})
 		}
 		return all
 	}
-	got := w.redact("/v1/chats/a/messages/m.21?dry_run=true")
+	got := redactMessage(w, "/v1/chats/a/messages/m.21?dry_run=true")
 	require.Equal(t, ref(20, 21, 22), got.Redacted)
-	require.Equal(t, got, w.redact("/v1/chats/a/messages/m.21"))
-	require.NotEmpty(t, w.bytesIn("SWORDFISH"))
+	require.Equal(t, got, redactMessage(w, "/v1/chats/a/messages/m.21"))
+	require.NotEmpty(t, placesOfText(w, "SWORDFISH"))
 	for _, id := range []string{"m.300", "m.599"} {
-		require.Len(t, w.redact("/v1/chats/a/messages/"+id+"?scope=message").Redacted, 1)
+		require.Len(t, redactMessage(w, "/v1/chats/a/messages/"+id+"?scope=message").Redacted, 1)
 	}
 	for _, text := range []string{"wordfish", "SWORDFISH"} {
-		require.Empty(t, w.bytesIn(text))
-		w.on(other, func() { require.NotContains(t, texts(w.recall(t, "a", "swordfish")), text) })
+		require.Empty(t, placesOfText(w, text))
+		w.Target(other, func() { require.NotContains(t, texts(recallChat(t, w, "a", "swordfish")), text) })
 	}
-	_, export := w.ask(t, "GET", "/v1/chats/a/export", "")
+	_, export := w.Do("GET", "/v1/chats/a/export", nil).Text()
 	require.Equal(t, 601, strings.Count(export, "\n"))
 	require.Contains(t, export, `{"message":{"role":"user","content":"(redacted)","timestamp":1700000020,"id":"m.20"}}`)
 
 	ctx := context.Background()
 	archive := "{chat_history:a}:archive"
-	require.NoError(t, w.look.HSet(ctx, archive, "0", strings.Repeat("[{", 100)).Err())
-	got = w.redact("/v1/chats/a/messages/m.500")
+	require.NoError(t, w.Redis.HSet(ctx, archive, "0", strings.Repeat("[{", 100)).Err())
+	got = redactMessage(w, "/v1/chats/a/messages/m.500")
 	require.True(t, got.Partial)
 	require.Len(t, got.Redacted, 2)
-	require.Equal(t, 404, w.do("DELETE", "/v1/chats/a/messages/m.2", nil).status)
+	require.Equal(t, 404, w.Do("DELETE", "/v1/chats/a/messages/m.2", nil).Status)
 }
 
 // What goes on while a redaction is asked for is stopped, and is in the chat with what was said until then.
 func TestRedactionOfARunUnderWay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, waits(nil))
-	url, _ := w.child()
-	w.on(url, func() { w.open("POST", "/v1/chats/1/messages", message{pin}).until("subagent_delegation") })
-	id := w.idsOf("chat_history:1")[0]
-	require.Len(t, w.redact("/v1/chats/1/messages/"+id).Redacted, 4)
-	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
-	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("chat_history:1"))
-	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("subagent:analytic:1"))
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	url, _ := w.StartChild(w.ChildConfig())
+	w.Target(url, func() { w.PostStream("1", pin).Until("subagent_delegation") })
+	id := storedIDs(w, "chat_history:1")[0]
+	require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+id).Redacted, 4)
+	require.Empty(t, placesOfText(w, pin, w.SessionLogs, w.Spools))
+	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.History("chat_history:1"))
+	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.History("subagent:analytic:1"))
 }
 
 // A history that another program or a version before wrote is redacted by the ids that an export shows.
 func TestRedactionWithoutIDs(t *testing.T) {
-	w := newWorld(t, answers("fine"))
-	require.NoError(t, w.look.Set(context.Background(), "chat_history:1", `[{"role":"user","content":"hello"},
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
+	require.NoError(t, w.Redis.Set(context.Background(), "chat_history:1", `[{"role":"user","content":"hello"},
 		{"role":"assistant","content":"hello"},{"role":"user","content":"`+pin+`"},{"role":"assistant","content":"`+pin+`",
 		"extra":"`+pin+`"},{"role":"user","content":"hello"}]`, 0).Err())
-	_, export := w.ask(t, "GET", "/v1/chats/1/export", "")
+	_, export := w.Do("GET", "/v1/chats/1/export", nil).Text()
 	var line webapi.ExportLine
 	require.NoError(t, json.Unmarshal([]byte(strings.Split(export, "\n")[3]), &line))
 	var m memory.Message
 	require.NoError(t, json.Unmarshal(line.Message, &m))
-	require.Len(t, w.redact("/v1/chats/1/messages/"+m.ID).Redacted, 2)
-	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
+	require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+m.ID).Redacted, 2)
+	require.Empty(t, placesOfText(w, pin, w.SessionLogs, w.Spools))
 	require.Equal(t, []string{"user: hello", "assistant: hello", "user: (redacted)", "assistant: (redacted)",
-		"user: hello"}, w.stored("chat_history:1"))
-	_, after := w.ask(t, "GET", "/v1/chats/1/export", "")
+		"user: hello"}, w.History("chat_history:1"))
+	_, after := w.Do("GET", "/v1/chats/1/export", nil).Text()
 	require.Equal(t, strings.Count(export, `"id":"x`), strings.Count(after, `"id":"x`))
 }
 
@@ -300,11 +302,11 @@ func TestRedactionWithoutIDs(t *testing.T) {
 func TestRedactionReachesSpools(t *testing.T) {
 	t.Parallel()
 	w, urls, data, processes := told(t, 2)
-	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
+	webmemorytest.Eventually(t, "no turn is held", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
 	processes[1].Kill()
-	id := w.idsOf("chat_history:1")[0]
+	id := storedIDs(w, "chat_history:1")[0]
 	run, _, _ := memory.SplitID(id)
-	left, err := spool.Open(filepath.Join(data[1], "spool"), spool.Options{}, logger())
+	left, err := spool.Open(filepath.Join(data[1], "spool"), spool.Options{}, webmemorytest.Logger())
 	require.NoError(t, err)
 	turn := time.Now().UnixMilli()
 	key := memory.SubagentKey("knowledge", memory.MustChat("1"))
@@ -318,14 +320,14 @@ func TestRedactionReachesSpools(t *testing.T) {
 	add(run, 90, pin)
 	add("AAAAAAAAAAAAAAAAAAAAAAAAAA", 1, "stays")
 	require.NoError(t, left.Close())
-	w.on(urls[0], func() { w.redactAll(id, pin) })
-	require.Empty(t, w.bytesIn(pin, data[0]))
-	require.NotEmpty(t, w.bytesIn(pin, data[1]))
-	_, processes[1].Process = w.start(processes[1].settings)
-	eventually(t, "what is not redacted is stored", func() bool {
-		return strings.Contains(strings.Join(w.stored(key.String()), " "), "stays")
+	w.Target(urls[0], func() { redactAll(w, id, pin) })
+	require.Empty(t, placesOfText(w, pin, data[0]))
+	require.NotEmpty(t, placesOfText(w, pin, data[1]))
+	_, processes[1].Process = w.StartChild(processes[1].settings)
+	webmemorytest.Eventually(t, "what is not redacted is stored", func() bool {
+		return strings.Contains(strings.Join(w.History(key.String()), " "), "stays")
 	})
-	eventually(t, "nothing is left", func() bool { return len(w.bytesIn(pin, data...)) == 0 })
+	webmemorytest.Eventually(t, "nothing is left", func() bool { return len(placesOfText(w, pin, data...)) == 0 })
 }
 
 // A Redis that comes back as it was before a redaction is made to forget again, and the first post after it uses
@@ -333,19 +335,19 @@ func TestRedactionReachesSpools(t *testing.T) {
 func TestARedactionOutlivesRedis(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, gossip("no such text"))
-	urls, data := w.replicas(2)
+	w := webmemorytest.NewWorld(t, gossip("no such text"))
+	urls, data := startReplicas(w, 2)
 	for i, url := range urls {
-		w.on(url, func() {
-			require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{fmt.Sprint(pin, " in turn ", i)}).status)
+		w.Target(url, func() {
+			require.Equal(t, 200, w.Post("1", fmt.Sprint(pin, " in turn ", i)).Status)
 		})
 	}
 	ctx := context.Background()
-	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
-	before := w.dump() // the epoch too: nothing tells that Redis is another than before
-	w.on(urls[0], func() { w.redactAll(w.idsOf("chat_history:1")[0], pin) })
-	require.Empty(t, w.bytesIn(pin, data...))
-	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	webmemorytest.Eventually(t, "no turn is held", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
+	before := dumpRedis(w) // the epoch too: nothing tells that Redis is another than before
+	w.Target(urls[0], func() { redactAll(w, storedIDs(w, "chat_history:1")[0], pin) })
+	require.Empty(t, placesOfText(w, pin, data...))
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)
 		for key, value := range before {
 			p.Restore(ctx, key, 0, value)
@@ -353,13 +355,13 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.NotEmpty(t, w.bytesIn(pin))
-	w.on(urls[1], func() {
-		got := w.do("POST", "/v1/chats/1/messages", message{"and on"})
-		require.Equal(t, 200, got.status, string(got.body))
+	require.NotEmpty(t, placesOfText(w, pin))
+	w.Target(urls[1], func() {
+		got := w.Post("1", "and on")
+		require.Equal(t, 200, got.Status, string(got.Body))
 	})
-	require.Empty(t, w.bytesIn(pin, data...))
-	require.Len(t, w.stored("chat_history:1"), 6)
+	require.Empty(t, placesOfText(w, pin, data...))
+	require.Len(t, w.History("chat_history:1"), 6)
 }
 
 // A process that knows of a redaction, and has an older copy than the one that was redacted, brings nothing of the text
@@ -367,22 +369,22 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 func TestAnOlderCopyIsRedactedWhereItLies(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers(pin))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers(pin))
 	ctx := context.Background()
 	for range 2 {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{pin}).status)
+		require.Equal(t, 200, w.Post("1", pin).Status)
 	}
-	run, _, _ := memory.SplitID(w.idsOf("chat_history:1")[0])
+	run, _, _ := memory.SplitID(storedIDs(w, "chat_history:1")[0])
 	name := erasures.Redaction{Chat: memory.MustChat("1"), Run: run}.Name()
 	later := float64(time.Now().Add(time.Minute).UnixMilli())
-	require.NoError(t, w.look.ZAdd(ctx, "mneme:erasures", redis.Z{Score: later, Member: name}).Err())
-	eventually(t, "it has heard of it", func() bool { return !exists(w.logs, "1") })
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	eventually(t, "the copy is written back", func() bool { return len(w.stored("chat_history:1")) == 4 })
+	require.NoError(t, w.Redis.ZAdd(ctx, "mneme:erasures", redis.Z{Score: later, Member: name}).Err())
+	webmemorytest.Eventually(t, "it has heard of it", func() bool { return !exists(w.SessionLogs, "1") })
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	webmemorytest.Eventually(t, "the copy is written back", func() bool { return len(w.History("chat_history:1")) == 4 })
 	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)", "user: " + pin, "assistant: " + pin},
-		w.stored("chat_history:1"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
-	require.Equal(t, "user: (redacted)", w.stored("chat_history:1")[0])
+		w.History("chat_history:1"))
+	require.Equal(t, 200, w.Post("1", "and on").Status)
+	require.Equal(t, "user: (redacted)", w.History("chat_history:1")[0])
 }
 
 // exists says whether a chat has a session log in a folder.

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -20,21 +21,21 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// redact takes the text of a message away and gives the answer.
-func (w *world) redact(path string) webapi.Redacted {
-	w.t.Helper()
-	got := w.do("DELETE", path, nil)
-	require.Equal(w.t, 200, got.status, string(got.body))
+// redactMessage redacts the message at a path.
+func redactMessage(w *webmemorytest.World, path string) webapi.Redacted {
+	w.T.Helper()
+	got := w.Do("DELETE", path, nil)
+	require.Equal(w.T, 200, got.Status, string(got.Body))
 	var out webapi.Redacted
-	require.NoError(w.t, json.Unmarshal(got.body, &out))
+	require.NoError(w.T, json.Unmarshal(got.Body, &out))
 	return out
 }
 
-// idsOf are the ids of a history's messages in Redis.
-func (w *world) idsOf(key string) (ids []string) {
-	w.t.Helper()
+// storedIDs returns the ids of the messages of a history in Redis.
+func storedIDs(w *webmemorytest.World, key string) (ids []string) {
+	w.T.Helper()
 	var messages []memory.Message
-	require.NoError(w.t, json.Unmarshal([]byte(w.look.Get(context.Background(), key).Val()), &messages))
+	require.NoError(w.T, json.Unmarshal([]byte(w.Redis.Get(context.Background(), key).Val()), &messages))
 	for _, m := range messages {
 		ids = append(ids, m.ID)
 	}
@@ -46,82 +47,82 @@ func (w *world) idsOf(key string) (ids []string) {
 func TestRedactionOfAnExchange(t *testing.T) {
 	t.Parallel()
 	contexts := make(chan string, 100)
-	agent := answers("fine")
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	agent := webmemorytest.Answers("fine")
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		contexts <- fmt.Sprint(r.Context)
 		agent(ctx, r, emit)
 	})
-	post := func(text string) answer {
-		got := w.do("POST", "/v1/chats/1/messages", message{text}, "Idempotency-Key", text)
-		require.Equal(t, 200, got.status, string(got.body))
+	post := func(text string) webmemorytest.Response {
+		got := w.Post("1", text, "Idempotency-Key", text)
+		require.Equal(t, 200, got.Status, string(got.Body))
 		<-contexts
 		return got
 	}
 	post("Good morning")
-	run := post("the pin is 4711").header.Get("Mneme-Run-Id")
+	run := post("the pin is 4711").RunID()
 	post("Goodbye")
-	before := w.idsOf("chat_history:1")
-	require.Contains(t, string(w.do("GET", "/v1/chats/1/recall?query=pin", nil).body), "4711")
+	before := storedIDs(w, "chat_history:1")
+	require.Contains(t, string(w.Do("GET", "/v1/chats/1/recall?query=pin", nil).Body), "4711")
 
-	got := w.redact("/v1/chats/1/messages/" + before[3])
+	got := redactMessage(w, "/v1/chats/1/messages/"+before[3])
 	require.Equal(t, []webapi.MessageRef{{ID: before[2]}, {ID: before[3]}, {Subagent: "analytic", ID: run + ".2"},
 		{Subagent: "analytic", ID: run + ".3"}}, got.Redacted)
-	require.Equal(t, before, w.idsOf("chat_history:1"))
+	require.Equal(t, before, storedIDs(w, "chat_history:1"))
 	const gone = memory.RedactedText
 	require.Equal(t, []string{"user: Good morning", "assistant: fine", "user: " + gone, "assistant: " + gone,
-		"user: Goodbye", "assistant: fine"}, w.stored("chat_history:1"))
+		"user: Goodbye", "assistant: fine"}, w.History("chat_history:1"))
 	require.Equal(t, []string{"user: task: Good morning", "assistant: done", "user: " + gone, "assistant: " + gone,
-		"user: task: Goodbye", "assistant: done"}, w.stored("subagent:analytic:1"))
-	require.NotContains(t, string(w.do("GET", "/v1/chats/1/recall?query=pin", nil).body), "4711")
-	require.Len(t, w.gateway.set(false), 1, "what was said to models")
+		"user: task: Goodbye", "assistant: done"}, w.History("subagent:analytic:1"))
+	require.NotContains(t, string(w.Do("GET", "/v1/chats/1/recall?query=pin", nil).Body), "4711")
+	require.Len(t, w.Gateway.Erased(), 1, "what was said to models")
 
-	gone410 := w.do("POST", "/v1/chats/1/messages", message{"the pin is 4711"}, "Idempotency-Key", "the pin is 4711")
-	require.Equal(t, 410, gone410.status, string(gone410.body))
-	require.Equal(t, "events_gone", gone410.problem(t).Code)
-	require.Equal(t, 410, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil).status)
-	again := w.redact("/v1/chats/1/messages/" + before[3])
+	gone410 := w.Post("1", "the pin is 4711", "Idempotency-Key", "the pin is 4711")
+	require.Equal(t, 410, gone410.Status, string(gone410.Body))
+	require.Equal(t, "events_gone", gone410.Problem(t).Code)
+	require.Equal(t, 410, w.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil).Status)
+	again := redactMessage(w, "/v1/chats/1/messages/"+before[3])
 	require.Equal(t, got.Redacted, again.Redacted)
 
-	got = w.redact("/v1/chats/1/subagents/analytic/messages/" + w.idsOf("subagent:analytic:1")[0] + "?scope=message")
+	got = redactMessage(w, "/v1/chats/1/subagents/analytic/messages/"+storedIDs(w, "subagent:analytic:1")[0]+"?scope=message")
 	require.Len(t, got.Redacted, 1)
-	require.Equal(t, "user: Good morning", w.stored("chat_history:1")[0])
-	require.Equal(t, "user: "+gone, w.stored("subagent:analytic:1")[0])
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
+	require.Equal(t, "user: Good morning", w.History("chat_history:1")[0])
+	require.Equal(t, "user: "+gone, w.History("subagent:analytic:1")[0])
+	require.Equal(t, 200, w.Post("1", "and on").Status)
 	require.NotContains(t, <-contexts, "4711")
-	require.Len(t, w.stored("chat_history:1"), 8)
+	require.Len(t, w.History("chat_history:1"), 8)
 }
 
 // What recall finds is redacted by the id that it gave, in whichever history of the chat that is.
 func TestRedactionByAnIDOfRecall(t *testing.T) {
 	t.Parallel()
 	const gone = memory.RedactedText
-	w := newWorld(t, answers("fine"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"the pin is 4711"}).status)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"Goodbye"}).status)
-	main, analytic := w.idsOf("chat_history:1"), w.idsOf("subagent:analytic:1")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
+	require.Equal(t, 200, w.Post("1", "the pin is 4711").Status)
+	require.Equal(t, 200, w.Post("1", "Goodbye").Status)
+	main, analytic := storedIDs(w, "chat_history:1"), storedIDs(w, "subagent:analytic:1")
 	require.NotContains(t, main, analytic[0])
 
-	dry := w.redact("/v1/chats/1/messages/" + analytic[0] + "?scope=message&dry_run=true")
+	dry := redactMessage(w, "/v1/chats/1/messages/"+analytic[0]+"?scope=message&dry_run=true")
 	require.Equal(t, []webapi.MessageRef{{Subagent: "analytic", ID: analytic[0]}}, dry.Redacted)
-	require.Len(t, w.redact("/v1/chats/1/messages/"+analytic[0]+"?scope=message").Redacted, 1)
-	require.Equal(t, "user: the pin is 4711", w.stored("chat_history:1")[0])
-	require.Equal(t, "user: "+gone, w.stored("subagent:analytic:1")[0])
+	require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+analytic[0]+"?scope=message").Redacted, 1)
+	require.Equal(t, "user: the pin is 4711", w.History("chat_history:1")[0])
+	require.Equal(t, "user: "+gone, w.History("subagent:analytic:1")[0])
 
-	require.Len(t, w.redact("/v1/chats/1/messages/"+analytic[1]).Redacted, 4, "the exchange in all histories")
+	require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+analytic[1]).Redacted, 4, "the exchange in all histories")
 	require.Equal(t, []string{"user: " + gone, "assistant: " + gone, "user: Goodbye", "assistant: fine"},
-		w.stored("chat_history:1"))
-	refused := w.do("DELETE", "/v1/chats/2/messages/"+analytic[2], nil)
-	require.Equal(t, 404, refused.status)
-	require.Contains(t, string(refused.body), "The chat's memory has no message with this id")
+		w.History("chat_history:1"))
+	refused := w.Do("DELETE", "/v1/chats/2/messages/"+analytic[2], nil)
+	require.Equal(t, 404, refused.Status)
+	require.Contains(t, string(refused.Body), "The chat's memory has no message with this id")
 }
 
 // What is asked for must be there and make sense; a refusal changes nothing and stops nothing.
 func TestRedactionsThatAreRefused(t *testing.T) {
 	release := make(chan struct{})
-	w := newWorld(t, waits(release))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"first"})
-	tr.until("subagent_delegation")
-	id := w.idsOf("chat_history:1")[0]
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
+	tr := w.PostStream("1", "first")
+	tr.Until("subagent_delegation")
+	id := storedIDs(w, "chat_history:1")[0]
 	for path, want := range map[string]string{
 		"/v1/chats/1/messages/nothing":                            "unknown_message",
 		"/v1/chats/2/messages/" + id:                              "unknown_message",
@@ -133,24 +134,24 @@ func TestRedactionsThatAreRefused(t *testing.T) {
 		"/v1/chats/no%20chat/messages/" + id:                      "bad_request",
 		"/v1/chats/1/messages/" + strings.Repeat("x", 5000) + "%": "",
 	} {
-		got := w.do("DELETE", "/v1/chats/1/messages/x", nil)
+		got := w.Do("DELETE", "/v1/chats/1/messages/x", nil)
 		if want != "" {
-			got = w.do("DELETE", path, nil)
-			require.Equal(t, want, got.problem(t).Code, "%s: %s", path, got.body)
+			got = w.Do("DELETE", path, nil)
+			require.Equal(t, want, got.Problem(t).Code, "%s: %s", path, got.Body)
 		}
-		require.GreaterOrEqual(t, got.status, 400)
+		require.GreaterOrEqual(t, got.Status, 400)
 	}
-	require.Len(t, w.redact("/v1/chats/1/messages/"+id+"?dry_run=true").Redacted, 2)
+	require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+id+"?dry_run=true").Redacted, 2)
 	close(release)
-	require.Contains(t, string(tr.until("run_finished")), "completed")
-	require.Equal(t, []string{"user: first", "assistant: answer to first"}, w.stored("chat_history:1"))
-	w.gateway.set(true)
-	require.Equal(t, 503, w.do("DELETE", "/v1/chats/1/messages/"+id, nil).status, "the gateway is away")
-	require.Equal(t, "user: first", w.stored("chat_history:1")[0])
+	require.Contains(t, string(tr.Until("run_finished")), "completed")
+	require.Equal(t, []string{"user: first", "assistant: answer to first"}, w.History("chat_history:1"))
+	w.Gateway.Down.Store(true)
+	require.Equal(t, 503, w.Do("DELETE", "/v1/chats/1/messages/"+id, nil).Status, "the gateway is away")
+	require.Equal(t, "user: first", w.History("chat_history:1")[0])
 }
 
 // gossip says a secret in every history, and again in later turns.
-func gossip(secret string) agent {
+func gossip(secret string) webmemorytest.Agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		said := r.Message
 		if strings.Contains(fmt.Sprint(r.Context), secret) {
@@ -172,36 +173,36 @@ func gossip(secret string) agent {
 	}
 }
 
-// bytesIn are the files below folders in which a text stands, and the keys of Redis.
-func (w *world) bytesIn(text string, folders ...string) (places []string) {
-	return w.tracesOf([]string{text}, folders...)
+// placesOfText returns the places in Redis and below folders that contain text.
+func placesOfText(w *webmemorytest.World, text string, folders ...string) (places []string) {
+	return placesOf(w, []string{text}, folders...)
 }
 
-// redactAll redacts an exchange of chat 1, and then each other message that contains a text.
-func (w *world) redactAll(id, text string) (messages int) {
-	w.t.Helper()
-	messages = len(w.redact("/v1/chats/1/messages/" + id).Redacted)
+// redactAll redacts an exchange of chat 1, and then each other message that contains text.
+func redactAll(w *webmemorytest.World, id, text string) (messages int) {
+	w.T.Helper()
+	messages = len(redactMessage(w, "/v1/chats/1/messages/"+id).Redacted)
 	chat := memory.MustChat("1")
 	for _, key := range []memory.Key{memory.ChatKey(chat), memory.SubagentKey("analytic", chat),
 		memory.SubagentKey("knowledge", chat)} {
-		got := w.do("GET", webapi.HistoryPath(key)+"?archive=true&limit=1000", nil)
-		require.Equal(w.t, 200, got.status, string(got.body))
-		for _, m := range gjson.GetBytes(got.body, "messages").Array() {
+		got := w.Do("GET", webapi.HistoryPath(key)+"?archive=true&limit=1000", nil)
+		require.Equal(w.T, 200, got.Status, string(got.Body))
+		for _, m := range gjson.GetBytes(got.Body, "messages").Array() {
 			if strings.Contains(m.Raw, text) {
-				messages += len(w.redact(webapi.MessagePath(key, m.Get("id").Str) + "?scope=message").Redacted)
+				messages += len(redactMessage(w, webapi.MessagePath(key, m.Get("id").Str)+"?scope=message").Redacted)
 			}
 		}
 	}
 	return messages
 }
 
-// replicas starts n more webmemories here, each with a disk of its own.
-func (w *world) replicas(n int) (urls, data []string) {
+// startReplicas starts n replicas, each with its own disk.
+func startReplicas(w *webmemorytest.World, n int) (urls, data []string) {
 	for range n {
-		dir := w.t.TempDir()
+		dir := w.T.TempDir()
 		file, err := erasures.Open(filepath.Join(dir, "erasures.ndjson"))
-		require.NoError(w.t, err)
-		urls = append(urls, w.process(func(c *webmemory.Config) {
+		require.NoError(w.T, err)
+		urls = append(urls, w.StartReplica(func(c *webmemory.Config) {
 			c.Ends, c.SessionLogs, c.Erasures = filepath.Join(dir, "ends"), filepath.Join(dir, "logs"), file
 		}))
 		data = append(data, dir)
@@ -215,37 +216,37 @@ func TestARedactionLeavesNoByte(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	const secret = "QX-4711-ZZ"
-	w := newWorldOver(t, gossip(secret), []string{"--appendonly", "yes", "--appendfsync", "always"})
+	w := webmemorytest.NewWorldWithRedis(t, gossip(secret), []string{"--appendonly", "yes", "--appendfsync", "always"})
 	ctx := context.Background()
-	urls, data := w.replicas(2)
+	urls, data := startReplicas(w, 2)
 	turn := func(url, text string) {
-		w.on(url, func() {
-			got := w.do("POST", "/v1/chats/1/messages", message{text}, "Idempotency-Key", text)
-			require.Equal(t, 200, got.status, string(got.body))
+		w.Target(url, func() {
+			got := w.Post("1", text, "Idempotency-Key", text)
+			require.Equal(t, 200, got.Status, string(got.Body))
 		})
 	}
 	turn(urls[0], "Hello there.")
 	turn(urls[1], "Remember "+secret+" please")
 	turn(urls[0], "Is it late?")
 	turn(urls[1], "Then good night.")
-	require.NotEmpty(t, w.bytesIn(secret, data...))
-	w.on(urls[0], func() {
-		require.Greater(t, w.redactAll(w.idsOf("chat_history:1")[2], secret), 20)
+	require.NotEmpty(t, placesOfText(w, secret, data...))
+	w.Target(urls[0], func() {
+		require.Greater(t, redactAll(w, storedIDs(w, "chat_history:1")[2], secret), 20)
 	})
-	require.Empty(t, w.bytesIn(secret, data...))
-	require.NoError(t, w.look.BgRewriteAOF(ctx).Err())
-	eventually(t, "the file is rewritten", func() bool {
-		return strings.Contains(w.look.Info(ctx, "persistence").Val(), "aof_rewrite_in_progress:0") &&
-			strings.Contains(w.look.Info(ctx, "persistence").Val(), "aof_last_bgrewrite_status:ok") &&
-			len(w.bytesIn(secret, w.redis.Dir)) == 0
+	require.Empty(t, placesOfText(w, secret, data...))
+	require.NoError(t, w.Redis.BgRewriteAOF(ctx).Err())
+	webmemorytest.Eventually(t, "the file is rewritten", func() bool {
+		return strings.Contains(w.Redis.Info(ctx, "persistence").Val(), "aof_rewrite_in_progress:0") &&
+			strings.Contains(w.Redis.Info(ctx, "persistence").Val(), "aof_last_bgrewrite_status:ok") &&
+			len(placesOfText(w, secret, w.RedisServer.Dir)) == 0
 	})
-	require.Contains(t, strings.Join(w.stored("chat_history:1"), " "), "Hello there.")
+	require.Contains(t, strings.Join(w.History("chat_history:1"), " "), "Hello there.")
 
 	// All is lost, and comes back from copies: of the text nothing does.
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	eventually(t, "it is back", func() bool { return len(w.stored("chat_history:1")) == 8 })
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	webmemorytest.Eventually(t, "it is back", func() bool { return len(w.History("chat_history:1")) == 8 })
 	turn(urls[1], "and on")
-	require.Empty(t, w.bytesIn(secret, data...))
+	require.Empty(t, placesOfText(w, secret, data...))
 }
 
 // Over the embedded store no file holds redacted text when the answer comes.
@@ -254,11 +255,11 @@ func TestRedactionInTheEmbeddedStore(t *testing.T) {
 	const secret = "QX-4711-ZZ"
 	s := newSmall(t, t.TempDir(), gossip(secret))
 	for _, text := range []string{"hello", "it is " + secret, "bye"} {
-		require.Equal(t, 200, s.do("POST", "/v1/chats/1/messages", message{text}).status)
+		require.Equal(t, 200, s.Post("1", text).Status)
 	}
-	require.NotEmpty(t, s.bytesIn(secret, s.dir))
-	require.Greater(t, s.redactAll(s.idsOf("chat_history:1")[2], secret), 10)
-	require.Empty(t, s.bytesIn(secret, s.dir))
-	require.Equal(t, 200, s.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
-	require.Len(t, s.stored("chat_history:1"), 8)
+	require.NotEmpty(t, placesOfText(s.World, secret, s.dir))
+	require.Greater(t, redactAll(s.World, storedIDs(s.World, "chat_history:1")[2], secret), 10)
+	require.Empty(t, placesOfText(s.World, secret, s.dir))
+	require.Equal(t, 200, s.Post("1", "and on").Status)
+	require.Len(t, s.History("chat_history:1"), 8)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
-	"mneme/memory"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 )
 
@@ -26,7 +26,7 @@ type relay struct {
 }
 
 func newRelay(t *testing.T, to string, after time.Duration) *relay {
-	l, err := listen("127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	r := &relay{at: l.Addr().String()}
 	var pipes sync.WaitGroup
@@ -63,12 +63,12 @@ func newRelay(t *testing.T, to string, after time.Duration) *relay {
 	return r
 }
 
-// through is a webmemory that reaches the apiserver through a relay.
-func (w *world) through(r *relay, change ...func(*webmemory.Config)) string {
-	before := w.api.URL
-	w.api.URL = "http://" + r.at
-	defer func() { w.api.URL = before }()
-	return w.process(change...)
+// startBehindRelay starts a replica that reaches the apiserver through a relay.
+func startBehindRelay(w *webmemorytest.World, r *relay, change ...func(*webmemory.Config)) string {
+	before := w.Apiserver.URL
+	w.Apiserver.URL = "http://" + r.at
+	defer func() { w.Apiserver.URL = before }()
+	return w.StartReplica(change...)
 }
 
 func impatient(c *webmemory.Config) { c.Patience = 3 * time.Second }
@@ -78,23 +78,23 @@ func impatient(c *webmemory.Config) { c.Patience = 3 * time.Second }
 func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
-	w.on(w.through(r, impatient), func() {
-		s.let(memory.MustChat("1"), 1)
-		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-		tr.until("run_started")
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	r := newRelay(t, w.Apiserver.Listener.Addr().String(), 200*time.Millisecond)
+	w.Target(startBehindRelay(w, r, impatient), func() {
+		s.Allow("1", 1)
+		tr := w.PostStream("1", "hi")
+		tr.Until("run_started")
 		before := r.cut.Load()
 		// 20 cuts take longer than the patience.
-		eventually(t, "many connections were cut", func() bool { return r.cut.Load() >= before+20 })
-		s.let(memory.MustChat("1"), scriptEvents)
-		roles := tr.roles()
-		require.Len(t, roles, scriptEvents-1)
+		webmemorytest.Eventually(t, "many connections were cut", func() bool { return r.cut.Load() >= before+20 })
+		s.Allow("1", webmemorytest.ScriptEvents)
+		roles := tr.Roles()
+		require.Len(t, roles, webmemorytest.ScriptEvents-1)
 		require.NotContains(t, roles, "error")
 	})
-	chat, _ := whole("hi")
-	require.Equal(t, chat, w.stored("chat_history:1"))
+	chat, _ := webmemorytest.ScriptHistories("hi")
+	require.Equal(t, chat, w.History("chat_history:1"))
 }
 
 // A run with an apiserver that is out of reach for longer than the patience is closed,
@@ -102,19 +102,19 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent)
-	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
-	w.on(w.through(r, impatient), func() {
-		s.let(memory.MustChat("1"), 1)
-		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-		tr.until("run_started")
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	r := newRelay(t, w.Apiserver.Listener.Addr().String(), 200*time.Millisecond)
+	w.Target(startBehindRelay(w, r, impatient), func() {
+		s.Allow("1", 1)
+		tr := w.PostStream("1", "hi")
+		tr.Until("run_started")
 		r.away.Store(true)
-		require.Equal(t, []string{"error", "run_finished"}, tr.roles())
+		require.Equal(t, []string{"error", "run_finished"}, tr.Roles())
 		r.away.Store(false)
-		run := tr.resp.Header.Get("Mneme-Run-Id")
-		eventually(t, "it is stopped there", func() bool {
-			resp, err := http.Get(w.api.URL + "/v1/runs/" + run + "/events")
+		run := tr.RunID()
+		webmemorytest.Eventually(t, "it is stopped there", func() bool {
+			resp, err := http.Get(w.Apiserver.URL + "/v1/runs/" + run + "/events")
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			if resp.StatusCode == http.StatusNotFound {

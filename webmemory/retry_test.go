@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -75,19 +77,19 @@ func sent(r master.Request) []string {
 // appended, and neither is sent again.
 func TestAFailureLeavesNoTrap(t *testing.T) {
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {lasting}}}
-	w := newWorld(t, f.agent)
+	w := webmemorytest.NewWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
-	require.Equal(t, 502, w.do("POST", path, message{"a long paste"}).status)
-	require.Equal(t, 200, w.do("POST", path, message{"one"}).status)
+	require.Equal(t, 502, w.Do("POST", path, webmemorytest.Message("a long paste")).Status)
+	require.Equal(t, 200, w.Do("POST", path, webmemorytest.Message("one")).Status)
 	require.Empty(t, sent(f.last()))
-	require.Equal(t, 200, w.do("POST", path, message{"two"}).status)
+	require.Equal(t, 200, w.Do("POST", path, webmemorytest.Message("two")).Status)
 	require.Equal(t, []string{"user: one", "assistant: answer to one"}, sent(f.last()))
 	require.Equal(t, []string{
 		"user: a long paste", "assistant: (no answer: context_length_exceeded)",
 		"user: one", "assistant: answer to one", "user: two", "assistant: answer to two",
-	}, w.stored("chat_history:1"), "what was said is kept")
+	}, w.History("chat_history:1"), "what was said is kept")
 	var page struct{ Messages []map[string]any }
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1/history", nil).body, &page))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/1/history", nil).Body, &page))
 	require.Equal(t, "context_length_exceeded", page.Messages[1]["failure"])
 	require.NotContains(t, page.Messages[0], "failure", "nothing that is stored changes")
 }
@@ -100,51 +102,51 @@ func TestARetryIsANewRun(t *testing.T) {
 		errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing, passing}, memory.MustChat("between"): {passing},
 			memory.MustChat("lasting"): {lasting}},
 	}
-	w := newWorld(t, f.agent)
-	others := []string{w.process(), w.process(), w.process()}
-	post := func(chat, text string) answer {
-		return w.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key", "k")
+	w := webmemorytest.NewWorld(t, f.agent)
+	others := []string{w.StartReplica(), w.StartReplica(), w.StartReplica()}
+	post := func(chat, text string) webmemorytest.Response {
+		return w.Post(chat, text, "Idempotency-Key", "k")
 	}
-	runOf := func(a answer) string { return a.header.Get("Mneme-Run-Id") }
+	runOf := func(a webmemorytest.Response) string { return a.RunID() }
 
 	first := post("1", "hi")
-	require.Equal(t, 502, first.status)
-	require.True(t, first.problem(t).Retryable)
+	require.Equal(t, 502, first.Status)
+	require.True(t, first.Problem(t).Retryable)
 	second := post("1", "hi")
-	require.Equal(t, 502, second.status, "it fails again")
-	var third answer
-	w.on(others[0], func() { third = post("1", "hi") })
-	require.Equal(t, 200, third.status, string(third.body))
+	require.Equal(t, 502, second.Status, "it fails again")
+	var third webmemorytest.Response
+	w.Target(others[0], func() { third = post("1", "hi") })
+	require.Equal(t, 200, third.Status, string(third.Body))
 	require.Len(t, map[string]bool{runOf(first): true, runOf(second): true, runOf(third): true}, 3)
 	require.Equal(t, runOf(second), f.last().RetryOf)
 	want := []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: answer to hi"}
-	require.Equal(t, want, w.stored("chat_history:1"), "the question stands there once, and its failure")
-	require.Equal(t, "3", w.look.HGet(context.Background(), "run:1:"+runOf(first), "newest").Val())
-	for _, url := range append(others, w.url) {
-		w.on(url, func() {
+	require.Equal(t, want, w.History("chat_history:1"), "the question stands there once, and its failure")
+	require.Equal(t, "3", w.Redis.HGet(context.Background(), "run:1:"+runOf(first), "newest").Val())
+	for _, url := range append(others, w.URL) {
+		w.Target(url, func() {
 			again := post("1", "hi")
-			require.Equal(t, 200, again.status)
+			require.Equal(t, 200, again.Status)
 			require.Equal(t, runOf(third), runOf(again), "a success is replayed")
-			require.Equal(t, 422, post("1", "another").status)
+			require.Equal(t, 422, post("1", "another").Status)
 		})
 	}
 	require.Equal(t, 3, f.runs())
 
-	require.Equal(t, 502, post("between", "hi").status)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/between/messages", message{"more"}).status)
-	require.Equal(t, 200, post("between", "hi").status)
+	require.Equal(t, 502, post("between", "hi").Status)
+	require.Equal(t, 200, w.Post("between", "more").Status)
+	require.Equal(t, 200, post("between", "hi").Status)
 	require.Empty(t, f.last().RetryOf, "the history goes on since: it is a message like any other")
 	require.Equal(t, []string{
 		"user: hi", "assistant: (no answer: model_failed)", "user: more", "assistant: answer to more", "user: hi",
 		"assistant: answer to hi",
-	}, w.stored("chat_history:between"))
+	}, w.History("chat_history:between"))
 
 	failed := post("lasting", "hi")
-	require.Equal(t, 502, failed.status)
+	require.Equal(t, 502, failed.Status)
 	again := post("lasting", "hi")
-	require.Equal(t, 502, again.status)
+	require.Equal(t, 502, again.Status)
 	require.Equal(t, runOf(failed), runOf(again), "a failure that will not pass is replayed")
-	require.Equal(t, failed.body, again.body)
+	require.Equal(t, failed.Body, again.Body)
 }
 
 // Two retries at the same time, at two processes, are one new run.
@@ -152,57 +154,57 @@ func TestTwoRetriesAreOneRun(t *testing.T) {
 	t.Parallel()
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
 	began, release := make(chan struct{}, 10), make(chan struct{})
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.RetryOf != "" {
 			began <- struct{}{}
 			<-release
 		}
 		f.agent(ctx, r, emit)
 	})
-	urls := []string{w.url, w.url, w.process(), w.process()}
+	urls := []string{w.URL, w.URL, w.StartReplica(), w.StartReplica()}
 	const path = "/v1/chats/1/messages"
-	require.Equal(t, 502, w.do("POST", path, message{"hi"}, "Idempotency-Key", "k").status)
-	answers := make([]answer, len(urls))
+	require.Equal(t, 502, w.Do("POST", path, webmemorytest.Message("hi"), "Idempotency-Key", "k").Status)
+	answers := make([]webmemorytest.Response, len(urls))
 	var all sync.WaitGroup
 	for i, url := range urls {
 		var req *http.Request
-		w.on(url, func() { req = w.request("POST", path, message{"hi"}, "Idempotency-Key", "k") })
-		all.Go(func() { answers[i] = w.send(req) })
+		w.Target(url, func() { req = w.NewRequest("POST", path, webmemorytest.Message("hi"), "Idempotency-Key", "k") })
+		all.Go(func() { answers[i] = w.Send(req) })
 	}
 	<-began
 	close(release)
 	all.Wait()
 	for _, a := range answers {
-		require.Equal(t, 200, a.status, string(a.body))
-		require.Equal(t, answers[0].header.Get("Mneme-Run-Id"), a.header.Get("Mneme-Run-Id"))
+		require.Equal(t, 200, a.Status, string(a.Body))
+		require.Equal(t, answers[0].RunID(), a.RunID())
 	}
 	require.Equal(t, 2, f.runs())
 	require.Equal(t, []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: answer to hi"},
-		w.stored("chat_history:1"))
+		w.History("chat_history:1"))
 }
 
 // What a version before failures were stored left behind is tried once more too.
 func TestARetryOfAnOldFailure(t *testing.T) {
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
-	w := newWorld(t, f.agent)
+	w := webmemorytest.NewWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
-	first := w.do("POST", path, message{"hi"}, "Idempotency-Key", "k")
-	require.Equal(t, 502, first.status)
+	first := w.Do("POST", path, webmemorytest.Message("hi"), "Idempotency-Key", "k")
+	require.Equal(t, 502, first.Status)
 	ctx := context.Background()
-	require.NoError(t, w.look.Set(ctx, "chat_history:1", `[{"role":"user","content":"hi","timestamp":1}]`, 0).Err())
-	w.on(w.process(), func() {
-		again := w.do("POST", path, message{"hi"}, "Idempotency-Key", "k")
-		require.Equal(t, 200, again.status, string(again.body))
+	require.NoError(t, w.Redis.Set(ctx, "chat_history:1", `[{"role":"user","content":"hi","timestamp":1}]`, 0).Err())
+	w.Target(w.StartReplica(), func() {
+		again := w.Do("POST", path, webmemorytest.Message("hi"), "Idempotency-Key", "k")
+		require.Equal(t, 200, again.Status, string(again.Body))
 	})
-	require.NotEqual(t, first.header.Get("Mneme-Run-Id"), f.last().RunID)
+	require.NotEqual(t, first.RunID(), f.last().RunID)
 	require.Equal(t, []string{"user: hi"}, sent(f.last()), "as every message without an answer")
-	require.Equal(t, []string{"user: hi", "user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: hi", "user: hi", "assistant: answer to hi"}, w.History("chat_history:1"))
 }
 
 // A run that is lost after part of its answer was shown keeps that part.
 func TestALostRunKeepsWhatWasShown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(event.Head{Subagent: "analytic", CallID: "c"}, &event.Delegation{Task: "t", Calls: event.Serial})
 		emit(event.Head{Subagent: "analytic", CallID: "c"}, &event.Completion{
@@ -211,15 +213,15 @@ func TestALostRunKeepsWhatWasShown(t *testing.T) {
 		emit(event.Head{}, &event.AssistantDelta{Text: "an answer"})
 		<-ctx.Done()
 	})
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("assistant_delta")
-	tr.until("assistant_delta")
-	w.loseApiserver()
-	require.JSONEq(t, `"run_lost"`, field(t, tr.until("assistant"), "failure"))
-	require.JSONEq(t, `"run_lost"`, field(t, tr.until("error"), "code"))
-	require.JSONEq(t, `{"input_tokens":7,"output_tokens":3}`, field(t, tr.until("run_finished"), "usage"))
+	tr := w.PostStream("1", "hi")
+	tr.Until("assistant_delta")
+	tr.Until("assistant_delta")
+	w.LoseRuns()
+	require.JSONEq(t, `"run_lost"`, gjson.GetBytes(tr.Until("assistant"), "failure").Raw)
+	require.JSONEq(t, `"run_lost"`, gjson.GetBytes(tr.Until("error"), "code").Raw)
+	require.JSONEq(t, `{"input_tokens":7,"output_tokens":3}`, gjson.GetBytes(tr.Until("run_finished"), "usage").Raw)
 	var page struct{ Messages []memory.Message }
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1/history", nil).body, &page))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/1/history", nil).Body, &page))
 	require.Len(t, page.Messages, 2)
 	require.Equal(t, "half an answer", page.Messages[1].Content)
 	require.True(t, page.Messages[1].Partial)
@@ -231,7 +233,7 @@ func TestALostRunKeepsWhatWasShown(t *testing.T) {
 func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.Message == "lost" && r.RetryOf == "" {
 			asked <- struct{}{}
 			<-ctx.Done()
@@ -242,20 +244,20 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 		emit(event.Head{}, &event.Assistant{Content: "answer"})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
-	tr := w.open("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k")
+	require.Equal(t, 200, w.Post("1", "before").Status)
+	tr := w.PostStream("1", "lost", "Idempotency-Key", "k")
 	<-asked
-	w.loseApiserver()
-	require.JSONEq(t, `"lost"`, field(t, tr.until("run_started"), "message"))
-	require.JSONEq(t, `"run_lost"`, field(t, tr.until("error"), "code"))
-	require.JSONEq(t, `"failed"`, field(t, tr.until("run_finished"), "outcome"))
-	want := []string{"user: before", "assistant: answer", "user: lost", lost}
-	require.Equal(t, want, w.stored("chat_history:1"))
-	w.putApiserver(w.runs.Handler())
-	eventually(t, "a repeated post is answered", func() bool {
-		return w.do("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k").status == 200
+	w.LoseRuns()
+	require.JSONEq(t, `"lost"`, gjson.GetBytes(tr.Until("run_started"), "message").Raw)
+	require.JSONEq(t, `"run_lost"`, gjson.GetBytes(tr.Until("error"), "code").Raw)
+	require.JSONEq(t, `"failed"`, gjson.GetBytes(tr.Until("run_finished"), "outcome").Raw)
+	want := []string{"user: before", "assistant: answer", "user: lost", webmemorytest.LostAnswer}
+	require.Equal(t, want, w.History("chat_history:1"))
+	w.SetApiserver(w.Runs.Handler())
+	webmemorytest.Eventually(t, "a repeated post is answered", func() bool {
+		return w.Post("1", "lost", "Idempotency-Key", "k").Status == 200
 	})
-	require.Equal(t, append(want, "assistant: answer"), w.stored("chat_history:1"))
+	require.Equal(t, append(want, "assistant: answer"), w.History("chat_history:1"))
 }
 
 // While Redis is away for longer than the lease, the apiserver loses a run. It has run, and another process may close
@@ -263,26 +265,26 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 func TestAPostWhoseRunIsLostWhileRedisIsAway(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	s := newScript()
-	w := newWorld(t, s.agent, lease)
-	s.let(memory.MustChat("1"), 2)
-	answered := make(chan answer, 1)
-	go func() { answered <- w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k") }()
-	eventually(t, "the run has begun", func() bool { return len(w.stored("subagent:analytic:1")) == 1 })
-	w.redis.Kill()
-	time.Sleep(2 * shortLease)
-	w.loseApiserver()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play, webmemorytest.ShortenLease)
+	s.Allow("1", 2)
+	answered := make(chan webmemorytest.Response, 1)
+	go func() { answered <- w.Post("1", "hi", "Idempotency-Key", "k") }()
+	webmemorytest.Eventually(t, "the run has begun", func() bool { return len(w.History("subagent:analytic:1")) == 1 })
+	w.RedisServer.Kill()
+	time.Sleep(2 * webmemorytest.ShortLease)
+	w.LoseRuns()
 	got := <-answered
-	require.Equal(t, http.StatusBadGateway, got.status, string(got.body))
-	require.Equal(t, "outcome_unknown", got.problem(t).Code)
-	require.NoError(t, w.redis.Run())
+	require.Equal(t, http.StatusBadGateway, got.Status, string(got.Body))
+	require.Equal(t, "outcome_unknown", got.Problem(t).Code)
+	require.NoError(t, w.RedisServer.Run())
 }
 
 // A request of a run carries histories as lists, also empty ones.
 func TestEmptyHistoriesTravelAsLists(t *testing.T) {
-	w := newWorld(t, answers("hi"))
-	bodies := w.recordRuns()
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	bodies := w.RecordRuns()
+	require.Equal(t, 200, w.Post("1", "hi").Status)
 	var body struct {
 		Context          json.RawMessage            `json:"context"`
 		SubagentContexts map[string]json.RawMessage `json:"subagent_contexts"`
@@ -294,7 +296,7 @@ func TestEmptyHistoriesTravelAsLists(t *testing.T) {
 
 // What no sensible client sends as a key is refused before anything runs.
 func TestKeysThatAreNone(t *testing.T) {
-	w := newWorld(t, answers("hi"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	for name, keys := range map[string][]string{
 		"too long":      {strings.Repeat("k", 256)},
 		"not printable": {"a\tb"},
@@ -302,16 +304,16 @@ func TestKeysThatAreNone(t *testing.T) {
 		"two":           {"a", "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := w.request("POST", "/v1/chats/1/messages", message{"hi"})
+			req := w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("hi"))
 			req.Header["Idempotency-Key"] = keys
-			got := w.send(req)
-			require.Equal(t, http.StatusBadRequest, got.status, string(got.body))
-			require.Contains(t, got.problem(t).Message, "Idempotency-Key")
+			got := w.Send(req)
+			require.Equal(t, http.StatusBadRequest, got.Status, string(got.Body))
+			require.Contains(t, got.Problem(t).Message, "Idempotency-Key")
 		})
 	}
-	require.Nil(t, w.stored("chat_history:1"))
+	require.Nil(t, w.History("chat_history:1"))
 	longest := strings.Repeat("k ~", 85)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", longest).status)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", longest).status)
-	require.Len(t, w.stored("chat_history:1"), 2)
+	require.Equal(t, 200, w.Post("1", "hi", "Idempotency-Key", longest).Status)
+	require.Equal(t, 200, w.Post("1", "hi", "Idempotency-Key", longest).Status)
+	require.Len(t, w.History("chat_history:1"), 2)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 )
 
@@ -37,8 +38,8 @@ type taken struct {
 func TestRewindsAgainstAModel(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hello"), sixAtHand)
-	urls := []string{w.url, w.process(sixAtHand)}
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
+	urls := []string{w.URL, w.StartReplica(sixAtHand)}
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	draw := rand.New(rand.NewPCG(seed, 0))
@@ -53,11 +54,11 @@ func TestRewindsAgainstAModel(t *testing.T) {
 		var asides []taken
 		forks := 0
 		for range 8 {
-			w.on(urls[draw.IntN(len(urls))], func() {
+			w.Target(urls[draw.IntN(len(urls))], func() {
 				switch []string{"say", "say", "rewind", "rewind", "restore", "fork"}[draw.IntN(6)] {
 				case "say":
-					w.talk(t, chat, 0, between(1, 5))
-					got := strings.Split(strings.TrimSpace(w.export(t, chat)), "\n")
+					talk(t, w, chat, 0, between(1, 5))
+					got := strings.Split(strings.TrimSpace(exportChat(t, w, chat)), "\n")
 					cut := slices.IndexFunc(got, func(l string) bool { return strings.HasPrefix(l, `{"subagent"`) })
 					now := pair{got[:cut], got[cut : len(got)-1]}
 					require.True(t, slices.Equal(is.own, now.own[:len(is.own)]))
@@ -70,9 +71,9 @@ func TestRewindsAgainstAModel(t *testing.T) {
 					n, to := between(-1, len(is.own)-1), ""
 					keep := 0
 					if n >= 0 {
-						to, keep = w.id(t, chat, n), n/2+1 // exchanges of two messages in both histories
+						to, keep = messageID(t, w, chat, n), n/2+1 // exchanges of two messages in both histories
 					}
-					done := w.rewind(t, chat, to)
+					done := rewindChat(t, w, chat, to)
 					left := pair{slices.Clip(is.own[:2*keep]), slices.Clip(is.analytic[:2*keep])}
 					if keep == 0 {
 						left = pair{}
@@ -89,16 +90,16 @@ func TestRewindsAgainstAModel(t *testing.T) {
 					}
 					i := between(0, len(asides)-1)
 					if asides[i].left.text() != is.text() {
-						w.restore(t, chat, asides[i].id, http.StatusConflict)
+						restoreAside(t, w, chat, asides[i].id, http.StatusConflict)
 						return
 					}
-					w.restore(t, chat, asides[i].id, http.StatusOK)
+					restoreAside(t, w, chat, asides[i].id, http.StatusOK)
 					is = asides[i].before
 					asides = slices.Delete(asides, i, i+1)
 				case "fork":
 					forks++
 					as := fmt.Sprintf("chat%d-%d", round, forks)
-					status, got := w.ask(t, "POST", "/v1/chats/"+chat+"/fork", fmt.Sprintf(`{"as":%q}`, as))
+					status, got := w.Do("POST", "/v1/chats/"+chat+"/fork", fmt.Sprintf(`{"as":%q}`, as)).Text()
 					if len(is.own) == 0 {
 						require.Equal(t, 404, status, got)
 						return
@@ -108,11 +109,11 @@ func TestRewindsAgainstAModel(t *testing.T) {
 				}
 			})
 			for _, url := range urls {
-				w.on(url, func() { require.Equal(t, is.text(), w.export(t, chat)) })
+				w.Target(url, func() { require.Equal(t, is.text(), exportChat(t, w, chat)) })
 			}
-			require.Len(t, w.asides(t, chat), len(asides))
+			require.Len(t, listAsides(t, w, chat), len(asides))
 			for _, key := range []string{"chat_history:", "subagent:analytic:"} {
-				raw, err := w.look.Get(t.Context(), key+chat).Bytes()
+				raw, err := w.Redis.Get(t.Context(), key+chat).Bytes()
 				if len(is.own) == 0 {
 					require.Error(t, err)
 					continue

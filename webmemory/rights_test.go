@@ -8,16 +8,17 @@ import (
 
 	"mneme/access"
 	"mneme/access/accesstest"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 )
 
 // A route asks for the scope in its row of the table of acts.
 func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
-	w := newWorld(t, answers("x"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("x"))
 	var handler http.Handler
-	w.guard = func(h http.Handler) http.Handler { handler = h; return h }
+	w.Middleware = func(h http.Handler) http.Handler { handler = h; return h }
 	none := http.NotFoundHandler()
-	w.process(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(), none, none })
+	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(), none, none })
 	needs := accesstest.Walk(t, handler, "GET /", "GET /ui/*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
 		"GET /metrics")
 	for route, scope := range map[string]access.Scope{

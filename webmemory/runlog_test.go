@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
 )
 
 // streams is a run with an answer that comes in pieces.
-func streams(pieces int) agent {
+func streams(pieces int) webmemorytest.Agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		var text strings.Builder
@@ -33,12 +34,12 @@ func streams(pieces int) agent {
 // once its log is packed.
 func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, streams(120))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hello"})
-	run := tr.resp.Header.Get("Mneme-Run-Id")
+	w := webmemorytest.NewWorld(t, streams(120))
+	tr := w.PostStream("1", "hello")
+	run := tr.RunID()
 	var want []string // the events' data, by number
 	for {
-		role, data, ok := tr.next()
+		role, data, ok := tr.Next()
 		if !ok {
 			break
 		}
@@ -46,31 +47,31 @@ func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
 		want = append(want, string(data))
 	}
 	require.Len(t, want, 123)
-	elsewhere := &world{t: t, url: w.process()}
+	elsewhere := &webmemorytest.World{T: t, URL: w.StartReplica()}
 	resumes := func() {
 		t.Helper()
 		for _, after := range []int{0, 1, 57, 121, 122} {
-			tr := elsewhere.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", fmt.Sprint(after))
+			tr := elsewhere.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", fmt.Sprint(after))
 			for n := after; n < len(want); n++ {
-				_, data, ok := tr.next()
+				_, data, ok := tr.Next()
 				require.True(t, ok, "event %d after %d", n+1, after)
 				require.Equal(t, want[n], string(data))
-				require.Equal(t, fmt.Sprint(n+1), tr.id)
+				require.Equal(t, fmt.Sprint(n+1), tr.LastID)
 			}
-			_, _, more := tr.next()
+			_, _, more := tr.Next()
 			require.False(t, more)
 		}
-		require.Equal(t, http.StatusNoContent, elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID",
-			"123").status)
+		require.Equal(t, http.StatusNoContent, elsewhere.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID",
+			"123").Status)
 	}
 	resumes()
-	eventually(t, "the run's log is packed", func() bool {
-		return w.look.XLen(t.Context(), "events:1:"+run).Val() == 1
+	webmemorytest.Eventually(t, "the run's log is packed", func() bool {
+		return w.Redis.XLen(t.Context(), "events:1:"+run).Val() == 1
 	})
 	resumes()
 
-	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/chats/1", nil).status)
-	p := elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil)
-	require.Equal(t, http.StatusNotFound, p.status)
-	require.Equal(t, api.ErrUnknownRun.Code, p.problem(t).Code)
+	require.Equal(t, http.StatusOK, w.Do("DELETE", "/v1/chats/1", nil).Status)
+	p := elsewhere.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+	require.Equal(t, http.StatusNotFound, p.Status)
+	require.Equal(t, api.ErrUnknownRun.Code, p.Problem(t).Code)
 }

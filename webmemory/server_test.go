@@ -20,9 +20,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -34,7 +36,7 @@ import (
 func TestBadInput(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	long := strings.Repeat("x", memory.MaxMessage+1)
 	tooMuch := fmt.Sprintf(`{"message":%q,"padding":%q}`, "x", strings.Repeat("y", 29<<20))
 	for name, test := range map[string]struct {
@@ -54,12 +56,12 @@ func TestBadInput(t *testing.T) {
 			"message is missing or empty"},
 		"a blank message": {"POST", "/v1/chats/1/messages", `{"message":" \n"}`, 400, "bad_request",
 			"message is missing or empty"},
-		"a huge message": {"POST", "/v1/chats/1/messages", message{long}, 413, "too_large", "1048576 bytes"},
+		"a huge message": {"POST", "/v1/chats/1/messages", webmemorytest.Message(long), 413, "too_large", "1048576 bytes"},
 		"a huge body":    {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 30059180 bytes"},
-		"a bad chat id": {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request",
+		"a bad chat id": {"POST", "/v1/chats/a%20b/messages", webmemorytest.Message("hi"), 400, "bad_request",
 			"A chat id is 1 to 128 characters"},
-		"a chat id with a slash": {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
-		"an endless chat id": {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400,
+		"a chat id with a slash": {"POST", "/v1/chats/a%2Fb/messages", webmemorytest.Message("hi"), 400, "bad_request", "A chat id is"},
+		"an endless chat id": {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", webmemorytest.Message("hi"), 400,
 			"bad_request", "A chat id is"},
 		"a mistyped member": {"POST", "/v1/chats/1/messages", `{"message":"hi","on_bussy":"reject"}`, 400,
 			"bad_request", `no member "on_bussy"; the nearest one is on_busy`},
@@ -99,7 +101,7 @@ func TestBadInput(t *testing.T) {
 			"the gateway serves it"},
 		"responses":      {"POST", "/v1/responses", nil, 404, "unknown_route", "port 8082"},
 		"embeddings":     {"POST", "/embeddings", nil, 404, "unknown_route", "end its base URL in /v1"},
-		"a wrong method": {"PUT", "/v1/chats/1/messages", message{"hi"}, 405, "method_not_allowed", "only POST"},
+		"a wrong method": {"PUT", "/v1/chats/1/messages", webmemorytest.Message("hi"), 405, "method_not_allowed", "only POST"},
 		"a bad subagent name": {"GET", "/v1/chats/1/subagents/UPPER/history", nil, 400, "bad_request",
 			"A subagent's name is"},
 		"a bad offset": {"GET", "/v1/chats/1/history?offset=x", nil, 400, "bad_request",
@@ -112,67 +114,67 @@ func TestBadInput(t *testing.T) {
 		"stop of an unknown run":       {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := w.do(test.method, test.path, test.body)
-			require.Equal(t, test.status, got.status, string(got.body))
-			p := got.problem(t)
+			got := w.Do(test.method, test.path, test.body)
+			require.Equal(t, test.status, got.Status, string(got.Body))
+			p := got.Problem(t)
 			require.Equal(t, test.code, p.Code)
 			require.Contains(t, p.Message, test.says)
 			require.True(t, strings.HasSuffix(p.Message, "."), "a sentence: %s", p.Message)
 			require.False(t, p.Retryable)
 		})
 	}
-	keys := w.look.Keys(context.Background(), "*").Val()
+	keys := w.Redis.Keys(context.Background(), "*").Val()
 	require.Subset(t, []string{"mneme:epoch", "mneme:processes", "mneme:chats"}, keys,
 		"what is refused leaves nothing behind")
 }
 
 func TestThePageIsThere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hi"))
-	page := w.do("GET", "/", nil)
-	require.Equal(t, 200, page.status)
-	require.Contains(t, page.header.Get("Content-Security-Policy"), "default-src 'none'")
-	app := regexp.MustCompile(`src="(ui/app[^"]*)"`).FindSubmatch(page.body)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	page := w.Do("GET", "/", nil)
+	require.Equal(t, 200, page.Status)
+	require.Contains(t, page.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	app := regexp.MustCompile(`src="(ui/app[^"]*)"`).FindSubmatch(page.Body)
 	require.NotNil(t, app)
-	require.Equal(t, 200, w.do("GET", "/"+string(app[1]), nil).status)
-	require.Equal(t, 405, w.do("POST", "/", nil).status)
+	require.Equal(t, 200, w.Do("GET", "/"+string(app[1]), nil).Status)
+	require.Equal(t, 405, w.Do("POST", "/", nil).Status)
 }
 
 func TestAMessage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello back"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello back"))
 	t.Run("as one JSON answer", func(t *testing.T) {
-		got := w.do("POST", "/v1/chats/12345/messages", message{"hello <there>"})
-		require.Equal(t, 200, got.status)
+		got := w.Post("12345", "hello <there>")
+		require.Equal(t, 200, got.Status)
 		var out map[string]any
-		require.NoError(t, json.Unmarshal(got.body, &out))
+		require.NoError(t, json.Unmarshal(got.Body, &out))
 		require.Equal(t, "hello back", out["content"])
 		require.Equal(t, "completed", out["outcome"])
-		require.Equal(t, got.header.Get("Mneme-Run-Id"), out["run_id"])
+		require.Equal(t, got.RunID(), out["run_id"])
 		require.Equal(t, []any{}, out["citations"])
-		require.Equal(t, []string{"user: hello <there>", "assistant: hello back"}, w.stored("chat_history:12345"))
-		require.Equal(t, []string{"user: task: hello <there>", "assistant: done"}, w.stored("subagent:analytic:12345"))
+		require.Equal(t, []string{"user: hello <there>", "assistant: hello back"}, w.History("chat_history:12345"))
+		require.Equal(t, []string{"user: task: hello <there>", "assistant: done"}, w.History("subagent:analytic:12345"))
 	})
 	all := []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant",
 		"run_finished"}
 	t.Run("as events", func(t *testing.T) {
-		tr := w.open("POST", "/v1/chats/a:b/messages", message{"hi"})
-		require.Equal(t, "no", tr.resp.Header.Get("X-Accel-Buffering"))
-		require.Equal(t, all, tr.roles())
-		require.Equal(t, "6", tr.id)
+		tr := w.PostStream("a:b", "hi")
+		require.Equal(t, "no", tr.Response.Header.Get("X-Accel-Buffering"))
+		require.Equal(t, all, tr.Roles())
+		require.Equal(t, "6", tr.LastID)
 	})
 	t.Run("by the old door, the chat as a number", func(t *testing.T) {
-		require.Equal(t, all, w.open("POST", "/chat", `{"message":"hi","chat_id":-100123,"agent_version":"master"}`).roles())
-		require.Len(t, w.stored("chat_history:-100123"), 2)
+		require.Equal(t, all, w.Stream("POST", "/chat", `{"message":"hi","chat_id":-100123,"agent_version":"master"}`).Roles())
+		require.Len(t, w.History("chat_history:-100123"), 2)
 	})
 	t.Run("what is stored reaches the next run", func(t *testing.T) {
 		var seen master.Request
-		w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 			seen = r
-			answers("ok")(ctx, r, emit)
+			webmemorytest.Answers("ok")(ctx, r, emit)
 		})
-		w.do("POST", "/v1/chats/1/messages", message{"one"})
-		w.do("POST", "/v1/chats/1/messages", message{"two"})
+		w.Post("1", "one")
+		w.Post("1", "two")
 		require.Len(t, seen.Context, 2)
 		require.Equal(t, "one", seen.Context[0].Content)
 		require.Len(t, seen.Subagents["analytic"], 2)
@@ -184,78 +186,78 @@ func TestAMessage(t *testing.T) {
 func TestStoredBeforeShown(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := newWorld(t, waits(release))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("run_started")
-	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
-	tr.until("subagent_delegation")
-	require.Equal(t, []string{"user: task"}, w.stored("subagent:analytic:1"))
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
+	tr := w.PostStream("1", "hi")
+	tr.Until("run_started")
+	require.Equal(t, []string{"user: hi"}, w.History("chat_history:1"))
+	tr.Until("subagent_delegation")
+	require.Equal(t, []string{"user: task"}, w.History("subagent:analytic:1"))
 	close(release)
-	tr.until("assistant")
-	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
+	tr.Until("assistant")
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:1"))
 }
 
 func TestARunOutlivesItsClient(t *testing.T) {
 	release := make(chan struct{})
-	w := newWorld(t, waits(release))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("subagent_delegation")
-	run := tr.resp.Header.Get("Mneme-Run-Id")
-	tr.resp.Body.Close()
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
+	tr := w.PostStream("1", "hi")
+	tr.Until("subagent_delegation")
+	run := tr.RunID()
+	tr.Response.Body.Close()
 
-	again := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.id)
-	require.Equal(t, run, again.resp.Header.Get("Mneme-Run-Id"))
+	again := w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.LastID)
+	require.Equal(t, run, again.RunID())
 	close(release)
-	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.roles(),
+	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.Roles(),
 		"exactly the missing ones")
 
-	over := w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", again.id)
-	require.Equal(t, http.StatusNoContent, over.status)
-	require.Equal(t, 400, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "99").status)
-	require.Equal(t, 404, w.do("GET", "/v1/chats/2/runs/"+run+"/events", nil).status, "a run is its chat's")
+	over := w.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", again.LastID)
+	require.Equal(t, http.StatusNoContent, over.Status)
+	require.Equal(t, 400, w.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "99").Status)
+	require.Equal(t, 404, w.Do("GET", "/v1/chats/2/runs/"+run+"/events", nil).Status, "a run is its chat's")
 }
 
 // A client that does not wait gets the run's place; the run goes on without a reader.
 func TestAMessageNeedNotBeWaitedFor(t *testing.T) {
 	release := make(chan struct{})
-	w := newWorld(t, waits(release))
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
 	for _, post := range []struct {
 		path   string
 		body   any
 		header []string
 	}{
-		{"/v1/chats/a b/messages", message{"hi"}, []string{"Prefer", "wait=5, Respond-Async; x=1", "Idempotency-Key", "k"}},
-		{"/v1/chats/a b/messages", message{"hi"}, []string{"Prefer", "respond-async", "Idempotency-Key", "k",
+		{"/v1/chats/a b/messages", webmemorytest.Message("hi"), []string{"Prefer", "wait=5, Respond-Async; x=1", "Idempotency-Key", "k"}},
+		{"/v1/chats/a b/messages", webmemorytest.Message("hi"), []string{"Prefer", "respond-async", "Idempotency-Key", "k",
 			"Accept", "text/event-stream"}},
 	} {
 		post.path = strings.ReplaceAll(post.path, " ", "=")
-		got := w.do("POST", post.path, post.body, post.header...)
-		require.Equal(t, http.StatusAccepted, got.status, string(got.body))
-		run := got.header.Get("Mneme-Run-Id")
-		require.Equal(t, "respond-async", got.header.Get("Preference-Applied"))
+		got := w.Do("POST", post.path, post.body, post.header...)
+		require.Equal(t, http.StatusAccepted, got.Status, string(got.Body))
+		run := got.RunID()
+		require.Equal(t, "respond-async", got.Header.Get("Preference-Applied"))
 		require.JSONEq(t, `{"outcome":"started","run_id":"`+run+`","events":"/v1/chats/a=b/runs/`+run+`/events"}`,
-			string(got.body))
+			string(got.Body))
 	}
-	got := w.do("POST", "/chat", `{"chat_id":2,"message":"hi"}`, "Prefer", "respond-async")
-	require.Equal(t, http.StatusAccepted, got.status, string(got.body))
+	got := w.Do("POST", "/chat", `{"chat_id":2,"message":"hi"}`, "Prefer", "respond-async")
+	require.Equal(t, http.StatusAccepted, got.Status, string(got.Body))
 	var started webapi.Started
-	require.NoError(t, json.Unmarshal(got.body, &started))
-	tr := w.open("GET", started.Events, nil)
-	tr.until("subagent_delegation")
+	require.NoError(t, json.Unmarshal(got.Body, &started))
+	tr := w.Stream("GET", started.Events, nil)
+	tr.Until("subagent_delegation")
 	close(release)
-	tr.until("run_finished")
-	eventually(t, "the end of a run that nobody read is kept", func() bool {
-		over := w.do("POST", "/v1/chats/a=b/messages", message{"hi"}, "Prefer", "other", "Idempotency-Key", "k")
-		return over.status == 200 && len(w.stored("chat_history:a=b")) == 2
+	tr.Until("run_finished")
+	webmemorytest.Eventually(t, "the end of a run that nobody read is kept", func() bool {
+		over := w.Post("a=b", "hi", "Prefer", "other", "Idempotency-Key", "k")
+		return over.Status == 200 && len(w.History("chat_history:a=b")) == 2
 	})
-	require.Equal(t, 400, w.do("POST", "/v1/chats/1/messages", message{""}, "Prefer", "respond-async").status)
+	require.Equal(t, 400, w.Post("1", "", "Prefer", "respond-async").Status)
 }
 
 // Clients must be able to tell a stream that broke off from one that ended: it is sent in chunks, over a
 // connection that is not announced to close. And they are told when to come back.
 func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
-	w := newWorld(t, waits(nil))
-	r := w.request("POST", "/v1/chats/1/messages", message{"hi"}, "Accept", "text/event-stream")
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	r := w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("hi"), "Accept", "text/event-stream")
 	conn, err := net.Dial("tcp", r.URL.Host)
 	require.NoError(t, err)
 	require.NoError(t, r.Write(conn))
@@ -276,50 +278,43 @@ func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	w := newWorld(t, waits(nil))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("subagent_delegation")
-	path := "/v1/chats/1/runs/" + tr.resp.Header.Get("Mneme-Run-Id") + "/stop"
-	require.Equal(t, http.StatusAccepted, w.do("POST", path, nil).status)
-	require.JSONEq(t, `"stopped"`, field(t, tr.until("run_finished"), "outcome"))
-	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
-	eventually(t, "a second stop says that it is over", func() bool { return w.do("POST", path, nil).status == 200 })
-}
-
-func field(t *testing.T, data []byte, name string) string {
-	t.Helper()
-	var fields map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(data, &fields))
-	return string(fields[name])
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	tr := w.PostStream("1", "hi")
+	tr.Until("subagent_delegation")
+	path := "/v1/chats/1/runs/" + tr.RunID() + "/stop"
+	require.Equal(t, http.StatusAccepted, w.Do("POST", path, nil).Status)
+	require.JSONEq(t, `"stopped"`, gjson.GetBytes(tr.Until("run_finished"), "outcome").Raw)
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:1"))
+	webmemorytest.Eventually(t, "a second stop says that it is over", func() bool { return w.Do("POST", path, nil).Status == 200 })
 }
 
 func TestARepeatedPostRunsOnce(t *testing.T) {
 	var mu sync.Mutex
 	runs := 0
 	release := make(chan struct{})
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		mu.Lock()
 		runs++
 		mu.Unlock()
-		waits(release)(ctx, r, emit)
+		webmemorytest.AnswersAfter(release)(ctx, r, emit)
 	})
-	first := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-	first.until("run_started")
-	live := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-	live.until("run_started")
+	first := w.PostStream("1", "hi", "Idempotency-Key", "k")
+	first.Until("run_started")
+	live := w.PostStream("1", "hi", "Idempotency-Key", "k")
+	live.Until("run_started")
 	close(release)
-	first.until("run_finished")
-	live.until("run_finished")
-	after := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
-	require.Equal(t, 200, after.status)
-	require.Equal(t, first.resp.Header.Get("Mneme-Run-Id"), after.header.Get("Mneme-Run-Id"))
+	first.Until("run_finished")
+	live.Until("run_finished")
+	after := w.Post("1", "hi", "Idempotency-Key", "k")
+	require.Equal(t, 200, after.Status)
+	require.Equal(t, first.RunID(), after.RunID())
 	require.Equal(t, 1, runs)
-	require.Len(t, w.stored("chat_history:1"), 2)
+	require.Len(t, w.History("chat_history:1"), 2)
 
-	other := w.do("POST", "/v1/chats/1/messages", message{"another"}, "Idempotency-Key", "k")
-	require.Equal(t, 422, other.status)
-	require.Equal(t, "idempotency_key_reused", other.problem(t).Code)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"another"}, "Idempotency-Key", "k").status,
+	other := w.Post("1", "another", "Idempotency-Key", "k")
+	require.Equal(t, 422, other.Status)
+	require.Equal(t, "idempotency_key_reused", other.Problem(t).Code)
+	require.Equal(t, 200, w.Post("2", "another", "Idempotency-Key", "k").Status,
 		"keys are a chat's")
 }
 
@@ -327,14 +322,14 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	running := 0
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		mu.Lock()
 		running++
 		if running > 1 {
 			t.Error("two turns of one chat at once")
 		}
 		mu.Unlock()
-		answers("ok")(ctx, r, func(h event.Head, p event.Payload) {
+		webmemorytest.Answers("ok")(ctx, r, func(h event.Head, p event.Payload) {
 			if _, last := p.(*event.RunFinished); last {
 				mu.Lock()
 				running--
@@ -343,10 +338,10 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 			emit(h, p)
 		})
 	})
-	second := w.process() // and over two processes
+	second := w.StartReplica() // and over two processes
 	var all sync.WaitGroup
 	for i := range 12 {
-		url := w.url
+		url := w.URL
 		if i%2 == 1 {
 			url = second
 		}
@@ -364,7 +359,7 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 		})
 	}
 	all.Wait()
-	stored := w.stored("chat_history:1")
+	stored := w.History("chat_history:1")
 	require.Len(t, stored, 24)
 	for i, m := range stored {
 		require.Equal(t, i%2 == 0, strings.HasPrefix(m, "user: "), "exchanges are not interleaved: %v", stored)
@@ -377,15 +372,15 @@ func TestTheQueueIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	t.Run("too many wait", func(t *testing.T) {
-		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueLimit = 1 })
-		first := w.open("POST", "/v1/chats/1/messages", message{"first"})
-		first.until("run_started")
+		w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release), func(c *webmemory.Config) { c.QueueLimit = 1 })
+		first := w.PostStream("1", "first")
+		first.Until("run_started")
 		ctx, leave := context.WithCancel(context.Background())
 		defer leave()
 		refused, left := make(chan *http.Response, 2), make(chan error, 2)
 		for range 2 { // one takes the only place in the queue, the other finds it taken
 			go func() {
-				resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/1/messages", message{"waits"}).WithContext(ctx))
+				resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("waits")).WithContext(ctx))
 				if err != nil {
 					left <- err
 					return
@@ -399,97 +394,97 @@ func TestTheQueueIsBounded(t *testing.T) {
 		require.NotEmpty(t, resp.Header.Get("Retry-After"))
 		leave()
 		require.Error(t, <-left)
-		w.do("POST", "/v1/chats/1/runs/"+first.resp.Header.Get("Mneme-Run-Id")+"/stop", nil)
-		first.until("run_finished")
-		w.open("POST", "/v1/chats/1/messages", message{"next"}).until("run_started")
-		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: next"}, w.stored("chat_history:1"),
+		w.Do("POST", "/v1/chats/1/runs/"+first.RunID()+"/stop", nil)
+		first.Until("run_finished")
+		w.PostStream("1", "next").Until("run_started")
+		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: next"}, w.History("chat_history:1"),
 			"a message whose sender left while it waited is withdrawn")
 	})
 	t.Run("a wait has an end", func(t *testing.T) {
-		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = time.Second })
-		w.open("POST", "/v1/chats/1/messages", message{"first"}).until("run_started")
-		late := w.do("POST", "/v1/chats/1/messages", message{"late"})
-		require.Equal(t, 409, late.status)
-		require.Equal(t, "chat_busy", late.problem(t).Code)
-		require.NotEmpty(t, late.header.Get("Retry-After"))
-		require.Equal(t, 200, w.do("GET", "/v1/chats/1/history", nil).status, "reads do not wait")
+		w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release), func(c *webmemory.Config) { c.QueueWait = time.Second })
+		w.PostStream("1", "first").Until("run_started")
+		late := w.Post("1", "late")
+		require.Equal(t, 409, late.Status)
+		require.Equal(t, "chat_busy", late.Problem(t).Code)
+		require.NotEmpty(t, late.Header.Get("Retry-After"))
+		require.Equal(t, 200, w.Do("GET", "/v1/chats/1/history", nil).Status, "reads do not wait")
 	})
 }
 
 func TestAFailedRun(t *testing.T) {
-	w := newWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := webmemorytest.NewWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, Message: r.Message})
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	})
-	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
-	require.Equal(t, http.StatusBadGateway, got.status)
-	require.Equal(t, "model_failed", got.problem(t).Code)
-	require.True(t, got.problem(t).Retryable)
+	got := w.Post("1", "hi")
+	require.Equal(t, http.StatusBadGateway, got.Status)
+	require.Equal(t, "model_failed", got.Problem(t).Code)
+	require.True(t, got.Problem(t).Retryable)
 }
 
 func TestTheApiserverIsAway(t *testing.T) {
-	w := newWorld(t, answers("hi"))
-	w.api.Close()
-	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
-	require.Equal(t, 503, got.status)
-	require.Equal(t, "apiserver_unavailable", got.problem(t).Code)
-	require.NotEmpty(t, got.header.Get("Retry-After"))
-	require.Nil(t, w.stored("chat_history:1"), "a refused post leaves nothing behind")
-	again := w.do("POST", "/v1/chats/1/messages", message{"hi"})
-	require.Equal(t, 503, again.status, "the turn was given back at once")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	w.Apiserver.Close()
+	got := w.Post("1", "hi")
+	require.Equal(t, 503, got.Status)
+	require.Equal(t, "apiserver_unavailable", got.Problem(t).Code)
+	require.NotEmpty(t, got.Header.Get("Retry-After"))
+	require.Nil(t, w.History("chat_history:1"), "a refused post leaves nothing behind")
+	again := w.Post("1", "hi")
+	require.Equal(t, 503, again.Status, "the turn was given back at once")
 }
 
 func TestTheApiserverLosesARun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, waits(nil))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-	tr.until("subagent_delegation")
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	tr := w.PostStream("1", "hi")
+	tr.Until("subagent_delegation")
 	// Another apiserver at the same place knows nothing of the run.
-	fresh, err := api.NewClient(w.api.URL, nil)
+	fresh, err := api.NewClient(w.Apiserver.URL, nil)
 	require.NoError(t, err)
-	w.putApiserver(http.NotFoundHandler())
-	w.api.CloseClientConnections()
+	w.SetApiserver(http.NotFoundHandler())
+	w.Apiserver.CloseClientConnections()
 	defer fresh.Close()
-	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
-	require.Equal(t, []string{"user: task", lost}, w.stored("subagent:analytic:1"))
-	require.Equal(t, []string{"user: hi", lost}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.Roles())
+	require.Equal(t, []string{"user: task", webmemorytest.LostAnswer}, w.History("subagent:analytic:1"))
+	require.Equal(t, []string{"user: hi", webmemorytest.LostAnswer}, w.History("chat_history:1"))
 }
 
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	w := newWorld(t, answers("hi"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
-	eventually(t, "ready", func() bool { return w.do("GET", "/readyz", nil).status == 200 })
-	w.redis.Kill()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	require.Equal(t, 200, w.Post("1", "hi").Status)
+	webmemorytest.Eventually(t, "ready", func() bool { return w.Do("GET", "/readyz", nil).Status == 200 })
+	w.RedisServer.Kill()
 	for _, path := range []string{"/v1/chats/1", "/v1/chats"} {
-		got := w.do("GET", path, nil)
-		require.Equal(t, 503, got.status, path)
-		require.Equal(t, "memory_unavailable", got.problem(t).Code)
+		got := w.Do("GET", path, nil)
+		require.Equal(t, 503, got.Status, path)
+		require.Equal(t, "memory_unavailable", got.Problem(t).Code)
 	}
-	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
-	require.Equal(t, 503, got.status)
-	require.True(t, got.problem(t).Retryable)
-	eventually(t, "degraded", func() bool {
-		ready := w.do("GET", "/readyz", nil)
-		return ready.status == 200 && strings.Contains(string(ready.body), "degraded")
+	got := w.Post("1", "hi")
+	require.Equal(t, 503, got.Status)
+	require.True(t, got.Problem(t).Retryable)
+	webmemorytest.Eventually(t, "degraded", func() bool {
+		ready := w.Do("GET", "/readyz", nil)
+		return ready.Status == 200 && strings.Contains(string(ready.Body), "degraded")
 	})
-	require.NoError(t, w.redis.Run()) // it comes back empty: what the cache holds is written back
-	eventually(t, "messages are taken again", func() bool {
-		return w.do("POST", "/v1/chats/1/messages", message{"again"}).status == 200
+	require.NoError(t, w.RedisServer.Run()) // it comes back empty: what the cache holds is written back
+	webmemorytest.Eventually(t, "messages are taken again", func() bool {
+		return w.Post("1", "again").Status == 200
 	})
-	stored := w.stored("chat_history:1")
+	stored := w.History("chat_history:1")
 	require.Equal(t, "user: hi", stored[0])
 	require.Equal(t, "user: again", stored[2])
 }
 
 func TestReads(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("a"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("a"))
 	for _, chat := range []string{"1", "x:1"} {
 		for _, text := range []string{"one", "two", "three"} {
-			require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{text}).status)
+			require.Equal(t, 200, w.Post(chat, text).Status)
 		}
 	}
 	var view struct {
@@ -499,11 +494,11 @@ func TestReads(t *testing.T) {
 		}
 		Run string
 	}
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1", nil).body, &view))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats/1", nil).Body, &view))
 	require.Len(t, view.Histories, 2)
 	require.Equal(t, "chat_history:1", view.Histories[0].Key)
 	require.Equal(t, 6, view.Histories[0].Messages)
-	require.EqualValues(t, w.look.StrLen(context.Background(), "chat_history:1").Val(), view.Histories[0].Bytes)
+	require.EqualValues(t, w.Redis.StrLen(context.Background(), "chat_history:1").Val(), view.Histories[0].Bytes)
 	require.Equal(t, "analytic", view.Histories[1].Subagent)
 
 	var page struct {
@@ -515,7 +510,7 @@ func TestReads(t *testing.T) {
 		t.Helper()
 		page.NextOffset = 0
 		var raw map[string]json.RawMessage
-		body := w.do("GET", path, nil).body
+		body := w.Do("GET", path, nil).Body
 		require.NoError(t, json.Unmarshal(body, &raw))
 		require.NoError(t, json.Unmarshal(body, &page))
 		if next, ok := raw["next_offset"]; ok {
@@ -542,69 +537,69 @@ func TestReads(t *testing.T) {
 			ChatID string `json:"chat_id"`
 		}
 	}
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats", nil).body, &list))
+	require.NoError(t, json.Unmarshal(w.Do("GET", "/v1/chats", nil).Body, &list))
 	require.Len(t, list.Chats, 2)
 }
 
 func TestErasure(t *testing.T) {
-	w := newWorld(t, answers("a"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("a"))
 	for _, chat := range []string{"1", "x:1"} {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"secret"}).status)
+		require.Equal(t, 200, w.Post(chat, "secret").Status)
 	}
-	log := filepath.Join(w.logs, "memory_1.log")
+	log := filepath.Join(w.SessionLogs, "memory_1.log")
 	require.FileExists(t, log)
 
-	got := w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.JSONEq(t, `{"erased":["subagent:analytic:1"]}`, string(got.body))
-	require.Nil(t, w.stored("subagent:analytic:1"))
-	require.Len(t, w.stored("chat_history:1"), 2)
+	got := w.Do("DELETE", "/v1/chats/1/subagents/analytic/history", nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.JSONEq(t, `{"erased":["subagent:analytic:1"]}`, string(got.Body))
+	require.Nil(t, w.History("subagent:analytic:1"))
+	require.Len(t, w.History("chat_history:1"), 2)
 
-	got = w.do("DELETE", "/v1/chats/1", nil)
-	require.JSONEq(t, `{"erased":["chat_history:1"]}`, string(got.body))
+	got = w.Do("DELETE", "/v1/chats/1", nil)
+	require.JSONEq(t, `{"erased":["chat_history:1"]}`, string(got.Body))
 	require.NoFileExists(t, log)
-	require.Len(t, w.stored("chat_history:x:1"), 2, "another chat stays")
-	require.Equal(t, 0, len(w.stored("chat_history:1")))
-	for _, key := range w.look.Keys(context.Background(), "*").Val() {
-		if kind := w.look.Type(context.Background(), key).Val(); kind == "hash" && !strings.Contains(key, "x:1") {
-			for field, value := range w.look.HGetAll(context.Background(), key).Val() {
+	require.Len(t, w.History("chat_history:x:1"), 2, "another chat stays")
+	require.Equal(t, 0, len(w.History("chat_history:1")))
+	for _, key := range w.Redis.Keys(context.Background(), "*").Val() {
+		if kind := w.Redis.Type(context.Background(), key).Val(); kind == "hash" && !strings.Contains(key, "x:1") {
+			for field, value := range w.Redis.HGetAll(context.Background(), key).Val() {
 				require.NotContains(t, value, "secret", key+" "+field)
 			}
 		}
 	}
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"anew"}).status)
-	require.Equal(t, []string{"user: anew", "assistant: a"}, w.stored("chat_history:1"))
+	require.Equal(t, 200, w.Post("1", "anew").Status)
+	require.Equal(t, []string{"user: anew", "assistant: a"}, w.History("chat_history:1"))
 }
 
 // What was said to models goes with any history of the chat, and goes first: once the
 // chat is gone the conversation's id is lost.
 func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("ok"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("ok"))
 	for _, chat := range []string{"1", "2"} {
-		w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"})
+		w.Post(chat, "hi")
 	}
 	of := func(chat string) string {
-		return w.look.HGet(t.Context(), "{chat_history:"+chat+"}:meta", "conversation").Val()
+		return w.Redis.HGet(t.Context(), "{chat_history:"+chat+"}:meta", "conversation").Val()
 	}
 	one, two := of("1"), of("2")
 	require.NotEmpty(t, one)
 	require.NotEqual(t, one, two)
 
-	w.gateway.set(true)
+	w.Gateway.Down.Store(true)
 	for _, path := range []string{"/v1/chats/1", "/v1/chats/1/history", "/v1/chats/1/subagents/analytic/history"} {
-		got := w.do("DELETE", path, nil)
-		require.Equal(t, 503, got.status, path)
-		require.Contains(t, string(got.body), "gateway_unavailable")
+		got := w.Do("DELETE", path, nil)
+		require.Equal(t, 503, got.Status, path)
+		require.Contains(t, string(got.Body), "gateway_unavailable")
 	}
-	require.Len(t, w.stored("chat_history:1"), 2)
-	require.Len(t, w.stored("subagent:analytic:1"), 2)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status, "the chat goes on")
+	require.Len(t, w.History("chat_history:1"), 2)
+	require.Len(t, w.History("subagent:analytic:1"), 2)
+	require.Equal(t, 200, w.Post("1", "hi").Status, "the chat goes on")
 
-	w.gateway.set(false)
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).status)
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
-	require.Equal(t, []string{one, one}, w.gateway.set(false), "the other chat's is left alone")
+	w.Gateway.Down.Store(false)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).Status)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
+	require.Equal(t, []string{one, one}, w.Gateway.Erased(), "the other chat's is left alone")
 }
 
 // The apiserver was asked and did not say, and before that can be taken back Redis
@@ -612,32 +607,32 @@ func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 // blindly would have it answered twice.
 func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("ok"))
-	healthy, killed := w.api, make(chan struct{})
-	w.api = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("ok"))
+	healthy, killed := w.Apiserver, make(chan struct{})
+	w.Apiserver = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/runs" {
-			w.redis.Kill()
+			w.RedisServer.Kill()
 			close(killed)
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
 		rw.WriteHeader(http.StatusNotFound)
 	}))
-	w.api.Config.ErrorLog = log.New(io.Discard, "", 0)
-	w.api.Start()
-	t.Cleanup(w.api.Close)
-	w.url = w.process()
-	got := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k1")
-	require.Equal(t, http.StatusBadGateway, got.status, string(got.body))
-	require.Contains(t, string(got.body), "outcome_unknown")
+	w.Apiserver.Config.ErrorLog = log.New(io.Discard, "", 0)
+	w.Apiserver.Start()
+	t.Cleanup(w.Apiserver.Close)
+	w.URL = w.StartReplica()
+	got := w.Post("1", "hi", "Idempotency-Key", "k1")
+	require.Equal(t, http.StatusBadGateway, got.Status, string(got.Body))
+	require.Contains(t, string(got.Body), "outcome_unknown")
 
 	<-killed
-	require.NoError(t, w.redis.Run())
-	w.api = healthy
-	w.url = w.process()
+	require.NoError(t, w.RedisServer.Run())
+	w.Apiserver = healthy
+	w.URL = w.StartReplica()
 	require.Eventually(t, func() bool {
-		return w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k2").status == 200
+		return w.Post("1", "hi", "Idempotency-Key", "k2").Status == 200
 	}, time.Minute, 10*time.Millisecond, "the chat goes on")
-	require.Equal(t, []string{"user: hi", "assistant: ok"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: hi", "assistant: ok"}, w.History("chat_history:1"))
 }
 
 // A run has a record, and no open run names it: its post was refused while Redis was away, so that the record could not
@@ -645,46 +640,46 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 func TestEventsOfARunThatNeverBeganEnd(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, answers("ok"), lease)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("ok"), webmemorytest.ShortenLease)
 	run := rand.Text()
-	_, err := redisstore.New(w.connect(), logger()).Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
+	_, err := redisstore.New(w.Connect(), webmemorytest.Logger()).Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
 	require.NoError(t, err)
-	events := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
-	role, data, ok := events.next()
+	events := w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+	role, data, ok := events.Next()
 	require.True(t, ok)
 	require.Equal(t, "error", role)
 	require.Contains(t, string(data), "outcome_unknown")
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status, "the chat goes on")
+	require.Equal(t, 200, w.Post("1", "hi").Status, "the chat goes on")
 }
 
 func TestErasureStopsWhatRuns(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, waits(nil))
-	tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
-	tr.until("subagent_delegation")
-	got := w.do("DELETE", "/v1/chats/1", nil)
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Nil(t, w.stored("chat_history:1"))
-	require.Nil(t, w.stored("subagent:analytic:1"))
-	tr.roles()
-	require.Nil(t, w.stored("chat_history:1"), "nothing comes back")
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	tr := w.PostStream("1", "secret")
+	tr.Until("subagent_delegation")
+	got := w.Do("DELETE", "/v1/chats/1", nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Nil(t, w.History("chat_history:1"))
+	require.Nil(t, w.History("subagent:analytic:1"))
+	tr.Roles()
+	require.Nil(t, w.History("chat_history:1"), "nothing comes back")
 }
 
 func TestHistoriesAreTrimmed(t *testing.T) {
-	w := newWorld(t, answers("a"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("a"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	for i := range 6 {
-		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{fmt.Sprint(i)}).status)
+		require.Equal(t, 200, w.Post("1", fmt.Sprint(i)).Status)
 	}
-	eventually(t, "trimmed after the run", func() bool { return len(w.stored("chat_history:1")) <= 5 })
-	stored := w.stored("chat_history:1")
+	webmemorytest.Eventually(t, "trimmed after the run", func() bool { return len(w.History("chat_history:1")) <= 5 })
+	stored := w.History("chat_history:1")
 	require.True(t, strings.HasPrefix(stored[0], "user: "))
 	require.Equal(t, "assistant: a", stored[len(stored)-1])
 }
 
 func TestSessionLog(t *testing.T) {
-	w := newWorld(t, answers("the answer"))
-	require.Equal(t, 200, w.do("POST", "/v1/chats/a:b/messages", message{"line one\nline two"}).status)
-	raw, err := os.ReadFile(filepath.Join(w.logs, "memory_a%3Ab.log"))
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("the answer"))
+	require.Equal(t, 200, w.Post("a:b", "line one\nline two").Status)
+	raw, err := os.ReadFile(filepath.Join(w.SessionLogs, "memory_a%3Ab.log"))
 	require.NoError(t, err)
 	for _, want := range []string{"request: line one line two", "history of the chat loaded: 0 messages",
 		"message saved: line one line two", "history of analytic loaded: 0 messages",
@@ -695,22 +690,22 @@ func TestSessionLog(t *testing.T) {
 }
 
 func TestHealthAndMetrics(t *testing.T) {
-	w := newWorld(t, answers("hi"))
-	require.Equal(t, 200, w.do("GET", "/healthz", nil).status)
-	metrics := w.do("GET", "/metrics", nil)
-	require.Contains(t, string(metrics.body), "mneme_redis_away_seconds 0")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
+	require.Equal(t, 200, w.Do("GET", "/healthz", nil).Status)
+	metrics := w.Do("GET", "/metrics", nil)
+	require.Contains(t, string(metrics.Body), "mneme_redis_away_seconds 0")
 }
 
 func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
 	t.Parallel()
 	const full = 64 << 10
-	w := newWorld(t, answers("hi"), func(c *webmemory.Config) { c.FullAt = full })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"), func(c *webmemory.Config) { c.FullAt = full })
 	value := `[{"role":"user","content":"` + strings.Repeat("x", full) + `"}]`
-	require.NoError(t, w.look.Set(context.Background(), "subagent:analytic:1", value, 0).Err())
-	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
-	require.Equal(t, http.StatusInsufficientStorage, got.status, string(got.body))
-	require.Equal(t, "history_full", got.problem(t).Code)
-	require.Nil(t, w.stored("chat_history:1"), "nothing is written")
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).status)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+	require.NoError(t, w.Redis.Set(context.Background(), "subagent:analytic:1", value, 0).Err())
+	got := w.Post("1", "hi")
+	require.Equal(t, http.StatusInsufficientStorage, got.Status, string(got.Body))
+	require.Equal(t, "history_full", got.Problem(t).Code)
+	require.Nil(t, w.History("chat_history:1"), "nothing is written")
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).Status)
+	require.Equal(t, 200, w.Post("1", "hi").Status)
 }

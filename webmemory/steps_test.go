@@ -3,6 +3,7 @@ package webmemory_test
 import (
 	"fmt"
 	"io"
+	"mneme/internal/webmemorytest"
 	"net"
 	"net/http"
 	"strings"
@@ -72,12 +73,12 @@ func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 	for _, name := range []string{"rewind", "restore", "fork"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, answers("hello"), sixAtHand, lease)
-			w.talk(t, "c", 0, 8)
-			to, before := w.id(t, "c", 5), w.export(t, "c")
+			w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand, webmemorytest.ShortenLease)
+			talk(t, w, "c", 0, 8)
+			to, before := messageID(t, w, "c", 5), exportChat(t, w, "c")
 			path, body, chat := "/v1/chats/c/rewind", `{"to":"`+to+`"}`, "c"
-			id := w.rewind(t, "c", to).ID
-			after := w.export(t, "c")
+			id := rewindChat(t, w, "c", to).ID
+			after := exportChat(t, w, "c")
 			switch name {
 			case "restore":
 				before, after = after, before
@@ -85,7 +86,7 @@ func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 				chat, body = "fork", `{"as":"fork"}`
 				before = ""
 			default:
-				w.restore(t, "c", id, http.StatusOK)
+				restoreAside(t, w, "c", id, http.StatusOK)
 			}
 			seen, whole := map[string]bool{}, false
 			for n := int64(1); !whole; n += 4 + n/2 {
@@ -95,46 +96,46 @@ func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 				case "fork":
 					path = "/v1/chats/c/fork"
 				}
-				way := newCutter(t, w.redis.Addr)
-				settings := w.settings()
-				settings.Redis, settings.Lease = way.addr, shortLease
-				child, process := w.start(settings)
-				answered := make(chan answer, 1)
-				w.on(child, func() {
-					require.Equal(t, 200, w.do("GET", "/v1/chats/c", nil).status)
-					req := w.request("POST", path, body)
+				way := newCutter(t, w.RedisServer.Addr)
+				settings := w.ChildConfig()
+				settings.Redis = []string{way.addr}
+				child, process := w.StartChild(settings)
+				answered := make(chan webmemorytest.Response, 1)
+				w.Target(child, func() {
+					require.Equal(t, 200, w.Do("GET", "/v1/chats/c", nil).Status)
+					req := w.NewRequest("POST", path, body)
 					way.left.Store(n)
 					way.armed.Store(true)
-					go func() { answered <- w.sendQuietly(req) }()
+					go func() { answered <- sendQuietly(w, req) }()
 				})
 				select {
 				case a := <-answered:
-					require.Less(t, a.status, 300, string(a.body))
+					require.Less(t, a.Status, 300, string(a.Body))
 					whole = true
 				case <-way.reached:
 				}
 				process.Kill()
-				eventually(t, "the change is over", func() bool {
+				webmemorytest.Eventually(t, "the change is over", func() bool {
 					meta, ctx := "{chat_history:"+chat+"}:meta", t.Context()
-					return !w.look.HExists(ctx, meta, "pending").Val() &&
-						w.look.Exists(ctx, "{chat_history:c}:turn", "{chat_history:"+chat+"}:turn").Val() == 0
+					return !w.Redis.HExists(ctx, meta, "pending").Val() &&
+						w.Redis.Exists(ctx, "{chat_history:c}:turn", "{chat_history:"+chat+"}:turn").Val() == 0
 				})
-				got := w.export(t, chat)
+				got := exportChat(t, w, chat)
 				require.Contains(t, []string{before, after}, got, "after %d requests", n)
 				seen[got] = true
 				// Once more from where it began.
 				switch {
 				case name == "fork":
-					require.Equal(t, 200, w.do("DELETE", "/v1/chats/fork", nil).status)
+					require.Equal(t, 200, w.Do("DELETE", "/v1/chats/fork", nil).Status)
 				case got == before && name == "rewind":
-					require.Empty(t, w.asides(t, "c"), "nothing was taken back, after %d requests", n)
+					require.Empty(t, listAsides(t, w, "c"), "nothing was taken back, after %d requests", n)
 				case got == before:
 				case name == "restore":
-					id = w.rewind(t, "c", to).ID
+					id = rewindChat(t, w, "c", to).ID
 				default:
-					asides := w.asides(t, "c")
+					asides := listAsides(t, w, "c")
 					require.Len(t, asides, 1)
-					w.restore(t, "c", asides[0].ID, http.StatusOK)
+					restoreAside(t, w, "c", asides[0].ID, http.StatusOK)
 				}
 			}
 			require.Len(t, seen, 2)
@@ -146,117 +147,117 @@ func TestAKilledProcessLeavesNoHalfOfAChange(t *testing.T) {
 // answered, and the message is stored once.
 func TestAKeyedPostIsAnsweredWhereverItsProcessDied(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), lease)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), webmemorytest.ShortenLease)
 	for n, whole := int64(0), false; !whole; n++ {
-		way := newCutter(t, w.redis.Addr)
-		settings := w.settings()
-		settings.Redis, settings.Lease = way.addr, shortLease
-		child, process := w.start(settings)
-		chat, answered := fmt.Sprint("k", n), make(chan answer, 1)
+		way := newCutter(t, w.RedisServer.Addr)
+		settings := w.ChildConfig()
+		settings.Redis = []string{way.addr}
+		child, process := w.StartChild(settings)
+		chat, answered := fmt.Sprint("k", n), make(chan webmemorytest.Response, 1)
 		post := func() *http.Request {
-			req := w.request("POST", "/v1/chats/"+chat+"/messages", message{"hi"})
+			req := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("hi"))
 			req.Header.Set("Idempotency-Key", chat)
 			return req
 		}
-		w.on(child, func() {
-			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
+		w.Target(child, func() {
+			require.Equal(t, 200, w.Do("GET", "/v1/chats/"+chat, nil).Status)
 			req := post()
 			way.left.Store(n)
 			way.armed.Store(true)
-			go func() { answered <- w.sendQuietly(req) }()
+			go func() { answered <- sendQuietly(w, req) }()
 		})
 		select {
 		case a := <-answered:
-			require.Equal(t, 200, a.status, string(a.body))
+			require.Equal(t, 200, a.Status, string(a.Body))
 			whole = true
 		case <-way.reached:
 		}
 		process.Kill()
-		again := make(chan answer, 1)
+		again := make(chan webmemorytest.Response, 1)
 		go func() {
-			a := w.sendQuietly(post())
+			a := sendQuietly(w, post())
 			for range 3 { // as clients do: a run of which nothing was shown is begun anew
-				if a.status == 502 {
-					a = w.sendQuietly(post())
+				if a.Status == 502 {
+					a = sendQuietly(w, post())
 				}
 			}
 			again <- a
 		}()
 		select {
 		case a := <-again:
-			require.Equal(t, 200, a.status, "killed after %d requests: %s", n, a.body)
+			require.Equal(t, 200, a.Status, "killed after %d requests: %s", n, a.Body)
 		case <-time.After(time.Minute):
 			t.Fatalf("killed after %d requests: the post is not answered", n)
 		}
 		// Another process may finish the run, which is in its log first.
-		eventually(t, "its messages are stored", func() bool { return len(w.stored("chat_history:"+chat)) >= 2 })
-		require.Len(t, w.stored("chat_history:"+chat), 2, "killed after %d requests", n)
+		webmemorytest.Eventually(t, "its messages are stored", func() bool { return len(w.History("chat_history:"+chat)) >= 2 })
+		require.Len(t, w.History("chat_history:"+chat), 2, "killed after %d requests", n)
 	}
-	require.Positive(t, w.metric(`mneme_faults_total{fault="dead_post"}`), "it is told")
+	require.Positive(t, w.Metric(`mneme_faults_total{fault="dead_post"}`), "it is told")
 }
 
 // A process is killed at every few of the requests that an erasure makes of Redis. The chat is whole then, or without
 // that it is asked for once more all of it goes, its documents too.
 func TestAKilledErasureIsFinished(t *testing.T) {
 	t.Parallel()
-	w := newLibraryWorld(t, lease)
+	w := newLibraryWorld(t, webmemorytest.ShortenLease)
 	begun := 0
 	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
 		chat := fmt.Sprint("e", n)
-		w.talk(t, chat, 0, 2)
-		req := w.request("PUT", "/v1/chats/"+chat+"/documents/a.txt", nil)
+		talk(t, w, chat, 0, 2)
+		req := w.NewRequest("PUT", "/v1/chats/"+chat+"/documents/a.txt", nil)
 		req.Header.Set("Content-Type", "text/plain")
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("The lamp burns oil.")), -1
-		require.Equal(t, 201, w.sendQuietly(req).status)
-		before := w.export(t, chat)
-		way := newCutter(t, w.redis.Addr)
-		settings := w.settings()
-		settings.Redis, settings.Lease = way.addr, shortLease
-		child, process := w.start(settings)
-		answered := make(chan answer, 1)
-		w.on(child, func() {
-			require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat, nil).status)
-			req := w.request("DELETE", "/v1/chats/"+chat, nil)
+		require.Equal(t, 201, sendQuietly(w, req).Status)
+		before := exportChat(t, w, chat)
+		way := newCutter(t, w.RedisServer.Addr)
+		settings := w.ChildConfig()
+		settings.Redis = []string{way.addr}
+		child, process := w.StartChild(settings)
+		answered := make(chan webmemorytest.Response, 1)
+		w.Target(child, func() {
+			require.Equal(t, 200, w.Do("GET", "/v1/chats/"+chat, nil).Status)
+			req := w.NewRequest("DELETE", "/v1/chats/"+chat, nil)
 			way.left.Store(n)
 			way.armed.Store(true)
-			go func() { answered <- w.sendQuietly(req) }()
+			go func() { answered <- sendQuietly(w, req) }()
 		})
 		select {
 		case a := <-answered:
-			require.Equal(t, 200, a.status, string(a.body))
+			require.Equal(t, 200, a.Status, string(a.Body))
 			whole = true
 		case <-way.reached:
 		}
 		process.Kill()
-		documents := func() string { return string(w.do("GET", "/v1/chats/"+chat+"/documents", nil).body) }
-		eventually(t, "nothing is pending", func() bool {
-			return !w.look.HExists(t.Context(), "{chat_history:"+chat+"}:meta", "pending").Val() &&
-				w.look.Exists(t.Context(), "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
+		documents := func() string { return string(w.Do("GET", "/v1/chats/"+chat+"/documents", nil).Body) }
+		webmemorytest.Eventually(t, "nothing is pending", func() bool {
+			return !w.Redis.HExists(t.Context(), "{chat_history:"+chat+"}:meta", "pending").Val() &&
+				w.Redis.Exists(t.Context(), "{chat_history:"+chat+"}:turn", "{chat_history:"+chat+"}:first").Val() == 0
 		})
-		if !whole && w.export(t, chat) == before {
+		if !whole && exportChat(t, w, chat) == before {
 			require.Contains(t, documents(), "a.txt", "killed after %d requests: a part of a chat is gone", n)
 			continue
 		}
 		begun++
-		require.NotContains(t, documents(), "a.txt", "killed after %d requests: %s %s", n, before, w.export(t, chat))
-		for _, key := range w.look.Keys(t.Context(), "*"+chat+"*").Val() {
+		require.NotContains(t, documents(), "a.txt", "killed after %d requests: %s %s", n, before, exportChat(t, w, chat))
+		for _, key := range w.Redis.Keys(t.Context(), "*"+chat+"*").Val() {
 			if !strings.HasSuffix(key, ":meta") { // the tombstone
 				t.Errorf("killed after %d requests: %s is left", n, key)
 			}
 		}
-		require.NotContains(t, string(w.do("GET", "/v1/chats", nil).body), `"`+chat+`"`)
+		require.NotContains(t, string(w.Do("GET", "/v1/chats", nil).Body), `"`+chat+`"`)
 	}
 	require.Greater(t, begun, 5)
-	require.Positive(t, w.metric(`mneme_faults_total{fault="half_change"}`), "it is told")
+	require.Positive(t, w.Metric(`mneme_faults_total{fault="half_change"}`), "it is told")
 }
 
-// sendQuietly is send for a request to a server that may die.
-func (w *world) sendQuietly(req *http.Request) answer {
+// sendQuietly sends a request to a server that may die. It then returns the status 599.
+func sendQuietly(w *webmemorytest.World, req *http.Request) webmemorytest.Response {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{status: 599}
+		return webmemorytest.Response{Status: 599}
 	}
 	defer resp.Body.Close()
 	raw, _ := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, raw}
+	return webmemorytest.Response{Status: resp.StatusCode, Header: resp.Header, Body: raw}
 }

@@ -16,6 +16,7 @@ import (
 	"mneme/access/tally"
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/webmemory"
 )
@@ -37,9 +38,9 @@ func forTenants(h http.Handler) http.Handler {
 func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := newWorld(t, waits(nil))
-	w.putApiserver(forTenants(w.runs.Handler()))
-	store := access.NewStore(w.look)
+	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
+	w.SetApiserver(forTenants(w.Runs.Handler()))
+	store := access.NewStore(w.Redis)
 	acme, err := memory.ParseTenant("acme")
 	require.NoError(t, err)
 	text, _, err := store.Create(t.Context(), access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
@@ -50,17 +51,17 @@ func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
 		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
 		t.Cleanup(func() { _ = keys.Close() })
 		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
-		c.Usage, c.Audit = tally.New(w.look, time.Hour), audit.New(w.look)
+		c.Usage, c.Audit = tally.New(w.Redis, time.Hour), audit.New(w.Redis)
 	}
-	one, two := w.process(gated), w.process(gated)
-	with := func(base, key, method, path string, body any, header ...string) answer {
-		w.url = base
-		return w.do(method, path, body, append(header, "Authorization", "Bearer "+key)...)
+	one, two := w.StartReplica(gated), w.StartReplica(gated)
+	with := func(base, key, method, path string, body any, header ...string) webmemorytest.Response {
+		w.URL = base
+		return w.Do(method, path, body, append(header, "Authorization", "Bearer "+key)...)
 	}
 	for _, chat := range []string{"1", "2"} {
 		got := with(one, text, "POST", "/v1/chats/"+chat+"/messages", map[string]any{"message": "rosebud", "user": "ann"},
 			"Prefer", "respond-async")
-		require.Equal(t, 202, got.status, "%s", got.body)
+		require.Equal(t, 202, got.Status, "%s", got.Body)
 	}
 	var erased struct {
 		Chats, Left int
@@ -68,13 +69,13 @@ func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
 	}
 	for !erased.Done {
 		got := with(two, operator, "DELETE", "/v1/tenants/acme", nil)
-		require.Equal(t, 200, got.status, "%s", got.body)
-		require.NoError(t, json.Unmarshal(got.body, &erased))
+		require.Equal(t, 200, got.Status, "%s", got.Body)
+		require.NoError(t, json.Unmarshal(got.Body, &erased))
 	}
-	keys, err := w.look.Keys(context.Background(), "*acme*").Result()
+	keys, err := w.Redis.Keys(context.Background(), "*acme*").Result()
 	require.NoError(t, err)
 	for _, key := range keys {
 		require.True(t, strings.HasSuffix(key, ":meta"), key)
-		require.Positive(t, w.look.TTL(context.Background(), key).Val(), key)
+		require.Positive(t, w.Redis.TTL(context.Background(), key).Val(), key)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -16,8 +17,8 @@ import (
 // A run can be traced while it goes on and when it is over, on any process, and for no longer than it can be read.
 func TestTraces(t *testing.T) {
 	release := make(chan struct{})
-	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
-		waits(release)(ctx, r, func(h event.Head, p event.Payload) {
+	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		webmemorytest.AnswersAfter(release)(ctx, r, func(h event.Head, p event.Payload) {
 			if end, ok := p.(*event.RunFinished); ok {
 				end.Calls = []event.ModelCall{{Started: 1, Seconds: 0.5, Model: "m", Backend: "b", Attempts: 2,
 					Mended: []string{"thinking_restored"}, Usage: event.Usage{CachedTokens: 7}}}
@@ -25,14 +26,14 @@ func TestTraces(t *testing.T) {
 			emit(h, p)
 		})
 	})
-	here := w.client(t)
-	there, err := webapi.New(w.process())
+	here := newClient(t, w)
+	there, err := webapi.New(w.StartReplica())
 	require.NoError(t, err)
 	defer there.Close()
 	chat, err := memory.ParseChat("t")
 	require.NoError(t, err)
-	open := w.open("POST", "/v1/chats/t/messages", message{"hello"})
-	first, err := event.Decode(open.until("subagent_delegation"))
+	open := w.PostStream("t", "hello")
+	first, err := event.Decode(open.Until("subagent_delegation"))
 	require.NoError(t, err)
 	run := first.RunID
 	kinds := func(tr webapi.Trace) (kinds []string) {
@@ -48,7 +49,7 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, []any{run, "", 0.0}, []any{tr.RunID, tr.Outcome, tr.Ended})
 	}
 	close(release)
-	open.until("run_finished")
+	open.Until("run_finished")
 	for _, c := range []*webapi.Client{here, there} {
 		tr, err := c.Trace(t.Context(), chat, run)
 		require.NoError(t, err)
@@ -68,7 +69,7 @@ func TestTraces(t *testing.T) {
 	}
 	unknown(here, other, run)
 	unknown(here, chat, "no-such-run")
-	require.Equal(t, 200, w.do("POST", "/v1/chats/t/rewind", map[string]any{"to": nil}).status)
+	require.Equal(t, 200, w.Do("POST", "/v1/chats/t/rewind", map[string]any{"to": nil}).Status)
 	unknown(here, chat, run)
 	unknown(there, chat, run)
 }

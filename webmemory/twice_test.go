@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/memory/event"
 	"mneme/webmemory"
 )
@@ -30,11 +31,11 @@ type calling struct {
 
 func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 	if r.Resume == nil {
-		asksFor(one)(ctx, r, emit)
+		webmemorytest.SuspendOn(webmemorytest.OneApproval)(ctx, r, emit)
 		return
 	}
 	emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
-	emit(of, &event.ToolProgress{Tool: "refund", Status: "running"})
+	emit(webmemorytest.Analytic, &event.ToolProgress{Tool: "refund", Status: "running"})
 	after := int64(len(r.Resume.Events)) + 2
 	got, err := r.Memory.Claim(ctx, http.DefaultClient, api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund",
 		Arguments: json.RawMessage(`{}`), N: 1, After: after})
@@ -59,8 +60,8 @@ func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Hea
 		}
 		_ = r.Memory.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "refunded"})
 	}
-	emit(of, &event.ToolResult{ToolCallID: "t-w1", Name: "refund", Content: said})
-	emit(of, &event.Completion{Response: "done", Status: event.Completed})
+	emit(webmemorytest.Analytic, &event.ToolResult{ToolCallID: "t-w1", Name: "refund", Content: said})
+	emit(webmemorytest.Analytic, &event.Completion{Response: "done", Status: event.Completed})
 	emit(event.Head{}, &event.Assistant{Content: "refunded"})
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 }
@@ -77,21 +78,21 @@ func (c *calling) claims() []string {
 	return append([]string{}, c.said...)
 }
 
-// forgets has Redis come back with what it has when remember is called.
-func (w *world) forgets() (remember, comeBack func()) {
-	dump := filepath.Join(w.redis.Dir, "dump.rdb")
+// snapshotRedis returns a function that takes a snapshot of Redis and one that restarts Redis with it.
+func snapshotRedis(w *webmemorytest.World) (remember, comeBack func()) {
+	dump := filepath.Join(w.RedisServer.Dir, "dump.rdb")
 	var before []byte
 	return func() {
-			w.t.Helper()
-			require.NoError(w.t, w.look.Save(context.Background()).Err())
+			w.T.Helper()
+			require.NoError(w.T, w.Redis.Save(context.Background()).Err())
 			var err error
 			before, err = os.ReadFile(dump)
-			require.NoError(w.t, err)
+			require.NoError(w.T, err)
 		}, func() {
-			w.t.Helper()
-			w.redis.Kill()
-			require.NoError(w.t, os.WriteFile(dump, before, 0o600))
-			require.NoError(w.t, w.redis.Run())
+			w.T.Helper()
+			w.RedisServer.Kill()
+			require.NoError(w.T, os.WriteFile(dump, before, 0o600))
+			require.NoError(w.T, w.RedisServer.Run())
 		}
 }
 
@@ -104,52 +105,52 @@ func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 		name  string
 		here  bool // the process that made the call is asked
 		going bool // the call has not returned yet
-		then  func(t *testing.T, w *world, chat, run string)
+		then  func(t *testing.T, w *webmemorytest.World, chat, run string)
 	}{
 		{"the same yes, here", true, false, sameYes},
 		{"the same yes, elsewhere", false, false, sameYes},
 		{"the same yes, here, while it is called", true, true, sameYes},
 		{"the same yes, elsewhere, while it is called", false, true, sameYes},
-		{"a no, elsewhere", false, false, func(t *testing.T, w *world, chat, run string) {
-			got := w.resume(chat, run, decided(event.Deny, "w1"))
-			require.Equal(t, 409, got.status, string(got.body))
-			require.Equal(t, "answered", got.problem(t).Code)
+		{"a no, elsewhere", false, false, func(t *testing.T, w *webmemorytest.World, chat, run string) {
+			got := w.Resume(chat, run, webmemorytest.Decide(event.Deny, "w1"))
+			require.Equal(t, 409, got.Status, string(got.Body))
+			require.Equal(t, "answered", got.Problem(t).Code)
 		}},
-		{"a message, elsewhere", false, false, func(t *testing.T, w *world, chat, _ string) {
-			got := w.do("POST", "/v1/chats/"+chat+"/messages", message{"plain"})
-			require.Equal(t, 200, got.status, string(got.body))
+		{"a message, elsewhere", false, false, func(t *testing.T, w *webmemorytest.World, chat, _ string) {
+			got := w.Post(chat, "plain")
+			require.Equal(t, 200, got.Status, string(got.Body))
 			require.Equal(t, []string{"user: refund me", "assistant: refunded", "user: plain", "assistant: plainly"},
-				w.stored("chat_history:"+chat))
+				w.History("chat_history:"+chat))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil, apart(t))
-			other := w.process(apart(t))
+			w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t))
+			other := w.StartReplica(webmemorytest.OwnDisk(t))
 			does := &calling{calls: map[string]int{}}
 			if c.going {
 				does.hold = make(chan struct{})
 			}
-			w.suspends(does.run)
-			remember, comeBack := w.forgets()
+			w.ScriptApiserver(does.run)
+			remember, comeBack := snapshotRedis(w)
 			const chats = 4 // each is asked for at once, and some of them right after Redis is back
 			runs := map[string]string{}
 			for i := range chats {
-				runs[fmt.Sprint("c", i)] = w.wait(fmt.Sprint("c", i))
+				runs[fmt.Sprint("c", i)] = w.PostSuspended(fmt.Sprint("c", i))
 			}
 			remember()
 			var going sync.WaitGroup
 			for chat, run := range runs {
-				going.Go(func() { w.resume(chat, run, yes("w1")) })
+				going.Go(func() { w.Resume(chat, run, webmemorytest.Decide(event.Approve, "w1")) })
 			}
 			if c.going {
-				eventually(t, "all are called", func() bool { return len(does.claims()) == chats })
+				webmemorytest.Eventually(t, "all are called", func() bool { return len(does.claims()) == chats })
 			} else {
 				going.Wait()
 			}
 			comeBack()
 			if !c.here {
-				w.url = other
+				w.URL = other
 			}
 			var asking sync.WaitGroup
 			for chat, run := range runs {
@@ -167,15 +168,15 @@ func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 	}
 }
 
-func sameYes(t *testing.T, w *world, chat, run string) {
+func sameYes(t *testing.T, w *webmemorytest.World, chat, run string) {
 	t.Helper()
-	eventually(t, "the run's answer", func() bool {
-		got := w.resume(chat, run, yes("w1"))
-		if got.status != 503 { // Redis is not back, or a process that knows the chat could not be asked
-			require.Equal(t, 200, got.status, string(got.body))
-			require.Contains(t, string(got.body), "refunded")
+	webmemorytest.Eventually(t, "the run's answer", func() bool {
+		got := w.Resume(chat, run, webmemorytest.Decide(event.Approve, "w1"))
+		if got.Status != 503 { // Redis is not back, or a process that knows the chat could not be asked
+			require.Equal(t, 200, got.Status, string(got.Body))
+			require.Contains(t, string(got.Body), "refunded")
 		}
-		return got.status == 200
+		return got.Status == 200
 	})
 }
 
@@ -183,31 +184,31 @@ func sameYes(t *testing.T, w *world, chat, run string) {
 // attempt, which does not make the call again.
 func TestACallIsNotMadeAgainByAnEmptyRedis(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil, apart(t), lease, func(c *webmemory.Config) { c.Patience = 1 })
-	other := w.process(apart(t), lease)
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), webmemorytest.ShortenLease, func(c *webmemory.Config) { c.Patience = 1 })
+	other := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	does := &calling{calls: map[string]int{}, hold: make(chan struct{})}
-	s := w.suspends(does.run)
-	run := w.wait("1", "Idempotency-Key", "k")
+	s := w.ScriptApiserver(does.run)
+	run := w.PostSuspended("1", "Idempotency-Key", "k")
 	answered := make(chan struct{})
 	go func() {
-		w.resume("1", run, yes("w1"))
+		w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
 		close(answered)
 	}()
-	eventually(t, "it is called", func() bool { return does.made("1") == 1 })
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	s.forget()
+	webmemorytest.Eventually(t, "it is called", func() bool { return does.made("1") == 1 })
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	s.LoseRuns()
 	<-answered
-	w.on(other, func() {
-		var again answer
-		eventually(t, "the further attempt waits", func() bool {
-			again = w.do("POST", "/v1/chats/1/messages", message{"refund me"}, "Idempotency-Key", "k")
-			return again.status == 202
+	w.Target(other, func() {
+		var again webmemorytest.Response
+		webmemorytest.Eventually(t, "the further attempt waits", func() bool {
+			again = w.Post("1", "refund me", "Idempotency-Key", "k")
+			return again.Status == 202
 		})
-		next := again.header.Get("Mneme-Run-Id")
+		next := again.RunID()
 		require.NotEqual(t, run, next)
-		w.atRest("1")
-		got := w.resume("1", next, yes("w1"))
-		require.Equal(t, 200, got.status, string(got.body))
+		w.AwaitSuspension("1")
+		got := w.Resume("1", next, webmemorytest.Decide(event.Approve, "w1"))
+		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	require.Equal(t, 1, does.made("1"), does.claims())
 	require.Equal(t, []string{api.CallGranted, api.CallUnknown}, does.claims())
@@ -216,26 +217,26 @@ func TestACallIsNotMadeAgainByAnEmptyRedis(t *testing.T) {
 // The process that made the call is killed, and its disk is left.
 func TestACallIsNotMadeAgainByWhatADiskKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, nil)
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	url, process := w.start(settings)
+	url, process := w.StartChild(settings)
 	does := &calling{calls: map[string]int{}, hold: make(chan struct{})}
-	w.suspends(does.run)
-	remember, comeBack := w.forgets()
+	w.ScriptApiserver(does.run)
+	remember, comeBack := snapshotRedis(w)
 	var run string
-	w.on(url, func() { run = w.wait("1") })
+	w.Target(url, func() { run = w.PostSuspended("1") })
 	remember()
-	tr := w.requestOf(url, "1", run)
-	eventually(t, "it is called", func() bool { return does.made("1") == 1 })
+	tr := approveInBackground(w, url, "1", run)
+	webmemorytest.Eventually(t, "it is called", func() bool { return does.made("1") == 1 })
 	process.Kill()
 	<-tr
 	comeBack()
 	close(does.hold)
-	again, _ := w.start(settings)
-	w.on(again, func() {
-		got := w.resume("1", run, yes("w1"))
-		require.Contains(t, []int{200, 502}, got.status, string(got.body))
+	again, _ := w.StartChild(settings)
+	w.Target(again, func() {
+		got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+		require.Contains(t, []int{200, 502}, got.Status, string(got.Body))
 	})
 	require.Equal(t, 1, does.made("1"), does.claims())
 }
@@ -244,28 +245,29 @@ func TestACallIsNotMadeAgainByWhatADiskKnows(t *testing.T) {
 // know yet, made the call.
 func TestACallIsNotMadeAgainByAProcessThatHasJustBegun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil, apart(t))
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t))
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	url, process := w.start(settings)
+	url, process := w.StartChild(settings)
 	does := &calling{calls: map[string]int{}}
-	w.suspends(does.run)
+	w.ScriptApiserver(does.run)
 	var run string
-	w.on(url, func() { run = w.wait("1") })
-	require.Equal(t, 200, w.resume("1", run, yes("w1")).status)
+	w.Target(url, func() { run = w.PostSuspended("1") })
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
 	process.Kill()
-	require.NoError(t, w.look.FlushAll(context.Background()).Err())
-	again, _ := w.start(settings)
-	w.on(again, func() { sameYes(t, w, "1", run) })
+	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
+	again, _ := w.StartChild(settings)
+	w.Target(again, func() { sameYes(t, w, "1", run) })
 	require.Equal(t, 1, does.made("1"), does.claims())
 }
 
-// requestOf answers a run's wait through a process that is about to die; the channel is closed then.
-func (w *world) requestOf(url, chat, run string) <-chan struct{} {
+// approveInBackground approves a run's wait through a process that is about to die. The channel is closed at the end of the
+// request.
+func approveInBackground(w *webmemorytest.World, url, chat, run string) <-chan struct{} {
 	gone := make(chan struct{})
 	req, err := http.NewRequest("POST", url+"/v1/chats/"+chat+"/runs/"+run+"/resume",
 		strings.NewReader(`{"answers":[{"id":"w1","decision":"approve"}]}`))
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	go func() {
 		defer close(gone)
 		if resp, err := http.DefaultClient.Do(req); err == nil {
@@ -278,24 +280,24 @@ func (w *world) requestOf(url, chat, run string) <-chan struct{} {
 // A process that knows of calls cannot be asked right after a loss: nothing is granted until it answers.
 func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil, apart(t))
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t))
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	url, process := w.start(settings)
+	url, process := w.StartChild(settings)
 	does := &calling{calls: map[string]int{}}
-	w.suspends(does.run)
-	remember, comeBack := w.forgets()
-	run := w.wait("1")
-	eventually(t, "the processes know each other", func() bool {
-		return w.look.HLen(context.Background(), "mneme:processes").Val() == 2
+	w.ScriptApiserver(does.run)
+	remember, comeBack := snapshotRedis(w)
+	run := w.PostSuspended("1")
+	webmemorytest.Eventually(t, "the processes know each other", func() bool {
+		return w.Redis.HLen(context.Background(), "mneme:processes").Val() == 2
 	})
 	remember()
-	w.on(url, func() { require.Equal(t, 200, w.resume("1", run, yes("w1")).status) })
+	w.Target(url, func() { require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status) })
 	process.Signal(syscall.SIGSTOP)
 	comeBack()
-	got := w.resume("1", run, yes("w1"))
-	require.Equal(t, 503, got.status, string(got.body))
-	require.True(t, got.problem(t).Retryable)
+	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	require.Equal(t, 503, got.Status, string(got.Body))
+	require.True(t, got.Problem(t).Retryable)
 	process.Signal(syscall.SIGCONT)
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))
@@ -304,43 +306,43 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 // It is not waited for without end; that a call may have been made twice then is told.
 func TestAGrantPastAProcessThatCannotBeAskedIsTold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil, apart(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	_, process := w.start(settings)
+	_, process := w.StartChild(settings)
 	does := &calling{calls: map[string]int{}}
-	w.suspends(does.run)
-	remember, comeBack := w.forgets()
-	run := w.wait("1")
-	eventually(t, "the processes know each other", func() bool {
-		return w.look.HLen(context.Background(), "mneme:processes").Val() == 2
+	w.ScriptApiserver(does.run)
+	remember, comeBack := snapshotRedis(w)
+	run := w.PostSuspended("1")
+	webmemorytest.Eventually(t, "the processes know each other", func() bool {
+		return w.Redis.HLen(context.Background(), "mneme:processes").Val() == 2
 	})
 	remember()
 	process.Signal(syscall.SIGSTOP)
 	comeBack()
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))
-	require.Positive(t, w.metric(`mneme_faults_total{fault="unsure_grant"}`))
+	require.Positive(t, w.Metric(`mneme_faults_total{fault="unsure_grant"}`))
 }
 
 // With redis.wait_replicas a call is granted, and an answer taken, once a replica has it.
 func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 	t.Parallel()
-	w := newSentinelWorld(t, nil)
-	w.copies = 1
-	w.url = w.process(apart(t))
-	w.copies = 0
-	second := w.process(apart(t))
+	w := webmemorytest.NewSentinelWorld(t, nil)
+	w.WaitReplicas = 1
+	w.URL = w.StartReplica(webmemorytest.OwnDisk(t))
+	w.WaitReplicas = 0
+	second := w.StartReplica(webmemorytest.OwnDisk(t))
 	does := &calling{calls: map[string]int{}}
-	w.suspends(does.run)
-	run, later := w.wait("1"), w.wait("2")
-	require.Equal(t, 200, w.resume("1", run, yes("w1")).status)
-	w.sentinel.CutReplica()
-	got := w.resume("2", later, yes("w1"))
-	require.Equal(t, 503, got.status, string(got.body))
-	w.sentinel.Failover()
-	eventually(t, "Redis is back", func() bool { return w.look.Ping(context.Background()).Err() == nil })
-	w.on(second, func() { sameYes(t, w, "1", run) })
+	w.ScriptApiserver(does.run)
+	run, later := w.PostSuspended("1"), w.PostSuspended("2")
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	w.Sentinel.CutReplica()
+	got := w.Resume("2", later, webmemorytest.Decide(event.Approve, "w1"))
+	require.Equal(t, 503, got.Status, string(got.Body))
+	w.Sentinel.Failover()
+	webmemorytest.Eventually(t, "Redis is back", func() bool { return w.Redis.Ping(context.Background()).Err() == nil })
+	w.Target(second, func() { sameYes(t, w, "1", run) })
 	require.Equal(t, 1, does.made("1"))
 	require.Zero(t, does.made("2"))
 }
@@ -350,32 +352,32 @@ func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorld(t, nil, apart(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
-	settings := w.settings()
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
+	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
-	url, process := w.start(settings)
-	w.suspends(asksFor(one))
-	w.on(url, func() {
-		w.wait("1")
-		w.wait("2", "Idempotency-Key", "k")
+	url, process := w.StartChild(settings)
+	w.ScriptApiserver(webmemorytest.SuspendOn(webmemorytest.OneApproval))
+	w.Target(url, func() {
+		w.PostSuspended("1")
+		w.PostSuspended("2", "Idempotency-Key", "k")
 	})
 	for _, chat := range []string{"1", "2"} { // it has copies then
-		require.Len(t, w.shows(w.url, chat), 1)
-		require.Equal(t, 200, w.do("GET", "/v1/chats/"+chat+"/subagents/analytic/history", nil).status)
+		require.Len(t, shownTexts(w, w.URL, chat), 1)
+		require.Equal(t, 200, w.Do("GET", "/v1/chats/"+chat+"/subagents/analytic/history", nil).Status)
 	}
 	process.Kill()
-	require.NoError(t, w.look.FlushAll(ctx).Err())
-	eventually(t, "the messages are back", func() bool {
-		return w.look.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1", "chat_history:2").Val() == 4
+	require.NoError(t, w.Redis.FlushAll(ctx).Err())
+	webmemorytest.Eventually(t, "the messages are back", func() bool {
+		return w.Redis.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1", "chat_history:2").Val() == 4
 	})
-	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"plain"}).status)
+	require.Equal(t, 200, w.Post("1", "plain").Status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "user: plain", "assistant: plainly"},
-		w.stored("chat_history:1"))
+		w.History("chat_history:1"))
 	require.Equal(t, []string{"user: task", "assistant: ", "assistant: (no answer: run_lost)"},
-		w.stored("subagent:analytic:1"))
-	next := w.wait("2", "Idempotency-Key", "k")
-	require.Equal(t, 200, w.resume("2", next, yes("w1")).status)
+		w.History("subagent:analytic:1"))
+	next := w.PostSuspended("2", "Idempotency-Key", "k")
+	require.Equal(t, 200, w.Resume("2", next, webmemorytest.Decide(event.Approve, "w1")).Status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "assistant: decided: approve"},
-		w.stored("chat_history:2"), "the question is there once")
-	require.Equal(t, 4.0, w.metric(`mneme_faults_total{fault="lost_run"}`))
+		w.History("chat_history:2"), "the question is there once")
+	require.Equal(t, 4.0, w.Metric(`mneme_faults_total{fault="lost_run"}`))
 }

@@ -19,6 +19,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -129,10 +130,10 @@ const (
 	startPart              = `{"messageId":"RUN","messageMetadata":{"chat":"c","run":"RUN"},"type":"start"}`
 )
 
-// ui posts what useChat does to chat c.
-func (w *world) ui(body string, header ...string) answer {
-	w.t.Helper()
-	return w.do("POST", "/v1/chats/c/ui", body, header...)
+// postUI posts to chat c as useChat does.
+func postUI(w *webmemorytest.World, body string, header ...string) webmemorytest.Response {
+	w.T.Helper()
+	return w.Do("POST", "/v1/chats/c/ui", body, header...)
 }
 
 // usesTools is a run with each kind of part: what is recalled, a tool of the master's and of a subagent's, text before
@@ -164,11 +165,11 @@ func usesTools(_ context.Context, r master.Request, emit func(event.Head, event.
 func TestUIParts(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, usesTools)
-	got := w.ui(uiSays(submits, "", "u1=What does it cost?"))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, "v1", got.header.Get("x-vercel-ai-ui-message-stream"))
-	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
-	require.Regexp(t, `^[A-Z2-7]{26}$`, got.header.Get(webapi.RunID))
+	got := postUI(w, uiSays(submits, "", "u1=What does it cost?"))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "v1", got.Header.Get("x-vercel-ai-ui-message-stream"))
+	require.Equal(t, "text/event-stream", got.Header.Get("Content-Type"))
+	require.Regexp(t, `^[A-Z2-7]{26}$`, got.RunID())
 	subagent := func(state, text string) string {
 		raw, _ := json.Marshal(text)
 		return `{"data":{"name":"knowledge","task":"What does a ferry cost?","state":"` + state + `","text":` + string(raw) +
@@ -197,9 +198,9 @@ func TestUIParts(t *testing.T) {
 		`{"type":"finish-step"}`,
 		`{"finishReason":"stop","messageMetadata":{"outcome":"completed","usage":{"cachedInputTokens":60,"costMicroUSD":null,"inputTokens":100,` +
 			`"outputTokens":20,"reasoningTokens":5,"totalTokens":120}},"type":"finish"}`,
-	}, uiParts(t, got.body))
+	}, uiParts(t, got.Body))
 	require.Equal(t, []string{"user: What does it cost?", "assistant: It <b>costs</b> 14 [1][2]."},
-		w.stored("chat_history:c"))
+		w.History("chat_history:c"))
 }
 
 // Of a subagent that the page asks past the master the text comes as it is written.
@@ -215,7 +216,7 @@ func TestUISubagent(t *testing.T) {
 		emit(event.Head{}, &event.Assistant{Content: "It is 14."})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})
-	parts := uiParts(t, w.ui(strings.Replace(uiSays(submits, "", "u=hi"), "{", `{"agent_version":"analytic",`, 1)).body)
+	parts := uiParts(t, postUI(w, strings.Replace(uiSays(submits, "", "u=hi"), "{", `{"agent_version":"analytic",`, 1)).Body)
 	require.Equal(t, "It is 14.", uiText(parts))
 	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
 		"data-subagent", "text-delta", "data-subagent", "text-end", "finish-step", "finish"}, kinds(parts))
@@ -228,36 +229,36 @@ func TestUISubmitsAndReplaces(t *testing.T) {
 	w := openaiWorld(t, repeats())
 	says := func(want string, trigger, id string, texts ...string) {
 		t.Helper()
-		got := w.ui(uiSays(trigger, id, texts...))
-		require.Equal(t, 200, got.status, string(got.body))
-		require.Equal(t, want, uiText(uiParts(t, got.body)))
+		got := postUI(w, uiSays(trigger, id, texts...))
+		require.Equal(t, 200, got.Status, string(got.Body))
+		require.Equal(t, want, uiText(uiParts(t, got.Body)))
 	}
 	says("1: one", submits, "", "u1=one")
 	says("1: one", submits, "", "u1=one")
 	says("2: two", submits, "", "u1=one", "u2=two")
 	says("3: three", submits, "", "u3=three")
-	require.Equal(t, "one two three", w.saidIn("c"))
+	require.Equal(t, "one two three", userWords(w, "c"))
 	says("4: three", regeneratesUI, "au3", "u1=one", "u2=two", "u3=three")
 	says("5: three", regeneratesUI, "", "u3=three")
-	require.Equal(t, "one two three", w.saidIn("c"))
+	require.Equal(t, "one two three", userWords(w, "c"))
 	says("6: drei", submits, "u3", "u1=one", "u2=two", "u3=drei")
-	require.Equal(t, "one two drei", w.saidIn("c"))
+	require.Equal(t, "one two drei", userWords(w, "c"))
 	says("7: zwei", submits, "u2", "u1=one", "u2=zwei")
-	require.Equal(t, "one zwei", w.saidIn("c"), "what was said since then is taken back")
+	require.Equal(t, "one zwei", userWords(w, "c"), "what was said since then is taken back")
 	says("8: zwei", regeneratesUI, "", "u1=one", "u2=zwei")
 	says("9: eins", submits, "u1", "u1=eins")
-	require.Equal(t, "eins", w.saidIn("c"))
+	require.Equal(t, "eins", userWords(w, "c"))
 	says("10: new", regeneratesUI, "", "u9=new")
 	says("11: new", regeneratesUI, "", "u9=new")
-	require.Equal(t, "eins new", w.saidIn("c"), "one that never came is new")
+	require.Equal(t, "eins new", userWords(w, "c"), "one that never came is new")
 	for i := range 30 {
 		says(fmt.Sprintf("%d: more", i+12), submits, "", fmt.Sprintf("m%d=more", i))
 	}
 	says("42: Eins", submits, "u1", "u1=Eins")
-	require.Equal(t, "Eins", w.saidIn("c"), "however long ago")
-	stored := w.ids(t, "c")
+	require.Equal(t, "Eins", userWords(w, "c"), "however long ago")
+	stored := messageIDs(t, w, "c")
 	says("43: EINS", submits, stored[0], stored[0]+"=EINS")
-	require.Equal(t, "EINS", w.saidIn("c"), "by the id that the history has")
+	require.Equal(t, "EINS", userWords(w, "c"), "by the id that the history has")
 }
 
 // A client that leaves does not stop its run; it comes back to it by another process, from the beginning, and finds
@@ -265,11 +266,11 @@ func TestUISubmitsAndReplaces(t *testing.T) {
 func TestUIResumes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release))
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
 	const stream = "/v1/chats/c/ui/page/stream"
-	require.Equal(t, 204, w.do("GET", stream, nil).status, "there is no run")
+	require.Equal(t, 204, w.Do("GET", stream, nil).Status, "there is no run")
 	ctx, leave := context.WithCancel(t.Context())
-	resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")).WithContext(ctx))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")).WithContext(ctx))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
@@ -279,11 +280,11 @@ func TestUIResumes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	leave()
-	eventually(t, "the stream is over", func() bool {
-		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "\nmneme_event_streams 0\n")
+	webmemorytest.Eventually(t, "the stream is over", func() bool {
+		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_event_streams 0\n")
 	})
-	w.url = w.openaiProcess()
-	resp, err = http.DefaultClient.Do(w.request("GET", stream, nil))
+	w.URL = startOpenAI(w)
+	resp, err = http.DefaultClient.Do(w.NewRequest("GET", stream, nil))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
@@ -296,19 +297,19 @@ func TestUIResumes(t *testing.T) {
 	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
 		"text-end", "finish-step", "finish"}, kinds(parts))
 	require.Equal(t, "answer to hi", uiText(parts))
-	eventually(t, "the run is over", func() bool { return w.do("GET", stream, nil).status == 204 })
-	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:c"))
+	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Do("GET", stream, nil).Status == 204 })
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:c"))
 }
 
 // A run that is stopped ends as one that was aborted, and the page that sees it is told what it took.
 func TestUIStops(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, waits(nil))
-	resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
+	w := openaiWorld(t, webmemorytest.AnswersAfter(nil))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	run := resp.Header.Get(webapi.RunID)
-	require.Equal(t, 202, w.do("POST", "/v1/chats/c/runs/"+run+"/stop", nil).status)
+	require.Equal(t, 202, w.Do("POST", "/v1/chats/c/runs/"+run+"/stop", nil).Status)
 	whole, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	parts := uiParts(t, whole)
@@ -321,29 +322,29 @@ func TestUIProcessDies(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, waits(release))
-	first := w.url
-	resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
+	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
+	first := w.URL
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	second := w.openaiProcess()
-	w.shutdown[first]()
+	second := startOpenAI(w)
+	w.Shutdown(first)
 	cut, _ := io.ReadAll(resp.Body)
 	require.NotContains(t, string(cut), `"type":"finish"`)
-	w.url = second
+	w.URL = second
 	close(release)
-	var got answer
-	eventually(t, "the run is there or over", func() bool {
-		got = w.do("GET", "/v1/chats/c/ui/page/stream", nil)
-		return got.status == 200 || got.status == 204
+	var got webmemorytest.Response
+	webmemorytest.Eventually(t, "the run is there or over", func() bool {
+		got = w.Do("GET", "/v1/chats/c/ui/page/stream", nil)
+		return got.Status == 200 || got.Status == 204
 	})
-	if got.status == 200 {
-		require.Equal(t, "answer to hi", uiText(uiParts(t, got.body)))
+	if got.Status == 200 {
+		require.Equal(t, "answer to hi", uiText(uiParts(t, got.Body)))
 	}
-	eventually(t, "the answer is stored", func() bool { return len(w.stored("chat_history:c")) == 2 })
-	again := w.ui(uiSays(submits, "", "u=hi"))
-	require.Equal(t, "answer to hi", uiText(uiParts(t, again.body)), "the message sent again has the answer")
-	require.Len(t, w.stored("chat_history:c"), 2)
+	webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:c")) == 2 })
+	again := postUI(w, uiSays(submits, "", "u=hi"))
+	require.Equal(t, "answer to hi", uiText(uiParts(t, again.Body)), "the message sent again has the answer")
+	require.Len(t, w.History("chat_history:c"), 2)
 }
 
 // respond is the message of a stream's parts with an answer to each of its approvals.
@@ -380,14 +381,14 @@ func TestUIApprovals(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(asksFor(func(api.RunRequest) []event.Wait { return approvals(inTime(), "w1", "w2") }))
+	w.ScriptApiserver(webmemorytest.SuspendOn(func(api.RunRequest) []event.Wait { return webmemorytest.Approvals("w1", "w2") }))
 	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "refund me"})
 	for _, approved := range []bool{true, false} {
 		t.Run(fmt.Sprint(approved), func(t *testing.T) {
 			chat := fmt.Sprint("/v1/chats/", approved, "/ui")
-			got := w.do("POST", chat, uiBody(submits, "", user))
-			require.Equal(t, 200, got.status, string(got.body))
-			run, parts := got.header.Get(webapi.RunID), uiParts(t, got.body)
+			got := w.Do("POST", chat, uiBody(submits, "", user))
+			require.Equal(t, 200, got.Status, string(got.Body))
+			run, parts := got.RunID(), uiParts(t, got.Body)
 			require.Equal(t, []string{"start", "start-step", "data-subagent", "tool-input-available", "tool-input-available",
 				"tool-input-available", "tool-approval-request", "tool-input-available", "tool-approval-request", "finish-step",
 				"finish"}, kinds(parts))
@@ -396,26 +397,26 @@ func TestUIApprovals(t *testing.T) {
 			require.Equal(t, `{"amount":5}`, gjson.Get(parts[5], "input").Raw)
 			require.Equal(t, "tool-calls", gjson.Get(parts[10], "finishReason").Str)
 
-			w.atRest(fmt.Sprint(approved))
-			shown := uiParts(t, w.do("GET", chat+"/page/stream", nil).body)
+			w.AwaitSuspension(fmt.Sprint(approved))
+			shown := uiParts(t, w.Do("GET", chat+"/page/stream", nil).Body)
 			require.Equal(t, kinds(parts), kinds(shown), "a page that is loaded anew asks the same")
 
 			answers := respond(parts, run, approved, "too much")
 			one := respond(parts[:len(parts)-4], run, approved, "")
-			refused := w.do("POST", chat, uiBody(submits, run, user, one))
-			require.Equal(t, 400, refused.status, string(refused.body))
-			require.Contains(t, string(refused.body), "there is none for call_"+run+"_w2")
+			refused := w.Do("POST", chat, uiBody(submits, run, user, one))
+			require.Equal(t, 400, refused.Status, string(refused.Body))
+			require.Contains(t, string(refused.Body), "there is none for call_"+run+"_w2")
 
-			got = w.do("POST", chat, uiBody(submits, run, user, answers))
-			require.Equal(t, 200, got.status, string(got.body))
-			parts = uiParts(t, got.body, "c/t-w1", "c/t-w2")
+			got = w.Do("POST", chat, uiBody(submits, run, user, answers))
+			require.Equal(t, 200, got.Status, string(got.Body))
+			parts = uiParts(t, got.Body, "c/t-w1", "c/t-w2")
 			want := []string{"start", "start-step", "tool-output-available", "tool-output-available", "data-subagent",
 				"text-start", "text-delta", "text-end", "finish-step", "finish"}
 			if !approved {
 				want = slices.Concat([]string{"start", "tool-output-denied", "tool-output-denied", "start-step"}, want[4:])
 			}
 			require.Equal(t, want, kinds(parts))
-			require.Equal(t, run, gjson.GetBytes(got.body[len("data: "):], "messageId").Str, "it is the same message")
+			require.Equal(t, run, gjson.GetBytes(got.Body[len("data: "):], "messageId").Str, "it is the same message")
 			require.Equal(t, map[bool]string{true: "decided: approve approve", false: "decided: deny deny"}[approved],
 				uiText(parts))
 			for _, p := range parts {
@@ -423,10 +424,10 @@ func TestUIApprovals(t *testing.T) {
 					require.Equal(t, "task", gjson.Get(p, "data.task").Str, "what the page knows of it stays")
 				}
 			}
-			again := w.do("POST", chat, uiBody(submits, run, user, answers))
-			require.Equal(t, string(got.body), string(again.body), "the same answers again join the run")
-			late := w.do("POST", chat, uiBody(submits, run, user, respond(shown, run, !approved, "")))
-			require.Equal(t, 409, late.status, string(late.body))
+			again := w.Do("POST", chat, uiBody(submits, run, user, answers))
+			require.Equal(t, string(got.Body), string(again.Body), "the same answers again join the run")
+			late := w.Do("POST", chat, uiBody(submits, run, user, respond(shown, run, !approved, "")))
+			require.Equal(t, 409, late.Status, string(late.Body))
 		})
 	}
 }
@@ -435,22 +436,22 @@ func TestUIApprovals(t *testing.T) {
 func TestUIClientTools(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.suspends(clientCalls)
+	w.ScriptApiserver(clientCalls)
 	var body map[string]any
 	require.NoError(t, json.Unmarshal([]byte(uiSays(submits, "", "u=light please")), &body))
 	body["tools"] = []any{map[string]any{"name": "light", "description": "Lights.",
 		"parameters": map[string]any{"type": "object"}}}
-	got := w.do("POST", "/v1/chats/c/ui", body)
-	require.Equal(t, 200, got.status, string(got.body))
-	parts, run := uiParts(t, got.body), got.header.Get(webapi.RunID)
+	got := w.Do("POST", "/v1/chats/c/ui", body)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	parts, run := uiParts(t, got.Body), got.RunID()
 	call := parts[slices.Index(kinds(parts), "tool-input-available")]
 	require.Equal(t, "call_RUN_W0", gjson.Get(call, "toolCallId").Str)
 	require.False(t, gjson.Get(call, "providerExecuted").Exists(), "the page is asked to run it")
 	done := map[string]any{"type": "dynamic-tool", "toolName": "light", "toolCallId": "call_" + run + "_W0",
 		"state": "output-available", "input": map[string]any{}, "output": map[string]any{"on": true}}
-	got = w.ui(uiBody(submits, run, uiMessage("assistant", run, map[string]any{"type": "step-start"}, done)))
-	require.Equal(t, 200, got.status, string(got.body))
-	require.Equal(t, `approve {"on":true}`, uiText(uiParts(t, got.body)))
+	got = postUI(w, uiBody(submits, run, uiMessage("assistant", run, map[string]any{"type": "step-start"}, done)))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, `approve {"on":true}`, uiText(uiParts(t, got.Body)))
 }
 
 // What is wrong is said before the stream, as a status and a sentence, which useChat shows; a run that fails says so
@@ -491,23 +492,23 @@ func TestUIErrors(t *testing.T) {
 			404, "unknown_run", "no such run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := w.ui(c.body)
-			require.Equal(t, c.status, got.status, string(got.body))
-			require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))
-			require.Equal(t, c.code, got.header.Get(openaiapi.CodeHeader), string(got.body))
-			require.Contains(t, string(got.body), c.says)
+			got := postUI(w, c.body)
+			require.Equal(t, c.status, got.Status, string(got.Body))
+			require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
+			require.Equal(t, c.code, got.Header.Get(openaiapi.CodeHeader), string(got.Body))
+			require.Contains(t, string(got.Body), c.says)
 		})
 	}
-	got := w.do("POST", "/v1/chats/a%20b/ui", user(text("hi")))
-	require.Equal(t, 400, got.status)
-	require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))
-	require.Empty(t, w.stored("chat_history:c"), "none of them left anything")
+	got := w.Do("POST", "/v1/chats/a%20b/ui", user(text("hi")))
+	require.Equal(t, 400, got.Status)
+	require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
+	require.Empty(t, w.History("chat_history:c"), "none of them left anything")
 
-	parts := uiParts(t, w.ui(user(text("hi"))).body)
+	parts := uiParts(t, postUI(w, user(text("hi"))).Body)
 	require.Equal(t, []string{"start", "start-step", "text-start", "text-delta", "text-end", "error"}, kinds(parts))
 	require.Equal(t, `{"errorText":"The budget is spent.","type":"error"}`, parts[5])
-	w.url = w.openaiProcess(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Millisecond })
-	require.Equal(t, parts, uiParts(t, w.ui(strings.Replace(user(text("ho")), `"u"`, `"v"`, 1)).body))
+	w.URL = startOpenAI(w, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Millisecond })
+	require.Equal(t, parts, uiParts(t, postUI(w, strings.Replace(user(text("ho")), `"u"`, `"v"`, 1)).Body))
 }
 
 // A file becomes a document of the chat, once however often its message is sent.
@@ -518,11 +519,11 @@ func TestUIFiles(t *testing.T) {
 		"url": "data:text/markdown;base64," + base64.StdEncoding.EncodeToString([]byte("It weighs 77 pounds."))}
 	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "How heavy?"}, file)
 	for _, body := range []string{uiBody(submits, "", user), uiBody(submits, "", user), uiBody(regeneratesUI, "", user)} {
-		got := w.ui(body)
-		require.Equal(t, 200, got.status, string(got.body))
-		uiParts(t, got.body)
-		require.Equal(t, []string{"user: How heavy?\n\n[file: anchor.md]", "assistant: hello"}, w.stored("chat_history:c"))
-		require.Len(t, w.documentsOf("c"), 1)
+		got := postUI(w, body)
+		require.Equal(t, 200, got.Status, string(got.Body))
+		uiParts(t, got.Body)
+		require.Equal(t, []string{"user: How heavy?\n\n[file: anchor.md]", "assistant: hello"}, w.History("chat_history:c"))
+		require.Len(t, documentIDs(w, "c"), 1)
 	}
 }
 
@@ -533,17 +534,17 @@ func TestUIMessage(t *testing.T) {
 	seen := make(chan master.Request, 1)
 	w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		seen <- r
-		answers("ok")(ctx, r, emit)
+		webmemorytest.Answers("ok")(ctx, r, emit)
 	})
 	const dot = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEAAAAALAAAAAABAAEAAAICRAEAOw=="
 	text := func(s string) map[string]any { return map[string]any{"type": "text", "text": s} }
-	got := w.ui(strings.Replace(uiBody(submits, "", uiMessage("system", "s", text("Be brief.")),
+	got := postUI(w, strings.Replace(uiBody(submits, "", uiMessage("system", "s", text("Be brief.")),
 		uiMessage("user", "u0", text("a"), map[string]any{"type": "file", "mediaType": "application/pdf", "url": "data:,"}),
 		uiMessage("assistant", "a0", text("b"), map[string]any{"type": "data-x", "id": "x", "data": []int{1}}),
 		uiMessage("user", "u", text("What"), text("is this?"),
 			map[string]any{"type": "file", "mediaType": "image/gif", "url": dot})),
 		"{", `{"agent_version":"analytic","instructions":"Be kind.",`, 1))
-	require.Equal(t, 200, got.status, string(got.body))
+	require.Equal(t, 200, got.Status, string(got.Body))
 	r := <-seen
 	require.Equal(t, "analytic", r.AgentVersion)
 	require.Equal(t, "Be kind.", r.Instructions)

@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
 
 func everywhere(c *webmemory.Config) { c.RecallEverywhere = 3 }
 
-// recallOfUser searches the chats of a user, and gives what was found by the chats.
-func (w *world) recallOfUser(t *testing.T, user, query string) map[string]string {
+// recallUser searches the chats of a user and returns the hits by chat.
+func recallUser(t *testing.T, w *webmemorytest.World, user, query string) map[string]string {
 	t.Helper()
-	status, body := w.ask(t, "GET", "/v1/users/"+user+"/recall?"+url.Values{"query": {query}}.Encode(), "")
+	status, body := w.Do("GET", "/v1/users/"+user+"/recall?"+url.Values{"query": {query}}.Encode(), nil).Text()
 	require.Equal(t, 200, status, body)
 	var out webapi.Recalled
 	require.NoError(t, json.Unmarshal([]byte(body), &out))
@@ -35,10 +36,10 @@ func (w *world) recallOfUser(t *testing.T, user, query string) map[string]string
 // user can have said or read. What was redacted, put into quarantine or erased is not found.
 func TestAUsersChatsAreSearchedTogether(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"), everywhere)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), everywhere)
 	say := func(chat, user, text string) {
 		t.Helper()
-		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", posted{text, user}).status)
+		require.Equal(t, 200, w.Do("POST", "/v1/chats/"+chat+"/messages", webapi.MessageRequest{Message: text, User: user}).Status)
 	}
 	const key = "The spare key lies under the "
 	say("oldest", "ann", key+"ashtray.")
@@ -49,42 +50,42 @@ func TestAUsersChatsAreSearchedTogether(t *testing.T) {
 	say("bobs", "bob", key+"beehive.")
 	const where = "Where does the spare key lie?"
 	require.Equal(t, map[string]string{"home": key + "flowerpot.", "work": key + "keyboard."},
-		w.recallOfUser(t, "ann", where))
-	require.Equal(t, map[string]string{"bobs": key + "beehive."}, w.recallOfUser(t, "bob", where))
-	require.Empty(t, w.recallOfUser(t, "carl", where))
-	require.Equal(t, map[string]string{"bobs": key + "beehive."}, w.recallOfUser(t, "bob", where), "a second time")
+		recallUser(t, w, "ann", where))
+	require.Equal(t, map[string]string{"bobs": key + "beehive."}, recallUser(t, w, "bob", where))
+	require.Empty(t, recallUser(t, w, "carl", where))
+	require.Equal(t, map[string]string{"bobs": key + "beehive."}, recallUser(t, w, "bob", where), "a second time")
 
 	// Of another process, which has no index of any of them yet.
-	url := w.url
-	w.url = w.process(everywhere)
-	require.Len(t, w.recallOfUser(t, "ann", where), 2)
+	url := w.URL
+	w.URL = w.StartReplica(everywhere)
+	require.Len(t, recallUser(t, w, "ann", where), 2)
 	say("work", "bob", "Is anybody here?")
-	require.Equal(t, map[string]string{"home": key + "flowerpot."}, w.recallOfUser(t, "ann", where), "bob came into work")
-	w.url = url
-	require.Equal(t, map[string]string{"home": key + "flowerpot."}, w.recallOfUser(t, "ann", where))
+	require.Equal(t, map[string]string{"home": key + "flowerpot."}, recallUser(t, w, "ann", where), "bob came into work")
+	w.URL = url
+	require.Equal(t, map[string]string{"home": key + "flowerpot."}, recallUser(t, w, "ann", where))
 
-	status, body := w.ask(t, "POST", "/v1/chats/home/quarantine", `{"entries":["`+w.ids(t, "home")[0]+`"]}`)
+	status, body := w.Do("POST", "/v1/chats/home/quarantine", `{"entries":["`+messageIDs(t, w, "home")[0]+`"]}`).Text()
 	require.Equal(t, 200, status, body)
-	require.Empty(t, w.recallOfUser(t, "ann", where))
+	require.Empty(t, recallUser(t, w, "ann", where))
 	say("new", "ann", key+"barrel.")
-	require.Equal(t, map[string]string{"new": key + "barrel."}, w.recallOfUser(t, "ann", where))
-	require.Equal(t, 200, w.do("DELETE", "/v1/chats/new/messages/"+w.ids(t, "new")[0], nil).status)
-	require.Empty(t, w.recallOfUser(t, "ann", where))
+	require.Equal(t, map[string]string{"new": key + "barrel."}, recallUser(t, w, "ann", where))
+	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/new/messages/"+messageIDs(t, w, "new")[0], nil).Status)
+	require.Empty(t, recallUser(t, w, "ann", where))
 	say("last", "ann", key+"anchor.")
-	require.Len(t, w.recallOfUser(t, "ann", where), 1)
-	require.Equal(t, 200, w.do("DELETE", "/v1/users/ann?chats=true", nil).status)
-	require.Empty(t, w.recallOfUser(t, "ann", where))
+	require.Len(t, recallUser(t, w, "ann", where), 1)
+	require.Equal(t, 200, w.Do("DELETE", "/v1/users/ann?chats=true", nil).Status)
+	require.Empty(t, recallUser(t, w, "ann", where))
 }
 
 // It is off by default, and wrong requests are told so.
 func TestASearchOfAUsersChatsIsAskedFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, answers("hello"))
-	status, body := w.ask(t, "GET", "/v1/users/ann/recall?query=key", "")
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
+	status, body := w.Do("GET", "/v1/users/ann/recall?query=key", nil).Text()
 	require.Equal(t, 403, status)
 	require.Contains(t, body, "recall_everywhere_off")
 	for _, query := range []string{"", "?query=", "?query=key&budget=0", "?query=key&from=never"} {
-		status, _ = w.ask(t, "GET", "/v1/users/ann/recall"+query, "")
+		status, _ = w.Do("GET", "/v1/users/ann/recall"+query, nil).Text()
 		require.Equal(t, 400, status, query)
 	}
 }
@@ -103,7 +104,7 @@ func TestAnAgentSearchesAUsersChats(t *testing.T) {
 				h.user = user
 				h.say(t, chat, text)
 				h.release <- struct{}{}
-				h.stream.until("run_finished")
+				h.stream.Until("run_finished")
 			}
 			post("before", "ann", "My spare key lies under the flowerpot.")
 			post("here", c.others, "Good morning!")

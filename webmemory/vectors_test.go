@@ -12,13 +12,14 @@ import (
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
+	"mneme/internal/webmemorytest"
 	"mneme/webmemory"
 )
 
 // Where the apiserver has an embedding model, what says the same in other words is found; a
 // message that the model refuses is found by its words, and without the model all are.
 func TestRecallByMeaning(t *testing.T) {
-	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.RecallVectors = 100 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.RecallVectors = 100 })
 	var down atomic.Bool
 	runs := apiserver.New(apiserver.Config{Embed: func(_ context.Context, texts []string) ([][]float32, error) {
 		if down.Load() {
@@ -37,25 +38,25 @@ func TestRecallByMeaning(t *testing.T) {
 			}
 		}
 		return vectors, nil
-	}}, answers("hello"), nil, logger())
+	}}, webmemorytest.Answers("hello"), nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
-	w.putApiserver(runs.Handler())
+	w.SetApiserver(runs.Handler())
 
 	lines := `{"message":{"role":"user","content":"I'm Aliya."}}` + "\n" +
 		`{"message":{"role":"user","content":"a refused violet"}}` + "\n" + strings.Repeat(
 		`{"message":{"role":"user","content":"It rains."}}`+"\n", 90)
-	status, body := w.ask(t, "POST", "/v1/chats/a/import", lines)
+	status, body := w.Do("POST", "/v1/chats/a/import", lines).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.Eventually(t, func() bool {
-		hits := w.recall(t, "a", "What is my name?").Hits
+		hits := recallChat(t, w, "a", "What is my name?").Hits
 		return len(hits) > 0 && hits[0].Text == "I'm Aliya."
 	}, time.Minute, 10*time.Millisecond)
-	require.Equal(t, "a refused violet", w.recall(t, "a", "violet").Hits[0].Text)
+	require.Equal(t, "a refused violet", recallChat(t, w, "a", "violet").Hits[0].Text)
 
 	down.Store(true)
-	require.Equal(t, "a refused violet", w.recall(t, "a", "violet").Hits[0].Text)
-	require.Equal(t, "I'm Aliya.", w.recall(t, "a", "Aliya").Hits[0].Text)
-	client, err := api.NewClient(w.api.URL, nil)
+	require.Equal(t, "a refused violet", recallChat(t, w, "a", "violet").Hits[0].Text)
+	require.Equal(t, "I'm Aliya.", recallChat(t, w, "a", "Aliya").Hits[0].Text)
+	client, err := api.NewClient(w.Apiserver.URL, nil)
 	require.NoError(t, err)
 	defer client.Close()
 	for want, texts := range map[string][]string{"has 0 entries": {}, "none of them empty": {"a", ""},
@@ -63,7 +64,7 @@ func TestRecallByMeaning(t *testing.T) {
 		_, err := client.Embed(t.Context(), texts...)
 		require.ErrorContains(t, err, want)
 	}
-	w.putApiserver(w.runs.Handler())
+	w.SetApiserver(w.Runs.Handler())
 	_, err = client.Embed(t.Context(), "a")
 	require.ErrorContains(t, err, "retrieval.embeddings.model")
 }

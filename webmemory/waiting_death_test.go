@@ -15,6 +15,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
@@ -23,7 +24,7 @@ import (
 // gated is a run of two subagents, each of which waits for a yes to one call. Its events come one
 // at a time, each when it is let. Calls are claimed, and counted where they are made.
 type gated struct {
-	gates script
+	gates webmemorytest.Script
 
 	mu    sync.Mutex
 	calls map[string]int // guarded by mu: by chat, subagent and message
@@ -35,7 +36,7 @@ const gatedBefore, gatedBehind = 6, 9
 func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 	let := func(h event.Head, p event.Payload) bool {
 		select {
-		case <-g.gates.gate(r.ChatID):
+		case <-g.gates.Gate(r.ChatID):
 			emit(h, p)
 			return true
 		case <-ctx.Done():
@@ -44,7 +45,7 @@ func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head,
 	}
 	heads := []event.Head{{Subagent: "analytic", CallID: r.RunID + "-1"}, {Subagent: "knowledge", CallID: r.RunID + "-2"}}
 	if r.Resume == nil {
-		waits := approvals(inTime(), "w1", "w2")
+		waits := webmemorytest.Approvals("w1", "w2")
 		ok := let(event.Head{}, &event.RunStarted{ChatID: r.ChatID, Message: r.Message, RetryOf: r.RetryOf})
 		for i, h := range heads {
 			waits[i].ID += r.RunID
@@ -103,25 +104,25 @@ func TestProcessesAreKilledAtEveryEventOfARunThatWaits(t *testing.T) {
 	t.Parallel()
 	for name, all := range map[string]bool{"webmemory": false, "webmemory and the agents": true} {
 		t.Run(name, func(t *testing.T) {
-			g := &gated{gates: *newScript(), calls: map[string]int{}}
-			w := newWorld(t, nil, lease)
-			s := w.suspends(g.run)
-			other, process := w.child()
+			g := &gated{gates: *&webmemorytest.Script{}, calls: map[string]int{}}
+			w := webmemorytest.NewWorld(t, nil, webmemorytest.ShortenLease)
+			s := w.ScriptApiserver(g.run)
+			other, process := w.StartChild(w.ChildConfig())
 			const boundaries = gatedBefore + gatedBehind
 			for n := range boundaries {
-				w.on(other, func() { w.standAt(g, n+1) })
+				w.Target(other, func() { advanceTo(w, g, n+1) })
 			}
 			process.Kill()
 			if all {
-				s.forget()
+				s.LoseRuns()
 			}
 			var ending sync.WaitGroup
 			for n := range boundaries {
 				chat := fmt.Sprintf("at%d", n+1)
-				close(g.gates.gate(memory.MustChat(chat))) // all may come
-				first := w.request("POST", "/v1/chats/"+chat+"/messages", message{"refund me"}, "Idempotency-Key", "k")
-				plain := w.request("POST", "/v1/chats/"+chat+"/messages", message{"refund me again"})
-				ending.Go(func() { w.endsWell(chat, first, plain) })
+				close(g.gates.Gate(memory.MustChat(chat))) // all may come
+				first := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("refund me"), "Idempotency-Key", "k")
+				plain := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("refund me again"))
+				ending.Go(func() { requireAnswer(w, chat, first, plain) })
 			}
 			ending.Wait()
 			require.Greater(t, len(g.calls), boundaries)
@@ -130,87 +131,86 @@ func TestProcessesAreKilledAtEveryEventOfARunThatWaits(t *testing.T) {
 			}
 			for n := range boundaries {
 				for _, of := range []string{"chat_history:", "subagent:analytic:", "subagent:knowledge:"} {
-					w.answersItsCalls(fmt.Sprintf("%sat%d", of, n+1))
+					requireResults(w, fmt.Sprintf("%sat%d", of, n+1))
 				}
 			}
 		})
 	}
 }
 
-// standAt brings a chat to where n events of its run were shown.
-func (w *world) standAt(g *gated, n int) {
-	w.t.Helper()
+// advanceTo runs a chat until n events of its run were shown.
+func advanceTo(w *webmemorytest.World, g *gated, n int) {
+	w.T.Helper()
 	chat := fmt.Sprintf("at%d", n)
-	g.gates.let(memory.MustChat(chat), min(n, gatedBefore))
-	tr := w.open("POST", "/v1/chats/"+chat+"/messages", message{"refund me"}, "Idempotency-Key", "k")
+	g.gates.Allow(chat, min(n, gatedBefore))
+	tr := w.PostStream(chat, "refund me", "Idempotency-Key", "k")
 	var waiting event.RunWaiting
 	for range min(n, gatedBefore) {
-		_, data, ok := tr.next()
-		require.True(w.t, ok)
+		_, data, ok := tr.Next()
+		require.True(w.T, ok)
 		_ = json.Unmarshal(data, &waiting)
 	}
 	if n <= gatedBefore {
 		return
 	}
-	g.gates.let(memory.MustChat(chat), n-gatedBefore)
-	tr = w.open("POST", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get(webapi.RunID)+"/resume",
-		yes(waiting.Waits[0].ID, waiting.Waits[1].ID))
+	g.gates.Allow(chat, n-gatedBefore)
+	tr = w.Stream("POST", "/v1/chats/"+chat+"/runs/"+tr.RunID()+"/resume",
+		webmemorytest.Decide(event.Approve, waiting.Waits[0].ID, waiting.Waits[1].ID))
 	for range n - gatedBefore {
-		_, _, ok := tr.next()
-		require.True(w.t, ok)
+		_, _, ok := tr.Next()
+		require.True(w.T, ok)
 	}
 }
 
-// endsWell repeats a post, and answers what its run waits for, until there is an answer; then the
-// chat takes another message.
-func (w *world) endsWell(chat string, first, plain *http.Request) {
+// requireAnswer repeats a post, and approves what its run waits for, until there is an answer. Then the chat must take
+// another message.
+func requireAnswer(w *webmemorytest.World, chat string, first, plain *http.Request) {
 	for _, req := range []*http.Request{first, plain} {
 		for tries := 0; ; tries++ {
 			again := req.Clone(context.Background())
 			again.Body, _ = req.GetBody()
-			got := w.send(again)
-			if got.status == 202 {
+			got := w.Send(again)
+			if got.Status == 202 {
 				var waiting webapi.Waiting
-				if err := json.Unmarshal(got.body, &waiting); err != nil {
-					w.t.Error(err)
+				if err := json.Unmarshal(got.Body, &waiting); err != nil {
+					w.T.Error(err)
 				}
-				got = w.send(w.request("POST", "/v1/chats/"+chat+"/runs/"+waiting.RunID+"/resume",
-					yes(waiting.Waits[0].ID, waiting.Waits[1].ID)))
+				got = w.Send(w.NewRequest("POST", "/v1/chats/"+chat+"/runs/"+waiting.RunID+"/resume",
+					webmemorytest.Decide(event.Approve, waiting.Waits[0].ID, waiting.Waits[1].ID)))
 			}
-			if got.status == 200 {
+			if got.Status == 200 {
 				break
 			}
 			if tries == 5 {
-				w.t.Errorf("chat %s: %d %s", chat, got.status, got.body)
+				w.T.Errorf("chat %s: %d %s", chat, got.Status, got.Body)
 				return
 			}
 		}
 	}
 }
 
-// answersItsCalls looks that a history is one that a vendor takes: after it was made valid, every
-// call of a tool has its result directly behind it.
-func (w *world) answersItsCalls(key string) {
-	w.t.Helper()
-	raw, err := w.look.Get(context.Background(), key).Bytes()
-	require.NoError(w.t, err, key)
+// requireResults requires that every tool call in a repaired history has its result directly after it.
+func requireResults(w *webmemorytest.World, key string) {
+	w.T.Helper()
+	raw, err := w.Redis.Get(context.Background(), key).Bytes()
+	require.NoError(w.T, err, key)
 	var stored []memory.Message
-	require.NoError(w.t, json.Unmarshal(raw, &stored))
+	require.NoError(w.T, json.Unmarshal(raw, &stored))
 	messages, _ := memory.Repair(stored)
 	var open []string
 	for _, m := range messages {
 		if m.Role == memory.RoleTool {
 			i := slices.Index(open, m.ToolCallID)
-			require.GreaterOrEqual(w.t, i, 0, "%s: %s", key, raw)
+			require.GreaterOrEqual(w.T, i, 0, "%s: %s", key, raw)
 			open = slices.Delete(open, i, i+1)
 			continue
 		}
-		require.Empty(w.t, open, "%s: %s", key, raw)
+		require.Empty(w.T, open, "%s: %s", key, raw)
 		for _, c := range m.ToolCalls {
 			open = append(open, c.ID)
 		}
 	}
-	require.Empty(w.t, open, "%s: %s", key, raw)
+	require.Empty(w.T, open, "%s: %s", key, raw)
 }
 
 // A process dies between the steps of a run's suspension, or of its going on: the process that
@@ -220,17 +220,17 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for name, lost := range map[string]bool{"its agents are there": false, "its agents are gone": true} {
-		for step, undo := range map[string]func(w *world, run string){
-			"before it was suspended": func(*world, string) {},
-			"before the log had it": func(w *world, run string) {
-				lines := w.look.XRange(ctx, "events:1:"+run, "-", "+").Val()
-				require.NoError(t, w.look.Del(ctx, "events:1:"+run).Err())
+		for step, undo := range map[string]func(w *webmemorytest.World, run string){
+			"before it was suspended": func(*webmemorytest.World, string) {},
+			"before the log had it": func(w *webmemorytest.World, run string) {
+				lines := w.Redis.XRange(ctx, "events:1:"+run, "-", "+").Val()
+				require.NoError(t, w.Redis.Del(ctx, "events:1:"+run).Err())
 				for _, l := range lines { // entries may hold several events
 					before, _ := l.Values["b"].(string)
 					for text := range strings.SplitSeq(before+fmt.Sprint(l.Values["e"]), "\n") {
 						e, err := event.Decode([]byte(text))
 						if err == nil && !e.Waits() {
-							require.NoError(t, w.look.XAdd(ctx, &redis.XAddArgs{Stream: "events:1:" + run, ID: fmt.Sprintf("%d-0", e.Seq),
+							require.NoError(t, w.Redis.XAdd(ctx, &redis.XAddArgs{Stream: "events:1:" + run, ID: fmt.Sprintf("%d-0", e.Seq),
 								Values: []any{"e", text}}).Err())
 						}
 					}
@@ -238,21 +238,21 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 			},
 		} {
 			t.Run(step+", "+name, func(t *testing.T) {
-				w, s, run := waitingWorld(t, lease)
+				w, s, run := webmemorytest.NewSuspendedWorld(t, webmemorytest.ShortenLease)
 				if lost {
-					s.forget()
+					s.LoseRuns()
 				}
 				undo(w, run)
-				open := w.look.HGet(ctx, "{chat_history:1}:waiting", "open").Val()
-				require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
-				require.NoError(t, w.look.HDel(ctx, "{chat_history:1}:meta", "waits").Err())
-				require.NoError(t, w.look.ZRem(ctx, "mneme:waiting", "1").Err())
-				require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Member: "1"}).Err())
-				w.atRest("1")
-				eventually(t, "the list of waits has it", func() bool { return w.look.ZScore(ctx, "mneme:waiting", "1").Val() > 0 })
-				got := w.resume("1", run, yes("w1"))
-				require.Equal(t, 200, got.status, string(got.body))
-				require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.stored("chat_history:1"))
+				open := w.Redis.HGet(ctx, "{chat_history:1}:waiting", "open").Val()
+				require.NoError(t, w.Redis.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
+				require.NoError(t, w.Redis.HDel(ctx, "{chat_history:1}:meta", "waits").Err())
+				require.NoError(t, w.Redis.ZRem(ctx, "mneme:waiting", "1").Err())
+				require.NoError(t, w.Redis.ZAdd(ctx, "turns:open", redis.Z{Member: "1"}).Err())
+				w.AwaitSuspension("1")
+				webmemorytest.Eventually(t, "the list of waits has it", func() bool { return w.Redis.ZScore(ctx, "mneme:waiting", "1").Val() > 0 })
+				got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+				require.Equal(t, 200, got.Status, string(got.Body))
+				require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.History("chat_history:1"))
 			})
 		}
 	}

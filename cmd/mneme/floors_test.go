@@ -79,13 +79,14 @@ var floors = map[string][]string{
 	"internal/redistest":     {"internal/freeport", "internal/stack"},
 	"internal/responsestest": {"=proxy/wire"},
 	"internal/upstreamtest":  {"proxy/wire", "internal/upstreamtest"},
+	"internal/webmemorytest": {"memory", "master", "apiserver", "webmemory", "internal"},
 	"internal/webtest":       {"memory", "apiserver/api", "webmemory/api"},
 }
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
 	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest", "internal/stack",
-		"access", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
+		"internal/webmemorytest", "access", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},

@@ -119,6 +119,17 @@ func (p *Process) Signal(s syscall.Signal) (ended <-chan struct{}) {
 	return p.life.ended
 }
 
+// Pause stops the process with SIGSTOP and waits until it has stopped. SIGCONT continues it.
+func (p *Process) Pause() {
+	for p.Signal(syscall.SIGSTOP) != nil {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		if strings.Contains(string(stat), ") T ") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Kill kills the process, waits for its end and says whether it was up.
 func (p *Process) Kill() bool {
 	ended := p.Signal(syscall.SIGKILL)
