@@ -166,14 +166,14 @@ func TestAPostThatEndsARun(t *testing.T) {
 	got := w.Do("POST", "/v1/chats/1/messages", placed("plain one", nil, &question))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Equal(t, []string{"refund me", "plain one", "plainly"}, exportedTexts(t, w, "1"))
-	require.Equal(t, 409, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 409, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 
 	run = w.PostSuspended("2")
 	question = lastMessageID(t, w, "2")
 	got = w.Do("POST", "/v1/chats/2/messages", placed("plain two", &none, &question))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Equal(t, []string{"plain two", "plainly"}, exportedTexts(t, w, "2"), "the run that waited is taken back, too")
-	require.Equal(t, 404, w.Resume("2", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 404, w.Resume("2", run, webmemorytest.Approve("w1")).Status)
 	require.Len(t, s.Requests(), 4)
 
 	// A run that goes on leaves what was shown, which is no message since.

@@ -93,7 +93,7 @@ func TestAToolIsApprovedForGood(t *testing.T) {
 		return waits
 	}))
 	run := w.PostSuspended("1")
-	answers := webmemorytest.Decide(event.Approve, "w1", "w2")
+	answers := webmemorytest.Approve("w1", "w2")
 	answers.Answers[1].Decision = event.Deny
 	require.Equal(t, 200, w.Resume("1", run, answers).Status)
 	approvedIn := func(chat string) []string {
@@ -105,7 +105,7 @@ func TestAToolIsApprovedForGood(t *testing.T) {
 	require.Equal(t, []string{"crm/refund"}, approvedIn("1"))
 	require.Empty(t, approvedIn("2"))
 	run = w.PostSuspended("1")
-	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1", "w2")).Status)
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1", "w2")).Status)
 	require.Equal(t, []string{"crm/refund", "crm/pay"}, approvedIn("1"))
 	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
 	require.Empty(t, approvedIn("1"))
@@ -213,7 +213,7 @@ func TestAnswersToApprovalsAreAudited(t *testing.T) {
 	w, _, run := webmemorytest.NewSuspendedWorld(t)
 	log := audit.New(w.Redis)
 	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Audit = log })
-	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Decide(event.Approve, "none")).Status)
+	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Approve("none")).Status)
 	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Deny, "w1")).Status)
 	entries, err := log.Page(t.Context(), memory.Tenant{}, "", 10)
 	require.NoError(t, err)

@@ -166,7 +166,7 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 	require.Equal(t, 202, answered.Status, string(answered.Body))
 	w.AwaitSuspension("1")
 	w.Target(other, func() {
-		got := w.Resume("1", answered.RunID(), webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("1", answered.RunID(), webmemorytest.Approve("w1"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	require.Equal(t, api.Claimed{CallID: got.CallID, State: api.CallDone, Result: "paid"}, <-claims)

@@ -166,7 +166,9 @@ func TestChatsSleepThroughTheLossOfRedis(t *testing.T) {
 	require.NoError(t, w.Redis.FlushAll(ctx).Err())
 	require.Equal(t, said[0], string(w.Do("GET", "/v1/chats/c0/history", nil).Body), "found by its name")
 	s.before.Store(nil)
-	webmemorytest.Eventually(t, "the others are listed", func() bool { return w.Redis.ZCard(ctx, "mneme:cold").Val() == 5 })
+	webmemorytest.Eventually(t, "the others are listed", func() bool {
+		return w.Redis.ZCard(ctx, "mneme:cold").Val() == 5
+	})
 	list := string(w.Do("GET", "/v1/chats?order=used", nil).Body)
 	for i := range 5 {
 		require.Equal(t, 1, strings.Count(list, fmt.Sprintf(`"c%d"`, i)), list)
@@ -220,7 +222,8 @@ func TestWhatReadsOtherChatsWakesThem(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	ctx, s := context.Background(), newColdStore(t)
-	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), func(c *webmemory.Config) { c.RecallEverywhere = 10 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful),
+		func(c *webmemory.Config) { c.RecallEverywhere = 10 })
 	say := func(chat string) {
 		got := w.Do("POST", "/v1/chats/"+chat+"/messages", `{"message":"the parrot of `+chat+`","user":"ann"}`,
 			"Content-Type", "application/json")

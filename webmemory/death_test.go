@@ -35,7 +35,8 @@ func awaitEnd(w *webmemorytest.World, chat string) {
 func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	began := func(t *testing.T) (w *webmemorytest.World, s *webmemorytest.Script, kill func(), settings webmemorytest.ChildConfig) {
+	began := func(t *testing.T) (w *webmemorytest.World, s *webmemorytest.Script, kill func(),
+		settings webmemorytest.ChildConfig) {
 		s = &webmemorytest.Script{}
 		w = webmemorytest.NewWorld(t, s.Play, patiently, webmemorytest.OwnDisk(t))
 		settings = w.ChildConfig()
@@ -92,7 +93,7 @@ func TestATurnIsGivenBackWhenRedisReturns(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	s := &webmemorytest.Script{}
-	w := webmemorytest.NewWorldWithRedis(t, s.Play, []string{"--appendonly", "yes", "--appendfsync", "always"}, patiently)
+	w := webmemorytest.NewDurableWorld(t, s.Play, patiently)
 	s.Allow("1", 2)
 	tr := w.PostStream("1", "hi")
 	tr.Until("subagent_delegation")

@@ -222,8 +222,7 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	s := newSmall(t, t.TempDir(), ordinary)
 	post := func(chat, text string) {
 		t.Helper()
-		require.Equal(t, http.StatusOK, s.Post(chat, text, "Idempotency-Key",
-			"k"+text).Status)
+		require.Equal(t, http.StatusOK, s.Post(chat, text, "Idempotency-Key", "k"+text).Status)
 	}
 	with := func(text string) (found []string) {
 		require.NoError(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {

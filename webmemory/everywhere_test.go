@@ -117,8 +117,7 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			for round := range 2 {
 				for i, url := range urls {
 					w.Target(url, func() {
-						got := w.Post("1", "hello "+secrets[0], "Idempotency-Key",
-							fmt.Sprint(round, i))
+						got := w.Post("1", "hello "+secrets[0], "Idempotency-Key", fmt.Sprint(round, i))
 						require.Equal(t, 200, got.Status, string(got.Body))
 						require.Equal(t, 200, w.Post("2", "stays").Status)
 					})
@@ -126,7 +125,7 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			}
 			require.NotEmpty(t, secretPlaces(w, data[0]))
 			asleep, dead := 1, 2
-			processes[asleep].Process.Pause()
+			processes[asleep].Pause()
 			processes[dead].Kill()
 			// What it could not store before it died.
 			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, webmemorytest.Logger())
@@ -140,7 +139,9 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			}
 			require.NoError(t, left.Close())
 			if index == "lost" {
-				webmemorytest.Eventually(t, "no turn is held", func() bool { return w.Redis.Exists(ctx, "{chat_history:1}:turn").Val() == 0 })
+				webmemorytest.Eventually(t, "no turn is held", func() bool {
+					return w.Redis.Exists(ctx, "{chat_history:1}:turn").Val() == 0
+				})
 				require.NoError(t, w.Redis.Del(ctx, "{chat_history:1}:meta").Err())
 			}
 
@@ -154,7 +155,9 @@ func TestErasureLeavesNoByte(t *testing.T) {
 
 			processes[asleep].Signal(syscall.SIGCONT)
 			w.StartChild(processes[dead].settings)
-			webmemorytest.Eventually(t, "those who were away have applied it", func() bool { return len(secretPlaces(w, data...)) == 0 })
+			webmemorytest.Eventually(t, "those who were away have applied it", func() bool {
+				return len(secretPlaces(w, data...)) == 0
+			})
 			w.Target(urls[asleep], func() {
 				require.Contains(t, string(w.Do("GET", "/v1/chats/1", nil).Body), `"histories":[]`)
 				require.Equal(t, 200, w.Post("1", "a new beginning").Status)

@@ -44,7 +44,8 @@ func requireCompleted(w *webmemorytest.World, url, chat, key, run string, seen [
 
 // loseTheEnd runs a message on a process, lets a failover forget all behind its
 // second event, and gives the run with all that its client saw.
-func loseTheEnd(w *webmemorytest.World, s *webmemorytest.Script, url, chat, key string, meanwhile func()) (run string, seen []string) {
+func loseTheEnd(w *webmemorytest.World, s *webmemorytest.Script, url, chat, key string, meanwhile func()) (run string,
+	seen []string) {
 	w.T.Helper()
 	s.Allow(chat, 2)
 	var tr *webmemorytest.Stream
@@ -76,7 +77,8 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	s := &webmemorytest.Script{}
 	w := webmemorytest.NewSentinelWorld(t, s.Play)
-	first := w.StartReplica(webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
+	first := w.StartReplica(webmemorytest.OwnDisk(t),
+		func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
 	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	var lostRun string
 	var lostSeen []string

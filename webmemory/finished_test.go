@@ -42,8 +42,8 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 	runs, whole := map[int]string{}, map[int]string{}
 	const posts = 20 // of more than 5 kB each
 	for n := range posts {
-		tr := w.Do("POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)), "Accept", "text/event-stream", "Idempotency-Key",
-			"k")
+		tr := w.Do("POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)), "Accept", "text/event-stream",
+			"Idempotency-Key", "k")
 		require.Equal(t, http.StatusOK, tr.Status)
 		runs[n], whole[n] = tr.RunID(), string(tr.Body)
 	}
@@ -58,7 +58,8 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 		after := strings.Index(whole[n], shown) + len(shown)
 		require.Equal(t, "retry: 1000\n\n"+whole[n][after:], streamBody(w, "GET", events, nil, "Last-Event-ID", "15"))
 		require.Equal(t, http.StatusNoContent, w.Do("GET", events, nil, "Last-Event-ID", "23").Status)
-		require.Equal(t, whole[n], streamBody(w, "POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)), "Idempotency-Key", "k"))
+		require.Equal(t, whole[n], streamBody(w, "POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)),
+			"Idempotency-Key", "k"))
 		answered := w.Do("POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)), "Idempotency-Key", "k")
 		require.Equal(t, http.StatusOK, answered.Status)
 		require.Contains(t, string(answered.Body), strings.Repeat(fmt.Sprint(n%10), 5000))
@@ -76,7 +77,7 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 	t.Parallel()
 	s := &webmemorytest.Script{}
 	patient := func(c *webmemory.Config) { c.Lease, c.ResumeWait = time.Minute, time.Minute }
-	w := webmemorytest.NewWorldWithRedis(t, s.Play, []string{"--appendonly", "yes", "--appendfsync", "always"}, patient)
+	w := webmemorytest.NewDurableWorld(t, s.Play, patient)
 	second := w.StartReplica(patient)
 	s.Allow("1", 2)
 	tr := w.PostStream("1", "hi", "Idempotency-Key", "k")
@@ -90,7 +91,8 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 	w.Target(second, func() {
 		resumed := make(chan webmemorytest.Response, 2)
 		get := w.NewRequest("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.LastID)
-		post := w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("hi"), "Last-Event-ID", tr.LastID, "Idempotency-Key", "k",
+		post := w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("hi"), "Last-Event-ID", tr.LastID,
+			"Idempotency-Key", "k",
 			"Accept", "text/event-stream")
 		for _, req := range []*http.Request{get, post} {
 			go func() { resumed <- w.Send(req) }()
@@ -134,7 +136,9 @@ func TestARunOfAnotherProcessWhileRedisIsAway(t *testing.T) {
 	ctx := context.Background()
 	w.Target(second, func() {
 		// Before that the run counts as one that goes on, and its reader waits for Redis.
-		webmemorytest.Eventually(t, "the end is kept", func() bool { return w.Redis.HGet(ctx, "run:1:"+id, "result").Val() != "" })
+		webmemorytest.Eventually(t, "the end is kept", func() bool {
+			return w.Redis.HGet(ctx, "run:1:"+id, "result").Val() != ""
+		})
 		require.NoError(t, w.Redis.Do(ctx, "ACL", "SETUSER", "default", "-xrange").Err())
 		for _, got := range []webmemorytest.Response{
 			w.Do("GET", events, nil),

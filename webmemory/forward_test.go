@@ -45,8 +45,8 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 	}, nil)
 	for _, length := range []int{0, size} {
 		for _, sent := range []int{0, 1, 4000, 100_000, size - 1, size} {
-			resp, err := http.DefaultClient.Do(w.NewRequest("GET", fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent),
-				nil))
+			path := fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent)
+			resp, err := http.DefaultClient.Do(w.NewRequest("GET", path, nil))
 			if err != nil {
 				require.Zero(t, sent, "the head is sent with the first byte: %v", err)
 				continue

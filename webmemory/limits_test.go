@@ -13,7 +13,6 @@ import (
 	"mneme/access"
 	"mneme/access/limit"
 	"mneme/internal/webmemorytest"
-	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
@@ -113,12 +112,12 @@ func TestARunThatWaitsDoesNotCount(t *testing.T) {
 	w.SetApiserver(w.Runs.Handler())
 	other := postAsync(w, "3", "")
 	require.Equal(t, 202, other.Status)
-	overLimit(t, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")), "tenant default")
+	overLimit(t, w.Resume("1", run, webmemorytest.Approve("w1")), "tenant default")
 	overLimit(t, postAsync(w, "1", ""), "tenant default")
 	w.AwaitSuspension("1")
 	close(release)
 	w.Stream("GET", gjson.GetBytes(other.Body, "events").Str, nil).Roles()
 	w.SetApiserver(s)
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 200, got.Status, string(got.Body))
 }

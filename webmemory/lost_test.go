@@ -144,7 +144,8 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 // the run goes on or was over by then.
 func TestAnOlderLogGetsNoHole(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]int{"the run goes on": 0, "the run ends meanwhile": webmemorytest.ScriptEvents - 4} {
+	for name, meanwhile := range map[string]int{"the run goes on": 0,
+		"the run ends meanwhile": webmemorytest.ScriptEvents - 4} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			s := &webmemorytest.Script{}
@@ -175,7 +176,9 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 			require.NoError(t, w.RedisServer.Run())
 			s.Allow("1", webmemorytest.ScriptEvents-4-meanwhile)
 			take(webmemorytest.ScriptEvents - 4 - meanwhile)
-			webmemorytest.Eventually(t, "its record is there", func() bool { return w.Redis.HExists(ctx, "run:1:"+run, "result").Val() })
+			webmemorytest.Eventually(t, "its record is there", func() bool {
+				return w.Redis.HExists(ctx, "run:1:"+run, "result").Val()
+			})
 			w.Target(second, func() {
 				require.Equal(t, seen, readFrames(w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)))
 			})
@@ -256,7 +259,9 @@ func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
 	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/2", nil).Status)
 	w.StartChild(settings)
 	for key, run := range runs {
-		webmemorytest.Eventually(t, "its record is back", func() bool { return w.Redis.HExists(ctx, "run:1:"+run, "result").Val() })
+		webmemorytest.Eventually(t, "its record is back", func() bool {
+			return w.Redis.HExists(ctx, "run:1:"+run, "result").Val()
+		})
 		again := w.Post("1", key, "Idempotency-Key", key)
 		require.Equal(t, 200, again.Status, string(again.Body))
 		require.Equal(t, run, again.RunID())

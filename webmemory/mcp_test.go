@@ -409,7 +409,7 @@ func TestMCPRunThatWaits(t *testing.T) {
 		again, err := callTool(s, "ask", ask(chat, "refund me"), key)
 		require.NoError(t, err)
 		require.Equal(t, got, again, "it still waits")
-		require.Equal(t, 200, w.Do("POST", got.data["resume_path"].(string), webmemorytest.Decide(event.Approve, "w1")).Status)
+		require.Equal(t, 200, w.Do("POST", got.data["resume_path"].(string), webmemorytest.Approve("w1")).Status)
 		again, err = callTool(s, "ask", ask(chat, "refund me"), key)
 		require.NoError(t, err)
 		require.Equal(t, "decided: approve", again.text)

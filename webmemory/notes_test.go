@@ -77,7 +77,8 @@ func TestNotes(t *testing.T) {
 	require.Equal(t, []memory.Note{first}, listNotes(t, w, "c"))
 	next := doNote(t, w, 201, "POST", "c/notes", fmt.Sprintf(`{"text":"Answer in Russian.","replaces":%q}`, first.ID))
 	require.Equal(t, first.ID, next.Replaces)
-	require.Equal(t, []string{"superseded: Answer in <English>.", "active: Answer in Russian."}, states(listNotes(t, w, "c")))
+	require.Equal(t, []string{"superseded: Answer in <English>.", "active: Answer in Russian."},
+		states(listNotes(t, w, "c")))
 	corrected := doNote(t, w, 200, "PATCH", "c/notes/"+next.ID, `{"text":"Отвечай по-русски."}`)
 	require.Equal(t, next.ID, corrected.ID)
 	require.Equal(t, next.TS, corrected.TS, "its place in the prompt stays")

@@ -95,7 +95,7 @@ func TestBadOneShots(t *testing.T) {
 		require.Equal(t, 400, got.Status, "%s: %s", body, got.Body)
 		require.Contains(t, got.Problem(t).Message, says, body)
 	}
-	require.Equal(t, 404, w.Do("POST", "/v1/oneshot/none/resume", webmemorytest.Decide(event.Approve, "w")).Status)
+	require.Equal(t, 404, w.Do("POST", "/v1/oneshot/none/resume", webmemorytest.Approve("w")).Status)
 	require.Equal(t, 405, w.Do("GET", "/v1/oneshot", nil).Status)
 	w.LoseRuns()
 	require.Equal(t, "apiserver_unavailable", w.Do("POST", "/v1/oneshot", webmemorytest.Message("hi")).Problem(t).Code)
@@ -118,7 +118,8 @@ func TestAOneShotThatIsLeft(t *testing.T) {
 	<-stopped
 	var second *webmemorytest.Stream
 	webmemorytest.Eventually(t, "there is room again", func() bool {
-		resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/oneshot", webmemorytest.Message("two"), "Accept", "text/event-stream"))
+		resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/oneshot", webmemorytest.Message("two"), "Accept",
+			"text/event-stream"))
 		require.NoError(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		second = webmemorytest.NewStream(t, resp)
@@ -158,7 +159,7 @@ func TestAOneShotCallsItsClientsTools(t *testing.T) {
 	})
 	require.Len(t, s.Requests()[1].Context, 3)
 	require.NotEqual(t, s.Requests()[0].ConversationID, s.Requests()[1].ConversationID)
-	old := w.Do("POST", "/v1/oneshot/"+waiting.RunID+"/resume", webmemorytest.Decide(event.Approve, "w1")).Problem(t)
+	old := w.Do("POST", "/v1/oneshot/"+waiting.RunID+"/resume", webmemorytest.Approve("w1")).Problem(t)
 	require.Contains(t, old.Message, "send the transcript with the tool's result as context to POST /v1/oneshot")
 
 	// A wait for a person is denied.

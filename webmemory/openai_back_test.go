@@ -115,7 +115,8 @@ func TestOpenAIByIDs(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	say := func(text, id, answer, parent string) webmemorytest.Response {
-		return postCompletion(w, "c", users(text), "Mneme-Message-Id", id, "Mneme-Answer-Id", answer, "Mneme-Parent-Id", parent)
+		return postCompletion(w, "c", users(text), "Mneme-Message-Id", id, "Mneme-Answer-Id", answer, "Mneme-Parent-Id",
+			parent)
 	}
 	require.Equal(t, 200, say("a", "u1", "a1", "").Status)
 	require.Equal(t, 200, say("a b", "u2", "a2", "a1").Status)

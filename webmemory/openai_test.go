@@ -37,7 +37,8 @@ func startOpenAI(w *webmemorytest.World, change ...func(*openaiapi.Config)) (url
 	memory, err := webapi.New(url)
 	require.NoError(w.T, err)
 	w.T.Cleanup(memory.Close)
-	cfg := openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(), Settings: openaiapi.Defaults()}
+	cfg := openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(),
+		Settings: openaiapi.Defaults()}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -306,7 +307,8 @@ func TestOpenAIIdempotency(t *testing.T) {
 	again := postCompletion(w, "c", transcriptOf("hi"), "Idempotency-Key", "k")
 	require.Equal(t, string(first.Body), string(again.Body))
 	require.Len(t, w.History("chat_history:c"), 2)
-	require.Equal(t, "idempotency_key_reused", openaiError(t, postCompletion(w, "c", transcriptOf("ho"), "Idempotency-Key", "k")).Code)
+	require.Equal(t, "idempotency_key_reused", openaiError(t, postCompletion(w, "c", transcriptOf("ho"),
+		"Idempotency-Key", "k")).Code)
 	first = postCompletion(w, "c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
 	again = postCompletion(w, "c", transcriptOf("hi", "hello", "ho"), "Idempotency-Key", "k2")
 	require.Equal(t, string(first.Body), string(again.Body), "its answer is not asked for once more")

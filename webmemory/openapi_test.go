@@ -330,7 +330,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	w := webmemorytest.NewWorld(t, talkative)
 	w.Middleware = d.watch
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	runs := apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Agent(talkative), nil, webmemorytest.Logger())
+	runs := apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Agent(talkative), nil,
+		webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
 	w.SetApiserver(runs.Handler())
 	w.URL = startFull(w)
@@ -362,7 +363,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	does(200, "POST", posts, webmemorytest.Message("keyed"), "Idempotency-Key", "k")
 	does(422, "POST", posts, webmemorytest.Message("otherwise"), "Idempotency-Key", "k")
 	var started struct{ Events string }
-	require.NoError(t, json.Unmarshal(does(202, "POST", posts, webmemorytest.Message("wait"), "Prefer", "respond-async").Body, &started))
+	require.NoError(t, json.Unmarshal(does(202, "POST", posts, webmemorytest.Message("wait"), "Prefer",
+		"respond-async").Body, &started))
 	does(409, "POST", posts, `{"message":"Hi.","on_busy":"reject"}`)
 	does(202, "POST", strings.TrimSuffix(started.Events, "/events")+"/stop", nil)
 	does(200, "GET", started.Events, nil)
@@ -533,8 +535,8 @@ func TestOpenAPIAnswers(t *testing.T) {
 	require.Equal(t, 400, waiting.Do("GET", "/v1/approvals?kind=x", nil).Status)
 	require.Equal(t, 200, waiting.Do("GET", "/v1/chats/5", nil).Status)
 	require.Equal(t, 409, waiting.Do("POST", "/v1/chats/5/messages", `{"message":"Hi.","on_busy":"reject"}`).Status)
-	require.Equal(t, 404, waiting.Resume("5", asked, webmemorytest.Decide(event.Approve, "none")).Status)
-	require.Equal(t, 200, waiting.Resume("5", asked, webmemorytest.Decide(event.Approve, "w1"), "Accept", stream).Status)
+	require.Equal(t, 404, waiting.Resume("5", asked, webmemorytest.Approve("none")).Status)
+	require.Equal(t, 200, waiting.Resume("5", asked, webmemorytest.Approve("w1"), "Accept", stream).Status)
 	require.Equal(t, 409, waiting.Resume("5", asked, webmemorytest.Decide(event.Deny, "w1")).Status)
 
 	waiting.ScriptApiserver(webmemorytest.SuspendOn(light))

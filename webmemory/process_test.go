@@ -26,6 +26,8 @@ import (
 	"mneme/memory/spool"
 )
 
+func TestMain(m *testing.M) { webmemorytest.Main(m) }
+
 // One process is killed while chats stand at every boundary between two events;
 // another one brings every run to its end, also of chats that no client writes to again.
 func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
@@ -66,7 +68,8 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 		require.Contains(t, string(repeated.Body), "answer to hi")
 		require.Equal(t, chatWant, w.History("chat_history:"+chat))
 	}
-	require.Contains(t, string(w.Do("GET", "/metrics", nil).Body), fmt.Sprintf("mneme_takeovers_total %d", webmemorytest.ScriptEvents))
+	require.Contains(t, string(w.Do("GET", "/metrics", nil).Body),
+		fmt.Sprintf("mneme_takeovers_total %d", webmemorytest.ScriptEvents))
 }
 
 // A process dies with a message in its spool that Redis has taken after all. The one that takes over a run of the chat
@@ -123,7 +126,9 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 	})
 	process.Pause()
 	s.Allow("1", webmemorytest.ScriptEvents-1)
-	webmemorytest.Eventually(t, "the run is finished by the other process", func() bool { return len(w.History("chat_history:1")) == 2 })
+	webmemorytest.Eventually(t, "the run is finished by the other process", func() bool {
+		return len(w.History("chat_history:1")) == 2
+	})
 	s.Allow("1", webmemorytest.ScriptEvents)
 	require.Equal(t, 200, w.Post("1", "again").Status)
 	chat, analytic := w.History("chat_history:1"), w.History("subagent:analytic:1")
@@ -231,11 +236,11 @@ func TestBothDie(t *testing.T) {
 func TestRedisAwayDuringARun(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": webmemorytest.ShortLease +
-		webmemorytest.ShortLease/2} {
+	for name, away := range map[string]time.Duration{"for a moment": 0,
+		"for longer than the lease": webmemorytest.ShortLease * 3 / 2} {
 		t.Run(name, func(t *testing.T) {
 			s := &webmemorytest.Script{}
-			w := webmemorytest.NewWorldWithRedis(t, s.Play, []string{"--appendonly", "yes", "--appendfsync", "always"}, webmemorytest.ShortenLease)
+			w := webmemorytest.NewDurableWorld(t, s.Play, webmemorytest.ShortenLease)
 			s.Allow("1", 2)
 			tr := w.PostStream("1", "hi")
 			tr.Until("subagent_delegation")
@@ -271,7 +276,7 @@ func TestRedisAwayDuringARun(t *testing.T) {
 // nothing any more.
 func deadSpool(t *testing.T, own bool) (w *webmemorytest.World, spools, run string) {
 	s := &webmemorytest.Script{}
-	w = webmemorytest.NewWorldWithRedis(t, s.Play, []string{"--appendonly", "yes", "--appendfsync", "always"}, webmemorytest.ShortenLease)
+	w = webmemorytest.NewDurableWorld(t, s.Play, webmemorytest.ShortenLease)
 	if spools = w.Spools; own {
 		spools = t.TempDir()
 	}
@@ -288,8 +293,7 @@ func deadSpool(t *testing.T, own bool) (w *webmemorytest.World, spools, run stri
 		tr.Until("subagent_completion")
 	})
 	process.Kill()
-	w.SetApiserver(http.NotFoundHandler())
-	w.Apiserver.CloseClientConnections()
+	w.LoseRuns()
 	require.NoError(t, w.RedisServer.Run())
 	return w, spools, run
 }
@@ -316,7 +320,7 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 	t.Parallel()
 	s := &webmemorytest.Script{}
-	w := webmemorytest.NewWorldWithRedis(t, s.Play, []string{"--appendonly", "yes", "--appendfsync", "always"}, webmemorytest.ShortenLease)
+	w := webmemorytest.NewDurableWorld(t, s.Play, webmemorytest.ShortenLease)
 	other, process := w.StartChild(w.ChildConfig())
 	s.Allow("1", 2)
 	var run string
@@ -329,8 +333,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 		tr.Until("subagent_completion")
 	})
 	process.Pause()
-	w.SetApiserver(http.NotFoundHandler())
-	w.Apiserver.CloseClientConnections()
+	w.LoseRuns()
 	require.NoError(t, w.RedisServer.Run())
 	events := "/v1/chats/1/runs/" + run + "/events"
 	require.Equal(t, []string{"error", "run_finished"}, w.Stream("GET", events, nil, "Last-Event-ID", "6").Roles())
@@ -360,7 +363,9 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 	})
 	process.Pause()
 	s.Allow("1", 3)
-	webmemorytest.Eventually(t, "another process has the run", func() bool { return len(w.History("subagent:analytic:1")) == 2 })
+	webmemorytest.Eventually(t, "another process has the run", func() bool {
+		return len(w.History("subagent:analytic:1")) == 2
+	})
 	w.RedisServer.Kill()
 	process.Signal(syscall.SIGCONT)
 	require.Equal(t, []string{"error"}, paused.Roles())
@@ -372,7 +377,8 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 func TestTheSpoolOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	w, spools, run := deadSpool(t, true)
-	require.Contains(t, w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil).Roles(), "run_finished", "the run is closed")
+	require.Contains(t, w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil).Roles(), "run_finished",
+		"the run is closed")
 	settings := w.ChildConfig()
 	settings.Spool = spools
 	w.StartChild(settings)
@@ -501,7 +507,9 @@ func TestARunOfAnotherProcess(t *testing.T) {
 		require.Equal(t, 202, w.Do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).Status)
 		require.Equal(t, []string{"run_finished"}, live.Roles())
 		require.Equal(t, []string{"run_finished"}, joined.Roles())
-		webmemorytest.Eventually(t, "over", func() bool { return w.Do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).Status == 200 })
+		webmemorytest.Eventually(t, "over", func() bool {
+			return w.Do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).Status == 200
+		})
 		require.Equal(t, 204, w.Do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "3").Status)
 	})
 }
@@ -529,7 +537,8 @@ func TestErasureIsEverywhere(t *testing.T) {
 	require.NotContains(t, read(), "secret")
 	again := w.Post("1", "hi", "Idempotency-Key", "k")
 	require.Equal(t, 200, again.Status, string(again.Body))
-	require.Equal(t, []string{"user: hi", "assistant: secret answer"}, w.History("chat_history:1"), "the key is free again")
+	require.Equal(t, []string{"user: hi", "assistant: secret answer"}, w.History("chat_history:1"),
+		"the key is free again")
 }
 
 // Redis loses everything between two turns of one process: the next run says so.

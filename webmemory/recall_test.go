@@ -124,7 +124,8 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 // Searches, turns and trims at the same time do not disturb one another.
 func TestRecallWhileTheChatGoesOn(t *testing.T) {
 	t.Parallel()
-	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"),
+		func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
 	var working sync.WaitGroup
 	for chat, other := range map[string]string{"c": "d", "d": "c"} {
 		working.Go(func() {

@@ -36,8 +36,7 @@ func told(t *testing.T, n int) (w *webmemorytest.World, urls, data []string, pro
 	urls, data, processes = startChildren(w, n)
 	for i, url := range urls {
 		w.Target(url, func() {
-			got := w.Post("1", []string{pin, "hello"}[min(i, 1)], "Idempotency-Key",
-				fmt.Sprint(i))
+			got := w.Post("1", []string{pin, "hello"}[min(i, 1)], "Idempotency-Key", fmt.Sprint(i))
 			require.Equal(t, 200, got.Status, string(got.Body))
 		})
 	}
@@ -74,7 +73,7 @@ func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, urls, data, processes := told(t, 2)
-			processes[1].Process.Pause()
+			processes[1].Pause()
 			if dead { // and no other process has heard of the redaction, nor finds a request about it once it goes on
 				w.Shutdown(w.URL)
 				allowKeys(w, "[^m]*", "mneme:[^p]*") // all but the list of processes
@@ -87,12 +86,16 @@ func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
 			require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 			processes[1].Signal(syscall.SIGCONT)
 			if dead {
-				webmemorytest.Eventually(t, "the older copy is written back", func() bool { return len(w.History("chat_history:1")) == 4 })
+				webmemorytest.Eventually(t, "the older copy is written back", func() bool {
+					return len(w.History("chat_history:1")) == 4
+				})
 				require.NotEmpty(t, placesOfText(w, pin))
 				w.StartChild(processes[0].settings)
 			}
 			ended()
-			webmemorytest.Eventually(t, "it is redacted", func() bool { return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0 })
+			webmemorytest.Eventually(t, "it is redacted", func() bool {
+				return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0
+			})
 		})
 	}
 }
@@ -114,7 +117,9 @@ func TestAProcessIsKilledInARedaction(t *testing.T) {
 		ended()
 		urls[0], processes[0].Process = w.StartChild(processes[0].settings)
 	}
-	webmemorytest.Eventually(t, "it is whole", func() bool { return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0 })
+	webmemorytest.Eventually(t, "it is whole", func() bool {
+		return isRedacted(w) && len(placesOfText(w, pin, data...)) == 0
+	})
 	w.Target(urls[0], func() { require.Len(t, redactMessage(w, "/v1/chats/1/messages/"+id).Redacted, 10) })
 	require.True(t, isRedacted(w))
 }
@@ -125,7 +130,8 @@ func TestAKilledRedactionIsFinished(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	ends := filepath.Join(disk, "ends")
-	w := webmemorytest.NewWorld(t, gossip("no such text"), webmemorytest.ShortenLease, func(c *webmemory.Config) { c.Ends = ends })
+	w := webmemorytest.NewWorld(t, gossip("no such text"), webmemorytest.ShortenLease,
+		func(c *webmemory.Config) { c.Ends = ends })
 	begun := 0
 	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
 		chat := fmt.Sprint("r", n)

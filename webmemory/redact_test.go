@@ -83,7 +83,8 @@ func TestRedactionOfAnExchange(t *testing.T) {
 	again := redactMessage(w, "/v1/chats/1/messages/"+before[3])
 	require.Equal(t, got.Redacted, again.Redacted)
 
-	got = redactMessage(w, "/v1/chats/1/subagents/analytic/messages/"+storedIDs(w, "subagent:analytic:1")[0]+"?scope=message")
+	got = redactMessage(w, "/v1/chats/1/subagents/analytic/messages/"+
+		storedIDs(w, "subagent:analytic:1")[0]+"?scope=message")
 	require.Len(t, got.Redacted, 1)
 	require.Equal(t, "user: Good morning", w.History("chat_history:1")[0])
 	require.Equal(t, "user: "+gone, w.History("subagent:analytic:1")[0])
@@ -216,7 +217,7 @@ func TestARedactionLeavesNoByte(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	const secret = "QX-4711-ZZ"
-	w := webmemorytest.NewWorldWithRedis(t, gossip(secret), []string{"--appendonly", "yes", "--appendfsync", "always"})
+	w := webmemorytest.NewDurableWorld(t, gossip(secret))
 	ctx := context.Background()
 	urls, data := startReplicas(w, 2)
 	turn := func(url, text string) {

@@ -255,11 +255,13 @@ func TestAPersonsYes(t *testing.T) {
 	h.say(t, "c", "We have more money, twice as much.")
 	n, err := h.remember(t, api.RememberRequest{Quote: "The budget is 200.", Replaces: old.ID})
 	require.NoError(t, err)
-	require.Equal(t, []string{"active: The budget is 100.", "proposed: The budget is 200."}, states(listNotes(t, h.World, "c")))
+	require.Equal(t, []string{"active: The budget is 100.", "proposed: The budget is 200."},
+		states(listNotes(t, h.World, "c")))
 	close(h.release)
 	h.stream.Until("run_finished")
 	doNote(t, h.World, 200, "PATCH", "c/notes/"+n.ID, `{"state":"active"}`)
-	require.Equal(t, []string{"superseded: The budget is 100.", "active: The budget is 200."}, states(listNotes(t, h.World, "c")))
+	require.Equal(t, []string{"superseded: The budget is 100.", "active: The budget is 200."},
+		states(listNotes(t, h.World, "c")))
 }
 
 // A run that tries a failed message once more notes the message that was stored then.
@@ -267,7 +269,7 @@ func TestRememberingInARetry(t *testing.T) {
 	tries := 0
 	var h holding
 	h.release = make(chan struct{})
-	h.World = webmemorytest.NewWorld(t, webmemorytest.Agent(func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	h.World = webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit webmemorytest.Emit) {
 		emit(event.Head{}, &event.RunStarted{
 			ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, RetryOf: r.RetryOf,
 		})
@@ -279,7 +281,7 @@ func TestRememberingInARetry(t *testing.T) {
 		}
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "no", Retryable: true})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
-	}))
+	})
 	h.asked = h.RecordRuns()
 	body := webmemorytest.Message("My name is Aliya")
 	require.Equal(t, 502, h.Do("POST", "/v1/chats/c/messages", body, "Idempotency-Key", "k").Status)

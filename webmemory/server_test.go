@@ -285,7 +285,9 @@ func TestStop(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, w.Do("POST", path, nil).Status)
 	require.JSONEq(t, `"stopped"`, gjson.GetBytes(tr.Until("run_finished"), "outcome").Raw)
 	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:1"))
-	webmemorytest.Eventually(t, "a second stop says that it is over", func() bool { return w.Do("POST", path, nil).Status == 200 })
+	webmemorytest.Eventually(t, "a second stop says that it is over", func() bool {
+		return w.Do("POST", path, nil).Status == 200
+	})
 }
 
 func TestARepeatedPostRunsOnce(t *testing.T) {
@@ -380,7 +382,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 		refused, left := make(chan *http.Response, 2), make(chan error, 2)
 		for range 2 { // one takes the only place in the queue, the other finds it taken
 			go func() {
-				resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("waits")).WithContext(ctx))
+				resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/1/messages",
+					webmemorytest.Message("waits")).WithContext(ctx))
 				if err != nil {
 					left <- err
 					return
@@ -401,7 +404,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 			"a message whose sender left while it waited is withdrawn")
 	})
 	t.Run("a wait has an end", func(t *testing.T) {
-		w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release), func(c *webmemory.Config) { c.QueueWait = time.Second })
+		w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release),
+			func(c *webmemory.Config) { c.QueueWait = time.Second })
 		w.PostStream("1", "first").Until("run_started")
 		late := w.Post("1", "late")
 		require.Equal(t, 409, late.Status)
@@ -443,8 +447,7 @@ func TestTheApiserverLosesARun(t *testing.T) {
 	// Another apiserver at the same place knows nothing of the run.
 	fresh, err := api.NewClient(w.Apiserver.URL, nil)
 	require.NoError(t, err)
-	w.SetApiserver(http.NotFoundHandler())
-	w.Apiserver.CloseClientConnections()
+	w.LoseRuns()
 	defer fresh.Close()
 	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.Roles())
 	require.Equal(t, []string{"user: task", webmemorytest.LostAnswer}, w.History("subagent:analytic:1"))
@@ -642,7 +645,8 @@ func TestEventsOfARunThatNeverBeganEnd(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("ok"), webmemorytest.ShortenLease)
 	run := rand.Text()
-	_, err := redisstore.New(w.Connect(), webmemorytest.Logger()).Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
+	store := redisstore.New(w.Connect(), webmemorytest.Logger())
+	_, err := store.Runs.Begin(t.Context(), memory.MustChat("1"), run, "body")
 	require.NoError(t, err)
 	events := w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)
 	role, data, ok := events.Next()

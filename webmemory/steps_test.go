@@ -190,7 +190,9 @@ func TestAKeyedPostIsAnsweredWhereverItsProcessDied(t *testing.T) {
 			t.Fatalf("killed after %d requests: the post is not answered", n)
 		}
 		// Another process may finish the run, which is in its log first.
-		webmemorytest.Eventually(t, "its messages are stored", func() bool { return len(w.History("chat_history:"+chat)) >= 2 })
+		webmemorytest.Eventually(t, "its messages are stored", func() bool {
+			return len(w.History("chat_history:"+chat)) >= 2
+		})
 		require.Len(t, w.History("chat_history:"+chat), 2, "killed after %d requests", n)
 	}
 	require.Positive(t, w.Metric(`mneme_faults_total{fault="dead_post"}`), "it is told")

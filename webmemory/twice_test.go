@@ -141,7 +141,7 @@ func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 			remember()
 			var going sync.WaitGroup
 			for chat, run := range runs {
-				going.Go(func() { w.Resume(chat, run, webmemorytest.Decide(event.Approve, "w1")) })
+				going.Go(func() { w.Resume(chat, run, webmemorytest.Approve("w1")) })
 			}
 			if c.going {
 				webmemorytest.Eventually(t, "all are called", func() bool { return len(does.claims()) == chats })
@@ -171,7 +171,7 @@ func TestACallIsNotMadeAgainByAnOlderRedis(t *testing.T) {
 func sameYes(t *testing.T, w *webmemorytest.World, chat, run string) {
 	t.Helper()
 	webmemorytest.Eventually(t, "the run's answer", func() bool {
-		got := w.Resume(chat, run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume(chat, run, webmemorytest.Approve("w1"))
 		if got.Status != 503 { // Redis is not back, or a process that knows the chat could not be asked
 			require.Equal(t, 200, got.Status, string(got.Body))
 			require.Contains(t, string(got.Body), "refunded")
@@ -184,14 +184,15 @@ func sameYes(t *testing.T, w *webmemorytest.World, chat, run string) {
 // attempt, which does not make the call again.
 func TestACallIsNotMadeAgainByAnEmptyRedis(t *testing.T) {
 	t.Parallel()
-	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), webmemorytest.ShortenLease, func(c *webmemory.Config) { c.Patience = 1 })
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), webmemorytest.ShortenLease,
+		func(c *webmemory.Config) { c.Patience = 1 })
 	other := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
 	does := &calling{calls: map[string]int{}, hold: make(chan struct{})}
 	s := w.ScriptApiserver(does.run)
 	run := w.PostSuspended("1", "Idempotency-Key", "k")
 	answered := make(chan struct{})
 	go func() {
-		w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+		w.Resume("1", run, webmemorytest.Approve("w1"))
 		close(answered)
 	}()
 	webmemorytest.Eventually(t, "it is called", func() bool { return does.made("1") == 1 })
@@ -207,7 +208,7 @@ func TestACallIsNotMadeAgainByAnEmptyRedis(t *testing.T) {
 		next := again.RunID()
 		require.NotEqual(t, run, next)
 		w.AwaitSuspension("1")
-		got := w.Resume("1", next, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("1", next, webmemorytest.Approve("w1"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	require.Equal(t, 1, does.made("1"), does.claims())
@@ -235,7 +236,7 @@ func TestACallIsNotMadeAgainByWhatADiskKnows(t *testing.T) {
 	close(does.hold)
 	again, _ := w.StartChild(settings)
 	w.Target(again, func() {
-		got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("1", run, webmemorytest.Approve("w1"))
 		require.Contains(t, []int{200, 502}, got.Status, string(got.Body))
 	})
 	require.Equal(t, 1, does.made("1"), does.claims())
@@ -253,7 +254,7 @@ func TestACallIsNotMadeAgainByAProcessThatHasJustBegun(t *testing.T) {
 	w.ScriptApiserver(does.run)
 	var run string
 	w.Target(url, func() { run = w.PostSuspended("1") })
-	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 	process.Kill()
 	require.NoError(t, w.Redis.FlushAll(context.Background()).Err())
 	again, _ := w.StartChild(settings)
@@ -292,10 +293,10 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 		return w.Redis.HLen(context.Background(), "mneme:processes").Val() == 2
 	})
 	remember()
-	w.Target(url, func() { require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status) })
+	w.Target(url, func() { require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1")).Status) })
 	process.Signal(syscall.SIGSTOP)
 	comeBack()
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 503, got.Status, string(got.Body))
 	require.True(t, got.Problem(t).Retryable)
 	process.Signal(syscall.SIGCONT)
@@ -306,7 +307,8 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 // It is not waited for without end; that a call may have been made twice then is told.
 func TestAGrantPastAProcessThatCannotBeAskedIsTold(t *testing.T) {
 	t.Parallel()
-	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t),
+		func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
 	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
 	_, process := w.StartChild(settings)
@@ -336,9 +338,9 @@ func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 	does := &calling{calls: map[string]int{}}
 	w.ScriptApiserver(does.run)
 	run, later := w.PostSuspended("1"), w.PostSuspended("2")
-	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 	w.Sentinel.CutReplica()
-	got := w.Resume("2", later, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("2", later, webmemorytest.Approve("w1"))
 	require.Equal(t, 503, got.Status, string(got.Body))
 	w.Sentinel.Failover()
 	webmemorytest.Eventually(t, "Redis is back", func() bool { return w.Redis.Ping(context.Background()).Err() == nil })
@@ -352,7 +354,8 @@ func TestACallIsGrantedOnceAReplicaHasIt(t *testing.T) {
 func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t), func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
+	w := webmemorytest.NewWorld(t, nil, webmemorytest.OwnDisk(t),
+		func(c *webmemory.Config) { c.GrantWait = time.Millisecond })
 	settings := w.ChildConfig()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
 	url, process := w.StartChild(settings)
@@ -368,7 +371,8 @@ func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	process.Kill()
 	require.NoError(t, w.Redis.FlushAll(ctx).Err())
 	webmemorytest.Eventually(t, "the messages are back", func() bool {
-		return w.Redis.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1", "chat_history:2").Val() == 4
+		return w.Redis.Exists(ctx, "subagent:analytic:1", "subagent:analytic:2", "chat_history:1",
+			"chat_history:2").Val() == 4
 	})
 	require.Equal(t, 200, w.Post("1", "plain").Status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "user: plain", "assistant: plainly"},
@@ -376,7 +380,7 @@ func TestARunOfWhichOnlyItsMessagesAreLeftIsClosed(t *testing.T) {
 	require.Equal(t, []string{"user: task", "assistant: ", "assistant: (no answer: run_lost)"},
 		w.History("subagent:analytic:1"))
 	next := w.PostSuspended("2", "Idempotency-Key", "k")
-	require.Equal(t, 200, w.Resume("2", next, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 200, w.Resume("2", next, webmemorytest.Approve("w1")).Status)
 	require.Equal(t, []string{"user: refund me", "assistant: (no answer: run_lost)", "assistant: decided: approve"},
 		w.History("chat_history:2"), "the question is there once")
 	require.Equal(t, 4.0, w.Metric(`mneme_faults_total{fault="lost_run"}`))

@@ -270,7 +270,8 @@ func TestUIResumes(t *testing.T) {
 	const stream = "/v1/chats/c/ui/page/stream"
 	require.Equal(t, 204, w.Do("GET", stream, nil).Status, "there is no run")
 	ctx, leave := context.WithCancel(t.Context())
-	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")).WithContext(ctx))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui",
+		uiSays(submits, "", "u=hi")).WithContext(ctx))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
@@ -381,7 +382,9 @@ func TestUIApprovals(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, nil)
-	w.ScriptApiserver(webmemorytest.SuspendOn(func(api.RunRequest) []event.Wait { return webmemorytest.Approvals("w1", "w2") }))
+	w.ScriptApiserver(webmemorytest.SuspendOn(func(api.RunRequest) []event.Wait {
+		return webmemorytest.Approvals("w1", "w2")
+	}))
 	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "refund me"})
 	for _, approved := range []bool{true, false} {
 		t.Run(fmt.Sprint(approved), func(t *testing.T) {

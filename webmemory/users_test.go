@@ -111,7 +111,8 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 		h.stream.Until("run_finished")
 	}
 	close(h.release)
-	acme := h.Do("POST", "/v1/chats/first/messages", webapi.MessageRequest{Message: "Who am I?", User: "ann@example.com"}, "Test-Tenant", "acme")
+	acme := h.Do("POST", "/v1/chats/first/messages", webapi.MessageRequest{Message: "Who am I?", User: "ann@example.com"},
+		"Test-Tenant", "acme")
 	require.Equal(t, 200, acme.Status)
 	run = api.RunRequest{}
 	require.NoError(t, json.Unmarshal(<-h.asked, &run))
@@ -277,7 +278,8 @@ func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 			require.NoError(t, h.Redis.Set(t.Context(), "{chat_history:c}:notes", own, 0).Err())
 			require.NoError(t, h.Redis.HSet(t.Context(), "{chat_history:c}:meta", "u:ann", meta["u:ann"]).Err())
 			require.NoError(t, h.Redis.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
-			require.Eventually(t, func() bool { return len(listUserNotes(t, h.World, "ann")) == 3 }, time.Minute, 20*time.Millisecond)
+			require.Eventually(t, func() bool { return len(listUserNotes(t, h.World, "ann")) == 3 }, time.Minute,
+				20*time.Millisecond)
 			require.Equal(t, left, states(listUserNotes(t, h.World, "ann")))
 			webmemorytest.Eventually(t, "the chat's own note is away", func() bool {
 				return h.Redis.Exists(t.Context(), "{chat_history:c}:notes").Val() == 0
@@ -308,7 +310,8 @@ func TestErasingAUser(t *testing.T) {
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	say := func(chat, user string) {
 		t.Helper()
-		require.Equal(t, 200, w.Do("POST", "/v1/chats/"+chat+"/messages", webapi.MessageRequest{Message: "hi", User: user}).Status)
+		require.Equal(t, 200, w.Do("POST", "/v1/chats/"+chat+"/messages",
+			webapi.MessageRequest{Message: "hi", User: user}).Status)
 	}
 	for _, of := range [][2]string{
 		{"own", "ann"}, {"own", "ann"}, {"with.bob", "ann"}, {"with.bob", "bob"}, {"bobs", "bob"}, {"bobs", "ann"},
@@ -338,7 +341,8 @@ func TestErasingAUser(t *testing.T) {
 	for i := range 4 {
 		posting.Go(func() {
 			for j := range many / 4 {
-				_ = w.Send(w.NewRequest("POST", fmt.Sprintf("/v1/chats/many.%d.%d/messages", i, j), webapi.MessageRequest{Message: "hi", User: "ann"}))
+				_ = w.Send(w.NewRequest("POST", fmt.Sprintf("/v1/chats/many.%d.%d/messages", i, j),
+					webapi.MessageRequest{Message: "hi", User: "ann"}))
 			}
 		})
 	}
@@ -398,7 +402,8 @@ func TestAKillWhileAUserIsErased(t *testing.T) {
 	url, process := w.StartChild(w.ChildConfig())
 	const chats = 40
 	for i := range chats {
-		require.Equal(t, 200, w.Do("POST", fmt.Sprintf("/v1/chats/c%d/messages", i), webapi.MessageRequest{Message: "hi", User: "ann"}).Status)
+		require.Equal(t, 200, w.Do("POST", fmt.Sprintf("/v1/chats/c%d/messages", i),
+			webapi.MessageRequest{Message: "hi", User: "ann"}).Status)
 	}
 	doUserNote(t, w, 201, "POST", "ann/notes", `{"text":"My pin is 4711."}`)
 	request, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/users/ann?chats=true", nil)

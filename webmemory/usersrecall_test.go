@@ -39,7 +39,8 @@ func TestAUsersChatsAreSearchedTogether(t *testing.T) {
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), everywhere)
 	say := func(chat, user, text string) {
 		t.Helper()
-		require.Equal(t, 200, w.Do("POST", "/v1/chats/"+chat+"/messages", webapi.MessageRequest{Message: text, User: user}).Status)
+		require.Equal(t, 200, w.Do("POST", "/v1/chats/"+chat+"/messages",
+			webapi.MessageRequest{Message: text, User: user}).Status)
 	}
 	const key = "The spare key lies under the "
 	say("oldest", "ann", key+"ashtray.")

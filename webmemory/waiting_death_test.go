@@ -104,7 +104,7 @@ func TestProcessesAreKilledAtEveryEventOfARunThatWaits(t *testing.T) {
 	t.Parallel()
 	for name, all := range map[string]bool{"webmemory": false, "webmemory and the agents": true} {
 		t.Run(name, func(t *testing.T) {
-			g := &gated{gates: *&webmemorytest.Script{}, calls: map[string]int{}}
+			g := &gated{calls: map[string]int{}}
 			w := webmemorytest.NewWorld(t, nil, webmemorytest.ShortenLease)
 			s := w.ScriptApiserver(g.run)
 			other, process := w.StartChild(w.ChildConfig())
@@ -120,7 +120,8 @@ func TestProcessesAreKilledAtEveryEventOfARunThatWaits(t *testing.T) {
 			for n := range boundaries {
 				chat := fmt.Sprintf("at%d", n+1)
 				close(g.gates.Gate(memory.MustChat(chat))) // all may come
-				first := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("refund me"), "Idempotency-Key", "k")
+				first := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("refund me"),
+					"Idempotency-Key", "k")
 				plain := w.NewRequest("POST", "/v1/chats/"+chat+"/messages", webmemorytest.Message("refund me again"))
 				ending.Go(func() { requireAnswer(w, chat, first, plain) })
 			}
@@ -155,7 +156,7 @@ func advanceTo(w *webmemorytest.World, g *gated, n int) {
 	}
 	g.gates.Allow(chat, n-gatedBefore)
 	tr = w.Stream("POST", "/v1/chats/"+chat+"/runs/"+tr.RunID()+"/resume",
-		webmemorytest.Decide(event.Approve, waiting.Waits[0].ID, waiting.Waits[1].ID))
+		webmemorytest.Approve(waiting.Waits[0].ID, waiting.Waits[1].ID))
 	for range n - gatedBefore {
 		_, _, ok := tr.Next()
 		require.True(w.T, ok)
@@ -176,7 +177,7 @@ func requireAnswer(w *webmemorytest.World, chat string, first, plain *http.Reque
 					w.T.Error(err)
 				}
 				got = w.Send(w.NewRequest("POST", "/v1/chats/"+chat+"/runs/"+waiting.RunID+"/resume",
-					webmemorytest.Decide(event.Approve, waiting.Waits[0].ID, waiting.Waits[1].ID)))
+					webmemorytest.Approve(waiting.Waits[0].ID, waiting.Waits[1].ID)))
 			}
 			if got.Status == 200 {
 				break
@@ -249,8 +250,10 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 				require.NoError(t, w.Redis.ZRem(ctx, "mneme:waiting", "1").Err())
 				require.NoError(t, w.Redis.ZAdd(ctx, "turns:open", redis.Z{Member: "1"}).Err())
 				w.AwaitSuspension("1")
-				webmemorytest.Eventually(t, "the list of waits has it", func() bool { return w.Redis.ZScore(ctx, "mneme:waiting", "1").Val() > 0 })
-				got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+				webmemorytest.Eventually(t, "the list of waits has it", func() bool {
+					return w.Redis.ZScore(ctx, "mneme:waiting", "1").Val() > 0
+				})
+				got := w.Resume("1", run, webmemorytest.Approve("w1"))
 				require.Equal(t, 200, got.Status, string(got.Body))
 				require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.History("chat_history:1"))
 			})

@@ -46,7 +46,7 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 		require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_assistant_with_tools", "run_waiting"},
 			tr.Roles())
 		require.Equal(t, "4", tr.LastID)
-		again := w.Stream("POST", "/v1/chats/1/runs/"+run+"/resume", webmemorytest.Decide(event.Approve, "w1"))
+		again := w.Stream("POST", "/v1/chats/1/runs/"+run+"/resume", webmemorytest.Approve("w1"))
 		role, data, _ := again.Next()
 		require.Equal(t, "run_resumed", role, string(data))
 		require.Equal(t, "5", again.LastID)
@@ -57,7 +57,7 @@ func TestARunWaitsAndGoesOn(t *testing.T) {
 	require.Len(t, posted[1].Resume.Events, 4)
 	require.NotContains(t, string(posted[1].Resume.Events[3]), "step", "the state is sent beside the events")
 	require.JSONEq(t, `{"step":1}`, string(posted[1].Resume.State))
-	require.Equal(t, webmemorytest.Decide(event.Approve, "w1").Answers, posted[1].Resume.Answers)
+	require.Equal(t, webmemorytest.Approve("w1").Answers, posted[1].Resume.Answers)
 	require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.History("chat_history:1"))
 	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"},
 		w.History("subagent:analytic:1"))
@@ -80,11 +80,10 @@ func TestAPostThatIsRepeatedWhileItsRunWaits(t *testing.T) {
 			tr := w.PostStream("1", "refund me", "Idempotency-Key", "k")
 			roles := tr.Roles()
 			require.Equal(t, "run_waiting", roles[len(roles)-1])
-			require.Equal(t, 202, w.Post("1", "refund me", "Idempotency-Key", "k", "Prefer",
-				"respond-async").Status)
+			require.Equal(t, 202, w.Post("1", "refund me", "Idempotency-Key", "k", "Prefer", "respond-async").Status)
 		})
 	}
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	for _, url := range []string{w.URL, other} {
 		w.Target(url, func() {
@@ -168,7 +167,7 @@ func TestAnswersAreIdempotent(t *testing.T) {
 	var asking sync.WaitGroup
 	for i, url := range urls {
 		w.Target(url, func() {
-			req := w.NewRequest("POST", "/v1/chats/1/runs/"+run+"/resume", webmemorytest.Decide(event.Approve, "w1"))
+			req := w.NewRequest("POST", "/v1/chats/1/runs/"+run+"/resume", webmemorytest.Approve("w1"))
 			asking.Go(func() { answers[i] = w.Send(req) })
 		})
 	}
@@ -179,16 +178,17 @@ func TestAnswersAreIdempotent(t *testing.T) {
 	}
 	require.Len(t, s.Requests(), 2, "it went on once")
 	w.Target(other, func() {
-		require.Equal(t, 200, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status, "the same again gets the same")
+		require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1")).Status,
+			"the same again gets the same")
 		got := w.Resume("1", run, webmemorytest.Decide(event.Deny, "w1"))
 		require.Equal(t, 409, got.Status)
 		require.Equal(t, "answered", got.Problem(t).Code)
 		require.Contains(t, got.Problem(t).Message, "approve")
-		require.Equal(t, "not_waiting", w.Resume("1", run, webmemorytest.Decide(event.Approve, "w9")).Problem(t).Code)
+		require.Equal(t, "not_waiting", w.Resume("1", run, webmemorytest.Approve("w9")).Problem(t).Code)
 	})
 	plain := w.Post("1", "plain")
 	require.Equal(t, 200, plain.Status)
-	require.Equal(t, "not_waiting", w.Resume("1", plain.RunID(), webmemorytest.Decide(event.Approve, "w1")).Problem(t).Code)
+	require.Equal(t, "not_waiting", w.Resume("1", plain.RunID(), webmemorytest.Approve("w1")).Problem(t).Code)
 }
 
 // What the agents have not begun to do waits as before, also for another decision.
@@ -201,7 +201,7 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 		}
 		s.ServeHTTP(rw, r)
 	}))
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	w.SetApiserver(s)
 	require.Equal(t, 503, got.Status, string(got.Body))
 	require.True(t, got.Problem(t).Retryable)
@@ -228,7 +228,7 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 			}
 			dying.ServeHTTP(rw, r)
 		}))
-		req := w.NewRequest("POST", "/v1/chats/2/runs/"+run+"/resume", webmemorytest.Decide(event.Approve, "w1"))
+		req := w.NewRequest("POST", "/v1/chats/2/runs/"+run+"/resume", webmemorytest.Approve("w1"))
 		answered := make(chan webmemorytest.Response)
 		go func() { answered <- w.Send(req) }()
 		<-held
@@ -238,7 +238,7 @@ func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
 		got := <-answered
 		require.Equal(t, 202, got.Status, string(got.Body))
 		w.AwaitSuspension("2")
-		require.Equal(t, 200, w.Resume("2", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+		require.Equal(t, 200, w.Resume("2", run, webmemorytest.Approve("w1")).Status)
 	})
 }
 
@@ -257,7 +257,7 @@ func TestARunWaitsAgain(t *testing.T) {
 		asks(ctx, r, emit)
 	})
 	run := w.PostSuspended("1", "Idempotency-Key", "k")
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 202, got.Status, string(got.Body))
 	require.Contains(t, string(got.Body), `"w2"`)
 	w.AwaitSuspension("1")
@@ -268,12 +268,12 @@ func TestARunWaitsAgain(t *testing.T) {
 		tr := w.Stream("GET", "/v1/chats/1/runs/"+run+"/events", nil)
 		require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_assistant_with_tools", "run_waiting",
 			"run_resumed", "run_waiting"}, tr.Roles())
-		require.Equal(t, "unknown_wait", w.Resume("1", run, webmemorytest.Decide(event.Approve, "w3")).Problem(t).Code)
+		require.Equal(t, "unknown_wait", w.Resume("1", run, webmemorytest.Approve("w3")).Problem(t).Code)
 		require.Equal(t, "answered", w.Resume("1", run, webmemorytest.Decide(event.Deny, "w1")).Problem(t).Code)
-		got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("1", run, webmemorytest.Approve("w1"))
 		require.Equal(t, 202, got.Status, "an answer that is given once more: %s", got.Body)
 		require.Contains(t, string(got.Body), `"w2"`)
-		got = w.Resume("1", run, webmemorytest.Decide(event.Approve, "w2"))
+		got = w.Resume("1", run, webmemorytest.Approve("w2"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 }
@@ -320,7 +320,7 @@ func TestAWaitIsClosed(t *testing.T) {
 			roles := w.Stream("GET", "/v1/chats/"+id+"/runs/"+run+"/events", nil).Roles()
 			require.Equal(t, []string{"run_waiting", "run_resumed", "subagent_tool_result", "subagent_completion",
 				"run_finished"}, roles[3:])
-			late := w.Resume(id, run, webmemorytest.Decide(event.Approve, "w1"))
+			late := w.Resume(id, run, webmemorytest.Approve("w1"))
 			require.Equal(t, 409, late.Status)
 			require.Equal(t, "not_waiting", late.Problem(t).Code)
 		})
@@ -341,9 +341,11 @@ func TestAWaitIsClosed(t *testing.T) {
 		run := w.PostSuspended("late", "Idempotency-Key", "k")
 		w.SetApiserver(s)
 		_, analytic := closed("nobody answered in time")
-		webmemorytest.Eventually(t, "the run is ended", func() bool { return len(w.History("subagent:analytic:late")) == len(analytic) })
+		webmemorytest.Eventually(t, "the run is ended", func() bool {
+			return len(w.History("subagent:analytic:late")) == len(analytic)
+		})
 		require.Equal(t, analytic, w.History("subagent:analytic:late"))
-		got := w.Resume("late", run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("late", run, webmemorytest.Approve("w1"))
 		require.Equal(t, 410, got.Status, string(got.Body))
 		require.Equal(t, "wait_expired", got.Problem(t).Code)
 		kept := w.Post("late", "refund me", "Idempotency-Key", "k")
@@ -371,7 +373,7 @@ func TestAWaitIsClosed(t *testing.T) {
 			require.Equal(t, 200, got.Status, string(got.Body))
 			require.False(t, w.Redis.HExists(context.Background(), "{chat_history:"+id+"}:meta", "waits").Val())
 			require.Zero(t, w.Redis.Exists(context.Background(), "{chat_history:"+id+"}:waiting").Val())
-			require.Contains(t, []int{404, 409}, w.Resume(id, run, webmemorytest.Decide(event.Approve, "w1")).Status)
+			require.Contains(t, []int{404, 409}, w.Resume(id, run, webmemorytest.Approve("w1")).Status)
 			require.Equal(t, 200, w.Post(id, "plain").Status)
 		})
 	}
@@ -410,7 +412,7 @@ func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 	t.Run("its state", func(t *testing.T) {
 		run := w.PostSuspended("2")
 		require.NoError(t, w.Redis.Del(ctx, "{chat_history:2}:waiting").Err())
-		got := w.Resume("2", run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("2", run, webmemorytest.Approve("w1"))
 		require.Equal(t, 409, got.Status, string(got.Body))
 		require.Contains(t, got.Problem(t).Message, "lost")
 		require.Equal(t, 200, w.Post("2", "plain").Status)
@@ -418,7 +420,7 @@ func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 	t.Run("its log", func(t *testing.T) {
 		run := w.PostSuspended("3")
 		require.NoError(t, w.Redis.Del(ctx, "events:3:"+run).Err())
-		require.Contains(t, []int{404, 409}, w.Resume("3", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+		require.Contains(t, []int{404, 409}, w.Resume("3", run, webmemorytest.Approve("w1")).Status)
 		require.Equal(t, 200, w.Post("3", "plain").Status)
 	})
 	t.Run("all of it, with the disk of who suspended it", func(t *testing.T) {
@@ -426,7 +428,7 @@ func TestWhatARunGoesOnFromIsLost(t *testing.T) {
 		w.ScriptApiserver(webmemorytest.SuspendOn(webmemorytest.OneApproval))
 		run := w.PostSuspended("1")
 		require.NoError(t, w.Redis.FlushAll(ctx).Err())
-		got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("1", run, webmemorytest.Approve("w1"))
 		require.Equal(t, 503, got.Status, string(got.Body))
 		require.Equal(t, 200, w.Post("1", "plain").Status)
 	})
@@ -444,22 +446,22 @@ func TestAWaitOutlivesRedis(t *testing.T) {
 	keyed := w.PostSuspended("4", "Idempotency-Key", "k")
 	listed := w.PostSuspended("5")
 	answered, closed, there := w.PostSuspended("6"), w.PostSuspended("7"), w.PostSuspended("8")
-	require.Equal(t, 200, w.Resume("6", answered, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 200, w.Resume("6", answered, webmemorytest.Approve("w1")).Status)
 	require.Equal(t, 200, w.Post("7", "plain").Status)
 	require.NoError(t, w.Redis.FlushAll(ctx).Err())
 
-	got := w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1"))
+	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	requireResults(w, "subagent:analytic:1")
 	require.Equal(t, keyed, w.PostSuspended("4", "Idempotency-Key", "k"))
 	w.Target(other, func() {
-		got := w.Resume("8", there, webmemorytest.Decide(event.Approve, "w1"))
+		got := w.Resume("8", there, webmemorytest.Approve("w1"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	webmemorytest.Eventually(t, "it is in the list", func() bool {
 		return strings.Contains(string(w.Do("GET", "/v1/approvals", nil).Body), listed)
 	})
-	require.Equal(t, 200, w.Resume("5", listed, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 200, w.Resume("5", listed, webmemorytest.Approve("w1")).Status)
 	stored := w.History("subagent:analytic:5")
 	require.Equal(t, []string{"user: task", "assistant: ", "tool: approve", "assistant: done"}, stored[len(stored)-4:])
 	require.Positive(t, w.Metric("mneme_retold_runs_total"))
@@ -512,21 +514,19 @@ func TestAWaitThatWasErasedStaysSo(t *testing.T) {
 	for key, value := range before {
 		require.NoError(t, w.Redis.RestoreReplace(ctx, key, 0, value).Err())
 	}
-	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 	require.NotContains(t, string(w.Do("GET", "/v1/approvals", nil).Body), "w1")
 	require.Equal(t, 200, w.Post("1", "plain").Status)
 	require.Equal(t, []string{"user: plain", "assistant: plainly"}, w.History("chat_history:1"))
 	require.Zero(t, w.Redis.Exists(ctx, "{chat_history:1}:waiting").Val())
-	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Decide(event.Approve, "w1")).Status)
+	require.Equal(t, 404, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 }
 
 // A run that cannot be kept since Redis is away ends, and its client is told.
 func TestARunIsToWaitWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	testtier.Slow(t)
-	w := webmemorytest.NewWorldWithRedis(t, nil, []string{"--appendonly", "yes", "--appendfsync", "always"}, func(c *webmemory.Config) {
-		c.Patience = time.Second
-	})
+	w := webmemorytest.NewDurableWorld(t, nil, func(c *webmemory.Config) { c.Patience = time.Second })
 	away := make(chan struct{})
 	asks := webmemorytest.SuspendOn(webmemorytest.OneApproval)
 	w.ScriptApiserver(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {

@@ -63,8 +63,7 @@ func Answers(text string) Agent {
 	}
 }
 
-// AnswersAfter returns an agent that delegates once, and answers "answer to MESSAGE" when it can receive from release or
-// is stopped.
+// AnswersAfter returns an agent that delegates once and then waits for release or a stop. It answers "answer to MESSAGE".
 func AnswersAfter(release <-chan struct{}) Agent {
 	return func(ctx context.Context, r master.Request, emit Emit) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
@@ -224,7 +223,8 @@ func (s *ScriptedApiserver) start(rw http.ResponseWriter, r *http.Request) {
 		h.RunID, h.Seq, h.TS = req.RunID, log.Last()+1, event.Seconds(time.Now())
 		_ = log.Append(event.New(h, p))
 	})
-	api.WriteJSON(rw, 202, api.RunAccepted{RunID: req.RunID, Events: s.w.Apiserver.URL + "/v1/runs/" + req.RunID + "/events"})
+	events := s.w.Apiserver.URL + "/v1/runs/" + req.RunID + "/events"
+	api.WriteJSON(rw, 202, api.RunAccepted{RunID: req.RunID, Events: events})
 }
 
 // Approvals returns waits for the approval of calls of the tool refund. They expire in an hour.
@@ -291,7 +291,7 @@ func (w *World) PostSuspended(chat string, header ...string) (run string) {
 	return gjson.GetBytes(got.Body, "run_id").Str
 }
 
-// AwaitSuspension waits until a chat has a suspended run and no process has the chat's lease or is about to write to it.
+// AwaitSuspension waits until a chat's run is suspended. No process has the chat's lease then, or is about to write.
 func (w *World) AwaitSuspension(chat string) {
 	Eventually(w.T, "the run is suspended", func() bool {
 		ctx := context.Background()
@@ -300,6 +300,9 @@ func (w *World) AwaitSuspension(chat string) {
 			w.Redis.ZScore(ctx, "mneme:waiting", chat).Val() > 0 // written last
 	})
 }
+
+// Approve returns answers that approve all waits.
+func Approve(ids ...string) webapi.ResumeRequest { return Decide(event.Approve, ids...) }
 
 // Decide returns answers with one decision for all waits.
 func Decide(decision string, ids ...string) (r webapi.ResumeRequest) {

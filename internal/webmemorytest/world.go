@@ -74,12 +74,15 @@ type World struct {
 
 // NewWorld starts a World with one replica. It ends with the test.
 func NewWorld(t *testing.T, a Agent, change ...func(*webmemory.Config)) *World {
-	return NewWorldWithRedis(t, a, nil, change...)
+	return newWorld(t, redistest.Start(t), a, change)
 }
 
-// NewWorldWithRedis is NewWorld with arguments for redis-server.
-func NewWorldWithRedis(t *testing.T, a Agent, redisArgs []string, change ...func(*webmemory.Config)) *World {
-	server := redistest.Start(t, redisArgs...)
+// NewDurableWorld is NewWorld over a redis-server that keeps its data when it is killed.
+func NewDurableWorld(t *testing.T, a Agent, change ...func(*webmemory.Config)) *World {
+	return newWorld(t, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always"), a, change)
+}
+
+func newWorld(t *testing.T, server *redistest.Server, a Agent, change []func(*webmemory.Config)) *World {
 	w := &World{T: t, RedisServer: server, Redis: server.Client()}
 	w.startApiserver(a)
 	w.URL = w.StartReplica(change...)
@@ -154,7 +157,7 @@ func (w *World) StartReplica(change ...func(*webmemory.Config)) string {
 		_ = client.Close()
 	})
 	if w.Hook == nil && w.Redis.Ping(context.Background()).Err() == nil {
-		// The next replica must find this one in the list. Replicas in production wait for a heartbeat before they rely on it.
+		// The next replica must find this one in the list. In production a replica waits before it relies on the list.
 		Eventually(w.T, "the replica is listed", func() bool {
 			return w.Redis.HExists(context.Background(), string(memory.KindProcesses), appends.Name()).Val()
 		})
@@ -236,7 +239,6 @@ func (g *Gateway) Erased() []string {
 
 // Eventually waits until ok returns true. Use it only if there is no event to wait for.
 func Eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
 	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, what)
 }
 
@@ -334,8 +336,8 @@ func (w *World) StartChild(c ChildConfig) (url string, process *stack.Process) {
 	c.Listen = freeport.Addr(w.T)
 	settings, err := json.Marshal(c)
 	require.NoError(w.T, err)
-	p := &stack.Process{Name: "webmemory", Args: []string{os.Args[0]}, Env: []string{childVariable + "=" + string(settings)},
-		Log: "/dev/stderr", Ready: func() error {
+	p := &stack.Process{Name: "webmemory", Args: []string{os.Args[0]}, Log: "/dev/stderr",
+		Env: []string{childVariable + "=" + string(settings)}, Ready: func() error {
 			conn, err := net.Dial("tcp", c.Listen)
 			if err != nil {
 				return err
@@ -351,8 +353,7 @@ func (w *World) StartChild(c ChildConfig) (url string, process *stack.Process) {
 // Message returns the body of a post.
 func Message(text string) webapi.MessageRequest { return webapi.MessageRequest{Message: text} }
 
-// NewRequest returns a request to w.URL. A string body is sent as it is, any other as JSON. header is a list of names and
-// values.
+// NewRequest returns a request to w.URL. A string body is sent as it is, any other as JSON. header has names and values.
 func (w *World) NewRequest(method, path string, body any, header ...string) *http.Request {
 	text, ok := body.(string)
 	if !ok && body != nil {
@@ -410,7 +411,6 @@ func (r Response) Text() (status int, body string) { return r.Status, string(r.B
 
 // Problem returns the error in the body.
 func (r Response) Problem(t *testing.T) api.Problem {
-	t.Helper()
 	var body struct{ Error *api.Problem }
 	require.NoError(t, json.Unmarshal(r.Body, &body), string(r.Body))
 	require.NotNil(t, body.Error, string(r.Body))
@@ -433,7 +433,6 @@ func NewStream(t *testing.T, resp *http.Response) *Stream {
 
 // Stream sends a request and returns the event stream of its response, whose status must be 200.
 func (w *World) Stream(method, path string, body any, header ...string) *Stream {
-	w.T.Helper()
 	req := w.NewRequest(method, path, body, append(header, "Accept", "text/event-stream")...)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(w.T, err)
@@ -465,7 +464,6 @@ func (s *Stream) Next() (role string, data []byte, ok bool) {
 
 // Until reads up to the next event with a role and returns its data.
 func (s *Stream) Until(role string) []byte {
-	s.t.Helper()
 	for {
 		found, data, ok := s.Next()
 		require.True(s.t, ok, "the stream ended before %s", role)
