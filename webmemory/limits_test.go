@@ -73,7 +73,8 @@ func TestRunsAtOnceAreBounded(t *testing.T) {
 	overLimit(t, postAsync(w, "3", ""), "The tenant default has as many runs at once as it may (2)")
 	overLimit(t, w.Do("POST", "/chat", `{"chat_id":"3","message":"hi"}`), "tenant default")
 	overLimit(t, w.Do("POST", "/v1/oneshot", webmemorytest.Message("hi")), "tenant default")
-	got := postCompletion(w, "3", transcriptOf("hi"))
+	got := w.Do("POST", "/v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":"hi"}]}`,
+		"Mneme-Chat-Id", "3")
 	overLimit(t, got, "tenant default")
 	require.Equal(t, "rate_limit_error", gjson.GetBytes(got.Body, "error.type").Str)
 	require.Empty(t, w.Keys("chat_history:3"), "what is refused leaves nothing behind")

@@ -459,17 +459,20 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "DELETE", base+"/v1/responses/"+response, nil)
 		does(404, "GET", base+"/v1/responses/resp_x", nil)
 		does(404, "DELETE", base+"/v1/responses/resp_x", nil)
-		does(400, "POST", base+"/v1/chat/completions", asks(question, `{"type":"file","file":{"file_id":"file-1"}}`))
+		does(400, "POST", base+"/v1/chat/completions", `{"model":"mneme","messages":[{"role":"user","content":[`+
+			`{"type":"file","file":{"file_id":"file-1"}}]}]}`)
 		require.Contains(t, string(does(200, "POST", base+"/v1/embeddings", `{"input":"x"}`).Body), `"/v1/embeddings"`)
 		does(503, "POST", base+"/v1/embeddings", `{"input":"away"}`)
 		does(200, "GET", base+"/v1/models", nil)
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
 		does(404, "GET", base+"/v1/models/gpt", nil)
 	}
-	does(200, "POST", "/v1/chats/6/ui", uiSays(submits, "", "u=Hi."))
+	does(200, "POST", "/v1/chats/6/ui", `{"id":"page","trigger":"submit-message","messages":[`+
+		`{"id":"u","role":"user","parts":[{"type":"text","text":"Hi."}]}]}`)
 	does(400, "POST", "/v1/chats/6/ui", "{}")
-	does(404, "POST", "/v1/chats/6/ui", uiBody(submits, "", uiMessage("assistant", "a", map[string]any{
-		"type": "dynamic-tool", "state": "output-available", "toolCallId": "call_" + strings.Repeat("A", 26) + "_w", "output": 1})))
+	does(404, "POST", "/v1/chats/6/ui", `{"id":"page","trigger":"submit-message","messages":[{"id":"a",`+
+		`"role":"assistant","parts":[{"type":"dynamic-tool","state":"output-available","output":1,`+
+		`"toolCallId":"call_`+strings.Repeat("A", 26)+`_w"}]}]}`)
 	does(204, "GET", "/v1/chats/6/ui/page/stream", nil)
 	does(400, "GET", "/v1/chats/a%20b/ui/page/stream", nil)
 	var note memory.Note

@@ -1,4 +1,4 @@
-package webmemory_test
+package openaiapi_test
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestOpenAIFiles(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w, _, _ := filesWorld(t)
-	pdf, err := os.ReadFile("../subagent/rag/loader/pdfium/testdata/no-password-rc4.pdf")
+	pdf, err := os.ReadFile("../../subagent/rag/loader/pdfium/testdata/no-password-rc4.pdf")
 	require.NoError(t, err)
 	anchor, paper := filePart("notes/anchor.md", "text/markdown", "# Anchor\n\nIt weighs 77 pounds."),
 		filePart("paper.pdf", "application/pdf", string(pdf))
@@ -131,7 +131,7 @@ func TestOpenAIFilesRefused(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	w, _, _ := filesWorld(t)
-	password, err := os.ReadFile("../subagent/rag/loader/pdfium/testdata/password-aes256.pdf")
+	password, err := os.ReadFile("../../subagent/rag/loader/pdfium/testdata/password-aes256.pdf")
 	require.NoError(t, err)
 	good := filePart("good.md", "text/markdown", "Good.")
 	file := func(members string) string { return `{"type":"file","file":{"filename":"a.md",` + members + `}}` }

@@ -1,4 +1,4 @@
-package webmemory_test
+package openaiapi_test
 
 import (
 	"context"
