@@ -1,4 +1,4 @@
-package webmemory_test
+package mcpserver_test
 
 import (
 	"context"
