@@ -32,6 +32,9 @@ type Agent func(ctx context.Context, r master.Request, emit Emit)
 func (a Agent) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
 	var mu sync.Mutex
 	var seq int64
+	if r.Resume != nil {
+		seq = int64(len(r.Resume.Events))
+	}
 	a(ctx, r, func(h event.Head, p event.Payload) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -21,33 +21,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
-	"mneme/apiserver"
 	"mneme/apiserver/api"
-	"mneme/internal/redistest"
+	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory"
-	"mneme/memory/cache"
 	"mneme/memory/event"
-	"mneme/memory/redisstore"
-	"mneme/memory/spool"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
 
-// scripted is an agent: "long" is answered at length, "wait" when it is released or stopped, "refund" after a yes or no.
+// scripted answers "long" at length, "wait" when it is released or stopped, and "refund" after a decision.
 type scripted struct{ release chan struct{} }
 
 var long = strings.Repeat("Ferries 🚢 leave.\n", 550)
 
-func (s scripted) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
-	var seq int64
-	emit := func(p event.Payload) {
-		seq++
-		_ = publish(event.New(event.Head{RunID: r.RunID, Seq: seq, TS: event.Seconds(time.Now())}, p))
-	}
+// play is a webmemorytest.Agent.
+func (s scripted) play(ctx context.Context, r master.Request, emitAs webmemorytest.Emit) {
+	emit := func(p event.Payload) { emitAs(event.Head{}, p) }
 	answer, outcome := "You said "+r.Message, event.Completed
 	if r.Resume != nil {
-		seq = int64(len(r.Resume.Events))
 		emit(&event.RunResumed{Answers: r.Resume.Answers})
 		answer = "It is " + r.Resume.Answers[0].Decision
 	} else {
@@ -78,47 +70,20 @@ func (s scripted) Run(ctx context.Context, r master.Request, publish func(event.
 	emit(&event.RunFinished{Outcome: outcome})
 }
 
-// newMemory is a webmemory over a real Redis and a real apiserver.
-func newMemory(t *testing.T, a scripted) *httptest.Server {
-	m, _ := newMemoryWith(t, a)
-	return m
-}
+// newMemory starts a webmemory and returns its URL.
+func newMemory(t *testing.T, a scripted) string { return webmemorytest.NewWorld(t, a.play).URL }
 
-// newMemoryWith is one that asks for a key with these scopes, if there are any.
-func newMemoryWith(t *testing.T, a scripted, scopes ...access.Scope) (m *httptest.Server, key string) {
+// newMemoryWithKey starts a webmemory that requires keys. It returns its URL and a key with the scopes.
+func newMemoryWithKey(t *testing.T, a scripted, scopes ...access.Scope) (url, key string) {
 	t.Helper()
-	runs := apiserver.New(apiserver.Config{}, a, nil, zerolog.Nop())
-	agents := httptest.NewServer(runs.Handler())
-	client, err := api.NewClient(agents.URL, nil)
+	w := webmemorytest.NewWorld(t, a.play)
+	w.Shutdown(w.URL)
+	keys := access.NewStore(w.Redis)
+	key, _, err := keys.Create(t.Context(), access.Key{Name: "bot", Scopes: scopes})
 	require.NoError(t, err)
-	redis := redistest.Start(t).Client()
-	store := redisstore.New(redis, zerolog.Nop())
-	appends, err := spool.Open(t.TempDir(), spool.Options{}, zerolog.Nop())
-	require.NoError(t, err)
-	door := httptest.NewUnstartedServer(nil)
-	at := "http://" + door.Listener.Addr().String()
-	cfg := webmemory.Config{Advertise: at, SelfURL: at}
-	if len(scopes) > 0 {
-		keys := access.NewStore(redis)
-		key, _, err = keys.Create(t.Context(), access.Key{Name: "bot", Scopes: scopes})
-		require.NoError(t, err)
-		authenticator := access.NewAuthenticator(nil, keys, zerolog.Nop())
-		t.Cleanup(func() { _ = authenticator.Close() })
-		cfg.Gate = &access.Gate{Keys: authenticator}
-	}
-	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, client, zerolog.Nop())
-	door.Config.Handler = server.Handler()
-	door.Start()
-	t.Cleanup(func() {
-		_ = runs.Close()
-		server.Close()
-		door.CloseClientConnections()
-		door.Close()
-		agents.CloseClientConnections()
-		agents.Close()
-		_ = appends.Close()
-	})
-	return door, key
+	authenticator := access.NewAuthenticator(nil, keys, zerolog.Nop())
+	t.Cleanup(func() { _ = authenticator.Close() })
+	return w.StartReplica(func(c *webmemory.Config) { c.Gate = &access.Gate{Keys: authenticator} }), key
 }
 
 // telegram is the Bot API, as strict as the real one is about what the bot sends.
@@ -295,7 +260,7 @@ func history(t *testing.T, memoryURL string) (said []string) {
 func TestBot(t *testing.T) {
 	release := make(chan struct{})
 	m, f, open := newMemory(t, scripted{release}), newTelegram(t), t.TempDir()
-	end := starts(t, f, m.URL, open, 0)
+	end := starts(t, f, m, open, 0)
 	f.happens("Hi.", 0)
 	f.until(1, "You said Hi.", "")
 
@@ -303,7 +268,7 @@ func TestBot(t *testing.T) {
 	f.happens("wait 1", 0)
 	f.happens(f.until(2, "You", "stop "), 2)
 	f.until(2, "You", "")
-	require.Equal(t, "assistant: You ", history(t, m.URL)[3])
+	require.Equal(t, "assistant: You ", history(t, m)[3])
 
 	// A person says yes or no to the call of a tool.
 	f.happens("refund", 0)
@@ -321,21 +286,21 @@ func TestBot(t *testing.T) {
 	f.taken-- // it had no time to confirm the update
 	f.mu.Unlock()
 	close(release)
-	end = starts(t, f, m.URL, open, 0)
+	end = starts(t, f, m, open, 0)
 	f.until(5, "You said wait 2", "")
-	require.Len(t, history(t, m.URL), 8)
+	require.Len(t, history(t, m), 8)
 
 	// What was said is forgotten after a yes.
 	f.happens("/forget", 0)
 	f.until(6, "Forget", "forget|keep")
 	f.happens("keep", 6)
 	f.until(6, "Nothing", "")
-	require.Len(t, history(t, m.URL), 8)
+	require.Len(t, history(t, m), 8)
 	f.happens("/forget", 0)
 	f.until(7, "Forget", "forget|keep")
 	f.happens("forget", 7)
 	f.until(7, "All is forgotten.", "")
-	require.Empty(t, history(t, m.URL))
+	require.Empty(t, history(t, m))
 	end()
 	left, err := filepath.Glob(filepath.Join(open, "*"))
 	require.NoError(t, err)
@@ -345,9 +310,9 @@ func TestBot(t *testing.T) {
 // With keys the bot comes with its own, which has the rights that the README names. Another one is refused in words
 // that say so, and nothing is posted.
 func TestBotWithAKey(t *testing.T) {
-	m, key := newMemoryWith(t, scripted{}, access.Chat, access.MemoryRead, access.MemoryWrite, access.Approve)
+	m, key := newMemoryWithKey(t, scripted{}, access.Chat, access.MemoryRead, access.MemoryWrite, access.Approve)
 	f := newTelegram(t)
-	end := starts(t, f, m.URL, t.TempDir(), 0, key)
+	end := starts(t, f, m, t.TempDir(), 0, key)
 	f.happens("Hi.", 0)
 	f.until(1, "You said Hi.", "")
 	f.happens("refund", 0)
@@ -360,7 +325,7 @@ func TestBotWithAKey(t *testing.T) {
 	end()
 
 	wrong := newTelegram(t)
-	starts(t, wrong, m.URL, t.TempDir(), 0, key+"x")
+	starts(t, wrong, m, t.TempDir(), 0, key+"x")
 	wrong.happens("Hi.", 0)
 	wrong.until(1, "This key is not known", "")
 }
@@ -371,7 +336,7 @@ func TestLimitsOfTelegram(t *testing.T) {
 	f.mu.Lock()
 	f.slow = 2
 	f.mu.Unlock()
-	starts(t, f, m.URL, t.TempDir(), time.Hour)
+	starts(t, f, m, t.TempDir(), time.Hour)
 	f.happens("long", 0)
 	f.until(3, "leave.", "")
 	f.mu.Lock()
@@ -394,7 +359,7 @@ func TestTheMemoryIsAway(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		req, _ := http.NewRequestWithContext(r.Context(), r.Method, m.URL+r.URL.Path, r.Body)
+		req, _ := http.NewRequestWithContext(r.Context(), r.Method, m+r.URL.Path, r.Body)
 		req.Header = r.Header
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -418,5 +383,5 @@ func TestTheMemoryIsAway(t *testing.T) {
 	f.mu.Unlock()
 	f.happens("Hello.", 0)
 	f.until(2, "You said Hello.", "")
-	require.Len(t, history(t, m.URL), 4)
+	require.Len(t, history(t, m), 4)
 }
