@@ -178,9 +178,9 @@ func (w *World) Shutdown(url string) { w.shutdown[url]() }
 
 // Target calls f with w.URL set to url.
 func (w *World) Target(url string, f func()) {
-	before := w.URL
+	previous := w.URL
 	w.URL = url
-	defer func() { w.URL = before }()
+	defer func() { w.URL = previous }()
 	f()
 }
 
@@ -465,9 +465,9 @@ func (s *Stream) Next() (role string, data []byte, ok bool) {
 // Until reads up to the next event with a role and returns its data.
 func (s *Stream) Until(role string) []byte {
 	for {
-		found, data, ok := s.Next()
+		name, data, ok := s.Next()
 		require.True(s.t, ok, "the stream ended before %s", role)
-		if found == role {
+		if name == role {
 			return data
 		}
 	}
