@@ -102,70 +102,54 @@ var trimmed = replay{messages: func(history []message) []message {
 }}
 
 var conversationRows = []transcript{
-	{
-		name:    "an editor's deformed replay",
-		fault:   "an editor replays trimmed texts, merged blocks and renamed calls, and the conversation loses its thinking.",
-		vendors: each(thinkers...),
-		turns: []turn{
-			replay{messages: func(history []message) []message {
-				history = damages["signatures dropped"](damages["thinking merged"](history))
-				history = idsAltered(damages["inputs encoded anew"](history))
-				return texts(func(s string) string {
-					return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n"))
-				})(nil, history, len(history)-1)
-			}}.turn,
-			say("Look into\nthe file  ",
-				reply(think(" I need the file.\n"), speak("Let me look:\n\n- file\n"),
-					upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
-				saying("It has the answer.", "Done.\n")),
-			clientReads("Done.\n"),
-			say("And once more", reply(think("Again."), upstreamtest.Use("look", `{}`)), reply(speak("Done again."))),
-			clientReads("Done again."),
-			vendorGot(" I need the file.\\n", "It has the answer.", "Again."),
+	row("an editor's deformed replay",
+		"an editor replays trimmed texts, merged blocks and renamed calls, and the conversation loses its thinking.",
+		on(thinkers...),
+		replay{messages: func(history []message) []message {
+			history = damages["signatures dropped"](damages["thinking merged"](history))
+			history = idsAltered(damages["inputs encoded anew"](history))
+			return texts(func(s string) string {
+				return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n"))
+			})(nil, history, len(history)-1)
+		}}.turn,
+		say("Look into\nthe file  ",
+			reply(think(" I need the file.\n"), speak("Let me look:\n\n- file\n"),
+				upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
+			saying("It has the answer.", "Done.\n")),
+		clientReads("Done.\n"),
+		say("And once more", reply(think("Again."), upstreamtest.Use("look", `{}`)), reply(speak("Done again."))),
+		clientReads("Done again."),
+		vendorGot(" I need the file.\\n", "It has the answer.", "Again.")),
+	row("conversations show", "the fate of conversations cannot be seen from outside.",
+		on(claude),
+		say("One"), trimmed.turn, say(" Two ", reply(speak("2"))), say("Three"),
+		edit(func(c *messagesClient) { c.history = c.history[:2] }), say("Two, otherwise"),
+		edit(func(c *messagesClient) { c.history[0] = userText("Edited") }), say("Three"),
+		metricHas("conversation_", "conversation_requests_total{outcome=\"began\",pipeline=\"main\"} 1\n"),
+		metricHas("conversation_", "conversation_requests_total{outcome=\"hit\",pipeline=\"main\"} 3\n"),
+		metricHas("conversation_", "conversation_requests_total{outcome=\"forked\",pipeline=\"main\"} 1\n"),
+		metricHas("conversation_", "conversation_branches_total{pipeline=\"main\"} 2\n"),
+		metricHas("conversation_", "conversation_messages_rebuilt_total{pipeline=\"main\"} 1\n")),
+	row("an erased conversation",
+		"erased content comes back from a teammate's route or after a restart, or a caller erases another's.",
+		on(claude),
+		shareRedis, tolerate(0), as("mine"), useTool("First", "a secret of caller"),
+		as("mate", route("/teammate/analytic")), useTool("First", "a secret of caller"),
+		as("other", header("X-Api-Key", "another")), useTool("First", "a secret of another"),
+		func(p *play) {
+			g := p.gateway()
+			require.Equal(p, 400, g.erase("no%20id", "caller").status)
+			for _, id := range []string{"c1", "c1", "never-seen"} {
+				require.Equal(p, 204, g.erase(id, "caller").status)
+			}
 		},
-	},
-	{
-		name:    "conversations show",
-		fault:   "the fate of conversations cannot be seen from outside.",
-		vendors: each(claude),
-		turns: []turn{
-			say("One"), trimmed.turn, say(" Two ", reply(speak("2"))), say("Three"),
-			edit(func(c *messagesClient) { c.history = c.history[:2] }), say("Two, otherwise"),
-			edit(func(c *messagesClient) { c.history[0] = userText("Edited") }), say("Three"),
-			metricHas("conversation_", "conversation_requests_total{outcome=\"began\",pipeline=\"main\"} 1\n"),
-			metricHas("conversation_", "conversation_requests_total{outcome=\"hit\",pipeline=\"main\"} 3\n"),
-			metricHas("conversation_", "conversation_requests_total{outcome=\"forked\",pipeline=\"main\"} 1\n"),
-			metricHas("conversation_", "conversation_branches_total{pipeline=\"main\"} 2\n"),
-			metricHas("conversation_", "conversation_messages_rebuilt_total{pipeline=\"main\"} 1\n"),
-		},
-	},
-	{
-		name:    "an erased conversation",
-		fault:   "erased content comes back from a teammate's route or after a restart, or a caller erases another's.",
-		vendors: each(claude), redis: true,
-		turns: []turn{
-			as("mine"), useTool("First", "a secret of caller"),
-			as("mate", route("/teammate/analytic")), useTool("First", "a secret of caller"),
-			as("other", header("X-Api-Key", "another")), useTool("First", "a secret of another"),
-			func(p *play) {
-				g := p.gateway()
-				require.Equal(p, 400, g.erase("no%20id", "caller").status)
-				for _, id := range []string{"c1", "c1", "never-seen"} {
-					require.Equal(p, 204, g.erase(id, "caller").status)
-				}
-			},
-			stored(false, "a secret of caller"), restart,
-			as("mine"), thinkingDropped, say("Second"), vendorLacks("thinks"),
-			as("mate"), thinkingDropped, say("Second"), vendorLacks("thinks"),
-			as("other"), thinkingDropped, say("Second"), vendorGot("thinks"),
-		},
-		loses: true,
-	},
-	{
-		name:    "yes five times",
-		fault:   "equal answers to equal questions are taken for one another.",
-		vendors: each(thinkers...),
-		turns: []turn{thinkingDropped, func(p *play) {
+		stored(false, "a secret of caller"), restart,
+		as("mine"), thinkingDropped, say("Second"), vendorLacks("thinks"),
+		as("mate"), thinkingDropped, say("Second"), vendorLacks("thinks"),
+		as("other"), thinkingDropped, say("Second"), vendorGot("thinks")),
+	row("yes five times", "equal answers to equal questions are taken for one another.",
+		on(thinkers...),
+		thinkingDropped, func(p *play) {
 			for i := range 5 {
 				say("yes", saying(fmt.Sprintf("thought %d.", i), "yes"))(p)
 			}
@@ -176,84 +160,63 @@ var conversationRows = []transcript{
 				require.Greater(p, next, at, "thought %d in %s", i, p.last())
 				at = next
 			}
-		}},
-	},
-	{
-		name:    "yes five times with tools",
-		fault:   "equal turns with equal calls are taken for one another.",
-		vendors: each(thinkers...),
-		turns: []turn{thinkingDropped, func(p *play) {
+		}),
+	row("yes five times with tools", "equal turns with equal calls are taken for one another.",
+		on(thinkers...),
+		thinkingDropped, func(p *play) {
 			for i := range 5 {
 				steps(say("yes", looking(fmt.Sprint("round ", i), "x"), saying(fmt.Sprint("round again ", i), "yes")),
 					clientReads("yes"))(p)
 			}
 			vendorGot("round 4")(p)
-		}},
-	},
-	{
-		name:    "identical chats under one id",
-		fault:   "two chats with the same words under one id get each other's thinking.",
-		vendors: each(claude),
-		turns: []turn{thinkingDropped, func(p *play) {
+		}),
+	row("identical chats under one id", "two chats with the same words under one id get each other's thinking.",
+		on(claude),
+		thinkingDropped, func(p *play) {
 			for range 3 {
 				for i, name := range []string{"thought of 0", "thought of 1"} {
 					steps(as(name), say("Go", looking(name, "x"), reply(speak("yes"))), vendorGot(name),
 						vendorLacks(fmt.Sprint("thought of ", 1-i)))(p)
 				}
 			}
-		}},
-	},
-	{
-		name:    "without the state machine",
-		fault:   "with the state machine off, histories are stored or messages are put in.",
-		vendors: each(claude), redis: true,
-		turns: []turn{
-			configure(func(c *proxy.Config) { c.Stateless = true }),
-			as("main", thinkingDropped), useTool("What I say is not stored", "one"), say("Second"),
-			vendorGot("one thinks before"),  // the id of its call leads to the turn
-			vendorLacks("one thinks after"), // a text alone proves nothing
-			metric("conversation_", ""),
-			as("nameless", header("X-AG-Conversation-Id", "")), request("Hi", 200), clientGotHeader("X-AG-Conversation-Id", ""),
-			stored(false, "What I say"),
+		}),
+	row("without the state machine", "with the state machine off, histories are stored or messages are put in.",
+		on(claude),
+		shareRedis, configure(func(c *proxy.Config) { c.Stateless = true }),
+		as("main", thinkingDropped), useTool("What I say is not stored", "one"), say("Second"),
+		vendorGot("one thinks before"),  // the id of its call leads to the turn
+		vendorLacks("one thinks after"), // a text alone proves nothing
+		metric("conversation_", ""),
+		as("nameless", header("X-AG-Conversation-Id", "")), request("Hi", 200), clientGotHeader("X-AG-Conversation-Id", ""),
+		stored(false, "What I say")),
+	row("a tool chain that waits for days",
+		"after three days at another gateway the model has forgotten its call, or the vendor refuses the chain.",
+		on(claude, prefixChecking, kimiChat).by("chat").
+			asking(claude.model).vary(variants{{"kept", later(keepForDays)}, {"not kept", later(nothing)}}),
+		shareRedis, tolerate(0), as("master"), begin("Look it up", looking("Why I look.", "it")),
+		as("mate", route("/teammate/analytic")), begin("Look it up", looking("Why a teammate looks.", "it")),
+		now, // later turns are kept too
+		round(looking("Why I look again.", "more")), as("master"), round(looking("Why I look again.", "more")),
+		through(0), restart, func(p *play) { pass(p.t, p.redis, 3*day) },
+		found("Why I look.", "Why I look again."), as("mate"), found("Why a teammate looks.", "Why I look again."),
+		func(p *play) {
+			counted := p.gateway().metrics("conversation_requests_total") + p.gateway().metrics("turns_put_back_total")
+			outcome := map[bool]string{true: "hit", false: "notknown"}[p.in("kept")]
+			require.Contains(p, counted, `outcome="`+outcome+`",pipeline="main"} 1`)
+			require.Equal(p, p.in("kept"), strings.Contains(counted, "turns_put_back"))
+		}),
+	row("no history is kept without an id",
+		"the user's texts are in Redis although no client asked to keep the conversation.",
+		on(claude),
+		shareRedis, header("X-AG-Conversation-Id", ""),
+		begin("What I say is not stored", saying("What I think is.", "What I answer is.")),
+		stored(true, "What I think is."), stored(false, "What I say"), restart,
+		func(p *play) {
+			id := p.answer().header.Get("X-AG-Conversation-Id")
+			require.NotEmpty(p, id)
+			header("X-AG-Conversation-Id", id)(p)
 		},
-	},
-	{
-		name:    "a tool chain that waits for days",
-		fault:   "after three days at another gateway the model has forgotten its call, or the vendor refuses the chain.",
-		vendors: each(claude, prefixChecking, kimiChat), clients: []string{"chat"}, models: []string{claude.model},
-		redis: true, loses: true,
-		vary: []variants{{{"kept", later(keepForDays)}, {"not kept", later(nothing)}}},
-		turns: []turn{
-			as("master"), begin("Look it up", looking("Why I look.", "it")),
-			as("mate", route("/teammate/analytic")), begin("Look it up", looking("Why a teammate looks.", "it")),
-			now, // later turns are kept too
-			round(looking("Why I look again.", "more")), as("master"), round(looking("Why I look again.", "more")),
-			through(0), restart, func(p *play) { pass(p.t, p.redis, 3*day) },
-			found("Why I look.", "Why I look again."), as("mate"), found("Why a teammate looks.", "Why I look again."),
-			func(p *play) {
-				counted := p.gateway().metrics("conversation_requests_total") + p.gateway().metrics("turns_put_back_total")
-				outcome := map[bool]string{true: "hit", false: "notknown"}[p.in("kept")]
-				require.Contains(p, counted, `outcome="`+outcome+`",pipeline="main"} 1`)
-				require.Equal(p, p.in("kept"), strings.Contains(counted, "turns_put_back"))
-			},
-		},
-	},
-	{
-		name:    "no history is kept without an id",
-		fault:   "the user's texts are in Redis although no client asked to keep the conversation.",
-		vendors: each(claude), redis: true,
-		turns: []turn{
-			header("X-AG-Conversation-Id", ""),
-			begin("What I say is not stored", saying("What I think is.", "What I answer is.")),
-			stored(true, "What I think is."), stored(false, "What I say"), restart,
-			func(p *play) {
-				id := p.answer().header.Get("X-AG-Conversation-Id")
-				require.NotEmpty(p, id)
-				header("X-AG-Conversation-Id", id)(p)
-			},
-			say("What I add"), stored(true, "What I say", "What I add"),
-		},
-	},
+		say("What I add"), stored(true, "What I say", "What I add")),
 }
 
 var agentNames = regexp.MustCompile(`\[agent [0-9]\]`)

@@ -251,16 +251,12 @@ func damagesWith(refusals int) (all variants) {
 
 // goldenDamage returns a dialogue with damaged replays and a golden file.
 func goldenDamage(name, fault string) transcript {
-	return transcript{
-		name: name, fault: fault, source: "https://github.com/anthropics/claude-code/issues/63441",
-		vendors: each(claude), golden: true,
-		turns: []turn{
-			damaged(name),
-			say("First", reply(think(" I look. "), speak("Looking."), think("Where?"), look("one")),
-				saying("Found.", "Done.")),
-			say("Second"),
-		},
-	}
+	return row(name, fault,
+		on(claude).from("anthropics/claude-code#63441").marked(golden),
+		damaged(name),
+		say("First", reply(think(" I look. "), speak("Looking."), think("Where?"), look("one")),
+			saying("Found.", "Done.")),
+		say("Second"))
 }
 
 var damageRows = []transcript{
@@ -270,67 +266,46 @@ var damageRows = []transcript{
 	goldenDamage("thinking reversed", "each block is genuine, and none stands where it stood."),
 	goldenDamage("signatures dropped", "a parser that knows no signature_delta replays thinking without its signature."),
 	goldenDamage("signatures of another block", "a client mixes up which signature belongs to which block."),
-	{
-		name:    "damaged replays",
-		fault:   "a client's careless replay of an answer kills the conversation though its texts are the same.",
-		source:  "https://github.com/anthropics/claude-code/issues/63441",
-		vendors: each(thinkers...), vary: []variants{streams, damagesWith(1)},
-		turns: []turn{wander},
-	},
-	{
-		name:    "damaged replays without a conversation",
-		fault:   "clients that name no conversation lose everything, though signatures and tool ids lead to their turns.",
-		vendors: each(claude), vary: []variants{damagesWith(3)}, // without calls, one refusal per answer
-		turns: []turn{unnamed, streamed, wander},
-	},
-	{
-		name:    "omitted thinking",
-		fault:   "blocks of thinking without text are taken for one another.",
-		vendors: each(omitting(claude), omitting(manual), omitting(prefixChecking)),
-		turns: []turn{damaged("signatures dropped"), wander, func(p *play) {
+	row("damaged replays",
+		"a client's careless replay of an answer kills the conversation though its texts are the same.",
+		on(thinkers...).from("anthropics/claude-code#63441").vary(streams, damagesWith(1)),
+		wander),
+	row("damaged replays without a conversation",
+		"clients that name no conversation lose everything, though signatures and tool ids lead to their turns.",
+		on(claude).vary(damagesWith(3)),
+		unnamed, streamed, wander),
+	row("omitted thinking", "blocks of thinking without text are taken for one another.",
+		on(omitting(claude), omitting(manual), omitting(prefixChecking)),
+		damaged("signatures dropped"), wander, func(p *play) {
 			seen := map[string]bool{}
 			for _, signature := range strs([]byte(p.last()), `messages.#.content.#(type=="thinking")#.signature|@flatten`) {
 				require.False(p, seen[signature], "each block has its own")
 				seen[signature] = true
 			}
 			require.Greater(p, len(seen), 4)
-		}},
-	},
-	{
-		name:    "thinking recorded when it begins",
-		fault:   "blocks are recorded at the beginning of a stream, as the hash of nothing.",
-		vendors: each(claude),
-		turns: []turn{
-			streamed,
-			replay{messages: answers(func(content []block) []block {
-				for i := range content {
-					content[i].Signature = nil
-				}
-				return content
-			})}.turn,
-			begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))),
-			edit(func(c *messagesClient) {
-				c.history[1].content[2].ID, c.history[2].content[0].ToolUseID = "toolu_renamed", "toolu_renamed"
-			}),
-			round(), vendorGot("a long thought"),
-		},
-	},
-	{
-		name:    "foreign signature",
-		fault:   "thinking that nobody knows is stripped before anybody asked for that, or again in each turn.",
-		source:  "https://github.com/anthropics/anthropic-sdk-python/issues/1598",
-		vendors: each(claude), golden: true,
-		turns: []turn{forged("made elsewhere", "Zm9yZ2VkIGVsc2V3aGVyZQ=="), say("And?"), say("And then?")}, refusals: 1,
-	},
-	{
-		name:    "redacted and empty thinking",
-		fault:   "a block without text has the hash of nothing, and is taken for another one.",
-		vendors: each(claude), golden: true,
-		turns: []turn{
-			thinkingDropped, say("First", reply(upstreamtest.Omitted(), upstreamtest.Redacted(), speak("One."))),
-			say("Second", reply(upstreamtest.Omitted(), speak("Two."))), say("Third"),
-		},
-	},
+		}),
+	row("thinking recorded when it begins", "blocks are recorded at the beginning of a stream, as the hash of nothing.",
+		on(claude),
+		streamed,
+		replay{messages: answers(func(content []block) []block {
+			for i := range content {
+				content[i].Signature = nil
+			}
+			return content
+		})}.turn,
+		begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))),
+		edit(func(c *messagesClient) {
+			c.history[1].content[2].ID, c.history[2].content[0].ToolUseID = "toolu_renamed", "toolu_renamed"
+		}),
+		round(), vendorGot("a long thought")),
+	row("foreign signature",
+		"thinking that nobody knows is stripped before anybody asked for that, or again in each turn.",
+		on(claude).from("anthropics/anthropic-sdk-python#1598").marked(golden),
+		costs(1), forged("made elsewhere", "Zm9yZ2VkIGVsc2V3aGVyZQ=="), say("And?"), say("And then?")),
+	row("redacted and empty thinking", "a block without text has the hash of nothing, and is taken for another one.",
+		on(claude).marked(golden),
+		thinkingDropped, say("First", reply(upstreamtest.Omitted(), upstreamtest.Redacted(), speak("One."))),
+		say("Second", reply(upstreamtest.Omitted(), speak("Two."))), say("Third")),
 }
 
 // omitting returns a vendor that does not show the text of thinking.

@@ -238,11 +238,10 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 	if raced {
 		turns = 7
 	}
-	main := transcript{clients: both, vary: []variants{{{"main", nothing}}}, vendors: each(
-		claude, manual, prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model),
-		kimi, kimiChat, deepSeek, deepSeekChat, genericChat)}
-	mates := transcript{clients: both, vary: []variants{routes[1:]}, vendors: each(
-		prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model), deepSeekChat)}
+	main := on(claude, manual, prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model),
+		kimi, kimiChat, deepSeek, deepSeekChat, genericChat).by(both...).vary(variants{{"main", nothing}})
+	mates := on(prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model), deepSeekChat).
+		by(both...).vary(routes[1:])
 	var tried part
 	for _, c := range append(main.runs(), mates.runs()...) {
 		if !tried.next(3) {
@@ -412,57 +411,39 @@ func recallAnew(p *play) {
 }
 
 var ephemeralRows = []transcript{
-	{
-		name:    "recall without a conversation",
-		fault:   "thinking of a client without a conversation's id is bound to the recalled part and refused.",
-		source:  boundThinking,
-		vendors: each(prefixChecking),
-		vary:    []variants{{{"with state", nil}, {"stateless", configure(func(c *proxy.Config) { c.Stateless = true })}}},
-		turns: []turn{unnamed, recallEvery(1), func(p *play) {
+	row("recall without a conversation",
+		"thinking of a client without a conversation's id is bound to the recalled part and refused.",
+		on(prefixChecking).from(boundThinking).vary(variants{
+			{"with state", nil}, {"stateless", configure(func(c *proxy.Config) { c.Stateless = true })},
+		}),
+		unnamed, recallEvery(1), func(p *play) {
 			for turn := range 4 {
 				name := fmt.Sprint("turn ", turn)
 				steps(useTool("Question", name), vendorGot(name+" thinks before"), vendorGotTimes(1, recalled))(p)
 			}
-		}},
-	},
-	{
-		name:    "thinking after a recall",
-		fault:   "after a recall in one turn the vendor gets no thinking of later turns.",
-		vendors: each(claude, prefixChecking), clients: both, models: []string{prefixChecking.model},
-		turns: []turn{
-			recallEvery(2), useTool("Question 1", "turn 1"), useTool("Question 2", "turn 2"),
-			useTool("Question 3", "turn 3"), useTool("Question 4", "turn 4"), // recalls in turns 2 and 4
-			vendorLacks("turn 1 thinks before", "turn 2 thinks before"),
-			vendorGot("turn 3 thinks before", "turn 4 thinks before"),
+		}),
+	row("thinking after a recall", "after a recall in one turn the vendor gets no thinking of later turns.",
+		on(claude, prefixChecking).by(both...).asking(prefixChecking.model),
+		recallEvery(2), useTool("Question 1", "turn 1"), useTool("Question 2", "turn 2"),
+		useTool("Question 3", "turn 3"), useTool("Question 4", "turn 4"), // recalls in turns 2 and 4
+		vendorLacks("turn 1 thinks before", "turn 2 thinks before"),
+		vendorGot("turn 3 thinks before", "turn 4 thinks before")),
+	row("recall of a thin client",
+		"a client without a history recalls something, and that moves to the front of the history or into it.",
+		on(prefixChecking),
+		tolerate(0), useTool("First question", "one"), header("X-AG-Continue", "true"), recallBeforeQuestion,
+		say("Second question", reply(speak("two is done."))), clientReads("two is done."),
+		func(p *play) {
+			content := gjson.Get(p.last(), "messages.@reverse.0.content").Array()
+			require.Len(p, content, 2)
+			require.Equal(p, recallOf(2), content[0].Get("text").Str)
 		},
-	},
-	{
-		name:    "recall of a thin client",
-		fault:   "a client without a history recalls something, and that moves to the front of the history or into it.",
-		vendors: each(prefixChecking),
-		turns: []turn{
-			useTool("First question", "one"), header("X-AG-Continue", "true"), recallBeforeQuestion,
-			say("Second question", reply(speak("two is done."))), clientReads("two is done."),
-			func(p *play) {
-				content := gjson.Get(p.last(), "messages.@reverse.0.content").Array()
-				require.Len(p, content, 2)
-				require.Equal(p, recallOf(2), content[0].Get("text").Str)
-			},
-			vendorGot("First question"),
-			useTool("Third question", "three"), // ends with results alone, without a recalled part
-			vendorGot("Second question"), vendorLacks(recalled),
-		},
-		loses: true,
-	},
-	{
-		name:    "recall that changes in a turn",
-		fault:   "a client recalls something else in the middle of a turn, and the vendor refuses its earlier thinking.",
-		source:  boundThinking,
-		vendors: each(prefixChecking),
-		turns: []turn{
-			recallAnew, useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
-			metricHas("conversation_requests", `{outcome="hit",pipeline="main"} 5`),
-		},
-		loses: true,
-	},
+		vendorGot("First question"),
+		useTool("Third question", "three"), // ends with results alone, without a recalled part
+		vendorGot("Second question"), vendorLacks(recalled)),
+	row("recall that changes in a turn",
+		"a client recalls something else in the middle of a turn, and the vendor refuses its earlier thinking.",
+		on(prefixChecking).from(boundThinking),
+		tolerate(0), recallAnew, useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
+		metricHas("conversation_requests", `{outcome="hit",pipeline="main"} 5`)),
 }

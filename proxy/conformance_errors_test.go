@@ -90,151 +90,102 @@ func vendorName(name string) turn {
 func missingReasoning(b backendCase, source, message string) transcript {
 	fault := upstreamtest.Canned(400,
 		`{"type":"error","error":{"type":"invalid_request_error","message":`+string(wire.Quote(message))+`}}`)
-	return transcript{
-		name:    "missing reasoning at " + b.name,
-		fault:   "reasoning is missing, and the gateway removes more of it.",
-		source:  source,
-		vendors: each(b), models: []string{manual.model},
-		turns: []turn{
-			useTool("First", "one"), fail(fault),
-			func(p *play) {
-				p.me().question("Second")
-				got := p.me().post()
-				for _, r := range p.vendor().Requests()[2:] {
-					require.Contains(p, string(r.Body), "one thinks before")
-				}
-				if got.status != 200 { // nothing to put back: the client gets the vendor's words
-					vendorCalls(3)(p)
-					require.Contains(p, got.body, string(wire.Quote(message)))
-					p.world.forgive()
-				}
-			},
-			finish(),
+	return row("missing reasoning at "+b.name, "reasoning is missing, and the gateway removes more of it.",
+		on(b).from(source).asking(manual.model),
+		useTool("First", "one"), fail(fault),
+		func(p *play) {
+			p.me().question("Second")
+			got := p.me().post()
+			for _, r := range p.vendor().Requests()[2:] {
+				require.Contains(p, string(r.Body), "one thinks before")
+			}
+			if got.status != 200 { // nothing to put back: the client gets the vendor's words
+				vendorCalls(3)(p)
+				require.Contains(p, got.body, string(wire.Quote(message)))
+				p.world.forgive()
+			}
 		},
-	}
+		finish())
 }
 
 // echo returns a dialogue with an error that repeats the user's text.
 func echo(name, body string) transcript {
-	return transcript{
-		name:    "echo of the user, " + name,
-		fault:   "the user's own words in an error decide on the error's cause.",
-		vendors: each(claude),
-		turns: []turn{
-			unknownThinking, fail(upstreamtest.Canned(400, body)), request("why "+badSignature+"?", 400),
-			clientGotBody(body), vendorCalls(1),
-		},
-	}
+	return row("echo of the user, "+name, "the user's own words in an error decide on the error's cause.",
+		on(claude),
+		unknownThinking, fail(upstreamtest.Canned(400, body)), request("why "+badSignature+"?", 400),
+		clientGotBody(body), vendorCalls(1))
 }
 
 var errorRows = []transcript{
-	{
-		name:    "refusals in other forms",
-		fault:   "a gateway in between changes a refusal's form, and it is not recognized or burns the keys of a failover.",
-		vendors: refusalForms(), vary: []variants{{{"main", nil}, {"teammate", route("/teammate")}}},
-		turns:    []turn{unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)},
-		refusals: 1,
-	},
-	{
-		name:    "refusals are no failures",
-		fault:   "refusals of thinking as a 429 or 500 count as failures, and the backend's circuit opens for all callers.",
-		vendors: each(claude),
-		vary:    []variants{{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}},
-		turns:   []turn{now, vendorCalls(30), forgive, as("another"), say("Hello")}, // one retry each, with other bytes
-	},
-	{
-		name:    "a refusal as the first event",
-		fault:   "a stream's first event is the refusal, and its status is 200.",
-		vendors: each(claude), clients: both, vary: []variants{streams},
-		turns: []turn{
-			unnamed, useTool("First", "one"), fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature)), say("Second"),
-			vendorCalls(4), vendorLacks(`"thinking":"one`),
-		},
-	},
-	missingReasoning(deepSeek, "https://github.com/decolua/9router/issues/2397",
+	row("refusals in other forms",
+		"a gateway in between changes a refusal's form, and it is not recognized or burns the keys of a failover.",
+		onEach(refusalForms()).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
+		costs(1), unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)),
+	row("refusals are no failures",
+		"refusals of thinking as a 429 or 500 count as failures, and the backend's circuit opens for all callers.",
+		on(claude).vary(variants{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}),
+		now, vendorCalls(30), forgive, as("another"), say("Hello")),
+	row("a refusal as the first event", "a stream's first event is the refusal, and its status is 200.",
+		on(claude).by(both...).vary(streams),
+		unnamed, useTool("First", "one"), fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature)), say("Second"),
+		vendorCalls(4), vendorLacks(`"thinking":"one`)),
+	missingReasoning(deepSeek, "decolua/9router#2397",
 		"The `content[].thinking` in the thinking mode must be passed back to the API."),
-	missingReasoning(kimi, "https://github.com/YishenTu/claudian/issues/759",
+	missingReasoning(kimi, "YishenTu/claudian#759",
 		"thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"),
-	missingReasoning(claude, "https://github.com/anthropics/claude-code/issues/20727",
+	missingReasoning(claude, "anthropics/claude-code#20727",
 		"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is "+
 			"enabled, a final `assistant` message must start with a thinking block"),
-	{
-		name:    "reasoning to pass back, whatever the profile",
-		fault:   "the profile does not know that the vendor wants its reasoning back, and every request is refused.",
-		source:  "https://github.com/JohnnyZ93/oai-compatible-copilot/issues/215",
-		vendors: each(deepSeek, deepSeekChat, kimi, kimiChat), noBudget: true, slow: true,
-		vary: []variants{{
+	row("reasoning to pass back, whatever the profile",
+		"the profile does not know that the vendor wants its reasoning back, and every request is refused.",
+		on(deepSeek, deepSeekChat, kimi, kimiChat).from("JohnnyZ93/oai-compatible-copilot#215").
+			by(both...).asking("claude-sonnet-4-5", "my-model").vary(variants{
 			{"no vendor", vendorName("")}, {"anthropic", vendorName("anthropic")}, {"openai", vendorName("openai")},
 			{"gemini", vendorName("gemini")},
-		}},
-		clients: both, models: []string{"claude-sonnet-4-5", "my-model"},
-		turns: []turn{
-			unnamed, messages(func(c *messagesClient) { c.manual(8000) }),
-			useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
-			func(p *play) {
-				if len(p.vendor().Rejections()) > 0 {
-					vendorGot("one thinks before")(p)
-				}
-			},
-		},
-		refusals: 1, loses: true,
-	},
-	{
-		name:    "the first error is the client's",
-		fault:   "the retry fails too, and the client gets the retry's error or neither.",
-		vendors: each(claude),
-		vary: []variants{streams, {
+		}).marked(slow|noBudget),
+		tolerate(1), unnamed, messages(func(c *messagesClient) { c.manual(8000) }),
+		useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
+		func(p *play) {
+			if len(p.vendor().Rejections()) > 0 {
+				vendorGot("one thinks before")(p)
+			}
+		}),
+	row("the first error is the client's", "the retry fails too, and the client gets the retry's error or neither.",
+		on(claude).vary(streams, variants{
 			{"another cause", failLater(upstreamtest.Canned(400, secondError))},
 			{"the same cause", failLater(upstreamtest.Canned(400, strings.Replace(firstError, "req_first", "req_second", 1)))},
 			{"the vendor down", failLater(upstreamtest.Canned(501, secondError))},
 			{"no answer", failLater(upstreamtest.Fault{Status: 400, Body: secondError, ContentType: "text/plain"})},
-		}},
-		turns: []turn{
-			unknownThinking,
-			fail(upstreamtest.Fault{Status: 400, Body: firstError, Header: http.Header{"Request-Id": {"one"}}}), now,
-			request("One", 400), clientGotBody(firstError), clientGotHeader("Request-Id", "one"),
-			clientGotHeader("Content-Type", "application/json"), vendorCalls(2),
-			metricHas("thinking_retries", `outcome="refused"`),
-			finish(), // without proof nothing is remembered
-			func(p *play) { require.Contains(p, string(p.vendor().Requests()[2].Body), "forged") },
-			forgive,
-		},
-		refusals: 1,
-	},
-	{
-		name:    "the first error in chat completions",
-		fault:   "the retry fails too, and a client of chat completions gets the retry's error.",
-		vendors: each(claude), clients: []string{"chat"},
-		turns: []turn{
-			useTool("First", "one"), fail(upstreamtest.Canned(400, firstError), upstreamtest.Canned(400, secondError)),
-			request("Second", 400),
-			func(p *play) { require.Equal(p, badSignature, gjson.Get(p.answer().body, "error.message").Str) },
-			forgive,
-		},
-	},
-	{
-		name:    "the first error in chat completions all the way",
-		fault:   "an error of the vendor's own dialect reaches the client changed.",
-		source:  "https://github.com/NousResearch/hermes-agent/issues/18263",
-		vendors: each(deepSeekChat), clients: []string{"chat"},
-		turns: []turn{
-			useTool("First", "one"), fail(upstreamtest.Canned(400, passBack), upstreamtest.Canned(400, secondError)),
-			request("Second", 400), clientGotBody(passBack), forgive,
-		},
-	},
+		}),
+		costs(1), unknownThinking,
+		fail(upstreamtest.Fault{Status: 400, Body: firstError, Header: http.Header{"Request-Id": {"one"}}}), now,
+		request("One", 400), clientGotBody(firstError), clientGotHeader("Request-Id", "one"),
+		clientGotHeader("Content-Type", "application/json"), vendorCalls(2),
+		metricHas("thinking_retries", `outcome="refused"`),
+		finish(), // without proof nothing is remembered
+		func(p *play) { require.Contains(p, string(p.vendor().Requests()[2].Body), "forged") },
+		forgive),
+	row("the first error in chat completions",
+		"the retry fails too, and a client of chat completions gets the retry's error.",
+		on(claude).by("chat"),
+		useTool("First", "one"), fail(upstreamtest.Canned(400, firstError), upstreamtest.Canned(400, secondError)),
+		request("Second", 400),
+		func(p *play) { require.Equal(p, badSignature, gjson.Get(p.answer().body, "error.message").Str) },
+		forgive),
+	row("the first error in chat completions all the way",
+		"an error of the vendor's own dialect reaches the client changed.",
+		on(deepSeekChat).from("NousResearch/hermes-agent#18263").by("chat"),
+		useTool("First", "one"), fail(upstreamtest.Canned(400, passBack), upstreamtest.Canned(400, secondError)),
+		request("Second", 400), clientGotBody(passBack), forgive),
 	echo("FastAPI", `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field required","input":`+
 		`{"content":"why `+badSignature+`?"}}]}`),
 	echo("prose", `{"type":"error","error":{"type":"invalid_request_error","message":"messages: the thinking model is `+
 		`invalid, signature required"}}`),
 	echo("too long", `{"type":"error","error":{"type":"invalid_request_error",`+
 		`"message":"prompt is too long: 200452 tokens > 200000 maximum"}}`),
-	{
-		name:    "rate limits",
-		fault:   "a rate limit counts as a failure of the backend, is retried at once, or loses its Retry-After.",
-		vendors: each(claude), clients: both,
-		vary:  []variants{{{"429", later(rateLimited(429))}, {"529", later(rateLimited(529))}}},
-		turns: []turn{useTool("First", "one"), now},
-	},
+	row("rate limits", "a rate limit counts as a failure of the backend, is retried at once, or loses its Retry-After.",
+		on(claude).by(both...).vary(variants{{"429", later(rateLimited(429))}, {"529", later(rateLimited(529))}}),
+		useTool("First", "one"), now),
 }
 
 const passBack = `{"error" : {"message":"The reasoning_content in the thinking mode must be passed back to the API.",` +

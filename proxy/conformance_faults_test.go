@@ -13,51 +13,33 @@ import (
 
 // Faults of other gateways that have no subject of their own.
 var faultRows = []transcript{
-	{
-		name:    "data without a space",
-		fault:   "lines \"data:\" without a space are not read.",
-		source:  "https://html.spec.whatwg.org/multipage/server-sent-events.html",
-		vendors: each(kimi),
-		turns: []turn{
-			streamed, thinkingDropped, begin("Hello", saying(" The user greets me.\n", "Hello.")),
-			func(p *play) { require.Contains(p, p.answer().body, "data:{", "the stream passes unchanged") },
-			say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("a")),
-				saying("Now I know.", "It is a.")),
-			clientReads("It is a."), vendorGot("I must look it up."),
-		},
-	},
-	{
-		name:    "contents left empty",
-		fault:   "a content is left empty when its unknown thinking is stripped.",
-		source:  "https://github.com/anthropics/claude-code/issues/6774",
-		vendors: each(claude, kimi, deepSeek, kimiChat), models: []string{claude.model},
-		turns: []turn{
-			history(
-				userText("Hi"), assistant(block{raw: []byte(forgedBlock)}), // max_tokens were used up
-				userText("Go on"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
-			finish(), say("And?"),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "contents left empty by the client",
-		fault:   "a client that strips thinking by itself leaves empty contents, and the vendor refuses them.",
-		source:  "https://github.com/anthropics/claude-code/issues/6774",
-		vendors: each(claude, kimi, deepSeek, kimiChat), models: []string{claude.model},
-		turns: []turn{
-			history(
-				userText("Hi"), message{role: "assistant", content: []block{}},
-				userText("Go on"), message{role: "assistant", content: []block{textOf("")}, plain: true},
-				message{role: "user", content: []block{textOf(""), textOf("And?")}}),
-			finish(),
-		},
-	},
-	{
-		name:    "a budget larger than max_tokens",
-		fault:   "the configured thinking budget is larger than the client's max_tokens.",
-		vendors: each(claude), models: []string{"claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8"},
-		clients: both, vary: []variants{maxTokens(512, 1025, 2048, 4096, 8001, 20000)},
-		turns: []turn{unnamed, func(p *play) {
+	row("data without a space", "lines \"data:\" without a space are not read.",
+		on(kimi).from("https://html.spec.whatwg.org/multipage/server-sent-events.html"),
+		streamed, thinkingDropped, begin("Hello", saying(" The user greets me.\n", "Hello.")),
+		func(p *play) { require.Contains(p, p.answer().body, "data:{", "the stream passes unchanged") },
+		say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("a")),
+			saying("Now I know.", "It is a.")),
+		clientReads("It is a."), vendorGot("I must look it up.")),
+	row("contents left empty", "a content is left empty when its unknown thinking is stripped.",
+		on(claude, kimi, deepSeek, kimiChat).from("anthropics/claude-code#6774").
+			asking(claude.model),
+		costs(1), history(
+			userText("Hi"), assistant(block{raw: []byte(forgedBlock)}), // max_tokens were used up
+			userText("Go on"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
+		finish(), say("And?")),
+	row("contents left empty by the client",
+		"a client that strips thinking by itself leaves empty contents, and the vendor refuses them.",
+		on(claude, kimi, deepSeek, kimiChat).from("anthropics/claude-code#6774").
+			asking(claude.model),
+		history(
+			userText("Hi"), message{role: "assistant", content: []block{}},
+			userText("Go on"), message{role: "assistant", content: []block{textOf("")}, plain: true},
+			message{role: "user", content: []block{textOf(""), textOf("And?")}}),
+		finish()),
+	row("a budget larger than max_tokens", "the configured thinking budget is larger than the client's max_tokens.",
+		on(claude).by(both...).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8").
+			vary(maxTokens(512, 1025, 2048, 4096, 8001, 20000)),
+		unnamed, func(p *play) {
 			modes := []string{`{"type":"adaptive"}`, `{"type":"enabled","budget_tokens":8000}`, `{"type":"enabled"}`,
 				`{"type":"enabled","budget_tokens":512}`}
 			if p.run.client == "chat" {
@@ -66,111 +48,69 @@ var faultRows = []transcript{
 			for _, mode := range modes {
 				steps(as(mode, thinkingMode(mode)), say("Use the tool"))(p)
 			}
-		}},
-	},
-	{
-		name:    "an input that cannot be encoded again",
-		fault:   "a body that cannot be encoded again is sent unfiltered, or its numbers change.",
-		vendors: each(claude),
-		turns: []turn{
-			unknownThinking, say("One"), // the block is refused
-			edit(func(c *messagesClient) {
-				odd := anyCall
-				odd.raw = []byte(`{"type":"tool_use","id":"toolu_01A","name":"look","input":` + oddInput + `}`)
-				c.history = append(c.history, userText("Odd"), assistant(odd), anyCallResult)
-			}),
-			finish(), vendorLacks("forged"), vendorGot(oddInput),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "clearing of thinking",
-		fault:   "the retry leaves an instruction to clear thinking behind, which is invalid without thinking.",
-		vendors: each(claude),
-		models:  []string{"claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"},
-		turns: []turn{
-			messages(func(c *messagesClient) {
-				c.manual(8000)
-				c.header.Add("Anthropic-Beta", "context-management-2025-06-27")
-				c.header.Add("Anthropic-Beta", "effort-2025-11-24")
-			}),
-			members(`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},` +
-				`"output_config":{"effort":"xhigh"}`),
-			history(userText("Hi"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
-			finish(), say("And?"),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "a system message inside the messages",
-		fault:   "a system message inside the messages is moved to the front.",
-		vendors: each(prefixChecking),
-		turns: []turn{
-			header("Anthropic-Beta", "mid-conversation-system-2026-04-07"),
-			system(`[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}]`),
-			useTool("One", "one"),
-			edit(func(c *messagesClient) {
-				note := message{role: "system", content: []block{textOf("The user went away.")}, plain: true}
-				c.history = append(c.history, userText("Two"), note)
-			}),
-			finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
-			clientReads("two is done."), vendorGotAt("messages.5.role", `"system"`),
-		},
-	},
-	{
-		name:    "disabled thinking with an effort",
-		fault:   "a subagent disables thinking and asks for an effort, and the vendor refuses both together.",
-		source:  "https://github.com/lobehub/lobehub/issues/14173",
-		vendors: each(claude, kimi, deepSeek), models: []string{"claude-opus-5", "claude-opus-4-8"},
-		turns: []turn{
-			thinkingMode(`{"type":"disabled"}`), header("X-Claude-Code-Agent-Id", "a1"),
-			header("Anthropic-Beta", "effort-2025-11-24"), members(`,"output_config":{"effort":"max"}`),
-			say("Use the tool"), say("Again, use the tool"),
-		},
-	},
-	{
-		name:    "a forced tool with an effort",
-		fault:   "a forced tool switches thinking off, and the effort that stays is refused.",
-		vendors: each(claude.asking("claude-opus-5")),
-		turns: []turn{
-			header("Anthropic-Beta", "effort-2025-11-24"),
-			members(`,"output_config":{"effort":"max"},"tool_choice":{"type":"any"}`), begin("Go"),
-		},
-	},
-	{
-		name:    "a compressed answer",
-		fault:   "the vendor is asked for a compressed answer that the gateway cannot read.",
-		vendors: each(claude),
-		turns: []turn{
-			unnamed, header("Accept-Encoding", "gzip, deflate, br, zstd"), say("Use the tool"),
-			vendorNeverGotHeader("Accept-Encoding"),
-		},
-	},
-	{
-		name:    "the client strips",
-		fault:   "a client strips thinking by itself, and the vendor refuses the turn that begins without it.",
-		source:  "https://github.com/Kilo-Org/kilocode/issues/5219",
-		vendors: each(claude),
-		models: []string{"claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8",
-			"claude-opus-5-5"},
-		turns: []turn{
-			thinkingMode(`{"type":"adaptive"}`), header("Anthropic-Beta", ""),
-			history(userText("Go"), assistant(anyCall), anyCallResult), finish(), say("Use the tool"),
-		},
-	},
-	{
-		name:    "thinking inside an input",
-		fault:   "content that looks like thinking inside a tool's input is stripped.",
-		vendors: each(claude),
-		turns: []turn{
-			unknownThinking, say("One", reply(speak("So."), upstreamtest.Use("look", thinkingInput))),
-			vendorGotAt("messages.3.content.1.input", thinkingInput),
-			func(p *play) {
-				require.Equal(p, looked(thinkingInput), gjson.Get(p.last(), "messages.4.content.0.content").Str)
-			},
-		},
-		refusals: 1,
-	},
+		}),
+	row("an input that cannot be encoded again",
+		"a body that cannot be encoded again is sent unfiltered, or its numbers change.",
+		on(claude),
+		costs(1), unknownThinking, say("One"), // the block is refused
+		edit(func(c *messagesClient) {
+			odd := anyCall
+			odd.raw = []byte(`{"type":"tool_use","id":"toolu_01A","name":"look","input":` + oddInput + `}`)
+			c.history = append(c.history, userText("Odd"), assistant(odd), anyCallResult)
+		}),
+		finish(), vendorLacks("forged"), vendorGot(oddInput)),
+	row("clearing of thinking",
+		"the retry leaves an instruction to clear thinking behind, which is invalid without thinking.",
+		on(claude).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"),
+		costs(1), messages(func(c *messagesClient) {
+			c.manual(8000)
+			c.header.Add("Anthropic-Beta", "context-management-2025-06-27")
+			c.header.Add("Anthropic-Beta", "effort-2025-11-24")
+		}),
+		members(`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},`+
+			`"output_config":{"effort":"xhigh"}`),
+		history(userText("Hi"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
+		finish(), say("And?")),
+	row("a system message inside the messages", "a system message inside the messages is moved to the front.",
+		on(prefixChecking),
+		header("Anthropic-Beta", "mid-conversation-system-2026-04-07"),
+		system(`[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}]`),
+		useTool("One", "one"),
+		edit(func(c *messagesClient) {
+			note := message{role: "system", content: []block{textOf("The user went away.")}, plain: true}
+			c.history = append(c.history, userText("Two"), note)
+		}),
+		finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
+		clientReads("two is done."), vendorGotAt("messages.5.role", `"system"`)),
+	row("disabled thinking with an effort",
+		"a subagent disables thinking and asks for an effort, and the vendor refuses both together.",
+		on(claude, kimi, deepSeek).from("lobehub/lobehub#14173").
+			asking("claude-opus-5", "claude-opus-4-8"),
+		thinkingMode(`{"type":"disabled"}`), header("X-Claude-Code-Agent-Id", "a1"),
+		header("Anthropic-Beta", "effort-2025-11-24"), members(`,"output_config":{"effort":"max"}`),
+		say("Use the tool"), say("Again, use the tool")),
+	row("a forced tool with an effort", "a forced tool switches thinking off, and the effort that stays is refused.",
+		on(claude.asking("claude-opus-5")),
+		header("Anthropic-Beta", "effort-2025-11-24"),
+		members(`,"output_config":{"effort":"max"},"tool_choice":{"type":"any"}`), begin("Go")),
+	row("a compressed answer", "the vendor is asked for a compressed answer that the gateway cannot read.",
+		on(claude),
+		unnamed, header("Accept-Encoding", "gzip, deflate, br, zstd"), say("Use the tool"),
+		vendorNeverGotHeader("Accept-Encoding")),
+	row("the client strips",
+		"a client strips thinking by itself, and the vendor refuses the turn that begins without it.",
+		on(claude).from("Kilo-Org/kilocode#5219").
+			asking("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8",
+				"claude-opus-5-5"),
+		thinkingMode(`{"type":"adaptive"}`), header("Anthropic-Beta", ""),
+		history(userText("Go"), assistant(anyCall), anyCallResult), finish(), say("Use the tool")),
+	row("thinking inside an input", "content that looks like thinking inside a tool's input is stripped.",
+		on(claude),
+		costs(1), unknownThinking, say("One", reply(speak("So."), upstreamtest.Use("look", thinkingInput))),
+		vendorGotAt("messages.3.content.1.input", thinkingInput),
+		func(p *play) {
+			require.Equal(p, looked(thinkingInput), gjson.Get(p.last(), "messages.4.content.0.content").Str)
+		}),
 }
 
 const (

@@ -76,18 +76,13 @@ func structured(b backendCase, format string, isNative bool) transcript {
 	if b.model == kimi.model || b.model == prefixChecking.model && !isNative { // no tool can be forced on these
 		answers = append(answers, answerTool(`{"city":"Ürüm\"qi","n":1}`))
 	}
-	return transcript{
-		name:    fmt.Sprintf("structured output, %s %s, %s native=%t", b.name, b.model, kind, isNative),
-		fault:   "a client that asks for JSON gets something else, or its next turn fails.",
-		source:  "https://github.com/vercel/ai/issues/7913",
-		vendors: each(b), clients: []string{"chat"}, vary: []variants{streams},
-		turns: []turn{
-			withoutTools, say("Good morning."), members(`,"response_format":` + format), begin("Where is it?", answers...),
-			readsJSON(kind == "json_schema"), historyLen(4),
-			func(p *play) { require.Contains(p, p.answer().body, `"finish_reason":"stop"`) },
-			native(isNative, "tools"), thanks,
-		},
-	}
+	return row(fmt.Sprintf("structured output, %s %s, %s native=%t", b.name, b.model, kind, isNative),
+		"a client that asks for JSON gets something else, or its next turn fails.",
+		on(b).from("vercel/ai#7913").by("chat").vary(streams),
+		withoutTools, say("Good morning."), members(`,"response_format":`+format), begin("Where is it?", answers...),
+		readsJSON(kind == "json_schema"), historyLen(4),
+		func(p *play) { require.Contains(p, p.answer().body, `"finish_reason":"stop"`) },
+		native(isNative, "tools"), thanks)
 }
 
 // structuredMessages returns a dialogue with a messages client that asks for JSON. Only the gateway knows its model.
@@ -96,17 +91,12 @@ func structuredMessages(b backendCase, isNative bool) transcript {
 	if isNative {
 		answers = nil
 	}
-	return transcript{
-		name:    fmt.Sprintf("structured output of messages, %s %s", b.name, b.model),
-		fault:   "a messages client gets a call of the gateway's tool in place of JSON.",
-		vendors: each(b), models: []string{"mine"},
-		vary: []variants{streams, {{"with tools", nil}, {"without tools", withoutTools}}},
-		turns: []turn{
-			configureVendors(func(c *proxy.BackendConfig) { c.ModelMap = map[string]string{"mine": b.model} }),
-			thinkingMode(""), say("Good morning."), members(messagesFormat), say("Where is it?", answers...),
-			readsJSON(true), native(isNative, "tool_choice"), historyLen(4), thanks,
-		},
-	}
+	return row(fmt.Sprintf("structured output of messages, %s %s", b.name, b.model),
+		"a messages client gets a call of the gateway's tool in place of JSON.",
+		on(b).asking("mine").vary(streams, variants{{"with tools", nil}, {"without tools", withoutTools}}),
+		configureVendors(func(c *proxy.BackendConfig) { c.ModelMap = map[string]string{"mine": b.model} }),
+		thinkingMode(""), say("Good morning."), members(messagesFormat), say("Where is it?", answers...),
+		readsJSON(true), native(isNative, "tool_choice"), historyLen(4), thanks)
 }
 
 var formatRows = []transcript{
@@ -127,62 +117,40 @@ var formatRows = []transcript{
 	structuredMessages(glm, false),
 	structuredMessages(claude.asking("claude-3-5-haiku"), false),
 	structuredMessages(claude, true),
-	{
-		name:    "structured output beside tools",
-		fault:   "a model that has tools cannot use them before it answers in JSON.",
-		vendors: each(kimi.asking("kimi-k2.5")), clients: []string{"chat"}, vary: []variants{streams}, noBudget: true,
-		turns: []turn{
-			unnamed, members(`,"response_format":` + closedFormat),
-			say("Where is it?", reply(speak("I look."), look("x")), reply(upstreamtest.Use("answer_in_json", oslo))),
-			clientReadsJSON(oslo), historyLen(4), vendorGotAt("tool_choice.type", `"any"`),
+	row("structured output beside tools", "a model that has tools cannot use them before it answers in JSON.",
+		on(kimi.asking("kimi-k2.5")).by("chat").vary(streams).marked(noBudget),
+		unnamed, members(`,"response_format":`+closedFormat),
+		say("Where is it?", reply(speak("I look."), look("x")), reply(upstreamtest.Use("answer_in_json", oslo))),
+		clientReadsJSON(oslo), historyLen(4), vendorGotAt("tool_choice.type", `"any"`)),
+	row("structured output of messages over chat completions",
+		"a messages client's schema does not reach a backend of chat completions.",
+		on(unlisted).from("vercel/ai#6484").
+			asking("gpt-4.1").vary(streams, variants{{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}),
+		judged, unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),
+		func(p *play) {
+			require.JSONEq(p, placeSchema, gjson.Get(p.last(), "response_format.json_schema.schema").Raw)
 		},
-	},
-	{
-		name:    "structured output of messages over chat completions",
-		fault:   "a messages client's schema does not reach a backend of chat completions.",
-		source:  "https://github.com/vercel/ai/issues/6484",
-		vendors: each(unlisted), models: []string{"gpt-4.1"}, judges: true,
-		vary: []variants{streams, {{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}},
-		turns: []turn{
-			unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),
-			func(p *play) {
-				require.JSONEq(p, placeSchema, gjson.Get(p.last(), "response_format.json_schema.schema").Raw)
-			},
-			vendorGotAt("response_format.json_schema.strict", "true"),
-			func(p *play) { require.Empty(p, p.vendor().Rejections()) },
-		},
-	},
-	{
-		name:    "a messages schema in words",
-		fault:   "a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
-		source:  "https://github.com/ItzCrazyKns/Vane/issues/969",
-		vendors: each(deepSeekChat.asking("deepseek-chat")), judges: true,
-		vary: []variants{streams, {{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}},
-		turns: []turn{
-			unnamed, withoutTools, thinkingMode(""),
-			say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
-			say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
-			vendorGotAt("response_format", `{"type":"json_object"}`),
-			func(p *play) { require.Contains(p, gjson.Get(p.last(), "messages.0.content").Str, placeSchema) },
-		},
-	},
-	{
-		name:    "a chat schema in words",
-		fault:   "a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
-		source:  "https://github.com/ItzCrazyKns/Vane/issues/969",
-		vendors: each(deepSeekChat.asking("deepseek-chat")), clients: []string{"chat"}, judges: true,
-		turns: []turn{
-			unnamed, withoutTools, members(`,"response_format":` + closedFormat),
-			say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
-			say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
-			vendorGotAt("messages.0.role", `"system"`),
-		},
-	},
-	{
-		name:    "files",
-		fault:   "a file of chat completions is no document in the messages dialect.",
-		vendors: each(claude), clients: []string{"chat"}, noBudget: true,
-		turns: []turn{func(p *play) {
+		vendorGotAt("response_format.json_schema.strict", "true"),
+		func(p *play) { require.Empty(p, p.vendor().Rejections()) }),
+	row("a messages schema in words",
+		"a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
+		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").
+			vary(streams, variants{{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}),
+		judged, unnamed, withoutTools, thinkingMode(""),
+		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
+		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
+		vendorGotAt("response_format", `{"type":"json_object"}`),
+		func(p *play) { require.Contains(p, gjson.Get(p.last(), "messages.0.content").Str, placeSchema) }),
+	row("a chat schema in words",
+		"a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
+		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").by("chat"),
+		judged, unnamed, withoutTools, members(`,"response_format":`+closedFormat),
+		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
+		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
+		vendorGotAt("messages.0.role", `"system"`)),
+	row("files", "a file of chat completions is no document in the messages dialect.",
+		on(claude).by("chat").marked(noBudget),
+		func(p *play) {
 			pdf := base64.StdEncoding.EncodeToString([]byte("%PDF-1.4"))
 			got := p.gateway().ask("/v1/chat/completions", `{"model":"claude-opus-4-8","messages":[{"role":"user","content":[`+
 				`{"type":"text","text":"Read this."},{"type":"file","file":{"filename":"a.pdf","file_data":`+
@@ -191,8 +159,7 @@ var formatRows = []transcript{
 			require.JSONEq(p, `[{"type":"text","text":"Read this."},{"type":"document","title":"a.pdf","source":{`+
 				`"type":"base64","media_type":"application/pdf","data":"`+pdf+`"}},{"type":"document","source":{"type":"text",`+
 				`"media_type":"text/plain","data":"a,b"}}]`, gjson.Get(p.last(), "messages.0.content").Raw)
-		}},
-	},
+		}),
 }
 
 // clientReadsJSON expects this JSON as the newest answer's text.

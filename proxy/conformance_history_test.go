@@ -23,17 +23,10 @@ const boundThinking = "https://platform.claude.com/docs/en/build-with-claude/pre
 
 // edited returns a dialogue with an edit of the history after the second turn.
 func edited(name string, whenBound int, forgotten turn, change func(c *messagesClient)) transcript {
-	return transcript{
-		name:    "edit of " + name,
-		fault:   "a session dies of thinking that was bound to the edited content.",
-		source:  boundThinking,
-		vendors: each(thinkers...),
-		turns: []turn{
-			useTool("First", "one"), useTool("Second", "two"), edit(change),
-			useTool("Third", "three"), say("Fourth"), forgotten,
-		},
-		whenBound: whenBound,
-	}
+	return row("edit of "+name, "a session dies of thinking that was bound to the edited content.",
+		on(thinkers...).from(boundThinking),
+		costsWhenBound(whenBound), useTool("First", "one"), useTool("Second", "two"), edit(change),
+		useTool("Third", "three"), say("Fourth"), forgotten)
 }
 
 // editText replaces the last text of a message. A negative index counts from the end.
@@ -180,122 +173,68 @@ var historyRows = []transcript{
 	edited("the newest turn", 0, vendorLacks("two thinks"), func(c *messagesClient) { c.history = c.history[:4] }),
 	edited("all but the beginning", 0, vendorLacks("one thinks"), func(c *messagesClient) { c.history = c.history[:1] }),
 	edited("the system prompt", 1, vendorLacks(), func(c *messagesClient) { c.system = `"Be brief."` }),
-	{
-		name:    "edit inside the current loop",
-		fault:   "an answer that was edited inside the tool loop is taken for the old one, and the edit is undone.",
-		source:  "https://github.com/anthropics/claude-code/issues/63404",
-		vendors: each(claude, manual),
-		turns: []turn{
-			begin("Go", reply(think("I shall look"), speak("Looking."), look("a"))),
-			edit(func(c *messagesClient) { c.history[1].content[1].Text = "Edited." }),
-			finish(), vendorLacks("I shall look"), vendorGot("Edited."),
-		},
-		loses: true,
-	},
-	{
-		name:    "edit inside a long loop",
-		fault:   "an edit inside a tool loop leaves a part of its thinking, but vendors want all of it or none.",
-		source:  "https://github.com/anthropics/claude-code/issues/63404",
-		vendors: each(thinkers...),
-		vary: []variants{{
+	row("edit inside the current loop",
+		"an answer that was edited inside the tool loop is taken for the old one, and the edit is undone.",
+		on(claude, manual).from("anthropics/claude-code#63404"),
+		tolerate(0), begin("Go", reply(think("I shall look"), speak("Looking."), look("a"))),
+		edit(func(c *messagesClient) { c.history[1].content[1].Text = "Edited." }),
+		finish(), vendorLacks("I shall look"), vendorGot("Edited.")),
+	row("edit inside a long loop",
+		"an edit inside a tool loop leaves a part of its thinking, but vendors want all of it or none.",
+		on(thinkers...).from("anthropics/claude-code#63404").vary(variants{
 			{"first answer", later(edit(func(c *messagesClient) { c.history[1].content[1].Text = "Edited." }))},
 			{"second answer", later(edit(func(c *messagesClient) { c.history[3].content[1].Text = "Edited." }))},
 			{"newest answer", later(edit(func(c *messagesClient) { c.history[5].content[1].Text = "Edited." }))},
-		}},
-		turns: []turn{
-			begin("Go", editedLoop("thought 0")), round(editedLoop("thought 1")), round(editedLoop("thought 2")), now,
-			finish(reply(think("thought after the edit"), upstreamtest.Use("look", "{}"))), say("Go on"),
-		},
-		loses: true, whenBound: 1,
-	},
-	{
-		name:    "faithful replay with empty thinking",
-		fault:   "an unsigned block without text is taken for a link of the chain on one side only.",
-		vendors: each(deepSeek),
-		turns: []turn{
-			say("One", reply(think("first"), upstreamtest.Use("look", "{}")),
-				reply(think("second"), upstreamtest.Omitted(), speak("So."))),
-			say("Two"), unchanged, say("Three"), unchanged,
-		},
-	},
-	{
-		name:    "time of day",
-		fault:   "the system prompt tells the time, and a vendor that binds thinking to it refuses every turn.",
-		source:  boundThinking,
-		vendors: each(prefixChecking), golden: true,
-		turns: []turn{
-			withoutTools, system(`"It is 12:00."`), say("First"), system(`"It is 12:01."`), say("Second"),
-			system(`"It is 12:02."`), say("Third"), system(`"It is 12:03."`), say("Fourth"),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "time of day in each request",
-		fault:   "a vendor that binds thinking to the system prompt refuses every turn that tells the time.",
-		source:  boundThinking,
-		vendors: each(prefixChecking), clients: both,
-		models: []string{"claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"},
-		turns:  []turn{clock, wander},
-		// Thinking between calls is bound to the minute before.
-		loses: true, refusals: 1,
-	},
-	{
-		name:    "side request",
-		fault:   "a title without thinking, or counting tokens, evicts what was confirmed.",
-		vendors: each(claude), golden: true,
-		turns: []turn{
-			as("main", thinkingDropped), useTool("First", "one"), as("title", title), say("Hello"),
-			as("main"), func(p *play) { p.messages().count() }, say("Second"),
-		},
-	},
-	{
-		name:    "side requests in a loop",
-		fault:   "side requests of the same conversation evict confirmed thinking, also within a tool loop.",
-		vendors: each(thinkers...),
-		turns: []turn{
-			thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
-			callOnly("Second", looking("two thinks before", "x")), aside, resultsNow, finish(),
-			vendorGot("one thinks before", "one thinks after", "two thinks before"),
-		},
-	},
-	{
-		name:    "count tokens",
-		fault:   "counting the tokens of a history with bad thinking fails, though answering it would not.",
-		vendors: each(claude), golden: true,
-		turns: []turn{
-			unnamed, forged("forged", "Zm9yZ2VkIGVsc2V3aGVyZQ==", userText("And?")), countTokens,
-		},
-		refusals: 1,
-	},
-	{
-		name:    "count tokens, then answer",
-		fault:   "what counting has proven is asked for again.",
-		vendors: each(claude),
-		turns:   []turn{forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()}, refusals: 1,
-	},
-	{
-		name:    "teammates count their own tokens",
-		fault:   "counting the tokens of one teammate's history looks into another's.",
-		vendors: each(claude),
-		turns: []turn{
-			thinkingDropped, as("one", route("/teammate/one")), useTool("Go", "one"),
-			as("two", route("/teammate/two")), useTool("Go", "two"),
-			as("one"), countTokens, vendorGot("one thinks before"),
-			as("two"), countTokens, vendorGot("two thinks before"),
-			as("one"), countTokens, vendorGot("one thinks before"),
-		},
-	},
-	{
-		name:    "a cut stream",
-		fault:   "the client asks again without streaming, and half an answer is taken for a turn.",
-		vendors: each(thinkers...),
-		vary: []variants{{
+		}),
+		tolerate(0), costsWhenBound(1),
+		begin("Go", editedLoop("thought 0")), round(editedLoop("thought 1")), round(editedLoop("thought 2")), now,
+		finish(reply(think("thought after the edit"), upstreamtest.Use("look", "{}"))), say("Go on")),
+	row("faithful replay with empty thinking",
+		"an unsigned block without text is taken for a link of the chain on one side only.",
+		on(deepSeek),
+		say("One", reply(think("first"), upstreamtest.Use("look", "{}")),
+			reply(think("second"), upstreamtest.Omitted(), speak("So."))),
+		say("Two"), unchanged, say("Three"), unchanged),
+	row("time of day", "the system prompt tells the time, and a vendor that binds thinking to it refuses every turn.",
+		on(prefixChecking).from(boundThinking).marked(golden),
+		costs(1), withoutTools, system(`"It is 12:00."`), say("First"), system(`"It is 12:01."`), say("Second"),
+		system(`"It is 12:02."`), say("Third"), system(`"It is 12:03."`), say("Fourth")),
+	row("time of day in each request",
+		"a vendor that binds thinking to the system prompt refuses every turn that tells the time.",
+		on(prefixChecking).from(boundThinking).by(both...).
+			asking("claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"),
+		tolerate(1), clock, wander),
+	row("side request", "a title without thinking, or counting tokens, evicts what was confirmed.",
+		on(claude).marked(golden),
+		as("main", thinkingDropped), useTool("First", "one"), as("title", title), say("Hello"),
+		as("main"), func(p *play) { p.messages().count() }, say("Second")),
+	row("side requests in a loop",
+		"side requests of the same conversation evict confirmed thinking, also within a tool loop.",
+		on(thinkers...),
+		thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
+		callOnly("Second", looking("two thinks before", "x")), aside, resultsNow, finish(),
+		vendorGot("one thinks before", "one thinks after", "two thinks before")),
+	row("count tokens", "counting the tokens of a history with bad thinking fails, though answering it would not.",
+		on(claude).marked(golden),
+		costs(1), unnamed, forged("forged", "Zm9yZ2VkIGVsc2V3aGVyZQ==", userText("And?")), countTokens),
+	row("count tokens, then answer", "what counting has proven is asked for again.",
+		on(claude),
+		costs(1), forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()),
+	row("teammates count their own tokens", "counting the tokens of one teammate's history looks into another's.",
+		on(claude),
+		thinkingDropped, as("one", route("/teammate/one")), useTool("Go", "one"),
+		as("two", route("/teammate/two")), useTool("Go", "two"),
+		as("one"), countTokens, vendorGot("one thinks before"),
+		as("two"), countTokens, vendorGot("two thinks before"),
+		as("one"), countTokens, vendorGot("one thinks before")),
+	row("a cut stream", "the client asks again without streaming, and half an answer is taken for a turn.",
+		on(thinkers...).vary(variants{
 			{"in the thinking", cutStream(saying("half a thought, and more of it", "Hello.").CutAfter(4, true))},
 			{"after it", cutStream(saying("x", "Hello, my friend.").CutAfter(8, false))},
 			{"in the call", cutStream(looking("x", "a long question").CutAfter(9, true))},
 			{"by an error event", cutStream(saying("x", "Hello, my friend.").FailAfter(8))},
-		}},
-		turns: []turn{useTool("First", "one"), now, streamed, request("Second", 200), func(p *play) {
+		}),
+		useTool("First", "one"), now, streamed, request("Second", 200), func(p *play) {
 			partial, complete := readMessagesStream(p, p.answer().body)
 			require.False(p, complete)
 			require.Contains(p, p.answer().body, "event: error")
@@ -307,111 +246,73 @@ var historyRows = []transcript{
 				c.history = append(c.history[:5], assistant(partial...))
 				say("Go on")(p)
 			}
-		}},
-	},
-	{
-		name:    "a teammate's refusal is remembered",
-		fault:   "thinking that a vendor refused of a teammate's history is refused again in each turn.",
-		vendors: each(claude),
-		turns: []turn{
-			route("/teammate/analytic"), forged("forged", "Zm9yZ2Vk"),
-			say("Use the tool"), say("Use the tool"), say("Use the tool"),
-			metric("thinking_retries",
-				"thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"teammate\"} 1\n"),
-			metric("thinking_filter", ""), // only the main route filters
-			logHas(1, "[thinking_retry]"), logHas(0, "[thinking_filter]"),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "retries and filters show",
-		fault:   "retries and filters cannot be seen from outside.",
-		vendors: [][]backendCase{{claude, kimi}},
-		turns: []turn{
-			forged("forged", "Zm9yZ2Vk"), say("One"), // the forged block is refused
-			metric("upstream_refusals", "upstream_refusals_total{backend=\"claude\",class=\"strip\",kind=\"signature\"} 1\n"),
-			metric("thinking_retries",
-				"thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n"),
-			metric("thinking_filter", "thinking_filter_blocks_total{backend=\"claude\",fate=\"stripped\"} 1\n"),
-			logHas(1, "[thinking_retry]"),
-			func(p *play) { require.Positive(p, p.log.count("[thinking_filter]"), "a line for every request") },
-			say("Two"), metricHas("thinking_filter", `{backend="claude",fate="refused"} 1`), logHas(1, "refused=1"),
-			thinkingDropped, model("claude-opus-4-5"), say("In another mode"),
-			metricHas("sanitizer", `{backend="claude",pipeline="main",rule="thinking_mode"} 1`),
-			model("claude-opus-4-8"), say("Three"), // dropped thinking comes back
-			metricHas("turns_put_back", `{backend="claude",pipeline="main"}`),
-			faithful, use(1), say("Four"), metricHas("thinking_filter", `{backend="kimi",fate="foreign"}`),
-		},
-		refusals: 1,
-	},
-	{
-		name:    "a thin client",
-		fault:   "a client sends a result or the next question alone, and the vendor misses what it belongs to.",
-		vendors: each(prefixChecking, kimiChat), clients: both, models: []string{prefixChecking.model},
-		redis: true, slow: true,
-		turns: []turn{
-			newestOnly.turn, alternate(1, 0),
-			useTool("First question", "one"), vendorGot("First question", "one thinks before"),
-			header("X-AG-Continue", "true"),
-			useTool("Second question", "two"),
-			vendorGot("First question", "one is done.", "Second question", "two thinks before"),
-			header("X-AG-Continue", ""), say("Something else"), vendorLacks("First question"),
-		},
-	},
-	{
-		name:    "a tool loop without its question",
-		fault:   "a client shows a tool loop without the question that began it, and the vendor gets \"(no content)\".",
-		vendors: each(prefixChecking, kimiChat, gpt),
-		clients: all3, redis: true, slow: true,
-		vary: []variants{
-			{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
-			{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
-		},
-		turns: []turn{
-			say("The first question", looking("thought a", "a"), looking("thought b", "b"), looking("thought c", "c"),
-				saying("thought d", "Done.")),
-			clientReads("Done."), vendorCalls(4), vendorNeverGot("(no content)"),
-			func(p *play) {
-				for i, r := range p.vendor().Requests() {
-					body := string(r.Body)
-					require.Equal(p, 1, strings.Count(body, "The first question"), body)
-					for j, q := range []string{"a", "b", "c"} {
-						require.Equal(p, j < i, strings.Contains(body, `found {\"q\":\"`+q), body)
-					}
+		}),
+	row("a teammate's refusal is remembered",
+		"thinking that a vendor refused of a teammate's history is refused again in each turn.",
+		on(claude),
+		costs(1), route("/teammate/analytic"), forged("forged", "Zm9yZ2Vk"),
+		say("Use the tool"), say("Use the tool"), say("Use the tool"),
+		metric("thinking_retries",
+			"thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"teammate\"} 1\n"),
+		metric("thinking_filter", ""), // only the main route filters
+		logHas(1, "[thinking_retry]"), logHas(0, "[thinking_filter]")),
+	row("retries and filters show", "retries and filters cannot be seen from outside.",
+		switching(claude, kimi),
+		costs(1), forged("forged", "Zm9yZ2Vk"), say("One"), // the forged block is refused
+		metric("upstream_refusals", "upstream_refusals_total{backend=\"claude\",class=\"strip\",kind=\"signature\"} 1\n"),
+		metric("thinking_retries",
+			"thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n"),
+		metric("thinking_filter", "thinking_filter_blocks_total{backend=\"claude\",fate=\"stripped\"} 1\n"),
+		logHas(1, "[thinking_retry]"),
+		func(p *play) { require.Positive(p, p.log.count("[thinking_filter]"), "a line for every request") },
+		say("Two"), metricHas("thinking_filter", `{backend="claude",fate="refused"} 1`), logHas(1, "refused=1"),
+		thinkingDropped, model("claude-opus-4-5"), say("In another mode"),
+		metricHas("sanitizer", `{backend="claude",pipeline="main",rule="thinking_mode"} 1`),
+		model("claude-opus-4-8"), say("Three"), // dropped thinking comes back
+		metricHas("turns_put_back", `{backend="claude",pipeline="main"}`),
+		faithful, use(1), say("Four"), metricHas("thinking_filter", `{backend="kimi",fate="foreign"}`)),
+	row("a thin client", "a client sends a result or the next question alone, and the vendor misses what it belongs to.",
+		on(prefixChecking, kimiChat).by(both...).asking(prefixChecking.model).marked(slow),
+		shareRedis, newestOnly.turn, alternate(1, 0),
+		useTool("First question", "one"), vendorGot("First question", "one thinks before"),
+		header("X-AG-Continue", "true"),
+		useTool("Second question", "two"),
+		vendorGot("First question", "one is done.", "Second question", "two thinks before"),
+		header("X-AG-Continue", ""), say("Something else"), vendorLacks("First question")),
+	row("a tool loop without its question",
+		"a client shows a tool loop without the question that began it, and the vendor gets \"(no content)\".",
+		on(prefixChecking, kimiChat, gpt).by(all3...).vary(
+			variants{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
+			variants{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
+		).marked(slow),
+		shareRedis, say("The first question", looking("thought a", "a"), looking("thought b", "b"), looking("thought c", "c"),
+			saying("thought d", "Done.")),
+		clientReads("Done."), vendorCalls(4), vendorNeverGot("(no content)"),
+		func(p *play) {
+			for i, r := range p.vendor().Requests() {
+				body := string(r.Body)
+				require.Equal(p, 1, strings.Count(body, "The first question"), body)
+				for j, q := range []string{"a", "b", "c"} {
+					require.Equal(p, j < i, strings.Contains(body, `found {\"q\":\"`+q), body)
 				}
-			},
-		},
-	},
-	{
-		name:    "a sliding window",
-		fault:   "a client shows its newest two turns, and the vendor refuses thinking bound to the lost front each time.",
-		source:  boundThinking,
-		vendors: each(prefixChecking), clients: both, vary: []variants{routes},
-		turns: []turn{
-			lastTurns.turn, useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
-			useTool("Turn 3", "turn 3"), useTool("Turn 4", "turn 4"), useTool("Turn 5", "turn 5"),
-			vendorGot("turn 5 thinks before"),
-		},
-		loses: true,
-	},
-	{
-		name:    "compaction",
-		fault:   "a summary in place of the first turns leaves calls without their answers.",
-		source:  "https://github.com/anthropics/claude-code/issues/6521",
-		vendors: each(thinkers...), whenBound: 1,
-		turns: []turn{
-			useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
-			edit(func(c *messagesClient) {
-				c.history = append([]message{userText("A summary: one, two, three.")}, c.history[9:]...)
-			}),
-			useTool("four", "four"), say("five"),
-		},
-	},
-	{
-		name:    "regenerated answers",
-		fault:   "a regenerated answer makes the stored history wrong.",
-		vendors: each(thinkers...),
-		turns: []turn{thinkingDropped, useTool("One", "one"), func(p *play) {
+			}
+		}),
+	row("a sliding window",
+		"a client shows its newest two turns, and the vendor refuses thinking bound to the lost front each time.",
+		on(prefixChecking).from(boundThinking).by(both...).vary(routes),
+		tolerate(0), lastTurns.turn, useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
+		useTool("Turn 3", "turn 3"), useTool("Turn 4", "turn 4"), useTool("Turn 5", "turn 5"),
+		vendorGot("turn 5 thinks before")),
+	row("compaction", "a summary in place of the first turns leaves calls without their answers.",
+		on(thinkers...).from("anthropics/claude-code#6521"),
+		costsWhenBound(1), useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
+		edit(func(c *messagesClient) {
+			c.history = append([]message{userText("A summary: one, two, three.")}, c.history[9:]...)
+		}),
+		useTool("four", "four"), say("five")),
+	row("regenerated answers", "a regenerated answer makes the stored history wrong.",
+		on(thinkers...),
+		thinkingDropped, useTool("One", "one"), func(p *play) {
 			c := p.messages()
 			before := len(c.history)
 			for i := range 4 {
@@ -423,31 +324,17 @@ var historyRows = []transcript{
 			for i := range 3 {
 				vendorLacks(fmt.Sprint("try ", i), fmt.Sprint("try again ", i))(p)
 			}
-		}},
-	},
-	{
-		name:    "an edit in the middle",
-		fault:   "one block in the middle is dropped, and the blocks after it are refused.",
-		source:  boundThinking,
-		vendors: each(prefixChecking),
-		turns: []turn{
-			useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
-			edit(func(c *messagesClient) { c.history[7].content[1].Text = "Edited." }), say("four"), say("five"),
-		},
-		refusals: 1,
-	},
-	{
-		// Two gateways without a common store: the first one does not know the second turn, and the client stops to
-		// show it. Thinking from before it must not stay.
-		name:    "an unknown turn in the middle",
-		fault:   "thinking before an unknown turn stays, and the vendor refuses it.",
-		source:  boundThinking,
-		vendors: each(prefixChecking),
-		turns: []turn{
-			useTool("Go on", "turn 0"), through(1), useTool("Go on", "turn 1"), through(0), useTool("Go on", "turn 2"),
-			thinkingDropped, say("Go on"), vendorLacks("turn 0 thinks"), vendorGot("turn 2 thinks"),
-		},
-	},
+		}),
+	row("an edit in the middle", "one block in the middle is dropped, and the blocks after it are refused.",
+		on(prefixChecking).from(boundThinking),
+		costs(1), useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
+		edit(func(c *messagesClient) { c.history[7].content[1].Text = "Edited." }), say("four"), say("five")),
+	// Two gateways without a common store: the first one does not know the second turn, and the client stops to
+	// show it. Thinking from before it must not stay.
+	row("an unknown turn in the middle", "thinking before an unknown turn stays, and the vendor refuses it.",
+		on(prefixChecking).from(boundThinking),
+		useTool("Go on", "turn 0"), through(1), useTool("Go on", "turn 1"), through(0), useTool("Go on", "turn 2"),
+		thinkingDropped, say("Go on"), vendorLacks("turn 0 thinks"), vendorGot("turn 2 thinks")),
 }
 
 // streamOf posts the history as a stream and returns the answer as it arrives.

@@ -15,7 +15,7 @@ import (
 )
 
 // emptyReasoning is the thread about vendors that refuse empty reasoning in place of lost reasoning.
-const emptyReasoning = "https://github.com/NousResearch/hermes-agent/issues/14018"
+const emptyReasoning = "NousResearch/hermes-agent#14018"
 
 // lose has a client send this text in place of all thinking.
 func lose(text string) turn {
@@ -48,25 +48,19 @@ var reasoners = func() (runs [][]backendCase) {
 }()
 
 // forgetful is a dialogue with a restart that makes the gateway forget everything.
-var forgetful = []turn{useTool("Go", "one"), restart, useTool("Go on", "two")}
+var forgetful = steps(useTool("Go", "one"), restart, useTool("Go on", "two"))
 
 // wantedBack returns a dialogue with a vendor of Responses that wants its reasoning back.
 func wantedBack(vendor string, refusals int) transcript {
 	b := backendCase{name: "b", model: "deepseek-v4", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
 		config: proxy.BackendConfig{Kind: proxy.KindResponses, Vendor: vendor}}
-	return transcript{
-		name:    "reasoning of Responses wanted back by " + vendor,
-		fault:   "reasoning that the vendor wants back is lost, and the vendor refuses every further request.",
-		vendors: each(b), clients: all3,
-		vary: []variants{naming, {{"kept", later(nothing)}, {"forgotten", later(restart)}}},
-		turns: []turn{
-			say("Go", reply(think("thought one"), speak("I look."), look("a")), saying("thought two", "Done.")),
-			clientReads("Done."), now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
-			say("Goodbye", reply(speak("Bye."))), clientReads("Bye."),
-			func(p *play) { require.LessOrEqual(p, p.vendor().Count(), 4+refusals) },
-		},
-		refusals: refusals,
-	}
+	return row("reasoning of Responses wanted back by "+vendor,
+		"reasoning that the vendor wants back is lost, and the vendor refuses every further request.",
+		on(b).by(all3...).vary(naming, variants{{"kept", later(nothing)}, {"forgotten", later(restart)}}),
+		costs(refusals), say("Go", reply(think("thought one"), speak("I look."), look("a")), saying("thought two", "Done.")),
+		clientReads("Done."), now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
+		say("Goodbye", reply(speak("Bye."))), clientReads("Bye."),
+		func(p *play) { require.LessOrEqual(p, p.vendor().Count(), 4+refusals) })
 }
 
 // failFive has the active vendor refuse the next attempts, each with another body.
@@ -89,81 +83,56 @@ func failFive(message string) turn {
 }
 
 var reasoningRows = []transcript{
-	{
-		name:    "lost reasoning has a placeholder",
-		fault:   "an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
-		source:  emptyReasoning,
-		vendors: reasoners, clients: both, vary: []variants{naming, lossy},
-		noBudget: true, slow: true, sampled: true,
-		turns: append(forgetful, vendorGot("two thinks before")), // known reasoning still goes back
-	},
-	{
-		name:    "lost reasoning of clients of Responses",
-		fault:   "an empty text replaces lost reasoning, and the vendor refuses it.",
-		source:  emptyReasoning,
-		vendors: reasoners, clients: []string{"responses"}, vary: []variants{naming},
-		noBudget: true, slow: true, sampled: true,
-		turns: append(forgetful, vendorGot("two thinks before")),
-	},
-	{
-		name:   "lost reasoning of an unknown vendor",
-		fault:  "the vendor is not known by its name, and its refusal is answered with an empty text.",
-		source: emptyReasoning,
-		vendors: [][]backendCase{
+	row("lost reasoning has a placeholder",
+		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
+		onEach(reasoners).from(emptyReasoning).by(both...).vary(naming, lossy).marked(slow|sampled|noBudget),
+		forgetful, vendorGot("two thinks before")),
+	row("lost reasoning of clients of Responses", "an empty text replaces lost reasoning, and the vendor refuses it.",
+		onEach(reasoners).from(emptyReasoning).by("responses").vary(naming).marked(slow|sampled|noBudget),
+		forgetful, vendorGot("two thinks before")),
+	row("lost reasoning of an unknown vendor",
+		"the vendor is not known by its name, and its refusal is answered with an empty text.",
+		onEach([][]backendCase{
 			{kimi.named("unknown").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
 			{kimiChat.named("unknown-chat").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
-		},
-		clients: both, models: []string{"house-model"}, vary: []variants{lossy[:2]}, noBudget: true,
-		turns:    append([]turn{unnamed, messages(func(c *messagesClient) { c.manual(8000) })}, forgetful...),
-		refusals: 2, // one per gateway
-	},
-	{
-		name:  "no attempt is sent twice",
-		fault: "a cure changes nothing, and the vendor gets the same bytes again.",
-		vendors: each(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
-			deepSeekChat.asking("deepseek-v4-pro")),
-		clients: all3, noBudget: true, slow: true, sampled: true, judges: true,
-		vary: []variants{{
+		}).from(emptyReasoning).by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
+		costs(2), // one per gateway
+		unnamed, messages(func(c *messagesClient) { c.manual(8000) }), forgetful),
+	row("no attempt is sent twice", "a cure changes nothing, and the vendor gets the same bytes again.",
+		on(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
+			deepSeekChat.asking("deepseek-v4-pro")).by(all3...).vary(variants{
 			{"Kimi", failFive("thinking is enabled but reasoning_content is missing in assistant tool call message at index 1")},
 			{"DeepSeek", failFive("The `reasoning_content` in the thinking mode must be passed back to the API.")},
 			{"signature", failFive(badSignature)},
 			{"parameter", failFive("Unsupported parameter: 'temperature' is not supported with this model.")},
 			{"adaptive", failFive("adaptive thinking is not supported on this model")},
 			{"max_tokens", failFive("`max_tokens` must be greater than `thinking.budget_tokens`.")},
-		}},
-		turns: []turn{unnamed, useTool("Go", "one"), restart, now},
-	},
+		}).marked(slow|sampled|noBudget),
+		judged, unnamed, useTool("Go", "one"), restart, now),
 	wantedBack("deepseek", 0),
 	wantedBack("generic", 1), // the refusal teaches the gateway
-	{
-		name:    "lost items",
-		fault:   "lost or forged items end a conversation with a vendor of Responses, or cost a call more each time.",
-		source:  "https://github.com/continuedev/continue/issues/11466",
-		vendors: each(gpt), clients: []string{"responses"}, slow: true,
-		vary: []variants{naming, {
+	row("lost items",
+		"lost or forged items end a conversation with a vendor of Responses, or cost a call more each time.",
+		on(gpt).from("continuedev/continue#11466").by("responses").vary(naming, variants{
 			{"kept", later(nothing)},
 			{"kept in another process", steps(shareRedis, later(restart))},
 			{"forgotten", later(restart)},
-		}, itemLosses},
-		turns: []turn{
-			keepReasoning,
-			say("Go", reply(think("thought one"), speak("I look."), look("a")), looking("thought two", "b"),
-				saying("thought three", "Done.")),
-			clientReads("Done."), now, now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
-			func(p *play) {
-				calls := p.vendor().Count() - 3
-				require.LessOrEqual(p, calls, 2, "one more call at most")
-				if p.in("named") && !p.in("forgotten") {
-					require.Equal(p, 1, calls, "kept items go back with the first attempt")
-					if p.in("reasoning, and forged ids") || p.in("forged encrypted content") || p.in("ids only") {
-						vendorGotThoughts(3)(p)
-					}
+		}, itemLosses).marked(slow),
+		tolerate(1), keepReasoning,
+		say("Go", reply(think("thought one"), speak("I look."), look("a")), looking("thought two", "b"),
+			saying("thought three", "Done.")),
+		clientReads("Done."), now, now, say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
+		func(p *play) {
+			calls := p.vendor().Count() - 3
+			require.LessOrEqual(p, calls, 2, "one more call at most")
+			if p.in("named") && !p.in("forgotten") {
+				require.Equal(p, 1, calls, "kept items go back with the first attempt")
+				if p.in("reasoning, and forged ids") || p.in("forged encrypted content") || p.in("ids only") {
+					vendorGotThoughts(3)(p)
 				}
-				steps(say("Goodbye", reply(speak("Bye."))), clientReads("Bye."), vendorCalls(3+calls+1))(p) // remembered
-			},
-		},
-		refusals: 1, loses: true,
-	},
+			}
+			steps(say("Goodbye", reply(speak("Bye."))), clientReads("Bye."), vendorCalls(3+calls+1))(p) // remembered
+		}),
 }
 
 // loseItems returns a variant with lost or forged items of a client of Responses.

@@ -20,7 +20,7 @@ import (
 // Vendors of Responses and Interactions, and clients of Responses.
 
 const (
-	encryptedContent = "https://github.com/openai/codex/issues/8145"
+	encryptedContent = "openai/codex#8145"
 	googleThoughts   = "https://ai.google.dev/gemini-api/docs/interactions/thinking"
 
 	// invalidArgument is Google's answer to a signature that it cannot read.
@@ -45,20 +45,16 @@ func loopOnAll(between turn, order ...int) turn {
 
 // effort is a mode of thinking in messages and the effort that the vendor must receive, as JSON.
 func effort(model, mode, more, want string) transcript {
-	return transcript{
-		name:    fmt.Sprintf("effort of %s, %s%s", model, mode, more),
-		fault:   "a mode of thinking becomes an effort that the model does not take.",
-		source:  "https://github.com/pydantic/pydantic-ai/issues/2865",
-		vendors: each(gpt, gptUnknown.named("gpt-unknown")), models: []string{model}, vary: []variants{streams}, judges: true,
-		turns: []turn{
-			unnamed, thinkingMode(mode), members(more), say("Go"), vendorGotAt("reasoning.effort", want),
-			func(p *play) {
-				if p.run.vendors[0].name == gpt.name {
-					require.Empty(p, p.vendor().Rejections())
-				}
-			},
-		},
-	}
+	return row(fmt.Sprintf("effort of %s, %s%s", model, mode, more),
+		"a mode of thinking becomes an effort that the model does not take.",
+		on(gpt, gptUnknown.named("gpt-unknown")).from("pydantic/pydantic-ai#2865").
+			asking(model).vary(streams),
+		judged, unnamed, thinkingMode(mode), members(more), say("Go"), vendorGotAt("reasoning.effort", want),
+		func(p *play) {
+			if p.run.vendors[0].name == gpt.name {
+				require.Empty(p, p.vendor().Rejections())
+			}
+		})
 }
 
 // accounts returns two accounts of one vendor. The second one has other forms of refusals.
@@ -79,54 +75,37 @@ var sdkMembers = replay{items: items("", func(v []byte) []json.RawMessage {
 })}
 
 var responsesRows = []transcript{
-	{
-		name:    "reasoning items come back",
-		fault:   "reasoning is lost inside a tool loop, or comes back changed.",
-		source:  encryptedContent,
-		vendors: each(gpt), clients: all3, vary: []variants{streams, {{"dropped", nil}, {"kept", keepReasoning}}},
-		turns: []turn{
-			ownReasoning,
-			say("Go", reply(think("deep thought one"), speak("Let me see."), look("a")),
-				looking("deep thought two", "b"), saying("deep thought three", "Done.")),
-			clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3),
+	row("reasoning items come back", "reasoning is lost inside a tool loop, or comes back changed.",
+		on(gpt).from(encryptedContent).by(all3...).vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
+		ownReasoning,
+		say("Go", reply(think("deep thought one"), speak("Let me see."), look("a")),
+			looking("deep thought two", "b"), saying("deep thought three", "Done.")),
+		clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3)),
+	row("thoughts come back to Google",
+		"thoughts are lost inside a tool loop, or parallel calls lose their results or their order.",
+		on(google).from(googleThoughts).by(all3...).vary(streams, naming),
+		keepReasoning,
+		say("Go", reply(think("deep thought one"), speak("Let me see."), look("a"), look("b")),
+			looking("deep thought two", "c"), saying("deep thought three", "Done.")),
+		clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3),
+		func(p *play) {
+			require.Equal(p, "user_input thought model_output function_call function_call function_result function_result "+
+				"thought function_call function_result thought model_output user_input",
+				strings.Join(strs([]byte(p.last()), "input.#.type"), " "))
 		},
-	},
-	{
-		name:    "thoughts come back to Google",
-		fault:   "thoughts are lost inside a tool loop, or parallel calls lose their results or their order.",
-		source:  googleThoughts,
-		vendors: each(google), clients: all3, vary: []variants{streams, naming},
-		turns: []turn{
-			keepReasoning,
-			say("Go", reply(think("deep thought one"), speak("Let me see."), look("a"), look("b")),
-				looking("deep thought two", "c"), saying("deep thought three", "Done.")),
-			clientReads("Done."), vendorCalls(3), vendorGotThoughts(2), say("Thanks"), vendorGotThoughts(3),
-			func(p *play) {
-				require.Equal(p, "user_input thought model_output function_call function_call function_result function_result "+
-					"thought function_call function_result thought model_output user_input",
-					strings.Join(strs([]byte(p.last()), "input.#.type"), " "))
-			},
-			vendorGotAt("store", "false"), vendorGotAt("previous_interaction_id", ""),
+		vendorGotAt("store", "false"), vendorGotAt("previous_interaction_id", "")),
+	row("reasoning comes back unasked", "a client that does not ask for encrypted reasoning loses all of it.",
+		on(gpt.asking("gpt-5")).from(encryptedContent).
+			by("responses").vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
+		shareRedis, ownReasoning, responses(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
+		func(p *play) {
+			p.me().question("Go")
+			for i := range 4 {
+				steps(round(reply(think(fmt.Sprint("thought ", i)), speak("Hm."), look("a"))), vendorGotThoughts(i),
+					vendorGotAt("include", `["reasoning.encrypted_content"]`))(p)
+			}
 		},
-	},
-	{
-		name:    "reasoning comes back unasked",
-		fault:   "a client that does not ask for encrypted reasoning loses all of it.",
-		source:  encryptedContent,
-		vendors: each(gpt.asking("gpt-5")), clients: []string{"responses"}, redis: true,
-		vary: []variants{streams, {{"dropped", nil}, {"kept", keepReasoning}}},
-		turns: []turn{
-			ownReasoning, responses(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
-			func(p *play) {
-				p.me().question("Go")
-				for i := range 4 {
-					steps(round(reply(think(fmt.Sprint("thought ", i)), speak("Hm."), look("a"))), vendorGotThoughts(i),
-						vendorGotAt("include", `["reasoning.encrypted_content"]`))(p)
-				}
-			},
-			mended("reasoning_asked"),
-		},
-	},
+		mended("reasoning_asked")),
 	effort("gpt-5", `{"type":"disabled"}`, "", `"minimal"`),
 	effort("gpt-5", `{"type":"disabled"}`, `,"output_config":{"effort":"max"}`, `"high"`),
 	effort("gpt-5.1", `{"type":"disabled"}`, "", `"none"`),
@@ -140,158 +119,107 @@ var responsesRows = []transcript{
 	effort("gpt-5.2", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"xhigh"`),
 	effort("gpt-5.1", `{"type":"adaptive"}`, `,"temperature":0.5`, `"medium"`),
 	effort("gpt-5", "", "", ""),
-	{
-		name:    "switches between three dialects",
-		fault:   "after a switch inside a tool loop and back, a vendor's own reasoning is gone, or another's is sent.",
-		source:  "https://github.com/openai/openai-agents-python/issues/2063",
-		vendors: [][]backendCase{{gpt, claude, deepSeekChat}}, clients: all3, models: []string{claude.model},
-		turns: []turn{
-			replay{messages: func(history []message) []message {
-				for _, m := range history {
-					for _, b := range m.content {
-						if b.Signature != nil && strings.Contains(*b.Signature, "rsp1_") {
-							panic("a client of messages was shown a signature of Responses")
-						}
+	row("switches between three dialects",
+		"after a switch inside a tool loop and back, a vendor's own reasoning is gone, or another's is sent.",
+		switching(gpt, claude, deepSeekChat).from("openai/openai-agents-python#2063").
+			by(all3...).asking(claude.model),
+		replay{messages: func(history []message) []message {
+			for _, m := range history {
+				for _, b := range m.content {
+					if b.Signature != nil && strings.Contains(*b.Signature, "rsp1_") {
+						panic("a client of messages was shown a signature of Responses")
 					}
 				}
-				return damages["thinking dropped"](history)
-			}}.turn,
-			loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0, 1),
-			vendorGotThoughts(2), atVendor(0, vendorGotThoughts(2)), atVendor(2, vendorGot("thought of deepseek-chat")),
-		},
-	},
-	{
-		name:    "switches between four dialects",
-		fault:   "thinking of one vendor goes to another one, or is gone after a restart inside a tool loop.",
-		source:  googleThoughts,
-		vendors: [][]backendCase{{google, claude, gpt, deepSeekChat}}, clients: all3, models: []string{claude.model},
-		vary: []variants{streams}, redis: true, slow: true,
-		turns: []turn{
-			keepReasoning, loopOnAll(steps(through(0), restart), 0, 1, 0, 2, 0, 3, 0, 1, 2),
-			atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek")),
-		},
-	},
-	{
-		name:   "two accounts in a tool loop",
-		fault:  "after a change of the account the conversation is dead, or costs a refusal at each turn.",
-		source: "https://github.com/openai/codex/issues/35334",
-		vendors: [][]backendCase{
+			}
+			return damages["thinking dropped"](history)
+		}}.turn,
+		loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0, 1),
+		vendorGotThoughts(2), atVendor(0, vendorGotThoughts(2)), atVendor(2, vendorGot("thought of deepseek-chat"))),
+	row("switches between four dialects",
+		"thinking of one vendor goes to another one, or is gone after a restart inside a tool loop.",
+		switching(google, claude, gpt, deepSeekChat).from(googleThoughts).
+			by(all3...).asking(claude.model).vary(streams).marked(slow),
+		shareRedis, keepReasoning, loopOnAll(steps(through(0), restart), 0, 1, 0, 2, 0, 3, 0, 1, 2),
+		atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek"))),
+	row("two accounts in a tool loop",
+		"after a change of the account the conversation is dead, or costs a refusal at each turn.",
+		onEach([][]backendCase{
 			accounts("OpenAI", gpt, upstreamtest.ResponsesRules{}),
 			accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true}),
 			accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true}),
 			accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true}),
 			accounts("Azure, in the stream", gpt, upstreamtest.ResponsesRules{Azure: true, InStream: true, FlatErrors: true}),
 			accounts("Google", google, upstreamtest.ResponsesRules{}),
+		}).from("openai/codex#35334").by("chat", "responses").vary(streams),
+		tolerate(2), // one refusal of each account
+		keepReasoning, loopOnAll(steps(), 0, 1, 1, 0),
+		atVendor(1, vendorGotThoughts(1), // its own reasoning stays
+			func(p *play) { require.Len(p, p.vendor().Rejections(), 1, "a refusal is remembered") })),
+	row("Responses keep their bytes", "a client of the vendor's own dialect gets, or the vendor is sent, changed bytes.",
+		on(gpt).by("responses"),
+		ownReasoning, keepReasoning, streamed,
+		begin("Go", reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
+		round(reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
+		round(), unchanged),
+	row("reasoning items outlive the gateway", "reasoning is lost with the process of the gateway.",
+		on(gpt).by("chat"),
+		shareRedis, begin("Go", looking("deep thought one", "a")), restart, round(looking("deep thought two", "b")), restart,
+		round(), vendorGotThoughts(2)),
+	row("a model of Responses that does not reason",
+		"a model that does not reason is asked for encrypted reasoning and refuses.",
+		on(gpt.asking("gpt-4o")).from("openai/openai-python#2194").by(all3...),
+		judged, unnamed, thinkingMode(""), chat(func(c *chatClient) { c.effort = "" }),
+		responses(func(c *responsesClient) { c.effort = "none" }),
+		say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
+		say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
+	),
+	row("replays of SDKs of Responses",
+		"the vendor refuses members that SDKs add to parsed items, or another vendor's reasoning.",
+		switching(gpt, claude, deepSeekChat).from("openai/openai-node#1567").
+			by("responses").asking(claude.model).vary(streams),
+		unnamed, keepReasoning, sdkMembers.turn, loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0),
+		vendorLacks("parsed"), vendorGotThoughts(2), vendorGotAt(`input.#(type=="reasoning")#|#`, "2")),
+	row("calls forgotten before a switch of dialects",
+		"forgotten calls are put back in the dialect of their vendor, and another vendor refuses them.",
+		switching(claude.told(budgeted), deepSeekChat).or(deepSeekChat, claude.told(budgeted)).or(gpt, deepSeekChat).
+			asking(claude.model),
+		replay{messages: func(history []message) []message {
+			return mangles["calls forgotten"].replay(nil, history, 0)
+		}}.turn,
+		say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
+		use(1), say("Thanks", reply(speak("Welcome."))), clientReads("Welcome.")),
+	row("answers of Interactions that end badly", "an answer that is cut off, that fails or is refused looks complete.",
+		on(google).vary(badEnds),
+		judged, unnamed, withoutTools, thinkingMode(""), now),
+	row("errors before an interaction",
+		"an error before the answer has no status or is not retried, or the caller's key is not presented.",
+		on(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })).
+			from("https://ai.google.dev/gemini-api/docs/api-errors").
+			by(both...).vary(streams),
+		judged, configureVendors(func(c *proxy.BackendConfig) { c.Auth = "passthrough" }),
+		unnamed, header("Authorization", ""), header("X-Api-Key", "caller"),
+		fail(upstreamtest.ErrorFirst(wire.Interactions, 503, "The model is overloaded.")), begin("hi"), vendorCalls(2),
+		func(p *play) {
+			require.Equal(p, "caller", p.vendor().Last().Header.Get("X-Goog-Api-Key"))
+			require.Empty(p, p.vendor().Last().Header.Get("Authorization"))
 		},
-		clients: []string{"chat", "responses"}, vary: []variants{streams},
-		turns: []turn{
-			keepReasoning, loopOnAll(steps(), 0, 1, 1, 0),
-			atVendor(1, vendorGotThoughts(1), // its own reasoning stays
-				func(p *play) { require.Len(p, p.vendor().Rejections(), 1, "a refusal is remembered") }),
-		},
-		refusals: 2, loses: true, // one refusal of each account
-	},
-	{
-		name:    "Responses keep their bytes",
-		fault:   "a client of the vendor's own dialect gets, or the vendor is sent, changed bytes.",
-		vendors: each(gpt), clients: []string{"responses"},
-		turns: []turn{
-			ownReasoning, keepReasoning, streamed,
-			begin("Go", reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
-			round(reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
-			round(), unchanged,
-		},
-	},
-	{
-		name:    "reasoning items outlive the gateway",
-		fault:   "reasoning is lost with the process of the gateway.",
-		vendors: each(gpt), clients: []string{"chat"}, redis: true,
-		turns: []turn{
-			begin("Go", looking("deep thought one", "a")), restart, round(looking("deep thought two", "b")), restart, round(),
-			vendorGotThoughts(2),
-		},
-	},
-	{
-		name:    "a model of Responses that does not reason",
-		fault:   "a model that does not reason is asked for encrypted reasoning and refuses.",
-		source:  "https://github.com/openai/openai-python/issues/2194",
-		vendors: each(gpt.asking("gpt-4o")), clients: all3, judges: true,
-		turns: []turn{
-			unnamed, thinkingMode(""), chat(func(c *chatClient) { c.effort = "" }),
-			responses(func(c *responsesClient) { c.effort = "none" }),
-			say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
-			say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
-		},
-	},
-	{
-		name:    "replays of SDKs of Responses",
-		fault:   "the vendor refuses members that SDKs add to parsed items, or another vendor's reasoning.",
-		source:  "https://github.com/openai/openai-node/issues/1567",
-		vendors: [][]backendCase{{gpt, claude, deepSeekChat}}, clients: []string{"responses"}, models: []string{claude.model},
-		vary: []variants{streams},
-		turns: []turn{
-			unnamed, keepReasoning, sdkMembers.turn, loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0),
-			vendorLacks("parsed"), vendorGotThoughts(2), vendorGotAt(`input.#(type=="reasoning")#|#`, "2"),
-		},
-	},
-	{
-		name:  "calls forgotten before a switch of dialects",
-		fault: "forgotten calls are put back in the dialect of their vendor, and another vendor refuses them.",
-		vendors: [][]backendCase{
-			{claude.told(budgeted), deepSeekChat}, {deepSeekChat, claude.told(budgeted)}, {gpt, deepSeekChat},
-		},
-		models: []string{claude.model},
-		turns: []turn{
-			replay{messages: func(history []message) []message {
-				return mangles["calls forgotten"].replay(nil, history, 0)
-			}}.turn,
-			say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
-			use(1), say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."),
-		},
-	},
-	{
-		name:    "answers of Interactions that end badly",
-		fault:   "an answer that is cut off, that fails or is refused looks complete.",
-		vendors: each(google), vary: []variants{badEnds}, judges: true,
-		turns: []turn{unnamed, withoutTools, thinkingMode(""), now},
-	},
-	{
-		name:    "errors before an interaction",
-		fault:   "an error before the answer has no status or is not retried, or the caller's key is not presented.",
-		source:  "https://ai.google.dev/gemini-api/docs/api-errors",
-		vendors: each(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })),
-		clients: both, vary: []variants{streams}, judges: true,
-		turns: []turn{
-			configureVendors(func(c *proxy.BackendConfig) { c.Auth = "passthrough" }),
-			unnamed, header("Authorization", ""), header("X-Api-Key", "caller"),
-			fail(upstreamtest.ErrorFirst(wire.Interactions, 503, "The model is overloaded.")), begin("hi"), vendorCalls(2),
-			func(p *play) {
-				require.Equal(p, "caller", p.vendor().Last().Header.Get("X-Goog-Api-Key"))
-				require.Empty(p, p.vendor().Last().Header.Get("Authorization"))
-			},
-			header("X-Api-Key", ""), header("Authorization", "Bearer another"), request("hi", 401),
-			clientGotHeader("X-AG-Error", "key_refused"),
-			header("X-Api-Key", "caller"), header("Authorization", ""),
-			fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`)),
-			request("", 403),
-			func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) },
-		},
-	},
-	{
-		name:    "a route over Interactions",
-		fault:   "a route that leaves a failing vendor sends its thinking elsewhere, or does not stay where it went.",
-		vendors: [][]backendCase{{google, claude}}, clients: []string{"chat"}, models: []string{claude.model},
-		turns: []turn{
-			configure(func(c *proxy.Config) {
-				c.Active = "main"
-				c.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
-			}),
-			streamed, begin("Go", looking("thought of google", "a")),
-			fail(upstreamtest.Canned(500, googleFailure), upstreamtest.Canned(500, googleFailure)),
-			atVendor(1, round(looking("thought of claude", "a")), vendorLacks("thought of google"),
-				round(looking("thought of claude", "a")), vendorCalls(2)),
-		},
-	},
+		header("X-Api-Key", ""), header("Authorization", "Bearer another"), request("hi", 401),
+		clientGotHeader("X-AG-Error", "key_refused"),
+		header("X-Api-Key", "caller"), header("Authorization", ""),
+		fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`)),
+		request("", 403),
+		func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) }),
+	row("a route over Interactions",
+		"a route that leaves a failing vendor sends its thinking elsewhere, or does not stay where it went.",
+		switching(google, claude).by("chat").asking(claude.model),
+		configure(func(c *proxy.Config) {
+			c.Active = "main"
+			c.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
+		}),
+		streamed, begin("Go", looking("thought of google", "a")),
+		fail(upstreamtest.Canned(500, googleFailure), upstreamtest.Canned(500, googleFailure)),
+		atVendor(1, round(looking("thought of claude", "a")), vendorLacks("thought of google"),
+			round(looking("thought of claude", "a")), vendorCalls(2))),
 }
 
 // ended is an answer that ends badly. A stream ends with an error. A whole answer has this status and reason.
@@ -387,31 +315,22 @@ func itemError(name string) transcript {
 		}
 		forms = append(forms, variant{form, failing})
 	}
-	expect := []turn{
+	expect := steps(
 		say("Go", reply(speak("Done."))), clientReads("Done."), vendorCalls(5), vendorGotThoughts(e.thoughts),
 		func(p *play) { require.Equal(p, name != "include", gjson.Get(p.last(), "include").Exists()) },
-		say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."), vendorCalls(6), // it is remembered
-	}
+		say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."), vendorCalls(6)) // it is remembered
 	if e.thoughts < 0 {
-		expect = []turn{
-			func(p *play) {
-				p.me().question("Go")
-				require.Equal(p, e.message, gjson.Get(p.me().post().body, "error.message").Str)
-			},
-			vendorCalls(4),
+		expect = func(p *play) {
+			p.me().question("Go")
+			require.Equal(p, e.message, gjson.Get(p.me().post().body, "error.message").Str)
+			vendorCalls(4)(p)
 		}
 	}
-	return transcript{
-		name:    "error about items, " + name,
-		fault:   "an error about items is not recognized in its form, or one that the client must see is cured.",
-		source:  "https://github.com/BerriAI/litellm/issues/13420",
-		vendors: each(gpt), clients: []string{"responses"}, vary: []variants{forms},
-		sampled: true, judges: true,
-		turns: append([]turn{
-			keepReasoning, say("question 0", saying("thought 0", "Said 0.")), say("question 1", saying("thought 1", "Said 1.")),
-			say("question 2", saying("thought 2", "Said 2.")), now,
-		}, expect...),
-	}
+	return row("error about items, "+name,
+		"an error about items is not recognized in its form, or one that the client must see is cured.",
+		on(gpt).from("BerriAI/litellm#13420").by("responses").vary(forms).marked(sampled),
+		judged, keepReasoning, say("question 0", saying("thought 0", "Said 0.")),
+		say("question 1", saying("thought 1", "Said 1.")), say("question 2", saying("thought 2", "Said 2.")), now, expect)
 }
 
 var itemRows = func() (rows []transcript) {

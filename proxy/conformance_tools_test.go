@@ -153,165 +153,98 @@ func blockTypes(message int, types ...string) turn {
 }
 
 var toolRows = []transcript{
-	{
-		name:    "tool loop",
-		fault:   "a client of chat completions never shows thinking, and the round of a tool comes back without it.",
-		source:  "https://github.com/Kilo-Org/kilocode/issues/5219",
-		vendors: each(manual), clients: []string{"chat"}, golden: true,
-		turns: []turn{useTool("First", "one"), say("Second")},
-	},
-	{
-		name:    "interleaved thinking",
-		fault:   "thinking between two calls of tools is kept for the first of them only.",
-		vendors: each(claude), golden: true,
-		turns: []turn{
-			thinkingDropped,
-			say("First", looking("I look.", "a"), reply(think("Not enough."), look("b"), look("c")), saying("Now.", "Done.")),
-			say("Second"),
+	row("tool loop", "a client of chat completions never shows thinking, and the round of a tool comes back without it.",
+		on(manual).from("Kilo-Org/kilocode#5219").by("chat").marked(golden),
+		useTool("First", "one"), say("Second")),
+	row("interleaved thinking", "thinking between two calls of tools is kept for the first of them only.",
+		on(claude).marked(golden),
+		thinkingDropped,
+		say("First", looking("I look.", "a"), reply(think("Not enough."), look("b"), look("c")), saying("Now.", "Done.")),
+		say("Second")),
+	row("stream translated", "a stream of the other dialect loses a piece, an id or its end.",
+		on(manual).by("chat").marked(golden),
+		streamed, useTool("First", "one")),
+	row("recurring tool ids", "a vendor counts its calls from 0 in every answer, and two results are for one call.",
+		on(kimi).marked(golden),
+		useTool("First", "one"), useTool("Second", "two")),
+	row("reasoning required", "a vendor wants reasoning on turns with tools, and SDKs never send it.",
+		on(deepSeekChat).from("JohnnyZ93/oai-compatible-copilot#215").by("chat").marked(golden),
+		useTool("First", "one"), say("Second")),
+	row("tool loops", "a tool loop dies at its second call because the client lost content that the vendor wants back.",
+		on(personalities...).by(both...).vary(variants{
+			{"whole", nil}, {"streamed", streamed}, {"teammate", route("/teammate/analytic")},
+		}),
+		wander, reasoningReturns("I must look it up.", "Not enough, twice more.", "One more.")),
+	row("recurring tool ids in messages",
+		"ids that a vendor counts again in each answer collide, and results reach the wrong call.",
+		on(kimi).vary(streams),
+		wander, ownIDs, vendorLacks(`"call_`), vendorGotTimes(5, `"id":"tool_0"`),
+		vendorGotTimes(1, `"id":"tool_1"`), vendorGotTimes(5, `"tool_use_id":"tool_0"`)),
+	row("recurring tool ids in chat completions",
+		"ids that a vendor counts again in each answer collide, and results reach the wrong call.",
+		on(kimiChat).by("chat").vary(streams),
+		wander, ownIDs, vendorLacks(`"call_`), vendorGotTimes(5, `"id":"functions.look:0"`),
+		vendorGotTimes(5, `"tool_call_id":"functions.look:0"`)),
+	row("reasoning restored",
+		"reasoning that the vendor demands never reached the client, and a placeholder replaces it.",
+		on(kimiChat, deepSeekChat, kimi, deepSeek).from("earendil-works/pi#4178").
+			by("chat").asking("some-reasoner"),
+		say("Go", looking("deep thought one", "a"), looking("deep thought two", "b"), saying("deep thought three", "Done.")),
+		clientReads("Done."), clientSaw("deep thought one", "deep thought two", "deep thought three"),
+		say("Thanks"), vendorGot("deep thought one", "deep thought two")),
+	row("interleaved thinking of chat clients",
+		"interleaved thinking is lost, or all texts and calls are joined when it is written back.",
+		on(claude).by("chat").asking("claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6").
+			vary(streams),
+		say("Go", reply(think("t1"), speak("s1 "), upstreamtest.Redacted(), think("t2"), speak("s2"), look("a")),
+			looking("t3", "b")),
+		blockTypes(1, "thinking", "text", "redacted_thinking", "thinking", "text", "tool_use"),
+		blockTypes(3, "thinking", "tool_use"),
+		func(p *play) { require.NotEqual(p, "disabled", gjson.Get(p.last(), "thinking.type").Str) }),
+	row("thinking between tools for chat clients",
+		"older models think between tools only with a header that a client of chat completions cannot send.",
+		on(manual).by("chat").vary(streams),
+		unnamed, useTool("First", "one"), clientSaw("one thinks before", "one thinks after"),
+		func(p *play) {
+			betas := strings.Join(p.vendor().Last().Header.Values("Anthropic-Beta"), ",")
+			require.Contains(p, betas, "interleaved-thinking-2025-05-14")
 		},
-	},
-	{
-		name:    "stream translated",
-		fault:   "a stream of the other dialect loses a piece, an id or its end.",
-		vendors: each(manual), clients: []string{"chat"}, golden: true,
-		turns: []turn{streamed, useTool("First", "one")},
-	},
-	{
-		name:    "recurring tool ids",
-		fault:   "a vendor counts its calls from 0 in every answer, and two results are for one call.",
-		vendors: each(kimi), golden: true,
-		turns: []turn{useTool("First", "one"), useTool("Second", "two")},
-	},
-	{
-		name:    "reasoning required",
-		fault:   "a vendor wants reasoning on turns with tools, and SDKs never send it.",
-		source:  "https://github.com/JohnnyZ93/oai-compatible-copilot/issues/215",
-		vendors: each(deepSeekChat), clients: []string{"chat"}, golden: true,
-		turns: []turn{useTool("First", "one"), say("Second")},
-	},
-	{
-		name:    "tool loops",
-		fault:   "a tool loop dies at its second call because the client lost content that the vendor wants back.",
-		vendors: each(personalities...), clients: both,
-		vary: []variants{{{"whole", nil}, {"streamed", streamed}, {"teammate", route("/teammate/analytic")}}},
-		turns: []turn{
-			wander, reasoningReturns("I must look it up.", "Not enough, twice more.", "One more."),
-		},
-	},
-	{
-		name:    "recurring tool ids in messages",
-		fault:   "ids that a vendor counts again in each answer collide, and results reach the wrong call.",
-		vendors: each(kimi), vary: []variants{streams},
-		turns: []turn{
-			wander, ownIDs, vendorLacks(`"call_`), vendorGotTimes(5, `"id":"tool_0"`),
-			vendorGotTimes(1, `"id":"tool_1"`), vendorGotTimes(5, `"tool_use_id":"tool_0"`),
-		},
-	},
-	{
-		name:    "recurring tool ids in chat completions",
-		fault:   "ids that a vendor counts again in each answer collide, and results reach the wrong call.",
-		vendors: each(kimiChat), clients: []string{"chat"}, vary: []variants{streams},
-		turns: []turn{
-			wander, ownIDs, vendorLacks(`"call_`), vendorGotTimes(5, `"id":"functions.look:0"`),
-			vendorGotTimes(5, `"tool_call_id":"functions.look:0"`),
-		},
-	},
-	{
-		name:    "reasoning restored",
-		fault:   "reasoning that the vendor demands never reached the client, and a placeholder replaces it.",
-		source:  "https://github.com/earendil-works/pi/issues/4178",
-		vendors: each(kimiChat, deepSeekChat, kimi, deepSeek), clients: []string{"chat"}, models: []string{"some-reasoner"},
-		turns: []turn{
-			say("Go", looking("deep thought one", "a"), looking("deep thought two", "b"), saying("deep thought three", "Done.")),
-			clientReads("Done."), clientSaw("deep thought one", "deep thought two", "deep thought three"),
-			say("Thanks"), vendorGot("deep thought one", "deep thought two"),
-		},
-	},
-	{
-		name:    "interleaved thinking of chat clients",
-		fault:   "interleaved thinking is lost, or all texts and calls are joined when it is written back.",
-		vendors: each(claude), clients: []string{"chat"}, vary: []variants{streams},
-		models: []string{"claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6"},
-		turns: []turn{
-			say("Go", reply(think("t1"), speak("s1 "), upstreamtest.Redacted(), think("t2"), speak("s2"), look("a")),
-				looking("t3", "b")),
-			blockTypes(1, "thinking", "text", "redacted_thinking", "thinking", "text", "tool_use"),
-			blockTypes(3, "thinking", "tool_use"),
-			func(p *play) { require.NotEqual(p, "disabled", gjson.Get(p.last(), "thinking.type").Str) },
-		},
-	},
-	{
-		name:    "thinking between tools for chat clients",
-		fault:   "older models think between tools only with a header that a client of chat completions cannot send.",
-		vendors: each(manual), clients: []string{"chat"}, vary: []variants{streams},
-		turns: []turn{
-			unnamed, useTool("First", "one"), clientSaw("one thinks before", "one thinks after"),
-			func(p *play) {
-				betas := strings.Join(p.vendor().Last().Header.Values("Anthropic-Beta"), ",")
-				require.Contains(p, betas, "interleaved-thinking-2025-05-14")
-			},
-			useTool("Second", "two"),
-		},
-	},
-	{
-		name:    "results in any order",
-		fault:   "results of parallel calls in another order, or a missing one, tear the chain.",
-		source:  "https://github.com/router-for-me/CLIProxyAPI/issues/497",
-		vendors: each(claude, kimi, deepSeek, openAI), models: []string{claude.model},
-		turns: []turn{
-			begin("Go", reply(think("three"), look("x"), look("x"), look("x"))),
-			edit(func(c *messagesClient) { slices.Reverse(c.history[2].content) }), round(),
-			replay{messages: func(history []message) []message {
-				history[2].content = history[2].content[:2] // one result is lost
-				return history
-			}}.turn,
-			begin("Go on"),
-		},
-	},
-	{
-		name:    "careless chat clients",
-		fault:   "a chat client changes an answer, and neither reasoning nor signatures find the way back.",
-		vendors: each(claude, manual, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat, geminiChat),
-		clients: []string{"chat"}, vary: []variants{chatDamageVariants()},
-		turns: []turn{
-			streamed, keepReasoning, wander,
-			reasoningReturns("Not enough, twice more."), vendorLacks("I never thought this"),
-		},
-	},
-	{
-		name:    "rounds that a chat client forgot",
-		fault:   "a chat client keeps final answers only, and the model forgets its calls and thinking.",
-		vendors: each(claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat), clients: []string{"chat"},
-		models: []string{claude.model},
-		turns: []turn{
-			replay{chat: finalAnswersOnly}.turn, useTool("First", "one"), useTool("Second", "two"),
-			vendorGot("one thinks before", "one thinks after", "two thinks before"),
-			func(p *play) {
-				require.Regexp(p, `\{\\?"q\\?":\\?"one\\?"\}`, p.last(), "the call is there in either dialect")
-			},
-		},
-	},
-	{
-		name:    "all signatures of a loop",
-		fault:   "only the newest call of a tool loop goes back to Gemini with its signature, others with a placeholder.",
-		source:  "https://ai.google.dev/gemini-api/docs/thought-signatures",
-		vendors: each(geminiChat), clients: all3,
-		turns: []turn{
-			say("Go", looking("I look for a", "a"), looking("I look for b", "b"), looking("I look for c", "c"),
-				saying("That is all.", "Done.")),
-			clientReads("Done."), vendorLacks(thinking.BypassSignature), vendorGotTimes(3, `"thought_signature":`),
-		},
-	},
-	{
-		name:    "a budget next to max_tokens",
-		fault:   "the request of a coding agent for older models does not pass unchanged.",
-		vendors: each(claude.asking("claude-haiku-4-5-20251001")),
-		turns: []turn{
-			messages(func(c *messagesClient) {
-				c.manual(31999)
-				c.maxTokens = 32000
-			}),
-			wander, vendorGotAt("thinking.budget_tokens", "31999"),
-		},
-	},
+		useTool("Second", "two")),
+	row("results in any order", "results of parallel calls in another order, or a missing one, tear the chain.",
+		on(claude, kimi, deepSeek, openAI).from("router-for-me/CLIProxyAPI#497").
+			asking(claude.model),
+		begin("Go", reply(think("three"), look("x"), look("x"), look("x"))),
+		edit(func(c *messagesClient) { slices.Reverse(c.history[2].content) }), round(),
+		replay{messages: func(history []message) []message {
+			history[2].content = history[2].content[:2] // one result is lost
+			return history
+		}}.turn,
+		begin("Go on")),
+	row("careless chat clients",
+		"a chat client changes an answer, and neither reasoning nor signatures find the way back.",
+		on(claude, manual, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat, geminiChat).
+			by("chat").vary(chatDamageVariants()),
+		streamed, keepReasoning, wander,
+		reasoningReturns("Not enough, twice more."), vendorLacks("I never thought this")),
+	row("rounds that a chat client forgot",
+		"a chat client keeps final answers only, and the model forgets its calls and thinking.",
+		on(claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat).by("chat").asking(claude.model),
+		replay{chat: finalAnswersOnly}.turn, useTool("First", "one"), useTool("Second", "two"),
+		vendorGot("one thinks before", "one thinks after", "two thinks before"),
+		func(p *play) {
+			require.Regexp(p, `\{\\?"q\\?":\\?"one\\?"\}`, p.last(), "the call is there in either dialect")
+		}),
+	row("all signatures of a loop",
+		"only the newest call of a tool loop goes back to Gemini with its signature, others with a placeholder.",
+		on(geminiChat).from("https://ai.google.dev/gemini-api/docs/thought-signatures").by(all3...),
+		say("Go", looking("I look for a", "a"), looking("I look for b", "b"), looking("I look for c", "c"),
+			saying("That is all.", "Done.")),
+		clientReads("Done."), vendorLacks(thinking.BypassSignature), vendorGotTimes(3, `"thought_signature":`)),
+	row("a budget next to max_tokens", "the request of a coding agent for older models does not pass unchanged.",
+		on(claude.asking("claude-haiku-4-5-20251001")),
+		messages(func(c *messagesClient) {
+			c.manual(31999)
+			c.maxTokens = 32000
+		}),
+		wander, vendorGotAt("thinking.budget_tokens", "31999")),
 }

@@ -20,25 +20,56 @@ import (
 type transcript struct {
 	name   string
 	fault  string // the failure that the row guards against
-	source string // the public source of the vendor's rule or of the client's habit
+	source string // of the vendor's rule or of the client's habit: a thread (owner/repo#n) or a page
 
-	vendors [][]backendCase // of one run each; the first vendor is active
-	clients []string        // dialects; messages if empty
-	models  []string        // the first vendor's if empty
-	vary    []variants
+	vendors    [][]backendCase // of one run each; the first vendor is active
+	clients    []string        // dialects
+	models     []string        // the first vendor's if empty
+	dimensions []variants
+	marks      mark
 
 	turns []turn
-
-	refusals  int  // requests that vendors may refuse for thinking
-	whenBound int  // more of them if the first vendor binds thinking to what precedes it
-	loses     bool // thinking of the latest turn cannot be kept
-	judges    bool // the turns judge the refusals
-	redis     bool // the gateways share one Redis
-	slow      bool // the row takes more than half a second
-	sampled   bool // the race detector plays every third run
-	noBudget  bool // the gateway has no thinking budget for clients that cannot send one
-	golden    bool // testdata/transcripts has the wire of the first run
 }
+
+// mark is a property of a row.
+type mark int
+
+const (
+	slow     mark = 1 << iota // the row takes more than half a second
+	sampled                   // the race detector plays every third run
+	noBudget                  // the gateway has no thinking budget for clients that cannot send one
+	golden                    // testdata/transcripts has the wire of the first run
+)
+
+// row returns a transcript with the runs of a selection.
+func row(name, fault string, runs transcript, turns ...turn) transcript {
+	runs.name, runs.fault, runs.turns = name, fault, turns
+	return runs
+}
+
+// on selects a run for each vendor, with a client of the messages dialect.
+func on(vendors ...backendCase) transcript { return onEach(each(vendors...)) }
+
+// switching selects a run with several vendors.
+func switching(vendors ...backendCase) transcript { return onEach([][]backendCase{vendors}) }
+
+func onEach(runs [][]backendCase) transcript { return transcript{vendors: runs, clients: both[:1]} }
+
+// or adds a run with several vendors.
+func (r transcript) or(vendors ...backendCase) transcript {
+	r.vendors = append(slices.Clip(r.vendors), vendors)
+	return r
+}
+
+func (r transcript) from(source string) transcript { r.source = source; return r }
+
+func (r transcript) by(clients ...string) transcript { r.clients = clients; return r }
+
+func (r transcript) asking(models ...string) transcript { r.models = models; return r }
+
+func (r transcript) vary(dimensions ...variants) transcript { r.dimensions = dimensions; return r }
+
+func (r transcript) marked(marks mark) transcript { r.marks = marks; return r }
 
 // turn is a step of a dialogue, or an expectation.
 type turn func(p *play)
@@ -90,12 +121,8 @@ func each(backends ...backendCase) (runs [][]backendCase) {
 }
 
 func (r *transcript) runs() (runs []run) {
-	clients := r.clients
-	if len(clients) == 0 {
-		clients = both[:1]
-	}
-	budgeted := !r.noBudget && !slices.Equal(clients, both[:1]) // chat and Responses cannot send a budget
-	for _, client := range clients {
+	budgeted := r.marks&noBudget == 0 && !slices.Equal(r.clients, both[:1]) // chat and Responses cannot send a budget
+	for _, client := range r.clients {
 		for _, vendors := range r.vendors {
 			models := r.models
 			if len(models) == 0 {
@@ -106,7 +133,7 @@ func (r *transcript) runs() (runs []run) {
 			}
 		}
 	}
-	for _, dimension := range r.vary {
+	for _, dimension := range r.dimensions {
 		var product []run
 		for _, c := range runs {
 			for _, v := range dimension {
@@ -121,14 +148,14 @@ func (r *transcript) runs() (runs []run) {
 }
 
 func (r *transcript) test(t *testing.T) {
-	if r.slow {
+	if r.marks&slow != 0 {
 		testtier.Slow(t)
 	}
 	t.Parallel()
 	var tried part
 	for i, c := range r.runs() {
-		if !r.sampled || tried.next(3) {
-			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.golden && i == 0) })
+		if r.marks&sampled == 0 || tried.next(3) {
+			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.marks&golden != 0 && i == 0) })
 		}
 	}
 }
@@ -166,15 +193,8 @@ func newPlay(t *testing.T, c run) *play {
 
 func (r *transcript) play(t *testing.T, c run, golden bool) {
 	p := newPlay(t, c)
-	p.refusals, p.loses = r.refusals, r.loses
-	if c.vendors[0].vendor.Thinking.PrefixCheck {
-		p.refusals += r.whenBound
-	}
 	if golden {
 		p.wire = &wireLog{world: p.world, shown: map[string]int{}, names: map[string]string{}}
-	}
-	if r.redis {
-		shareRedis(p)
 	}
 	for _, v := range c.variants {
 		if v.setup != nil {
@@ -193,8 +213,7 @@ func (r *transcript) play(t *testing.T, c run, golden bool) {
 	}
 	require.Empty(t, p.pending, "the row lacks a now for each later")
 	switch {
-	case r.judges:
-		p.checked = true
+	case p.checked: // see judged
 	case p.loses:
 		p.refusedAtMost(p.refusals)
 	default:

@@ -363,6 +363,18 @@ func tolerate(refusals int) turn {
 // costs has vendors refuse some requests.
 func costs(refusals int) turn { return func(p *play) { p.refusals = refusals } }
 
+// costsWhenBound has a vendor that binds thinking to what precedes it refuse some requests.
+func costsWhenBound(refusals int) turn {
+	return func(p *play) {
+		if p.run.vendors[0].vendor.Thinking.PrefixCheck {
+			p.refusals = refusals
+		}
+	}
+}
+
+// judged replaces the final check by those of the row.
+func judged(p *play) { p.checked = true }
+
 // forgive forgets the errors that clients have seen so far.
 func forgive(p *play) { p.world.forgive() }
 
