@@ -35,7 +35,8 @@ func TestThinkingIsAskedForInTheWayOfAVendorThatNobodyKnows(t *testing.T) {
 				t.Run(fmt.Sprint(name, ", ", model, ", ", asked), func(t *testing.T) {
 					v := upstreamtest.New(fake)
 					w, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: proxy.KindAnthropic})
-					c := agents(g, model, "c1")["messages"].(*messagesClient)
+					c := g.messages(model)
+					c.within("c1")
 					c.thinking, c.maxTokens = asked, 9000
 					for _, turn := range []string{"one", "two", "three"} {
 						toolTurn(v, turn)

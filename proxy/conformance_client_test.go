@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,19 +30,18 @@ type agent interface {
 
 // proceed makes calls until the model calls no more tools. It returns the last text.
 func proceed(c agent) string {
-	w := c.settings().gateway.world
-	w.Helper()
 	for range 20 {
 		if calls, text := c.round(); calls == 0 {
 			return text
 		}
 	}
-	require.Fail(w, "the model does not come to an end")
+	require.Fail(c.settings().gateway.world, "the model does not come to an end")
 	return ""
 }
 
 // manners are the settings of a client in any dialect.
 type manners struct {
+	self    agent
 	gateway *front
 	prefix  string // of the route: empty, /teammate, /teammate/<name>
 	model   string
@@ -49,12 +49,14 @@ type manners struct {
 	header  http.Header
 	more    string // members of a request, each with a comma before it
 	tools   bool   // the client offers the tool "look"
+	keeps   bool   // clients of chat completions and Responses send reasoning back
 
 	alternate []*front // the gateways of the next calls, in turn
 	calls     int
 	again     func(answered) bool // reports whether the client repeats the request; nil: never
 	sent      []byte              // the newest request
 	last      answered            // its answer
+	seen      []string            // the reasoning that clients of chat completions and Responses were shown
 }
 
 func newManners(g *front, model string) manners {
@@ -63,10 +65,14 @@ func newManners(g *front, model string) manners {
 
 func (m *manners) settings() *manners { return m }
 
+func (m *manners) say(text string) string {
+	m.self.question(text)
+	return proceed(m.self)
+}
+
 // send posts a body to an endpoint.
 func (m *manners) send(endpoint string, body []byte) answered {
 	w := m.gateway.world
-	w.Helper()
 	m.sent = body
 	for {
 		m.last = m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
@@ -82,6 +88,13 @@ func (m *manners) send(endpoint string, body []byte) answered {
 	}
 }
 
+// answer posts the history. The answer must not be an error.
+func (m *manners) answer() answered {
+	got := m.self.post()
+	require.Equal(m.gateway.world, 200, got.status, "%s\nwas answered with\n%s", m.sent, got.body)
+	return got
+}
+
 // within names the conversation of all calls. An empty name removes it.
 func (m *manners) within(conversation string) {
 	m.header.Set("X-AG-Conversation-Id", conversation)
@@ -92,18 +105,17 @@ func (m *manners) within(conversation string) {
 
 // anyClient returns a client of a dialect and its settings.
 func (g *front) anyClient(dialect, model string) (agent, *manners) {
-	var c agent
 	switch dialect {
 	case "messages":
-		c = g.messages(model)
+		c := g.messages(model)
+		return c, &c.manners
 	case "chat":
-		c = g.chat(model)
-	default:
-		r := g.responses(model)
-		r.any = true
-		c = r
+		c := g.chat(model)
+		return c, &c.manners
 	}
-	return c, c.settings()
+	c := g.responses(model)
+	c.any = true
+	return c, &c.manners
 }
 
 const lookSchema = `{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}`
@@ -111,8 +123,7 @@ const lookSchema = `{"type":"object","properties":{"q":{"type":"string"}},"requi
 // looked returns the tool's result for an input.
 func looked(input string) string { return "found " + input }
 
-// block is a content block of the messages dialect as SDKs have it: with the
-// members they know.
+// block is a content block of the messages dialect with the members that SDKs know.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -174,20 +185,22 @@ type message struct {
 }
 
 func (m message) MarshalJSON() ([]byte, error) {
-	content, err := marshal(m.content)
+	content := marshal(m.content)
 	if m.plain && len(m.content) == 1 && m.content[0].Type == "text" {
 		content = wire.Quote(m.content[0].Text)
 	}
-	return slices.Concat([]byte(`{"role":`), wire.Quote(m.role), []byte(`,"content":`), content, []byte("}")), err
+	return fmt.Appendf(nil, `{"role":%q,"content":%s}`, m.role, content), nil
 }
 
 // marshal encodes JSON like JavaScript, without escapes for HTML.
-func marshal(v any) ([]byte, error) {
-	var b strings.Builder
+func marshal(v any) []byte {
+	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return []byte(strings.TrimSuffix(b.String(), "\n")), err
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // messagesClient speaks the messages dialect.
@@ -198,12 +211,12 @@ type messagesClient struct {
 	system    string // JSON; empty for none
 	history   []message
 	damage    func([]message) []message // of the history as it is sent; may change its argument
-	requests  [][]byte                  // all that were sent
 }
 
-// messages is a client that asks Claude to think as models of today do.
+// messages returns a client that asks Claude to think as models of today do.
 func (g *front) messages(model string) *messagesClient {
 	c := &messagesClient{manners: newManners(g, model), maxTokens: 20000}
+	c.self = c
 	c.header.Set("Anthropic-Version", "2023-06-01")
 	c.thinking = `{"type":"adaptive"}`
 	if strings.Contains(model, "4-5") {
@@ -218,7 +231,6 @@ func (c *messagesClient) manual(budget int) {
 	c.header.Set("Anthropic-Beta", "interleaved-thinking-2025-05-14")
 }
 
-// body is the request as it would be sent now.
 func (c *messagesClient) body() []byte {
 	history := make([]message, len(c.history))
 	for i, m := range c.history {
@@ -228,35 +240,26 @@ func (c *messagesClient) body() []byte {
 	if c.damage != nil {
 		history = c.damage(history)
 	}
-	messages, err := marshal(history)
-	require.NoError(c.gateway.world, err)
-	var b strings.Builder
-	fmt.Fprintf(&b, `{"model":%q,"max_tokens":%d`, c.model, c.maxTokens)
+	b := fmt.Sprintf(`{"model":%q,"max_tokens":%d`, c.model, c.maxTokens)
 	if c.system != "" {
-		fmt.Fprintf(&b, `,"system":%s`, c.system)
+		b += `,"system":` + c.system
 	}
 	if c.thinking != "" {
-		fmt.Fprintf(&b, `,"thinking":%s`, c.thinking)
+		b += `,"thinking":` + c.thinking
 	}
 	if c.tools {
-		b.WriteString(`,"tools":[{"name":"look","input_schema":` + lookSchema + `}]`)
+		b += `,"tools":[{"name":"look","input_schema":` + lookSchema + `}]`
 	}
 	if c.stream {
-		b.WriteString(`,"stream":true`)
+		b += `,"stream":true`
 	}
-	return []byte(b.String() + c.more + `,"messages":` + string(messages) + "}")
+	return append([]byte(b+c.more+`,"messages":`), string(marshal(history))+"}"...)
 }
 
-func (c *messagesClient) post() answered {
-	c.gateway.world.Helper()
-	body := c.body()
-	c.requests = append(c.requests, body)
-	return c.send("/v1/messages", body)
-}
+func (c *messagesClient) post() answered { return c.send("/v1/messages", c.body()) }
 
 // count has the tokens of the history counted.
 func (c *messagesClient) count(history ...message) answered {
-	c.gateway.world.Helper()
 	counting := *c
 	counting.history, counting.stream = append(slices.Clone(c.history), history...), false
 	return counting.send("/v1/messages/count_tokens", counting.body())
@@ -268,14 +271,7 @@ func (c *messagesClient) user(content ...block) {
 
 func (c *messagesClient) question(text string) { c.user(textOf(text)) }
 
-func (c *messagesClient) say(text string) string {
-	c.gateway.world.Helper()
-	c.question(text)
-	return proceed(c)
-}
-
 func (c *messagesClient) round() (calls int, text string) {
-	c.gateway.world.Helper()
 	got := c.step()
 	results := resultsOf(got)
 	if len(results) > 0 {
@@ -296,15 +292,11 @@ func resultsOf(answer []block) (results []block) {
 
 // step is one call; its answer becomes part of the history.
 func (c *messagesClient) step() []block {
-	c.gateway.world.Helper()
-	got := c.post()
-	require.Equal(c.gateway.world, 200, got.status, "%s\nwas answered with\n%s", c.sent, got.body)
-	blocks := readMessages(c.gateway.world, got)
+	blocks := readMessages(c.gateway.world, c.answer())
 	c.history = append(c.history, message{role: "assistant", content: blocks})
 	return blocks
 }
 
-// spoken is the text of an answer.
 func spoken(blocks []block) (s string) {
 	for _, b := range blocks {
 		if b.Type == "text" {
@@ -394,7 +386,7 @@ func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
 	}
 }
 
-// chatMessage is one of the chat dialect, as SDKs have it.
+// chatMessage is a message of chat completions.
 type chatMessage struct {
 	Role       string     `json:"role"`
 	Content    *string    `json:"content"`
@@ -408,12 +400,12 @@ type chatMessage struct {
 func (m chatMessage) MarshalJSON() ([]byte, error) {
 	type plain chatMessage
 	if m.parts == nil {
-		return marshal(plain(m))
+		return marshal(plain(m)), nil
 	}
 	return marshal(struct {
 		plain
 		Content []json.RawMessage `json:"content"`
-	}{plain(m), m.parts})
+	}{plain(m), m.parts}), nil
 }
 
 type chatCall struct {
@@ -426,18 +418,17 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// chatClient speaks chat completions. It sends reasoning back only if keeps is set.
+// chatClient speaks chat completions.
 type chatClient struct {
 	manners
 	effort  string
-	keeps   bool
 	history []chatMessage
 	damage  func([]chatMessage) []chatMessage
-	seen    []string // the reasoning that it was shown
 }
 
 func (g *front) chat(model string) *chatClient {
 	c := &chatClient{manners: newManners(g, model), effort: "medium"}
+	c.self = c
 	c.header = http.Header{"Authorization": {"Bearer caller"}}
 	return c
 }
@@ -450,9 +441,7 @@ func (c *chatClient) body() []byte {
 	if c.damage != nil {
 		history = c.damage(history)
 	}
-	messages, err := marshal(history)
-	require.NoError(c.gateway.world, err)
-	b := fmt.Sprintf(`{"model":%q,"messages":%s`, c.model, messages)
+	b := fmt.Sprintf(`{"model":%q,"messages":%s`, c.model, marshal(history))
 	if c.effort != "" {
 		b += fmt.Sprintf(`,"reasoning_effort":%q`, c.effort)
 	}
@@ -465,42 +454,14 @@ func (c *chatClient) body() []byte {
 	return []byte(b + c.more + "}")
 }
 
-func (c *chatClient) post() answered {
-	c.gateway.world.Helper()
-	return c.send("/v1/chat/completions", c.body())
-}
+func (c *chatClient) post() answered { return c.send("/v1/chat/completions", c.body()) }
 
-func (c *chatClient) user(text string) {
+func (c *chatClient) question(text string) {
 	c.history = append(c.history, chatMessage{Role: "user", Content: &text})
 }
 
-func (c *chatClient) question(text string) { c.user(text) }
-
-func (c *chatClient) say(text string) string {
-	c.gateway.world.Helper()
-	c.user(text)
-	return proceed(c)
-}
-
 func (c *chatClient) round() (calls int, text string) {
-	c.gateway.world.Helper()
-	m := c.step()
-	for _, call := range m.ToolCalls {
-		result := looked(call.Function.Arguments)
-		c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
-	}
-	if m.Content != nil {
-		text = *m.Content
-	}
-	require.True(c.gateway.world, m.Content != nil || len(m.ToolCalls) > 0, "an answer without content")
-	return len(m.ToolCalls), text
-}
-
-func (c *chatClient) step() chatMessage {
-	c.gateway.world.Helper()
-	got := c.post()
-	require.Equal(c.gateway.world, 200, got.status, "%s\nwas answered with\n%s", c.sent, got.body)
-	m := readChat(c.gateway.world, got)
+	m := readChat(c.gateway.world, c.answer())
 	if m.Reasoning != nil {
 		c.seen = append(c.seen, *m.Reasoning)
 	}
@@ -508,7 +469,20 @@ func (c *chatClient) step() chatMessage {
 		m.Reasoning = nil
 	}
 	c.history = append(c.history, m)
-	return m
+	for _, call := range m.ToolCalls {
+		result := pointer(looked(call.Function.Arguments))
+		c.history = append(c.history, chatMessage{Role: "tool", Content: result, ToolCallID: call.ID})
+	}
+	require.True(c.gateway.world, m.Content != nil || len(m.ToolCalls) > 0, "an answer without content")
+	return len(m.ToolCalls), deref(m.Content)
+}
+
+// deref returns the text at p, or nothing.
+func deref(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
 }
 
 // readChat reads an answer of the chat dialect, whole or as a stream.
@@ -525,13 +499,9 @@ func readChat(t require.TestingT, got answered) (m chatMessage) {
 	}
 	finished := false
 	join := func(to **string, more *string) {
-		if more == nil {
-			return
+		if more != nil {
+			*to = pointer(deref(*to) + *more)
 		}
-		if *to == nil {
-			*to = new(string)
-		}
-		**to += *more
 	}
 	for data := range events(t, got.body) {
 		if string(data) == "[DONE]" {
@@ -557,23 +527,4 @@ func readChat(t require.TestingT, got answered) (m chatMessage) {
 	}
 	require.True(t, finished, "the stream ended early: %s", got.body)
 	return m
-}
-
-func (c *responsesClient) question(text string) {
-	c.add(map[string]string{"role": "user", "content": text})
-}
-
-func (c *responsesClient) post() answered { return c.ask() }
-
-func (c *responsesClient) round() (calls int, text string) { return c.step() }
-
-// agents returns clients of two dialects by their name.
-func agents(g *front, model, conversation string) map[string]agent {
-	clients := map[string]agent{}
-	for _, dialect := range both {
-		c, m := g.anyClient(dialect, model)
-		m.within(conversation)
-		clients[dialect] = c
-	}
-	return clients
 }

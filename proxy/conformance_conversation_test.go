@@ -23,15 +23,16 @@ import (
 const day = 24 * time.Hour
 
 // keep asks the gateway to keep a conversation.
-func (g *front) keep(id, key, body string) answered {
-	g.world.Helper()
-	return g.conversations(http.MethodPut, id+"/keep", key, body)
+func (g *front) keep(id, body string) answered {
+	return g.conversations(http.MethodPut, id+"/keep", body)
 }
 
 // erase asks the gateway to erase a conversation.
-func (g *front) erase(id, key string) answered {
-	g.world.Helper()
-	return g.conversations(http.MethodDelete, id, key, "")
+func (g *front) erase(id string) answered { return g.conversations(http.MethodDelete, id, "") }
+
+// conversations sends a request to the gateway's own routes.
+func (g *front) conversations(method, path, body string) answered {
+	return g.call(g.world.Context(), method, "/v1/conversations/"+path, http.Header{"X-Api-Key": {"caller"}}, []byte(body))
 }
 
 // keepUntil is the body of a request to keep a conversation for this time.
@@ -83,7 +84,7 @@ func pass(t *testing.T, redis *redistest.Server, d time.Duration) {
 
 // keepForDays keeps the conversation for longer than three days.
 func keepForDays(p *play) {
-	require.Equal(p, 204, p.gateway().keep("c1", "caller", keepUntil(3*day+time.Hour)).status)
+	require.Equal(p, 204, p.gateway().keep("c1", keepUntil(3*day+time.Hour)).status)
 }
 
 // found is the end of a tool chain. The vendor gets its earlier thoughts if the conversation is kept.
@@ -138,9 +139,9 @@ var conversationRows = []transcript{
 		as("other", header("X-Api-Key", "another")), useTool("First", "a secret of another"),
 		func(p *play) {
 			g := p.gateway()
-			require.Equal(p, 400, g.erase("no%20id", "caller").status)
+			require.Equal(p, 400, g.erase("no%20id").status)
 			for _, id := range []string{"c1", "c1", "never-seen"} {
-				require.Equal(p, 204, g.erase(id, "caller").status)
+				require.Equal(p, 204, g.erase(id).status)
 			}
 		},
 		stored(false, "a secret of caller"), restart,
@@ -287,18 +288,18 @@ func TestConformanceWhatCanBeKept(t *testing.T) {
 		keepUntil(8*day + time.Minute):  "8 days",
 		`{"until":9223372036854775807}`: "8 days",
 	} {
-		got := g.keep("c1", "caller", body)
+		got := g.keep("c1", body)
 		require.Equal(t, 400, got.status, body)
 		require.Contains(t, got.body, problem)
 	}
-	require.Equal(t, 400, g.keep("no%20id", "caller", keepUntil(day)).status)
+	require.Equal(t, 400, g.keep("no%20id", keepUntil(day)).status)
 	for range 2 {
-		require.Equal(t, 204, g.keep("never-seen", "caller", keepUntil(8*day)).status)
+		require.Equal(t, 204, g.keep("never-seen", keepUntil(8*day)).status)
 	}
 	w.shares(redistest.Start(t))
 	w.config.Shared.Turns = awayTurns{w.turns}
 	g = w.gateway()
-	for _, got := range []answered{g.keep("c1", "caller", keepUntil(day)), g.erase("c1", "caller")} {
+	for _, got := range []answered{g.keep("c1", keepUntil(day)), g.erase("c1")} {
 		require.Equal(t, 503, got.status)
 		require.Contains(t, got.body, "try again")
 	}

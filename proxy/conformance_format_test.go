@@ -24,13 +24,6 @@ const (
 	oslo = `{"city":"Oslo","n":1}`
 )
 
-func must(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
 // answerTool is an answer by the tool that the gateway offers for JSON.
 func answerTool(input string) upstreamtest.Answer {
 	return reply(think("Hm."), speak("I look it up."), upstreamtest.Use("answer_in_json", input))
@@ -65,7 +58,7 @@ func native(want bool, otherwise string) turn {
 
 // thanks continues the conversation after JSON, which must be in the history.
 func thanks(p *play) {
-	text := string(must(marshal(p.text)))
+	text := string(marshal(p.text))
 	steps(members(""), say("And thank you."), vendorGot(text))(p)
 }
 

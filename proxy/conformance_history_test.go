@@ -105,60 +105,67 @@ func cutStream(answer upstreamtest.Answer) turn {
 	return later(func(p *play) { p.vendor().Queue(answer) })
 }
 
-// newestOnly has a client send the newest message only.
-var newestOnly = replay{
-	messages: func(history []message) []message { return history[len(history)-1:] },
-	chat:     func(history []chatMessage) []chatMessage { return history[len(history)-1:] },
+// since has a client show the end of its history. first returns the index of the first message by the number of messages
+// and the indexes of the user's texts.
+func since(first func(messages int, questions []int) int) replay {
+	return replay{
+		messages: func(h []message) []message { return h[first(len(h), starts(h)):] },
+		chat:     func(h []chatMessage) []chatMessage { return h[first(len(h), chatStarts(h)):] },
+		items: func(h []json.RawMessage) []json.RawMessage {
+			var questions []int
+			for i, item := range h {
+				if gjson.GetBytes(item, "role").Str == "user" {
+					questions = append(questions, i)
+				}
+			}
+			return h[first(len(h), questions):]
+		},
+	}
 }
+
+// lastTurns has a client show its newest two turns without thinking.
+var lastTurns = func() replay {
+	turns := since(func(_ int, questions []int) int { return questions[max(0, len(questions)-2)] })
+	return replay{chat: turns.chat, messages: func(h []message) []message {
+		return damages["thinking dropped"](turns.messages(h))
+	}}
+}()
 
 // loopOnly has a client show its newest rounds of calls and results, without the question.
-func loopOnly(rounds int) replay {
-	return replay{
-		messages: func(history []message) []message {
-			if !isResult(history[len(history)-1]) {
-				return history
-			}
-			return history[max(1, len(history)-2*rounds):]
-		},
-		chat: func(history []chatMessage) []chatMessage {
-			if history[len(history)-1].Role != "tool" {
-				return history
-			}
-			return history[max(1, len(history)-2*rounds):]
-		},
-		items: func(items []json.RawMessage) []json.RawMessage {
-			if gjson.GetBytes(items[len(items)-1], "type").Str != "function_call_output" {
-				return items
-			}
-			return items[max(1, len(items)-2*rounds):]
-		},
-	}
+func loopOnly(rounds int) turn {
+	return since(func(messages int, questions []int) int {
+		if questions[len(questions)-1] == messages-1 {
+			return 0
+		}
+		return max(1, messages-2*rounds)
+	}).turn
 }
 
-// callOnly is a text of the user and one call of the model. resultsNow adds the results to the history.
-func callOnly(text string, answer upstreamtest.Answer) turn {
+// editInLoop is a variant that edits an answer of a tool loop.
+func editInLoop(name string, answer int) variant {
+	return variant{name, later(edit(func(c *messagesClient) { c.history[answer].content[1].Text = "Edited." }))}
+}
+
+// abort disconnects the client in the middle of an answer.
+func abort(text string, answer upstreamtest.Answer) turn {
 	return func(p *play) {
+		reached, disconnected := make(chan struct{}), make(chan struct{})
+		answer.Pause = func(ctx context.Context, event int) {
+			if event == 5 {
+				close(reached)
+				<-ctx.Done()
+				close(disconnected)
+			}
+		}
 		p.vendor().Queue(answer)
 		p.me().question(text)
-		p.messages().step()
+		ctx, cancel := context.WithCancel(p.Context())
+		resp := p.messages().streamOf(ctx)
+		<-reached
+		cancel()
+		_ = resp.Body.Close()
+		<-disconnected
 	}
-}
-
-func resultsNow(p *play) {
-	c := p.messages()
-	c.user(resultsOf(c.history[len(c.history)-1].content)...)
-}
-
-// lastTurns has a client show its newest two turns.
-var lastTurns = replay{
-	messages: func(history []message) []message {
-		at := starts(history)
-		return damages["thinking dropped"](history[at[max(0, len(at)-2)]:])
-	},
-	chat: func(history []chatMessage) []chatMessage {
-		at := chatStarts(history)
-		return history[at[max(0, len(at)-2)]:]
-	},
 }
 
 var historyRows = []transcript{
@@ -173,53 +180,34 @@ var historyRows = []transcript{
 	edited("the newest turn", 0, vendorLacks("two thinks"), func(c *messagesClient) { c.history = c.history[:4] }),
 	edited("all but the beginning", 0, vendorLacks("one thinks"), func(c *messagesClient) { c.history = c.history[:1] }),
 	edited("the system prompt", 1, vendorLacks(), func(c *messagesClient) { c.system = `"Be brief."` }),
-	row("edit inside the current loop",
-		"an answer that was edited inside the tool loop is taken for the old one, and the edit is undone.",
-		on(claude, manual).from("anthropics/claude-code#63404"),
-		tolerate(0), begin("Go", reply(think("I shall look"), speak("Looking."), look("a"))),
-		edit(func(c *messagesClient) { c.history[1].content[1].Text = "Edited." }),
-		finish(), vendorLacks("I shall look"), vendorGot("Edited.")),
-	row("edit inside a long loop",
-		"an edit inside a tool loop leaves a part of its thinking, but vendors want all of it or none.",
+	row("edit inside a loop", "the edit is undone, or a part of the loop's thinking stays, but vendors want all of it or none.",
 		on(thinkers...).from("anthropics/claude-code#63404").vary(variants{
-			{"first answer", later(edit(func(c *messagesClient) { c.history[1].content[1].Text = "Edited." }))},
-			{"second answer", later(edit(func(c *messagesClient) { c.history[3].content[1].Text = "Edited." }))},
-			{"newest answer", later(edit(func(c *messagesClient) { c.history[5].content[1].Text = "Edited." }))},
+			editInLoop("first answer", 1), editInLoop("second answer", 3), editInLoop("newest answer", 5),
 		}),
 		tolerate(0), costsWhenBound(1),
 		begin("Go", editedLoop("thought 0")), round(editedLoop("thought 1")), round(editedLoop("thought 2")), now,
-		finish(reply(think("thought after the edit"), upstreamtest.Use("look", "{}"))), say("Go on")),
+		round(reply(think("a later thought"), upstreamtest.Use("look", "{}"))),
+		vendorGot("Edited."), vendorLacks("thought 0", "thought 1", "thought 2"), finish(), say("Go on")),
 	row("faithful replay with empty thinking",
 		"an unsigned block without text is taken for a link of the chain on one side only.",
 		on(deepSeek),
 		say("One", reply(think("first"), upstreamtest.Use("look", "{}")),
 			reply(think("second"), upstreamtest.Omitted(), speak("So."))),
 		say("Two"), unchanged, say("Three"), unchanged),
-	row("time of day", "the system prompt tells the time, and a vendor that binds thinking to it refuses every turn.",
-		on(prefixChecking).from(boundThinking).marked(golden),
-		costs(1), withoutTools, system(`"It is 12:00."`), say("First"), system(`"It is 12:01."`), say("Second"),
-		system(`"It is 12:02."`), say("Third"), system(`"It is 12:03."`), say("Fourth")),
 	row("time of day in each request",
 		"a vendor that binds thinking to the system prompt refuses every turn that tells the time.",
 		on(prefixChecking).from(boundThinking).by(both...).
 			asking("claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"),
 		tolerate(1), clock, wander),
-	row("side request", "a title without thinking, or counting tokens, evicts what was confirmed.",
-		on(claude).marked(golden),
-		as("main", thinkingDropped), useTool("First", "one"), as("title", title), say("Hello"),
-		as("main"), func(p *play) { p.messages().count() }, say("Second")),
-	row("side requests in a loop",
-		"side requests of the same conversation evict confirmed thinking, also within a tool loop.",
+	row("side requests", "a title without thinking, a subagent, or counting tokens evicts what was confirmed, also in a loop.",
 		on(thinkers...),
 		thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
-		callOnly("Second", looking("two thinks before", "x")), aside, resultsNow, finish(),
+		begin("Second", looking("two thinks before", "x")), aside, finish(),
 		vendorGot("one thinks before", "one thinks after", "two thinks before")),
-	row("count tokens", "counting the tokens of a history with bad thinking fails, though answering it would not.",
-		on(claude).marked(golden),
-		costs(1), unnamed, forged("forged", "Zm9yZ2VkIGVsc2V3aGVyZQ==", userText("And?")), countTokens),
-	row("count tokens, then answer", "what counting has proven is asked for again.",
-		on(claude),
-		costs(1), forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()),
+	row("count tokens",
+		"counting the tokens of a history with bad thinking fails, or what it has proven is asked for again.",
+		on(claude).vary(variants{{"named", costs(1)}, {"unnamed", steps(unnamed, costs(2))}}).marked(golden),
+		forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()),
 	row("teammates count their own tokens", "counting the tokens of one teammate's history looks into another's.",
 		on(claude),
 		thinkingDropped, as("one", route("/teammate/one")), useTool("Go", "one"),
@@ -273,7 +261,7 @@ var historyRows = []transcript{
 		faithful, use(1), say("Four"), metricHas("thinking_filter", `{backend="kimi",fate="foreign"}`)),
 	row("a thin client", "a client sends a result or the next question alone, and the vendor misses what it belongs to.",
 		on(prefixChecking, kimiChat).by(both...).asking(prefixChecking.model).marked(slow),
-		shareRedis, newestOnly.turn, alternate(1, 0),
+		shareRedis, since(func(messages int, _ []int) int { return messages - 1 }).turn, alternate(1, 0),
 		useTool("First question", "one"), vendorGot("First question", "one thinks before"),
 		header("X-AG-Continue", "true"),
 		useTool("Second question", "two"),
@@ -283,7 +271,7 @@ var historyRows = []transcript{
 		"a client shows a tool loop without the question that began it, and the vendor gets \"(no content)\".",
 		on(prefixChecking, kimiChat, gpt).by(all3...).vary(
 			variants{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
-			variants{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
+			variants{{"one round", loopOnly(1)}, {"three rounds", loopOnly(3)}},
 		).marked(slow),
 		shareRedis, say("The first question", looking("thought a", "a"), looking("thought b", "b"), looking("thought c", "c"),
 			saying("thought d", "Done.")),
@@ -325,10 +313,11 @@ var historyRows = []transcript{
 				vendorLacks(fmt.Sprint("try ", i), fmt.Sprint("try again ", i))(p)
 			}
 		}),
-	row("an edit in the middle", "one block in the middle is dropped, and the blocks after it are refused.",
-		on(prefixChecking).from(boundThinking),
-		costs(1), useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
-		edit(func(c *messagesClient) { c.history[7].content[1].Text = "Edited." }), say("four"), say("five")),
+	row("an aborted answer", "a client that disconnects in the middle of an answer leaves half a turn behind.",
+		on(thinkers...),
+		useTool("First", "one"), abort("Second", saying("a thought that arrives in part", "Hello.")), whole,
+		finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
+		clientReads("two is done."), say("Third")),
 	// Two gateways without a common store: the first one does not know the second turn, and the client stops to
 	// show it. Thinking from before it must not stay.
 	row("an unknown turn in the middle", "thinking before an unknown turn stays, and the vendor refuses it.",
@@ -348,44 +337,6 @@ func (c *messagesClient) streamOf(ctx context.Context) *http.Response {
 	resp, err := w.http.Do(r)
 	require.NoError(w, err)
 	return resp
-}
-
-// Fault: a client that disconnects in the middle of an answer leaves half a turn behind.
-func TestConformanceAnAbortedAnswer(t *testing.T) {
-	t.Parallel()
-	for _, backend := range thinkers {
-		t.Run(backend.name, func(t *testing.T) {
-			w := newWorld(t, backend)
-			v := w.vendors[backend.name]
-			c := w.gateway().messages(backend.model)
-			c.within("c1")
-			toolTurn(v, "one")
-			c.say("First")
-
-			reached, disconnected := make(chan struct{}), make(chan struct{})
-			broken := saying("a thought that arrives in part", "Hello.")
-			broken.Pause = func(ctx context.Context, event int) {
-				if event == 5 {
-					close(reached)
-					<-ctx.Done()
-					close(disconnected)
-				}
-			}
-			v.Queue(broken)
-			c.question("Second")
-			ctx, cancel := context.WithCancel(t.Context())
-			resp := c.streamOf(ctx)
-			<-reached
-			cancel()
-			_ = resp.Body.Close()
-			<-disconnected
-
-			toolTurn(v, "two")
-			require.Equal(t, "two is done.", proceed(c))
-			c.say("Third")
-			w.conforms(0)
-		})
-	}
 }
 
 // Fault: a turn is recorded when the connection ends. The client has the last event before that, and its next request

@@ -39,11 +39,7 @@ func with(name string, value any) func([]byte) []json.RawMessage {
 		if delete(item, name); value != nil {
 			item[name] = value
 		}
-		out, err := marshal(item)
-		if err != nil {
-			panic(err)
-		}
-		return []json.RawMessage{out}
+		return []json.RawMessage{marshal(item)}
 	}
 }
 

@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -197,8 +196,7 @@ func system(prompt string) turn { return messages(func(c *messagesClient) { c.sy
 
 // keepReasoning has clients of chat completions and Responses send back the reasoning that they are shown.
 func keepReasoning(p *play) {
-	chat(func(c *chatClient) { c.keeps = true })(p)
-	responses(func(c *responsesClient) { c.keeps = true })(p)
+	settings(func(m *manners) { m.keeps = true })(p)
 }
 
 // replay changes the history as it is sent, in each dialect that is not nil.
@@ -506,14 +504,4 @@ func metricHas(begin, text string) turn {
 // logHas expects so many lines of the log with a text.
 func logHas(n int, text string) turn {
 	return func(p *play) { require.Equal(p, n, p.log.count(text), "lines with %s", text) }
-}
-
-// conversations sends a request about the conversation c1 to the gateway's own routes.
-func (g *front) conversations(method, path, key, body string) answered {
-	g.world.Helper()
-	url := g.url + "/v1/conversations/" + path
-	r, err := http.NewRequestWithContext(g.world.Context(), method, url, strings.NewReader(body))
-	require.NoError(g.world, err)
-	r.Header.Set("X-Api-Key", key)
-	return g.world.do(r)
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -164,7 +164,6 @@ func (p *part) next(n part) bool {
 
 // newWorld starts the vendors. The first one is the active backend.
 func newWorld(t tester, backends ...backendCase) *world {
-	t.Helper()
 	w := &world{
 		tester: t, vendors: map[string]*upstreamtest.Server{}, http: &http.Client{
 			Transport: &http.Transport{MaxIdleConnsPerHost: 64},
@@ -182,13 +181,9 @@ func newWorld(t tester, backends ...backendCase) *world {
 		}))
 		t.Cleanup(server.Close)
 		w.vendors[b.name] = v
-		b.config.BaseURL = server.URL
-		if b.config.Kind == proxy.KindOpenAI || b.config.Kind == proxy.KindResponses {
-			b.config.BaseURL += "/v1"
-		}
-		if b.config.Kind == proxy.KindInteractions {
-			b.config.BaseURL += "/v1beta"
-		}
+		b.config.BaseURL = server.URL + map[string]string{
+			proxy.KindOpenAI: "/v1", proxy.KindResponses: "/v1", proxy.KindInteractions: "/v1beta",
+		}[b.config.Kind]
 		w.config.Backends[b.name] = b.config
 	}
 	t.Cleanup(func() {
@@ -207,17 +202,15 @@ type front struct {
 
 // gateway starts one more gateway.
 func (w *world) gateway() *front {
-	w.Helper()
 	server, err := proxy.New(w.config, zerolog.New(&w.log))
 	require.NoError(w, err)
 	server.LogBackends()
-	handler := server.Handler()
-	if w.caller != nil {
-		handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			server.Handler().ServeHTTP(rw, r.WithContext(access.With(r.Context(), w.caller(r))))
-		})
-	}
-	listener := httptest.NewServer(handler)
+	listener := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.caller != nil {
+			r = r.WithContext(access.With(r.Context(), w.caller(r)))
+		}
+		server.Handler().ServeHTTP(rw, r)
+	}))
 	g := &front{world: w, url: listener.URL}
 	g.stop = sync.OnceFunc(func() {
 		w.http.CloseIdleConnections()
@@ -228,47 +221,42 @@ func (w *world) gateway() *front {
 	return g
 }
 
+// call sends a request to the gateway.
+func (g *front) call(ctx context.Context, method, path string, header http.Header, body []byte) answered {
+	r, err := http.NewRequestWithContext(ctx, method, g.url+path, bytes.NewReader(body))
+	require.NoError(g.world, err)
+	maps.Copy(r.Header, header)
+	return g.world.do(r)
+}
+
 // use makes a backend active.
 func (g *front) use(backend string) {
-	g.world.Helper()
-	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodPut, g.url+"/admin/backend",
-		strings.NewReader(`{"active":"`+backend+`"}`))
-	require.NoError(g.world, err)
-	got := g.world.do(r)
+	got := g.call(g.world.Context(), http.MethodPut, "/admin/backend", nil, []byte(`{"active":"`+backend+`"}`))
 	require.Equal(g.world, 200, got.status, got.body)
 }
 
 // metrics returns the lines of /metrics that begin so.
 func (g *front) metrics(begin string) string {
-	g.world.Helper()
-	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodGet, g.url+"/metrics", nil)
-	require.NoError(g.world, err)
-	var lines []string
-	for line := range strings.Lines(g.world.do(r).body) {
-		if strings.HasPrefix(line, "mneme_proxy_"+begin) {
-			lines = append(lines, strings.TrimPrefix(line, "mneme_proxy_"))
+	lines := ""
+	for line := range strings.Lines(g.call(g.world.Context(), http.MethodGet, "/metrics", nil, nil).body) {
+		if line, ours := strings.CutPrefix(line, "mneme_proxy_"); ours && strings.HasPrefix(line, begin) {
+			lines += line
 		}
 	}
-	return strings.Join(lines, "")
+	return lines
 }
 
-// send posts a request of a client and records errors about thinking.
+// send posts a request of a client.
 func (g *front) send(ctx context.Context, path string, header http.Header, body []byte) answered {
-	g.world.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+path, bytes.NewReader(body))
-	require.NoError(g.world, err)
-	for name, values := range header {
-		r.Header[name] = values
-	}
-	got := g.world.do(r)
+	got := g.call(ctx, http.MethodPost, path, header, body)
 	if g.world.wire != nil {
 		g.world.wire.call(path, header, body, got)
 	}
 	return got
 }
 
+// do sends a request and records errors about thinking.
 func (w *world) do(r *http.Request) answered {
-	w.Helper()
 	resp, err := w.http.Do(r)
 	require.NoError(w, err)
 	defer func() { _ = resp.Body.Close() }()
@@ -279,7 +267,7 @@ func (w *world) do(r *http.Request) answered {
 	return got
 }
 
-// judge records an answer with an error about thinking, which the gateway should have cured.
+// judge records an error about thinking, which the gateway should have cured.
 func (w *world) judge(got answered) {
 	class := thinking.Classify(got.status, []byte(got.body))
 	if got.header.Get("Content-Type") == "text/event-stream" {
@@ -303,33 +291,19 @@ func (w *world) forgive() {
 	w.refused = nil
 }
 
-// total sums f over all requests to the vendors.
-func (w *world) total(f func(upstreamtest.Request) int) (n int) {
-	for _, v := range w.vendors {
-		for _, r := range v.Requests() {
-			n += f(r)
-		}
-	}
-	return n
-}
-
 // conforms is the final check of every case. Vendors refused at most so many requests, all of them for thinking. No
 // client saw such an error, and no thinking of a latest turn was missing.
 func (w *world) conforms(refusals int) {
-	w.Helper()
 	w.refusedAtMost(refusals)
-	lost := w.total(func(r upstreamtest.Request) int {
-		if r.Lost > 0 {
-			w.Logf("thinking did not come back: %s", r.Body)
+	for _, v := range w.vendors {
+		for _, r := range v.Requests() {
+			require.Zero(w, r.Lost, "thinking did not come back: %s", r.Body)
 		}
-		return r.Lost
-	})
-	require.Zero(w, lost, "lost thinking")
+	}
 }
 
 // refusedAtMost is conforms without the check for lost thinking.
 func (w *world) refusedAtMost(refusals int) {
-	w.Helper()
 	w.checked = true
 	var seen []string
 	for name, v := range w.vendors {
@@ -368,9 +342,7 @@ func (l *logLines) String() string {
 // count returns the number of lines that contain s.
 func (l *logLines) count(s string) (n int) {
 	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, s) {
-			n++
-		}
+		n += min(1, strings.Count(line, s))
 	}
 	return n
 }
@@ -385,10 +357,10 @@ func (w *world) shares(redis *redistest.Server) {
 // patientTurns waits for Redis without a limit, so that no request misses a turn on a busy machine.
 type patientTurns struct {
 	ledger.Remote
-	saved atomic.Int64 // turns
 
-	mu    sync.Mutex
-	whole map[string]int // complete turns by conversation; guarded by mu
+	mu    sync.Mutex     // guards all below
+	saved int            // turns
+	whole map[string]int // complete turns by conversation
 }
 
 func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
@@ -397,13 +369,13 @@ func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded,
 
 func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
 	marks, err := p.Remote.Save(context.WithoutCancel(ctx), entries)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, e := range entries {
 		if err == nil && e.Turn != nil {
-			p.saved.Add(1)
+			p.saved++
 			if !e.Turn.Cut {
-				p.mu.Lock()
 				p.whole[e.Scope.Conversation]++
-				p.mu.Unlock()
 			}
 		}
 	}
@@ -412,14 +384,18 @@ func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledg
 
 // settle waits until so many turns are in Redis, where other gateways find them.
 func (p *patientTurns) settle(t require.TestingT, turns int) {
-	require.Eventually(t, func() bool { return p.saved.Load() >= int64(turns) }, time.Minute, time.Millisecond)
+	p.await(t, func() bool { return p.saved >= turns })
 }
 
 // settleOf waits until so many complete turns of a conversation are in Redis.
 func (p *patientTurns) settleOf(t require.TestingT, conversation string, turns int) {
+	p.await(t, func() bool { return p.whole[conversation] >= turns })
+}
+
+func (p *patientTurns) await(t require.TestingT, settled func() bool) {
 	require.Eventually(t, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.whole[conversation] >= turns
+		return settled()
 	}, time.Minute, time.Millisecond)
 }

@@ -198,10 +198,8 @@ func TestALoopOfCustomToolsStaysWhereItWent(t *testing.T) {
 	c := w.gateway().responses("claude-opus-4-8")
 	c.within("talk")
 	ask := func() answered {
-		input, err := marshal(c.input)
-		require.NoError(t, err)
 		got := c.send("/v1/responses", fmt.Appendf(nil,
-			`{"model":"claude-opus-4-8","input":%s,"tools":[{"type":"custom","name":"patch"}]}`, input))
+			`{"model":"claude-opus-4-8","input":%s,"tools":[{"type":"custom","name":"patch"}]}`, marshal(c.input)))
 		require.Equal(t, 200, got.status, got.body)
 		return got
 	}

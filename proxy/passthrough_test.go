@@ -26,6 +26,14 @@ func TestPassthroughIsByteExact(t *testing.T) {
 				"<&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
 			messagesBody + "\n", messagesStream,
 		},
+		"messages with unknown blocks": {
+			"/v1/messages", proxy.KindAnthropic,
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"from_the_future","x":1.0}]},` +
+				`{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},` +
+				`{"type":"quantum_thought","state":[1e2]},{"type":"text","text":"so"}]},` +
+				`{"role":"user","content":"and?"}],"new_member":{"a":null}}`,
+			messagesBody, messagesStream,
+		},
 		"chat": {
 			"/v1/chat/completions", proxy.KindOpenAI,
 			"{\"unknown\":{\"x\":[ ]},\"model\":\"m\",\"n\":3,\"messages\":[],\"seed\":12345678901234567890}",
@@ -40,6 +48,7 @@ func TestPassthroughIsByteExact(t *testing.T) {
 
 			v.answer = says("text/event-stream", c.stream)
 			require.Equal(t, c.stream, post(t, url+c.endpoint, c.body).body)
+			require.Equal(t, c.body, v.last(t).body)
 		})
 	}
 }

@@ -63,12 +63,7 @@ func orNull(id string) string {
 }
 
 func (c storer) call(method, path string) answered {
-	w := c.front.world
-	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), method, c.front.url+c.prefix+"/v1/responses/"+path, nil)
-	require.NoError(w, err)
-	r.Header = c.header.Clone()
-	return w.do(r)
+	return c.front.call(c.front.world.Context(), method, c.prefix+"/v1/responses/"+path, c.header, nil)
 }
 
 // notFound is what a request hears that goes on from a response that is not there.
@@ -387,10 +382,7 @@ func TestConformanceStoredResponsesOfANamedConversation(t *testing.T) {
 	elsewhere := other.storer() // a copy of it
 	elsewhere.header.Set("X-AG-Conversation-Id", "c2")
 	third := elsewhere.say(second, "three").Get("id").Str
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, g.url+"/v1/conversations/c1", nil)
-	require.NoError(t, err)
-	r.Header = g.storer().header
-	require.Equal(t, 204, w.do(r).status)
+	require.Equal(t, 204, g.call(t.Context(), http.MethodDelete, "/v1/conversations/c1", g.storer().header, nil).status)
 	g.storer().notFound(second)
 	g.storer().say(third, "four")
 	require.Equal(t, []string{"one", "answer to 1", "two", "answer to 3", "three", "answer to 5", "four"},

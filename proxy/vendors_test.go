@@ -64,7 +64,8 @@ func TestVendorsAreFoundOut(t *testing.T) {
 				v := upstreamtest.New(upstreamtest.Config{Vendor: fakes[c.vendor]})
 				w, g := at(t, v, "b", c.base, proxy.BackendConfig{Kind: c.kind, ModelMap: map[string]string{"*": c.model}})
 				require.Equal(t, 1, w.log.count(fmt.Sprintf(`"profile":%q,"why":%q`, c.vendor, c.why)), w.log.String())
-				client := agents(g, "master", "c1")[endpoint]
+				client, m := g.anyClient(endpoint, "master")
+				m.within("c1")
 				if m, ok := client.(*messagesClient); ok {
 					m.thinking, m.maxTokens = `{"type":"adaptive"}`, 9000
 				}
@@ -102,30 +103,35 @@ func TestAVendorThatNobodyKnows(t *testing.T) {
 	require.Equal(t, 1, w.log.count(`"profile":"anthropic","why":"by the configuration"`), "what is configured wins")
 }
 
-// Fault: DeepSeek behind an address that tells nothing is taken for another vendor, with
-// rules that take its reasoning out; every round of a tool dies, although the ledger has
-// the turn.
+// Fault: DeepSeek or Kimi at an unknown address gets another vendor's rules, which remove its reasoning. Then each round
+// of a tool is refused although the ledger has the turn.
 func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	for _, fake := range []upstreamtest.Vendor{upstreamtest.DeepSeek, upstreamtest.Kimi} {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
-			for _, vendor := range []string{"anthropic", "generic", "openai", "mistral", "glm", "bedrock"} {
+			for _, vendor := range []string{"", "anthropic", "generic", "openai", "gemini", "mistral", "glm", "bedrock"} {
 				for _, endpoint := range []string{"messages", "chat"} {
-					t.Run(fmt.Sprint(fake, " as ", vendor, ", ", kind, ", ", endpoint), func(t *testing.T) {
-						v := upstreamtest.New(upstreamtest.Config{Vendor: fake})
-						_, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: kind, Vendor: vendor})
-						client := agents(g, "my-model", "c1")[endpoint]
-						if m, ok := client.(*messagesClient); ok {
-							m.thinking = `{"type":"enabled","budget_tokens":2000}`
-						}
-						for _, turn := range []string{"one", "two", "three"} {
-							toolTurn(v, turn)
-							require.Equal(t, turn+" is done.", client.say(turn))
-						}
-						require.LessOrEqual(t, len(v.Rejections()), 1, "it is remembered")
-						require.Contains(t, string(v.Last().Body), "three thinks before")
-					})
+					for model, conversation := range map[string]string{"my-model": "c1", "claude-sonnet-4-5": ""} {
+						t.Run(fmt.Sprint(fake, " as ", vendor, ", ", kind, ", ", endpoint, ", ", model), func(t *testing.T) {
+							v := upstreamtest.New(upstreamtest.Config{Vendor: fake})
+							_, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: kind, Vendor: vendor})
+							client, m := g.anyClient(endpoint, model)
+							m.within(conversation)
+							if m, ok := client.(*messagesClient); ok {
+								m.manual(8000)
+							}
+							for _, turn := range []string{"one", "two", "three"} {
+								toolTurn(v, turn)
+								require.Equal(t, turn+" is done.", client.say(turn))
+							}
+							require.Contains(t, string(v.Last().Body), "three thinks before")
+							if refused := len(v.Rejections()); refused > 0 {
+								require.Equal(t, 1, refused, "it is remembered")
+								require.Contains(t, string(v.Last().Body), "one thinks before")
+							}
+						})
+					}
 				}
 			}
 		}
