@@ -97,22 +97,12 @@ func found(thoughts ...string) turn {
 	}
 }
 
-// trimmed trims every text but the newest.
-var trimmed = replay{messages: func(history []message) []message {
-	return texts(strings.TrimSpace)(nil, history, len(history)-1)
-}}
-
 var conversationRows = []transcript{
 	row("an editor's deformed replay",
 		"an editor replays trimmed texts, merged blocks and renamed calls, and the conversation loses its thinking.",
 		on(thinkers...),
-		replay{messages: func(history []message) []message {
-			history = damages["signatures dropped"](damages["thinking merged"](history))
-			history = idsAltered(damages["inputs encoded anew"](history))
-			return texts(func(s string) string {
-				return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n"))
-			})(nil, history, len(history)-1)
-		}}.turn,
+		replay{messages: chain(damages["thinking merged"], damages["signatures dropped"], damages["inputs encoded anew"],
+			idsAltered, mangles["line ends"].damage, texts(strings.TrimSpace))}.turn,
 		say("Look into\nthe file  ",
 			reply(think(" I need the file.\n"), speak("Let me look:\n\n- file\n"),
 				upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
@@ -123,7 +113,7 @@ var conversationRows = []transcript{
 		vendorGot(" I need the file.\\n", "It has the answer.", "Again.")),
 	row("conversations show", "the fate of conversations cannot be seen from outside.",
 		on(claude),
-		say("One"), trimmed.turn, say(" Two ", reply(speak("2"))), say("Three"),
+		say("One"), replay{messages: texts(strings.TrimSpace)}.turn, say(" Two ", reply(speak("2"))), say("Three"),
 		edit(func(c *messagesClient) { c.history = c.history[:2] }), say("Two, otherwise"),
 		edit(func(c *messagesClient) { c.history[0] = userText("Edited") }), say("Three"),
 		metricHas("conversation_", "conversation_requests_total{outcome=\"began\",pipeline=\"main\"} 1\n"),
@@ -148,28 +138,24 @@ var conversationRows = []transcript{
 		as("mine"), thinkingDropped, say("Second"), vendorLacks("thinks"),
 		as("mate"), thinkingDropped, say("Second"), vendorLacks("thinks"),
 		as("other"), thinkingDropped, say("Second"), vendorGot("thinks")),
-	row("yes five times", "equal answers to equal questions are taken for one another.",
-		on(thinkers...),
+	row("yes five times", "equal answers to equal questions, or equal turns with equal calls, are taken for one another.",
+		on(thinkers...).vary(variants{{"texts", nil}, {"calls", nothing}}),
 		thinkingDropped, func(p *play) {
-			for i := range 5 {
-				say("yes", saying(fmt.Sprintf("thought %d.", i), "yes"))(p)
+			thoughts := 0
+			thought := func() string { thoughts++; return fmt.Sprintf("thought %d.", thoughts) }
+			for range 5 {
+				if p.in("calls") {
+					p.vendor().Queue(looking(thought(), "x"))
+				}
+				steps(say("yes", saying(thought(), "yes")), clientReads("yes"))(p)
 			}
 			say("And now?")(p)
 			at := 0
-			for i := range 5 {
-				next := strings.Index(p.last(), fmt.Sprintf("thought %d.", i))
-				require.Greater(p, next, at, "thought %d in %s", i, p.last())
+			for i := range thoughts {
+				next := strings.Index(p.last(), fmt.Sprintf("thought %d.", i+1))
+				require.Greater(p, next, at, "thought %d in %s", i+1, p.last())
 				at = next
 			}
-		}),
-	row("yes five times with tools", "equal turns with equal calls are taken for one another.",
-		on(thinkers...),
-		thinkingDropped, func(p *play) {
-			for i := range 5 {
-				steps(say("yes", looking(fmt.Sprint("round ", i), "x"), saying(fmt.Sprint("round again ", i), "yes")),
-					clientReads("yes"))(p)
-			}
-			vendorGot("round 4")(p)
 		}),
 	row("identical chats under one id", "two chats with the same words under one id get each other's thinking.",
 		on(claude),

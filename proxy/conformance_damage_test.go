@@ -11,8 +11,11 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// answers returns a damage that changes the content of each message of the assistant.
-func answers(change func([]block) []block) func([]message) []message {
+// damage changes a history as it is sent. It may change its argument.
+type damage = func([]message) []message
+
+// answers returns a damage of the content of each message of the assistant.
+func answers(change func([]block) []block) damage {
 	return func(history []message) []message {
 		for i, m := range history {
 			if m.role == "assistant" {
@@ -23,11 +26,11 @@ func answers(change func([]block) []block) func([]message) []message {
 	}
 }
 
-// thoughts returns a damage that changes each thinking block.
-func thoughts(change func(*block)) func([]message) []message {
+// blocks returns a damage of some blocks of the assistant.
+func blocks(of func(block) bool, change func(*block)) damage {
 	return answers(func(content []block) []block {
 		for i := range content {
-			if content[i].thinks() {
+			if of(content[i]) {
 				change(&content[i])
 			}
 		}
@@ -35,13 +38,49 @@ func thoughts(change func(*block)) func([]message) []message {
 	})
 }
 
+func thoughts(change func(*block)) damage { return blocks(block.thinks, change) }
+
+// is returns a function that reports whether a block has a type.
+func is(kind string) func(block) bool { return func(b block) bool { return b.Type == kind } }
+
+// without returns a damage that removes blocks of the assistant.
+func without(of func(block) bool) damage {
+	return answers(func(content []block) []block { return slices.DeleteFunc(content, of) })
+}
+
+// doubled returns a damage that repeats blocks of any message.
+func doubled(of func(block) bool) damage {
+	return func(history []message) []message {
+		for i, m := range history {
+			history[i].content = nil
+			for _, b := range m.content {
+				history[i].content = append(history[i].content, b)
+				if of(b) {
+					history[i].content = append(history[i].content, b)
+				}
+			}
+		}
+		return history
+	}
+}
+
+// chain returns a damage that makes several damages in turn.
+func chain(all ...damage) damage {
+	return func(history []message) []message {
+		for _, next := range all {
+			history = next(history)
+		}
+		return history
+	}
+}
+
 func withoutThinking(content []block) []block { return slices.DeleteFunc(content, block.thinks) }
 
 // damages are changes that clients make to the answers in their history, by name.
-var damages = map[string]func([]message) []message{
+var damages = map[string]damage{
 	"nothing": nil,
 	// SDKs and frameworks that do not know the type.
-	"thinking dropped": answers(withoutThinking),
+	"thinking dropped": without(block.thinks),
 	// Frameworks that trim every string.
 	"thinking trimmed":   thoughts(func(b *block) { b.Thinking = strings.TrimSpace(b.Thinking) }),
 	"thinking shortened": thoughts(func(b *block) { b.Thinking = b.Thinking[:min(len(b.Thinking), 5)] }),
@@ -66,29 +105,19 @@ var damages = map[string]func([]message) []message{
 			slices.DeleteFunc(content, func(b block) bool { return !b.thinks() })...)
 	}),
 	"thinking reversed": answers(func(content []block) []block {
-		var reversed []block
-		for _, b := range content {
-			if b.thinks() {
-				reversed = append([]block{b}, reversed...)
-			}
-		}
+		var places []int
 		for i, b := range content {
 			if b.thinks() {
-				content[i], reversed = reversed[0], reversed[1:]
+				places = append(places, i)
 			}
+		}
+		for i := range len(places) / 2 {
+			a, b := places[i], places[len(places)-1-i]
+			content[a], content[b] = content[b], content[a]
 		}
 		return content
 	}),
-	"thinking doubled": answers(func(content []block) []block {
-		var out []block
-		for _, b := range content {
-			out = append(out, b)
-			if b.thinks() {
-				out = append(out, b)
-			}
-		}
-		return out
-	}),
+	"thinking doubled": doubled(block.thinks),
 	// Stores that keep one field of thinking for each answer.
 	"thinking merged": answers(func(content []block) []block {
 		merged := block{Type: "thinking"}
@@ -104,41 +133,17 @@ var damages = map[string]func([]message) []message{
 		return append([]block{merged}, withoutThinking(content)...)
 	}),
 	// Chat front ends that show thinking as text.
-	"thinking as text": answers(func(content []block) []block {
-		var out []block
-		for _, b := range content {
-			if b.Type == "thinking" {
-				b = textOf("<think>" + b.Thinking + "</think>")
-			}
-			if !b.thinks() {
-				out = append(out, b)
-			}
-		}
-		return out
-	}),
-	"redacted dropped": answers(func(content []block) []block {
-		return slices.DeleteFunc(content, func(b block) bool { return b.Type == "redacted_thinking" })
-	}),
+	"thinking as text": chain(
+		blocks(is("thinking"), func(b *block) { *b = textOf("<think>" + b.Thinking + "</think>") }), without(block.thinks)),
+	"redacted dropped": without(is("redacted_thinking")),
 	// A string comparison takes these for edits.
-	"texts reformatted": answers(func(content []block) []block {
-		for i := range content {
-			if content[i].Type == "text" {
-				content[i].Text = "\n" + content[i].Text + " \r\n"
-			}
-		}
-		return withoutThinking(content)
-	}),
-	"inputs encoded anew": answers(func(content []block) []block {
-		for i, b := range content {
-			if b.Type == "tool_use" {
-				content[i].Input = reencoded(b.Input)
-			}
-		}
-		return withoutThinking(content)
-	}),
+	"texts reformatted": chain(
+		without(block.thinks), blocks(is("text"), func(b *block) { b.Text = "\n" + b.Text + " \r\n" })),
+	"inputs encoded anew": chain(
+		without(block.thinks), blocks(is("tool_use"), func(b *block) { b.Input = reencoded(b.Input) })),
 	"texts joined behind the tool": answers(func(content []block) []block {
 		text := spoken(content)
-		content = slices.DeleteFunc(withoutThinking(content), func(b block) bool { return b.Type == "text" })
+		content = slices.DeleteFunc(withoutThinking(content), is("text"))
 		if text != "" {
 			content = append(content, textOf(text))
 		}
@@ -286,18 +291,8 @@ var damageRows = []transcript{
 		}),
 	row("thinking recorded when it begins", "blocks are recorded at the beginning of a stream, as the hash of nothing.",
 		on(claude),
-		streamed,
-		replay{messages: answers(func(content []block) []block {
-			for i := range content {
-				content[i].Signature = nil
-			}
-			return content
-		})}.turn,
-		begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))),
-		edit(func(c *messagesClient) {
-			c.history[1].content[2].ID, c.history[2].content[0].ToolUseID = "toolu_renamed", "toolu_renamed"
-		}),
-		round(), vendorGot("a long thought")),
+		streamed, replay{messages: chain(damages["signatures dropped"], idsAltered)}.turn,
+		begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))), round(), vendorGot("a long thought")),
 	row("foreign signature",
 		"thinking that nobody knows is stripped before anybody asked for that, or again in each turn.",
 		on(claude).from("anthropics/anthropic-sdk-python#1598").marked(golden),

@@ -171,10 +171,7 @@ func plainAnswers(r *rand.Rand, turn int) (answers []upstreamtest.Answer) {
 
 // finalTexts has a client show only the final texts of older turns. It changes spaces in all but the newest message.
 var finalTexts = replay{
-	messages: func(history []message) []message {
-		history = mangles["rounds forgotten"].replay(nil, history, 0)
-		return texts(strings.TrimSpace)(nil, history, len(history)-1)
-	},
+	messages: chain(mangles["rounds forgotten"].damage, texts(strings.TrimSpace)),
 	chat: func(history []chatMessage) []chatMessage {
 		for i := range history[:len(history)-1] {
 			if text := history[i].Content; text != nil {

@@ -92,6 +92,9 @@ func structuredMessages(b backendCase, isNative bool) transcript {
 		readsJSON(true), native(isNative, "tool_choice"), historyLen(4), thanks)
 }
 
+// formats are ways to ask for JSON in the messages dialect.
+var formats = variants{{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}
+
 var formatRows = []transcript{
 	structured(claude, closedFormat, true),
 	structured(manual, closedFormat, true),
@@ -118,29 +121,21 @@ var formatRows = []transcript{
 	row("structured output of messages over chat completions",
 		"a messages client's schema does not reach a backend of chat completions.",
 		on(unlisted).from("vercel/ai#6484").
-			asking("gpt-4.1").vary(streams, variants{{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}),
+			asking("gpt-4.1").vary(streams, formats),
 		judged, unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),
 		func(p *play) {
 			require.JSONEq(p, placeSchema, gjson.Get(p.last(), "response_format.json_schema.schema").Raw)
 		},
 		vendorGotAt("response_format.json_schema.strict", "true"),
 		func(p *play) { require.Empty(p, p.vendor().Rejections()) }),
-	row("a messages schema in words",
-		"a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
-		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").
-			vary(streams, variants{{"config", members(messagesFormat)}, {"old member", members(oldFormat)}}),
+	row("a schema in words", "a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
+		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").by(both...).vary(streams, formats),
 		judged, unnamed, withoutTools, thinkingMode(""),
+		chat(func(c *chatClient) { c.more = `,"response_format":` + closedFormat }),
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
-		vendorGotAt("response_format", `{"type":"json_object"}`),
+		vendorGotAt("response_format", `{"type":"json_object"}`), vendorGotAt("messages.0.role", `"system"`),
 		func(p *play) { require.Contains(p, gjson.Get(p.last(), "messages.0.content").Str, placeSchema) }),
-	row("a chat schema in words",
-		"a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
-		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").by("chat"),
-		judged, unnamed, withoutTools, members(`,"response_format":`+closedFormat),
-		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
-		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
-		vendorGotAt("messages.0.role", `"system"`)),
 	row("files", "a file of chat completions is no document in the messages dialect.",
 		on(claude).by("chat").marked(noBudget),
 		func(p *play) {

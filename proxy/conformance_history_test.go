@@ -123,13 +123,8 @@ func since(first func(messages int, questions []int) int) replay {
 	}
 }
 
-// lastTurns has a client show its newest two turns without thinking.
-var lastTurns = func() replay {
-	turns := since(func(_ int, questions []int) int { return questions[max(0, len(questions)-2)] })
-	return replay{chat: turns.chat, messages: func(h []message) []message {
-		return damages["thinking dropped"](turns.messages(h))
-	}}
-}()
+// lastTurns has a client show its newest two turns.
+var lastTurns = since(func(_ int, questions []int) int { return questions[max(0, len(questions)-2)] })
 
 // loopOnly has a client show its newest rounds of calls and results, without the question.
 func loopOnly(rounds int) turn {
@@ -288,7 +283,8 @@ var historyRows = []transcript{
 	row("a sliding window",
 		"a client shows its newest two turns, and the vendor refuses thinking bound to the lost front each time.",
 		on(prefixChecking).from(boundThinking).by(both...).vary(routes),
-		tolerate(0), lastTurns.turn, useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
+		tolerate(0), replay{messages: chain(lastTurns.messages, damages["thinking dropped"]), chat: lastTurns.chat}.turn,
+		useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
 		useTool("Turn 3", "turn 3"), useTool("Turn 4", "turn 4"), useTool("Turn 5", "turn 5"),
 		vendorGot("turn 5 thinks before")),
 	row("compaction", "a summary in place of the first turns leaves calls without their answers.",

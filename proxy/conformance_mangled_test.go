@@ -22,9 +22,7 @@ import (
 
 // mangle is a way in which clients change a history that they replay.
 type mangle struct {
-	// replay changes a copy of the history before it is sent. newest is the index of the first message that the vendor has
-	// not seen.
-	replay func(r *rand.Rand, history []message, newest int) []message
+	damage damage
 	// turn is called before a turn of the user.
 	turn func(m *mangled, t *talk)
 	// loses is set if thinking of the current turn may be lost because its answer, or content that it is bound to,
@@ -32,31 +30,21 @@ type mangle struct {
 	loses bool
 }
 
-// damage returns the mangle as a damage of a client's history, or nil.
-func (k mangle) damage(r *rand.Rand) func([]message) []message {
-	if k.replay == nil {
-		return nil
+// seenBefore returns the number of messages that the vendor has seen: all before the newest of the user.
+func seenBefore(history []message) int {
+	n := len(history)
+	for n > 0 && history[n-1].role == "user" {
+		n--
 	}
+	return n
+}
+
+// texts returns a damage of every text that the vendor has seen, including results.
+func texts(change func(string) string) damage {
 	return func(history []message) []message {
-		newest := len(history)
-		for newest > 0 && history[newest-1].role == "user" {
-			newest--
-		}
-		return k.replay(r, history, newest)
-	}
-}
-
-// always returns a mangle that does not depend on the newest message.
-func always(damage func([]message) []message) mangle {
-	return mangle{replay: func(_ *rand.Rand, history []message, _ int) []message { return damage(history) }}
-}
-
-// texts returns a change of every text that the vendor has seen, including results.
-func texts(change func(string) string) func(*rand.Rand, []message, int) []message {
-	return func(_ *rand.Rand, history []message, newest int) []message {
-		for i := range history[:newest] {
-			for j := range history[i].content {
-				b := &history[i].content[j]
+		for _, m := range history[:seenBefore(history)] {
+			for i := range m.content {
+				b := &m.content[i]
 				b.Text, b.Content = change(b.Text), change(b.Content)
 			}
 		}
@@ -64,15 +52,12 @@ func texts(change func(string) string) func(*rand.Rand, []message, int) []messag
 	}
 }
 
-// results returns a change of the results of older turns.
-func results(change func([]block) []block) func(*rand.Rand, []message, int) []message {
-	return func(_ *rand.Rand, history []message, newest int) []message {
-		for i := range history[:newest] {
-			if len(history[i].content) > 0 && history[i].content[0].Type == "tool_result" {
-				history[i].content = change(history[i].content)
-			}
-		}
-		return history
+// older returns a damage of all turns before the current one.
+func older(change damage) damage {
+	return func(history []message) []message {
+		at := starts(history)
+		current := at[len(at)-1]
+		return append(change(history[:current]), history[current:]...)
 	}
 }
 
@@ -81,48 +66,37 @@ func isResult(m message) bool {
 }
 
 var mangles = map[string]mangle{
-	"nothing":       {},
-	"line ends":     {replay: texts(strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n").Replace)},
-	"texts trimmed": {replay: texts(strings.TrimSpace)},
-	"texts padded":  {replay: texts(pad)},
-	"ids altered":   always(idsAltered),
-	"calls doubled": always(answers(func(content []block) []block { return doubled(content, "tool_use") })),
-	"results doubled": always(func(history []message) []message {
-		for i := range history {
-			history[i].content = doubled(history[i].content, "tool_result")
-		}
-		return history
-	}),
-	"results missing": {replay: results(func(content []block) []block { return content[:1] })},
-	"rounds forgotten": {replay: func(_ *rand.Rand, history []message, _ int) []message {
-		at := starts(history)
-		current := at[len(at)-1]
-		return append(roundsForgotten(history[:current]), history[current:]...)
-	}},
-	"calls forgotten": {replay: func(_ *rand.Rand, history []message, _ int) []message {
-		at := starts(history)
-		current := at[len(at)-1]
-		return append(callsForgotten(history[:current]), history[current:]...)
-	}},
-	"answers truncated": {loses: true, replay: func(_ *rand.Rand, history []message, newest int) []message {
-		for i := range history[:max(0, newest-3)] {
-			for j := range history[i].content {
-				if b := &history[i].content[j]; history[i].role == "assistant" && len(b.Text) > 6 {
-					b.Text = b.Text[:6]
-				}
+	"nothing":         {},
+	"line ends":       {damage: texts(strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n").Replace)},
+	"texts trimmed":   {damage: texts(strings.TrimSpace)},
+	"texts padded":    {damage: texts(pad)},
+	"ids altered":     {damage: idsAltered},
+	"calls doubled":   {damage: doubled(is("tool_use"))},
+	"results doubled": {damage: doubled(is("tool_result"))},
+	"results missing": {damage: func(history []message) []message {
+		for i, m := range history[:seenBefore(history)] {
+			if isResult(m) {
+				history[i].content = m.content[:1]
 			}
 		}
 		return history
 	}},
-	"a window": {loses: true, replay: func(_ *rand.Rand, history []message, _ int) []message {
-		return window(history, 6)
-	}},
-	"the front cut each turn": {loses: true, replay: func(_ *rand.Rand, history []message, _ int) []message {
-		if at := starts(history); len(at) > 2 {
-			return history[at[len(at)-2]:]
-		}
+	"rounds forgotten": {damage: older(roundsForgotten)},
+	"calls forgotten":  {damage: older(callsForgotten)},
+	"answers truncated": {loses: true, damage: func(history []message) []message {
+		seen := history[:max(0, seenBefore(history)-3)]
+		blocks(is("text"), func(b *block) { b.Text = b.Text[:min(len(b.Text), 6)] })(seen)
 		return history
 	}},
+	"a window": {loses: true, damage: since(func(messages int, questions []int) int {
+		for _, i := range slices.Backward(questions) {
+			if i <= messages-6 {
+				return i
+			}
+		}
+		return 0
+	}).messages},
+	"the front cut each turn": {loses: true, damage: lastTurns.messages},
 	"the system prompt changed each turn": {loses: true, turn: func(m *mangled, t *talk) {
 		t.system = fmt.Sprintf(`"You are brief. It is %d seconds past noon."`, m.r.IntN(3600))
 	}},
@@ -131,13 +105,10 @@ var mangles = map[string]mangle{
 	"regenerations": {turn: regenerate},
 	"two backends":  {turn: (*mangled).otherBackend},
 	"restarts":      {turn: (*mangled).restart},
-	"thinking dropped, restarts, rewinds": {
-		replay: func(_ *rand.Rand, history []message, _ int) []message { return damages["thinking dropped"](history) },
-		turn: func(m *mangled, t *talk) {
-			m.restart(t)
-			rewind(m, t)
-		},
-	},
+	"thinking dropped, restarts, rewinds": {damage: damages["thinking dropped"], turn: func(m *mangled, t *talk) {
+		m.restart(t)
+		rewind(m, t)
+	}},
 }
 
 func init() {
@@ -146,7 +117,7 @@ func init() {
 		"thinking reversed", "thinking as text", "signatures dropped", "signatures emptied", "signatures of another block",
 		"inputs encoded anew",
 	} {
-		mangles[name] = always(damages[name])
+		mangles[name] = mangle{damage: damages[name]}
 	}
 }
 
@@ -155,17 +126,6 @@ func pad(s string) string {
 		return s
 	}
 	return "\n" + s + " \n"
-}
-
-func doubled(content []block, kind string) []block {
-	var out []block
-	for _, b := range content {
-		out = append(out, b)
-		if b.Type == kind {
-			out = append(out, b)
-		}
-	}
-	return out
 }
 
 // idsAltered changes the ids of all calls, in the same way in each request.
@@ -188,8 +148,7 @@ func idsAltered(history []message) []message {
 func roundsForgotten(history []message) []message {
 	var out []message
 	for _, m := range history {
-		calls := slices.ContainsFunc(m.content, func(b block) bool { return b.Type == "tool_use" })
-		if !isResult(m) && !calls {
+		if !isResult(m) && !slices.ContainsFunc(m.content, is("tool_use")) {
 			m.content = withoutThinking(m.content)
 			out = append(out, m)
 		}
@@ -209,16 +168,6 @@ func callsForgotten(history []message) []message {
 		}
 	}
 	return out
-}
-
-// window returns about the newest size messages, from a message of the user on.
-func window(history []message, size int) []message {
-	for i := max(0, len(history)-size); i > 0; i-- {
-		if history[i].role == "user" && !isResult(history[i]) {
-			return history[i:]
-		}
-	}
-	return history
 }
 
 func randomEdit(m *mangled, t *talk) {
@@ -403,7 +352,7 @@ func (m *mangled) talk(model string) *talk {
 	if m.named {
 		t.within(fmt.Sprint("c", m.r.Uint64()))
 	}
-	t.damage = m.kind.damage(m.r)
+	t.damage = m.kind.damage
 	return t
 }
 

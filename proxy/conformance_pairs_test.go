@@ -97,7 +97,7 @@ func (p *pairs) client(dialect, mangle, conversation string) (agent, *manners) {
 	m.within(conversation)
 	switch c := c.(type) {
 	case *messagesClient:
-		c.damage = mangles[mangle].damage(p.r)
+		c.damage = mangles[mangle].damage
 	case *chatClient:
 		c.damage = chatDamages[mangle]
 	case *responsesClient:

@@ -85,10 +85,7 @@ func failFive(message string) turn {
 var reasoningRows = []transcript{
 	row("lost reasoning has a placeholder",
 		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
-		onEach(reasoners).from(emptyReasoning).by(both...).vary(naming, lossy).marked(slow|sampled|noBudget),
-		forgetful, vendorGot("two thinks before")),
-	row("lost reasoning of clients of Responses", "an empty text replaces lost reasoning, and the vendor refuses it.",
-		onEach(reasoners).from(emptyReasoning).by("responses").vary(naming).marked(slow|sampled|noBudget),
+		onEach(reasoners).from(emptyReasoning).by(all3...).vary(naming, lossy).marked(slow|sampled|noBudget),
 		forgetful, vendorGot("two thinks before")),
 	row("lost reasoning of an unknown vendor",
 		"the vendor is not known by its name, and its refusal is answered with an empty text.",

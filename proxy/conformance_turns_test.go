@@ -237,16 +237,6 @@ func edit(change func(c *messagesClient)) turn {
 	return func(p *play) { change(p.messages()) }
 }
 
-// result replaces the results of the newest round in the messages dialect.
-func result(text string) turn {
-	return edit(func(c *messagesClient) {
-		results := c.history[len(c.history)-1].content
-		for i := range results {
-			results[i].Content = text
-		}
-	})
-}
-
 // unknownThinking is a history with thinking that the gateway has not seen.
 func unknownThinking(p *play) {
 	history(userText("Hi"), assistant(block{Type: "thinking", raw: []byte(forgedBlock)}, textOf("Hello.")))(p)
