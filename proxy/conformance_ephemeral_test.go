@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/ledger"
-	"mneme/proxy/wire"
 )
 
 const (
@@ -33,52 +31,47 @@ func recallOf(turn int) string {
 	return fmt.Sprintf("<memory>%s %d: \"a & b\"</memory>", recalled, turn)
 }
 
-// recalls reports whether a client that recalls something every n turns does so in this turn, and sets the header.
-func (m *manners) recalls(turn, n int) bool {
-	if turn%n != 0 {
-		m.header.Del(ephemeralHeader)
-		return false
-	}
-	m.header.Set(ephemeralHeader, "1")
-	return true
-}
-
-// recall has a client put a recalled part before the user's text, in all requests of every nth turn.
-func (c *messagesClient) recall(every int) {
-	before := c.damage
-	c.damage = func(history []message) []message {
-		turn := len(starts(history))
-		if before != nil {
-			history = before(history)
-		}
-		if at := starts(history); c.recalls(turn, every) {
-			m := &history[at[len(at)-1]]
-			m.content = append([]block{textOf(recallOf(turn))}, m.content...)
-		}
-		return history
-	}
-}
-
-func (c *chatClient) recall(every int) {
-	before := c.damage
-	c.damage = func(history []chatMessage) []chatMessage {
-		turn := len(chatStarts(history))
-		if before != nil {
-			history = before(history)
-		}
-		if at := chatStarts(history); c.recalls(turn, every) {
-			m := &history[at[len(at)-1]]
-			for _, s := range []string{recallOf(turn), *m.Content} {
-				m.parts = append(m.parts, json.RawMessage(`{"type":"text","text":`+string(wire.Quote(s))+`}`))
-			}
-		}
-		return history
-	}
-}
-
-// recallEvery has clients of both dialects recall something every n turns.
+// recallEvery has clients of both dialects put a recalled part before the user's text, in all requests of every nth turn.
 func recallEvery(n int) turn {
-	return steps(messages(func(c *messagesClient) { c.recall(n) }), chat(func(c *chatClient) { c.recall(n) }))
+	// recalls reports whether the client recalls something in this turn, and sets the header.
+	recalls := func(m *manners, turn int) bool {
+		m.header.Del(ephemeralHeader)
+		if turn%n == 0 {
+			m.header.Set(ephemeralHeader, "1")
+		}
+		return turn%n == 0
+	}
+	return steps(
+		messages(func(c *messagesClient) {
+			before := c.damage
+			c.damage = func(history []message) []message {
+				turn := len(starts(history))
+				if before != nil {
+					history = before(history)
+				}
+				if at := starts(history); recalls(&c.manners, turn) {
+					m := &history[at[len(at)-1]]
+					m.content = append([]block{textOf(recallOf(turn))}, m.content...)
+				}
+				return history
+			}
+		}),
+		chat(func(c *chatClient) {
+			before := c.damage
+			c.damage = func(history []chatMessage) []chatMessage {
+				turn := len(chatStarts(history))
+				if before != nil {
+					history = before(history)
+				}
+				if at := chatStarts(history); recalls(&c.manners, turn) {
+					m := &history[at[len(at)-1]]
+					for _, s := range []string{recallOf(turn), *m.Content} {
+						m.parts = append(m.parts, marshal(map[string]string{"type": "text", "text": s}))
+					}
+				}
+				return history
+			}
+		}))
 }
 
 // savedTurns records everything that the gateways store.
@@ -108,37 +101,23 @@ var recalledText = regexp.MustCompile(`<memory>` + recalled + ` [0-9]+: "a & b"<
 // skeleton returns the content of a request without its layout, with all thinking or with the current turn's.
 func skeleton(body []byte, all bool) string {
 	var out strings.Builder
-	messages := gjson.GetBytes(body, "messages").Array()
-	newest := newestQuestion(messages)
-	for i, m := range messages {
-		fmt.Fprintf(&out, "%s:", m.Get("role").Str)
-		content, thinking := m.Get("content"), all || i > newest
-		if content.Type == gjson.String {
-			fmt.Fprintf(&out, " text %q", recalledText.ReplaceAllString(content.Str, ""))
-		}
-		for _, b := range content.Array() {
-			switch kind := b.Get("type").Str; kind {
-			case "text":
-				if text := recalledText.ReplaceAllString(b.Get("text").Str, ""); text != "" {
-					fmt.Fprintf(&out, " text %q", text)
-				}
-			case "thinking", "redacted_thinking":
-				if thinking {
-					fmt.Fprintf(&out, " %s %s", kind, b.Get("thinking").Str)
-				}
-			case "tool_use":
-				fmt.Fprintf(&out, " call %s", b.Get("input").Raw)
-			case "tool_result":
-				fmt.Fprintf(&out, " result %s", b.Get("content").Raw)
+	list := gjson.GetBytes(body, "messages").Array()
+	newest := newestQuestion(list)
+	for i, m := range list {
+		fmt.Fprintf(&out, "\n%s:", m.Get("role").Str)
+		thinking := all || i > newest
+		for _, b := range m.Get("content").Array() { // a text is a list of one
+			kind, text := b.Get("type").Str, recalledText.ReplaceAllString(b.Str+b.Get("text").Str, "")
+			isText := kind == "" || kind == "text"
+			if isText && text != "" || !isText && (thinking || !strings.HasSuffix(kind, "thinking")) {
+				fmt.Fprintf(&out, " %s%q %s %s %s", strings.TrimSuffix(kind, "text"), text, b.Get("thinking").Str,
+					b.Get("input").Raw, b.Get("content").Raw)
 			}
 		}
 		if thinking {
-			fmt.Fprintf(&out, " %s", m.Get("reasoning_content").Raw)
+			fmt.Fprint(&out, " ", m.Get("reasoning_content").Raw)
 		}
-		for _, call := range m.Get("tool_calls").Array() {
-			fmt.Fprintf(&out, " call %s", call.Get("function.arguments").Str)
-		}
-		out.WriteByte('\n')
+		fmt.Fprint(&out, strs([]byte(m.Raw), "tool_calls.#.function.arguments"))
 	}
 	return out.String()
 }
@@ -183,10 +162,12 @@ var finalTexts = replay{
 }
 
 // recallRun plays a random dialogue with a recall every n turns, or none if n is 0. The calls alternate between two
-// gateways, which restart. It returns the vendor's requests without recalled parts, and the gateways' metrics.
-func recallRun(t *testing.T, c run, n, turns int) (requests []string, metrics map[string]int) {
+// gateways, of which one restarts. It returns the vendor's requests without recalled parts, and the gateways' metrics.
+func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (requests []string, metrics map[string]int) {
+	const turns = 8
 	p := newPlay(t, c)
-	shareRedis(p)
+	p.conversation = fmt.Sprint(id, "-", n)
+	p.shares(redis)
 	saved := &savedTurns{Remote: p.turns.Remote}
 	p.turns.Remote = saved
 	finalTexts.turn(p)
@@ -199,7 +180,7 @@ func recallRun(t *testing.T, c run, n, turns int) (requests []string, metrics ma
 	m, metrics := p.me().settings(), map[string]int{}
 	r := rand.New(rand.NewPCG(0, 0))
 	for turn := range turns {
-		if turn%7 == 6 {
+		if turn == 6 {
 			p.fronts[0].addMetrics(metrics)
 			p.fronts[0].stop()
 			p.fronts = append(p.fronts[1:], p.world.gateway())
@@ -221,38 +202,45 @@ func recallRun(t *testing.T, c run, n, turns int) (requests []string, metrics ma
 	require.Len(t, requests, m.calls, "no second calls")
 	require.True(t, n == 0 && recalls == 0 || n == 1 && recalls == m.calls || n > 1 && recalls > 0, "%d recalls", recalls)
 	require.NotContains(t, saved.all.String(), recalled)
-	require.NotContains(t, kept(t, p.redis), recalled)
 	p.conforms(0)
 	return requests, metrics
 }
 
 // Fault: a client puts recalled text before the user's text, and the next request does not have it. The conversation is
 // not found, its rounds of tools are forgotten, the vendor refuses its thinking, or the recalled text stays in Redis.
-// With the race detector every third combination is tried.
+// Each vendor has one client that recalls in every turn and one that recalls in every third. With the race detector
+// every third combination is tried.
 func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 	testtier.Slow(t)
-	turns := 20
-	if raced {
-		turns = 7
-	}
+	t.Parallel()
 	main := on(claude, manual, prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model),
 		kimi, kimiChat, deepSeek, deepSeekChat, genericChat).by(both...).vary(variants{{"main", nothing}})
 	mates := on(prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model), deepSeekChat).
 		by(both...).vary(routes[1:])
-	var tried part
-	for _, c := range append(main.runs(), mates.runs()...) {
-		if !tried.next(3) {
-			continue
-		}
-		t.Run(c.name(), func(t *testing.T) {
-			requests, metrics := recallRun(t, c, 0, turns)
-			for _, n := range []int{1, 3} {
-				recalledRequests, recalledMetrics := recallRun(t, c, n, turns)
-				require.Equal(t, requests, recalledRequests)
-				require.Equal(t, metrics, recalledMetrics)
+	redis := redistest.Start(t)
+	t.Run("runs", func(t *testing.T) {
+		var tried part
+		for _, runs := range [][]run{main.runs(), mates.runs()} {
+			for i, c := range runs {
+				every := 1
+				if (i < len(runs)/2) == (i%2 == 0) {
+					every = 3
+				}
+				if !tried.next(3) {
+					continue
+				}
+				t.Run(c.name(), func(t *testing.T) {
+					t.Parallel()
+					id := fmt.Sprint(len(runs), "-", i)
+					requests, metrics := recallRun(t, c, redis, id, 0)
+					recalledRequests, recalledMetrics := recallRun(t, c, redis, id, every)
+					require.Equal(t, requests, recalledRequests)
+					require.Equal(t, metrics, recalledMetrics)
+				})
 			}
-		})
-	}
+		}
+	})
+	require.NotContains(t, kept(t, redis), recalled)
 }
 
 const (
@@ -285,6 +273,7 @@ func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
 	messagesImages := parts(recalledPart, messagesImage, questionPart)
 	chatImages := parts(recalledPart, chatImage, questionPart)
 	marks := []string{marked("a"), marked("a"), marked("a"), marked("a")}
+	redis := redistest.Start(t)
 	for name, c := range map[string]struct {
 		endpoint string
 		to       backends
@@ -321,11 +310,12 @@ func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
 		for _, backend := range c.to {
 			t.Run(name+", "+backend.name, func(t *testing.T) {
 				w := newWorld(t, backend.told(budgeted))
-				w.shares(redistest.Start(t))
+				w.shares(redis)
 				saved := &savedTurns{Remote: w.turns.Remote}
 				w.turns.Remote = saved
 				v, g := w.vendors[backend.name], w.gateway()
-				header := http.Header{"Authorization": {"Bearer caller"}, "X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: {c.n}}
+				id := strings.NewReplacer(" ", "-", ",", "").Replace(name + " " + backend.name)
+				header := http.Header{"Authorization": {"Bearer caller"}, "X-Ag-Conversation-Id": {id}, ephemeralHeader: {c.n}}
 				path := map[string]string{"messages": "/v1/messages", "chat": "/v1/chat/completions"}[c.endpoint]
 				send := func(messages string) {
 					body := `{"model":"claude-opus-4-8","max_tokens":4000,"messages":[` + messages + `]}`

@@ -130,14 +130,12 @@ func pad(s string) string {
 
 // idsAltered changes the ids of all calls, in the same way in each request.
 func idsAltered(history []message) []message {
-	for i := range history {
-		for j := range history[i].content {
-			b := &history[i].content[j]
-			if b.ID != "" {
-				b.ID = "mine_" + b.ID[len(b.ID)-12:]
-			}
-			if b.ToolUseID != "" {
-				b.ToolUseID = "mine_" + b.ToolUseID[len(b.ToolUseID)-12:]
+	for _, m := range history {
+		for i := range m.content {
+			for _, id := range []*string{&m.content[i].ID, &m.content[i].ToolUseID} {
+				if *id != "" {
+					*id = "mine_" + (*id)[len(*id)-12:]
+				}
 			}
 		}
 	}
@@ -146,28 +144,19 @@ func idsAltered(history []message) []message {
 
 // roundsForgotten keeps the final text of each turn, as chat stores do.
 func roundsForgotten(history []message) []message {
-	var out []message
-	for _, m := range history {
-		if !isResult(m) && !slices.ContainsFunc(m.content, is("tool_use")) {
-			m.content = withoutThinking(m.content)
-			out = append(out, m)
-		}
-	}
-	return out
+	return slices.DeleteFunc(damages["thinking dropped"](history), func(m message) bool {
+		return isResult(m) || slices.ContainsFunc(m.content, is("tool_use"))
+	})
 }
 
 // callsForgotten keeps all texts and removes calls and results.
 func callsForgotten(history []message) []message {
-	var out []message
-	for _, m := range history {
-		m.content = slices.DeleteFunc(withoutThinking(slices.Clone(m.content)), func(b block) bool {
-			return b.Type == "tool_use" || b.Type == "tool_result"
+	for i, m := range history {
+		history[i].content = slices.DeleteFunc(m.content, func(b block) bool {
+			return b.thinks() || b.Type == "tool_use" || b.Type == "tool_result"
 		})
-		if len(m.content) > 0 {
-			out = append(out, m)
-		}
 	}
-	return out
+	return slices.DeleteFunc(history, func(m message) bool { return len(m.content) == 0 })
 }
 
 func randomEdit(m *mangled, t *talk) {
@@ -266,9 +255,9 @@ type mangled struct {
 	lead
 	kind   mangle
 	name   string
-	named  bool // the client names its conversations
-	other  bool // the other backend is active
-	active string
+	named  bool   // the client names its conversations
+	own    string // the backend under test
+	active string // own or the other backend
 	shared string // the tag of content that all conversations may contain
 	no     int
 
@@ -279,7 +268,7 @@ type mangled struct {
 // newMangled starts the vendors of conversations that are mangled in one way.
 func newMangled(t *testing.T, name string, redis *redistest.Server, backend backendCase, seed, n uint64) *mangled {
 	m := &mangled{lead: lead{T: t, r: rand.New(rand.NewPCG(seed, n))}, name: name, kind: mangles[name],
-		active: backend.name}
+		own: backend.name, active: backend.name}
 	m.start(redis, backend, kimi)
 	return m
 }
@@ -298,18 +287,8 @@ type talk struct {
 }
 
 func (m *mangled) otherBackend(*talk) {
-	if m.r.IntN(2) == 0 {
-		m.other = !m.other
-		m.front.use(m.backend())
-	}
-}
-
-// backend returns the name of the active backend.
-func (m *mangled) backend() string {
-	if m.other {
-		return kimi.name
-	}
-	return m.active
+	m.active = pick(m.r, m.own, kimi.name)
+	m.front.use(m.active)
 }
 
 func (m *mangled) restart(t *talk) {
@@ -322,8 +301,8 @@ func (m *mangled) restart(t *talk) {
 
 // play leads one conversation, and sometimes a second one with the same messages.
 func (m *mangled) play(model string) {
-	m.other = false
-	m.front.use(m.active)
+	m.active = m.own
+	m.front.use(m.own)
 	talks := []*talk{m.talk(model)}
 	if m.r.IntN(4) == 0 {
 		talks = append(talks, m.talk(model))
@@ -359,7 +338,7 @@ func (m *mangled) talk(model string) *talk {
 // proceed is a turn of the model with its rounds of tools.
 func (m *mangled) proceed(t *talk) {
 	for rounds := m.r.IntN(3); ; rounds-- {
-		m.world.vendors[m.backend()].Queue(t.llm.answer(rounds <= 0))
+		m.world.vendors[m.active].Queue(t.llm.answer(rounds <= 0))
 		t.stream = m.r.IntN(2) == 0
 		var got []block
 		m.judge(t, m.call(func() { got = t.step() }))
@@ -387,10 +366,10 @@ func (m *mangled) judge(t *talk, seen []upstreamtest.Request) {
 		}
 	}
 	m.sameWords(string(t.sent), string(accepted.Body))
-	if len(seen) == 1 && !m.kind.loses && !m.other && m.named {
+	if len(seen) == 1 && !m.kind.loses && m.active == m.own && m.named {
 		require.Zero(m, accepted.Lost, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
 	}
-	if !m.other {
+	if m.active == m.own {
 		m.count(t, string(accepted.Body))
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
-	"mneme/internal/upstreamtest"
 )
 
 // items returns a change of all items of a type in an input of Responses; an empty type means all types.
@@ -84,17 +83,17 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 // pairs plays conversations of one client that replays in one way, while the backend switches between four dialects.
 type pairs struct {
 	lead
-	active      string
-	given, lost map[string]int // a vendor's own thinking in current turns, by vendor
+	llm    *randomModel
+	active string
 }
 
 // vendorsOfPairs has one vendor per dialect.
 var vendorsOfPairs = []backendCase{claude.told(budgeted), gpt, deepSeekChat, google}
 
 // client returns a client of a dialect that replays its history in one way.
-func (p *pairs) client(dialect, mangle, conversation string) (agent, *manners) {
+func (p *pairs) client(dialect, mangle string) (agent, *manners) {
 	c, m := p.front.anyClient(dialect, "claude-opus-4-8")
-	m.within(conversation)
+	m.within(fmt.Sprintf("%s.%d.%d", dialect, p.conversations, p.r.Uint32()))
 	switch c := c.(type) {
 	case *messagesClient:
 		c.damage = mangles[mangle].damage
@@ -109,28 +108,17 @@ func (p *pairs) client(dialect, mangle, conversation string) (agent, *manners) {
 // play leads one conversation.
 func (p *pairs) play(dialect, mangle string) {
 	p.conversations++
-	c, m := p.client(dialect, mangle, fmt.Sprintf("%s.%d.%d", dialect, p.conversations, p.r.Uint32()))
+	c, m := p.client(dialect, mangle)
 	for turn := range 2 + p.r.IntN(3) {
 		c.question(fmt.Sprintf("question %d of %d", turn, p.conversations))
-		given := map[string]int{} // in this turn
 		for rounds, calls := p.r.IntN(4), 1; calls > 0; rounds-- {
 			if p.r.IntN(3) == 0 {
-				p.active = vendorsOfPairs[p.r.IntN(len(vendorsOfPairs))].name
+				p.active = pick(p.r, vendorsOfPairs...).name
 				p.front.use(p.active)
 			}
-			blocks := []upstreamtest.Block{think(fmt.Sprintf("thought %d of %d", p.calls, p.conversations))}
-			if rounds <= 0 || p.r.IntN(3) == 0 {
-				blocks = append(blocks, speak(fmt.Sprintf("said %d of %d", p.calls, p.conversations)))
-			}
-			for range min(max(rounds, 0), 1+p.r.IntN(2)) {
-				blocks = append(blocks, look(fmt.Sprint(p.r.IntN(50))))
-			}
-			p.world.vendors[p.active].Queue(reply(blocks...))
+			p.world.vendors[p.active].Queue(p.llm.answer(rounds <= 0))
 			m.stream = p.r.IntN(2) == 0
-			seen := p.call(func() { calls, _ = c.round() })
-			p.given[p.active] += given[p.active]
-			p.lost[p.active] += min(seen[len(seen)-1].Lost, given[p.active])
-			given[p.active]++
+			p.call(func() { calls, _ = c.round() })
 		}
 	}
 }
@@ -154,14 +142,13 @@ func TestConformanceMangledPairs(t *testing.T) {
 		for j, mangle := range kinds[dialect] {
 			t.Run(dialect+", "+mangle, func(t *testing.T) {
 				t.Parallel()
-				p := &pairs{lead: lead{T: t, r: rand.New(rand.NewPCG(seed, uint64(1000*i+j)))}, active: claude.name,
-					given: map[string]int{}, lost: map[string]int{}}
+				r := rand.New(rand.NewPCG(seed, uint64(1000*i+j)))
+				p := &pairs{lead: lead{T: t, r: r}, llm: &randomModel{chooser: r}, active: claude.name}
 				p.start(redis, slices.Clone(vendorsOfPairs)...)
 				for p.conversations < each {
 					p.play(dialect, mangle)
 				}
 				p.finish()
-				t.Logf("a vendor's own thinking of current turns: %v, lost %v", p.given, p.lost)
 			})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,61 +19,52 @@ import (
 // modelOf returns a model that rapid controls.
 func modelOf(t *rapid.T) *randomModel { return &randomModel{chooser: rapidChooser{t}} }
 
+// anyDamage returns a damage that rapid chooses for each request.
+func anyDamage[M any](t *rapid.T, m *manners, all map[string]func([]M) []M, except ...string) func([]M) []M {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return slices.Contains(except, name) })
+	return func(history []M) []M {
+		m.stream = rapid.Bool().Draw(t, "stream")
+		if damage := all[rapid.SampledFrom(names).Draw(t, "damage")]; damage != nil {
+			return damage(history)
+		}
+		return history
+	}
+}
+
 // Property: for any answers of the model and any damage by the client, the conversation continues, the vendor refuses
 // nothing, and the thinking of the latest turn is complete.
 func TestConformancePropertyDamagedDialogues(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		backend := thinkers[rapid.IntRange(0, len(thinkers)-1).Draw(t, "backend")]
-		w := newWorld(t, backend)
-		c := w.gateway().messages(backend.model)
-		c.within("c1")
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(damages)), func(name string) bool {
-			return proofs[name] || name == "first turn forgotten" && backend.name == "bound"
+	for dialect, vendors := range map[string][]backendCase{"messages": thinkers, "chat": personalities} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				b := rapid.SampledFrom(vendors).Draw(t, "vendor")
+				w := newWorld(t, b.told(budgeted))
+				client, m := w.gateway().anyClient(dialect, b.model)
+				m.within("c1")
+				switch c := client.(type) {
+				case *messagesClient:
+					except := slices.Collect(maps.Keys(proofs))
+					if b.name == "bound" {
+						except = append(except, "first turn forgotten")
+					}
+					c.damage = anyDamage(t, m, damages, except...)
+				case *chatClient:
+					c.keeps = rapid.Bool().Draw(t, "keeps")
+					// The user's texts stay the same. Ids are renamed always or never.
+					const renamed = "ids renamed"
+					c.damage = anyDamage(t, m, chatDamages, renamed, "texts padded")
+					if damage := c.damage; rapid.Bool().Draw(t, "renames") {
+						c.damage = func(history []chatMessage) []chatMessage { return damage(chatDamages[renamed](history)) }
+					}
+				}
+				for _, question := range modelOf(t).dialogue(w.vendors[b.name]) {
+					client.say(question)
+				}
+				w.conforms(0)
+			})
 		})
-		c.damage = func(history []message) []message {
-			c.stream = rapid.Bool().Draw(t, "stream")
-			if damage := damages[rapid.SampledFrom(names).Draw(t, "damage")]; damage != nil {
-				return damage(history)
-			}
-			return history
-		}
-		for _, question := range modelOf(t).dialogue(w.vendors[backend.name]) {
-			c.say(question)
-		}
-		w.conforms(0)
-	})
-}
-
-// Property: the same holds for chat clients and vendors that want reasoning back.
-func TestConformancePropertyChatDialogues(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.SampledFrom(personalities).Draw(t, "vendor")
-		w := newWorld(t, p.told(budgeted))
-		c := w.gateway().chat(p.model)
-		c.within("c1")
-		c.keeps = rapid.Bool().Draw(t, "keeps")
-		const renamed = "ids renamed"
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(chatDamages)), func(name string) bool {
-			return name == renamed || name == "texts padded" // the user's texts stay the same too
-		})
-		renames := rapid.Bool().Draw(t, "renames") // always or never: an id stays the same
-		c.damage = func(history []chatMessage) []chatMessage {
-			c.stream = rapid.Bool().Draw(t, "stream")
-			if renames {
-				history = chatDamages[renamed](history)
-			}
-			if damage := chatDamages[rapid.SampledFrom(names).Draw(t, "damage")]; damage != nil {
-				return damage(history)
-			}
-			return history
-		}
-		for _, question := range modelOf(t).dialogue(w.vendors[p.name]) {
-			c.say(question)
-		}
-		w.conforms(0)
-	})
+	}
 }
 
 // Property: a request without damage leaves byte for byte as it came.
@@ -86,12 +76,9 @@ func TestConformancePropertyFaithfulReplaysLeaveAsTheyCame(t *testing.T) {
 		w := newWorld(t, b)
 		v := w.vendors[b.name]
 		c := w.gateway().messages(b.model)
+		c.more = `,"metadata":{"user_id":"\u0041"},"stop_sequences":[ "\u0042" ]`
 		if b.name == "deepseek" {
-			c.thinking = `{"type":"enabled"}`
-		}
-		c.more = `,"unknown":{"z":1.50e+3,"a":[ ]}`
-		if b.name != "deepseek" {
-			c.more = `,"metadata":{"user_id":"\u0041"},"stop_sequences":[ "\u0042" ]`
+			c.thinking, c.more = `{"type":"enabled"}`, `,"unknown":{"z":1.50e+3,"a":[ ]}`
 		}
 		if rapid.Bool().Draw(t, "named") {
 			c.within("c1")
@@ -117,17 +104,15 @@ func TestConformancePropertyFaithfulReplaysLeaveAsTheyCame(t *testing.T) {
 
 // content is the content of an answer, whole or streamed.
 type content struct {
-	text, thinking string
-	blocks         []string // of the messages dialect
-	calls          []string
-	reason, usage  string
+	text, thinking, calls string
+	all                   string // the blocks of an answer of the messages dialect
+	reason, usage, output string
 }
 
-// compact returns a JSON value without spaces.
-func compact(t require.TestingT, value []byte) string {
-	var out bytes.Buffer
-	require.NoError(t, json.Compact(&out, value))
-	return out.String()
+func (c *content) call(t require.TestingT, name string, arguments []byte) {
+	var compact bytes.Buffer
+	require.NoError(t, json.Compact(&compact, arguments))
+	c.calls += name + compact.String() + "\n"
 }
 
 // lastMember returns the last value of a member with this name anywhere in a body, whole or streamed, except null.
@@ -141,32 +126,26 @@ func lastMember(body, name string) string {
 
 func contentOfMessages(t require.TestingT, got answered) (c content) {
 	for _, b := range readMessages(t, got) {
-		c.blocks = append(c.blocks, fmt.Sprint(b.Type, b.Text, b.Thinking, b.Signature != nil && *b.Signature != "",
-			b.Data != ""))
+		c.all += fmt.Sprintln(b.Type, b.Text, b.Thinking, deref(b.Signature) != "", b.Data != "")
 		c.text += b.Text
 		c.thinking += b.Thinking
 		if b.Type == "tool_use" {
-			c.calls = append(c.calls, b.Name+compact(t, b.Input))
+			c.call(t, b.Name, b.Input)
 		}
 	}
 	c.reason = lastMember(got.body, "stop_reason")
-	c.usage = lastMember(got.body, "input_tokens") + " " + lastMember(got.body, "output_tokens")
+	c.usage, c.output = lastMember(got.body, "input_tokens"), lastMember(got.body, "output_tokens")
 	return c
 }
 
 func contentOfChat(t require.TestingT, got answered) (c content) {
 	m := readChat(t, got)
-	if m.Content != nil {
-		c.text = *m.Content
-	}
-	if m.Reasoning != nil {
-		c.thinking = *m.Reasoning
-	}
+	c.text, c.thinking = deref(m.Content), deref(m.Reasoning)
 	for _, call := range m.ToolCalls {
-		c.calls = append(c.calls, call.Function.Name+compact(t, []byte(call.Function.Arguments)))
+		c.call(t, call.Function.Name, []byte(call.Function.Arguments))
 	}
 	c.reason = lastMember(got.body, "finish_reason")
-	c.usage = lastMember(got.body, "prompt_tokens") + " " + lastMember(got.body, "completion_tokens")
+	c.usage, c.output = lastMember(got.body, "prompt_tokens"), lastMember(got.body, "completion_tokens")
 	return c
 }
 
@@ -181,35 +160,32 @@ func TestConformancePropertyStreamsSayWhatBodiesSay(t *testing.T) {
 		b.vendor.Stream = upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 20).Draw(t, "chunk"),
 			Split: rapid.SampledFrom([]int{0, 1, 3, 50}).Draw(t, "split")}
 		w := newWorld(t, b)
-		v := w.vendors[b.name]
 		g := w.gateway()
 		answer := modelOf(t).answer(rapid.Bool().Draw(t, "last"))
 		answer.StopReason = rapid.SampledFrom([]string{"", "max_tokens", "refusal"}).Draw(t, "reason")
 		for i := range answer.Blocks {
 			answer.Blocks[i].ID = fmt.Sprintf("call_%024d", i)
 		}
-		v.Queue(answer, answer, answer, answer)
+		w.vendors[b.name].Queue(answer, answer, answer, answer)
 
-		m := g.messages("claude-opus-4-8")
-		m.user(textOf("Go"))
+		m, c := g.messages("claude-opus-4-8"), g.chat("claude-opus-4-8")
+		m.question("Go")
 		whole := contentOfMessages(t, m.post())
 		m.stream = true
 		require.Equal(t, whole, contentOfMessages(t, m.post()))
 
-		c := g.chat("claude-opus-4-8")
 		c.more = `,"stream_options":{"include_usage":true}`
 		c.question("Go")
 		chat := contentOfChat(t, c.post())
 		c.stream = true
-		streamed := contentOfChat(t, c.post())
-		require.Equal(t, chat, streamed)
+		require.Equal(t, chat, contentOfChat(t, c.post()))
 
 		// Both endpoints return the same content. The mode of thinking is not translated for chat completions.
 		require.Equal(t, whole.text, chat.text)
 		require.Equal(t, whole.calls, chat.calls)
 		if whole.thinking != "" {
 			require.Equal(t, whole.thinking, chat.thinking)
-			require.Equal(t, whole.usage[strings.Index(whole.usage, " "):], chat.usage[strings.Index(chat.usage, " "):])
+			require.Equal(t, whole.output, chat.output)
 		}
 		w.conforms(0)
 	})
