@@ -2,12 +2,12 @@ package proxy_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -181,57 +181,6 @@ func rateLimited(status int) turn {
 		limit("60"), request("Third", status), clientGotHeader("Retry-After", "60"), vendorCalls(6))
 }
 
-// Fault: the word "thinking" in prose, or another 400, counts as a refusal of thinking, or a refusal is passed on. The
-// errors are real ones. Package thinking tests how well they are classified.
-func TestConformanceErrorsOutsideData(t *testing.T) {
-	t.Parallel()
-	recorded := recordedRows(t, "dev") // before a world is made, because it may skip the test
-	var failing atomic.Pointer[upstreamtest.Fault]
-	w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) {
-		c.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return failing.Load() }
-	}))
-	v := w.vendors["claude"]
-	g := w.gateway()
-	for i, e := range recorded {
-		status, body, source := int(e.Get("status").Int()), e.Get("body").Str, e.Get("source").Str
-		before := v.Count()
-		c := g.messages("claude-opus-4-8")
-		c.within(fmt.Sprint("c", i))
-		v.Queue(saying("thought", "Hello."))
-		c.say("Hi")
-		fault := upstreamtest.Canned(status, body)
-		fault.ContentType = "text/plain"
-		class := thinking.Classify(status, []byte(body))
-		if class == thinking.ClassStrip {
-			require.Equal(t, "strip_helps", e.Get("label").Str, body)
-			v.Fail(fault)
-			c.say("And?")
-			require.Equal(t, 3, v.Count()-before, "%s\n%s", source, body)
-			require.NotContains(t, string(v.Last().Body), `"thought"`)
-			continue
-		}
-		failing.Store(&fault)
-		c.question("And?")
-		got := c.post()
-		failing.Store(nil)
-		require.Equal(t, status, got.status, source)
-		if thinking.ReadLength(status, []byte(body)).Excess == thinking.OverWindow {
-			require.Contains(t, got.body, `"message":"prompt is too long`)
-		} else {
-			require.Equal(t, body, got.body, source)
-		}
-		for _, r := range v.Requests()[before+1:] {
-			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", body)
-		}
-		if _, parameter := thinking.RefusedParameter(status, []byte(body)); status < 429 &&
-			class == thinking.ClassOther && !parameter {
-			require.Equal(t, 2, v.Count()-before, "%s\n%s", source, body)
-		}
-	}
-	w.forgive()
-	w.conforms(0)
-}
-
 // recordedReasons are the values of X-AG-Error for the families of recorded errors. For any other it is "rejected".
 var recordedReasons = map[string]string{
 	"auth": "key_refused", "r_auth": "key_refused", "r_policy": "content_refused", "g_model": "model_unknown",
@@ -239,8 +188,9 @@ var recordedReasons = map[string]string{
 	"r_length": "context_length_exceeded", "r_rate": "rate_limited",
 }
 
-// Fault: an error is not recognized, costs more calls than its cure needs, or reaches a client of the vendor's dialect
-// with other bytes. Every recorded error goes from a backend of either dialect to a client of either.
+// Fault: an error is not recognized, costs more calls or thinking than its cure needs, or reaches a client of the
+// vendor's dialect with other bytes. Every recorded error goes from a backend of either dialect to a client of either.
+// Package thinking tests how well errors are classified.
 func TestConformanceRecordedErrorsOutsideData(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
@@ -252,60 +202,79 @@ func TestConformanceRecordedErrorsOutsideData(t *testing.T) {
 		"chat": `{"model":"m%d","reasoning_effort":"low",` + fmt.Sprintf(history, `"Hello."`),
 	}
 	paths := map[string]string{"messages": "/v1/messages", "chat": "/v1/chat/completions"}
-	for _, endpoint := range []string{"messages", "chat"} {
+	dev := recordedRows(t, "dev")
+	rows := append(dev, recordedRows(t, "parameters", "context-length", "responses-gemini")...)
+	for _, endpoint := range both {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 			for _, route := range []string{"", "/teammate/x"} {
-				var fault upstreamtest.Fault
+				var fault *upstreamtest.Fault
 				b := backendCase{name: "b", config: proxy.BackendConfig{Kind: kind, Vendor: "generic"}}
 				b.vendor.Vendor = upstreamtest.Kimi
-				b.vendor.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return &fault }
+				b.vendor.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return fault }
 				w := knocked(t, b)
 				v, g := w.vendors["b"], w.gateway()
 				same := (endpoint == "messages") == (kind == proxy.KindAnthropic)
-				for i, e := range recordedRows(t, "dev", "parameters", "context-length", "responses-gemini") {
+				for i, e := range rows {
 					at := fmt.Sprintf("%s to %s%s, %s: %s", endpoint, kind, route, e.Get("family"), e.Get("body").Str)
 					body, status := e.Get("body").Str, int(e.Get("status").Int())
-					fault = upstreamtest.Canned(status, body)
+					fails := upstreamtest.Canned(status, body)
 					request := fmt.Sprintf(bodies[endpoint], i)
-					if status == 200 && !gjson.Valid(body) {
+					switch {
+					case status == 200 && !gjson.Valid(body):
 						continue
-					}
-					if status == 200 && route == "" { // a stream's first event, else the whole answer
-						fault.ContentType, fault.Body = "text/event-stream", "data: "+body+"\n\n"
+					case status == 200 && route == "": // a stream's first event, else the whole answer
+						fails.ContentType, fails.Body = "text/event-stream", "data: "+body+"\n\n"
 						request = `{"stream":true,` + request[1:]
+					case route == "":
+						fails.ContentType = "text/plain"
 					}
+					fault = &fails
 					before := v.Count()
 					got := g.ask(route+paths[endpoint], request)
 					calls := v.Count() - before
 					class := thinking.Classify(status, []byte(body))
 
-					want := "rejected"
-					if named, ok := recordedReasons[e.Get("family").Str]; ok {
-						want = named
-					}
+					want := cmp.Or(recordedReasons[e.Get("family").Str], "rejected")
 					if e.Get("look_alike").Bool() {
 						want = "request_too_large"
 					}
 					require.Equal(t, want, got.header.Get("X-AG-Error"), at)
+					if want == "context_length_exceeded" {
+						status = 400
+					}
+					require.Equal(t, status, got.status, at)
 					switch {
 					case want == "context_length_exceeded":
-						require.Equal(t, 400, got.status, at)
 					case same:
-						require.Equal(t, status, got.status, at)
 						require.Equal(t, body, got.body, at)
 					default:
-						require.Equal(t, status, got.status, at)
 						require.Equal(t, wire.ReadFailure(status, []byte(body)).Message,
 							gjson.Get(got.body, "error.message").Str, at)
 						require.Equal(t, endpoint == "messages", gjson.Get(got.body, "type").Str == "error", at)
 					}
+					_, parameter := thinking.RefusedParameter(status, []byte(body))
 					switch {
-					case class == thinking.ClassStrip:
-						require.LessOrEqual(t, calls, 2, at)
+					case class == thinking.ClassOther && !parameter && i < len(dev) && status < 429:
+						require.Equal(t, 1, calls, at)
 					case class == thinking.ClassRestore:
 						require.LessOrEqual(t, calls, 3, at)
-					case status < 500 && status != http.StatusTooManyRequests:
+					case class == thinking.ClassStrip || status < 500 && status != http.StatusTooManyRequests:
 						require.LessOrEqual(t, calls, 2, at)
+					}
+					if !same || endpoint != "messages" || i >= len(dev) {
+						continue
+					}
+					if class == thinking.ClassStrip { // without the thinking, the vendor answers
+						require.Equal(t, "strip_helps", e.Get("label").Str, at)
+						fault = nil
+						v.Fail(fails)
+						got = g.ask(route+paths[endpoint], fmt.Sprintf(bodies[endpoint], len(rows)+i))
+						require.Equal(t, 200, got.status, got.body)
+						require.NotContains(t, string(v.Last().Body), "forged", at)
+						continue
+					}
+					for _, r := range v.Requests()[before:] {
+						require.Contains(t, string(r.Body), "forged", "nothing is stripped for it: %s", at)
 					}
 				}
 				for _, kind := range []string{"signature", "modified", "place", "disabled", "missing", "schema"} {
