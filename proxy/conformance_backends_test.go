@@ -38,7 +38,7 @@ func account(b backendCase) backendCase {
 
 // process moves a coding agent to another process, with another system text and another note about its tools.
 func process(version string) turn {
-	return messages(func(c *messagesClient) {
+	return client(func(c *messagesClient) {
 		c.system = `[{"type":"text","text":"cc_version=` + version + `"},{"type":"text","text":"You are an agent."}]`
 		c.damage = func(history []message) []message {
 			note := message{role: "system", content: []block{textOf("The kinds of agents as of " + version)}, plain: true}

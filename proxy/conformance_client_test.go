@@ -72,14 +72,12 @@ func (m *manners) say(text string) string {
 
 // send posts a body to an endpoint.
 func (m *manners) send(endpoint string, body []byte) answered {
-	w := m.gateway.world
 	m.sent = body
 	for {
-		m.last = m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
+		m.last = m.gateway.send(m.gateway.world.Context(), m.prefix+endpoint, m.header, body)
 		m.calls++
 		repeats := m.again != nil && m.again(m.last)
 		if len(m.alternate) > 0 {
-			w.turns.settle(w, m.calls)
 			m.gateway, m.alternate = m.alternate[0], append(m.alternate[1:], m.alternate[0])
 		}
 		if !repeats {

@@ -283,7 +283,7 @@ func TestConformanceWhatCanBeKept(t *testing.T) {
 		require.Equal(t, 204, g.keep("never-seen", keepUntil(8*day)).status)
 	}
 	w.shares(redistest.Start(t))
-	w.config.Shared.Turns = awayTurns{w.turns}
+	w.config.Shared.Turns = awayTurns{w.config.Shared.Turns}
 	g = w.gateway()
 	for _, got := range []answered{g.keep("c1", keepUntil(day)), g.erase("c1")} {
 		require.Equal(t, 503, got.status)

@@ -42,7 +42,7 @@ func recallEvery(n int) turn {
 		return turn%n == 0
 	}
 	return steps(
-		messages(func(c *messagesClient) {
+		client(func(c *messagesClient) {
 			before := c.damage
 			c.damage = func(history []message) []message {
 				turn := len(starts(history))
@@ -56,7 +56,7 @@ func recallEvery(n int) turn {
 				return history
 			}
 		}),
-		chat(func(c *chatClient) {
+		client(func(c *chatClient) {
 			before := c.damage
 			c.damage = func(history []chatMessage) []chatMessage {
 				turn := len(chatStarts(history))
@@ -168,8 +168,8 @@ func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (
 	p := newPlay(t, c)
 	p.conversation = fmt.Sprint(id, "-", n)
 	p.shares(redis)
-	saved := &savedTurns{Remote: p.turns.Remote}
-	p.turns.Remote = saved
+	saved := &savedTurns{Remote: p.config.Shared.Turns}
+	p.config.Shared.Turns = saved
 	finalTexts.turn(p)
 	if n > 0 {
 		recallEvery(n)(p)
@@ -311,8 +311,8 @@ func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
 			t.Run(name+", "+backend.name, func(t *testing.T) {
 				w := newWorld(t, backend.told(budgeted))
 				w.shares(redis)
-				saved := &savedTurns{Remote: w.turns.Remote}
-				w.turns.Remote = saved
+				saved := &savedTurns{Remote: w.config.Shared.Turns}
+				w.config.Shared.Turns = saved
 				v, g := w.vendors[backend.name], w.gateway()
 				id := strings.NewReplacer(" ", "-", ",", "").Replace(name + " " + backend.name)
 				header := http.Header{"Authorization": {"Bearer caller"}, "X-Ag-Conversation-Id": {id}, ephemeralHeader: {c.n}}

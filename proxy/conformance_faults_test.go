@@ -54,7 +54,7 @@ var faultRows = []transcript{
 	row("clearing of thinking",
 		"the retry leaves an instruction to clear thinking behind, which is invalid without thinking.",
 		on(claude).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"),
-		costs(1), messages(func(c *messagesClient) {
+		costs(1), client(func(c *messagesClient) {
 			c.manual(8000)
 			c.header.Add("Anthropic-Beta", "context-management-2025-06-27")
 			c.header.Add("Anthropic-Beta", "effort-2025-11-24")
@@ -127,8 +127,8 @@ var (
 func maxTokens(limits ...int) (all variants) {
 	for _, n := range limits {
 		all = append(all, variant{fmt.Sprint(n), steps(
-			messages(func(c *messagesClient) { c.maxTokens = n }),
-			chat(func(c *chatClient) { c.more = fmt.Sprintf(`,"max_tokens":%d`, n) }))})
+			client(func(c *messagesClient) { c.maxTokens = n }),
+			client(func(c *chatClient) { c.more = fmt.Sprintf(`,"max_tokens":%d`, n) }))})
 	}
 	return all
 }

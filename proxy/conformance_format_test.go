@@ -41,8 +41,8 @@ func readsJSON(schema bool) turn {
 
 // historyLen expects so many messages in the client's history: more than two per turn are calls of tools.
 func historyLen(n int) turn {
-	return steps(messages(func(c *messagesClient) { require.Len(c.gateway.world, c.history, n) }),
-		chat(func(c *chatClient) { require.Len(c.gateway.world, c.history, n) }))
+	return steps(client(func(c *messagesClient) { require.Len(c.gateway.world, c.history, n) }),
+		client(func(c *chatClient) { require.Len(c.gateway.world, c.history, n) }))
 }
 
 // native expects whether the vendor was asked in its own way to answer in JSON.
@@ -131,7 +131,7 @@ var formatRows = []transcript{
 	row("a schema in words", "a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
 		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").by(both...).vary(streams, formats),
 		judged, unnamed, withoutTools, thinkingMode(""),
-		chat(func(c *chatClient) { c.more = `,"response_format":` + closedFormat }),
+		client(func(c *chatClient) { c.more = `,"response_format":` + closedFormat }),
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
 		vendorGotAt("response_format", `{"type":"json_object"}`), vendorGotAt("messages.0.role", `"system"`),

@@ -52,7 +52,7 @@ func clock(p *play) {
 		requests++
 		return fmt.Sprintf("It is 12:%02d.", requests)
 	}
-	messages(func(c *messagesClient) {
+	client(func(c *messagesClient) {
 		c.damage = func(history []message) []message {
 			c.system = fmt.Sprintf("%q", text())
 			return history
@@ -61,13 +61,13 @@ func clock(p *play) {
 	replay := func(history []chatMessage) []chatMessage {
 		return append([]chatMessage{{Role: "system", Content: pointer(text())}}, history...)
 	}
-	chat(func(c *chatClient) { c.damage = replay })(p)
+	client(func(c *chatClient) { c.damage = replay })(p)
 }
 
 // title is a side request of a coding agent: a client with another model, without tools or thinking.
 func title(p *play) {
 	steps(model("claude-haiku-4-5"), header("Anthropic-Beta", ""), withoutTools, faithful,
-		messages(func(c *messagesClient) {
+		client(func(c *messagesClient) {
 			c.thinking, c.maxTokens, c.system = "", 64, `"Give the conversation a title."`
 		}))(p)
 }

@@ -94,7 +94,7 @@ var reasoningRows = []transcript{
 			{kimiChat.named("unknown-chat").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
 		}).from(emptyReasoning).by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
 		costs(2), // one per gateway
-		unnamed, messages(func(c *messagesClient) { c.manual(8000) }), forgetful),
+		unnamed, client(func(c *messagesClient) { c.manual(8000) }), forgetful),
 	row("no attempt is sent twice", "a cure changes nothing, and the vendor gets the same bytes again.",
 		on(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
 			deepSeekChat.asking("deepseek-v4-pro")).by(all3...).vary(variants{

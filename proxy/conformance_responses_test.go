@@ -29,7 +29,7 @@ const (
 
 // ownReasoning has a client of Responses expect encrypted reasoning.
 func ownReasoning(p *play) {
-	responses(func(c *responsesClient) { c.any, c.own = false, true })(p)
+	client(func(c *responsesClient) { c.any, c.own = false, true })(p)
 }
 
 // loopOnAll queues a tool's step for each time that a vendor of the order is active, and takes the steps.
@@ -99,7 +99,7 @@ var responsesRows = []transcript{
 	row("reasoning comes back unasked", "a client that does not ask for encrypted reasoning loses all of it.",
 		on(gpt.asking("gpt-5")).from(encryptedContent).
 			by("responses").vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
-		shareRedis, ownReasoning, responses(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
+		shareRedis, ownReasoning, client(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
 		func(p *play) {
 			p.me().question("Go")
 			for i := range 4 {
@@ -157,8 +157,8 @@ var responsesRows = []transcript{
 	row("a model of Responses that does not reason",
 		"a model that does not reason is asked for encrypted reasoning and refuses.",
 		on(gpt.asking("gpt-4o")).from("openai/openai-python#2194").by(all3...),
-		judged, unnamed, thinkingMode(""), chat(func(c *chatClient) { c.effort = "" }),
-		responses(func(c *responsesClient) { c.effort = "none" }),
+		judged, unnamed, thinkingMode(""), client(func(c *chatClient) { c.effort = "" }),
+		client(func(c *responsesClient) { c.effort = "none" }),
 		say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
 		say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
 	),

@@ -46,13 +46,13 @@ func reasoningReturns(thoughts ...string) turn {
 
 // clientSaw expects the reasoning that a client of chat completions was shown.
 func clientSaw(thoughts ...string) turn {
-	return chat(func(c *chatClient) { require.Equal(c.gateway.world, thoughts, c.seen) })
+	return client(func(c *chatClient) { require.Equal(c.gateway.world, thoughts, c.seen) })
 }
 
 // ownIDs expects that the client was shown a new id for each call, made by the gateway.
 func ownIDs(p *play) {
 	var shown []string
-	messages(func(c *messagesClient) {
+	client(func(c *messagesClient) {
 		for _, m := range c.history {
 			for _, b := range m.content {
 				if b.Type == "tool_use" {
@@ -61,7 +61,7 @@ func ownIDs(p *play) {
 			}
 		}
 	})(p)
-	chat(func(c *chatClient) {
+	client(func(c *chatClient) {
 		for _, m := range c.history {
 			for _, call := range m.ToolCalls {
 				shown = append(shown, call.ID)
@@ -229,7 +229,7 @@ var toolRows = []transcript{
 		clientReads("Done."), vendorLacks(thinking.BypassSignature), vendorGotTimes(3, `"thought_signature":`)),
 	row("a budget next to max_tokens", "the request of a coding agent for older models does not pass unchanged.",
 		on(claude.asking("claude-haiku-4-5-20251001")),
-		messages(func(c *messagesClient) {
+		client(func(c *messagesClient) {
 			c.manual(31999)
 			c.maxTokens = 32000
 		}),

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -133,28 +134,10 @@ func settings(change func(m *manners)) turn {
 	return setup(func(p *play) { change(p.me().settings()) })
 }
 
-// messages changes a client of the messages dialect.
-func messages(change func(c *messagesClient)) turn {
+// client changes a client of one dialect.
+func client[C agent](change func(c C)) turn {
 	return setup(func(p *play) {
-		if c, ok := p.me().(*messagesClient); ok {
-			change(c)
-		}
-	})
-}
-
-// chat changes a client of chat completions.
-func chat(change func(c *chatClient)) turn {
-	return setup(func(p *play) {
-		if c, ok := p.me().(*chatClient); ok {
-			change(c)
-		}
-	})
-}
-
-// responses changes a client of Responses.
-func responses(change func(c *responsesClient)) turn {
-	return setup(func(p *play) {
-		if c, ok := p.me().(*responsesClient); ok {
+		if c, ok := p.me().(C); ok {
 			change(c)
 		}
 	})
@@ -189,10 +172,10 @@ func members(more string) turn { return settings(func(m *manners) { m.more = mor
 func withoutTools(p *play) { settings(func(m *manners) { m.tools = false })(p) }
 
 // thinkingMode is the member thinking of requests of the messages dialect; JSON, or empty for none.
-func thinkingMode(mode string) turn { return messages(func(c *messagesClient) { c.thinking = mode }) }
+func thinkingMode(mode string) turn { return client(func(c *messagesClient) { c.thinking = mode }) }
 
 // system is the system prompt of the messages dialect, as JSON.
-func system(prompt string) turn { return messages(func(c *messagesClient) { c.system = prompt }) }
+func system(prompt string) turn { return client(func(c *messagesClient) { c.system = prompt }) }
 
 // keepReasoning has clients of chat completions and Responses send back the reasoning that they are shown.
 func keepReasoning(p *play) {
@@ -207,9 +190,9 @@ type replay struct {
 }
 
 func (r replay) turn(p *play) {
-	messages(func(c *messagesClient) { c.damage = r.messages })(p)
-	chat(func(c *chatClient) { c.damage = r.chat })(p)
-	responses(func(c *responsesClient) { c.damage = r.items })(p)
+	client(func(c *messagesClient) { c.damage = r.messages })(p)
+	client(func(c *chatClient) { c.damage = r.chat })(p)
+	client(func(c *responsesClient) { c.damage = r.items })(p)
 }
 
 // damaged has clients of the messages dialect damage what they replay, see damages.
@@ -265,16 +248,9 @@ func restart(p *play) {
 	}
 }
 
-// through sends the calls of all clients to another gateway, which finds all turns.
+// through sends the calls of all clients to another gateway.
 func through(i int) turn {
 	return func(p *play) {
-		calls := 0
-		for _, c := range p.clients {
-			calls += c.settings().calls
-		}
-		if p.turns != nil {
-			p.turns.settle(p, calls)
-		}
 		p.front = i
 		for _, c := range p.clients {
 			c.settings().gateway = p.gateway()
@@ -368,33 +344,32 @@ func forgive(p *play) { p.world.forgive() }
 
 // Expectations about the vendor's requests.
 
-// vendorGot expects texts in the active vendor's newest request.
-func vendorGot(texts ...string) turn {
+// expect checks each of the texts.
+func expect(texts []string, check func(p *play, text string)) turn {
 	return func(p *play) {
 		for _, text := range texts {
-			require.Contains(p, p.last(), text)
+			check(p, text)
 		}
 	}
+}
+
+// vendorGot expects texts in the active vendor's newest request.
+func vendorGot(texts ...string) turn {
+	return expect(texts, func(p *play, text string) { require.Contains(p, p.last(), text) })
 }
 
 // vendorLacks expects that texts are not in the active vendor's newest request.
 func vendorLacks(texts ...string) turn {
-	return func(p *play) {
-		for _, text := range texts {
-			require.NotContains(p, p.last(), text)
-		}
-	}
+	return expect(texts, func(p *play, text string) { require.NotContains(p, p.last(), text) })
 }
 
 // vendorNeverGot expects that texts are in none of the active vendor's requests.
 func vendorNeverGot(texts ...string) turn {
-	return func(p *play) {
+	return expect(texts, func(p *play, text string) {
 		for _, r := range p.vendor().Requests() {
-			for _, text := range texts {
-				require.NotContains(p, string(r.Body), text)
-			}
+			require.NotContains(p, string(r.Body), text)
 		}
-	}
+	})
 }
 
 // vendorNeverGotHeader expects that none of the active vendor's requests has a header.
@@ -428,26 +403,11 @@ func vendorGotThoughts(n int) turn {
 
 // thoughtsIn returns the signatures, encrypted contents and reasoning in a request of any dialect.
 func thoughtsIn(body []byte) (found []string) {
-	add := func(values ...string) {
-		for _, v := range values {
-			if v != "" {
-				found = append(found, v)
-			}
-		}
+	for _, path := range []string{"input.#.encrypted_content", `input.#(type=="thought")#.signature`,
+		"messages.#.reasoning_content", "messages.#.content.#.signature|@flatten", "messages.#.content.#.data|@flatten"} {
+		found = append(found, strs(body, path)...)
 	}
-	for _, item := range gjson.GetBytes(body, "input").Array() {
-		add(item.Get("encrypted_content").Str)
-		if item.Get("type").Str == "thought" {
-			add(item.Get("signature").Str)
-		}
-	}
-	for _, m := range gjson.GetBytes(body, "messages").Array() {
-		add(m.Get("reasoning_content").Str)
-		for _, b := range m.Get("content").Array() {
-			add(b.Get("signature").Str, b.Get("data").Str)
-		}
-	}
-	return found
+	return slices.DeleteFunc(found, func(s string) bool { return s == "" })
 }
 
 // unchanged expects that the newest request left byte for byte as the client sent it.

@@ -19,7 +19,6 @@ import (
 	"mneme/internal/redistest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
-	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
@@ -142,7 +141,6 @@ type world struct {
 	config  proxy.Config
 	log     logLines
 	http    *http.Client
-	turns   *patientTurns // that the gateways share; nil for none
 	checked bool
 
 	wire *wireLog // nil for none
@@ -347,55 +345,9 @@ func (l *logLines) count(s string) (n int) {
 	return n
 }
 
-// shares has the gateways share one Redis.
+// shares has the gateways share one Redis. They wait for it without a practical limit, so that no request misses a turn
+// on a busy machine.
 func (w *world) shares(redis *redistest.Server) {
-	w.turns = &patientTurns{Remote: redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{}),
-		whole: map[string]int{}}
-	w.config.Shared.Turns = w.turns
-}
-
-// patientTurns waits for Redis without a limit, so that no request misses a turn on a busy machine.
-type patientTurns struct {
-	ledger.Remote
-
-	mu    sync.Mutex     // guards all below
-	saved int            // turns
-	whole map[string]int // complete turns by conversation
-}
-
-func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
-	return p.Remote.Load(context.WithoutCancel(ctx), q)
-}
-
-func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
-	marks, err := p.Remote.Save(context.WithoutCancel(ctx), entries)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range entries {
-		if err == nil && e.Turn != nil {
-			p.saved++
-			if !e.Turn.Cut {
-				p.whole[e.Scope.Conversation]++
-			}
-		}
-	}
-	return marks, err
-}
-
-// settle waits until so many turns are in Redis, where other gateways find them.
-func (p *patientTurns) settle(t require.TestingT, turns int) {
-	p.await(t, func() bool { return p.saved >= turns })
-}
-
-// settleOf waits until so many complete turns of a conversation are in Redis.
-func (p *patientTurns) settleOf(t require.TestingT, conversation string, turns int) {
-	p.await(t, func() bool { return p.whole[conversation] >= turns })
-}
-
-func (p *patientTurns) await(t require.TestingT, settled func() bool) {
-	require.Eventually(t, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return settled()
-	}, time.Minute, time.Millisecond)
+	w.config.Shared.Turns = redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{})
+	w.config.TurnsWait = time.Minute
 }

@@ -294,13 +294,8 @@ func (f *faultyRun) lead(n int, fronts []*front) {
 		r.stream = m.stream
 	}
 	m.header.Set("Test-Key", map[bool]string{true: "streams", false: "whole"}[m.stream])
-	turns := 0
 	m.again = func(got answered) bool {
 		again := f.ended(name, dialect, got)
-		if !again {
-			turns++
-			f.turns.settleOf(f, name, turns)
-		}
 		m.gateway = fronts[(n+m.calls)%2]
 		return again
 	}
@@ -476,7 +471,6 @@ func TestRoutesUnderFaults(t *testing.T) {
 				}
 				f.config.Limits.Upstream.Failures = -1 // a circuit would leave out what is to be tried
 				f.config.Limits.Upstream.Burst = 1 << 20
-				f.config.TurnsWait = 5 * time.Second // a busy machine must not lose what the other gateway knows
 				budget, err := access.ParseBudgets("1000000000tokens/total")
 				require.NoError(t, err)
 				f.caller = func(r *http.Request) access.Principal {

@@ -456,7 +456,7 @@ func TestConformanceStoredResponsesWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echoing(claude))
 	w.shares(redistest.Start(t))
-	turns := &turnsAway{Remote: w.turns}
+	turns := &turnsAway{Remote: w.config.Shared.Turns}
 	w.config.Shared.Turns = turns
 	here, there := w.gateway().storer(), w.gateway().storer()
 	id := here.say("", "one").Get("id").Str
