@@ -514,12 +514,12 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 	for i, backend := range thinkers {
 		for _, front := range []string{"a greeting", "an answer"} {
 			for _, damage := range []string{"nothing", "thinking dropped", "texts padded"} {
-				name, users := backend.name+", "+front+", "+damage, 60
+				name, users := backend.name+", "+front+", "+damage, 24
 				switch {
 				case raced:
-					users = 20
+					users = 12
 				case damage == "nothing" && backend.name == "bound" && front == "an answer":
-					users = 1000
+					users = 300
 				}
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
