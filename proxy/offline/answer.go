@@ -264,8 +264,8 @@ func (r *run) perform(st step, request string) {
 	case failure != "":
 		result = say(request, "failed", source, failure)
 	case st.statement && st.agent == "":
-		noted := strings.HasPrefix(result, "Noted") // another result is only a proposal
-		result = say(request, map[bool]string{true: "noted", false: "understood"}[noted],
+		// Any result but "Noted…" is only a proposal.
+		result = say(request, map[bool]string{true: "noted", false: "understood"}[strings.HasPrefix(result, "Noted")],
 			cmp.Or(turned(q.text, request), say(request, "quoted", q.text)))
 	case source == "search_documents":
 		result = cmp.Or(cite(q, result), say(st.text, "unknown"))
@@ -305,9 +305,9 @@ func cite(q fact, result string) (best string) {
 			f, context := newFact(s), newFact(p.Get("title").Str+". "+p.Get("section").Str)
 			here, near, all := 0, 0, len(q.keys)
 			for k := range q.keys {
-				if _, ok := f.position(k); ok {
+				if f.position(k) > 0 {
 					here++
-				} else if _, ok := context.position(k); ok || match("optional", k) {
+				} else if context.position(k) > 0 || match("optional", k) {
 					near++
 				}
 			}

@@ -124,9 +124,10 @@ func turned(s, in string) string {
 // fact is a statement of the user, or a question.
 type fact struct {
 	text, name, at string // name is the user's, and at is the time of a recalled message
+	subject        string // the first topic
 	words          []string
-	keys           map[string]int // the topics of text, with the position of their word
-	start          int            // where the statement begins in words, after the one that its pronoun refers to
+	keys           map[string]int // the topics of text, with the position of their word, from 1
+	start          int            // the number of words before the statement, to which its pronoun refers
 	mine, me       bool           // text mentions the user; the user is its subject
 }
 
@@ -147,17 +148,18 @@ func newFact(text string) fact {
 	for i, w := range f.words {
 		low, suffix, _ := strings.Cut(strings.ToLower(w), "'")
 		key := cmp.Or(topics[stem(low)], stem(low))
-		implied[wider[stem(low)]] = i
+		f.subject = cmp.Or(f.subject, strings.TrimPrefix(key, "-"))
+		implied[wider[stem(low)]] = i + 1
 		if match("capital", w) && strings.HasPrefix(before, relation) {
-			implied["+name"] = i // "my sister Anna"
+			implied["+name"] = i + 1 // "my sister Anna"
 		}
 		if suffix == "s" && i+1 < len(f.words) && topics[stem(strings.ToLower(f.words[i+1]))] != "-" {
 			key += "'s"
 		}
-		f.keys[key], before = i, key
+		f.keys[key], before = i+1, key
 	}
 	for _, m := range patterns["age"].FindAllStringSubmatch(f.text, -1) {
-		implied["+age"] = slices.Index(f.words, m[1])
+		implied["+age"] = slices.Index(f.words, m[1]) + 1
 	}
 	maps.DeleteFunc(f.keys, func(key string, _ int) bool { return key == "" || key == "-" }) // "-" is no topic
 	return f
@@ -172,20 +174,16 @@ func userName(s string) string {
 	return m[1] + m[2] + m[3]
 }
 
-// position returns the position of a topic of a question. A question about Anna's job is about Anna, too, but a
+// position returns the position of a topic of a question, or 0. A question about Anna's job is about Anna, too, but a
 // statement about Anna's sister is not.
-func (f fact) position(key string) (at int, ok bool) {
-	if at, ok = f.keys[key]; !ok {
-		at, ok = f.keys[strings.TrimSuffix(key, "'s")]
-	}
-	return at, ok
+func (f fact) position(key string) int {
+	return cmp.Or(f.keys[key], f.keys[strings.TrimSuffix(key, "'s")])
 }
 
 // fits reports whether f has the kind of answer that the question q wants.
 func (f fact) fits(q fact) bool {
-	place := replace("timePhrase", f.text, " ") // "at noon" is no place
-	for kind, text := range map[string]string{"Place": place, "Time": f.text, "Number": f.text, "Reason": f.text,
-		"Person": f.text} {
+	for kind, text := range map[string]string{"Time": f.text, "Number": f.text, "Reason": f.text, "Person": f.text,
+		"Place": replace("timePhrase", f.text, " ")} { // "at noon" is no place
 		if match("wants"+kind, q.text) && !match("has"+kind, text) {
 			return false
 		}
@@ -195,49 +193,41 @@ func (f fact) fits(q fact) bool {
 
 // answers reports whether f has the kind of answer that the question q wants, the same subject and all topics.
 func (f fact) answers(q fact) bool {
-	_, named := q.keys["+name"]
 	own := match("owns", f.text) // "I have a dog" is about the dog
-	if q.me && named || f.name != "" {
-		return q.me && named && f.name != ""
+	if named := q.me && q.keys["+name"] > 0; named || f.name != "" {
+		return named && f.name != ""
 	} else if q.mine && !f.mine || q.me && !f.me && !own || !f.fits(q) {
 		return false
 	}
-	var positions []int
-	last := -1
+	positions, last := []int{}, 0
 	for _, k := range slices.SortedFunc(maps.Keys(q.keys), func(a, b string) int { return q.keys[a] - q.keys[b] }) {
-		at, ok := f.position(k)
-		named := match("nameRU", q.words[q.keys[k]]) && q.keys[k] > 0 // has another ending if it is not the subject
-		if !ok && !match("optional", k) || ok && strings.HasPrefix(k, matter) && f.me && !q.me && !own ||
-			named && !slices.Contains(f.words, q.words[q.keys[k]]) {
+		at, word := f.position(k), q.words[q.keys[k]-1]
+		// A Russian name that is not the subject has another ending.
+		if at == 0 && !match("optional", k) || at > 0 && strings.HasPrefix(k, matter) && f.me && !q.me && !own ||
+			match("nameRU", word) && q.keys[k] > 1 && !slices.Contains(f.words, word) {
 			return false
 		}
-		if ok {
+		if at > 0 {
 			positions = append(positions, at)
 		}
-		if ok && !strings.HasPrefix(k, relation) {
+		if !strings.HasPrefix(k, relation) {
 			last = max(last, at)
 		}
-	}
-	if len(positions) == 0 || slices.Max(positions) < f.start {
-		return false
 	}
 	// "Anna gave Tom a book" does not tell what Tom gave Anna, and "I gave Tom a book" does not tell who did.
 	reversed := match("withDo", q.text) && f.start == 0 && len(positions) > 1 && positions[0] > positions[1] ||
 		match("whoDoes", q.text) && match("first", f.text)
-	return !reversed && !f.strays(q, last)
+	return len(positions) > 0 && slices.Max(positions) > f.start && !reversed && !f.strays(q, last)
 }
 
 // strays reports whether f is about another person than q, up to a position: "my sister's dog is 4" is not about the
 // sister, but "my sister Anna is 30" is about Anna.
 func (f fact) strays(q fact, last int) bool {
 	for k, at := range f.keys {
-		_, asked := q.position(k)
-		_, owner := q.keys[k+"'s"]
-		_, general := q.keys[wider[stem(strings.Trim(strings.TrimSuffix(k, "'s"), relation))]]
-		apposed := slices.ContainsFunc(f.words[at:min(at+4, len(f.words))], func(w string) bool {
-			return match("capital", w) && slices.Contains(q.words, w)
-		})
-		if strings.HasPrefix(k, relation) && !asked && !owner && !general && !apposed && at < last {
+		asked := q.position(k) + q.keys[k+"'s"] + q.keys[wider[stem(strings.Trim(strings.TrimSuffix(k, "'s"), relation))]]
+		apposed := slices.ContainsFunc(f.words[max(0, at-1):min(at+3, len(f.words))],
+			func(w string) bool { return match("capital", w) && slices.Contains(q.words, w) })
+		if strings.HasPrefix(k, relation) && asked == 0 && !apposed && at < last {
 			return true
 		}
 	}
@@ -257,39 +247,53 @@ func (f fact) reply(in string) string {
 type facts []fact
 
 // learn adds the facts of a statement. A statement with a pronoun, or a short correction, continues the newest fact
-// about the same matter, or the newest fact. Another correction also answers the questions of the corrected fact.
+// about the same matter, or the newest fact. Another correction, or a statement that something ended, replaces the fact
+// that shares most topics with it: it also answers the questions of that fact.
 func (list *facts) learn(st step, at string) {
-	corrects := match("correction", st.quote)
 	for text := range strings.SplitSeq(replace("clause", st.text, "\x00$1"), "\x00") {
-		f, old, latest := newFact(text), fact{}, (*list)[max(0, len(*list)-10):]
+		f, old, most, latest := newFact(text), fact{}, 0, (*list)[max(0, len(*list)-100):]
+		replaces := match("correction", st.quote) || match("ended", text)
 		for i, earlier := range latest {
-			same := i == len(latest)-1 && old.text == ""
+			shared := 0
 			for k := range f.keys {
-				_, ok := earlier.keys[k]
-				same = same || ok && (corrects || match("single", k))
+				if earlier.keys[k] > 0 && (replaces || match("single", k)) {
+					shared++
+				}
 			}
-			if same {
-				old = earlier
+			if shared >= max(most, 1) || i == len(latest)-1 && most == 0 {
+				old, most = earlier, shared
+			}
+			at := earlier.keys[f.subject]
+			owner := strings.Join(earlier.words[max(0, at-3):max(0, at-1)], " ")
+			if at > 1 && match("owner", owner) && match("update", text) {
+				f.inherit(newFact(owner), relation, 1) // "the budget" after "our budget", "Nora" after "my sister Nora"
 			}
 		}
-		if m, c := find("newValue", text), find("copula", old.text); corrects && m != nil && c != nil {
-			f = newFact(c[1] + c[2] + m[1]) // "my tea is green" and "no, it's black"
+		if m, c := find("newValue", text), find("copula", old.text); replaces && m != nil && c != nil {
+			f = newFact(c[1] + c[2] + m[1] + m[2] + m[3]) // "my tea is green" and "no, it's black"
+			f.inherit(old, "", len(f.words))
 		} else if continues := st.fragment || match("pronoun", text); continues && old.text != "" && f.name == "" {
 			first, _, _ := strings.Cut(old.text, ". ")
 			f = newFact(first + ". " + sentence(text))
 			f.start = len(newFact(first).words)
-			if m := find("newName", text); m != nil && old.name != "" {
-				f = newFact(say(old.text, "nameIs", m[1]))
-			}
-		} else if corrects && match("alike", old.text+"\x00"+text) {
-			maps.Copy(f.keys, old.keys)
+		} else if replaces && (old.keys[f.subject] > 0 || f.me && old.me) &&
+			(most > 1 || most == 1 && match("alike", old.text+"\x00"+text)) {
+			f.inherit(old, "", len(f.words))
 		}
-		if day := strings.Split(at, "-"); len(day) == 3 {
-			f.keys[topics[stem(day[1])]] = 0 // the month, for "What did I say in May?"
-		}
+		f.keys[topics[stem(strings.Split(at+"-", "-")[1])]] = 1 // the month, for "What did I say in May?"
 		f.at = at
 		*list = append(*list, f)
 	}
+}
+
+// inherit adds the topics of another fact that begin with prefix to those of f, at a position.
+func (f *fact) inherit(from fact, prefix string, at int) {
+	for k := range from.keys {
+		if strings.HasPrefix(k, prefix) {
+			f.keys[k] = cmp.Or(f.keys[k], at)
+		}
+	}
+	f.mine = f.mine || from.mine
 }
 
 // answer returns the newest fact that answers a question, and earlier ones that it adds to.
