@@ -297,9 +297,10 @@ func (r *run) do(source string, input any) (result, failure string) {
 
 // cite quotes the sentence of the passages that answers a question best, with the number of its passage. It returns ""
 // if no sentence is good enough: a sentence must have half of the question's topics. Together with the headings above
-// it, it must have all of them but one of four.
+// it, it must have all of them but one of four. A heading does not count for the first topic of a question how to do
+// something: under "Installing", "To remove it, run …" does not tell how to install.
 func cite(q fact, result string) (best string) {
-	most := 0.0
+	most, how := 0.0, match("howTo", q.text)
 	for i, p := range gjson.Get(result, "passages").Array() {
 		for _, s := range prose(replace("envelope", p.Get("text").Str, "")) {
 			f, context := newFact(s), newFact(p.Get("title").Str+". "+p.Get("section").Str)
@@ -307,7 +308,7 @@ func cite(q fact, result string) (best string) {
 			for k := range q.keys {
 				if f.position(k) > 0 {
 					here++
-				} else if context.position(k) > 0 || match("optional", k) {
+				} else if context.position(k) > 0 && !(how && k == q.subject) || match("optional", k) {
 					near++
 				}
 			}

@@ -165,7 +165,8 @@ func TestQuotesOfDocuments(t *testing.T) {
 		`Coal burns for nine hours.\n| wood | price of a load | 12. The price of coal is 30 |\nWhat it costs\n\nA load of ` +
 		`peat has a price of 9 crowns."},{"n":2,"title":"Fonts on Linux","source":"b","text":"FONTS ON LINUX\n\n  Copy the font file ` +
 		`to a directory that is read by the font\n  server, in most cases the directory\n  /usr/local/share/fonts will do. ` +
-		`Users see it.\n\n    font_size = 12;\n` + "```\\nThe hidden font lives in code.\\n```" + `"}]}`
+		`Users see it.\n\n    font_size = 12;\n` + "```\\nThe hidden font lives in code.\\n```" + `"},{"n":3,"title":"Installing fluxd",` +
+		`"source":"c","text":"Install the package:\n\n    apt install fluxd\n\nTo remove fluxd, run apt purge."}]}`
 	for question, want := range map[string]string{
 		"Who lined the stove?":             "The stove was lined by Osric. [1] (a)",
 		"What is the price of a load?":     "A load of peat has a price of 9 crowns. [1] (a)",
@@ -175,6 +176,9 @@ func TestQuotesOfDocuments(t *testing.T) {
 		"Who painted the ceiling?":         "",
 		"Who lined the roof in Veldoria":   "",
 		"What is the font_size?":           "",
+		"How do I remove fluxd?":           "To remove fluxd, run apt purge. [3] (c)",
+		"How do I install fluxd?":          "",
+		"How to install fluxd":             "",
 		"Where does the hidden font live?": "",
 		"Where do I copy the font file on Linux?": "Copy the font file to a directory that is read by the font server, in " +
 			"most cases the directory /usr/local/share/fonts will do. [2] (b)",
