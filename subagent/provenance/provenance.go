@@ -47,7 +47,7 @@ type text struct {
 	fours    map[string]bool // four words that follow each other; nil until asked for
 }
 
-// Add tells the ledger of a text. Of a user's, what they pasted is from outside.
+// Add tells the ledger of a text. What a user pasted is from outside, and cannot pass for the tag of an envelope.
 func (l *Ledger) Add(o memory.Origin, content string) {
 	if l == nil {
 		return
@@ -55,7 +55,7 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 	if o.From == memory.FromUser {
 		own, pasted := memory.Own(content)
 		l.add(o, own)
-		o, content = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}, pasted
+		o, content = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}, strings.ReplaceAll(pasted, "<", " ")
 	}
 	l.add(o, content)
 }
@@ -196,7 +196,7 @@ func (l *Ledger) find(v value) (o memory.Origin, found bool) {
 	return o, false
 }
 
-// Foreign is the origin of the first text that agents were given which is neither the user's nor theirs; zero for none.
+// foreign returns the origin of the first text that is neither the user's nor the agents' own, or zero.
 func (l *Ledger) foreign() (o memory.Origin) {
 	if l == nil {
 		return o
@@ -289,7 +289,7 @@ func (t *text) holds(squeezed string) bool {
 // read makes the forms of a text. Callers hold the ledger's mu.
 func (t *text) read() *text {
 	if t.words == "" {
-		content := visible(t.Text)
+		content := visible(nonce.ReplaceAllString(t.Text, ""))
 		if strings.Contains(content, `\`) { // of JSON, whose escapes would be letters of the words behind them
 			content += " " + escape.ReplaceAllString(content, " ")
 		}
@@ -339,6 +339,8 @@ func inFours(words []string) map[string]bool {
 }
 
 var (
+	// nonce matches the tags of envelopes, whose random digits are nobody's words. No text from outside has such a tag.
+	nonce = regexp.MustCompile(`</?(?:passage|recalled|outside) nonce="[A-Z2-7]{26}"`)
 	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
 	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
 	// amount parts thousands, or none, from their fraction and the word behind.
