@@ -155,18 +155,17 @@ func misfit(t reflect.Type, body ast.Node, text string) string {
 	return ""
 }
 
-// example returns YAML of the form of a list or a map.
+// example returns sample YAML for a type.
 func example(t reflect.Type) string {
-	list, blocks := t.Kind() == reflect.Slice, isBlock(t.Elem())
 	switch {
-	case list && blocks:
-		return "[{name: a}, {name: b}]"
-	case list:
-		return "[a, b]"
-	case blocks:
-		return "{name: {key: value}}"
+	case isBlock(t):
+		return "{key: value}"
+	case t.Kind() == reflect.Slice:
+		return "[" + example(t.Elem()) + ", …]"
+	case t.Kind() == reflect.Map:
+		return "{name: " + example(t.Elem()) + "}"
 	}
-	return "{name: value}"
+	return "value"
 }
 
 // removedVariable refuses a variable of 0.2 that sets a member of a list or a map. It returns nil for other names.

@@ -344,15 +344,15 @@ func TestWrongFiles(t *testing.T) {
 				`choose another`,
 		},
 		"subagent with the panel's name": {
-			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{name: a}, {name: b}]\n",
+			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{key: value}, …]\n",
 			`mneme.yaml:2: agents.subagents[0].name: "discuss" is the panel's; choose another name, or remove panel.members`,
 		},
 		"moderator who is nobody": {
-			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c}\n",
+			"panel:\n  members: [{key: value}, …]\n  moderator: {name: c}\n",
 			`mneme.yaml:3: panel.moderator.model: is missing; only the name of a member may stand alone, and "c" is none`,
 		},
 		"moderator without a name": {
-			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {model: c}\n",
+			"panel:\n  members: [{key: value}, …]\n  moderator: {model: c}\n",
 			`mneme.yaml:3: panel.moderator.name: is empty or missing; a member's name is 1 to 64 characters of a-z 0-9 _ -`,
 		},
 		"moderator without a panel": {
@@ -372,7 +372,7 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:1: panel.timeout: must be more than 0, is 0s`,
 		},
 		"panel with more time than a run": {
-			"panel:\n  members: [{name: a}, {name: b}]\n  timeout: 10m\n",
+			"panel:\n  members: [{key: value}, …]\n  timeout: 10m\n",
 			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole ` +
 				`run; lower it, or raise run_timeout`,
 		},
@@ -381,7 +381,7 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:2: panel.timeout: a duration such as 90s, 10m or 24h is needed, not "90"`,
 		},
 		"teammate who is no member": {
-			"proxy:\n  teammates: {gpt: offline}\npanel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c, model: x}\n",
+			"proxy:\n  teammates: {gpt: offline}\npanel:\n  members: [{key: value}, …]\n  moderator: {name: c, model: x}\n",
 			`mneme.yaml:2: proxy.teammates.gpt: there is no subagent "gpt"; there are: analytic, knowledge, a, b, c`,
 		},
 	} {
@@ -559,14 +559,14 @@ func TestWrongVariables(t *testing.T) {
 // The YAML of a variable gets the checks and sentences of the file.
 func TestWrongYAMLInVariables(t *testing.T) {
 	for variable, want := range map[string]string{
-		"MNEME_HTTP_ALLOWED_HOSTS=a.example,b.example":  "a list is needed, such as [a, b]",
-		"MNEME_HTTP_ALLOWED_HOSTS=# none":               "a list is needed, such as [a, b]",
-		"MNEME_HTTP_ALLOWED_HOSTS={a: b}":               "a list is needed, such as [a, b]",
+		"MNEME_HTTP_ALLOWED_HOSTS=a.example,b.example":  "a list is needed, such as [value, …]",
+		"MNEME_HTTP_ALLOWED_HOSTS=# none":               "a list is needed, such as [value, …]",
+		"MNEME_HTTP_ALLOWED_HOSTS={a: b}":               "a list is needed, such as [value, …]",
 		"MNEME_HTTP_ALLOWED_HOSTS=[a]\n---\n[b]":        "holds more than one YAML document; keep one",
 		"MNEME_HTTP_ALLOWED_HOSTS=[a":                   "not valid YAML: sequence end token ']' not found",
 		"MNEME_HTTP_ALLOWED_HOSTS=[a, {b: c}]":          `http.allowed_hosts[1]: text is needed, not "{"`,
-		"MNEME_HTTP_ALLOWED_HOSTS=sk-proj-0123456789,b": "a list is needed, such as [a, b]",
-		"MNEME_AGENTS_SUBAGENTS=analytic":               "a list is needed, such as [{name: a}, {name: b}]",
+		"MNEME_HTTP_ALLOWED_HOSTS=sk-proj-0123456789,b": "a list is needed, such as [value, …]",
+		"MNEME_AGENTS_SUBAGENTS=analytic":               "a list is needed, such as [{key: value}, …]",
 		"MNEME_PROXY_TEAMMATES=analytic=v,knowledge=w":  "a block of names and values is needed, such as {name: value}",
 		"MNEME_PROXY_TEAMMATES=analytic":                "a block of names and values is needed, such as {name: value}",
 		"MNEME_PROXY_BACKENDS=[v]":                      "a block of names and values is needed, such as {name: {key: value}}",
@@ -612,10 +612,10 @@ func TestRemovedVariables(t *testing.T) {
 		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: VALUE}}}",
 		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      "such as {v: {model_map: {name: value}}}",
 		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: {name: value}}}",
-		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: [a, b]}}",
+		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: [value, …]}}",
 		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy: {backends: {name: {key: value}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
 			"YAML value such as {name: {key: value}}",
-		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [a, b]}}} into mneme.yaml",
+		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [value, …]}}} into mneme.yaml",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MODEL=small": "variables for members of agents.subagents were removed in 0.3; " +
 			"write agents: {subagents: [{name: analytic, model: VALUE}, …]} into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
 			"one YAML value such as [{name: analytic, model: VALUE}, …]",
@@ -625,6 +625,7 @@ func TestRemovedVariables(t *testing.T) {
 		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: VALUE}}",
 		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: VALUE}}",
 		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval: {extractors: {.pdf: {timeout: VALUE}}} into",
+		"MNEME_PROXY_ROUTES_MAIN_KEYS=a=hush":               "such as {main: {keys: {name: [value, …]}}}",
 		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: {name: value}}}",
 	} {
 		t.Run(variable, func(t *testing.T) {
