@@ -37,7 +37,7 @@ type Share struct {
 	All float64 `json:"all"`
 }
 
-// The measures of an outcome: for each of the Budgets whether some and whether all of the evidence was found, and
+// The measures of an outcome: for each of the budgets whether some and whether all of the evidence was found, and
 // behind these the share of it in the first hit and in the first five, whether some is in these, and the reciprocal
 // rank of the first hit with evidence, 0 for none.
 const (
@@ -59,7 +59,7 @@ func names() (all []string) {
 // figures are measures of one question, or their means.
 type figures [measures]float64
 
-// share is what was found in one of the Budgets.
+// share is what was found in one of the budgets.
 func (f figures) share(budget int) Share { return Share{f[2*budget], f[2*budget+1]} }
 
 // outcome is what came of one question, by one way.
@@ -68,7 +68,7 @@ type outcome struct {
 	overdrew bool // hits were longer than a budget
 }
 
-// found enters what was found in one of the Budgets.
+// found enters what was found in one of the budgets.
 func (o *outcome) found(budget int, s Share) {
 	o.figures[2*budget], o.figures[2*budget+1] = s.Any, s.All
 }
@@ -196,7 +196,7 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 	return report, nil
 }
 
-// ask adds what a memory finds in one of the Budgets.
+// ask adds what a memory finds in one of the budgets.
 func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedAt float64, budget int) error {
 	hits, err := r.Ask(ctx, q, askedAt, budgets[budget])
 	o.overdrew = o.overdrew || len(fitting(hits, budgets[budget])) < len(hits)
