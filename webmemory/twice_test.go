@@ -294,7 +294,7 @@ func TestNothingIsGrantedPastAProcessThatCannotBeAsked(t *testing.T) {
 	})
 	remember()
 	w.Target(url, func() { require.Equal(t, 200, w.Resume("1", run, webmemorytest.Approve("w1")).Status) })
-	process.Signal(syscall.SIGSTOP)
+	process.Pause()
 	comeBack()
 	got := w.Resume("1", run, webmemorytest.Approve("w1"))
 	require.Equal(t, 503, got.Status, string(got.Body))
@@ -320,7 +320,7 @@ func TestAGrantPastAProcessThatCannotBeAskedIsTold(t *testing.T) {
 		return w.Redis.HLen(context.Background(), "mneme:processes").Val() == 2
 	})
 	remember()
-	process.Signal(syscall.SIGSTOP)
+	process.Pause()
 	comeBack()
 	sameYes(t, w, "1", run)
 	require.Equal(t, 1, does.made("1"))

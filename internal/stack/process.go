@@ -122,8 +122,8 @@ func (p *Process) Signal(s syscall.Signal) (ended <-chan struct{}) {
 // Pause stops the process with SIGSTOP and waits until it has stopped. SIGCONT continues it.
 func (p *Process) Pause() {
 	for p.Signal(syscall.SIGSTOP) != nil {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
-		if strings.Contains(string(stat), ") T ") {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		if err != nil || strings.Contains(string(stat), ") T ") { // only Linux has the file
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,8 +21,11 @@ import (
 func Go(args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "mneme").Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
 	if err != nil {
-		cmd.Err = fmt.Errorf("finding the sources of mneme: %w", err)
+		cmd.Err = fmt.Errorf("finding the sources of mneme; run this in a checkout: %w", err)
 	}
 	cmd.Dir = strings.TrimSpace(string(root))
 	return cmd

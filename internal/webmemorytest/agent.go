@@ -290,6 +290,7 @@ func (w *World) PostSuspended(chat string, header ...string) (run string) {
 	got := w.Post(chat, "refund me", header...)
 	require.Equal(w.T, 202, got.Status, string(got.Body))
 	require.Equal(w.T, webapi.OutcomeWaiting, gjson.GetBytes(got.Body, "outcome").Str)
+	require.NotEmpty(w.T, gjson.GetBytes(got.Body, "waits").Array())
 	w.AwaitSuspension(chat)
 	return gjson.GetBytes(got.Body, "run_id").Str
 }

@@ -1,5 +1,5 @@
 // Package webmemorytest runs webmemory for tests: over a real redis-server, and with a real apiserver whose agent the
-// test scripts. Tests reach it over HTTP only.
+// test scripts. Tests reach webmemory over HTTP only.
 //
 // A World is the whole setup. Its replicas run in the test's process. A test that kills or pauses a webmemory starts it
 // as a child process instead; the TestMain of such a package calls Main.
@@ -29,7 +29,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/tidwall/gjson"
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
@@ -487,8 +486,12 @@ func (w *World) History(key string) (messages []string) {
 	if !errors.Is(err, redis.Nil) {
 		require.NoError(w.T, err)
 	}
-	for _, m := range gjson.Parse(raw).Array() {
-		messages = append(messages, m.Get("role").Str+": "+m.Get("content").Str)
+	var stored []memory.Message
+	if err == nil {
+		require.NoError(w.T, json.Unmarshal([]byte(raw), &stored), raw)
+	}
+	for _, m := range stored {
+		messages = append(messages, m.Role+": "+m.Content)
 	}
 	return messages
 }
