@@ -297,8 +297,8 @@ func (r *run) do(source string, input any) (result, failure string) {
 
 // cite quotes the sentence of the passages that answers a question best, with the number of its passage. It returns ""
 // if no sentence is good enough: a sentence must have half of the question's topics. Together with the headings above
-// it, it must have all of them but one of four. A heading does not count for the first topic of a question how to do
-// something: under "Installing", "To remove it, run …" does not tell how to install.
+// it, it must have all of them but one of four. A heading does not count for the first topic of a how-to question: under
+// "Installing", "To remove it, run …" does not tell how to install.
 func cite(q fact, result string) (best string) {
 	most, how := 0.0, match("howTo", q.text)
 	for i, p := range gjson.Get(result, "passages").Array() {

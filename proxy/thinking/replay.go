@@ -166,7 +166,7 @@ type Strangers struct {
 	Backends bool // other backends: another account, another region
 }
 
-// And is both.
+// and returns what s or other covers.
 func (s Strangers) and(other Strangers) Strangers {
 	return Strangers{s.Models || other.Models, s.Backends || other.Backends}
 }

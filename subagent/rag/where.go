@@ -160,7 +160,7 @@ func (w Where) key() string {
 	return string(text)
 }
 
-// Matcher gives the function that says whether metadata meets the filter.
+// matcher returns a function that reports whether metadata meets the filter.
 func (w Where) matcher() func(metadata map[string]string) bool {
 	type demand struct {
 		Condition

@@ -29,7 +29,7 @@ const (
 	MetaKey = "mneme/idempotency-key"
 	// MetaError of a result that is an error is the api.Problem.
 	MetaError = "mneme/error"
-	// metaRetryAfter of such a result is after how many seconds trying again may help, where that is known.
+	// metaRetryAfter has the delay in seconds before a retry of a failed call, if it is known.
 	metaRetryAfter = "mneme/retry-after"
 	// MetaEvent of a notification of progress is the role of the event that it tells of.
 	MetaEvent = "mneme/event"
@@ -41,7 +41,7 @@ type askInput struct {
 	Agent   string `json:"agent,omitempty" jsonschema:"name of one agent that is to answer alone; without it the master answers, who asks the others"`
 }
 
-// answer is what ask gives.
+// answer is the result of the tool ask.
 type answer struct {
 	webapi.Result
 	// Waits are what the run waits for, where Outcome is webapi.OutcomeWaiting.

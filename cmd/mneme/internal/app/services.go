@@ -205,7 +205,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	return a.url(l), nil
 }
 
-// backendConfig is a backend as the gateway takes it, but for the CLI of one of kind copilot.
+// backendConfig converts b for the gateway, without the CLI of a copilot backend.
 func backendConfig(b config.Backend) proxy.BackendConfig {
 	out := proxy.BackendConfig{
 		Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKeyEnv.Reveal(),

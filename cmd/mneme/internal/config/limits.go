@@ -110,14 +110,14 @@ func (c Config) OwnPrices() map[string]price.Price {
 	return out
 }
 
-// boundsMoney says whether a tenant or the users have a budget in USD.
+// boundsMoney reports whether a tenant or the users have a budget in USD.
 func (l Limits) boundsMoney() bool {
 	return slices.ContainsFunc(append(slices.Collect(maps.Values(l.Tenants)), l.Users), func(one Limit) bool {
 		return slices.ContainsFunc(one.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
 	})
 }
 
-// Priced says whether a model at an address may be called where a budget in USD holds: it has a price, or needs none.
+// priced reports whether a model at an address may be called under a budget in USD: it has a price, or needs none.
 func (c Config) priced(address, model string) bool {
 	table, _ := price.New(c.OwnPrices()) // the built-in ones can be read
 	_, ok := table.At(price.Local(address), model)
