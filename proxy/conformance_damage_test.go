@@ -64,11 +64,13 @@ func doubled(of func(block) bool) damage {
 	}
 }
 
-// chain returns a damage that makes several damages in turn.
-func chain(all ...damage) damage {
-	return func(history []message) []message {
+// chain returns a damage that makes several damages of a dialect in turn, except those that are nil.
+func chain[M any](all ...func([]M) []M) func([]M) []M {
+	return func(history []M) []M {
 		for _, next := range all {
-			history = next(history)
+			if next != nil {
+				history = next(history)
+			}
 		}
 		return history
 	}

@@ -31,48 +31,37 @@ func recallOf(turn int) string {
 	return fmt.Sprintf("<memory>%s %d: \"a & b\"</memory>", recalled, turn)
 }
 
-// recallEvery has clients of both dialects put a recalled part before the user's text, in all requests of every nth turn.
-func recallEvery(n int) turn {
-	// recalls reports whether the client recalls something in this turn, and sets the header.
-	recalls := func(m *manners, turn int) bool {
-		m.header.Del(ephemeralHeader)
-		if turn%n == 0 {
-			m.header.Set(ephemeralHeader, "1")
+// recalling returns a damage that puts a recalled text into the user's newest message, in all requests of every nth turn.
+func recalling[M any](m *manners, n int, before func([]M) []M, starts func([]M) []int, put func(*M, string)) func([]M) []M {
+	return func(history []M) []M {
+		turn := len(starts(history))
+		if before != nil {
+			history = before(history)
 		}
-		return turn%n == 0
+		m.header.Del(ephemeralHeader)
+		if at := starts(history); turn%n == 0 {
+			m.header.Set(ephemeralHeader, "1")
+			put(&history[at[len(at)-1]], recallOf(turn))
+		}
+		return history
 	}
+}
+
+// recallEvery has clients of both dialects put a recalled part before the user's text in every nth turn.
+func recallEvery(n int) turn {
 	return steps(
-		client(func(c *messagesClient) {
-			before := c.damage
-			c.damage = func(history []message) []message {
-				turn := len(starts(history))
-				if before != nil {
-					history = before(history)
-				}
-				if at := starts(history); recalls(&c.manners, turn) {
-					m := &history[at[len(at)-1]]
-					m.content = append([]block{textOf(recallOf(turn))}, m.content...)
-				}
-				return history
-			}
-		}),
+		client(func(c *messagesClient) { c.damage = recalling(&c.manners, n, c.damage, starts, putText) }),
 		client(func(c *chatClient) {
-			before := c.damage
-			c.damage = func(history []chatMessage) []chatMessage {
-				turn := len(chatStarts(history))
-				if before != nil {
-					history = before(history)
+			c.damage = recalling(&c.manners, n, c.damage, chatStarts, func(m *chatMessage, text string) {
+				for _, s := range []string{text, *m.Content} {
+					m.parts = append(m.parts, marshal(map[string]string{"type": "text", "text": s}))
 				}
-				if at := chatStarts(history); recalls(&c.manners, turn) {
-					m := &history[at[len(at)-1]]
-					for _, s := range []string{recallOf(turn), *m.Content} {
-						m.parts = append(m.parts, marshal(map[string]string{"type": "text", "text": s}))
-					}
-				}
-				return history
-			}
+			})
 		}))
 }
+
+// putText puts a text before the content of a message.
+func putText(m *message, text string) { m.content = append([]block{textOf(text)}, m.content...) }
 
 // savedTurns records everything that the gateways store.
 type savedTurns struct {
@@ -101,23 +90,22 @@ var recalledText = regexp.MustCompile(`<memory>` + recalled + ` [0-9]+: "a & b"<
 // skeleton returns the content of a request without its layout, with all thinking or with the current turn's.
 func skeleton(body []byte, all bool) string {
 	var out strings.Builder
-	list := gjson.GetBytes(body, "messages").Array()
-	newest := newestQuestion(list)
-	for i, m := range list {
-		fmt.Fprintf(&out, "\n%s:", m.Get("role").Str)
-		thinking := all || i > newest
-		for _, b := range m.Get("content").Array() { // a text is a list of one
-			kind, text := b.Get("type").Str, recalledText.ReplaceAllString(b.Str+b.Get("text").Str, "")
-			isText := kind == "" || kind == "text"
-			if isText && text != "" || !isText && (thinking || !strings.HasSuffix(kind, "thinking")) {
-				fmt.Fprintf(&out, " %s%q %s %s %s", strings.TrimSuffix(kind, "text"), text, b.Get("thinking").Str,
-					b.Get("input").Raw, b.Get("content").Raw)
+	history := messagesOf(body)
+	at := starts(history)
+	for i, m := range history {
+		thinking := all || i > at[len(at)-1]
+		fmt.Fprintf(&out, "\n%s:", m.role)
+		for _, b := range m.content {
+			b.Text = recalledText.ReplaceAllString(b.Text, "")
+			if (b.Type != "text" || b.Text != "") && (thinking || !b.thinks()) {
+				fmt.Fprintf(&out, " %s%q %s %s %s", b.Type, b.Text, b.Thinking, b.Input, b.Content)
 			}
 		}
+		of := gjson.GetBytes(body, fmt.Sprint("messages.", i))
 		if thinking {
-			fmt.Fprint(&out, " ", m.Get("reasoning_content").Raw)
+			fmt.Fprint(&out, " ", of.Get("reasoning_content"))
 		}
-		fmt.Fprint(&out, strs([]byte(m.Raw), "tool_calls.#.function.arguments"))
+		fmt.Fprint(&out, of.Get("tool_calls.#.function.arguments"))
 	}
 	return out.String()
 }
@@ -379,22 +367,15 @@ func recallBeforeQuestion(p *play) {
 		c.header.Del(ephemeralHeader)
 		if !isResult(newest[0]) {
 			c.header.Set(ephemeralHeader, "1")
-			newest[0].content = append([]block{textOf(recallOf(2))}, newest[0].content...)
+			putText(&newest[0], recallOf(2))
 		}
 		return newest
 	}
 }
 
 // recallAnew has a client recall something else in each request.
-func recallAnew(p *play) {
-	n := 0
-	steps(header(ephemeralHeader, "1"), replay{messages: func(history []message) []message {
-		n++
-		at := starts(history)
-		m := &history[at[len(at)-1]]
-		m.content = append([]block{textOf(recallOf(n))}, m.content...)
-		return history
-	}}.turn)(p)
+func recallAnew(c *messagesClient) {
+	c.damage = recalling(&c.manners, 1, nil, starts, func(m *message, _ string) { putText(m, recallOf(c.calls)) })
 }
 
 var ephemeralRows = []transcript{
@@ -431,6 +412,6 @@ var ephemeralRows = []transcript{
 	row("recall that changes in a turn",
 		"a client recalls something else in the middle of a turn, and the vendor refuses its earlier thinking.",
 		on(prefixChecking).from(boundThinking),
-		tolerate(0), recallAnew, useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
+		tolerate(0), client(recallAnew), useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
 		metricHas("conversation_requests", `{outcome="hit",pipeline="main"} 5`)),
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,16 +51,15 @@ func clock(p *play) {
 		requests++
 		return fmt.Sprintf("It is 12:%02d.", requests)
 	}
-	client(func(c *messagesClient) {
-		c.damage = func(history []message) []message {
-			c.system = fmt.Sprintf("%q", text())
+	replay{
+		messages: func(history []message) []message {
+			p.messages().system = fmt.Sprintf("%q", text())
 			return history
-		}
-	})(p)
-	replay := func(history []chatMessage) []chatMessage {
-		return append([]chatMessage{{Role: "system", Content: pointer(text())}}, history...)
-	}
-	client(func(c *chatClient) { c.damage = replay })(p)
+		},
+		chat: func(history []chatMessage) []chatMessage {
+			return append([]chatMessage{{Role: "system", Content: pointer(text())}}, history...)
+		},
+	}.turn(p)
 }
 
 // title is a side request of a coding agent: a client with another model, without tools or thinking.
@@ -127,14 +125,21 @@ func since(first func(messages int, questions []int) int) replay {
 var lastTurns = since(func(_ int, questions []int) int { return questions[max(0, len(questions)-2)] })
 
 // loopOnly has a client show its newest rounds of calls and results, without the question.
-func loopOnly(rounds int) turn {
+func loopOnly(rounds int) replay {
 	return since(func(messages int, questions []int) int {
 		if questions[len(questions)-1] == messages-1 {
 			return 0
 		}
 		return max(1, messages-2*rounds)
-	}).turn
+	})
 }
+
+// numbered is an answer with a call that always has the same id.
+var numbered = reply(think("Why I look."),
+	upstreamtest.Block{Type: "tool_use", ID: "toolu_01A09q90qw90lq91", Name: "look", Input: "{}"})
+
+// idsRenamed has a client change the ids of its calls.
+var idsRenamed = replay{idsAltered, chatDamages["ids renamed"], itemMangles["call ids altered"]}
 
 // editInLoop is a variant that edits an answer of a tool loop.
 func editInLoop(name string, answer int) variant {
@@ -266,7 +271,7 @@ var historyRows = []transcript{
 		"a client shows a tool loop without the question that began it, and the vendor gets \"(no content)\".",
 		on(prefixChecking, kimiChat, gpt).by(all3...).vary(
 			variants{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
-			variants{{"one round", loopOnly(1)}, {"three rounds", loopOnly(3)}},
+			variants{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
 		).marked(slow),
 		shareRedis, say("The first question", looking("thought a", "a"), looking("thought b", "b"), looking("thought c", "c"),
 			saying("thought d", "Done.")),
@@ -280,10 +285,29 @@ var historyRows = []transcript{
 				}
 			}
 		}),
+	row("a rebuilt tool loop",
+		"a client is not told of the question before its loop, or an unknown, unnamed or complete request is changed.",
+		on(claude).by(all3...).vary(variants{
+			{"known", later(loopOnly(1).turn)},
+			{"unknown", later(loopOnly(1).then(idsRenamed).turn)},
+			{"unnamed", later(steps(loopOnly(1).turn, unnamed))},
+			{"unnamed and ambiguous", later(steps(as("other", header("X-AG-Conversation-Id", "c2")),
+				begin("Something else", numbered), as(""), unnamed,
+				loopOnly(1).then(replay{messages: damages["thinking dropped"]}).turn))},
+			{"a new question", later(func(p *play) {
+				p.me().question("Another")
+				since(func(messages int, _ []int) int { return messages - 3 }).turn(p)
+			})},
+		}),
+		tolerate(0), begin("The question", numbered), now, round(), func(p *play) {
+			rebuilt := p.in("known") || p.in("unnamed")
+			require.Equal(p, rebuilt, strings.Contains(p.answer().header.Get("X-AG-Mended"), "history_rebuilt"))
+			require.Equal(p, rebuilt, strings.Contains(p.last(), "The question"), p.last())
+		}),
 	row("a sliding window",
 		"a client shows its newest two turns, and the vendor refuses thinking bound to the lost front each time.",
 		on(prefixChecking).from(boundThinking).by(both...).vary(routes),
-		tolerate(0), replay{messages: chain(lastTurns.messages, damages["thinking dropped"]), chat: lastTurns.chat}.turn,
+		tolerate(0), lastTurns.then(replay{messages: damages["thinking dropped"]}).turn,
 		useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
 		useTool("Turn 3", "turn 3"), useTool("Turn 4", "turn 4"), useTool("Turn 5", "turn 5"),
 		vendorGot("turn 5 thinks before")),
@@ -377,56 +401,4 @@ func TestConformanceTheNextRequestComesBeforeTheEndOfTheLast(t *testing.T) {
 	close(release)
 	<-asked
 	w.conforms(0)
-}
-
-// The gateway reports a question that it puts before a tool loop. An unknown call, and a request with a question,
-// leave as they are.
-func TestWhatIsPutBeforeAToolLoopIsTold(t *testing.T) {
-	t.Parallel()
-	const question, id = `{"role":"user","content":"The question"}`, "toolu_01A09q90qw90lq91"
-	for _, dialect := range []struct {
-		path, head, loop string // of a request: all before its messages, and a loop of one call $ID
-	}{
-		{"/v1/messages", `{"model":"m","max_tokens":99,"messages":[`,
-			`{"role":"assistant","content":[{"type":"tool_use","id":"$ID","name":"f","input":{"a":1.0}}]},` +
-				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"$ID","content":"found"}]}`},
-		{"/v1/chat/completions", `{"model":"m","messages":[`,
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"$ID","type":"function","function":{"name":"f",` +
-				`"arguments":"{\"a\":1.0}"}}]},{"role":"tool","tool_call_id":"$ID","content":"found"}`},
-		{"/v1/responses", `{"model":"m","input":[`,
-			`{"type":"function_call","call_id":"$ID","name":"f","arguments":"{\"a\":1.0}"},` +
-				`{"type":"function_call_output","call_id":"$ID","output":"found"}`},
-	} {
-		t.Run(dialect.path, func(t *testing.T) {
-			v := vendor(t, byStream(messagesBody, messagesStream))
-			url, _ := gateway(t, to(v, "anthropic"))
-			named := []string{"X-AG-Conversation-Id", "c1"}
-			send := func(messages string, header ...string) answered {
-				got := call(t, http.MethodPost, url+dialect.path, dialect.head+messages+`]}`, header...)
-				require.Equal(t, 200, got.status, got.body)
-				return got
-			}
-			rebuilt := func(got answered) bool {
-				return slices.Contains(strings.Split(got.header.Get("X-AG-Mended"), ","), "history_rebuilt")
-			}
-			loop := strings.ReplaceAll(dialect.loop, "$ID", id)
-			require.Contains(t, send(question, named...).body, id)
-			require.True(t, rebuilt(send(loop, named...)))
-			require.Contains(t, gjson.Get(v.last(t).body, "messages.0.content").Raw, "The question", v.last(t).body)
-			require.EqualValues(t, 3, gjson.Get(v.last(t).body, "messages.#").Int())
-
-			unknown := strings.ReplaceAll(dialect.loop, "$ID", "toolu_01B09q90qw90lq92")
-			for name, c := range map[string]struct {
-				messages string
-				header   []string
-			}{
-				"unknown":        {unknown, named},
-				"no name":        {loop, nil},
-				"a new question": {loop + `,{"role":"user","content":"Another"}`, named},
-			} {
-				require.False(t, rebuilt(send(c.messages, c.header...)), name)
-				require.NotContains(t, v.last(t).body, "The question", name)
-			}
-		})
-	}
 }

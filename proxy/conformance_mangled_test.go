@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -365,48 +366,50 @@ func (m *mangled) judge(t *talk, seen []upstreamtest.Request) {
 				t.sent, r.Body)
 		}
 	}
-	m.sameWords(string(t.sent), string(accepted.Body))
+	sent := messagesOf(accepted.Body)
+	m.sameWords(messagesOf(t.sent), sent)
 	if len(seen) == 1 && !m.kind.loses && m.active == m.own && m.named {
 		require.Zero(m, accepted.Lost, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
 	}
 	if m.active == m.own {
-		m.count(t, string(accepted.Body))
+		m.count(t, sent)
 	}
 }
 
 // count counts the thinking that the client was given and the part of it that the vendor received.
-func (m *mangled) count(t *talk, body string) {
-	shown := marshal(map[string][]message{"messages": t.history[:len(t.history)-1]}) // without the newest answer
-	given, givenOlder := countThinking(string(shown))
-	kept, keptOlder := countThinking(body)
-	require.LessOrEqual(m, keptOlder, givenOlder, "the client shows\n%s\nand the vendor sees\n%s", t.sent, body)
+func (m *mangled) count(t *talk, sent []message) {
+	given, givenOlder := countThinking(t.history[:len(t.history)-1]) // without the newest answer
+	kept, keptOlder := countThinking(sent)
+	require.LessOrEqual(m, keptOlder, givenOlder, "the client shows\n%s\nand the vendor sees\n%v", t.sent, sent)
 	m.given, m.givenOlder = m.given+given, m.givenOlder+givenOlder
 	m.kept, m.keptOlder = m.kept+kept, m.keptOlder+keptOlder
 }
 
-// newestQuestion returns the index of the user's newest text in a request.
-func newestQuestion(messages []gjson.Result) (at int) {
-	for i, m := range messages {
-		if m.Get("role").Str == "user" && m.Get("content.0.type").Str != "tool_result" {
-			at = i
-		}
-	}
-	return at
-}
-
-// countThinking counts the thinking blocks of a request's current turn and of older ones.
-func countThinking(body string) (current, older int) {
-	messages := gjson.Get(body, "messages").Array()
-	newest := newestQuestion(messages)
-	for i, m := range messages {
-		n := strings.Count(m.Get("content.#.type").Raw, `thinking"`)
-		if i > newest {
+// countThinking counts the thinking blocks of the current turn and of older ones.
+func countThinking(history []message) (current, older int) {
+	at := starts(history)
+	for i, m := range history {
+		n := len(m.content) - len(withoutThinking(slices.Clone(m.content)))
+		if i > at[len(at)-1] {
 			current += n
 		} else {
 			older += n
 		}
 	}
 	return current, older
+}
+
+// messagesOf returns the messages of a request to a vendor of messages or chat completions, without its calls.
+func messagesOf(body []byte) (list []message) {
+	for _, m := range gjson.GetBytes(body, "messages").Array() {
+		next := message{role: m.Get("role").Str}
+		for _, b := range m.Get("content").Array() { // a text is a list of one
+			next.content = append(next.content, block{Type: cmp.Or(b.Get("type").Str, "text"), Text: b.Str + b.Get("text").Str,
+				Thinking: b.Get("thinking").Str, Input: []byte(b.Get("input").Raw), Content: b.Get("content").Raw})
+		}
+		list = append(list, next)
+	}
+	return list
 }
 
 // word is a text with its speaker. round reports whether it is part of a round of tools.
@@ -418,33 +421,22 @@ type word struct {
 var thinkSection = regexp.MustCompile(`(?s)<think>.*?</think>`)
 
 // wordsOf returns the texts of a request without their layout.
-func wordsOf(body string) (words []word) {
-	add := func(role, text string, round bool) {
-		if text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " "); text != "" &&
-			text != "(no text)" {
-			words = append(words, word{role + ": " + text, round})
-		}
-	}
-	for _, m := range gjson.Get(body, "messages").Array() {
-		role, content := m.Get("role").Str, m.Get("content")
-		if content.Type == gjson.String {
-			add(role, content.Str, false)
-			continue
-		}
-		round := strings.Contains(content.Raw, `"tool_use"`)
+func wordsOf(history []message) (words []word) {
+	for _, m := range history {
 		text := ""
-		for _, b := range content.Array() {
-			if b.Get("type").Str == "text" {
-				text += b.Get("text").Str + " "
-			}
+		for _, b := range m.content {
+			text += b.Text + " "
 		}
-		add(role, text, round)
+		text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " ")
+		if text != "" && text != "(no text)" {
+			words = append(words, word{m.role + ": " + text, slices.ContainsFunc(m.content, is("tool_use"))})
+		}
 	}
 	return words
 }
 
 // sameWords checks that the vendor sees the client's conversation in its order, and otherwise only rounds of tools.
-func (m *mangled) sameWords(client, vendor string) {
+func (m *mangled) sameWords(client, vendor []message) {
 	shown, seen := wordsOf(client), wordsOf(vendor)
 	// fits[j] reports whether the words so far are shown[:j] and rounds.
 	fits := make([]bool, len(shown)+1)
@@ -454,7 +446,7 @@ func (m *mangled) sameWords(client, vendor string) {
 			fits[j] = fits[j] && w.round || j > 0 && fits[j-1] && shown[j-1].text == w.text
 		}
 	}
-	require.True(m, fits[len(shown)], "the vendor sees\n%s\nof a client that shows\n%s", vendor, client)
+	require.True(m, fits[len(shown)], "the vendor sees\n%v\nof a client that shows\n%v", vendor, client)
 }
 
 // manyConversations returns how many conversations a test of mangled replays plays, and their seed. MNEME_CONVERSATIONS

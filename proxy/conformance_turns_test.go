@@ -189,6 +189,11 @@ type replay struct {
 	items    func([]json.RawMessage) []json.RawMessage
 }
 
+// then returns r followed by next.
+func (r replay) then(next replay) replay {
+	return replay{chain(r.messages, next.messages), chain(r.chat, next.chat), chain(r.items, next.items)}
+}
+
 func (r replay) turn(p *play) {
 	client(func(c *messagesClient) { c.damage = r.messages })(p)
 	client(func(c *chatClient) { c.damage = r.chat })(p)
