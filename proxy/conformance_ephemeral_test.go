@@ -31,8 +31,10 @@ func recallOf(turn int) string {
 	return fmt.Sprintf("<memory>%s %d: \"a & b\"</memory>", recalled, turn)
 }
 
-// recalling returns a damage that puts a recalled text into the user's newest message, in all requests of every nth turn.
-func recalling[M any](m *manners, n int, before func([]M) []M, starts func([]M) []int, put func(*M, string)) func([]M) []M {
+// recalling returns a damage that puts a recalled text into the user's newest message in every nth turn.
+func recalling[M any](
+	m *manners, n int, before func([]M) []M, starts func([]M) []int, put func(*M, string),
+) func([]M) []M {
 	return func(history []M) []M {
 		turn := len(starts(history))
 		if before != nil {
@@ -151,7 +153,7 @@ var finalTexts = replay{
 
 // recallRun plays a random dialogue with a recall every n turns, or none if n is 0. The calls alternate between two
 // gateways, of which one restarts. It returns the vendor's requests without recalled parts, and the gateways' metrics.
-func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (requests []string, metrics map[string]int) {
+func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (sent []string, sums map[string]int) {
 	const turns = 8
 	p := newPlay(t, c)
 	p.conversation = fmt.Sprint(id, "-", n)
@@ -165,11 +167,11 @@ func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (
 	for _, v := range c.variants {
 		v.setup(p)
 	}
-	m, metrics := p.me().settings(), map[string]int{}
+	m, sums := p.me().settings(), map[string]int{}
 	r := rand.New(rand.NewPCG(0, 0))
 	for turn := range turns {
 		if turn == 6 {
-			p.fronts[0].addMetrics(metrics)
+			p.fronts[0].addMetrics(sums)
 			p.fronts[0].stop()
 			p.fronts = append(p.fronts[1:], p.world.gateway())
 		}
@@ -178,20 +180,20 @@ func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (
 		say(pick(r, "yes", " and then?\n", fmt.Sprintf("Question %d", turn)), plainAnswers(r, turn)...)(p)
 	}
 	for _, g := range p.fronts {
-		g.addMetrics(metrics)
+		g.addMetrics(sums)
 		g.stop()
 	}
 	vendorNeverGotHeader(ephemeralHeader)(p)
 	recalls := 0
 	for _, request := range p.vendor().Requests() {
-		requests = append(requests, skeleton(request.Body, c.vendors[0].vendor.Vendor != ""))
+		sent = append(sent, skeleton(request.Body, c.vendors[0].vendor.Vendor != ""))
 		recalls += strings.Count(string(request.Body), recalled)
 	}
-	require.Len(t, requests, m.calls, "no second calls")
+	require.Len(t, sent, m.calls, "no second calls")
 	require.True(t, n == 0 && recalls == 0 || n == 1 && recalls == m.calls || n > 1 && recalls > 0, "%d recalls", recalls)
 	require.NotContains(t, saved.all.String(), recalled)
 	p.conforms(0)
-	return requests, metrics
+	return sent, sums
 }
 
 // Fault: a client puts recalled text before the user's text, and the next request does not have it. The conversation is

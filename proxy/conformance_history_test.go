@@ -103,8 +103,8 @@ func cutStream(answer upstreamtest.Answer) turn {
 	return later(func(p *play) { p.vendor().Queue(answer) })
 }
 
-// since has a client show the end of its history. first returns the index of the first message by the number of messages
-// and the indexes of the user's texts.
+// since has a client show the end of its history. first returns the index of the first message. It gets the number of
+// messages and the indexes of the user's texts.
 func since(first func(messages int, questions []int) int) replay {
 	return replay{
 		messages: func(h []message) []message { return h[first(len(h), starts(h)):] },
@@ -180,7 +180,7 @@ var historyRows = []transcript{
 	edited("the newest turn", 0, vendorLacks("two thinks"), func(c *messagesClient) { c.history = c.history[:4] }),
 	edited("all but the beginning", 0, vendorLacks("one thinks"), func(c *messagesClient) { c.history = c.history[:1] }),
 	edited("the system prompt", 1, vendorLacks(), func(c *messagesClient) { c.system = `"Be brief."` }),
-	row("edit inside a loop", "the edit is undone, or a part of the loop's thinking stays, but vendors want all of it or none.",
+	row("edit inside a loop", "the edit is undone, or a part of the loop's thinking stays, which vendors refuse.",
 		on(thinkers...).from("anthropics/claude-code#63404").vary(variants{
 			editInLoop("first answer", 1), editInLoop("second answer", 3), editInLoop("newest answer", 5),
 		}),
@@ -199,7 +199,7 @@ var historyRows = []transcript{
 		on(prefixChecking).from(boundThinking).by(both...).
 			asking("claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"),
 		tolerate(1), clock, wander),
-	row("side requests", "a title without thinking, a subagent, or counting tokens evicts what was confirmed, also in a loop.",
+	row("side requests", "a title without thinking, a subagent, or counting tokens evicts confirmed thinking.",
 		on(thinkers...),
 		thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
 		begin("Second", looking("two thinks before", "x")), aside, finish(),

@@ -21,7 +21,9 @@ func modelOf(t *rapid.T) *randomModel { return &randomModel{chooser: rapidChoose
 
 // anyDamage returns a damage that rapid chooses for each request.
 func anyDamage[M any](t *rapid.T, m *manners, all map[string]func([]M) []M, except ...string) func([]M) []M {
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return slices.Contains(except, name) })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
+		return slices.Contains(except, name)
+	})
 	return func(history []M) []M {
 		m.stream = rapid.Bool().Draw(t, "stream")
 		if damage := all[rapid.SampledFrom(names).Draw(t, "damage")]; damage != nil {

@@ -28,27 +28,17 @@ func lose(text string) turn {
 // lossy are ways to lose thinking.
 var lossy = variants{{"dropped", thinkingDropped}, {"emptied", lose("")}, {"a space", lose(" ")}}
 
-// eachModel returns one run per model of a vendor.
-func eachModel(b backendCase, models ...string) (runs [][]backendCase) {
-	for _, model := range models {
-		runs = append(runs, []backendCase{b.asking(model)})
-	}
-	return runs
-}
-
-// reasoners are vendors that want reasoning back, with all their models.
-var reasoners = func() (runs [][]backendCase) {
-	for _, b := range []backendCase{kimi, kimiChat} {
-		runs = append(runs, eachModel(b, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3")...)
-	}
-	for _, b := range []backendCase{deepSeek, deepSeekChat} {
-		runs = append(runs, eachModel(b, "deepseek-v4-pro", "deepseek-v4-flash")...)
-	}
-	return runs
-}()
-
 // forgetful is a dialogue with a restart that makes the gateway forget everything.
 var forgetful = steps(useTool("Go", "one"), restart, useTool("Go on", "two"))
+
+// lostReasoning returns a dialogue with models that want all reasoning back.
+func lostReasoning(b backendCase, models ...string) transcript {
+	return row("lost reasoning of "+b.name,
+		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
+		on(b, b.overChat()).from(emptyReasoning).by(all3...).asking(models...).vary(naming, lossy).
+			marked(slow|sampled|noBudget),
+		forgetful, vendorGot("two thinks before"))
+}
 
 // wantedBack returns a dialogue with a vendor of Responses that wants its reasoning back.
 func wantedBack(vendor string, refusals int) transcript {
@@ -83,10 +73,8 @@ func failFive(message string) turn {
 }
 
 var reasoningRows = []transcript{
-	row("lost reasoning has a placeholder",
-		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
-		onEach(reasoners).from(emptyReasoning).by(all3...).vary(naming, lossy).marked(slow|sampled|noBudget),
-		forgetful, vendorGot("two thinks before")),
+	lostReasoning(kimi, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3"),
+	lostReasoning(deepSeek, "deepseek-v4-pro", "deepseek-v4-flash"),
 	row("lost reasoning of an unknown vendor",
 		"the vendor is not known by its name, and its refusal is answered with an empty text.",
 		onEach([][]backendCase{

@@ -3,9 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -124,8 +122,8 @@ var responsesRows = []transcript{
 	row("switches between four dialects",
 		"a vendor's own thinking is gone after a switch and back or a restart in a tool loop, or another's is sent.",
 		switching(google, claude, gpt, deepSeekChat).from("openai/openai-agents-python#2063 "+googleThoughts).
-			by(all3...).asking(claude.model).
-			vary(streams, variants{{"one process", later(nothing)}, {"restarts", steps(shareRedis, later(restart))}}).marked(slow),
+			by(all3...).asking(claude.model).marked(slow).
+			vary(streams, variants{{"one process", later(nothing)}, {"restarts", steps(shareRedis, later(restart))}}),
 		thinkingDropped, keepReasoning, func(p *play) {
 			next := p.pending[0]
 			p.pending = nil
@@ -176,7 +174,13 @@ var responsesRows = []transcript{
 		say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
 		use(1), say("Thanks", reply(speak("Welcome."))), clientReads("Welcome.")),
 	row("answers of Interactions that end badly", "an answer that is cut off, that fails or is refused looks complete.",
-		on(google).vary(badEnds),
+		on(google).vary(variants{
+			ended("failed", "failed", nil, 500, "vendor_failed"),
+			ended("blocked", "content_filter", nil, 400, "content_refused"),
+			ended("cut", "", &upstreamtest.Cut{After: 8}, 0, ""),
+			ended("clean cut", "", &upstreamtest.Cut{After: 8, Clean: true}, 0, ""),
+			ended("error in the middle", "", &upstreamtest.Cut{After: 8, Error: 529}, 0, ""),
+		}),
 		judged, unnamed, withoutTools, thinkingMode(""), now),
 	row("errors before an interaction",
 		"an error before the answer has no status or is not retried, or the caller's key is not presented.",
@@ -210,106 +214,52 @@ var responsesRows = []transcript{
 }
 
 // ended is an answer that ends badly. A stream ends with an error. A whole answer has this status and reason.
-func ended(answer upstreamtest.Answer, status int, reason string) turn {
-	return later(steps(
-		streamed, queueFive(answer), request("hi", 200),
+func ended(name string, stop string, cut *upstreamtest.Cut, status int, reason string) variant {
+	answer := reply(speak("Hello, this is long enough."))
+	answer.StopReason, answer.Cut = stop, cut
+	queue := func(p *play) { // for a call and its retries
+		p.vendor().Queue(answer, answer, answer, answer, answer)
+	}
+	return variant{name, later(steps(
+		streamed, queue, request("hi", 200),
 		func(p *play) {
 			require.Contains(p, p.answer().body, "event: error")
 			require.NotContains(p, p.answer().body, "message_stop")
 			if status > 0 {
-				steps(whole, queueFive(answer), request("", status), clientGotHeader("X-AG-Error", reason))(p)
+				steps(whole, queue, request("", status), clientGotHeader("X-AG-Error", reason))(p)
 				require.Equal(p, "error", gjson.Get(p.answer().body, "type").Str)
 			}
-		}))
+		}))}
 }
-
-// queueFive queues an answer for a call and its retries.
-func queueFive(answer upstreamtest.Answer) turn {
-	return func(p *play) { p.vendor().Queue(slices.Repeat([]upstreamtest.Answer{answer}, 5)...) }
-}
-
-// badEnds are bad ends of an answer of Interactions.
-var badEnds = func() variants {
-	long, failed, blocked := reply(speak("Hello, this is long enough.")), reply(speak("Hm.")), reply(speak("Hm."))
-	clean := long
-	clean.Cut = &upstreamtest.Cut{After: 8, Clean: true}
-	failed.StopReason, blocked.StopReason = "failed", "content_filter"
-	return variants{
-		{"failed", ended(failed, 500, "vendor_failed")}, {"blocked", ended(blocked, 400, "content_refused")},
-		{"cut", ended(long.CutAfter(8, false), 0, "")}, {"clean cut", ended(clean, 0, "")},
-		{"error in the middle", ended(long.FailAfter(8), 0, "")},
-	}
-}()
 
 const googleFailure = `{"error":{"code":"api_error","message":"Sorry."}}`
 
-// itemErrors are errors of vendors of Responses about the items of a request. thoughts is the number of thoughts in the
-// second attempt. If it is negative, the client gets the first error.
-var itemErrors = map[string]struct {
-	message  string
-	thoughts int
-	body     string // if not empty, the whole body
-}{
-	"no follower":  {"Item 'rs_1' of type 'reasoning' was provided without its required following item.", 0, ""},
-	"no reasoning": {"Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_1'.", 3, ""},
-	"not found": {"Item with id 'rs_1' not found. Items are not persisted when `store` is set to false. Try again with " +
-		"`store` set to true, or remove this item from your input.", 0, ""},
-	"unverified": {"The encrypted content gAAA...DQ== could not be verified.", 0, ""},
-	"xAI":        {body: `{"code":"invalid-argument","error":"Could not decrypt the provided encrypted_content."}`},
-	"vLLM":       {"Encrypted content is not supported.", 0, ""},
-	"include":    {"Encrypted content is not supported with this model.", 3, ""},
-	"twice":      {"Duplicate item found with id rs_1. Remove duplicate items from your input and try again.", 0, ""},
-	"foreign id": {"Invalid 'input[1].id': 'item_1'. Expected an ID that begins with 'rs'.", 0, ""},
-	"no summary": {"Missing required parameter: 'input[1].summary'.", 0, ""},
-	"status":     {"Unknown parameter: 'input[1].status'.", 0, ""},
-	"readable": {"Invalid 'input[1].content': array too long. Expected an array with maximum length 0, but got an array " +
-		"with length 1 instead.", 0, ""},
-	"compaction": {"The encrypted content for item cmp_1 could not be verified. Reason: Encrypted content could not be " +
-		"decrypted or parsed.", -1, ""},
-	"a tool's":      {"Encrypted function output content could not be decrypted.", -1, ""},
-	"another cause": {"Invalid prompt.", -1, ""},
-}
-
-// itemErrorForms are the forms of errors of Responses.
-var itemErrorForms = map[string]func(body string) upstreamtest.Fault{
-	"a status": func(body string) upstreamtest.Fault { return upstreamtest.Canned(400, body) },
-	"404":      func(body string) upstreamtest.Fault { return upstreamtest.Canned(404, body) },
-	"an event": func(body string) upstreamtest.Fault {
-		return upstreamtest.Fault{Status: 200, ContentType: "text/event-stream",
-			Body: "data: " + `{"type":"error",` + body[1:] + "\n\n"}
-	},
-	"a failed response": func(body string) upstreamtest.Fault {
-		return upstreamtest.Fault{Status: 200, ContentType: "text/event-stream",
-			Body: `data: {"type":"response.created","response":{"id":"resp_1","status":"in_progress","output":[]}}` + "\n\n" +
-				`data: {"type":"response.failed","response":{"id":"resp_1","status":"failed",` + body[1:] + "}\n\n"}
-	},
-}
-
-// itemError returns a dialogue with an error about the items of a request.
-func itemError(name string) transcript {
-	e := itemErrors[name]
-	body := e.body
-	if body == "" {
-		body = fmt.Sprintf(`{"error":{"message":%s,"type":"invalid_request_error","param":null,"code":null}}`,
-			wire.Quote(e.message))
+// itemError returns a dialogue with an error about the items of a request in all its forms. It is a message or the
+// whole body. thoughts is the number of thoughts in the second attempt. If it is negative, the client gets the error.
+func itemError(name string, thoughts int, message string) transcript {
+	body := message
+	if message[0] != '{' {
+		body = fmt.Sprintf(`{"error":{"message":%q,"type":"invalid_request_error","param":null,"code":null}}`, message)
 	}
-	var forms variants
-	for _, form := range slices.Sorted(maps.Keys(itemErrorForms)) {
-		fault := itemErrorForms[form](body)
-		failing := later(fail(fault))
-		if fault.ContentType != "" {
-			failing = steps(failing, streamed)
-		}
-		forms = append(forms, variant{form, failing})
+	event := func(data string) turn {
+		fault := upstreamtest.Fault{Status: 200, ContentType: "text/event-stream", Body: data + "\n\n"}
+		return steps(streamed, later(fail(fault)))
+	}
+	forms := variants{
+		{"a status", later(fail(upstreamtest.Canned(400, body)))}, {"404", later(fail(upstreamtest.Canned(404, body)))},
+		{"an event", event(`data: {"type":"error",` + body[1:])},
+		{"a failed response", event(`data: {"type":"response.created","response":{"id":"resp_1","status":"in_progress",` +
+			`"output":[]}}` + "\n\n" + `data: {"type":"response.failed","response":{"id":"resp_1","status":"failed",` +
+			body[1:] + "}")},
 	}
 	expect := steps(
-		say("Go", reply(speak("Done."))), clientReads("Done."), vendorCalls(5), vendorGotThoughts(e.thoughts),
+		say("Go", reply(speak("Done."))), clientReads("Done."), vendorCalls(5), vendorGotThoughts(thoughts),
 		func(p *play) { require.Equal(p, name != "include", gjson.Get(p.last(), "include").Exists()) },
 		say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."), vendorCalls(6)) // it is remembered
-	if e.thoughts < 0 {
+	if thoughts < 0 {
 		expect = func(p *play) {
 			p.me().question("Go")
-			require.Equal(p, e.message, gjson.Get(p.me().post().body, "error.message").Str)
+			require.Equal(p, message, gjson.Get(p.me().post().body, "error.message").Str)
 			vendorCalls(4)(p)
 		}
 	}
@@ -320,12 +270,27 @@ func itemError(name string) transcript {
 		say("question 1", saying("thought 1", "Said 1.")), say("question 2", saying("thought 2", "Said 2.")), now, expect)
 }
 
-var itemRows = func() (rows []transcript) {
-	for _, name := range slices.Sorted(maps.Keys(itemErrors)) {
-		rows = append(rows, itemError(name))
-	}
-	return rows
-}()
+var itemRows = []transcript{
+	itemError("no follower", 0, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+	itemError("no reasoning", 3,
+		"Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_1'."),
+	itemError("not found", 0, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false. Try "+
+		"again with `store` set to true, or remove this item from your input."),
+	itemError("unverified", 0, "The encrypted content gAAA...DQ== could not be verified."),
+	itemError("xAI", 0, `{"code":"invalid-argument","error":"Could not decrypt the provided encrypted_content."}`),
+	itemError("vLLM", 0, "Encrypted content is not supported."),
+	itemError("include", 3, "Encrypted content is not supported with this model."),
+	itemError("twice", 0, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
+	itemError("foreign id", 0, "Invalid 'input[1].id': 'item_1'. Expected an ID that begins with 'rs'."),
+	itemError("no summary", 0, "Missing required parameter: 'input[1].summary'."),
+	itemError("status", 0, "Unknown parameter: 'input[1].status'."),
+	itemError("readable", 0, "Invalid 'input[1].content': array too long. Expected an array with maximum length 0, but "+
+		"got an array with length 1 instead."),
+	itemError("compaction", -1, "The encrypted content for item cmp_1 could not be verified. Reason: Encrypted content "+
+		"could not be decrypted or parsed."),
+	itemError("a tool's", -1, "Encrypted function output content could not be decrypted."),
+	itemError("another cause", -1, "Invalid prompt."),
+}
 
 // Fault: the vendor gets other settings than the client asked for, or the client gets other counts than the vendor's.
 func TestInteractionsCarryTheRequest(t *testing.T) {

@@ -57,7 +57,7 @@ func (l *wireLog) section(title, text string) {
 
 func (l *wireLog) call(path string, header http.Header, body []byte, got answered) {
 	l.calls++
-	l.section("client", path+headers(header)+"\n"+laidOut(string(body)))
+	l.section("client", path+headers(header, "Anthropic-Beta", "X-AG-Conversation-Id")+"\n"+laidOut(string(body)))
 	for _, name := range slices.Sorted(maps.Keys(l.world.vendors)) {
 		all := l.world.vendors[name].Requests()
 		for _, r := range all[l.shown[name]:] {
@@ -65,34 +65,25 @@ func (l *wireLog) call(path string, header http.Header, body []byte, got answere
 			if string(r.Body) == string(body) {
 				sent = "as it came"
 			}
-			l.section("to "+name, r.Path+headers(r.Header)+"\n"+sent)
+			l.section("to "+name, r.Path+headers(r.Header, "Anthropic-Beta", "X-AG-Conversation-Id")+"\n"+sent)
 			if r.Rejection != "" {
 				l.section(name+" refuses", r.Rejection)
 			}
 		}
 		l.shown[name] = len(all)
 	}
-	l.section("answer", fmt.Sprint(got.status, " ", got.header.Get("Content-Type"), mendedLine(got.header), "\n",
-		laidOut(got.body)))
+	l.section("answer", fmt.Sprintf("%d %s%s\n%s", got.status, got.header.Get("Content-Type"),
+		headers(got.header, "X-AG-Mended"), laidOut(got.body)))
 }
 
-// mendedLine returns a line for the X-AG-Mended header of an answer.
-func mendedLine(h http.Header) string {
-	if names := h.Get("X-AG-Mended"); names != "" {
-		return "\nX-AG-Mended: " + names
-	}
-	return ""
-}
-
-// headers returns lines for the headers about thinking and the conversation.
-func headers(h http.Header) string {
-	out := ""
-	for _, name := range []string{"Anthropic-Beta", "X-AG-Conversation-Id"} {
+// headers returns a line for each of these headers.
+func headers(h http.Header, names ...string) (lines string) {
+	for _, name := range names {
 		if v := h.Get(name); v != "" {
-			out += "\n" + name + ": " + v
+			lines += "\n" + name + ": " + v
 		}
 	}
-	return out
+	return lines
 }
 
 // laidOut returns JSON with one line per message, and one per block if a message has several.

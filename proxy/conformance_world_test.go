@@ -68,6 +68,11 @@ func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 	return b
 }
 
+// remembering returns b with a vendor that remembers so many requests.
+func (b backendCase) remembering(requests int) backendCase {
+	return b.with(b.name, func(c *upstreamtest.Config) { c.Remember = requests })
+}
+
 // needsReasoning reports whether the vendor wants the reasoning of every answer that called a tool.
 func (b backendCase) needsReasoning() bool {
 	return b.vendor.Vendor == upstreamtest.Kimi || b.vendor.Vendor == upstreamtest.DeepSeek
