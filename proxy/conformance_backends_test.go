@@ -58,8 +58,7 @@ func unproven(policy thinking.Unproven, refusals int, forged turn) transcript {
 }
 
 var backendRows = []transcript{
-	row("backend switched",
-		"B is sent thinking and signatures of A, or A → B → A loses A's thinking: it was stripped for B.",
+	row("backend switched", "B is sent A's thinking, or A → B → A loses A's thinking: it was stripped for B.",
 		switching(claude, kimi).or(prefixChecking, kimi).or(kimi, claude).or(deepSeek, claude).or(claude, deepSeekChat).
 			or(kimiChat, claude).or(claude, claude.named("other").told(asBedrock)).from(foreignSignatures).
 			by(both...).asking(manual.model, claude.model).marked(golden),
@@ -68,8 +67,7 @@ var backendRows = []transcript{
 		use(0), useTool("Three", "gamma"),
 		vendorGot("alpha greets", "alpha thinks before", "alpha thinks after", "gamma thinks before"),
 		vendorLacks("beta thinks")),
-	row("two accounts of one vendor",
-		"every request after a switch is refused, or an account loses its own thinking for good.",
+	row("two accounts of one vendor", "each request after a switch is refused, or an account loses its own thinking.",
 		switching(claude, account(claude)).or(prefixChecking, account(prefixChecking)).from(foreignSignatures).
 			asking(prefixChecking.model).vary(naming),
 		costs(2), // one per account
@@ -77,16 +75,14 @@ var backendRows = []transcript{
 		useTool("Four", "delta"),
 		vendorGot("beta thinks before", "delta thinks before"), vendorLacks("alpha thinks", "gamma thinks"),
 		atVendor(0, vendorGot("alpha thinks before", "gamma thinks before"), vendorLacks("beta thinks", "delta thinks"))),
-	row("a coding agent goes on elsewhere",
-		"another process has another system text, and thinking that the vendor would take is left out.",
+	row("a coding agent goes on elsewhere", "thinking that the vendor takes is left out after a change of the process.",
 		switching(claude, kimi).or(claude, kimiChat).vary(naming),
 		header("Anthropic-Beta", "mid-conversation-system-2026-04-07"),
 		process("1"), useTool("One", "alpha"),
 		process("2"), use(1), useTool("Two", "beta"),
 		process("3"), use(0), useTool("Three", "gamma"),
 		vendorGot("alpha thinks before", "alpha thinks after", "gamma thinks before"), vendorLacks("beta thinks")),
-	row("another model of the same vendor",
-		"models that do not take each other's thinking cost a refusal at each change.",
+	row("another model of the same vendor", "models that refuse each other's thinking cost a refusal at each change.",
 		on(claude.with("strict", func(c *upstreamtest.Config) {
 			c.Thinking.RejectOtherModels = true
 		})),
@@ -195,8 +191,7 @@ var backendRows = []transcript{
 		request("Again", 200), clientGotHeader("X-AG-Conversation-Id", "chat:12345"),
 		vendorGotAt("messages.1.content.0.type", `"thinking"`), vendorLacks("12345"),
 		vendorNeverGotHeader("X-AG-Conversation-Id")),
-	row("teammate beside main",
-		"a subagent's call in the middle of a tool loop moves the session, and the main agent's thinking is gone.",
+	row("teammate beside main", "a subagent's call inside a tool loop moves the session, and main loses its thinking.",
 		switching(manual, kimi).marked(golden),
 		configure(func(c *proxy.Config) { c.Teammates = map[string]string{"analytic": "kimi"} }),
 		as("main", thinkingDropped), begin("First", looking("main thinks before", "main")),

@@ -98,8 +98,7 @@ func found(thoughts ...string) turn {
 }
 
 var conversationRows = []transcript{
-	row("an editor's deformed replay",
-		"an editor replays trimmed texts, merged blocks and renamed calls, and the conversation loses its thinking.",
+	row("an editor's deformed replay", "trimmed texts, merged blocks and renamed calls cost a conversation its thinking.",
 		on(thinkers...),
 		replay{messages: chain(damages["thinking merged"], damages["signatures dropped"], damages["inputs encoded anew"],
 			idsAltered, mangles["line ends"].damage, texts(strings.TrimSpace))}.turn,
@@ -121,8 +120,7 @@ var conversationRows = []transcript{
 		metricHas("conversation_", "conversation_requests_total{outcome=\"forked\",pipeline=\"main\"} 1\n"),
 		metricHas("conversation_", "conversation_branches_total{pipeline=\"main\"} 2\n"),
 		metricHas("conversation_", "conversation_messages_rebuilt_total{pipeline=\"main\"} 1\n")),
-	row("an erased conversation",
-		"erased content comes back from a teammate's route or after a restart, or a caller erases another's.",
+	row("an erased conversation", "erased content comes back elsewhere or later, or a caller erases another's.",
 		on(claude),
 		shareRedis, tolerate(0), as("mine"), useTool("First", "a secret of caller"),
 		as("mate", route("/teammate/analytic")), useTool("First", "a secret of caller"),
@@ -176,8 +174,7 @@ var conversationRows = []transcript{
 		metric("conversation_", ""),
 		as("nameless", header("X-AG-Conversation-Id", "")), request("Hi", 200), clientGotHeader("X-AG-Conversation-Id", ""),
 		stored(false, "What I say")),
-	row("a tool chain that waits for days",
-		"after three days at another gateway the model has forgotten its call, or the vendor refuses the chain.",
+	row("a tool chain that waits for days", "after three days the model has forgotten its call, or the chain is refused.",
 		on(claude, prefixChecking, kimiChat).by("chat").
 			asking(claude.model).vary(variants{{"kept", later(keepForDays)}, {"not kept", later(nothing)}}),
 		shareRedis, tolerate(0), as("master"), begin("Look it up", looking("Why I look.", "it")),
@@ -192,8 +189,7 @@ var conversationRows = []transcript{
 			require.Contains(p, counted, `outcome="`+outcome+`",pipeline="main"} 1`)
 			require.Equal(p, p.in("kept"), strings.Contains(counted, "turns_put_back"))
 		}),
-	row("no history is kept without an id",
-		"the user's texts are in Redis although no client asked to keep the conversation.",
+	row("no history is kept without an id", "the user's texts are in Redis although no client asked to keep them.",
 		on(claude),
 		shareRedis, header("X-AG-Conversation-Id", ""),
 		begin("What I say is not stored", saying("What I think is.", "What I answer is.")),

@@ -381,8 +381,7 @@ func recallAnew(c *messagesClient) {
 }
 
 var ephemeralRows = []transcript{
-	row("recall without a conversation",
-		"thinking of a client without a conversation's id is bound to the recalled part and refused.",
+	row("recall without a conversation", "a nameless client's thinking is bound to the recalled part and refused.",
 		on(prefixChecking).from(boundThinking).vary(variants{
 			{"with state", nil}, {"stateless", configure(func(c *proxy.Config) { c.Stateless = true })},
 		}),
@@ -398,8 +397,7 @@ var ephemeralRows = []transcript{
 		useTool("Question 3", "turn 3"), useTool("Question 4", "turn 4"), // recalls in turns 2 and 4
 		vendorLacks("turn 1 thinks before", "turn 2 thinks before"),
 		vendorGot("turn 3 thinks before", "turn 4 thinks before")),
-	row("recall of a thin client",
-		"a client without a history recalls something, and that moves to the front of the history or into it.",
+	row("recall of a thin client", "a recall without a history moves to the front of the history or into it.",
 		on(prefixChecking),
 		tolerate(0), useTool("First question", "one"), header("X-AG-Continue", "true"), recallBeforeQuestion,
 		say("Second question", reply(speak("two is done."))), clientReads("two is done."),
@@ -411,8 +409,7 @@ var ephemeralRows = []transcript{
 		vendorGot("First question"),
 		useTool("Third question", "three"), // ends with results alone, without a recalled part
 		vendorGot("Second question"), vendorLacks(recalled)),
-	row("recall that changes in a turn",
-		"a client recalls something else in the middle of a turn, and the vendor refuses its earlier thinking.",
+	row("recall that changes in a turn", "the vendor refuses thinking from before the second recall of a turn.",
 		on(prefixChecking).from(boundThinking),
 		tolerate(0), client(recallAnew), useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
 		metricHas("conversation_requests", `{outcome="hit",pipeline="main"} 5`)),

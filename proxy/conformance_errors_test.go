@@ -33,36 +33,28 @@ const (
 
 // refusalForms are Claudes behind gateways that change the form of a refusal.
 func refusalForms() (runs [][]backendCase) {
-	form := func(name string, wrap func(status int, body []byte) (int, []byte)) {
-		runs = append(runs, []backendCase{claude.with(name, func(c *upstreamtest.Config) { c.Wrap = wrap })})
+	form := func(name string, status int, change func([]byte) []byte) {
+		runs = append(runs, []backendCase{claude.with(name, func(c *upstreamtest.Config) {
+			c.Wrap = func(was int, body []byte) (int, []byte) { return cmp.Or(status, was), change(body) }
+		})})
+	}
+	quoted := func(format string) func([]byte) []byte {
+		return func(body []byte) []byte { return fmt.Appendf(nil, format, wire.Quote(string(body))) }
 	}
 	for _, status := range []int{422, 429, 403, 500, 502, 529} {
-		form(fmt.Sprint(status), func(_ int, body []byte) (int, []byte) { return status, body })
+		form(fmt.Sprint(status), status, bytes.Clone)
 	}
-	for name, format := range map[string]string{
-		"JSON in a string": `{"error":{"message":%s,"code":400}}`,
-		"metadata.raw":     `{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s}}}`,
-	} {
-		form(name, func(status int, body []byte) (int, []byte) {
-			return status, fmt.Appendf(nil, format, wire.Quote(string(body)))
-		})
-	}
-	form("JSON in a string, as a 429", func(_ int, body []byte) (int, []byte) {
-		return 429, fmt.Appendf(nil, `{"error":{"message":%s}}`, wire.Quote(string(body)))
+	form("JSON in a string", 0, quoted(`{"error":{"message":%s,"code":400}}`))
+	form("JSON in a string, as a 429", 429, quoted(`{"error":{"message":%s}}`))
+	form("metadata.raw", 0, quoted(`{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s}}}`))
+	form("a list", 0, func(body []byte) []byte { return fmt.Appendf(nil, "[%s]", body) })
+	form("upper case", 0, bytes.ToUpper)
+	form("plain text", 0, func(body []byte) []byte {
+		return []byte("upstream said: " + gjson.GetBytes(body, "error.message").Str)
 	})
-	for name, change := range map[string]func(body []byte) []byte{
-		"a list":     func(body []byte) []byte { return []byte("[" + string(body) + "]") },
-		"upper case": bytes.ToUpper,
-		"plain text": func(body []byte) []byte {
-			return []byte("upstream said: " + gjson.GetBytes(body, "error.message").Str)
-		},
-		"without backticks": func(body []byte) []byte { return bytes.ReplaceAll(body, []byte("`"), nil) },
-		"masked path": func(body []byte) []byte {
-			return regexp.MustCompile(`messages\.\d+\.content\.\d+`).ReplaceAll(body, []byte("***.***.content.***"))
-		},
-	} {
-		form(name, func(status int, body []byte) (int, []byte) { return status, change(body) })
-	}
+	form("without backticks", 0, func(body []byte) []byte { return bytes.ReplaceAll(body, []byte("`"), nil) })
+	path := regexp.MustCompile(`messages\.\d+\.content\.\d+`)
+	form("masked path", 0, func(body []byte) []byte { return path.ReplaceAll(body, []byte("***.***.content.***")) })
 	return runs
 }
 
@@ -77,9 +69,6 @@ func refuseAll(status int) turn {
 		}
 	}
 }
-
-// failLater is a variant of an error that the vendor answers to the retry.
-func failLater(f upstreamtest.Fault) turn { return later(fail(f)) }
 
 // missingReasoning returns a dialogue with a vendor's false error about missing reasoning.
 func missingReasoning(b backendCase, source, message string) transcript {
@@ -112,12 +101,10 @@ func echo(name, body string) transcript {
 }
 
 var errorRows = []transcript{
-	row("refusals in other forms",
-		"a gateway in between changes a refusal's form, and it is not recognized or burns the keys of a failover.",
+	row("refusals in other forms", "a refusal in another form is not recognized, or burns the keys of a failover.",
 		onEach(refusalForms()).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
 		costs(1), unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)),
-	row("refusals are no failures",
-		"refusals of thinking as a 429 or 500 count as failures, and the backend's circuit opens for all callers.",
+	row("refusals are no failures", "refusals as a 429 or 500 count as failures and open the circuit for all callers.",
 		on(claude).vary(variants{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}),
 		now, vendorCalls(30), forgive, as("another"), say("Hello")),
 	row("a refusal as the first event", "a stream's first event is the refusal, and its status is 200.",
@@ -133,10 +120,10 @@ var errorRows = []transcript{
 			"enabled, a final `assistant` message must start with a thinking block"),
 	row("the first error is the client's", "the retry fails too, and the client gets the retry's error or neither.",
 		on(claude).vary(streams, variants{
-			{"another cause", failLater(upstreamtest.Canned(400, secondError))},
-			{"the same cause", failLater(upstreamtest.Canned(400, strings.Replace(firstError, "req_first", "req_second", 1)))},
-			{"the vendor down", failLater(upstreamtest.Canned(501, secondError))},
-			{"no answer", failLater(upstreamtest.Fault{Status: 400, Body: secondError, ContentType: "text/plain"})},
+			{"another cause", later(fail(upstreamtest.Canned(400, secondError)))},
+			{"the same cause", later(fail(upstreamtest.Canned(400, strings.Replace(firstError, "first", "second", 1))))},
+			{"the vendor down", later(fail(upstreamtest.Canned(501, secondError)))},
+			{"no answer", later(fail(upstreamtest.Fault{Status: 400, Body: secondError, ContentType: "text/plain"}))},
 		}),
 		costs(1), unknownThinking,
 		fail(upstreamtest.Fault{Status: 400, Body: firstError, Header: http.Header{"Request-Id": {"one"}}}), now,
@@ -146,8 +133,7 @@ var errorRows = []transcript{
 		finish(), // without proof nothing is remembered
 		func(p *play) { require.Contains(p, string(p.vendor().Requests()[2].Body), "forged") },
 		forgive),
-	row("the first error in chat completions",
-		"the retry fails too, and the client gets the retry's error, or changed bytes of the vendor's own dialect.",
+	row("the first error in chat completions", "the client gets the retry's error, or changed bytes of the vendor's own.",
 		on(claude, deepSeekChat).from("NousResearch/hermes-agent#18263").by("chat"),
 		useTool("First", "one"), func(p *play) {
 			first := map[string]string{claude.name: firstError, deepSeekChat.name: passBack}[p.run.vendors[0].name]

@@ -19,8 +19,7 @@ var faultRows = []transcript{
 			userText("Hi"), assistant(block{raw: []byte(forgedBlock)}), // max_tokens were used up
 			userText("Go on"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
 		finish(), say("And?")),
-	row("contents left empty by the client",
-		"a client that strips thinking by itself leaves empty contents, and the vendor refuses them.",
+	row("contents left empty by the client", "a client strips thinking, and the vendor refuses the empty contents.",
 		on(claude, kimi, deepSeek, kimiChat).from("anthropics/claude-code#6774").
 			asking(claude.model),
 		history(
@@ -41,8 +40,7 @@ var faultRows = []transcript{
 				steps(as(mode, thinkingMode(mode)), say("Use the tool"))(p)
 			}
 		}),
-	row("an input that cannot be encoded again",
-		"a body that cannot be encoded again is sent unfiltered, or its numbers change.",
+	row("an input that cannot be encoded again", "such a body is sent unfiltered, or its numbers change.",
 		on(claude),
 		costs(1), unknownThinking, say("One"), // the block is refused
 		edit(func(c *messagesClient) {
@@ -51,8 +49,7 @@ var faultRows = []transcript{
 			c.history = append(c.history, userText("Odd"), assistant(odd), anyCallResult)
 		}),
 		finish(), vendorLacks("forged"), vendorGot(oddInput)),
-	row("clearing of thinking",
-		"the retry leaves an instruction to clear thinking behind, which is invalid without thinking.",
+	row("clearing of thinking", "the retry keeps an instruction to clear thinking, which is invalid without thinking.",
 		on(claude).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"),
 		costs(1), client(func(c *messagesClient) {
 			c.manual(8000)
@@ -74,8 +71,7 @@ var faultRows = []transcript{
 		}),
 		finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
 		clientReads("two is done."), vendorGotAt("messages.5.role", `"system"`)),
-	row("disabled thinking with an effort",
-		"a subagent disables thinking and asks for an effort, and the vendor refuses both together.",
+	row("disabled thinking with an effort", "a subagent disables thinking, and the vendor refuses its effort.",
 		on(claude, kimi, deepSeek).from("lobehub/lobehub#14173").
 			asking("claude-opus-5", "claude-opus-4-8"),
 		thinkingMode(`{"type":"disabled"}`), header("X-Claude-Code-Agent-Id", "a1"),
@@ -85,8 +81,7 @@ var faultRows = []transcript{
 		on(claude.asking("claude-opus-5")),
 		header("Anthropic-Beta", "effort-2025-11-24"),
 		members(`,"output_config":{"effort":"max"},"tool_choice":{"type":"any"}`), begin("Go")),
-	row("the client strips",
-		"a client strips thinking by itself, and the vendor refuses the turn that begins without it.",
+	row("the client strips", "the vendor refuses a turn that begins without the thinking that the client stripped.",
 		on(claude).from("Kilo-Org/kilocode#5219").
 			asking("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8",
 				"claude-opus-5-5"),

@@ -29,59 +29,46 @@ func answerTool(input string) upstreamtest.Answer {
 	return reply(think("Hm."), speak("I look it up."), upstreamtest.Use("answer_in_json", input))
 }
 
-// readsJSON expects JSON as the only content of the newest answer, with a city if the format has a schema.
-func readsJSON(schema bool) turn {
-	return func(p *play) {
-		require.True(p, gjson.Valid(p.text), p.text)
-		if schema {
-			require.NotEmpty(p, gjson.Get(p.text, "city").Str, p.text)
-		}
-	}
-}
-
 // historyLen expects so many messages in the client's history: more than two per turn are calls of tools.
 func historyLen(n int) turn {
 	return steps(client(func(c *messagesClient) { require.Len(c.gateway.world, c.history, n) }),
 		client(func(c *chatClient) { require.Len(c.gateway.world, c.history, n) }))
 }
 
-// native expects whether the vendor was asked in its own way to answer in JSON.
-func native(want bool, otherwise string) turn {
+// answersJSON expects JSON as the only content of the newest answer, with a city if the format has a schema. The vendor
+// was asked for it in its own way, or otherwise by this member. The next turn has the JSON in its history.
+func answersJSON(schema, native bool, otherwise string) turn {
 	return func(p *play) {
-		require.Equal(p, want, gjson.Get(p.last(), "output_config.format").Exists())
-		require.Equal(p, want, !gjson.Get(p.last(), otherwise).Exists())
+		require.True(p, gjson.Valid(p.text), p.text)
+		require.True(p, !schema || gjson.Get(p.text, "city").Str != "", p.text)
+		require.Equal(p, native, gjson.Get(p.last(), "output_config.format").Exists())
+		require.Equal(p, native, !gjson.Get(p.last(), otherwise).Exists())
 		if p.run.client == "chat" && gjson.Get(p.last(), "tool_choice.type").Str == "tool" {
 			require.False(p, p.vendor().Last().Thinking, "vendors force no tool on a model that thinks")
 		}
+		steps(historyLen(4), members(""), say("And thank you."), vendorGot(string(marshal(p.text))))(p)
 	}
-}
-
-// thanks continues the conversation after JSON, which must be in the history.
-func thanks(p *play) {
-	text := string(marshal(p.text))
-	steps(members(""), say("And thank you."), vendorGot(text))(p)
 }
 
 // structured returns a dialogue with a client of chat completions that asks for JSON.
-func structured(b backendCase, format string, isNative bool) transcript {
+func structured(b backendCase, format string, native bool) transcript {
 	kind := gjson.Get(format, "type").Str
 	answers := []upstreamtest.Answer{}
-	if b.model == kimi.model || b.model == prefixChecking.model && !isNative { // no tool can be forced on these
+	if b.model == kimi.model || b.model == prefixChecking.model && !native { // no tool can be forced on these
 		answers = append(answers, answerTool(`{"city":"Ürüm\"qi","n":1}`))
 	}
-	return row(fmt.Sprintf("structured output, %s %s, %s native=%t", b.name, b.model, kind, isNative),
+	return row(fmt.Sprintf("structured output, %s %s, %s native=%t", b.name, b.model, kind, native),
 		"a client that asks for JSON gets something else, or its next turn fails.",
 		on(b).from("vercel/ai#7913").by("chat").vary(streams),
 		withoutTools, say("Good morning."), members(`,"response_format":`+format), begin("Where is it?", answers...),
-		readsJSON(kind == "json_schema"), historyLen(4),
 		func(p *play) { require.Contains(p, p.answer().body, `"finish_reason":"stop"`) },
-		native(isNative, "tools"), thanks)
+		answersJSON(kind == "json_schema", native, "tools"))
 }
 
 // structuredMessages returns a dialogue with a messages client that asks for JSON. Only the gateway knows its model.
-func structuredMessages(b backendCase, isNative bool) transcript {
+func structuredMessages(b backendCase, native bool) transcript {
 	answers := []upstreamtest.Answer{answerTool(oslo)}
-	if isNative {
+	if native {
 		answers = nil
 	}
 	return row(fmt.Sprintf("structured output of messages, %s %s", b.name, b.model),
@@ -89,7 +76,7 @@ func structuredMessages(b backendCase, isNative bool) transcript {
 		on(b).asking("mine").vary(streams, variants{{"with tools", nil}, {"without tools", withoutTools}}),
 		configureVendors(func(c *proxy.BackendConfig) { c.ModelMap = map[string]string{"mine": b.model} }),
 		thinkingMode(""), say("Good morning."), members(messagesFormat), say("Where is it?", answers...),
-		readsJSON(true), native(isNative, "tool_choice"), historyLen(4), thanks)
+		answersJSON(true, native, "tool_choice"))
 }
 
 // formats are ways to ask for JSON in the messages dialect.
@@ -118,8 +105,7 @@ var formatRows = []transcript{
 		unnamed, members(`,"response_format":`+closedFormat),
 		say("Where is it?", reply(speak("I look."), look("x")), reply(upstreamtest.Use("answer_in_json", oslo))),
 		clientReadsJSON(oslo), historyLen(4), vendorGotAt("tool_choice.type", `"any"`)),
-	row("structured output of messages over chat completions",
-		"a messages client's schema does not reach a backend of chat completions.",
+	row("structured output of messages over chat completions", "the schema does not reach the backend.",
 		on(unlisted).from("vercel/ai#6484").
 			asking("gpt-4.1").vary(streams, formats),
 		judged, unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),

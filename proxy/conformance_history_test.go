@@ -188,14 +188,12 @@ var historyRows = []transcript{
 		begin("Go", editedLoop("thought 0")), round(editedLoop("thought 1")), round(editedLoop("thought 2")), now,
 		round(reply(think("a later thought"), upstreamtest.Use("look", "{}"))),
 		vendorGot("Edited."), vendorLacks("thought 0", "thought 1", "thought 2"), finish(), say("Go on")),
-	row("faithful replay with empty thinking",
-		"an unsigned block without text is taken for a link of the chain on one side only.",
+	row("faithful replay with empty thinking", "an unsigned, empty block counts as a link of the chain on one side only.",
 		on(deepSeek),
 		say("One", reply(think("first"), upstreamtest.Use("look", "{}")),
 			reply(think("second"), upstreamtest.Omitted(), speak("So."))),
 		say("Two"), unchanged, say("Three"), unchanged),
-	row("time of day in each request",
-		"a vendor that binds thinking to the system prompt refuses every turn that tells the time.",
+	row("time of day in each request", "a vendor that binds thinking to the system prompt refuses every turn.",
 		on(prefixChecking).from(boundThinking).by(both...).
 			asking("claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"),
 		tolerate(1), clock, wander),
@@ -204,8 +202,7 @@ var historyRows = []transcript{
 		thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
 		begin("Second", looking("two thinks before", "x")), aside, finish(),
 		vendorGot("one thinks before", "one thinks after", "two thinks before")),
-	row("count tokens",
-		"counting the tokens of a history with bad thinking fails, or what it has proven is asked for again.",
+	row("count tokens", "counting a history with bad thinking fails, or what it has proven is asked for again.",
 		on(claude).vary(variants{{"named", costs(1)}, {"unnamed", steps(unnamed, costs(2))}}).marked(golden),
 		forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()),
 	row("teammates count their own tokens", "counting the tokens of one teammate's history looks into another's.",
@@ -235,8 +232,7 @@ var historyRows = []transcript{
 				say("Go on")(p)
 			}
 		}),
-	row("a teammate's refusal is remembered",
-		"thinking that a vendor refused of a teammate's history is refused again in each turn.",
+	row("a teammate's refusal is remembered", "thinking that a vendor refused is refused again in each turn.",
 		on(claude),
 		costs(1), route("/teammate/analytic"), forged("forged", "Zm9yZ2Vk"),
 		say("Use the tool"), say("Use the tool"), say("Use the tool"),
@@ -267,8 +263,7 @@ var historyRows = []transcript{
 		useTool("Second question", "two"),
 		vendorGot("First question", "one is done.", "Second question", "two thinks before"),
 		header("X-AG-Continue", ""), say("Something else"), vendorLacks("First question")),
-	row("a tool loop without its question",
-		"a client shows a tool loop without the question that began it, and the vendor gets \"(no content)\".",
+	row("a tool loop without its question", "a client shows the loop only, and the vendor gets \"(no content)\".",
 		on(prefixChecking, kimiChat, gpt).by(all3...).vary(
 			variants{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
 			variants{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
@@ -285,8 +280,7 @@ var historyRows = []transcript{
 				}
 			}
 		}),
-	row("a rebuilt tool loop",
-		"a client is not told of the question before its loop, or an unknown, unnamed or complete request is changed.",
+	row("a rebuilt tool loop", "the client is not told, or an unknown, ambiguous or complete request is changed.",
 		on(claude).by(all3...).vary(variants{
 			{"known", later(loopOnly(1).turn)},
 			{"unknown", later(loopOnly(1).then(idsRenamed).turn)},
@@ -304,8 +298,7 @@ var historyRows = []transcript{
 			require.Equal(p, rebuilt, strings.Contains(p.answer().header.Get("X-AG-Mended"), "history_rebuilt"))
 			require.Equal(p, rebuilt, strings.Contains(p.last(), "The question"), p.last())
 		}),
-	row("a sliding window",
-		"a client shows its newest two turns, and the vendor refuses thinking bound to the lost front each time.",
+	row("a sliding window", "a client shows two turns, and thinking bound to the lost front is refused each time.",
 		on(prefixChecking).from(boundThinking).by(both...).vary(routes),
 		tolerate(0), lastTurns.then(replay{messages: damages["thinking dropped"]}).turn,
 		useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),

@@ -75,8 +75,7 @@ func failFive(message string) turn {
 var reasoningRows = []transcript{
 	lostReasoning(kimi, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3"),
 	lostReasoning(deepSeek, "deepseek-v4-pro", "deepseek-v4-flash"),
-	row("lost reasoning of an unknown vendor",
-		"the vendor is not known by its name, and its refusal is answered with an empty text.",
+	row("lost reasoning of an unknown vendor", "an empty text replaces the reasoning, and the vendor refuses it.",
 		onEach([][]backendCase{
 			{kimi.named("unknown").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
 			{kimiChat.named("unknown-chat").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
@@ -96,8 +95,7 @@ var reasoningRows = []transcript{
 		judged, unnamed, useTool("Go", "one"), restart, now),
 	wantedBack("deepseek", 0),
 	wantedBack("generic", 1), // the refusal teaches the gateway
-	row("lost items",
-		"lost or forged items end a conversation with a vendor of Responses, or cost a call more each time.",
+	row("lost items", "lost or forged items end a conversation with a vendor of Responses, or cost a call each time.",
 		on(gpt).from("continuedev/continue#11466").by("responses").vary(naming, variants{
 			{"kept", later(nothing)},
 			{"kept in another process", steps(shareRedis, later(restart))},

@@ -73,8 +73,7 @@ var sdkMembers = replay{items: items("", func(v []byte) []json.RawMessage {
 })}
 
 var responsesRows = []transcript{
-	row("reasoning items come back",
-		"reasoning is lost inside a tool loop or comes back changed, or parallel calls lose their results or their order.",
+	row("reasoning items come back", "reasoning is lost or changed in a loop, or parallel calls lose results or order.",
 		on(gpt, google).from(encryptedContent+" "+googleThoughts).by(all3...).vary(streams, variants{
 			{"dropped", nil}, {"kept", keepReasoning}, {"kept, unnamed", steps(keepReasoning, unnamed)},
 		}),
@@ -119,8 +118,7 @@ var responsesRows = []transcript{
 	effort("gpt-5.2", `{"type":"adaptive"}`, `,"output_config":{"effort":"max"}`, `"xhigh"`),
 	effort("gpt-5.1", `{"type":"adaptive"}`, `,"temperature":0.5`, `"medium"`),
 	effort("gpt-5", "", "", ""),
-	row("switches between four dialects",
-		"a vendor's own thinking is gone after a switch and back or a restart in a tool loop, or another's is sent.",
+	row("switches between four dialects", "a vendor's own thinking is lost by a switch or restart, or another's is sent.",
 		switching(google, claude, gpt, deepSeekChat).from("openai/openai-agents-python#2063 "+googleThoughts).
 			by(all3...).asking(claude.model).marked(slow).
 			vary(streams, variants{{"one process", later(nothing)}, {"restarts", steps(shareRedis, later(restart))}}),
@@ -132,8 +130,7 @@ var responsesRows = []transcript{
 		vendorGotTimes(2, "thought of "), vendorGotTimes(2, "thought of deepseek-chat."),
 		atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek")),
 		atVendor(1, vendorGotThoughts(2)), atVendor(2, vendorGotThoughts(2))),
-	row("two accounts in a tool loop",
-		"after a change of the account the conversation is dead, or costs a refusal at each turn.",
+	row("two accounts in a tool loop", "after a change of the account the conversation is dead, or costs refusals.",
 		onEach([][]backendCase{
 			accounts("OpenAI", gpt, upstreamtest.ResponsesRules{}),
 			accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true}),
@@ -152,22 +149,19 @@ var responsesRows = []transcript{
 		begin("Go", reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
 		round(reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
 		round(), unchanged),
-	row("a model of Responses that does not reason",
-		"a model that does not reason is asked for encrypted reasoning and refuses.",
+	row("a model of Responses that does not reason", "it is asked for encrypted reasoning and refuses.",
 		on(gpt.asking("gpt-4o")).from("openai/openai-python#2194").by(all3...),
 		judged, unnamed, thinkingMode(""), client(func(c *chatClient) { c.effort = "" }),
 		client(func(c *responsesClient) { c.effort = "none" }),
 		say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
 		say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
 	),
-	row("replays of SDKs of Responses",
-		"the vendor refuses members that SDKs add to parsed items, or another vendor's reasoning.",
+	row("replays of SDKs of Responses", "the vendor refuses members that SDKs add to items, or foreign reasoning.",
 		switching(gpt, claude, deepSeekChat).from("openai/openai-node#1567").
 			by("responses").asking(claude.model).vary(streams),
 		unnamed, keepReasoning, sdkMembers.turn, loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0),
 		vendorLacks("parsed"), vendorGotThoughts(2), vendorGotAt(`input.#(type=="reasoning")#|#`, "2")),
-	row("calls forgotten before a switch of dialects",
-		"forgotten calls are put back in the dialect of their vendor, and another vendor refuses them.",
+	row("calls forgotten before a switch of dialects", "calls are put back in their vendor's dialect and refused.",
 		switching(claude.told(budgeted), deepSeekChat).or(deepSeekChat, claude.told(budgeted)).or(gpt, deepSeekChat).
 			asking(claude.model),
 		replay{messages: mangles["calls forgotten"].damage}.turn,
@@ -182,8 +176,7 @@ var responsesRows = []transcript{
 			ended("error in the middle", "", &upstreamtest.Cut{After: 8, Error: 529}, 0, ""),
 		}),
 		judged, unnamed, withoutTools, thinkingMode(""), now),
-	row("errors before an interaction",
-		"an error before the answer has no status or is not retried, or the caller's key is not presented.",
+	row("errors before an interaction", "such an error has no status or no retry, or lacks the caller's key.",
 		on(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })).
 			from("https://ai.google.dev/gemini-api/docs/api-errors").
 			by(both...).vary(streams),
@@ -200,8 +193,7 @@ var responsesRows = []transcript{
 		fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`)),
 		request("", 403),
 		func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) }),
-	row("a route over Interactions",
-		"a route that leaves a failing vendor sends its thinking elsewhere, or does not stay where it went.",
+	row("a route over Interactions", "the route sends thinking of the failed vendor elsewhere, or does not stay.",
 		switching(google, claude).by("chat").asking(claude.model),
 		configure(func(c *proxy.Config) {
 			c.Active = "main"

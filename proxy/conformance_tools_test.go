@@ -147,8 +147,7 @@ var toolRows = []transcript{
 			{"whole", nil}, {"streamed", streamed}, {"teammate", route("/teammate/analytic")},
 		}),
 		wander, reasoningReturns("I must look it up.", "Not enough, twice more.", "One more.")),
-	row("recurring tool ids",
-		"a vendor counts its calls from 0 in every answer, and ids collide or results reach the wrong call.",
+	row("recurring tool ids", "a vendor counts its calls from 0 in each answer, and results reach the wrong call.",
 		on(kimi, kimiChat).by(both...).vary(streams).marked(golden),
 		say("First", reply(think("Two."), look("a"), look("b")), saying("Found.", "Done.")), useTool("Second", "two"),
 		ownIDs, vendorLacks(`"call_`),
@@ -157,15 +156,13 @@ var toolRows = []transcript{
 			steps(vendorGotTimes(2, `"id":"`+id+`0"`), vendorGotTimes(2, `_id":"`+id+`0"`),
 				vendorGotTimes(1, `"id":"`+id+`1"`), vendorGotTimes(1, `_id":"`+id+`1"`))(p)
 		}),
-	row("reasoning restored",
-		"reasoning that the vendor demands never reached the client, or SDKs drop it, and a placeholder replaces it.",
+	row("reasoning restored", "SDKs drop the reasoning that the vendor demands, and a placeholder replaces it.",
 		on(deepSeekChat, kimiChat, kimi, deepSeek).from("earendil-works/pi#4178").
 			by("chat").asking("some-reasoner").marked(golden),
 		say("Go", looking("deep thought one", "a"), looking("deep thought two", "b"), saying("deep thought three", "Done.")),
 		clientReads("Done."), clientSaw("deep thought one", "deep thought two", "deep thought three"),
 		say("Thanks"), vendorGot("deep thought one", "deep thought two")),
-	row("interleaved thinking of chat clients",
-		"interleaved thinking is lost, or all texts and calls are joined when it is written back.",
+	row("interleaved thinking of chat clients", "it is lost, or texts and calls are joined when it is written back.",
 		on(claude).by("chat").asking("claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6").
 			vary(streams),
 		say("Go", reply(think("t1"), speak("s1 "), upstreamtest.Redacted(), think("t2"), speak("s2"), look("a")),
@@ -173,8 +170,7 @@ var toolRows = []transcript{
 		blockTypes(1, "thinking", "text", "redacted_thinking", "thinking", "text", "tool_use"),
 		blockTypes(3, "thinking", "tool_use"),
 		func(p *play) { require.NotEqual(p, "disabled", gjson.Get(p.last(), "thinking.type").Str) }),
-	row("thinking between tools for chat clients",
-		"older models think between tools only with a header, and the round of a tool comes back without thinking.",
+	row("thinking between tools for chat clients", "the header for it is missing, and a tool's round lacks thinking.",
 		on(manual).from("Kilo-Org/kilocode#5219").by("chat").vary(variants{streams[1], streams[0]}).marked(golden),
 		unnamed, useTool("First", "one"), clientSaw("one thinks before", "one thinks after"),
 		func(p *play) {
@@ -191,22 +187,19 @@ var toolRows = []transcript{
 			return history
 		}}.turn,
 		begin("Go on")),
-	row("careless chat clients",
-		"a chat client changes an answer, and neither reasoning nor signatures find the way back.",
+	row("careless chat clients", "a client changes an answer, and reasoning or signatures do not find the way back.",
 		on(claude, manual, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat, geminiChat).
 			by("chat").vary(chatDamageVariants()),
 		streamed, keepReasoning, wander,
 		reasoningReturns("Not enough, twice more."), vendorLacks("I never thought this")),
-	row("rounds that a chat client forgot",
-		"a chat client keeps final answers only, and the model forgets its calls and thinking.",
+	row("rounds that a chat client forgot", "the model forgets the calls and thinking that the client left out.",
 		on(claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat).by("chat").asking(claude.model),
 		replay{chat: finalAnswersOnly}.turn, useTool("First", "one"), useTool("Second", "two"),
 		vendorGot("one thinks before", "one thinks after", "two thinks before"),
 		func(p *play) {
 			require.Regexp(p, `\{\\?"q\\?":\\?"one\\?"\}`, p.last(), "the call is there in either dialect")
 		}),
-	row("all signatures of a loop",
-		"only the newest call of a tool loop goes back to Gemini with its signature, others with a placeholder.",
+	row("all signatures of a loop", "only the newest call goes back to Gemini with its signature, not a placeholder.",
 		on(geminiChat).from("https://ai.google.dev/gemini-api/docs/thought-signatures").by(all3...),
 		say("Go", looking("I look for a", "a"), looking("I look for b", "b"), looking("I look for c", "c"),
 			saying("That is all.", "Done.")),
