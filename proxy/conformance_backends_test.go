@@ -119,15 +119,15 @@ var backendRows = []transcript{
 			p.redis = redistest.Start(p.t, "--appendonly", "yes", "--appendfsync", "always")
 			p.config.Shared.Turns = redisstore.NewTurns(p.redis.Client(), redisstore.TurnLimits{}) // not patient
 		},
-		wanderTurns(0, 2),
+		steps(wandering[:4]...),
 		func(p *play) { p.redis.Kill() },
-		wanderTurns(2, 4),
+		steps(wandering[4:8]...),
 		func(p *play) {
 			require.NoError(p, p.redis.Run())
 			p.gateway().stop()
 			p.shares(p.redis)
 		},
-		restart, wanderTurns(4, 5), vendorGot("Not enough, twice more.", "One more.")),
+		restart, steps(wandering[8:]...), vendorGot("Not enough, twice more.", "One more.")),
 	row("a refusal is shared through Redis", "a refusal that one replica got costs every other replica one too.",
 		on(claude),
 		shareRedis, costs(1),

@@ -70,7 +70,6 @@ func (m *manners) say(text string) string {
 	return proceed(m.self)
 }
 
-// send posts a body to an endpoint.
 func (m *manners) send(endpoint string, body []byte) answered {
 	m.sent = body
 	for {
@@ -118,7 +117,6 @@ func (g *front) anyClient(dialect, model string) (agent, *manners) {
 
 const lookSchema = `{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}`
 
-// looked returns the tool's result for an input.
 func looked(input string) string { return "found " + input }
 
 // block is a content block of the messages dialect with the members that SDKs know.
@@ -201,7 +199,6 @@ func marshal(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// messagesClient speaks the messages dialect.
 type messagesClient struct {
 	manners
 	thinking  string // JSON; empty for none
@@ -416,7 +413,6 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// chatClient speaks chat completions.
 type chatClient struct {
 	manners
 	effort  string

@@ -206,30 +206,27 @@ func finalAnswersOnly(history []chatMessage) (out []chatMessage) {
 
 func pointer[T any](v T) *T { return &v }
 
-// queueWandering queues the answers of a dialogue with all kinds of content: thinking before and between calls, two
-// calls at once, thinking in several blocks, redacted and without text, and an answer without any. The user's texts are
-// in wandering.
-func queueWandering(v *upstreamtest.Server) {
+// wandering is a dialogue with all kinds of content: thinking before and between calls, two calls at once, thinking in
+// several blocks, redacted and without text, and an answer without any.
+var wandering = func() []turn {
 	redacted := upstreamtest.Redacted()
 	look := func(q string) upstreamtest.Block { return upstreamtest.Use("look", `{"q":"`+q+`","n":1.0}`) }
-	v.Queue(
-		saying(" The user greets me.\n", wandered[0]),
-		reply(think("I must look it up."), speak("Let me look."), look("a")),
-		reply(think("Not enough, twice more."), look("b"), look("c")),
-		saying("Now I know.", wandered[1]),
-		reply(think("One more."), redacted, think("And another."), speak("Wait."), look("d")),
-		reply(redacted, look("e")),
-		reply(upstreamtest.Omitted(), speak(wandered[2])),
-		reply(speak(wandered[3])),
-		reply(think("I must look it up."), speak("Let me look."), look("f")),
-		saying("Now I know.", wandered[4]),
-	)
-}
+	return []turn{
+		say("Hello", saying(" The user greets me.\n", "Hello.")), clientReads("Hello."),
+		say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("a")),
+			reply(think("Not enough, twice more."), look("b"), look("c")), saying("Now I know.", "It is a, b and c.")),
+		clientReads("It is a, b and c."),
+		say("And then?", reply(think("One more."), redacted, think("And another."), speak("Wait."), look("d")),
+			reply(redacted, look("e")), reply(upstreamtest.Omitted(), speak("It is d and e."))),
+		clientReads("It is d and e."),
+		say("Thank you", reply(speak("You are welcome."))), clientReads("You are welcome."),
+		say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("f")),
+			saying("Now I know.", "It is f.")),
+		clientReads("It is f."),
+	}
+}()
 
-var (
-	wandering = []string{"Hello", "What is it?", "And then?", "Thank you", "What is it?"}
-	wandered  = []string{"Hello.", "It is a, b and c.", "It is d and e.", "You are welcome.", "It is f."}
-)
+func wander(p *play) { steps(wandering...)(p) }
 
 // proofs are the damages that a vendor must refuse once before the gateway knows.
 var proofs = map[string]bool{

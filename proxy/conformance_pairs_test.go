@@ -90,25 +90,13 @@ type pairs struct {
 // vendorsOfPairs has one vendor per dialect.
 var vendorsOfPairs = []backendCase{claude.told(budgeted), gpt, deepSeekChat, google}
 
-// client returns a client of a dialect that replays its history in one way.
-func (p *pairs) client(dialect, mangle string) (agent, *manners) {
-	c, m := p.front.anyClient(dialect, "claude-opus-4-8")
-	m.within(fmt.Sprintf("%s.%d.%d", dialect, p.conversations, p.r.Uint32()))
-	switch c := c.(type) {
-	case *messagesClient:
-		c.damage = mangles[mangle].damage
-	case *chatClient:
-		c.damage = chatDamages[mangle]
-	case *responsesClient:
-		c.keeps, c.damage = true, itemMangles[mangle]
-	}
-	return c, m
-}
-
 // play leads one conversation.
 func (p *pairs) play(dialect, mangle string) {
 	p.conversations++
-	c, m := p.client(dialect, mangle)
+	c, m := p.front.anyClient(dialect, "claude-opus-4-8")
+	m.within(fmt.Sprintf("%s.%d.%d", dialect, p.conversations, p.r.Uint32()))
+	m.keeps = dialect == "responses"
+	replay{mangles[mangle].damage, chatDamages[mangle], itemMangles[mangle]}.by(c)
 	for turn := range 2 + p.r.IntN(3) {
 		c.question(fmt.Sprintf("question %d of %d", turn, p.conversations))
 		for rounds, calls := p.r.IntN(4), 1; calls > 0; rounds-- {

@@ -31,7 +31,6 @@ type transcript struct {
 	turns []turn
 }
 
-// mark is a property of a row.
 type mark int
 
 const (
@@ -248,7 +247,6 @@ func (p *play) gatewayAt(i int) *front {
 	return p.fronts[i]
 }
 
-// vendor returns the active vendor.
 func (p *play) vendor() *upstreamtest.Server { return p.server(p.active) }
 
 func (p *play) server(i int) *upstreamtest.Server { return p.world.vendors[p.run.vendors[i].name] }
@@ -261,13 +259,11 @@ func (p *play) in(name string) bool {
 	return slices.ContainsFunc(p.variants, func(v variant) bool { return v.name == name })
 }
 
-// shareRedis has the gateways share a Redis.
 func shareRedis(p *play) {
 	p.redis = redistest.Start(p.t)
 	p.shares(p.redis)
 }
 
-// me returns the client that speaks.
 func (p *play) me() agent {
 	if p.client == nil {
 		as("")(p)

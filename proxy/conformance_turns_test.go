@@ -19,13 +19,10 @@ var (
 	speak = upstreamtest.Say
 )
 
-// look is a call of the tool with this question.
 func look(q string) upstreamtest.Block { return upstreamtest.Use("look", `{"q":"`+q+`"}`) }
 
-// saying is a scripted answer of a thought and a text.
 func saying(thought, text string) upstreamtest.Answer { return reply(think(thought), speak(text)) }
 
-// looking is a scripted answer of a thought and a call of the tool.
 func looking(thought, q string) upstreamtest.Answer { return reply(think(thought), look(q)) }
 
 // toolTurn queues a turn with one call. The name is in its thinking.
@@ -37,28 +34,24 @@ func toolTurn(v *upstreamtest.Server, name string) {
 
 // say is a turn of the user with all rounds of tools.
 func say(text string, answers ...upstreamtest.Answer) turn {
-	return func(p *play) {
-		p.vendor().Queue(answers...)
-		p.text = p.me().say(text)
-	}
+	return steps(question(text), finish(answers...))
 }
 
 // useTool is a turn of the user with one round of tools, see toolTurn.
 func useTool(text, name string) turn {
 	return func(p *play) {
 		toolTurn(p.vendor(), name)
-		p.text = p.me().say(text)
-		clientReads(name + " is done.")(p)
+		steps(say(text), clientReads(name+" is done."))(p)
 	}
 }
 
 // begin is a text of the user with one call of the model. The results of tools are not sent yet.
 func begin(text string, answers ...upstreamtest.Answer) turn {
-	return func(p *play) {
-		p.me().question(text)
-		round(answers...)(p)
-	}
+	return steps(question(text), round(answers...))
 }
+
+// question adds a text of the user to the history.
+func question(text string) turn { return func(p *play) { p.me().question(text) } }
 
 // round is one call of the model.
 func round(answers ...upstreamtest.Answer) turn {
@@ -84,21 +77,6 @@ func request(text string, status int) turn {
 		}
 		got := p.me().post()
 		require.Equal(p, status, got.status, got.body)
-	}
-}
-
-// wander is the dialogue of queueWandering.
-func wander(p *play) { wanderTurns(0, len(wandering))(p) }
-
-// wanderTurns is a part of the dialogue. The answers are queued at its beginning.
-func wanderTurns(from, to int) turn {
-	return func(p *play) {
-		if from == 0 {
-			queueWandering(p.vendor())
-		}
-		for i := from; i < to; i++ {
-			require.Equal(p, wandered[i], p.me().say(wandering[i]))
-		}
 	}
 }
 
@@ -174,7 +152,6 @@ func withoutTools(p *play) { settings(func(m *manners) { m.tools = false })(p) }
 // thinkingMode is the member thinking of requests of the messages dialect; JSON, or empty for none.
 func thinkingMode(mode string) turn { return client(func(c *messagesClient) { c.thinking = mode }) }
 
-// system is the system prompt of the messages dialect, as JSON.
 func system(prompt string) turn { return client(func(c *messagesClient) { c.system = prompt }) }
 
 // keepReasoning has clients of chat completions and Responses send back the reasoning that they are shown.
@@ -194,10 +171,18 @@ func (r replay) then(next replay) replay {
 	return replay{chain(r.messages, next.messages), chain(r.chat, next.chat), chain(r.items, next.items)}
 }
 
-func (r replay) turn(p *play) {
-	client(func(c *messagesClient) { c.damage = r.messages })(p)
-	client(func(c *chatClient) { c.damage = r.chat })(p)
-	client(func(c *responsesClient) { c.damage = r.items })(p)
+func (r replay) turn(p *play) { setup(func(p *play) { r.by(p.me()) })(p) }
+
+// by has a client replay its history so.
+func (r replay) by(c agent) {
+	switch c := c.(type) {
+	case *messagesClient:
+		c.damage = r.messages
+	case *chatClient:
+		c.damage = r.chat
+	case *responsesClient:
+		c.damage = r.items
+	}
 }
 
 // damaged has clients of the messages dialect damage what they replay, see damages.
@@ -212,15 +197,12 @@ func damaged(name string) turn {
 // thinkingDropped has clients of the messages dialect send no thinking.
 func thinkingDropped(p *play) { damaged("thinking dropped")(p) }
 
-// faithful ends all damage.
 func faithful(p *play) { replay{}.turn(p) }
 
-// history replaces the history of a client of the messages dialect.
 func history(messages ...message) turn {
 	return func(p *play) { p.messages().history = messages }
 }
 
-// edit changes the history of a client of the messages dialect.
 func edit(change func(c *messagesClient)) turn {
 	return func(p *play) { change(p.messages()) }
 }
@@ -236,7 +218,6 @@ func assistant(content ...block) message { return message{role: "assistant", con
 
 // The world changes.
 
-// use makes another vendor active.
 func use(i int) turn {
 	return func(p *play) {
 		p.active = i
@@ -288,7 +269,6 @@ func configureVendors(change func(c *proxy.BackendConfig)) turn {
 	})
 }
 
-// fail has the active vendor fail its next requests.
 func fail(faults ...upstreamtest.Fault) turn {
 	return func(p *play) { p.vendor().Fail(faults...) }
 }
@@ -303,7 +283,6 @@ func atVendor(i int, turns ...turn) turn {
 	}
 }
 
-// steps are several turns.
 func steps(turns ...turn) turn {
 	return func(p *play) {
 		for _, next := range turns {
@@ -321,7 +300,6 @@ func now(p *play) {
 	next(p)
 }
 
-// nothing is a variant that changes nothing.
 func nothing(*play) {}
 
 // tolerate has vendors refuse some requests, which may cost thinking of the latest turn.
@@ -329,7 +307,6 @@ func tolerate(refusals int) turn {
 	return func(p *play) { p.refusals, p.loses = refusals, true }
 }
 
-// costs has vendors refuse some requests.
 func costs(refusals int) turn { return func(p *play) { p.refusals = refusals } }
 
 // costsWhenBound has a vendor that binds thinking to what precedes it refuse some requests.
@@ -386,12 +363,10 @@ func vendorNeverGotHeader(name string) turn {
 	}
 }
 
-// vendorGotTimes expects a text so many times in the active vendor's newest request.
 func vendorGotTimes(n int, text string) turn {
 	return func(p *play) { require.Equal(p, n, strings.Count(p.last(), text), "%q in %s", text, p.last()) }
 }
 
-// vendorCalls expects that the active vendor has received so many requests.
 func vendorCalls(n int) turn {
 	return func(p *play) { require.Equal(p, n, p.vendor().Count(), "requests") }
 }
@@ -422,17 +397,14 @@ func unchanged(p *play) {
 
 // Expectations about the client's answers, the metrics and the log.
 
-// clientReads expects the text of the newest answer.
 func clientReads(text string) turn {
 	return func(p *play) { require.Equal(p, text, p.text) }
 }
 
-// clientGotHeader expects a header of the newest answer.
 func clientGotHeader(name, value string) turn {
 	return func(p *play) { require.Equal(p, value, p.answer().header.Get(name), name) }
 }
 
-// clientGotBody expects the body of the newest answer.
 func clientGotBody(body string) turn {
 	return func(p *play) { require.Equal(p, body, p.answer().body) }
 }

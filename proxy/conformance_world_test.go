@@ -50,19 +50,16 @@ func (b backendCase) with(name string, change func(*upstreamtest.Config)) backen
 	return b
 }
 
-// named returns b with another name.
 func (b backendCase) named(name string) backendCase {
 	b.name = name
 	return b
 }
 
-// asking returns b with another model.
 func (b backendCase) asking(model string) backendCase {
 	b.model = model
 	return b
 }
 
-// told returns b with a changed configuration.
 func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 	change(&b.config)
 	return b
@@ -196,7 +193,6 @@ func newWorld(t tester, backends ...backendCase) *world {
 	return w
 }
 
-// front is a running gateway.
 type front struct {
 	world *world
 	url   string
@@ -224,7 +220,6 @@ func (w *world) gateway() *front {
 	return g
 }
 
-// call sends a request to the gateway.
 func (g *front) call(ctx context.Context, method, path string, header http.Header, body []byte) answered {
 	r, err := http.NewRequestWithContext(ctx, method, g.url+path, bytes.NewReader(body))
 	require.NoError(g.world, err)
@@ -232,7 +227,6 @@ func (g *front) call(ctx context.Context, method, path string, header http.Heade
 	return g.world.do(r)
 }
 
-// use makes a backend active.
 func (g *front) use(backend string) {
 	got := g.call(g.world.Context(), http.MethodPut, "/admin/backend", nil, []byte(`{"active":"`+backend+`"}`))
 	require.Equal(g.world, 200, got.status, got.body)
@@ -249,7 +243,6 @@ func (g *front) metrics(begin string) string {
 	return lines
 }
 
-// send posts a request of a client.
 func (g *front) send(ctx context.Context, path string, header http.Header, body []byte) answered {
 	got := g.call(ctx, http.MethodPost, path, header, body)
 	if g.world.wire != nil {
