@@ -140,31 +140,24 @@ func (b block) MarshalJSON() ([]byte, error) {
 	if b.raw != nil {
 		return b.raw, nil
 	}
-	out := append([]byte(`{"type":`), wire.Quote(b.Type)...)
-	add := func(name, value string) {
-		out = append(out, `,"`+name+`":`+value...)
-	}
-	text := func(name, s string) { add(name, string(wire.Quote(s))) }
+	out := fmt.Appendf(nil, `{"type":%q`, b.Type)
 	switch b.Type {
 	case "text":
-		text("text", b.Text)
+		out = fmt.Appendf(out, `,"text":%s`, wire.Quote(b.Text))
 	case "thinking":
-		text("thinking", b.Thinking)
+		out = fmt.Appendf(out, `,"thinking":%s`, wire.Quote(b.Thinking))
 		if b.Signature != nil {
-			text("signature", *b.Signature)
+			out = fmt.Appendf(out, `,"signature":%s`, wire.Quote(*b.Signature))
 		}
 	case "redacted_thinking":
-		text("data", b.Data)
+		out = fmt.Appendf(out, `,"data":%s`, wire.Quote(b.Data))
 	case "tool_use":
-		text("id", b.ID)
-		text("name", b.Name)
-		add("input", string(b.Input))
+		out = fmt.Appendf(out, `,"id":%q,"name":%q,"input":%s`, b.ID, b.Name, b.Input)
 	case "tool_result":
-		text("tool_use_id", b.ToolUseID)
-		text("content", b.Content)
+		out = fmt.Appendf(out, `,"tool_use_id":%q,"content":%s`, b.ToolUseID, wire.Quote(b.Content))
 	}
 	if b.marked {
-		add("cache_control", `{"type":"ephemeral"}`)
+		out = append(out, `,"cache_control":{"type":"ephemeral"}`...)
 	}
 	return append(out, '}'), nil
 }

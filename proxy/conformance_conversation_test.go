@@ -22,16 +22,8 @@ import (
 
 const day = 24 * time.Hour
 
-// keep asks the gateway to keep a conversation.
-func (g *front) keep(id, body string) answered {
-	return g.conversations(http.MethodPut, id+"/keep", body)
-}
-
-// erase asks the gateway to erase a conversation.
-func (g *front) erase(id string) answered { return g.conversations(http.MethodDelete, id, "") }
-
-// conversations sends a request to the gateway's own routes.
-func (g *front) conversations(method, path, body string) answered {
+// own sends a request to the gateway's own routes of conversations.
+func (g *front) own(method, path, body string) answered {
 	return g.call(g.world.Context(), method, "/v1/conversations/"+path, http.Header{"X-Api-Key": {"caller"}}, []byte(body))
 }
 
@@ -84,7 +76,7 @@ func pass(t *testing.T, redis *redistest.Server, d time.Duration) {
 
 // keepForDays keeps the conversation for longer than three days.
 func keepForDays(p *play) {
-	require.Equal(p, 204, p.gateway().keep("c1", keepUntil(3*day+time.Hour)).status)
+	require.Equal(p, 204, p.gateway().own("PUT", "c1/keep", keepUntil(3*day+time.Hour)).status)
 }
 
 // found is the end of a tool chain. The vendor gets its earlier thoughts if the conversation is kept.
@@ -127,9 +119,9 @@ var conversationRows = []transcript{
 		as("other", header("X-Api-Key", "another")), useTool("First", "a secret of another"),
 		func(p *play) {
 			g := p.gateway()
-			require.Equal(p, 400, g.erase("no%20id").status)
+			require.Equal(p, 400, g.own("DELETE", "no%20id", "").status)
 			for _, id := range []string{"c1", "c1", "never-seen"} {
-				require.Equal(p, 204, g.erase(id).status)
+				require.Equal(p, 204, g.own("DELETE", id, "").status)
 			}
 		},
 		stored(false, "a secret of caller"), restart,
@@ -200,21 +192,13 @@ var conversationRows = []transcript{
 			header("X-AG-Conversation-Id", id)(p)
 		},
 		say("What I add"), stored(true, "What I say", "What I add")),
-}
-
-var agentNames = regexp.MustCompile(`\[agent [0-9]\]`)
-
-// Fault: a coding agent runs its main dialogue, requests for titles and parallel subagents under one id. They overwrite
-// each other's history, wait for each other, or see each other's thinking.
-func TestConformanceManyDialoguesUnderOneID(t *testing.T) {
-	for _, backend := range thinkers {
-		t.Run(backend.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, backend)
-			g := w.gateway()
+	// A coding agent runs parallel subagents and requests for titles under one id.
+	row("many dialogues under one id", "they overwrite each other's history, or see each other's thinking.",
+		on(thinkers...),
+		func(p *play) {
 			const turns = 6
 			agent := func(name string) *messagesClient {
-				c := g.messages(backend.model)
+				c := p.gateway().messages(p.model)
 				c.within("session-1")
 				c.system = `"You are ` + name + `."`
 				c.damage = damages["thinking dropped"]
@@ -222,68 +206,66 @@ func TestConformanceManyDialoguesUnderOneID(t *testing.T) {
 			}
 			var all sync.WaitGroup
 			for i := range 5 {
-				name := fmt.Sprintf("[agent %d]", i)
+				name, c := fmt.Sprintf("[agent %d]", i), agent(fmt.Sprintf("[agent %d]", i))
 				all.Go(func() {
-					c := agent(name)
 					for turn := range turns {
 						c.say(fmt.Sprintf("%s, turn %d: use the tool", name, turn))
-						if turn%3 != 0 { // with the agents, 15 branches: none is forgotten
-							continue
+						if turn%3 == 0 { // with the agents, 15 branches: none is forgotten
+							title := agent("[titles]")
+							title.tools, title.thinking = false, ""
+							title.say(fmt.Sprintf("A title for: %s, turn %d", name, turn))
 						}
-						title := agent("[titles]")
-						title.tools, title.thinking = false, ""
-						title.say(fmt.Sprintf("A title for: %s, turn %d", name, turn))
 					}
 				})
 			}
 			all.Wait()
 			newest := map[string]string{}
-			for _, r := range w.vendors[backend.name].Requests() {
+			for _, r := range p.vendor().Requests() {
 				names := slices.Compact(slices.Sorted(slices.Values(agentNames.FindAllString(string(r.Body), -1))))
-				require.Len(t, names, 1, "%s", r.Body)
+				require.Len(p, names, 1, "%s", r.Body)
 				if !strings.Contains(string(r.Body), "A title for") && len(r.Body) > len(newest[names[0]]) {
 					newest[names[0]] = string(r.Body)
 				}
 			}
-			require.Len(t, newest, 5)
+			require.Len(p, newest, 5)
 			for name, body := range newest {
-				require.GreaterOrEqual(t, strings.Count(body, `"type":"thinking"`), 2*turns-1, "all that %s has thought", name)
+				require.GreaterOrEqual(p, strings.Count(body, `"type":"thinking"`), 2*turns-1, "all that %s has thought", name)
 			}
-			w.conforms(0)
-		})
-	}
+		}),
+	row("what can be kept", "the gateway confirms to keep a conversation and does not, or keeps it for ever.",
+		on(claude),
+		func(p *play) {
+			g := p.gateway()
+			for body, problem := range map[string]string{
+				"":                              "must be JSON",
+				`{"until":"tomorrow"}`:          "must be JSON",
+				`{"until":1.5}`:                 "must be JSON",
+				`{}`:                            "8 days",
+				`{"until":-1}`:                  "8 days",
+				keepUntil(-time.Minute):         "8 days",
+				keepUntil(8*day + time.Minute):  "8 days",
+				`{"until":9223372036854775807}`: "8 days",
+			} {
+				got := g.own("PUT", "c1/keep", body)
+				require.Equal(p, 400, got.status, body)
+				require.Contains(p, got.body, problem)
+			}
+			require.Equal(p, 400, g.own("PUT", "no%20id/keep", keepUntil(day)).status)
+			for range 2 {
+				require.Equal(p, 204, g.own("PUT", "never-seen/keep", keepUntil(8*day)).status)
+			}
+		}),
+	row("an erasure while Redis is away", "it is confirmed before Redis has it, and so is the keeping of a conversation.",
+		on(claude),
+		shareRedis, configure(func(c *proxy.Config) { c.Shared.Turns = awayTurns{c.Shared.Turns} }),
+		func(p *play) {
+			for _, got := range []answered{
+				p.gateway().own("PUT", "c1/keep", keepUntil(day)), p.gateway().own("DELETE", "c1", ""),
+			} {
+				require.Equal(p, 503, got.status)
+				require.Contains(p, got.body, "try again")
+			}
+		}),
 }
 
-// Fault: the gateway confirms to keep a conversation and does not, or keeps it for ever. It confirms an erasure before
-// Redis has it.
-func TestConformanceWhatCanBeKept(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, claude)
-	g := w.gateway()
-	for body, problem := range map[string]string{
-		"":                              "must be JSON",
-		`{"until":"tomorrow"}`:          "must be JSON",
-		`{"until":1.5}`:                 "must be JSON",
-		`{}`:                            "8 days",
-		`{"until":-1}`:                  "8 days",
-		keepUntil(-time.Minute):         "8 days",
-		keepUntil(8*day + time.Minute):  "8 days",
-		`{"until":9223372036854775807}`: "8 days",
-	} {
-		got := g.keep("c1", body)
-		require.Equal(t, 400, got.status, body)
-		require.Contains(t, got.body, problem)
-	}
-	require.Equal(t, 400, g.keep("no%20id", keepUntil(day)).status)
-	for range 2 {
-		require.Equal(t, 204, g.keep("never-seen", keepUntil(8*day)).status)
-	}
-	w.shares(redistest.Start(t))
-	w.config.Shared.Turns = awayTurns{w.config.Shared.Turns}
-	g = w.gateway()
-	for _, got := range []answered{g.keep("c1", keepUntil(day)), g.erase("c1")} {
-		require.Equal(t, 503, got.status)
-		require.Contains(t, got.body, "try again")
-	}
-	w.conforms(0)
-}
+var agentNames = regexp.MustCompile(`\[agent [0-9]\]`)

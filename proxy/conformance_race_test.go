@@ -4,8 +4,8 @@ package proxy_test
 
 import "flag"
 
-// raced reports whether the race detector is on. It makes everything ten times slower.
-const raced = true
-
-// Properties are tried on fewer cases for the same reason. -rapid.checks overrides the number.
-var _ = flag.Set("rapid.checks", "40")
+func init() {
+	raced = true
+	// Properties are tried on fewer cases, unless -rapid.checks overrides the number.
+	_ = flag.Set("rapid.checks", "40")
+}

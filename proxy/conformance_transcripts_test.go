@@ -193,7 +193,7 @@ func newPlay(t *testing.T, c run) *play {
 func (r *transcript) play(t *testing.T, c run, golden bool) {
 	p := newPlay(t, c)
 	if golden {
-		p.wire = &wireLog{world: p.world, shown: map[string]int{}, names: map[string]string{}}
+		p.wire = &wireLog{world: p.world, counts: map[string]int{}, names: map[string]string{}}
 	}
 	for _, v := range c.variants {
 		if v.setup != nil {

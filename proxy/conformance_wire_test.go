@@ -17,11 +17,11 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // wireLog records the requests and answers of a run for readers: each call of a client, the vendor's requests, and the
 // client's answer. Signatures and ids differ from run to run. They are numbered in the order of their appearance.
 type wireLog struct {
-	world *world
-	text  strings.Builder
-	calls int
-	shown map[string]int    // requests by vendor
-	names map[string]string // of signatures and ids
+	world  *world
+	text   strings.Builder
+	calls  int
+	counts map[string]int    // of requests by vendor, and of signatures and ids by kind
+	names  map[string]string // of signatures and ids
 }
 
 // randomText matches signatures and ids, createdTime matches times.
@@ -37,13 +37,8 @@ func (l *wireLog) plain(text string) string {
 			value, kind = found[0], found[2]
 		}
 		if l.names[value] == "" {
-			n := 1
-			for _, name := range l.names {
-				if strings.HasPrefix(name, "<"+kind+" ") {
-					n++
-				}
-			}
-			l.names[value] = fmt.Sprintf("<%s %d>", kind, n)
+			l.counts[kind]++
+			l.names[value] = fmt.Sprintf("<%s %d>", kind, l.counts[kind])
 		}
 		text = strings.ReplaceAll(text, value, l.names[value])
 	}
@@ -60,7 +55,7 @@ func (l *wireLog) call(path string, header http.Header, body []byte, got answere
 	l.section("client", path+headers(header, "Anthropic-Beta", "X-AG-Conversation-Id")+"\n"+laidOut(string(body)))
 	for _, name := range slices.Sorted(maps.Keys(l.world.vendors)) {
 		all := l.world.vendors[name].Requests()
-		for _, r := range all[l.shown[name]:] {
+		for _, r := range all[l.counts[name]:] {
 			sent := laidOut(string(r.Body))
 			if string(r.Body) == string(body) {
 				sent = "as it came"
@@ -70,7 +65,7 @@ func (l *wireLog) call(path string, header http.Header, body []byte, got answere
 				l.section(name+" refuses", r.Rejection)
 			}
 		}
-		l.shown[name] = len(all)
+		l.counts[name] = len(all)
 	}
 	l.section("answer", fmt.Sprintf("%d %s%s\n%s", got.status, got.header.Get("Content-Type"),
 		headers(got.header, "X-AG-Mended"), laidOut(got.body)))

@@ -153,6 +153,9 @@ type world struct {
 	refused []string   // errors about thinking that clients saw
 }
 
+// raced reports whether the race detector is on. It makes everything ten times slower.
+var raced bool
+
 // part counts the cases of a test that tries all of them without the race detector, and some with it.
 type part int
 
