@@ -344,15 +344,15 @@ func TestWrongFiles(t *testing.T) {
 				`choose another`,
 		},
 		"subagent with the panel's name": {
-			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{key: value}, …]\n",
+			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{name: a}, {name: b}]\n",
 			`mneme.yaml:2: agents.subagents[0].name: "discuss" is the panel's; choose another name, or remove panel.members`,
 		},
 		"moderator who is nobody": {
-			"panel:\n  members: [{key: value}, …]\n  moderator: {name: c}\n",
+			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c}\n",
 			`mneme.yaml:3: panel.moderator.model: is missing; only the name of a member may stand alone, and "c" is none`,
 		},
 		"moderator without a name": {
-			"panel:\n  members: [{key: value}, …]\n  moderator: {model: c}\n",
+			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {model: c}\n",
 			`mneme.yaml:3: panel.moderator.name: is empty or missing; a member's name is 1 to 64 characters of a-z 0-9 _ -`,
 		},
 		"moderator without a panel": {
@@ -372,7 +372,7 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:1: panel.timeout: must be more than 0, is 0s`,
 		},
 		"panel with more time than a run": {
-			"panel:\n  members: [{key: value}, …]\n  timeout: 10m\n",
+			"panel:\n  members: [{name: a}, {name: b}]\n  timeout: 10m\n",
 			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole ` +
 				`run; lower it, or raise run_timeout`,
 		},
@@ -381,7 +381,7 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:2: panel.timeout: a duration such as 90s, 10m or 24h is needed, not "90"`,
 		},
 		"teammate who is no member": {
-			"proxy:\n  teammates: {gpt: offline}\npanel:\n  members: [{key: value}, …]\n  moderator: {name: c, model: x}\n",
+			"proxy:\n  teammates: {gpt: offline}\npanel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c, model: x}\n",
 			`mneme.yaml:2: proxy.teammates.gpt: there is no subagent "gpt"; there are: analytic, knowledge, a, b, c`,
 		},
 	} {
