@@ -55,7 +55,8 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 	if o.From == memory.FromUser {
 		own, pasted := memory.Own(content)
 		l.add(o, own)
-		o, content = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}, strings.ReplaceAll(pasted, "<", " ")
+		o = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}
+		content = strings.ReplaceAll(pasted, "<", " ")
 	}
 	l.add(o, content)
 }
