@@ -383,9 +383,10 @@ func (w *World) Resume(chat, run string, body any, header ...string) Response {
 	return w.Do("POST", "/v1/chats/"+chat+"/runs/"+run+"/resume", body, header...)
 }
 
-// Send sends a request. Any goroutine may call it.
+// Send sends a request. Any goroutine may call it. After two minutes without the whole response, the test fails.
 func (w *World) Send(req *http.Request) Response {
-	resp, err := http.DefaultClient.Do(req)
+	client := http.Client{Timeout: 2 * time.Minute}
+	resp, err := client.Do(req)
 	if !assert.NoError(w.T, err) {
 		return Response{}
 	}
