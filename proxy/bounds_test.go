@@ -316,6 +316,8 @@ func TestAModelWithoutAPriceIsRefused(t *testing.T) {
 		}
 		status, text = ask("0.00001usd/day", "/v1/chat/completions", "m")
 		require.Equal(t, http.StatusTooManyRequests, status, text)
+		status, text = ask("0.00001usd/day", "/teammate/inside/v1/chat/completions", "m")
+		require.Equal(t, http.StatusOK, status, "the offline model costs nothing under any name: %s", text)
 	}
 }
 

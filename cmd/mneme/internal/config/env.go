@@ -25,14 +25,10 @@ const ttlSeconds = "STATE_MACHINE_TTL_SECONDS"
 
 // notSeconds is the error about a value that is not the number that the name announces.
 func notSeconds(value string) error {
-	example := "86400"
-	if d, err := time.ParseDuration(value); err == nil && d >= time.Second {
-		example = fmt.Sprintf("%d for %s", int64(d.Seconds()), value)
-	}
 	return &Error{
 		Where: ttlSeconds,
-		Problem: fmt.Sprintf("a whole number of seconds is needed, such as %s, not %q; %s takes a duration with a unit",
-			example, value, aliases[ttlSeconds]),
+		Problem: fmt.Sprintf("a whole number of seconds is needed, such as 86400, not %q; %s takes a duration with a unit",
+			value, aliases[ttlSeconds]),
 	}
 }
 

@@ -539,7 +539,7 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_RUN_TIMEOUT=24":             `a duration such as 90s, 10m or 24h is needed, not "24"`,
 		"MNEME_WEBMEMORY_MAX_HISTORY=many": `a whole number is needed, not "many"`,
 		"MNEME_SESSION_LOGS=sure":          `true or false is needed, not "sure"`,
-		"STATE_MACHINE_TTL_SECONDS=24h": `a whole number of seconds is needed, such as 86400 for 24h, not ` +
+		"STATE_MACHINE_TTL_SECONDS=24h": `a whole number of seconds is needed, such as 86400, not ` +
 			`"24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"STATE_MACHINE_TTL_SECONDS=soon": `a whole number of seconds is needed, such as 86400, not "soon"; ` +
 			`MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
