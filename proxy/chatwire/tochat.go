@@ -95,7 +95,8 @@ func chatMessages(in wire.Request, files bool) ([]chatMessage, error) {
 
 // userMessages puts tool results first, each as a message of its own, because the chat dialect
 // wants them directly behind the calls. Images and files in a result follow in the user's message,
-// since a tool message can only hold text. For files see Options.
+// since a tool message can only hold text. With files, see Options, results are read as text only: a message of the user
+// after them would be a new one.
 func userMessages(blocks wire.Content, files bool) ([]chatMessage, error) {
 	var results []chatMessage
 	var parts content
@@ -114,7 +115,7 @@ func userMessages(blocks wire.Content, files bool) ([]chatMessage, error) {
 			switch {
 			case err != nil:
 				return nil, err
-			case p.Type != textPart:
+			case p.Type != textPart && !files:
 				parts = append(parts, p)
 			default:
 				words = append(words, p)

@@ -38,6 +38,8 @@ type Options struct {
 	// Through: the request is on its way to a third dialect. What this one has no place for is kept in the
 	// words that it came in: no limit where none was asked for, any temperature, any form of the answer.
 	Through bool
+	// Apart keeps each item of the user in a message of its own, in the order of a Responses request.
+	Apart bool
 	// Efforts: the effort goes along in output_config, in the words that it came in. Only with Through.
 	Efforts bool
 	// Bounded: the last hop bounds an answer that the request leaves open.

@@ -71,7 +71,7 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	if in.MaxOutputTokens != nil {
 		out.MaxTokens = max(0, *in.MaxOutputTokens)
 	}
-	tools := toolbox{names: map[string]ToolName{}, native: o.Native}
+	tools := toolbox{names: map[string]ToolName{}, native: o.Native, apart: o.Apart}
 	if err = tools.add(in.Tools, "", o); err != nil {
 		return t, err
 	}
@@ -140,6 +140,7 @@ type toolbox struct {
 	ignored []string
 
 	native bool               // see chatwire.Options
+	apart  bool               // see chatwire.Options
 	items  [][]jsontext.Value // see Translated
 	tail   tail               // of the turn that is being read
 }
@@ -286,6 +287,10 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 		}
 		if b.native && len(blocks) > 0 {
 			out = b.keep(out, it, role, blocks)
+		}
+		if b.apart && role == wire.RoleUser && len(blocks) > 0 {
+			out = append(out, wire.Message{Role: role, Content: blocks})
+			continue
 		}
 		out = chatwire.Join(out, role, blocks)
 	}
