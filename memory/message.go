@@ -39,8 +39,10 @@ type Message struct {
 	ID  string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
 }
 
-// Failed is the message that stands in a history where an answer should, had the
-// work on it not failed with an error of this code.
+// Stopped is the Failure of a run that was stopped before the first word of its answer.
+const Stopped = "stopped"
+
+// Failed returns the message that takes the place of an answer if the run failed with an error of this code.
 func Failed(code string) Message {
 	return Message{Role: RoleAssistant, Content: "(no answer: " + code + ")", Failure: code}
 }

@@ -35,9 +35,9 @@ type Repairs struct {
 // results gets Unanswered before it. It begins with a user message; roles a
 // history does not have are dropped.
 //
-// What failed is not sent again, since it may be what no model takes: a failure is
-// dropped with all that leads to it, back to the user messages directly before,
-// unless they were answered after all.
+// A failed exchange is not sent again, because it may be what the model refuses: a failure is dropped with the messages
+// that lead to it, back to the user messages directly before, unless they were answered after all. A stopped exchange is
+// sent with its mark, so that the model does not answer its question again.
 func Repair(stored []Message) ([]Message, Repairs) {
 	var r Repairs
 	stored = r.answered(stored)
@@ -97,7 +97,9 @@ func (r *Repairs) answered(stored []Message) []Message {
 	return out
 }
 
-func (m Message) failed() bool { return m.Role == RoleAssistant && m.Failure != "" }
+func (m Message) failed() bool {
+	return m.Role == RoleAssistant && m.Failure != "" && m.Failure != Stopped
+}
 
 func (m Message) answers() bool {
 	return m.Role == RoleAssistant && m.Failure == "" && len(m.ToolCalls) == 0 && strings.TrimSpace(m.Content) != ""

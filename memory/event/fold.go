@@ -104,6 +104,13 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 			failed.Origin, failed.Run = memory.Origin{From: memory.FromAgent}, recorded(p.Run)
 			return chat, failed, true
 		}
+	case *RunFinished:
+		if p.Outcome == Stopped && !h.answered {
+			h.answered = true
+			stopped := memory.Failed(memory.Stopped)
+			stopped.Origin = memory.Origin{From: memory.FromAgent}
+			return chat, stopped, true
+		}
 	case *Assistant:
 		h.answered = true
 		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: known(p.Origin, memory.FromAgent),

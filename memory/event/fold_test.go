@@ -220,6 +220,12 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 				}
 				answered = true
 				key, text = memory.ChatKey(chat), "assistant (no answer: "+cmp.Or(p.Code, "run_failed")+")"
+			case *event.RunFinished:
+				if answered || p.Outcome != event.Stopped {
+					continue
+				}
+				answered = true
+				key, text = memory.ChatKey(chat), "assistant (no answer: stopped)"
 			case *event.Delegation:
 				isolated[call] = isolated[call] || p.Calls == event.Isolated
 				text = "user " + p.Task
@@ -232,7 +238,7 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 			default:
 				continue
 			}
-			if ownEvent := slices.Contains([]string{"run_started", "assistant", "error"}, e.Role()); ownEvent ||
+			if ownEvent := slices.Contains([]string{"run_started", "assistant", "error", "run_finished"}, e.Role()); ownEvent ||
 				e.Subagent != "" && !isolated[call] {
 				want[key] = append(want[key], fmt.Sprint(e.TS, " ", text))
 			}

@@ -224,7 +224,7 @@ func Retell(run string, messages []Remembered) (events []event.Event) {
 	return append(events, event.New(head, end))
 }
 
-// retell gives the events that a message tells of, and notes in end what it tells of that.
+// retell returns the events of which a message was made, and sets the outcome and the usage of end.
 func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
 	own := m.Subagent == ""
 	switch {
@@ -250,6 +250,9 @@ func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
 		end.Usage = answer.Run.Usage
 	}
 	switch {
+	case m.Failure == memory.Stopped:
+		end.Outcome = event.Stopped
+		return nil
 	case m.Failure != "":
 		end.Outcome = event.Failed
 		failed := event.Fail(m.Failure, "", 0)
