@@ -201,14 +201,14 @@ func turnOf(x said, key turnKey) *agentTurn {
 
 func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:10]) }
 
-// compaction is how the texts begin by which Claude Code 2.1 and codex 0.169 have a transcript summarized, and go on from
-// the summary, in the role of the user.
-var compaction = regexp.MustCompile(`^(Your task is to create a detailed summary of |` +
+// compaction matches a sentence of the prompts by which Claude Code 2.1 and codex 0.171 have a transcript summarized, and
+// continue from the summary, in the role of the user. Versions put other sentences before it.
+var compaction = regexp.MustCompile(`Your task is to create a detailed summary of (the|this|only) |` +
 	`This session is being continued from a previous conversation|You are performing a CONTEXT CHECKPOINT COMPACTION|` +
-	`Another language model started to solve this problem and produced a summary)`)
+	`Another language model started to solve this problem and produced a summary`)
 
-// ownWords are the texts of a message but for those of compaction and what agents add between tags, such as
-// <system-reminder>; agents says that there is one of compaction.
+// ownWords returns the texts of a message without those of a compaction and without what agents add between tags, such
+// as <system-reminder>. agents reports whether there is a text of a compaction.
 func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents bool) {
 	var said []string
 	add := func(text string) {
