@@ -3,6 +3,7 @@ package webmemory
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 
 	"mneme/apiserver/api"
@@ -19,7 +20,7 @@ const (
 	maxUser      = 255       // bytes
 )
 
-// checkBeside says what is wrong with what a post says beside its message.
+// checkBeside validates what a post has beside its message.
 func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
@@ -28,6 +29,9 @@ func checkBeside(p *webapi.MessageRequest) error {
 		return err
 	}
 	if err := api.CheckMetadata(p.Metadata); err != nil {
+		return err
+	}
+	if _, err := checkContext(p.Context); err != nil {
 		return err
 	}
 	if err := api.CheckWishes(p.Wishes, p.Tools); err != nil {
@@ -50,9 +54,13 @@ func checkBeside(p *webapi.MessageRequest) error {
 	return api.ValidateTools(p.Tools)
 }
 
-// hashedBeside is what the hash of a post covers beside its message; empty for a post that has
-// nothing of it, as posts of before.
+// hashedBeside returns what the hash of a post covers beside its message, "" if the post has nothing of it. A retry may
+// have other members of mneme's own in its metadata.
 func hashedBeside(p webapi.MessageRequest) string {
+	p.Metadata = maps.Clone(p.Metadata)
+	for _, own := range []string{api.ClientMember, api.DivergedMember} {
+		delete(p.Metadata, own)
+	}
 	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 && len(p.ResponseFormat) == 0 {
 		return ""
 	}

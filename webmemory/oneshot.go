@@ -65,23 +65,9 @@ func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	if p.Bare && (!masters || len(p.Tools) > 0) {
 		return badRequest("bare goes with the master, and with no tools.")
 	}
-	last, size, calls := "", 0, map[string]bool{}
-	for i, raw := range p.Context {
-		m, err := contextMessage(raw)
-		if err != nil {
-			return badRequest("context[%d]: %s", i, err)
-		}
-		for _, c := range m.ToolCalls {
-			calls[c.ID] = true
-		}
-		if m.Role == memory.RoleTool && !calls[m.ToolCallID] {
-			return badRequest("context[%d] is the result of a call %.80q that no message before it makes.", i, m.ToolCallID)
-		}
-		last, size = m.Role, size+len(raw)
-	}
-	if size > maxBody {
-		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
-			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, maxBody)}
+	last, err := checkContext(p.Context)
+	if err != nil {
+		return err
 	}
 	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
 		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore}
@@ -89,14 +75,38 @@ func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	if resultsAnswered {
 		as.Message = last
 	}
-	_, err := s.admission.check(&as)
+	_, err = s.admission.check(&as)
 	if p.AgentVersion = as.AgentVersion; !resultsAnswered {
 		p.Message = as.Message
 	}
 	return err
 }
 
-// contextMessage reads a message that a client gives a one-shot, by the letter.
+// checkContext validates the messages that a client sends as a run's history, and returns the role of the last one, ""
+// for none.
+func checkContext(context []json.RawMessage) (last string, err error) {
+	size, calls := 0, map[string]bool{}
+	for i, raw := range context {
+		m, err := contextMessage(raw)
+		if err != nil {
+			return "", badRequest("context[%d]: %s", i, err)
+		}
+		for _, c := range m.ToolCalls {
+			calls[c.ID] = true
+		}
+		if m.Role == memory.RoleTool && !calls[m.ToolCallID] {
+			return "", badRequest("context[%d] is the result of a call %.80q that no message before it makes.", i, m.ToolCallID)
+		}
+		last, size = m.Role, size+len(raw)
+	}
+	if size > maxBody {
+		return "", &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, maxBody)}
+	}
+	return last, nil
+}
+
+// contextMessage reads a message of a client's context. Unknown members are an error.
 func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 	type plain memory.Message // without what is read into other writers' messages
 	if err := api.UnmarshalKnown(raw, (*plain)(&m)); err != nil {

@@ -187,13 +187,23 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
-	if r.retryOf != "" && owes(chat, p.Message) {
+	question := owed(chat, p.Message)
+	if r.retryOf != "" && question >= 0 {
 		req.RetryOf = r.retryOf
+	}
+	if len(p.Context) > 0 && p.AgentVersion == webapi.Master {
+		if req.Context = slices.Clone(p.Context); req.RetryOf != "" {
+			req.Context = append(req.Context, chat.Raw(question)...)
+		}
+		shown[key] = windowed{chat, nil}
 	}
 	for _, a := range w.agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = loss.Quarantine.Without(h.Window(s.cfg.SubagentContextWindow))
 		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
+		if len(p.Context) > 0 && p.AgentVersion == string(a) {
+			req.SubagentContexts[a], shown[h.Key()] = p.Context, windowed{h, nil}
+		}
 		said = append(said, sessionLine("history of %s loaded: %d messages", a, h.Len()))
 	}
 	s.sessions.write(r.chat, said...)
@@ -225,20 +235,23 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	return accepted, nil
 }
 
-// owes says whether a chat's history ends with this question of the user's and its failure,
-// so that another attempt must not store the question again. Versions that stored no
-// failures left the question alone; whether it is the one that failed is not known then.
-func owes(h *memory.History, message string) bool {
+// owed returns the index of the question at the end of a chat's history that was answered by failures alone, or -1. The
+// question is message, so that another attempt must not store it again. Older versions stored no failures; whether such a
+// question failed is unknown.
+func owed(h *memory.History, message string) int {
 	for i := h.Len() - 1; i >= 0; i-- {
 		last, err := memory.Decode(h.Raw(i)[:1])
 		if err != nil {
-			return false
+			return -1
 		}
 		if m := last[0]; m.Role != memory.RoleAssistant || m.Failure == "" {
-			return i < h.Len()-1 && m.Role == memory.RoleUser && m.Content == message
+			if i < h.Len()-1 && m.Role == memory.RoleUser && m.Content == message {
+				return i
+			}
+			return -1
 		}
 	}
-	return false
+	return -1
 }
 
 // hasRun says whether the apiserver refused a run since it has one with this id: the

@@ -9,8 +9,6 @@ import (
 	"mneme/memory"
 )
 
-// This file is about what a message may come with beside its text.
-
 // MaxInstructions bounds RunRequest.Instructions, in bytes.
 const MaxInstructions = 64 << 10
 
@@ -21,13 +19,16 @@ const (
 	maxMetadataValue = 512 // bytes
 )
 
-// Names in a message's metadata by which a client of chat completions finds it again. They do not count among
-// maxMetadata: they come beside what the client itself says.
+// Members of a message's metadata that the OpenAI routes add. They do not count towards maxMetadata.
 const (
-	MessageIDMember  = "message_id"      // what the client calls the message
-	AnswerIDMember   = "answer_id"       // and the answer to it
-	TranscriptMember = "transcript_from" // the client that sent it with the messages before it, by a hash
+	MessageIDMember = "message_id"          // the client's id of the message
+	AnswerIDMember  = "answer_id"           // the client's id of the answer
+	ClientMember    = "transcript_from"     // a hash that identifies the client
+	DivergedMember  = "transcript_diverged" // "true": the client's transcript did not end where the chat did
 )
+
+// OwnMembers are the names of the members that are not the client's.
+var OwnMembers = []string{MessageIDMember, AnswerIDMember, ClientMember, DivergedMember}
 
 // CheckInstructions says what is wrong with instructions, which a member of the body holds, as a *Problem.
 func CheckInstructions(member, text string) error {
@@ -82,7 +83,7 @@ func CheckWishes(w Wishes, tools []ClientTool) error {
 func CheckMetadata(pairs map[string]string) error {
 	bad := func(format string, args ...any) error { return badRequest(fmt.Sprintf(format, args...)) }
 	count := len(pairs)
-	for _, own := range []string{MessageIDMember, AnswerIDMember, TranscriptMember} {
+	for _, own := range OwnMembers {
 		if _, there := pairs[own]; there {
 			count--
 		}

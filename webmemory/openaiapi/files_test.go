@@ -121,7 +121,7 @@ func TestOpenAIFiles(t *testing.T) {
 	}
 
 	// A task of the client's own does without.
-	got = postCompletion(w, "c", asks(`{"type":"text","text":"### Task:\nA title."}`, filePart("t.md", "", "x")))
+	got = postCompletion(w, "c", asks(`{"type":"text","text":"### Task:\nA title.\n<chat_history>"}`, filePart("t.md", "", "x")))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Len(t, documentIDs(w, "c"), 2)
 }
@@ -195,24 +195,17 @@ func TestOpenAIFilesAtOnce(t *testing.T) {
 	require.Len(t, w.History("chat_history:c"), 8)
 }
 
-// A transcript that is not the chat's could be answered without its files only, so it is refused; where it goes on in a
-// chat of its own the files do, too.
+// Files become documents of the chat, so a message with files is appended whatever its transcript is.
 func TestOpenAIFilesOfAnotherTranscript(t *testing.T) {
 	t.Parallel()
-	for _, on := range []string{openaiapi.Transcript, openaiapi.Conflict, openaiapi.Fork} {
+	for _, on := range []string{openaiapi.Append, openaiapi.Transcript} {
 		w, _, _ := filesWorld(t, func(c *openaiapi.Config) { c.OnMismatch = on })
 		require.Equal(t, 200, postCompletion(w, "c", users("a")).Status)
 		got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},`+
 			`{"role":"user","content":[`+question+`,`+filePart("a.md", "", "77 pounds.")+`]}]}`)
-		require.Empty(t, documentIDs(w, "c"))
-		require.Len(t, w.History("chat_history:c"), 2)
-		if on != openaiapi.Fork {
-			require.Equal(t, 409, got.Status, string(got.Body))
-			require.Equal(t, "transcript_mismatch", openaiError(t, got).Code)
-			continue
-		}
 		require.Equal(t, 200, got.Status, string(got.Body))
-		require.Len(t, documentIDs(w, got.Header.Get("Mneme-Chat-Id")), 1)
+		require.Len(t, documentIDs(w, "c"), 1)
+		require.Len(t, w.History("chat_history:c"), 4)
 	}
 }
 

@@ -12,59 +12,68 @@ import (
 	"mneme/memory"
 )
 
-// message is a message of a chat's history, as far as matching needs it.
+// message is a stored message, as far as matching needs it.
 type message struct {
-	ID     string
-	Run    string // that made it, "" for none
-	User   bool
-	Text   string // of the user, as normal gives it
-	Failed bool   // it stands for an answer that there is none of
-	// What the client called the user's message, and the answer to it; empty if it did not say.
+	ID      string
+	Run     string // the run that stored it, "" if none did
+	User    bool
+	Text    string // in normal form
+	Failed  bool   // it stands for an answer that failed, or that was stopped before its first word
+	Partial bool   // an answer that was stopped
+	// ClientID and AnswerID are the client's ids of the user's message and of its answer, "" if it sent none.
 	ClientID, AnswerID string
-	// From names the client that sent the user's message in a transcript; empty for one that came alone.
-	From string
+	// From identifies the client that sent the user's message, see clientOf. It is "" for a message of another endpoint.
+	From     string
+	Diverged bool // as of a decision
 }
 
-// outcome is what a transcript asks for.
+// outcome is what a request does to a chat.
 type outcome string
 
 // Outcomes.
 const (
-	post     outcome = "post"     // the message follows all there is
-	again    outcome = "again"    // it is there, and to be answered once more
-	edit     outcome = "edit"     // it takes the place of another one
-	branch   outcome = "branch"   // it goes on in a fork of the chat, which begins with what stands before After
-	mismatch outcome = "mismatch" // the transcript is of another history
+	post     outcome = "post"     // append the message
+	replace  outcome = "replace"  // append the message after After, and set aside what follows After
+	join     outcome = "join"     // repeat the answer of Run, which is being made for the same message
+	branch   outcome = "branch"   // continue after After in a fork of the chat
+	task     outcome = "task"     // answer without the chat's memory: a title or the like
+	conflict outcome = "conflict" // refuse: the client has not seen the newest exchange
+	missing  outcome = "missing"  // the chat does not have the run that the message follows
 )
 
-// decision is an outcome and where it leads.
+// decision is an outcome and its place.
 type decision struct {
 	Outcome outcome
-	After   *string // as of a webapi.MessageRequest
-	Last    *string // id of the newest message that there is, "" for none; nil if it does not matter
-	// Marked: the message is to be stored as one of a client that sends transcripts.
-	Marked bool
+	After   *string // as in webapi.MessageRequest
+	Last    *string // id of the newest stored message, "" for none; nil if the outcome does not depend on it
+	Run     string  // of a join
+	// Diverged reports that the transcript does not end where the chat does. Again reports the same of the message before.
+	Diverged, Again bool
 }
 
-// transcript is what a client holds of a chat.
+// exchange is a message of the user in a transcript and the last text that answers it, in normal form. Answer is "" if
+// there is none. User is "" if the transcript begins with an answer.
+type exchange struct{ User, Answer string }
+
+// transcript is a client's view of the chat.
 type transcript struct {
-	Users []string // its messages of the user, as normal gives them; the last one is new, or to be answered again
-	// Which of them no answer follows: the client may have kept what was refused and not stored. Nil is none.
-	Unanswered []bool
-	// What the client calls the last one and what it follows; empty if it does not say.
+	Exchanges []exchange // oldest first; the last one is the new message
+	// ClientID and Parent are the client's ids of the new message and of the message before it, "" if it sent none.
 	ClientID, Parent string
-	// There: the last one is in the chat, as far as the client knows, and answered once more or changed.
-	There bool
-	// Root: the client says that the last one follows nothing.
-	Root bool
-	// Run is the one whose answer the last one follows, and nothing else counts; empty if the client does not say.
-	Run string
-	// From names the client; empty where a chat may be that of several conversations of the client's.
-	From string
+	Replaces         bool   // the client asks for another answer to the message ClientID, or for another text of it
+	Newest           bool   // the client asks for another answer to what it believes to be the newest message
+	Retry            bool   // the client repeats a request that failed
+	Run              string // the run whose answer the message follows; nothing else counts then
+	From             string // identifies the client, see clientOf
 }
 
-// match says what a transcript asks for, of which known are the newest messages of the chat's
-// history; whole says that there are no others. If they do not suffice, enough is false.
+func (t transcript) question() string { return t.Exchanges[len(t.Exchanges)-1].User }
+
+// match decides what a request does to a chat. known are the chat's newest messages, and whole reports that there are no
+// others. If known does not suffice, enough is false.
+//
+// Without ids, match replaces at most the newest exchange, and only that of the same client. What it does not recognize
+// is appended.
 func match(t transcript, known []message, whole bool) (d decision, enough bool) {
 	v := view{t: t, known: known, whole: whole}
 	for i, m := range known {
@@ -72,216 +81,228 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 			v.users = append(v.users, i)
 		}
 	}
-	if d.Last = new(string); len(known) > 0 {
+	d.Outcome, d.Last = post, new(string)
+	if len(known) > 0 {
 		d.Last = &known[len(known)-1].ID
 	}
-	if t.Run != "" {
-		return v.behind(d)
-	}
-	d.Marked = len(t.Users) > 1
-	if t.Parent != "" {
-		at := v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
-		switch {
-		case at >= 0:
-			return v.follow(d, at), true
-		case !whole:
-			return d, false
+	newest := len(v.users) - 1
+	d.Again = newest >= 0 && v.message(newest).Diverged
+	switch {
+	case t.Run != "":
+		return v.afterRun(d)
+	case newest < 0 && !whole:
+		return d, false
+	case newest >= 0 && v.text(newest) == t.question() && v.text(newest) != redacted:
+		answer, failed := v.answer(newest)
+		switch retry := t.Retry && v.message(newest).From == t.From; {
+		case failed, retry && answer != nil && answer.Partial:
+			return v.instead(d, newest)
+		case retry && answer == nil:
+			d.Outcome, d.Run = join, v.message(newest).Run
+			return d, true
 		}
 	}
-	if t.ClientID != "" {
-		at := v.find(func(m message) bool { return m.ClientID == t.ClientID || t.There && m.ID == t.ClientID })
-		switch {
-		case at >= 0:
-			return v.replace(d, again, at)
-		case t.There && !whole:
-			return d, false
-		}
-	}
-	if t.Root && len(t.Users) == 1 {
-		switch {
-		case !whole:
-			return d, false
-		case len(v.users) > 0 && known[v.users[0]].ClientID != "": // what others began is not the client's to change
-			return v.replace(d, edit, 0)
-		}
-	}
-	if len(t.Users) == 1 {
-		return v.alone(d)
+	if d, done, enough := v.byID(d); done || !enough {
+		return d, enough
 	}
 	return v.byText(d)
 }
 
-// view is a transcript beside what is known of the history.
+// view is a transcript and what is known of the history.
 type view struct {
 	t     transcript
 	known []message
-	users []int // indexes in known of the user's messages
+	users []int // indexes in known of the user's messages, one for each exchange
 	whole bool
 }
 
-// find is the newest of the user's messages that is as asked, by its place in users; -1 for none.
-func (v view) find(is func(message) bool) int {
-	for at := len(v.users) - 1; at >= 0; at-- {
-		if is(v.known[v.users[at]]) {
-			return at
+// byID decides by the client's ids. done is false if they decide nothing.
+func (v view) byID(d decision) (_ decision, done, enough bool) {
+	t, at := v.t, -1
+	if t.ClientID != "" {
+		at = v.find(func(m message) bool {
+			return m.ClientID == t.ClientID || (t.Replaces || t.Newest) && m.ID == t.ClientID
+		})
+	}
+	switch {
+	case at < 0 && t.Replaces && !v.whole:
+		return d, false, false
+	case at >= 0 && t.Newest && at+1 < len(v.users):
+		d.Outcome = conflict
+		return d, true, true
+	case at >= 0 && (t.Replaces || t.Newest), at >= 0 && (v.text(at) == t.question() || v.place(at)) && v.own(at):
+		d, enough = v.instead(d, at)
+		return d, true, enough
+	case at >= 0 && len(t.Exchanges) == 1 && v.text(at) != t.question():
+		d.Outcome = task
+		return d, true, true
+	case t.Parent == "":
+		return d, false, true
+	}
+	at = v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
+	switch {
+	case at < 0 && !v.whole:
+		return d, false, false
+	case at < 0:
+		return d, false, true
+	case at+1 < len(v.users) && !v.own(at+1):
+		d.Diverged = true
+		return d, true, true
+	}
+	return v.after(d, at), true, true
+}
+
+// byText decides by the words.
+func (v view) byText(d decision) (decision, bool) {
+	t, newest := v.t, len(v.users)-1
+	switch {
+	case len(t.Exchanges) == 1:
+		if t.Parent == "" && t.ClientID == "" && !t.Retry {
+			d.Last = nil // it may wait until others have been answered
 		}
+		return d, true
+	case newest == 0 && !v.whole:
+		return d, false
+	case newest < 0:
+		d.Diverged = true
+		return d, true
+	case v.text(newest) == redacted:
+		return d, true
+	case v.follows(newest):
+		before := t.Exchanges[len(t.Exchanges)-2]
+		d.Diverged = before.Answer == "" && before.User != v.text(newest) // a message that was never stored
+		return d, true
+	case v.place(newest) && t.From == v.message(newest).From:
+		return v.instead(d, newest)
 	}
-	return -1
+	d.Diverged = true
+	return d, true
 }
 
-// follow is a message behind the exchange at a place.
-func (v view) follow(d decision, at int) decision {
-	d.Outcome = post
-	if at+1 == len(v.users) {
-		return d
-	}
-	d.Outcome, d.After = edit, &v.known[v.users[at+1]-1].ID
-	return d
-}
-
-// behind is a message behind the answer of a run. What others have said there stays, but for the same message that
-// failed.
-func (v view) behind(d decision) (decision, bool) {
+// afterRun places the message after the answer of a run. The messages that follow it stay, except for the same message
+// if it failed.
+func (v view) afterRun(d decision) (decision, bool) {
 	at, newest := v.find(func(m message) bool { return m.Run == v.t.Run }), len(v.users)-1
 	switch {
 	case at < 0 && !v.whole:
 		return d, false
-	case at < 0, v.redacted(at):
-		d.Outcome = mismatch
+	case at < 0, v.text(at) == redacted:
+		d.Outcome = missing
 		return d, true
 	}
-	d = v.follow(d, at)
-	failed := at+1 == newest && v.is(newest) && v.users[newest]+1 < len(v.known) && v.unanswered()
-	if d.Outcome == edit && !failed {
-		d.Outcome = branch
+	if d = v.after(d, at); d.Outcome == replace {
+		if _, failed := v.answer(newest); at+1 != newest || !failed || v.text(newest) != v.t.question() {
+			d.Outcome = branch
+		}
 	}
 	return d, true
 }
 
-// replace is a message in the place of another one.
-func (v view) replace(d decision, as outcome, at int) (decision, bool) {
-	if v.users[at] == 0 && !v.whole {
-		return d, false // what stands before it is not known yet
+// after places the message after the exchange at.
+func (v view) after(d decision, at int) decision {
+	if at+1 < len(v.users) {
+		d.Outcome, d.After = replace, &v.known[v.users[at+1]-1].ID
 	}
-	d.Outcome, d.After = as, new(string)
-	if i := v.users[at]; i > 0 {
+	return d
+}
+
+// instead places the message where the exchange at is.
+func (v view) instead(d decision, at int) (decision, bool) {
+	i := v.users[at]
+	if i == 0 && !v.whole {
+		return d, false // the message before it is not known yet
+	}
+	d.Outcome, d.After = replace, new(string)
+	if i > 0 {
 		d.After = &v.known[i-1].ID
 	}
 	return d, true
 }
 
-// alone decides on one message that no id places. If a client's newest message came in a transcript, it sends no
-// message alone but the conversation's first one. SDKs send a message that failed once more by themselves.
-func (v view) alone(d decision) (decision, bool) {
-	n := len(v.users)
-	if n == 0 && !v.whole {
-		return d, false
+// place reports whether the new message has the place of the exchange at: the transcript's messages before it end with
+// the exchange before.
+func (v view) place(at int) bool { return at > 0 && len(v.t.Exchanges) > 1 && v.follows(at-1) }
+
+// follows reports whether the new message follows the exchange at. The transcript's newest answer decides. If the chat
+// does not have it, since clients shorten and omit answers, the message before the new one decides.
+func (v view) follows(at int) bool {
+	before := v.t.Exchanges[:len(v.t.Exchanges)-1]
+	last := before[len(before)-1]
+	if last.Answer == "" && last.User == v.text(at) {
+		return true
 	}
-	transcripts := n > 0 && v.t.From != "" && v.t.Parent == "" && v.known[v.users[n-1]].From == v.t.From
-	switch {
-	case transcripts && !v.whole:
-		return d, false
-	case transcripts && !v.redacted(0):
-		d.Marked = true
-		if v.is(0) {
-			return v.replace(d, again, 0)
+	for i := len(before) - 1; i >= 0 && last.Answer == ""; i-- {
+		last = before[i]
+	}
+	byAnswer, byUser := -1, -1
+	for i := len(v.users) - 1; i >= 0; i-- {
+		answer, _ := v.answer(i)
+		sameUser := v.text(i) == last.User
+		sameAnswer := last.Answer != "" && answer != nil && answer.Text == last.Answer
+		switch {
+		case sameUser && sameAnswer:
+			return i == at
+		case sameAnswer && byAnswer < 0:
+			byAnswer = i
+		case sameUser && byUser < 0:
+			byUser = i
 		}
-		return v.replace(d, edit, 0)
-	case n > 0 && v.is(n-1) && v.users[n-1]+1 < len(v.known) && v.unanswered():
-		return v.replace(d, again, n-1)
 	}
-	if d.Outcome = post; v.t.Parent == "" && v.t.ClientID == "" {
-		d.Last = nil // it may wait behind others
+	if byAnswer >= 0 {
+		return byAnswer == at
 	}
-	return d, true
+	return byUser == at
 }
 
-// byText decides by the user's words.
-func (v view) byText(d decision) (decision, bool) {
-	n, before := len(v.users), len(v.t.Users)-1
-	if n <= before && !v.whole {
-		return d, false
+// answer returns the last answer to the exchange at, or nil. failed reports that there are only failures.
+func (v view) answer(at int) (last *message, failed bool) {
+	end := len(v.known)
+	if at+1 < len(v.users) {
+		end = v.users[at+1]
 	}
-	if n > 0 && v.unanswered() && v.is(n-1) {
-		if _, same, ok := v.align(n - 1); ok && (same > 0 || n == 1) {
-			return v.replace(d, again, n-1)
+	for i := v.users[at] + 1; i < end; i++ {
+		if failed = failed || v.known[i].Failed; !v.known[i].Failed {
+			last = &v.known[i]
 		}
 	}
-	if left, same, ok := v.align(n); ok && (same > 0 || n == 0 && left == 0) {
-		d.Outcome = post
-		return d, true
-	}
-	if !v.whole {
-		return d, false
-	}
-	found, places := -1, 0
-	for at := 1; at < n; at++ {
-		if !v.is(at) {
-			continue
-		}
-		if left, same, ok := v.align(at); ok && left == 0 && same > 0 {
-			found, places = at, places+1
-		}
-	}
-	edits := false
-	if n > before {
-		_, same, _ := v.align(before)
-		edits = same == before && !v.is(before) && !v.redacted(before)
-	}
-	switch {
-	case places == 1 && !edits:
-		return v.replace(d, again, found)
-	case places == 0 && edits:
-		return v.replace(d, edit, before)
-	}
-	d.Outcome = mismatch
-	return d, true
+	return last, failed && last == nil
 }
 
-// unanswered says whether the newest message of the user has no answer.
-func (v view) unanswered() bool {
-	for _, m := range v.known[v.users[len(v.users)-1]+1:] {
-		if !m.Failed {
+// own reports whether the exchanges from at on are the client's own: they came with ids, or from the same client.
+func (v view) own(at int) bool {
+	for ; at < len(v.users); at++ {
+		if m := v.message(at); m.ClientID == "" && m.From != v.t.From {
 			return false
 		}
 	}
 	return true
 }
 
-func (v view) text(at int) string { return v.known[v.users[at]].Text }
-
-func (v view) redacted(at int) bool { return v.text(at) == redacted }
-
-// is says whether the message at a place is the transcript's last one.
-func (v view) is(at int) bool { return v.text(at) == v.t.Users[len(v.t.Users)-1] && !v.redacted(at) }
-
-// align walks the stored messages before a place and those of the transcript before its last one back from their ends,
-// until either has no more. What no answer follows and is not stored there is passed over. It gives how many of the
-// transcript's are left and how many were the same; ok is false where they differ.
-func (v view) align(at int) (left, same int, ok bool) {
-	for left = len(v.t.Users) - 1; left > 0; left-- {
-		switch i := left - 1; {
-		case at > 0 && (v.text(at-1) == v.t.Users[i] || v.redacted(at-1)):
-			at, same = at-1, same+1
-		case i < len(v.t.Unanswered) && v.t.Unanswered[i]:
-		default:
-			return left, same, at == 0
+// find returns the index of the newest exchange whose message of the user satisfies is, or -1.
+func (v view) find(is func(message) bool) int {
+	for at := len(v.users) - 1; at >= 0; at-- {
+		if is(v.message(at)) {
+			return at
 		}
 	}
-	return 0, same, true
+	return -1
 }
+
+func (v view) message(at int) message { return v.known[v.users[at]] }
+
+func (v view) text(at int) string { return v.message(at).Text }
 
 var (
 	redacted = normal(memory.RedactedText)
-	// reasoning is what clients keep of it as text: blocks of tags.
+	// reasoning matches what clients store of an answer's reasoning as text: blocks between tags.
 	reasoning = regexp.MustCompile(`(?is)<think(?:ing)?>.*?</think(?:ing)?>|<details\s+type="reasoning".*?</details>`)
 )
 
-// maxText is how long a normal text is as it is, in bytes; of a longer one it is the SHA-256.
+// maxText is the longest normal form that is the text itself, in bytes. That of a longer text is its SHA-256.
 const maxText = 64
 
-// normal is a text as it is compared: without reasoning, white space and what does not show, and with one spelling for
-// what Unicode can spell in several ways.
+// normal returns the normal form in which texts are compared: without reasoning, white space and invisible characters,
+// and in Unicode's form NFC.
 func normal(text string) string {
 	if strings.Contains(text, "<") {
 		text = reasoning.ReplaceAllString(text, "")

@@ -10,160 +10,189 @@ import (
 	"pgregory.net/rapid"
 )
 
-// stored makes a history of words: each is a message of the user, with its answer. Behind "!" it
-// has none, behind "~" one that failed, and "-" is nothing that was said, but redacted.
-func stored(words string) (all []message) {
-	for _, w := range strings.Fields(words) {
-		text := strings.TrimRight(w, "!~")
-		m := message{ID: fmt.Sprint("m", len(all)+1), User: true, Text: normal(text), ClientID: "c-" + text,
-			AnswerID: "a-" + text}
+// history makes a history of words: each is a message of the user from the client "page", answered by "re WORD". A word
+// may end with "!" (no answer yet), "~" (failed), "%" (a partial answer), "^" (answered by "done") or "*" (another client).
+// "-" is redacted. Message n has the id "mN".
+func history(words string) (all []message) {
+	for _, word := range strings.Fields(words) {
+		text := strings.TrimRight(word, "!~%^*")
+		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text), ClientID: "c-" + text,
+			AnswerID: "a-" + text, From: "page"}
 		if text == "-" {
 			m.Text = redacted
 		}
+		if strings.Contains(word, "*") {
+			m.From, m.ClientID, m.AnswerID = "bot", "", ""
+		}
 		all = append(all, m)
-		if !strings.HasSuffix(w, "!") {
-			all = append(all, message{ID: fmt.Sprint("m", len(all)+1), Failed: strings.HasSuffix(w, "~")})
+		answer := message{ID: fmt.Sprint("m", len(all)+1), Text: normal("re " + text), Failed: strings.Contains(word, "~"),
+			Partial: strings.Contains(word, "%")}
+		if strings.Contains(word, "^") {
+			answer.Text = "done"
+		}
+		if !strings.Contains(word, "!") {
+			all = append(all, answer)
 		}
 	}
 	return all
 }
 
-// asked makes a transcript of words; no answer follows one with "?" behind it.
-func asked(words string) (t transcript) {
-	for _, w := range strings.Fields(words) {
-		t.Users = append(t.Users, normal(strings.TrimRight(w, "?")))
-		t.Unanswered = append(t.Unanswered, strings.HasSuffix(w, "?"))
+// sent makes a transcript of words of the client "page". Each but the last is answered by "re WORD", after "?" by nothing,
+// after "/" by "shortened" and after "^" by "done". A word that begins with "=" is an answer alone.
+func sent(words string) (t transcript) {
+	t.From = "page"
+	fields := strings.Fields(words)
+	for i, word := range fields {
+		text := strings.TrimRight(word, "?/^")
+		e := exchange{User: normal(text), Answer: normal("re " + text)}
+		switch {
+		case strings.HasPrefix(word, "="):
+			e = exchange{Answer: word[1:]}
+		case strings.HasSuffix(word, "?"), i == len(fields)-1:
+			e.Answer = ""
+		case strings.HasSuffix(word, "/"):
+			e.Answer = "shortened"
+		case strings.HasSuffix(word, "^"):
+			e.Answer = "done"
+		}
+		t.Exchanges = append(t.Exchanges, e)
 	}
 	return t
 }
 
-// String says a decision in a word, with where it goes back to.
+// String names a decision and the message that it goes back to.
 func (d decision) String() string {
-	if d.After == nil {
-		return string(d.Outcome)
+	text := string(d.Outcome)
+	if d.After != nil {
+		text += fmt.Sprintf(" after %q", *d.After)
 	}
-	return fmt.Sprintf("%s after %q", d.Outcome, *d.After)
+	if d.Run != "" {
+		text += " " + d.Run
+	}
+	if d.Diverged {
+		text += ", diverged"
+	}
+	return text
 }
 
-func TestMatch(t *testing.T) {
-	for _, c := range []struct{ name, stored, asked, want string }{
+func decided(t *testing.T, asked transcript, stored string) string {
+	t.Helper()
+	d, enough := match(asked, history(stored), true)
+	require.True(t, enough)
+	return d.String()
+}
+
+func TestMatchByText(t *testing.T) {
+	for _, c := range []struct{ name, stored, sent, want string }{
 		{"the first message", "", "a", "post"},
-		{"one message alone", "a b c", "d", "post"},
-		{"one message alone that is there", "a b c", "b", "post"},
-		{"whole", "a b c", "a b c d", "post"},
-		{"windowed", "a b c", "b c d", "post"},
-		{"windowed to one", "a b c", "c d", "post"},
-		{"the same words once more", "a b b", "a b b b", "post"},
-		{"behind one without an answer", "a b!", "a b c", "post"},
-		{"behind one that failed", "a b~", "a b c", "post"},
-		{"the memory has lost its beginning", "c d", "a b c d e", "post"},
-		{"one was redacted", "a - c", "a b c d", "post"},
-		{"sent again, since it has no answer", "a b c!", "a b c", `again after "m4"`},
-		{"sent again, since it failed", "a b c~", "b c", `again after "m4"`},
-		{"the first one sent again", "a~ b~", "a b", `again after "m2"`},
-		{"the last answer once more", "a b c", "a b c", `again after "m4"`},
-		{"windowed, the last answer once more", "a b c", "b c", `again after "m4"`},
-		{"an answer before once more", "a b c d", "a b", `again after "m2"`},
-		{"the last one changed", "a b c", "a b x", `edit after "m4"`},
-		{"one before changed", "a b c d", "a x", `edit after "m2"`},
-		{"windowed, one before changed", "a b c d", "b x", "mismatch"},
-		{"another chat's", "a b c", "x y z", "mismatch"},
-		{"of a chat that is not known", "", "x y z", "mismatch"},
-		{"reordered", "a b c", "b a c d", "mismatch"},
-		{"one left out in the middle", "a b c", "a c d", "mismatch"},
-		{"changed in the middle, and gone on", "a b c", "a x c d", "mismatch"},
-		{"two places", "a b c a b d", "a b", "mismatch"},
-		{"a place, or the beginning changed", "a b c a d", "a d", "mismatch"},
-		{"nothing takes the place of what was redacted", "a - c", "a x", "mismatch"},
-		{"behind one that was refused", "a b", "a b x? c", "post"},
-		{"behind many that were refused", "a b", "x? a y? z? b x? y? c", "post"},
-		{"the first ones were refused", "", "x? y? c", "post"},
-		{"the first one was refused, another one is of another history", "", "x? y c", "mismatch"},
-		{"of another chat, and all were refused", "a b", "x? y? z", "mismatch"},
-		{"of another chat, and one was refused", "a b", "x y? z", "mismatch"},
-		{"the user's messages alone", "a b", "a? b? c", "post"},
-		{"the user's messages alone, of another chat", "a b", "x? y? c", "mismatch"},
-		{"windowed, behind one that was refused", "a b c", "c x? d", "post"},
-		{"one was refused, and the last answer once more", "a b", "a x? b", `again after "m2"`},
-		{"one was refused, and an answer before once more", "a b c", "x? a y? b", `again after "m2"`},
-		{"one was refused, and that which failed once more", "a b~", "a x? b", `again after "m2"`},
-		{"nothing is changed behind one that was refused", "a b c", "a x? y", "mismatch"},
-		{"all before it were refused", "a b c", "x? b", "mismatch"},
-		{"the memory has lost its beginning, an answer before once more", "c d e", "a b c d", "mismatch"},
-		{"merged by the client", "a b c", "ab c d", "mismatch"},
-		{"merged by the client, and windowed", "a b c d", "ab c d e", "mismatch"},
-		{"merged by the client with one that failed", "a b~", "a bc", `edit after "m2"`},
-		{"one left out that is said twice", "a b b", "a b c", `edit after "m4"`},
+		{"a single message", "a b c", "d", "post"},
+		{"a single message that was sent before", "a b c", "c", "post"},
+		{"a single message that failed", "a b~", "b", `replace after "m2"`},
+		{"a single message after a failure", "a b~", "c", "post"},
+		{"a single message without an answer", "a b!", "b", "post"},
+
+		{"the whole transcript", "a b c", "a b c d", "post"},
+		{"its newest part", "a b c", "c d", "post"},
+		{"the first exchange and the newest", "a b c", "a c d", "post"},
+		{"a summary and the newest exchange", "a b c", "summary? c d", "post"},
+		{"an answer before the newest exchange", "a b c", "=summary c d", "post"},
+		{"older messages decorated", "a b c", "A x c d", "post"},
+		{"older messages reordered", "a b c", "b a c d", "post"},
+		{"messages merged", "a b c", "ab c d", "post"},
+		{"a message deleted", "a b c", "a c d", "post"},
+		{"answers shortened", "a b c", "a/ b/ c/ d", "post"},
+		{"answers omitted", "a b c", "a? b? c? d", "post"},
+		{"the newest message decorated", "a b c^", "a b X^ d", "post"},
+		{"the same words again", "a b b", "a b b b", "post"},
+		{"equal answers", "a^ b^ c^", "a^ b^ c^ d", "post"},
+		{"equal answers, an older point", "a^ b^ c^", "a^ d", "post, diverged"},
+		{"equal answers, the message decorated", "a^ b^ c^", "X^ d", "post"},
+		{"after a message without an answer", "a b!", "a b? c", "post"},
+		{"after a failure", "a b~", "a b? c", "post"},
+		{"after a redacted message", "a b -", "a b c? d", "post"},
+		{"with a message that was never stored", "a b", "a b x? c", "post, diverged"},
+
+		{"the newest answer again", "a b c", "a b c", `replace after "m4"`},
+		{"the newest answer again, windowed", "a b c", "b c", `replace after "m4"`},
+		{"the newest message changed", "a b c", "a b x", `replace after "m4"`},
+		{"the newest message changed, answers shortened", "a b c", "a/ b/ x", `replace after "m4"`},
+		{"the newest exchange is another client's", "a b c*", "a b c", "post, diverged"},
+		{"a failed message", "a b c~", "a b c", `replace after "m4"`},
+
+		{"an older point", "a b c d", "a b x", "post, diverged"},
+		{"an older answer again", "a b c d", "a b", "post, diverged"},
+		{"the first message changed", "a b c d", "x y", "post, diverged"},
+		{"another chat's", "a b c", "x y z", "post, diverged"},
+		{"a transcript for an empty chat", "", "x y z", "post, diverged"},
+		{"a summary instead of everything", "a b c", "summary? d", "post, diverged"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d, enough := match(asked(c.asked), stored(c.stored), true)
-			require.True(t, enough)
-			require.Equal(t, c.want, d.String())
-		})
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, decided(t, sent(c.sent), c.stored)) })
 	}
 }
 
-func TestMatchByTheClientsIDs(t *testing.T) {
-	for _, c := range []struct{ name, asked, id, parent, want string }{
-		{"behind the last answer", "a b c d", "c-d", "a-c", "post"},
-		{"behind the last answer, whatever else is sent", "x y", "c-d", "a-c", "post"},
-		{"behind one before", "a b x", "c-x", "a-a", `edit after "m2"`},
-		{"behind a message of the user", "x", "", "c-b", `edit after "m4"`},
-		{"behind one that is not known", "a b c d", "", "a-z", "post"},
-		{"behind one that is not known, of another history", "x y", "", "a-z", "mismatch"},
-		{"a message that is there", "a b2", "c-b", "", `again after "m2"`},
-		{"the first one", "a", "c-a", "", `again after ""`},
+func TestMatchByIDs(t *testing.T) {
+	for _, c := range []struct{ name, stored, sent, id, parent, want string }{
+		{"after the newest answer", "a b c", "a b c d", "c-d", "a-c", "post"},
+		{"after the newest answer, whatever the words", "a b c", "x y", "c-d", "a-c", "post"},
+		{"after an older answer", "a b c", "a b x", "c-x", "a-a", `replace after "m2"`},
+		{"after a message of the user", "a b c", "x", "", "c-b", `replace after "m4"`},
+		{"after an older answer, another client follows", "a b c*", "a b x", "c-x", "a-a", "post, diverged"},
+		{"after an unknown message", "a b c", "a b c d", "", "a-z", "post"},
+		{"after an unknown message, another chat's words", "a b c", "x y", "", "a-z", "post, diverged"},
+		{"an older message again", "a b c", "b", "c-b", "", `replace after "m2"`},
+		{"an older message again, another client follows", "a b c*", "b", "c-b", "", "post"},
+		{"an older message changed, with its transcript", "a b c", "a x", "c-b", "", `replace after "m2"`},
+		{"other words under a known id", "a b c", "title", "c-c", "", "task"},
+		{"other words under a known id and parent", "a b c", "title", "c-c", "a-b", "task"},
+		{"other words under a known id, after the whole transcript", "a b c", "a b c title", "c-c", "", "post"},
+		{"an unknown id", "a b c", "d", "c-d", "", "post"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			asked := asked(c.asked)
+			asked := sent(c.sent)
 			asked.ClientID, asked.Parent = c.id, c.parent
-			d, enough := match(asked, stored("a b c"), true)
-			require.True(t, enough)
-			require.Equal(t, c.want, d.String())
+			require.Equal(t, c.want, decided(t, asked, c.stored))
 		})
 	}
 }
 
-// One message alone, of a client that sends transcripts and of another one. Behind "^" a message came in a transcript.
-func TestMatchOneAlone(t *testing.T) {
-	for _, c := range []struct{ name, stored, asked, parent, want string }{
-		{"the first of a chat", "", "a", "", "post"},
-		{"behind messages that came alone", "a b", "c", "", "post"},
-		{"the words of the first, which came alone", "a b", "a", "", "post"},
-		{"the first was answered, and nothing else was said", "a", "a", "", "post"},
-		{"the first failed", "a~", "a", "", `again after ""`},
-		{"the first failed, and another word", "a~", "b", "", "post"},
-		{"the newest failed", "a b~", "b", "", `again after "m2"`},
-		{"the newest has no answer yet", "a b!", "b", "", "post"},
-		{"one before failed", "a~ b", "a", "", "post"},
-		{"the first once more", "a b^ c^", "a", "", `again after ""`},
-		{"the first changed", "a b^ c^", "x", "", `edit after ""`},
-		{"the words of the newest", "a b^ c^", "c", "", `edit after ""`},
-		{"the changed first failed", "x^~", "x", "", `again after ""`},
-		{"it follows something", "a b^ c^", "x", "a-z", "post"},
-		{"another client has spoken since", "a b^ c", "x", "", "post"},
-		{"the first was redacted", "- b^", "x", "", "post"},
+func TestMatchReplacements(t *testing.T) {
+	for _, c := range []struct {
+		name, stored, sent, id string
+		newest                 bool
+		want                   string
+	}{
+		{"regenerate the newest", "a b c", "a b c", "c-c", true, `replace after "m4"`},
+		{"regenerate from a stale tab", "a b c", "a", "c-a", true, "conflict"},
+		{"regenerate a message that was refused", "a b", "a b c", "c-c", true, "post"},
+		{"regenerate an older one by its id", "a b c", "a b", "c-b", false, `replace after "m2"`},
+		{"by the stored id", "a b c", "a b", "m3", false, `replace after "m2"`},
+		{"edit the first", "a b c", "x", "c-a", false, `replace after ""`},
+		{"edit an unknown message", "a b c", "a b c x", "c-x", false, "post"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			asked, history := asked(c.asked), stored(strings.ReplaceAll(c.stored, "^", ""))
-			asked.From, asked.Parent = "page", c.parent
-			for i, word := range strings.Fields(c.stored) {
-				if strings.Contains(word, "^") {
-					history[2*i].From = "page"
-				}
-			}
-			d, enough := match(asked, history, true)
-			require.True(t, enough)
-			require.Equal(t, c.want, d.String())
-			require.Equal(t, strings.Contains(c.stored, "^") && d.Outcome != post, d.Marked)
-			asked.From = "bot"
-			if d, _ := match(asked, history, true); d.Outcome != post {
-				require.Contains(t, c.name, "failed")
-			}
+			asked := sent(c.sent)
+			asked.ClientID, asked.Newest, asked.Replaces = c.id, c.newest, !c.newest
+			require.Equal(t, c.want, decided(t, asked, c.stored))
 		})
 	}
-	_, enough := match(transcript{Users: []string{"a"}}, stored("a")[1:], false)
-	require.False(t, enough, "whose the newest message of the user is, is not known yet")
+}
+
+func TestMatchRetries(t *testing.T) {
+	for _, c := range []struct{ name, stored, sent, want string }{
+		{"its answer is being made", "a b!", "b", "join run-b"},
+		{"its answer is being made, with the transcript", "a b!", "a b", "join run-b"},
+		{"its run was stopped", "a b~", "b", `replace after "m2"`},
+		{"its answer was cut", "a b%", "b", `replace after "m2"`},
+		{"the message did not arrive", "a b", "c", "post"},
+		{"the words were answered before", "a b", "b", "post"},
+		{"another client's message", "a b*!", "b", "post"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := sent(c.sent)
+			asked.Retry = true
+			require.Equal(t, c.want, decided(t, asked, c.stored))
+		})
+	}
 }
 
 func TestNormal(t *testing.T) {
@@ -178,190 +207,51 @@ func TestNormal(t *testing.T) {
 	require.NotEqual(t, normal(strings.Repeat("long ", 100)), normal(strings.Repeat("long ", 101)))
 }
 
-// memoryOf is a chat's memory as a post with After and IfLast changes it.
-type memoryOf struct {
-	history, aside []message
-	ids            int
-}
-
-func (m *memoryOf) say(text, from string, fails bool) {
-	m.ids += 2
-	m.history = append(m.history, message{ID: fmt.Sprint("i", m.ids-1), User: true, Text: normal(text),
-		ClientID: fmt.Sprint("c", m.ids), AnswerID: fmt.Sprint("a", m.ids), From: from},
-		message{ID: fmt.Sprint("i", m.ids), Failed: fails})
-}
-
-// take is a post of a decision. One with an IfLast that is not the last is refused.
-func (m *memoryOf) take(t *rapid.T, d decision, asked transcript, text string) {
-	last := ""
-	if len(m.history) > 0 {
-		last = m.history[len(m.history)-1].ID
-	}
-	if d.Outcome == mismatch {
-		return
-	}
-	if d.Last == nil && (d.Outcome != post || d.After != nil) {
-		t.Fatalf("%s whatever was said meanwhile", d)
-	}
-	if d.Last != nil && *d.Last != last {
-		t.Fatalf("the last message is %q, not %q", last, *d.Last)
-	}
-	if d.After != nil {
-		at := slices.IndexFunc(m.history, func(h message) bool { return h.ID == *d.After })
-		if at < 0 && *d.After != "" {
-			t.Fatalf("nothing has the id %q", *d.After)
-		}
-		m.aside = append(m.aside, m.history[at+1:]...)
-		m.history = m.history[: at+1 : at+1]
-	}
-	from := ""
-	if d.Marked {
-		from = asked.From
-	}
-	m.say(text, from, rapid.IntRange(0, 4).Draw(t, "fails") == 0)
-}
-
-// alone is what one message alone, without ids, has to be.
-func (m *memoryOf) alone(asked transcript) string {
-	newest := len(m.history) - 2
-	switch text := asked.Users[0]; {
-	case newest < 0:
-	case asked.From != "" && m.history[newest].From == asked.From && m.history[0].Text == text:
-		return `again after ""`
-	case asked.From != "" && m.history[newest].From == asked.From:
-		return `edit after ""`
-	case m.history[newest+1].Failed && m.history[newest].Text == text && newest == 0:
-		return `again after ""`
-	case m.history[newest+1].Failed && m.history[newest].Text == text:
-		return fmt.Sprintf("again after %q", m.history[newest-1].ID)
-	}
-	return "post"
-}
-
-// again says whether the newest message of the user failed and is what is asked.
-func (m *memoryOf) again(asked transcript) bool {
-	n := len(m.history)
-	return n > 0 && m.history[n-1].Failed && m.history[n-2].Text == asked.Users[len(asked.Users)-1]
-}
-
-// paged is match over a history that is read from its end.
-func paged(t *rapid.T, asked transcript, history []message) decision {
-	for from := len(history); ; {
-		from = max(from-rapid.IntRange(1, 6).Draw(t, "page"), 0)
-		if d, enough := match(asked, history[from:], from == 0); enough {
-			return d
-		} else if from == 0 {
-			t.Fatal("all of it is not enough")
-		}
-	}
-}
-
-// refused puts a message into a transcript that was never answered, in front of another one.
-func (t *transcript) refused(at int, text string) {
-	t.Users, t.Unanswered = slices.Insert(t.Users, at, text), slices.Insert(t.Unanswered, at, true)
-}
-
-// Whatever clients send, in whatever state, everything that was ever stored is still stored or set
-// aside; a mismatch changes nothing; and a client that only leaves out what is old, keeps what was refused, and
-// whatever becomes of answers and white space, goes on with the chat. One message alone is a post, but for one that
-// failed just now, and for the first one of a client that sends transcripts.
-func TestNothingStoredIsLost(t *testing.T) {
+// Whatever a client without ids sends to whatever chat, at most the newest exchange is set aside, and only if it is the
+// client's own or failed.
+func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
+	words := rapid.SampledFrom([]string{"a", "b", "c", "go-on", "ok", "herons"})
 	rapid.Check(t, func(t *rapid.T) {
-		words := rapid.SampledFrom([]string{"a", "b", "c", "go on", "ok", "a long question about herons", ""})
-		clients := rapid.SampledFrom([]string{"", "page", "other page"})
-		var m memoryOf
-		for range rapid.IntRange(0, 12).Draw(t, "stored") {
-			m.say(words.Draw(t, "said"), clients.Draw(t, "from"), rapid.IntRange(0, 4).Draw(t, "fails") == 0)
+		draw := func(marks ...string) (text string) {
+			for range rapid.IntRange(0, 8).Draw(t, "count") {
+				text += " " + words.Draw(t, "word") + rapid.SampledFrom(marks).Draw(t, "mark")
+			}
+			return text
 		}
-		for range rapid.IntRange(1, 6).Draw(t, "requests") {
-			var users []string
-			for _, s := range m.history {
-				if s.User {
-					users = append(users, s.Text)
-				}
+		stored := history(draw("", "", "~", "%", "!", "^", "*"))
+		asked := sent(draw("", "", "?", "/", "^") + " " + words.Draw(t, "new"))
+		asked.Retry = rapid.Bool().Draw(t, "retry")
+		d, from := decision{}, len(stored)
+		for enough := false; !enough; {
+			from = max(from-rapid.IntRange(1, 6).Draw(t, "page"), 0)
+			if d, enough = match(asked, stored[from:], from == 0); !enough && from == 0 {
+				t.Fatal("the whole history does not suffice")
 			}
-			honest := rapid.Bool().Draw(t, "honest")
-			window := rapid.IntRange(0, len(users)).Draw(t, "window")
-			held := slices.Clone(users[len(users)-window:])
-			if !honest {
-				for range rapid.IntRange(0, 4).Draw(t, "mangled") {
-					held = mangle(t, held, words)
-				}
+		}
+		newest := len(stored) - 1
+		for newest > 0 && !stored[newest].User {
+			newest--
+		}
+		switch d.Outcome {
+		case join:
+			if stored[newest].Run != d.Run {
+				t.Fatalf("joins %s", d.Run)
 			}
-			text := words.Draw(t, "asked")
-			asked := transcript{Users: append(held, normal(text)), Unanswered: make([]bool, len(held)+1)}
-			for range rapid.IntRange(0, 2).Draw(t, "refused") {
-				asked.refused(rapid.IntRange(0, len(asked.Users)-1).Draw(t, "at"), fmt.Sprint("refused", len(asked.Users)))
+		case post:
+		case replace:
+			before := ""
+			if newest > 0 {
+				before = stored[newest-1].ID
 			}
-			if !honest {
-				for i := range asked.Unanswered {
-					asked.Unanswered[i] = asked.Unanswered[i] || rapid.Bool().Draw(t, "answer dropped")
-				}
+			failed := slices.ContainsFunc(stored[newest:], func(m message) bool { return m.Failed })
+			if *d.After != before || stored[newest].From != asked.From && !failed {
+				t.Fatalf("%v sets aside %v", d, stored[newest:])
 			}
-			if rapid.IntRange(0, 3).Draw(t, "alone") == 0 {
-				asked.Users, asked.Unanswered = []string{normal(text)}, nil
-			}
-			asked.From = clients.Draw(t, "client")
-			if rapid.IntRange(0, 3).Draw(t, "ids") == 0 {
-				asked.Parent = fmt.Sprint("a", 2*rapid.IntRange(1, 20).Draw(t, "parent"))
-				asked.ClientID = fmt.Sprint("c", 2*rapid.IntRange(1, 40).Draw(t, "id"))
-			}
-			before := append(slices.Clone(m.history), m.aside...)
-			d := paged(t, asked, m.history)
-			one := len(asked.Users) == 1
-			if honest && !one && (window > 0 || len(users) == 0) && asked.Parent == "" && !m.again(asked) &&
-				(d.Outcome != post || d.After != nil) {
-				t.Fatalf("%q behind %q is %s", asked.Users, users, d)
-			}
-			if one && asked.ClientID == "" && d.String() != m.alone(asked) {
-				t.Fatalf("%q alone behind %q is %s", asked.Users, users, d)
-			}
-			if asked.ClientID == "" {
-				if all, _ := match(asked, m.history, true); all.String() != d.String() {
-					t.Fatalf("%s by pages, %s at once", d, all)
-				}
-			}
-			history := slices.Clone(m.history)
-			m.take(t, d, asked, text)
-			if d.Outcome == mismatch && !slices.Equal(history, m.history) {
-				t.Fatal("a mismatch changed something")
-			}
-			for _, s := range before {
-				if !slices.Contains(m.history, s) && !slices.Contains(m.aside, s) {
-					t.Fatalf("%s is lost", s.ID)
-				}
-			}
+		default:
+			t.Fatalf("%v", d)
+		}
+		if d.Outcome != post && d.Last == nil {
+			t.Fatal("it depends on the newest message, and does not say so")
 		}
 	})
-}
-
-// mangle changes what a client holds.
-func mangle(t *rapid.T, held []string, words *rapid.Generator[string]) []string {
-	if len(held) == 0 {
-		return []string{normal(words.Draw(t, "foreign"))}
-	}
-	at := rapid.IntRange(0, len(held)-1).Draw(t, "at")
-	switch rapid.IntRange(0, 6).Draw(t, "how") {
-	case 0: // left out
-		return slices.Delete(held, at, at+1)
-	case 1: // another text
-		held[at] = normal(words.Draw(t, "changed"))
-	case 2: // twice
-		return slices.Insert(held, at, held[at])
-	case 3: // reordered
-		other := rapid.IntRange(0, len(held)-1).Draw(t, "other")
-		held[at], held[other] = held[other], held[at]
-	case 4: // merged with the next one
-		if at+1 < len(held) {
-			held[at] += held[at+1]
-			return slices.Delete(held, at+1, at+2)
-		}
-	case 5: // of another chat, whose beginning may be the same
-		for i := at; i < len(held); i++ {
-			held[i] = normal(words.Draw(t, "of another chat"))
-		}
-	default: // cut off at the end
-		return held[:at]
-	}
-	return held
 }

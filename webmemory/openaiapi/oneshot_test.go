@@ -95,10 +95,10 @@ func TestOpenAIResponseFormat(t *testing.T) {
 	}
 }
 
-// A transcript that is not the chat's is answered from what was sent, and changes nothing.
+// With on_mismatch: transcript a transcript that does not end where the chat does is answered as sent, and changes nothing.
 func TestOpenAIMismatchIsAnswered(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, nil)
+	w := openaiWorld(t, nil, func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Transcript })
 	w.ScriptApiserver(recites)
 	require.Equal(t, 200, postCompletion(w, "c", users("a")).Status)
 	before := w.History("chat_history:c")
@@ -125,7 +125,7 @@ func TestOpenAITasks(t *testing.T) {
 	system := `{"model":"mneme","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"`
 	require.Equal(t, "to master (Be brief.): hi", content(postCompletion(w, "c", system+`hi"}]}`)))
 	for task, header := range map[string][]string{
-		"### Task:\\nGenerate a title.": nil, " ### Task: suggest tags": nil,
+		"### Task:\\nGenerate a title.\\n<chat_history>hi</chat_history>": nil,
 		"Suggest follow-ups":      {"Mneme-Task", "follow_up_generation"},
 		"Which queries would do?": {"Mneme-Task", "query_generation"},
 	} {

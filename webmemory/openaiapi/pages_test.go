@@ -111,31 +111,6 @@ func TestOpenAIMangledTranscriptsGoOn(t *testing.T) {
 	}
 }
 
-// What clients make of a transcript that leaves open what the user wants: nothing is taken back.
-func TestOpenAIMangledTranscriptsChangeNothing(t *testing.T) {
-	t.Parallel()
-	w := openaiWorld(t, repeats())
-	for _, words := range []string{"a", "a b", "a b c"} {
-		require.Equal(t, 200, postCompletion(w, "c", users(words)).Status)
-	}
-	before := w.History("chat_history:c")
-	for name, sent := range map[string]string{
-		"messages of the user merged":      users("ab c d"),
-		"a message twice":                  users("a b b c d"),
-		"messages reordered":               users("b a c d"),
-		"a message left out in the middle": users("a c d"),
-		"of another chat":                  users("x y z"),
-		"of another chat, unanswered":      messagesOf(userSaid("x"), userSaid("y"), userSaid("z")),
-		"changed and gone on":              users("a x c d"),
-	} {
-		got := postCompletion(w, "c", sent)
-		require.Equal(t, 200, got.Status, "%s: %s", name, got.Body)
-		require.Equal(t, "mismatch", got.Header.Get("Mneme-Memory"), name)
-	}
-	require.Equal(t, before, w.History("chat_history:c"))
-	require.Nil(t, asideSizes(w, "c"))
-}
-
 // postOpenWebUI posts as Open WebUI does with the headers that it can fill in: the ids of the chat, of the user's
 // message, of the answer and of the parent message, and the task. Each may be empty.
 func postOpenWebUI(w *webmemorytest.World, chat, message, answer, parent, task, body string) webmemorytest.Response {
@@ -168,7 +143,7 @@ func TestOpenAIOpenWebUI(t *testing.T) {
 		require.Equal(t, "chat", got.Header.Get("Mneme-Memory"), string(got.Body))
 		require.Equal(t, "to master ("+documentsSaid+"): What does a ferry cost?", content(got))
 		for task, messages := range map[string][]string{
-			"title_generation": {userSaid("### Task:\nGenerate a concise title.")},
+			"title_generation": {userSaid("Please:\n### Task:\nGenerate a concise title.\n<chat_history>…</chat_history>")},
 			"emoji_generation": {userSaid("Your task is to reflect the speaker's likely facial expression by an emoji.")},
 			"function_calling": {toolChoice, userSaid("History:\nUSER: \"\"\"What does a ferry cost?\"\"\"\nQuery: And two?")},
 			"moa_response": {userSaid("You have been provided with a set of responses from various models to the latest " +

@@ -21,23 +21,20 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about what becomes of a request: a message to a chat, one without, or results of
-// the client's tools.
-
-// maxReads is how often a history is read for one request, if others speak in the chat meanwhile.
+// maxReads bounds how often a history is read for one request, if other clients speak in the chat meanwhile.
 const maxReads = 5
 
-// Pages of a history: the newest messages first, then in larger pieces.
+// Sizes of pages of a history, in messages: of the newest page at least, and of older pages.
 const leastPage, largePage = 20, 200
 
-// events is what answers a request.
+// events are the events that answer a request.
 type events = iter.Seq2[event.Event, error]
 
 func failed(err error) events {
 	return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
 }
 
-// run walks the events that answer a request, and says before the first one what is remembered.
+// run returns the events that answer a request. Before the first one it sets a.memory.
 func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) events {
 	if c.last().Role == memory.RoleTool {
 		return h.results(ctx, c, a)
@@ -52,37 +49,30 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 		}
 		return h.oneShot(ctx, c, a)
 	}
-	return h.said(ctx, r, c, a)
+	return h.postMessage(ctx, r, c, a)
 }
 
-// said is a message of the user to a chat.
-func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer) events {
+// postMessage posts a message of the user to a chat.
+func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *answer) events {
 	t := c.transcript()
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
-	// A chat in the path may be that of several conversations of the client's, each with a beginning of its own.
-	if r.PathValue("chat") == "" {
-		t.From = clientOf(r)
-		t.Root = t.ClientID != "" && slices.ContainsFunc(h.ParentHeaders, func(name string) bool {
-			values := r.Header.Values(name)
-			return len(values) > 0 && strings.TrimSpace(strings.ReplaceAll(values[0], noParent, "")) == ""
-		})
-	}
-	if t.Parent == noParent {
-		t.Parent = ""
-	}
+	t.From = clientOf(r)
+	t.Retry = strings.Trim(r.Header.Get(retryHeader), "0 ") != ""
 	switch {
 	case c.run != "":
-		t = transcript{Users: t.Users[len(t.Users)-1:], Run: c.run}
+		t = transcript{Exchanges: t.Exchanges[len(t.Exchanges)-1:], Run: c.run}
 	case c.fresh != nil && c.chat == c.fresh:
-		t = transcript{}
+		t.Exchanges = nil
 	}
-	answerID, _ := firstOf(r, h.AnswerHeaders)
 	pairs := map[string]string{}
 	for name, value := range c.metadata {
 		pairs[name] = value
 	}
-	for name, value := range map[string]string{api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID} {
+	answerID, _ := firstOf(r, h.AnswerHeaders)
+	for name, value := range map[string]string{
+		api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID, api.ClientMember: t.From,
+	} {
 		if value != "" {
 			pairs[name] = value
 		}
@@ -93,96 +83,171 @@ func (h *Handler) said(ctx context.Context, r *http.Request, c *call, a *answer)
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
-// postAt posts a message to a chat, at the place that a transcript says; one without messages says none. Without a key it
-// has one of its own.
+// retryHeader has the number of times that one of OpenAI's or Anthropic's SDKs has sent the same request before.
+const retryHeader = "X-Stainless-Retry-Count"
+
+// postAt posts a message to a chat, at the place that match gives it. If another client speaks in the chat between reading
+// and posting, the chat is read again. key is the Idempotency-Key, "" for none.
 func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
-		chat, forked := *c.chat, false
-		begins, keyed := c.fresh != nil && c.chat == c.fresh, key != ""
-		key = cmp.Or(key, rand.Text())
-		for reads := 1; ; reads++ {
-			d, known, err := h.decide(ctx, chat, t)
-			switch {
-			case err != nil:
-			case d.Outcome == branch && keyed && reads == 1: // the message may be there, under its key
-				d.After, d.Last = nil, d.After
-			case d.Outcome == branch:
-				chat, err = branchOf(ctx, h, chat, *d.After, key)
-				d = decision{}
-			case d.Outcome == mismatch && c.missing != nil:
-				err = c.missing
-			case d.Outcome == mismatch && t.Run != "":
-				chat, begins, d = *c.fresh, true, decision{}
-			}
-			if err == nil && begins && len(c.said) > 1 {
-				err = begin(ctx, h, chat, c.said[:len(c.said)-1])
-			}
+		p := &placing{h: h, c: c, a: a, t: t, body: body, keyed: key != "", key: cmp.Or(key, rand.Text())}
+		for p.reads = 1; ; p.reads++ {
+			answers, err := p.place(ctx)
 			if err != nil {
 				yield(event.Event{}, err)
 				return
 			}
-			if d.Outcome == mismatch && !forked {
-				switch {
-				case h.OnMismatch == Conflict, h.OnMismatch == Transcript && len(c.uploads) > 0: // files are a chat's
-					yield(event.Event{}, errMismatch)
-					return
-				case h.OnMismatch == Fork:
-					if chat, err = h.fork(ctx, chat, t, known); err != nil {
-						yield(event.Event{}, err)
-						return
-					}
-					forked = true
-					continue
-				}
-				a.memory = MemoryMismatch
-				h.oneShot(ctx, c, a)(yield)
-				return
-			}
-			if err := giveFiles(ctx, h, chat, c.uploads); err != nil {
-				yield(event.Event{}, err)
-				return
-			}
-			c.uploads = nil
-			a.memory, a.chat = MemoryChat, &chat
-			body.After, body.IfLast = d.After, d.Last
-			if d.Marked && t.From != "" {
-				body.Metadata[api.TranscriptMember] = t.From
-			}
-			since := false
-			a.client().Post(ctx, chat, body, key)(func(e event.Event, err error) bool {
-				var p *api.Problem
-				if since = errors.As(err, &p) && p.Code == webapi.CodeMessagesSince && reads < maxReads; since {
+			again := false
+			answers(func(e event.Event, err error) bool {
+				if again = p.mustReadAgain(e, err); again {
 					return false
 				}
 				return yield(e, err)
 			})
-			if !since {
+			if !again {
 				return
 			}
 		}
 	}
 }
 
-// noParent is what LibreChat calls the parent of a conversation's first message.
-const noParent = "00000000-0000-0000-0000-000000000000"
+// placing is a message on its way to its place in a chat.
+type placing struct {
+	h     *Handler
+	c     *call
+	a     *answer
+	t     transcript
+	body  webapi.MessageRequest
+	key   string
+	keyed bool // the client chose the key
+	reads int
+	joins bool // the events are those of an earlier request
+}
 
-// clientOf names a client by what stays the same over its requests: its key and its User-Agent.
+// place reads the chat, decides where the message goes, and returns the events that answer it.
+func (p *placing) place(ctx context.Context) (events, error) {
+	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
+	d, err := h.decide(ctx, chat, p.t)
+	if err != nil {
+		return nil, err
+	}
+	begins := c.fresh != nil && c.chat == c.fresh
+	if p.joins = d.Outcome == join; p.joins {
+		a.memory, a.chat, a.run = MemoryChat, &chat, d.Run
+		all := a.client().Follow(ctx, chat, d.Run)
+		if !c.Stream {
+			all = wholeRun(all)
+		}
+		return all, nil
+	}
+	switch {
+	case d.Outcome == conflict:
+		return nil, errNotNewest
+	case d.Outcome == task:
+		c.bare = true
+		return h.oneShot(ctx, c, a), nil
+	case d.Diverged && h.OnMismatch == Transcript && len(c.uploads) == 0: // files need a chat
+		a.memory = MemoryMismatch
+		return h.oneShot(ctx, c, a), nil
+	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
+		d.After, d.Last = nil, d.After
+	case d.Outcome == branch:
+		if chat, err = branchOf(ctx, h, chat, *d.After, p.key); err != nil {
+			return nil, err
+		}
+		d = decision{}
+	case d.Outcome == missing && c.missing != nil:
+		return nil, c.missing
+	case d.Outcome == missing:
+		chat, begins, d = *c.fresh, true, decision{}
+	}
+	if begins && len(c.said) > 1 {
+		if err := begin(ctx, h, chat, c.said[:len(c.said)-1]); err != nil {
+			return nil, err
+		}
+	}
+	if err := giveFiles(ctx, h, chat, c.uploads); err != nil {
+		return nil, err
+	}
+	c.uploads = nil
+	p.diverge(chat, d)
+	a.memory, a.chat = MemoryChat, &chat
+	p.body.After, p.body.IfLast = d.After, d.Last
+	if d.Outcome == post && p.reads == maxReads {
+		p.body.IfLast = nil // whatever was said meanwhile, the message follows it
+	}
+	return a.client().Post(ctx, chat, p.body, p.key), nil
+}
+
+// diverge has the model answer from the client's transcript if that does not end where the chat does, and marks the
+// message so.
+func (p *placing) diverge(chat memory.Chat, d decision) {
+	p.body.Context = nil
+	delete(p.body.Metadata, api.DivergedMember)
+	if !d.Diverged {
+		return
+	}
+	p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
+	p.body.Metadata[api.DivergedMember] = "true"
+	if !d.Again {
+		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.From).Msg("a transcript does not end where its chat does: the " +
+			"message is appended, and answered from the transcript")
+	}
+}
+
+// mustReadAgain reports whether an event or an error means that the chat has changed since it was read, or that the
+// earlier request was stopped before it had an answer, as when it timed out.
+func (p *placing) mustReadAgain(e event.Event, err error) bool {
+	if p.reads >= maxReads {
+		return false
+	}
+	if problem := new(api.Problem); errors.As(err, &problem) {
+		return problem.Code == webapi.CodeMessagesSince
+	}
+	end, ends := e.Payload.(*event.RunFinished)
+	return ends && end.Outcome == event.Stopped && p.joins && !p.c.Stream
+}
+
+// wholeRun yields the events of a run when it has ended. Of a stopped run it yields the last one only.
+func wholeRun(all events) events {
+	return func(yield func(event.Event, error) bool) {
+		var held []event.Event
+		for e, err := range all {
+			if err != nil {
+				yield(e, err)
+				return
+			}
+			if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome == event.Stopped {
+				held = nil
+			}
+			held = append(held, e)
+		}
+		for _, e := range held {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// clientOf identifies a client by what is the same in all its requests: its key and its User-Agent.
 func clientOf(r *http.Request) string {
 	sum := sha256.Sum256([]byte(access.From(r.Context()).Key + "\x00" + r.UserAgent()))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-var errMismatch = &failure{Param: "messages", Problem: api.Problem{
-	Status: http.StatusConflict, Code: "transcript_mismatch",
-	Message: "The messages are not those of the chat, so nothing was done: read its history, or send the new one alone."}}
+var errNotNewest = &failure{Param: "messages", Problem: api.Problem{
+	Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+	Message: "The chat has newer messages than the one to regenerate, so nothing was changed. Reload the chat and retry."}}
 
-// decide reads of a chat's history as much as a transcript needs, from its end.
-func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, known []message, err error) {
-	if len(t.Users) == 0 {
-		return decision{Outcome: post}, nil, nil
+// decide matches a transcript with a chat's history, of which it reads as much as it needs, from the end.
+func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, err error) {
+	if len(t.Exchanges) == 0 {
+		return decision{Outcome: post}, nil
 	}
-	size := min(max(2*len(t.Users)+8, leastPage), largePage)
+	var known []message
+	size := min(max(2*len(t.Exchanges)+8, leastPage), largePage)
 	err = backwards(goingOn(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
 		var older []message
 		for _, raw := range page {
@@ -192,10 +257,10 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 		d, enough = match(t, known, whole)
 		return enough
 	})
-	if err != nil && len(t.Users) == 1 && t.Parent == "" && t.ClientID == "" && t.Run == "" {
-		return decision{Outcome: post}, nil, nil // a message is taken where a history cannot be read
+	if err != nil && len(t.Exchanges) == 1 && t.Parent == "" && t.ClientID == "" && t.Run == "" {
+		return decision{Outcome: post}, nil // a message is taken where a history cannot be read
 	}
-	return d, known, err
+	return d, err
 }
 
 // backwards reads a chat's history from its end, the newest so many messages first, until they are enough, or whole.
@@ -225,60 +290,31 @@ func goingOn(ctx context.Context) context.Context {
 	return access.With(ctx, p)
 }
 
-// messageOf is a stored message as matching needs it.
+// messageOf returns a stored message as matching needs it.
 func messageOf(raw json.RawMessage) message {
 	var stored memory.Message
-	var beside struct {
-		Metadata map[string]string `json:"metadata"`
-	}
 	if json.Unmarshal(raw, &stored) != nil {
-		return message{} // a role is missing: it is nobody's
+		return message{} // without a role it is neither a message of the user nor an answer with a text
 	}
-	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), Failed: stored.Failure != ""}
+	m := message{ID: stored.ID, Run: memory.RunOf(stored.ID), Failed: stored.Failure != "", Partial: stored.Partial}
 	if m.User = stored.Role == memory.RoleUser; !m.User {
+		m.Text = normal(stored.Content)
 		return m
 	}
 	m.Text = sight(memory.WithoutImages(stored.Content, stored.Images), stored.Images)
-	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &beside) == nil {
-		m.ClientID, m.AnswerID = beside.Metadata[api.MessageIDMember], beside.Metadata[api.AnswerIDMember]
-		m.From = beside.Metadata[api.TranscriptMember]
+	var pairs struct {
+		Metadata map[string]string `json:"metadata"`
+	}
+	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &pairs) == nil {
+		of := pairs.Metadata
+		m.ClientID, m.AnswerID, m.From = of[api.MessageIDMember], of[api.AnswerIDMember], of[api.ClientMember]
+		m.Diverged = of[api.DivergedMember] != ""
 	}
 	return m
 }
 
-// fork makes the chat in which a transcript goes on that is not the chat's: it has what both
-// begin with. The same transcript finds it again when it has grown.
-func (h *Handler) fork(ctx context.Context, chat memory.Chat, t transcript, known []message) (memory.Chat, error) {
-	same, last := 0, ""
-	for i, m := range known {
-		if m.User && (same+1 == len(t.Users) || m.Text != t.Users[same]) {
-			break
-		}
-		if m.User {
-			same++
-		}
-		last = known[i].ID
-	}
-	if same == 0 {
-		last = ""
-	}
-	sum := sha256.Sum256([]byte(strings.Join(t.Users[:same+1], "\n")))
-	return forkAs(ctx, h, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), last)
-}
-
-// forkPrefix is how the ids of a chat's forks begin.
+// forkPrefix returns the prefix of the ids of a chat's forks.
 func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", chat) }
-
-// forkAs makes a chat that begins with what another one remembers up to a message, "" for nothing, unless it was made
-// before.
-func forkAs(ctx context.Context, h *Handler, chat memory.Chat, id, last string) (memory.Chat, error) {
-	as, err := memory.Tenant{}.Chat(id)
-	if err != nil || last == "" {
-		return as, err
-	}
-	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: last})
-	return as, unlessMade(err)
-}
 
 // unlessMade is why a chat was not filled, unless that was done before.
 func unlessMade(err error) error {
@@ -362,11 +398,9 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	switch {
 	case of == "" && c.chat == nil:
 		return h.oneShot(ctx, c, a)
-	case of == "" && h.OnMismatch == Transcript:
+	case of == "": // another service made the calls
 		a.memory = MemoryMismatch
 		return h.oneShot(ctx, c, a)
-	case of == "":
-		return failed(errMismatch)
 	case foreign > 0:
 		return failed(invalid("messages", "A tool_call_id at the end is none that was given here."))
 	case c.chat == nil && c.missing != nil:

@@ -276,14 +276,18 @@ func (c *call) readMetadata() (chat string, err error) {
 	return chat, nil
 }
 
-// transcript is what matching needs of the request.
+// transcript returns the request's exchanges.
 func (c *call) transcript() (t transcript) {
 	for _, m := range c.said {
-		if m.Role == memory.RoleUser {
-			t.Users = append(t.Users, sight(m.Content.Text, m.images()))
-			t.Unanswered = append(t.Unanswered, true)
-		} else if last := len(t.Unanswered) - 1; last >= 0 && (m.Content.Text != "" || len(m.ToolCalls) > 0) {
-			t.Unanswered[last] = false
+		text := normal(m.Content.Text)
+		switch {
+		case m.Role == memory.RoleUser:
+			t.Exchanges = append(t.Exchanges, exchange{User: sight(m.Content.Text, m.images())})
+		case m.Role == memory.RoleAssistant && text != "":
+			if len(t.Exchanges) == 0 {
+				t.Exchanges = append(t.Exchanges, exchange{})
+			}
+			t.Exchanges[len(t.Exchanges)-1].Answer = text
 		}
 	}
 	return t
@@ -302,4 +306,35 @@ func contextOf(said []chatMessage) []json.RawMessage {
 		out = append(out, stored.Encode())
 	}
 	return out
+}
+
+// maxContext bounds what fitContext returns, in bytes.
+const maxContext = 1 << 20
+
+// fitContext returns the newest of some messages that fit in maxContext, from a message of the user on, without results
+// of tools that no message calls.
+func fitContext(all []json.RawMessage) (fit []json.RawMessage) {
+	from, size := len(all), 0
+	for i, raw := range slices.Backward(all) {
+		if size += len(raw); size > maxContext {
+			break
+		}
+		if messageOf(raw).User {
+			from = i
+		}
+	}
+	calls := map[string]bool{}
+	for _, raw := range all[from:] {
+		var m memory.Message
+		if json.Unmarshal(raw, &m) != nil {
+			continue
+		}
+		for _, call := range m.ToolCalls {
+			calls[call.ID] = true
+		}
+		if m.Role != memory.RoleTool || calls[m.ToolCallID] {
+			fit = append(fit, raw)
+		}
+	}
+	return fit
 }

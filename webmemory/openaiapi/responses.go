@@ -46,7 +46,7 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	if err != nil {
 		return nil, err
 	}
-	t, err := responseswire.MessagesRequest(body, chatwire.Options{Through: true})
+	t, err := responseswire.MessagesRequest(body, chatwire.Options{Through: true, Apart: true})
 	var chat chatwire.Translated
 	if err == nil {
 		chat, err = chatwire.ChatRequest(t.Body, chatwire.Options{Files: true})
@@ -205,11 +205,15 @@ func begin(ctx context.Context, h *Handler, chat memory.Chat, before []chatMessa
 	return unlessMade(err)
 }
 
-// branchOf makes the chat in which a message follows an answer that others have followed before: it has what was said up
-// to that. The same message with its key finds it again.
+// branchOf forks a chat after the message at, for a message that follows an answer which other messages follow already.
+// With the same key it returns the same fork.
 func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (memory.Chat, error) {
 	sum := sha256.Sum256([]byte(at + "\n" + key))
-	return forkAs(ctx, h, chat, fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]), at)
+	as, err := memory.Tenant{}.Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]))
+	if err == nil {
+		_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: at})
+	}
+	return as, unlessMade(err)
 }
 
 // namesInResponses are those of a chat completion's members in Responses.

@@ -52,7 +52,7 @@ type Settings struct {
 	TaskHeaders    []string
 	Progress       string // Reasoning or None
 	OnDisconnect   string // Stop or Continue
-	OnMismatch     string // Transcript, Conflict or Fork
+	OnMismatch     string // Append or Transcript
 }
 
 // Values of Settings.
@@ -63,9 +63,8 @@ const (
 	Stop     = "stop"     // a client that leaves stops its run
 	Continue = "continue" // the run goes on
 
-	Transcript = "transcript" // answered from what the client sent, and not stored
-	Conflict   = "conflict"   // refused
-	Fork       = "fork"       // goes on in a chat of its own, with what both have
+	Append     = "append"     // store the message and its answer, and answer from the client's transcript
+	Transcript = "transcript" // answer from the client's transcript, and store nothing
 )
 
 // Defaults are the Settings of a service without a configuration.
@@ -76,7 +75,7 @@ func Defaults() Settings {
 		AnswerHeaders:  []string{"Mneme-Answer-Id", "X-OpenWebUI-Message-Id"},
 		ParentHeaders:  []string{"Mneme-Parent-Id", "X-OpenWebUI-User-Message-Parent-Id"},
 		TaskHeaders:    []string{"Mneme-Task", "X-OpenWebUI-Task"},
-		Progress:       Reasoning, OnDisconnect: Stop, OnMismatch: Transcript,
+		Progress:       Reasoning, OnDisconnect: Stop, OnMismatch: Append,
 	}
 }
 
@@ -88,9 +87,9 @@ const (
 
 // What is remembered of a request and its answer.
 const (
-	MemoryChat     = "chat"     // all of it, in the chat
-	MemoryNone     = "none"     // nothing: it names no chat, or is a task of the client's own
-	MemoryMismatch = "mismatch" // nothing: its transcript is not the chat's
+	MemoryChat     = "chat"     // message and answer are stored in the chat
+	MemoryNone     = "none"     // nothing is stored: the request names no chat, or is a task of the client
+	MemoryMismatch = "mismatch" // nothing is stored: the transcript does not end where the chat does
 )
 
 // Handler serves the endpoint.

@@ -3,7 +3,6 @@ package openaiapi
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -149,13 +148,15 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
 		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
 		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
+	post.Metadata = map[string]string{}
 	if id != "" {
-		post.Metadata = map[string]string{api.MessageIDMember: id}
+		post.Metadata[api.MessageIDMember] = id
 	}
-	key, t := rand.Text(), transcript{}
+	key, t := "", transcript{}
 	switch {
 	case body.MessageID != "" || body.Trigger == regenerates:
-		t = transcript{Users: []string{normal(post.Message)}, ClientID: id, There: true}
+		t = a.call.transcript()
+		t.ClientID, t.Replaces, t.Newest = id, body.MessageID != "", body.MessageID == ""
 	case id != "": // the same message again
 		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}

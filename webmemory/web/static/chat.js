@@ -7,7 +7,7 @@ import { imageTypes, isImage, Pictures, sentTo, useImages, Waiting, wordsOf } fr
 import { keyInUse, may } from "./key.js";
 import { chatPath, del, get, href, number, path, post, put, randomID } from "./lib.js";
 import { Cited, Flags, Lanes, Spent } from "./lanes.js";
-import { CopyButton, Icon, IconButton, Loading, NoScope, ProblemNote, Time, useDrop, useLoad } from "./parts.js";
+import { Confirm, CopyButton, Icon, IconButton, Loading, NoScope, ProblemNote, Time, useDrop, useLoad } from "./parts.js";
 import { goesOn, runOf } from "./run.js";
 import { keep, readKept } from "./storage.js";
 import { useTalk } from "./talk.js";
@@ -34,6 +34,11 @@ addTexts({
   "chat.working": ["The answer is being made", "Ответ готовится"],
   "chat.thinking": ["thinking", "думает"],
   "chat.partial": ["stopped early", "прерван"],
+  "chat.diverged": ["answered from another transcript", "ответ по другой переписке"],
+  "chat.later": ["Set aside the later messages?", "Отложить более поздние сообщения?"],
+  "chat.laterText": ["{n} messages after this exchange are set aside. You can restore them for 24 hours.",
+    "Сообщений после этого обмена: {n}. Они будут отложены, их можно вернуть в течение 24 часов."],
+  "chat.laterButton": ["Set aside", "Отложить"],
   "chat.failed": ["There is no answer.", "Ответа нет."],
   "chat.you": ["You", "Вы"],
   "chat.answered": ["Answer:", "Ответ:"],
@@ -157,6 +162,7 @@ function Welcome({ use }) {
 function Message({ chat, message, at, known, busy, say, fork, edits, history }) {
   const [editing, setEditing] = useState(null); // the chat's last message when that began
   const [problem, setProblem] = useState(null);
+  const [pending, setPending] = useState(null); // an action that sets later exchanges aside, until it is confirmed
   const mine = message.role === "user";
   const pencil = useRef();
   const stopEditing = () => {
@@ -166,17 +172,25 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   const last = history.messages.at(-1).id ?? "";
   // again posts a message of the user once more, with the images that went with it as long as they are here.
   const again = (m, place, text, before) => say(text ?? sayable(m), place, before, sentTo(runOf(m)).map((url) => ({ url })));
+  const next = history.messages.findIndex((m, i) => m.role === "user" && history.from + i > at);
+  const later = next < 0 ? 0 : history.messages.length - next;
+  const confirmed = (act) => (later ? setPending(() => act) : act());
+  const question = pending && html`<${Confirm} title=${t("chat.later")} button=${t("chat.laterButton")}
+    act=${() => (setPending(null), pending())} onClose=${() => setPending(null)}>
+    <p>${t("chat.laterText", { n: number(later) })}</p><//>`;
   if (mine) {
     return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
       ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? sayable(message)} onDone=${(text) => {
         stopEditing();
-        if (text) again(message, at, text, editing);
+        if (text) confirmed(() => again(message, at, text, editing));
       }} />` : html`<${Fragment}><${Said} text=${message.content} images=${message.images}
         urls=${sentTo(runOf(message))} />
       <div class="tools"><${Time} at=${message.timestamp} />
         <${CopyButton} text=${wordsOf(message.content, message.images)} />
         <${IconButton} icon="edit" button=${pencil} label=${t("chat.edit")} disabled=${busy}
-          onClick=${() => setEditing(last)} /></div><//>`}
+          onClick=${() => setEditing(last)} />
+        ${message.metadata?.transcript_diverged ? html`<span class="badge">${t("chat.diverged")}</span>` : null}
+      </div><//>`}${question}
     </article>`;
   }
   const made = runOf(message);
@@ -187,18 +201,19 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   };
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
-    ${message.failure || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run}
+    ${failed(message) || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run}
       retry=${busy ? undefined : asked} />` :
       html`<${Cited} text=${message.content} citations=${run?.citations} />`}
     <${Flags} flags=${run?.flags} />
     <${ProblemNote} problem=${problem} />
-    <div class="tools">${message.partial ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
+    <div class="tools">${message.partial || message.failure === stopped ? html`<span class="badge warn">${t("chat.partial")}</span>` : null}
       <${Time} at=${message.timestamp} />
       ${run ? html`<${Spent} run=${run} />` : null}<${CopyButton} text=${message.content} />
-      <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${asked} />
+      <${IconButton} icon="refresh" label=${t("chat.regenerate")} disabled=${busy} onClick=${() => confirmed(asked)} />
       ${message.id ? html`<${IconButton} icon="fork" label=${t("chat.fork")}
         onClick=${() => fork(message.id).catch(setProblem)} />` : null}
       ${made ? html`<${IconButton} icon="runs" href=${href("runs", chat, made)} label=${t("chat.run")} />` : null}</div>
+    ${question}
   </article>`;
 }
 
@@ -212,6 +227,11 @@ function Said({ text, images, urls }) {
   return html`<${Fragment}>${words ? html`<div class="bubble break">${words}</div>` : null}
     <${Pictures} images=${images} urls=${urls} /><//>`;
 }
+
+// The failure of a run that was stopped before the first word of its answer.
+const stopped = "stopped";
+
+const failed = (message) => message.failure && message.failure !== stopped;
 
 const failureOf = (run) => run?.error?.message ?? t("chat.failed");
 
@@ -247,7 +267,7 @@ function Announcer({ run, last, known }) {
   const state = run && goesOn(run) ? "chat.working" : run?.waits.length ? "waits.title" : "";
   useEffect(() => {
     if (state) setText(t(state));
-    else if (was.current) setText(!last ? "" : last.failure ? failureOf(known.get(runOf(last))) :
+    else if (was.current) setText(!last ? "" : failed(last) ? failureOf(known.get(runOf(last))) :
       `${t("chat.answered")} ${last.content}`);
     was.current = state;
   }, [state, last?.id]);

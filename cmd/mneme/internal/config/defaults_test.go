@@ -67,7 +67,7 @@ func TestTagsSayWhatThePackagesTake(t *testing.T) {
 		"agents.subagents.*.calls": fmt.Sprintf("oneof=%s %s", event.Serial, event.Isolated),
 		"openai.progress":          fmt.Sprintf("oneof=%s %s", openaiapi.Reasoning, openaiapi.None),
 		"openai.on_disconnect":     fmt.Sprintf("oneof=%s %s", openaiapi.Stop, openaiapi.Continue),
-		"openai.on_mismatch":       fmt.Sprintf("oneof=%s %s %s", openaiapi.Transcript, openaiapi.Conflict, openaiapi.Fork),
+		"openai.on_mismatch":       fmt.Sprintf("oneof=%s %s", openaiapi.Append, openaiapi.Transcript),
 		"proxy.backends.*.kind": "oneof=" + strings.Join([]string{KindAnthropic, KindOpenAI, KindResponses,
 			KindInteractions, KindCopilot, KindOffline}, " "),
 	} {

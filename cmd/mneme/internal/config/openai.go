@@ -17,7 +17,7 @@ type OpenAI struct {
 	TaskHeaders  []string `yaml:"task_headers" check:"dive,header"`
 	Progress     string   `yaml:"progress" check:"oneof=reasoning none"`
 	OnDisconnect string   `yaml:"on_disconnect" check:"oneof=stop continue"`
-	OnMismatch   string   `yaml:"on_mismatch" check:"oneof=transcript conflict fork"`
+	OnMismatch   string   `yaml:"on_mismatch" check:"oneof=append transcript"`
 }
 
 // Settings are those of the endpoint.

@@ -1,0 +1,312 @@
+package openaiapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/testtier"
+	"mneme/internal/webmemorytest"
+	"mneme/master"
+	"mneme/memory/event"
+)
+
+// line is a message as a client holds it.
+type line struct{ role, text, id string }
+
+// program is a client that keeps a transcript of a chat and speaks to one endpoint.
+type program struct {
+	w        *webmemorytest.World
+	endpoint string
+	chat     string
+	held     []line
+}
+
+// endpoints are the routes that take transcripts, by how the chat is named.
+var endpoints = []string{"header", "path", "metadata", "conversation", "useChat"}
+
+// options are what a request has beside its messages.
+type options struct {
+	trigger, messageID string // of useChat
+	header             []string
+}
+
+// request makes a request with a transcript.
+func (p *program) request(lines []line, o options) *http.Request {
+	body, path := map[string]any{"model": "mneme"}, "/v1/chat/completions"
+	header := append([]string{"User-Agent", "a program"}, o.header...)
+	var messages []any
+	for _, l := range lines {
+		if p.endpoint == "useChat" {
+			messages = append(messages, uiMessage(l.role, l.id, map[string]any{"type": "text", "text": l.text}))
+		} else {
+			messages = append(messages, map[string]any{"role": l.role, "content": l.text})
+		}
+	}
+	body["messages"] = messages
+	switch p.endpoint {
+	case "header":
+		header = append(header, "X-Conversation-Id", p.chat)
+	case "path":
+		path = "/c/" + p.chat + path
+	case "metadata":
+		body["metadata"] = map[string]string{"chat_id": p.chat}
+	case "conversation":
+		path = "/v1/responses"
+		body = map[string]any{"model": "mneme", "conversation": p.chat, "input": messages}
+	case "useChat":
+		path = "/v1/chats/" + p.chat + "/ui"
+		if body["trigger"] = submits; o.trigger != "" {
+			body["trigger"] = o.trigger
+		}
+		if o.messageID != "" {
+			body["messageId"] = o.messageID
+		}
+	}
+	return p.w.NewRequest("POST", path, body, header...)
+}
+
+// send sends a transcript, and holds it with the answer.
+func (p *program) send(lines []line, o options) webmemorytest.Response {
+	got := p.w.Send(p.request(lines, o))
+	if got.Status != 200 {
+		return got
+	}
+	answer := content(got)
+	switch p.endpoint {
+	case "conversation":
+		answer = gjson.GetBytes(got.Body, `output.#(type=="message").content.0.text`).Str
+	case "useChat":
+		answer = uiText(uiParts(p.w.T, got.Body))
+	}
+	p.held = append(slices.Clone(lines), line{"assistant", answer, got.RunID()})
+	return got
+}
+
+// say sends the transcript with a new message of the user.
+func (p *program) say(text string) webmemorytest.Response {
+	return p.send(append(slices.Clip(p.held), user(text)), options{})
+}
+
+func user(text string) line { return line{"user", text, "id " + text} }
+
+// numbered is an agent that answers each message in other words, and one that ends with a full stop with "Done.".
+func numbered() webmemorytest.Agent {
+	repeat := repeats()
+	return func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		if !strings.HasSuffix(r.Message, ".") {
+			repeat(ctx, r, emit)
+			return
+		}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			Metadata: r.Metadata})
+		emit(event.Head{}, &event.Assistant{Content: "Done."})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+// A change is what happens to a transcript before a program sends it with the message next. It may replace the newest
+// exchange if replaces is set.
+type change struct {
+	name     string
+	replaces bool
+	apply    func(p *program, next string) (lines []line, o options)
+}
+
+func cut(p *program, from, to int) []line { return slices.Delete(slices.Clone(p.held), from, to) }
+
+func decorate(p *program, at int) []line {
+	lines := slices.Clone(p.held)
+	lines[at].text = "[09:41] " + lines[at].text
+	return lines
+}
+
+func plain(make func(p *program) []line) func(p *program, next string) ([]line, options) {
+	return func(p *program, next string) ([]line, options) { return append(make(p), user(next)), options{} }
+}
+
+// summary replaces all but the newest exchange.
+func summary(role string) func(p *program, next string) ([]line, options) {
+	return plain(func(p *program) []line {
+		return append([]line{{role, "They spoke of herons.", "s"}}, p.held[len(p.held)-2:]...)
+	})
+}
+
+var changes = []change{
+	{"a single message", false, plain(func(*program) []line { return nil })},
+	{"a system message and a single one", false, plain(func(*program) []line { return []line{{"system", "Be brief.", "s"}} })},
+	{"the first exchange and the newest", false, plain(func(p *program) []line { return cut(p, 2, len(p.held)-2) })},
+	{"the middle cut", false, plain(func(p *program) []line { return cut(p, 2, 4) })},
+	{"a summary by the user", false, summary("user")},
+	{"a summary by the assistant", false, summary("assistant")},
+	{"a summary by the system", false, summary("system")},
+	{"a summary alone", false, plain(func(*program) []line { return []line{{"user", "They spoke of herons.", "s"}} })},
+	{"merged messages", false, plain(func(p *program) []line {
+		lines := cut(p, 0, 2)
+		lines[0].text = p.held[0].text + "\n\n" + lines[0].text
+		return lines
+	})},
+	{"a duplicated exchange", false, plain(func(p *program) []line { return append(p.held[:2:2], p.held...) })},
+	{"reordered exchanges", false, plain(func(p *program) []line { return append(p.held[2:4:4], cut(p, 2, 4)...) })},
+	{"an older message decorated", false, plain(func(p *program) []line { return decorate(p, 0) })},
+	{"the newest message decorated", false, plain(func(p *program) []line { return decorate(p, len(p.held)-2) })},
+	{"the newest answer shortened", false, plain(func(p *program) []line {
+		lines := slices.Clone(p.held)
+		lines[len(lines)-1].text = "…"
+		return lines
+	})},
+	{"a deleted exchange", false, plain(func(p *program) []line { return cut(p, 0, 2) })},
+	{"a stale tab", true, plain(func(p *program) []line { return p.held[:2:2] })},
+	{"another program's messages between", false, func(p *program, next string) ([]line, options) {
+		for _, text := range []string{"foreign 1", "foreign 2"} {
+			require.Equal(p.w.T, 200, p.w.Post(p.chat, text).Status)
+		}
+		return append(p.held[:len(p.held):len(p.held)], user(next)), options{}
+	}},
+	{"the newest answer again", true, func(p *program, _ string) ([]line, options) {
+		return p.held[: len(p.held)-1 : len(p.held)-1], options{trigger: regeneratesUI}
+	}},
+	{"the newest message changed", true, func(p *program, next string) ([]line, options) {
+		return append(cut(p, len(p.held)-2, len(p.held)), user(next)), options{messageID: p.held[len(p.held)-2].id}
+	}},
+	{"an older answer again", true, func(p *program, _ string) ([]line, options) {
+		return p.held[:1:1], options{trigger: regeneratesUI}
+	}},
+	{"an older message changed", true, plain(func(p *program) []line { return p.held[:0:0] })},
+	{"a retry after a timeout", false, func(p *program, next string) ([]line, options) {
+		lines := append(p.held[:len(p.held):len(p.held)], user(next))
+		ctx, cancel := context.WithTimeout(p.w.T.Context(), 5*time.Millisecond)
+		defer cancel()
+		if resp, err := http.DefaultClient.Do(p.request(lines, options{}).WithContext(ctx)); err == nil {
+			_ = resp.Body.Close()
+		}
+		return lines, options{header: []string{"X-Stainless-Retry-Count", "1"}}
+	}},
+}
+
+// A title is a request that is a task of a page by its id alone: of the newest message, with other words.
+func (p *program) title() webmemorytest.Response {
+	newest := p.held[len(p.held)-2]
+	return p.w.Send(p.request([]line{{"user", "Name this talk in four words: " + newest.text, newest.id}},
+		options{header: []string{"Mneme-Message-Id", newest.id}}))
+}
+
+// Whatever becomes of a program's transcript, at most the newest exchange is replaced, the new words are stored once, and
+// the turns that follow are stored.
+func TestATranscriptLosesNothing(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	w := openaiWorld(t, numbered())
+	for i, endpoint := range endpoints {
+		t.Run(endpoint, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			for _, c := range changes {
+				for round := range 3 {
+					chat := fmt.Sprintf("%s-%s-%d", endpoint, strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(c.name), round)
+					checkChange(t, &program{w: w, endpoint: endpoint, chat: chat}, c, random)
+				}
+			}
+		})
+	}
+}
+
+// checkChange applies one change to a random chat, and checks what is stored.
+func checkChange(t *testing.T, p *program, c change, random *rand.Rand) {
+	words := func(n int) string {
+		return fmt.Sprintf("message %d%s", n, []string{"", ".", " with a word"}[random.IntN(3)])
+	}
+	exchanges := 3 + random.IntN(4)
+	for n := range exchanges {
+		require.Equal(t, 200, p.say(words(n)).Status, p.chat)
+	}
+	before := p.w.History("chat_history:" + p.chat)
+	require.Len(t, before, 2*exchanges, p.chat)
+	lines, o := c.apply(p, "the new words")
+	foreign := p.w.History("chat_history:" + p.chat)[len(before):]
+	got := p.send(lines, o)
+	after := p.w.History("chat_history:" + p.chat)
+	stale := p.endpoint == "useChat" && c.name == "an older answer again"
+	if stale {
+		require.Equal(t, 409, got.Status, "%s: %s", p.chat, got.Body)
+		require.Equal(t, before, after, p.chat)
+	} else {
+		require.Equal(t, 200, got.Status, "%s: %s", p.chat, got.Body)
+		kept := len(before)
+		if c.replaces {
+			kept -= 2
+		}
+		require.Equal(t, before[:kept], after[:min(kept, len(after))], p.chat)
+		if !strings.HasPrefix(c.name, "a retry") {
+			require.Subset(t, after, foreign, p.chat)
+		}
+		question, count := "user: "+lines[len(lines)-1].text, 0
+		for _, m := range after {
+			if m == question {
+				count++
+			}
+		}
+		want := 1
+		if c.name == "an older answer again" { // without ids it cannot be told from a question that is asked again
+			want = 2
+		}
+		require.Equal(t, want, count, "%s: %v", p.chat, after)
+	}
+	for n := range 6 {
+		require.Equal(t, 200, p.say(words(100+n)).Status, p.chat)
+	}
+	grown := p.w.History("chat_history:" + p.chat)
+	require.Equal(t, after, grown[:len(after)], p.chat)
+	require.Len(t, grown, len(after)+12, "%s: %v", p.chat, grown)
+	if p.endpoint == "header" {
+		p.titles(t, random)
+	}
+}
+
+// titles checks that a page's task leaves nothing behind if it has the id of the newest message.
+func (p *program) titles(t *testing.T, random *rand.Rand) {
+	text := fmt.Sprint("under an id ", random.IntN(1000))
+	lines := append(slices.Clip(p.held), user(text))
+	require.Equal(t, 200, p.send(lines, options{header: []string{"Mneme-Message-Id", user(text).id}}).Status)
+	before := p.w.History("chat_history:" + p.chat)
+	got := p.title()
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "none", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, before, p.w.History("chat_history:"+p.chat))
+}
+
+// The model is given the client's transcript if that does not end where the chat does, and the message is marked.
+func TestADivergedTranscriptIsAnsweredAsSent(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.ScriptApiserver(recites)
+	require.Equal(t, 200, postCompletion(w, "c", transcriptOf("a")).Status)
+	got := postCompletion(w, "c", transcriptOf("x", "re x", "y", "re y", "z"))
+	require.Equal(t, "to master, user x, assistant re x, user y, assistant re y: z", content(got), string(got.Body))
+	require.Equal(t, "chat", got.Header.Get("Mneme-Memory"))
+	require.Equal(t, "a z", userWords(w, "c"))
+	history := w.Do("GET", "/v1/chats/c/history", nil).Body
+	require.False(t, gjson.GetBytes(history, "messages.0.metadata.transcript_diverged").Exists())
+	require.Equal(t, "true", gjson.GetBytes(history, "messages.2.metadata.transcript_diverged").Str)
+	events := string(w.Do("GET", "/v1/chats/c/runs/"+got.RunID()+"/events", nil).Body)
+	require.Contains(t, events, "transcript_diverged")
+
+	// The next message follows it. Results of tools without their calls, and what is too large, are left out.
+	orphan := `{"role":"tool","tool_call_id":"c1","content":"1"}`
+	large, _ := json.Marshal(strings.Repeat("large ", 200_000))
+	got = postCompletion(w, "c", messagesOf(`{"role":"user","content":`+string(large)+`}`, `{"role":"assistant","content":"x"}`,
+		userSaid("q"), orphan, `{"role":"assistant","content":"re q"}`, userSaid("w")))
+	require.Equal(t, "to master, user q, assistant re q: w", content(got), string(got.Body))
+	require.Equal(t, "a z w", userWords(w, "c"))
+}
