@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -56,6 +57,22 @@ func NoteText(text string) (string, error) {
 		return "", fmt.Errorf("%w: the note has %d characters, at most %d are taken", ErrBadName, n, MaxNote)
 	}
 	return text, nil
+}
+
+// SameNote reports whether the texts of two notes differ in the punctuation of sentences only. The sign between two
+// digits counts.
+func SameNote(a, b string) bool { return unpunctuated(a) == unpunctuated(b) }
+
+func unpunctuated(text string) string {
+	runes := []rune(text)
+	digit := func(i int) bool { return i >= 0 && i < len(runes) && unicode.IsDigit(runes[i]) }
+	var b strings.Builder
+	for i, r := range runes {
+		if !strings.ContainsRune(".,;:!?…\"'“”„‘’«»", r) || digit(i-1) && digit(i+1) {
+			b.WriteRune(r)
+		}
+	}
+	return OneLine(b.String())
 }
 
 // OneLine is a text in which a space stands for each run of white space, and for none at

@@ -165,7 +165,7 @@ func TestAPostThatEndsARun(t *testing.T) {
 	}
 	got := w.Do("POST", "/v1/chats/1/messages", placed("plain one", nil, &question))
 	require.Equal(t, 200, got.Status, string(got.Body))
-	require.Equal(t, []string{"refund me", "plain one", "plainly"}, exportedTexts(t, w, "1"))
+	require.Equal(t, []string{"refund me", "(no answer: stopped)", "plain one", "plainly"}, exportedTexts(t, w, "1"))
 	require.Equal(t, 409, w.Resume("1", run, webmemorytest.Approve("w1")).Status)
 
 	run = w.PostSuspended("2")

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -33,6 +34,45 @@ type heardTurn struct {
 	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
 	Said     string       `json:"said"`
 	Answered string       `json:"answered,omitempty"` // empty while the turn goes on
+	// Messages take the place of Said and Answered, each as in the context of a one-shot.
+	Messages []json.RawMessage `json:"messages,omitempty"`
+}
+
+// messages returns what is recorded under a run.
+func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, err error) {
+	if len(t.Messages) > 0 {
+		if _, err := checkContext(t.Messages); err != nil {
+			return nil, err
+		}
+		if all, err = memory.Decode(t.Messages); err != nil {
+			return nil, err
+		}
+	} else {
+		if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
+			return nil, badRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
+		}
+		all = []memory.Message{{Role: memory.RoleUser, Content: t.Said}, {Role: memory.RoleAssistant, Content: t.Answered}}
+		if t.Answered == "" {
+			all = all[:1]
+		}
+	}
+	end := float64(now.UnixMilli()) / 1000
+	for i := range all {
+		m := &all[i]
+		m.ID, m.Timestamp = memory.MessageID(run, int64(i)+1), end
+		switch {
+		case m.Role == memory.RoleUser && t.Subagent == "":
+			m.Origin = memory.Origin{From: memory.FromUser}
+		case m.Role == memory.RoleTool:
+			m.Origin = memory.Origin{From: memory.FromOutside}
+		default:
+			m.Origin = memory.Origin{From: memory.FromAgent}
+		}
+		if m.Role == memory.RoleUser {
+			m.Timestamp = min(end, float64(t.Began)/1000)
+		}
+	}
+	return all, nil
 }
 
 // askedTurn is the body of POST …/recalled.
@@ -89,19 +129,9 @@ func (s *heardRoutes) postHeard(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
-		return badRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
-	}
-	now := float64(time.Now().UnixMilli()) / 1000
-	said := memory.Message{Role: memory.RoleUser, Content: t.Said, Timestamp: min(now, float64(t.Began)/1000),
-		Origin: memory.Origin{From: memory.FromUser}, ID: memory.MessageID(run, 1)}
-	if t.Subagent != "" {
-		said.From = memory.FromAgent
-	}
-	all := []memory.Message{said}
-	if t.Answered != "" {
-		all = append(all, memory.Message{Role: memory.RoleAssistant, Content: t.Answered, Timestamp: now,
-			Origin: memory.Origin{From: memory.FromAgent}, ID: memory.MessageID(run, 2)})
+	all, err := t.messages(run, time.Now())
+	if err != nil {
+		return err
 	}
 	err = s.leaser.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
 		if w.ErasedIn() >= t.Began {

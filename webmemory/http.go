@@ -121,25 +121,25 @@ func (s *routes) fail(c *gin.Context, err error) {
 	api.WriteProblem(c.Writer, &p)
 }
 
-// cure says what to do about a path that is not there: clients add /v1 to their base URL or do not, and what they speak
-// may be what the gateway serves.
+// cure returns what to do about an unknown path. Some clients add /v1 to their base URL, others do not, and the gateway
+// serves other routes.
 func cure(path string) string {
 	rest := path
 	for strings.HasPrefix(rest, "/v1/") {
 		rest = rest[len("/v1"):]
 	}
-	served := []string{"/chat/completions", "/models", "/responses", "/embeddings"}
+	served := []string{"/chat/completions", "/models", "/responses", "/embeddings", "/conversations"}
 	switch {
+	case strings.Contains(path, "/v1/v1/"):
+		return "the path has /v1 twice: the client adds /v1 by itself, so leave it out of its base URL"
 	case !strings.Contains(path, "/v1/") &&
 		slices.ContainsFunc(served, func(end string) bool { return strings.HasSuffix(path, end) }):
 		return "the client does not add /v1 by itself, so end its base URL in /v1"
-	case slices.Contains([]string{"/messages", "/messages/count_tokens", "/responses"}, rest):
+	case slices.Contains([]string{"/messages", "/messages/count_tokens"}, rest):
 		return "the gateway serves it, at an address of its own (proxy.listen, port 8082 where nothing else is " +
 			"configured); here are POST /v1/chat/completions and /v1/responses"
 	case strings.HasPrefix(path, webapi.OneShotPath+"/"): // removed in 0.3
 		return "send the transcript with the tool's result as context to POST " + webapi.OneShotPath
-	case strings.Contains(path, "/v1/v1/"):
-		return "the client adds /v1 by itself, so leave it out of its base URL"
 	}
 	return "docs/api.md lists them"
 }

@@ -170,13 +170,12 @@ func noteAt(all []memory.Note, id string) int {
 	return slices.IndexFunc(all, func(n memory.Note) bool { return n.ID == id })
 }
 
-// addNote puts a note behind those of a history, and makes it the one that says the same
-// already if there is one.
+// addNote appends a note to those of a history, or sets it to the note that says the same.
 func addNote(all []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	if n.Replaces != "" && noteAt(all, n.Replaces) < 0 {
 		return nil, errUnknownNote
 	}
-	same := func(old memory.Note) bool { return old.Text == n.Text }
+	same := func(old memory.Note) bool { return memory.SameNote(old.Text, n.Text) }
 	if i := slices.IndexFunc(all, same); i >= 0 && (all[i].State == memory.NoteActive || n.State != memory.NoteActive) {
 		replaces := n.Replaces
 		if *n = all[i]; n.State == memory.NoteActive && replaces != n.ID {

@@ -68,7 +68,7 @@ func TestNotes(t *testing.T) {
 	require.Equal(t, memory.NoteActive, first.State)
 	require.Equal(t, memory.ByOperator, first.By)
 	require.InDelta(t, float64(began.Unix()), first.TS, 60)
-	require.Equal(t, first, doNote(t, w, 201, "POST", "c/notes", `{"text":"Answer in <English>."}`), "it is there already")
+	require.Equal(t, first, doNote(t, w, 201, "POST", "c/notes", `{"text":"Answer, in <English>!"}`), "the same but for punctuation")
 	own := doNote(t, w, 201, "POST", "c/subagents/analytic/notes", `{"text":"Count in euros."}`)
 	require.Equal(t, []memory.Note{own}, listNotes(t, w, "c/subagents/analytic"))
 	require.Empty(t, listNotes(t, w, "other"))

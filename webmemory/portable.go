@@ -211,10 +211,13 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
 	for lines.Scan() {
-		in.line++
+		line := bytes.TrimSpace(lines.Bytes())
+		if in.line++; in.line == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff")) // a byte order mark, which editors of Windows write
+		}
 		// Between two lines others have their turn.
 		if err := in.portable.searches.In(ctx, in.writer.chat.Tenant(), func() error {
-			return in.take(ctx, bytes.TrimSpace(lines.Bytes()))
+			return in.take(ctx, line)
 		}); err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	text := lines(1000, 3)
-	status, body := w.Do("POST", "/v1/chats/new/import", text).Text()
+	status, body := w.Do("POST", "/v1/chats/new/import", "\ufeff"+text).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.JSONEq(t, `{"messages":2006,"histories":2}`, body)
 	status, got := w.Do("GET", "/v1/chats/new/export", nil).Text()

@@ -132,6 +132,15 @@ func (s *routes) acts() []act {
 			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
 	}
+	const conversation = "/v1/conversations/:conversation"
+	all = append(all, []act{
+		{"POST /v1/conversations", access.Chat, "", served(s.cfg.OpenAI)},
+		{"GET " + conversation, read, "", served(s.cfg.OpenAI)},
+		{"DELETE " + conversation, write, "", served(s.cfg.OpenAI)}, // the erasure is in the log
+		{"POST " + conversation + "/items", access.Chat, "", served(s.cfg.OpenAI)},
+		{"GET " + conversation + "/items", read, "", served(s.cfg.OpenAI)},
+		{"DELETE " + conversation + "/items/:item", write, "", served(s.cfg.OpenAI)},
+	}...)
 	return append(all,
 		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.OpenAI)},
 		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.OpenAI)},
@@ -213,7 +222,7 @@ func (s *routes) refuse(c *gin.Context, err error) {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
 	path := c.FullPath()
-	openAI := []string{"/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses"}
+	openAI := []string{"/v1/chat/completions", "/v1/conversations", "/v1/embeddings", "/v1/models", "/v1/responses"}
 	if slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }) {
 		openaiapi.Refuse(c.Writer, p)
 		return

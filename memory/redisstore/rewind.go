@@ -35,8 +35,8 @@ type Rewinds struct {
 // SetAsideLife is how long what a rewind took back is kept.
 const SetAsideLife = 24 * time.Hour
 
-// MaxSetAside is how many rewinds of a chat are kept; the oldest one leaves.
-const MaxSetAside = 8
+// MaxSetAside bounds the rewinds of a chat that are kept. The oldest one is deleted first.
+const MaxSetAside = 100
 
 // SetAside describes what a rewind took back.
 type SetAside struct {

@@ -52,11 +52,13 @@ func (f Frame) With(dst, data []byte) []byte {
 	return dst
 }
 
-// FrameReader splits a stream into its events and keeps their bytes exactly.
+// FrameReader splits a stream into its events and keeps their bytes exactly, except for a character whose halves come in
+// two events.
 type FrameReader struct {
-	r   *bufio.Reader
-	raw []byte
-	buf []byte
+	r    *bufio.Reader
+	raw  []byte
+	buf  []byte
+	half []byte // the first half of a character, see joinHalves
 }
 
 // frameReaders are kept for the next stream. The buffer holds some events of a burst and
@@ -71,6 +73,7 @@ const maxKeptFrame = 64 << 10
 func NewFrameReader(r io.Reader) *FrameReader {
 	f := frameReaders.Get().(*FrameReader)
 	f.r.Reset(r)
+	f.half = nil
 	return f
 }
 
@@ -108,7 +111,11 @@ func (f *FrameReader) Next() (Frame, error) {
 			f.buf = append(f.buf, bytes.TrimPrefix(data, []byte(" "))...)
 		}
 		if errors.Is(err, io.EOF) || len(content) == 0 {
-			return Frame{f.raw, f.buf}, err
+			frame := Frame{f.raw, f.buf}
+			if len(f.half) > 0 || hasHalf(f.buf) {
+				frame = f.joinHalves(frame)
+			}
+			return frame, err
 		}
 	}
 }

@@ -46,18 +46,11 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	if err != nil {
 		return nil, err
 	}
-	t, err := responseswire.MessagesRequest(body, chatwire.Options{Through: true, Apart: true})
-	var chat chatwire.Translated
-	if err == nil {
-		chat, err = chatwire.ChatRequest(t.Body, chatwire.Options{Files: true})
-	}
+	t, request, err := translated(body)
 	if err != nil {
-		return nil, invalid("", "%s", err)
-	}
-	c := &call{asked: &t.Asked}
-	if err := json.Unmarshal(chat.Body, &c.request); err != nil {
 		return nil, err
 	}
+	c := &call{request: request, asked: &t.Asked}
 	// What a chat completion has elsewhere, or translation leaves out.
 	also := gjson.GetManyBytes(raw, "metadata", "user", "safety_identifier", "text.format", "text.format.type")
 	c.Metadata, c.User, c.ResponseFormat = json.RawMessage(also[0].Raw), cmp.Or(also[1].Str, also[2].Str), nil
@@ -81,6 +74,19 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 		err = c.readFiles()
 	}
 	return c, inResponses(err)
+}
+
+// translated returns a request of Responses as one for a chat completion.
+func translated(body []byte) (t responseswire.Translated, out request, err error) {
+	t, err = responseswire.MessagesRequest(body, chatwire.Options{Through: true, Apart: true})
+	var chat chatwire.Translated
+	if err == nil {
+		chat, err = chatwire.ChatRequest(t.Body, chatwire.Options{Files: true})
+	}
+	if err != nil {
+		return t, out, invalid("", "%s", err)
+	}
+	return t, out, json.Unmarshal(chat.Body, &out)
 }
 
 // withoutReferences has an answer without words where the input refers to an item of ours: what that says is in the

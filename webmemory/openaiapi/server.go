@@ -125,6 +125,16 @@ func New(c Config) *Handler {
 		h.routes.HandleFunc("GET "+base+"/v1/models", h.listModels)
 		h.routes.HandleFunc("GET "+base+"/v1/models/{model...}", h.getModel)
 	}
+	for route, answer := range map[string]func(*http.Request, memory.Chat) (any, error){
+		"POST /v1/conversations":                               h.postConversation,
+		"GET /v1/conversations/{conversation}":                 h.getConversation,
+		"DELETE /v1/conversations/{conversation}":              h.deleteConversation,
+		"POST /v1/conversations/{conversation}/items":          h.postItems,
+		"GET /v1/conversations/{conversation}/items":           h.getItems,
+		"DELETE /v1/conversations/{conversation}/items/{item}": h.deleteItem,
+	} {
+		h.routes.HandleFunc(route, h.conversations(answer))
+	}
 	h.routes.HandleFunc("POST /v1/chats/{chat}/ui", h.postUI)
 	h.routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", h.resumeUI)
 	return h

@@ -95,6 +95,7 @@ func (b builder) operation(o operation, method, path string) fields {
 	for _, name := range names {
 		p, ok := params[name]
 		require.True(b.t, ok, "%s: %s", o.route, name)
+		name, _, _ = strings.Cut(name, ":")
 		schema := fields{"type": p.kind}
 		if p.allowed != nil {
 			schema["enum"] = p.allowed
@@ -131,7 +132,8 @@ func (b builder) operation(o operation, method, path string) fields {
 func (b builder) responses(o operation) fields {
 	out, refusal := fields{}, any(Problem{})
 	if strings.Contains(o.route, "/v1/chat/completions") || strings.Contains(o.route, "/v1/models/") ||
-		strings.Contains(o.route, "/v1/responses") || strings.Contains(o.route, "/v1/embeddings") {
+		strings.Contains(o.route, "/v1/responses") || strings.Contains(o.route, "/v1/embeddings") ||
+		strings.Contains(o.route, "/v1/conversations") {
 		refusal = ChatProblem{}
 	}
 	if tag(strings.Fields(o.route)[1]) == "ui" { // a sentence, its code in a header; others before it
@@ -288,7 +290,8 @@ func tag(path string) string {
 	case strings.Contains(path, "/documents"), strings.HasPrefix(path, "/v1/collections"):
 		return "documents"
 	case strings.HasSuffix(path, "/chat/completions"), strings.Contains(path, "/v1/models"),
-		strings.Contains(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
+		strings.Contains(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"),
+		strings.HasPrefix(path, "/v1/conversations"):
 		return "openai"
 	case strings.HasSuffix(path, "/ui"), strings.Contains(path, "/ui/"):
 		return "ui"

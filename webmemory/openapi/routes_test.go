@@ -236,6 +236,25 @@ type (
 		Object  string `json:"object"`
 		Deleted bool   `json:"deleted"`
 	}
+	// Conversation is a chat as OpenAI's Conversations API describes it.
+	Conversation struct {
+		ID        string            `json:"id"`
+		Object    string            `json:"object"`
+		CreatedAt int64             `json:"created_at"`
+		Metadata  map[string]string `json:"metadata"`
+	}
+	// ConversationItems are items of a request.
+	ConversationItems struct {
+		Items []object `json:"items"`
+	}
+	// ItemList is a page of the items of a conversation.
+	ItemList struct {
+		Object  string   `json:"object"`
+		Data    []object `json:"data"`
+		FirstID string   `json:"first_id"`
+		LastID  string   `json:"last_id"`
+		HasMore bool     `json:"has_more"`
+	}
 	// ModelList are the agents.
 	ModelList struct {
 		Object string  `json:"object"`
@@ -461,7 +480,7 @@ func operations() []operation {
 				"Mneme-Chat-Id Idempotency-Key", ChatCompletionRequest{},
 				ok{200: media{"application/json": ChatCompletion{}, "text/event-stream": chunks{}}},
 				says{400: "image_not_supported part_not_supported bad_id", 404: "model_not_found",
-					409: "transcript_mismatch messages_since not_waiting " + postRefused, 413: "too_large", 415: "unsupported",
+					409: "messages_since not_waiting " + postRefused, 413: "too_large", 415: "unsupported",
 					422: "idempotency_key_reused empty damaged encrypted encoding timeout",
 					429: "too_many_messages " + limits, 502: "model_failed webmemory_unavailable", 503: "apiserver_unavailable " +
 						"too_many_chats too_many_runs draining documents_unavailable documents_off", 507: "history_full"}},
@@ -470,7 +489,7 @@ func operations() []operation {
 				ok{200: media{"application/json": object{}, "text/event-stream": text{}}},
 				says{400: "image_not_supported part_not_supported bad_id previous_response_not_found",
 					404: "model_not_found item_not_found",
-					409: "transcript_mismatch messages_since not_waiting " + postRefused, 413: "too_large", 415: "unsupported",
+					409: "messages_since not_waiting " + postRefused, 413: "too_large", 415: "unsupported",
 					422: "idempotency_key_reused empty damaged encrypted encoding timeout",
 					429: "too_many_messages " + limits, 502: "model_failed webmemory_unavailable", 503: "apiserver_unavailable " +
 						"too_many_chats too_many_runs draining documents_unavailable documents_off", 507: "history_full"}},
@@ -485,6 +504,21 @@ func operations() []operation {
 				says{404: "model_not_found"}},
 		)
 	}
+	const conversation = "/v1/conversations/{conversation}"
+	out = append(out,
+		operation{"POST /v1/conversations", "Creates a conversation as OpenAI's Conversations API does", "", ConversationItems{},
+			ok{200: Conversation{}}, says{409: postRefused, 413: "too_large", 507: "history_full"}},
+		operation{"GET " + conversation, "Describes a conversation", "", nil, ok{200: Conversation{}},
+			says{404: "conversation_not_found"}},
+		operation{"DELETE " + conversation, "Erases a conversation, which is a chat", "", nil, ok{200: DeletedResponse{}},
+			says{404: "conversation_not_found", 503: "gateway_unavailable apiserver_unavailable"}},
+		operation{"POST " + conversation + "/items", "Appends items to a conversation", "", ConversationItems{},
+			ok{200: ItemList{}}, says{404: "conversation_not_found", 409: postRefused, 413: "too_large", 507: "history_full"}},
+		operation{"GET " + conversation + "/items", "Lists the items of a conversation", "after limit:items order:items", nil,
+			ok{200: ItemList{}}, says{404: "conversation_not_found item_not_found"}},
+		operation{"DELETE " + conversation + "/items/{item}", "Redacts the message of an item", "", nil,
+			ok{200: Conversation{}}, says{404: "conversation_not_found item_not_found unknown_message"}},
+	)
 	return append(out,
 		operation{"GET /v1/usage", "Gives what calls of models took and cost, by day",
 			"by since until chat tenant cursor", nil,
@@ -607,21 +641,26 @@ type param struct {
 
 // params are those of the query and of headers, and of paths in braces.
 var params = map[string]param{
-	"{chat}":        {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
-	"{key}":         {"string", "the key's id: the part of its text between the first two `_`", nil},
-	"{tenant}":      {"string", "the tenant: 1 to 32 characters of `a-z 0-9 -`", nil},
-	"{user}":        {"string", "the user: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
-	"{run}":         {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
-	"{name}":        {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
-	"{collection}":  {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
-	"{model}":       {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
-	"{response}":    {"string", "the response's id", nil},
-	"Mneme-Chat-Id": {"string", "the chat; `openai.chat_headers` are other names of it", nil},
-	"order":         {"string", "the chats that were used last first, with titles: all, or those that are pinned", []any{"used", "pinned"}},
-	"q":             {"string", "a part of the title or of the id", nil},
-	"{id}":          {"string", "the id; that of a document may hold slashes, also unescaped", nil},
-	"Accept":        {"string", "`text/event-stream` for the run's events, live", nil},
-	"Prefer":        {"string", "`respond-async` for an answer as soon as the run has begun", nil},
+	"{chat}":         {"string", "the chat: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
+	"{key}":          {"string", "the key's id: the part of its text between the first two `_`", nil},
+	"{tenant}":       {"string", "the tenant: 1 to 32 characters of `a-z 0-9 -`", nil},
+	"{user}":         {"string", "the user: 1 to 128 characters of `A-Z a-z 0-9 . _ : @ + = -`", nil},
+	"{run}":          {"string", "the run's id, as `Mneme-Run-Id` and its events have it", nil},
+	"{name}":         {"string", "the subagent: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{collection}":   {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
+	"{model}":        {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
+	"{response}":     {"string", "the response's id", nil},
+	"{conversation}": {"string", "the conversation's id, which is that of its chat", nil},
+	"{item}":         {"string", "the item's id", nil},
+	"after":          {"string", "the id of the item before the page", nil},
+	"limit:items":    {"integer", "how many at most, 1 to 100; 20", nil},
+	"order:items":    {"string", "from the newest or from the oldest; desc", []any{"desc", "asc"}},
+	"Mneme-Chat-Id":  {"string", "the chat; `openai.chat_headers` are other names of it", nil},
+	"order":          {"string", "the chats that were used last first, with titles: all, or those that are pinned", []any{"used", "pinned"}},
+	"q":              {"string", "a part of the title or of the id", nil},
+	"{id}":           {"string", "the id; that of a document may hold slashes, also unescaped", nil},
+	"Accept":         {"string", "`text/event-stream` for the run's events, live", nil},
+	"Prefer":         {"string", "`respond-async` for an answer as soon as the run has begun", nil},
 	"Idempotency-Key": {"string", "names the post: one that repeats it joins its run, or gets its kept answer; at most 255 " +
 		"bytes of printable ASCII", nil},
 	"Last-Event-ID": {"integer", "number of the last event that was seen", nil},

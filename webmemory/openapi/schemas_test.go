@@ -108,7 +108,7 @@ func (s *schemas) add(t reflect.Type, name string) {
 		switch {
 		case at == "HistoryPage.messages":
 			p.Items = s.of(reflect.TypeFor[memory.Message]())
-		case at == "OneShotRequest.context":
+		case at == "OneShotRequest.context", at == "MessageRequest.context", at == "ChatRequest.context":
 			p.Items = anyObject()
 		case slices.Contains(objects, at):
 			*p = *anyObject()

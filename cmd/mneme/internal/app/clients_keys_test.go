@@ -109,7 +109,7 @@ func TestMCPWithKeys(t *testing.T) {
 // chat is enough, also to go on with a chat. What they may not do is told as OpenAI tells it.
 func TestCompletionsWithKeys(t *testing.T) {
 	t.Parallel()
-	s := withKeys(t, "MNEME_OPENAI_ON_MISMATCH=fork")
+	s := withKeys(t)
 	key, models, stranger := s.key("acme", access.Chat), s.key("acme", access.Models), s.key("beta", access.Chat)
 	c := openAI(s.url("/c/42/v1"), key)
 	list, err := c.ListModels(t.Context())
@@ -122,14 +122,8 @@ func TestCompletionsWithKeys(t *testing.T) {
 	require.Contains(t, second.Message.Content, "Aliya")
 	alone := complete(t, c, user("What is my name?"))
 	require.Contains(t, alone.Message.Content, "Aliya", "the memory is not the client's")
-	_, err = c.CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "mneme",
-		Messages: []openai.ChatCompletionMessage{user("My name is Aliya."), first.Message, user("What is 17 * 3?")}})
-	refused := new(openai.APIError)
-	require.True(t, errors.As(err, &refused), "it would take back two exchanges")
-	require.Equal(t, "403 permission_error", fmt.Sprint(refused.HTTPStatusCode, " ", refused.Type))
-	require.Contains(t, refused.Message, "it needs the scope memory:write")
 	other := complete(t, c, user("My name is Bolat."), first.Message, user("What is 17 * 3?"))
-	require.Contains(t, other.Message.Content, "51", "a transcript that is not the chat's goes on in a chat of its own")
+	require.Contains(t, other.Message.Content, "51", "a transcript of another conversation is answered")
 	// The same chat id in another tenant is another chat.
 	alone = complete(t, openAI(s.url("/c/42/v1"), stranger), user("What is my name?"))
 	require.NotContains(t, alone.Message.Content, "Aliya")

@@ -317,42 +317,29 @@ func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
 	})
 
 	t.Run("by OpenAI's endpoint", func(t *testing.T) {
+		complete := func(key, id, parent, text, more string) answered {
+			return keyed{"POST", s.url("/c/3/v1/chat/completions"), key,
+				`{"model":"mneme","messages":[{"role":"user","content":"` + text + `"}]` + more + `}`,
+				[]string{"Mneme-Message-Id", id, "Mneme-Parent-Id", parent}}.do(t)
+		}
 		for _, text := range []string{"one", "two", "three"} {
-			must(chat, "3", text, nil)
+			require.Equal(t, http.StatusOK, complete(chat, text, "", text, "").status)
 		}
 		_, ids := said("3")
-		complete := func(key, more string, texts ...string) (int, string) {
-			var messages []map[string]string
-			for _, text := range texts {
-				messages = append(messages, map[string]string{"role": "user", "content": text})
-			}
-			raw, err := json.Marshal(messages)
-			require.NoError(t, err)
-			return ask(t, "POST", s.url("/c/3/v1/chat/completions"), key, `{"model":"mneme","messages":`+string(raw)+more+`}`)
-		}
 		for _, stream := range []string{"", `,"stream":true`} {
-			for _, edit := range [][]string{{"one", "other"}, {"one", "two"}} {
-				status, got := complete(chat, stream, edit...)
-				require.Equal(t, http.StatusForbidden, status, got)
-				require.Equal(t, "permission_error", gjson.Get(got, "error.type").Str)
-				require.Contains(t, gjson.Get(got, "error.message").Str, "it needs the scope memory:write")
-			}
+			got := complete(chat, "new", "one", "other", stream)
+			require.Equal(t, http.StatusForbidden, got.status, got.body)
+			require.Equal(t, "permission_error", gjson.Get(got.body, "error.type").Str)
+			require.Contains(t, gjson.Get(got.body, "error.message").Str, "it needs the scope memory:write")
 		}
-		req := keyed{"POST", s.url("/v1/chat/completions"), chat,
-			`{"model":"mneme","messages":[{"role":"user","content":"other"}]}`,
-			[]string{"Mneme-Chat-Id", "3", "Mneme-Message-Id", "m", "Mneme-Parent-Id", ""}}
-		got := req.do(t)
-		require.Less(t, got.status, 500, got.body) // the chat's own first message has no id: it is not the client's to change
-		texts, _ := said("3")
-		require.Equal(t, []string{"one", "two", "three"}, texts[:3])
-		status, body := complete(chat, "", append(texts[:len(texts)-1:len(texts)-1], "the last, changed")...)
-		require.Equal(t, http.StatusOK, status, body)
+		got := complete(chat, "new", "two", "the last, changed", "")
+		require.Equal(t, http.StatusOK, got.status, got.body)
 		texts, after := said("3")
-		require.Equal(t, "the last, changed", texts[len(texts)-1])
-		require.Equal(t, ids, after[:6], "nothing before it went")
+		require.Equal(t, []string{"one", "two", "the last, changed"}, texts)
+		require.Equal(t, ids[:4], after[:4], "nothing before it went")
 		require.Zero(t, rewinds("3"))
-		status, body = complete(writer, "", "one", "other")
-		require.Equal(t, http.StatusOK, status, body)
+		got = complete(writer, "newer", "one", "other", "")
+		require.Equal(t, http.StatusOK, got.status, got.body)
 		texts, _ = said("3")
 		require.Equal(t, []string{"one", "other"}, texts)
 		require.Equal(t, 1, rewinds("3"))

@@ -264,7 +264,10 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 			`"metadata":{"conversation_id":"{conversation}"}}`,
 		"GW GET /teammate/analytic/v1/responses/{response}", "GET /v1/responses/resp_{run}.1_{chat}",
 		"GET /c/{chat}/v1/responses/resp_{run}.1_{chat}", "GET /v1/responses/resp_{run}.1_acme%2F{chat}",
+		"GET /v1/conversations/{chat}/items", "GET /v1/conversations/acme%2F{chat}/items", "GET /v1/conversations/{chat}",
 		// What writes, which makes things of its own where it succeeds.
+		`POST /v1/conversations/acme%2F{chat}/items {"items":[{"role":"user","content":"x"}]}`,
+		"DELETE /v1/conversations/{chat}", "DELETE /v1/conversations/{chat}/items/msg_{message}_{chat}_0",
 		`POST /internal/v1/chats/{chat}/heard {"session":"s","turn":"t","began":9999999999999,"said":"hi"}`,
 		"DELETE /v1/chats/{chat}/messages/{message}", "DELETE /v1/chats/{chat}/subagents/analytic/messages/{message}",
 		"DELETE /v1/chats/{chat}/notes/{note}", `PATCH /v1/chats/{chat}/notes/{note} {"text":"x"}`,
@@ -368,7 +371,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 }
 
 var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?(\.fork-[0-9a-f]{16})*|(\.fork-[0-9a-f]{16})+|(resp|msg|rs|conv)_\w+` +
-	`|chatcmpl-\w+|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
+	`|chatcmpl-\w+|"transcript_from":"\w+"|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
 	`"next_cursor":"[^"]*"|"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at|until|updated|bytes|ended|score)"` +
 	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"|\d{4}-\d\d-\d\d \d\d:\d\d UTC`)
 
@@ -392,6 +395,8 @@ var kinds = map[string]*regexp.Regexp{
 	"aside":    regexp.MustCompile(`"id":"(\d{13,})"`),
 	"response": regexp.MustCompile(`"id":"(resp_\w+)"`),
 	"answered": regexp.MustCompile(`"id":"(resp_\w+\.\d+_[^"]+)"`),
+	"talk":     regexp.MustCompile(`"id":"(conv_[A-Z2-7]{26})"`),
+	"part":     regexp.MustCompile(`"id":"(msg_items-\w+\.\d+_[^"]+)"`),
 }
 
 // visitor is a tenant at a service, and what it was told there: the newest ids of each kind, and the last export.
@@ -453,6 +458,12 @@ var operations = [][2]string{
 	{"POST /v1/responses", `{"model":"mneme","input":"My dog is Bo.","previous_response_id":"{answered}"}`},
 	{"POST /v1/responses", `{"model":"mneme","input":"use light {\"n\":{n}}","previous_response_id":"{answered}",` +
 		`"tools":[{"type":"function","name":"light","description":"Lights.","parameters":{"type":"object"}}]}`},
+	{"POST /v1/conversations", `{"items":[{"role":"user","content":"My kite is {n}."}]}`},
+	{"POST /v1/conversations/{talk}/items", `{"items":[{"role":"user","content":"And {n}."}]}`},
+	{"POST /v1/conversations/{chat}/items", `{"items":[{"role":"user","content":"And {n}."}]}`},
+	{"GET /v1/conversations/{talk}", ""}, {"GET /v1/conversations/{talk}/items?order=asc", ""},
+	{"GET /v1/conversations/{chat}/items", ""}, {"DELETE /v1/conversations/{talk}/items/{part}", ""},
+	{"DELETE /v1/conversations/{talk}", ""},
 	{"GET /v1/responses/{answered}", ""}, {"GET /c/{chat}/v1/responses/{answered}", ""},
 	{"DELETE /v1/responses/{answered}", ""}, {"DELETE /c/{chat}/v1/responses/{answered}", ""},
 	{"POST /v1/chats/{chat}/ui", `{"trigger":"submit-message","messages":[{"id":"u{n}","role":"user",` +

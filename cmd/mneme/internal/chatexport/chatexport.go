@@ -102,6 +102,9 @@ func (r *reader) Read(p []byte) (int, error) {
 func (r *reader) stream(from io.Reader) error {
 	r.from, r.left = from, maxBefore
 	in := bufio.NewReader(r)
+	if mark, _ := in.Peek(3); string(mark) == "\ufeff" {
+		_, _ = in.Discard(len(mark)) // a byte order mark
+	}
 	head, err := in.Peek(64)
 	head = bytes.TrimSpace(head)
 	switch {

@@ -114,7 +114,7 @@ func TestClaude(t *testing.T) {
 {"sender":"human","text":"one","created_at":"2025-02-01T10:00:01Z"},
 {"sender":"assistant","text":"two","created_at":"2025-02-01T10:00:02Z"},
 {"uuid":"3","sender":"assistant","text":" ","created_at":"2025-02-01T10:00:03Z"}]}`
-	chats, broken, err := read("claude", "["+list+","+fmt.Sprintf(tree, "")+","+
+	chats, broken, err := read("claude", "\ufeff["+list+","+fmt.Sprintf(tree, "")+","+
 		`{"uuid":"u-3","name":"empty","created_at":"2025-02-01T10:00:00Z","chat_messages":[]}`+"]")
 	require.NoError(t, err)
 	require.Empty(t, broken)
@@ -125,7 +125,7 @@ func TestClaude(t *testing.T) {
 	require.Equal(t, "1738404001.00 user user |one\n1738404002.00 assistant agent Claude|two\n", said(chats[0]))
 	require.Equal(t, `1740823200.25 user user |Was?
 1740823202.00 assistant agent Claude|Das.//Und das.
-1740823203.00 user user |Ja
+1740823203.00 user user |Ja//[file: n.txt]/long
 `, said(chats[1]))
 	require.Empty(t, chats[2].Messages)
 

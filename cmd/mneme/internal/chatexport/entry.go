@@ -35,6 +35,11 @@ type entry struct {
 		Sender  string
 		Text    string
 		Content []struct{ Type, Text string }
+		// Attachments have the text of files, and of long texts that were pasted.
+		Attachments []struct {
+			Name string `json:"file_name"`
+			Text string `json:"extracted_content"`
+		}
 		Created time.Time `json:"created_at"`
 	} `json:"chat_messages"`
 	// Mem0's.
@@ -87,10 +92,16 @@ func (m gptMessage) said() memory.Message {
 	return said(m.Author.Role, "ChatGPT", text, m.CreateTime)
 }
 
-// said is a message of a role here; one of no role is left out.
+// cutMark ends a message that is longer than memory.MaxMessage.
+const cutMark = "\n[cut]"
+
+// said returns a message, one without a role if the role is unknown or the text is empty.
 func said(role, service string, text []string, at float64) (m memory.Message) {
 	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
 	m.Timestamp, m.Content = at, strings.TrimSpace(strings.Join(text, "\n\n"))
+	if len(m.Content) > memory.MaxMessage {
+		m.Content = memory.Shorten(m.Content, memory.MaxMessage-len(cutMark)) + cutMark
+	}
 	switch {
 	case m.Content == "":
 	case role == memory.RoleUser || role == "human":
@@ -125,6 +136,11 @@ func (e entry) branch() (list []memory.Message, err error) {
 		for _, part := range m.Content {
 			if part.Type == "text" {
 				text = append(text, part.Text)
+			}
+		}
+		for _, a := range m.Attachments {
+			if a.Text != "" {
+				text = append(text, "[file: "+cmp.Or(memory.OneLine(a.Name), "pasted text")+"]\n"+a.Text)
 			}
 		}
 		id := cmp.Or(m.UUID, strconv.Itoa(i))
