@@ -129,13 +129,14 @@ func cure(path string) string {
 		rest = rest[len("/v1"):]
 	}
 	served := []string{"/chat/completions", "/models", "/responses", "/embeddings", "/conversations"}
+	messages := slices.Contains([]string{"/messages", "/messages/count_tokens"}, rest)
 	switch {
-	case strings.Contains(path, "/v1/v1/"):
+	case strings.Contains(path, "/v1/v1/") && !messages:
 		return "the path has /v1 twice: the client adds /v1 by itself, so leave it out of its base URL"
 	case !strings.Contains(path, "/v1/") &&
 		slices.ContainsFunc(served, func(end string) bool { return strings.HasSuffix(path, end) }):
 		return "the client does not add /v1 by itself, so end its base URL in /v1"
-	case slices.Contains([]string{"/messages", "/messages/count_tokens"}, rest):
+	case messages, rest == "/responses":
 		return "the gateway serves it, at an address of its own (proxy.listen, port 8082 where nothing else is " +
 			"configured); here are POST /v1/chat/completions and /v1/responses"
 	case strings.HasPrefix(path, webapi.OneShotPath+"/"): // removed in 0.3

@@ -24,6 +24,7 @@ import * as memory from './scenarios/memory.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as opencode from './scenarios/opencode.mjs'
 import * as responses from './scenarios/responses.mjs'
+import * as restarts from './scenarios/restarts.mjs'
 import * as routes from './scenarios/routes.mjs'
 import * as streams from './scenarios/streams.mjs'
 import * as structured from './scenarios/structured.mjs'
@@ -42,7 +43,7 @@ const { values: flags } = parseArgs({
     short: { type: 'boolean' }, list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, ui, generated, langgraph, memory]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, responses, vendors, structured, listed, usage, claude, agents, routes, opencode, copilot, streams, mcp, mcpclient, endpoint, restarts, ui, generated, langgraph, memory]
 const row = (s) => s.name.split(':')[0]
 const scenarios = sets
   .flatMap((m) => m.scenarios)

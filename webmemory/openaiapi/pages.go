@@ -11,11 +11,13 @@ import (
 
 // taskPrompt matches a sentence of the prompts by which chat pages ask for titles, tags, follow-ups, search queries and the
 // like, if a page sends no header for them. The prompts are those of Open WebUI 0.10 (backend/open_webui/config.py), whose
-// tasks have a heading and the chat between tags, and of LibreChat's agents 3 (src/utils/title.ts).
+// tasks have a heading and the chat between tags, of LibreChat's agents 3 (src/utils/title.ts), and of LangChain's
+// summarizationMiddleware 1.5 (src/agents/middleware/summarization.ts).
 var taskPrompt = regexp.MustCompile(`(?s)### Task:.*<chat_history>` +
 	`|Your task is to reflect the speaker's likely facial expression` +
 	`|You have been provided with a set of responses from various models to the latest user query` +
 	`|Provide a concise, 5-word-or-less title for the conversation` +
+	`|extract the highest quality/most relevant context from the conversation history below` +
 	`|Analyze this conversation and provide:\s+1\. The detected language of the conversation`)
 
 // toolTask is in the system message by which Open WebUI chooses among its own tools.

@@ -116,10 +116,15 @@ const stories = {
   },
   async 'edit'(h, talk) {
     await through(talk, 1, 2, 3)
-    talk.messages = talk.messages.slice(0, -4)
+    const whole = talk.messages
+    talk.messages = whole.slice(0, -2)
     await through(talk, 4, 5)
-    assert.deepEqual(await h.remembers(), turns(1, 4, 5))
-    assert.equal(await h.setAside(), 4)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 4, 5))
+    assert.equal(await h.setAside(), 2)
+    talk.messages = whole.slice(0, 2)
+    await through(talk, 6, 7)
+    assert.deepEqual(await h.remembers(), turns(1, 2, 4, 5, 6, 7))
+    assert.equal(await h.setAside(), 2)
   },
   async 'windowed transcript'(h, talk) {
     await through(talk, 1, 2, 3)
@@ -167,7 +172,7 @@ async function tasks(context) {
   const { completions } = bare(h).chat
   await completions.create({ model: 'mneme', messages: [{ role: 'user', content: words(1) }] })
   for (const task of ['title', 'tags', 'follow-ups', 'queries']) {
-    const content = script(`### Task:\nGenerate ${task}.`, [say(`The ${task}.`)])
+    const content = script(`### Task:\nGenerate ${task}.\n<chat_history>…</chat_history>`, [say(`The ${task}.`)])
     const { data, response } = await completions.create({ model: 'mneme', messages: [{ role: 'user', content }] }).withResponse()
     assert.equal(data.choices[0].message.content, `The ${task}.`)
     assert.equal(response.headers.get('mneme-memory'), 'none')

@@ -54,8 +54,18 @@ async function remembers(t, first, second) {
   await stop(mneme)
 }
 
+/** The prompt of a compaction is not recorded as the user's words. */
+async function compacts(t) {
+  const { url, gateway, mneme } = await up(t, {}, ['--offline'])
+  const session = new Session({ ...t, url: gateway }, { memory: 'laptop' })
+  for (const words of [told, '/compact', asked]) await session.say(words)
+  const { messages } = await (await fetch(`${url}/v1/chats/agent:laptop/history`)).json()
+  assert.deepEqual(messages.filter((m) => m.role === 'user').map((m) => m.content), [told, asked])
+  await stop(mneme)
+}
+
 // Each agent is told once and asked once at least, by itself and by the one that is next.
-export const scenarios = Object.keys(agents).flatMap((one, i, all) => [one, all[(i + 1) % all.length]].map((other) => ({
+export const scenarios = [{ name: 'memory: Claude Code compacts', run: compacts }].concat(Object.keys(agents).flatMap((one, i, all) => [one, all[(i + 1) % all.length]].map((other) => ({
   name: `memory: ${one} is told, ${other} is asked`, lacks: () => lacks[one]?.() || lacks[other]?.() || '',
   run: (t) => remembers(t, agents[one], agents[other]),
-})))
+}))))
