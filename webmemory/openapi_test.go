@@ -467,6 +467,19 @@ func TestOpenAPIAnswers(t *testing.T) {
 		does(200, "GET", base+"/v1/models/mneme/analytic", nil)
 		does(404, "GET", base+"/v1/models/gpt", nil)
 	}
+	talk := gjson.GetBytes(does(200, "POST", "/v1/conversations", `{"items":[{"role":"user","content":"Hi."}]}`).Body, "id").Str
+	does(200, "GET", "/v1/conversations/"+talk, nil)
+	does(200, "POST", "/v1/conversations/"+talk+"/items", `{"items":[{"role":"assistant","content":"Ho."}]}`)
+	part := gjson.GetBytes(does(200, "GET", "/v1/conversations/"+talk+"/items", nil).Body, "data.0.id").Str
+	does(200, "DELETE", "/v1/conversations/"+talk+"/items/"+part, nil)
+	does(200, "DELETE", "/v1/conversations/"+talk, nil)
+	does(400, "POST", "/v1/conversations", `{"items":[{"type":"computer_call"}]}`)
+	does(400, "POST", "/v1/conversations/"+talk+"/items", `{"items":1}`)
+	does(400, "GET", "/v1/conversations/"+talk+"/items?limit=0", nil)
+	does(404, "DELETE", "/v1/conversations/"+talk+"/items/x", nil)
+	for _, method := range []string{"GET", "DELETE"} {
+		does(404, method, "/v1/conversations/a%20b", nil)
+	}
 	does(200, "POST", "/v1/chats/6/ui", `{"id":"page","trigger":"submit-message","messages":[`+
 		`{"id":"u","role":"user","parts":[{"type":"text","text":"Hi."}]}]}`)
 	does(400, "POST", "/v1/chats/6/ui", "{}")

@@ -17,6 +17,7 @@ import (
 	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -253,14 +254,15 @@ func TestARedactionReachesWhatIsSetAside(t *testing.T) {
 
 // Of many rewinds the newest are kept.
 func TestSetAsideIsBounded(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
-	talk(t, w, "c", 0, 12)
-	for i := range 10 {
-		rewindChat(t, w, "c", messageID(t, w, "c", 2*(10-i)))
+	for i := range redisstore.MaxSetAside + 2 {
+		require.Equal(t, 200, w.Post("c", fmt.Sprint("message ", i)).Status)
+		rewindChat(t, w, "c", "")
 	}
-	require.Len(t, listAsides(t, w, "c"), 8)
-	require.Len(t, w.Redis.Keys(t.Context(), "*rewound*").Val(), 8)
+	require.Len(t, listAsides(t, w, "c"), redisstore.MaxSetAside)
+	require.Len(t, w.Redis.Keys(t.Context(), "*rewound*").Val(), redisstore.MaxSetAside)
 }
 
 // What Redis forgets of a rewind the processes know: neither an older copy of one that was not told, nor an

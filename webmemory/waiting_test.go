@@ -315,7 +315,8 @@ func TestAWaitIsClosed(t *testing.T) {
 			body := fmt.Sprintf(`{"message":"plain","on_busy":%q}`, busy)
 			got := w.Do("POST", "/v1/chats/"+id+"/messages", body, "Content-Type", "application/json")
 			require.Equal(t, 200, got.Status, string(got.Body))
-			require.Equal(t, append(chat[:1:1], "assistant: (no answer: stopped)", "user: plain", "assistant: plainly"), w.History("chat_history:"+id))
+			require.Equal(t, append(chat[:1:1], "assistant: (no answer: stopped)", "user: plain", "assistant: plainly"),
+				w.History("chat_history:"+id))
 			require.Equal(t, analytic, w.History("subagent:analytic:"+id))
 			roles := w.Stream("GET", "/v1/chats/"+id+"/runs/"+run+"/events", nil).Roles()
 			require.Equal(t, []string{"run_waiting", "run_resumed", "subagent_tool_result", "subagent_completion",

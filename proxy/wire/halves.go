@@ -65,8 +65,10 @@ func firstHalf(data []byte) (from, to int) {
 	}
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
-		if end := bytes.IndexByte(data[at:], '"'); r == utf8.RuneError && size == 1 && end > 0 && !utf8.FullRune(data[at:at+end]) {
-			return at, at + end
+		if r == utf8.RuneError && size == 1 {
+			if end := bytes.IndexByte(data[at:], '"'); end > 0 && !utf8.FullRune(data[at:at+end]) {
+				return at, at + end
+			}
 		}
 		at += size
 	}

@@ -105,8 +105,8 @@ type MessageRequest struct {
 	ImagesBefore []string `json:"images_before,omitempty"`
 	// Metadata is stored with the message and given back with it; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Context are messages that take the place of the history in the prompt of whoever answers, for this run alone: each as
-	// of a OneShotRequest. Nothing of them is stored.
+	// Context are messages that take the place of the history in the prompt of the agent that answers, for this run alone,
+	// as of a OneShotRequest. None of them is stored.
 	Context []json.RawMessage `json:"context,omitempty"`
 	// After is the id of the message that this one follows, "" for none: what stands behind that is taken back
 	// first, as by a rewind, under the turn in which the message is taken. Nil: behind all there is.

@@ -114,7 +114,8 @@ func (h *Handler) postItems(r *http.Request, chat memory.Chat) (any, error) {
 	if err != nil || count == 0 {
 		return listOf(nil, false), err
 	}
-	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), webapi.PageQuery{Offset: -count, Archive: true})
+	newest := webapi.PageQuery{Offset: -count, Archive: true}
+	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), newest)
 	return listOf(itemsOf(chat, page), false), err
 }
 
@@ -237,8 +238,10 @@ func (h *Handler) addItems(r *http.Request, chat memory.Chat) (count int, err er
 	if err != nil {
 		return 0, err
 	}
-	messages := contextOf(slices.DeleteFunc(request.Messages, func(m chatMessage) bool { return m.Role == wire.RoleSystem }))
-	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), webapi.PageQuery{Offset: -maxItems, Limit: maxItems})
+	system := func(m chatMessage) bool { return m.Role == wire.RoleSystem }
+	messages := contextOf(slices.DeleteFunc(request.Messages, system))
+	newest := webapi.PageQuery{Offset: -maxItems, Limit: maxItems}
+	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), newest)
 	if err != nil {
 		return 0, err
 	}
@@ -258,21 +261,26 @@ func (h *Handler) addItems(r *http.Request, chat memory.Chat) (count int, err er
 
 // storedBefore returns how many of the first messages are the newest ones of the chat, as its newest run stored them.
 func storedBefore(messages, newest []json.RawMessage) int {
-	from := len(newest)
-	for from > 0 && messageOf(newest[from-1]).Run != "" && !strings.HasPrefix(messageOf(newest[from-1]).Run, itemRun) &&
-		messageOf(newest[from-1]).Run == messageOf(newest[len(newest)-1]).Run {
-		from--
-	}
-	run := newest[from:]
-	if len(run) == 0 || len(run) > len(messages) {
+	if len(newest) == 0 {
 		return 0
 	}
-	for i, raw := range run {
+	run, from := messageOf(newest[len(newest)-1]).Run, len(newest)
+	if run == "" || strings.HasPrefix(run, itemRun) {
+		return 0
+	}
+	for from > 0 && messageOf(newest[from-1]).Run == run {
+		from--
+	}
+	stored := newest[from:]
+	if len(stored) > len(messages) {
+		return 0
+	}
+	for i, raw := range stored {
 		if a, b := messageOf(raw), messageOf(messages[i]); a.User != b.User || a.Text != b.Text {
 			return 0
 		}
 	}
-	return len(run)
+	return len(stored)
 }
 
 // itemRun begins the ids of messages that came as items.

@@ -16,8 +16,8 @@ import (
 func history(words string) (all []message) {
 	for _, word := range strings.Fields(words) {
 		text := strings.TrimRight(word, "!~%^*")
-		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text), ClientID: "c-" + text,
-			AnswerID: "a-" + text, From: "page"}
+		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text),
+			ClientID: "c-" + text, AnswerID: "a-" + text, From: "page"}
 		if text == "-" {
 			m.Text = redacted
 		}
@@ -37,8 +37,8 @@ func history(words string) (all []message) {
 	return all
 }
 
-// sent makes a transcript of words of the client "page". Each but the last is answered by "re WORD", after "?" by nothing,
-// after "/" by "shortened" and after "^" by "done". A word that begins with "=" is an answer alone.
+// sent makes a transcript of words of the client "page". Each but the last is answered by "re WORD", after "?" by
+// nothing, after "/" by "shortened" and after "^" by "done". A word that begins with "=" is an answer alone.
 func sent(words string) (t transcript) {
 	t.From = "page"
 	fields := strings.Fields(words)

@@ -29,8 +29,8 @@ const (
 	documentsEnd   = "</context>"
 )
 
-// openWebUIChat is Open WebUI's header for the chat. The id of a temporary chat is that of the browser's connection, which
-// the next temporary chat has too.
+// openWebUIChat is Open WebUI's header for the chat. A temporary chat has the id of the browser's connection, which the
+// next temporary chat has too.
 const openWebUIChat, temporaryChat = "X-OpenWebUI-Chat-Id", "local:"
 
 // isTask reports whether a request is a task of the client, such as a title: by its header or, if the client sends none,

@@ -191,8 +191,8 @@ func (p *placing) diverge(chat memory.Chat, d decision) {
 	p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
 	p.body.Metadata[api.DivergedMember] = "true"
 	if !d.Again {
-		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.From).Msg("a transcript does not end where its chat does: the " +
-			"message is appended, and answered from the transcript")
+		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.From).
+			Msg("a transcript does not end where its chat does: the message is appended, and answered from the transcript")
 	}
 }
 

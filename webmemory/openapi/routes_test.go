@@ -506,8 +506,8 @@ func operations() []operation {
 	}
 	const conversation = "/v1/conversations/{conversation}"
 	out = append(out,
-		operation{"POST /v1/conversations", "Creates a conversation as OpenAI's Conversations API does", "", ConversationItems{},
-			ok{200: Conversation{}}, says{409: postRefused, 413: "too_large", 507: "history_full"}},
+		operation{"POST /v1/conversations", "Creates a conversation as OpenAI's Conversations API does", "",
+			ConversationItems{}, ok{200: Conversation{}}, says{409: postRefused, 413: "too_large", 507: "history_full"}},
 		operation{"GET " + conversation, "Describes a conversation", "", nil, ok{200: Conversation{}},
 			says{404: "conversation_not_found"}},
 		operation{"DELETE " + conversation, "Erases a conversation, which is a chat", "", nil, ok{200: DeletedResponse{}},

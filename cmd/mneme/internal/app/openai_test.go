@@ -111,7 +111,8 @@ func TestCompletionsOfAChatPage(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	first := complete(t, u.completions("page"), user("My name is Aliya."))
 	for range 4 {
-		task := complete(t, u.completions("page"), user("### Task:\nGenerate a title.\n<chat_history>\nMy name is Aliya.\n</chat_history>"))
+		task := complete(t, u.completions("page"),
+			user("### Task:\nGenerate a title.\n<chat_history>\nMy name is Aliya.\n</chat_history>"))
 		require.NotEmpty(t, task.Message.Content)
 	}
 	_, history := u.request(http.MethodGet, "/v1/chats/page/history", "", "")
