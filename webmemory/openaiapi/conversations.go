@@ -207,8 +207,8 @@ func itemsOf(chat memory.Chat, page webapi.HistoryPage) (all []item) {
 				Content: []itemPart{{cmp.Or(kind, "output_text"), text, []any{}}}})
 		}
 		for _, c := range m.ToolCalls {
-			all = append(all, item{ID: "fc" + id, Type: "function_call", Status: "completed", CallID: c.ID, Name: c.Function.Name,
-				Arguments: &c.Function.Arguments})
+			all = append(all, item{ID: "fc" + id, Type: "function_call", Status: "completed", CallID: c.ID,
+				Name: c.Function.Name, Arguments: &c.Function.Arguments})
 		}
 	}
 	return all

@@ -33,8 +33,8 @@ const (
 // next temporary chat has too.
 const openWebUIChat, temporaryChat = "X-OpenWebUI-Chat-Id", "local:"
 
-// isTask reports whether a request is a task of the client, such as a title: by its header or, if the client sends none,
-// by a sentence of the user's last message.
+// isTask reports whether a request is a task of the client, such as a title: by its header or, if the client sends no such
+// header, by a sentence of the user's last message.
 func (h *Handler) isTask(r *http.Request, c *call) bool {
 	if task, _ := firstOf(r, h.TaskHeaders); task != "" {
 		return true
