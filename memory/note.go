@@ -2,8 +2,8 @@ package memory
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -59,21 +59,14 @@ func NoteText(text string) (string, error) {
 	return text, nil
 }
 
-// SameNote reports whether the texts of two notes differ in the punctuation of sentences only. The sign between two
-// digits counts.
+// SameNote reports whether the texts of two notes differ in quotation marks, commas and the like, and the sign at the end
+// only. A question is another note.
 func SameNote(a, b string) bool { return unpunctuated(a) == unpunctuated(b) }
 
-func unpunctuated(text string) string {
-	runes := []rune(text)
-	digit := func(i int) bool { return i >= 0 && i < len(runes) && unicode.IsDigit(runes[i]) }
-	var b strings.Builder
-	for i, r := range runes {
-		if !strings.ContainsRune(".,;:!?…\"'“”„‘’«»", r) || digit(i-1) && digit(i+1) {
-			b.WriteRune(r)
-		}
-	}
-	return OneLine(b.String())
-}
+// between matches punctuation that changes nothing about a note.
+var between = regexp.MustCompile(`["“”„«»]|[,;:]+(\s|$)|[.!…\s]+$`)
+
+func unpunctuated(text string) string { return OneLine(between.ReplaceAllString(OneLine(text), " ")) }
 
 // OneLine is a text in which a space stands for each run of white space, and for none at
 // its ends.

@@ -203,7 +203,7 @@ func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:
 
 // compaction matches a sentence of the prompts by which Claude Code 2.1 and codex 0.171 have a transcript summarized, and
 // continue from the summary, in the role of the user. Versions put other sentences before it.
-var compaction = regexp.MustCompile(`Your task is to create a detailed summary of (the|this|only) |This summarization request itself|` +
+var compaction = regexp.MustCompile(`Your task is to create a detailed summary of [^.\n]*\bconversation\b|This summarization request itself|` +
 	`This session is being continued from a previous conversation|You are performing a CONTEXT CHECKPOINT COMPACTION|` +
 	`Another language model started to solve this problem and produced a summary`)
 

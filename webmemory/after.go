@@ -33,7 +33,7 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 	if own == nil {
 		own = memory.Empty(memory.ChatKey(r.chat))
 	}
-	if r.retryOf != "" && owed(own, p.Message) >= 0 {
+	if r.retryOf != "" && openQuestion(own, p.Message) >= 0 {
 		return nil, nil // it stands there already
 	}
 	ids, last := own.IDs(), ""

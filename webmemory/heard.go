@@ -34,18 +34,22 @@ type heardTurn struct {
 	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
 	Said     string       `json:"said"`
 	Answered string       `json:"answered,omitempty"` // empty while the turn goes on
-	// Messages take the place of Said and Answered, each as in the context of a one-shot.
+	// Messages are recorded instead of Said and Answered, each as in the context of a one-shot.
 	Messages []json.RawMessage `json:"messages,omitempty"`
 }
 
 // messages returns what is recorded under a run.
 func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, err error) {
 	if len(t.Messages) > 0 {
-		if _, err := checkContext(t.Messages); err != nil {
-			return nil, err
-		}
-		if all, err = memory.Decode(t.Messages); err != nil {
-			return nil, err
+		for i, raw := range t.Messages {
+			m, err := contextMessage(raw)
+			if err != nil {
+				return nil, badRequest("messages[%d]: %s", i, err)
+			}
+			if len(m.Content) > memory.MaxMessage {
+				return nil, badRequest("messages[%d] has %d bytes, at most %d are taken.", i, len(m.Content), memory.MaxMessage)
+			}
+			all = append(all, memory.Message{Role: m.Role, Content: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
 		}
 	} else {
 		if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {

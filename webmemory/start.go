@@ -187,7 +187,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
-	question := owed(chat, p.Message)
+	question := openQuestion(chat, p.Message)
 	if r.retryOf != "" && question >= 0 {
 		req.RetryOf = r.retryOf
 	}
@@ -235,10 +235,10 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	return accepted, nil
 }
 
-// owed returns the index of the question at the end of a chat's history that was answered by failures alone, or -1. The
+// openQuestion returns the index of the question at the end of a chat's history that was answered by failures alone, or -1. The
 // question is message, so that another attempt must not store it again. Older versions stored no failures; whether such a
 // question failed is unknown.
-func owed(h *memory.History, message string) int {
+func openQuestion(h *memory.History, message string) int {
 	for i := h.Len() - 1; i >= 0; i-- {
 		last, err := memory.Decode(h.Raw(i)[:1])
 		if err != nil {

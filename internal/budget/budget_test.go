@@ -34,8 +34,8 @@ const (
 	longFunction = 60
 )
 
-// A number of budget.txt goes down in the commit that earns it. Raise one only for a fault without a smaller fix, and say
-// so in the commit.
+// A number of budget.txt goes down in the commit that earns it. Raise one only with an equal cut in the same commit,
+// or for the fix of a fault that has no smaller one.
 func TestTheProductStaysInItsBudget(t *testing.T) {
 	now := measure(t, filepath.Join("..", ".."))
 	raw, err := os.ReadFile("budget.txt")

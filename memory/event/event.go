@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"mneme/memory"
 )
@@ -498,10 +499,10 @@ func Decode(b []byte) (Event, error) {
 		Text json.RawMessage `json:"text"` // of a delta, as most events are: this is all of it
 	}
 	if err := json.Unmarshal(b, &e); err != nil {
-		return Event{}, fmt.Errorf("reading an event: %w", err)
+		return Event{}, fmt.Errorf("reading an event: %w: %w", memory.ErrDamaged, err)
 	}
 	if e.Role == "" || e.RunID == "" || e.Seq < 1 {
-		return Event{}, fmt.Errorf("reading an event: role, run_id and seq must be set")
+		return Event{}, fmt.Errorf("reading an event: %w: role, run_id and seq must be set", memory.ErrDamaged)
 	}
 	var p Payload = &Unknown{e.Role}
 	if blank := blanks[e.Role]; blank != nil {
@@ -518,7 +519,7 @@ func Decode(b []byte) (Event, error) {
 		err = json.Unmarshal(b, p)
 	}
 	if err != nil {
-		return Event{}, fmt.Errorf("reading a %s event: %w", e.Role, err)
+		return Event{}, fmt.Errorf("reading a %s event: %w: %w", e.Role, memory.ErrDamaged, err)
 	}
 	if bytes.ContainsAny(b, "\r\n") {
 		var line bytes.Buffer
@@ -526,6 +527,38 @@ func Decode(b []byte) (Event, error) {
 		return Event{e.Head, p, line.Bytes()}, nil
 	}
 	return Event{e.Head, p, bytes.Clone(b)}, nil
+}
+
+// JSONSize returns how many bytes a text takes in the JSON of an event, without its quotes.
+func JSONSize(text string) (size int) {
+	for i, r := range text {
+		switch {
+		case r == '"', r == '\\', r == '\b', r == '\f', r == '\n', r == '\r', r == '\t':
+			size += 2
+		case r < ' ', r == '\u2028', r == '\u2029':
+			size += 6
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)): // an invalid byte
+			size += 6
+		default:
+			size += utf8.RuneLen(r)
+		}
+	}
+	return size
+}
+
+// Shorten cuts a text to at most limit bytes of JSON, at a character.
+func Shorten(text string, limit int) string {
+	size := 0
+	for i, r := range text {
+		width := utf8.RuneLen(r)
+		if width < 0 || i+width > len(text) {
+			width = 1
+		}
+		if size += JSONSize(text[i : i+width]); size > limit {
+			return text[:i]
+		}
+	}
+	return text
 }
 
 // decodeText reads a member that may be missing.

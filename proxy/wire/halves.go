@@ -63,10 +63,14 @@ func firstHalf(data []byte) (from, to int) {
 			return found[0], found[1] - 1
 		}
 	}
+	if utf8.Valid(data) {
+		return 0, 0
+	}
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
 		if r == utf8.RuneError && size == 1 {
-			if end := bytes.IndexByte(data[at:], '"'); end > 0 && !utf8.FullRune(data[at:at+end]) {
+			end := bytes.IndexByte(data[at:min(at+utf8.UTFMax, len(data))], '"')
+			if end > 0 && !utf8.FullRune(data[at:at+end]) {
 				return at, at + end
 			}
 		}

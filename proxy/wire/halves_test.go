@@ -26,6 +26,7 @@ func TestHalvesOfACharacterAreJoined(t *testing.T) {
 	for cut := 1; cut < len(grin); cut++ {
 		cases[fmt.Sprint("bytes cut at ", cut)] = []string{`{"text":"a` + grin[:cut] + `"}`, `{"text":"` + grin[cut:] + `b"}`}
 	}
+	cases["a large event"] = []string{`{"text":"a\ud83d"}`, `{"text":"\ude00b","rest":"` + strings.Repeat("\xe9x", 2<<20) + `"}`}
 	for name, events := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := NewFrameReader(strings.NewReader("data: " + strings.Join(events, "\n\ndata: ") + "\n\n"))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -199,11 +200,12 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	a.end()
 }
 
-// left stops the run of a client that has left, and says whether it has.
+// left stops the run of a client that has left, and reports whether the client has.
 func (a *answer) left(r *http.Request) bool {
 	if r.Context().Err() == nil {
 		return false
 	}
+	a.h.abandoned.add(a.run)
 	if a.chat != nil && a.run != "" && a.collected.Outcome == "" && a.h.OnDisconnect == Stop {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), stopTime)
 		defer cancel()
@@ -212,6 +214,29 @@ func (a *answer) left(r *http.Request) bool {
 		}
 	}
 	return true
+}
+
+// runSet holds the ids of the newest runs that were added to it.
+type runSet struct {
+	mu   sync.Mutex
+	runs []string // guarded by mu
+}
+
+// maxAbandoned bounds a runSet. A retry comes within seconds.
+const maxAbandoned = 256
+
+func (s *runSet) add(run string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs = append(s.runs, run); len(s.runs) > maxAbandoned {
+		s.runs = slices.Delete(s.runs, 0, 1)
+	}
+}
+
+func (s *runSet) has(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return run != "" && slices.Contains(s.runs, run)
 }
 
 // begin begins the answer. The head of a stream waits until there is something to show, or the run has ended: clients

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -23,9 +25,9 @@ import (
 
 // Limits of OpenAI's Conversations API, https://developers.openai.com/api/reference/resources/conversations.
 const (
-	maxItems    = 20 // of one request
-	mostListed  = 100
-	fewestLines = 20 // of a list without a limit
+	maxItems     = 20 // of one request
+	maxLimit     = 100
+	defaultLimit = 20
 )
 
 // conversation is a chat as the Conversations API describes it. Its metadata is that of the chat, which PATCH
@@ -37,7 +39,7 @@ type conversation struct {
 	Metadata  map[string]string `json:"metadata"`
 }
 
-// item is a message of a chat as the Conversations API shows it. Its id is msg_RUN.N_CHAT_PLACE, where PLACE is the
+// item is a message of a chat as the Conversations API shows it. Its id is msg_RUN.N_CHAT_atPLACE, where PLACE is the
 // message's place in the history.
 type item struct {
 	ID        string     `json:"id"`
@@ -110,49 +112,73 @@ func (h *Handler) deleteConversation(r *http.Request, chat memory.Chat) (any, er
 
 // postItems serves POST /v1/conversations/{conversation}/items.
 func (h *Handler) postItems(r *http.Request, chat memory.Chat) (any, error) {
-	count, err := h.addItems(r, chat)
-	if err != nil || count == 0 {
-		return listOf(nil, false), err
+	stored, err := h.addItems(r, chat)
+	var items []item
+	for _, raw := range stored {
+		items = append(items, itemsOf(chat, raw, "new")...)
 	}
-	newest := webapi.PageQuery{Offset: -count, Archive: true}
-	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), newest)
-	return listOf(itemsOf(chat, page), false), err
+	return listOf(items, false), err
 }
 
 // getItems serves GET /v1/conversations/{conversation}/items.
 func (h *Handler) getItems(r *http.Request, chat memory.Chat) (any, error) {
 	query := r.URL.Query()
-	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), fmt.Sprint(fewestLines)))
-	if err != nil || limit < 1 || limit > mostListed {
-		return nil, invalid("limit", "limit must be 1 to %d.", mostListed)
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), fmt.Sprint(defaultLimit)))
+	if err != nil || limit < 1 || limit > maxLimit {
+		return nil, invalid("limit", "limit must be 1 to %d.", maxLimit)
 	}
-	ascending := query.Get("order") == "asc"
-	after, err := placeOf(query.Get("after"))
+	order := cmp.Or(query.Get("order"), "desc")
+	if order != "asc" && order != "desc" {
+		return nil, invalid("order", "order must be asc or desc, not %.20q.", order)
+	}
+	after, err := placeOf(query.Get("after"), chat)
 	if err != nil {
 		return nil, err
 	}
+	var items []item
+	for {
+		page, more, err := h.pageAfter(r.Context(), chat, after, limit, order == "asc")
+		if err != nil {
+			return nil, err
+		}
+		for i, raw := range page.Messages {
+			place := page.Offset + i
+			if order == "desc" {
+				place = page.Offset + len(page.Messages) - 1 - i
+				raw = page.Messages[len(page.Messages)-1-i]
+			}
+			of := itemsOf(chat, raw, fmt.Sprint("at", place))
+			if len(items)+len(of) > limit && len(items) > 0 {
+				return listOf(items, true), nil
+			}
+			items, after = append(items, of...), place
+		}
+		if len(items) >= limit || !more {
+			return listOf(items, more), nil
+		}
+	}
+}
+
+// pageAfter reads up to limit messages of a chat from the one after a place on, -1 for the first, in the order of the
+// history. more reports that others follow.
+func (h *Handler) pageAfter(ctx context.Context, chat memory.Chat, after, limit int, ascending bool) (
+	page webapi.HistoryPage, more bool, err error) {
 	q := webapi.PageQuery{Offset: after + 1, Limit: limit, Archive: true}
 	switch {
 	case ascending:
 	case after < 0:
 		q.Offset = -limit
+	case after == 0:
+		return page, false, nil
 	default:
 		q.Offset = max(after-limit, 0)
 		q.Limit = after - q.Offset
 	}
-	if q.Limit == 0 {
-		return listOf(nil, false), nil
-	}
-	page, err := h.Memory.PageOf(r.Context(), memory.ChatKey(chat), q)
-	if err != nil {
-		return nil, err
-	}
-	items := itemsOf(chat, page)
+	page, err = h.Memory.PageOf(ctx, memory.ChatKey(chat), q)
 	if ascending {
-		return listOf(items, page.Offset+len(page.Messages) < page.Total), nil
+		return page, page.Offset+len(page.Messages) < page.Total, err
 	}
-	slices.Reverse(items)
-	return listOf(items, page.Offset > 0), nil
+	return page, page.Offset > 0, err
 }
 
 // deleteItem serves DELETE /v1/conversations/{conversation}/items/{item}. It redacts the message.
@@ -166,136 +192,153 @@ func (h *Handler) deleteItem(r *http.Request, chat memory.Chat) (any, error) {
 	if _, err := h.Memory.Redact(r.Context(), memory.ChatKey(chat), message, false, false); err != nil {
 		return nil, err
 	}
-	return h.getConversation(r, chat)
+	return h.getConversation(r.WithContext(goingOn(r.Context())), chat)
 }
 
 // placeOf returns the place at the end of an item's id, or -1 without an id.
-func placeOf(id string) (int, error) {
+func placeOf(id string, chat memory.Chat) (int, error) {
 	if id == "" {
 		return -1, nil
 	}
-	place, err := strconv.Atoi(id[strings.LastIndexByte(id, '_')+1:])
-	if err != nil || place < 0 {
+	_, text, ok := strings.Cut(id, "_"+chat.ID()+"_at")
+	place, err := strconv.Atoi(text)
+	if !ok || err != nil || place < 0 {
 		return 0, noItem(id)
 	}
 	return place, nil
 }
 
 func listOf(items []item, more bool) itemList {
-	out := itemList{Object: "list", Data: slices.Concat([]item{}, items), HasMore: more}
+	out := itemList{Object: "list", Data: append([]item{}, items...), HasMore: more}
 	if len(items) > 0 {
 		out.FirstID, out.LastID = items[0].ID, items[len(items)-1].ID
 	}
 	return out
 }
 
-// itemsOf returns the items of a page of a chat. Redacted messages have none.
-func itemsOf(chat memory.Chat, page webapi.HistoryPage) (all []item) {
-	for i, raw := range page.Messages {
-		var m memory.Message
-		if json.Unmarshal(raw, &m) != nil || m.Content == memory.RedactedText || m.Failure != "" {
-			continue
-		}
-		id := fmt.Sprintf("_%s_%s_%d", m.ID, chat.ID(), page.Offset+i)
-		switch text := m.Content; {
-		case m.Role == memory.RoleTool:
-			all = append(all, item{ID: "fco" + id, Type: "function_call_output", Status: "completed", CallID: m.ToolCallID,
-				Output: &text})
-		case text != "":
-			kind := map[string]string{memory.RoleUser: "input_text"}[m.Role]
-			all = append(all, item{ID: "msg" + id, Type: "message", Status: "completed", Role: m.Role,
-				Content: []itemPart{{cmp.Or(kind, "output_text"), text, []any{}}}})
-		}
-		for _, c := range m.ToolCalls {
-			all = append(all, item{ID: "fc" + id, Type: "function_call", Status: "completed", CallID: c.ID,
-				Name: c.Function.Name, Arguments: &c.Function.Arguments})
-		}
+// itemsOf returns the items of a message. A redacted message and a failure have none.
+func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (all []item) {
+	var m memory.Message
+	if json.Unmarshal(raw, &m) != nil || m.Content == memory.RedactedText || m.Failure != "" {
+		return nil
+	}
+	id := fmt.Sprintf("_%s_%s_%s", m.ID, chat.ID(), place)
+	switch text := m.Content; {
+	case m.Role == memory.RoleTool:
+		all = append(all, item{ID: "fco" + id, Type: "function_call_output", Status: "completed", CallID: m.ToolCallID,
+			Output: &text})
+	case text != "":
+		kind := map[string]string{memory.RoleUser: "input_text"}[m.Role]
+		all = append(all, item{ID: "msg" + id, Type: "message", Status: "completed", Role: m.Role,
+			Content: []itemPart{{cmp.Or(kind, "output_text"), text, []any{}}}})
+	}
+	for i, c := range m.ToolCalls {
+		all = append(all, item{ID: fmt.Sprint("fc", i+1) + id, Type: "function_call", Status: "completed", CallID: c.ID,
+			Name: c.Function.Name, Arguments: &c.Function.Arguments})
 	}
 	return all
 }
 
-// addItems appends the items of a request to a chat, without those that the chat's newest run has stored already: the
-// Agents SDK adds each turn that it had answered. It returns how many messages the request has.
-func (h *Handler) addItems(r *http.Request, chat memory.Chat) (count int, err error) {
+// addItems appends the items of a request to a chat and returns the stored messages. The Agents SDK adds each turn that
+// mneme has answered: of the messages that the chat's newest run has stored none is stored again.
+func (h *Handler) addItems(r *http.Request, chat memory.Chat) ([]json.RawMessage, error) {
 	raw, err := api.ReadBody(nil, r, maxBody, jsonbound.Transcript)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var body struct {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := api.Unmarshal(raw, &body); err != nil || len(body.Items) == 0 {
-		return 0, err
+		return nil, err
 	}
 	if len(body.Items) > maxItems {
-		return 0, invalid("items", "items has %d items, at most %d are taken.", len(body.Items), maxItems)
+		return nil, invalid("items", "items has %d items, at most %d are taken.", len(body.Items), maxItems)
 	}
 	input, err := json.Marshal(map[string]any{"model": masterModel, "input": body.Items})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	_, request, err := translated(input)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	system := func(m chatMessage) bool { return m.Role == wire.RoleSystem }
 	messages := contextOf(slices.DeleteFunc(request.Messages, system))
 	newest := webapi.PageQuery{Offset: -maxItems, Limit: maxItems}
 	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), newest)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	fresh := messages[storedBefore(messages, page.Messages):]
-	for turn := 0; len(fresh) > 0; turn++ {
-		end := 1
-		for end < len(fresh) && !messageOf(fresh[end]).User {
-			end++
-		}
-		if err := h.remember(r.Context(), chat, fresh[:end]); err != nil {
-			return 0, err
-		}
-		fresh = fresh[end:]
+	retry := strings.Trim(r.Header.Get(retryHeader), "0 ") != ""
+	of, fresh := storedBefore(messages, page.Messages, retry)
+	if len(fresh) == 0 {
+		return of, nil
 	}
-	return len(messages), nil
+	turn := rand.Text()
+	if key := r.Header.Get(webapi.IdempotencyKey); key != "" { // the same request again has the same ids
+		sum := sha256.Sum256([]byte(chat.ID() + "\x00" + key))
+		turn = base32.StdEncoding.EncodeToString(sum[:])[:len(turn)]
+	}
+	return append(of, identified(fresh, itemRun+turn)...), h.remember(r.Context(), chat, turn, fresh)
 }
 
-// storedBefore returns how many of the first messages are the newest ones of the chat, as its newest run stored them.
-func storedBefore(messages, newest []json.RawMessage) int {
+// storedBefore separates messages into those that the chat's newest run has stored, as stored, and the others. Calls of
+// tools and their results before the run's answer count as stored. So do the newest items, if the request is a retry.
+func storedBefore(messages, newest []json.RawMessage, retry bool) (stored, fresh []json.RawMessage) {
 	if len(newest) == 0 {
-		return 0
+		return nil, messages
 	}
 	run, from := messageOf(newest[len(newest)-1]).Run, len(newest)
-	if run == "" || strings.HasPrefix(run, itemRun) {
-		return 0
+	if run == "" || strings.HasPrefix(run, itemRun) && !retry {
+		return nil, messages
 	}
 	for from > 0 && messageOf(newest[from-1]).Run == run {
 		from--
 	}
-	stored := newest[from:]
-	if len(stored) > len(messages) {
-		return 0
-	}
-	for i, raw := range stored {
-		if a, b := messageOf(raw), messageOf(messages[i]); a.User != b.User || a.Text != b.Text {
-			return 0
+	stored = newest[from:]
+	known := 0
+	for i, raw := range messages {
+		var m memory.Message
+		_ = json.Unmarshal(raw, &m) // which contextOf has written
+		if len(m.ToolCalls) > 0 || m.Role == memory.RoleTool {
+			continue
+		}
+		of, is := messageOf(stored[known]), messageOf(raw)
+		if is.User != of.User || is.Text != of.Text {
+			return nil, messages
+		}
+		if known++; known == len(stored) {
+			return stored, messages[i+1:]
 		}
 	}
-	return len(stored)
+	return nil, messages
+}
+
+// identified returns messages with the ids under which they are stored.
+func identified(messages []json.RawMessage, run string) (out []json.RawMessage) {
+	for i, raw := range messages {
+		var m memory.Message
+		_ = json.Unmarshal(raw, &m) // which contextOf has written
+		m.ID = memory.MessageID(run, int64(i)+1)
+		out = append(out, m.Encode())
+	}
+	return out
 }
 
 // itemRun begins the ids of messages that came as items.
 const itemRun = "items-"
 
-// remember stores an exchange without an answer of an agent.
-func (h *Handler) remember(ctx context.Context, chat memory.Chat, messages []json.RawMessage) error {
-	body, err := json.Marshal(map[string]any{"session": strings.TrimSuffix(itemRun, "-"), "turn": rand.Text(),
+// remember stores messages without an answer of an agent.
+func (h *Handler) remember(ctx context.Context, chat memory.Chat, turn string, messages []json.RawMessage) error {
+	body, err := json.Marshal(map[string]any{"session": strings.TrimSuffix(itemRun, "-"), "turn": turn,
 		"began": time.Now().UnixMilli(), "messages": messages})
 	if err != nil {
 		return err
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	resp, err := h.Memory.Send(ctx, http.MethodPost, "/internal/v1/chats/"+url.PathEscape(chat.ID())+"/heard", header,
-		bytes.NewReader(body))
+	path := "/internal/v1/chats/" + url.PathEscape(chat.ID()) + "/heard"
+	resp, err := h.Memory.Send(ctx, http.MethodPost, path, header, bytes.NewReader(body))
 	if err == nil {
 		_ = resp.Body.Close()
 	}

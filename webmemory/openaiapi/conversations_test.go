@@ -27,7 +27,8 @@ func TestConversations(t *testing.T) {
 	id := gjson.GetBytes(made.Body, "id").Str
 	require.Regexp(t, `^conv_[A-Z2-7]{26}$`, id)
 	at := "/v1/conversations/" + id
-	require.Empty(t, said(w.Do("GET", at+"/items", nil)))
+	require.JSONEq(t, `{"object":"list","data":[],"first_id":"","last_id":"","has_more":false}`,
+		string(w.Do("GET", at+"/items", nil).Body))
 	add := func(items string) webmemorytest.Response {
 		got := w.Do("POST", at+"/items", `{"items":[`+items+`]}`)
 		require.Equal(t, 200, got.Status, string(got.Body))
@@ -44,10 +45,19 @@ func TestConversations(t *testing.T) {
 	text := gjson.GetBytes(answer.Body, "output.0.content.0.text").Str
 	add(spoken("user", "What is my name?") + "," + spoken("assistant", text))
 	require.Len(t, w.History("chat_history:"+id), 4)
+	calls := `,{"type":"function_call","call_id":"c0","name":"add","arguments":"{}"},` +
+		`{"type":"function_call_output","call_id":"c0","output":"4"},{"type":"reasoning","id":"rs_1","summary":[]},`
+	add(spoken("user", "What is my name?") + calls + spoken("assistant", text))
+	require.Len(t, w.History("chat_history:"+id), 4)
+	for range 2 {
+		got := w.Do("POST", at+"/items", `{"items":[`+spoken("user", "twice")+`]}`, "Idempotency-Key", "k")
+		require.Equal(t, 200, got.Status, string(got.Body))
+	}
+	require.Len(t, w.History("chat_history:"+id), 5)
 	same := spoken("user", "ok") + "," + spoken("assistant", "ok")
 	add(same + "," + same)
 	add(same)
-	require.Len(t, w.History("chat_history:"+id), 10, "equal items are stored each time")
+	require.Len(t, w.History("chat_history:"+id), 11, "equal items are stored each time")
 
 	// Tools are items of their own.
 	add(`{"role":"user","content":"two and two"},{"type":"function_call","call_id":"c1","name":"add","arguments":"{}"},` +
@@ -58,7 +68,7 @@ func TestConversations(t *testing.T) {
 
 	// Pages in both orders.
 	whole := said(w.Do("GET", at+"/items?order=asc&limit=100", nil))
-	require.Len(t, whole, 14)
+	require.Len(t, whole, 15)
 	for _, order := range []string{"asc", "desc"} {
 		var all []string
 		for after, more := "", true; more; {
@@ -81,9 +91,16 @@ func TestConversations(t *testing.T) {
 	require.Equal(t, 200, w.Do("DELETE", at+"/items/"+last, nil).Status)
 	require.NotContains(t, said(w.Do("GET", at+"/items?order=asc&limit=100", nil)), "assistant: Four.")
 	require.NotZero(t, gjson.GetBytes(w.Do("GET", at, nil).Body, "created_at").Int())
+	for _, item := range gjson.GetBytes(w.Do("GET", at+"/items?limit=5", nil).Body, "data.#.id").Array() {
+		require.Equal(t, 200, w.Do("DELETE", at+"/items/"+item.Str, nil).Status)
+	}
+	require.Len(t, said(w.Do("GET", at+"/items?limit=3", nil)), 3, "pages go past deleted items")
+	large := strings.Repeat("x", 1<<20+1)
+	require.Equal(t, 400, w.Do("POST", at+"/items", `{"items":[`+spoken("user", large)+`]}`).Status)
 
 	for path, code := range map[string]string{
 		"GET " + at + "/items?limit=0": "bad_request", "GET " + at + "/items?after=x": "item_not_found",
+		"GET " + at + "/items?order=up": "bad_request",
 		"DELETE " + at + "/items/msg_1": "item_not_found", "GET /v1/conversations/a%20b": "conversation_not_found",
 	} {
 		method, path, _ := strings.Cut(path, " ")

@@ -1,9 +1,11 @@
 package openaiapi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -18,12 +20,14 @@ type message struct {
 	Run     string // the run that stored it, "" if none did
 	User    bool
 	Text    string // in normal form
+	Words   string // the user's message without white space
 	Failed  bool   // it stands for an answer that failed, or that was stopped before its first word
 	Partial bool   // an answer that was stopped
 	// ClientID and AnswerID are the client's ids of the user's message and of its answer, "" if it sent none.
 	ClientID, AnswerID string
 	// From identifies the client that sent the user's message, see clientOf. It is "" for a message of another endpoint.
 	From     string
+	Alone    bool // the user's message came without a transcript
 	Diverged bool // as of a decision
 }
 
@@ -34,7 +38,7 @@ type outcome string
 const (
 	post     outcome = "post"     // append the message
 	replace  outcome = "replace"  // append the message after After, and set aside what follows After
-	join     outcome = "join"     // repeat the answer of Run, which is being made for the same message
+	join     outcome = "join"     // repeat the answer of Run, which the same message began
 	branch   outcome = "branch"   // continue after After in a fork of the chat
 	task     outcome = "task"     // answer without the chat's memory: a title or the like
 	conflict outcome = "conflict" // refuse: the client has not seen the newest exchange
@@ -47,8 +51,11 @@ type decision struct {
 	After   *string // as in webapi.MessageRequest
 	Last    *string // id of the newest stored message, "" for none; nil if the outcome does not depend on it
 	Run     string  // of a join
-	// Diverged reports that the transcript does not end where the chat does. Again reports the same of the message before.
+	// Diverged reports that the transcript does not end where the chat does. Again reports the same of the
+	// client's message before.
 	Diverged, Again bool
+	Guess           bool   // the words led to a replace, and no id
+	Newest          string // id of the newest stored message of the user, "" for none
 }
 
 // exchange is a message of the user in a transcript and the last text that answers it, in normal form. Answer is "" if
@@ -58,13 +65,16 @@ type exchange struct{ User, Answer string }
 // transcript is a client's view of the chat.
 type transcript struct {
 	Exchanges []exchange // oldest first; the last one is the new message
+	Words     string     // the new message without white space
 	// ClientID and Parent are the client's ids of the new message and of the message before it, "" if it sent none.
 	ClientID, Parent string
-	Replaces         bool   // the client asks for another answer to the message ClientID, or for another text of it
-	Newest           bool   // the client asks for another answer to what it believes to be the newest message
-	Retry            bool   // the client repeats a request that failed
-	Run              string // the run whose answer the message follows; nothing else counts then
-	From             string // identifies the client, see clientOf
+	Replaces         bool // the client asks for another answer to the message ClientID, or for another text of it
+	Newest           bool // the client asks for another answer to what it believes to be the newest message
+	Retry            bool // the client repeats a request that failed
+	// Abandoned reports whether the client of a run left before it had the answer. Not nil if Retry is set.
+	Abandoned func(run string) bool
+	Run       string // the run whose answer the message follows; nothing else counts then
+	From      string // identifies the client, see clientOf
 }
 
 func (t transcript) question() string { return t.Exchanges[len(t.Exchanges)-1].User }
@@ -86,7 +96,9 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 		d.Last = &known[len(known)-1].ID
 	}
 	newest := len(v.users) - 1
-	d.Again = newest >= 0 && v.message(newest).Diverged
+	if newest >= 0 {
+		d.Newest, d.Again = v.message(newest).ID, v.message(newest).Diverged && v.message(newest).From == t.From
+	}
 	switch {
 	case t.Run != "":
 		return v.afterRun(d)
@@ -94,10 +106,13 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 		return d, false
 	case newest >= 0 && v.text(newest) == t.question() && v.text(newest) != redacted:
 		answer, failed := v.answer(newest)
-		switch retry := t.Retry && v.message(newest).From == t.From; {
+		alone, known := len(t.Exchanges) == 1, newest > 0 && v.follows(newest-1)
+		failed = failed && (alone || known)
+		switch retry := t.Retry && v.message(newest).From == t.From && !v.follows(newest); {
 		case failed, retry && answer != nil && answer.Partial:
-			return v.instead(d, newest)
-		case retry && answer == nil:
+			d.Diverged = !alone && !known
+			return v.replaceExchange(d, newest)
+		case retry && (answer == nil || t.Abandoned(v.message(newest).Run)):
 			d.Outcome, d.Run = join, v.message(newest).Run
 			return d, true
 		}
@@ -118,24 +133,30 @@ type view struct {
 
 // byID decides by the client's ids. done is false if they decide nothing.
 func (v view) byID(d decision) (_ decision, done, enough bool) {
-	t, at := v.t, -1
+	t, explicit, at := v.t, v.t.Replaces || v.t.Newest, -1
 	if t.ClientID != "" {
-		at = v.find(func(m message) bool {
-			return m.ClientID == t.ClientID || (t.Replaces || t.Newest) && m.ID == t.ClientID
-		})
+		at = v.find(func(m message) bool { return m.ClientID == t.ClientID || explicit && m.ID == t.ClientID })
 	}
 	switch {
-	case at < 0 && t.Replaces && !v.whole:
+	case at < 0 && explicit && !v.whole:
 		return d, false, false
+	case at < 0 && explicit:
+		knows := len(v.users) == 0 || len(t.Exchanges) > 1 && v.follows(len(v.users)-1)
+		switch {
+		case t.Newest && !knows:
+			d.Outcome = conflict
+		default:
+			d.Diverged = !knows
+		}
+		return d, true, true
 	case at >= 0 && t.Newest && at+1 < len(v.users):
 		d.Outcome = conflict
 		return d, true, true
-	case at >= 0 && (t.Replaces || t.Newest), at >= 0 && (v.text(at) == t.question() || v.place(at)) && v.own(at):
-		d, enough = v.instead(d, at)
+	case at >= 0 && explicit, at >= 0 && (v.text(at) == t.question() || v.samePlace(at)) && v.sameClient(at):
+		d, enough = v.replaceExchange(d, at)
 		return d, true, enough
 	case at >= 0 && len(t.Exchanges) == 1 && v.text(at) != t.question():
-		d.Outcome = task
-		return d, true, true
+		return v.sameID(d, at)
 	case t.Parent == "":
 		return d, false, true
 	}
@@ -145,11 +166,27 @@ func (v view) byID(d decision) (_ decision, done, enough bool) {
 		return d, false, false
 	case at < 0:
 		return d, false, true
-	case at+1 < len(v.users) && !v.own(at+1):
+	case at+1 < len(v.users) && !v.sameClient(at+1):
 		d.Diverged = true
 		return d, true, true
 	}
-	return v.after(d, at), true, true
+	return v.appendAfter(d, at), true, true
+}
+
+// sameID decides on a single message that has the id of the exchange at and other words. One of the two is a task of the
+// page. Its prompt contains the user's message, or it comes after the answer.
+func (v view) sameID(d decision, at int) (_ decision, done, enough bool) {
+	words, stored := v.t.Words, v.message(at).Words
+	answer, _ := v.answer(at)
+	switch last := at+1 == len(v.users); {
+	case words != "" && last && strings.Contains(stored, words): // the task came first
+		d, enough = v.replaceExchange(d, at)
+		return d, true, enough
+	case last && answer == nil && !strings.Contains(words, stored):
+		return d, true, true
+	}
+	d.Outcome = task
+	return d, true, true
 }
 
 // byText decides by the words.
@@ -172,8 +209,9 @@ func (v view) byText(d decision) (decision, bool) {
 		before := t.Exchanges[len(t.Exchanges)-2]
 		d.Diverged = before.Answer == "" && before.User != v.text(newest) // a message that was never stored
 		return d, true
-	case v.place(newest) && t.From == v.message(newest).From:
-		return v.instead(d, newest)
+	case v.samePlace(newest) && t.From != "" && t.From == v.message(newest).From && !v.message(newest).Alone:
+		d.Guess = true
+		return v.replaceExchange(d, newest)
 	}
 	d.Diverged = true
 	return d, true
@@ -190,7 +228,7 @@ func (v view) afterRun(d decision) (decision, bool) {
 		d.Outcome = missing
 		return d, true
 	}
-	if d = v.after(d, at); d.Outcome == replace {
+	if d = v.appendAfter(d, at); d.Outcome == replace {
 		if _, failed := v.answer(newest); at+1 != newest || !failed || v.text(newest) != v.t.question() {
 			d.Outcome = branch
 		}
@@ -198,16 +236,16 @@ func (v view) afterRun(d decision) (decision, bool) {
 	return d, true
 }
 
-// after places the message after the exchange at.
-func (v view) after(d decision, at int) decision {
+// appendAfter places the message after the exchange at.
+func (v view) appendAfter(d decision, at int) decision {
 	if at+1 < len(v.users) {
 		d.Outcome, d.After = replace, &v.known[v.users[at+1]-1].ID
 	}
 	return d
 }
 
-// instead places the message where the exchange at is.
-func (v view) instead(d decision, at int) (decision, bool) {
+// replaceExchange places the message where the exchange at is.
+func (v view) replaceExchange(d decision, at int) (decision, bool) {
 	i := v.users[at]
 	if i == 0 && !v.whole {
 		return d, false // the message before it is not known yet
@@ -219,39 +257,53 @@ func (v view) instead(d decision, at int) (decision, bool) {
 	return d, true
 }
 
-// place reports whether the new message has the place of the exchange at: the transcript's messages before it end with
-// the exchange before.
-func (v view) place(at int) bool { return at > 0 && len(v.t.Exchanges) > 1 && v.follows(at-1) }
+// samePlace reports whether the new message has the place of the exchange at: the transcript's message before it is the
+// one before the exchange.
+func (v view) samePlace(at int) bool {
+	if at == 0 || len(v.t.Exchanges) == 1 {
+		return false
+	}
+	before := v.t.Exchanges[len(v.t.Exchanges)-2]
+	return before.User == v.text(at-1) && v.indexOf(before) == at-1
+}
 
 // follows reports whether the new message follows the exchange at. The transcript's newest answer decides. If the chat
 // does not have it, since clients shorten and omit answers, the message before the new one decides.
 func (v view) follows(at int) bool {
 	before := v.t.Exchanges[:len(v.t.Exchanges)-1]
-	last := before[len(before)-1]
-	if last.Answer == "" && last.User == v.text(at) {
+	if len(before) == 0 {
+		return false
+	}
+	newest := before[len(before)-1]
+	if newest.Answer == "" && newest.User == v.text(at) {
 		return true
 	}
-	for i := len(before) - 1; i >= 0 && last.Answer == ""; i-- {
-		last = before[i]
+	for _, e := range slices.Backward(before) {
+		if e.Answer != "" {
+			return v.indexOf(e) == at
+		}
 	}
+	return v.indexOf(newest) == at
+}
+
+// indexOf returns the index of the newest exchange with the same message and answer, else of the newest one with the same
+// answer, else of the newest one with the same message, else -1.
+func (v view) indexOf(e exchange) int {
 	byAnswer, byUser := -1, -1
 	for i := len(v.users) - 1; i >= 0; i-- {
 		answer, _ := v.answer(i)
-		sameUser := v.text(i) == last.User
-		sameAnswer := last.Answer != "" && answer != nil && answer.Text == last.Answer
+		sameUser := e.User != "" && v.text(i) == e.User
+		sameAnswer := e.Answer != "" && answer != nil && answer.Text == e.Answer
 		switch {
 		case sameUser && sameAnswer:
-			return i == at
+			return i
 		case sameAnswer && byAnswer < 0:
 			byAnswer = i
 		case sameUser && byUser < 0:
 			byUser = i
 		}
 	}
-	if byAnswer >= 0 {
-		return byAnswer == at
-	}
-	return byUser == at
+	return cmp.Or(byAnswer+1, byUser+1) - 1
 }
 
 // answer returns the last answer to the exchange at, or nil. failed reports that there are only failures.
@@ -268,8 +320,8 @@ func (v view) answer(at int) (last *message, failed bool) {
 	return last, failed && last == nil
 }
 
-// own reports whether the exchanges from at on are the client's own: they came with ids, or from the same client.
-func (v view) own(at int) bool {
+// sameClient reports whether the exchanges from at on are the client's own: they came with ids, or from the same client.
+func (v view) sameClient(at int) bool {
 	for ; at < len(v.users); at++ {
 		if m := v.message(at); m.ClientID == "" && m.From != v.t.From {
 			return false
@@ -278,10 +330,10 @@ func (v view) own(at int) bool {
 	return true
 }
 
-// find returns the index of the newest exchange whose message of the user satisfies is, or -1.
-func (v view) find(is func(message) bool) int {
+// find returns the index of the newest exchange whose message of the user satisfies matches, or -1.
+func (v view) find(matches func(message) bool) int {
 	for at := len(v.users) - 1; at >= 0; at-- {
-		if is(v.message(at)) {
+		if matches(v.message(at)) {
 			return at
 		}
 	}
@@ -298,6 +350,16 @@ var (
 	reasoning = regexp.MustCompile(`(?is)<think(?:ing)?>.*?</think(?:ing)?>|<details\s+type="reasoning".*?</details>`)
 )
 
+// squeezed returns a text without white space and invisible characters.
+func squeezed(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
 // maxText is the longest normal form that is the text itself, in bytes. That of a longer text is its SHA-256.
 const maxText = 64
 
@@ -307,13 +369,7 @@ func normal(text string) string {
 	if strings.Contains(text, "<") {
 		text = reasoning.ReplaceAllString(text, "")
 	}
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) {
-			return -1
-		}
-		return r
-	}, text)
-	text = norm.NFC.String(text)
+	text = norm.NFC.String(squeezed(text))
 	if len(text) > maxText {
 		sum := sha256.Sum256([]byte(text))
 		return hex.EncodeToString(sum[:])

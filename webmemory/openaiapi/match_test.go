@@ -11,13 +11,15 @@ import (
 )
 
 // history makes a history of words: each is a message of the user from the client "page", answered by "re WORD". A word
-// may end with "!" (no answer yet), "~" (failed), "%" (a partial answer), "^" (answered by "done") or "*" (another client).
+// may end with "!" (no answer yet), "~" (failed), "%" (a partial answer), "^" (answered by "done"), "*" (another client) or
+// "&" (without a transcript).
 // "-" is redacted. Message n has the id "mN".
 func history(words string) (all []message) {
 	for _, word := range strings.Fields(words) {
-		text := strings.TrimRight(word, "!~%^*")
-		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text),
+		text := strings.TrimRight(word, "!~%^*&")
+		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text), Words: text,
 			ClientID: "c-" + text, AnswerID: "a-" + text, From: "page"}
+		m.Alone = strings.Contains(word, "&")
 		if text == "-" {
 			m.Text = redacted
 		}
@@ -55,7 +57,7 @@ func sent(words string) (t transcript) {
 		case strings.HasSuffix(word, "^"):
 			e.Answer = "done"
 		}
-		t.Exchanges = append(t.Exchanges, e)
+		t.Exchanges, t.Words = append(t.Exchanges, e), text
 	}
 	return t
 }
@@ -107,6 +109,8 @@ func TestMatchByText(t *testing.T) {
 		{"equal answers", "a^ b^ c^", "a^ b^ c^ d", "post"},
 		{"equal answers, an older point", "a^ b^ c^", "a^ d", "post, diverged"},
 		{"equal answers, the message decorated", "a^ b^ c^", "X^ d", "post"},
+		{"a known answer, another message", "a^ b", "X^ d", "post, diverged"},
+		{"the newest message came alone", "a b&", "a d", "post, diverged"},
 		{"after a message without an answer", "a b!", "a b? c", "post"},
 		{"after a failure", "a b~", "a b? c", "post"},
 		{"after a redacted message", "a b -", "a b c? d", "post"},
@@ -118,6 +122,10 @@ func TestMatchByText(t *testing.T) {
 		{"the newest message changed, answers shortened", "a b c", "a/ b/ x", `replace after "m4"`},
 		{"the newest exchange is another client's", "a b c*", "a b c", "post, diverged"},
 		{"a failed message", "a b c~", "a b c", `replace after "m4"`},
+		{"a failed message of another transcript", "a b~", "x y b", "post, diverged"},
+		{"after messages that were never stored", "a b", "a B? x", "post, diverged"},
+		{"after several of them", "a b", "a P? Q? x", "post, diverged"},
+		{"no answers, an unknown message before", "a b", "a? B? d", "post, diverged"},
 
 		{"an older point", "a b c d", "a b x", "post, diverged"},
 		{"an older answer again", "a b c d", "a b", "post, diverged"},
@@ -144,6 +152,9 @@ func TestMatchByIDs(t *testing.T) {
 		{"an older message changed, with its transcript", "a b c", "a x", "c-b", "", `replace after "m2"`},
 		{"other words under a known id", "a b c", "title", "c-c", "", "task"},
 		{"other words under a known id and parent", "a b c", "title", "c-c", "a-b", "task"},
+		{"the message of a task that came first", "a b title+c", "c", "c-title+c", "", `replace after "m4"`},
+		{"other words under the id of a message without an answer", "a b c!", "title", "c-c", "", "post"},
+		{"a task that contains the message, before its answer", "a b c!", "title:c", "c-c", "", "task"},
 		{"other words under a known id, after the whole transcript", "a b c", "a b c title", "c-c", "", "post"},
 		{"an unknown id", "a b c", "d", "c-d", "", "post"},
 	} {
@@ -168,6 +179,10 @@ func TestMatchReplacements(t *testing.T) {
 		{"by the stored id", "a b c", "a b", "m3", false, `replace after "m2"`},
 		{"edit the first", "a b c", "x", "c-a", false, `replace after ""`},
 		{"edit an unknown message", "a b c", "a b c x", "c-x", false, "post"},
+		{"edit an unknown message at the place of the newest", "a b c*", "a b x", "c-x", false, "post, diverged"},
+		{"regenerate an unknown message at the place of the newest", "a b c*", "a b x", "c-x", true, "conflict"},
+		{"regenerate an unknown message in a chat of others", "a b", "x", "c-x", true, "conflict"},
+		{"regenerate an unknown message in an empty chat", "", "x", "c-x", true, "post"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asked := sent(c.sent)
@@ -177,19 +192,36 @@ func TestMatchReplacements(t *testing.T) {
 	}
 }
 
+// Ids beyond what is read of the history are looked for before a request that names one is decided.
+func TestMatchReadsOn(t *testing.T) {
+	for _, newest := range []bool{true, false} {
+		asked := sent("a")
+		asked.ClientID, asked.Newest, asked.Replaces = "c-a", newest, !newest
+		_, enough := match(asked, history("a b c")[2:], false)
+		require.False(t, enough)
+	}
+	asked := sent("x")
+	asked.Parent = "a-a"
+	_, enough := match(asked, history("a b c")[4:], false)
+	require.False(t, enough)
+}
+
 func TestMatchRetries(t *testing.T) {
 	for _, c := range []struct{ name, stored, sent, want string }{
 		{"its answer is being made", "a b!", "b", "join run-b"},
 		{"its answer is being made, with the transcript", "a b!", "a b", "join run-b"},
 		{"its run was stopped", "a b~", "b", `replace after "m2"`},
 		{"its answer was cut", "a b%", "b", `replace after "m2"`},
+		{"its answer was cut, and the transcript has it", "a b%", "a b b", "post"},
+		{"its transcript diverged", "a b!", "x y b", "join run-b"},
 		{"the message did not arrive", "a b", "c", "post"},
 		{"the words were answered before", "a b", "b", "post"},
+		{"the client left before the answer", "a lost", "lost", "join run-lost"},
 		{"another client's message", "a b*!", "b", "post"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asked := sent(c.sent)
-			asked.Retry = true
+			asked.Retry, asked.Abandoned = true, func(run string) bool { return run == "run-lost" }
 			require.Equal(t, c.want, decided(t, asked, c.stored))
 		})
 	}
@@ -207,8 +239,8 @@ func TestNormal(t *testing.T) {
 	require.NotEqual(t, normal(strings.Repeat("long ", 100)), normal(strings.Repeat("long ", 101)))
 }
 
-// Whatever a client without ids sends to whatever chat, at most the newest exchange is set aside, and only if it is the
-// client's own or failed.
+// Whatever a client without ids sends to whatever chat, at most the newest exchange is set aside: if it failed, or if it is
+// the client's own and the transcript ends with the exchange before.
 func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
 	words := rapid.SampledFrom([]string{"a", "b", "c", "go-on", "ok", "herons"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -220,7 +252,8 @@ func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
 		}
 		stored := history(draw("", "", "~", "%", "!", "^", "*"))
 		asked := sent(draw("", "", "?", "/", "^") + " " + words.Draw(t, "new"))
-		asked.Retry = rapid.Bool().Draw(t, "retry")
+		asked.Retry, asked.Abandoned = rapid.Bool().Draw(t, "retry"), func(run string) bool { return run == "run-ok" }
+		asked.From = rapid.SampledFrom([]string{"page", "bot", ""}).Draw(t, "from")
 		d, from := decision{}, len(stored)
 		for enough := false; !enough; {
 			from = max(from-rapid.IntRange(1, 6).Draw(t, "page"), 0)
@@ -244,8 +277,16 @@ func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
 				before = stored[newest-1].ID
 			}
 			failed := slices.ContainsFunc(stored[newest:], func(m message) bool { return m.Failed })
-			if *d.After != before || stored[newest].From != asked.From && !failed {
+			own := asked.From != "" && stored[newest].From == asked.From
+			if *d.After != before || !own && !failed {
 				t.Fatalf("%v sets aside %v", d, stored[newest:])
+			}
+			if d.Guess {
+				last := asked.Exchanges[len(asked.Exchanges)-2]
+				same := func(m message) bool { return m.Text == last.User || last.Answer != "" && m.Text == last.Answer }
+				if !slices.ContainsFunc(stored[max(newest-2, 0):newest], same) {
+					t.Fatalf("%v after %v", d, last)
+				}
 			}
 		default:
 			t.Fatalf("%v", d)

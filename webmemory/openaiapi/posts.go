@@ -58,7 +58,7 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
 	t.From = clientOf(r)
-	t.Retry = strings.Trim(r.Header.Get(retryHeader), "0 ") != ""
+	t.Retry, t.Abandoned = strings.Trim(r.Header.Get(retryHeader), "0 ") != "", h.abandoned.has
 	switch {
 	case c.run != "":
 		t = transcript{Exchanges: t.Exchanges[len(t.Exchanges)-1:], Run: c.run}
@@ -67,11 +67,17 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	}
 	pairs := map[string]string{}
 	for name, value := range c.metadata {
-		pairs[name] = value
+		if !slices.Contains(api.OwnMembers, name) {
+			pairs[name] = value
+		}
 	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
+	from := t.From
+	if len(t.Exchanges) == 1 {
+		from += aloneMark
+	}
 	for name, value := range map[string]string{
-		api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID, api.ClientMember: t.From,
+		api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID, api.ClientMember: from,
 	} {
 		if value != "" {
 			pairs[name] = value
@@ -83,6 +89,9 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
+// aloneMark ends the name of the client of a message that came without a transcript.
+const aloneMark = ".alone"
+
 // retryHeader has the number of times that one of OpenAI's or Anthropic's SDKs has sent the same request before.
 const retryHeader = "X-Stainless-Retry-Count"
 
@@ -91,7 +100,7 @@ const retryHeader = "X-Stainless-Retry-Count"
 func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
-		p := &placing{h: h, c: c, a: a, t: t, body: body, keyed: key != "", key: cmp.Or(key, rand.Text())}
+		p := &placement{h: h, c: c, a: a, t: t, body: body, keyed: key != "", key: cmp.Or(key, rand.Text())}
 		for p.reads = 1; ; p.reads++ {
 			answers, err := p.place(ctx)
 			if err != nil {
@@ -108,46 +117,61 @@ func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, b
 			if !again {
 				return
 			}
+			if p.joins {
+				p.key, p.keyed = rand.Text(), false
+			}
 		}
 	}
 }
 
-// placing is a message on its way to its place in a chat.
-type placing struct {
-	h     *Handler
-	c     *call
-	a     *answer
-	t     transcript
-	body  webapi.MessageRequest
-	key   string
-	keyed bool // the client chose the key
-	reads int
-	joins bool // the events are those of an earlier request
+// placement is a message on its way to its place in a chat.
+type placement struct {
+	h      *Handler
+	c      *call
+	a      *answer
+	t      transcript
+	body   webapi.MessageRequest
+	key    string
+	keyed  bool // the client chose the key
+	reads  int
+	newest string // as of the decision at the first read
+	joins  bool   // the events are those of an earlier request
+	shown  bool   // the client got some of them
 }
 
 // place reads the chat, decides where the message goes, and returns the events that answer it.
-func (p *placing) place(ctx context.Context) (events, error) {
+func (p *placement) place(ctx context.Context) (events, error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
+	a.memory, a.chat = MemoryNone, nil
 	d, err := h.decide(ctx, chat, p.t)
 	if err != nil {
 		return nil, err
 	}
+	if p.reads == 1 {
+		p.newest = d.Newest
+	} else if d.Guess && d.Newest != p.newest { // it came since: a request at the same time, and not the edited message
+		d.Outcome, d.After, d.Diverged = post, nil, true
+	}
+	if d.Guess && p.reads == maxReads {
+		d.Outcome, d.After, d.Diverged = post, nil, true
+	}
 	begins := c.fresh != nil && c.chat == c.fresh
 	if p.joins = d.Outcome == join; p.joins {
 		a.memory, a.chat, a.run = MemoryChat, &chat, d.Run
-		all := a.client().Follow(ctx, chat, d.Run)
-		if !c.Stream {
-			all = wholeRun(all)
-		}
-		return all, nil
+		return p.join(a.client().Follow(ctx, chat, d.Run)), nil
 	}
 	switch {
 	case d.Outcome == conflict:
 		return nil, errNotNewest
 	case d.Outcome == task:
+		h.taskByID.Do(func() {
+			h.Log.Warn().Str("chat", chat.String()).Str("message_id", p.t.ClientID).Msg("a request with the id of a stored message " +
+				"and other words is answered as a task, such as a title, and not stored; give each message an id of its own")
+		})
 		c.bare = true
 		return h.oneShot(ctx, c, a), nil
 	case d.Diverged && h.OnMismatch == Transcript && len(c.uploads) == 0: // files need a chat
+		p.logDivergence(chat, d, "nothing is stored")
 		a.memory = MemoryMismatch
 		return h.oneShot(ctx, c, a), nil
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
@@ -177,12 +201,16 @@ func (p *placing) place(ctx context.Context) (events, error) {
 	if d.Outcome == post && p.reads == maxReads {
 		p.body.IfLast = nil // whatever was said meanwhile, the message follows it
 	}
-	return a.client().Post(ctx, chat, p.body, p.key), nil
+	all := a.client().Post(ctx, chat, p.body, p.key)
+	if p.joins = p.keyed && p.t.Retry; p.joins { // the run of the first attempt may have been stopped
+		all = p.join(all)
+	}
+	return all, nil
 }
 
 // diverge has the model answer from the client's transcript if that does not end where the chat does, and marks the
 // message so.
-func (p *placing) diverge(chat memory.Chat, d decision) {
+func (p *placement) diverge(chat memory.Chat, d decision) {
 	p.body.Context = nil
 	delete(p.body.Metadata, api.DivergedMember)
 	if !d.Diverged {
@@ -190,15 +218,19 @@ func (p *placing) diverge(chat memory.Chat, d decision) {
 	}
 	p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
 	p.body.Metadata[api.DivergedMember] = "true"
+	p.logDivergence(chat, d, "the message is appended")
+}
+
+func (p *placement) logDivergence(chat memory.Chat, d decision, effect string) {
 	if !d.Again {
 		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.From).
-			Msg("a transcript does not end where its chat does: the message is appended, and answered from the transcript")
+			Msg("a transcript does not end where its chat does: " + effect + ", and it is answered from the transcript")
 	}
 }
 
 // mustReadAgain reports whether an event or an error means that the chat has changed since it was read, or that the
 // earlier request was stopped before it had an answer, as when it timed out.
-func (p *placing) mustReadAgain(e event.Event, err error) bool {
+func (p *placement) mustReadAgain(e event.Event, err error) bool {
 	if p.reads >= maxReads {
 		return false
 	}
@@ -206,11 +238,12 @@ func (p *placing) mustReadAgain(e event.Event, err error) bool {
 		return problem.Code == webapi.CodeMessagesSince
 	}
 	end, ends := e.Payload.(*event.RunFinished)
-	return ends && end.Outcome == event.Stopped && p.joins && !p.c.Stream
+	return ends && end.Outcome == event.Stopped && p.joins && !p.shown
 }
 
-// wholeRun yields the events of a run when it has ended. Of a stopped run it yields the last one only.
-func wholeRun(all events) events {
+// join yields the events of the run that answers the same message. It holds them until there is something to show, or to
+// the end if the client gets the answer whole. Of a run that is stopped before that it yields the last event only.
+func (p *placement) join(all events) events {
 	return func(yield func(event.Event, error) bool) {
 		var held []event.Event
 		for e, err := range all {
@@ -218,10 +251,18 @@ func wholeRun(all events) events {
 				yield(e, err)
 				return
 			}
-			if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome == event.Stopped {
+			if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome == event.Stopped && !p.shown {
 				held = nil
 			}
-			held = append(held, e)
+			if held = append(held, e); p.c.Stream && (p.shown || p.a.begins(e)) {
+				p.shown = true
+				for _, e := range held {
+					if !yield(e, nil) {
+						return
+					}
+				}
+				held = nil
+			}
 		}
 		for _, e := range held {
 			if !yield(e, nil) {
@@ -279,8 +320,8 @@ func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
 	}
 }
 
-// goingOn is a context in which a chat is read, and forked, to find out where a transcript goes on. That
-// is a part of the scope chat: its client is shown nothing of what is read.
+// goingOn returns a context with the memory scopes, in which a chat is read and forked to find the place of a message. The
+// scope chat includes that: the client gets nothing of what is read.
 func goingOn(ctx context.Context) context.Context {
 	p, asked := access.Known(ctx)
 	if !asked {
@@ -306,9 +347,10 @@ func messageOf(raw json.RawMessage) message {
 		Metadata map[string]string `json:"metadata"`
 	}
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &pairs) == nil {
-		of := pairs.Metadata
-		m.ClientID, m.AnswerID, m.From = of[api.MessageIDMember], of[api.AnswerIDMember], of[api.ClientMember]
-		m.Diverged = of[api.DivergedMember] != ""
+		own := pairs.Metadata
+		m.ClientID, m.AnswerID, m.Words = own[api.MessageIDMember], own[api.AnswerIDMember], squeezed(stored.Content)
+		m.From, m.Alone = strings.CutSuffix(own[api.ClientMember], aloneMark)
+		m.Diverged = own[api.DivergedMember] != ""
 	}
 	return m
 }

@@ -12,6 +12,7 @@ import (
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/proxy/responseswire"
 	webapi "mneme/webmemory/api"
 )
@@ -283,6 +284,7 @@ func (c *call) transcript() (t transcript) {
 		switch {
 		case m.Role == memory.RoleUser:
 			t.Exchanges = append(t.Exchanges, exchange{User: sight(m.Content.Text, m.images())})
+			t.Words = squeezed(m.Content.Text)
 		case m.Role == memory.RoleAssistant && text != "":
 			if len(t.Exchanges) == 0 {
 				t.Exchanges = append(t.Exchanges, exchange{})
@@ -308,32 +310,37 @@ func contextOf(said []chatMessage) []json.RawMessage {
 	return out
 }
 
-// maxContext bounds what fitContext returns, in bytes.
-const maxContext = 1 << 20
+// Bounds of what fitContext returns, in bytes.
+const (
+	maxContext        = 1 << 20
+	maxContextMessage = maxContext / 4
+)
 
-// fitContext returns the newest of some messages that fit in maxContext, from a message of the user on, without results
-// of tools that no message calls.
-func fitContext(all []json.RawMessage) (fit []json.RawMessage) {
-	from, size := len(all), 0
+// fitContext returns the newest of some messages that fit in maxContext, from a message of the user on. It shortens long
+// texts, and leaves out what a run does not take: calls without an id or a name, and results without their call.
+func fitContext(all []json.RawMessage) []json.RawMessage {
+	messages, from, size := make([]memory.Message, len(all)), len(all), 0
 	for i, raw := range slices.Backward(all) {
-		if size += len(raw); size > maxContext {
+		m := &messages[i]
+		_ = json.Unmarshal(raw, m) // which contextOf has written
+		m.Content = event.Shorten(m.Content, maxContextMessage)
+		unnamed := func(c memory.ToolCall) bool { return c.ID == "" || c.Function.Name == "" }
+		m.ToolCalls = slices.DeleteFunc(m.ToolCalls, unnamed)
+		if size += len(m.Encode()); size > maxContext {
 			break
 		}
-		if messageOf(raw).User {
+		if m.Role == memory.RoleUser {
 			from = i
 		}
 	}
+	var fit []json.RawMessage
 	calls := map[string]bool{}
-	for _, raw := range all[from:] {
-		var m memory.Message
-		if json.Unmarshal(raw, &m) != nil {
-			continue
-		}
+	for _, m := range messages[from:] {
 		for _, call := range m.ToolCalls {
 			calls[call.ID] = true
 		}
 		if m.Role != memory.RoleTool || calls[m.ToolCallID] {
-			fit = append(fit, raw)
+			fit = append(fit, m.Encode())
 		}
 	}
 	return fit

@@ -98,8 +98,12 @@ type Handler struct {
 	routes  *http.ServeMux
 	life    context.Context
 	end     context.CancelFunc
-	created int64 // Unix seconds, of the models
-	noChat  sync.Once
+	created int64     // Unix seconds, of the models
+	noChat  sync.Once // logs that a request names no chat
+	// taskByID logs that a request is a task by its id.
+	taskByID sync.Once
+	// abandoned are runs whose clients left before they had the answer.
+	abandoned runSet
 }
 
 // errShutdown ends answers that are not over when the handler is closed.
@@ -201,11 +205,12 @@ func noModel(name string) error {
 		Message: fmt.Sprintf("The model '%.80s' does not exist; GET /v1/models lists those that do.", name)}}
 }
 
-// firstOf is the value of the first of some headers that has one. A placeholder that a client did
-// not fill in, such as {{CHAT_ID}}, is none.
+// firstOf returns the value of the first of some headers that has one. A placeholder that a client did not fill in, such as
+// {{CHAT_ID}} or null, is none.
 func firstOf(r *http.Request, names []string) (value, name string) {
 	for _, name := range names {
-		if value := strings.TrimSpace(r.Header.Get(name)); value != "" && !strings.Contains(value, "{{") {
+		value := strings.TrimSpace(r.Header.Get(name))
+		if value != "" && value != "null" && value != "undefined" && !strings.Contains(value, "{{") {
 			return value, name
 		}
 	}

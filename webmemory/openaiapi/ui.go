@@ -127,6 +127,9 @@ func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
 func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, error) {
 	id := body.Messages[at].ID
 	for i, m := range body.Messages[:at+1] {
+		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
+			continue
+		}
 		c := chatMessage{Role: m.Role}
 		for _, p := range m.Parts {
 			switch {

@@ -248,8 +248,10 @@ func TestUISubmitsAndReplaces(t *testing.T) {
 	says("8: zwei", regeneratesUI, "", "u1=one", "u2=zwei")
 	says("9: eins", submits, "u1", "u1=eins")
 	require.Equal(t, "eins", userWords(w, "c"))
-	says("10: new", regeneratesUI, "", "u9=new")
-	says("11: new", regeneratesUI, "", "u9=new")
+	stale := postUI(w, uiSays(regeneratesUI, "", "u9=new"))
+	require.Equal(t, 409, stale.Status, "the page does not know the newest message")
+	says("10: new", regeneratesUI, "", "u1=eins", "u9=new")
+	says("11: new", regeneratesUI, "", "u1=eins", "u9=new")
 	require.Equal(t, "eins new", userWords(w, "c"), "one that never came is new")
 	for i := range 30 {
 		says(fmt.Sprintf("%d: more", i+12), submits, "", fmt.Sprintf("m%d=more", i))

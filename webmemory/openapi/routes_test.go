@@ -650,7 +650,7 @@ var params = map[string]param{
 	"{collection}":   {"string", "the collection: 1 to 64 characters of `a-z 0-9 _ -`", nil},
 	"{model}":        {"string", "`mneme`, or `mneme/` and the name of a subagent, unescaped", nil},
 	"{response}":     {"string", "the response's id", nil},
-	"{conversation}": {"string", "the conversation's id, which is that of its chat", nil},
+	"{conversation}": {"string", "the chat's id", nil},
 	"{item}":         {"string", "the item's id", nil},
 	"after":          {"string", "the id of the item before the page", nil},
 	"limit:items":    {"integer", "how many at most, 1 to 100; 20", nil},

@@ -181,6 +181,7 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   if (mine) {
     return html`<article class="message user" data-at=${at} aria-label=${t("chat.you")}>
       ${editing !== null ? html`<${Editor} text=${edits.get(at) ?? sayable(message)} onDone=${(text) => {
+        if (text) edits.set(at, text);
         stopEditing();
         if (text) confirmed(() => again(message, at, text, editing));
       }} />` : html`<${Fragment}><${Said} text=${message.content} images=${message.images}
@@ -202,7 +203,7 @@ function Message({ chat, message, at, known, busy, say, fork, edits, history }) 
   return html`<article class="message" data-at=${at} aria-label=${t("role.assistant")}>
     ${run ? html`<${Lanes} chat=${chat} run=${run} />` : null}
     ${failed(message) || (message.partial && run?.error) ? html`<${Failure} message=${message} run=${run}
-      retry=${busy ? undefined : asked} />` :
+      retry=${busy ? undefined : () => confirmed(asked)} />` :
       html`<${Cited} text=${message.content} citations=${run?.citations} />`}
     <${Flags} flags=${run?.flags} />
     <${ProblemNote} problem=${problem} />
