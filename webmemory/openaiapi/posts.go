@@ -165,8 +165,8 @@ func (p *placement) place(ctx context.Context) (events, error) {
 		return nil, errNotNewest
 	case d.Outcome == task:
 		h.taskByID.Do(func() {
-			h.Log.Warn().Str("chat", chat.String()).Str("message_id", p.t.ClientID).Msg("a request with the id of a stored message " +
-				"and other words is answered as a task, such as a title, and not stored; give each message an id of its own")
+			h.Log.Warn().Str("chat", chat.String()).Str("message_id", p.t.ClientID).Msg("a request with the id of a stored " +
+				"message and other words is answered as a task, such as a title, and not stored; give each message its own id")
 		})
 		c.bare = true
 		return h.oneShot(ctx, c, a), nil

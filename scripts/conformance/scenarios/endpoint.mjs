@@ -122,7 +122,8 @@ const stories = {
     assert.deepEqual(await h.remembers(), turns(1, 2, 4, 5))
     assert.equal(await h.setAside(), 2)
     talk.messages = whole.slice(0, 2)
-    await through(talk, 6, 7)
+    await talk.turn(words(6)) // what is recalled may hold the script of another turn
+    await through(talk, 7)
     assert.deepEqual(await h.remembers(), turns(1, 2, 4, 5, 6, 7))
     assert.equal(await h.setAside(), 2)
   },
