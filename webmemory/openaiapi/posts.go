@@ -143,26 +143,18 @@ type placement struct {
 func (p *placement) place(ctx context.Context) (events, error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
 	a.memory, a.chat = MemoryNone, nil
-	d, err := h.decide(ctx, chat, p.t)
+	d, err := p.decide(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if p.reads == 1 {
-		p.newest = d.Newest
-	} else if d.Guess && d.Newest != p.newest { // it came since: a request at the same time, and not the edited message
-		d.Outcome, d.After, d.Diverged = post, nil, true
-	}
-	if d.Guess && p.reads == maxReads {
-		d.Outcome, d.After, d.Diverged = post, nil, true
-	}
-	begins := c.fresh != nil && c.chat == c.fresh
-	if p.joins = d.Outcome == join; p.joins {
+	switch p.joins = d.Outcome == join; {
+	case p.joins:
 		a.memory, a.chat, a.run = MemoryChat, &chat, d.Run
 		return p.join(a.client().Follow(ctx, chat, d.Run)), nil
-	}
-	switch {
 	case d.Outcome == conflict:
 		return nil, errNotNewest
+	case d.Outcome == missing && c.missing != nil:
+		return nil, c.missing
 	case d.Outcome == task:
 		h.taskByID.Do(func() {
 			h.Log.Warn().Str("chat", chat.String()).Str("message_id", p.t.ClientID).Msg("a request with the id of a stored " +
@@ -174,6 +166,28 @@ func (p *placement) place(ctx context.Context) (events, error) {
 		p.logDivergence(chat, d, "nothing is stored")
 		a.memory = MemoryMismatch
 		return h.oneShot(ctx, c, a), nil
+	}
+	return p.post(ctx, d)
+}
+
+// decide returns what match decides. What came since the first read was sent at the same time, and is no message that the
+// user edits.
+func (p *placement) decide(ctx context.Context) (decision, error) {
+	d, err := p.h.decide(ctx, *p.c.chat, p.t)
+	if p.reads == 1 {
+		p.newest = d.Newest
+	}
+	if d.Guess && (d.Newest != p.newest || p.reads == maxReads) {
+		d.Outcome, d.After, d.Diverged = post, nil, true
+	}
+	return d, err
+}
+
+// post posts the message at its place, in a fork of the chat or in a new chat if the decision says so.
+func (p *placement) post(ctx context.Context, d decision) (_ events, err error) {
+	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
+	begins := c.fresh != nil && c.chat == c.fresh
+	switch {
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
 		d.After, d.Last = nil, d.After
 	case d.Outcome == branch:
@@ -181,8 +195,6 @@ func (p *placement) place(ctx context.Context) (events, error) {
 			return nil, err
 		}
 		d = decision{}
-	case d.Outcome == missing && c.missing != nil:
-		return nil, c.missing
 	case d.Outcome == missing:
 		chat, begins, d = *c.fresh, true, decision{}
 	}
