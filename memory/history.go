@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// ErrDamaged says that a stored value is not a JSON array of messages.
+// ErrDamaged indicates that a stored value is not what mneme wrote: a history is no JSON array of messages, or an event
+// cannot be decoded.
 var ErrDamaged = errors.New("the stored history is damaged")
 
 // DamagedError is an ErrDamaged that names the key in Redis.

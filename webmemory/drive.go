@@ -69,6 +69,10 @@ func (d *driver) drive(ctx context.Context) bool {
 func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	d.tell()
 	// Without the lease nothing is made up: another process may close the run too.
+	if permanent(err) {
+		d.runner.metrics.faults.WithLabelValues(damagedRun).Inc()
+		err = &goneError{err}
+	}
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		rests, failed := d.restAgain(ctx)
 		switch {
@@ -77,7 +81,9 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 		case rests:
 			err = nil
 		default:
-			err = d.giveUp(ctx, gone)
+			if err = d.giveUp(ctx, gone); permanent(err) {
+				err = &goneError{err}
+			}
 		}
 	}
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
@@ -223,6 +229,9 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 // tell which delegation a message belongs to. What a reader has seen is acknowledged and must
 // survive, so nothing is shown that is not stored.
 func (d *driver) take(events []event.Event) error {
+	if err := d.run.log.Fit(events...); err != nil {
+		return err
+	}
 	if err := d.writer.record(events); err != nil {
 		return err
 	}
@@ -378,19 +387,35 @@ func (d *driver) stopThere() {
 	}
 }
 
-// withdraw forgets a left run of which nothing is known: it never began, or what
-// it said lies where only the process that died can find it. To close it with
-// numbers that it may have used would say two things under one id.
+// withdraw forgets a left run. Nothing is known of it, because it never began or only the process that died has its
+// events; to close it with numbers that it may have used would give one id two contents. Or its end cannot be stored.
 func (d *driver) withdraw(cause error) bool {
-	d.log.Error().Err(cause).Msg("nothing is known of a left run; it is forgotten")
+	d.log.Error().Err(cause).Msg("the end of a left run cannot be stored; it is forgotten")
 	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
+	if err := d.closeQuestion(ctx); err != nil {
+		d.log.Warn().Err(err).Msg("the question of a lost run was not marked")
+	}
 	if err := d.runner.store.Runs.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("a run could not be forgotten")
 		return false
 	}
 	return true
+}
+
+// closeQuestion ends the chat's history as lost if it ends with a message of the run.
+func (d *driver) closeQuestion(ctx context.Context) error {
+	h := d.writer.history(memory.ChatKey(d.run.chat))
+	if h.Len() == 0 {
+		return nil
+	}
+	last, err := memory.Decode(h.Raw(h.Len() - 1))
+	if err != nil || last[0].Role != memory.RoleUser || memory.RunOf(last[0].ID) != d.run.id {
+		return err
+	}
+	_, seq, _ := memory.SplitID(last[0].ID)
+	return d.writer.closeWith(ctx, h, last[0], d.run.id, seq)
 }
 
 // conclude drains what the run left in the spool, and keeps the final answer for

@@ -96,7 +96,11 @@ func (s *eraseRoutes) erase(c *gin.Context, chat memory.Chat, what wanted) error
 	if what.scan {
 		allowed = scanTimeout
 	}
-	return takeAway(s.leaser, c, chat, allowed, func(ctx context.Context, w *writer) (webapi.Erased, error) {
+	at := deleting
+	if what.history != nil {
+		at = erasing
+	}
+	return takeAway(s.leaser, c, chat, at, allowed, func(ctx context.Context, w *writer) (webapi.Erased, error) {
 		return s.eraser.eraseUnder(ctx, w, what)
 	})
 }

@@ -164,6 +164,7 @@ const (
 	halfChange  = "half_change"
 	lostRun     = "lost_run"
 	unsureGrant = "unsure_grant"
+	damagedRun  = "damaged_run"
 )
 
 // What Metrics.cold counts, by its label.
@@ -223,9 +224,10 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died " +
 			"before its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later " +
 			"(half_change), a run of which nothing but its messages is left (lost_run), and calls of tools granted, or runs " +
-			"that wait gone on with, although a process that may know of more could not be asked (unsure_grant).",
+			"that wait gone on with, although a process that may know of more could not be asked (unsure_grant), and runs that were ended because an event " +
+			"is damaged or too large (damaged_run).",
 	}, []string{"fault"})
-	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant} {
+	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant, damagedRun} {
 		m.faults.WithLabelValues(fault)
 	}
 	for _, outcome := range []string{frozen, thawed, coldFailed} {

@@ -21,10 +21,11 @@ var (
 type place int
 
 const (
-	behind  place = iota // all waiters: the usual one
-	now                  // only an empty line
-	before               // all waiters but those that stand there too
-	erasing              // as before, whatever the limits
+	behind   place = iota // all waiters: the usual one
+	now                   // only an empty line
+	before                // all waiters but those that stand there too
+	erasing               // as before, whatever the limits
+	deleting              // as erasing, and from a holder that does not give the lease back within breakAfter
 )
 
 // queue lets one holder per chat run in this process, first come first served. It is the
@@ -85,7 +86,7 @@ func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 	w := &waiter{at, make(chan struct{})}
 	l := q.lines[chat]
 	switch {
-	case l == nil && len(q.lines) >= q.chats && at != erasing && !again:
+	case l == nil && len(q.lines) >= q.chats && at < erasing && !again:
 		return nil, errTooManyChats
 	case l == nil:
 		q.lines[chat] = &line{}
@@ -93,7 +94,7 @@ func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 		return w, nil
 	case at == now:
 		return nil, errQueueSlow
-	case len(l.waiting) >= q.limit && at != erasing && !again:
+	case len(l.waiting) >= q.limit && at < erasing && !again:
 		return nil, errQueueFull
 	}
 	i := len(l.waiting)

@@ -66,7 +66,7 @@ func (s *redactRoutes) redactMessage(c *gin.Context) error {
 		return nil
 	}
 	return takenAwayBy(s.leaser, c, func() (webapi.Redacted, error) {
-		plan, err := takeAwayNow(s.leaser, key.Chat(), redactTimeout, func(ctx context.Context, w *writer) (
+		plan, err := takeAwayNow(s.leaser, key.Chat(), erasing, redactTimeout, func(ctx context.Context, w *writer) (
 			redactionPlan, error) {
 			plan, err := s.planRedaction(ctx, key, id, exchange, known)
 			if err == nil {

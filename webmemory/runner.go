@@ -158,6 +158,17 @@ func (s *runner) suspended(d *driver) {
 	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
 }
 
+// stopLeft stops a run that another process left, in the background.
+func (s *runner) stopLeft(open redisstore.OpenRun) {
+	s.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+		defer cancel()
+		if at, err := s.runs.At(open.Events); err == nil {
+			_ = at.Stop(ctx, open.Run) // run_timeout bounds a run that goes on
+		}
+	})
+}
+
 // forget stops a run at the apiserver that is not followed.
 func (s *runner) forget(r *run) {
 	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
@@ -208,7 +219,12 @@ func (s *runner) resume(w *writer) *run {
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
-		if err := d.catchUp(s.life, known); err != nil {
+		err := d.catchUp(s.life, known)
+		if permanent(err) {
+			s.leave(d, d.storeEnd(r.trail.In(s.life), err))
+			return
+		}
+		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
 			d.run.log.Abort(problemOf(err))
 			_ = w.release(w.leave, &d.log)

@@ -22,6 +22,9 @@ import (
 // the holder may have died.
 const eraseWait = 30 * time.Second
 
+// breakAfter is how long the deletion of a chat waits for another holder of its lease.
+const breakAfter = 5 * time.Second
+
 // scanTimeout bounds an erasure that looks through all keys: a million take seconds.
 const scanTimeout = 10 * time.Minute
 
@@ -29,9 +32,9 @@ const scanTimeout = 10 * time.Minute
 const scrubWait = time.Minute
 
 // takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
-func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, allowed time.Duration,
+func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, at place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) error {
-	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, allowed, do) })
+	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, at, allowed, do) })
 }
 
 // takenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
@@ -65,17 +68,17 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 
 // takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
 // waiters and after stopping what runs: once it has returned no run can still use or write
-// what is gone. Posts that wait are refused. allowed bounds do.
-func takeAwayNow[A any](s *leaser, chat memory.Chat, allowed time.Duration,
+// what is gone. Posts that wait are refused. at is erasing or deleting; allowed bounds do.
+func takeAwayNow[A any](s *leaser, chat memory.Chat, at place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
-	if out, err = takeAwayUnscrubbed(s, chat, allowed, do); err != nil {
+	if out, err = takeAwayUnscrubbed(s, chat, at, allowed, do); err != nil {
 		return out, err
 	}
 	return out, s.eraser.scrub()
 }
 
 // takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
-func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, allowed time.Duration,
+func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
@@ -85,7 +88,7 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, allowed time.Duratio
 		return out, err
 	}
 	s.registry.dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, erasing, takenAway,
+	w, err := s.turnFor(ctx, ctx, chat, token, at, takenAway,
 		func(*redisstore.Rest) error { return nil })
 	if err != nil {
 		yield()

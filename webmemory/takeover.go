@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
@@ -127,23 +128,32 @@ func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
 	return d.retell(ctx, known)
 }
 
-// replay folds what the run's log holds once more: what was appended already
-// falls away as a duplicate, and the fold knows then where it is.
+// replay folds the run's log again. The histories drop what they have already. It ends at a gap, as Redis leaves after an
+// outage, and at an event that cannot be read or taken: the log is written again up to there, and the apiserver has the
+// rest. Entries of other programs are skipped.
 func (d *driver) replay(ctx context.Context) error {
+	damaged := false
 	for {
 		logged, err := d.runner.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
-		if err != nil {
+		switch {
+		case errors.Is(err, memory.ErrDamaged):
+			damaged = true
+		case err != nil:
 			return err
 		}
+		taken := 0
 		for _, l := range logged {
 			e, err := event.Decode(l.Line)
-			if err != nil {
-				return err
+			if err == nil {
+				err = d.run.log.Fit(e)
 			}
-			if e.Seq != d.run.log.Last()+1 {
-				// A gap, from a time without Redis, or from a holder that wrote on after Redis lost
-				// the log. The apiserver has the rest.
-				return d.writer.closeGap(ctx)
+			switch {
+			case err == nil:
+			case permanent(err):
+				damaged = true
+				continue
+			default:
+				return err
 			}
 			if err := d.fold.Apply(e); err != nil {
 				return err
@@ -154,12 +164,25 @@ func (d *driver) replay(ctx context.Context) error {
 			if err := d.run.log.Append(e); err != nil {
 				return err
 			}
+			taken++
 		}
-		if len(logged) < batch {
+		switch {
+		case taken > 0 && len(logged) >= batch:
+		case damaged || len(logged) > taken:
+			d.log.Warn().Int64("seq", d.run.log.Last()).Msg("the log of a run has a gap or an entry that cannot be read; it is " +
+				"written again up to there")
+			return d.writer.closeGap(ctx)
+		default:
 			d.writer.entries, err = d.runner.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
 			return err
 		}
 	}
+}
+
+// permanent reports whether an operation on a run's events can never succeed: an event is damaged, too large or out of
+// order. Every other error, such as that of a Redis that is away, may pass.
+func permanent(err error) bool {
+	return errors.Is(err, memory.ErrDamaged) || errors.Is(err, api.ErrLogFull) || errors.Is(err, api.ErrOrder)
 }
 
 // inquire asks the other processes whether they have shown more of a left run than its log

@@ -87,7 +87,11 @@ func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 		if err != nil {
 			return nil, err
 		}
-		if w.closed = closed; w.Open == nil && (w.Waits == nil || why == nil) {
+		if w.closed = closed; at == deleting && w.Open != nil { // the run goes with its chat, and is not brought to its end
+			s.runner.stopLeft(*w.Open)
+			w.Open = nil
+		}
+		if w.Open == nil && (w.Waits == nil || why == nil) {
 			if err := s.mayStill(ctx, at); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
@@ -135,7 +139,7 @@ func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 // what is revoked nothing begins. An erasure goes on.
 func (s *leaser) mayStill(ctx context.Context, at place) error {
 	who, gate := access.From(ctx), s.cfg.Gate
-	if at == erasing || who.Key == "" || gate == nil || gate.Keys == nil {
+	if at >= erasing || who.Key == "" || gate == nil || gate.Keys == nil {
 		return nil
 	}
 	return gate.Keys.Check(ctx, who)
@@ -218,7 +222,7 @@ func (s *leaser) finishPending(ctx context.Context, w *writer, at place) error {
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
 	if of, erase := strings.CutPrefix(w.Pending, pendingErase); erase {
-		return s.eraser.finishErasure(ctx, w, wantedOf(of), at != erasing)
+		return s.eraser.finishErasure(ctx, w, wantedOf(of), at < erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
 		return s.eraser.finishRedaction(ctx, w, what)
@@ -293,6 +297,7 @@ func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 // is gone; then a conversation of the gateway that was erased meanwhile is given up, because
 // the lease would offer its text to a model once more.
 func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+	began := monotonic()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
 		asked := monotonic()
 		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
@@ -301,15 +306,16 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
 		}
-		if err != nil && s.isDead(held.Token) {
-			// The holder or claimant in the way is dead: neither its lease nor its claim is waited for.
+		if breaks := at == deleting && asked-began > breakAfter; err != nil && (breaks || s.isDead(held.Token)) {
+			// The holder or claimant in the way is dead, or does not stop for the deletion of its chat. What it still
+			// writes is refused by its fencing token.
 			turns := s.store.Turns
 			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
+		if at < erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
 			s.registry.dismiss(chat)
 			if err == nil {
 				err = s.store.Turns.Leave(ctx, chat, token)
@@ -318,7 +324,7 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		}
 		if err == nil && taken.Conversation == conversation { // nothing of the chat may have been there
 			slept, failed := s.tier.slept(ctx, chat, taken)
-			if failed != nil && !(at == erasing && errors.Is(failed, memory.ErrDamaged)) {
+			if failed != nil && !(at >= erasing && errors.Is(failed, memory.ErrDamaged)) {
 				return nil, errors.Join(failed, s.store.Turns.Leave(ctx, chat, token))
 			}
 			if slept {

@@ -115,7 +115,7 @@ func (s *eraseRoutes) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, 
 	if !p.Alone {
 		return false, p.There, nil
 	}
-	_, err = takeAwayNow(s.leaser, p.Chat, 2*storeTimeout+redisstore.Beat,
+	_, err = takeAwayNow(s.leaser, p.Chat, deleting, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
 			if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
 				return out, err

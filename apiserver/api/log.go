@@ -125,7 +125,7 @@ func (l *Log) atWait() bool {
 }
 
 // Append adds the next event: Seq must be Last()+1. It does not wait. An event
-// over the limits is refused with ErrLogFull, except the one that ends the run.
+// over the limits is refused with ErrLogFull, except those by which a run ends.
 func (l *Log) Append(e event.Event) error {
 	en := entry{e.Role(), e.Line()}
 	if strings.ContainsAny(en.role, "\r\n") {
@@ -133,17 +133,53 @@ func (l *Log) Append(e event.Event) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.outcome != "" || l.aborted != nil || l.dropped:
+	if l.outcome != "" || l.aborted != nil || l.dropped {
 		return fmt.Errorf("event %d of run %s: %w", e.Seq, e.RunID, ErrOver)
-	case e.RunID != l.run || e.Seq != l.last+1:
-		return fmt.Errorf("event %d of run %s after event %d of run %s: %w", e.Seq, e.RunID, l.last, l.run, ErrOrder)
-	case len(en.line) > MaxEvent, !e.Terminal() && (len(l.entries) >= l.limits.Events || l.bytes+
-		len(en.line) > l.limits.Bytes):
-		return fmt.Errorf("event %d of run %s, %d bytes: %w", e.Seq, e.RunID, len(en.line), ErrLogFull)
+	}
+	if err := l.fit(l.last, len(l.entries), l.bytes, e); err != nil {
+		return err
 	}
 	l.add(e, en)
 	return nil
+}
+
+// Fit returns the error that Append would return for the first of some events that it refuses: ErrOrder or ErrLogFull.
+func (l *Log) Fit(events ...event.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, count, size := l.last, len(l.entries), l.bytes
+	for _, e := range events {
+		if err := l.fit(last, count, size, e); err != nil {
+			return err
+		}
+		last, count, size = e.Seq, count+1, size+len(e.Line())
+	}
+	return nil
+}
+
+// fit judges an event after last, in a log with so many events of so many bytes.
+func (l *Log) fit(last int64, count, size int, e event.Event) error {
+	line := len(e.Line())
+	switch {
+	case e.RunID != l.run || e.Seq != last+1:
+		return fmt.Errorf("event %d of run %s after event %d of run %s: %w", e.Seq, e.RunID, last, l.run, ErrOrder)
+	case line > MaxEvent, !closes(e) && (count >= l.limits.Events || size+line > l.limits.Bytes):
+		return fmt.Errorf("event %d of run %s, %d bytes: %w", e.Seq, e.RunID, line, ErrLogFull)
+	}
+	return nil
+}
+
+// closes reports whether an event may be one of those that Closing gives. A full log takes them.
+func closes(e event.Event) bool {
+	switch p := e.Payload.(type) {
+	case *event.Assistant:
+		return p.Partial
+	case *event.Completion:
+		return p.Status != event.Completed
+	case *event.Error:
+		return true
+	}
+	return e.Terminal()
 }
 
 func (l *Log) add(e event.Event, en entry) {
@@ -203,7 +239,8 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	far := l.far()
 	if far.outcome == "" {
 		if far.shown != "" {
-			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true, Failure: cause.Code})
+			shown := event.Shorten(far.shown, MaxEvent/2)
+			add(event.Head{}, &event.Assistant{Content: shown, Partial: true, Failure: cause.Code})
 		}
 		add(event.Head{}, &cause)
 		far.outcome = event.Failed
@@ -250,7 +287,7 @@ func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
 	far := l.far()
 	if far.outcome == "" {
 		if far.shown != "" {
-			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true})
+			add(event.Head{}, &event.Assistant{Content: event.Shorten(far.shown, MaxEvent/2), Partial: true})
 		}
 		far.outcome = event.Stopped
 	}

@@ -38,6 +38,8 @@ const (
 	NoImages    = "image_not_supported"
 	AnswerCut   = "answer_cut" // the answer ended before its end
 
+	AnswerTooLong = "answer_too_long" // for an event
+
 	OwnRate   = "rate_limit_exceeded" // of a key, a tenant or a user
 	OwnBudget = "budget_exceeded"
 	Internal  = "internal"
@@ -70,6 +72,7 @@ var failures = []Failure{
 		Message: "The request is larger than the model's vendor allows this account per minute; send less at once."},
 	{Code: NoImages, Status: http.StatusBadRequest, // it is the message that another model is needed for
 		Message: "The model takes no images: send the text alone, or have a model answer that sees."},
+	{Code: AnswerTooLong, Message: "The answer was longer than agents.max_answer allows. What fits was stored."},
 	{Code: AnswerCut, Retryable: true, Message: "The model's answer was cut off before its end."},
 	{Code: "model_failed", Retryable: true, Message: "The model did not answer."},
 	{Code: "run_timeout", Retryable: true, Message: "The run took longer than is allowed."},

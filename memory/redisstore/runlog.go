@@ -158,6 +158,9 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 		return len(entries), nil
 	}
 	there, err := s.Events(ctx, chat, run, refused-1, 1)
+	if errors.Is(err, memory.ErrDamaged) {
+		there, err = nil, nil
+	}
 	if err == nil && (len(there) == 0 || there[0].Seq != refused) {
 		err = fmt.Errorf("logging event %d of run %s: %w", refused, run, ErrGap)
 	}
@@ -174,18 +177,20 @@ func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, after in
 	}
 	out, err := eventsAfter(after, found)
 	if err != nil {
-		return nil, fmt.Errorf("reading the events of run %s: %w", run, err)
+		err = fmt.Errorf("reading the events of run %s: %w", run, err)
 	}
-	return out, nil
+	return out, err
 }
 
-// eventsAfter are those of entries after a number, each once.
-func eventsAfter(after int64, found []redis.XMessage) ([]Logged, error) {
-	out := make([]Logged, 0, len(found))
+// eventsAfter returns the events of entries after a number, each once. With memory.ErrDamaged it returns those that can be
+// read.
+func eventsAfter(after int64, found []redis.XMessage) (out []Logged, damaged error) {
+	out = make([]Logged, 0, len(found))
 	for _, m := range found {
 		of, err := events(m)
 		if err != nil {
-			return nil, err
+			damaged = err
+			continue
 		}
 		for _, l := range of {
 			if l.Seq > after {
@@ -193,7 +198,7 @@ func eventsAfter(after int64, found []redis.XMessage) ([]Logged, error) {
 			}
 		}
 	}
-	return out, nil
+	return out, damaged
 }
 
 // Logs reads the whole logs of a chat's runs, in one round trip. A run without a log, or with one that cannot be

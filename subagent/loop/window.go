@@ -47,6 +47,8 @@ type Window struct {
 	Model  Model
 	Tokens int // of the context window; 0: what the Model says, see Windowed, else DefaultTokens
 	Answer int // kept of it for the answer, in tokens; 0: a quarter, at most 16,384
+	// MaxAnswer bounds an answer, in bytes of its JSON in an event; 0: none. A longer one ends with event.AnswerTooLong.
+	MaxAnswer int
 
 	mu    sync.Mutex
 	told  int     // what the Model said of its window when the rest was learned; guarded by mu
@@ -73,7 +75,13 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 			fitted.Messages = messages
 			again, begun := false, false
 			var said strings.Builder // as long as the Model has not told its usage
+			size := 0
 			for d, err := range w.Model.Generate(ctx, fitted) {
+				if err == nil {
+					if d, err = w.bound(d, &size); err != nil && d.Text != "" && !yield(d, nil) {
+						return
+					}
+				}
 				var long TooLong
 				if err != nil && !begun && try < maxShrinking && errors.As(err, &long) && sent > minPrompt {
 					if allowance, again = w.learn(long, sent, budget); again {
@@ -101,6 +109,31 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 		}
 	}
 }
+
+// bound returns the part of d that fits in MaxAnswer after size bytes, and the error that ends the answer if not all of d
+// fits.
+func (w *Window) bound(d Delta, size *int) (Delta, error) {
+	if w.MaxAnswer == 0 {
+		return d, nil
+	}
+	before := *size
+	*size += event.JSONSize(d.Text)
+	for _, c := range d.Calls {
+		*size += event.JSONSize(c.Function.Arguments)
+	}
+	if *size <= w.MaxAnswer {
+		return d, nil
+	}
+	return Delta{Text: event.Shorten(d.Text, max(0, w.MaxAnswer-before)), Usage: d.Usage}, tooLong{}
+}
+
+// tooLong is the error of an answer that is longer than MaxAnswer.
+type tooLong struct{}
+
+func (tooLong) Error() string { return "the answer is too long" }
+
+// Describe returns the failure of the run.
+func (tooLong) Describe() *event.Error { return event.Fail(event.AnswerTooLong, "", 0) }
 
 // ContextTokens is the context window as it is before any refusal: what is set, what the Model says, or DefaultTokens.
 func (w *Window) ContextTokens(ctx context.Context) int {

@@ -69,7 +69,7 @@ func newAgents(
 	}
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
-		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
+		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c), MaxAnswer: cfg.Agents.MaxAnswer}
 	}
 	m := cfg.Agents.Master
 	all := &agents{

@@ -293,6 +293,8 @@ type Embeddings struct {
 
 // Agents are the master and its subagents.
 type Agents struct {
+	// bytes of an answer's JSON; a longer answer is cut
+	MaxAnswer int        `yaml:"max_answer" default:"4194304" check:"range=1024..8388608"`
 	Master    Master     `yaml:"master"`
 	Subagents []Subagent `yaml:"subagents" check:"unique"`
 }
