@@ -264,6 +264,9 @@ func (d *driver) show(e event.Event) error {
 		d.runner.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
+	if e.Waits() && d.waiting != nil {
+		d.keepWait(append(slices.Clip(d.run.log.Lines(0)), e.Line())) // a client may answer it as soon as it is shown
+	}
 	if e.Terminal() || e.Waits() {
 		d.run.counted.Leave() // before a client sees it, which may post again at once
 	}

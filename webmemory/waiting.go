@@ -153,7 +153,9 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	w = d.waitOf(e, p.Waits)
 	if w.State = state; d.run.log.Last() < w.Seq {
 		d.run.log.GoOn()
-		if err := d.take([]event.Event{e}); err != nil {
+		d.waiting = w
+		err := d.take([]event.Event{e})
+		if d.waiting = nil; err != nil {
 			return false, err
 		}
 	}
@@ -166,11 +168,17 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// keepWait keeps on this disk what the run goes on from, for when Redis loses it. lines are its events.
+func (d *driver) keepWait(lines [][]byte) {
+	head := d.run.head()
+	head.Turn, head.Waiting = d.waiting.Turn, d.waiting
+	d.runner.ends.keep(head, lines)
+}
+
 // rest gives the lease back with the run suspended.
 func (d *driver) rest() error {
-	w, head := d.waiting, d.run.head()
-	head.Turn, head.Waiting = w.Turn, w
-	d.runner.ends.keep(head, d.run.log.Lines(0))
+	w := d.waiting
+	d.keepWait(d.run.log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
 		return d.runner.store.Waits.Suspend(ctx, chat, token, w)
 	})

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
 
@@ -258,5 +261,22 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 				require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.History("chat_history:1"))
 			})
 		}
+	}
+}
+
+// What a run goes on from is on the disk before its client is told that it waits: Redis may lose it at that moment.
+func TestAWaitIsOnTheDiskBeforeItIsShown(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	w, _, _ := webmemorytest.NewSuspendedWorld(t, func(c *webmemory.Config) { c.Ends = folder })
+	for i := range 20 {
+		chat := fmt.Sprint("c", i)
+		stream := w.PostStream(chat, "refund me")
+		stream.Until("run_waiting")
+		kept, err := os.ReadFile(filepath.Join(folder, "c-"+chat, stream.RunID()))
+		require.NoError(t, err)
+		head, _, _ := strings.Cut(string(kept), "\n")
+		require.Contains(t, head, `"waiting":{`)
+		require.Contains(t, string(kept), `"role":"run_waiting"`)
 	}
 }
