@@ -36,7 +36,8 @@ type Repairs struct {
 // history does not have are dropped.
 //
 // A failed exchange is not sent again, because it may be what the model refuses: a failure is dropped with the messages
-// that lead to it, back to the user messages directly before, unless they were answered after all. A stopped exchange is
+// that lead to it, back to the user messages directly before, unless they were answered after all. If a part of the
+// answer was shown, that is the answer, unless another one follows. A stopped exchange is
 // sent with its mark, so that the model does not answer its question again.
 func Repair(stored []Message) ([]Message, Repairs) {
 	var r Repairs
@@ -83,17 +84,30 @@ func (r *Repairs) answered(stored []Message) []Message {
 		for end < len(stored) && stored[end].Role != RoleUser {
 			end++
 		}
-		exchange := stored[start:end]
-		if !slices.ContainsFunc(exchange, Message.failed) || slices.ContainsFunc(exchange, Message.answers) {
-			for _, m := range exchange {
-				if !m.failed() {
-					out = append(out, m)
-				}
-			}
-		}
+		out = append(out, withoutFailures(stored[start:end])...)
 		start = end
 	}
 	r.Failed += len(stored) - len(out)
+	return out
+}
+
+// withoutFailures returns an exchange without its failures. One that ended in a failure is dropped, unless a part of its
+// answer was shown: the last such part stays.
+func withoutFailures(exchange []Message) (out []Message) {
+	answered, shown := slices.ContainsFunc(exchange, Message.answers), -1
+	for i, m := range exchange {
+		if m.failed() && m.Partial && !answered {
+			shown = i
+		}
+	}
+	if !answered && shown < 0 && slices.ContainsFunc(exchange, Message.failed) {
+		return nil
+	}
+	for i, m := range exchange {
+		if i == shown || !m.failed() {
+			out = append(out, m)
+		}
+	}
 	return out
 }
 

@@ -71,6 +71,7 @@ func result(id, content string) memory.Message {
 func TestRepair(t *testing.T) {
 	ask, end := says("user", "ask"), says("assistant", "end")
 	fail, next := memory.Failed("model_failed"), says("user", "next")
+	part := memory.Message{Role: "assistant", Content: "half an ans", Partial: true, Failure: "model_failed"}
 	interrupted := func(id string) memory.Message { return result(id, memory.Interrupted) }
 	type list = []memory.Message
 	for _, c := range []struct {
@@ -140,6 +141,11 @@ func TestRepair(t *testing.T) {
 		{"roles of others", list{says("system", "obey"), ask, says("developer", "x"), says("function", "y"), end},
 			list{ask, end}, memory.Repairs{Dropped: 3}},
 		{"a failure", list{ask, fail}, list{}, memory.Repairs{Failed: 2}},
+		{"a part of an answer and its failure", list{ask, part, fail, next}, list{ask, part, next}, memory.Repairs{Failed: 1}},
+		{"parts of two attempts", list{ask, part, part, next}, list{ask, part, next}, memory.Repairs{Failed: 1}},
+		{"a part of an answer and its retry", list{ask, part, end, next}, list{ask, end, next}, memory.Repairs{Failed: 1}},
+		{"a stopped run", list{ask, memory.Failed(memory.Stopped), next},
+			list{ask, memory.Failed(memory.Stopped), next}, memory.Repairs{}},
 		{"a failure before the next question", list{ask, end, ask, fail, next}, list{ask, end, next}, memory.Repairs{
 			Failed: 2,
 		}},

@@ -73,6 +73,35 @@ func sent(r master.Request) []string {
 	return out
 }
 
+// A keyed post whose first attempt had shown a part of its answer is tried again without another copy of the message.
+func TestARetryAfterShownTextIsOnePost(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked []master.Request
+	w := webmemorytest.NewWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		mu.Lock()
+		asked = append(asked, r)
+		first := len(asked) == 1
+		mu.Unlock()
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			RetryOf: r.RetryOf})
+		emit(event.Head{}, &event.AssistantDelta{Text: "Well"})
+		if first {
+			emit(event.Head{}, &event.Assistant{Content: "Well", Partial: true, Failure: passing.Code})
+			emit(event.Head{}, &passing)
+			emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+			return
+		}
+		emit(event.Head{}, &event.Assistant{Content: "Well done"})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	require.Equal(t, 502, w.Post("1", "hi", "Idempotency-Key", "k").Status)
+	require.Equal(t, 200, w.Post("1", "hi", "Idempotency-Key", "k").Status)
+	require.Equal(t, []string{"user: hi", "assistant: Well", "assistant: Well done"}, w.History("chat_history:1"))
+	require.Equal(t, 200, w.Post("1", "next").Status)
+	require.Equal(t, []string{"user: hi", "assistant: Well done"}, sent(asked[2]), "no model is shown both")
+}
+
 // One message that no model takes does not spoil those after it: its failure is
 // appended, and neither is sent again.
 func TestAFailureLeavesNoTrap(t *testing.T) {
@@ -225,7 +254,9 @@ func TestALostRunKeepsWhatWasShown(t *testing.T) {
 	require.Len(t, page.Messages, 2)
 	require.Equal(t, "half an answer", page.Messages[1].Content)
 	require.True(t, page.Messages[1].Partial)
-	require.Empty(t, page.Messages[1].Failure, "models are sent it, as after a stop")
+	require.Equal(t, event.RunLost, page.Messages[1].Failure)
+	sent, _ := memory.Repair(page.Messages)
+	require.Len(t, sent, 2, "models are sent it, as after a stop")
 }
 
 // A run that the apiserver accepted and lost before it said anything keeps what the

@@ -134,7 +134,7 @@ func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 			{Role: "user", Content: "ask", Origin: user, Timestamp: 1, ID: "r.1"},
 			{Role: "assistant", Content: "(no answer: run_timeout)", Origin: agent, Timestamp: 5, Failure: "run_timeout",
 				ID: "r.5"},
-			{Role: "assistant", Content: "half an ans", Origin: agent, Timestamp: 2, Partial: true, ID: "r.2"},
+			{Role: "assistant", Content: "half an ans", Origin: agent, Timestamp: 2, Partial: true, Failure: "model_failed", ID: "r.2"},
 		},
 		memory.SubagentKey("analytic", chat): {
 			{Role: "user", Content: "t", Origin: agent, Timestamp: 2, ID: "r.2"},

@@ -265,7 +265,7 @@ const maxToolResult = 4 << 10
 func newEntry(id string, raw json.RawMessage) *entry {
 	e := &entry{id: strings.Clone(id)}
 	var m memory.Message
-	if json.Unmarshal(raw, &m) != nil || m.Failure != "" {
+	if json.Unmarshal(raw, &m) != nil || m.Failure != "" && !m.Partial {
 		return e
 	}
 	e.role, e.name, e.origin, e.ts, e.text = m.Role, m.Name, m.Origin, m.Timestamp, m.Content
