@@ -41,7 +41,7 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 	t.Parallel()
 	changes := 20_000
 	if testing.Short() {
-		changes = 4_000
+		changes = 2_000
 	}
 	server := redistest.Start(t)
 	way := server.Narrow(t, "xrange")

@@ -55,6 +55,7 @@ func recalled(events []event.Event, agent memory.Agent) (out []*event.Recalled) 
 // What was told hundreds of messages ago is known, with the time at which it was said, and
 // the event says why. What was never said is not known.
 func TestWhatWasToldLongAgoIsKnown(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	u.told("7", "", 600, map[int]string{

@@ -92,16 +92,10 @@ func (m gptMessage) said() memory.Message {
 	return said(m.Author.Role, "ChatGPT", text, m.CreateTime)
 }
 
-// cutMark ends a message that is longer than memory.MaxMessage.
-const cutMark = "\n[cut]"
-
 // said returns a message, one without a role if the role is unknown or the text is empty.
 func said(role, service string, text []string, at float64) (m memory.Message) {
 	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
 	m.Timestamp, m.Content = at, strings.TrimSpace(strings.Join(text, "\n\n"))
-	if len(m.Content) > memory.MaxMessage {
-		m.Content = memory.Shorten(m.Content, memory.MaxMessage-len(cutMark)) + cutMark
-	}
 	switch {
 	case m.Content == "":
 	case role == memory.RoleUser || role == "human":
@@ -116,6 +110,9 @@ func said(role, service string, text []string, at float64) (m memory.Message) {
 func (e entry) said() memory.Message {
 	return said(memory.RoleAssistant, mem0, []string{*e.Memory}, cmp.Or(unix(e.Updated), unix(e.Created)))
 }
+
+// cutMark ends an attachment that does not fit in memory.MaxMessage with its message.
+const cutMark = "\n[cut]"
 
 // branch is what leads to the leaf of a conversation: the messages that the user saw last, and not those that an edit
 // or a new answer replaced. What has no time has that of the one before it, the first one that of the conversation.
@@ -138,10 +135,17 @@ func (e entry) branch() (list []memory.Message, err error) {
 				text = append(text, part.Text)
 			}
 		}
+		room := memory.MaxMessage - len(strings.Join(text, "\n\n"))
 		for _, a := range m.Attachments {
-			if a.Text != "" {
-				text = append(text, "[file: "+cmp.Or(memory.OneLine(a.Name), "pasted text")+"]\n"+a.Text)
+			if a.Text == "" {
+				continue
 			}
+			file := "[file: " + cmp.Or(memory.OneLine(a.Name), "pasted text") + "]\n" + a.Text
+			if room -= len(file) + 2; room < 0 {
+				file = memory.Shorten(file, max(0, room+len(file)-len(cutMark))) + cutMark
+				room = 0
+			}
+			text = append(text, file)
 		}
 		id := cmp.Or(m.UUID, strconv.Itoa(i))
 		nodes[id] = node{cmp.Or(m.Parent, last), said(m.Sender, "Claude", text, unix(m.Created))}
