@@ -357,7 +357,6 @@ func readMessagesStream(t require.TestingT, stream string) (blocks []block, comp
 	return blocks, complete
 }
 
-// events are the data of a stream's events.
 func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		frames := wire.NewFrameReader(strings.NewReader(stream))
@@ -374,7 +373,6 @@ func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
 	}
 }
 
-// chatMessage is a message of chat completions.
 type chatMessage struct {
 	Role       string     `json:"role"`
 	Content    *string    `json:"content"`
@@ -464,7 +462,6 @@ func (c *chatClient) round() (calls int, text string) {
 	return len(m.ToolCalls), deref(m.Content)
 }
 
-// deref returns the text at p, or nothing.
 func deref(p *string) string {
 	if p == nil {
 		return ""

@@ -32,11 +32,11 @@ const (
 )
 
 // refusalForms are Claudes behind gateways that change the form of a refusal.
-func refusalForms() (runs [][]backendCase) {
+func refusalForms() (forms []backendCase) {
 	form := func(name string, status int, change func([]byte) []byte) {
-		runs = append(runs, []backendCase{claude.with(name, func(c *upstreamtest.Config) {
+		forms = append(forms, claude.with(name, func(c *upstreamtest.Config) {
 			c.Wrap = func(was int, body []byte) (int, []byte) { return cmp.Or(status, was), change(body) }
-		})})
+		}))
 	}
 	quoted := func(format string) func([]byte) []byte {
 		return func(body []byte) []byte { return fmt.Appendf(nil, format, wire.Quote(string(body))) }
@@ -55,7 +55,7 @@ func refusalForms() (runs [][]backendCase) {
 	form("without backticks", 0, func(body []byte) []byte { return bytes.ReplaceAll(body, []byte("`"), nil) })
 	path := regexp.MustCompile(`messages\.\d+\.content\.\d+`)
 	form("masked path", 0, func(body []byte) []byte { return path.ReplaceAll(body, []byte("***.***.content.***")) })
-	return runs
+	return forms
 }
 
 // refuseAll refuses the thinking of 15 conversations with this status, and their retries.
@@ -102,7 +102,7 @@ func echo(name, body string) transcript {
 
 var errorRows = []transcript{
 	row("refusals in other forms", "a refusal in another form is not recognized, or burns the keys of a failover.",
-		onEach(refusalForms()).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
+		on(refusalForms()...).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
 		costs(1), unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)),
 	row("refusals are no failures", "refusals as a 429 or 500 count as failures and open the circuit for all callers.",
 		on(claude).vary(variants{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}),

@@ -85,7 +85,6 @@ func aside(p *play) {
 	require.Equal(p, 200, counted.status, counted.body)
 }
 
-// countTokens counts the tokens of the history.
 func countTokens(p *play) {
 	got := p.messages().count()
 	require.Equal(p, 200, got.status, got.body)

@@ -209,6 +209,8 @@ type lead struct {
 	seen []upstreamtest.Request // in the current call
 
 	calls, extra, conversations int // extra are second attempts
+	kept, given                 int // thinking blocks of current turns
+	keptOlder, givenOlder       int // and of older ones
 }
 
 // start starts the vendors, with bounded memory, and a gateway with Redis.
@@ -244,11 +246,12 @@ func (l *lead) call(send func()) []upstreamtest.Request {
 	return l.seen
 }
 
-// finish checks that no client saw an error about thinking.
+// finish checks that no client saw an error about thinking. It reports the share of thinking that the vendor got back.
 func (l *lead) finish() {
 	l.world.checked = true
 	require.Empty(l, l.world.refused, "clients saw errors about thinking")
 	l.Logf("%d conversations, %d calls, %d more to the vendors", l.conversations, l.calls, l.extra)
+	l.Logf("thinking kept: %d of %d of current turns, %d of %d of older ones", l.kept, l.given, l.keptOlder, l.givenOlder)
 }
 
 // mangled plays conversations with one kind of mangled replays.
@@ -261,9 +264,6 @@ type mangled struct {
 	active string // own or the other backend
 	shared string // the tag of content that all conversations may contain
 	no     int
-
-	kept, given           int // thinking blocks of current turns
-	keptOlder, givenOlder int // and of older ones
 }
 
 // newMangled starts the vendors of conversations that are mangled in one way.
@@ -274,13 +274,6 @@ func newMangled(t *testing.T, name string, redis *redistest.Server, backend back
 	return m
 }
 
-// finish also reports the share of thinking that the vendor got back.
-func (m *mangled) finish() {
-	m.lead.finish()
-	m.Logf("thinking kept: %d of %d of current turns, %d of %d of older ones", m.kept, m.given, m.keptOlder, m.givenOlder)
-}
-
-// talk is one conversation.
 type talk struct {
 	*messagesClient
 	llm   *randomModel

@@ -76,10 +76,8 @@ var reasoningRows = []transcript{
 	lostReasoning(kimi, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3"),
 	lostReasoning(deepSeek, "deepseek-v4-pro", "deepseek-v4-flash"),
 	row("lost reasoning of an unknown vendor", "an empty text replaces the reasoning, and the vendor refuses it.",
-		onEach([][]backendCase{
-			{kimi.named("unknown").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
-			{kimiChat.named("unknown-chat").told(func(c *proxy.BackendConfig) { c.Vendor = "generic" })},
-		}).from(emptyReasoning).by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
+		on(kimi.named("unknown").told(asGeneric), kimiChat.named("unknown-chat").told(asGeneric)).from(emptyReasoning).
+			by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
 		costs(2), // one per gateway
 		unnamed, client(func(c *messagesClient) { c.manual(8000) }), forgetful),
 	row("no attempt is sent twice", "a cure changes nothing, and the vendor gets the same bytes again.",

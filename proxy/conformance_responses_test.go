@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -131,14 +130,14 @@ var responsesRows = []transcript{
 		atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek")),
 		atVendor(1, vendorGotThoughts(2)), atVendor(2, vendorGotThoughts(2))),
 	row("two accounts in a tool loop", "after a change of the account the conversation is dead, or costs refusals.",
-		onEach([][]backendCase{
-			accounts("OpenAI", gpt, upstreamtest.ResponsesRules{}),
-			accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true}),
-			accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true}),
-			accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true}),
-			accounts("Azure, in the stream", gpt, upstreamtest.ResponsesRules{Azure: true, InStream: true, FlatErrors: true}),
-			accounts("Google", google, upstreamtest.ResponsesRules{}),
-		}).from("openai/codex#35334").by("chat", "responses").vary(streams),
+		switching(accounts("OpenAI", gpt, upstreamtest.ResponsesRules{})...).
+			or(accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true})...).
+			or(accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true})...).
+			or(accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true})...).
+			or(accounts("Azure, in the stream", gpt,
+				upstreamtest.ResponsesRules{Azure: true, InStream: true, FlatErrors: true})...).
+			or(accounts("Google", google, upstreamtest.ResponsesRules{})...).
+			from("openai/codex#35334").by("chat", "responses").vary(streams),
 		tolerate(2), // one refusal of each account
 		keepReasoning, loopOnAll(steps(), 0, 1, 1, 0),
 		atVendor(1, vendorGotThoughts(1), // its own reasoning stays
@@ -308,14 +307,4 @@ func TestInteractionsCarryTheRequest(t *testing.T) {
 		"tools":[{"type":"function","name":"look","parameters":`+lookSchema+`}]}`, string(v.Last().Body))
 	require.Positive(t, gjson.Get(got.body, "usage.completion_tokens_details.reasoning_tokens").Int(), got.body)
 	require.Equal(t, 1, w.log.count(`"temperature"`), "the log names ignored members")
-}
-
-// Google lists its models in its own form.
-func TestTheModelsOfABackendOfInteractions(t *testing.T) {
-	t.Parallel()
-	v := vendor(t, says("application/json",
-		`{"models":[{"name":"models/gemini-3.8-flash","version":"3"}],"nextPageToken":"x"}`))
-	url, _ := gateway(t, to(v, proxy.KindInteractions))
-	got := call(t, http.MethodGet, url+"/v1/models", "").body
-	require.Equal(t, "gemini-3.8-flash", gjson.Get(got, "data.0.id").Str, got)
 }

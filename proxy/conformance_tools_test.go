@@ -121,7 +121,6 @@ func chatDamageVariants() (all variants) {
 	return all
 }
 
-// strs returns the strings at a path.
 func strs(body []byte, path string) (list []string) {
 	for _, s := range gjson.GetBytes(body, path).Array() {
 		list = append(list, s.Str)

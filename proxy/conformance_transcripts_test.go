@@ -47,28 +47,26 @@ func row(name, fault string, runs transcript, turns ...turn) transcript {
 }
 
 // on selects a run for each vendor, with a client of the messages dialect.
-func on(vendors ...backendCase) transcript { return onEach(each(vendors...)) }
+func on(vendors ...backendCase) (r transcript) {
+	for _, b := range vendors {
+		r = r.or(b)
+	}
+	return r.by("messages")
+}
 
 // switching selects a run with several vendors.
-func switching(vendors ...backendCase) transcript { return onEach([][]backendCase{vendors}) }
+func switching(vendors ...backendCase) transcript { return on().or(vendors...) }
 
-func onEach(runs [][]backendCase) transcript { return transcript{vendors: runs, clients: both[:1]} }
-
-// or adds a run with several vendors.
 func (r transcript) or(vendors ...backendCase) transcript {
 	r.vendors = append(slices.Clip(r.vendors), vendors)
 	return r
 }
 
-func (r transcript) from(source string) transcript { r.source = source; return r }
-
-func (r transcript) by(clients ...string) transcript { r.clients = clients; return r }
-
-func (r transcript) asking(models ...string) transcript { r.models = models; return r }
-
+func (r transcript) from(source string) transcript          { r.source = source; return r }
+func (r transcript) by(clients ...string) transcript        { r.clients = clients; return r }
+func (r transcript) asking(models ...string) transcript     { r.models = models; return r }
 func (r transcript) vary(dimensions ...variants) transcript { r.dimensions = dimensions; return r }
-
-func (r transcript) marked(marks mark) transcript { r.marks = marks; return r }
+func (r transcript) marked(marks mark) transcript           { r.marks = marks; return r }
 
 // turn is a step of a dialogue, or an expectation.
 type turn func(p *play)
@@ -109,14 +107,6 @@ func (r run) name() string {
 		words = append(words, v.name)
 	}
 	return strings.Join(words, ", ")
-}
-
-// each returns one run per vendor.
-func each(backends ...backendCase) (runs [][]backendCase) {
-	for _, b := range backends {
-		runs = append(runs, []backendCase{b})
-	}
-	return runs
 }
 
 func (r *transcript) runs() (runs []run) {
@@ -179,7 +169,6 @@ type play struct {
 	pending      []turn // of the variants, see later
 }
 
-// newPlay starts the vendors of a run.
 func newPlay(t *testing.T, c run) *play {
 	vendors := slices.Clone(c.vendors)
 	for i, b := range vendors {

@@ -12,7 +12,6 @@ import (
 	"mneme/proxy"
 )
 
-// The blocks of scripted answers.
 var (
 	reply = upstreamtest.Reply
 	think = upstreamtest.Think
@@ -107,7 +106,6 @@ func setup(change turn) turn {
 	}
 }
 
-// settings changes a client of any dialect.
 func settings(change func(m *manners)) turn {
 	return setup(func(p *play) { change(p.me().settings()) })
 }
@@ -216,8 +214,6 @@ func userText(text string) message { return message{role: "user", content: []blo
 
 func assistant(content ...block) message { return message{role: "assistant", content: content} }
 
-// The world changes.
-
 func use(i int) turn {
 	return func(p *play) {
 		p.active = i
@@ -225,13 +221,10 @@ func use(i int) turn {
 	}
 }
 
-// restart replaces the gateway by a new process.
 func restart(p *play) {
 	p.gateway().stop()
 	p.fronts[p.front] = p.world.gateway()
-	for _, c := range p.clients {
-		c.settings().gateway = p.gateway()
-	}
+	through(p.front)(p)
 }
 
 // through sends the calls of all clients to another gateway.
@@ -321,12 +314,8 @@ func costsWhenBound(refusals int) turn {
 // judged replaces the final check by those of the row.
 func judged(p *play) { p.checked = true }
 
-// forgive forgets the errors that clients have seen so far.
 func forgive(p *play) { p.world.forgive() }
 
-// Expectations about the vendor's requests.
-
-// expect checks each of the texts.
 func expect(texts []string, check func(p *play, text string)) turn {
 	return func(p *play) {
 		for _, text := range texts {
@@ -340,7 +329,6 @@ func vendorGot(texts ...string) turn {
 	return expect(texts, func(p *play, text string) { require.Contains(p, p.last(), text) })
 }
 
-// vendorLacks expects that texts are not in the active vendor's newest request.
 func vendorLacks(texts ...string) turn {
 	return expect(texts, func(p *play, text string) { require.NotContains(p, p.last(), text) })
 }
@@ -394,8 +382,6 @@ func thoughtsIn(body []byte) (found []string) {
 func unchanged(p *play) {
 	require.Equal(p, string(p.me().settings().sent), p.last())
 }
-
-// Expectations about the client's answers, the metrics and the log.
 
 func clientReads(text string) turn {
 	return func(p *play) { require.Equal(p, text, p.text) }

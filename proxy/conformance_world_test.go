@@ -65,7 +65,6 @@ func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 	return b
 }
 
-// remembering returns b with a vendor that remembers so many requests.
 func (b backendCase) remembering(requests int) backendCase {
 	return b.with(b.name, func(c *upstreamtest.Config) { c.Remember = requests })
 }
@@ -79,20 +78,18 @@ func (b backendCase) needsReasoning() bool {
 func budgeted(c *proxy.BackendConfig) { c.Thinking.BudgetTokens = 8000 }
 
 func asBedrock(c *proxy.BackendConfig) { c.Vendor = "bedrock" }
+func asGeneric(c *proxy.BackendConfig) { c.Vendor = "generic" }
 
-// messagesVendor returns a vendor of the messages dialect.
 func messagesVendor(name, model string, vendor upstreamtest.Vendor) backendCase {
 	return backendCase{name: name, model: model, vendor: upstreamtest.Config{Vendor: vendor},
 		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: name}}
 }
 
-// chatVendor returns a vendor of chat completions with these rules.
 func chatVendor(name, vendor string, rules upstreamtest.ChatRules) backendCase {
 	return backendCase{name: name, vendor: upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules},
 		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
 }
 
-// overChat returns b behind chat completions.
 func (b backendCase) overChat() backendCase {
 	b.name += "-chat"
 	b.config.Kind = proxy.KindOpenAI
@@ -115,10 +112,8 @@ var (
 	openAI       = chatVendor("openai", "openai", upstreamtest.ChatRules{}).asking("gpt-5")
 	// genericChat takes no lists of content parts.
 	genericChat = chatVendor("generic-chat", "", upstreamtest.ChatRules{TextOnly: true}).asking("m")
-	// gpt is OpenAI with Responses.
-	gpt = backendCase{name: "gpt", model: "gpt-5.1", vendor: upstreamtest.Config{Vendor: upstreamtest.OpenAI},
+	gpt         = backendCase{name: "gpt", model: "gpt-5.1", vendor: upstreamtest.Config{Vendor: upstreamtest.OpenAI},
 		config: proxy.BackendConfig{Kind: proxy.KindResponses, Vendor: "openai"}}
-	// google is Google with Interactions.
 	google = backendCase{name: "google", model: "gemini-3.8-flash",
 		vendor: upstreamtest.Config{Vendor: upstreamtest.Google},
 		config: proxy.BackendConfig{Kind: proxy.KindInteractions, Vendor: "gemini"}}
@@ -202,7 +197,6 @@ type front struct {
 	stop  func()
 }
 
-// gateway starts one more gateway.
 func (w *world) gateway() *front {
 	server, err := proxy.New(w.config, zerolog.New(&w.log))
 	require.NoError(w, err)
@@ -320,7 +314,6 @@ func (w *world) refusedAtMost(refusals int) {
 	require.NotContains(w, w.log.String(), "a request panicked")
 }
 
-// logLines is a log for concurrent writers and readers.
 type logLines struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer

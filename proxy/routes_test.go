@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/access/limit"
 	"mneme/access/tally"
@@ -211,6 +212,12 @@ func TestModelsOfABackendWithoutAliases(t *testing.T) {
 	require.Contains(t, call(t, "GET", url+"/v1/models", "", "anthropic-version", "2023-06-01").body,
 		`"first_id":"opus","last_id":"haiku"`)
 	require.Zero(t, a.count())
+
+	google := vendor(t, says("application/json",
+		`{"models":[{"name":"models/gemini-3.8-flash","version":"3"}],"nextPageToken":"x"}`))
+	url, _ = gateway(t, to(google, proxy.KindInteractions))
+	got := call(t, "GET", url+"/v1/models", "").body
+	require.Equal(t, "gemini-3.8-flash", gjson.Get(got, "data.0.id").Str, got)
 }
 
 func TestEmbeddingsGoToTheirBackendFromEveryEndpoint(t *testing.T) {
