@@ -152,7 +152,7 @@ func TestAStreamOfAResponsesBackendThatBreaksOff(t *testing.T) {
 	require.NotContains(t, got.body, "response.completed")
 	require.Contains(t, got.body, "event: error\n")
 	var last gjson.Result
-	for data := range events(t, got.body) {
+	for data := range events(got.body) {
 		if e := gjson.ParseBytes(data); e.Get("sequence_number").Exists() {
 			require.True(t, !last.Exists() || e.Get("sequence_number").Int() > last.Get("sequence_number").Int(),
 				"the numbers go on: %s", data)

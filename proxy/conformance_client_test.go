@@ -3,14 +3,14 @@ package proxy_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -295,20 +295,16 @@ func spoken(blocks []block) (s string) {
 }
 
 // readMessages reads an answer of the messages dialect, whole or as a stream.
-func readMessages(t require.TestingT, got answered) []block {
-	if got.header.Get("Content-Type") != "text/event-stream" {
-		var answer struct {
-			Content []json.RawMessage
-		}
-		require.NoError(t, json.Unmarshal([]byte(got.body), &answer), got.body)
-		var blocks []block
-		for _, raw := range answer.Content {
-			blocks = append(blocks, readBlock(t, raw))
-		}
+func readMessages(t require.TestingT, got answered) (blocks []block) {
+	if got.header.Get("Content-Type") == "text/event-stream" {
+		blocks, complete := readMessagesStream(t, got.body)
+		require.True(t, complete, "the stream ended early: %s", got.body)
 		return blocks
 	}
-	blocks, complete := readMessagesStream(t, got.body)
-	require.True(t, complete, "the stream ended early: %s", got.body)
+	require.True(t, gjson.Get(got.body, "content").IsArray(), got.body)
+	for _, b := range gjson.Get(got.body, "content").Array() {
+		blocks = append(blocks, readBlock(t, json.RawMessage(b.Raw)))
+	}
 	return blocks
 }
 
@@ -322,7 +318,7 @@ func readBlock(t require.TestingT, raw json.RawMessage) (b block) {
 
 // readMessagesStream returns the blocks of a stream and reports whether the stream is complete.
 func readMessagesStream(t require.TestingT, stream string) (blocks []block, complete bool) {
-	for data := range events(t, stream) {
+	for data := range events(stream) {
 		var e struct {
 			Type  string
 			Index int
@@ -357,18 +353,13 @@ func readMessagesStream(t require.TestingT, stream string) (blocks []block, comp
 	return blocks, complete
 }
 
-func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
+// events returns the data of a stream's events.
+func events(stream string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		frames := wire.NewFrameReader(strings.NewReader(stream))
-		for {
-			f, err := frames.Next()
-			if len(f.Data) > 0 && !yield(slices.Clone(f.Data)) {
+		for line := range strings.Lines(stream) {
+			if data, found := strings.CutPrefix(line, "data:"); found && !yield([]byte(strings.TrimSpace(data))) {
 				return
 			}
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			require.NoError(t, err)
 		}
 	}
 }
@@ -487,7 +478,7 @@ func readChat(t require.TestingT, got answered) (m chatMessage) {
 			*to = pointer(deref(*to) + *more)
 		}
 	}
-	for data := range events(t, got.body) {
+	for data := range events(got.body) {
 		if string(data) == "[DONE]" {
 			finished = true
 			continue

@@ -173,13 +173,10 @@ var damages = map[string]damage{
 // form, HTML escaped.
 func reencoded(value []byte) json.RawMessage {
 	var v any
-	if err := json.Unmarshal(value, &v); err != nil {
+	if json.Unmarshal(value, &v) != nil {
 		return value
 	}
-	out, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return value
-	}
+	out, _ := json.MarshalIndent(v, "", " ") // cannot fail
 	return out
 }
 

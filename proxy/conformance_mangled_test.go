@@ -446,22 +446,21 @@ func (m *mangled) sameWords(client, vendor []message) {
 // and MNEME_SEED override both. With the race detector a test plays one of each kind.
 func manyConversations(t *testing.T, seed uint64) (conversations int, used uint64) {
 	testtier.Slow(t)
-	conversations = 1_500
-	if raced {
-		conversations = 1
-	}
-	for name, set := range map[string]func(uint64){
-		"MNEME_CONVERSATIONS": func(n uint64) { conversations = int(n) },
-		"MNEME_SEED":          func(n uint64) { seed = n },
-	} {
+	set := func(name string, n uint64) uint64 {
 		if s := os.Getenv(name); s != "" {
-			n, err := strconv.ParseUint(s, 10, 32)
+			var err error
+			n, err = strconv.ParseUint(s, 10, 32)
 			require.NoError(t, err, name)
-			set(n)
 		}
+		return n
 	}
-	t.Logf("%d conversations with seed %d", conversations, seed)
-	return conversations, seed
+	n := uint64(1_000)
+	if raced {
+		n = 1
+	}
+	n, seed = set("MNEME_CONVERSATIONS", n), set("MNEME_SEED", seed)
+	t.Logf("%d conversations with seed %d", n, seed)
+	return int(n), seed
 }
 
 // A client may replay its history in any way. The conversation must continue and must not become another one. With the
@@ -499,12 +498,9 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 	for i, backend := range thinkers {
 		for _, front := range []string{"a greeting", "an answer"} {
 			for _, damage := range []string{"nothing", "thinking dropped", "texts padded"} {
-				name, users := backend.name+", "+front+", "+damage, 24
-				switch {
-				case raced:
-					users = 12
-				case damage == "nothing" && backend.name == "bound" && front == "an answer":
-					users = 300
+				name, users := backend.name+", "+front+", "+damage, 20
+				if !raced && damage == "nothing" && backend.name == "bound" && front == "an answer" {
+					users = 1000
 				}
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()

@@ -84,20 +84,17 @@ func headers(h http.Header, names ...string) (lines string) {
 // laidOut returns JSON with one line per message, and one per block if a message has several.
 func laidOut(body string) string {
 	indents := map[int]string{} // by the offset of a line
-	each := func(list gjson.Result, indent string) {
-		for _, e := range list.Array() {
-			indents[e.Index] = "\n" + indent
-		}
-	}
 	for _, name := range []string{"messages", "content"} {
 		list := gjson.Get(body, name)
-		if !list.IsArray() {
-			continue
-		}
-		each(list, "  ")
 		for _, m := range list.Array() {
-			if content := m.Get("content"); content.IsArray() && len(content.Array()) > 1 {
-				each(content, "    ")
+			if list.IsArray() {
+				indents[m.Index] = "\n  "
+			}
+			content := m.Get("content")
+			for _, b := range content.Array() {
+				if content.IsArray() && len(content.Array()) > 1 {
+					indents[b.Index] = "\n    "
+				}
 			}
 		}
 	}

@@ -69,11 +69,6 @@ func (b backendCase) remembering(requests int) backendCase {
 	return b.with(b.name, func(c *upstreamtest.Config) { c.Remember = requests })
 }
 
-// needsReasoning reports whether the vendor wants the reasoning of every answer that called a tool.
-func (b backendCase) needsReasoning() bool {
-	return b.vendor.Vendor == upstreamtest.Kimi || b.vendor.Vendor == upstreamtest.DeepSeek
-}
-
 // budgeted sets the thinking budget for clients that cannot send one.
 func budgeted(c *proxy.BackendConfig) { c.Thinking.BudgetTokens = 8000 }
 

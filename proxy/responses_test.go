@@ -225,7 +225,7 @@ func (c *responsesClient) round() (calls int, text string) {
 	output := gjson.Get(got.body, "output").Array()
 	if c.stream {
 		output = nil
-		for data := range events(w, got.body) {
+		for data := range events(got.body) {
 			if e := gjson.ParseBytes(data); e.Get("type").Str == "response.output_item.done" {
 				output = append(output, gjson.Parse(e.Get("item").Raw))
 			}
