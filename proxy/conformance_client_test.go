@@ -92,13 +92,15 @@ func (m *manners) answer() answered {
 	return got
 }
 
-// within names the conversation of all calls. An empty name removes it.
-func (m *manners) within(conversation string) {
-	m.header.Set("X-AG-Conversation-Id", conversation)
-	if conversation == "" {
-		m.header.Del("X-AG-Conversation-Id")
+// set sets a header of all calls. An empty value removes it.
+func (m *manners) set(name, value string) {
+	if m.header.Del(name); value != "" {
+		m.header.Set(name, value)
 	}
 }
+
+// within names the conversation of all calls. An empty name removes it.
+func (m *manners) within(conversation string) { m.set("X-AG-Conversation-Id", conversation) }
 
 // anyClient returns a client of a dialect and its settings.
 func (g *front) anyClient(dialect, model string) (agent, *manners) {

@@ -91,7 +91,7 @@ var damages = map[string]damage{
 	"signatures dropped": thoughts(func(b *block) { b.Signature, b.Data = nil, "" }),
 	"signatures emptied": thoughts(func(b *block) { b.Signature, b.Data = new(string), "" }),
 	// Gateways that stamp an invented signature on every block.
-	"signatures invented": thoughts(func(b *block) { b.Signature = pointer("EqQBCkgIARABGAIiQInvented") }),
+	invented: thoughts(func(b *block) { b.Signature = pointer("EqQBCkgIARABGAIiQInvented") }),
 	// Stores that write one signature for all blocks.
 	"signatures of another block": func(history []message) []message {
 		var first *string
@@ -107,12 +107,7 @@ var damages = map[string]damage{
 			slices.DeleteFunc(content, func(b block) bool { return !b.thinks() })...)
 	}),
 	"thinking reversed": answers(func(content []block) []block {
-		var places []int
-		for i, b := range content {
-			if b.thinks() {
-				places = append(places, i)
-			}
-		}
+		places := indexes(content, block.thinks)
 		for i := range len(places) / 2 {
 			a, b := places[i], places[len(places)-1-i]
 			content[a], content[b] = content[b], content[a]
@@ -180,25 +175,28 @@ func reencoded(value []byte) json.RawMessage {
 	return out
 }
 
-// chatStarts returns the indexes of the user's messages.
-func chatStarts(history []chatMessage) (at []int) {
-	for i, m := range history {
-		if m.Role == "user" {
+// indexes returns the indexes of some elements.
+func indexes[M any](list []M, of func(M) bool) (at []int) {
+	for i, m := range list {
+		if of(m) {
 			at = append(at, i)
 		}
 	}
 	return at
 }
 
+// chatStarts returns the indexes of the user's messages.
+func chatStarts(history []chatMessage) (at []int) {
+	return indexes(history, func(m chatMessage) bool { return m.Role == "user" })
+}
+
 // finalAnswersOnly removes the rounds of tools of older turns.
-func finalAnswersOnly(history []chatMessage) (out []chatMessage) {
+func finalAnswersOnly(history []chatMessage) []chatMessage {
 	at := chatStarts(history)
-	for i, m := range history {
-		if i >= at[len(at)-1] || m.Role != "tool" && len(m.ToolCalls) == 0 {
-			out = append(out, m)
-		}
-	}
-	return out
+	current := at[len(at)-1]
+	return append(slices.DeleteFunc(history[:current], func(m chatMessage) bool {
+		return m.Role == "tool" || len(m.ToolCalls) > 0
+	}), history[current:]...)
 }
 
 func pointer[T any](v T) *T { return &v }
@@ -225,27 +223,18 @@ var wandering = func() []turn {
 
 func wander(p *play) { steps(wandering...)(p) }
 
-// proofs are the damages that a vendor must refuse once before the gateway knows.
-var proofs = map[string]bool{
-	// With no text either, nothing of the block is known.
-	"signatures invented": true,
-}
+// invented is a damage that a vendor must refuse once before the gateway knows: some blocks have no text either.
+const invented = "signatures invented"
 
-// damagesWith returns a variant for each damage. The damages in proofs cost this many refusals.
+// damagesWith returns a variant for each damage. Invented signatures cost this many refusals.
 func damagesWith(refusals int) (all variants) {
-	for _, name := range slices.Sorted(maps.Keys(damages)) {
-		setup := damaged(name)
-		switch {
-		case proofs[name]:
-			setup = steps(setup, costs(refusals))
-		case name == "first turn forgotten":
-			setup = steps(setup, func(p *play) {
-				if p.run.vendors[0].vendor.Thinking.PrefixCheck {
-					tolerate(1)(p) // thinking bound to that turn is lost
-				}
-			})
+	special := map[string]turn{invented: costs(refusals), "first turn forgotten": func(p *play) {
+		if p.run.vendors[0].vendor.Thinking.PrefixCheck {
+			tolerate(1)(p) // thinking bound to that turn is lost
 		}
-		all = append(all, variant{name, setup})
+	}}
+	for _, name := range slices.Sorted(maps.Keys(damages)) {
+		all = append(all, variant{name, steps(damaged(name), special[name])})
 	}
 	return all
 }

@@ -116,14 +116,7 @@ func plainAnswers(r *rand.Rand, turn int) (answers []upstreamtest.Answer) {
 // finalTexts has a client show only the final texts of older turns. It changes spaces in all but the newest message.
 var finalTexts = replay{
 	messages: chain(mangles["rounds forgotten"].damage, texts(strings.TrimSpace)),
-	chat: func(history []chatMessage) []chatMessage {
-		for i := range history[:len(history)-1] {
-			if text := history[i].Content; text != nil {
-				history[i].Content = pointer(strings.TrimSpace(*text))
-			}
-		}
-		return finalAnswersOnly(history)
-	},
+	chat:     chain(chatTexts(strings.TrimSpace), finalAnswersOnly),
 }
 
 // recallRun plays a random dialogue with a recall every n turns, or none if n is 0. The calls alternate between two

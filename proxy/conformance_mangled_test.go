@@ -175,12 +175,7 @@ func randomEdit(m *mangled, t *talk) {
 
 // starts returns the indexes of the user's texts.
 func starts(history []message) (at []int) {
-	for i, m := range history {
-		if m.role == "user" && !isResult(m) {
-			at = append(at, i)
-		}
-	}
-	return at
+	return indexes(history, func(m message) bool { return m.role == "user" && !isResult(m) })
 }
 
 func rewind(m *mangled, t *talk) {
@@ -303,18 +298,23 @@ func (m *mangled) play(model string) {
 	}
 	for range 2 + m.r.IntN(4) {
 		text := pick(m.r, "yes", "yes", "and then?", " two\n\nlines  \n", "жизнь "+strconv.Itoa(m.r.IntN(100)))
-		for _, t := range talks {
-			t.gateway = m.front
-			if m.kind.turn != nil {
-				m.kind.turn(m, t)
-			}
-			t.user(textOf(text))
-			m.proceed(t)
-		}
+		m.question(talks, text)
 	}
 	for _, t := range talks {
 		require.True(m, t.extra <= 1 || !m.named, "%s: one refusal proves what has to be left out", t.llm.tag)
 		m.conversations++
+	}
+}
+
+// question is a turn of all talks with the same text.
+func (m *mangled) question(talks []*talk, text string) {
+	for _, t := range talks {
+		t.gateway = m.front
+		if m.kind.turn != nil {
+			m.kind.turn(m, t)
+		}
+		t.question(text)
+		m.proceed(t)
 	}
 }
 
@@ -507,8 +507,7 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 					m := newMangled(t, damage, redis, backend, seed, uint64(i))
 					first := m.talk(backend.model)
 					first.system = `"You are brief."`
-					first.user(textOf("Hi"))
-					m.proceed(first)
+					m.question([]*talk{first}, "Hi")
 					m.shared = first.llm.tag
 					talks := make([]*talk, users)
 					for i := range talks {
@@ -519,10 +518,7 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 						}
 					}
 					for _, text := range []string{"Hi", "and then?", "yes"} {
-						for _, t := range talks {
-							t.question(text)
-							m.proceed(t)
-						}
+						m.question(talks, text)
 					}
 					m.finish()
 				})

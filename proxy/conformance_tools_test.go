@@ -79,14 +79,7 @@ var chatDamages = map[string]func([]chatMessage) []chatMessage{
 	}),
 	"reasoning invented":        eachAnswer(func(m *chatMessage) { m.Reasoning = pointer("I never thought this") }),
 	"reasoning sent as nothing": eachAnswer(func(m *chatMessage) { m.Reasoning = new(string) }),
-	"texts padded": func(history []chatMessage) []chatMessage {
-		for i := range history[:max(0, len(history)-1)] {
-			if c := history[i].Content; c != nil {
-				history[i].Content = pointer(pad(*c))
-			}
-		}
-		return history
-	},
+	"texts padded":              chatTexts(pad),
 	// Frameworks that number the calls themselves.
 	"ids renamed": func(history []chatMessage) []chatMessage {
 		names := map[string]string{}
@@ -101,6 +94,18 @@ var chatDamages = map[string]func([]chatMessage) []chatMessage{
 		}
 		return history
 	},
+}
+
+// chatTexts returns a damage of all texts but the newest.
+func chatTexts(change func(string) string) func([]chatMessage) []chatMessage {
+	return func(history []chatMessage) []chatMessage {
+		for i := range history[:len(history)-1] {
+			if text := history[i].Content; text != nil {
+				history[i].Content = pointer(change(*text))
+			}
+		}
+		return history
+	}
 }
 
 func eachAnswer(change func(*chatMessage)) func([]chatMessage) []chatMessage {

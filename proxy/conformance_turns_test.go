@@ -135,11 +135,7 @@ func model(name string) turn { return settings(func(m *manners) { m.model = name
 
 // header sets a header. An empty value removes it.
 func header(name, value string) turn {
-	return settings(func(m *manners) {
-		if m.header.Del(name); value != "" {
-			m.header.Set(name, value)
-		}
-	})
+	return settings(func(m *manners) { m.set(name, value) })
 }
 
 // members adds members to the requests, each with a comma before it.
@@ -279,7 +275,9 @@ func atVendor(i int, turns ...turn) turn {
 func steps(turns ...turn) turn {
 	return func(p *play) {
 		for _, next := range turns {
-			next(p)
+			if next != nil {
+				next(p)
+			}
 		}
 	}
 }

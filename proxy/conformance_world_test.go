@@ -40,7 +40,7 @@ type backendCase struct {
 	model  string // that clients ask for
 	vendor upstreamtest.Config
 	config proxy.BackendConfig // without its BaseURL
-	after  func(*http.Request) // if not nil, called after an answer's last byte and before its end
+	after  func(*http.Request) // if not nil, runs after an answer's last byte and before its end
 }
 
 // with returns b with another name and other rules of its vendor.
