@@ -207,17 +207,15 @@ var wandering = func() []turn {
 	redacted := upstreamtest.Redacted()
 	look := func(q string) upstreamtest.Block { return upstreamtest.Use("look", `{"q":"`+q+`","n":1.0}`) }
 	return []turn{
-		say("Hello", saying(" The user greets me.\n", "Hello.")), clientReads("Hello."),
-		say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("a")),
+		exchange("Hello", "Hello.", saying(" The user greets me.\n", "Hello.")),
+		exchange("What is it?", "It is a, b and c.", reply(think("I must look it up."), speak("Let me look."), look("a")),
 			reply(think("Not enough, twice more."), look("b"), look("c")), saying("Now I know.", "It is a, b and c.")),
-		clientReads("It is a, b and c."),
-		say("And then?", reply(think("One more."), redacted, think("And another."), speak("Wait."), look("d")),
+		exchange("And then?", "It is d and e.",
+			reply(think("One more."), redacted, think("And another."), speak("Wait."), look("d")),
 			reply(redacted, look("e")), reply(upstreamtest.Omitted(), speak("It is d and e."))),
-		clientReads("It is d and e."),
-		say("Thank you", reply(speak("You are welcome."))), clientReads("You are welcome."),
-		say("What is it?", reply(think("I must look it up."), speak("Let me look."), look("f")),
+		exchange("Thank you", "You are welcome."),
+		exchange("What is it?", "It is f.", reply(think("I must look it up."), speak("Let me look."), look("f")),
 			saying("Now I know.", "It is f.")),
-		clientReads("It is f."),
 	}
 }()
 

@@ -174,14 +174,13 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 		by(both...).vary(routes[1:])
 	redis := redistest.Start(t)
 	t.Run("runs", func(t *testing.T) {
-		var tried part
 		for _, runs := range [][]run{main.runs(), mates.runs()} {
 			for i, c := range runs {
 				every := 1
 				if (i < len(runs)/2) == (i%2 == 0) {
 					every = 3
 				}
-				if !tried.next(3) {
+				if !tries(i) {
 					continue
 				}
 				t.Run(c.name(), func(t *testing.T) {
@@ -363,7 +362,7 @@ var ephemeralRows = []transcript{
 	row("recall of a thin client", "a recall without a history moves to the front of the history or into it.",
 		on(prefixChecking),
 		tolerate(0), useTool("First question", "one"), header("X-AG-Continue", "true"), recallBeforeQuestion,
-		say("Second question", reply(speak("two is done."))), clientReads("two is done."),
+		exchange("Second question", "two is done."),
 		func(p *play) {
 			content := gjson.Get(p.last(), "messages.@reverse.0.content").Array()
 			require.Len(p, content, 2)

@@ -193,12 +193,19 @@ func regenerate(m *mangled, t *talk) {
 	m.proceed(t)
 }
 
-// lead leads random conversations and records the requests that vendors receive.
-type lead struct {
+// mangled plays random conversations with one kind of mangled replays and records the requests that vendors receive.
+type mangled struct {
 	*testing.T
-	r     *rand.Rand
-	world *world
-	front *front
+	r      *rand.Rand
+	world  *world
+	front  *front
+	name   string // of the kind
+	kind   mangle
+	named  bool   // the client names its conversations
+	own    string // the backend under test
+	active string // own or another backend
+	shared string // the tag of content that all conversations may contain
+	no     int
 
 	mu   sync.Mutex             // guards seen
 	seen []upstreamtest.Request // in the current call
@@ -208,67 +215,51 @@ type lead struct {
 	keptOlder, givenOlder       int // and of older ones
 }
 
-// start starts the vendors, with bounded memory, and a gateway with Redis.
-func (l *lead) start(redis *redistest.Server, backends ...backendCase) {
+// newMangled starts the vendors, with bounded memory, and a gateway with Redis. The first backend is under test.
+func newMangled(t *testing.T, name string, redis *redistest.Server, seed, n uint64, backends ...backendCase) *mangled {
+	m := &mangled{T: t, r: rand.New(rand.NewPCG(seed, n)), name: name, kind: mangles[name],
+		own: backends[0].name, active: backends[0].name}
+	backends = slices.Clone(backends)
 	for i, b := range backends {
 		backends[i] = b.with(b.name, func(c *upstreamtest.Config) {
-			c.Remember = 1000
 			c.Observe = func(r upstreamtest.Request) {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.seen = append(l.seen, r)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.seen = append(m.seen, r)
 			}
 		})
 	}
-	l.world = newWorld(l.T, backends...)
-	l.world.shares(redis)
-	l.front = l.world.gateway()
-}
-
-// call makes one call. It returns the requests that the vendor received. Only the last one is accepted.
-func (l *lead) call(send func()) []upstreamtest.Request {
-	l.mu.Lock()
-	l.seen = nil
-	l.mu.Unlock()
-	send()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	require.NotEmpty(l, l.seen)
-	require.LessOrEqual(l, len(l.seen), 2, "one call more at most")
-	require.Empty(l, l.seen[len(l.seen)-1].Rejection)
-	l.calls++
-	l.extra += len(l.seen) - 1
-	return l.seen
-}
-
-// finish checks that no client saw an error about thinking. It reports the share of thinking that the vendor got back.
-func (l *lead) finish() {
-	l.world.checked = true
-	require.Empty(l, l.world.refused, "clients saw errors about thinking")
-	l.Logf("%d conversations, %d calls, %d more to the vendors", l.conversations, l.calls, l.extra)
-	l.Logf("thinking kept: %d of %d of current turns, %d of %d of older ones", l.kept, l.given, l.keptOlder, l.givenOlder)
-}
-
-// mangled plays conversations with one kind of mangled replays.
-type mangled struct {
-	lead
-	kind   mangle
-	name   string
-	named  bool   // the client names its conversations
-	own    string // the backend under test
-	active string // own or the other backend
-	shared string // the tag of content that all conversations may contain
-	no     int
-}
-
-// newMangled starts the vendors of conversations that are mangled in one way.
-func newMangled(t *testing.T, name string, redis *redistest.Server, backend backendCase, seed, n uint64) *mangled {
-	m := &mangled{lead: lead{T: t, r: rand.New(rand.NewPCG(seed, n))}, name: name, kind: mangles[name],
-		own: backend.name, active: backend.name}
-	m.start(redis, backend, kimi)
+	m.world = newWorld(t, backends...)
+	m.world.shares(redis)
+	m.front = m.world.gateway()
 	return m
 }
 
+// call makes one call. It returns the requests that the vendor received. Only the last one is accepted.
+func (m *mangled) call(send func()) []upstreamtest.Request {
+	m.mu.Lock()
+	m.seen = nil
+	m.mu.Unlock()
+	send()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.NotEmpty(m, m.seen)
+	require.LessOrEqual(m, len(m.seen), 2, "one call more at most")
+	require.Empty(m, m.seen[len(m.seen)-1].Rejection)
+	m.calls++
+	m.extra += len(m.seen) - 1
+	return m.seen
+}
+
+// finish checks that no client saw an error about thinking. It reports the share of thinking that the vendor got back.
+func (m *mangled) finish() {
+	m.world.checked = true
+	require.Empty(m, m.world.refused, "clients saw errors about thinking")
+	m.Logf("%d conversations, %d calls, %d more to the vendors", m.conversations, m.calls, m.extra)
+	m.Logf("thinking kept: %d of %d of current turns, %d of %d of older ones", m.kept, m.given, m.keptOlder, m.givenOlder)
+}
+
+// talk is a conversation in the messages dialect.
 type talk struct {
 	*messagesClient
 	llm   *randomModel
@@ -479,7 +470,7 @@ func TestConformanceMangledReplays(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, %s, named=%t", backend.name, name, named), func(t *testing.T) {
 				t.Parallel()
-				m := newMangled(t, name, redis, backend, seed, uint64(1000*i+j))
+				m := newMangled(t, name, redis, seed, uint64(1000*i+j), backend, kimi)
 				m.named = named
 				for m.conversations < each {
 					m.play(backend.model)
@@ -504,7 +495,7 @@ func TestConformanceManyUsersWithOneFront(t *testing.T) {
 				}
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					m := newMangled(t, damage, redis, backend, seed, uint64(i))
+					m := newMangled(t, damage, redis, seed, uint64(i), backend, kimi)
 					first := m.talk(backend.model)
 					first.system = `"You are brief."`
 					m.question([]*talk{first}, "Hi")

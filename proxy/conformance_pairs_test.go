@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +41,16 @@ func with(name string, value any) func([]byte) []json.RawMessage {
 	}
 }
 
+// changed returns a change of one member of the items that have it.
+func changed(name string, change func(string) string) func([]byte) []json.RawMessage {
+	return func(v []byte) []json.RawMessage {
+		if s := gjson.GetBytes(v, name).Str; s != "" {
+			return with(name, change(s))(v)
+		}
+		return []json.RawMessage{v}
+	}
+}
+
 // itemMangles are changes that clients of Responses make to the items in their history, by name.
 var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 	"nothing":           nil,
@@ -54,13 +63,7 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 	"doubled":           items("reasoning", func(v []byte) []json.RawMessage { return []json.RawMessage{v, v} }),
 	"without ids":       items("", with("id", nil)),
 	"foreign ids":       items("reasoning", with("id", "item_df7e40c3f04fc8ade5c3800e")),
-	"long ids": items("", func(v []byte) []json.RawMessage {
-		id := gjson.GetBytes(v, "id").Str
-		if id == "" {
-			return []json.RawMessage{v}
-		}
-		return with("id", id+strings.Repeat("x", 80))(v)
-	}),
+	"long ids":          items("", changed("id", func(id string) string { return id + strings.Repeat("x", 80) })),
 	"followers dropped": dropped("message"),
 	"reasoning last": func(input []json.RawMessage) []json.RawMessage {
 		isReasoning := func(v json.RawMessage) bool { return gjson.GetBytes(v, "type").Str == "reasoning" }
@@ -72,44 +75,33 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 		}
 		return input
 	},
-	"call ids altered": items("", func(v []byte) []json.RawMessage {
-		if id := gjson.GetBytes(v, "call_id").Str; id != "" {
-			return with("call_id", "mine_"+id[len(id)-12:])(v)
-		}
-		return []json.RawMessage{v}
-	}),
+	"call ids altered": items("", changed("call_id", func(id string) string { return "mine_" + id[len(id)-12:] })),
 }
 
-// pairs plays conversations of one client that replays in one way, while the backend switches between four dialects.
-type pairs struct {
-	lead
-	llm    *randomModel
-	active string
+// playPair leads a conversation of a client of any dialect, while the backend switches between vendors of four dialects.
+func (m *mangled) playPair(dialect string) {
+	m.conversations++
+	c, settings := m.front.anyClient(dialect, "claude-opus-4-8")
+	settings.within(fmt.Sprintf("%s.%d.%d", dialect, m.conversations, m.r.Uint32()))
+	settings.keeps = dialect == "responses"
+	replay{m.kind.damage, chatDamages[m.name], itemMangles[m.name]}.by(c)
+	model := &randomModel{chooser: m.r}
+	for turn := range 2 + m.r.IntN(3) {
+		c.question(fmt.Sprintf("question %d of %d", turn, m.conversations))
+		for rounds, calls := m.r.IntN(4), 1; calls > 0; rounds-- {
+			if m.r.IntN(3) == 0 {
+				m.active = pick(m.r, vendorsOfPairs...).name
+				m.front.use(m.active)
+			}
+			m.world.vendors[m.active].Queue(model.answer(rounds <= 0))
+			settings.stream = m.r.IntN(2) == 0
+			m.call(func() { calls, _ = c.round() })
+		}
+	}
 }
 
 // vendorsOfPairs has one vendor per dialect.
 var vendorsOfPairs = []backendCase{claude.told(budgeted), gpt, deepSeekChat, google}
-
-// play leads one conversation.
-func (p *pairs) play(dialect, mangle string) {
-	p.conversations++
-	c, m := p.front.anyClient(dialect, "claude-opus-4-8")
-	m.within(fmt.Sprintf("%s.%d.%d", dialect, p.conversations, p.r.Uint32()))
-	m.keeps = dialect == "responses"
-	replay{mangles[mangle].damage, chatDamages[mangle], itemMangles[mangle]}.by(c)
-	for turn := range 2 + p.r.IntN(3) {
-		c.question(fmt.Sprintf("question %d of %d", turn, p.conversations))
-		for rounds, calls := p.r.IntN(4), 1; calls > 0; rounds-- {
-			if p.r.IntN(3) == 0 {
-				p.active = pick(p.r, vendorsOfPairs...).name
-				p.front.use(p.active)
-			}
-			p.world.vendors[p.active].Queue(p.llm.answer(rounds <= 0))
-			m.stream = p.r.IntN(2) == 0
-			p.call(func() { calls, _ = c.round() })
-		}
-	}
-}
 
 // A client of any dialect may replay its history in any way while its model moves between vendors of four dialects in
 // tool loops. The conversation must continue.
@@ -130,13 +122,11 @@ func TestConformanceMangledPairs(t *testing.T) {
 		for j, mangle := range kinds[dialect] {
 			t.Run(dialect+", "+mangle, func(t *testing.T) {
 				t.Parallel()
-				r := rand.New(rand.NewPCG(seed, uint64(1000*i+j)))
-				p := &pairs{lead: lead{T: t, r: r}, llm: &randomModel{chooser: r}, active: claude.name}
-				p.start(redis, slices.Clone(vendorsOfPairs)...)
-				for p.conversations < each {
-					p.play(dialect, mangle)
+				m := newMangled(t, mangle, redis, seed, uint64(1000*i+j), vendorsOfPairs...)
+				for m.conversations < each {
+					m.playPair(dialect)
 				}
-				p.finish()
+				m.finish()
 			})
 		}
 	}

@@ -152,8 +152,8 @@ var responsesRows = []transcript{
 		on(gpt.asking("gpt-4o")).from("openai/openai-python#2194").by(all3...),
 		judged, unnamed, thinkingMode(""), client(func(c *chatClient) { c.effort = "" }),
 		client(func(c *responsesClient) { c.effort = "none" }),
-		say("Go", reply(speak("One."))), clientReads("One."), vendorCalls(2),
-		say("Go on", reply(speak("Two."))), clientReads("Two."), vendorCalls(3), // the refusal is remembered
+		exchange("Go", "One."), vendorCalls(2),
+		exchange("Go on", "Two."), vendorCalls(3), // the refusal is remembered
 	),
 	row("replays of SDKs of Responses", "the vendor refuses members that SDKs add to items, or foreign reasoning.",
 		switching(gpt, claude, deepSeekChat).from("openai/openai-node#1567").
@@ -165,7 +165,7 @@ var responsesRows = []transcript{
 			asking(claude.model),
 		replay{messages: mangles["calls forgotten"].damage}.turn,
 		say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
-		use(1), say("Thanks", reply(speak("Welcome."))), clientReads("Welcome.")),
+		use(1), exchange("Thanks", "Welcome.")),
 	row("answers of Interactions that end badly", "an answer that is cut off, that fails or is refused looks complete.",
 		on(google).vary(variants{
 			ended("failed", "failed", nil, 500, "vendor_failed"),
@@ -244,9 +244,9 @@ func itemError(name string, thoughts int, message string) transcript {
 			body[1:] + "}")},
 	}
 	expect := steps(
-		say("Go", reply(speak("Done."))), clientReads("Done."), vendorCalls(5), vendorGotThoughts(thoughts),
+		exchange("Go", "Done."), vendorCalls(5), vendorGotThoughts(thoughts),
 		func(p *play) { require.Equal(p, name != "include", gjson.Get(p.last(), "include").Exists()) },
-		say("Thanks", reply(speak("Welcome."))), clientReads("Welcome."), vendorCalls(6)) // it is remembered
+		exchange("Thanks", "Welcome."), vendorCalls(6)) // it is remembered
 	if thoughts < 0 {
 		expect = func(p *play) {
 			p.me().question("Go")

@@ -141,9 +141,8 @@ func (r *transcript) test(t *testing.T) {
 		testtier.Slow(t)
 	}
 	t.Parallel()
-	var tried part
 	for i, c := range r.runs() {
-		if r.marks&sampled == 0 || tried.next(3) {
+		if r.marks&sampled == 0 || tries(i) {
 			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.marks&golden != 0 && i == 0) })
 		}
 	}

@@ -36,6 +36,14 @@ func say(text string, answers ...upstreamtest.Answer) turn {
 	return steps(question(text), finish(answers...))
 }
 
+// exchange is a turn of the user whose last answer is want, without thinking if there are no others.
+func exchange(text, want string, answers ...upstreamtest.Answer) turn {
+	if len(answers) == 0 {
+		answers = append(answers, reply(speak(want)))
+	}
+	return steps(say(text, answers...), clientReads(want))
+}
+
 // useTool is a turn of the user with one round of tools, see toolTurn.
 func useTool(text, name string) turn {
 	return func(p *play) {
