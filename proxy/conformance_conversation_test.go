@@ -74,11 +74,6 @@ func pass(t *testing.T, redis *redistest.Server, d time.Duration) {
 	}
 }
 
-// keepForDays keeps the conversation for longer than three days.
-func keepForDays(p *play) {
-	require.Equal(p, 204, p.gateway().own("PUT", "c1/keep", keepUntil(3*day+time.Hour)).status)
-}
-
 // found is the end of a tool chain. The vendor gets its earlier thoughts if the conversation is kept.
 func found(thoughts ...string) turn {
 	return func(p *play) {
@@ -168,7 +163,9 @@ var conversationRows = []transcript{
 		stored(false, "What I say")),
 	row("a tool chain that waits for days", "after three days the model has forgotten its call, or the chain is refused.",
 		on(claude, prefixChecking, kimiChat).by("chat").
-			asking(claude.model).vary(variants{{"kept", later(keepForDays)}, {"not kept", later(nothing)}}),
+			asking(claude.model).vary(variants{{"kept", later(func(p *play) {
+			require.Equal(p, 204, p.gateway().own("PUT", "c1/keep", keepUntil(3*day+time.Hour)).status)
+		})}, {"not kept", later(nothing)}}),
 		shareRedis, tolerate(0), as("master"), begin("Look it up", looking("Why I look.", "it")),
 		as("mate", route("/teammate/analytic")), begin("Look it up", looking("Why a teammate looks.", "it")),
 		now, // later turns are kept too

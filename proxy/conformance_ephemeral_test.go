@@ -293,36 +293,6 @@ func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
 	require.NotContains(t, kept(t, redis), "memory")
 }
 
-// Fault: a malformed header counts, and the user's text is not recorded.
-func TestConformanceEphemeralPartsThatAreNone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, claude)
-	v, g := w.vendors["claude"], w.gateway()
-	two := userSays(`[` + recalledPart + `,` + questionPart + `]`)
-	try := func(path, messages string, values ...string) {
-		header := http.Header{"X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: values}
-		got := g.send(t.Context(), path, header, []byte(`{"model":"m","max_tokens":10,"messages":[`+messages+`]}`))
-		require.Equal(t, 400, got.status, "%q with %s", values, messages)
-		require.Contains(t, gjson.Get(got.body, "error.message").Str,
-			"X-AG-Ephemeral-Parts must be the number of content parts, 1 to 16")
-	}
-	for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/analytic/v1/messages",
-		"/v1/messages/count_tokens"} {
-		for _, value := range []string{"", "0", "17", "-1", "+1", "01", "1.0", "x", "true", "1,1", "٣"} {
-			try(path, two, value)
-		}
-		try(path, two, "1", "1")
-		try(path, two, "2")
-		try(path, two, "3")
-		try(path, userSays(`"What is it?"`), "1")
-		try(path, two+`,{"role":"assistant","content":"So."},`+userSays(`"And?"`), "1")
-		try(path, `{"role":"assistant","content":[`+anyTool+`]},`+userSays(`[`+anyResult+`]`), "1")
-		try(path, "", "1")
-	}
-	require.Zero(t, v.Count())
-	w.conforms(0)
-}
-
 // recallBeforeQuestion has a thin client put a recalled part before its question, but not before results.
 func recallBeforeQuestion(p *play) {
 	c := p.messages()
@@ -343,6 +313,32 @@ func recallAnew(c *messagesClient) {
 }
 
 var ephemeralRows = []transcript{
+	row("malformed ephemeral parts", "a malformed header counts, and the user's text is not recorded.",
+		on(claude),
+		func(p *play) {
+			two := userSays(parts(recalledPart, questionPart))
+			try := func(path, messages string, values ...string) {
+				header := http.Header{"X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: values}
+				body := []byte(`{"model":"m","max_tokens":10,"messages":[` + messages + `]}`)
+				got := p.gateway().send(p.Context(), path, header, body)
+				require.Equal(p, 400, got.status, "%q with %s", values, messages)
+				require.Contains(p, gjson.Get(got.body, "error.message").Str,
+					"X-AG-Ephemeral-Parts must be the number of content parts, 1 to 16")
+			}
+			for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/analytic/v1/messages",
+				"/v1/messages/count_tokens"} {
+				for _, value := range []string{"", "0", "17", "-1", "+1", "01", "1.0", "x", "true", "1,1", "٣", "2", "3"} {
+					try(path, two, value)
+				}
+				try(path, two, "1", "1")
+				for _, messages := range []string{
+					userSays(`"What is it?"`), two + `,{"role":"assistant","content":"So."},` + userSays(`"And?"`),
+					`{"role":"assistant","content":[` + anyTool + `]},` + userSays(`[`+anyResult+`]`), "",
+				} {
+					try(path, messages, "1")
+				}
+			}
+		}, vendorCalls(0)),
 	row("recall without a conversation", "a nameless client's thinking is bound to the recalled part and refused.",
 		on(prefixChecking).from(boundThinking).vary(variants{
 			{"with state", nil}, {"stateless", configure(func(c *proxy.Config) { c.Stateless = true })},

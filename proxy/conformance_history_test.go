@@ -95,11 +95,6 @@ func forged(thought, signature string, more ...message) turn {
 		block{Type: "thinking", Thinking: thought, Signature: pointer(signature)}, textOf("Hello."))}, more...)...)
 }
 
-// cutStream queues a stream that ends early, see the row "a cut stream".
-func cutStream(answer upstreamtest.Answer) turn {
-	return later(func(p *play) { p.vendor().Queue(answer) })
-}
-
 // since has a client show the end of its history. first returns the index of the first message. It gets the number of
 // messages and the indexes of the user's texts.
 func since(first func(messages int, questions []int) int) replay {
@@ -213,10 +208,10 @@ var historyRows = []transcript{
 		as("one"), countTokens, vendorGot("one thinks before")),
 	row("a cut stream", "the client asks again without streaming, and half an answer is taken for a turn.",
 		on(thinkers...).vary(variants{
-			{"in the thinking", cutStream(saying("half a thought, and more of it", "Hello.").CutAfter(4, true))},
-			{"after it", cutStream(saying("x", "Hello, my friend.").CutAfter(8, false))},
-			{"in the call", cutStream(looking("x", "a long question").CutAfter(9, true))},
-			{"by an error event", cutStream(saying("x", "Hello, my friend.").FailAfter(8))},
+			{"in the thinking", later(queue(saying("half a thought, and more of it", "Hello.").CutAfter(4, true)))},
+			{"after it", later(queue(saying("x", "Hello, my friend.").CutAfter(8, false)))},
+			{"in the call", later(queue(looking("x", "a long question").CutAfter(9, true)))},
+			{"by an error event", later(queue(saying("x", "Hello, my friend.").FailAfter(8)))},
 		}),
 		useTool("First", "one"), now, streamed, request("Second", 200), func(p *play) {
 			partial, complete := readMessagesStream(p, p.answer().body)

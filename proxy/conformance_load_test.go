@@ -43,22 +43,20 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 		}
 	}
 	var done sync.WaitGroup
-	start := make(chan struct{})
-	for i := range teammates {
-		c := g.messages("claude-opus-4-8")
-		if on[i%len(on)] == "bound" {
-			c.model = "claude-opus-5-5"
+	for i := range teammates + 1 {
+		c, name := g.messages("claude-opus-4-8"), "main"
+		c.within("c1") // all of them: only the route differs
+		if i < teammates {
+			name = fmt.Sprint("mate", i)
+			c.prefix = "/teammate/" + name
+			c.damage = damages["thinking dropped"]
+			c.stream = i%2 == 0
+			if on[i%len(on)] == "bound" {
+				c.model = "claude-opus-5-5"
+			}
 		}
-		c.prefix = fmt.Sprint("/teammate/mate", i)
-		c.within("c1") // like main: only the route differs
-		c.damage = damages["thinking dropped"]
-		c.stream = i%2 == 0
-		done.Go(func() { <-start; dialogue(c, fmt.Sprint("mate", i)) })
+		done.Go(func() { dialogue(c, name) })
 	}
-	main := g.messages("claude-opus-4-8")
-	main.within("c1")
-	done.Go(func() { <-start; dialogue(main, "main") })
-	close(start)
 	done.Wait()
 
 	for line := range strings.Lines(g.metrics("thinking_filter_blocks_total")) {

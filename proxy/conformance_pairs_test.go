@@ -63,7 +63,7 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 	"doubled":           items("reasoning", func(v []byte) []json.RawMessage { return []json.RawMessage{v, v} }),
 	"without ids":       items("", with("id", nil)),
 	"foreign ids":       items("reasoning", with("id", "item_df7e40c3f04fc8ade5c3800e")),
-	"long ids":          items("", changed("id", func(id string) string { return id + strings.Repeat("x", 80) })),
+	"long ids":          items("", changed("id", func(s string) string { return s + strings.Repeat("x", 80) })),
 	"followers dropped": dropped("message"),
 	"reasoning last": func(input []json.RawMessage) []json.RawMessage {
 		isReasoning := func(v json.RawMessage) bool { return gjson.GetBytes(v, "type").Str == "reasoning" }
@@ -75,10 +75,10 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 		}
 		return input
 	},
-	"call ids altered": items("", changed("call_id", func(id string) string { return "mine_" + id[len(id)-12:] })),
+	"call ids altered": items("", changed("call_id", func(s string) string { return "mine_" + s[len(s)-12:] })),
 }
 
-// playPair leads a conversation of a client of any dialect, while the backend switches between vendors of four dialects.
+// playPair leads a conversation of a client of any dialect, while the backend switches between vendorsOfPairs.
 func (m *mangled) playPair(dialect string) {
 	m.conversations++
 	c, settings := m.front.anyClient(dialect, "claude-opus-4-8")

@@ -13,9 +13,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// emptyReasoning is the thread about vendors that refuse empty reasoning in place of lost reasoning.
-const emptyReasoning = "NousResearch/hermes-agent#14018"
-
 // lose has a client send this text in place of all thinking.
 func lose(text string) turn {
 	return replay{
@@ -34,7 +31,7 @@ var forgetful = steps(useTool("Go", "one"), restart, useTool("Go on", "two"))
 func lostReasoning(b backendCase, models ...string) transcript {
 	return row("lost reasoning of "+b.name,
 		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
-		on(b, b.overChat()).from(emptyReasoning).by(all3...).asking(models...).vary(naming, lossy).
+		on(b, b.overChat()).from("NousResearch/hermes-agent#14018").by(all3...).asking(models...).vary(naming, lossy).
 			marked(slow|sampled|noBudget),
 		forgetful, vendorGot("two thinks before"))
 }
@@ -74,8 +71,8 @@ var reasoningRows = []transcript{
 	lostReasoning(kimi, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3"),
 	lostReasoning(deepSeek, "deepseek-v4-pro", "deepseek-v4-flash"),
 	row("lost reasoning of an unknown vendor", "an empty text replaces the reasoning, and the vendor refuses it.",
-		on(kimi.named("unknown").told(asGeneric), kimiChat.named("unknown-chat").told(asGeneric)).from(emptyReasoning).
-			by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
+		on(kimi.named("unknown").told(asGeneric), kimiChat.named("unknown-chat").told(asGeneric)).
+			from("NousResearch/hermes-agent#14018").by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
 		costs(2), // one per gateway
 		unnamed, client(func(c *messagesClient) { c.manual(8000) }), forgetful),
 	row("no attempt is sent twice", "a cure changes nothing, and the vendor gets the same bytes again.",

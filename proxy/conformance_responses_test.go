@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -17,9 +16,7 @@ import (
 // Vendors of Responses and Interactions, and clients of Responses.
 
 const (
-	encryptedContent = "openai/codex#8145"
-	googleThoughts   = "https://ai.google.dev/gemini-api/docs/interactions/thinking"
-
+	googleThoughts = "https://ai.google.dev/gemini-api/docs/interactions/thinking"
 	// invalidArgument is Google's answer to a signature that it cannot read.
 	invalidArgument = "Request contains an invalid argument."
 )
@@ -73,7 +70,7 @@ var sdkMembers = replay{items: items("", func(v []byte) []json.RawMessage {
 
 var responsesRows = []transcript{
 	row("reasoning items come back", "reasoning is lost or changed in a loop, or parallel calls lose results or order.",
-		on(gpt, google).from(encryptedContent+" "+googleThoughts).by(all3...).vary(streams, variants{
+		on(gpt, google).from("openai/codex#8145 "+googleThoughts).by(all3...).vary(streams, variants{
 			{"dropped", nil}, {"kept", keepReasoning}, {"kept, unnamed", steps(keepReasoning, unnamed)},
 		}),
 		func(p *play) {
@@ -93,7 +90,7 @@ var responsesRows = []transcript{
 		},
 		vendorGotAt("store", "false"), vendorGotAt("previous_interaction_id", "")),
 	row("reasoning comes back unasked", "a client that does not ask for encrypted reasoning loses all of it.",
-		on(gpt.asking("gpt-5")).from(encryptedContent).
+		on(gpt.asking("gpt-5")).from("openai/codex#8145").
 			by("responses").vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
 		shareRedis, ownReasoning, client(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
 		func(p *play) {
@@ -192,6 +189,31 @@ var responsesRows = []transcript{
 		fail(upstreamtest.Canned(403, `[{"error":{"code":403,"message":"Not for you.","status":"PERMISSION_DENIED"}}]`)),
 		request("", 403),
 		func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) }),
+	row("a request over Interactions", "the vendor gets other settings than the client asked for, or the counts differ.",
+		on(google).by("chat"),
+		func(p *play) {
+			cut := saying("t", "cut")
+			cut.StopReason = "max_tokens"
+			p.vendor().Queue(cut)
+			got := p.gateway().ask("/v1/chat/completions", `{"model":"gemini-3.8-flash","reasoning_effort":"high",
+				"max_completion_tokens":77,"temperature":0.3,"messages":[{"role":"system","content":"Be brief."},{"role":"user",
+				"content":[{"type":"text","text":"What is it?"},
+					{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}],
+				"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object","properties":{}}}},
+				"tools":[{"type":"function","function":{"name":"look","parameters":`+lookSchema+`}}],
+				"tool_choice":{"type":"function","function":{"name":"look"}}}`)
+			require.Equal(p, 200, got.status, got.body)
+			require.Equal(p, "length", gjson.Get(got.body, "choices.0.finish_reason").Str, got.body)
+			require.JSONEq(p, `{"model":"gemini-3.8-flash","store":false,"system_instruction":"Be brief.",
+				"input":[{"type":"user_input","content":[{"type":"text","text":"What is it?"},
+					{"type":"image","data":"aGk=","mime_type":"image/png"}]}],
+				"generation_config":{"max_output_tokens":77,"thinking_level":"high",
+					"tool_choice":{"allowed_tools":{"mode":"any","tools":["look"]}}},
+				"response_format":{"type":"text","mime_type":"application/json","schema":{"type":"object","properties":{}}},
+				"tools":[{"type":"function","name":"look","parameters":`+lookSchema+`}]}`, p.last())
+			require.Positive(p, gjson.Get(got.body, "usage.completion_tokens_details.reasoning_tokens").Int(), got.body)
+			require.Equal(p, 1, p.log.count(`"temperature"`), "the log names ignored members")
+		}),
 	row("a route over Interactions", "the route sends thinking of the failed vendor elsewhere, or does not stay.",
 		switching(google, claude).by("chat").asking(claude.model),
 		configure(func(c *proxy.Config) {
@@ -208,16 +230,14 @@ var responsesRows = []transcript{
 func ended(name string, stop string, cut *upstreamtest.Cut, status int, reason string) variant {
 	answer := reply(speak("Hello, this is long enough."))
 	answer.StopReason, answer.Cut = stop, cut
-	queue := func(p *play) { // for a call and its retries
-		p.vendor().Queue(answer, answer, answer, answer, answer)
-	}
+	five := queue(answer, answer, answer, answer, answer) // for a call and its retries
 	return variant{name, later(steps(
-		streamed, queue, request("hi", 200),
+		streamed, five, request("hi", 200),
 		func(p *play) {
 			require.Contains(p, p.answer().body, "event: error")
 			require.NotContains(p, p.answer().body, "message_stop")
 			if status > 0 {
-				steps(whole, queue, request("", status), clientGotHeader("X-AG-Error", reason))(p)
+				steps(whole, five, request("", status), clientGotHeader("X-AG-Error", reason))(p)
 				require.Equal(p, "error", gjson.Get(p.answer().body, "type").Str)
 			}
 		}))}
@@ -281,30 +301,4 @@ var itemRows = []transcript{
 		"could not be decrypted or parsed."),
 	itemError("a tool's", -1, "Encrypted function output content could not be decrypted."),
 	itemError("another cause", -1, "Invalid prompt."),
-}
-
-// Fault: the vendor gets other settings than the client asked for, or the client gets other counts than the vendor's.
-func TestInteractionsCarryTheRequest(t *testing.T) {
-	t.Parallel()
-	w := knocked(t, google)
-	v := w.vendors["google"]
-	v.Queue(upstreamtest.Answer{Blocks: []upstreamtest.Block{think("t"), speak("cut")}, StopReason: "max_tokens"})
-	got := w.gateway().ask("/v1/chat/completions", `{"model":"gemini-3.8-flash","reasoning_effort":"high",
-		"max_completion_tokens":77,"temperature":0.3,"messages":[{"role":"system","content":"Be brief."},{"role":"user",
-		"content":[{"type":"text","text":"What is it?"},
-			{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}],
-		"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object","properties":{}}}},
-		"tools":[{"type":"function","function":{"name":"look","parameters":`+lookSchema+`}}],
-		"tool_choice":{"type":"function","function":{"name":"look"}}}`)
-	require.Equal(t, 200, got.status, got.body)
-	require.Equal(t, "length", gjson.Get(got.body, "choices.0.finish_reason").Str, got.body)
-	require.JSONEq(t, `{"model":"gemini-3.8-flash","store":false,"system_instruction":"Be brief.",
-		"input":[{"type":"user_input","content":[{"type":"text","text":"What is it?"},
-			{"type":"image","data":"aGk=","mime_type":"image/png"}]}],
-		"generation_config":{"max_output_tokens":77,"thinking_level":"high",
-			"tool_choice":{"allowed_tools":{"mode":"any","tools":["look"]}}},
-		"response_format":{"type":"text","mime_type":"application/json","schema":{"type":"object","properties":{}}},
-		"tools":[{"type":"function","name":"look","parameters":`+lookSchema+`}]}`, string(v.Last().Body))
-	require.Positive(t, gjson.Get(got.body, "usage.completion_tokens_details.reasoning_tokens").Int(), got.body)
-	require.Equal(t, 1, w.log.count(`"temperature"`), "the log names ignored members")
 }

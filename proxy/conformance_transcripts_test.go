@@ -20,7 +20,7 @@ import (
 type transcript struct {
 	name   string
 	fault  string // the failure that the row guards against
-	source string // of the vendor's rule or of the client's habit: a thread (owner/repo#n) or a page
+	source string // of the vendor's rule or of the client's habit: threads (owner/repo#n) or pages
 
 	vendors    [][]backendCase // of one run each; the first vendor is active
 	clients    []string        // dialects
@@ -235,9 +235,7 @@ func (p *play) gatewayAt(i int) *front {
 	return p.fronts[i]
 }
 
-func (p *play) vendor() *upstreamtest.Server { return p.server(p.active) }
-
-func (p *play) server(i int) *upstreamtest.Server { return p.world.vendors[p.run.vendors[i].name] }
+func (p *play) vendor() *upstreamtest.Server { return p.world.vendors[p.run.vendors[p.active].name] }
 
 // last returns the body of the active vendor's newest request.
 func (p *play) last() string { return string(p.vendor().Last().Body) }

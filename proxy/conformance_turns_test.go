@@ -60,20 +60,18 @@ func begin(text string, answers ...upstreamtest.Answer) turn {
 // question adds a text of the user to the history.
 func question(text string) turn { return func(p *play) { p.me().question(text) } }
 
+func queue(answers ...upstreamtest.Answer) turn {
+	return func(p *play) { p.vendor().Queue(answers...) }
+}
+
 // round is one call of the model.
 func round(answers ...upstreamtest.Answer) turn {
-	return func(p *play) {
-		p.vendor().Queue(answers...)
-		_, p.text = p.me().round()
-	}
+	return steps(queue(answers...), func(p *play) { _, p.text = p.me().round() })
 }
 
 // finish makes calls until the model calls no more tools.
 func finish(answers ...upstreamtest.Answer) turn {
-	return func(p *play) {
-		p.vendor().Queue(answers...)
-		p.text = proceed(p.me())
-	}
+	return steps(queue(answers...), func(p *play) { p.text = proceed(p.me()) })
 }
 
 // request sends a text of the user, if any. The answer has this status and does not become part of the history.
@@ -127,9 +125,14 @@ func client[C agent](change func(c C)) turn {
 	})
 }
 
-func streamed(p *play) { settings(func(m *manners) { m.stream = true })(p) }
-
-func whole(p *play) { settings(func(m *manners) { m.stream = false })(p) }
+var (
+	streamed        = settings(func(m *manners) { m.stream = true })
+	whole           = settings(func(m *manners) { m.stream = false })
+	withoutTools    = settings(func(m *manners) { m.tools = false })
+	keepReasoning   = settings(func(m *manners) { m.keeps = true })
+	thinkingDropped = damaged("thinking dropped")
+	faithful        = replay{}.turn
+)
 
 // unnamed removes the conversation's name from all requests.
 func unnamed(p *play) {
@@ -142,24 +145,15 @@ func route(prefix string) turn { return settings(func(m *manners) { m.prefix = p
 func model(name string) turn { return settings(func(m *manners) { m.model = name }) }
 
 // header sets a header. An empty value removes it.
-func header(name, value string) turn {
-	return settings(func(m *manners) { m.set(name, value) })
-}
+func header(name, value string) turn { return settings(func(m *manners) { m.set(name, value) }) }
 
 // members adds members to the requests, each with a comma before it.
 func members(more string) turn { return settings(func(m *manners) { m.more = more }) }
-
-func withoutTools(p *play) { settings(func(m *manners) { m.tools = false })(p) }
 
 // thinkingMode is the member thinking of requests of the messages dialect; JSON, or empty for none.
 func thinkingMode(mode string) turn { return client(func(c *messagesClient) { c.thinking = mode }) }
 
 func system(prompt string) turn { return client(func(c *messagesClient) { c.system = prompt }) }
-
-// keepReasoning has clients of chat completions and Responses send back the reasoning that they are shown.
-func keepReasoning(p *play) {
-	settings(func(m *manners) { m.keeps = true })(p)
-}
 
 // replay changes the history as it is sent, in each dialect that is not nil.
 type replay struct {
@@ -195,11 +189,6 @@ func damaged(name string) turn {
 	}
 	return replay{messages: change}.turn
 }
-
-// thinkingDropped has clients of the messages dialect send no thinking.
-func thinkingDropped(p *play) { damaged("thinking dropped")(p) }
-
-func faithful(p *play) { replay{}.turn(p) }
 
 func history(messages ...message) turn {
 	return func(p *play) { p.messages().history = messages }
