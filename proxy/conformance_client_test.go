@@ -102,7 +102,6 @@ func (m *manners) set(name, value string) {
 // within names the conversation of all calls. An empty name removes it.
 func (m *manners) within(conversation string) { m.set("X-AG-Conversation-Id", conversation) }
 
-// anyClient returns a client of a dialect and its settings.
 func (g *front) anyClient(dialect, model string) (agent, *manners) {
 	switch dialect {
 	case "messages":
@@ -222,13 +221,9 @@ func (c *messagesClient) manual(budget int) {
 }
 
 func (c *messagesClient) body() []byte {
-	history := make([]message, len(c.history))
-	for i, m := range c.history {
-		history[i] = m
+	history := slices.Clone(c.history)
+	for i, m := range history {
 		history[i].content = slices.Clone(m.content)
-	}
-	if c.damage != nil {
-		history = c.damage(history)
 	}
 	b := fmt.Sprintf(`{"model":%q,"max_tokens":%d`, c.model, c.maxTokens)
 	if c.system != "" {
@@ -243,7 +238,7 @@ func (c *messagesClient) body() []byte {
 	if c.stream {
 		b += `,"stream":true`
 	}
-	return append([]byte(b+c.more+`,"messages":`), string(marshal(history))+"}"...)
+	return append([]byte(b+c.more+`,"messages":`), string(marshal(chain(c.damage)(history)))+"}"...)
 }
 
 func (c *messagesClient) post() answered { return c.send("/v1/messages", c.body()) }
@@ -270,7 +265,6 @@ func (c *messagesClient) round() (calls int, text string) {
 	return len(results), spoken(got)
 }
 
-// resultsOf returns the results of an answer's calls.
 func resultsOf(answer []block) (results []block) {
 	for _, b := range answer {
 		if b.Type == "tool_use" {
@@ -296,7 +290,6 @@ func spoken(blocks []block) (s string) {
 	return s
 }
 
-// readMessages reads an answer of the messages dialect, whole or as a stream.
 func readMessages(t require.TestingT, got answered) (blocks []block) {
 	if got.header.Get("Content-Type") == "text/event-stream" {
 		blocks, complete := readMessagesStream(t, got.body)
@@ -413,13 +406,10 @@ func (g *front) chat(model string) *chatClient {
 
 func (c *chatClient) body() []byte {
 	history := slices.Clone(c.history)
-	for i := range history {
-		history[i].ToolCalls = slices.Clone(history[i].ToolCalls)
+	for i, m := range history {
+		history[i].ToolCalls = slices.Clone(m.ToolCalls)
 	}
-	if c.damage != nil {
-		history = c.damage(history)
-	}
-	b := fmt.Sprintf(`{"model":%q,"messages":%s`, c.model, marshal(history))
+	b := fmt.Sprintf(`{"model":%q,"messages":%s`, c.model, marshal(chain(c.damage)(history)))
 	if c.effort != "" {
 		b += fmt.Sprintf(`,"reasoning_effort":%q`, c.effort)
 	}
@@ -462,7 +452,6 @@ func deref(p *string) string {
 	return *p
 }
 
-// readChat reads an answer of the chat dialect, whole or as a stream.
 func readChat(t require.TestingT, got answered) (m chatMessage) {
 	type choice struct {
 		Message, Delta chatMessage

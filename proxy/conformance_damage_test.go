@@ -175,7 +175,6 @@ func reencoded(value []byte) json.RawMessage {
 	return out
 }
 
-// indexes returns the indexes of some elements.
 func indexes[M any](list []M, of func(M) bool) (at []int) {
 	for i, m := range list {
 		if of(m) {
@@ -185,7 +184,6 @@ func indexes[M any](list []M, of func(M) bool) (at []int) {
 	return at
 }
 
-// chatStarts returns the indexes of the user's messages.
 func chatStarts(history []chatMessage) (at []int) {
 	return indexes(history, func(m chatMessage) bool { return m.Role == "user" })
 }

@@ -34,9 +34,7 @@ func recalling[M any](
 ) func([]M) []M {
 	return func(history []M) []M {
 		turn := len(starts(history))
-		if before != nil {
-			history = before(history)
-		}
+		history = chain(before)(history)
 		m.header.Del(ephemeralHeader)
 		if at := starts(history); turn%n == 0 {
 			m.header.Set(ephemeralHeader, "1")
@@ -202,18 +200,18 @@ const (
 	questionPart  = `{"type":"text","text":"What is it?"}`
 	anyTool       = `{"type":"tool_use","id":"toolu_0000000000000000000001","name":"look","input":{"q":"x"}}`
 	anyResult     = `{"type":"tool_result","tool_use_id":"toolu_0000000000000000000001","content":"found"}`
-	cacheMark     = `"cache_control":{"type":"ephemeral"}`
 	chatImage     = `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}`
 	messagesImage = `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}`
 )
 
 func userSays(content string) string { return `{"role":"user","content":` + content + `}` }
 
-// parts returns a content of several parts.
 func parts(all ...string) string { return "[" + strings.Join(all, ",") + "]" }
 
 // marked returns a text part with a mark for the vendor's cache.
-func marked(text string) string { return `{"type":"text","text":"` + text + `",` + cacheMark + `}` }
+func marked(text string) string {
+	return `{"type":"text","text":"` + text + `","cache_control":{"type":"ephemeral"}}`
+}
 
 // Fault: a recalled part is lost, separated from its question, sent as a list to a vendor that takes only a text, or
 // comes back from the gateway's own memory.

@@ -113,9 +113,7 @@ const (
 // anyCall is a call of an answer that the gateway has not seen, anyCallResult its result.
 var (
 	anyCall       = block{Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}")}
-	anyCallResult = message{role: "user", content: []block{
-		{Type: "tool_result", ToolUseID: anyCall.ID, Content: "result"},
-	}}
+	anyCallResult = message{role: "user", content: []block{{Type: "tool_result", ToolUseID: anyCall.ID, Content: "x"}}}
 )
 
 // maxTokens returns a variant for each limit of the answer.

@@ -136,7 +136,6 @@ var formatRows = []transcript{
 		}),
 }
 
-// clientReadsJSON expects this JSON as the newest answer's text.
 func clientReadsJSON(want string) turn {
 	return func(p *play) { require.JSONEq(p, want, p.text) }
 }

@@ -60,22 +60,17 @@ func clock(p *play) {
 	}.turn(p)
 }
 
-// title is a side request of a coding agent: a client with another model, without tools or thinking.
-func title(p *play) {
-	steps(model("claude-haiku-4-5"), header("Anthropic-Beta", ""), withoutTools, faithful,
-		client(func(c *messagesClient) {
-			c.thinking, c.maxTokens, c.system = "", 64, `"Give the conversation a title."`
-		}))(p)
-}
-
-// aside makes side requests of a coding agent under the conversation's id.
+// aside makes side requests of a coding agent under the conversation's id: a title by another model without tools or
+// thinking, a subagent's turn, and a count of tokens.
 func aside(p *play) {
 	main, n := p.client, len(p.clients)
 	disabled := `{"type":"disabled"}`
 	if p.model == prefixChecking.model { // it cannot disable thinking
 		disabled = `{"type":"adaptive"}`
 	}
-	steps(as(fmt.Sprint("title", n), title), say("Hello"),
+	steps(as(fmt.Sprint("title", n), model("claude-haiku-4-5"), header("Anthropic-Beta", ""), withoutTools, faithful,
+		thinkingMode(""), system(`"Give the conversation a title."`),
+		client(func(c *messagesClient) { c.maxTokens = 64 })), say("Hello"),
 		as(fmt.Sprint("subagent", n), faithful, header("X-Claude-Code-Agent-Id", "a1"), thinkingMode(disabled)),
 		say("Use the tool, subagent"))(p)
 	p.client = main

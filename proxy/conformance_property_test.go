@@ -26,10 +26,7 @@ func anyDamage[M any](t *rapid.T, m *manners, all map[string]func([]M) []M, exce
 	})
 	return func(history []M) []M {
 		m.stream = rapid.Bool().Draw(t, "stream")
-		if damage := all[rapid.SampledFrom(names).Draw(t, "damage")]; damage != nil {
-			return damage(history)
-		}
-		return history
+		return chain(all[rapid.SampledFrom(names).Draw(t, "damage")])(history)
 	}
 }
 
@@ -56,8 +53,8 @@ func TestConformancePropertyDamagedDialogues(t *testing.T) {
 					// The user's texts stay the same. Ids are renamed always or never.
 					const renamed = "ids renamed"
 					c.damage = anyDamage(t, m, chatDamages, renamed, "texts padded")
-					if damage := c.damage; rapid.Bool().Draw(t, "renames") {
-						c.damage = func(history []chatMessage) []chatMessage { return damage(chatDamages[renamed](history)) }
+					if rapid.Bool().Draw(t, "renames") {
+						c.damage = chain(chatDamages[renamed], c.damage)
 					}
 				}
 				for _, question := range modelOf(t).dialogue(w.vendors[b.name]) {

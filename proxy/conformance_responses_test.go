@@ -22,9 +22,7 @@ const (
 )
 
 // ownReasoning has a client of Responses expect encrypted reasoning.
-func ownReasoning(p *play) {
-	client(func(c *responsesClient) { c.any, c.own = false, true })(p)
-}
+var ownReasoning = client(func(c *responsesClient) { c.any, c.own = false, true })
 
 // loopOnAll queues a tool's step for each time that a vendor of the order is active, and takes the steps.
 func loopOnAll(between turn, order ...int) turn {

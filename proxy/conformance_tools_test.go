@@ -154,7 +154,7 @@ var toolRows = []transcript{
 				vendorGotTimes(1, `"id":"`+id+`1"`), vendorGotTimes(1, `_id":"`+id+`1"`))(p)
 		}),
 	row("reasoning restored", "SDKs drop the reasoning that the vendor demands, and a placeholder replaces it.",
-		on(deepSeekChat, kimiChat, kimi, deepSeek).from("earendil-works/pi#4178").
+		on(deepSeekChat, kimiChat, kimi, deepSeek).from("earendil-works/pi#4178 JohnnyZ93/oai-compatible-copilot#215").
 			by("chat").asking("some-reasoner").marked(golden),
 		say("Go", looking("deep thought one", "a"), looking("deep thought two", "b"), saying("deep thought three", "Done.")),
 		clientReads("Done."), clientSaw("deep thought one", "deep thought two", "deep thought three"),

@@ -98,11 +98,10 @@ type run struct {
 }
 
 func (r run) name() string {
-	var words []string
-	for _, b := range r.vendors {
-		words = append(words, b.name)
+	words := []string{r.client, r.model, r.vendors[0].name}
+	for _, b := range r.vendors[1:] {
+		words[2] += "+" + b.name
 	}
-	words = []string{r.client, r.model, strings.Join(words, "+")}
 	for _, v := range r.variants {
 		words = append(words, v.name)
 	}

@@ -57,14 +57,12 @@ func begin(text string, answers ...upstreamtest.Answer) turn {
 	return steps(question(text), round(answers...))
 }
 
-// question adds a text of the user to the history.
 func question(text string) turn { return func(p *play) { p.me().question(text) } }
 
 func queue(answers ...upstreamtest.Answer) turn {
 	return func(p *play) { p.vendor().Queue(answers...) }
 }
 
-// round is one call of the model.
 func round(answers ...upstreamtest.Answer) turn {
 	return steps(queue(answers...), func(p *play) { _, p.text = p.me().round() })
 }
@@ -162,14 +160,12 @@ type replay struct {
 	items    func([]json.RawMessage) []json.RawMessage
 }
 
-// then returns r followed by next.
 func (r replay) then(next replay) replay {
 	return replay{chain(r.messages, next.messages), chain(r.chat, next.chat), chain(r.items, next.items)}
 }
 
 func (r replay) turn(p *play) { setup(func(p *play) { r.by(p.me()) })(p) }
 
-// by has a client replay its history so.
 func (r replay) by(c agent) {
 	switch c := c.(type) {
 	case *messagesClient:
@@ -337,7 +333,6 @@ func vendorNeverGot(texts ...string) turn {
 	})
 }
 
-// vendorNeverGotHeader expects that none of the active vendor's requests has a header.
 func vendorNeverGotHeader(name string) turn {
 	return func(p *play) {
 		for _, r := range p.vendor().Requests() {
@@ -404,12 +399,10 @@ func metric(begin, values string) turn {
 	return func(p *play) { require.Equal(p, values, p.gateway().metrics(begin)) }
 }
 
-// metricHas expects a text in the metrics that begin so.
 func metricHas(begin, text string) turn {
 	return func(p *play) { require.Contains(p, p.gateway().metrics(begin), text) }
 }
 
-// logHas expects so many lines of the log with a text.
 func logHas(n int, text string) turn {
 	return func(p *play) { require.Equal(p, n, p.log.count(text), "lines with %s", text) }
 }

@@ -50,15 +50,8 @@ func (b backendCase) with(name string, change func(*upstreamtest.Config)) backen
 	return b
 }
 
-func (b backendCase) named(name string) backendCase {
-	b.name = name
-	return b
-}
-
-func (b backendCase) asking(model string) backendCase {
-	b.model = model
-	return b
-}
+func (b backendCase) named(name string) backendCase   { b.name = name; return b }
+func (b backendCase) asking(model string) backendCase { b.model = model; return b }
 
 func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 	change(&b.config)

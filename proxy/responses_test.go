@@ -201,10 +201,7 @@ func (c *responsesClient) question(text string) {
 func (c *responsesClient) add(v any) { c.input = append(c.input, marshal(v)) }
 
 func (c *responsesClient) post() answered {
-	items := slices.Clone(c.input)
-	if c.damage != nil {
-		items = c.damage(items)
-	}
+	items := chain(c.damage)(slices.Clone(c.input))
 	reasoning := `"reasoning":{"effort":"medium","summary":"auto"},`
 	if c.effort == "none" {
 		reasoning = ""
