@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/stretchr/testify/require"
 )
 
 func swap(i, j int) func([]string) []string {
@@ -128,37 +126,6 @@ func TestDamagedReplays(t *testing.T) {
 				a.check(want, a.messages...)
 			})
 		}
-	}
-}
-
-// In an unfinished loop, the rule on the latest turn covers all of its answers.
-func TestDamagedLoops(t *testing.T) {
-	for name, c := range map[string]struct {
-		damage func(m []string) []string
-		want   string
-		lost   int
-	}{
-		"nothing":                 {func(m []string) []string { return m }, "", 0},
-		"first answer's dropped":  {func(m []string) []string { m[1] = drop(m[1], 0); return m }, "3.content.0", 0},
-		"second answer's dropped": {func(m []string) []string { m[3] = drop(m[3], 0, 1, 3); return m }, "1.content.0", 0},
-		"a redacted one filtered": {func(m []string) []string { m[3] = drop(m[3], 1); return m }, "3.content.2", 0},
-		"all dropped":             {func(m []string) []string { m[1], m[3] = drop(m[1], 0), drop(m[3], 0, 1, 3); return m }, "", 4},
-		"one moved to the other": {func(m []string) []string {
-			m[1], m[3] = drop(m[1], 0), reorder(m[3], prepend(m[1]))
-			return m
-		}, "3.content.0", 0},
-		"answers merged":            {mergeRounds, "1.content.3", 0},
-		"an answer in two messages": {func(m []string) []string { m[3] = drop(m[3], 3, 4) + "," + drop(m[3], 0, 1, 2); return m }, "", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := conversation(t, New(Config{}))
-			want := ""
-			if c.want != "" {
-				want = fmt.Sprintf(modifiedAt, c.want)
-			}
-			a.check(want, c.damage(a.messages[:5])...)
-			require.Equal(t, c.lost, a.v.Last().Lost)
-		})
 	}
 }
 

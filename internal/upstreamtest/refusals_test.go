@@ -77,15 +77,18 @@ func openAIWith(r ResponsesRules) targets {
 }
 
 var (
-	claude   = at("/v1/messages", Config{})
-	trusting = claudeWith(ThinkingRules{SkipSignatures: true})
-	onAWS    = claudeWith(ThinkingRules{Bedrock: true})
-	counting = at("/v1/messages/count_tokens", Config{})
-	kimi     = at("/anthropic/v1/messages", Config{Vendor: Kimi})
-	kimiCode = at("/v1/messages", Config{Vendor: Kimi, Thinking: ThinkingRules{OnlyEnabled: true}})
-	deepSeek = at("/anthropic/v1/messages", Config{Vendor: DeepSeek})
-	glm      = at("/api/anthropic/v1/messages", Config{Vendor: GLM})
-	messages = slices.Concat(claude, kimi, deepSeek, glm)
+	claude    = at("/v1/messages", Config{})
+	trusting  = claudeWith(ThinkingRules{SkipSignatures: true})
+	onAWS     = claudeWith(ThinkingRules{Bedrock: true})
+	counting  = at("/v1/messages/count_tokens", Config{})
+	replaying = claude.after(played)
+	bound     = claudeWith(ThinkingRules{PrefixCheck: true}).after(played)
+	machine   = func(name string) targets { return at("/v1/messages", Config{Name: name}).after(elsewherePlayed) }
+	kimi      = at("/anthropic/v1/messages", Config{Vendor: Kimi})
+	kimiCode  = at("/v1/messages", Config{Vendor: Kimi, Thinking: ThinkingRules{OnlyEnabled: true}})
+	deepSeek  = at("/anthropic/v1/messages", Config{Vendor: DeepSeek})
+	glm       = at("/api/anthropic/v1/messages", Config{Vendor: GLM})
+	messages  = slices.Concat(claude, kimi, deepSeek, glm)
 
 	anyChat       = chatWith(ChatRules{})
 	mistral       = chatWith(ChatRules{ToolIDs: MistralIDs})
@@ -159,6 +162,46 @@ func twoThoughts(t tester, v *Server) []string {
 	blocks := gjson.Get(ok(t, v, "/v1/messages", msg(opus48, adaptive)), "content").Array()
 	return []string{"$first", blocks[0].Raw, "$say", blocks[1].Raw, "$second", blocks[2].Raw, "$use", blocks[3].Raw,
 		"$result", toolResult(blocks[3].Get("id").Str)}
+}
+
+// played plays conversation. "$0" to "$8" are its messages, "$all" all of them, and "$1-6" some of them. Some have other
+// forms: thinking or a result with another text ("$1x", "$4x", "$7x"), without their thinking ("$1-", "$3-", "$7-"), or
+// with only a part of it ("$3p", "$7p"). "$3m" has the thinking of "$1", "$merged" is one round in place of the first two.
+func played(t tester, v *Server) []string {
+	m := conversation(t, v).messages
+	pairs := []string{"$all", strings.Join(m, ","), "$1-6", strings.Join(m[1:7], ","),
+		"$1x", set(m[1], "content.0.thinking", "other"), "$4x", set(m[4], "content.0.content", "other"),
+		"$7x", set(m[7], "content.0.thinking", "other"), "$1-", drop(m[1], 0), "$3-", drop(m[3], 0, 1, 3),
+		"$7-", drop(m[7], 0, 2), "$3p", drop(m[3], 1), "$7p", drop(m[7], 2), "$3m", reorder(m[3], prepend(m[1])),
+		"$3halves", drop(m[3], 3, 4) + "," + drop(m[3], 0, 1, 2)}
+	for i := range m {
+		pairs = append(pairs, fmt.Sprint("$", i), m[i])
+	}
+	return append(pairs, "$merged", strings.Join(mergeRounds(slices.Clone(m)), ","))
+}
+
+// forgotten plays conversation and makes the vendor forget it.
+func forgotten(t tester, v *Server) []string {
+	pairs := played(t, v)
+	for range 10 {
+		ok(t, v, "/v1/messages", msg("m", ""))
+	}
+	return pairs
+}
+
+// elsewherePlayed plays conversation at another machine of the vendor with the name a.
+func elsewherePlayed(t tester, v *Server) []string {
+	c := v.config
+	c.Name, c.Observe = "a", nil
+	return played(t, New(c))
+}
+
+// replayed returns a request with messages of the conversation and changed members.
+func replayed(from, to string, messages ...string) string {
+	if messages == nil {
+		messages = []string{"$all"}
+	}
+	return join("messages", messages, strings.Replace(opusMembers, from, to, 1))
 }
 
 // signedCalls answers a question of Gemini's chat completions with two calls.
@@ -367,6 +410,26 @@ var refusals = []recorded{
 	{onAWS, belief, msg(opus48, adaptive, loop(thought)...), "The model returned the following errors: messages.1.content.0: Invalid signature in thinking block"},
 	{slices.Concat(claude, counting), belief, msg(sonnet45, "", ask, answer(redacted, text), ask), "Invalid `data` in `redacted_thinking` block"},
 	{claudeWith(ThinkingRules{PrefixCheck: true}).after(twoThoughts), prefixPage, msg(opus48, adaptive, message("user", `"other"`), answer("$first", "$say", "$second", "$use"), question("$result")), "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \"drop_block\". That setting requires the `thinking-binding-controls-2026-08-01` value in the `anthropic-beta` header."},
+
+	// Anthropic: replays of a conversation. TestDamagedReplays has more of them.
+	{bound, prefixPage, each(replayed(`"You help."`, `"You  help."`), replayed(`"name":"weather"`, `"name":"forecast"`), replayed(`"name":"weather"`, `"description":"new","name":"weather"`)), boundAt("1.content.0") + needsBeta},
+	{bound.beta(betaBinding), prefixPage, replayed(`"You help."`, `"You  help."`), boundAt("1.content.0")},
+	{bound, belief, each(replayed(`"You help."`, `[{"type":"text","text":"You help.","cache_control":{"type":"ephemeral"}}]`), replayed(`"name":"weather"`, `"cache_control":{"type":"ephemeral"},"name":"weather"`), replayed(`9000`, `8000,"output_config":{"effort":"low"},"tool_choice":{"type":"none"},"metadata":{"user_id":"u"}`)), ""},
+	{replaying, belief, replayed("", "", "$0", "$1", "$2", "$3", "$4x", "$5", "$6", "$7", "$8"), ""},
+	{replaying.beta(betaBinding), prefixPage, replayed(adaptive, bindingTo("error"), "$0", "$1", "$2", "$3", "$4x", "$5", "$6", "$7", "$8"), boundAt("5.content.0")},
+	{slices.Concat(machine("a"), replaying), belief, replayed("", ""), ""},
+	{machine("b"), belief, replayed("", ""), fmt.Sprintf(invalidAt, "1.content.0")},
+	{claudeWith(ThinkingRules{RejectOtherModels: true}).after(played), belief, replayed(opus48, "claude-opus-4-7"), fmt.Sprintf(invalidAt, "1.content.0")},
+	{at("/v1/messages", Config{Remember: 1}).after(forgotten), belief, replayed("", "", "$0", "$1-6", "$7p", "$8"), ""},
+	{at("/v1/messages", Config{Remember: 1}).after(forgotten), belief, replayed("", "", "$0", "$1-6", "$7x", "$8"), fmt.Sprintf(invalidAt, "7.content.0")},
+	{claudeWith(ThinkingRules{Omit: true}).after(played), belief, replayed("", "", "$0", "$1x", "$2", "$3", "$4", "$5", "$6", "$7", "$8"), ""},
+	{replaying, belief, each(replayed(adaptive, disabled), replayed(adaptive, disabled, "$0", "$1-6", "$7-", "$8"), replayed(adaptive, disabled, "$0", "$1-6", "$7p", "$8")), ""},
+	{replaying, belief, replayed(adaptive, disabled, "$0", "$1x", "$2", "$3", "$4", "$5", "$6", "$7", "$8"), fmt.Sprintf(invalidAt, "1.content.0")},
+	{replaying, belief, each(replayed("", "", "$0", "$1", "$2", "$3", "$4"), replayed("", "", "$0", "$1-", "$2", "$3-", "$4"), replayed("", "", "$0", "$1", "$2", "$3halves", "$4")), ""},
+	{replaying, belief, each(replayed("", "", "$0", "$1-", "$2", "$3", "$4"), replayed("", "", "$0", "$1-", "$2", "$3m", "$4")), fmt.Sprintf(modifiedAt, "3.content.0")},
+	{replaying, belief, replayed("", "", "$0", "$1", "$2", "$3-", "$4"), fmt.Sprintf(modifiedAt, "1.content.0")},
+	{replaying, belief, replayed("", "", "$0", "$1", "$2", "$3p", "$4"), fmt.Sprintf(modifiedAt, "3.content.2")},
+	{replaying, belief, replayed("", "", "$merged"), fmt.Sprintf(modifiedAt, "1.content.3")},
 
 	// If a request breaks several rules, the first one refuses it.
 	{claude, belief, msg(opus48, `"x":1,`+enabled+`,"temperature":0.5`, ask, answer(thought, toolUse("a")), ask), "x: Extra inputs are not permitted"},

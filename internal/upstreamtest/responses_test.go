@@ -143,28 +143,6 @@ func anyAnswer(t *rapid.T, must bool) (a Answer, thoughts int, ends bool) {
 	return a, thoughts, ends
 }
 
-// Reasoning is encrypted, summarized or absent, as the request and the model have it.
-func TestReasoningIsShownAsRequested(t *testing.T) {
-	const none = "<none>"
-	for _, c := range []struct{ model, members, summary, content string }{
-		{"m", "", "[]", ""}, {"m", encrypted, "[]", "gAAAA"}, {"m", summary, `[{"type":"summary_text","text":"Hm."}]`, ""},
-		{"m", `"reasoning":{"effort":"none"}`, none, ""}, {"gpt-4o", "", none, ""}, {"gpt-5.2", "", none, ""}, {"gpt-5", "", "[]", ""},
-	} {
-		v := New(Config{Vendor: OpenAI})
-		v.Queue(Reply(Think("Hm."), Say("Yes.")))
-		o := output(t, v, resp(c.model, c.members, hi))
-		if c.summary == none {
-			require.Len(t, o, 1, c)
-			continue
-		}
-		require.Len(t, o, 2, c)
-		require.Equal(t, c.summary, gjson.Get(o[0], "summary").Raw)
-		require.Regexp(t, "^"+c.content, gjson.Get(o[0], "encrypted_content").Str)
-		require.Equal(t, c.content != "", gjson.Get(o[0], "encrypted_content").Exists())
-		require.False(t, gjson.Get(o[0], "status").Exists())
-	}
-}
-
 func TestResponsesStreamsThatFail(t *testing.T) {
 	v := New(Config{Vendor: OpenAI})
 	streamed := func(v *Server, items ...string) (all []string) {
@@ -309,19 +287,4 @@ func TestDeepSeekResponses(t *testing.T) {
 	}
 	w := post(t, v, "/v1/responses", resp("m", "", hi, rs, fc, outs[0], fc2, outs[1]))
 	require.Contains(t, errorText(w.Body.String()), "must be passed back", "the second call has no reasoning")
-}
-
-// A tool that must not be called is not called.
-func TestAllowedTools(t *testing.T) {
-	v := New(Config{Vendor: OpenAI})
-	for choice, want := range map[string]string{
-		`"required"`:                     "f",
-		`{"type":"function","name":"g"}`: "g",
-		`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]}`: "g",
-		`"none"`: "",
-		`"auto"`: "",
-	} {
-		o := output(t, v, resp("m", `"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":`+choice, hi))
-		require.Equal(t, want, gjson.Get(o[len(o)-1], "name").Str, choice)
-	}
 }

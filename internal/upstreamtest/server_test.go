@@ -24,33 +24,99 @@ import (
 // The record has the path with its query. The targets of TestRefusals have all other paths.
 func TestPaths(t *testing.T) {
 	v := New(Config{Models: []string{"m", "n"}})
-	w := post(t, v, "/v1/messages?beta=true", msg("m", ""))
-	require.Equal(t, "You said: ask", gjson.Get(w.Body.String(), "content.0.text").Str)
-	require.NotEmpty(t, w.Header().Get("Request-Id"))
+	require.NotEmpty(t, post(t, v, "/v1/messages?beta=true", msg("m", "")).Header().Get("Request-Id"))
 	require.Equal(t, "/v1/messages?beta=true", v.Last().Path)
-	count := ok(t, v, "/v1/messages/count_tokens", `{"model":"m","messages":[`+ask+`]}`)
-	require.Positive(t, gjson.Get(count, "input_tokens").Int())
-	w = httptest.NewRecorder()
+	w := httptest.NewRecorder()
 	v.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
 	require.Equal(t, `["m","n"]`, gjson.Get(w.Body.String(), "data.#.id").Raw)
 }
 
-// The default answer keeps to a requested format, also if only the prompt requests it.
-func TestAnswersOfAFormat(t *testing.T) {
-	const schema = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
-	format := `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
-	object := `"response_format":{"type":"json_object"}`
+// Each row is a request and a part of the answer, as a path and a pattern.
+func TestPartsOfAnswers(t *testing.T) {
+	const (
+		messages, chats, responses = "/v1/messages", "/v1/chat/completions", "/v1/responses"
+		text, types                = "choices.0.message.content", "content.#.type"
+		messageIDs, chatIDs        = `content.#(type=="tool_use")#.id`, "choices.0.message.tool_calls.#.id"
+		reasoning                  = "[output.#.type,output.0.summary,output.0.encrypted_content,output.0.status]"
+		tool                       = "output.@reverse.0.name"
+		schema                     = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+		format                     = `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
+		object                     = `"response_format":{"type":"json_object"}`
+		display                    = `"thinking":{"type":"adaptive","display":`
+		tools                      = `"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":`
+	)
 	prompt := message("system", strconv.Quote("Answer in JSON: "+schema+" Nothing else."))
-	for _, c := range []struct {
-		vendor        Vendor
-		request, want string
+	please := message(user, `"please use the tool"`)
+	hm := Reply(Think("Hm."), Say("Yes."))
+	long := `{"type":"thinking","thinking":"` + strings.Repeat("t", 4000) + `","signature":"s"}`
+	keepsAll := Config{Thinking: ThinkingRules{KeepAll: true, SkipSignatures: true}}
+	keepsTurn, omits := Config{Thinking: ThinkingRules{SkipSignatures: true}}, Config{Thinking: ThinkingRules{Omit: true}}
+	older := msg(opus48, adaptive, ask, answer(long, `{"type":"text","text":"a"}`), ask)
+	latest := msg(opus48, adaptive, ask, answer(long, toolUse("a")), question(toolResult("a")))
+	openAI := Config{Vendor: OpenAI}
+	for i, c := range []struct {
+		config        Config
+		queued        Answer // if it has blocks
+		path, request string
+		part, want    string
 	}{
-		{Chat, chat("m", format), `{"n":1}`}, {Kimi, chat("m", format), `{"n":1}`},
-		{DeepSeek, chat("m", object, prompt, ask), `{"n":1}`},
-		{DeepSeek, chat("m", object, message("system", `"JSON"`), ask), `{}`},
+		{Config{}, Answer{}, messages, msg("m", ""), "content.0.text", "You said: ask"},
+		{Config{}, Answer{}, "/v1/messages/count_tokens", `{"model":"m","messages":[` + ask + `]}`, "input_tokens", `[1-9]\d*`},
+		// The default answer keeps to a requested format, also if only the prompt requests it.
+		{Config{Vendor: Chat}, Answer{}, chats, chat("m", format), text, `{"n":1}`},
+		{Config{Vendor: Kimi}, Answer{}, chats, chat("m", format), text, `{"n":1}`},
+		{Config{Vendor: DeepSeek}, Answer{}, chats, chat("m", object, prompt, ask), text, `{"n":1}`},
+		{Config{Vendor: DeepSeek}, Answer{}, chats, chat("m", object, message("system", `"JSON"`), ask), text, `{}`},
+		// The default answers lead through a tool loop. In manual mode the model thinks only before its first call.
+		{Config{}, Answer{}, messages, msg(opus48, adaptive+","+weather, please),
+			"[content.#.type,content.2.input,stop_reason,content.2.id]",
+			`\[\["thinking","text","tool_use"\],{"city":"sample","days":1,"unit":"C"},"tool_use","toolu_01\w+"\]`},
+		{keepsTurn, Answer{}, messages, msg(opus48, adaptive+","+weather, please, answer(toolUse("a")),
+			question(toolResult("a"))), "[content.#.type,content.1.text]", `\[\["thinking","text"\],"The tool gave: 4"\]`},
+		{Config{}, Answer{}, messages, msg(sonnet45, enabled+","+weather, please), types, `\["thinking","text","tool_use"\]`},
+		{keepsTurn, Answer{}, messages, msg(sonnet45, enabled+","+weather, please, answer(thought, toolUse("a")),
+			question(toolResult("a"))), types, `\["text"\]`},
+		// Thinking is shown if the request and the vendor have it so.
+		{Config{}, hm, messages, msg(opus48, disabled), types, `\["text"\]`},
+		{omits, hm, messages, msg(opus48, adaptive), "[content.0.thinking,content.0.signature]", `\["","\w[^"]+"\]`},
+		{omits, hm, messages, msg(opus48, display+`"summarized"}`), "content.0.thinking", "Hm."},
+		{omits, hm, messages, msg(opus48, display+`"omitted"}`), "content.0.thinking", ""},
+		// A tool is called if it is requested and allowed.
+		{Config{}, Answer{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"tool","name":"weather"}`, please), types,
+			`\["text","tool_use"\]`},
+		{Config{}, Answer{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"none"}`, please), types, `\["text"\]`},
+		{openAI, Answer{}, responses, resp("m", tools+`"required"`, hi), tool, "f"},
+		{openAI, Answer{}, responses, resp("m", tools+`{"type":"function","name":"g"}`, hi), tool, "g"},
+		{openAI, Answer{}, responses, resp("m", tools+
+			`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]}`, hi), tool, "g"},
+		{openAI, Answer{}, responses, resp("m", tools+`"none"`, hi), tool, ""},
+		{openAI, Answer{}, responses, resp("m", tools+`"auto"`, hi), tool, ""},
+		// A model without thinking ignores the thinking of older turns, unless the vendor keeps all.
+		{keepsAll, Answer{}, messages, older, "usage.input_tokens", `\d{4,}`},
+		{keepsTurn, Answer{}, messages, older, "usage.input_tokens", `\d{1,3}`},
+		{keepsTurn, Answer{}, messages, latest, "usage.input_tokens", `\d{4,}`},
+		// Vendors differ in the ids of calls.
+		{Config{Vendor: Kimi}, everything, messages, msg("m", ""), messageIDs, `\["tool_0","tool_1"\]`},
+		{Config{Vendor: Kimi}, everything, chats, chat("m", ""), chatIDs, `\["functions.weather:0","functions.weather:1"\]`},
+		{Config{Vendor: DeepSeek}, everything, messages, msg("m", ""), messageIDs, `\["call_00_\w{24}","call_01_\w{24}"\]`},
+		{Config{Vendor: Chat}, everything, chats, chat("m", ""), chatIDs, `\["call_\w{24}","call_\w{24}"\]`},
+		{Config{Vendor: Chat, Chat: ChatRules{ToolIDs: MistralIDs}}, everything, chats, chat("m", ""), chatIDs,
+			`\["\w{9}","\w{9}"\]`},
+		// Reasoning is encrypted, summarized or absent, as the request and the model have it.
+		{openAI, hm, responses, resp("m", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
+		{openAI, hm, responses, resp("m", encrypted, hi), reasoning, `\[\["reasoning","message"\],\[\],"gAAAA[^"]*"\]`},
+		{openAI, hm, responses, resp("m", summary, hi), reasoning,
+			`\[\["reasoning","message"\],\[{"type":"summary_text","text":"Hm."}\]\]`},
+		{openAI, hm, responses, resp("gpt-5", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
+		{openAI, hm, responses, resp("m", `"reasoning":{"effort":"none"}`, hi), "output.#.type", `\["message"\]`},
+		{openAI, hm, responses, resp("gpt-4o", "", hi), "output.#.type", `\["message"\]`},
+		{openAI, hm, responses, resp("gpt-5.2", "", hi), "output.#.type", `\["message"\]`},
 	} {
-		body := ok(t, New(Config{Vendor: c.vendor}), "/v1/chat/completions", c.request)
-		require.JSONEq(t, c.want, gjson.Get(body, "choices.0.message.content").Str)
+		v := New(c.config)
+		if c.queued.Blocks != nil {
+			v.Queue(c.queued)
+		}
+		require.Regexp(t, "^"+c.want+"$", gjson.Get(ok(t, v, c.path, c.request), c.part).String(), "row %d", i)
 	}
 }
 
@@ -77,22 +143,6 @@ func TestEmbeddings(t *testing.T) {
 	require.Zero(t, v.Count(), "only requests to a model are recorded")
 }
 
-// A model without thinking ignores the thinking of older turns, unless the vendor keeps all.
-func TestOldThinkingIsCountedWhereItIsKept(t *testing.T) {
-	big := `{"type":"thinking","thinking":"` + strings.Repeat("t", 4000) + `","signature":"s"}`
-	older := []string{ask, answer(big, text), ask}
-	latest := []string{ask, answer(big, toolUse("a")), question(toolResult("a"))}
-	for _, c := range []struct {
-		keep     bool
-		messages []string
-		counted  bool
-	}{{true, older, true}, {false, older, false}, {false, latest, true}} {
-		v := New(Config{Thinking: ThinkingRules{KeepAll: c.keep, SkipSignatures: true}})
-		body := ok(t, v, "/v1/messages", msg(opus48, adaptive, c.messages...))
-		require.Equal(t, c.counted, gjson.Get(body, "usage.input_tokens").Int() > 1000)
-	}
-}
-
 func TestRecordIsBounded(t *testing.T) {
 	v := New(Config{Remember: 3})
 	require.Zero(t, v.Last())
@@ -106,6 +156,8 @@ func TestRecordIsBounded(t *testing.T) {
 	require.Equal(t, []any{"ask 3", 200, EndpointMessages, msg("m", "", message(user, `"ask 3"`))},
 		[]any{got[0].User, got[0].Status, got[0].Endpoint, string(got[0].Body)})
 	require.Equal(t, v.Rejections(), got[2:])
+	ok(t, v, "/v1/messages", msg("m", "", ask, answer(toolUse("a")), question(toolResult("a"))))
+	require.Equal(t, []string{"4"}, v.Last().Results)
 }
 
 func TestConcurrentRequests(t *testing.T) {
@@ -150,28 +202,6 @@ func TestAnswers(t *testing.T) {
 		body := ok(t, v, "/v1/messages", msg("m", "", message(user, strconv.Quote(c.ask))))
 		require.Equal(t, []string{c.want, c.stop},
 			[]string{gjson.Get(body, "content.0.text").String(), gjson.Get(body, "stop_reason").String()})
-	}
-}
-
-// The default answers lead through a tool loop.
-func TestDefaultAnswers(t *testing.T) {
-	v := New(Config{})
-	please := message(user, `"please use the tool"`)
-	body := ok(t, v, "/v1/messages", msg(opus48, adaptive+","+weather, please))
-	require.Equal(t, `["thinking","text","tool_use"]`, gjson.Get(body, "content.#.type").Raw, body)
-	require.Equal(t, `{"city":"sample","days":1,"unit":"C"}`, gjson.Get(body, "content.2.input").Raw)
-	require.Equal(t, "tool_use", gjson.Get(body, "stop_reason").String())
-	id := gjson.Get(body, "content.2.id").String()
-	require.Regexp(t, "^toolu_01", id)
-	body = ok(t, v, "/v1/messages", msg(opus48, adaptive+","+weather, please,
-		message(assistant, gjson.Get(body, "content").Raw), question(toolResult(id))))
-	require.Equal(t, "The tool gave: 4", gjson.Get(body, "content.1.text").String(), body)
-	require.True(t, v.Last().Thinking)
-	require.Equal(t, []string{"4"}, v.Last().Results)
-
-	for choice, want := range map[string]string{"tool": `["text","tool_use"]`, "none": `["text"]`} {
-		body = ok(t, v, "/v1/messages", msg(opus48, weather+`,"tool_choice":{"type":"`+choice+`","name":"weather"}`, please))
-		require.Equal(t, want, gjson.Get(body, "content.#.type").Raw, body)
 	}
 }
 
