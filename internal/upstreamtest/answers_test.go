@@ -15,6 +15,10 @@ import (
 	"mneme/internal/outsidedata"
 )
 
+// everything is an answer with each kind of block.
+var everything = Reply(Think("I think slowly, écoutez."), Omitted(), Redacted(), Say("Let me look at it."),
+	Use("weather", `{"city":"Århus","days":3}`), Use("weather", `{}`))
+
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata/answers.golden")
 
 // Answers in each dialect, whole and as a stream, equal testdata/answers.golden except for random parts.
@@ -77,6 +81,18 @@ func TestAnswersAreWhatTheyWere(t *testing.T) {
 	for i := range max(len(was), len(now)) {
 		require.False(t, i >= len(was) || i >= len(now) || was[i] != now[i],
 			"line %d of %s differs; rewrite it with -rewrite and read its diff", i+1, path)
+	}
+}
+
+// Kimi's signatures have another length in streams.
+func TestLengthsOfSignatures(t *testing.T) {
+	signature := regexp.MustCompile(`"signature":"([^"]+)"`)
+	for stream, length := range map[string]int{"false": 12946, "true": 4340} {
+		v := New(Config{Vendor: Kimi})
+		v.Queue(everything)
+		body := ok(t, v, "/v1/messages", msg("m", `"stream":`+stream))
+		require.Len(t, signature.FindStringSubmatch(body)[1], length)
+		require.Contains(t, body, `"id":"tool_1"`)
 	}
 }
 

@@ -200,22 +200,15 @@ func TestPersistedResponses(t *testing.T) {
 	require.Contains(t, next[1], "You said: and?")
 }
 
-// The vendor counts its thinking, and names its compactions, that did not come back.
-func TestLostThinkingIsCounted(t *testing.T) {
+// The vendor names its compactions that did not come back. Rows of refusals count thinking. A request that repeats the
+// context of an earlier one reads from the cache.
+func TestLostCompactionsAreNamed(t *testing.T) {
 	v := New(Config{Vendor: OpenAI})
 	rs, text, fc, fc2, outs := unitOf(t, v, encrypted)
-	counted := func(items ...string) []int {
-		output(t, v, resp("m", encrypted, items...))
-		return []int{v.Last().Kept, v.Last().Lost}
-	}
-	require.Equal(t, []int{1, 0}, counted(hi, rs, text, fc, fc2, outs[0], outs[1]))
-	require.Equal(t, []int{0, 1}, counted(hi, bare(text), bare(fc), bare(fc2), outs[0], outs[1]))
-	require.Equal(t, []int{0, 0}, counted(hi, bare(text), bare(fc), bare(fc2), outs[0], outs[1], hi), "an older turn")
 	for want, items := range map[bool][]string{false: {hi}, true: {hi, rs, text, fc, fc2, outs[0], outs[1]}} {
 		whole, _ := respond(t, v, resp("m", encrypted, items...))
 		require.Equal(t, want, gjson.Get(whole, "usage.input_tokens_details.cached_tokens").Int() > 0)
 	}
-
 	v.Queue(Reply(Compact("So far."), Use("f", "{}")))
 	o := output(t, v, resp("m", offersF, hi))
 	v.Queue(Reply(Compact("Further."), Say("Yes.")))
@@ -231,14 +224,6 @@ func TestLostThinkingIsCounted(t *testing.T) {
 		output(t, v, resp("m", "", c.items...))
 		require.Equal(t, c.lost, strings.Join(v.Last().LostCompactions, " "))
 	}
-
-	// Interactions are counted, too.
-	google := New(Config{Vendor: Google})
-	google.Queue(Reply(Think("a"), Say("b"), Think("c"), Use("look", "{}")))
-	steps := gjson.Get(ok(t, google, "/v1beta/interactions", interact(lookTool, userInput)), "steps").Array()
-	result := `{"type":"function_result","call_id":"` + steps[3].Get("id").Str + `","name":"look","result":"four"}`
-	ok(t, google, "/v1beta/interactions", interact("", userInput, steps[1].Raw, steps[2].Raw, steps[3].Raw, result))
-	require.Equal(t, []int{1, 1}, []int{google.Last().Kept, google.Last().Lost})
 }
 
 // A server accepts items that it has forgotten. It cannot continue a forgotten response.
@@ -267,24 +252,4 @@ func TestOldItemsAreForgotten(t *testing.T) {
 	for id, want := range map[string]bool{"a": false, "b": false, "c": true} {
 		require.Equal(t, want, v.responses.get(id) != nil, id)
 	}
-}
-
-// DeepSeek requires its reasoning as text, with or without ids.
-func TestDeepSeekResponses(t *testing.T) {
-	v := New(Config{Vendor: DeepSeek})
-	rs, text, fc, fc2, outs := unitOf(t, v, encrypted)
-	require.Equal(t, `[{"type":"reasoning_text","text":"Hm."}]`, gjson.Get(rs, "content").Raw)
-	require.False(t, gjson.Get(rs, "encrypted_content").Exists())
-	for _, c := range []struct {
-		items []string
-		kept  int
-	}{
-		{[]string{hi, bare(rs), text, fc, fc2, outs[0], outs[1]}, 1},
-		{[]string{hi, withMember(rs, "content", `[{"type":"reasoning_text","text":""}]`), fc, outs[0]}, 0},
-	} {
-		output(t, v, resp("m", "", c.items...))
-		require.Equal(t, []int{c.kept, 1 - c.kept}, []int{v.Last().Kept, v.Last().Lost})
-	}
-	w := post(t, v, "/v1/responses", resp("m", "", hi, rs, fc, outs[0], fc2, outs[1]))
-	require.Contains(t, errorText(w.Body.String()), "must be passed back", "the second call has no reasoning")
 }

@@ -1,7 +1,6 @@
 package upstreamtest
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
-
-	"mneme/proxy/wire"
 )
 
 // agent is a faithful client: it sends back every answer, block by block.
@@ -19,59 +16,22 @@ type agent struct {
 	t        tester
 	v        *Server
 	members  string // of every request, beside the messages
-	stream   bool
-	betas    string
 	messages []string
 }
 
-// send requests the next answer, which must come, and appends it to the messages.
-func (a *agent) send() (body string) {
+// send requests the next answer and appends it to the messages.
+func (a *agent) send() {
 	a.t.Helper()
-	status, body := a.try(a.messages...)
-	require.Equal(a.t, 200, status, body)
+	body := ok(a.t, a.v, "/v1/messages", join("messages", a.messages, a.members))
 	a.messages = append(a.messages, message(assistant, gjson.Get(body, "content").Raw))
-	return body
-}
-
-// try sends these messages and returns the answer. It assembles a stream.
-func (a *agent) try(list ...string) (status int, body string) {
-	a.t.Helper()
-	members := a.members
-	if a.stream {
-		members += `,"stream":true`
-	}
-	w := post(a.t, a.v, "/v1/messages", join("messages", list, members), "Anthropic-Beta", a.betas)
-	if !a.stream || w.Code != 200 {
-		return w.Code, w.Body.String()
-	}
-	return w.Code, assembled(a.t, w.Body.Bytes())
 }
 
 // check sends these messages and compares the refusal. An empty text means that the vendor accepts them.
-func (a *agent) check(want string, list ...string) (body string) {
+func (a *agent) check(want string, list ...string) {
 	a.t.Helper()
-	status, body := a.try(list...)
-	require.Equal(a.t, want, errorText(body))
-	require.Equal(a.t, want == "", status == 200, body)
-	return body
-}
-
-// assembled returns the answer that a stream of the messages dialect amounts to.
-func assembled(t tester, stream []byte) string {
-	t.Helper()
-	frames, all := wire.NewFrameReader(bytes.NewReader(stream)), wire.Assembler{}
-	for {
-		f, err := frames.Next()
-		if err != nil {
-			break
-		}
-		var e wire.Event
-		require.NoError(t, wire.Unmarshal(f.Data, &e))
-		require.NoError(t, all.Add(&e))
-	}
-	body, complete := all.JSON()
-	require.True(t, complete)
-	return string(body)
+	w := post(a.t, a.v, "/v1/messages", join("messages", list, a.members))
+	require.Equal(a.t, want, errorText(w.Body.String()))
+	require.Equal(a.t, want == "", w.Code == 200, w.Body)
 }
 
 func (a *agent) ask(text string) {
@@ -91,62 +51,6 @@ func (a *agent) answerCalls() bool {
 }
 
 const opusMembers = `"model":"` + opus48 + `","max_tokens":9000,` + adaptive + `,"system":"You help.",` + weather
-
-var blocks = rapid.Custom(func(t *rapid.T) Block {
-	text := rapid.StringMatching(`[a-z "\\é]{1,40}x`)
-	switch rapid.IntRange(0, 6).Draw(t, "kind") {
-	case 0, 1:
-		return Think(text.Draw(t, "thinking"))
-	case 2:
-		return Omitted()
-	case 3:
-		return Redacted()
-	case 4:
-		return Use("weather", fmt.Sprintf(`{"city":%q,"b":1.0, "a":[1]}`, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "city")))
-	}
-	return Say(text.Draw(t, "text"))
-})
-
-// A client that sends back its answers unchanged is never refused. A client that drops all thinking is not refused either.
-func TestFaithfulReplayIsAccepted(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := New(Config{
-			Thinking: ThinkingRules{PrefixCheck: rapid.Bool().Draw(t, "prefix check"), Omit: rapid.Bool().Draw(t, "omit")},
-			Stream:   StreamOptions{Chunk: rapid.IntRange(1, 9).Draw(t, "chunk"), Split: rapid.IntRange(0, 9).Draw(t, "split")},
-		})
-		a := &agent{t: t, v: v, members: opusMembers}
-		for range rapid.IntRange(1, 6).Draw(t, "answers") {
-			if len(a.messages) == 0 || !a.answerCalls() {
-				a.ask(rapid.StringMatching(`[a-z]{1,9}`).Draw(t, "question"))
-			}
-			a.stream = rapid.Bool().Draw(t, "stream")
-			v.Queue(Reply(append(rapid.SliceOfN(blocks, 0, 6).Draw(t, "blocks"), Say("end"))...))
-			a.send()
-			require.Zero(t, v.Last().Lost)
-		}
-		if n := len(a.messages); a.answerCalls() { // a question in the message of the results
-			a.messages[n] = reorder(a.messages[n], func(blocks []string) []string { return append(blocks, text) })
-		} else {
-			a.ask("and")
-		}
-		a.check("", a.messages...)
-		require.Empty(t, v.Rejections())
-		for i, m := range a.messages {
-			a.messages[i] = drop(m, thinkingPlaces(m)...)
-		}
-		a.check("", a.messages...)
-	})
-}
-
-// thinkingPlaces returns the indices of a message's thinking.
-func thinkingPlaces(message string) (at []int) {
-	for j, b := range gjson.Get(message, "content").Array() {
-		if strings.Contains(b.Get("type").String(), "thinking") {
-			at = append(at, j)
-		}
-	}
-	return at
-}
 
 // drop leaves blocks out of a message.
 func drop(message string, places ...int) string {
