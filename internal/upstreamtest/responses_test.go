@@ -13,8 +13,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-const summary = `"reasoning":{"summary":"auto"}`
-
 // respond posts a request for a response. It returns the response and, of a stream, the events.
 func respond(t tester, v *Server, body string) (whole string, all []string) {
 	t.Helper()
@@ -45,13 +43,6 @@ func outputOf(call string) string {
 func idOf(item string) string { return gjson.Get(item, "id").Str }
 
 func bare(item string) string { return withoutMember(item, "id") }
-
-// altered changes one character of a member.
-func altered(item, member string, i int) string {
-	content := []byte(gjson.Get(item, member).Str)
-	content[i] = map[bool]byte{true: 'B', false: 'A'}[content[i] == 'A']
-	return withMember(item, member, fmt.Sprintf("%q", content))
-}
 
 // itemEvents returns the data of a stream of Responses.
 func itemEvents(t tester, stream string) (all []string) {
@@ -144,37 +135,40 @@ func anyAnswer(t *rapid.T, must bool) (a Answer, thoughts int, ends bool) {
 }
 
 func TestResponsesStreamsThatFail(t *testing.T) {
-	v := New(Config{Vendor: OpenAI})
-	streamed := func(v *Server, items ...string) (all []string) {
-		_, all = respond(t, v, resp("m", `"stream":true`, items...))
-		return all
+	openAI := Config{Vendor: OpenAI}
+	inStream := Config{Vendor: OpenAI, Responses: ResponsesRules{InStream: true, FlatErrors: true}}
+	for _, c := range []struct {
+		config     Config
+		prepare    func(v *Server)
+		items      []string
+		part, want string // of the list of events
+	}{
+		{openAI, func(v *Server) { v.Queue(Reply(Say("Yes.")).FailAfter(4)) }, []string{hi},
+			"[#,4.error,5.type,5.response.error.message]",
+			`[6,{"message":"Overloaded","type":"server_error","param":null,"code":"server_is_overloaded"},` +
+				`"response.failed","Overloaded"]`},
+		{openAI, func(v *Server) { v.Fail(ErrorFirst(wire.Responses, 429, "Please try again in 1.2s.")) }, []string{hi},
+			"1.response.error.code", `"rate_limit_exceeded"`},
+		{inStream, func(*Server) {}, []string{hi, reasoned, hi}, "[#,2.code,3.type]",
+			`[4,"invalid_encrypted_content","response.failed"]`},
+	} {
+		v := New(c.config)
+		c.prepare(v)
+		all := itemEvents(t, ok(t, v, "/v1/responses", resp("m", `"stream":true`, c.items...)))
+		require.Equal(t, c.want, gjson.Get("["+strings.Join(all, ",")+"]", c.part).Raw)
+		if id := gjson.Get(all[0], "response.id").Str; id != "" {
+			require.Equal(t, id, gjson.Get(all[len(all)-1], "response.id").Str)
+		}
 	}
-	v.Queue(Reply(Say("Yes.")).FailAfter(4))
-	all := streamed(v, hi)
-	require.Len(t, all, 6)
-	require.Equal(t, `{"message":"Overloaded","type":"server_error","param":null,"code":"server_is_overloaded"}`,
-		gjson.Get(all[4], "error").Raw)
-	require.Equal(t, "response.failed", gjson.Get(all[5], "type").Str)
-	require.Equal(t, gjson.Get(all[0], "response.id").Str, gjson.Get(all[5], "response.id").Str)
-	require.Equal(t, "Overloaded", gjson.Get(all[5], "response.error.message").Str)
-
-	v.Fail(ErrorFirst(wire.Responses, 429, "Please try again in 1.2s."))
-	all = itemEvents(t, ok(t, v, "/v1/responses", resp("m", `"stream":true`, hi)))
-	require.Equal(t, "rate_limit_exceeded", gjson.Get(all[1], "response.error.code").Str)
-
-	v = New(Config{Vendor: OpenAI, Responses: ResponsesRules{InStream: true, FlatErrors: true}})
-	all = streamed(v, hi, reasoned, hi)
-	require.Len(t, all, 4)
-	require.Equal(t, "invalid_encrypted_content", gjson.Get(all[2], "code").Str)
-	require.Equal(t, "response.failed", gjson.Get(all[3], "type").Str)
-	require.Contains(t, v.Last().Rejection, "for item rs_1 could not be verified")
+	v := New(inStream)
 	require.Equal(t, 400, post(t, v, "/v1/responses", resp("m", "", hi, reasoned, hi)).Code, "without a stream")
 	serve(v, firstWrite{httptest.NewRecorder(), func() { require.Equal(t, 200, v.Last().Status) }},
 		"/v1/responses", resp("m", `"stream":true`, hi, reasoned, hi))
+	require.Contains(t, v.Last().Rejection, "for item rs_1 could not be verified")
 
-	v = New(Config{Vendor: OpenAI})
+	v = New(openAI)
 	v.Queue(Answer{Blocks: []Block{Say("Yes.")}, Cut: &Cut{After: 3, Clean: true}})
-	all = streamed(v, hi)
+	all := itemEvents(t, ok(t, v, "/v1/responses", resp("m", `"stream":true`, hi)))
 	require.Len(t, all, 3)
 	w := post(t, v, "/v1/responses", resp("m", `"previous_response_id":"`+gjson.Get(all[0], "response.id").Str+`"`, hi))
 	require.Equal(t, "previous_response_not_found", gjson.Get(w.Body.String(), "error.code").Str)
@@ -186,18 +180,6 @@ func unitOf(t tester, v *Server, members string) (reasoning, text, first, second
 	o := output(t, v, resp("m", offersF+","+members, hi))
 	require.Len(t, o, 4)
 	return o[0], o[1], o[2], o[3], []string{outputOf(o[2]), outputOf(o[3])}
-}
-
-// A request may refer to stored items and responses.
-func TestPersistedResponses(t *testing.T) {
-	v := New(Config{Vendor: OpenAI})
-	rs, text, fc, fc2, outs := unitOf(t, v, `"store":true`)
-	reference := func(item string) string { return fmt.Sprintf(`{"type":"item_reference","id":%q}`, idOf(item)) }
-	output(t, v, resp("m", "", hi, rs, text, fc, fc2, outs[0], outs[1]))
-	output(t, v, resp("m", "", hi, reference(rs), reference(text), fc, fc2, outs[0], outs[1]))
-	whole, _ := respond(t, v, resp("m", "", hi))
-	next := output(t, v, fmt.Sprintf(`{"model":"m","previous_response_id":%q,"input":"and?"}`, idOf(whole)))
-	require.Contains(t, next[1], "You said: and?")
 }
 
 // The vendor names its compactions that did not come back. Rows of refusals count thinking. A request that repeats the

@@ -35,88 +35,91 @@ func TestPaths(t *testing.T) {
 func TestPartsOfAnswers(t *testing.T) {
 	const (
 		messages, chats, responses = "/v1/messages", "/v1/chat/completions", "/v1/responses"
-		text, types                = "choices.0.message.content", "content.#.type"
+		counting, text             = "/v1/messages/count_tokens", "choices.0.message.content"
+		types, tool                = "content.#.type", "output.@reverse.0.name"
 		messageIDs, chatIDs        = `content.#(type=="tool_use")#.id`, "choices.0.message.tool_calls.#.id"
 		reasoning                  = "[output.#.type,output.0.summary,output.0.encrypted_content,output.0.status]"
-		tool                       = "output.@reverse.0.name"
 		schema                     = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
-		format                     = `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
-		object                     = `"response_format":{"type":"json_object"}`
-		display                    = `"thinking":{"type":"adaptive","display":`
-		tools                      = `"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":`
+		format                     = `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` +
+			schema + `}}`
+		object  = `"response_format":{"type":"json_object"}`
+		display = `"thinking":{"type":"adaptive","display":`
+		tools   = `"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":`
 	)
+	answering := func(c Config, blocks ...Block) Config {
+		c.Answer = func(*Request) *Answer { return &Answer{Blocks: blocks} }
+		return c
+	}
+	hm, called := []Block{Think("Hm."), Say("Yes.")}, everything.Blocks
 	prompt := message("system", strconv.Quote("Answer in JSON: "+schema+" Nothing else."))
 	please := message(user, `"please use the tool"`)
-	hm := Reply(Think("Hm."), Say("Yes."))
 	long := `{"type":"thinking","thinking":"` + strings.Repeat("t", 4000) + `","signature":"s"}`
-	keepsAll := Config{Thinking: ThinkingRules{KeepAll: true, SkipSignatures: true}}
-	keepsTurn, omits := Config{Thinking: ThinkingRules{SkipSignatures: true}}, Config{Thinking: ThinkingRules{Omit: true}}
 	older := msg(opus48, adaptive, ask, answer(long, `{"type":"text","text":"a"}`), ask)
 	latest := msg(opus48, adaptive, ask, answer(long, toolUse("a")), question(toolResult("a")))
-	openAI := Config{Vendor: OpenAI}
+	keepsAll := Config{Thinking: ThinkingRules{KeepAll: true, SkipSignatures: true}}
+	keepsTurn, openAI := Config{Thinking: ThinkingRules{SkipSignatures: true}}, Config{Vendor: OpenAI}
+	omits, thinks := answering(Config{Thinking: ThinkingRules{Omit: true}}, hm...), answering(openAI, hm...)
 	for i, c := range []struct {
-		config        Config
-		queued        Answer // if it has blocks
-		path, request string
-		part, want    string
+		config                    Config
+		path, request, part, want string
 	}{
-		{Config{}, Answer{}, messages, msg("m", ""), "content.0.text", "You said: ask"},
-		{Config{}, Answer{}, "/v1/messages/count_tokens", `{"model":"m","messages":[` + ask + `]}`, "input_tokens", `[1-9]\d*`},
+		{Config{}, messages, msg("m", ""), "content.0.text", "You said: ask"},
+		{Config{}, counting, `{"model":"m","messages":[` + ask + `]}`, "input_tokens", `[1-9]\d*`},
 		// The default answer keeps to a requested format, also if only the prompt requests it.
-		{Config{Vendor: Chat}, Answer{}, chats, chat("m", format), text, `{"n":1}`},
-		{Config{Vendor: Kimi}, Answer{}, chats, chat("m", format), text, `{"n":1}`},
-		{Config{Vendor: DeepSeek}, Answer{}, chats, chat("m", object, prompt, ask), text, `{"n":1}`},
-		{Config{Vendor: DeepSeek}, Answer{}, chats, chat("m", object, message("system", `"JSON"`), ask), text, `{}`},
+		{Config{Vendor: Chat}, chats, chat("m", format), text, `{"n":1}`},
+		{Config{Vendor: Kimi}, chats, chat("m", format), text, `{"n":1}`},
+		{Config{Vendor: DeepSeek}, chats, chat("m", object, prompt, ask), text, `{"n":1}`},
+		{Config{Vendor: DeepSeek}, chats, chat("m", object, message("system", `"JSON"`), ask), text, `{}`},
 		// The default answers lead through a tool loop. In manual mode the model thinks only before its first call.
-		{Config{}, Answer{}, messages, msg(opus48, adaptive+","+weather, please),
+		{Config{}, messages, msg(opus48, adaptive+","+weather, please),
 			"[content.#.type,content.2.input,stop_reason,content.2.id]",
 			`\[\["thinking","text","tool_use"\],{"city":"sample","days":1,"unit":"C"},"tool_use","toolu_01\w+"\]`},
-		{keepsTurn, Answer{}, messages, msg(opus48, adaptive+","+weather, please, answer(toolUse("a")),
-			question(toolResult("a"))), "[content.#.type,content.1.text]", `\[\["thinking","text"\],"The tool gave: 4"\]`},
-		{Config{}, Answer{}, messages, msg(sonnet45, enabled+","+weather, please), types, `\["thinking","text","tool_use"\]`},
-		{keepsTurn, Answer{}, messages, msg(sonnet45, enabled+","+weather, please, answer(thought, toolUse("a")),
-			question(toolResult("a"))), types, `\["text"\]`},
+		{keepsTurn, messages, msg(opus48, adaptive, please, answer(toolUse("a")), question(toolResult("a"))),
+			"[content.#.type,content.1.text]", `\[\["thinking","text"\],"The tool gave: 4"\]`},
+		{Config{}, messages, msg(sonnet45, enabled+","+weather, please), types, `\["thinking","text","tool_use"\]`},
+		{keepsTurn, messages, msg(sonnet45, enabled, loop(thought)...), types, `\["text"\]`},
 		// Thinking is shown if the request and the vendor have it so.
-		{Config{}, hm, messages, msg(opus48, disabled), types, `\["text"\]`},
-		{omits, hm, messages, msg(opus48, adaptive), "[content.0.thinking,content.0.signature]", `\["","\w[^"]+"\]`},
-		{omits, hm, messages, msg(opus48, display+`"summarized"}`), "content.0.thinking", "Hm."},
-		{omits, hm, messages, msg(opus48, display+`"omitted"}`), "content.0.thinking", ""},
+		{answering(Config{}, hm...), messages, msg(opus48, disabled), types, `\["text"\]`},
+		{omits, messages, msg(opus48, adaptive), "[content.0.thinking,content.0.signature]", `\["","\w[^"]+"\]`},
+		{omits, messages, msg(opus48, display+`"summarized"}`), "content.0.thinking", "Hm."},
+		{omits, messages, msg(opus48, display+`"omitted"}`), "content.0.thinking", ""},
 		// A tool is called if it is requested and allowed.
-		{Config{}, Answer{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"tool","name":"weather"}`, please), types,
+		{Config{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"tool","name":"weather"}`, please), types,
 			`\["text","tool_use"\]`},
-		{Config{}, Answer{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"none"}`, please), types, `\["text"\]`},
-		{openAI, Answer{}, responses, resp("m", tools+`"required"`, hi), tool, "f"},
-		{openAI, Answer{}, responses, resp("m", tools+`{"type":"function","name":"g"}`, hi), tool, "g"},
-		{openAI, Answer{}, responses, resp("m", tools+
+		{Config{}, messages, msg(opus48, weather+`,"tool_choice":{"type":"none"}`, please), types, `\["text"\]`},
+		{openAI, responses, resp("m", tools+`"required"`, hi), tool, "f"},
+		{openAI, responses, resp("m", tools+`{"type":"function","name":"g"}`, hi), tool, "g"},
+		{openAI, responses, resp("m", tools+
 			`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]}`, hi), tool, "g"},
-		{openAI, Answer{}, responses, resp("m", tools+`"none"`, hi), tool, ""},
-		{openAI, Answer{}, responses, resp("m", tools+`"auto"`, hi), tool, ""},
+		{openAI, responses, resp("m", tools+`"none"`, hi), tool, ""},
+		{openAI, responses, resp("m", tools+`"auto"`, hi), tool, ""},
 		// A model without thinking ignores the thinking of older turns, unless the vendor keeps all.
-		{keepsAll, Answer{}, messages, older, "usage.input_tokens", `\d{4,}`},
-		{keepsTurn, Answer{}, messages, older, "usage.input_tokens", `\d{1,3}`},
-		{keepsTurn, Answer{}, messages, latest, "usage.input_tokens", `\d{4,}`},
+		{keepsAll, messages, older, "usage.input_tokens", `\d{4,}`},
+		{keepsTurn, messages, older, "usage.input_tokens", `\d{1,3}`},
+		{keepsTurn, messages, latest, "usage.input_tokens", `\d{4,}`},
 		// Vendors differ in the ids of calls.
-		{Config{Vendor: Kimi}, everything, messages, msg("m", ""), messageIDs, `\["tool_0","tool_1"\]`},
-		{Config{Vendor: Kimi}, everything, chats, chat("m", ""), chatIDs, `\["functions.weather:0","functions.weather:1"\]`},
-		{Config{Vendor: DeepSeek}, everything, messages, msg("m", ""), messageIDs, `\["call_00_\w{24}","call_01_\w{24}"\]`},
-		{Config{Vendor: Chat}, everything, chats, chat("m", ""), chatIDs, `\["call_\w{24}","call_\w{24}"\]`},
-		{Config{Vendor: Chat, Chat: ChatRules{ToolIDs: MistralIDs}}, everything, chats, chat("m", ""), chatIDs,
+		{answering(Config{Vendor: Kimi}, called...), messages, msg("m", ""), messageIDs, `\["tool_0","tool_1"\]`},
+		{answering(Config{Vendor: Kimi}, called...), chats, chat("m", ""), chatIDs,
+			`\["functions.weather:0","functions.weather:1"\]`},
+		{answering(Config{Vendor: DeepSeek}, called...), messages, msg("m", ""), messageIDs,
+			`\["call_00_\w{24}","call_01_\w{24}"\]`},
+		{answering(Config{Vendor: Chat}, called...), chats, chat("m", ""), chatIDs, `\["call_\w{24}","call_\w{24}"\]`},
+		{answering(Config{Vendor: Chat, Chat: ChatRules{ToolIDs: MistralIDs}}, called...), chats, chat("m", ""), chatIDs,
 			`\["\w{9}","\w{9}"\]`},
 		// Reasoning is encrypted, summarized or absent, as the request and the model have it.
-		{openAI, hm, responses, resp("m", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
-		{openAI, hm, responses, resp("m", encrypted, hi), reasoning, `\[\["reasoning","message"\],\[\],"gAAAA[^"]*"\]`},
-		{openAI, hm, responses, resp("m", summary, hi), reasoning,
+		{thinks, responses, resp("m", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
+		{thinks, responses, resp("m", encrypted, hi), reasoning, `\[\["reasoning","message"\],\[\],"gAAAA[^"]*"\]`},
+		{thinks, responses, resp("m", `"reasoning":{"summary":"auto"}`, hi), reasoning,
 			`\[\["reasoning","message"\],\[{"type":"summary_text","text":"Hm."}\]\]`},
-		{openAI, hm, responses, resp("gpt-5", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
-		{openAI, hm, responses, resp("m", `"reasoning":{"effort":"none"}`, hi), "output.#.type", `\["message"\]`},
-		{openAI, hm, responses, resp("gpt-4o", "", hi), "output.#.type", `\["message"\]`},
-		{openAI, hm, responses, resp("gpt-5.2", "", hi), "output.#.type", `\["message"\]`},
+		{answering(Config{Vendor: DeepSeek}, hm...), "/responses", resp("m", "", hi),
+			"[output.0.content,output.0.encrypted_content]", `\[\[{"type":"reasoning_text","text":"Hm."}\]\]`},
+		{thinks, responses, resp("gpt-5", "", hi), reasoning, `\[\["reasoning","message"\],\[\]\]`},
+		{thinks, responses, resp("m", `"reasoning":{"effort":"none"}`, hi), "output.#.type", `\["message"\]`},
+		{thinks, responses, resp("gpt-4o", "", hi), "output.#.type", `\["message"\]`},
+		{thinks, responses, resp("gpt-5.2", "", hi), "output.#.type", `\["message"\]`},
 	} {
-		v := New(c.config)
-		if c.queued.Blocks != nil {
-			v.Queue(c.queued)
-		}
-		require.Regexp(t, "^"+c.want+"$", gjson.Get(ok(t, v, c.path, c.request), c.part).String(), "row %d", i)
+		answer := ok(t, New(c.config), c.path, c.request)
+		require.Regexp(t, "^"+c.want+"$", gjson.Get(answer, c.part).String(), "row %d", i)
 	}
 }
 

@@ -66,12 +66,8 @@ func drop(message string, places ...int) string {
 
 // reorder changes the blocks of a message.
 func reorder(m string, change func([]string) []string) string {
-	content := gjson.Get(m, "content")
-	if !content.IsArray() {
-		return m
-	}
 	var blocks []string
-	for _, b := range content.Array() {
+	for _, b := range gjson.Get(m, "content").Array() {
 		blocks = append(blocks, b.Raw)
 	}
 	return message(gjson.Get(m, "role").String(), `[`+strings.Join(change(blocks), ",")+`]`)
