@@ -34,7 +34,7 @@ func process(version string) turn {
 func unproven(policy thinking.Unproven, refusals int, forged turn) transcript {
 	return row("unproven thinking, "+string(policy),
 		"unknown thinking costs a refusal although the operator chose otherwise.",
-		on(claude).asking(claude.model, manual.model),
+		runEach(claude).asking(claude.model, manual.model),
 		costs(refusals), configureVendors(func(c *proxy.BackendConfig) { c.Thinking.Unproven = policy }),
 		unknownThinking, useTool("One", "one"), say("Two"),
 		forged, vendorLacks(forgedBlock), vendorGot("one thinks before"))
@@ -42,9 +42,9 @@ func unproven(policy thinking.Unproven, refusals int, forged turn) transcript {
 
 var backendRows = []transcript{
 	row("backend switched", "B is sent A's thinking, or A → B → A loses A's thinking: it was stripped for B.",
-		switching(claude, kimi).or(prefixChecking, kimi).or(kimi, claude).or(deepSeek, claude).or(claude, deepSeekChat).
-			or(kimiChat, claude).or(claude, claude.named("other").told(asBedrock)).from(foreignSignatures).
-			by(both...).asking(manual.model, claude.model).marked(golden),
+		runWith(claude, kimi).runWith(prefixChecking, kimi).runWith(kimi, claude).runWith(deepSeek, claude).
+			runWith(claude, deepSeekChat).runWith(kimiChat, claude).runWith(claude, claude.named("other").told(asBedrock)).
+			cite(foreignSignatures).clients(both...).asking(manual.model, claude.model).flag(golden),
 		say("Zero", saying("alpha greets", "Zero.")), useTool("One", "alpha"),
 		use(1), useTool("Two", "beta"), vendorNeverGot("alpha greets", "alpha thinks"),
 		use(0), useTool("Three", "gamma"),
@@ -52,13 +52,14 @@ var backendRows = []transcript{
 		vendorLacks("beta thinks")),
 	// The README names this row.
 	row("backend switched inside a tool loop", "a round of tools begins without thinking, or with another vendor's.",
-		switching(claude, kimi).or(kimi, claude).or(deepSeek, claude).or(claude, deepSeek).or(kimiChat, claude).
-			or(claude, kimiChat).from("anthropics/claude-code#20727").asking(manual.model, claude.model),
+		runWith(claude, kimi).runWith(kimi, claude).runWith(deepSeek, claude).runWith(claude, deepSeek).
+			runWith(kimiChat, claude).runWith(claude, kimiChat).asking(manual.model, claude.model).
+			cite("anthropics/claude-code#20727"),
 		tolerate(0), // thinking may be off until the loop ends
 		begin("Go", reply(think("alpha thinks"), look("a"), look("b"))), use(1), finish(looking("beta thinks", "c")),
 		vendorLacks("alpha thinks")),
 	row("two accounts of one vendor", "each request after a switch is refused, or an account loses its own thinking.",
-		switching(claude, account(claude)).or(prefixChecking, account(prefixChecking)).from(foreignSignatures).
+		runWith(claude, account(claude)).runWith(prefixChecking, account(prefixChecking)).cite(foreignSignatures).
 			asking(prefixChecking.model).vary(naming),
 		costs(2), // one per account
 		useTool("One", "alpha"), use(1), useTool("Two", "beta"), use(0), useTool("Three", "gamma"), use(1),
@@ -66,36 +67,37 @@ var backendRows = []transcript{
 		vendorGot("beta thinks before", "delta thinks before"), vendorLacks("alpha thinks", "gamma thinks"),
 		atVendor(0, vendorGot("alpha thinks before", "gamma thinks before"), vendorLacks("beta thinks", "delta thinks"))),
 	row("a coding agent goes on elsewhere", "thinking that the vendor takes is left out after a change of the process.",
-		switching(claude, kimi).or(claude, kimiChat).vary(naming),
+		runWith(claude, kimi).runWith(claude, kimiChat).vary(naming),
 		header("Anthropic-Beta", "mid-conversation-system-2026-04-07"),
 		process("1"), useTool("One", "alpha"),
 		process("2"), use(1), useTool("Two", "beta"),
 		process("3"), use(0), useTool("Three", "gamma"),
 		vendorGot("alpha thinks before", "alpha thinks after", "gamma thinks before"), vendorLacks("beta thinks")),
 	row("another model of the same vendor", "models that refuse each other's thinking cost a refusal at each change.",
-		on(claude.with("strict", func(c *upstreamtest.Config) {
+		runEach(claude.with("strict", func(c *upstreamtest.Config) {
 			c.Thinking.RejectOtherModels = true
 		})),
 		costs(1), useTool("One", "alpha"), model("claude-opus-5"), useTool("Two", "beta"), say("Three"),
 		model("claude-opus-4-8"), useTool("Four", "gamma"),
 		vendorGot("alpha thinks before"), vendorLacks("beta thinks"), say("Five")),
 	row("restart with Redis", "the state is lost at a restart, and the next request or round of a tool is refused.",
-		on(manual, claude).from("Kilo-Org/kilocode#5219").by(both...).marked(golden),
+		runEach(manual, claude).cite("Kilo-Org/kilocode#5219").clients(both...).flag(golden),
 		shareRedis, thinkingDropped, begin("First", looking("one thinks before", "one")), restart,
 		finish(saying("one thinks after", "Done.")), restart, say("Second"),
 		vendorGot("one thinks before", "one thinks after")),
 	row("restart without Redis", "after a restart in a tool loop, lost thinking costs more than one refusal.",
-		on(claude, prefixChecking, kimi, deepSeek, kimiChat, deepSeekChat).asking(manual.model, claude.model).vary(variants{
+		runEach(claude, prefixChecking, kimi, deepSeek, kimiChat, deepSeekChat).
+			asking(manual.model, claude.model).vary(variants{
 			{"faithful", nil},
 			{"signatures emptied", steps(damaged("signatures emptied"), tolerate(1))},
 			{"thinking dropped", steps(thinkingDropped, tolerate(1))},
 		}),
 		useTool("One", "alpha"), begin("Two", looking("beta", "x")), restart, finish(), say("Three")),
 	row("two gateways over one Redis", "two replicas behind one address know half of the turns each.",
-		on(claude, prefixChecking, kimi, deepSeekChat).by(both...).asking(claude.model).marked(slow),
+		runEach(claude, prefixChecking, kimi, deepSeekChat).clients(both...).asking(claude.model).flag(slow),
 		shareRedis, thinkingDropped, alternate(1, 0), wander),
 	row("a replica catches up", "a replica that knows an older part of a conversation takes it for the whole.",
-		on(prefixChecking),
+		runEach(prefixChecking),
 		shareRedis, replay{messages: mangles["rounds forgotten"].damage}.turn,
 		alternate(0, 1, 1, 0, 0, 0), // each turn has two calls
 		useTool("One", "one"),
@@ -103,7 +105,7 @@ var backendRows = []transcript{
 		useTool("Three", "three"), vendorGot("one thinks before", "two thinks before"),
 		useTool("Four", "four"), vendorGot("one thinks before", "two thinks before", "three thinks before")),
 	row("Redis goes away", "without Redis model calls fail, and after its return a restart does not find all turns.",
-		on(kimi).marked(slow),
+		runEach(kimi).flag(slow),
 		thinkingDropped,
 		func(p *play) {
 			p.redis = redistest.Start(p.t, "--appendonly", "yes", "--appendfsync", "always")
@@ -119,7 +121,7 @@ var backendRows = []transcript{
 		},
 		restart, wandering[4], vendorGot("Not enough, twice more.", "One more.")),
 	row("a refusal is shared through Redis", "a refusal that one replica got costs every other replica one too.",
-		on(claude),
+		runEach(claude),
 		shareRedis, costs(1),
 		replay{messages: thoughts(func(b *block) { b.Thinking, b.Signature = "forged", pointer("Zm9yZ2Vk") })}.turn,
 		history(userText("before the gateway was here"), assistant(block{Type: "thinking"}, textOf("yes"))),
@@ -128,7 +130,7 @@ var backendRows = []transcript{
 	unproven(thinking.Drop, 0, vendorLacks("forged")),
 	unproven(thinking.Text, 0, vendorGot("forged")),
 	row("tenants with identical chats", "one tenant's turns complete another's requests because their chats are alike.",
-		on(kimi).vary(naming, routes),
+		runEach(kimi).vary(naming, routes),
 		thinkingDropped,
 		as("alice", header("X-Api-Key", "alice")),
 		say("Go", looking("secret of alice", "x")), vendorGot("secret of alice"),
@@ -139,7 +141,7 @@ var backendRows = []transcript{
 		history(), say("Go", looking("secret of bob", "x")), vendorGot("secret of bob"), vendorLacks("secret of alice"),
 		as("alice"), say("Go on"), vendorGot("secret of alice"), vendorLacks("secret of bob")),
 	row("routes of one tenant", "the main route's turns complete a teammate's requests, or the other way round.",
-		on(kimi),
+		runEach(kimi),
 		thinkingDropped, func(p *play) {
 			for _, prefix := range []string{"", "/teammate", "/teammate/a", "/teammate/b"} {
 				steps(as(prefix, route(prefix)), say("Go", looking("thought of "+prefix+".", "x")),
@@ -147,7 +149,7 @@ var backendRows = []transcript{
 			}
 		}),
 	row("chats that begin alike", "a conversation id guessed from the first message joins two chats of a user.",
-		on(claude),
+		runEach(claude),
 		unnamed, thinkingDropped, func(p *play) {
 			ids := map[string]bool{}
 			for _, thought := range []string{"first chat", "second chat"} {
@@ -159,7 +161,7 @@ var backendRows = []transcript{
 			require.Len(p, ids, 2)
 		}),
 	row("the id in the body", "a client that cannot read headers asks for the id in the body, and gets none.",
-		on(claude, kimiChat).by(both...).asking(claude.model).vary(streams).marked(noBudget),
+		runEach(claude, kimiChat).clients(both...).asking(claude.model).vary(streams).flag(noBudget),
 		unnamed, members(`,"_gateway":{}`), request("Hello", 200),
 		func(p *play) {
 			id := p.answer().header.Get("X-AG-Conversation-Id")
@@ -169,7 +171,7 @@ var backendRows = []transcript{
 		members(""), request("", 200),
 		func(p *play) { require.NotContains(p, p.answer().body, "_gateway") }),
 	row("ways to name a conversation", "the name of a conversation is overlooked, or reaches the vendor.",
-		on(claude).vary(variants{
+		runEach(claude).vary(variants{
 			{"header", later(header("X-AG-Conversation-Id", "chat:12345"))},
 			{"metadata", later(members(`,"metadata":{"conversation_id":"chat:12345"}`))},
 			{"metadata with others", later(members(`,"metadata":{"user_id":"u","conversation_id":"chat:12345"}`))},
@@ -182,7 +184,7 @@ var backendRows = []transcript{
 		vendorGotAt("messages.1.content.0.type", `"thinking"`), vendorLacks("12345"),
 		vendorNeverGotHeader("X-AG-Conversation-Id")),
 	row("teammate beside main", "a subagent's call inside a tool loop moves the session, and main loses its thinking.",
-		switching(manual, kimi).marked(golden),
+		runWith(manual, kimi).flag(golden),
 		configure(func(c *proxy.Config) { c.Teammates = map[string]string{"analytic": "kimi"} }),
 		as("main", thinkingDropped), begin("First", looking("main thinks before", "main")),
 		as("mate", route("/teammate/analytic")), say("Something else"),

@@ -22,8 +22,7 @@ import (
 
 const day = 24 * time.Hour
 
-// own sends a request to the gateway's own routes of conversations.
-func (g *front) own(method, path, body string) answered {
+func (g *front) ownRoute(method, path, body string) answered {
 	return g.call(g.world.Context(), method, "/v1/conversations/"+path, http.Header{"X-Api-Key": {"caller"}}, []byte(body))
 }
 
@@ -86,7 +85,7 @@ func found(thoughts ...string) turn {
 
 var conversationRows = []transcript{
 	row("an editor's deformed replay", "trimmed texts, merged blocks and renamed calls cost a conversation its thinking.",
-		on(thinkers...),
+		runEach(thinkers...),
 		replay{messages: chain(damages["thinking merged"], damages["signatures dropped"], damages["inputs encoded anew"],
 			idsAltered, mangles["line ends"].damage, texts(strings.TrimSpace))}.turn,
 		say("Look into\nthe file  ",
@@ -98,7 +97,7 @@ var conversationRows = []transcript{
 		clientReads("Done again."),
 		vendorGot(" I need the file.\\n", "It has the answer.", "Again.")),
 	row("conversations show", "the fate of conversations cannot be seen from outside.",
-		on(claude),
+		runEach(claude),
 		say("One"), replay{messages: texts(strings.TrimSpace)}.turn, say(" Two ", reply(speak("2"))), say("Three"),
 		edit(func(c *messagesClient) { c.history = c.history[:2] }), say("Two, otherwise"),
 		edit(func(c *messagesClient) { c.history[0] = userText("Edited") }), say("Three"),
@@ -108,15 +107,15 @@ var conversationRows = []transcript{
 		metricHas("conversation_", "conversation_branches_total{pipeline=\"main\"} 2\n"),
 		metricHas("conversation_", "conversation_messages_rebuilt_total{pipeline=\"main\"} 1\n")),
 	row("an erased conversation", "erased content comes back elsewhere or later, or a caller erases another's.",
-		on(claude),
+		runEach(claude),
 		shareRedis, tolerate(0), as("mine"), useTool("First", "a secret of caller"),
 		as("mate", route("/teammate/analytic")), useTool("First", "a secret of caller"),
 		as("other", header("X-Api-Key", "another")), useTool("First", "a secret of another"),
 		func(p *play) {
 			g := p.gateway()
-			require.Equal(p, 400, g.own("DELETE", "no%20id", "").status)
+			require.Equal(p, 400, g.ownRoute("DELETE", "no%20id", "").status)
 			for _, id := range []string{"c1", "c1", "never-seen"} {
-				require.Equal(p, 204, g.own("DELETE", id, "").status)
+				require.Equal(p, 204, g.ownRoute("DELETE", id, "").status)
 			}
 		},
 		stored(false, "a secret of caller"), restart,
@@ -124,7 +123,7 @@ var conversationRows = []transcript{
 		as("mate"), thinkingDropped, say("Second"), vendorLacks("thinks"),
 		as("other"), thinkingDropped, say("Second"), vendorGot("thinks")),
 	row("yes five times", "equal answers to equal questions, or equal turns with equal calls, are taken for one another.",
-		on(thinkers...).vary(variants{{"texts", nil}, {"calls", nothing}}),
+		runEach(thinkers...).vary(variants{{"texts", nil}, {"calls", nothing}}),
 		thinkingDropped, func(p *play) {
 			thoughts := 0
 			thought := func() string { thoughts++; return fmt.Sprintf("thought %d.", thoughts) }
@@ -143,7 +142,7 @@ var conversationRows = []transcript{
 			}
 		}),
 	row("identical chats under one id", "two chats with the same words under one id get each other's thinking.",
-		on(claude),
+		runEach(claude),
 		thinkingDropped, func(p *play) {
 			for range 3 {
 				for i, name := range []string{"thought of 0", "thought of 1"} {
@@ -153,7 +152,7 @@ var conversationRows = []transcript{
 			}
 		}),
 	row("without the state machine", "with the state machine off, histories are stored or messages are put in.",
-		on(claude),
+		runEach(claude),
 		shareRedis, configure(func(c *proxy.Config) { c.Stateless = true }),
 		as("main", thinkingDropped), useTool("What I say is not stored", "one"), say("Second"),
 		vendorGot("one thinks before"),  // the id of its call leads to the turn
@@ -162,9 +161,9 @@ var conversationRows = []transcript{
 		as("nameless", header("X-AG-Conversation-Id", "")), request("Hi", 200), clientGotHeader("X-AG-Conversation-Id", ""),
 		stored(false, "What I say")),
 	row("a tool chain that waits for days", "after three days the model has forgotten its call, or the chain is refused.",
-		on(claude, prefixChecking, kimiChat).by("chat").
+		runEach(claude, prefixChecking, kimiChat).clients("chat").
 			asking(claude.model).vary(variants{{"kept", later(func(p *play) {
-			require.Equal(p, 204, p.gateway().own("PUT", "c1/keep", keepUntil(3*day+time.Hour)).status)
+			require.Equal(p, 204, p.gateway().ownRoute("PUT", "c1/keep", keepUntil(3*day+time.Hour)).status)
 		})}, {"not kept", later(nothing)}}),
 		shareRedis, tolerate(0), as("master"), begin("Look it up", looking("Why I look.", "it")),
 		as("mate", route("/teammate/analytic")), begin("Look it up", looking("Why a teammate looks.", "it")),
@@ -179,7 +178,7 @@ var conversationRows = []transcript{
 			require.Equal(p, p.in("kept"), strings.Contains(counted, "turns_put_back"))
 		}),
 	row("no history is kept without an id", "the user's texts are in Redis although no client asked to keep them.",
-		on(claude),
+		runEach(claude),
 		shareRedis, header("X-AG-Conversation-Id", ""),
 		begin("What I say is not stored", saying("What I think is.", "What I answer is.")),
 		stored(true, "What I think is."), stored(false, "What I say"), restart,
@@ -191,7 +190,7 @@ var conversationRows = []transcript{
 		say("What I add"), stored(true, "What I say", "What I add")),
 	// A coding agent runs parallel subagents and requests for titles under one id.
 	row("many dialogues under one id", "they overwrite each other's history, or see each other's thinking.",
-		on(thinkers...),
+		runEach(thinkers...),
 		func(p *play) {
 			const turns = 6
 			agent := func(name string) *messagesClient {
@@ -230,7 +229,7 @@ var conversationRows = []transcript{
 			}
 		}),
 	row("what can be kept", "the gateway confirms to keep a conversation and does not, or keeps it for ever.",
-		on(claude),
+		runEach(claude),
 		func(p *play) {
 			g := p.gateway()
 			for body, problem := range map[string]string{
@@ -243,21 +242,21 @@ var conversationRows = []transcript{
 				keepUntil(8*day + time.Minute):  "8 days",
 				`{"until":9223372036854775807}`: "8 days",
 			} {
-				got := g.own("PUT", "c1/keep", body)
+				got := g.ownRoute("PUT", "c1/keep", body)
 				require.Equal(p, 400, got.status, body)
 				require.Contains(p, got.body, problem)
 			}
-			require.Equal(p, 400, g.own("PUT", "no%20id/keep", keepUntil(day)).status)
+			require.Equal(p, 400, g.ownRoute("PUT", "no%20id/keep", keepUntil(day)).status)
 			for range 2 {
-				require.Equal(p, 204, g.own("PUT", "never-seen/keep", keepUntil(8*day)).status)
+				require.Equal(p, 204, g.ownRoute("PUT", "never-seen/keep", keepUntil(8*day)).status)
 			}
 		}),
 	row("an erasure while Redis is away", "it is confirmed before Redis has it, and so is the keeping of a conversation.",
-		on(claude),
+		runEach(claude),
 		shareRedis, configure(func(c *proxy.Config) { c.Shared.Turns = awayTurns{c.Shared.Turns} }),
 		func(p *play) {
 			for _, got := range []answered{
-				p.gateway().own("PUT", "c1/keep", keepUntil(day)), p.gateway().own("DELETE", "c1", ""),
+				p.gateway().ownRoute("PUT", "c1/keep", keepUntil(day)), p.gateway().ownRoute("DELETE", "c1", ""),
 			} {
 				require.Equal(p, 503, got.status)
 				require.Contains(p, got.body, "try again")

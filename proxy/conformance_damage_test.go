@@ -27,10 +27,10 @@ func answers(change func([]block) []block) damage {
 }
 
 // blocks returns a damage of some blocks of the assistant.
-func blocks(of func(block) bool, change func(*block)) damage {
+func blocks(match func(block) bool, change func(*block)) damage {
 	return answers(func(content []block) []block {
 		for i := range content {
-			if of(content[i]) {
+			if match(content[i]) {
 				change(&content[i])
 			}
 		}
@@ -40,22 +40,22 @@ func blocks(of func(block) bool, change func(*block)) damage {
 
 func thoughts(change func(*block)) damage { return blocks(block.thinks, change) }
 
-// is returns a function that reports whether a block has a type.
-func is(kind string) func(block) bool { return func(b block) bool { return b.Type == kind } }
+// hasType returns a function that reports whether a block has a type.
+func hasType(kind string) func(block) bool { return func(b block) bool { return b.Type == kind } }
 
-// without returns a damage that removes blocks of the assistant.
-func without(of func(block) bool) damage {
-	return answers(func(content []block) []block { return slices.DeleteFunc(content, of) })
+// remove returns a damage that removes blocks of the assistant.
+func remove(match func(block) bool) damage {
+	return answers(func(content []block) []block { return slices.DeleteFunc(content, match) })
 }
 
 // doubled returns a damage that repeats blocks of any message.
-func doubled(of func(block) bool) damage {
+func doubled(match func(block) bool) damage {
 	return func(history []message) []message {
 		for i, m := range history {
 			history[i].content = nil
 			for _, b := range m.content {
 				history[i].content = append(history[i].content, b)
-				if of(b) {
+				if match(b) {
 					history[i].content = append(history[i].content, b)
 				}
 			}
@@ -82,7 +82,7 @@ func withoutThinking(content []block) []block { return slices.DeleteFunc(content
 var damages = map[string]damage{
 	"nothing": nil,
 	// SDKs and frameworks that do not know the type.
-	"thinking dropped": without(block.thinks),
+	"thinking dropped": remove(block.thinks),
 	// Frameworks that trim every string.
 	"thinking trimmed":   thoughts(func(b *block) { b.Thinking = strings.TrimSpace(b.Thinking) }),
 	"thinking shortened": thoughts(func(b *block) { b.Thinking = b.Thinking[:min(len(b.Thinking), 5)] }),
@@ -91,7 +91,7 @@ var damages = map[string]damage{
 	"signatures dropped": thoughts(func(b *block) { b.Signature, b.Data = nil, "" }),
 	"signatures emptied": thoughts(func(b *block) { b.Signature, b.Data = new(string), "" }),
 	// Gateways that stamp an invented signature on every block.
-	invented: thoughts(func(b *block) { b.Signature = pointer("EqQBCkgIARABGAIiQInvented") }),
+	inventedSignatures: thoughts(func(b *block) { b.Signature = pointer("EqQBCkgIARABGAIiQInvented") }),
 	// Stores that write one signature for all blocks.
 	"signatures of another block": func(history []message) []message {
 		var first *string
@@ -131,16 +131,17 @@ var damages = map[string]damage{
 	}),
 	// Chat front ends that show thinking as text.
 	"thinking as text": chain(
-		blocks(is("thinking"), func(b *block) { *b = textOf("<think>" + b.Thinking + "</think>") }), without(block.thinks)),
-	"redacted dropped": without(is("redacted_thinking")),
+		blocks(hasType("thinking"), func(b *block) { *b = textOf("<think>" + b.Thinking + "</think>") }),
+		remove(block.thinks)),
+	"redacted dropped": remove(hasType("redacted_thinking")),
 	// A string comparison takes these for edits.
 	"texts reformatted": chain(
-		without(block.thinks), blocks(is("text"), func(b *block) { b.Text = "\n" + b.Text + " \r\n" })),
+		remove(block.thinks), blocks(hasType("text"), func(b *block) { b.Text = "\n" + b.Text + " \r\n" })),
 	"inputs encoded anew": chain(
-		without(block.thinks), blocks(is("tool_use"), func(b *block) { b.Input = reencoded(b.Input) })),
+		remove(block.thinks), blocks(hasType("tool_use"), func(b *block) { b.Input = reencoded(b.Input) })),
 	"texts joined behind the tool": answers(func(content []block) []block {
 		text := spoken(content)
-		content = slices.DeleteFunc(withoutThinking(content), is("text"))
+		content = slices.DeleteFunc(withoutThinking(content), hasType("text"))
 		if text != "" {
 			content = append(content, textOf(text))
 		}
@@ -175,9 +176,9 @@ func reencoded(value []byte) json.RawMessage {
 	return out
 }
 
-func indexes[M any](list []M, of func(M) bool) (at []int) {
+func indexes[M any](list []M, match func(M) bool) (at []int) {
 	for i, m := range list {
-		if of(m) {
+		if match(m) {
 			at = append(at, i)
 		}
 	}
@@ -219,12 +220,12 @@ var wandering = func() []turn {
 
 func wander(p *play) { steps(wandering...)(p) }
 
-// invented is a damage that a vendor must refuse once before the gateway knows: some blocks have no text either.
-const invented = "signatures invented"
+// inventedSignatures names a damage that a vendor must refuse once: some blocks have no text either.
+const inventedSignatures = "signatures invented"
 
 // damagesWith returns a variant for each damage. Invented signatures cost this many refusals.
 func damagesWith(refusals int) (all variants) {
-	special := map[string]turn{invented: costs(refusals), "first turn forgotten": func(p *play) {
+	special := map[string]turn{inventedSignatures: costs(refusals), "first turn forgotten": func(p *play) {
 		if p.run.vendors[0].vendor.Thinking.PrefixCheck {
 			tolerate(1)(p) // thinking bound to that turn is lost
 		}
@@ -238,7 +239,7 @@ func damagesWith(refusals int) (all variants) {
 // goldenDamage returns a dialogue with damaged replays and a golden file.
 func goldenDamage(name, fault string) transcript {
 	return row(name, fault,
-		on(claude).from("anthropics/claude-code#63441").marked(golden),
+		runEach(claude).cite("anthropics/claude-code#63441").flag(golden),
 		damaged(name),
 		say("First", reply(think(" I look. "), speak("Looking."), think("Where?"), look("one")),
 			saying("Found.", "Done.")),
@@ -253,13 +254,13 @@ var damageRows = []transcript{
 	goldenDamage("signatures dropped", "a parser that knows no signature_delta replays thinking without its signature."),
 	goldenDamage("signatures of another block", "a client mixes up which signature belongs to which block."),
 	row("damaged replays", "a careless replay of an answer kills the conversation though its texts are the same.",
-		on(thinkers...).from("anthropics/claude-code#63441").vary(streams, damagesWith(1)),
+		runEach(thinkers...).cite("anthropics/claude-code#63441").vary(streams, damagesWith(1)),
 		wander),
 	row("damaged replays without a conversation", "turns are lost although signatures and tool ids lead to them.",
-		on(claude).vary(damagesWith(3)),
+		runEach(claude).vary(damagesWith(3)),
 		unnamed, streamed, wander),
 	row("omitted thinking", "blocks of thinking without text are taken for one another.",
-		on(omitting(claude), omitting(manual), omitting(prefixChecking)),
+		runEach(omitting(claude), omitting(manual), omitting(prefixChecking)),
 		damaged("signatures dropped"), wander, func(p *play) {
 			seen := map[string]bool{}
 			for _, signature := range strs([]byte(p.last()), `messages.#.content.#(type=="thinking")#.signature|@flatten`) {
@@ -269,15 +270,15 @@ var damageRows = []transcript{
 			require.Greater(p, len(seen), 4)
 		}),
 	row("thinking recorded when it begins", "blocks are recorded at the beginning of a stream, as the hash of nothing.",
-		on(claude),
+		runEach(claude),
 		streamed, replay{messages: chain(damages["signatures dropped"], idsAltered)}.turn,
 		begin("Go", reply(think("a long thought"), speak("So."), upstreamtest.Use("look", "{}"))), round(),
 		vendorGot("a long thought")),
 	row("foreign signature", "unknown thinking is stripped before the vendor refuses it, or again in each turn.",
-		on(claude).from("anthropics/anthropic-sdk-python#1598").marked(golden),
+		runEach(claude).cite("anthropics/anthropic-sdk-python#1598").flag(golden),
 		costs(1), forged("made elsewhere", "Zm9yZ2VkIGVsc2V3aGVyZQ=="), say("And?"), say("And then?")),
 	row("redacted and empty thinking", "a block without text has the hash of nothing, and is taken for another one.",
-		on(claude).marked(golden),
+		runEach(claude).flag(golden),
 		thinkingDropped, say("First", reply(upstreamtest.Omitted(), upstreamtest.Redacted(), speak("One."))),
 		say("Second", reply(upstreamtest.Omitted(), speak("Two."))), say("Third")),
 }

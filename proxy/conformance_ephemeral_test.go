@@ -166,10 +166,10 @@ func recallRun(t *testing.T, c run, redis *redistest.Server, id string, n int) (
 func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	main := on(claude, manual, prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model),
-		kimi, kimiChat, deepSeek, deepSeekChat, genericChat).by(both...).vary(variants{{"main", nothing}})
-	mates := on(prefixChecking, prefixChecking.asking(claude.model), prefixChecking.asking(manual.model), deepSeekChat).
-		by(both...).vary(routes[1:])
+	other, older := prefixChecking.asking(claude.model), prefixChecking.asking(manual.model)
+	main := runEach(claude, manual, prefixChecking, other, older, kimi, kimiChat, deepSeek, deepSeekChat, genericChat).
+		clients(both...).vary(variants{{"main", nothing}})
+	mates := runEach(prefixChecking, other, older, deepSeekChat).clients(both...).vary(routes[1:])
 	redis := redistest.Start(t)
 	t.Run("runs", func(t *testing.T) {
 		for _, runs := range [][]run{main.runs(), mates.runs()} {
@@ -178,7 +178,7 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 				if (i < len(runs)/2) == (i%2 == 0) {
 					every = 3
 				}
-				if !tries(i) {
+				if !selects(i) {
 					continue
 				}
 				t.Run(c.name(), func(t *testing.T) {
@@ -312,7 +312,7 @@ func recallAnew(c *messagesClient) {
 
 var ephemeralRows = []transcript{
 	row("malformed ephemeral parts", "a malformed header counts, and the user's text is not recorded.",
-		on(claude),
+		runEach(claude),
 		func(p *play) {
 			two := userSays(parts(recalledPart, questionPart))
 			try := func(path, messages string, values ...string) {
@@ -338,7 +338,7 @@ var ephemeralRows = []transcript{
 			}
 		}, vendorCalls(0)),
 	row("recall without a conversation", "a nameless client's thinking is bound to the recalled part and refused.",
-		on(prefixChecking).from(boundThinking).vary(variants{
+		runEach(prefixChecking).cite(boundThinking).vary(variants{
 			{"with state", nil}, {"stateless", configure(func(c *proxy.Config) { c.Stateless = true })},
 		}),
 		unnamed, recallEvery(1), func(p *play) {
@@ -348,13 +348,13 @@ var ephemeralRows = []transcript{
 			}
 		}),
 	row("thinking after a recall", "after a recall in one turn the vendor gets no thinking of later turns.",
-		on(claude, prefixChecking).by(both...).asking(prefixChecking.model),
+		runEach(claude, prefixChecking).clients(both...).asking(prefixChecking.model),
 		recallEvery(2), useTool("Question 1", "turn 1"), useTool("Question 2", "turn 2"),
 		useTool("Question 3", "turn 3"), useTool("Question 4", "turn 4"), // recalls in turns 2 and 4
 		vendorLacks("turn 1 thinks before", "turn 2 thinks before"),
 		vendorGot("turn 3 thinks before", "turn 4 thinks before")),
 	row("recall of a thin client", "a recall without a history moves to the front of the history or into it.",
-		on(prefixChecking),
+		runEach(prefixChecking),
 		tolerate(0), useTool("First question", "one"), header("X-AG-Continue", "true"), recallBeforeQuestion,
 		exchange("Second question", "two is done."),
 		func(p *play) {
@@ -366,7 +366,7 @@ var ephemeralRows = []transcript{
 		useTool("Third question", "three"), // ends with results alone, without a recalled part
 		vendorGot("Second question"), vendorLacks(recalled)),
 	row("recall that changes in a turn", "the vendor refuses thinking from before the second recall of a turn.",
-		on(prefixChecking).from(boundThinking),
+		runEach(prefixChecking).cite(boundThinking),
 		tolerate(0), client(recallAnew), useTool("Go on", "turn 0"), useTool("Go on", "turn 1"), useTool("Go on", "turn 2"),
 		metricHas("conversation_requests", `{outcome="hit",pipeline="main"} 5`)),
 }

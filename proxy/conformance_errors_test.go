@@ -75,7 +75,7 @@ func missingReasoning(b backendCase, source, message string) transcript {
 	fault := upstreamtest.Canned(400,
 		`{"type":"error","error":{"type":"invalid_request_error","message":`+string(wire.Quote(message))+`}}`)
 	return row("missing reasoning at "+b.name, "reasoning is missing, and the gateway removes more of it.",
-		on(b).from(source).asking(manual.model),
+		runEach(b).cite(source).asking(manual.model),
 		useTool("First", "one"), fail(fault),
 		func(p *play) {
 			p.me().question("Second")
@@ -95,20 +95,20 @@ func missingReasoning(b backendCase, source, message string) transcript {
 // echo returns a dialogue with an error that repeats the user's text.
 func echo(name, body string) transcript {
 	return row("echo of the user, "+name, "the user's own words in an error decide on the error's cause.",
-		on(claude),
+		runEach(claude),
 		unknownThinking, fail(upstreamtest.Canned(400, body)), request("why "+badSignature+"?", 400),
 		clientGotBody(body), vendorCalls(1))
 }
 
 var errorRows = []transcript{
 	row("refusals in other forms", "a refusal in another form is not recognized, or burns the keys of a failover.",
-		on(refusalForms()...).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
+		runEach(refusalForms()...).vary(variants{{"main", nil}, {"teammate", route("/teammate")}}),
 		costs(1), unknownThinking, say("One"), vendorCalls(2), say("Two"), vendorCalls(3)),
 	row("refusals are no failures", "refusals as a 429 or 500 count as failures and open the circuit for all callers.",
-		on(claude).vary(variants{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}),
+		runEach(claude).vary(variants{{"429", later(refuseAll(429))}, {"500", later(refuseAll(500))}}),
 		now, vendorCalls(30), forgive, as("another"), say("Hello")),
 	row("a refusal as the first event", "a stream's first event is the refusal, and its status is 200.",
-		on(claude).by(both...).vary(streams),
+		runEach(claude).clients(both...).vary(streams),
 		unnamed, useTool("First", "one"), fail(upstreamtest.ErrorFirst(wire.Messages, 400, badSignature)), say("Second"),
 		vendorCalls(4), vendorLacks(`"thinking":"one`)),
 	missingReasoning(deepSeek, "decolua/9router#2397",
@@ -119,7 +119,7 @@ var errorRows = []transcript{
 		"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is "+
 			"enabled, a final `assistant` message must start with a thinking block"),
 	row("the first error is the client's", "the retry fails too, and the client gets the retry's error or neither.",
-		on(claude).vary(streams, variants{
+		runEach(claude).vary(streams, variants{
 			{"another cause", later(fail(upstreamtest.Canned(400, secondError)))},
 			{"the same cause", later(fail(upstreamtest.Canned(400, strings.Replace(firstError, "first", "second", 1))))},
 			{"the vendor down", later(fail(upstreamtest.Canned(501, secondError)))},
@@ -134,7 +134,7 @@ var errorRows = []transcript{
 		func(p *play) { require.Contains(p, string(p.vendor().Requests()[2].Body), "forged") },
 		forgive),
 	row("the first error in chat completions", "the client gets the retry's error, or changed bytes of the vendor's own.",
-		on(claude, deepSeekChat).from("NousResearch/hermes-agent#18263").by("chat"),
+		runEach(claude, deepSeekChat).cite("NousResearch/hermes-agent#18263").clients("chat"),
 		useTool("First", "one"), func(p *play) {
 			first := map[string]string{claude.name: firstError, deepSeekChat.name: passBack}[p.run.vendors[0].name]
 			steps(fail(upstreamtest.Canned(400, first), upstreamtest.Canned(400, secondError)), request("Second", 400))(p)
@@ -150,7 +150,7 @@ var errorRows = []transcript{
 	echo("too long", `{"type":"error","error":{"type":"invalid_request_error",`+
 		`"message":"prompt is too long: 200452 tokens > 200000 maximum"}}`),
 	row("rate limits", "a rate limit counts as a failure of the backend, is retried at once, or loses its Retry-After.",
-		on(claude).by(both...).vary(variants{{"429", later(rateLimited(429))}, {"529", later(rateLimited(529))}}),
+		runEach(claude).clients(both...).vary(variants{{"429", later(rateLimited(429))}, {"529", later(rateLimited(529))}}),
 		useTool("First", "one"), now),
 }
 

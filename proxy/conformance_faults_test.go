@@ -13,14 +13,14 @@ import (
 // Faults of other gateways that have no subject of their own.
 var faultRows = []transcript{
 	row("contents left empty", "a content is left empty when its unknown thinking is stripped.",
-		on(claude, kimi, deepSeek, kimiChat).from("anthropics/claude-code#6774").
+		runEach(claude, kimi, deepSeek, kimiChat).cite("anthropics/claude-code#6774").
 			asking(claude.model),
 		costs(1), history(
 			userText("Hi"), assistant(block{raw: []byte(forgedBlock)}), // max_tokens were used up
 			userText("Go on"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
 		finish(), say("And?")),
 	row("contents left empty by the client", "a client strips thinking, and the vendor refuses the empty contents.",
-		on(claude, kimi, deepSeek, kimiChat).from("anthropics/claude-code#6774").
+		runEach(claude, kimi, deepSeek, kimiChat).cite("anthropics/claude-code#6774").
 			asking(claude.model),
 		history(
 			userText("Hi"), message{role: "assistant", content: []block{}},
@@ -28,7 +28,7 @@ var faultRows = []transcript{
 			message{role: "user", content: []block{textOf(""), textOf("And?")}}),
 		finish()),
 	row("a budget larger than max_tokens", "the configured thinking budget is larger than the client's max_tokens.",
-		on(claude).by(both...).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8").
+		runEach(claude).clients(both...).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8").
 			vary(maxTokens(512, 1025, 2048, 4096, 8001, 20000)),
 		unnamed, func(p *play) {
 			modes := []string{`{"type":"adaptive"}`, `{"type":"enabled","budget_tokens":8000}`, `{"type":"enabled"}`,
@@ -41,7 +41,7 @@ var faultRows = []transcript{
 			}
 		}),
 	row("an input that cannot be encoded again", "such a body is sent unfiltered, or its numbers change.",
-		on(claude),
+		runEach(claude),
 		costs(1), unknownThinking, say("One"), // the block is refused
 		edit(func(c *messagesClient) {
 			odd := anyCall
@@ -50,7 +50,7 @@ var faultRows = []transcript{
 		}),
 		finish(), vendorLacks("forged"), vendorGot(oddInput)),
 	row("clearing of thinking", "the retry keeps an instruction to clear thinking, which is invalid without thinking.",
-		on(claude).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"),
+		runEach(claude).asking("claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5"),
 		costs(1), client(func(c *messagesClient) {
 			c.manual(8000)
 			c.header.Add("Anthropic-Beta", "context-management-2025-06-27")
@@ -61,7 +61,7 @@ var faultRows = []transcript{
 		history(userText("Hi"), assistant(block{raw: []byte(forgedBlock)}, anyCall), anyCallResult),
 		finish(), say("And?")),
 	row("a system message inside the messages", "a system message inside the messages is moved to the front.",
-		on(prefixChecking),
+		runEach(prefixChecking),
 		header("Anthropic-Beta", "mid-conversation-system-2026-04-07"),
 		system(`[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}]`),
 		useTool("One", "one"),
@@ -72,23 +72,23 @@ var faultRows = []transcript{
 		finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
 		clientReads("two is done."), vendorGotAt("messages.5.role", `"system"`)),
 	row("disabled thinking with an effort", "a subagent disables thinking, and the vendor refuses its effort.",
-		on(claude, kimi, deepSeek).from("lobehub/lobehub#14173").
+		runEach(claude, kimi, deepSeek).cite("lobehub/lobehub#14173").
 			asking("claude-opus-5", "claude-opus-4-8"),
 		thinkingMode(`{"type":"disabled"}`), header("X-Claude-Code-Agent-Id", "a1"),
 		header("Anthropic-Beta", "effort-2025-11-24"), members(`,"output_config":{"effort":"max"}`),
 		say("Use the tool"), say("Again, use the tool")),
 	row("a forced tool with an effort", "a forced tool switches thinking off, and the effort that stays is refused.",
-		on(claude.asking("claude-opus-5")),
+		runEach(claude.asking("claude-opus-5")),
 		header("Anthropic-Beta", "effort-2025-11-24"),
 		members(`,"output_config":{"effort":"max"},"tool_choice":{"type":"any"}`), begin("Go")),
 	row("the client strips", "the vendor refuses a turn that begins without the thinking that the client stripped.",
-		on(claude).from("Kilo-Org/kilocode#5219").
+		runEach(claude).cite("Kilo-Org/kilocode#5219").
 			asking("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8",
 				"claude-opus-5-5"),
 		thinkingMode(`{"type":"adaptive"}`), header("Anthropic-Beta", ""),
 		history(userText("Go"), assistant(anyCall), anyCallResult), finish(), say("Use the tool")),
 	row("a switch during a call", "the session is captured after a switch of the backend that happens during the call.",
-		switching(claude, kimi),
+		runWith(claude, kimi),
 		thinkingDropped, func(p *play) {
 			paused := looking("claude thinks", "x")
 			paused.Pause = func(context.Context, int) { p.gateway().use("kimi") }
@@ -96,7 +96,7 @@ var faultRows = []transcript{
 		},
 		use(1), round(), vendorLacks("claude thinks"), use(0), say("Two"), vendorGot("claude thinks")),
 	row("thinking inside an input", "content that looks like thinking inside a tool's input is stripped.",
-		on(claude),
+		runEach(claude),
 		costs(1), unknownThinking, say("One", reply(speak("So."), upstreamtest.Use("look", thinkingInput))),
 		vendorGotAt("messages.3.content.1.input", thinkingInput),
 		func(p *play) {

@@ -59,7 +59,7 @@ func structured(b backendCase, format string, native bool) transcript {
 	}
 	return row(fmt.Sprintf("structured output, %s %s, %s native=%t", b.name, b.model, kind, native),
 		"a client that asks for JSON gets something else, or its next turn fails.",
-		on(b).from("vercel/ai#7913").by("chat").vary(streams),
+		runEach(b).cite("vercel/ai#7913").clients("chat").vary(streams),
 		withoutTools, say("Good morning."), members(`,"response_format":`+format), begin("Where is it?", answers...),
 		func(p *play) { require.Contains(p, p.answer().body, `"finish_reason":"stop"`) },
 		answersJSON(kind == "json_schema", native, "tools"))
@@ -73,7 +73,7 @@ func structuredMessages(b backendCase, native bool) transcript {
 	}
 	return row(fmt.Sprintf("structured output of messages, %s %s", b.name, b.model),
 		"a messages client gets a call of the gateway's tool in place of JSON.",
-		on(b).asking("mine").vary(streams, variants{{"with tools", nil}, {"without tools", withoutTools}}),
+		runEach(b).asking("mine").vary(streams, variants{{"with tools", nil}, {"without tools", withoutTools}}),
 		configureVendors(func(c *proxy.BackendConfig) { c.ModelMap = map[string]string{"mine": b.model} }),
 		thinkingMode(""), say("Good morning."), members(messagesFormat), say("Where is it?", answers...),
 		answersJSON(true, native, "tool_choice"))
@@ -101,29 +101,29 @@ var formatRows = []transcript{
 	structuredMessages(claude.asking("claude-3-5-haiku"), false),
 	structuredMessages(claude, true),
 	row("structured output beside tools", "a model that has tools cannot use them before it answers in JSON.",
-		on(kimi.asking("kimi-k2.5")).by("chat").vary(streams).marked(noBudget),
+		runEach(kimi.asking("kimi-k2.5")).clients("chat").vary(streams).flag(noBudget),
 		unnamed, members(`,"response_format":`+closedFormat),
 		say("Where is it?", reply(speak("I look."), look("x")), reply(upstreamtest.Use("answer_in_json", oslo))),
 		clientReadsJSON(oslo), historyLen(4), vendorGotAt("tool_choice.type", `"any"`)),
 	row("structured output of messages over chat completions", "the schema does not reach the backend.",
-		on(unlisted).from("vercel/ai#6484").
+		runEach(unlisted).cite("vercel/ai#6484").
 			asking("gpt-4.1").vary(streams, formats),
-		judged, unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),
+		judgeAlone, unnamed, withoutTools, say("Where is it?"), clientReadsJSON(`{"city":"sample","n":1}`),
 		func(p *play) {
 			require.JSONEq(p, placeSchema, gjson.Get(p.last(), "response_format.json_schema.schema").Raw)
 		},
 		vendorGotAt("response_format.json_schema.strict", "true"),
 		func(p *play) { require.Empty(p, p.vendor().Rejections()) }),
 	row("a schema in words", "a vendor takes any JSON object only, and the schema is lost or costs a refusal each time.",
-		on(deepSeekChat.asking("deepseek-chat")).from("ItzCrazyKns/Vane#969").by(both...).vary(streams, formats),
-		judged, unnamed, withoutTools, thinkingMode(""),
+		runEach(deepSeekChat.asking("deepseek-chat")).cite("ItzCrazyKns/Vane#969").clients(both...).vary(streams, formats),
+		judgeAlone, unnamed, withoutTools, thinkingMode(""),
 		client(func(c *chatClient) { c.more = `,"response_format":` + closedFormat }),
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(2), // one refusal
 		say("Where is it?", reply(speak(oslo))), clientReadsJSON(oslo), vendorCalls(3),
 		vendorGotAt("response_format", `{"type":"json_object"}`), vendorGotAt("messages.0.role", `"system"`),
 		func(p *play) { require.Contains(p, gjson.Get(p.last(), "messages.0.content").Str, placeSchema) }),
 	row("files", "a file of chat completions is no document in the messages dialect.",
-		on(claude).by("chat").marked(noBudget),
+		runEach(claude).clients("chat").flag(noBudget),
 		func(p *play) {
 			pdf := base64.StdEncoding.EncodeToString([]byte("%PDF-1.4"))
 			got := p.gateway().ask("/v1/chat/completions", `{"model":"claude-opus-4-8","messages":[{"role":"user","content":[`+

@@ -21,7 +21,7 @@ const boundThinking = "https://platform.claude.com/docs/en/build-with-claude/pre
 // edited returns a dialogue with an edit of the history after the second turn.
 func edited(name string, whenBound int, forgotten turn, change func(c *messagesClient)) transcript {
 	return row("edit of "+name, "a session dies of thinking that was bound to the edited content.",
-		on(thinkers...).from(boundThinking),
+		runEach(thinkers...).cite(boundThinking),
 		costsWhenBound(whenBound), useTool("First", "one"), useTool("Second", "two"), edit(change),
 		useTool("Third", "three"), say("Fourth"), forgotten)
 }
@@ -170,7 +170,7 @@ var historyRows = []transcript{
 	edited("all but the beginning", 0, vendorLacks("one thinks"), func(c *messagesClient) { c.history = c.history[:1] }),
 	edited("the system prompt", 1, vendorLacks(), func(c *messagesClient) { c.system = `"Be brief."` }),
 	row("edit inside a loop", "the edit is undone, or a part of the loop's thinking stays, which vendors refuse.",
-		on(thinkers...).from("anthropics/claude-code#63404").vary(variants{
+		runEach(thinkers...).cite("anthropics/claude-code#63404").vary(variants{
 			editInLoop("first answer", 1), editInLoop("second answer", 3), editInLoop("newest answer", 5),
 		}),
 		tolerate(0), costsWhenBound(1),
@@ -178,31 +178,31 @@ var historyRows = []transcript{
 		round(reply(think("a later thought"), upstreamtest.Use("look", "{}"))),
 		vendorGot("Edited."), vendorLacks("thought 0", "thought 1", "thought 2"), finish(), say("Go on")),
 	row("faithful replay with empty thinking", "an unsigned, empty block counts as a link of the chain on one side only.",
-		on(deepSeek),
+		runEach(deepSeek),
 		say("One", reply(think("first"), upstreamtest.Use("look", "{}")),
 			reply(think("second"), upstreamtest.Omitted(), speak("So."))),
 		say("Two"), unchanged, say("Three"), unchanged),
 	row("time of day in each request", "a vendor that binds thinking to the system prompt refuses every turn.",
-		on(prefixChecking).from(boundThinking).by(both...).
+		runEach(prefixChecking).cite(boundThinking).clients(both...).
 			asking("claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"),
 		tolerate(1), clock, wander),
 	row("side requests", "a title without thinking, a subagent, or counting tokens evicts confirmed thinking.",
-		on(thinkers...),
+		runEach(thinkers...),
 		thinkingDropped, useTool("First", "one"), aside, aside, aside, aside, aside,
 		begin("Second", looking("two thinks before", "x")), aside, finish(),
 		vendorGot("one thinks before", "one thinks after", "two thinks before")),
 	row("count tokens", "counting a history with bad thinking fails, or what it has proven is asked for again.",
-		on(claude).vary(variants{{"named", costs(1)}, {"unnamed", steps(unnamed, costs(2))}}).marked(golden),
+		runEach(claude).vary(variants{{"named", costs(1)}, {"unnamed", steps(unnamed, costs(2))}}).flag(golden),
 		forged("forged", "Zm9yZ2Vk", userText("And?")), countTokens, countTokens, finish()),
 	row("teammates count their own tokens", "counting the tokens of one teammate's history looks into another's.",
-		on(claude),
+		runEach(claude),
 		thinkingDropped, as("one", route("/teammate/one")), useTool("Go", "one"),
 		as("two", route("/teammate/two")), useTool("Go", "two"),
 		as("one"), countTokens, vendorGot("one thinks before"),
 		as("two"), countTokens, vendorGot("two thinks before"),
 		as("one"), countTokens, vendorGot("one thinks before")),
 	row("a cut stream", "the client asks again without streaming, and half an answer is taken for a turn.",
-		on(thinkers...).vary(variants{
+		runEach(thinkers...).vary(variants{
 			{"in the thinking", later(queue(saying("half a thought, and more of it", "Hello.").CutAfter(4, true)))},
 			{"after it", later(queue(saying("x", "Hello, my friend.").CutAfter(8, false)))},
 			{"in the call", later(queue(looking("x", "a long question").CutAfter(9, true)))},
@@ -222,7 +222,7 @@ var historyRows = []transcript{
 			}
 		}),
 	row("a teammate's refusal is remembered", "thinking that a vendor refused is refused again in each turn.",
-		on(claude),
+		runEach(claude),
 		costs(1), route("/teammate/analytic"), forged("forged", "Zm9yZ2Vk"),
 		say("Use the tool"), say("Use the tool"), say("Use the tool"),
 		metric("thinking_retries",
@@ -230,7 +230,7 @@ var historyRows = []transcript{
 		metric("thinking_filter", ""), // only the main route filters
 		logHas(1, "[thinking_retry]"), logHas(0, "[thinking_filter]")),
 	row("retries and filters show", "retries and filters cannot be seen from outside.",
-		switching(claude, kimi),
+		runWith(claude, kimi),
 		costs(1), forged("forged", "Zm9yZ2Vk"), say("One"), // the forged block is refused
 		metric("upstream_refusals", "upstream_refusals_total{backend=\"claude\",class=\"strip\",kind=\"signature\"} 1\n"),
 		metric("thinking_retries",
@@ -245,7 +245,7 @@ var historyRows = []transcript{
 		metricHas("turns_put_back", `{backend="claude",pipeline="main"}`),
 		faithful, use(1), say("Four"), metricHas("thinking_filter", `{backend="kimi",fate="foreign"}`)),
 	row("a thin client", "a client sends a result or the next question alone, and the vendor misses what it belongs to.",
-		on(prefixChecking, kimiChat).by(both...).asking(prefixChecking.model).marked(slow),
+		runEach(prefixChecking, kimiChat).clients(both...).asking(prefixChecking.model).flag(slow),
 		shareRedis, since(func(messages int, _ []int) int { return messages - 1 }).turn, alternate(1, 0),
 		useTool("First question", "one"), vendorGot("First question", "one thinks before"),
 		header("X-AG-Continue", "true"),
@@ -253,10 +253,10 @@ var historyRows = []transcript{
 		vendorGot("First question", "one is done.", "Second question", "two thinks before"),
 		header("X-AG-Continue", ""), say("Something else"), vendorLacks("First question")),
 	row("a tool loop without its question", "a client shows the loop only, and the vendor gets \"(no content)\".",
-		on(prefixChecking, kimiChat, gpt).by(all3...).vary(
+		runEach(prefixChecking, kimiChat, gpt).clients(all3...).vary(
 			variants{{"one process", nil}, {"two gateways", steps(streamed, setup(alternate(1, 0)))}},
 			variants{{"one round", loopOnly(1).turn}, {"three rounds", loopOnly(3).turn}},
-		).marked(slow),
+		).flag(slow),
 		shareRedis, say("The first question", looking("thought a", "a"), looking("thought b", "b"), looking("thought c", "c"),
 			saying("thought d", "Done.")),
 		clientReads("Done."), vendorCalls(4), vendorNeverGot("(no content)"),
@@ -270,13 +270,13 @@ var historyRows = []transcript{
 			}
 		}),
 	row("a rebuilt tool loop", "the client is not told, or an unknown, ambiguous or complete request is changed.",
-		on(claude).by(all3...).vary(variants{
+		runEach(claude).clients(all3...).vary(variants{
 			{"known", later(loopOnly(1).turn)},
-			{"unknown", later(loopOnly(1).then(idsRenamed).turn)},
+			{"unknown", later(loopOnly(1).join(idsRenamed).turn)},
 			{"unnamed", later(steps(loopOnly(1).turn, unnamed))},
 			{"unnamed and ambiguous", later(steps(as("other", header("X-AG-Conversation-Id", "c2")),
 				begin("Something else", numbered), as(""), unnamed,
-				loopOnly(1).then(replay{messages: damages["thinking dropped"]}).turn))},
+				loopOnly(1).join(replay{messages: damages["thinking dropped"]}).turn))},
 			{"a new question", later(func(p *play) {
 				p.me().question("Another")
 				since(func(messages int, _ []int) int { return messages - 3 }).turn(p)
@@ -288,20 +288,20 @@ var historyRows = []transcript{
 			require.Equal(p, rebuilt, strings.Contains(p.last(), "The question"), p.last())
 		}),
 	row("a sliding window", "a client shows two turns, and thinking bound to the lost front is refused each time.",
-		on(prefixChecking).from(boundThinking).by(both...).vary(routes),
-		tolerate(0), lastTurns.then(replay{messages: damages["thinking dropped"]}).turn,
+		runEach(prefixChecking).cite(boundThinking).clients(both...).vary(routes),
+		tolerate(0), lastTurns.join(replay{messages: damages["thinking dropped"]}).turn,
 		useTool("Turn 0", "turn 0"), useTool("Turn 1", "turn 1"), useTool("Turn 2", "turn 2"),
 		useTool("Turn 3", "turn 3"), useTool("Turn 4", "turn 4"), useTool("Turn 5", "turn 5"),
 		vendorGot("turn 5 thinks before")),
 	row("compaction", "a summary in place of the first turns leaves calls without their answers.",
-		on(thinkers...).from("anthropics/claude-code#6521"),
+		runEach(thinkers...).cite("anthropics/claude-code#6521"),
 		costsWhenBound(1), useTool("one", "one"), useTool("two", "two"), useTool("three", "three"),
 		edit(func(c *messagesClient) {
 			c.history = append([]message{userText("A summary: one, two, three.")}, c.history[9:]...)
 		}),
 		useTool("four", "four"), say("five")),
 	row("regenerated answers", "a regenerated answer makes the stored history wrong.",
-		on(thinkers...),
+		runEach(thinkers...),
 		thinkingDropped, useTool("One", "one"), func(p *play) {
 			c := p.messages()
 			before := len(c.history)
@@ -316,12 +316,12 @@ var historyRows = []transcript{
 			}
 		}),
 	row("an aborted answer", "a client that disconnects in the middle of an answer leaves half a turn behind.",
-		on(thinkers...),
+		runEach(thinkers...),
 		useTool("First", "one"), abort("Second", saying("a thought that arrives in part", "Hello.")), whole,
 		finish(looking("two thinks before", "two"), saying("two thinks after", "two is done.")),
 		clientReads("two is done."), say("Third")),
 	row("an answer that does not end", "a turn is recorded at the end of its connection, after the next request.",
-		on(endless),
+		runEach(endless),
 		thinkingDropped, func(p *play) {
 			p.vendor().Queue(reply(think("just now"), upstreamtest.Use("look", "{}")))
 			c := p.messages()
@@ -343,7 +343,7 @@ var historyRows = []transcript{
 	// Two gateways without a common store: the first one does not know the second turn, and the client stops to
 	// show it. Thinking from before it must not stay.
 	row("an unknown turn in the middle", "thinking before an unknown turn stays, and the vendor refuses it.",
-		on(prefixChecking).from(boundThinking),
+		runEach(prefixChecking).cite(boundThinking),
 		useTool("Go on", "turn 0"), through(1), useTool("Go on", "turn 1"), through(0), useTool("Go on", "turn 2"),
 		thinkingDropped, say("Go on"), vendorLacks("turn 0 thinks"), vendorGot("turn 2 thinks")),
 }

@@ -72,8 +72,8 @@ var mangles = map[string]mangle{
 	"texts trimmed":   {damage: texts(strings.TrimSpace)},
 	"texts padded":    {damage: texts(pad)},
 	"ids altered":     {damage: idsAltered},
-	"calls doubled":   {damage: doubled(is("tool_use"))},
-	"results doubled": {damage: doubled(is("tool_result"))},
+	"calls doubled":   {damage: doubled(hasType("tool_use"))},
+	"results doubled": {damage: doubled(hasType("tool_result"))},
 	"results missing": {damage: func(history []message) []message {
 		for i, m := range history[:seenBefore(history)] {
 			if isResult(m) {
@@ -86,7 +86,7 @@ var mangles = map[string]mangle{
 	"calls forgotten":  {damage: older(callsForgotten)},
 	"answers truncated": {loses: true, damage: func(history []message) []message {
 		seen := history[:max(0, seenBefore(history)-3)]
-		blocks(is("text"), func(b *block) { b.Text = b.Text[:min(len(b.Text), 6)] })(seen)
+		blocks(hasType("text"), func(b *block) { b.Text = b.Text[:min(len(b.Text), 6)] })(seen)
 		return history
 	}},
 	"a window": {loses: true, damage: since(func(messages int, questions []int) int {
@@ -146,7 +146,7 @@ func idsAltered(history []message) []message {
 // roundsForgotten keeps the final text of each turn, as chat stores do.
 func roundsForgotten(history []message) []message {
 	return slices.DeleteFunc(damages["thinking dropped"](history), func(m message) bool {
-		return isResult(m) || slices.ContainsFunc(m.content, is("tool_use"))
+		return isResult(m) || slices.ContainsFunc(m.content, hasType("tool_use"))
 	})
 }
 
@@ -202,8 +202,8 @@ type mangled struct {
 	name   string // of the kind
 	kind   mangle
 	named  bool   // the client names its conversations
-	own    string // the backend under test
-	active string // own or another backend
+	tested string // the backend under test
+	active string // tested or another backend
 	shared string // the tag of content that all conversations may contain
 	no     int
 
@@ -218,7 +218,7 @@ type mangled struct {
 // newMangled starts the vendors, with bounded memory, and a gateway with Redis. The first backend is under test.
 func newMangled(t *testing.T, name string, redis *redistest.Server, seed, n uint64, backends ...backendCase) *mangled {
 	m := &mangled{T: t, r: rand.New(rand.NewPCG(seed, n)), name: name, kind: mangles[name],
-		own: backends[0].name, active: backends[0].name}
+		tested: backends[0].name, active: backends[0].name}
 	backends = slices.Clone(backends)
 	for i, b := range backends {
 		backends[i] = b.with(b.name, func(c *upstreamtest.Config) {
@@ -267,7 +267,7 @@ type talk struct {
 }
 
 func (m *mangled) otherBackend(*talk) {
-	m.active = pick(m.r, m.own, kimi.name)
+	m.active = pick(m.r, m.tested, kimi.name)
 	m.front.use(m.active)
 }
 
@@ -281,8 +281,8 @@ func (m *mangled) restart(t *talk) {
 
 // play leads one conversation, and sometimes a second one with the same messages.
 func (m *mangled) play(model string) {
-	m.active = m.own
-	m.front.use(m.own)
+	m.active = m.tested
+	m.front.use(m.tested)
 	talks := []*talk{m.talk(model)}
 	if m.r.IntN(4) == 0 {
 		talks = append(talks, m.talk(model))
@@ -352,10 +352,10 @@ func (m *mangled) judge(t *talk, seen []upstreamtest.Request) {
 	}
 	sent := messagesOf(accepted.Body)
 	m.sameWords(messagesOf(t.sent), sent)
-	if len(seen) == 1 && !m.kind.loses && m.active == m.own && m.named {
+	if len(seen) == 1 && !m.kind.loses && m.active == m.tested && m.named {
 		require.Zero(m, accepted.Lost, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
 	}
-	if m.active == m.own {
+	if m.active == m.tested {
 		m.count(t, sent)
 	}
 }
@@ -413,7 +413,7 @@ func wordsOf(history []message) (words []word) {
 		}
 		text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " ")
 		if text != "" && text != "(no text)" {
-			words = append(words, word{m.role + ": " + text, slices.ContainsFunc(m.content, is("tool_use"))})
+			words = append(words, word{m.role + ": " + text, slices.ContainsFunc(m.content, hasType("tool_use"))})
 		}
 	}
 	return words

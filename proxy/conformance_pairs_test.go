@@ -41,8 +41,8 @@ func with(name string, value any) func([]byte) []json.RawMessage {
 	}
 }
 
-// changed returns a change of one member of the items that have it.
-func changed(name string, change func(string) string) func([]byte) []json.RawMessage {
+// changeMember returns a change of one member of the items that have it.
+func changeMember(name string, change func(string) string) func([]byte) []json.RawMessage {
 	return func(v []byte) []json.RawMessage {
 		if s := gjson.GetBytes(v, name).Str; s != "" {
 			return with(name, change(s))(v)
@@ -63,7 +63,7 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 	"doubled":           items("reasoning", func(v []byte) []json.RawMessage { return []json.RawMessage{v, v} }),
 	"without ids":       items("", with("id", nil)),
 	"foreign ids":       items("reasoning", with("id", "item_df7e40c3f04fc8ade5c3800e")),
-	"long ids":          items("", changed("id", func(s string) string { return s + strings.Repeat("x", 80) })),
+	"long ids":          items("", changeMember("id", func(s string) string { return s + strings.Repeat("x", 80) })),
 	"followers dropped": dropped("message"),
 	"reasoning last": func(input []json.RawMessage) []json.RawMessage {
 		isReasoning := func(v json.RawMessage) bool { return gjson.GetBytes(v, "type").Str == "reasoning" }
@@ -75,7 +75,7 @@ var itemMangles = map[string]func([]json.RawMessage) []json.RawMessage{
 		}
 		return input
 	},
-	"call ids altered": items("", changed("call_id", func(s string) string { return "mine_" + s[len(s)-12:] })),
+	"call ids altered": items("", changeMember("call_id", func(s string) string { return "mine_" + s[len(s)-12:] })),
 }
 
 // playPair leads a conversation of a client of any dialect, while the backend switches between vendorsOfPairs.
@@ -84,7 +84,7 @@ func (m *mangled) playPair(dialect string) {
 	c, settings := m.front.anyClient(dialect, "claude-opus-4-8")
 	settings.within(fmt.Sprintf("%s.%d.%d", dialect, m.conversations, m.r.Uint32()))
 	settings.keeps = dialect == "responses"
-	replay{m.kind.damage, chatDamages[m.name], itemMangles[m.name]}.by(c)
+	replay{m.kind.damage, chatDamages[m.name], itemMangles[m.name]}.apply(c)
 	model := &randomModel{chooser: m.r}
 	for turn := range 2 + m.r.IntN(3) {
 		c.question(fmt.Sprintf("question %d of %d", turn, m.conversations))

@@ -31,8 +31,8 @@ var forgetful = steps(useTool("Go", "one"), restart, useTool("Go on", "two"))
 func lostReasoning(b backendCase, models ...string) transcript {
 	return row("lost reasoning of "+b.name,
 		"an empty text replaces lost reasoning, and the vendor refuses it. The first attempt must be right.",
-		on(b, b.overChat()).from("NousResearch/hermes-agent#14018").by(all3...).asking(models...).vary(naming, lossy).
-			marked(slow|sampled|noBudget),
+		runEach(b, b.overChat()).cite("NousResearch/hermes-agent#14018").clients(all3...).asking(models...).
+			vary(naming, lossy).flag(slow|sampled|noBudget),
 		forgetful, vendorGot("two thinks before"))
 }
 
@@ -42,7 +42,7 @@ func wantedBack(vendor string, refusals int) transcript {
 		config: proxy.BackendConfig{Kind: proxy.KindResponses, Vendor: vendor}}
 	return row("reasoning of Responses wanted back by "+vendor,
 		"reasoning that the vendor wants back is lost, and the vendor refuses every further request.",
-		on(b).by(all3...).vary(naming, variants{{"kept", later(nothing)}, {"forgotten", later(restart)}}),
+		runEach(b).clients(all3...).vary(naming, variants{{"kept", later(nothing)}, {"forgotten", later(restart)}}),
 		costs(refusals), say("Go", reply(think("thought one"), speak("I look."), look("a")), saying("thought two", "Done.")),
 		clientReads("Done."), now, exchange("Thanks", "Welcome."),
 		exchange("Goodbye", "Bye."),
@@ -71,29 +71,29 @@ var reasoningRows = []transcript{
 	lostReasoning(kimi, "kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking", "kimi-k2.7-code", "kimi-k3"),
 	lostReasoning(deepSeek, "deepseek-v4-pro", "deepseek-v4-flash"),
 	row("lost reasoning of an unknown vendor", "an empty text replaces the reasoning, and the vendor refuses it.",
-		on(kimi.named("unknown").told(asGeneric), kimiChat.named("unknown-chat").told(asGeneric)).
-			from("NousResearch/hermes-agent#14018").by(both...).asking("house-model").vary(lossy[:2]).marked(noBudget),
+		runEach(kimi.named("unknown").told(asGeneric), kimiChat.named("unknown-chat").told(asGeneric)).
+			cite("NousResearch/hermes-agent#14018").clients(both...).asking("house-model").vary(lossy[:2]).flag(noBudget),
 		costs(2), // one per gateway
 		unnamed, client(func(c *messagesClient) { c.manual(8000) }), forgetful),
 	row("no attempt is sent twice", "a cure changes nothing, and the vendor gets the same bytes again.",
-		on(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
-			deepSeekChat.asking("deepseek-v4-pro")).by(all3...).vary(variants{
+		runEach(claude, kimi.asking("kimi-k2.6"), kimiChat.asking("kimi-k2.6"), deepSeek.asking("deepseek-v4-pro"),
+			deepSeekChat.asking("deepseek-v4-pro")).clients(all3...).vary(variants{
 			{"Kimi", failFive("thinking is enabled but reasoning_content is missing in assistant tool call message at index 1")},
 			{"DeepSeek", failFive("The `reasoning_content` in the thinking mode must be passed back to the API.")},
 			{"signature", failFive(badSignature)},
 			{"parameter", failFive("Unsupported parameter: 'temperature' is not supported with this model.")},
 			{"adaptive", failFive("adaptive thinking is not supported on this model")},
 			{"max_tokens", failFive("`max_tokens` must be greater than `thinking.budget_tokens`.")},
-		}).marked(slow|sampled|noBudget),
-		judged, unnamed, useTool("Go", "one"), restart, now),
+		}).flag(slow|sampled|noBudget),
+		judgeAlone, unnamed, useTool("Go", "one"), restart, now),
 	wantedBack("deepseek", 0),
 	wantedBack("generic", 1), // the refusal teaches the gateway
 	row("lost items", "lost or forged items end a conversation with a vendor of Responses, or cost a call each time.",
-		on(gpt).from("continuedev/continue#11466").by("responses").vary(naming, variants{
+		runEach(gpt).cite("continuedev/continue#11466").clients("responses").vary(naming, variants{
 			{"kept", later(nothing)},
 			{"kept in another process", steps(shareRedis, later(restart))},
 			{"forgotten", later(restart)},
-		}, itemLosses).marked(slow),
+		}, itemLosses).flag(slow),
 		tolerate(1), keepReasoning,
 		say("Go", reply(think("thought one"), speak("I look."), look("a")), looking("thought two", "b"),
 			saying("thought three", "Done.")),
@@ -134,9 +134,9 @@ var itemLosses = variants{
 	loseItems("outputs, not their calls", dropped("function_call_output")),
 	loseItems("all but the reasoning",
 		chain(dropped("message"), dropped("function_call"), dropped("function_call_output"))),
-	loseItems("reasoning, and forged ids", chain(dropped("reasoning"), items("", changed("id", func(id string) string {
-		kind, _, _ := strings.Cut(id, "_")
-		return kind + "_forged" + id[len(id)-20:]
+	loseItems("reasoning, and forged ids", chain(dropped("reasoning"), items("", changeMember("id", func(s string) string {
+		kind, _, _ := strings.Cut(s, "_")
+		return kind + "_forged" + s[len(s)-20:]
 	})))),
 	loseItems("forged encrypted content", items("reasoning", with("encrypted_content", "gAAAAforged=="))),
 	loseItems("ids only", itemMangles["unencrypted"]),

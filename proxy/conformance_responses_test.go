@@ -39,9 +39,9 @@ func loopOnAll(between turn, order ...int) turn {
 func effort(model, mode, more, want string) transcript {
 	return row(fmt.Sprintf("effort of %s, %s%s", model, mode, more),
 		"a mode of thinking becomes an effort that the model does not take.",
-		on(gpt, gptUnknown.named("gpt-unknown")).from("pydantic/pydantic-ai#2865").
+		runEach(gpt, gptUnknown.named("gpt-unknown")).cite("pydantic/pydantic-ai#2865").
 			asking(model).vary(streams),
-		judged, unnamed, thinkingMode(mode), members(more), say("Go"), vendorGotAt("reasoning.effort", want),
+		judgeAlone, unnamed, thinkingMode(mode), members(more), say("Go"), vendorGotAt("reasoning.effort", want),
 		func(p *play) {
 			if p.run.vendors[0].name == gpt.name {
 				require.Empty(p, p.vendor().Rejections())
@@ -68,7 +68,7 @@ var sdkMembers = replay{items: items("", func(v []byte) []json.RawMessage {
 
 var responsesRows = []transcript{
 	row("reasoning items come back", "reasoning is lost or changed in a loop, or parallel calls lose results or order.",
-		on(gpt, google).from("openai/codex#8145 "+googleThoughts).by(all3...).vary(streams, variants{
+		runEach(gpt, google).cite("openai/codex#8145 "+googleThoughts).clients(all3...).vary(streams, variants{
 			{"dropped", nil}, {"kept", keepReasoning}, {"kept, unnamed", steps(keepReasoning, unnamed)},
 		}),
 		func(p *play) {
@@ -88,8 +88,8 @@ var responsesRows = []transcript{
 		},
 		vendorGotAt("store", "false"), vendorGotAt("previous_interaction_id", "")),
 	row("reasoning comes back unasked", "a client that does not ask for encrypted reasoning loses all of it.",
-		on(gpt.asking("gpt-5")).from("openai/codex#8145").
-			by("responses").vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
+		runEach(gpt.asking("gpt-5")).cite("openai/codex#8145").
+			clients("responses").vary(streams, variants{{"dropped", nil}, {"kept", keepReasoning}}),
 		shareRedis, ownReasoning, client(func(c *responsesClient) { c.leaves = true }), alternate(1, 0),
 		func(p *play) {
 			p.me().question("Go")
@@ -113,8 +113,8 @@ var responsesRows = []transcript{
 	effort("gpt-5.1", `{"type":"adaptive"}`, `,"temperature":0.5`, `"medium"`),
 	effort("gpt-5", "", "", ""),
 	row("switches between four dialects", "a vendor's own thinking is lost by a switch or restart, or another's is sent.",
-		switching(google, claude, gpt, deepSeekChat).from("openai/openai-agents-python#2063 "+googleThoughts).
-			by(all3...).asking(claude.model).marked(slow).
+		runWith(google, claude, gpt, deepSeekChat).cite("openai/openai-agents-python#2063 "+googleThoughts).
+			clients(all3...).asking(claude.model).flag(slow).
 			vary(streams, variants{{"one process", later(nothing)}, {"restarts", steps(shareRedis, later(restart))}}),
 		thinkingDropped, keepReasoning, func(p *play) {
 			next := p.pending[0]
@@ -125,56 +125,56 @@ var responsesRows = []transcript{
 		atVendor(0, vendorGotThoughts(3), vendorLacks("thought of claude", "thought of gpt", "thought of deepseek")),
 		atVendor(1, vendorGotThoughts(2)), atVendor(2, vendorGotThoughts(2))),
 	row("two accounts in a tool loop", "after a change of the account the conversation is dead, or costs refusals.",
-		switching(accounts("OpenAI", gpt, upstreamtest.ResponsesRules{})...).
-			or(accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true})...).
-			or(accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true})...).
-			or(accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true})...).
-			or(accounts("Azure, in the stream", gpt,
+		runWith(accounts("OpenAI", gpt, upstreamtest.ResponsesRules{})...).
+			runWith(accounts("OpenAI, in the stream", gpt, upstreamtest.ResponsesRules{InStream: true})...).
+			runWith(accounts("Azure", gpt, upstreamtest.ResponsesRules{Azure: true})...).
+			runWith(accounts("in older words", gpt, upstreamtest.ResponsesRules{OldWording: true})...).
+			runWith(accounts("Azure, in the stream", gpt,
 				upstreamtest.ResponsesRules{Azure: true, InStream: true, FlatErrors: true})...).
-			or(accounts("Google", google, upstreamtest.ResponsesRules{})...).
-			from("openai/codex#35334").by("chat", "responses").vary(streams),
+			runWith(accounts("Google", google, upstreamtest.ResponsesRules{})...).
+			cite("openai/codex#35334").clients("chat", "responses").vary(streams),
 		tolerate(2), // one refusal of each account
 		keepReasoning, loopOnAll(steps(), 0, 1, 1, 0),
 		atVendor(1, vendorGotThoughts(1), // its own reasoning stays
 			func(p *play) { require.Len(p, p.vendor().Rejections(), 1, "a refusal is remembered") })),
 	row("Responses keep their bytes", "a client of the vendor's own dialect gets, or the vendor is sent, changed bytes.",
-		on(gpt).by("responses"),
+		runEach(gpt).clients("responses"),
 		ownReasoning, keepReasoning, streamed,
 		begin("Go", reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
 		round(reply(think("deep"), speak("Hm."), upstreamtest.Use("look", `{"q": "a"}`))), unchanged,
 		round(), unchanged),
 	row("a model of Responses that does not reason", "it is asked for encrypted reasoning and refuses.",
-		on(gpt.asking("gpt-4o")).from("openai/openai-python#2194").by(all3...),
-		judged, unnamed, thinkingMode(""), client(func(c *chatClient) { c.effort = "" }),
+		runEach(gpt.asking("gpt-4o")).cite("openai/openai-python#2194").clients(all3...),
+		judgeAlone, unnamed, thinkingMode(""), client(func(c *chatClient) { c.effort = "" }),
 		client(func(c *responsesClient) { c.effort = "none" }),
 		exchange("Go", "One."), vendorCalls(2),
 		exchange("Go on", "Two."), vendorCalls(3), // the refusal is remembered
 	),
 	row("replays of SDKs of Responses", "the vendor refuses members that SDKs add to items, or foreign reasoning.",
-		switching(gpt, claude, deepSeekChat).from("openai/openai-node#1567").
-			by("responses").asking(claude.model).vary(streams),
+		runWith(gpt, claude, deepSeekChat).cite("openai/openai-node#1567").
+			clients("responses").asking(claude.model).vary(streams),
 		unnamed, keepReasoning, sdkMembers.turn, loopOnAll(steps(), 0, 1, 2, 0, 1, 2, 0),
 		vendorLacks("parsed"), vendorGotThoughts(2), vendorGotAt(`input.#(type=="reasoning")#|#`, "2")),
 	row("calls forgotten before a switch of dialects", "calls are put back in their vendor's dialect and refused.",
-		switching(claude.told(budgeted), deepSeekChat).or(deepSeekChat, claude.told(budgeted)).or(gpt, deepSeekChat).
+		runWith(claude.told(budgeted), deepSeekChat).runWith(deepSeekChat, claude.told(budgeted)).runWith(gpt, deepSeekChat).
 			asking(claude.model),
 		replay{messages: mangles["calls forgotten"].damage}.turn,
 		say("Go", reply(think("thought"), speak("I look."), look("a")), saying("thought", "Done.")), clientReads("Done."),
 		use(1), exchange("Thanks", "Welcome.")),
 	row("answers of Interactions that end badly", "an answer that is cut off, that fails or is refused looks complete.",
-		on(google).vary(variants{
+		runEach(google).vary(variants{
 			ended("failed", "failed", nil, 500, "vendor_failed"),
 			ended("blocked", "content_filter", nil, 400, "content_refused"),
 			ended("cut", "", &upstreamtest.Cut{After: 8}, 0, ""),
 			ended("clean cut", "", &upstreamtest.Cut{After: 8, Clean: true}, 0, ""),
 			ended("error in the middle", "", &upstreamtest.Cut{After: 8, Error: 529}, 0, ""),
 		}),
-		judged, unnamed, withoutTools, thinkingMode(""), now),
+		judgeAlone, unnamed, withoutTools, thinkingMode(""), now),
 	row("errors before an interaction", "such an error has no status or no retry, or lacks the caller's key.",
-		on(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })).
-			from("https://ai.google.dev/gemini-api/docs/api-errors").
-			by(both...).vary(streams),
-		judged, configureVendors(func(c *proxy.BackendConfig) { c.Auth = "passthrough" }),
+		runEach(google.with("google", func(c *upstreamtest.Config) { c.APIKey = "caller" })).
+			cite("https://ai.google.dev/gemini-api/docs/api-errors").
+			clients(both...).vary(streams),
+		judgeAlone, configureVendors(func(c *proxy.BackendConfig) { c.Auth = "passthrough" }),
 		unnamed, header("Authorization", ""), header("X-Api-Key", "caller"),
 		fail(upstreamtest.ErrorFirst(wire.Interactions, 503, "The model is overloaded.")), begin("hi"), vendorCalls(2),
 		func(p *play) {
@@ -188,7 +188,7 @@ var responsesRows = []transcript{
 		request("", 403),
 		func(p *play) { require.Equal(p, "Not for you.", gjson.Get(p.answer().body, "error.message").Str) }),
 	row("a request over Interactions", "the vendor gets other settings than the client asked for, or the counts differ.",
-		on(google).by("chat"),
+		runEach(google).clients("chat"),
 		func(p *play) {
 			cut := saying("t", "cut")
 			cut.StopReason = "max_tokens"
@@ -213,7 +213,7 @@ var responsesRows = []transcript{
 			require.Equal(p, 1, p.log.count(`"temperature"`), "the log names ignored members")
 		}),
 	row("a route over Interactions", "the route sends thinking of the failed vendor elsewhere, or does not stay.",
-		switching(google, claude).by("chat").asking(claude.model),
+		runWith(google, claude).clients("chat").asking(claude.model),
 		configure(func(c *proxy.Config) {
 			c.Active = "main"
 			c.Routes = map[string]proxy.RouteConfig{"main": {Use: []string{"google", "claude"}}}
@@ -274,8 +274,8 @@ func itemError(name string, thoughts int, message string) transcript {
 	}
 	return row("error about items, "+name,
 		"an error about items is not recognized in its form, or one that the client must see is cured.",
-		on(gpt).from("BerriAI/litellm#13420").by("responses").vary(forms).marked(sampled),
-		judged, keepReasoning, say("question 0", saying("thought 0", "Said 0.")),
+		runEach(gpt).cite("BerriAI/litellm#13420").clients("responses").vary(forms).flag(sampled),
+		judgeAlone, keepReasoning, say("question 0", saying("thought 0", "Said 0.")),
 		say("question 1", saying("thought 1", "Said 1.")), say("question 2", saying("thought 2", "Said 2.")), now, expect)
 }
 

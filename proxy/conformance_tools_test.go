@@ -135,17 +135,17 @@ func strs(body []byte, path string) (list []string) {
 
 var toolRows = []transcript{
 	row("interleaved thinking", "thinking between two calls of tools is kept for the first of them only.",
-		on(claude).marked(golden),
+		runEach(claude).flag(golden),
 		thinkingDropped,
 		say("First", looking("I look.", "a"), reply(think("Not enough."), look("b"), look("c")), saying("Now.", "Done.")),
 		say("Second")),
 	row("tool loops", "a tool loop dies at its second call because the client lost content that the vendor wants back.",
-		on(personalities...).by(both...).vary(variants{
+		runEach(personalities...).clients(both...).vary(variants{
 			{"whole", nil}, {"streamed", streamed}, {"teammate", route("/teammate/analytic")},
 		}),
 		wander, reasoningReturns("I must look it up.", "Not enough, twice more.", "One more.")),
 	row("recurring tool ids", "a vendor counts its calls from 0 in each answer, and results reach the wrong call.",
-		on(kimi, kimiChat).by(both...).vary(streams).marked(golden),
+		runEach(kimi, kimiChat).clients(both...).vary(streams).flag(golden),
 		say("First", reply(think("Two."), look("a"), look("b")), saying("Found.", "Done.")), useTool("Second", "two"),
 		ownIDs, vendorLacks(`"call_`),
 		func(p *play) {
@@ -154,13 +154,13 @@ var toolRows = []transcript{
 				vendorGotTimes(1, `"id":"`+id+`1"`), vendorGotTimes(1, `_id":"`+id+`1"`))(p)
 		}),
 	row("reasoning restored", "SDKs drop the reasoning that the vendor demands, and a placeholder replaces it.",
-		on(deepSeekChat, kimiChat, kimi, deepSeek).from("earendil-works/pi#4178 JohnnyZ93/oai-compatible-copilot#215").
-			by("chat").asking("some-reasoner").marked(golden),
+		runEach(deepSeekChat, kimiChat, kimi, deepSeek).cite("earendil-works/pi#4178 JohnnyZ93/oai-compatible-copilot#215").
+			clients("chat").asking("some-reasoner").flag(golden),
 		say("Go", looking("deep thought one", "a"), looking("deep thought two", "b"), saying("deep thought three", "Done.")),
 		clientReads("Done."), clientSaw("deep thought one", "deep thought two", "deep thought three"),
 		say("Thanks"), vendorGot("deep thought one", "deep thought two")),
 	row("interleaved thinking of chat clients", "it is lost, or texts and calls are joined when it is written back.",
-		on(claude).by("chat").asking("claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6").
+		runEach(claude).clients("chat").asking("claude-opus-4-8", "claude-opus-5", "claude-sonnet-4-5", "claude-opus-4-6").
 			vary(streams),
 		say("Go", reply(think("t1"), speak("s1 "), upstreamtest.Redacted(), think("t2"), speak("s2"), look("a")),
 			looking("t3", "b")),
@@ -168,7 +168,7 @@ var toolRows = []transcript{
 		vendorGotAt("messages.3.content.#.type", `["thinking","tool_use"]`),
 		func(p *play) { require.NotEqual(p, "disabled", gjson.Get(p.last(), "thinking.type").Str) }),
 	row("thinking between tools for chat clients", "the header for it is missing, and a tool's round lacks thinking.",
-		on(manual).from("Kilo-Org/kilocode#5219").by("chat").vary(variants{streams[1], streams[0]}).marked(golden),
+		runEach(manual).cite("Kilo-Org/kilocode#5219").clients("chat").vary(variants{streams[1], streams[0]}).flag(golden),
 		unnamed, useTool("First", "one"), clientSaw("one thinks before", "one thinks after"),
 		func(p *play) {
 			betas := strings.Join(p.vendor().Last().Header.Values("Anthropic-Beta"), ",")
@@ -176,7 +176,7 @@ var toolRows = []transcript{
 		},
 		useTool("Second", "two")),
 	row("results in any order", "results of parallel calls in another order, or a missing one, tear the chain.",
-		on(claude, kimi, deepSeek, openAI).from("router-for-me/CLIProxyAPI#497").asking(claude.model),
+		runEach(claude, kimi, deepSeek, openAI).cite("router-for-me/CLIProxyAPI#497").asking(claude.model),
 		begin("Go", reply(think("three"), look("x"), look("x"), look("x"))),
 		edit(func(c *messagesClient) { slices.Reverse(c.history[2].content) }), round(),
 		replay{messages: func(history []message) []message {
@@ -185,24 +185,24 @@ var toolRows = []transcript{
 		}}.turn,
 		begin("Go on")),
 	row("careless chat clients", "a client changes an answer, and reasoning or signatures do not find the way back.",
-		on(claude, manual, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat, geminiChat).
-			by("chat").vary(chatDamageVariants()),
+		runEach(claude, manual, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat, geminiChat).
+			clients("chat").vary(chatDamageVariants()),
 		streamed, keepReasoning, wander,
 		reasoningReturns("Not enough, twice more."), vendorLacks("I never thought this")),
 	row("rounds that a chat client forgot", "the model forgets the calls and thinking that the client left out.",
-		on(claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat).by("chat").asking(claude.model),
+		runEach(claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat).clients("chat").asking(claude.model),
 		replay{chat: finalAnswersOnly}.turn, useTool("First", "one"), useTool("Second", "two"),
 		vendorGot("one thinks before", "one thinks after", "two thinks before"),
 		func(p *play) {
 			require.Regexp(p, `\{\\?"q\\?":\\?"one\\?"\}`, p.last(), "the call is there in either dialect")
 		}),
 	row("all signatures of a loop", "only the newest call goes back to Gemini with its signature, not a placeholder.",
-		on(geminiChat).from("https://ai.google.dev/gemini-api/docs/thought-signatures").by(all3...),
+		runEach(geminiChat).cite("https://ai.google.dev/gemini-api/docs/thought-signatures").clients(all3...),
 		say("Go", looking("I look for a", "a"), looking("I look for b", "b"), looking("I look for c", "c"),
 			saying("That is all.", "Done.")),
 		clientReads("Done."), vendorLacks(thinking.BypassSignature), vendorGotTimes(3, `"thought_signature":`)),
 	row("a budget next to max_tokens", "the request of a coding agent for older models does not pass unchanged.",
-		on(claude.asking("claude-haiku-4-5-20251001")),
+		runEach(claude.asking("claude-haiku-4-5-20251001")),
 		client(func(c *messagesClient) {
 			c.manual(31999)
 			c.maxTokens = 32000

@@ -23,50 +23,49 @@ type transcript struct {
 	source string // of the vendor's rule or of the client's habit: threads (owner/repo#n) or pages
 
 	vendors    [][]backendCase // of one run each; the first vendor is active
-	clients    []string        // dialects
+	dialects   []string        // of clients
 	models     []string        // the first vendor's if empty
 	dimensions []variants
-	marks      mark
+	flags      flags
 
 	turns []turn
 }
 
-type mark int
+type flags int
 
 const (
-	slow     mark = 1 << iota // the row takes more than half a second
-	sampled                   // the race detector plays every third run
-	noBudget                  // the gateway has no thinking budget for clients that cannot send one
-	golden                    // testdata/transcripts has the wire of the first run
+	slow     flags = 1 << iota // the row takes more than half a second
+	sampled                    // the race detector plays every third run
+	noBudget                   // the gateway has no thinking budget for clients that cannot send one
+	golden                     // testdata/transcripts has the wire of the first run
 )
 
-// row returns a transcript with the runs of a selection.
 func row(name, fault string, runs transcript, turns ...turn) transcript {
 	runs.name, runs.fault, runs.turns = name, fault, turns
 	return runs
 }
 
-// on selects a run for each vendor, with a client of the messages dialect.
-func on(vendors ...backendCase) (r transcript) {
+// runEach selects a run for each vendor, with a client of the messages dialect.
+func runEach(vendors ...backendCase) (r transcript) {
 	for _, b := range vendors {
-		r = r.or(b)
+		r = r.runWith(b)
 	}
-	return r.by("messages")
+	return r.clients("messages")
 }
 
-// switching selects a run with several vendors.
-func switching(vendors ...backendCase) transcript { return on().or(vendors...) }
+// runWith selects a run with several vendors.
+func runWith(vendors ...backendCase) transcript { return runEach().runWith(vendors...) }
 
-func (r transcript) or(vendors ...backendCase) transcript {
+func (r transcript) runWith(vendors ...backendCase) transcript {
 	r.vendors = append(slices.Clip(r.vendors), vendors)
 	return r
 }
 
-func (r transcript) from(source string) transcript          { r.source = source; return r }
-func (r transcript) by(clients ...string) transcript        { r.clients = clients; return r }
+func (r transcript) cite(source string) transcript          { r.source = source; return r }
+func (r transcript) clients(names ...string) transcript     { r.dialects = names; return r }
 func (r transcript) asking(models ...string) transcript     { r.models = models; return r }
 func (r transcript) vary(dimensions ...variants) transcript { r.dimensions = dimensions; return r }
-func (r transcript) marked(marks mark) transcript           { r.marks = marks; return r }
+func (r transcript) flag(all flags) transcript              { r.flags = all; return r }
 
 // turn is a step of a dialogue, or an expectation.
 type turn func(p *play)
@@ -109,8 +108,8 @@ func (r run) name() string {
 }
 
 func (r *transcript) runs() (runs []run) {
-	budgeted := r.marks&noBudget == 0 && !slices.Equal(r.clients, both[:1]) // chat and Responses cannot send a budget
-	for _, client := range r.clients {
+	budgeted := r.flags&noBudget == 0 && !slices.Equal(r.dialects, both[:1]) // chat and Responses cannot send a budget
+	for _, client := range r.dialects {
 		for _, vendors := range r.vendors {
 			models := r.models
 			if len(models) == 0 {
@@ -136,13 +135,13 @@ func (r *transcript) runs() (runs []run) {
 }
 
 func (r *transcript) test(t *testing.T) {
-	if r.marks&slow != 0 {
+	if r.flags&slow != 0 {
 		testtier.Slow(t)
 	}
 	t.Parallel()
 	for i, c := range r.runs() {
-		if r.marks&sampled == 0 || tries(i) {
-			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.marks&golden != 0 && i == 0) })
+		if r.flags&sampled == 0 || selects(i) {
+			t.Run(c.name(), func(t *testing.T) { r.play(t, c, r.flags&golden != 0 && i == 0) })
 		}
 	}
 }
@@ -199,7 +198,7 @@ func (r *transcript) play(t *testing.T, c run, golden bool) {
 	}
 	require.Empty(t, p.pending, "the row lacks a now for each later")
 	switch {
-	case p.checked: // see judged
+	case p.checked: // see judgeAlone
 	case p.loses:
 		p.refusedAtMost(p.refusals)
 	default:

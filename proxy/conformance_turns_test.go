@@ -160,13 +160,13 @@ type replay struct {
 	items    func([]json.RawMessage) []json.RawMessage
 }
 
-func (r replay) then(next replay) replay {
+func (r replay) join(next replay) replay {
 	return replay{chain(r.messages, next.messages), chain(r.chat, next.chat), chain(r.items, next.items)}
 }
 
-func (r replay) turn(p *play) { setup(func(p *play) { r.by(p.me()) })(p) }
+func (r replay) turn(p *play) { setup(func(p *play) { r.apply(p.me()) })(p) }
 
-func (r replay) by(c agent) {
+func (r replay) apply(c agent) {
 	switch c := c.(type) {
 	case *messagesClient:
 		c.damage = r.messages
@@ -302,8 +302,8 @@ func costsWhenBound(refusals int) turn {
 	}
 }
 
-// judged replaces the final check by those of the row.
-func judged(p *play) { p.checked = true }
+// judgeAlone replaces the final check by those of the row.
+func judgeAlone(p *play) { p.checked = true }
 
 func forgive(p *play) { p.world.forgive() }
 

@@ -139,8 +139,8 @@ type world struct {
 // raced reports whether the race detector is on. It makes everything ten times slower.
 var raced bool
 
-// tries reports whether to try the ith case. With the race detector every third case is tried.
-func tries(i int) bool { return !raced || i%3 == 2 }
+// selects reports whether to try the ith case. With the race detector every third case is tried.
+func selects(i int) bool { return !raced || i%3 == 2 }
 
 // newWorld starts the vendors. The first one is the active backend.
 func newWorld(t tester, backends ...backendCase) *world {
