@@ -224,8 +224,8 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died " +
 			"before its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later " +
 			"(half_change), a run of which nothing but its messages is left (lost_run), and calls of tools granted, or runs " +
-			"that wait gone on with, although a process that may know of more could not be asked (unsure_grant), and runs that were ended because an event " +
-			"is damaged or too large (damaged_run).",
+			"that wait gone on with, although a process that may know of more could not be asked (unsure_grant), and " +
+			"runs that were ended because an event is damaged or too large (damaged_run).",
 	}, []string{"fault"})
 	for _, fault := range []string{deadPost, halfChange, lostRun, unsureGrant, damagedRun} {
 		m.faults.WithLabelValues(fault)

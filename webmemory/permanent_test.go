@@ -98,7 +98,8 @@ func TestADeletionBreaksALease(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	require.Equal(t, 200, w.Post("1", "hi").Status)
-	store, chat, token := redisstore.New(w.RedisServer.Client(), webmemorytest.Logger()), memory.MustChat("1"), "elsewhere.1"
+	store := redisstore.New(w.RedisServer.Client(), webmemorytest.Logger())
+	chat, token := memory.MustChat("1"), "elsewhere.1"
 	var turn redisstore.Turn
 	webmemorytest.Eventually(t, "the lease is free", func() (ok bool) {
 		var err error

@@ -81,7 +81,8 @@ func (s *rewindRoutes) postRewind(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return takeAway(s.leaser, c, chat, erasing, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside, error) {
+	return takeAway(s.leaser, c, chat, erasing, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside,
+		error) {
 		return s.rewinder.rewindUnder(ctx, w, to, known)
 	})
 }

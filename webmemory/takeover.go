@@ -169,8 +169,8 @@ func (d *driver) replay(ctx context.Context) error {
 		switch {
 		case taken > 0 && len(logged) >= batch:
 		case damaged || len(logged) > taken:
-			d.log.Warn().Int64("seq", d.run.log.Last()).Msg("the log of a run has a gap or an entry that cannot be read; it is " +
-				"written again up to there")
+			d.log.Warn().Int64("seq", d.run.log.Last()).
+				Msg("the log of a run has a gap or an entry that cannot be read; it is written again up to there")
 			return d.writer.closeGap(ctx)
 		default:
 			d.writer.entries, err = d.runner.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
