@@ -55,7 +55,7 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 		return nil, err
 	}
 	if !cfg.Redis.Embedded() {
-		o.ClientName = backup.ClientName
+		o.OnConnect = nameConnection
 		return o, nil
 	}
 	_, missing := os.Stat(filepath.Join(embeddedDir(cfg.DataDir), "journal"))
@@ -73,6 +73,15 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 	}
 	o.Addrs, o.Dialer = []string{"embedded"}, store.Dial
 	return o, nil
+}
+
+// nameConnection names a connection for backup.InUse. An ACL may forbid it, and nothing else needs the name.
+func nameConnection(ctx context.Context, cn *redis.Conn) error {
+	err := cn.ClientSetName(ctx, backup.ClientName).Err()
+	if errors.As(err, new(redis.Error)) {
+		return nil
+	}
+	return err
 }
 
 // RedisOptions say how a client connects to the configured Redis. For the embedded

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/cmd/mneme/internal/backup"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
 )
@@ -76,4 +77,27 @@ func TestAStartNamesARedisThatRefusesCommands(t *testing.T) {
 	require.Contains(t, first, "Redis at "+server.Addr+" refuses commands.")
 	require.Contains(t, first, "WRONGPASS")
 	require.NotContains(t, u.log.String(), "hush-hush")
+}
+
+// asUser returns the URL of server for a user with these ACL rules.
+func asUser(t *testing.T, server *redistest.Server, rules ...any) string {
+	t.Helper()
+	user := append([]any{"ACL", "SETUSER", "mneme", "reset", "on", ">secret"}, rules...)
+	require.NoError(t, server.Client().Do(t.Context(), user...).Err())
+	return "redis://mneme:secret@" + server.Addr
+}
+
+// The name of a connection is optional.
+func TestARedisUserWithoutCLIENTWorks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--save", "")
+	u := start(t, "MNEME_REDIS_URL="+asUser(t, server, "~*", "&*", "+@all", "-client"))
+	require.True(t, u.ready())
+	require.NotEmpty(t, u.say("1", "Hello"))
+	require.NotContains(t, u.log.String(), "NOPERM")
+
+	u.stop()
+	u = start(t, "MNEME_REDIS_URL="+server.URL())
+	require.NotEmpty(t, u.say("1", "Hello"))
+	require.Contains(t, server.Client().ClientList(t.Context()).Val(), " name="+backup.ClientName+" ")
 }
