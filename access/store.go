@@ -34,7 +34,7 @@ func NewStore(client redis.UniversalClient) *Store { return &Store{client} }
 
 func recordName(id string) string { return memory.RedisKey{Kind: memory.KindKey, Run: id}.String() }
 
-func away(err error) error { return fmt.Errorf("%w: %w", memory.ErrUnavailable, err) }
+func away(err error) error { return redisscript.Unavailable(err) }
 
 // Create makes a key of the name, tenant, scopes, limits and expiry that k has. text is the key
 // itself, which cannot be learned later. Errors are ErrBadKey.

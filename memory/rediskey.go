@@ -32,6 +32,7 @@ const (
 	KindKeys      Kind = "mneme:keys"      // ids of the API keys, by the time when they were made
 	KindTenants   Kind = "mneme:tenants"   // tenants, by the minute in which a key of theirs was last used
 	KindErasing   Kind = "mneme:erasing"   // tenants that are being erased, by the time when that began
+	KindProbe     Kind = "mneme:probe"     // written and removed to learn what Redis permits
 )
 
 // Kinds of which there is one key for each tenant, see ListKey.
@@ -104,6 +105,7 @@ var types = map[Kind]string{
 	KindKeys:      "zset", KindKey: "hash",
 	KindUserNotes: "string", KindUserChats: "zset",
 	KindTenants: "zset", KindErasing: "zset", KindUsers: "zset",
+	KindProbe: "string",
 }
 
 // UserKey is the key of a kind of which there is one for each user.

@@ -15,9 +15,23 @@ var (
 	// ErrReadOnly: the store answers and takes no writes, as when its disk is full.
 	// It comes with ErrUnavailable.
 	ErrReadOnly = errors.New("the memory store takes no writes")
+	// ErrRefused: the store answers and refuses what the memory needs, until an operator
+	// changes that. It comes with ErrUnavailable, in a RefusedError.
+	ErrRefused = errors.New("the memory store refuses what the memory needs")
 	// ErrFull: the message would make the history larger than a store keeps.
 	ErrFull = errors.New("the history is full")
 )
+
+// RefusedError is ErrRefused with its cause and its fix.
+type RefusedError struct {
+	What string // such as "the command evalsha"
+	Fix  string // a sentence
+	Err  error  // as the store says it
+}
+
+func (e *RefusedError) Error() string { return "Redis refuses " + e.What + ": " + e.Err.Error() }
+
+func (e *RefusedError) Unwrap() []error { return []error{ErrRefused, ErrUnavailable, e.Err} }
 
 // Limits that hold for every stored history, in bytes.
 const (

@@ -30,23 +30,33 @@ type monitor struct {
 // checkEvery is how often the store is asked whether it answers.
 const checkEvery = 2 * time.Second
 
+// probeEvery is after how many checks a Redis that refused nothing is probed again. Each probe writes to its log.
+const probeEvery = 5
+
 // watchStore keeps health up to date.
 func (s *monitor) watchStore() {
-	for {
+	var probed error
+	for check := 0; ; check++ {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Server.Epoch(ctx)
 		servers, full, unknown := s.store.Server.RunIDs(ctx)
-		refusal := s.refusal(ctx)
+		switch {
+		case err != nil && !errors.Is(err, memory.ErrRefused):
+			probed = nil
+		case check%probeEvery == 0, probed != nil, err != nil:
+			probed = s.store.Server.Probe(ctx)
+		}
+		refusal, denied := s.refusal(ctx, probed)
 		if err == nil {
 			if failed := s.tombstones.followErasures(ctx); failed != nil && s.life.Err() == nil {
 				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
 			}
 		}
 		cancel()
-		if errors.Is(err, memory.ErrDamaged) {
+		if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrRefused) {
 			err = nil // it answered; the refusal says of what
 		}
-		if s.storeWatch.health.noteRefusal(refusal) {
+		if s.storeWatch.health.noteRefusal(refusal, denied) {
 			s.seen.Often.Error().Str("reason", refusal).
 				Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
@@ -74,15 +84,23 @@ func (s *monitor) watchStore() {
 	}
 }
 
-// refusal is why the store, or the spool that stands in for it, cannot be written.
-func (s *monitor) refusal(ctx context.Context) string {
+// refusal is why the store, or the spool that stands in for it, cannot be written. probed is the error of the last
+// probe of a Redis that answers. denied reports whether an operator has to permit something.
+func (s *monitor) refusal(ctx context.Context, probed error) (reason string, denied bool) {
 	reasons := []string{s.store.Server.Refusal(ctx)}
+	var refused *memory.RefusedError
+	switch denied = errors.As(probed, &refused); {
+	case denied:
+		reasons = append(reasons, refused.Error()+". "+refused.Fix)
+	case probed != nil && reasons[0] == "":
+		reasons = append(reasons, probed.Error())
+	}
 	for _, err := range []error{s.store.Server.Sound(ctx), s.spool.Check()} {
 		if err != nil {
 			reasons = append(reasons, err.Error())
 		}
 	}
-	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
+	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; "), denied
 }
 
 // ready answers GET /readyz.
@@ -115,13 +133,17 @@ func (s *monitor) readyz(c *gin.Context) error {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
 		out.Redis = &awayState{since}
 	}
-	if reason := s.storeWatch.health.refused(); reason != "" { // nothing can be stored although Redis answers
-		because("degraded", reason)
+	refusal, denied := s.storeWatch.health.refused()
+	if refusal != "" { // nothing can be stored although Redis answers
+		because("degraded", refusal)
 	}
 	for _, reason := range []string{tooFull(s.storeWatch.health.fullness()), s.cfg.Gate.Lost()} {
 		if reason != "" {
 			because("degraded", reason)
 		}
+	}
+	if denied {
+		out.Status, status = "refused", http.StatusServiceUnavailable
 	}
 	if !seen {
 		because("starting", "Redis has not answered since the service started.")

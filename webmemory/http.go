@@ -163,6 +163,7 @@ func problemOf(err error) *api.Problem {
 			RetryAfter: no.RetryAfter}
 	}
 	var named *memory.DamagedError
+	var refused *memory.RefusedError
 	code, said := webapi.CodeInternal, ""
 	if i := slices.IndexFunc(failures, func(f failure) bool { return errors.Is(err, f.err) }); i >= 0 {
 		code = failures[i].code
@@ -178,6 +179,8 @@ func problemOf(err error) *api.Problem {
 	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
 		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
 			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
+	case errors.As(err, &refused):
+		said = fmt.Sprintf("Redis refuses %s. GET /readyz says how an operator permits it.", refused.What)
 	case errors.Is(err, memory.ErrReadOnly):
 		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. " +
 			"Please try again later."
@@ -203,6 +206,7 @@ var failures = []failure{
 	{memory.ErrFull, webapi.CodeHistoryFull},
 	{memory.ErrDamaged, webapi.CodeHistoryDamaged},
 	{memory.ErrReadOnly, webapi.CodeMemoryUnavailable},
+	{memory.ErrRefused, webapi.CodeMemoryRefused},
 	{memory.ErrUnavailable, webapi.CodeMemoryUnavailable},
 	{errAsleep, webapi.CodeMemoryUnavailable},
 	{spool.ErrFull, webapi.CodeMemoryUnavailable},

@@ -28,6 +28,7 @@ type health struct {
 	// refusal is why something cannot be written although the store answers; guarded
 	// by mu, empty while all can.
 	refusal string
+	denied  bool    // guarded by mu: the refusal lasts until an operator permits something
 	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
 }
 
@@ -73,18 +74,18 @@ func (h *health) note(err error) (news bool) {
 }
 
 // noteRefusal says whether there is a reason that was not there before.
-func (h *health) noteRefusal(why string) (fresh bool) {
+func (h *health) noteRefusal(why string, denied bool) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	fresh = why != "" && h.refusal == ""
-	h.refusal = why
+	h.refusal, h.denied = why, denied
 	return fresh
 }
 
-func (h *health) refused() string {
+func (h *health) refused() (why string, denied bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.refusal
+	return h.refusal, h.denied
 }
 
 func (h *health) get() (seen bool, since time.Time) {

@@ -15,6 +15,7 @@ import (
 
 	"mneme/access"
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // kept is about how many entries of a tenant are kept; older ones go.
@@ -54,7 +55,7 @@ func (l *Log) Write(ctx context.Context, of memory.Tenant, action, target string
 		Values: []any{"key", access.From(ctx).Key, "action", action, "target", target},
 	}).Err()
 	if err != nil {
-		return fmt.Errorf("keeping who did %s: %w: %w", action, memory.ErrUnavailable, err)
+		return fmt.Errorf("keeping who did %s: %w", action, redisscript.Unavailable(err))
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ func (l *Log) Page(ctx context.Context, of memory.Tenant, after string, count in
 		if strings.Contains(err.Error(), "Invalid stream ID") {
 			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, after)
 		}
-		return nil, fmt.Errorf("reading who did what: %w: %w", memory.ErrUnavailable, err)
+		return nil, fmt.Errorf("reading who did what: %w", redisscript.Unavailable(err))
 	}
 	entries := make([]Entry, 0, len(lines))
 	for _, line := range lines {
@@ -98,7 +99,7 @@ func (l *Log) Erase(ctx context.Context, of memory.Tenant) error {
 		return nil
 	}
 	if err := l.redis.Unlink(ctx, stream(of)).Err(); err != nil {
-		return fmt.Errorf("erasing who did what: %w: %w", memory.ErrUnavailable, err)
+		return fmt.Errorf("erasing who did what: %w", redisscript.Unavailable(err))
 	}
 	return nil
 }

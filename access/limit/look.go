@@ -2,12 +2,10 @@ package limit
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"mneme/access"
-	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
@@ -51,7 +49,7 @@ func Uses(ctx context.Context, l *Limiter, keys []access.Key) (all [][]Use, err 
 		for i, cmd := range redisscript.Run(ctx, l.redis, calls...) {
 			reply, err := redisscript.Read(cmd)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+				return nil, redisscript.Unavailable(err)
 			}
 			uses := all[len(all)-len(some)+i]
 			for n := range uses {

@@ -33,6 +33,7 @@ var checks = []struct {
 	todo string
 }{
 	{"redis", reach, "start it, or correct redis in the configuration"},
+	{"redis permissions", permissions, ""},
 	{"redis version", ofEach(redisVersion), "it is too old: install Redis 6.2 or newer, or Valkey"},
 	{"redis persistence", ofEach(persistence), "its restart loses memories: set appendonly yes, on a disk with room"},
 	{"redis eviction", ofEach(eviction), "it throws memories away when it is full: set maxmemory-policy noeviction"},
@@ -125,13 +126,37 @@ func reach(ctx context.Context, p *installation) (said string, ok bool) {
 	return plural(len(nodes), "server") + " with keys", true
 }
 
+// permissions does what the memory does at a turn.
+func permissions(ctx context.Context, p *installation) (said string, ok bool) {
+	if said, ok := unasked(p); ok {
+		return said, true
+	}
+	err := redisstore.New(p.client, p.con.logger(p.cfg.Log)).Server.Probe(ctx)
+	var refused *memory.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return refused.Error() + ". " + refused.Fix, false
+	case err != nil:
+		return err.Error(), false
+	}
+	return "scripts, writes and mneme's keys", true
+}
+
+// unasked reports whether there is no Redis to ask, and why.
+func unasked(p *installation) (said string, ok bool) {
+	switch {
+	case p.cfg.Redis.Embedded():
+		return "embedded", true
+	case len(p.servers) == 0:
+		return "not asked: Redis does not answer", true
+	}
+	return "", false
+}
+
 // ofEach makes a check of one of a single server; the first of which something is wrong is told.
 func ofEach(look func(s redisServer) (said string, ok bool)) func(context.Context, *installation) (string, bool) {
 	return func(_ context.Context, p *installation) (string, bool) {
-		said, ok := "not asked: Redis does not answer", true
-		if p.cfg.Redis.Embedded() {
-			said = "embedded"
-		}
+		said, ok := unasked(p)
 		for _, s := range p.servers {
 			if said, ok = look(s); !ok {
 				return s.addr + ": " + said, false

@@ -44,7 +44,7 @@ func examined(t *testing.T, file string, environ ...string) (code int, lines map
 func TestDoctorOfAnInstallationThatIsWell(t *testing.T) {
 	code, lines := examined(t, "{}\n")
 	require.Zero(t, code, lines)
-	for _, check := range []string{"redis", "redis version", "redis persistence", "redis eviction", "clock"} {
+	for _, check := range []string{"redis", "redis permissions", "redis version", "redis persistence", "redis eviction", "clock"} {
 		require.Equal(t, "ok embedded", lines[check])
 	}
 	require.Contains(t, lines["versions"], "none runs")
@@ -57,6 +57,7 @@ func TestDoctorOfAnInstallationThatIsWell(t *testing.T) {
 		"/v1, api_key_env: KEY, model_map: {'*': gpt-4.1}}}}\n", "MNEME_REDIS_URL="+server.URL(), "KEY=right")
 	require.Zero(t, code, lines)
 	require.Equal(t, "ok 1 server with keys", lines["redis"])
+	require.Equal(t, "ok scripts, writes and mneme's keys", lines["redis permissions"])
 	require.Contains(t, lines["redis persistence"], "ok appendonly 1 (ok)")
 	require.Equal(t, "ok maxmemory 104857600, maxmemory-policy noeviction", lines["redis eviction"])
 	require.Contains(t, lines["config and vendors"], "among them gpt-4.1")
@@ -89,10 +90,42 @@ func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 	code, lines = examined(t, "auth: {mode: keys}\n", environ)
 	require.Equal(t, 1, code)
 	require.Contains(t, lines["redis"], "connection refused: start it")
-	for _, check := range []string{"redis version", "redis persistence", "redis eviction", "clock"} {
+	for _, check := range []string{"redis permissions", "redis version", "redis persistence", "redis eviction",
+		"clock"} {
 		require.Equal(t, "ok not asked: Redis does not answer", lines[check], "it is told once")
 	}
 	require.Contains(t, lines["keys"], "ok not asked: ")
+}
+
+// asUser returns the variable of server for a user with these ACL rules.
+func asUser(t *testing.T, server *redistest.Server, rules ...any) string {
+	t.Helper()
+	user := append([]any{"ACL", "SETUSER", "mneme", "reset", "on", ">secret"}, rules...)
+	require.NoError(t, server.Client().Do(t.Context(), user...).Err())
+	return "MNEME_REDIS_URL=redis://mneme:secret@" + server.Addr
+}
+
+func TestDoctorNamesWhatRedisRefuses(t *testing.T) {
+	testtier.Slow(t)
+	server := redistest.Start(t, "--appendonly", "yes")
+	all := asUser(t, server, "~*", "&*", "+@all")
+	_, lines := examined(t, "{}\n", all)
+	require.Equal(t, "ok scripts, writes and mneme's keys", lines["redis permissions"])
+	require.Empty(t, server.Client().Keys(t.Context(), "*").Val(), "a doctor changes nothing")
+
+	_, lines = examined(t, "{}\n", asUser(t, server, "~mneme:*", "&*", "+@all"))
+	require.Contains(t, lines["redis permissions"], "WRONG Redis refuses one of the keys chat_history:mneme.probe: NOPERM")
+	require.Contains(t, lines["redis permissions"], "Permit it for the Redis user of mneme")
+	_, lines = examined(t, "{}\n", asUser(t, server, "~*", "&*", "+@all", "-evalsha"))
+	require.Contains(t, lines["redis permissions"], "WRONG Redis refuses the command evalsha: NOPERM")
+	_, lines = examined(t, "{}\n", asUser(t, server, "~*", "&*", "+@all", "-xadd"))
+	require.Contains(t, lines["redis permissions"], "WRONG Redis refuses the command xadd: ")
+
+	asUser(t, server, "~*", "&*", "+@all")
+	require.NoError(t, server.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	_, lines = examined(t, "{}\n", all)
+	require.Contains(t, lines["redis permissions"], "WRONG Redis refuses writes: READONLY")
+	require.Contains(t, lines["redis permissions"], "Name the primary")
 }
 
 func TestDoctorNamesTheServerOfAClusterThatMayThrowAway(t *testing.T) {

@@ -25,7 +25,7 @@ var floors = map[string][]string{
 	"memory/secrets":      {},
 	"memory/telemetry":    {},
 	"memory/tracing":      {"=memory/telemetry"},
-	"memory/redisscript":  {},
+	"memory/redisscript":  {"=memory"},
 	"memory/processgroup": {},
 	"memory/textindex":    {"=memory"},
 	"memory/recall":       {"=memory", "memory/textindex", "memory/recall"},

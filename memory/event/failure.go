@@ -95,6 +95,8 @@ var failures = []Failure{
 		Message: "What is stored here is not a history; the next message sets it aside and goes on."},
 	{Code: "memory_unavailable", Status: http.StatusServiceUnavailable, Retryable: true,
 		Message: "The memory cannot be reached right now" + again},
+	{Code: "memory_refused", Status: http.StatusServiceUnavailable,
+		Message: "Redis refuses what the memory needs. An operator has to permit it."},
 	{Code: "shutting_down", Status: http.StatusServiceUnavailable, Retryable: true,
 		Message: "The service is shutting down" + again},
 	{Code: "client_left", Status: 499, Retryable: true, Message: "The client left before the answer."},

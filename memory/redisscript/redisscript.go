@@ -3,8 +3,8 @@
 // scripts; then it answers NOSCRIPT, and the script is sent with its source (EVAL). go-redis does so for a command by
 // itself, in a pipeline it does not.
 //
-// It owns no keys, no goroutine and no connection, and never repeats a script that may have run. It imports nothing
-// of ours, so that the stores of every tower can share it.
+// It owns no keys, no goroutine and no connection, and never repeats a script that may have run. Of mneme it imports
+// only package memory, so that the stores of every tower can share it.
 package redisscript
 
 import (

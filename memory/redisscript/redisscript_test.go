@@ -2,12 +2,15 @@ package redisscript_test
 
 import (
 	"embed"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
@@ -53,4 +56,42 @@ func TestCommandsInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, redisscript.Reply{"first", "1", "", "x"}, r)
 	require.Empty(t, r.At(7))
+}
+
+// reply is an error as a Redis server sends it.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (r reply) RedisError()   {}
+
+// The replies are those of Redis 6.2, 7.0, 7.2 and Valkey 8.
+func TestRefusalsNameWhatIsRefused(t *testing.T) {
+	for text, what := range map[string]string{
+		"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand":                        "the command evalsha",
+		"NOPERM User mneme has no permissions to run the 'client|setname' command":                                  "the command client|setname",
+		"ERR ACL failure in script: User mneme has no permissions to run the 'hset' command script: 9, on @u:8.":    "the command hset",
+		"ERR The user executing the script can't run this command or subcommand script: 9, on @u:8. (command HSET)": "the command hset",
+		"ERR The user executing the script can't run this command or subcommand script: 9, on @u:8.":                "a command",
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                           "one of the keys a, b",
+		"NOPERM No permissions to access a key":                                                                     "one of the keys a, b",
+		"ERR unknown command `EVALSHA`, with args beginning with: `READONLY `, ":                                    "the command evalsha",
+		"ERR unknown command 'EVALSHA', with args beginning with: ":                                                 "the command evalsha",
+		"ERR Unknown Redis command called from script script: 9, on @u:8. (command XADD)":                           "the command xadd",
+		"READONLY You can't write against a read only replica. script: 9, on @u:8.":                                 "writes",
+		"ERR Error running script: @user_script: 1: -READONLY You can't write against a rea":                        "writes",
+		"WRONGPASS invalid username-password pair or user is disabled.":                                             "the credentials",
+	} {
+		err := redisscript.Unavailable(fmt.Errorf("connecting: %w", reply(text)), "a", "b")
+		var refused *memory.RefusedError
+		require.ErrorAs(t, err, &refused, text)
+		require.Equal(t, what, refused.What, text)
+		require.ErrorIs(t, err, memory.ErrUnavailable)
+	}
+	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "NOREPLICAS Not enough good replicas",
+		"ERR no such key NOPERM", "OOM command not allowed"} {
+		err := redisscript.Unavailable(reply(text))
+		require.NotErrorIs(t, err, memory.ErrRefused, text)
+		require.ErrorIs(t, err, memory.ErrUnavailable)
+	}
+	require.NotErrorIs(t, redisscript.Unavailable(errors.New("NOPERM ")), memory.ErrRefused, "Redis did not say it")
 }

@@ -61,6 +61,9 @@ var (
 	cardScript       = redisscript.New(lua, "card")
 	freezeScript     = redisscript.New(lua, "common", "freeze")
 	thawScript       = redisscript.New(lua, "common", "thaw")
+
+	probeScript = redisscript.New(lua, "probe")
+	touchScript = redisscript.New(lua, "touch")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -68,7 +71,7 @@ var (
 func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	r, err := redisscript.Read(cmd)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, unavailable(err, redisscript.Keys(cmd)...)
 	}
 	if r.Word() == "moved" {
 		return r, memory.ErrMoved
@@ -76,8 +79,9 @@ func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	return r, nil
 }
 
-// unavailable is an error of Redis's as one of package memory's; those stay as they are.
-func unavailable(err error) error {
+// unavailable is an error of Redis's as one of package memory's; those stay as they are. keys are those of the command,
+// if they are known.
+func unavailable(err error, keys ...string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -89,7 +93,7 @@ func unavailable(err error) error {
 	case strings.HasPrefix(err.Error(), "MISCONF"):
 		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
 	}
-	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+	return redisscript.Unavailable(err, keys...)
 }
 
 // failure is unavailable with what was being done; nil for no error.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Server is about the Redis servers themselves: which they are, whether they take writes, how full they are, and the
@@ -38,6 +39,31 @@ func (s Server) Refusal(ctx context.Context) string {
 		return strings.TrimPrefix(err.Error(), "MISCONF ")
 	}
 	return ""
+}
+
+// Probe does what the scripts of a turn do, on a key of its own, and runs a script over a key of each name that mneme
+// uses. An error names what Redis refuses.
+func (s Server) Probe(ctx context.Context) error {
+	for _, script := range []*redis.Script{probeScript, touchScript} {
+		if err := script.Load(ctx, s.redis).Err(); err != nil {
+			return unavailable(err)
+		}
+	}
+	chat := memory.MustChat("mneme.probe")
+	agent := memory.SubagentKey("probe", chat)
+	calls := []redisscript.Call{{Script: probeScript, Keys: []string{string(memory.KindProbe)}}}
+	for _, key := range []string{
+		memory.ChatKey(chat).String(), chatMeta(chat), agent.String(), metaKey(agent), eventsKey(chat, "probe"),
+		recordKey(chat, "probe"), openChats, epochKey, string(memory.KindUserNotes) + ":probe",
+	} {
+		calls = append(calls, redisscript.Call{Script: touchScript, Keys: []string{key}})
+	}
+	for _, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+		if _, err := read(cmd); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Scrub returns when nothing that was erased before is in a file of the store's any

@@ -61,6 +61,7 @@ const (
 	CodeHistoryFull       = "history_full"          // it has to be deleted, or a part of it
 	CodeHistoryDamaged    = "history_damaged"       // what is stored is no history
 	CodeMemoryUnavailable = "memory_unavailable"    // Redis is away, or takes no writes
+	CodeMemoryRefused     = "memory_refused"        // Redis answers, and refuses what the memory needs
 	CodeAgentsUnavailable = "apiserver_unavailable" // the agents cannot be reached
 	CodeOutcomeUnknown    = "outcome_unknown"       // the message may be answered or not
 	CodeShuttingDown      = "shutting_down"         // another process may take the message

@@ -571,7 +571,7 @@ var common = says{
 	400: "bad_request", 401: "unauthorized", 403: "origin_not_allowed host_not_allowed cross_site forbidden",
 	404: "unknown_route",
 	405: "method_not_allowed", 408: "body_timeout", 413: "too_large", 415: "unsupported_media_type", 500: "internal",
-	503: "memory_unavailable shutting_down keys_unavailable", 504: "timeout",
+	503: "memory_unavailable memory_refused shutting_down keys_unavailable", 504: "timeout",
 }
 
 // enums are the values of members, by the type's name.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/internal/redistest"
@@ -100,4 +101,97 @@ func TestARedisUserWithoutCLIENTWorks(t *testing.T) {
 	u = start(t, "MNEME_REDIS_URL="+server.URL())
 	require.NotEmpty(t, u.say("1", "Hello"))
 	require.Contains(t, server.Client().ClientList(t.Context()).Val(), " name="+backup.ClientName+" ")
+}
+
+// readiness returns the answer of webmemory's /readyz.
+func (u *up) readiness() (code int, body string) { return ask(u.t, "GET", u.url("/readyz"), "", "") }
+
+// refusals makes a Redis refuse a part of each message, and names what webmemory reports.
+var refusals = map[string]struct {
+	refuse, permit []any
+	named          string
+}{
+	"script":      {[]any{"ACL", "SETUSER", "mneme", "-evalsha"}, []any{"ACL", "SETUSER", "mneme", "+evalsha"}, "the command evalsha"},
+	"command":     {[]any{"ACL", "SETUSER", "mneme", "-set"}, []any{"ACL", "SETUSER", "mneme", "+set"}, "the command set"},
+	"key pattern": {[]any{"ACL", "SETUSER", "mneme", "resetkeys", "~mneme:*"}, []any{"ACL", "SETUSER", "mneme", "~*"}, "one of the keys "},
+	"replica":     {[]any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}, "writes"},
+}
+
+// A Redis that answers and refuses is reported as such, and a message is not to be retried.
+func TestARedisThatRefusesIsReported(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	for name, r := range refusals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--save", "")
+			url := asUser(t, server, "~*", "&*", "+@all")
+			admin := server.Client()
+			u := start(t, "MNEME_REDIS_URL="+url)
+			require.NotEmpty(t, u.say("1", "Hello"))
+			refused := func() {
+				require.NoError(t, admin.Do(t.Context(), r.refuse...).Err())
+				require.Eventually(t, func() bool {
+					code, body := u.readiness()
+					return code == http.StatusServiceUnavailable && strings.Contains(body, `"status":"refused"`) &&
+						strings.Contains(body, "Redis refuses "+r.named)
+				}, 20*time.Second, 20*time.Millisecond)
+				for _, chat := range []string{"1", "2"} {
+					code, body := ask(t, "POST", u.url("/v1/chats/"+chat+"/messages"), "", `{"message":"Hello"}`)
+					require.Equal(t, http.StatusServiceUnavailable, code, body)
+					require.Equal(t, "memory_refused", gjson.Get(body, "error.code").Str, body)
+					require.False(t, gjson.Get(body, "error.retryable").Bool(), body)
+				}
+			}
+			permitted := func() {
+				require.NoError(t, admin.Do(t.Context(), r.permit...).Err())
+				require.Eventually(t, u.ready, 10*time.Second, 20*time.Millisecond)
+				require.NotEmpty(t, u.say("1", "Hello again"))
+				require.NotEmpty(t, u.say("2", "Hello"))
+			}
+			refused()
+			permitted()
+
+			// The same at a start.
+			u.stop()
+			require.NoError(t, admin.Do(t.Context(), r.refuse...).Err())
+			u = start(t, "MNEME_REDIS_URL="+url)
+			refused()
+			permitted()
+		})
+	}
+}
+
+// A Redis that takes no writes for a reason that can pass makes webmemory degraded, and a message is to be retried.
+func TestARedisWithoutItsReplicasIsReported(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t, "--save", "")
+	u := start(t, "MNEME_REDIS_URL="+server.URL())
+	require.NoError(t, server.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	require.Eventually(t, func() bool {
+		code, body := u.readiness()
+		return code == http.StatusOK && strings.Contains(body, "degraded") && strings.Contains(body, "NOREPLICAS")
+	}, 20*time.Second, 20*time.Millisecond)
+	code, body := ask(t, "POST", u.url("/v1/chats/1/messages"), "", `{"message":"Hello"}`)
+	require.Equal(t, http.StatusServiceUnavailable, code, body)
+	require.Equal(t, "memory_unavailable", gjson.Get(body, "error.code").Str, body)
+	require.True(t, gjson.Get(body, "error.retryable").Bool(), body)
+}
+
+// A command that an operator renamed is named.
+func TestARenamedCommandIsReported(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	for _, command := range []string{"EVALSHA", "XADD"} {
+		server := redistest.Start(t, "--save", "", "--rename-command", command, "")
+		u := start(t, "MNEME_REDIS_URL="+server.URL())
+		require.Eventually(t, func() bool {
+			code, body := u.readiness()
+			return code == http.StatusServiceUnavailable && strings.Contains(body, "Redis refuses ")
+		}, 10*time.Second, 20*time.Millisecond)
+		_, body := u.readiness()
+		require.Contains(t, body, "Redis refuses the command "+strings.ToLower(command))
+		require.Contains(t, body, "rename-command")
+	}
 }
