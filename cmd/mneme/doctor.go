@@ -21,22 +21,39 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
+	"mneme/memory/redisscript"
 	"mneme/memory/redisstore"
 )
 
-// checks are made in this order: those of Redis look at what the first one has read. ask says what there is, and
-// whether that is well; what could not be asked is, unless it should have answered. todo says of what is not well what
-// is bad about it and what to do; it is empty if ask says so.
+// verdict is the result of a check.
+type verdict string
+
+const (
+	good    verdict = "ok"
+	bad     verdict = "WRONG"
+	unknown verdict = "unknown" // the facts could not be read
+)
+
+// judge returns good or bad.
+func judge(ok bool) verdict {
+	if ok {
+		return good
+	}
+	return bad
+}
+
+// checks are made in this order: those of Redis use what the first one has read. ask returns the facts and a verdict.
+// todo says what is wrong in a bad one and how to fix it; it is empty if ask says so.
 var checks = []struct {
 	name string
-	ask  func(ctx context.Context, p *installation) (said string, ok bool)
+	ask  func(ctx context.Context, p *installation) (said string, is verdict)
 	todo string
 }{
 	{"redis", reach, "start it, or correct redis in the configuration"},
 	{"redis permissions", permissions, ""},
-	{"redis version", ofEach(redisVersion), "it is too old: install Redis 6.2 or newer, or Valkey"},
-	{"redis persistence", ofEach(persistence), "its restart loses memories: set appendonly yes, on a disk with room"},
-	{"redis eviction", ofEach(eviction), "it throws memories away when it is full: set maxmemory-policy noeviction"},
+	{"redis version", ofEach(fromInfo(redisVersion)), "it is too old: install Redis 6.2 or newer, or Valkey"},
+	{"redis persistence", ofEach(fromInfo(persistence)), "its restart loses memories: set appendonly yes, on a disk with room"},
+	{"redis eviction", ofEach(fromInfo(eviction)), "it throws memories away when it is full: set maxmemory-policy noeviction"},
 	{"clock", ofEach(clocks), "lives, limits and days go by both clocks: let NTP set them"},
 	{"disk", disk, "it may be full soon, and takes nothing then: make room for 1 GiB, or move data_dir"},
 	{"config and vendors", vendors, ""},
@@ -58,16 +75,19 @@ type installation struct {
 
 // redisServer is what a server that holds keys says of itself.
 type redisServer struct {
-	addr  string
-	info  map[string]map[string]string
-	save  string        // when it takes snapshots
-	apart time.Duration // at least so far its clock is from this machine's
+	addr   string
+	info   map[string]map[string]string
+	hidden error         // the server refused INFO
+	save   string        // when it takes snapshots
+	secret error         // the server refused CONFIG
+	apart  time.Duration // at least so far its clock is from this machine's
+	silent error         // the server refused TIME
 }
 
 func doctor(con *console) *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong with an installation, and say what to do.",
-		Long: `Prints a line for each check: of Redis, the disk, the configuration and its vendors, prices, keys, and the versions of the services that run. Nothing is changed, and nothing is paid for. The exit code is 1 if something is wrong; a service that does not run is no fault.
+		Long: `Prints a line for each check: of Redis, the disk, the configuration and its vendors, prices, keys, and the versions of the services that run. Nothing is changed, and nothing is paid for. The exit code is 1 if something is wrong; a service that does not run is no fault, and neither is an unknown fact.
 
 Examples:
   mneme doctor --config my.yaml`,
@@ -82,115 +102,156 @@ Examples:
 		if cfg.Redis.Embedded() {
 			o.Addrs = []string{cmp.Or(cfg.Redis.EmbeddedListen, "127.0.0.1:0")} // where nothing answers
 		}
-		p, wrong := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
+		p, found := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
 		defer p.client.Close()
 		for _, c := range checks {
 			within, cancel := context.WithTimeout(ctx, patience)
-			said, ok := c.ask(within, p)
+			said, is := c.ask(within, p)
 			cancel()
-			state := "ok"
-			if !ok {
-				wrong++
-				state, said = "WRONG", strings.TrimSuffix(said+": "+c.todo, ": ")
+			if is == bad {
+				found++
+				said = strings.TrimSuffix(said+": "+c.todo, ": ")
 			}
-			fmt.Fprintf(con.stdout, "%-18s  %-5s  %s\n", c.name, state, term.OneLine(said, 2000))
+			fmt.Fprintf(con.stdout, "%-18s  %-7s  %s\n", c.name, is, term.OneLine(said, 2000))
 		}
-		if wrong > 0 {
-			return fmt.Errorf("%d of %d checks found something wrong", wrong, len(checks))
+		if found > 0 {
+			return fmt.Errorf("%d of %d checks found something wrong", found, len(checks))
 		}
 		return nil
 	})
 }
 
-func reach(ctx context.Context, p *installation) (said string, ok bool) {
+func reach(ctx context.Context, p *installation) (said string, is verdict) {
 	if p.cfg.Redis.Embedded() {
-		return "embedded", true
+		return "embedded", good
 	}
 	nodes, err := redisstore.Masters(ctx, p.client)
 	for _, node := range nodes {
+		s := redisServer{addr: node.Options().Addr}
 		asked := time.Now()
-		theirs, silent := node.Time(ctx).Result()
-		apart := max(time.Until(theirs), asked.Sub(theirs))
-		info, unread := node.InfoMap(ctx).Result()
-		save, refused := node.ConfigGet(ctx, "save").Result() // not every host of a Redis lets ask
-		if refused != nil {
-			save = map[string]string{"save": "unknown: " + refused.Error()}
+		var theirs time.Time
+		theirs, s.silent = node.Time(ctx).Result()
+		s.apart = max(time.Until(theirs), asked.Sub(theirs))
+		s.info, s.hidden = node.InfoMap(ctx).Result()
+		save, secret := node.ConfigGet(ctx, "save").Result()
+		s.save, s.secret = save["save"], secret
+		p.servers = append(p.servers, s)
+		for _, failed := range []error{s.silent, s.hidden} {
+			if failed != nil && !errors.Is(redisscript.Unavailable(failed), memory.ErrRefused) {
+				err = cmp.Or(err, failed)
+			}
 		}
-		p.servers = append(p.servers, redisServer{node.Options().Addr, info, save["save"], apart})
-		err = cmp.Or(err, silent, unread)
+		err = cmp.Or(err, node.Ping(ctx).Err())
 	}
 	if err != nil {
 		p.servers = nil
-		return err.Error(), false
+		return err.Error(), bad
 	}
-	return plural(len(nodes), "server") + " with keys", true
+	return plural(len(nodes), "server") + " with keys", good
 }
 
 // permissions does what the memory does at a turn.
-func permissions(ctx context.Context, p *installation) (said string, ok bool) {
-	if said, ok := unasked(p); ok {
-		return said, true
+func permissions(ctx context.Context, p *installation) (said string, is verdict) {
+	if said, is := unasked(p); said != "" {
+		return said, is
 	}
 	err := redisstore.New(p.client, p.con.logger(p.cfg.Log)).Server.Probe(ctx)
 	var refused *memory.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return refused.Error() + ". " + refused.Fix, false
+		return refused.Error() + ". " + refused.Fix, bad
 	case err != nil:
-		return err.Error(), false
+		return err.Error(), bad
 	}
-	return "scripts, writes and mneme's keys", true
+	return "scripts, writes and mneme's keys", good
 }
 
-// unasked reports whether there is no Redis to ask, and why.
-func unasked(p *installation) (said string, ok bool) {
+// unasked says why there is no Redis to ask, "" if there is one.
+func unasked(p *installation) (said string, is verdict) {
 	switch {
 	case p.cfg.Redis.Embedded():
-		return "embedded", true
+		return "embedded", good
 	case len(p.servers) == 0:
-		return "not asked: Redis does not answer", true
+		return "Redis does not answer", unknown
 	}
-	return "", false
+	return "", good
 }
 
-// ofEach makes a check of one of a single server; the first of which something is wrong is told.
-func ofEach(look func(s redisServer) (said string, ok bool)) func(context.Context, *installation) (string, bool) {
-	return func(_ context.Context, p *installation) (string, bool) {
-		said, ok := unasked(p)
+// ofEach makes a check of a check of one server. It reports the first bad server, else the first that hides
+// the facts.
+func ofEach(look func(s redisServer) (said string, is verdict)) func(context.Context, *installation) (string, verdict) {
+	return func(_ context.Context, p *installation) (string, verdict) {
+		said, is := unasked(p)
 		for _, s := range p.servers {
-			if said, ok = look(s); !ok {
-				return s.addr + ": " + said, false
+			facts, one := look(s)
+			switch {
+			case one == bad:
+				return s.addr + ": " + facts, bad
+			case is == good:
+				said, is = facts, one
 			}
 		}
-		return said, ok
+		return said, is
 	}
 }
 
-func redisVersion(s redisServer) (said string, ok bool) {
+// fromInfo makes a check of a server of a check of its INFO.
+func fromInfo(look func(s redisServer) (said string, is verdict)) func(redisServer) (string, verdict) {
+	return func(s redisServer) (string, verdict) {
+		if s.hidden != nil {
+			return s.hidden.Error(), unknown
+		}
+		return look(s)
+	}
+}
+
+func redisVersion(s redisServer) (said string, is verdict) {
 	var number float64 // of 7.4.1 it is 7.4
-	_, err := fmt.Sscanf(s.info["Server"]["redis_version"], "%f", &number)
-	return s.info["Server"]["redis_version"], err == nil && number >= 6.2
+	if _, err := fmt.Sscanf(s.info["Server"]["redis_version"], "%f", &number); err != nil {
+		return "INFO has no redis_version", unknown
+	}
+	return s.info["Server"]["redis_version"], judge(number >= 6.2)
 }
 
-func persistence(s redisServer) (said string, ok bool) {
-	is := s.info["Persistence"]
-	logs, wrote := is["aof_last_write_status"], is["rdb_last_bgsave_status"]
-	said = fmt.Sprintf("appendonly %s (%s), save %q (%s)", is["aof_enabled"], logs, s.save, wrote)
-	return said, logs != "err" && wrote != "err" && (is["aof_enabled"] == "1" || s.save != "")
+func persistence(s redisServer) (said string, is verdict) {
+	file := s.info["Persistence"]
+	logs, wrote := file["aof_last_write_status"], file["rdb_last_bgsave_status"]
+	save := s.save
+	if s.secret != nil {
+		save = s.secret.Error()
+	}
+	said = fmt.Sprintf("appendonly %s (%s), save %q (%s)", file["aof_enabled"], logs, save, wrote)
+	switch {
+	case logs == "err" || wrote == "err":
+		return said, bad
+	case file["aof_enabled"] == "1" || s.save != "":
+		return said, good
+	case s.secret != nil || file["aof_enabled"] == "":
+		return said, unknown
+	}
+	return said, bad
 }
 
-func eviction(s redisServer) (said string, ok bool) {
+func eviction(s redisServer) (said string, is verdict) {
 	limit, policy := s.info["Memory"]["maxmemory"], s.info["Memory"]["maxmemory_policy"]
-	return fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy), limit == "0" || !app.Evicts(s.info)
+	said = fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy)
+	evicts, known := app.Evicts(s.info)
+	if !known && limit != "0" {
+		return said, unknown
+	}
+	return said, judge(limit == "0" || !evicts)
 }
 
 // clocks may be 2 s apart: far more than NTP leaves, far less than the 20 s after which a process is taken for dead.
-func clocks(s redisServer) (said string, ok bool) {
+func clocks(s redisServer) (said string, is verdict) {
+	if s.silent != nil {
+		return s.silent.Error(), unknown
+	}
 	said = fmt.Sprintf("%v between Redis and this machine", max(s.apart, 0).Round(time.Second))
-	return said, s.apart < 2*time.Second
+	return said, judge(s.apart < 2*time.Second)
 }
 
-func disk(_ context.Context, p *installation) (said string, ok bool) {
+func disk(_ context.Context, p *installation) (said string, is verdict) {
 	var of syscall.Statfs_t
 	dir, err := filepath.Abs(p.cfg.DataDir)
 	err = cmp.Or(err, syscall.Statfs(dir, &of))
@@ -198,13 +259,13 @@ func disk(_ context.Context, p *installation) (said string, ok bool) {
 		dir = filepath.Dir(dir) // the first start makes the folder
 	}
 	if err != nil {
-		return dir + ": " + err.Error(), false
+		return dir + ": " + err.Error(), bad
 	}
 	free := of.Bavail * uint64(of.Bsize) >> 20
-	return fmt.Sprintf("%d MiB are free in %s", free, dir), free >= 1024
+	return fmt.Sprintf("%d MiB are free in %s", free, dir), judge(free >= 1024)
 }
 
-func vendors(ctx context.Context, p *installation) (said string, ok bool) {
+func vendors(ctx context.Context, p *installation) (said string, is verdict) {
 	var out strings.Builder
 	quiet := *p.con
 	quiet.stdout = &out
@@ -212,23 +273,23 @@ func vendors(ctx context.Context, p *installation) (said string, ok bool) {
 	if err != nil {
 		out.WriteString(err.Error())
 	}
-	return strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "; "), err == nil
+	return strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "; "), judge(err == nil)
 }
 
-func prices(_ context.Context, p *installation) (said string, ok bool) {
+func prices(_ context.Context, p *installation) (said string, is verdict) {
 	if err := p.cfg.RequirePrices(false); err != nil {
-		return err.Error(), false
+		return err.Error(), bad
 	}
-	return "each model in use has one, or needs none", true
+	return "each model in use has one, or needs none", good
 }
 
-func unlimited(ctx context.Context, p *installation) (said string, ok bool) {
+func unlimited(ctx context.Context, p *installation) (said string, is verdict) {
 	if p.cfg.Auth.Mode != config.AuthKeys {
-		return "none is asked for (auth.mode)", true
+		return "none is asked for (auth.mode)", good
 	}
 	keys, err := access.NewStore(p.client).List(ctx)
 	if err != nil {
-		return "not asked: " + err.Error(), true // of Redis it is told above; an embedded store need not run
+		return err.Error(), unknown // an embedded store need not run
 	}
 	var free []string
 	for _, k := range keys {
@@ -239,7 +300,7 @@ func unlimited(ctx context.Context, p *installation) (said string, ok bool) {
 			free = append(free, k.ID)
 		}
 	}
-	return fmt.Sprintf("%d of %d without limits %s", len(free), len(keys), strings.Join(free, ", ")), len(free) == 0
+	return fmt.Sprintf("%d of %d without limits %s", len(free), len(keys), strings.Join(free, ", ")), judge(len(free) == 0)
 }
 
 // buildInfo is what runs, among a service's metrics.
@@ -247,7 +308,7 @@ var buildInfo = regexp.MustCompile(`mneme_build_info\{.*revision="(.*?)",version
 
 // versions asks the services that the list of processes and the configuration name. Of those that only the
 // configuration names none has to run.
-func versions(ctx context.Context, p *installation) (said string, ok bool) {
+func versions(ctx context.Context, p *installation) (said string, is verdict) {
 	var urls, lines, all []string
 	// That Redis does not answer is told above.
 	living, _, _ := redisstore.New(p.client, p.con.logger(p.cfg.Log)).Processes.Look(ctx)
@@ -267,10 +328,10 @@ func versions(ctx context.Context, p *installation) (said string, ok bool) {
 		}
 		is := buildInfo.FindStringSubmatch(text)
 		if is == nil {
-			return fmt.Sprintf("%s does not say its version (%v)", url, err), false
+			return fmt.Sprintf("%s does not say its version (%v)", url, err), bad
 		}
 		lines, all = append(lines, strings.TrimSpace(url+" "+is[2]+" "+is[1])), append(all, is[0])
 	}
 	said = cmp.Or(strings.Join(lines, ", "), "none runs where the configuration names one")
-	return said, len(slices.Compact(all)) < 2
+	return said, judge(len(slices.Compact(all)) < 2)
 }

@@ -31,7 +31,7 @@ func examined(t *testing.T, file string, environ ...string) (code int, lines map
 		"MNEME_APISERVER_PROXY=http://127.0.0.1:1", "MNEME_REDIS_EMBEDDED_LISTEN="}, environ...), "", "doctor")
 	lines = map[string]string{}
 	for line := range strings.Lines(r.stdout) {
-		cells := regexp.MustCompile(`^(.+?) {2,}(ok|WRONG) +(.*)\n$`).FindStringSubmatch(line)
+		cells := regexp.MustCompile(`^(.+?) {2,}(ok|WRONG|unknown) +(.*)\n$`).FindStringSubmatch(line)
 		require.NotNil(t, cells, line)
 		lines[cells[1]] = cells[2] + " " + cells[3]
 	}
@@ -84,7 +84,7 @@ func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-config").Err())
 	code, lines = examined(t, "{}\n", environ)
 	require.Zero(t, code, lines)
-	require.Contains(t, lines["redis persistence"], "unknown: NOPERM")
+	require.Contains(t, lines["redis persistence"], "unknown appendonly 0 (ok), save \"NOPERM")
 
 	server.Kill()
 	code, lines = examined(t, "auth: {mode: keys}\n", environ)
@@ -92,9 +92,9 @@ func TestDoctorSaysWhatIsWrongWithRedis(t *testing.T) {
 	require.Contains(t, lines["redis"], "connection refused: start it")
 	for _, check := range []string{"redis permissions", "redis version", "redis persistence", "redis eviction",
 		"clock"} {
-		require.Equal(t, "ok not asked: Redis does not answer", lines[check], "it is told once")
+		require.Equal(t, "unknown Redis does not answer", lines[check], "it is told once")
 	}
-	require.Contains(t, lines["keys"], "ok not asked: ")
+	require.Contains(t, lines["keys"], "unknown ")
 }
 
 // asUser returns the variable of server for a user with these ACL rules.
@@ -126,6 +126,29 @@ func TestDoctorNamesWhatRedisRefuses(t *testing.T) {
 	_, lines = examined(t, "{}\n", all)
 	require.Contains(t, lines["redis permissions"], "WRONG Redis refuses writes: READONLY")
 	require.Contains(t, lines["redis permissions"], "Name the primary")
+}
+
+// A Redis that hides facts is neither healthy nor broken.
+func TestDoctorSaysWhatItCannotCheck(t *testing.T) {
+	testtier.Slow(t)
+	server := redistest.Start(t)
+	code, lines := examined(t, "{}\n", asUser(t, server, "~*", "&*", "+@all", "-info", "-time"))
+	require.Zero(t, code, lines)
+	require.Equal(t, "ok 1 server with keys", lines["redis"])
+	for _, check := range []string{"redis version", "redis persistence", "redis eviction", "clock"} {
+		require.Contains(t, lines[check], "unknown NOPERM", check)
+	}
+	require.Contains(t, lines["redis permissions"], "ok ")
+
+	// Without CONFIG it is unknown whether there are snapshots.
+	_, lines = examined(t, "{}\n", asUser(t, server, "~*", "&*", "+@all", "-config"))
+	require.Contains(t, lines["redis persistence"], "unknown appendonly 0")
+	require.Contains(t, lines["redis eviction"], "ok maxmemory 0")
+
+	server.Kill()
+	_, lines = examined(t, "{}\n", "MNEME_REDIS_URL="+server.URL())
+	require.Contains(t, lines["redis"], "connection refused: start it")
+	require.Equal(t, "unknown Redis does not answer", lines["redis version"])
 }
 
 func TestDoctorNamesTheServerOfAClusterThatMayThrowAway(t *testing.T) {

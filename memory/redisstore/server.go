@@ -85,16 +85,19 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 		return nil, 0, failure(err, "asking which servers there are")
 	}
 	for _, node := range masters {
-		var server, memory *redis.StringCmd // one section each: older servers take no list
+		var server, capacity *redis.StringCmd // one section each: older servers take no list
 		_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-			server, memory = p.Info(ctx, "server"), p.Info(ctx, "memory")
+			server, capacity = p.Info(ctx, "server"), p.Info(ctx, "memory")
 			return nil
 		})
+		if err = failure(err, "asking which servers there are"); errors.Is(err, memory.ErrRefused) {
+			continue // it hides INFO, which says nothing about its data
+		}
 		if err != nil {
-			return nil, 0, failure(err, "asking which servers there are")
+			return nil, 0, err
 		}
 		var used, limit float64
-		for line := range strings.Lines(server.Val() + memory.Val()) {
+		for line := range strings.Lines(server.Val() + capacity.Val()) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 			switch name {
 			case "run_id":

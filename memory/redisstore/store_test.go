@@ -21,6 +21,17 @@ import (
 
 var ctx = context.Background()
 
+// A server that hides INFO has no run id; it is not one that lost data.
+func TestAServerWithoutINFOHasNoID(t *testing.T) {
+	server := redistest.Start(t, "--save", "")
+	client := server.Client()
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
+	ids, full, err := redisstore.New(client, zerolog.Nop()).Server.RunIDs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	require.Zero(t, full)
+}
+
 func TestSuiteOverRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

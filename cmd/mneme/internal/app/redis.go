@@ -123,12 +123,13 @@ func (a *app) checkRedis(client redis.UniversalClient, addr string, cfg config.R
 			return err
 		}
 		info, err := client.InfoMap(ctx, "memory").Result()
+		evicts, known := Evicts(info)
 		switch {
 		case err != nil && !errors.As(err, new(redis.Error)):
 			return err
-		case err != nil: // an ACL may forbid INFO
+		case !known: // an ACL may forbid INFO
 			log.Warn().Err(err).Msg("This Redis does not tell its maxmemory-policy. Make sure that it is noeviction.")
-		case Evicts(info):
+		case evicts:
 			log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
 				Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")
 		}
@@ -178,9 +179,10 @@ func (a *app) untilKnown(check func(context.Context) error) error {
 	return err
 }
 
-// Evicts says by a server's INFO whether it throws keys away where it would else refuse writes.
-func Evicts(info map[string]map[string]string) bool {
-	return info["Memory"]["maxmemory_policy"] != "noeviction"
+// Evicts reports whether a server with this INFO deletes keys when its memory is full, and whether the INFO says that.
+func Evicts(info map[string]map[string]string) (evicts, known bool) {
+	policy := info["Memory"]["maxmemory_policy"]
+	return policy != "noeviction", policy != ""
 }
 
 // adviseReplicas says what a failover of this Redis loses.
