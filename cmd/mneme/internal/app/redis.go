@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -113,7 +115,41 @@ func RedisOptions(cfg config.Redis) (*redis.UniversalOptions, error) {
 	if cfg.PasswordEnv.Value != "" {
 		o.Password = cfg.PasswordEnv.Value.Reveal()
 	}
-	return o, nil
+	return o, addTLS(o, cfg.TLS)
+}
+
+// addTLS adds the files of redis.tls. The client certificate is read again for each connection, so that it can be
+// renewed.
+func addTLS(o *redis.UniversalOptions, files config.RedisTLS) error {
+	if files == (config.RedisTLS{}) {
+		return nil
+	}
+	if o.TLSConfig == nil {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if files.CA != "" {
+		text, err := os.ReadFile(files.CA)
+		if err != nil {
+			return fmt.Errorf("redis.tls.ca: %w", err)
+		}
+		o.TLSConfig.RootCAs = x509.NewCertPool()
+		if !o.TLSConfig.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("redis.tls.ca: %s holds no certificate in PEM", files.CA)
+		}
+	}
+	if files.Cert == "" {
+		return nil
+	}
+	load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls.cert and redis.tls.key: %w", err)
+		}
+		return &pair, nil
+	}
+	o.TLSConfig.GetClientCertificate = load
+	_, err := load(nil)
+	return err
 }
 
 // checkRedis logs that Redis cannot be used. Once Redis answers, it logs whether Redis may evict histories.

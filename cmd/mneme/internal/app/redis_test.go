@@ -1,7 +1,9 @@
 package app_test
 
 import (
+	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +13,10 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/cmd/mneme/internal/backup"
+	"mneme/internal/freeport"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/internal/tlstest"
 )
 
 // ready reports whether webmemory is ready.
@@ -93,7 +97,7 @@ func TestARedisUserWithoutCLIENTWorks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--save", "")
 	u := start(t, "MNEME_REDIS_URL="+asUser(t, server, "~*", "&*", "+@all", "-client"))
-	require.True(t, u.ready())
+	require.Eventually(t, u.ready, 10*time.Second, 10*time.Millisecond)
 	require.NotEmpty(t, u.say("1", "Hello"))
 	require.NotContains(t, u.log.String(), "NOPERM")
 
@@ -194,4 +198,42 @@ func TestARenamedCommandIsReported(t *testing.T) {
 		require.Contains(t, body, "Redis refuses the command "+strings.ToLower(command))
 		require.Contains(t, body, "rename-command")
 	}
+}
+
+// A Redis that requires a client certificate gets one, whether redis.url or redis.addrs names it.
+func TestRedisGetsAClientCertificate(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	ca, dir, addr := tlstest.New(t), t.TempDir(), freeport.Addr(t)
+	file := filepath.Join(dir, "ca.pem")
+	tlstest.Replace(t, file, ca.PEM())
+	cert, key := ca.Issue(t, time.Hour, time.Hour, "127.0.0.1").Write(t, dir)
+	_, port, _ := net.SplitHostPort(addr)
+	server := redistest.Start(t, "--save", "", "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-ca-cert-file", file, "--tls-auth-clients", "yes")
+
+	mine := t.TempDir()
+	cert, key = ca.Issue(t, time.Hour, time.Hour, "mneme").Write(t, mine)
+	with := []string{"MNEME_REDIS_TLS_CA=" + file, "MNEME_REDIS_TLS_CERT=" + cert, "MNEME_REDIS_TLS_KEY=" + key}
+	u := start(t, append(with, "MNEME_REDIS_ADDRS=["+addr+"]")...)
+	require.Eventually(t, u.ready, 10*time.Second, 10*time.Millisecond)
+	require.NotEmpty(t, u.say("1", "Hello"))
+	u.stop()
+	u = start(t, with[0], "MNEME_REDIS_URL=rediss://"+addr)
+	require.False(t, u.ready(), "Redis ends the handshake")
+	u.stop()
+	u = start(t, append(with, "MNEME_REDIS_URL=rediss://"+addr)...)
+	require.NotEmpty(t, u.say("1", "Hello"))
+
+	// The files are read again for each connection.
+	reconnect := func(pair tlstest.Pair) {
+		pair.Write(t, mine)
+		require.NoError(t, server.Client().ClientKillByFilter(t.Context(), "TYPE", "normal").Err())
+	}
+	reconnect(tlstest.New(t).Issue(t, time.Hour, time.Hour, "mneme"))
+	require.Eventually(t, func() bool { _, body := u.readiness(); return strings.Contains(body, "degraded") },
+		20*time.Second, 20*time.Millisecond)
+	reconnect(ca.Issue(t, time.Hour, time.Hour, "mneme"))
+	require.Eventually(t, func() bool { _, body := u.readiness(); return !strings.Contains(body, "degraded") },
+		20*time.Second, 20*time.Millisecond)
 }

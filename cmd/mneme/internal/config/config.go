@@ -114,10 +114,18 @@ type Redis struct {
 	MasterName     string   `yaml:"master_name"`                // set for Sentinel
 	Username       string   `yaml:"username"`
 	PasswordEnv    Variable `yaml:"password_env"` // names the variable that holds the password
+	TLS            RedisTLS `yaml:"tls"`
 	// replicas that must have an append before it counts
 	WaitReplicas int `yaml:"wait_replicas" check:"min=0"`
 	// keys over which a tenant's list of chats is spread, the same in all processes
 	ListShards int `yaml:"list_shards" default:"1" check:"range=1..16384"`
+}
+
+// RedisTLS names files in PEM for connections to Redis. With any of them, redis.addrs are reached by TLS.
+type RedisTLS struct {
+	CA   string `yaml:"ca"`   // certificates that sign Redis's, instead of the system's
+	Cert string `yaml:"cert"` // mneme's client certificate
+	Key  string `yaml:"key"`
 }
 
 // Embedded says whether the store inside the process is used.

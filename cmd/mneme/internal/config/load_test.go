@@ -147,6 +147,14 @@ func TestWrongFiles(t *testing.T) {
 			"proxy:\n  state_machine:\n    ttl: 24\n",
 			`mneme.yaml:3: proxy.state_machine.ttl: a duration such as 90s, 10m or 24h is needed, not "24"`,
 		},
+		"a client certificate for Redis without a key": {
+			"redis: {addrs: ['r:6379'], tls: {cert: a.pem}}\n",
+			`mneme.yaml:1: redis.tls: a client certificate needs both redis.tls.cert and redis.tls.key`,
+		},
+		"TLS for a Redis without TLS": {
+			"redis: {url: 'redis://r:6379', tls: {ca: a.pem}}\n",
+			`mneme.yaml:1: redis.tls: TLS needs a redis.url that begins with rediss://, or redis.addrs`,
+		},
 		"negative duration": {
 			"run_timeout: -5s\n",
 			`mneme.yaml:1: run_timeout: must be more than 0, is -5s`,

@@ -103,6 +103,10 @@ func (r Redis) check(_ string, c Config) error {
 			"the embedded store has no password; set redis.url or redis.addrs"),
 		when(r.PasswordEnv.Name != "" && r.PasswordEnv.Value == "", "redis.password_env", "%s",
 			unset("redis.password_env", r.PasswordEnv.Name)),
+		when((r.TLS.Cert == "") != (r.TLS.Key == ""), "redis.tls", "a client certificate needs both redis.tls.cert and "+
+			"redis.tls.key"),
+		when(r.TLS != RedisTLS{} && u.Scheme != "rediss" && len(r.Addrs) == 0, "redis.tls",
+			"TLS needs a redis.url that begins with rediss://, or redis.addrs"),
 		// The value is not repeated: it may hold a password.
 		when(r.URL != "" && (!slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) ||
 			u.Host == "" && u.Scheme != "unix"), "redis.url",
