@@ -3,6 +3,7 @@ package app_test
 import (
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/access"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/internal/freeport"
 	"mneme/internal/redistest"
@@ -236,4 +238,69 @@ func TestRedisGetsAClientCertificate(t *testing.T) {
 	reconnect(ca.Issue(t, time.Hour, time.Hour, "mneme"))
 	require.Eventually(t, func() bool { _, body := u.readiness(); return !strings.Contains(body, "degraded") },
 		20*time.Second, 20*time.Millisecond)
+}
+
+// documentedACL returns the arguments of the command in docs/security.md that makes mneme's user, with the password
+// "secret".
+func documentedACL(t *testing.T) (args []any) {
+	t.Helper()
+	page, err := os.ReadFile("../../../../docs/security.md")
+	require.NoError(t, err)
+	_, line, _ := strings.Cut(string(page), "\nACL SETUSER mneme ")
+	line, _, _ = strings.Cut(line, "```")
+	require.NotEmpty(t, line)
+	for _, arg := range strings.Fields("ACL SETUSER mneme " + strings.ReplaceAll(line, "PASSWORD", "secret")) {
+		args = append(args, arg)
+	}
+	return args
+}
+
+// The documented ACL is enough for all that mneme does, and mneme tries nothing beyond it.
+func TestTheDocumentedACLIsEnough(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	cluster, server := redistest.StartCluster(t), redistest.Start(t, "--save", "")
+	for name, nodes := range map[string][]*redistest.Server{"one server": {server}, "Cluster": cluster.Nodes} {
+		t.Run(name, func(t *testing.T) {
+			var addrs []string
+			for _, node := range nodes {
+				addrs = append(addrs, node.Addr)
+				require.NoError(t, node.Client().Do(t.Context(), documentedACL(t)...).Err())
+			}
+			u := start(t, "MNEME_REDIS_ADDRS=["+strings.Join(addrs, ", ")+"]", "MNEME_REDIS_USERNAME=mneme",
+				"MNEME_REDIS_PASSWORD_ENV=ACL_PASSWORD", "ACL_PASSWORD=secret", "MNEME_LIMITS_TENANTS={default: {rate: 600/m}}")
+			require.Eventually(t, u.ready, 20*time.Second, 10*time.Millisecond)
+			does := func(method, path, body string) string {
+				t.Helper()
+				code, answer := ask(t, method, u.url(path), "", body)
+				require.Equal(t, 2, code/100, answer)
+				return answer
+			}
+			require.Contains(t, u.say("1", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"), "Aliya")
+			u.say("2", "My name is Aliya")
+			require.Contains(t, does("GET", "/v1/chats/2/recall?query=Aliya", ""), "Aliya")
+			does("POST", "/v1/chats/2/messages", `{"message":"I like tea","user":"u"}`)
+			does("PUT", "/v1/collections/docs", "{}")
+			does("PUT", "/v1/collections/docs/documents/d.md", `{"text":"The code of the door is 4455."}`)
+			does("GET", "/v1/chats", "")
+			does("GET", "/v1/usage", "")
+			does("DELETE", "/v1/chats/1", "")
+			does("DELETE", "/v1/users/u?chats=true", "")
+			does("DELETE", "/v1/collections/docs/documents/d.md", "")
+
+			client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, Username: "mneme", Password: "secret"})
+			defer client.Close()
+			_, key, err := access.NewStore(client).Create(t.Context(), access.Key{Name: "n", Scopes: []access.Scope{access.Chat}})
+			require.NoError(t, err)
+			_, err = access.NewStore(client).Revoke(t.Context(), key.ID)
+			require.NoError(t, err)
+			u.stop()
+			require.NotContains(t, u.log.String(), "NOPERM")
+			for _, node := range nodes {
+				log, err := node.Client().ACLLog(t.Context(), 10).Result()
+				require.NoError(t, err)
+				require.Empty(t, log)
+			}
+		})
+	}
 }
