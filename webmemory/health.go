@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/cold"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
@@ -84,6 +86,36 @@ func (s *monitor) watchStore() {
 	}
 }
 
+// coldEvery is how often the cold store is read.
+const coldEvery = 10 * time.Second
+
+// watchCold keeps up to date whether the cold store can be read. Without a cold store it does so if chats sleep in one.
+func (s *monitor) watchCold() {
+	for s.cfg.Cold.Store != nil {
+		ctx, cancel := context.WithTimeout(s.life, coldEvery/2)
+		_, err := s.cfg.Cold.Store.Get(ctx, cold.Chats+"mneme.probe") // an object of no chat
+		if errors.Is(err, cold.ErrNone) {
+			err = nil
+		}
+		if _, absent := s.cfg.Cold.Store.(cold.Absent); absent {
+			if used, unknown := s.store.Cold.InUse(ctx); unknown != nil || !used {
+				err = nil
+			}
+		}
+		cancel()
+		reason := ""
+		if err != nil {
+			reason = fmt.Sprintf("The cold store cannot be read, and requests for chats that sleep in it are refused: %v.", err)
+		}
+		if s.life.Err() == nil && s.storeWatch.health.noteCold(reason) {
+			s.log.Error().Err(err).Msg("the cold store cannot be read")
+		}
+		if pause(s.life, coldEvery) != nil {
+			return
+		}
+	}
+}
+
 // refusal is why the store, or the spool that stands in for it, cannot be written. probed is the error of the last
 // probe of a Redis that answers. denied reports whether an operator has to permit something.
 func (s *monitor) refusal(ctx context.Context, probed error) (reason string, denied bool) {
@@ -137,7 +169,8 @@ func (s *monitor) readyz(c *gin.Context) error {
 	if refusal != "" { // nothing can be stored although Redis answers
 		because("degraded", refusal)
 	}
-	for _, reason := range []string{tooFull(s.storeWatch.health.fullness()), s.cfg.Gate.Lost()} {
+	for _, reason := range []string{tooFull(s.storeWatch.health.fullness()), s.storeWatch.health.coldReason(),
+		s.cfg.Gate.Lost()} {
 		if reason != "" {
 			because("degraded", reason)
 		}

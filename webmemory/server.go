@@ -215,6 +215,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.handler = table.all()
 	c.workers.Go(s.janitor)
 	c.workers.Go(monitor.watchStore)
+	c.workers.Go(monitor.watchCold)
 	c.workers.Go(writes.writeBack)
 	c.workers.Go((&takeover{c, runner, s.leaser}).lookAfter)
 	c.workers.Go(s.peers.announce)

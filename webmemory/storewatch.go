@@ -29,6 +29,7 @@ type health struct {
 	// by mu, empty while all can.
 	refusal string
 	denied  bool    // guarded by mu: the refusal lasts until an operator permits something
+	cold    string  // guarded by mu: why the cold store cannot be read; "" while it can
 	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
 }
 
@@ -86,6 +87,21 @@ func (h *health) refused() (why string, denied bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.refusal, h.denied
+}
+
+// noteCold notes why the cold store cannot be read and reports whether it could before.
+func (h *health) noteCold(reason string) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = reason != "" && h.cold == ""
+	h.cold = reason
+	return fresh
+}
+
+func (h *health) coldReason() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cold
 }
 
 func (h *health) get() (seen bool, since time.Time) {

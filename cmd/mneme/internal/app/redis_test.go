@@ -304,3 +304,26 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 		})
 	}
 }
+
+// A cold store that cannot be read makes webmemory degraded before a chat needs it.
+func TestAnUnavailableColdStoreIsReported(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cold")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	u := start(t, "MNEME_COLD_STORE="+dir)
+	reports := func(status, reason string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			code, body := u.readiness()
+			return code == http.StatusOK && gjson.Get(body, "status").Str == status && strings.Contains(body, reason)
+		}, 30*time.Second, 50*time.Millisecond)
+	}
+	reports("ready", "")
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	reports("degraded", "The cold store cannot be read")
+	require.NotEmpty(t, u.say("1", "Hello"), "chats that do not sleep are served")
+	u.logs("the cold store cannot be read")
+	require.NoError(t, os.Rename(dir+".away", dir))
+	reports("ready", "")
+}
