@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"mneme/memory"
 )
 
@@ -55,17 +57,23 @@ func (d *driver) regainIfLost(ctx context.Context) error {
 	}
 }
 
+// lossLog is the log of what one loss does to many runs.
+func (d *driver) lossLog() *zerolog.Logger {
+	log := d.runner.seen.Limited(d.log)
+	return &log
+}
+
 // regain puts back what Redis lost of a run under a lease that was regained: its record,
 // its log and the pinned histories, in this order, since a history is never ahead of its
 // log. Readers see nothing of it, and other processes find the run where it was.
 func (d *driver) regain(ctx context.Context) error {
-	d.log.Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
+	d.lossLog().Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
 	err := d.putLostBack(ctx)
 	if errors.Is(err, memory.ErrUnavailable) {
 		// The run goes on without Redis; the next renewal asks for this again.
-		d.log.Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
+		d.lossLog().Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
 		return nil
 	}
 	if err != nil {
@@ -98,7 +106,7 @@ func (d *driver) fillLog(ctx context.Context) error {
 	if err != nil || n >= d.writer.entries {
 		return err
 	}
-	d.log.Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
+	d.lossLog().Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
 	return d.writer.closeGap(ctx)
 }
 

@@ -221,7 +221,7 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 	if len(all) <= known {
 		return nil
 	}
-	d.log.Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
+	d.lossLog().Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
 	d.runner.metrics.retold.Inc()
 	for some := range slices.Chunk(all[known:], batch) {
 		if err := d.writer.record(some); err != nil {

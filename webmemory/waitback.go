@@ -92,7 +92,7 @@ func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, eve
 	if err := d.rest(); err != nil {
 		return false, err
 	}
-	d.log.Warn().Msg("Redis has lost a run that waits; it waits again")
+	d.lossLog().Warn().Msg("Redis has lost a run that waits; it waits again")
 	return true, nil
 }
 
@@ -142,7 +142,7 @@ func (s *restorer) closeLost(ctx context.Context, w *writer) error {
 			return err
 		}
 		s.metrics.faults.WithLabelValues(lostRun).Inc()
-		s.log.Error().Str("history", h.Key().String()).Str("run", run).
+		s.seen.Often.Error().Str("history", h.Key().String()).Str("run", run).
 			Msg("Redis has lost a run, and no process knows it any more; it is closed as run_lost")
 	}
 	return nil
@@ -159,7 +159,7 @@ func (s *restorer) putBack(ctx context.Context, w *writer, head endHead, events 
 		return err
 	}
 	w.over = d.run
-	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
+	d.lossLog().Warn().Msg("Redis has lost a run that was over; it was told again")
 	return nil
 }
 

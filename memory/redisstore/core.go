@@ -67,6 +67,9 @@ type core struct {
 	// before the first call.
 	Wake func(ctx context.Context, chats ...memory.Chat) error
 
+	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
+	LossLog zerolog.Logger
+
 	// Counts of what went other than expected.
 	Counts Counts
 }

@@ -200,15 +200,15 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 		return
 	}
 	s.Counts.Lost.Add(1)
-	level := s.log.Error()
+	level := s.LossLog.Error()
 	if c.turn == writingBack { // one of many, of which there is a summary
-		level = s.log.Debug()
+		level = s.LossLog.Debug()
 	}
 	level.Str("key", key.String()).Int("messages", back).Msg(what)
 	// What was brought back is safe without this mark.
 	err := s.redis.HSet(ctx, chatMeta(key.Chat()), "lost", s.now().UnixMilli()).Err()
 	if err != nil {
-		s.log.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
+		s.LossLog.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
 	}
 }
 

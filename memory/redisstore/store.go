@@ -121,7 +121,7 @@ var _ memory.Store = (*Store)(nil)
 // which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	c := &core{
-		redis: client, log: log, now: time.Now,
+		redis: client, log: log, LossLog: log, now: time.Now,
 		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
 	}
 	s := &Store{core: c}

@@ -48,7 +48,7 @@ var Buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60
 // Open makes the metrics of a service of this version. Close it.
 func Open(version string, log zerolog.Logger) *Service {
 	s := &Service{Registry: prometheus.NewRegistry(), Log: log, repeats: &repeats{log: log, lines: map[line]*count{}}}
-	s.Often = log.Hook(s.repeats)
+	s.Often = s.Limited(log)
 	s.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.Make().NewGaugeVec(prometheus.GaugeOpts{
 		Name: "mneme_build_info", Help: "1; its labels say what runs.",
@@ -65,6 +65,9 @@ func Open(version string, log zerolog.Logger) *Service {
 	})
 	return s
 }
+
+// Limited returns log with the limit of Often, for lines that a single cause writes for each of many runs.
+func (s *Service) Limited(log zerolog.Logger) zerolog.Logger { return log.Hook(s.repeats) }
 
 // Close writes what is counted still of lines that repeat.
 func (s *Service) Close() error {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -326,4 +327,26 @@ func TestAnUnavailableColdStoreIsReported(t *testing.T) {
 	u.logs("the cold store cannot be read")
 	require.NoError(t, os.Rename(dir+".away", dir))
 	reports("ready", "")
+}
+
+// A loss of many chats is logged in few lines. The metrics count the rest.
+func TestALossOfManyRunsIsLoggedInFewLines(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t, "--save", "")
+	u := start(t, "MNEME_REDIS_URL="+server.URL())
+	const chats = 40
+	for i := range chats {
+		u.say(strconv.Itoa(i), "Hello")
+	}
+	require.Eventually(t, u.ready, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+	require.Eventually(t, func() bool {
+		_, metrics := ask(t, "GET", u.url("/metrics"), "", "")
+		return strings.Contains(metrics, "\nmneme_retold_runs_total "+strconv.Itoa(chats)+"\n")
+	}, time.Minute, 50*time.Millisecond)
+	for i := range chats {
+		u.say(strconv.Itoa(i), "Hello again")
+	}
+	require.Less(t, strings.Count(u.log.String(), "Redis"), 20, u.log.String())
 }

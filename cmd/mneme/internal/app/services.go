@@ -409,7 +409,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		return fmt.Errorf("reading what was changed by hand: %w; check data_dir", err)
 	}
 	store := a.store(client, seen.Log)
-	store.WaitReplicas, store.ListShards = cfg.Redis.WaitReplicas, cfg.Redis.ListShards
+	store.WaitReplicas, store.ListShards, store.LossLog = cfg.Redis.WaitReplicas, cfg.Redis.ListShards, seen.Often
 	if gate != nil {
 		store.Secret = gate.Secret
 	}
