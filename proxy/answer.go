@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"mneme/proxy/thinking"
@@ -13,6 +15,12 @@ import (
 
 // maxAnswer bounds an answer that is not streamed, in bytes.
 const maxAnswer = 64 << 20
+
+// maxError bounds an error, in bytes. Of a longer one, the client gets the first maxQuoted bytes.
+const (
+	maxError  = 1 << 20
+	maxQuoted = 1 << 10
+)
 
 var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
 
@@ -82,8 +90,17 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.stream.first = hide.frame(a.stream.first)
 		return a, nil
 	}
+	limit := maxAnswer
+	if a.status >= http.StatusBadRequest {
+		limit = maxError
+	}
 	var err error
-	if a.whole, err = readAll(body, resp.ContentLength); err != nil {
+	a.whole, err = readAll(body, resp.ContentLength, limit)
+	if errors.Is(err, errTooLong) && a.status >= http.StatusBadRequest {
+		a.whole, err = longError(a.whole), nil
+		a.header.Set("Content-Type", "application/json")
+	}
+	if err != nil {
 		a.close()
 		return nil, err
 	}
@@ -174,11 +191,21 @@ func ofRequest(status int, body []byte) bool {
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
 
-// readAll reads a body, of n bytes or, if n is not positive, of an unknown length.
-func readAll(r io.Reader, n int64) ([]byte, error) {
+// longError returns an error in the place of one that is too long; text is its beginning.
+func longError(text []byte) []byte {
+	said := strings.ToValidUTF8(string(text[:min(len(text), maxQuoted)]), "")
+	return slices.Concat([]byte(`{"type":"error","error":{"type":"api_error","message":`),
+		wire.Quote("the backend's error is longer than 1 MiB and begins with "+said), []byte(`}}`))
+}
+
+// readAll reads a body, of n bytes or, if n is not positive, of an unknown length. Of one that is longer than limit it
+// returns the beginning and errTooLong.
+func readAll(r io.Reader, n int64, limit int) ([]byte, error) {
 	switch {
-	case n > maxAnswer:
-		return nil, errTooLong
+	case n > int64(limit):
+		b := make([]byte, maxQuoted)
+		read, _ := io.ReadFull(r, b)
+		return b[:read], errTooLong
 	case n > 0:
 		b := make([]byte, n)
 		_, err := io.ReadFull(r, b)
@@ -186,8 +213,8 @@ func readAll(r io.Reader, n int64) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.Grow(4 << 10) // most answers fit; growing to it would take as much again
-	_, err := b.ReadFrom(io.LimitReader(r, maxAnswer+1))
-	if err == nil && b.Len() > maxAnswer {
+	_, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1))
+	if err == nil && b.Len() > limit {
 		err = errTooLong
 	}
 	return b.Bytes(), err

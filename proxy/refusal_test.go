@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -511,4 +512,42 @@ func TestContextTokensAreTold(t *testing.T) {
 	require.Equal(t, 404, missing.status)
 	require.Contains(t, missing.body, `there is no model \"nothing/like-it\" here`)
 	require.Equal(t, 404, call(t, "GET", at+"/v1/models/", "").status)
+}
+
+// The gateway reads a bounded part of an error, and the client gets its status and its beginning.
+func TestAnEndlessErrorIsReadUpToABound(t *testing.T) {
+	t.Parallel()
+	for _, length := range []string{"", strconv.Itoa(50 << 20)} {
+		sent := make(chan int, 1)
+		vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			n, _ := io.WriteString(w, `{"error":{"message":"the tool is wrong `)
+			piece := bytes.Repeat([]byte("x"), 64<<10)
+			for n < 50<<20-len(piece) {
+				more, err := w.Write(piece)
+				if n += more; err != nil {
+					break
+				}
+			}
+			sent <- n
+		}))
+		defer vendor.Close()
+		url, _ := logged(t, proxy.Config{Backends: map[string]proxy.BackendConfig{
+			"v": {Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}}})
+		resp, err := http.Post(url+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode, string(body[:min(len(body), 500)]))
+		require.Contains(t, gjson.GetBytes(body, "error.message").Str, "the tool is wrong")
+		require.Less(t, len(body), 4<<10)
+		require.Less(t, <-sent, 20<<20, "what the kernel's buffers take is sent as well")
+	}
 }
