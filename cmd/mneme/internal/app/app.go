@@ -226,8 +226,9 @@ func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key strin
 // are closed, for drainTime at most. shutdown takes no more of them and waits for those that are there.
 func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler, drainTime time.Duration,
 	drain func(context.Context) error) (shutdown func(context.Context) error) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: log.New(serverLog{seen.Log}, "", 0)}
+	l = withSpares(l, seen.Often)
+	server := &http.Server{Handler: healthOnly(h), ConnContext: noteShort, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute, ErrorLog: log.New(serverLog{seen.Often}, "", 0)}
 	leave := func(context.Context) error { return nil }
 	if a.together && !a.sockets {
 		_, host, _ := strings.Cut(a.url(l), "://")

@@ -1,0 +1,59 @@
+package app_test
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+)
+
+// A webmemory without a free file descriptor answers /healthz, refuses other requests, and recovers.
+func TestWithoutDescriptorsHealthIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "MNEME_REDIS_URL="+redistest.Start(t, "--save", "").URL())
+	s.files = 96
+	s.start("webmemory")
+	get := func(path string) (status int, err error) {
+		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Get("http://" + s.web + path)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	status, err := get("/v1/chats")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+
+	idle := make([]net.Conn, 120)
+	for i := range idle {
+		idle[i], err = net.Dial("tcp", s.web)
+		require.NoError(t, err)
+		defer idle[i].Close()
+	}
+	refused := 0
+	for range 5 {
+		status, err := get("/healthz")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status)
+		if status, err = get("/v1/chats"); err == nil && status == http.StatusServiceUnavailable {
+			refused++
+		}
+	}
+	require.NotZero(t, refused)
+	for _, c := range idle {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool { status, err := get("/v1/chats"); return err == nil && status == http.StatusOK },
+		30*time.Second, 100*time.Millisecond)
+	log, err := os.ReadFile(s.running["webmemory"].Log)
+	require.NoError(t, err)
+	require.Contains(t, string(log), "no file descriptor is free")
+	require.LessOrEqual(t, strings.Count(string(log), "descriptor"), 4, string(log))
+}
