@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -45,6 +46,7 @@ type AgentMemory struct {
 // Bounds of a turn's memory.
 const (
 	recordWithin = 2 * time.Second // or Wait, if that is longer, while the end of the answer's body waits
+	recordPause  = 100 * time.Millisecond
 	recallTokens = 500
 	mostText     = 1 << 20 // bytes that are recorded of one message
 	mostQuery    = 4 << 10 // and that are searched by
@@ -318,9 +320,19 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(recordWithin, m.Wait))
 	defer cancel()
-	_, err := m.call(ctx, t.chat, "heard", map[string]any{"session": t.session, "turn": t.turn,
-		"subagent": t.subagent, "began": t.began.UnixMilli(), "said": clip(t.said, mostText),
-		"answered": clip(answered, mostText)})
+	heard := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
+		"said": clip(t.said, mostText), "answered": clip(answered, mostText)}
+	_, err := m.call(ctx, t.chat, "heard", heard)
+	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a turn once
+		select {
+		case <-time.After(recordPause):
+			_, again := m.call(ctx, t.chat, "heard", heard)
+			if ctx.Err() == nil {
+				err = again
+			}
+		case <-ctx.Done():
+		}
+	}
 	if err != nil {
 		x.log().Warn().Err(err).Str("chat", t.chat).Msg("a turn of an agent is not remembered")
 	}
@@ -346,6 +358,9 @@ func answerText(content []byte) string {
 	return strings.Join(texts, "\n\n")
 }
 
+// errMemoryAway indicates that webmemory cannot be reached, or says that it is away.
+var errMemoryAway = errors.New("webmemory does not answer")
+
 // call posts to webmemory about a chat.
 func (m *agentMemory) call(ctx context.Context, chat, what string, body any) ([]byte, error) {
 	text, err := json.Marshal(body)
@@ -360,13 +375,17 @@ func (m *agentMemory) call(ctx context.Context, chat, what string, body any) ([]
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := m.Transport.RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errMemoryAway, err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("webmemory answers %d: %s", resp.StatusCode, cmp.Or(gjson.GetBytes(raw, "error.message").Str,
 			"(no reason)"))
+		again := gjson.GetBytes(raw, "error.retryable")
+		if resp.StatusCode/100 == 5 && (again.Bool() || !again.Exists()) {
+			err = fmt.Errorf("%w: %w", errMemoryAway, err)
+		}
 	}
 	return raw, err
 }
