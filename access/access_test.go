@@ -467,3 +467,18 @@ func TestKeysThatTheStoreLost(t *testing.T) {
 	now = now.Add(Fresh)
 	require.Empty(t, g.Lost())
 }
+
+// A Redis that refuses the keys is no outage that passes.
+func TestARedisThatRefusesKeysIsNotToBeRetried(t *testing.T) {
+	ctx, server := t.Context(), redistest.Start(t, "--save", "")
+	store := open(t, server)
+	text, _, err := store.Create(ctx, bot)
+	require.NoError(t, err)
+	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "default", "-hgetall").Err())
+	_, err = authenticator(t, nil, store).Principal(ctx, text)
+	r := refused(t, err)
+	require.Equal(t, 503, r.Status)
+	require.Equal(t, "keys_unavailable", r.Code)
+	require.Zero(t, r.RetryAfter)
+	require.Contains(t, r.Message, "Redis refuses the command hgetall")
+}

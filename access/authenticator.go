@@ -186,6 +186,10 @@ func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, er
 		return before.key, true, nil
 	case err != nil:
 		a.log.Warn().Err(err).Msg("the keys cannot be read; requests are refused")
+		if no := new(memory.RefusedError); errors.As(err, &no) {
+			return Key{}, false, &Refusal{Status: errAway.Status, Code: errAway.Code,
+				Message: "Keys cannot be checked: Redis refuses " + no.What + ". An operator has to permit it."}
+		}
 		return Key{}, false, errAway
 	}
 	if hash != "" && (!ok || !opens(k)) {

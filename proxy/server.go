@@ -190,7 +190,8 @@ func (s *Server) ready(c *gin.Context) {
 	out, status := telemetry.Readiness{Status: "ready"}, http.StatusOK
 	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
 	if s.ledger.Degraded() {
-		because("degraded", "Redis does not answer: conversations are kept in this process until it does.")
+		because("degraded", "Redis does not answer, or refuses commands, as the log says: conversations are kept in this "+
+			"process until it takes them.")
 	}
 	if reason := s.config.Gate.Lost(); reason != "" {
 		because("degraded", reason)
