@@ -112,6 +112,6 @@ func Revision() (revision string) {
 
 // Readiness answers GET /readyz.
 type Readiness struct {
-	Status  string   `json:"status"`            // ready, degraded, starting or draining
+	Status  string   `json:"status"`            // ready, degraded, refused, starting or draining
 	Reasons []string `json:"reasons,omitempty"` // why it is not ready, or degraded; sentences
 }
