@@ -185,11 +185,13 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			continue
 		}
 		if card.Messages == 0 && card.Bytes > 0 { // a value that another program wrote has no count yet
-			loaded, err := s.cache.Load(ctx, 0, memory.Empty(memory.ChatKey(chats[i])))
+			loaded, err := s.loadEach(ctx, memory.ChatKey(chats[i]))
 			if err != nil {
 				return nil, err
 			}
-			card.Messages = loaded[0].Len()
+			if loaded[0] != nil {
+				card.Messages = loaded[0].Len()
+			}
 		}
 		out[of[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[of[i]].Used)}
 		out[of[i]].ChatCard.Asleep = places[of[i]].Asleep
@@ -346,11 +348,13 @@ func (s *chatList) getChat(c *gin.Context) error {
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
-			loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(h.Key))
+			loaded, err := s.loadEach(c.Request.Context(), h.Key)
 			if err != nil {
 				return err
 			}
-			h.Messages = loaded[0].Len()
+			if loaded[0] != nil {
+				h.Messages = loaded[0].Len()
+			}
 		}
 		out.Histories = append(out.Histories, webapi.HistoryInfo{
 			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -51,14 +50,17 @@ const (
 // errAsleep says that the cold store could not be asked for what it has of a chat.
 var errAsleep = errors.New("the cold store cannot be asked")
 
-// awake is a handler of a route that has the chat of its path in Redis. A chat of which the object is damaged can be
-// erased.
+// unread reports whether an error is about one chat alone, of which the stored copy is damaged or cannot be read.
+func unread(err error) bool { return errors.Is(err, memory.ErrDamaged) || errors.Is(err, errAsleep) }
+
+// awake is a handler of a route that has the chat of its path in Redis. A chat of which the object cannot be read can
+// be erased.
 func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if chat, err := chatOf(c); err == nil {
 			err = s.wake(c.Request.Context(), chat)
-			if erases := c.Request.Method == "DELETE" && c.FullPath() == "/v1/chats/:chat"; err != nil &&
-				!(erases && errors.Is(err, memory.ErrDamaged)) {
+			erases := c.Request.Method == "DELETE" && c.FullPath() == "/v1/chats/:chat"
+			if err != nil && !(erases && unread(err)) {
 				return err
 			}
 		}
@@ -66,25 +68,20 @@ func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) err
 	}
 }
 
-// wake brings back those of some chats that sleep.
-func (s *coldTier) wake(ctx context.Context, chats ...memory.Chat) error {
-	if s.cfg.Cold.Store == nil || len(chats) == 0 {
+// wake brings a chat back if it sleeps.
+func (s *coldTier) wake(ctx context.Context, chat memory.Chat) error {
+	if s.cfg.Cold.Store == nil {
 		return nil
 	}
-	found, err := s.store.Cold.Look(ctx, chats...)
+	found, err := s.store.Cold.Look(ctx, chat)
 	if err != nil {
 		// While Redis is away, what is cached is shown.
-		if !slices.ContainsFunc(chats, func(c memory.Chat) bool { return s.cache.Peek(memory.ChatKey(c)) == nil }) {
+		if s.cache.Peek(memory.ChatKey(chat)) != nil {
 			err = nil
 		}
 		return err
 	}
-	var waking errgroup.Group
-	waking.SetLimit(coldAtOnce)
-	for i, chat := range chats {
-		waking.Go(func() error { return s.wakeOne(ctx, chat, found[i]) })
-	}
-	return waking.Wait()
+	return s.wakeOne(ctx, chat, found[0])
 }
 
 // slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
@@ -193,6 +190,67 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 		err = s.store.Cold.WakeUp(ctx, chat, o.Used, true)
 	}
 	return err
+}
+
+// frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased chats.
+// unread are chats with objects that cannot be read.
+func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[memory.Chat]redisstore.Frozen,
+	unread []memory.Chat, err error) {
+	found = map[memory.Chat]redisstore.Frozen{}
+	if s.cfg.Cold.Store == nil || len(chats) == 0 {
+		return found, nil, nil
+	}
+	at, err := s.store.Cold.Look(ctx, chats...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var reading errgroup.Group
+	reading.SetLimit(coldAtOnce)
+	var mu sync.Mutex
+	for i, chat := range chats {
+		if at[i].Asleep || !at[i].Listed && at[i].Turn == 0 && s.cfg.Cold.After > 0 {
+			reading.Go(func() error {
+				f, there, err := s.read(ctx, chat, at[i])
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					unread = append(unread, chat)
+				} else if there {
+					found[chat] = f
+				}
+				return nil
+			})
+		}
+	}
+	_ = reading.Wait() // no function returns an error
+	return found, unread, context.Cause(ctx)
+}
+
+// read returns a sleeping chat as its object holds it. The chat is absent if it woke, or was erased later.
+func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sleep) (f redisstore.Frozen, there bool,
+	err error) {
+	o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+	if errors.Is(err, cold.ErrNone) {
+		found, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || !at.Asleep || !found[0].Asleep {
+			return f, false, err
+		}
+		return f, false, s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
+	}
+	forgotten := s.follower.file.Of(memory.ChatKey(chat))
+	if err == nil {
+		var marked int64
+		marked, err = cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		forgotten = max(forgotten, marked)
+	}
+	if err == nil && o.Turn > forgotten {
+		f, err = redisstore.Freeze(chat, o.Keys)
+		there = err == nil
+	}
+	if err != nil {
+		err = s.failed(err, chat)
+	}
+	return f, there, err
 }
 
 // failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no

@@ -34,6 +34,29 @@ func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.Hist
 	return h, true, nil
 }
 
+// loadEach loads histories without a turn, at once unless one of them is damaged. A damaged one is nil.
+func (s *core) loadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
+	copies := make([]*memory.History, len(keys))
+	for i, key := range keys {
+		copies[i] = memory.Empty(key)
+	}
+	loaded, err := s.cache.Load(ctx, 0, copies...)
+	if !errors.Is(err, memory.ErrDamaged) {
+		return loaded, err
+	}
+	loaded = make([]*memory.History, len(keys))
+	for i := range copies {
+		one, err := s.cache.Load(ctx, 0, copies[i])
+		switch {
+		case err == nil:
+			loaded[i] = one[0]
+		case !errors.Is(err, memory.ErrDamaged):
+			return nil, err
+		}
+	}
+	return loaded, nil
+}
+
 // currentAll are a chat's histories without a turn, and further ones.
 func (s *histories) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
 	map[memory.Key]*memory.History, error) {

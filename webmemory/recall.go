@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -161,11 +162,14 @@ func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.K
 
 // found is what a search gives, as its asker gets it.
 func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key) (api.Recalled, error) {
-	found, err := s.recall(ctx, q, keys...)
+	found, unread, err := s.recall(ctx, q, nil, keys...)
+	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
+		err = &memory.DamagedError{Key: unread[0].String(), Cause: errors.New("it cannot be searched")}
+	}
 	if err != nil {
 		return api.Recalled{}, err
 	}
-	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
+	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial || len(unread) > 0}
 	for _, h := range found.Hits {
 		out.Hits = append(out.Hits, hitOf(h))
 	}
@@ -210,8 +214,10 @@ func readTime(text string) (time.Time, error) {
 	return at, err
 }
 
-// recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own.
-func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (found recall.Result, err error) {
+// recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own. It
+// searches sleeping chats as they are frozen, and returns the histories that are damaged.
+func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
+	keys ...memory.Key) (found recall.Result, unread []memory.Key, err error) {
 	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.SearchMemory, About: tracing.History})
 	span.Asked(q.Text)
 	defer func() { endMemory(span, len(found.Hits), err) }()
@@ -220,56 +226,85 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, keys ...memory.Ke
 	}
 	if len(keys) > 0 && q.Quarantine == nil {
 		if q.Quarantine, err = s.store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
-			return recall.Result{}, err
+			return recall.Result{}, nil, err
 		}
 	}
 	leave, err := s.searches.Enter(ctx, access.From(ctx).Tenant)
 	if err != nil {
-		return recall.Result{}, err
+		return recall.Result{}, nil, err
 	}
 	defer leave()
-	indexes, err := s.upToDate(ctx, keys)
+	indexes, unread, err := s.upToDate(ctx, asleep, keys)
 	if err != nil {
-		return recall.Result{}, err
+		return recall.Result{}, nil, err
 	}
 	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
 	if s.cfg.RecallVectors > 0 {
 		s.place(indexes...)
 	}
-	return recall.Search(indexes, q), nil
+	return recall.Search(indexes, q), unread, nil
 }
 
 // upToDate gives the indexes of histories, each of which knows what is stored now, but for
 // the oldest part of its archive, which may come later. The keys are in order, so that two
-// searches cannot wait for each other.
-func (s *searcher) upToDate(ctx context.Context, keys []memory.Key) (out []*recall.Index, err error) {
+// searches cannot wait for each other. unread are histories that are damaged.
+func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
+	out []*recall.Index, unread []memory.Key, err error) {
 	held := make([]*indexed, len(keys))
-	copies := make([]*memory.History, len(keys))
+	var awake []memory.Key
 	for i, key := range keys {
-		held[i], copies[i] = s.indexes.of(key), memory.Empty(key)
+		held[i] = s.indexes.of(key)
 		held[i].mu.Lock()
 		defer held[i].mu.Unlock()
+		if _, sleeps := asleep[key.Chat()]; !sleeps {
+			awake = append(awake, key)
+		}
 	}
-	current, err := s.cache.Load(ctx, 0, copies...)
+	current, err := s.loadEach(ctx, awake...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// After the histories: what a trim moves in between is in both, and not in neither.
-	archived, err := s.store.Archives.Archived(ctx, keys...)
+	archived, err := s.store.Archives.Archived(ctx, awake...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for i, h := range current {
-		if h.Len() == 0 && archived[i] == 0 {
-			s.indexes.drop(keys[i])
+	for i, key := range keys {
+		if f, sleeps := asleep[key.Chat()]; sleeps {
+			held[i].indexFrozen(f)
+			out = append(out, held[i].index)
 			continue
 		}
-		if err := s.bringUpToDate(ctx, held[i], h, archived[i]); err != nil {
-			return nil, err
+		h, moved := current[0], archived[0]
+		current, archived = current[1:], archived[1:]
+		switch {
+		case h == nil:
+			unread = append(unread, key)
+		case h.Len() == 0 && moved == 0:
+			s.indexes.drop(key)
+		default:
+			if err := s.bringUpToDate(ctx, held[i], h, moved); err != nil {
+				return nil, nil, err
+			}
+			out = append(out, held[i].index)
 		}
-		out = append(out, held[i].index)
 	}
-	return out, nil
+	return out, unread, nil
+}
+
+// indexFrozen has an index know a chat that sleeps. Callers hold its mu.
+func (x *indexed) indexFrozen(f redisstore.Frozen) {
+	if x.index == nil || x.cut != f.Cut() || x.archived != f.Archived || x.sum != f.Sum() || len(x.older) > 0 {
+		x.index = recall.New(f.Key())
+		x.index.Append(f.Archive...)
+		x.index.Append(f.Raw(0)...)
+		x.older, x.sum, x.cut, x.archived, x.gaps = nil, f.Sum(), f.Cut(), f.Archived, !f.Whole
+		x.generation++
+		x.bytes.Store(int64(x.index.Size()))
+		if f.Whole {
+			x.index.Whole()
+		}
+	}
 }
 
 // bringUpToDate has an index know what is stored: h, and what its archive holds. Callers

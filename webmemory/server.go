@@ -162,9 +162,8 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
-	if c.tier = (&coldTier{core: c, watch: watch}); cfg.Cold.Store != nil {
-		store.Wake = c.tier.wake
-	}
+	c.tier = &coldTier{core: c, watch: watch}
+	store.Sleep = cfg.Cold.Store != nil
 	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
 	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.seen, cfg.Gate, cfg.DialTLS)}
 	s.webhooks = &webhooks{c, newWebhookClient()}

@@ -94,7 +94,12 @@ func (x *tenantExport) chats(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			if err := x.chat(ctx, chat, p.Used); err != nil {
+			if err := x.chat(ctx, chat, p.Used); unread(err) {
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problemOf(err).Message})
+				if err != nil {
+					return err
+				}
+			} else if err != nil {
 				return err
 			}
 		}
@@ -136,6 +141,9 @@ func (x *tenantExport) notes(ctx context.Context) error {
 		}
 		for _, u := range page {
 			notes, err := x.store.Users.Notes(ctx, u)
+			if unread(err) {
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problemOf(err).Message})
+			}
 			if err != nil {
 				return err
 			}

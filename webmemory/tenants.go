@@ -272,7 +272,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 			break
 		}
 		err := e.tier.wake(ctx, chat)
-		if err == nil || errors.Is(err, memory.ErrDamaged) {
+		if err == nil || unread(err) {
 			_, err = takeAwayUnscrubbed(e.tenancy.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
 				func(ctx context.Context, w *writer) (webapi.Erased, error) {
 					return e.eraser.eraseUnder(ctx, w, wanted{counted: true})

@@ -324,7 +324,7 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		}
 		if err == nil && taken.Conversation == conversation { // nothing of the chat may have been there
 			slept, failed := s.tier.slept(ctx, chat, taken)
-			if failed != nil && !(at >= erasing && errors.Is(failed, memory.ErrDamaged)) {
+			if failed != nil && !(at >= erasing && unread(failed)) {
 				return nil, errors.Join(failed, s.store.Turns.Leave(ctx, chat, token))
 			}
 			if slept {

@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -42,7 +43,7 @@ func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 		return err
 	}
 	if chats {
-		if err := s.eraseUserChats(ctx, u, &out); err != nil {
+		if err := s.eraseUserChats(ctx, u, math.MaxInt64, &out); err != nil {
 			return err
 		}
 	}
@@ -70,39 +71,49 @@ func (s *eraseRoutes) eraseUserNotes(ctx context.Context, u memory.User) (int, e
 	return gone, s.store.Server.Scrub(ctx)
 }
 
-// eraseUserChats erases chats that were posted under a user alone, as many as one request may, and takes those that
-// others posted in off the user's list. A chat that cannot be erased is left for later; it is an error if nothing
-// else was done.
-func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, out *webapi.ErasedUser) error {
-	began := time.Now()
-	page, all, err := s.store.Users.PostedBy(ctx, u, maxUserChats)
-	if err != nil {
-		return err
-	}
-	done := 0
+// eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
+// request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list and
+// is named. Any other failure is an error if nothing else was done.
+func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, until int64, out *webapi.ErasedUser) error {
+	began, done, skipped := time.Now(), 0, 0
 	var failed error
-	for _, p := range page {
-		if time.Since(began) > userEraseTime || ctx.Err() != nil {
+	late := func() bool { return time.Since(began) > userEraseTime || ctx.Err() != nil }
+	for {
+		page, all, err := s.store.Users.PostedBy(ctx, u, until, skipped, maxUserChats-done)
+		if err != nil {
+			return err
+		}
+		out.Left = all
+		for _, p := range page {
+			if late() {
+				break
+			}
+			erased, there, err := s.eraseIfAlone(ctx, u, p)
+			if err == nil {
+				err = s.store.Users.Unpost(ctx, u, p)
+			}
+			if err != nil {
+				s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
+				skipped++
+				if unread(err) {
+					out.Failed = append(out.Failed, p.Chat)
+				} else {
+					failed = errors.Join(failed, err)
+				}
+				continue
+			}
+			done, out.Left = done+1, out.Left-1
+			switch {
+			case erased:
+				out.Chats = append(out.Chats, p.Chat)
+			case there:
+				out.Kept = append(out.Kept, p.Chat)
+			}
+		}
+		if len(page) == 0 || done >= maxUserChats || late() {
 			break
 		}
-		erased, there, err := s.eraseIfAlone(u, p)
-		if err == nil {
-			err = s.store.Users.Unpost(ctx, u, p)
-		}
-		if err != nil {
-			s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
-			failed = errors.Join(failed, err)
-			continue
-		}
-		done++
-		switch {
-		case erased:
-			out.Chats = append(out.Chats, p.Chat)
-		case there:
-			out.Kept = append(out.Kept, p.Chat)
-		}
 	}
-	out.Left = all - done
 	if done == 0 {
 		return errors.Join(failed, ctx.Err())
 	}
@@ -111,9 +122,13 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, out *we
 
 // eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
 // can post there. there says of one that was not erased that it is not empty.
-func (s *eraseRoutes) eraseIfAlone(u memory.User, p redisstore.Posted) (erased, there bool, err error) {
-	if !p.Alone {
-		return false, p.There, nil
+func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, p redisstore.Posted) (erased, there bool,
+	err error) {
+	if err := s.tier.wake(ctx, p.Chat); err != nil {
+		return false, false, err
+	}
+	if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
+		return false, there, err
 	}
 	_, err = takeAwayNow(s.leaser, p.Chat, deleting, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {

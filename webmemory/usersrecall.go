@@ -11,6 +11,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/recall"
+	"mneme/memory/redisstore"
 )
 
 // This file is about finding what a user said in any chat. The chats are those that were posted under the user alone, so
@@ -47,10 +48,28 @@ func answerUser(c *gin.Context, s *searcher, q recall.Query, u memory.User) erro
 	return err
 }
 
+// foundOfUser searches the chats that a user posted in last. Chats that sleep are searched in their objects and do not
+// wake. Chats that cannot be read are named in the answer.
 func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User) (out api.Recalled, err error) {
-	chats, hidden, err := s.store.Users.Own(ctx, u, s.cfg.RecallEverywhere)
+	posted, err := s.store.Users.Recent(ctx, u, s.cfg.RecallEverywhere)
 	if err != nil {
 		return out, err
+	}
+	asleep, failed, err := s.tier.frozen(ctx, posted...)
+	if err != nil {
+		return out, err
+	}
+	chats, hidden, err := s.store.Users.Own(ctx, u, slices.DeleteFunc(posted, func(chat memory.Chat) bool {
+		_, sleeps := asleep[chat]
+		return sleeps || slices.Contains(failed, chat)
+	})...)
+	if err != nil {
+		return out, err
+	}
+	for chat, f := range asleep {
+		if f.User == u.ID() {
+			chats, hidden = append(chats, chat), append(hidden, f.Hidden...)
+		}
 	}
 	keys := make([]memory.Key, len(chats))
 	for i, chat := range chats {
@@ -58,16 +77,22 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 	}
 	slices.SortFunc(keys, func(a, b memory.Key) int { return cmp.Compare(a.String(), b.String()) })
 	q.Quarantine = append(memory.Quarantine{}, hidden...)
-	found, err := s.recall(ctx, q, keys...)
+	found, unread, err := s.recall(ctx, q, asleep, keys...)
 	if err != nil {
 		return out, err
 	}
-	out = api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
+	for _, key := range unread {
+		failed = append(failed, key.Chat())
+	}
+	out = api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial || len(failed) > 0}
+	for _, chat := range failed {
+		out.Unread = append(out.Unread, chat.ID())
+	}
 	alone := map[memory.Chat]bool{}
 	for _, h := range found.Hits {
 		chat := h.Key.Chat()
 		if _, known := alone[chat]; !known {
-			if alone[chat], _, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil {
+			if alone[chat], err = s.stillAlone(ctx, u, chat, asleep); err != nil {
 				return out, err
 			}
 		}
@@ -78,4 +103,17 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 		}
 	}
 	return out, nil
+}
+
+// stillAlone reports whether all of a chat was posted under a user. A chat that still sleeps has not changed.
+func (s *searcher) stillAlone(ctx context.Context, u memory.User, chat memory.Chat,
+	asleep map[memory.Chat]redisstore.Frozen) (bool, error) {
+	if _, slept := asleep[chat]; slept {
+		at, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || at[0].Asleep {
+			return err == nil, err
+		}
+	}
+	alone, _, err := s.store.Users.PostedAlone(ctx, u, chat)
+	return alone, err
 }

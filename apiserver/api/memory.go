@@ -42,9 +42,10 @@ type RecallRequest struct {
 // Recalled is what a search of a chat's memory found.
 type Recalled struct {
 	Hits []RecallHit `json:"hits"`
-	// Partial: the oldest messages are not searched yet; the same request finds them in a
-	// moment.
+	// Partial: some messages were not searched. The oldest ones are searched a moment later.
 	Partial bool `json:"partial"`
+	// Unread are chats of a user that could not be searched, because their copy is damaged or unavailable.
+	Unread []string `json:"unread,omitempty"`
 }
 
 // RecallHit is a message that was found.

@@ -279,10 +279,17 @@ func (con *console) eraseUser(ctx context.Context, client *webapi.Client, id str
 		for _, chat := range out.Kept {
 			fmt.Fprintln(con.stdout, "kept the chat", term.OneLine(chat.ID(), 130), "because other users posted in it")
 		}
-		if out.Left == 0 {
-			fmt.Fprintln(con.stdout, "done")
-			return nil
+		if out.Left > len(out.Failed) {
+			continue
 		}
+		for _, chat := range out.Failed {
+			fmt.Fprintln(con.stderr, "not erased, because it cannot be read: the chat", term.OneLine(chat.ID(), 130))
+		}
+		if len(out.Failed) > 0 {
+			return fmt.Errorf("%d chats are left: restore or erase each of them", len(out.Failed))
+		}
+		fmt.Fprintln(con.stdout, "done")
+		return nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -141,18 +142,10 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	var segments []Segment
-	for _, f := range fields.Val() {
-		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
-		if err == nil && (f == aboutField(position) || f == strconv.Itoa(position)) {
-			segments = append(segments, Segment{Position: position})
-		}
-	}
-	slices.SortFunc(segments, func(a, b Segment) int { return a.Position - b.Position })
-	segments = slices.Compact(segments)
 	if len(fields.Val()) == 0 {
 		return nil, nil
 	}
+	segments := segmentsIn(slices.Values(fields.Val()))
 	abouts := make([]string, len(segments), len(segments)+1)
 	for i, seg := range segments {
 		abouts[i] = aboutField(seg.Position)
@@ -162,13 +155,33 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 		return nil, failure(err, "listing the archive of %s", key)
 	}
 	total, _ := values[len(segments)].(string)
-	lost := 0
-	if total == totals.Val()[0] { // nothing was archived, and nothing dropped, between the two reads
-		lost = int(integer(total))
+	for i := range segments {
+		segments[i].about, _ = values[i].(string)
 	}
+	if total != totals.Val()[0] { // something was archived or dropped between the two reads
+		total = ""
+	}
+	return parsed(segments, int(integer(total))), nil
+}
+
+// segmentsIn returns the segments that the fields of an archive name, in order.
+func segmentsIn(fields iter.Seq[string]) (segments []Segment) {
+	for f := range fields {
+		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
+		if err == nil && (f == aboutField(position) || f == strconv.Itoa(position)) {
+			segments = append(segments, Segment{Position: position})
+		}
+	}
+	slices.SortFunc(segments, func(a, b Segment) int { return a.Position - b.Position })
+	return slices.Compact(segments)
+}
+
+// parsed parses the descriptions of segments. Messages that the archive's total counts and no segment has are a segment
+// of their own.
+func parsed(segments []Segment, total int) []Segment {
+	lost := total
 	for i := range segments {
 		seg, sum := &segments[i], ""
-		seg.about, _ = values[i].(string)
 		_, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest)
 		if seg.described = err == nil && seg.Messages >= 0; !seg.described {
 			seg.Messages = 0
@@ -179,7 +192,7 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if lost > 0 {
 		segments = withLost(segments, lost)
 	}
-	return segments, nil
+	return segments
 }
 
 // withLost puts a segment of which nothing is left where there is room for it: what redactions and rewinds take out of
@@ -222,22 +235,23 @@ func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment)
 	}
 	out := make([][]json.RawMessage, len(segments))
 	for i, v := range values {
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		_, sum, _ := strings.Cut(segments[i].about, " ")
-		sum, _, _ = strings.Cut(sum, " ")
-		value := []byte(text)
-		found, err := sha256.Sum256(value), errors.New("its sum is another one")
-		if hex.EncodeToString(found[:]) == sum {
-			out[i], err = memory.Elements(value)
-		}
-		if err != nil {
-			return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
+		if text, ok := v.(string); ok {
+			if out[i], err = segments[i].messagesIn([]byte(text)); err != nil {
+				return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
+			}
 		}
 	}
 	return out, nil
+}
+
+// messagesIn returns the messages of a segment's value, which must have the segment's sum.
+func (seg Segment) messagesIn(value []byte) ([]json.RawMessage, error) {
+	_, sum, _ := strings.Cut(seg.about, " ")
+	sum, _, _ = strings.Cut(sum, " ")
+	if found := sha256.Sum256(value); hex.EncodeToString(found[:]) != sum {
+		return nil, errors.New("its sum is another one")
+	}
+	return memory.Elements(value)
 }
 
 // segmentValues reads segments as they are stored; nil stands for one that is gone.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"maps"
@@ -256,6 +257,49 @@ func (s Cold) restore(ctx context.Context, turn int64, of memory.Key, text, hash
 		}
 	}
 	return nil
+}
+
+// Frozen is a chat's own history as an object of the cold store holds it.
+type Frozen struct {
+	*memory.History
+	Archive  []json.RawMessage // messages of its archive
+	Archived int               // number of messages that trims had moved
+	Whole    bool              // no part of the archive is damaged or missing
+
+	User   string // as in the chat's meta
+	Hidden memory.Quarantine
+}
+
+// Freeze reads the chat's own history out of the keys of its object.
+func Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
+	key, value := memory.ChatKey(chat), cold.Text("[]")
+	var archive, meta map[string]cold.Text
+	for _, k := range keys {
+		switch k.Name {
+		case key.String():
+			value = k.String
+		case metaKey(key):
+			meta = k.Hash
+		case archiveKey(key):
+			archive = k.Hash
+		}
+	}
+	number := func(field string) int64 { return integer(string(meta[field])) }
+	if f.History, err = memory.ParseHistory(key, []byte(value)); err != nil {
+		return f, err
+	}
+	f.Follows(max(number("erased"), number("adopted"), number("cut")), string(meta["first"]))
+	f.Archived, f.Whole = int(number("archived")), true
+	f.User, f.Hidden = string(meta["user"]), membersOf(string(meta[quarantined]))
+	segments := segmentsIn(maps.Keys(archive))
+	for i := range segments {
+		segments[i].about = string(archive[aboutField(segments[i].Position)])
+	}
+	for _, seg := range parsed(segments, int(integer(string(archive["messages"])))) {
+		raw, err := seg.messagesIn([]byte(archive[strconv.Itoa(seg.Position)]))
+		f.Archive, f.Whole = append(f.Archive, raw...), f.Whole && err == nil
+	}
+	return f, nil
 }
 
 // Holds says whether a lease is held under a token.

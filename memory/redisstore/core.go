@@ -63,9 +63,8 @@ type core struct {
 	// bring back what was taken away. Set it before the first call.
 	OnCut func(key memory.Key, turn int64)
 
-	// Wake, if it is set, brings back those of some chats that sleep in the cold store, before they are looked at. Set it
-	// before the first call.
-	Wake func(ctx context.Context, chats ...memory.Chat) error
+	// Sleep makes lists of chats include those that sleep in the cold store. Set it before the first call.
+	Sleep bool
 
 	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
 	LossLog zerolog.Logger
@@ -170,13 +169,6 @@ func (s *core) deadline(ttl time.Duration) float64 { return float64(s.now().Add(
 
 // timestamp is the Unix ms of now, under which values are set aside.
 func (s *core) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }
-
-func (s *core) wake(ctx context.Context, chats ...memory.Chat) error {
-	if s.Wake == nil {
-		return nil
-	}
-	return s.Wake(ctx, chats...)
-}
 
 func (s *core) onCut(key memory.Key, turn int64) {
 	if s.OnCut != nil {

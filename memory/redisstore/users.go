@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,22 +127,23 @@ func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error 
 	})
 }
 
-// Posted is a chat in the list of those that a user posted in.
+// Posted is a chat in a user's list of chats.
 type Posted struct {
 	Chat  memory.Chat
-	Alone bool // all of it was posted under this user
-	There bool // there is something of it
 	place Place
 }
 
-// PostedBy gives up to count chats of the list of those that a user posted in, those first that were not used for
-// longest, and how many are in it.
-func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []Posted, all int, err error) {
+// PostedBy returns the number of chats in a user's list whose last run is not after a Unix time in ms, and up to count of
+// them from an offset on, the least recently used first.
+func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset, count int) (chats []Posted, all int,
+	err error) {
 	var page *redis.ZSliceCmd
 	var number *redis.IntCmd
+	last := strconv.FormatInt(until, 10)
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		page = p.ZRangeByScoreWithScores(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "(0", Max: "+inf", Count: int64(count)})
-		number = p.ZCount(ctx, userChatsKey(u), "(0", "+inf")
+		page = p.ZRangeByScoreWithScores(ctx, userChatsKey(u),
+			&redis.ZRangeBy{Min: "(0", Max: last, Offset: int64(offset), Count: int64(count)})
+		number = p.ZCount(ctx, userChatsKey(u), "(0", last)
 		return nil
 	})
 	if err != nil {
@@ -151,38 +153,35 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, count int) (chats []
 		id, _ := z.Member.(string)
 		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
 		if of.Chat, err = u.Tenant().Chat(id); err == nil {
-			if err = s.wake(ctx, of.Chat); err == nil {
-				of.Alone, of.There, err = s.PostedAlone(ctx, u, of.Chat)
-			}
-		} else if err = s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err == nil { // another program's member
+			chats = append(chats, of)
 			continue
 		}
-		if err != nil {
+		// another program's member
+		if err := s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err != nil {
 			return nil, 0, failure(err, "listing the chats of the user %s", u)
 		}
-		chats = append(chats, of)
 	}
 	return chats, int(number.Val()), nil
 }
 
-// Own gives, of the count chats that a user posted in last, those that were posted under the user alone, and the
-// entries of their quarantines.
-func (s Users) Own(ctx context.Context, u memory.User, count int) (chats []memory.Chat, hidden memory.Quarantine,
-	err error) {
+// Recent returns the count chats that a user posted in last.
+func (s Users) Recent(ctx context.Context, u memory.User, count int) (chats []memory.Chat, err error) {
 	ids, err := s.redis.ZRevRangeByScore(ctx, userChatsKey(u),
 		&redis.ZRangeBy{Min: "(0", Max: "+inf", Count: int64(count)}).Result()
 	if err != nil {
-		return nil, nil, failure(err, "listing the chats of the user %s", u)
+		return nil, failure(err, "listing the chats of the user %s", u)
 	}
-	var posted []memory.Chat
 	for _, id := range ids {
 		if chat, err := u.Tenant().Chat(id); err == nil { // else it is another program's member
-			posted = append(posted, chat)
+			chats = append(chats, chat)
 		}
 	}
-	if err := s.wake(ctx, posted...); err != nil {
-		return nil, nil, err
-	}
+	return chats, nil
+}
+
+// Own returns those of some chats that were posted under the user alone, and the entries of their quarantines.
+func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (chats []memory.Chat,
+	hidden memory.Quarantine, err error) {
 	metas := make([]*redis.SliceCmd, len(posted))
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, chat := range posted {

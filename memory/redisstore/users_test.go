@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -62,13 +63,15 @@ func TestUsers(t *testing.T) {
 			require.NoError(t, client.HSet(ctx, "{chat_history:before}:meta", "s:analytic", "1").Err())
 			post("before", ann)
 
-			page, all, err := s.Users.PostedBy(ctx, ann, 10)
+			page, all, err := s.Users.PostedBy(ctx, ann, math.MaxInt64, 0, 10)
 			require.NoError(t, err)
 			require.Equal(t, 4, all)
 			alone := map[string]bool{}
 			for _, p := range page {
-				require.True(t, p.There)
-				alone[p.Chat.ID()] = p.Alone
+				is, there, err := s.Users.PostedAlone(ctx, ann, p.Chat)
+				require.NoError(t, err)
+				require.True(t, there)
+				alone[p.Chat.ID()] = is
 			}
 			require.Equal(t, map[string]bool{"own": true, "both": false, "nobodys": false, "before": false}, alone)
 
@@ -87,7 +90,7 @@ func TestUsers(t *testing.T) {
 			for _, p := range page { // seen before the user posted once more
 				require.NoError(t, s.Users.Unpost(ctx, ann, p))
 			}
-			left, all, err := s.Users.PostedBy(ctx, ann, 10)
+			left, all, err := s.Users.PostedBy(ctx, ann, math.MaxInt64, 0, 10)
 			require.NoError(t, err)
 			require.Len(t, left, all)
 			require.NotEmpty(t, left)

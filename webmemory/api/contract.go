@@ -273,7 +273,10 @@ type ErasedUser struct {
 	Notes int           `json:"notes"`           // of the user that this request erased
 	Chats []memory.Chat `json:"chats,omitempty"` // that it erased: all of each was posted under this user
 	Kept  []memory.Chat `json:"kept,omitempty"`  // that stay: others have posted there too
-	// Left is how many chats the user has posted in that were not looked at yet: ask again until it is 0.
+	// Failed are chats that could not be read, so that it is unknown whether another user posted in them. They count as
+	// left. Restore or erase each of them.
+	Failed []memory.Chat `json:"failed,omitempty"`
+	// Left is how many chats of the user are not erased yet. Repeat the request until only failed ones are left.
 	Left int `json:"left"`
 }
 

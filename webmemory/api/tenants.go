@@ -61,6 +61,7 @@ const (
 	TenantKey      = "key"
 	TenantChat     = "chat"      // begins a chat: its lines follow
 	TenantLine     = "chat_line" // a line of the chat's own export
+	TenantUnread   = "unread"    // a chat, a part of it, or a user's notes could not be read
 	TenantNote     = "user_note"
 	TenantDocument = "document"
 	TenantUsage    = "usage"
@@ -79,6 +80,7 @@ type TenantExport struct {
 	Metadata   json.RawMessage  `json:"metadata,omitempty"`
 	Used       *int64           `json:"used,omitempty"` // Unix ms of the chat's last run
 	Line       *ExportLine      `json:"line,omitempty"`
+	Error      string           `json:"error,omitempty"` // why something is unread
 	User       string           `json:"user,omitempty"`
 	Note       *memory.Note     `json:"note,omitempty"`
 	Collection string           `json:"collection,omitempty"`
