@@ -34,8 +34,9 @@ type eraser struct {
 // that wait for it.
 type eraseRoutes struct {
 	*core
-	eraser *eraser
-	leaser *leaser
+	eraser     *eraser
+	tombstones *tombstones
+	leaser     *leaser
 }
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.

@@ -214,3 +214,38 @@ func TestAJunkHistoryHidesNoOtherChat(t *testing.T) {
 	require.Equal(t, webapi.TenantEnds, last.Kind)
 	require.Equal(t, int64(3), last.Lines[webapi.TenantUnread])
 }
+
+// Another process finishes a user's erasure if its process is killed. It keeps what the user posted later.
+func TestAKilledErasureOfAUserIsFinished(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), webmemorytest.ShortenLease)
+	for _, requests := range []int64{8, 30, 90} {
+		user := fmt.Sprint("user", requests)
+		chat := func(i int) string { return fmt.Sprint(user, ".", i) }
+		for i := range 4 {
+			sayAs(w, chat(i), user, "hi")
+		}
+		doUserNote(t, w, 201, "POST", user+"/notes", `{"text":"old"}`)
+		way := newCutter(t, w.RedisServer.Addr)
+		settings := w.ChildConfig()
+		settings.Redis = []string{way.addr}
+		child, process := w.StartChild(settings)
+		w.Target(child, func() {
+			require.Equal(t, 200, w.Do("GET", "/v1/chats/"+chat(0), nil).Status)
+			req := w.NewRequest("DELETE", "/v1/users/"+user+"?chats=true", nil)
+			way.left.Store(requests)
+			way.armed.Store(true)
+			go sendQuietly(w, req)
+		})
+		<-way.reached
+		process.Kill()
+		require.NotEmpty(t, w.History("chat_history:"+chat(3)))
+		sayAs(w, chat(9), user, "hi again")
+		webmemorytest.Eventually(t, "the chats are erased", func() bool {
+			return len(w.Keys("chat_history:"+user)) == 1 && w.Redis.ZCard(t.Context(), "mneme:erasing").Val() == 0
+		})
+		require.NotEmpty(t, w.History("chat_history:"+chat(9)))
+		require.Empty(t, listUserNotes(t, w, user))
+	}
+}

@@ -187,6 +187,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	writes := &writeBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
 	chats := &chatList{c}
 	c.metrics = newMetrics(c, s.registry, watch, s.leaser.queue)
+	erases := &eraseRoutes{c, eraser, tombstones, s.leaser}
 	table := &routes{
 		core:          c,
 		registry:      s.registry,
@@ -198,7 +199,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		admission:     admission,
 		resumer:       &resumer{c, s.registry, watch, streams, runner, restorer, s.leaser},
 		monitor:       monitor,
-		eraseRoutes:   &eraseRoutes{c, eraser, s.leaser},
+		eraseRoutes:   erases,
 		redactRoutes:  &redactRoutes{c, histories, eraser, s.leaser},
 		rewindRoutes:  &rewindRoutes{c, histories, rewinder, s.leaser},
 		portable:      portable,
@@ -219,6 +220,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	c.workers.Go((&takeover{c, runner, s.leaser}).lookAfter)
 	c.workers.Go(s.peers.announce)
 	c.workers.Go(chats.listAll)
+	c.workers.Go(erases.finishErasures)
 	return s
 }
 

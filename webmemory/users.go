@@ -17,9 +17,9 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about erasing a user: the notes at once, and the chats some at a time. Which chats those are is in
-// Redis, and each leaves the list when it is done; so a request that dies is gone on with by the next one, and two at
-// once do no harm.
+// This file erases users: the notes at once, and the chats some at a time. The list of the chats is in Redis, and each
+// chat leaves it when it is erased. Redis also lists the erasures that are not done, so that other processes finish them.
+// Two at once do no harm.
 
 // Bounds of one request that erases chats of a user.
 const (
@@ -38,16 +38,15 @@ func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	var out webapi.ErasedUser
-	if out.Notes, err = s.eraseUserNotes(context.WithoutCancel(ctx), u); err != nil {
+	e := redisstore.UserErasure{User: u, At: time.Now().UnixMilli(), Chats: chats}
+	if err := s.store.Users.Erasing(ctx, e, s.erasureLease()); err != nil {
 		return err
 	}
-	if chats {
-		if err := s.eraseUserChats(ctx, u, math.MaxInt64, &out); err != nil {
-			return err
-		}
+	var out webapi.ErasedUser
+	if out.Notes, err = s.eraseUserNotes(context.WithoutCancel(ctx), e); err != nil {
+		return err
 	}
-	if err := s.eraser.forgetUsage(context.WithoutCancel(ctx), u.Tenant(), tally.ByUser, u.ID()); err != nil {
+	if err := s.eraseUserRest(ctx, e, math.MaxInt64, &out); err != nil {
 		return err
 	}
 	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Kept) == 0)
@@ -55,16 +54,75 @@ func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 	return nil
 }
 
+// erasureLease is the time after which another process finishes a user's erasure that makes no progress.
+func (s *eraseRoutes) erasureLease() time.Duration { return 2 * s.cfg.Lease }
+
+// eraseUserRest erases what a user's erasure takes beside the notes: the chats, as many as one request may, and the
+// counters. Unless chats are left, the erasure is done.
+func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
+	out *webapi.ErasedUser) error {
+	if e.Chats {
+		if err := s.eraseUserChats(ctx, e, until, out); err != nil {
+			return err
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := s.eraser.forgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
+	if err == nil && out.Left <= len(out.Failed) {
+		err = s.store.Users.Erased(ctx, e)
+	}
+	return err
+}
+
+// finishErasures finishes erasures of users that other processes left, and those with more chats than one request
+// erases.
+func (s *eraseRoutes) finishErasures() {
+	for pause(s.life, jitter(s.cfg.Lease)) == nil {
+		left, err := s.store.Users.HalfErased(s.life)
+		if err != nil {
+			continue // Redis is away; the health check tells
+		}
+		for _, e := range left {
+			if err := s.finishErasure(s.life, e); err != nil && s.life.Err() == nil {
+				s.seen.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
+			}
+		}
+	}
+}
+
+// finishErasure finishes a user's erasure. What the user did since it began stays.
+func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
+	err := s.store.Users.Erasing(ctx, e, s.erasureLease())
+	if err == nil {
+		err = s.follower.file.Add(map[string]int64{erasures.User(e.User): e.At})
+	}
+	if err == nil {
+		err = s.tombstones.eraseAgain(ctx, erasures.User(e.User), e.At)
+	}
+	if err != nil {
+		return err
+	}
+	s.log.Warn().Str("user", e.User.String()).Msg("finishing the erasure of a user")
+	for {
+		var out webapi.ErasedUser
+		if err := s.eraseUserRest(ctx, e, e.At, &out); err != nil {
+			return err
+		}
+		if out.Left <= len(out.Failed) || len(out.Chats)+len(out.Kept) == 0 {
+			return s.store.Server.Scrub(ctx)
+		}
+	}
+}
+
 // eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
 // Redis come back from an older state, they go once more.
-func (s *eraseRoutes) eraseUserNotes(ctx context.Context, u memory.User) (int, error) {
+func (s *eraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrubWait)
 	defer cancel()
-	at := time.Now().UnixMilli()
-	if err := s.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
+	if err := s.follower.file.Add(map[string]int64{erasures.User(e.User): e.At}); err != nil {
 		return 0, err
 	}
-	gone, err := s.store.Users.EraseNotes(ctx, at, u)
+	gone, err := s.store.Users.EraseNotes(ctx, e.At, e.User)
 	if err != nil {
 		return 0, err
 	}
@@ -74,12 +132,13 @@ func (s *eraseRoutes) eraseUserNotes(ctx context.Context, u memory.User) (int, e
 // eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
 // request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list and
 // is named. Any other failure is an error if nothing else was done.
-func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, until int64, out *webapi.ErasedUser) error {
+func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
+	out *webapi.ErasedUser) error {
 	began, done, skipped := time.Now(), 0, 0
 	var failed error
 	late := func() bool { return time.Since(began) > userEraseTime || ctx.Err() != nil }
 	for {
-		page, all, err := s.store.Users.PostedBy(ctx, u, until, skipped, maxUserChats-done)
+		page, all, err := s.store.Users.PostedBy(ctx, e.User, until, skipped, maxUserChats-done)
 		if err != nil {
 			return err
 		}
@@ -88,9 +147,12 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, u memory.User, until i
 			if late() {
 				break
 			}
-			erased, there, err := s.eraseIfAlone(ctx, u, p)
+			erased, there, err := s.eraseIfAlone(ctx, e.User, p)
 			if err == nil {
-				err = s.store.Users.Unpost(ctx, u, p)
+				err = s.store.Users.Unpost(ctx, e.User, p)
+			}
+			if err == nil {
+				err = s.store.Users.Erasing(ctx, e, s.erasureLease())
 			}
 			if err != nil {
 				s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,20 +102,9 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return 0, err
 	}
-	aside, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
-	if err != nil {
-		return 0, failure(err, "erasing the notes of the user %s", u)
+	if err = s.eraseAside(ctx, u); err == nil {
+		err = s.redis.Del(ctx, userNotesKey(u)).Err()
 	}
-	for _, member := range aside {
-		if err := s.redis.Del(ctx, userAsideKey(u, strings.TrimPrefix(member, asideMember))).Err(); err != nil {
-			return 0, failure(err, "erasing the notes of the user %s", u)
-		}
-	}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, userNotesKey(u))
-		p.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0")
-		return nil
-	})
 	time.Sleep(time.Until(time.UnixMilli(at + 1))) // VoidOldNotes removes notes of the same millisecond
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
@@ -122,9 +112,66 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 // VoidOldNotes erases once more what a Redis that came back from an older state has of the notes of a user that
 // were erased at a Unix time in ms: those that are from before.
 func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
+	if err := s.eraseAside(ctx, u); err != nil {
+		return failure(err, "erasing the notes of the user %s", u)
+	}
 	return s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
 		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at+1) }), nil
 	})
+}
+
+// eraseAside removes what was set aside of the notes of a user.
+func (s Users) eraseAside(ctx context.Context, u memory.User) error {
+	aside, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
+	for i := 0; i < len(aside) && err == nil; i++ {
+		err = s.redis.Del(ctx, userAsideKey(u, strings.TrimPrefix(aside[i], asideMember))).Err()
+	}
+	if err == nil && len(aside) > 0 {
+		err = s.redis.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0").Err()
+	}
+	return err
+}
+
+// UserErasure is the erasure of a user that a request began at a Unix time in ms.
+type UserErasure struct {
+	User  memory.User
+	At    int64
+	Chats bool // also of the user's chats
+}
+
+// member returns the erasure as it is listed among the erasures that are not done. No tenant has such a name.
+func (e UserErasure) member() string {
+	kind := "notes"
+	if e.Chats {
+		kind = "chats"
+	}
+	return fmt.Sprintf("%s:%d:%s", kind, e.At, e.User)
+}
+
+// Erasing notes that an erasure is not done. If its process does not call it again within ttl, others finish it.
+func (s Users) Erasing(ctx context.Context, e UserErasure, ttl time.Duration) error {
+	err := s.redis.ZAdd(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(ttl), Member: e.member()}).Err()
+	return failure(err, "noting the erasure of the user %s", e.User)
+}
+
+// Erased notes that an erasure is done.
+func (s Users) Erased(ctx context.Context, e UserErasure) error {
+	err := s.redis.ZRem(ctx, string(memory.KindErasing), e.member()).Err()
+	return failure(err, "noting the erasure of the user %s", e.User)
+}
+
+// HalfErased returns the erasures that their processes have left.
+func (s Users) HalfErased(ctx context.Context) (all []UserErasure, err error) {
+	members, err := s.redis.ZRangeByScore(ctx, string(memory.KindErasing),
+		&redis.ZRangeBy{Min: "0", Max: strconv.FormatFloat(s.deadline(0), 'f', 0, 64)}).Result()
+	for _, m := range members {
+		kind, rest, _ := strings.Cut(m, ":")
+		at, id, of := strings.Cut(rest, ":")
+		if u, bad := memory.ParseUser(id); of && bad == nil && (kind == "chats" || kind == "notes") {
+			all = append(all, UserErasure{u, integer(at), kind == "chats"})
+		}
+	}
+	return all, failure(err, "looking for erasures of users")
 }
 
 // Posted is a chat in a user's list of chats.
