@@ -181,7 +181,10 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 		}
 		return s.store.Cold.WakeUp(ctx, chat, 0, false)
 	}
-	err = s.store.Cold.Restore(ctx, chat, turn.Number, o.Keys)
+	err = s.store.Cold.Woke(ctx, chat)
+	if err == nil {
+		err = s.store.Cold.Restore(ctx, chat, turn.Number, o.Keys)
+	}
 	if err == nil {
 		err = s.store.Cold.Note(ctx, chat, turn.Number, o.Turn)
 	}
@@ -264,9 +267,32 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 	return fmt.Errorf("%w: %w", errAsleep, err)
 }
 
-// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn, and gives
-// the object's name if there was one. Of a chat that never slept, as its meta and the list say, nothing is asked.
-func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64) (names []string, err error) {
+// forgetCopy deletes the object of a chat of which something is taken away without a turn.
+func (s *coldTier) forgetCopy(ctx context.Context, chat memory.Chat) error {
+	for {
+		_, err := s.forget(ctx, chat, 0, false)
+		if !errors.Is(err, memory.ErrMoved) { // else another turn began meanwhile
+			return err
+		}
+		if err := pause(ctx, jitter(10*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
+
+// forgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories.
+func (s *coldTier) forgetCut(chat memory.Chat) {
+	ctx, cancel := context.WithTimeout(s.life, time.Minute)
+	defer cancel()
+	if err := s.forgetCopy(ctx, chat); err != nil && s.life.Err() == nil {
+		_ = s.failed(err, chat)
+	}
+}
+
+// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn (0: in none), and gives
+// the object's name if there was one. Of a chat that never slept, as its meta and the list say, nothing is asked. Unless
+// the whole chat goes, Redis has it on its disk first: else the loss of Redis's last writes would take the only copy.
+func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, whole bool) (names []string, err error) {
 	if s.cfg.Cold.Store == nil {
 		return nil, nil
 	}
@@ -275,10 +301,18 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64) (na
 		return nil, err
 	}
 	at := found[0]
+	if turn == 0 { // an object that is being written now has none after it
+		turn = max(time.Now().UnixMilli(), at.Turn)
+	}
 	if at.Asleep || at.Note != 0 {
 		names = append(names, cold.Name(cold.Chats, chat))
 	} else if at.Listed || s.cfg.Cold.After == 0 {
 		return nil, nil
+	}
+	if !whole && at.Woken != 0 {
+		if err := s.untilSaved(ctx, time.UnixMilli(at.Woken)); err != nil {
+			return nil, err
+		}
 	}
 	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {
 		return nil, s.failed(err, chat)
@@ -289,7 +323,76 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64) (na
 	if err == nil && at.Asleep {
 		err = s.store.Cold.WakeUp(ctx, chat, 0, false)
 	}
+	if err == nil && at.Woken != 0 {
+		err = s.store.Cold.Unwoke(ctx, chat, at.Woken)
+	}
 	return names, err
+}
+
+// saveWait bounds how long a request waits until Redis has a chat on its disk that just woke.
+const saveWait = 20 * time.Second
+
+// untilSaved waits until Redis has on its disk what was written before a time. A Redis without a disk is not waited for.
+func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, saveWait)
+	defer cancel()
+	for asked := false; ; {
+		until, ever, err := s.store.Server.Saved(ctx)
+		if err != nil || until.After(before) || !ever {
+			return err
+		}
+		if late := time.Since(before) > 5*time.Second; late && !asked { // it has no append-only file
+			asked = true
+			if err := s.store.Server.Save(ctx); err != nil {
+				s.log.Debug().Err(err).Msg("Redis does not save on request")
+			}
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			return fmt.Errorf("%w: Redis has not yet saved a chat that woke", memory.ErrUnavailable)
+		}
+	}
+}
+
+// deleteCopies deletes the objects of chats that woke once Redis has the chats on its disk.
+func (s *coldTier) deleteCopies(ctx context.Context) error {
+	before := time.Now().Add(-s.cfg.Cold.Settle)
+	if chats, err := s.store.Cold.WokenBefore(ctx, before, 1); err != nil || len(chats) == 0 {
+		return err
+	}
+	until, ever, err := s.store.Server.Saved(ctx)
+	if err != nil || !ever {
+		return err
+	}
+	if until.Before(before) {
+		before = until
+	}
+	chats, err := s.store.Cold.WokenBefore(ctx, before, sweepCount)
+	if err != nil {
+		return err
+	}
+	for _, chat := range chats {
+		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
+			found, err := s.store.Cold.Look(ctx, chat)
+			at := found[0]
+			if err != nil || at.Woken > before.UnixMilli() {
+				return err
+			}
+			if !at.Asleep && at.Note > 0 { // else the object is the chat, or deleted
+				if err := s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
+					return err
+				}
+				if err := s.store.Cold.Note(ctx, chat, turn.Number, 0); err != nil {
+					return err
+				}
+			}
+			return s.store.Cold.Unwoke(ctx, chat, at.Woken)
+		})
+		held := new(redisstore.HeldError)
+		if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
+			_ = s.failed(err, chat) // the others go on
+		}
+	}
+	return nil
 }
 
 // sweep lists the objects of the store if that is due, and has some idle chats fall asleep.
@@ -307,6 +410,7 @@ func (s *coldTier) sweep() {
 	for i := 0; i < len(tenants) && err == nil; i++ {
 		err = s.sweepOf(ctx, tenants[i].Tenant)
 	}
+	err = errors.Join(err, s.deleteCopies(ctx))
 	if err != nil && ctx.Err() == nil {
 		s.seen.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
 	}
@@ -421,6 +525,11 @@ func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 		if err != nil && !none {
 			return err
 		}
+		forgotten, err := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		if err != nil {
+			return err
+		}
+		none = none || o.Turn <= forgotten
 		fit := false
 		if keys, fit, err = tier.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
 			return err

@@ -133,7 +133,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingErase+what.String(), "", s.cfg.Lease); err != nil {
 		return out, err
 	}
-	asleep, err := s.tier.forget(ctx, w.chat, w.Number)
+	asleep, err := s.tier.forget(ctx, w.chat, w.Number, what.history == nil)
 	if err != nil {
 		return out, err
 	}

@@ -204,7 +204,7 @@ func (s *eraser) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 
 // redactPending does what a redaction does that is pending, of which each step may have been done.
 func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPlan) error {
-	if _, err := s.tier.forget(ctx, w.chat, w.Number); err != nil {
+	if _, err := s.tier.forget(ctx, w.chat, w.Number, false); err != nil {
 		return err
 	}
 	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil { // which may hold the text

@@ -211,7 +211,7 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 			fact.Keys = append(fact.Keys, of.Key)
 		}
 	}
-	if _, err := s.tier.forget(ctx, w.chat, w.Number); err != nil {
+	if _, err := s.tier.forget(ctx, w.chat, w.Number, false); err != nil {
 		return err
 	}
 	if err := s.tellRewound(ctx, fact); err != nil {

@@ -152,7 +152,10 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 			c.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
 		}
 	}
-	store.OnCut = c.noteCut
+	store.OnCut = func(key memory.Key, turn int64) {
+		c.noteCut(key, turn)
+		c.workers.Go(func() { c.tier.forgetCut(key.Chat()) })
+	}
 	if c.seen = cfg.Telemetry; c.seen == nil {
 		c.seen = telemetry.Open("", log)
 	}
@@ -163,7 +166,9 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
 	c.tier = &coldTier{core: c, watch: watch}
-	store.Sleep = cfg.Cold.Store != nil
+	if store.Sleep = cfg.Cold.Store != nil; store.Sleep {
+		store.Forget = c.tier.forgetCopy
+	}
 	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
 	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.seen, cfg.Gate, cfg.DialTLS)}
 	s.webhooks = &webhooks{c, newWebhookClient()}

@@ -270,7 +270,11 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 	if metadata != nil {
 		fields = append(fields, "metadata", *metadata)
 	}
-	r, err := s.call(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
+	change := s.call
+	if len(fields) == 0 {
+		change = s.callKeeping
+	}
+	r, err := change(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
 	list, pin := s.chatsKey(chat), pinMark+chat.ID()
 	switch there := err == nil && r.Word() == "ok"; {
 	case !there || pinned == nil:

@@ -36,17 +36,20 @@ type Sleep struct {
 	Listed bool  // all that sleep are in the list
 	Turn   int64 // the newest one in Redis, 0 if it has nothing of the chat
 	Note   int64 // the field cold of its meta, 0 for none
+	Woken  int64 // Unix ms at which it was brought back, 0 if that is long ago
 }
 
 // Look says where chats are, in one round trip.
 func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
+	woken := make([]*redis.FloatCmd, len(chats))
 	var listed *redis.FloatCmd
 	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
 			scores[i] = coldScores(ctx, s.core, p, chat)
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
+			woken[i] = p.ZScore(ctx, wokenChats, chat.String())
 		}
 		return nil
 	})
@@ -60,7 +63,8 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 		turn, _ := metas[i].Val()[0].(string)
 		note, _ := metas[i].Val()[1].(string)
 		used, asleep := latest(scores[i])
-		all[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note)}
+		all[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note),
+			Woken: int64(woken[i].Val())}
 	}
 	return all, nil
 }
@@ -300,6 +304,35 @@ func Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 		f.Archive, f.Whole = append(f.Archive, raw...), f.Whole && err == nil
 	}
 	return f, nil
+}
+
+// wokenChats lists chats that woke and still have an object, by the Unix ms of the wake.
+const wokenChats = string(memory.KindWoken)
+
+// Woke notes that a chat was brought back, before any client sees it.
+func (s Cold) Woke(ctx context.Context, chat memory.Chat) error {
+	err := s.redis.ZAdd(ctx, wokenChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
+	return failure(err, "noting that chat %s woke", chat)
+}
+
+// WokenBefore returns up to count chats that woke before a time and may still have an object.
+func (s Cold) WokenBefore(ctx context.Context, before time.Time, count int64) (chats []memory.Chat, err error) {
+	names, err := s.redis.ZRangeByScore(ctx, wokenChats,
+		&redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(before.UnixMilli(), 10), Count: count}).Result()
+	for _, name := range names {
+		if chat, bad := memory.ParseChat(name); bad == nil {
+			chats = append(chats, chat)
+		} else if err == nil { // another program's member
+			err = s.redis.ZRem(ctx, wokenChats, name).Err()
+		}
+	}
+	return chats, failure(err, "looking for chats that woke")
+}
+
+// Unwoke takes a chat off the list of WokenBefore, unless it woke again after at.
+func (s Cold) Unwoke(ctx context.Context, chat memory.Chat, at int64) error {
+	_, err := s.call(ctx, staleScript, []string{wokenChats}, chat.String(), at)
+	return failure(err, "noting that chat %s has no object", chat)
 }
 
 // Holds says whether a lease is held under a token.

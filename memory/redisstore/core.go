@@ -68,6 +68,9 @@ type core struct {
 
 	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
 	LossLog zerolog.Logger
+	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Set it
+	// before the first call.
+	Forget func(ctx context.Context, chat memory.Chat) error
 
 	// Counts of what went other than expected.
 	Counts Counts
@@ -83,8 +86,26 @@ type Counts struct {
 	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
 }
 
-// call runs one script.
+// call runs one script. Unless the script is known to take nothing away, the copy of the chat in the cold store goes
+// first. It goes again if the chat was copied meanwhile.
 func (s *core) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
+	key, _ := memory.ParseRedisKey(keys[0])
+	if chat := key.Key.Chat(); s.Forget != nil && !chat.IsZero() && !keeping[script] {
+		if err := s.Forget(ctx, chat); err != nil {
+			return nil, err
+		}
+		r, err := s.callKeeping(ctx, script, keys, args...)
+		if err == nil {
+			err = s.Forget(ctx, chat)
+		}
+		return r, err
+	}
+	return s.callKeeping(ctx, script, keys, args...)
+}
+
+// callKeeping runs a script that takes nothing away.
+func (s *core) callKeeping(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply,
+	error) {
 	return read(script.Run(ctx, s.redis, keys, args...))
 }
 

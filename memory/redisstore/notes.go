@@ -130,7 +130,12 @@ func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, 
 			}
 		}
 	}
-	r, err := s.call(ctx, notesScript, []string{metaKey(key), notesKey(key)}, turn, old, fresh)
+	change := s.call
+	if before, err := readNotes(notesKey(key), old); err == nil && !slices.ContainsFunc(before,
+		func(n memory.Note) bool { return !slices.Contains(notes, n) }) {
+		change = s.callKeeping
+	}
+	r, err := change(ctx, notesScript, []string{metaKey(key), notesKey(key)}, turn, old, fresh)
 	return r.Word() == "ok", err
 }
 

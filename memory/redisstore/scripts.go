@@ -66,6 +66,19 @@ var (
 	touchScript = redisscript.New(lua, "touch")
 )
 
+// keeping are the scripts that take nothing of a chat away that its copy in the cold store may have, or that run only
+// after the copy was deleted: those of erasures, redactions and rewinds. A new script is none of them until it is added.
+var keeping = map[*redis.Script]bool{
+	appendScript: true, asideScript: true, cutScript: true, indexScript: true, loadScript: true, replaceScript: true,
+	eraseScript: true, takeScript: true, renewScript: true, regainScript: true, packScript: true, beginScript: true,
+	openScript: true, finishScript: true, closeScript: true, trimScript: true, distrustScript: true,
+	restoreCutScript: true, segmentScript: true, rearchiveScript: true, rewindScript: true, rewindRunScript: true,
+	setAsideScript: true, pendingScript: true, answerScript: true, userNotesScript: true, pinScript: true,
+	stateScript: true, suspendScript: true, reopenScript: true, answersScript: true, callsScript: true,
+	staleScript: true, claimScript: true, settleScript: true, chatsScript: true, beginsScript: true,
+	freezeScript: true, thawScript: true,
+}
+
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
 // could not serve us.
 func read(cmd *redis.Cmd) (redisscript.Reply, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -116,6 +117,55 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 		}
 	}
 	return ids, full, nil
+}
+
+// syncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second, and
+// blocks writes if that takes a second more.
+const syncTime = 3 * time.Second
+
+// Saved returns a time before which everything written is on the disks of the Redis servers. ever is false if they write
+// to no disk.
+func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err error) {
+	masters, err := Masters(ctx, s.redis)
+	if err != nil {
+		return until, false, failure(err, "asking which servers there are")
+	}
+	for i, node := range masters {
+		asked := time.Now()
+		text, err := node.Info(ctx, "persistence").Result()
+		if err != nil {
+			return until, false, failure(err, "asking what is on the disk")
+		}
+		info := map[string]string{}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			info[name] = value
+		}
+		saved := time.Unix(integer(info["rdb_last_save_time"])-1, 0)
+		logged := info["aof_enabled"] == "1" || info["journal_writes"] != ""
+		if refused := info["aof_last_write_status"] == "err" || info["journal_writes"] == "refused"; logged && !refused &&
+			info["aof_pending_bio_fsync"] != "1" {
+			saved = asked.Add(-syncTime)
+		}
+		if !logged { // a server that does not tell when it saves may do so
+			rules, err := node.ConfigGet(ctx, "save").Result()
+			logged = err != nil || rules["save"] != ""
+		}
+		ever = ever || logged
+		if i == 0 || saved.Before(until) {
+			until = saved
+		}
+	}
+	return until, ever, nil
+}
+
+// Save asks the Redis servers to write their data to the disk, which Saved tells.
+func (s Server) Save(ctx context.Context) error {
+	masters, err := Masters(ctx, s.redis)
+	for _, node := range masters {
+		err = errors.Join(err, node.Do(ctx, "bgsave", "schedule").Err())
+	}
+	return failure(err, "asking to save")
 }
 
 // Sound looks at the keys of all chats, and moves away those of the wrong type. An

@@ -80,7 +80,7 @@ func ofMemory(k memory.RedisKey) role {
 		memory.KindAudit, memory.KindUserNotes,
 		memory.KindUserChats, memory.KindKey, memory.KindUsers:
 		return plain
-	case memory.KindKeys, memory.KindTenants, memory.KindErasing:
+	case memory.KindKeys, memory.KindTenants, memory.KindErasing, memory.KindWoken:
 		if k.Aside == "" {
 			return plain
 		}
