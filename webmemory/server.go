@@ -165,7 +165,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
-	c.tier = &coldTier{core: c, watch: watch}
+	c.tier, store.LostData = &coldTier{core: c, watch: watch}, watch.lost
 	if store.Sleep = cfg.Cold.Store != nil; store.Sleep {
 		store.Forget = c.tier.forgetCopy
 	}

@@ -223,6 +223,12 @@ func (s *storeWatch) lostLately(ctx context.Context) bool {
 	return s.losses.lately()
 }
 
+// lost reports whether Redis has lost data lately, as its epoch and servers say.
+func (s *storeWatch) lost(ctx context.Context) bool {
+	_ = s.lostLately(ctx) // notes what it finds
+	return s.losses.noticed(retelling)
+}
+
 // lossOf says whether a run of a chat is to tell its client that the memory lost data:
 // something of the chat was brought back, or Redis lost everything since the chat was used
 // here. It gives the epoch, in which that is told once, by whichever process. It is also

@@ -68,6 +68,11 @@ type core struct {
 
 	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
 	LossLog zerolog.Logger
+
+	// LostData, if it is set, reports whether Redis has lost data lately. A history that is missing beside its meta then
+	// counts as lost, not as deleted by hand. Set it before the first call.
+	LostData func(ctx context.Context) bool
+
 	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Set it
 	// before the first call.
 	Forget func(ctx context.Context, chat memory.Chat) error

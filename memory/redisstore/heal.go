@@ -135,7 +135,9 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 
 // restore writes a copy back of which Redis has nothing, create-only. Without a copy the
 // history is a new one; a copy from before an erasure counts as none.
-func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found) (*memory.History, error) {
+// seen is "absent", or "deleted" if its meta is there.
+func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found, seen string) (*memory.History,
+	error) {
 	none := memory.Empty(have.Key())
 	none.Follows(f.cut, "")
 	if have = have.Since(f.cut); have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
@@ -147,7 +149,7 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	}
 	h.Follows(max(f.cut, have.Cut()), have.First())
 	h.ProvenIn(have.Turn())
-	c := change{turn: turn, seen: "absent", old: "", fresh: h, cut: h.Cut(), copy: have}
+	c := change{turn: turn, seen: seen, old: "", fresh: h, cut: h.Cut(), copy: have}
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}

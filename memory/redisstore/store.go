@@ -268,9 +268,12 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		}
 		return s.adopt(ctx, turn, have, f, r.At(4) != "", raw)
 	case "deleted":
+		if s.LostData != nil && turn != looking && s.LostData(ctx) {
+			return s.restore(ctx, turn, have, f, r.Word())
+		}
 		return s.accept(ctx, turn, key)
 	case "absent":
-		return s.restore(ctx, turn, have, f)
+		return s.restore(ctx, turn, have, f, r.Word())
 	}
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.Word())
 }
