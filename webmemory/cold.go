@@ -183,7 +183,8 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	}
 	err = s.store.Cold.Woke(ctx, chat)
 	if err == nil {
-		err = s.store.Cold.Restore(ctx, chat, turn.Number, o.Keys)
+		err = s.store.Cold.Restore(ctx, chat, turn.Number, o,
+			func(key memory.Key) int64 { return s.cfg.Cuts.Turn(key.String()) })
 	}
 	if err == nil {
 		err = s.store.Cold.Note(ctx, chat, turn.Number, o.Turn)
@@ -247,7 +248,7 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sle
 		forgotten = max(forgotten, marked)
 	}
 	if err == nil && o.Turn > forgotten {
-		f, err = redisstore.Freeze(chat, o.Keys)
+		f, err = s.store.Cold.Freeze(chat, o.Keys)
 		there = err == nil
 	}
 	if err != nil {
@@ -280,8 +281,12 @@ func (s *coldTier) forgetCopy(ctx context.Context, chat memory.Chat) error {
 	}
 }
 
-// forgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories.
+// forgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories. If Redis
+// lost data lately, the history may be a part of that, so the object stays.
 func (s *coldTier) forgetCut(chat memory.Chat) {
+	if s.watch.losses.noticed(halfErased) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.life, time.Minute)
 	defer cancel()
 	if err := s.forgetCopy(ctx, chat); err != nil && s.life.Err() == nil {
@@ -597,7 +602,9 @@ func (s *coldTier) cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 			if err != nil && ctx.Err() == nil {
 				_ = s.failed(err, chat)
 			}
-			cards[i] = o.Card
+			if o.Turn > s.follower.file.Of(memory.ChatKey(chat)) { // else it was erased since
+				cards[i] = o.Card
+			}
 			return nil
 		})
 	}

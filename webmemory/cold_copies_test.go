@@ -181,3 +181,102 @@ func TestAWakeThatRedisLosesCostsNothing(t *testing.T) {
 	require.Len(t, listNotes(t, w, "/v1/chats/1"), 1)
 	require.Contains(t, string(w.Do("GET", "/v1/chats/1", nil).Body), "A title")
 }
+
+// An object that another version left behind brings back no history that was deleted by hand later.
+func TestAnOldObjectBringsBackNoDeletedHistory(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	s := newColdStore(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+	require.Equal(t, 200, w.Post("1", "secret").Status)
+	doNote(t, w, 201, "POST", "/v1/chats/1/notes", `{"text":"a note"}`)
+	sleepAll(w, "1")
+	object, err := s.Store.Get(t.Context(), objectOf("1"))
+	require.NoError(t, err)
+	require.Contains(t, string(w.Do("GET", "/v1/chats/1/history", nil).Body), "secret")
+	require.NoError(t, w.Redis.Del(t.Context(), "chat_history:1").Err())
+	doNote(t, w, 201, "POST", "/v1/chats/1/notes", `{"text":"another note"}`) // whose turn finds that the history is gone
+	webmemorytest.Eventually(t, "the object is deleted", func() bool { return len(s.names(t, cold.Chats)) == 0 })
+
+	require.NoError(t, s.Store.Delete(t.Context(), strings.Replace(strings.Replace(objectOf("1"), cold.Chats, cold.Erased, 1),
+		".json.gz", ".turn", 1)))
+	require.NoError(t, s.Store.Put(t.Context(), objectOf("1"), object))
+	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+	webmemorytest.Eventually(t, "the chat wakes", func() bool { return len(listNotes(t, w, "/v1/chats/1")) == 1 })
+	require.NotContains(t, string(w.Do("GET", "/v1/chats/1/history", nil).Body), "secret")
+	require.NotEmpty(t, w.History("subagent:analytic:1"))
+}
+
+// A history that is missing beside its meta right after Redis lost data was lost. It comes back, and its object stays.
+func TestAHistoryThatRedisLostWasNotDeletedByHand(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	s := newColdStore(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+	require.Equal(t, 200, w.Post("1", "question").Status)
+	sleepAll(w, "1")
+	require.Equal(t, 200, w.Do("GET", "/v1/chats/1/history", nil).Status)
+	require.Equal(t, 200, w.Post("1", "second").Status)
+	require.NoError(t, w.Redis.Del(t.Context(), "chat_history:1", "mneme:epoch").Err())
+	require.Equal(t, 200, w.Post("1", "third").Status)
+	require.Equal(t, []string{"user: question", "assistant: hello", "user: second", "assistant: hello", "user: third",
+		"assistant: hello"}, w.History("chat_history:1"))
+	require.Len(t, s.names(t, cold.Chats), 1)
+}
+
+// Messages that are missing between an archive and its history are told, also after the chat has slept, and after trims.
+func TestAGapBehindAnArchiveIsToldEverywhere(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	s := newColdStore(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), shortened)
+	say := func(chat string, from, to int) {
+		for i := from; i < to; i++ {
+			got := w.Post(chat, fmt.Sprintf("question %d.", i))
+			require.Equal(t, 200, got.Status, string(got.Body))
+		}
+	}
+	say("gap", 0, 10)
+	say("whole", 0, 10)
+	sleepAll(w, "gap", "whole")
+	say("gap", 10, 30) // all of 10 to 20 moves into the archive in Redis
+	require.Equal(t, 200, w.Do("GET", "/v1/chats/whole/history", nil).Status)
+	require.NotContains(t, string(w.Do("GET", "/v1/chats/gap/export", nil).Body), `"missing"`)
+	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+	webmemorytest.Eventually(t, "the histories are written back, and the objects are listed", func() bool {
+		return w.Redis.Exists(t.Context(), "chat_history:gap", "chat_history:whole").Val() == 2 &&
+			w.Redis.ZScore(t.Context(), "mneme:cold", "gap").Err() == nil
+	})
+	check := func() {
+		t.Helper()
+		export := string(w.Do("GET", "/v1/chats/gap/export", nil).Body)
+		require.Contains(t, export, `"question 0."`)
+		require.NotContains(t, export, `"question 15."`)
+		require.Contains(t, export, `"question 29."`)
+		require.Equal(t, 1, strings.Count(export, `{"missing":`), export)
+		before, after, _ := strings.Cut(export, `{"missing":`)
+		require.Contains(t, before, `"question 5."`)
+		require.NotContains(t, before, `"question 29."`)
+		require.Contains(t, after, `"question 29."`)
+		page := string(w.Do("GET", "/v1/chats/gap/history?archive=true&limit=1000", nil).Body)
+		require.Equal(t, 1, strings.Count(page, `"damaged":[{`), page)
+		require.Contains(t, string(w.Do("GET", "/v1/chats/gap/recall?query=question", nil).Body), `"partial":true`)
+		export = string(w.Do("GET", "/v1/chats/whole/export", nil).Body)
+		require.NotContains(t, export, `"missing"`)
+		for i := range 10 {
+			require.Equal(t, 1, strings.Count(export, fmt.Sprintf(`"question %d."`, i)), "%d %s", i, export)
+		}
+		require.Contains(t, string(w.Do("GET", "/v1/chats/whole/recall?query=question", nil).Body), `"partial":false`)
+	}
+	check()
+	sleepAll(w, "gap", "whole")
+	check()
+	say("gap", 30, 40)
+	say("whole", 30, 40)
+	check()
+	sleepAll(w, "gap", "whole")
+	check()
+	rewound := w.Do("POST", "/v1/chats/whole/rewind", `{"to":"`+messageIDs(t, w, "whole")[32]+`"}`)
+	require.Equal(t, 200, rewound.Status, string(rewound.Body))
+	check()
+}

@@ -144,7 +144,7 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 	}
 	for _, key := range v.keys() {
 		from := v[key]
-		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += gap.Messages; return nil }
+		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
 		for raw, err := range s.histories.staying(ctx, from, l) {
 			if _, id := headOf(raw); err == nil && key.Agent() == "" {
 				if _, of := made[id]; of {

@@ -112,7 +112,9 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 	}
 	for i, seg := range segments {
 		raw, cause := [][]json.RawMessage{nil}, err
-		if cause == nil {
+		if seg.Lost {
+			cause = errGone
+		} else if cause == nil {
 			raw[0] = all[i]
 		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
 			return nil, cause
@@ -125,7 +127,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position })
+		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position && l.Lost == seg.Lost })
 		if at >= 0 && listed[at] != seg {
 			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
 		}

@@ -104,7 +104,7 @@ func (s *histories) parts(ctx context.Context, p pinned, wanted func(id string) 
 						err = p.lost(webapi.HistoryGap{Offset: at, Messages: seg.Messages}, of.absent)
 					}
 					one = part{headsOf(of.raw), of.raw}
-					if p.heads != nil && !of.changed && len(of.raw) == seg.Messages {
+					if p.heads != nil && !of.changed && of.absent == nil && len(of.raw) == seg.Messages {
 						p.heads[seg] = one.heads
 					}
 				}

@@ -43,6 +43,7 @@ type Segment struct {
 	Position int // of its first message, counted since the history began
 	Messages int
 	Newest   float64 // the newest timestamp among them, in Unix seconds
+	Lost     bool    // nothing of it is left; without Messages, their number is unknown
 	about    string  // as it is stored
 
 	described bool // about says all of this
@@ -133,17 +134,20 @@ func (s Archives) Segments(ctx context.Context, key memory.Key) ([]Segment, erro
 // AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
 // archive's totals count beyond all that it holds is one of which nothing is left.
 func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
-	var totals *redis.SliceCmd
+	var totals, ends *redis.SliceCmd
 	var fields *redis.StringSliceCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		totals, fields = p.HMGet(ctx, archiveKey(key), "messages"), p.HKeys(ctx, archiveKey(key))
+		ends = p.HMGet(ctx, metaKey(key), "first", "joins", "archived")
 		return nil
 	})
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
+	end := func(i int) string { text, _ := ends.Val()[i].(string); return text }
+	apart := isApart(end(0), end(1), end(2))
 	if len(fields.Val()) == 0 {
-		return nil, nil
+		return s.withGaps(nil, nil, apart), nil
 	}
 	segments := segmentsIn(slices.Values(fields.Val()))
 	abouts := make([]string, len(segments), len(segments)+1)
@@ -161,7 +165,35 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if total != totals.Val()[0] { // something was archived or dropped between the two reads
 		total = ""
 	}
-	return parsed(segments, int(integer(total))), nil
+	return s.withGaps(parsed(segments, int(integer(total))), fields.Val(), apart), nil
+}
+
+// isApart reports whether messages between an archive and its history are missing, as the fields of the meta say: see
+// common.lua.
+func isApart(first, joins, archived string) bool {
+	id, moved, _ := strings.Cut(joins, " ")
+	return first != "" && (joins == "?" || joins != "" && integer(moved) == integer(archived) && id != first)
+}
+
+// withGaps returns the segments of an archive with one for each gap that its fields name, and one behind it if the history
+// is apart.
+func (s *core) withGaps(segments []Segment, fields []string, apart bool) []Segment {
+	for _, f := range fields {
+		text, gap := strings.CutSuffix(f, ":gap")
+		position, err := strconv.Atoi(text)
+		if at := slices.IndexFunc(segments, func(seg Segment) bool { return seg.Position >= position }); gap && err == nil &&
+			at >= 0 && !segments[at].Lost {
+			segments = slices.Insert(segments, at, Segment{Position: position, Lost: true, described: true})
+		}
+	}
+	if apart && !s.Archive.Off {
+		end := 0
+		if n := len(segments); n > 0 {
+			end = segments[n-1].Position + segments[n-1].Messages
+		}
+		segments = append(segments, Segment{Position: end, Lost: true, described: true})
+	}
+	return segments
 }
 
 // segmentsIn returns the segments that the fields of an archive name, in order.
@@ -203,7 +235,7 @@ func withLost(segments []Segment, messages int) []Segment {
 		position = segments[at].Position + segments[at].Messages
 		at++
 	}
-	return slices.Insert(segments, at, Segment{Position: position, Messages: messages, described: true})
+	return slices.Insert(segments, at, Segment{Position: position, Messages: messages, Lost: true, described: true})
 }
 
 // Archived is how many messages have left each history by trims since it began, in one round
@@ -235,7 +267,7 @@ func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment)
 	}
 	out := make([][]json.RawMessage, len(segments))
 	for i, v := range values {
-		if text, ok := v.(string); ok {
+		if text, ok := v.(string); ok && !segments[i].Lost {
 			if out[i], err = segments[i].messagesIn([]byte(text)); err != nil {
 				return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
 			}
@@ -285,7 +317,7 @@ func (s Archives) retire(ctx context.Context, key memory.Key) error {
 	}
 	var gone []any
 	kept := 0
-	for _, seg := range slices.Backward(segments) {
+	for _, seg := range slices.Backward(slices.DeleteFunc(segments, Segment.isLost)) {
 		if kept += seg.Messages; kept > most || seg.Newest < oldest {
 			gone = append(gone, seg.Position, seg.about, "", "")
 		}
@@ -295,6 +327,8 @@ func (s Archives) retire(ctx context.Context, key memory.Key) error {
 	}
 	return err
 }
+
+func (seg Segment) isLost() bool { return seg.Lost }
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
 // a segment of which none stays goes, and so does one that cannot be read of which drop says so:
@@ -307,6 +341,7 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 		if err != nil {
 			return false, err
 		}
+		segments = slices.DeleteFunc(segments, Segment.isLost)
 		if clean != nil {
 			segments = slices.DeleteFunc(segments, clean)
 		}

@@ -393,7 +393,7 @@ func (s Chats) begun(ctx context.Context, chat memory.Chat, archived bool) (titl
 // firstArchived is the oldest message of a user in an archive; nil if its first segment has none, or is damaged.
 func (s Chats) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
 	segments, err := s.archives.Segments(ctx, key)
-	if err != nil || len(segments) == 0 {
+	if err != nil || len(segments) == 0 || segments[0].Lost {
 		return nil, err
 	}
 	read, err := s.archives.Read(ctx, key, segments[0])

@@ -218,20 +218,30 @@ const thawBytes = 1 << 20
 
 // Restore brings back what Redis lacks of a snapshot, under the chat's turn: of each history what lies beside it first,
 // then in one step the history and its meta, the chat's own last. What is there stays as it is. An archive is whole
-// when its totals are there, which come last.
-func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
-	for key, keys := range byHistory(chat, keys) {
+// when its totals are there, which come last. A history that another program has deleted or rewritten after the turn of
+// the snapshot, as Redis or cutIn knows, stays away.
+func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.Object,
+	cutIn func(memory.Key) int64) error {
+	for key, keys := range byHistory(chat, o.Keys) {
 		history, meta := cold.Key{Name: key.String()}, cold.Key{Name: metaKey(key)}
+		cut, err := s.redis.HGet(ctx, metaKey(key), "cut").Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return failure(err, "waking chat %s", chat)
+		}
+		archived := false // Redis has an archive
+		changed := max(integer(cut), cutIn(key)) > o.Turn
 		for _, k := range keys {
 			var err error
-			switch whole := false; {
+			switch {
 			case k.Name == history.Name:
 				history = k
 			case k.Name == meta.Name:
 				meta = k
 			default:
+				whole := false
 				if k.Hash != nil {
 					whole, err = s.redis.HExists(ctx, k.Name, "messages").Result()
+					archived = archived || whole
 				}
 				if err == nil && !whole {
 					err = s.restore(ctx, turn, key, k, k)
@@ -239,6 +249,18 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, keys []
 			}
 			if err != nil {
 				return failure(err, "waking chat %s", chat)
+			}
+		}
+		meta.Hash = maps.Clone(meta.Hash)
+		if archived {
+			delete(meta.Hash, "joins")
+		} else if first, ok := meta.Hash["first"]; ok && meta.Hash["joins"] == "" { // an earlier version has no joins
+			meta.Hash["joins"] = first + " " + cold.Text(strconv.FormatInt(integer(string(meta.Hash["archived"])), 10))
+		}
+		if changed {
+			history.String = ""
+			for _, field := range []string{"sum", "len", "count", "applied", "first", "begins"} {
+				delete(meta.Hash, field)
 			}
 		}
 		if err := s.restore(ctx, turn, key, history, meta); err != nil {
@@ -275,7 +297,7 @@ type Frozen struct {
 }
 
 // Freeze reads the chat's own history out of the keys of its object.
-func Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
+func (s Cold) Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 	key, value := memory.ChatKey(chat), cold.Text("[]")
 	var archive, meta map[string]cold.Text
 	for _, k := range keys {
@@ -299,7 +321,13 @@ func Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 	for i := range segments {
 		segments[i].about = string(archive[aboutField(segments[i].Position)])
 	}
-	for _, seg := range parsed(segments, int(integer(string(archive["messages"])))) {
+	segments = parsed(segments, int(integer(string(archive["messages"]))))
+	apart := isApart(f.First(), string(meta["joins"]), string(meta["archived"]))
+	for _, seg := range s.withGaps(segments, slices.Collect(maps.Keys(archive)), apart) {
+		if seg.Lost {
+			f.Whole = false
+			continue
+		}
 		raw, err := seg.messagesIn([]byte(archive[strconv.Itoa(seg.Position)]))
 		f.Archive, f.Whole = append(f.Archive, raw...), f.Whole && err == nil
 	}

@@ -284,6 +284,7 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	if err != nil {
 		return nil, err
 	}
+	segments = slices.DeleteFunc(segments, Segment.isLost)
 	var args []any
 	write := func(seg Segment, left []json.RawMessage) {
 		about, value := "", ""

@@ -13,7 +13,7 @@ for i = 5, #KEYS do
   redis.call('HDEL', KEYS[2], 'd:' .. string.match(KEYS[i], ':damaged:(.*)$'))
 end
 if ARGV[3] == '1' then
-  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'applied', 'adopted', 'first', 'archived', 'begins')
+  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'applied', 'adopted', 'first', 'joins', 'archived', 'begins')
 else
   redis.call('DEL', KEYS[2])
 end

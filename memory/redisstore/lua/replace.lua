@@ -55,10 +55,16 @@ if tonumber(ARGV[12]) > cut then
   -- adopted is what the version before goes by
   redis.call('HSET', KEYS[2], 'cut', ARGV[12], 'adopted', ARGV[12])
 end
+local apart = gap(KEYS[2])
 if ARGV[13] ~= '' then
   redis.call('HSET', KEYS[2], 'first', ARGV[13])
 else
   redis.call('HDEL', KEYS[2], 'first')
+end
+if ARGV[11] == '' and not apart then
+  join(KEYS[2])
+elseif ARGV[11] ~= '' and ARGV[13] ~= '' and ARGV[2] == 'absent' then -- a copy does not tell what was archived
+  redis.call('HSETNX', KEYS[2], 'joins', '?')
 end
 if tonumber(ARGV[14]) > number(meta[1]) then
   redis.call('HSET', KEYS[2], 'turn', ARGV[14])

@@ -15,6 +15,7 @@ if meta[2] ~= ARGV[2] or number(meta[3]) ~= len or redis.call('STRLEN', KEYS[1])
   return {'changed'}
 end
 resegment(KEYS[3], 11)
+local apart = gap(KEYS[2])
 if number(meta[4]) < tonumber(ARGV[9]) then
   -- adopted is what the version before goes by
   redis.call('HSET', KEYS[2], 'cut', ARGV[9], 'adopted', ARGV[9])
@@ -27,13 +28,16 @@ if ARGV[7] ~= '' then
 else
   redis.call('HDEL', KEYS[2], 'first')
 end
+if not apart then
+  join(KEYS[2])
+end
 if ARGV[4] ~= '' then
   redis.call('SET', KEYS[1], ARGV[4])
   redis.call('HSET', KEYS[2], 'sum', ARGV[5], 'len', #ARGV[4], 'count', ARGV[6])
   return {'ok'}
 end
 redis.call('DEL', KEYS[1])
-redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'archived')
+redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'archived', 'joins')
 if string.sub(KEYS[1], 1, 9) == 'subagent:' then
   redis.call('EXPIRE', KEYS[2], ARGV[10])
 else

@@ -1,5 +1,6 @@
 -- Brings back what a history has in the cold store and not in Redis; what is there stays, as that of another program.
 -- The turn fences a sweeper that was paused, and an earlier thaw. A lease on nothing has made another conversation.
+-- The archive comes with the id of the message that follows it.
 -- KEYS  meta, a string, a hash
 -- ARGV  turn, value of the string ('': none), fields of the hash and their values
 if number(redis.call('HGET', KEYS[1], 'turn')) > tonumber(ARGV[1]) then
@@ -11,6 +12,7 @@ if ARGV[2] ~= '' then
   redis.call('SETNX', KEYS[2], ARGV[2])
 end
 for i = 3, #ARGV, 2 do -- the meta's turn is there by now
-  redis.call(ARGV[i] == 'conversation' and 'HSET' or 'HSETNX', KEYS[3], ARGV[i], ARGV[i + 1])
+  local set = (ARGV[i] == 'conversation' or ARGV[i] == 'joins') and 'HSET' or 'HSETNX'
+  redis.call(set, KEYS[3], ARGV[i], ARGV[i + 1])
 end
 return {'ok'}

@@ -18,9 +18,13 @@ if ARGV[9] == '1' then
   redis.call('HSET', KEYS[3], position, segment, position .. ':about', ARGV[10])
   redis.call('HINCRBY', KEYS[3], 'bytes', #segment)
   redis.call('HINCRBY', KEYS[3], 'messages', ARGV[8])
+  if gap(KEYS[2]) then -- what came before is missing
+    redis.call('HSET', KEYS[3], position .. ':gap', '1')
+  end
 end
 local kept = '[' .. redis.call('GETRANGE', KEYS[1], place, -1)
 redis.call('SET', KEYS[1], kept)
 redis.call('HSET', KEYS[2], 'sum', ARGV[5], 'len', #kept, 'count', ARGV[6], 'first', ARGV[7],
   'archived', string.format('%.0f', number(meta[4]) + tonumber(ARGV[8])))
+join(KEYS[2])
 return {'ok', position}
