@@ -337,16 +337,17 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, who
 // saveWait bounds how long a request waits until Redis has a chat on its disk that just woke.
 const saveWait = 20 * time.Second
 
-// untilSaved waits until Redis has on its disk what was written before a time. A Redis without a disk is not waited for.
+// untilSaved waits until Redis has on its disk what was written before a time. For a Redis without a disk, or one that
+// does not tell, it waits as long as an append-only file would need.
 func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
 	for asked := false; ; {
 		until, ever, err := s.store.Server.Saved(ctx)
-		if err != nil || until.After(before) || !ever {
+		if err != nil || until.After(before) || !ever && time.Since(before) > redisstore.SyncTime {
 			return err
 		}
-		if late := time.Since(before) > 5*time.Second; late && !asked { // it has no append-only file
+		if late := time.Since(before) > 5*time.Second; ever && late && !asked { // it has no append-only file
 			asked = true
 			if err := s.store.Server.Save(ctx); err != nil {
 				s.log.Debug().Err(err).Msg("Redis does not save on request")
@@ -360,6 +361,8 @@ func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
 
 // deleteCopies deletes the objects of chats that woke once Redis has the chats on its disk.
 func (s *coldTier) deleteCopies(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
 	before := time.Now().Add(-s.cfg.Cold.Settle)
 	if chats, err := s.store.Cold.WokenBefore(ctx, before, 1); err != nil || len(chats) == 0 {
 		return err
@@ -400,12 +403,20 @@ func (s *coldTier) deleteCopies(ctx context.Context) error {
 	return nil
 }
 
-// sweep lists the objects of the store if that is due, and has some idle chats fall asleep.
+// sweep deletes the objects of chats that woke, lists the objects of the store if that is due, and has some idle chats
+// fall asleep.
 func (s *coldTier) sweep() {
-	if s.cfg.Cold.After == 0 || !s.sweeping.TryLock() {
+	_, absent := s.cfg.Cold.Store.(cold.Absent)
+	if s.cfg.Cold.Store == nil || absent || !s.sweeping.TryLock() {
 		return
 	}
 	defer s.sweeping.Unlock()
+	if err := s.deleteCopies(s.life); err != nil && s.life.Err() == nil {
+		s.seen.Often.Warn().Err(err).Msg("the objects of chats that woke are not deleted yet")
+	}
+	if s.cfg.Cold.After == 0 {
+		return
+	}
 	if err := s.list(s.life); err != nil && s.life.Err() == nil {
 		s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
 	}
@@ -415,7 +426,6 @@ func (s *coldTier) sweep() {
 	for i := 0; i < len(tenants) && err == nil; i++ {
 		err = s.sweepOf(ctx, tenants[i].Tenant)
 	}
-	err = errors.Join(err, s.deleteCopies(ctx))
 	if err != nil && ctx.Err() == nil {
 		s.seen.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
 	}

@@ -210,10 +210,19 @@ func Forgotten(ctx context.Context, s Store, chat memory.Chat) (int64, error) {
 	return turn, err
 }
 
-// Absent is the Store of a service that has none, and finds that chats sleep in one.
-type Absent struct{ Store }
+// Absent is the Store of a service that has none, and finds that chats sleep in one. Every method fails.
+type Absent struct{}
 
-// Get implements Store. No other method is asked of it.
-func (Absent) Get(context.Context, string) ([]byte, error) {
-	return nil, errors.New("no cold store is configured: set cold.store")
-}
+var errAbsent = errors.New("no cold store is configured: set cold.store")
+
+// Put implements Store.
+func (Absent) Put(context.Context, string, []byte) error { return errAbsent }
+
+// Get implements Store.
+func (Absent) Get(context.Context, string) ([]byte, error) { return nil, errAbsent }
+
+// Delete implements Store.
+func (Absent) Delete(context.Context, string) error { return errAbsent }
+
+// List implements Store.
+func (Absent) List(context.Context, string, func(string, time.Time) error) error { return errAbsent }

@@ -119,12 +119,12 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 	return ids, full, nil
 }
 
-// syncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second, and
+// SyncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second, and
 // blocks writes if that takes a second more.
-const syncTime = 3 * time.Second
+const SyncTime = 3 * time.Second
 
 // Saved returns a time before which everything written is on the disks of the Redis servers. ever is false if they write
-// to no disk.
+// to no disk, or do not tell.
 func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
@@ -133,6 +133,9 @@ func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err erro
 	for i, node := range masters {
 		asked := time.Now()
 		text, err := node.Info(ctx, "persistence").Result()
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return time.Time{}, false, nil // it does not tell
+		}
 		if err != nil {
 			return until, false, failure(err, "asking what is on the disk")
 		}
@@ -145,7 +148,7 @@ func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err erro
 		logged := info["aof_enabled"] == "1" || info["journal_writes"] != ""
 		if refused := info["aof_last_write_status"] == "err" || info["journal_writes"] == "refused"; logged && !refused &&
 			info["aof_pending_bio_fsync"] != "1" {
-			saved = asked.Add(-syncTime)
+			saved = asked.Add(-SyncTime)
 		}
 		if !logged { // a server that does not tell when it saves may do so
 			rules, err := node.ConfigGet(ctx, "save").Result()

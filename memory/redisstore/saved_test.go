@@ -1,0 +1,55 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/redistest"
+	"mneme/internal/testtier"
+	"mneme/memory/redisstore"
+)
+
+// Saved tells what is on the disk of a Redis with an append-only file, with dumps, with neither, and of one that does not
+// tell.
+func TestSaved(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	ctx := t.Context()
+	open := func(args ...string) (*redistest.Server, redisstore.Server) {
+		server := redistest.Start(t, args...)
+		return server, redisstore.New(server.Client(), zerolog.Nop()).Server
+	}
+	_, logging := open("--appendonly", "yes")
+	until, ever, err := logging.Saved(ctx)
+	require.NoError(t, err)
+	require.True(t, ever)
+	require.WithinDuration(t, time.Now().Add(-redisstore.SyncTime), until, 2*time.Second)
+
+	_, dumping := open("--save", "3600 1")
+	began := time.Now()
+	until, ever, err = dumping.Saved(ctx)
+	require.NoError(t, err)
+	require.True(t, ever)
+	require.False(t, until.After(began))
+	require.Eventually(t, func() bool {
+		require.NoError(t, dumping.Save(ctx))
+		until, _, err = dumping.Saved(ctx)
+		return err == nil && until.After(began)
+	}, time.Minute, 300*time.Millisecond)
+
+	server, forgetting := open("--save", "")
+	_, ever, err = forgetting.Saved(ctx)
+	require.NoError(t, err)
+	require.False(t, ever)
+
+	require.NoError(t, server.Client().Do(ctx, "acl", "setuser", "bot", "on", ">pass", "~*", "+@all", "-info").Err())
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "bot", Password: "pass"})
+	defer client.Close()
+	_, ever, err = redisstore.New(client, zerolog.Nop()).Server.Saved(ctx)
+	require.NoError(t, err)
+	require.False(t, ever)
+}
