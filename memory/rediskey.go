@@ -31,7 +31,7 @@ const (
 	KindProcesses Kind = "mneme:processes" // processes that live
 	KindKeys      Kind = "mneme:keys"      // ids of the API keys, by the time when they were made
 	KindTenants   Kind = "mneme:tenants"   // tenants, by the minute in which a key of theirs was last used
-	KindWoken     Kind = "mneme:woken"     // chats with an object in the cold store that is no longer needed, by the wake
+	KindWoken     Kind = "mneme:woken"     // chats that woke and still have an object in the cold store, by the wake
 	KindErasing   Kind = "mneme:erasing"   // tenants and users that are being erased: see redisstore
 	KindProbe     Kind = "mneme:probe"     // written and removed to learn what Redis permits
 )

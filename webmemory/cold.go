@@ -196,8 +196,8 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	return err
 }
 
-// frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased chats.
-// unread are chats with objects that cannot be read.
+// frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased
+// chats. unread are chats with objects that cannot be read.
 func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[memory.Chat]redisstore.Frozen,
 	unread []memory.Chat, err error) {
 	found = map[memory.Chat]redisstore.Frozen{}
@@ -294,9 +294,10 @@ func (s *coldTier) forgetCut(chat memory.Chat) {
 	}
 }
 
-// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn (0: in none), and gives
-// the object's name if there was one. Of a chat that never slept, as its meta and the list say, nothing is asked. Unless
-// the whole chat goes, Redis has it on its disk first: else the loss of Redis's last writes would take the only copy.
+// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn (0: in
+// none), and gives the object's name if there was one. Of a chat that never slept, as its meta and the list say,
+// nothing is asked. Unless the whole chat goes, Redis has it on its disk first: else the loss of Redis's last writes
+// would take the only copy.
 func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, whole bool) (names []string, err error) {
 	if s.cfg.Cold.Store == nil {
 		return nil, nil

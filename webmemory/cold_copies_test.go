@@ -12,6 +12,7 @@ import (
 
 	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
+	"mneme/memory"
 	"mneme/memory/cold"
 	webapi "mneme/webmemory/api"
 )
@@ -198,8 +199,7 @@ func TestAnOldObjectBringsBackNoDeletedHistory(t *testing.T) {
 	doNote(t, w, 201, "POST", "/v1/chats/1/notes", `{"text":"another note"}`) // whose turn finds that the history is gone
 	webmemorytest.Eventually(t, "the object is deleted", func() bool { return len(s.names(t, cold.Chats)) == 0 })
 
-	require.NoError(t, s.Store.Delete(t.Context(), strings.Replace(strings.Replace(objectOf("1"), cold.Chats, cold.Erased, 1),
-		".json.gz", ".turn", 1)))
+	require.NoError(t, s.Store.Delete(t.Context(), cold.Name(cold.Erased, memory.MustChat("1"))))
 	require.NoError(t, s.Store.Put(t.Context(), objectOf("1"), object))
 	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
 	webmemorytest.Eventually(t, "the chat wakes", func() bool { return len(listNotes(t, w, "/v1/chats/1")) == 1 })
@@ -224,7 +224,8 @@ func TestAHistoryThatRedisLostWasNotDeletedByHand(t *testing.T) {
 	require.Len(t, s.names(t, cold.Chats), 1)
 }
 
-// Messages that are missing between an archive and its history are told, also after the chat has slept, and after trims.
+// Messages that are missing between an archive and its history are told, also after the chat has slept, and after
+// trims.
 func TestAGapBehindAnArchiveIsToldEverywhere(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()

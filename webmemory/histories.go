@@ -127,7 +127,9 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool { return l.Position == seg.Position && l.Lost == seg.Lost })
+		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool {
+			return l.Position == seg.Position && l.Lost == seg.Lost
+		})
 		if at >= 0 && listed[at] != seg {
 			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
 		}

@@ -18,8 +18,8 @@ import (
 )
 
 // This file erases users: the notes at once, and the chats some at a time. The list of the chats is in Redis, and each
-// chat leaves it when it is erased. Redis also lists the erasures that are not done, so that other processes finish them.
-// Two at once do no harm.
+// chat leaves it when it is erased. Redis also lists the erasures that are not done, so that other processes finish
+// them. Two at once do no harm.
 
 // Bounds of one request that erases chats of a user.
 const (
@@ -130,8 +130,8 @@ func (s *eraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasu
 }
 
 // eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
-// request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list and
-// is named. Any other failure is an error if nothing else was done.
+// request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list
+// and is named. Any other failure is an error if nothing else was done.
 func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	began, done, skipped := time.Now(), 0, 0

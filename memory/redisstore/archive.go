@@ -175,8 +175,8 @@ func isApart(first, joins, archived string) bool {
 	return first != "" && (joins == "?" || joins != "" && integer(moved) == integer(archived) && id != first)
 }
 
-// withGaps returns the segments of an archive with one for each gap that its fields name, and one behind it if the history
-// is apart.
+// withGaps returns the segments of an archive with one for each gap that its fields name, and one behind it if the
+// history is apart.
 func (s *core) withGaps(segments []Segment, fields []string, apart bool) []Segment {
 	for _, f := range fields {
 		text, gap := strings.CutSuffix(f, ":gap")

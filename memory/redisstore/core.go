@@ -73,8 +73,8 @@ type core struct {
 	// counts as lost, not as deleted by hand. Set it before the first call.
 	LostData func(ctx context.Context) bool
 
-	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Set it
-	// before the first call.
+	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Set
+	// it before the first call.
 	Forget func(ctx context.Context, chat memory.Chat) error
 
 	// Counts of what went other than expected.

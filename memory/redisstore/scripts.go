@@ -67,7 +67,8 @@ var (
 )
 
 // keeping are the scripts that take nothing of a chat away that its copy in the cold store may have, or that run only
-// after the copy was deleted: those of erasures, redactions and rewinds. A new script is none of them until it is added.
+// after the copy was deleted: those of erasures, redactions and rewinds. A new script is none of them until it is
+// added.
 var keeping = map[*redis.Script]bool{
 	appendScript: true, asideScript: true, cutScript: true, indexScript: true, loadScript: true, replaceScript: true,
 	eraseScript: true, takeScript: true, renewScript: true, regainScript: true, packScript: true, beginScript: true,

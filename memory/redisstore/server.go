@@ -119,12 +119,12 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 	return ids, full, nil
 }
 
-// SyncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second, and
-// blocks writes if that takes a second more.
+// SyncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second,
+// and blocks writes if that takes a second more.
 const SyncTime = 3 * time.Second
 
-// Saved returns a time before which everything written is on the disks of the Redis servers. ever is false if they write
-// to no disk, or do not tell.
+// Saved returns a time before which everything written is on the disks of the Redis servers. ever is false if they
+// write to no disk, or do not tell.
 func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {

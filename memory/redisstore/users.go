@@ -180,8 +180,8 @@ type Posted struct {
 	place Place
 }
 
-// PostedBy returns the number of chats in a user's list whose last run is not after a Unix time in ms, and up to count of
-// them from an offset on, the least recently used first.
+// PostedBy returns the number of chats in a user's list whose last run is not after a Unix time in ms, and up to count
+// of them from an offset on, the least recently used first.
 func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset, count int) (chats []Posted, all int,
 	err error) {
 	var page *redis.ZSliceCmd

@@ -7,8 +7,8 @@ local function number(text)
   end
   return 0
 end
--- joins in a meta is the id of the message that follows the archive, and how many messages had left the history then: an
--- earlier version moves messages and leaves joins as it is. '?' says that what was archived is not known.
+-- joins in a meta is the id of the message that follows the archive, and how many messages had left the history then:
+-- an earlier version moves messages and leaves joins as it is. '?' says that what was archived is not known.
 local function gap(meta)
   local of = redis.call('HMGET', meta, 'first', 'joins', 'archived')
   if not of[1] or not of[2] then
