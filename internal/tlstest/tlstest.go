@@ -56,7 +56,8 @@ func (a *Authority) Issue(t require.TestingT, lasts, left time.Duration, hosts .
 	key := newKey(t)
 	end := time.Now().Add(left)
 	cert := &x509.Certificate{SerialNumber: serial(t), NotBefore: end.Add(-lasts), NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			cert.IPAddresses = append(cert.IPAddresses, ip)

@@ -277,7 +277,8 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 				require.Equal(t, 2, code/100, answer)
 				return answer
 			}
-			require.Contains(t, u.say("1", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"), "Aliya")
+			require.Contains(t,
+				u.say("1", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"), "Aliya")
 			u.say("2", "My name is Aliya")
 			require.Contains(t, does("GET", "/v1/chats/2/recall?query=Aliya", ""), "Aliya")
 			does("POST", "/v1/chats/2/messages", `{"message":"I like tea","user":"u"}`)
@@ -291,7 +292,8 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 
 			client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, Username: "mneme", Password: "secret"})
 			defer client.Close()
-			_, key, err := access.NewStore(client).Create(t.Context(), access.Key{Name: "n", Scopes: []access.Scope{access.Chat}})
+			keys := access.NewStore(client)
+			_, key, err := keys.Create(t.Context(), access.Key{Name: "n", Scopes: []access.Scope{access.Chat}})
 			require.NoError(t, err)
 			_, err = access.NewStore(client).Revoke(t.Context(), key.ID)
 			require.NoError(t, err)

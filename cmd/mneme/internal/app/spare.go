@@ -86,8 +86,9 @@ func (s *spareListener) Accept() (net.Conn, error) {
 		s.refill(1)
 		return nil, full
 	}
-	s.log.Error().Err(full).Msg("no file descriptor is free: only /healthz is answered to new connections; raise the limit " +
-		"(ulimit -n)")
+	s.log.Error().Err(full).
+		Msg("no file descriptor is free: only /healthz is answered to new connections; raise the limit " +
+			"(ulimit -n)")
 	short := &shortConn{Conn: c, end: time.Now().Add(spareTime), closed: sync.OnceFunc(func() { s.refill(1) })}
 	return short, short.SetDeadline(time.Time{})
 }
