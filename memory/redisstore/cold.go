@@ -228,7 +228,6 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return failure(err, "waking chat %s", chat)
 		}
-		archived := false // Redis has an archive
 		changed := max(integer(cut), cutIn(key)) > o.Turn
 		for _, k := range keys {
 			var err error
@@ -241,7 +240,6 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 				whole := false
 				if k.Hash != nil {
 					whole, err = s.redis.HExists(ctx, k.Name, "messages").Result()
-					archived = archived || whole
 				}
 				if err == nil && !whole {
 					err = s.restore(ctx, turn, key, k, k)
@@ -252,9 +250,7 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 			}
 		}
 		meta.Hash = maps.Clone(meta.Hash)
-		if archived {
-			delete(meta.Hash, "joins")
-		} else if first, ok := meta.Hash["first"]; ok && meta.Hash["joins"] == "" { // an earlier version has no joins
+		if first, ok := meta.Hash["first"]; ok && meta.Hash["joins"] == "" { // an earlier version has no joins
 			meta.Hash["joins"] = first + " " + cold.Text(strconv.FormatInt(integer(string(meta.Hash["archived"])), 10))
 		}
 		if changed {

@@ -12,7 +12,7 @@ if ARGV[2] ~= '' then
   redis.call('SETNX', KEYS[2], ARGV[2])
 end
 for i = 3, #ARGV, 2 do -- the meta's turn is there by now
-  local set = (ARGV[i] == 'conversation' or ARGV[i] == 'joins') and 'HSET' or 'HSETNX'
-  redis.call(set, KEYS[3], ARGV[i], ARGV[i + 1])
+  local unknown = ARGV[i] == 'joins' and redis.call('HGET', KEYS[3], 'joins') == '?'
+  redis.call((unknown or ARGV[i] == 'conversation') and 'HSET' or 'HSETNX', KEYS[3], ARGV[i], ARGV[i + 1])
 end
 return {'ok'}
