@@ -371,7 +371,7 @@ func TestNobodyCrossesFromOneTenantToAnother(t *testing.T) {
 }
 
 var passing = regexp.MustCompile(`[A-Z2-7]{26}(\.\d+)?(\.fork-[0-9a-f]{16})*|(\.fork-[0-9a-f]{16})+|(resp|msg|rs|conv)_\w+` +
-	`|chatcmpl-\w+|"transcript_from":"\w+"|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
+	`|chatcmpl-\w+|"transcript_from":"\w+(\.alone)?"|\bn[a-z2-7]{11}\b|toolu_\w+|"\d{13,}"|` +
 	`"next_cursor":"[^"]*"|"(ts|timestamp|created|created_at|started|seconds|expires_at|last_used|used|completed_at|until|updated|bytes|ended|score)"` +
 	`:[-\d.eE+]+|: retry.*|"\d{4}-\d\d-\d\dT[^"]*"|\d{4}-\d\d-\d\d \d\d:\d\d UTC`)
 
