@@ -36,6 +36,8 @@ type app struct {
 	pace   time.Duration // between two edits of a message
 	users  string        // ids of the users that may ask, with commas; empty for all
 	key    string        // of mneme's; empty where it asks for none
+
+	resumed map[int64]bool // updates of the last start; Telegram may send them again
 }
 
 func main() {
@@ -62,10 +64,12 @@ func (a *app) run(ctx context.Context, memoryURL, token string, options ...bot.O
 	if err = os.MkdirAll(a.open, 0o700); err != nil {
 		return err
 	}
+	a.resumed = map[int64]bool{}
 	files, _ := filepath.Glob(filepath.Join(a.open, "*.json"))
 	for _, name := range files {
 		var j job
 		if raw, err := os.ReadFile(name); err == nil && json.Unmarshal(raw, &j) == nil {
+			a.resumed[j.Update] = true
 			go a.answer(ctx, &j)
 		}
 	}
@@ -85,8 +89,8 @@ func (a *app) update(ctx context.Context, _ *bot.Bot, u *models.Update) {
 		a.show(ctx, &job{Chat: m.Chat.ID}, "Forget all that was said here?", "Forget", "forget", "Keep", "keep")
 	default:
 		j := &job{Update: u.ID, Chat: m.Chat.ID, Text: m.Text}
-		if _, err := os.Stat(a.file(j)); err == nil {
-			return // it came before the restart too
+		if a.resumed[j.Update] {
+			return
 		}
 		a.save(j)
 		go a.answer(ctx, j)
