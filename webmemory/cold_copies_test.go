@@ -224,6 +224,29 @@ func TestAHistoryThatRedisLostWasNotDeletedByHand(t *testing.T) {
 	require.Len(t, s.names(t, cold.Chats), 1)
 }
 
+// A process that takes the sleep of a chat for a loss writes back its copy, which is older than the object. The wake joins
+// both.
+func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	s := newColdStore(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+	require.Equal(t, 200, w.Post("1", "first").Status)
+	keys := []string{"chat_history:1", "{chat_history:1}:meta"}
+	var dumps []string
+	for _, key := range keys {
+		dumps = append(dumps, w.Redis.Dump(t.Context(), key).Val())
+	}
+	require.Equal(t, 200, w.Post("1", "second").Status)
+	sleepAll(w, "1")
+	for i, key := range keys {
+		require.NoError(t, w.Redis.Restore(t.Context(), key, 0, dumps[i]).Err())
+	}
+	require.Equal(t, 200, w.Post("1", "third").Status)
+	require.Equal(t, []string{"user: first", "assistant: hello", "user: second", "assistant: hello", "user: third",
+		"assistant: hello"}, w.History("chat_history:1"))
+}
+
 // Messages that are missing between an archive and its history are told, also after the chat has slept, and after
 // trims.
 func TestAGapBehindAnArchiveIsToldEverywhere(t *testing.T) {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -259,7 +260,14 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 				delete(meta.Hash, field)
 			}
 		}
-		if err := s.restore(ctx, turn, key, history, meta); err != nil {
+		there, err := s.redis.Exists(ctx, history.Name).Result()
+		if err == nil {
+			err = s.restore(ctx, turn, key, history, meta)
+		}
+		if err == nil && there > 0 && history.String != "" {
+			err = s.joinOlder(ctx, o.Turn, key, history, meta)
+		}
+		if err != nil {
 			return failure(err, "waking chat %s", chat)
 		}
 	}
@@ -281,6 +289,28 @@ func (s Cold) restore(ctx context.Context, turn int64, of memory.Key, text, hash
 	return nil
 }
 
+// joinOlder adds what a snapshot has of a history to what Redis has. A process that takes the sleep for a loss writes
+// its own copy back, which may be older than the snapshot.
+func (s Cold) joinOlder(ctx context.Context, turn int64, key memory.Key, history, meta cold.Key) error {
+	h, err := parseFrozen(key, history, meta)
+	if err == nil {
+		h.ProvenIn(turn)
+		_, err = s.histories.WriteBack(ctx, h)
+	}
+	return err
+}
+
+// parseFrozen parses a history of a snapshot.
+func parseFrozen(key memory.Key, history, meta cold.Key) (*memory.History, error) {
+	h, err := memory.ParseHistory(key, []byte(cmp.Or(history.String, "[]")))
+	if err != nil {
+		return nil, err
+	}
+	number := func(field string) int64 { return integer(string(meta.Hash[field])) }
+	h.Follows(max(number("erased"), number("adopted"), number("cut")), string(meta.Hash["first"]))
+	return h, nil
+}
+
 // Frozen is a chat's own history as an object of the cold store holds it.
 type Frozen struct {
 	*memory.History
@@ -294,24 +324,24 @@ type Frozen struct {
 
 // Freeze reads the chat's own history out of the keys of its object.
 func (s Cold) Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
-	key, value := memory.ChatKey(chat), cold.Text("[]")
-	var archive, meta map[string]cold.Text
+	key := memory.ChatKey(chat)
+	var history, about cold.Key
+	var archive map[string]cold.Text
 	for _, k := range keys {
 		switch k.Name {
 		case key.String():
-			value = k.String
+			history = k
 		case metaKey(key):
-			meta = k.Hash
+			about = k
 		case archiveKey(key):
 			archive = k.Hash
 		}
 	}
-	number := func(field string) int64 { return integer(string(meta[field])) }
-	if f.History, err = memory.ParseHistory(key, []byte(value)); err != nil {
+	if f.History, err = parseFrozen(key, history, about); err != nil {
 		return f, err
 	}
-	f.Follows(max(number("erased"), number("adopted"), number("cut")), string(meta["first"]))
-	f.Archived, f.Whole = int(number("archived")), true
+	meta := about.Hash
+	f.Archived, f.Whole = int(integer(string(meta["archived"]))), true
 	f.User, f.Hidden = string(meta["user"]), membersOf(string(meta[quarantined]))
 	segments := segmentsIn(maps.Keys(archive))
 	for i := range segments {
