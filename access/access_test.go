@@ -468,7 +468,7 @@ func TestKeysThatTheStoreLost(t *testing.T) {
 	require.Empty(t, g.Lost())
 }
 
-// A Redis that refuses the keys is no outage that passes.
+// A Redis that refuses the keys stays unavailable until an operator permits them.
 func TestARedisThatRefusesKeysIsNotToBeRetried(t *testing.T) {
 	ctx, server := t.Context(), redistest.Start(t, "--save", "")
 	store := open(t, server)

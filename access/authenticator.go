@@ -188,7 +188,7 @@ func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, er
 		a.log.Warn().Err(err).Msg("the keys cannot be read; requests are refused")
 		if no := new(memory.RefusedError); errors.As(err, &no) {
 			return Key{}, false, &Refusal{Status: errAway.Status, Code: errAway.Code,
-				Message: "Keys cannot be checked: Redis refuses " + no.What + ". An operator has to permit it."}
+				Message: "Keys cannot be checked: Redis refuses " + no.What + ". An operator has to fix this."}
 		}
 		return Key{}, false, errAway
 	}

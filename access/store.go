@@ -34,8 +34,6 @@ func NewStore(client redis.UniversalClient) *Store { return &Store{client} }
 
 func recordName(id string) string { return memory.RedisKey{Kind: memory.KindKey, Run: id}.String() }
 
-func away(err error) error { return redisscript.Unavailable(err) }
-
 // Create makes a key of the name, tenant, scopes, limits and expiry that k has. text is the key
 // itself, which cannot be learned later. Errors are ErrBadKey.
 func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err error) {
@@ -53,10 +51,10 @@ func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err e
 	// The index first: a key that works is listed, whatever fails in between.
 	listed := redis.Z{Score: float64(now.Unix()), Member: k.ID}
 	if err := s.redis.ZAdd(ctx, string(memory.KindKeys), listed).Err(); err != nil {
-		return "", Key{}, away(err)
+		return "", Key{}, redisscript.Unavailable(err)
 	}
 	if err := s.redis.HSet(ctx, recordName(k.ID), k.fields()...).Err(); err != nil {
-		return "", Key{}, away(err)
+		return "", Key{}, redisscript.Unavailable(err)
 	}
 	return text, k, nil
 }
@@ -109,7 +107,7 @@ func readKey(id string, fields map[string]string) (k Key, ok bool) {
 func (s *Store) find(ctx context.Context, id string) (k Key, ok bool, err error) {
 	fields, err := s.redis.HGetAll(ctx, recordName(id)).Result()
 	if err != nil {
-		return Key{}, false, away(err)
+		return Key{}, false, redisscript.Unavailable(err)
 	}
 	k, ok = readKey(id, fields)
 	return k, ok, nil
@@ -131,7 +129,7 @@ func (s *Store) Get(ctx context.Context, id string) (Key, error) {
 func (s *Store) List(ctx context.Context) ([]Key, error) {
 	ids, err := s.redis.ZRange(ctx, string(memory.KindKeys), 0, -1).Result()
 	if err != nil {
-		return nil, away(err)
+		return nil, redisscript.Unavailable(err)
 	}
 	var keys []Key
 	for some := range slices.Chunk(ids, 500) {
@@ -142,7 +140,7 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 			}
 			return nil
 		}); err != nil {
-			return nil, away(err)
+			return nil, redisscript.Unavailable(err)
 		}
 		for i, id := range some {
 			if k, ok := readKey(id, cmds[i].Val()); ok {
@@ -157,7 +155,7 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 func (s *Store) change(ctx context.Context, id, hash string, fields ...any) (ok bool, err error) {
 	n, err := changeScript.Run(ctx, s.redis, []string{recordName(id)}, slices.Concat([]any{hash}, fields)...).Int()
 	if err != nil {
-		return false, away(err)
+		return false, redisscript.Unavailable(err)
 	}
 	return n == 1, nil
 }
@@ -214,7 +212,7 @@ func (s *Store) touch(ctx context.Context, u use) error {
 	}
 	used := redis.Z{Score: float64(u.minute.Unix()), Member: u.tenant.String()}
 	if err := s.redis.ZAddGT(ctx, string(memory.KindTenants), used).Err(); err != nil {
-		return away(err)
+		return redisscript.Unavailable(err)
 	}
 	return nil
 }
@@ -238,10 +236,10 @@ func tenantErased(ctx context.Context, s *Store, e entry) bool {
 func (s *Store) Erase(ctx context.Context, ids ...string) error {
 	for _, id := range ids { // the index last, so that what is interrupted can be found
 		if err := s.redis.Del(ctx, recordName(id)).Err(); err != nil {
-			return away(err)
+			return redisscript.Unavailable(err)
 		}
 		if err := s.redis.ZRem(ctx, string(memory.KindKeys), id).Err(); err != nil {
-			return away(err)
+			return redisscript.Unavailable(err)
 		}
 	}
 	return nil
