@@ -42,8 +42,8 @@ func judge(ok bool) verdict {
 	return bad
 }
 
-// checks are made in this order: those of Redis use what the first one has read. ask returns the facts and a verdict.
-// todo says what is wrong in a bad one and how to fix it; it is empty if ask says so.
+// checks run in this order: the checks of Redis use the INFO that the first one has read. ask returns the facts and a
+// verdict. todo is the cause and the fix of a bad verdict; it is empty if the facts include them.
 var checks = []struct {
 	name string
 	ask  func(ctx context.Context, p *installation) (said string, is verdict)
@@ -77,13 +77,13 @@ type installation struct {
 
 // redisServer is what a server that holds keys says of itself.
 type redisServer struct {
-	addr   string
-	info   map[string]map[string]string
-	hidden error         // the server refused INFO
-	save   string        // when it takes snapshots
-	secret error         // the server refused CONFIG
-	apart  time.Duration // at least so far its clock is from this machine's
-	silent error         // the server refused TIME
+	addr      string
+	info      map[string]map[string]string
+	infoErr   error         // of INFO
+	save      string        // when it takes snapshots
+	configErr error         // of CONFIG
+	apart     time.Duration // at least so far its clock is from this machine's
+	timeErr   error         // of TIME
 }
 
 func doctor(con *console) *cobra.Command {
@@ -104,20 +104,20 @@ Examples:
 		if cfg.Redis.Embedded() {
 			o.Addrs = []string{cmp.Or(cfg.Redis.EmbeddedListen, "127.0.0.1:0")} // where nothing answers
 		}
-		p, found := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
+		p, faults := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
 		defer p.client.Close()
 		for _, c := range checks {
 			within, cancel := context.WithTimeout(ctx, patience)
 			said, is := c.ask(within, p)
 			cancel()
 			if is == bad {
-				found++
+				faults++
 				said = strings.TrimSuffix(said+": "+c.todo, ": ")
 			}
 			fmt.Fprintf(con.stdout, "%-18s  %-7s  %s\n", c.name, is, term.OneLine(said, 2000))
 		}
-		if found > 0 {
-			return fmt.Errorf("%d of %d checks found something wrong", found, len(checks))
+		if faults > 0 {
+			return fmt.Errorf("%d of %d checks found something wrong", faults, len(checks))
 		}
 		return nil
 	})
@@ -132,13 +132,14 @@ func reach(ctx context.Context, p *installation) (said string, is verdict) {
 		s := redisServer{addr: node.Options().Addr}
 		asked := time.Now()
 		var theirs time.Time
-		theirs, s.silent = node.Time(ctx).Result()
+		theirs, s.timeErr = node.Time(ctx).Result()
 		s.apart = max(time.Until(theirs), asked.Sub(theirs))
-		s.info, s.hidden = node.InfoMap(ctx).Result()
-		save, secret := node.ConfigGet(ctx, "save").Result()
-		s.save, s.secret = save["save"], secret
+		s.info, s.infoErr = node.InfoMap(ctx).Result()
+		var save map[string]string
+		save, s.configErr = node.ConfigGet(ctx, "save").Result()
+		s.save = save["save"]
 		p.servers = append(p.servers, s)
-		for _, failed := range []error{s.silent, s.hidden} {
+		for _, failed := range []error{s.timeErr, s.infoErr} {
 			if failed != nil && !errors.Is(redisscript.Unavailable(failed), memory.ErrRefused) {
 				err = cmp.Or(err, failed)
 			}
@@ -152,7 +153,7 @@ func reach(ctx context.Context, p *installation) (said string, is verdict) {
 	return plural(len(nodes), "server") + " with keys", good
 }
 
-// permissions does what the memory does at a turn.
+// permissions probes Redis as webmemory does.
 func permissions(ctx context.Context, p *installation) (said string, is verdict) {
 	if said, is := unasked(p); said != "" {
 		return said, is
@@ -168,7 +169,7 @@ func permissions(ctx context.Context, p *installation) (said string, is verdict)
 	return "scripts, writes and mneme's keys", good
 }
 
-// unasked says why there is no Redis to ask, "" if there is one.
+// unasked returns the verdict of the Redis checks if there is no Redis to ask, else an empty text.
 func unasked(p *installation) (said string, is verdict) {
 	switch {
 	case p.cfg.Redis.Embedded():
@@ -179,8 +180,7 @@ func unasked(p *installation) (said string, is verdict) {
 	return "", good
 }
 
-// ofEach makes a check of a check of one server. It reports the first bad server, else the first that hides
-// the facts.
+// ofEach returns look as a check of all servers. It reports the first bad server, else the first unknown one.
 func ofEach(look func(s redisServer) (said string, is verdict)) func(context.Context, *installation) (string, verdict) {
 	return func(_ context.Context, p *installation) (string, verdict) {
 		said, is := unasked(p)
@@ -197,11 +197,11 @@ func ofEach(look func(s redisServer) (said string, is verdict)) func(context.Con
 	}
 }
 
-// fromInfo makes a check of a server of a check of its INFO.
+// fromInfo returns look as a check that is unknown if the server refuses INFO.
 func fromInfo(look func(s redisServer) (said string, is verdict)) func(redisServer) (string, verdict) {
 	return func(s redisServer) (string, verdict) {
-		if s.hidden != nil {
-			return s.hidden.Error(), unknown
+		if s.infoErr != nil {
+			return s.infoErr.Error(), unknown
 		}
 		return look(s)
 	}
@@ -216,19 +216,19 @@ func redisVersion(s redisServer) (said string, is verdict) {
 }
 
 func persistence(s redisServer) (said string, is verdict) {
-	file := s.info["Persistence"]
-	logs, wrote := file["aof_last_write_status"], file["rdb_last_bgsave_status"]
+	info := s.info["Persistence"]
+	logs, wrote := info["aof_last_write_status"], info["rdb_last_bgsave_status"]
 	save := s.save
-	if s.secret != nil {
-		save = s.secret.Error()
+	if s.configErr != nil {
+		save = s.configErr.Error()
 	}
-	said = fmt.Sprintf("appendonly %s (%s), save %q (%s)", file["aof_enabled"], logs, save, wrote)
+	said = fmt.Sprintf("appendonly %s (%s), save %q (%s)", info["aof_enabled"], logs, save, wrote)
 	switch {
 	case logs == "err" || wrote == "err":
 		return said, bad
-	case file["aof_enabled"] == "1" || s.save != "":
+	case info["aof_enabled"] == "1" || s.save != "":
 		return said, good
-	case s.secret != nil || file["aof_enabled"] == "":
+	case s.configErr != nil || info["aof_enabled"] == "":
 		return said, unknown
 	}
 	return said, bad
@@ -246,8 +246,8 @@ func eviction(s redisServer) (said string, is verdict) {
 
 // clocks may be 2 s apart: far more than NTP leaves, far less than the 20 s after which a process is taken for dead.
 func clocks(s redisServer) (said string, is verdict) {
-	if s.silent != nil {
-		return s.silent.Error(), unknown
+	if s.timeErr != nil {
+		return s.timeErr.Error(), unknown
 	}
 	said = fmt.Sprintf("%v between Redis and this machine", max(s.apart, 0).Round(time.Second))
 	return said, judge(s.apart < 2*time.Second)

@@ -286,7 +286,7 @@ func (con *console) eraseUser(ctx context.Context, client *webapi.Client, id str
 			fmt.Fprintln(con.stderr, "not erased, because it cannot be read: the chat", term.OneLine(chat.ID(), 130))
 		}
 		if len(out.Failed) > 0 {
-			return fmt.Errorf("%d chats are left: restore or erase each of them", len(out.Failed))
+			return fmt.Errorf("%s left: restore or erase each of them", plural(len(out.Failed), "chat"))
 		}
 		fmt.Fprintln(con.stdout, "done")
 		return nil

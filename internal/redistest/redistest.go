@@ -69,3 +69,13 @@ func (s *Server) Client() *redis.Client {
 
 // URL is what a configuration names the server by.
 func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// UserURL returns the URL for the user mneme, to whom it gives these ACL rules.
+func (s *Server) UserURL(rules ...any) string {
+	s.t.Helper()
+	user := append([]any{"ACL", "SETUSER", "mneme", "reset", "on", ">secret"}, rules...)
+	if err := s.Client().Do(s.t.Context(), user...).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return "redis://mneme:secret@" + s.Addr
+}

@@ -37,7 +37,7 @@ type app struct {
 	users  string        // ids of the users that may ask, with commas; empty for all
 	key    string        // of mneme's; empty where it asks for none
 
-	resumed map[int64]bool // updates of the last start; Telegram may send them again
+	resumed map[int64]bool // updates that this start resumes; Telegram may send them again
 }
 
 func main() {
@@ -87,11 +87,9 @@ func (a *app) update(ctx context.Context, _ *bot.Bot, u *models.Update) {
 	case m == nil || m.Text == "" || m.From == nil || !may(m.From.ID), strings.HasPrefix(m.Text, "/start"):
 	case strings.HasPrefix(m.Text, "/forget"):
 		a.show(ctx, &job{Chat: m.Chat.ID}, "Forget all that was said here?", "Forget", "forget", "Keep", "keep")
+	case a.resumed[u.ID]:
 	default:
 		j := &job{Update: u.ID, Chat: m.Chat.ID, Text: m.Text}
-		if a.resumed[j.Update] {
-			return
-		}
 		a.save(j)
 		go a.answer(ctx, j)
 	}

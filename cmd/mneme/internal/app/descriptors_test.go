@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/internal/redistest"
 )
@@ -19,15 +21,17 @@ func TestWithoutDescriptorsHealthIsAnswered(t *testing.T) {
 	s := newStack(t, "MNEME_REDIS_URL="+redistest.Start(t, "--save", "").URL())
 	s.files = 96
 	s.start("webmemory")
-	get := func(path string) (status int, err error) {
+	get := func(path string) (status int, body string, err error) {
 		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 		resp, err := client.Get("http://" + s.web + path)
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
-		return resp.StatusCode, resp.Body.Close()
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(raw), err
 	}
-	status, err := get("/v1/chats")
+	status, _, err := get("/v1/chats")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
 
@@ -39,10 +43,11 @@ func TestWithoutDescriptorsHealthIsAnswered(t *testing.T) {
 	}
 	refused := 0
 	for range 5 {
-		status, err := get("/healthz")
+		status, _, err := get("/healthz")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status)
-		if status, err = get("/v1/chats"); err == nil && status == http.StatusServiceUnavailable {
+		if status, body, err := get("/v1/chats"); err == nil && status == http.StatusServiceUnavailable {
+			require.Equal(t, "no_descriptors", gjson.Get(body, "error.code").Str, body)
 			refused++
 		}
 	}
@@ -50,7 +55,7 @@ func TestWithoutDescriptorsHealthIsAnswered(t *testing.T) {
 	for _, c := range idle {
 		require.NoError(t, c.Close())
 	}
-	require.Eventually(t, func() bool { status, err := get("/v1/chats"); return err == nil && status == http.StatusOK },
+	require.Eventually(t, func() bool { status, _, err := get("/v1/chats"); return err == nil && status == http.StatusOK },
 		30*time.Second, 100*time.Millisecond)
 	log, err := os.ReadFile(s.running["webmemory"].Log)
 	require.NoError(t, err)

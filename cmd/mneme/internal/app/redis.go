@@ -215,7 +215,8 @@ func (a *app) untilKnown(check func(context.Context) error) error {
 	return err
 }
 
-// Evicts reports whether a server with this INFO deletes keys when its memory is full, and whether the INFO says that.
+// Evicts reports whether a server with this INFO deletes keys when its memory is full. known is false if the INFO has no
+// maxmemory_policy.
 func Evicts(info map[string]map[string]string) (evicts, known bool) {
 	policy := info["Memory"]["maxmemory_policy"]
 	return policy != "noeviction", policy != ""

@@ -87,19 +87,11 @@ func TestAStartNamesARedisThatRefusesCommands(t *testing.T) {
 	require.NotContains(t, u.log.String(), "hush-hush")
 }
 
-// asUser returns the URL of server for a user with these ACL rules.
-func asUser(t *testing.T, server *redistest.Server, rules ...any) string {
-	t.Helper()
-	user := append([]any{"ACL", "SETUSER", "mneme", "reset", "on", ">secret"}, rules...)
-	require.NoError(t, server.Client().Do(t.Context(), user...).Err())
-	return "redis://mneme:secret@" + server.Addr
-}
-
 // The name of a connection is optional.
 func TestARedisUserWithoutCLIENTWorks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--save", "")
-	u := start(t, "MNEME_REDIS_URL="+asUser(t, server, "~*", "&*", "+@all", "-client"))
+	u := start(t, "MNEME_REDIS_URL="+server.UserURL("~*", "&*", "+@all", "-client"))
 	require.Eventually(t, u.ready, 10*time.Second, 10*time.Millisecond)
 	require.NotEmpty(t, u.say("1", "Hello"))
 	require.NotContains(t, u.log.String(), "NOPERM")
@@ -132,7 +124,7 @@ func TestARedisThatRefusesIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--save", "")
-			url := asUser(t, server, "~*", "&*", "+@all")
+			url := server.UserURL("~*", "&*", "+@all")
 			admin := server.Client()
 			u := start(t, "MNEME_REDIS_URL="+url)
 			require.NotEmpty(t, u.say("1", "Hello"))
@@ -223,6 +215,7 @@ func TestRedisGetsAClientCertificate(t *testing.T) {
 	require.NotEmpty(t, u.say("1", "Hello"))
 	u.stop()
 	u = start(t, with[0], "MNEME_REDIS_URL=rediss://"+addr)
+	u.logs("Redis at " + addr + " is unreachable")
 	require.False(t, u.ready(), "Redis ends the handshake")
 	u.stop()
 	u = start(t, append(with, "MNEME_REDIS_URL=rediss://"+addr)...)

@@ -22,33 +22,31 @@ const (
 	spareTime = 250 * time.Millisecond // each
 )
 
-// spareListener holds file descriptors for the time when the process has no other. It accepts short connections on
-// them, on which only health is answered.
+// spareListener reserves file descriptors. When the process has no others, it accepts short connections with them and
+// answers only health requests.
 type spareListener struct {
 	*net.TCPListener
 	log zerolog.Logger // for lines that may come often
 
-	mu    sync.Mutex
-	files []*os.File // guarded by mu
-	used  int        // guarded by mu: connections on them
+	mu     sync.Mutex
+	files  []*os.File // guarded by mu
+	used   int        // guarded by mu: descriptors of short connections
+	closed bool       // guarded by mu
 }
 
+// withSpares returns l, which must be a TCP listener, with a reserve of file descriptors.
 func withSpares(l net.Listener, log zerolog.Logger) net.Listener {
-	of, ok := l.(*net.TCPListener)
-	if !ok {
-		return l
-	}
-	s := &spareListener{TCPListener: of, log: log}
+	s := &spareListener{TCPListener: l.(*net.TCPListener), log: log}
 	s.refill(0)
 	return s
 }
 
-// refill opens as many files as no connection stands for, after ended connections have ended.
+// refill subtracts ended connections and opens files until the reserve is full again.
 func (s *spareListener) refill(ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= ended
-	for len(s.files)+s.used < spares {
+	for !s.closed && len(s.files)+s.used < spares {
 		f, err := os.Open(os.DevNull)
 		if err != nil {
 			return
@@ -57,11 +55,11 @@ func (s *spareListener) refill(ended int) {
 	}
 }
 
-// release closes one of the files, whose descriptor is then free for a connection, and reports whether there was one.
+// release closes one of the files to free its descriptor for a connection. It reports whether there was a file.
 func (s *spareListener) release() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.files) == 0 {
+	if s.closed || len(s.files) == 0 {
 		return false
 	}
 	_ = s.files[len(s.files)-1].Close()
@@ -71,22 +69,23 @@ func (s *spareListener) release() bool {
 
 // Accept implements net.Listener.
 func (s *spareListener) Accept() (net.Conn, error) {
-	c, full := s.TCPListener.Accept()
-	if full == nil {
-		s.refill(0)
-	}
-	if !errors.Is(full, syscall.EMFILE) && !errors.Is(full, syscall.ENFILE) || !s.release() {
-		return c, full
-	}
-	// Without a descriptor, the system does not say whether a connection waits.
-	_ = s.SetDeadline(time.Now().Add(spareTime))
 	c, err := s.TCPListener.Accept()
-	_ = s.SetDeadline(time.Time{})
-	if err != nil {
-		s.refill(1)
-		return nil, full
+	switch {
+	case err == nil:
+		s.refill(0)
+		return c, nil
+	case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || !s.release():
+		return nil, err
 	}
-	s.log.Error().Err(full).
+	// Without a free descriptor, accept fails even if no connection is pending.
+	_ = s.SetDeadline(time.Now().Add(spareTime))
+	c, failed := s.TCPListener.Accept()
+	_ = s.SetDeadline(time.Time{})
+	if failed != nil {
+		s.refill(1)
+		return nil, err
+	}
+	s.log.Error().Err(err).
 		Msg("no file descriptor is free: only /healthz is answered to new connections; raise the limit " +
 			"(ulimit -n)")
 	short := &shortConn{Conn: c, end: time.Now().Add(spareTime), closed: sync.OnceFunc(func() { s.refill(1) })}
@@ -95,8 +94,12 @@ func (s *spareListener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (s *spareListener) Close() error {
-	for s.release() {
+	s.mu.Lock()
+	for _, f := range s.files {
+		_ = f.Close()
 	}
+	s.files, s.closed = nil, true
+	s.mu.Unlock()
 	return s.TCPListener.Close()
 }
 
@@ -107,7 +110,7 @@ type shortConn struct {
 	closed func()
 }
 
-func (c *shortConn) cap(t time.Time) time.Time {
+func (c *shortConn) limit(t time.Time) time.Time {
 	if t.IsZero() || t.After(c.end) {
 		return c.end
 	}
@@ -115,13 +118,13 @@ func (c *shortConn) cap(t time.Time) time.Time {
 }
 
 // SetDeadline implements net.Conn.
-func (c *shortConn) SetDeadline(t time.Time) error { return c.Conn.SetDeadline(c.cap(t)) }
+func (c *shortConn) SetDeadline(t time.Time) error { return c.Conn.SetDeadline(c.limit(t)) }
 
 // SetReadDeadline implements net.Conn.
-func (c *shortConn) SetReadDeadline(t time.Time) error { return c.Conn.SetReadDeadline(c.cap(t)) }
+func (c *shortConn) SetReadDeadline(t time.Time) error { return c.Conn.SetReadDeadline(c.limit(t)) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *shortConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.cap(t)) }
+func (c *shortConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.limit(t)) }
 
 // Close implements net.Conn.
 func (c *shortConn) Close() error {

@@ -92,7 +92,7 @@ func (m gptMessage) said() memory.Message {
 	return said(m.Author.Role, "ChatGPT", text, m.CreateTime)
 }
 
-// said returns a message, one without a role if the role is unknown or the text is empty.
+// said returns a message. It has no role if the role is unknown or the text is empty.
 func said(role, service string, text []string, at float64) (m memory.Message) {
 	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
 	m.Timestamp, m.Content = at, strings.TrimSpace(strings.Join(text, "\n\n"))
