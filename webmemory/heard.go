@@ -24,7 +24,7 @@ type heardRoutes struct {
 	searcher *searcher
 }
 
-// heardTurn is the body of POST …/heard: what a user said to an agent, and, once it is over, what that answered.
+// heardTurn is the body of POST …/heard: a turn of an agent, or the items of a conversation.
 type heardTurn struct {
 	// Session and Turn tell the turn from all others: 1 to 32 letters and digits each. What was recorded of a turn is not
 	// recorded again.
@@ -93,7 +93,7 @@ type recalledTurn struct {
 	Erased int64 `json:"erased"` // the turn of the last erasure: what was recalled before it is gone
 }
 
-// maxHeard bounds the body of POST …/heard: two messages, whatever JSON makes of their characters.
+// maxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
 const maxHeard = 2*6*memory.MaxMessage + 4096
 
 // heardID is the run under which a turn is recorded, of its session and itself.

@@ -125,7 +125,7 @@ func (l *Log) atWait() bool {
 }
 
 // Append adds the next event: Seq must be Last()+1. It does not wait. An event
-// over the limits is refused with ErrLogFull, except those by which a run ends.
+// over the limits is refused with ErrLogFull, unless it ends the run.
 func (l *Log) Append(e event.Event) error {
 	en := entry{e.Role(), e.Line()}
 	if strings.ContainsAny(en.role, "\r\n") {
@@ -169,7 +169,7 @@ func (l *Log) fit(last int64, count, size int, e event.Event) error {
 	return nil
 }
 
-// closes reports whether an event may be one of those that Closing gives. A full log takes them.
+// closes reports whether Closing may return an event. A full log takes such events.
 func closes(e event.Event) bool {
 	switch p := e.Payload.(type) {
 	case *event.Assistant:
@@ -239,8 +239,7 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	far := l.far()
 	if far.outcome == "" {
 		if far.shown != "" {
-			shown := event.Shorten(far.shown, MaxEvent/2)
-			add(event.Head{}, &event.Assistant{Content: shown, Partial: true, Failure: cause.Code})
+			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true, Failure: cause.Code})
 		}
 		add(event.Head{}, &cause)
 		far.outcome = event.Failed
@@ -287,7 +286,7 @@ func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
 	far := l.far()
 	if far.outcome == "" {
 		if far.shown != "" {
-			add(event.Head{}, &event.Assistant{Content: event.Shorten(far.shown, MaxEvent/2), Partial: true})
+			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true})
 		}
 		far.outcome = event.Stopped
 	}
@@ -355,7 +354,7 @@ func (l *Log) far() (r reached) {
 			}
 		}
 	}
-	r.shown = shown.String()
+	r.shown = event.Shorten(shown.String(), MaxEvent/2) // it becomes one event
 	return r
 }
 

@@ -548,15 +548,12 @@ func JSONSize(text string) (size int) {
 
 // Shorten cuts a text to at most limit bytes of JSON, at a character.
 func Shorten(text string, limit int) string {
-	size := 0
-	for i, r := range text {
-		width := utf8.RuneLen(r)
-		if width < 0 || i+width > len(text) {
-			width = 1
+	for at, size := 0, 0; at < len(text); {
+		_, width := utf8.DecodeRuneInString(text[at:])
+		if size += JSONSize(text[at : at+width]); size > limit {
+			return text[:at]
 		}
-		if size += JSONSize(text[i : i+width]); size > limit {
-			return text[:i]
-		}
+		at += width
 	}
 	return text
 }

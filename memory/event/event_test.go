@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -345,4 +346,22 @@ func FuzzDecode(f *testing.F) {
 func TestSeconds(t *testing.T) {
 	require.Equal(t, 1763711157.25, event.Seconds(time.UnixMilli(1763711157250)))
 	require.Equal(t, 1763711157.123, event.Seconds(time.Unix(1763711157, 123999999)))
+}
+
+// A shortened text is a beginning of the text, and takes no more than the limit in the JSON of an event.
+func TestShortenKeepsTheLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "text")) + rapid.String().Draw(t, "more")
+		limit := rapid.IntRange(0, 80).Draw(t, "limit")
+		short := event.Shorten(text, limit)
+		require.True(t, strings.HasPrefix(text, short))
+		require.LessOrEqual(t, event.JSONSize(short), limit)
+		if short != text {
+			_, width := utf8.DecodeRuneInString(text[len(short):])
+			require.Greater(t, event.JSONSize(text[:len(short)+width]), limit, "more would fit")
+		}
+		line := event.New(event.Head{}, &event.AssistantDelta{Text: text}).Line()
+		empty := event.New(event.Head{}, &event.AssistantDelta{}).Line()
+		require.Equal(t, len(line)-len(empty), event.JSONSize(text))
+	})
 }

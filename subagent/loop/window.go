@@ -124,16 +124,16 @@ func (w *Window) bound(d Delta, size *int) (Delta, error) {
 	if *size <= w.MaxAnswer {
 		return d, nil
 	}
-	return Delta{Text: event.Shorten(d.Text, max(0, w.MaxAnswer-before)), Usage: d.Usage}, tooLong{}
+	return Delta{Text: event.Shorten(d.Text, max(0, w.MaxAnswer-before)), Usage: d.Usage}, answerTooLong{}
 }
 
-// tooLong is the error of an answer that is longer than MaxAnswer.
-type tooLong struct{}
+// answerTooLong is the error of an answer that is longer than MaxAnswer.
+type answerTooLong struct{}
 
-func (tooLong) Error() string { return "the answer is too long" }
+func (answerTooLong) Error() string { return "the answer is too long" }
 
 // Describe returns the failure of the run.
-func (tooLong) Describe() *event.Error { return event.Fail(event.AnswerTooLong, "", 0) }
+func (answerTooLong) Describe() *event.Error { return event.Fail(event.AnswerTooLong, "", 0) }
 
 // ContextTokens is the context window as it is before any refusal: what is set, what the Model says, or DefaultTokens.
 func (w *Window) ContextTokens(ctx context.Context) int {

@@ -205,7 +205,9 @@ func (a *answer) left(r *http.Request) bool {
 	if r.Context().Err() == nil {
 		return false
 	}
-	a.h.abandoned.add(a.run)
+	if a.run != "" {
+		a.h.abandoned.add(a.run)
+	}
 	if a.chat != nil && a.run != "" && a.collected.Outcome == "" && a.h.OnDisconnect == Stop {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), stopTime)
 		defer cancel()
@@ -236,7 +238,7 @@ func (s *runSet) add(run string) {
 func (s *runSet) has(run string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return run != "" && slices.Contains(s.runs, run)
+	return slices.Contains(s.runs, run)
 }
 
 // begin begins the answer. The head of a stream waits until there is something to show, or the run has ended: clients

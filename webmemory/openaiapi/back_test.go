@@ -26,11 +26,16 @@ import (
 func repeats() webmemorytest.Agent {
 	var n atomic.Int64
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
-		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
-			Metadata: r.Metadata})
-		emit(event.Head{}, &event.Assistant{Content: fmt.Sprintf("%d: %s", n.Add(1), r.Message)})
-		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+		completes(r, emit, fmt.Sprintf("%d: %s", n.Add(1), r.Message))
 	}
+}
+
+// completes emits the events of a run with one answer.
+func completes(r master.Request, emit func(event.Head, event.Payload), answer string) {
+	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+		Metadata: r.Metadata})
+	emit(event.Head{}, &event.Assistant{Content: answer})
+	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 }
 
 // userWords returns the user's words in a chat's history.
@@ -93,7 +98,7 @@ func TestOpenAIByIDs(t *testing.T) {
 	require.Equal(t, "a", userWords(w, "c"), "the first one's, by its own id")
 	require.Equal(t, 200, say("a z", "u7", "a7", "{{USER_MESSAGE_PARENT_ID}}").Status)
 	require.Equal(t, "a z", userWords(w, "c"))
-	// An empty parent is no id.
+	// An empty parent is ignored.
 	require.Equal(t, 200, say("b", "u8", "a8", "").Status)
 	require.Equal(t, "a z b", userWords(w, "c"))
 	// The messages of a client without ids are not set aside.

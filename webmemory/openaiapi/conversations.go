@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -30,17 +28,17 @@ const (
 	defaultLimit = 20
 )
 
-// conversation is a chat as the Conversations API describes it. Its metadata is that of the chat, which PATCH
-// /v1/chats/{chat} sets.
+// conversation is a chat as the Conversations API describes it. Metadata is always empty.
 type conversation struct {
 	ID        string            `json:"id"`
 	Object    string            `json:"object"`
-	CreatedAt int64             `json:"created_at"` // Unix seconds, of its first message
+	CreatedAt int64             `json:"created_at"` // Unix seconds of the first message, 0 without one; the current time in the answer to a POST
 	Metadata  map[string]string `json:"metadata"`
 }
 
-// item is a message of a chat as the Conversations API shows it. Its id is msg_RUN.N_CHAT_atPLACE, where PLACE is the
-// message's place in the history.
+// item is a message of a chat, or one of its tool calls, as the Conversations API shows it. Its id is
+// KIND_RUN.N_CHAT_atPLACE: KIND is msg, fco, or fc with the number of the call, and PLACE is the place in the history.
+// The answer to a POST has "new" instead of atPLACE; getItems does not accept such an id as after.
 type item struct {
 	ID        string     `json:"id"`
 	Type      string     `json:"type"`
@@ -228,9 +226,12 @@ func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (all []item) {
 		all = append(all, item{ID: "fco" + id, Type: "function_call_output", Status: "completed", CallID: m.ToolCallID,
 			Output: &text})
 	case text != "":
-		kind := map[string]string{memory.RoleUser: "input_text"}[m.Role]
+		kind := "output_text"
+		if m.Role == memory.RoleUser {
+			kind = "input_text"
+		}
 		all = append(all, item{ID: "msg" + id, Type: "message", Status: "completed", Role: m.Role,
-			Content: []itemPart{{cmp.Or(kind, "output_text"), text, []any{}}}})
+			Content: []itemPart{{kind, text, []any{}}}})
 	}
 	for i, c := range m.ToolCalls {
 		all = append(all, item{ID: fmt.Sprint("fc", i+1) + id, Type: "function_call", Status: "completed", CallID: c.ID,
@@ -270,20 +271,15 @@ func (h *Handler) addItems(r *http.Request, chat memory.Chat) ([]json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	retry := strings.Trim(r.Header.Get(retryHeader), "0 ") != ""
-	of, fresh := storedBefore(messages, page.Messages, retry)
+	of, fresh := storedBefore(messages, page.Messages, isRetry(r))
 	if len(fresh) == 0 {
 		return of, nil
 	}
-	turn := rand.Text()
-	if key := r.Header.Get(webapi.IdempotencyKey); key != "" { // the same request again has the same ids
-		sum := sha256.Sum256([]byte(chat.ID() + "\x00" + key))
-		turn = base32.StdEncoding.EncodeToString(sum[:])[:len(turn)]
-	}
+	turn := requestID(r, chat.ID())
 	return append(of, identified(fresh, itemRun+turn)...), h.remember(r.Context(), chat, turn, fresh)
 }
 
-// storedBefore separates messages into those that the chat's newest run has stored, as stored, and the others. Calls of
+// storedBefore splits messages into the stored messages of the chat's newest run and new messages. Calls of
 // tools and their results before the run's answer count as stored. So do the newest items, if the request is a retry.
 func storedBefore(messages, newest []json.RawMessage, retry bool) (stored, fresh []json.RawMessage) {
 	if len(newest) == 0 {
@@ -315,7 +311,7 @@ func storedBefore(messages, newest []json.RawMessage, retry bool) (stored, fresh
 	return nil, messages
 }
 
-// identified returns messages with the ids under which they are stored.
+// identified returns messages with the ids that they are stored with.
 func identified(messages []json.RawMessage, run string) (out []json.RawMessage) {
 	for i, raw := range messages {
 		var m memory.Message
@@ -326,12 +322,15 @@ func identified(messages []json.RawMessage, run string) (out []json.RawMessage) 
 	return out
 }
 
-// itemRun begins the ids of messages that came as items.
-const itemRun = "items-"
+// itemSession is the session of messages that came as items. Their ids begin with itemRun.
+const (
+	itemSession = "items"
+	itemRun     = itemSession + "-"
+)
 
 // remember stores messages without an answer of an agent.
 func (h *Handler) remember(ctx context.Context, chat memory.Chat, turn string, messages []json.RawMessage) error {
-	body, err := json.Marshal(map[string]any{"session": strings.TrimSuffix(itemRun, "-"), "turn": turn,
+	body, err := json.Marshal(map[string]any{"session": itemSession, "turn": turn,
 		"began": time.Now().UnixMilli(), "messages": messages})
 	if err != nil {
 		return err

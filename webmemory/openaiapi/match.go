@@ -20,18 +20,18 @@ type message struct {
 	Run     string // the run that stored it, "" if none did
 	User    bool
 	Text    string // in normal form
-	Words   string // the user's message without white space
-	Failed  bool   // it stands for an answer that failed, or that was stopped before its first word
+	Content string // the user's message as stored
+	Failed  bool   // the placeholder of an answer that failed, or that was stopped before its first word
 	Partial bool   // an answer that was stopped
 	// ClientID and AnswerID are the client's ids of the user's message and of its answer, "" if it sent none.
 	ClientID, AnswerID string
 	// From identifies the client that sent the user's message, see clientOf. It is "" for a message of another endpoint.
 	From     string
 	Alone    bool // the user's message came without a transcript
-	Diverged bool // as of a decision
+	Diverged bool // the message was appended although its transcript did not end where the chat did
 }
 
-// outcome is what a request does to a chat.
+// outcome is the effect of a request on a chat.
 type outcome string
 
 // Outcomes.
@@ -65,7 +65,7 @@ type exchange struct{ User, Answer string }
 // transcript is a client's view of the chat.
 type transcript struct {
 	Exchanges []exchange // oldest first; the last one is the new message
-	Words     string     // the new message without white space
+	Content   string     // the new message
 	// ClientID and Parent are the client's ids of the new message and of the message before it, "" if it sent none.
 	ClientID, Parent string
 	Replaces         bool // the client asks for another answer to the message ClientID, or for another text of it
@@ -79,11 +79,11 @@ type transcript struct {
 
 func (t transcript) question() string { return t.Exchanges[len(t.Exchanges)-1].User }
 
-// match decides what a request does to a chat. known are the chat's newest messages, and whole reports that there are no
-// others. If known does not suffice, enough is false.
+// match decides on the effect of a request. known are the chat's newest messages; whole reports that these are all. If
+// match needs older messages, enough is false.
 //
-// Without ids, match replaces at most the newest exchange, and only that of the same client. What it does not recognize
-// is appended.
+// Without ids, match replaces at most the newest exchange, and only if the same client sent it. It appends every message
+// that it does not recognize.
 func match(t transcript, known []message, whole bool) (d decision, enough bool) {
 	v := view{t: t, known: known, whole: whole}
 	for i, m := range known {
@@ -106,11 +106,11 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 		return d, false
 	case newest >= 0 && v.text(newest) == t.question() && v.text(newest) != redacted:
 		answer, failed := v.answer(newest)
-		alone, known := len(t.Exchanges) == 1, newest > 0 && v.follows(newest-1)
-		failed = failed && (alone || known)
+		alone, placed := len(t.Exchanges) == 1, newest > 0 && v.follows(newest-1)
+		failed = failed && (alone || placed)
 		switch retry := t.Retry && v.message(newest).From == t.From && !v.follows(newest); {
 		case failed, retry && answer != nil && answer.Partial:
-			d.Diverged = !alone && !known
+			d.Diverged = !alone && !placed
 			return v.replaceExchange(d, newest)
 		case retry && (answer == nil || t.Abandoned(v.message(newest).Run)):
 			d.Outcome, d.Run = join, v.message(newest).Run
@@ -142,10 +142,9 @@ func (v view) byID(d decision) (_ decision, done, enough bool) {
 		return d, false, false
 	case at < 0 && explicit:
 		knows := len(v.users) == 0 || len(t.Exchanges) > 1 && v.follows(len(v.users)-1)
-		switch {
-		case t.Newest && !knows:
+		if t.Newest && !knows {
 			d.Outcome = conflict
-		default:
+		} else {
 			d.Diverged = !knows
 		}
 		return d, true, true
@@ -173,10 +172,10 @@ func (v view) byID(d decision) (_ decision, done, enough bool) {
 	return v.appendAfter(d, at), true, true
 }
 
-// sameID decides on a single message that has the id of the exchange at and other words. One of the two is a task of the
-// page. Its prompt contains the user's message, or it comes after the answer.
+// sameID decides on a single message that has the id of the exchange at and other words. Either message may be a task of
+// the page. A task's prompt contains the user's message, or it comes after the answer.
 func (v view) sameID(d decision, at int) (_ decision, done, enough bool) {
-	words, stored := v.t.Words, v.message(at).Words
+	words, stored := squeezed(v.t.Content), squeezed(v.message(at).Content)
 	answer, _ := v.answer(at)
 	switch last := at+1 == len(v.users); {
 	case words != "" && last && strings.Contains(stored, words): // the task came first
@@ -286,8 +285,8 @@ func (v view) follows(at int) bool {
 	return v.indexOf(newest) == at
 }
 
-// indexOf returns the index of the newest exchange with the same message and answer, else of the newest one with the same
-// answer, else of the newest one with the same message, else -1.
+// indexOf returns the index of the newest exchange with the same message and answer. Otherwise it looks for the newest
+// exchange with the same answer, then with the same message. It returns -1 if there is none.
 func (v view) indexOf(e exchange) int {
 	byAnswer, byUser := -1, -1
 	for i := len(v.users) - 1; i >= 0; i-- {
@@ -363,8 +362,8 @@ func squeezed(text string) string {
 // maxText is the longest normal form that is the text itself, in bytes. That of a longer text is its SHA-256.
 const maxText = 64
 
-// normal returns the normal form in which texts are compared: without reasoning, white space and invisible characters,
-// and in Unicode's form NFC.
+// normal returns the normal form for comparisons of texts: without reasoning, white space and invisible characters, and
+// in Unicode's form NFC.
 func normal(text string) string {
 	if strings.Contains(text, "<") {
 		text = reasoning.ReplaceAllString(text, "")

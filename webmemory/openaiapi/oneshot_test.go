@@ -58,10 +58,14 @@ func TestOpenAIWithoutAChat(t *testing.T) {
 	require.Contains(t, log.String(), "/c/{chat}/v1")
 
 	// What another service's tools returned is a part of the transcript.
-	got := postCompletion(w, "", `{"model":"mneme","messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,`+
-		`"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},`+
-		`{"role":"tool","tool_call_id":"x","content":"returned"}]}`)
-	require.Equal(t, "to master, user a, assistant , tool returned: ", content(got), string(got.Body))
+	for chat, remembered := range map[string]string{"": "none", "c": "mismatch"} {
+		got := postCompletion(w, chat, `{"model":"mneme","messages":[{"role":"user","content":"a"},{"role":"assistant",`+
+			`"content":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},`+
+			`{"role":"tool","tool_call_id":"x","content":"returned"}]}`)
+		require.Equal(t, "to master, user a, assistant , tool returned: ", content(got), string(got.Body))
+		require.Equal(t, remembered, got.Header.Get("Mneme-Memory"))
+		require.Empty(t, w.History("chat_history:c"))
+	}
 }
 
 // The form of the answer is told to the agent that answers, in a chat, without one, and to a subagent; one that

@@ -9,8 +9,8 @@ import (
 	"mneme/memory"
 )
 
-// taskPrompt matches a sentence of the prompts by which chat pages ask for titles, tags, follow-ups, search queries and the
-// like, if a page sends no header for them. The prompts are those of Open WebUI 0.10 (backend/open_webui/config.py), whose
+// taskPrompt matches a sentence of the prompts with which chat pages request titles, tags, follow-ups, search queries and
+// the like, if a page sends no header for them. The prompts are from Open WebUI 0.10 (backend/open_webui/config.py), whose
 // tasks have a heading and the chat between tags, of LibreChat's agents 3 (src/utils/title.ts), and of LangChain's
 // summarizationMiddleware 1.5 (src/agents/middleware/summarization.ts).
 var taskPrompt = regexp.MustCompile(`(?s)### Task:.*<chat_history>` +
@@ -20,7 +20,7 @@ var taskPrompt = regexp.MustCompile(`(?s)### Task:.*<chat_history>` +
 	`|extract the highest quality/most relevant context from the conversation history below` +
 	`|Analyze this conversation and provide:\s+1\. The detected language of the conversation`)
 
-// toolTask is in the system message by which Open WebUI chooses among its own tools.
+// toolTask is a sentence of the system message with which Open WebUI selects among its own tools.
 const toolTask = "Your task is to choose and return the correct tool(s) from the list of available tools"
 
 // Open WebUI puts the documents that it found between these, before the user's words.
@@ -41,7 +41,7 @@ func (h *Handler) isTask(r *http.Request, c *call) bool {
 	}
 	for _, name := range h.TaskHeaders {
 		if values := r.Header.Values(name); len(values) > 0 && strings.TrimSpace(values[0]) == "" {
-			return false // the client marks its tasks, and this is none
+			return false // the client marks its tasks, and has not marked this request
 		}
 	}
 	last := c.last()

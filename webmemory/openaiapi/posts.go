@@ -58,11 +58,11 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
 	t.From = clientOf(r)
-	t.Retry, t.Abandoned = strings.Trim(r.Header.Get(retryHeader), "0 ") != "", h.abandoned.has
+	t.Retry, t.Abandoned = isRetry(r), h.abandoned.has
 	switch {
 	case c.run != "":
 		t = transcript{Exchanges: t.Exchanges[len(t.Exchanges)-1:], Run: c.run}
-	case c.fresh != nil && c.chat == c.fresh:
+	case c.chat == c.fresh:
 		t.Exchanges = nil
 	}
 	pairs := map[string]string{}
@@ -73,7 +73,7 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
 	from := t.From
-	if len(t.Exchanges) == 1 {
+	if from != "" && len(t.Exchanges) == 1 {
 		from += aloneMark
 	}
 	for name, value := range map[string]string{
@@ -92,11 +92,14 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 // aloneMark ends the name of the client of a message that came without a transcript.
 const aloneMark = ".alone"
 
-// retryHeader has the number of times that one of OpenAI's or Anthropic's SDKs has sent the same request before.
+// retryHeader is the header in which the SDKs of OpenAI and Anthropic count the earlier attempts of the same request.
 const retryHeader = "X-Stainless-Retry-Count"
 
-// postAt posts a message to a chat, at the place that match gives it. If another client speaks in the chat between reading
-// and posting, the chat is read again. key is the Idempotency-Key, "" for none.
+// isRetry reports whether an SDK has sent the same request before.
+func isRetry(r *http.Request) bool { return strings.Trim(r.Header.Get(retryHeader), "0 ") != "" }
+
+// postAt posts a message to a chat at the place that match returns. If another client posts in between, postAt reads the
+// chat again. key is the Idempotency-Key, "" for none.
 func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
@@ -135,7 +138,7 @@ type placement struct {
 	keyed  bool // the client chose the key
 	reads  int
 	newest string // as of the decision at the first read
-	joins  bool   // the events are those of an earlier request
+	joins  bool   // the events may come from the run of an earlier request
 	shown  bool   // the client got some of them
 }
 
@@ -170,8 +173,8 @@ func (p *placement) place(ctx context.Context) (events, error) {
 	return p.post(ctx, d)
 }
 
-// decide returns what match decides. What came since the first read was sent at the same time, and is no message that the
-// user edits.
+// decide returns the decision of match. Messages that came since the first read were sent at the same time, so the user
+// cannot have edited them.
 func (p *placement) decide(ctx context.Context) (decision, error) {
 	d, err := p.h.decide(ctx, *p.c.chat, p.t)
 	if p.reads == 1 {
@@ -186,7 +189,7 @@ func (p *placement) decide(ctx context.Context) (decision, error) {
 // post posts the message at its place, in a fork of the chat or in a new chat if the decision says so.
 func (p *placement) post(ctx context.Context, d decision) (_ events, err error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
-	begins := c.fresh != nil && c.chat == c.fresh
+	begins := c.chat == c.fresh
 	switch {
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
 		d.After, d.Last = nil, d.After
@@ -294,7 +297,7 @@ var errNotNewest = &failure{Param: "messages", Problem: api.Problem{
 	Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
 	Message: "The chat has newer messages than the one to regenerate, so nothing was changed. Reload the chat and retry."}}
 
-// decide matches a transcript with a chat's history, of which it reads as much as it needs, from the end.
+// decide matches a transcript with a chat's history. It reads the history from the end, as far as match needs it.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, err error) {
 	if len(t.Exchanges) == 0 {
 		return decision{Outcome: post}, nil
@@ -320,8 +323,8 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
 	take func(page []json.RawMessage, whole bool) (enough bool)) error {
 	for from, limit := -size, size; ; {
-		var page webapi.HistoryPage
-		if err := h.Memory.Call(ctx, http.MethodGet, historyPath(chat, from, limit), &page); err != nil {
+		page, err := h.Memory.PageOf(ctx, memory.ChatKey(chat), webapi.PageQuery{Offset: from, Limit: limit, Archive: true})
+		if err != nil {
 			return err
 		}
 		if take(page.Messages, page.Offset == 0) || page.Offset == 0 {
@@ -332,8 +335,8 @@ func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
 	}
 }
 
-// goingOn returns a context with the memory scopes, in which a chat is read and forked to find the place of a message. The
-// scope chat includes that: the client gets nothing of what is read.
+// goingOn returns a context with the memory scopes. With it, a chat is read and forked to find the place of a message. The
+// scope chat includes this, because the client gets nothing of it.
 func goingOn(ctx context.Context) context.Context {
 	p, asked := access.Known(ctx)
 	if !asked {
@@ -360,7 +363,7 @@ func messageOf(raw json.RawMessage) message {
 	}
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &pairs) == nil {
 		own := pairs.Metadata
-		m.ClientID, m.AnswerID, m.Words = own[api.MessageIDMember], own[api.AnswerIDMember], squeezed(stored.Content)
+		m.ClientID, m.AnswerID, m.Content = own[api.MessageIDMember], own[api.AnswerIDMember], stored.Content
 		m.From, m.Alone = strings.CutSuffix(own[api.ClientMember], aloneMark)
 		m.Diverged = own[api.DivergedMember] != ""
 	}

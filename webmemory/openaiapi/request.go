@@ -280,12 +280,15 @@ func (c *call) readMetadata() (chat string, err error) {
 // transcript returns the request's exchanges.
 func (c *call) transcript() (t transcript) {
 	for _, m := range c.said {
-		text := normal(m.Content.Text)
-		switch {
-		case m.Role == memory.RoleUser:
+		switch m.Role {
+		case memory.RoleUser:
 			t.Exchanges = append(t.Exchanges, exchange{User: sight(m.Content.Text, m.images())})
-			t.Words = squeezed(m.Content.Text)
-		case m.Role == memory.RoleAssistant && text != "":
+			t.Content = m.Content.Text
+		case memory.RoleAssistant:
+			text := normal(m.Content.Text)
+			if text == "" {
+				continue
+			}
 			if len(t.Exchanges) == 0 {
 				t.Exchanges = append(t.Exchanges, exchange{})
 			}

@@ -154,15 +154,20 @@ func within(chat, named *memory.Chat) bool {
 	return named == nil || chat != nil && (*chat == *named || strings.HasPrefix(chat.ID(), forkPrefix(*named)))
 }
 
-// newChat is one for a request that names none; the same request with its Idempotency-Key gets it again.
+// newChat returns a chat for a request that names none; the same request with its Idempotency-Key gets it again.
 func newChat(r *http.Request) *memory.Chat {
-	name := rand.Text()
-	if key := r.Header.Get(webapi.IdempotencyKey); key != "" {
-		sum := sha256.Sum256([]byte(access.From(r.Context()).Key + "\x00" + key))
-		name = base32.StdEncoding.EncodeToString(sum[:])[:len(name)]
-	}
-	chat, _ := memory.Tenant{}.Chat("responses:" + name) // letters and digits
+	chat, _ := memory.Tenant{}.Chat("responses:" + requestID(r, access.From(r.Context()).Key)) // letters and digits
 	return &chat
+}
+
+// requestID returns a random id. With an Idempotency-Key, the same request in the same scope gets the same id.
+func requestID(r *http.Request, scope string) string {
+	id := rand.Text()
+	if key := r.Header.Get(webapi.IdempotencyKey); key != "" {
+		sum := sha256.Sum256([]byte(scope + "\x00" + key))
+		id = base32.StdEncoding.EncodeToString(sum[:])[:len(id)]
+	}
+	return id
 }
 
 // responseID is the id of an answer: it leads back to the run, to the event that it begins with, and to the chat. The

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -87,9 +86,11 @@ const (
 
 // What is remembered of a request and its answer.
 const (
-	MemoryChat     = "chat"     // message and answer are stored in the chat
-	MemoryNone     = "none"     // nothing is stored: the request names no chat, or is a task of the client
-	MemoryMismatch = "mismatch" // nothing is stored: the transcript does not end where the chat does
+	MemoryChat = "chat" // message and answer are stored in the chat
+	MemoryNone = "none" // nothing is stored: the request names no chat, or is a task of the client
+	// MemoryMismatch: nothing is stored. The transcript does not end where the chat does, or it ends with results of
+	// another service's calls.
+	MemoryMismatch = "mismatch"
 )
 
 // Handler serves the endpoint.
@@ -206,7 +207,7 @@ func noModel(name string) error {
 }
 
 // firstOf returns the value of the first of some headers that has one. A placeholder that a client did not fill in, such as
-// {{CHAT_ID}} or null, is none.
+// {{CHAT_ID}} or null, does not count.
 func firstOf(r *http.Request, names []string) (value, name string) {
 	for _, name := range names {
 		value := strings.TrimSpace(r.Header.Get(name))
@@ -320,9 +321,3 @@ func refuse(w http.ResponseWriter, err error) {
 
 // Refuse answers a request that does not come to the Handler, as the Handler would.
 func Refuse(w http.ResponseWriter, p *api.Problem) { refuse(w, p) }
-
-// historyPath is where the newest messages of a chat are, those of its archive too.
-func historyPath(chat memory.Chat, offset, limit int) string {
-	query := url.Values{"archive": {"true"}, "offset": {fmt.Sprint(offset)}, "limit": {fmt.Sprint(limit)}}
-	return webapi.HistoryPath(memory.ChatKey(chat)) + "?" + query.Encode()
-}

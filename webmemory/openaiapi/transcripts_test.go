@@ -2,7 +2,6 @@ package openaiapi_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -36,7 +35,7 @@ type program struct {
 // endpoints are the routes that take transcripts, by how the chat is named.
 var endpoints = []string{"header", "path", "metadata", "conversation", "useChat"}
 
-// options are what a request has beside its messages.
+// options are the fields and headers of a request, except its messages.
 type options struct {
 	trigger, messageID string // of useChat
 	header             []string
@@ -101,7 +100,7 @@ func (p *program) say(text string) webmemorytest.Response {
 
 func user(text string) line { return line{"user", text, "id " + text} }
 
-// numbered is an agent that answers each message in other words, and one that ends with a full stop with "Done.".
+// numbered is an agent that answers each message in other words. It answers "Done." to a message with a full stop.
 func numbered() webmemorytest.Agent {
 	repeat := repeats()
 	return func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -109,15 +108,12 @@ func numbered() webmemorytest.Agent {
 			repeat(ctx, r, emit)
 			return
 		}
-		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
-			Metadata: r.Metadata})
-		emit(event.Head{}, &event.Assistant{Content: "Done."})
-		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+		completes(r, emit, "Done.")
 	}
 }
 
-// A change is what happens to a transcript before a program sends it with the message next. It may replace the newest
-// exchange if replaces is set.
+// A change alters a transcript before a program sends it with the message next. It may replace the newest exchange if
+// replaces is set.
 type change struct {
 	name     string
 	replaces bool
@@ -249,7 +245,7 @@ func checkChange(t *testing.T, p *program, c change, random *rand.Rand) {
 			}
 		}
 		want := 1
-		if c.name == "an older answer again" { // without ids it cannot be told from a question that is asked again
+		if c.name == "an older answer again" { // without ids it looks like a repeated question
 			want = 2
 		}
 		require.Equal(t, want, count, "%s: %v", p.chat, after)
@@ -277,8 +273,8 @@ func (p *program) titles(t *testing.T, random *rand.Rand) {
 	require.Equal(t, before, p.w.History("chat_history:"+p.chat))
 }
 
-// A client that gives up and retries has its message stored once, and gets the answer: of the run that continues, or of
-// another one if the first run was stopped.
+// If a client times out and retries, its message is stored once. It gets the answer of the run that continues, or of a
+// new run if the first one was stopped.
 func TestARetryIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{openaiapi.Stop, openaiapi.Continue} {
@@ -371,13 +367,13 @@ func TestADivergedTranscriptIsAnsweredAsSent(t *testing.T) {
 	events := string(w.Do("GET", "/v1/chats/c/runs/"+got.RunID()+"/events", nil).Body)
 	require.Contains(t, events, "transcript_diverged")
 
-	// The next message follows it. Results of tools without their calls, and what is too large, are left out.
+	// The next message follows it. Tool results without their calls are ignored, and long messages are shortened.
 	orphan := `{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"assistant","content":"","tool_calls":` +
 		`[{"id":"","type":"function","function":{"name":"f","arguments":"{}"}}]}`
-	large, _ := json.Marshal(strings.Repeat("large ", 200_000))
-	got = postCompletion(w, "c", messagesOf(`{"role":"user","content":`+string(large)+`}`, `{"role":"assistant","content":"x"}`,
+	got = postCompletion(w, "c", messagesOf(userSaid(strings.Repeat("large ", 200_000)), `{"role":"assistant","content":"x"}`,
 		userSaid("q"), orphan, `{"role":"assistant","content":"re q"}`, userSaid("w")))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Contains(t, content(got), ", user q, assistant , assistant re q: w")
+	require.Less(t, len(content(got)), 300<<10)
 	require.Equal(t, "a z w", userWords(w, "c"))
 }
