@@ -203,14 +203,14 @@ func turnOf(x said, key turnKey) *agentTurn {
 
 func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:10]) }
 
-// compaction matches a sentence of the prompts by which Claude Code 2.1 and codex 0.171 have a transcript summarized, and
-// continue from the summary, in the role of the user. Versions put other sentences before it.
+// compaction matches a sentence of the prompts with which Claude Code 2.1 and codex 0.171 request a summary of the
+// transcript and continue from it, in the role of the user. Versions put other sentences before it.
 var compaction = regexp.MustCompile(`Your task is to create a detailed summary of [^.\n]*\bconversation\b|This summarization request itself|` +
 	`This session is being continued from a previous conversation|You are performing a CONTEXT CHECKPOINT COMPACTION|` +
 	`Another language model started to solve this problem and produced a summary`)
 
-// ownWords returns the texts of a message without those of a compaction and without what agents add between tags, such
-// as <system-reminder>. agents reports whether there is a text of a compaction.
+// ownWords returns the texts of a message without prompts of a compaction and without the tagged texts that agents add,
+// such as <system-reminder>. agents reports whether there is a text of a compaction.
 func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents bool) {
 	var said []string
 	add := func(text string) {
@@ -323,11 +323,10 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	heard := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
 		"said": clip(t.said, mostText), "answered": clip(answered, mostText)}
 	_, err := m.call(ctx, t.chat, "heard", heard)
-	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a turn once
+	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a repeated turn once
 		select {
 		case <-time.After(recordPause):
-			_, again := m.call(ctx, t.chat, "heard", heard)
-			if ctx.Err() == nil {
+			if _, again := m.call(ctx, t.chat, "heard", heard); again == nil || ctx.Err() == nil {
 				err = again
 			}
 		case <-ctx.Done():
@@ -358,8 +357,8 @@ func answerText(content []byte) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// errMemoryAway indicates that webmemory cannot be reached, or says that it is away.
-var errMemoryAway = errors.New("webmemory does not answer")
+// errMemoryAway indicates that webmemory cannot be reached, or answers with a retryable error.
+var errMemoryAway = errors.New("webmemory is unavailable")
 
 // call posts to webmemory about a chat.
 func (m *agentMemory) call(ctx context.Context, chat, what string, body any) ([]byte, error) {

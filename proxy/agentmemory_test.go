@@ -1,10 +1,8 @@
 package proxy_test
 
 import (
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,12 +19,9 @@ import (
 func TestATurnIsRecordedAcrossARestart(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"stop",`+
-			`"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`)
-	}))
-	defer vendor.Close()
+	v := vendor(t, says("application/json", `{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,`+
+		`"finish_reason":"stop","message":{"role":"assistant","content":"hi"}}],`+
+		`"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`))
 	for name, first := range map[string]int{"it listens later": 0, "it drains first": 2} {
 		var heard, refused atomic.Int32
 		refused.Store(int32(first))
@@ -47,20 +42,12 @@ func TestATurnIsRecordedAcrossARestart(t *testing.T) {
 				_ = webmemory.Serve(l)
 			}
 		})
-		url, log := logged(t, proxy.Config{
-			Backends: map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}},
-			Memory:   proxy.AgentMemory{URL: "http://" + addr, Wait: 50 * time.Millisecond, Transport: http.DefaultTransport},
-		})
-		req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions",
-			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
-		require.NoError(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("X-AG-Memory", "laptop")
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusOK, resp.StatusCode)
+		c := to(v, proxy.KindOpenAI)
+		c.Memory = proxy.AgentMemory{URL: "http://" + addr, Wait: 50 * time.Millisecond, Transport: http.DefaultTransport}
+		url, log := logged(t, c)
+		got := call(t, "POST", url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
+			"Content-Type", "application/json", "X-AG-Memory", "laptop")
+		require.Equal(t, http.StatusOK, got.status, got.body)
 		require.Eventually(t, func() bool { return heard.Load() == 1 }, 5*time.Second, 10*time.Millisecond, name)
 		require.NotContains(t, log.String(), "is not remembered")
 		require.NoError(t, webmemory.Close())

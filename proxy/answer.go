@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"mneme/proxy/thinking"
@@ -191,15 +189,14 @@ func ofRequest(status int, body []byte) bool {
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
 
-// longError returns an error in the place of one that is too long; text is its beginning.
+// longError returns a short error body that replaces a longer one. text is the beginning of the longer one.
 func longError(text []byte) []byte {
-	said := strings.ToValidUTF8(string(text[:min(len(text), maxQuoted)]), "")
-	return slices.Concat([]byte(`{"type":"error","error":{"type":"api_error","message":`),
-		wire.Quote("the backend's error is longer than 1 MiB and begins with "+said), []byte(`}}`))
+	return wire.Failure{Type: "api_error", Message: "the backend's error is longer than 1 MiB and begins with " +
+		clip(string(text), maxQuoted)}.Body(wire.Messages)
 }
 
-// readAll reads a body, of n bytes or, if n is not positive, of an unknown length. Of one that is longer than limit it
-// returns the beginning and errTooLong.
+// readAll reads a body of n bytes, or of unknown length if n is not positive. If the body exceeds limit, readAll returns
+// its beginning and errTooLong.
 func readAll(r io.Reader, n int64, limit int) ([]byte, error) {
 	switch {
 	case n > int64(limit):

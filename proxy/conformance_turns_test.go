@@ -36,7 +36,7 @@ func say(text string, answers ...upstreamtest.Answer) turn {
 	return steps(question(text), finish(answers...))
 }
 
-// exchange is a turn of the user whose last answer is want, without thinking if there are no others.
+// exchange is a turn of the user with want as the last answer. Without other answers it has no thinking.
 func exchange(text, want string, answers ...upstreamtest.Answer) turn {
 	if len(answers) == 0 {
 		answers = append(answers, reply(speak(want)))
@@ -302,7 +302,7 @@ func costsWhenBound(refusals int) turn {
 	}
 }
 
-// judgeAlone replaces the final check by those of the row.
+// judgeAlone replaces the final check by the checks of the row.
 func judgeAlone(p *play) { p.checked = true }
 
 func forgive(p *play) { p.world.forgive() }

@@ -7,8 +7,8 @@ import (
 )
 
 // Vendors cut an answer anywhere, so that the halves of one character may come in two events: as the escapes of two
-// surrogates (RFC 8259, section 7), or as bytes of one UTF-8 sequence. A half alone is no character, and decoders replace
-// it.
+// surrogates (RFC 8259, section 7), or as bytes of one UTF-8 sequence. Decoders replace a half without
+// its other half.
 var (
 	firstEscape  = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}"`)
 	secondEscape = regexp.MustCompile(`"\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
