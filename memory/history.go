@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// ErrDamaged indicates that a stored value is not what mneme wrote: a history is no JSON array of messages, or an event
-// cannot be decoded.
-var ErrDamaged = errors.New("the stored history is damaged")
+// ErrDamaged indicates that a stored value was not written by mneme: a history is not a JSON array of messages, or an
+// event cannot be decoded.
+var ErrDamaged = errors.New("the stored data is damaged")
 
 // DamagedError is an ErrDamaged that names the key in Redis.
 type DamagedError struct {

@@ -91,8 +91,8 @@ func (r *Repairs) answered(stored []Message) []Message {
 	return out
 }
 
-// withoutFailures returns an exchange without its failures. One that ended in a failure is dropped, unless a part of its
-// answer was shown: the last such part stays.
+// withoutFailures returns an exchange without its failures. A failed exchange is dropped, unless a part of its answer
+// was shown: the last such part stays.
 func withoutFailures(exchange []Message) (out []Message) {
 	answered, shown := slices.ContainsFunc(exchange, Message.answers), -1
 	for i, m := range exchange {

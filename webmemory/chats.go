@@ -185,12 +185,8 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			continue
 		}
 		if card.Messages == 0 && card.Bytes > 0 { // a value that another program wrote has no count yet
-			loaded, err := s.loadEach(ctx, memory.ChatKey(chats[i]))
-			if err != nil {
+			if card.Messages, err = s.countMessages(ctx, memory.ChatKey(chats[i])); err != nil {
 				return nil, err
-			}
-			if loaded[0] != nil {
-				card.Messages = loaded[0].Len()
 			}
 		}
 		out[of[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[of[i]].Used)}
@@ -348,12 +344,8 @@ func (s *chatList) getChat(c *gin.Context) error {
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
-			loaded, err := s.loadEach(c.Request.Context(), h.Key)
-			if err != nil {
+			if h.Messages, err = s.countMessages(c.Request.Context(), h.Key); err != nil {
 				return err
-			}
-			if loaded[0] != nil {
-				h.Messages = loaded[0].Len()
 			}
 		}
 		out.Histories = append(out.Histories, webapi.HistoryInfo{

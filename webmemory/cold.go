@@ -50,11 +50,11 @@ const (
 // errAsleep says that the cold store could not be asked for what it has of a chat.
 var errAsleep = errors.New("the cold store cannot be asked")
 
-// unread reports whether an error is about one chat alone, of which the stored copy is damaged or cannot be read.
+// unread reports whether an error concerns a single chat: its stored copy is damaged or cannot be read.
 func unread(err error) bool { return errors.Is(err, memory.ErrDamaged) || errors.Is(err, errAsleep) }
 
-// awake is a handler of a route that has the chat of its path in Redis. A chat of which the object cannot be read can
-// be erased.
+// awake returns a handler that wakes the chat of its path first. A chat with an object that cannot be read can still be
+// erased.
 func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if chat, err := chatOf(c); err == nil {
@@ -98,12 +98,17 @@ func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore
 	return err == nil, err
 }
 
+// maySleep reports whether a chat sleeps, or may do so because Redis has nothing of it and no list of sleeping chats.
+func (s *coldTier) maySleep(at redisstore.Sleep) bool {
+	return at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0
+}
+
 // wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
 // lease, as to wake it or to have it fall asleep, it waits.
 func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.Sleep) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	for at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0 {
+	for s.maySleep(at) {
 		if !at.Asleep { // most such chats are new, and a lease would leave something of each
 			_, err := s.cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
 			if errors.Is(err, cold.ErrNone) {
@@ -212,7 +217,7 @@ func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[
 	reading.SetLimit(coldAtOnce)
 	var mu sync.Mutex
 	for i, chat := range chats {
-		if at[i].Asleep || !at[i].Listed && at[i].Turn == 0 && s.cfg.Cold.After > 0 {
+		if s.maySleep(at[i]) {
 			reading.Go(func() error {
 				f, there, err := s.read(ctx, chat, at[i])
 				mu.Lock()
@@ -268,7 +273,15 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 	return fmt.Errorf("%w: %w", errAsleep, err)
 }
 
-// forgetCopy deletes the object of a chat of which something is taken away without a turn.
+// skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.
+func (s *coldTier) skip(ctx context.Context, chat memory.Chat, err error) {
+	held := new(redisstore.HeldError)
+	if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
+		_ = s.failed(err, chat)
+	}
+}
+
+// forgetCopy deletes the object of a chat before a removal without a turn.
 func (s *coldTier) forgetCopy(ctx context.Context, chat memory.Chat) error {
 	for {
 		_, err := s.forget(ctx, chat, 0, false)
@@ -294,10 +307,10 @@ func (s *coldTier) forgetCut(chat memory.Chat) {
 	}
 }
 
-// forget takes out of the store what it has of a chat, before something of that chat is taken away in a turn (0: in
-// none), and gives the object's name if there was one. Of a chat that never slept, as its meta and the list say,
-// nothing is asked. Unless the whole chat goes, Redis has it on its disk first: else the loss of Redis's last writes
-// would take the only copy.
+// forget deletes the object of a chat before a removal in a turn (0: without one), and returns the object's name if
+// there was one. It does not ask the store about a chat that never slept, as its meta and the list show. Unless the
+// whole chat is erased, it waits until Redis has the chat on its disk: otherwise the loss of Redis's last writes would
+// take the only copy.
 func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, whole bool) (names []string, err error) {
 	if s.cfg.Cold.Store == nil {
 		return nil, nil
@@ -338,8 +351,8 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, who
 // saveWait bounds how long a request waits until Redis has a chat on its disk that just woke.
 const saveWait = 20 * time.Second
 
-// untilSaved waits until Redis has on its disk what was written before a time. For a Redis without a disk, or one that
-// does not tell, it waits as long as an append-only file would need.
+// untilSaved waits until Redis has all writes before a time on its disk. If Redis has no disk or refuses INFO, untilSaved
+// waits as long as an append-only file would need.
 func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
@@ -382,10 +395,10 @@ func (s *coldTier) deleteCopies(ctx context.Context) error {
 	for _, chat := range chats {
 		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
 			found, err := s.store.Cold.Look(ctx, chat)
-			at := found[0]
-			if err != nil || at.Woken > before.UnixMilli() {
+			if err != nil || found[0].Woken > before.UnixMilli() {
 				return err
 			}
+			at := found[0]
 			if !at.Asleep && at.Note > 0 { // else the object is the chat, or deleted
 				if err := s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
 					return err
@@ -396,10 +409,7 @@ func (s *coldTier) deleteCopies(ctx context.Context) error {
 			}
 			return s.store.Cold.Unwoke(ctx, chat, at.Woken)
 		})
-		held := new(redisstore.HeldError)
-		if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
-			_ = s.failed(err, chat) // the others go on
-		}
+		s.skip(ctx, chat, err)
 	}
 	return nil
 }
@@ -452,11 +462,7 @@ func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
 	stepping.SetLimit(coldAtOnce)
 	for i, chat := range chats {
 		stepping.Go(func() error {
-			err := s.step(ctx, chat, used[i], found[i])
-			held := new(redisstore.HeldError)
-			if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
-				_ = s.failed(err, chat) // the others go on
-			}
+			s.skip(ctx, chat, s.step(ctx, chat, used[i], found[i]))
 			return nil
 		})
 	}

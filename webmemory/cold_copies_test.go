@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/testtier"
@@ -17,7 +16,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// What was taken away of a chat that woke does not come back from the cold store when Redis loses its data.
+// Removed parts of a chat that woke do not return from the cold store when Redis loses its data.
 func TestNothingTakenAwayComesBackFromTheColdStore(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
@@ -133,32 +132,6 @@ func TestACopyStaysUntilRedisHasSavedTheChat(t *testing.T) {
 	}
 }
 
-// dump returns all keys of Redis as they are, and load makes it have these alone, as another server.
-func dump(w *webmemorytest.World) map[string]string {
-	w.T.Helper()
-	all := map[string]string{}
-	for _, key := range w.Keys("") {
-		value, err := w.Redis.Dump(w.T.Context(), key).Result()
-		if err == nil {
-			all[key] = value
-		}
-	}
-	return all
-}
-
-func load(w *webmemorytest.World, all map[string]string) {
-	w.T.Helper()
-	_, err := w.Redis.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
-		p.FlushAll(w.T.Context())
-		delete(all, "mneme:epoch")
-		for key, value := range all {
-			p.Restore(w.T.Context(), key, 0, value)
-		}
-		return nil
-	})
-	require.NoError(w.T, err)
-}
-
 // A chat wakes and has a turn, and Redis loses its last two seconds: the chat is whole.
 func TestAWakeThatRedisLosesCostsNothing(t *testing.T) {
 	testtier.Slow(t)
@@ -167,10 +140,11 @@ func TestAWakeThatRedisLosesCostsNothing(t *testing.T) {
 	w := webmemorytest.NewDurableWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful), shortened)
 	fillChat(w, "1")
 	sleepAll(w, "1")
-	before := dump(w)
+	before := dumpRedis(w)
 	got := w.Post("1", "one more")
 	require.Equal(t, 200, got.Status, string(got.Body))
-	load(w, before)
+	delete(before, "mneme:epoch") // as another server
+	loadRedis(w, before)
 	w.URL = w.StartReplica(sleepy(s, wakeful), shortened)
 	export := string(w.Do("GET", "/v1/chats/1/export", nil).Body)
 	for i := range 6 {
@@ -196,7 +170,7 @@ func TestAnOldObjectBringsBackNoDeletedHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(w.Do("GET", "/v1/chats/1/history", nil).Body), "secret")
 	require.NoError(t, w.Redis.Del(t.Context(), "chat_history:1").Err())
-	doNote(t, w, 201, "POST", "/v1/chats/1/notes", `{"text":"another note"}`) // whose turn finds that the history is gone
+	doNote(t, w, 201, "POST", "/v1/chats/1/notes", `{"text":"another note"}`) // its turn notices the missing history
 	webmemorytest.Eventually(t, "the object is deleted", func() bool { return len(s.names(t, cold.Chats)) == 0 })
 
 	require.NoError(t, s.Store.Delete(t.Context(), cold.Name(cold.Erased, memory.MustChat("1"))))
@@ -247,9 +221,8 @@ func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 		"assistant: hello"}, w.History("chat_history:1"))
 }
 
-// Messages that are missing between an archive and its history are told, also after the chat has slept, and after
-// trims.
-func TestAGapBehindAnArchiveIsToldEverywhere(t *testing.T) {
+// Messages missing between an archive and its history are reported, also after a sleep and after trims.
+func TestAGapAfterAnArchiveIsReportedEverywhere(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	s := newColdStore(t)

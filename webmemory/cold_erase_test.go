@@ -4,22 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/access"
-	"mneme/access/audit"
-	"mneme/access/tally"
 	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/memory/cold"
-	"mneme/webmemory"
 )
 
 func TestAnErasureReachesTheColdStore(t *testing.T) {
@@ -118,19 +112,8 @@ func TestChatsOfATenantSleep(t *testing.T) {
 	ctx, s := context.Background(), newColdStore(t)
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	w.SetApiserver(forTenants(w.Runs.Handler()))
-	store := access.NewStore(w.Redis)
-	acme, err := memory.ParseTenant("acme")
-	require.NoError(t, err)
-	text, _, err := store.Create(ctx, access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
-	require.NoError(t, err)
-	operator, _, err := store.Create(ctx, access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
-	require.NoError(t, err)
-	w.URL = w.StartReplica(sleepy(s, wakeful), func(c *webmemory.Config) {
-		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
-		t.Cleanup(func() { _ = keys.Close() })
-		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
-		c.Usage, c.Audit = tally.New(w.Redis, time.Hour), audit.New(w.Redis)
-	})
+	store, _, text, operator := createKeys(w)
+	w.URL = w.StartReplica(sleepy(s, wakeful), requireKeys(w, store))
 	for _, chat := range []string{"t1", "t2"} {
 		got := w.Post(chat, "rosebud "+chat, "Authorization", "Bearer "+text)
 		require.Equal(t, 200, got.Status, string(got.Body))

@@ -68,11 +68,11 @@ func (d *driver) drive(ctx context.Context) bool {
 //go:noinline
 func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	d.tell()
-	// Without the lease nothing is made up: another process may close the run too.
 	if permanent(err) {
 		d.runner.metrics.faults.WithLabelValues(damagedRun).Inc()
 		err = &goneError{err}
 	}
+	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		rests, failed := d.restAgain(ctx)
 		switch {
@@ -393,7 +393,7 @@ func (d *driver) stopThere() {
 // withdraw forgets a left run. Nothing is known of it, because it never began or only the process that died has its
 // events; to close it with numbers that it may have used would give one id two contents. Or its end cannot be stored.
 func (d *driver) withdraw(cause error) bool {
-	d.log.Error().Err(cause).Msg("the end of a left run cannot be stored; it is forgotten")
+	d.log.Error().Err(cause).Msg("a run cannot be closed; it is forgotten")
 	d.run.log.Abort(errMayRun) // a post that is repeated begins it anew
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
@@ -410,15 +410,12 @@ func (d *driver) withdraw(cause error) bool {
 // closeQuestion ends the chat's history as lost if it ends with a message of the run.
 func (d *driver) closeQuestion(ctx context.Context) error {
 	h := d.writer.history(memory.ChatKey(d.run.chat))
-	if h.Len() == 0 {
-		return nil
-	}
-	last, err := memory.Decode(h.Raw(h.Len() - 1))
-	if err != nil || last[0].Role != memory.RoleUser || memory.RunOf(last[0].ID) != d.run.id {
+	last, open, err := openMessage(h, d.run.id)
+	if err != nil || !open {
 		return err
 	}
-	_, seq, _ := memory.SplitID(last[0].ID)
-	return d.writer.closeWith(ctx, h, last[0], d.run.id, seq)
+	_, seq, _ := memory.SplitID(last.ID)
+	return d.writer.closeWith(ctx, h, last, d.run.id, seq)
 }
 
 // conclude drains what the run left in the spool, and keeps the final answer for

@@ -181,7 +181,6 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 		contexts <- fmt.Sprint(r.Context)
 		agent(ctx, r, emit)
 	})
-	ctx := context.Background()
 	urls, _, processes := startChildren(w, 2)
 	post := func(url, text string) {
 		w.Target(url, func() {
@@ -194,14 +193,7 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	before := dumpRedis(w) // the epoch too: nothing tells that Redis is another than before
 	processes[1].Kill()    // it never hears of the erasure
 	w.Target(urls[0], func() { require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status) })
-	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.FlushAll(ctx)
-		for key, value := range before {
-			p.Restore(ctx, key, 0, value)
-		}
-		return nil
-	})
-	require.NoError(t, err)
+	loadRedis(w, before)
 	other, _ := w.StartChild(processes[1].settings)
 	post(other, "not known there")
 	for len(contexts) > 0 {
@@ -228,6 +220,20 @@ func dumpRedis(w *webmemorytest.World) map[string]string {
 		}
 	}
 	return values
+}
+
+// loadRedis makes Redis have these values and no others.
+func loadRedis(w *webmemorytest.World, values map[string]string) {
+	w.T.Helper()
+	ctx := context.Background()
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, value := range values {
+			p.Restore(ctx, key, 0, value)
+		}
+		return nil
+	})
+	require.NoError(w.T, err)
 }
 
 // A Redis that comes back as it was before an erasure, or in the middle of it, when the

@@ -126,7 +126,7 @@ func TestAResumeBehindTheEndOfAClosedRun(t *testing.T) {
 	}
 }
 
-// Redis refuses to be read: that the events are gone is not known.
+// Redis refuses reads, so nothing is known about the events.
 func TestARunOfAnotherProcessWhileRedisIsAway(t *testing.T) {
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	second := w.StartReplica()

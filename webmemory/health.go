@@ -86,12 +86,15 @@ func (s *monitor) watchStore() {
 	}
 }
 
-// coldEvery is how often the cold store is read.
+// coldEvery is the interval between two probes of the cold store.
 const coldEvery = 10 * time.Second
 
 // watchCold keeps up to date whether the cold store can be read. Without a cold store it does so if chats sleep in one.
 func (s *monitor) watchCold() {
-	for s.cfg.Cold.Store != nil {
+	if s.cfg.Cold.Store == nil {
+		return
+	}
+	for {
 		ctx, cancel := context.WithTimeout(s.life, coldEvery/2)
 		_, err := s.cfg.Cold.Store.Get(ctx, cold.Chats+"mneme.probe") // an object of no chat
 		if errors.Is(err, cold.ErrNone) {
@@ -116,7 +119,7 @@ func (s *monitor) watchCold() {
 	}
 }
 
-// refusal is why the store, or the spool that stands in for it, cannot be written. probed is the error of the last
+// refusal returns the reason why the store, or the spool that replaces it, cannot be written. probed is the error of the last
 // probe of a Redis that answers. denied reports whether an operator has to permit something.
 func (s *monitor) refusal(ctx context.Context, probed error) (reason string, denied bool) {
 	reasons := []string{s.store.Server.Refusal(ctx)}

@@ -34,7 +34,7 @@ func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.Hist
 	return h, true, nil
 }
 
-// loadEach loads histories without a turn, at once unless one of them is damaged. A damaged one is nil.
+// loadEach loads histories without a turn, in one round trip if all are readable. A damaged history is nil.
 func (s *core) loadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
 	copies := make([]*memory.History, len(keys))
 	for i, key := range keys {
@@ -55,6 +55,15 @@ func (s *core) loadEach(ctx context.Context, keys ...memory.Key) ([]*memory.Hist
 		}
 	}
 	return loaded, nil
+}
+
+// countMessages returns the number of messages in a history, 0 if it is damaged.
+func (s *core) countMessages(ctx context.Context, key memory.Key) (int, error) {
+	loaded, err := s.loadEach(ctx, key)
+	if err != nil || loaded[0] == nil {
+		return 0, err
+	}
+	return loaded[0].Len(), nil
 }
 
 // currentAll are a chat's histories without a turn, and further ones.

@@ -170,7 +170,7 @@ func noteAt(all []memory.Note, id string) int {
 	return slices.IndexFunc(all, func(n memory.Note) bool { return n.ID == id })
 }
 
-// addNote appends a note to those of a history, or sets it to the note that says the same.
+// addNote appends a note to the notes of a history, or sets n to the existing note with the same text.
 func addNote(all []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	if n.Replaces != "" && noteAt(all, n.Replaces) < 0 {
 		return nil, errUnknownNote

@@ -10,12 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/access"
-	"mneme/access/audit"
-	"mneme/access/tally"
 	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
 	"mneme/memory"
@@ -101,7 +97,7 @@ func TestAUserErasureNamesTheChatsThatItCannotRead(t *testing.T) {
 	require.Zero(t, out.Left)
 }
 
-// A search in a user's chats reads the objects of those that sleep and wakes none. It names what it cannot read.
+// A search in a user's chats reads the objects of sleeping chats without waking them. It names unreadable chats.
 func TestASearchOfAUsersChatsWakesNone(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
@@ -179,19 +175,8 @@ func TestAJunkHistoryHidesNoOtherChat(t *testing.T) {
 	require.Contains(t, string(got.Body), `"c1"`)
 
 	w.SetApiserver(forTenants(w.Runs.Handler()))
-	store := access.NewStore(w.Redis)
-	acme, err := memory.ParseTenant("acme")
-	require.NoError(t, err)
-	text, _, err := store.Create(ctx, access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
-	require.NoError(t, err)
-	operator, _, err := store.Create(ctx, access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
-	require.NoError(t, err)
-	w.URL = w.StartReplica(sleepy(s, wakeful), func(c *webmemory.Config) {
-		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
-		t.Cleanup(func() { _ = keys.Close() })
-		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
-		c.Usage, c.Audit = tally.New(w.Redis, time.Hour), audit.New(w.Redis)
-	})
+	store, acme, text, operator := createKeys(w)
+	w.URL = w.StartReplica(sleepy(s, wakeful), requireKeys(w, store))
 	for _, chat := range []string{"t0", "t1", "t2"} {
 		got := w.Do("POST", "/v1/chats/"+chat+"/messages", webapi.MessageRequest{Message: "rosebud " + chat, User: "ann"},
 			"Authorization", "Bearer "+text)

@@ -23,7 +23,7 @@ import (
 )
 
 // A process dies in the middle of a run whose log in Redis is damaged, or has an entry of another program. The chat is
-// usable again: the run is answered by the apiserver, or ends as lost if that is gone too.
+// usable again: the apiserver answers the run, or it ends as lost if the apiserver died too.
 func TestADamagedLogEndsItsRun(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()

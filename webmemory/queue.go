@@ -23,7 +23,7 @@ type place int
 const (
 	behind   place = iota // all waiters: the usual one
 	now                   // only an empty line
-	before                // all waiters but those that stand there too
+	before                // all waiters except others of this place
 	erasing               // as before, whatever the limits
 	deleting              // as erasing, and from a holder that does not give the lease back within breakAfter
 )

@@ -348,19 +348,11 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 			require.Equal(t, 200, w.Post("1", fmt.Sprint(pin, " in turn ", i)).Status)
 		})
 	}
-	ctx := context.Background()
 	webmemorytest.Eventually(t, "no turn is held", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
 	before := dumpRedis(w) // the epoch too: nothing tells that Redis is another than before
 	w.Target(urls[0], func() { redactAll(w, storedIDs(w, "chat_history:1")[0], pin) })
 	require.Empty(t, placesOfText(w, pin, data...))
-	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.FlushAll(ctx)
-		for key, value := range before {
-			p.Restore(ctx, key, 0, value)
-		}
-		return nil
-	})
-	require.NoError(t, err)
+	loadRedis(w, before)
 	require.NotEmpty(t, placesOfText(w, pin))
 	w.Target(urls[1], func() {
 		got := w.Post("1", "and on")

@@ -158,17 +158,6 @@ func (s *runner) suspended(d *driver) {
 	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
 }
 
-// stopLeft stops a run that another process left, in the background.
-func (s *runner) stopLeft(open redisstore.OpenRun) {
-	s.workers.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-		defer cancel()
-		if at, err := s.runs.At(open.Events); err == nil {
-			_ = at.Stop(ctx, open.Run) // run_timeout bounds a run that goes on
-		}
-	})
-}
-
 // forget stops a run at the apiserver that is not followed.
 func (s *runner) forget(r *run) {
 	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)

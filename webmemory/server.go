@@ -154,7 +154,9 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	}
 	store.OnCut = func(key memory.Key, turn int64) {
 		c.noteCut(key, turn)
-		c.workers.Go(func() { c.tier.forgetCut(key.Chat()) })
+		if cfg.Cold.Store != nil {
+			c.workers.Go(func() { c.tier.forgetCut(key.Chat()) })
+		}
 	}
 	if c.seen = cfg.Telemetry; c.seen == nil {
 		c.seen = telemetry.Open("", log)
@@ -166,7 +168,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
 	c.tier, store.LostData = &coldTier{core: c, watch: watch}, watch.lost
-	if store.Sleep = cfg.Cold.Store != nil; store.Sleep {
+	if cfg.Cold.Store != nil {
 		store.Forget = c.tier.forgetCopy
 	}
 	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}

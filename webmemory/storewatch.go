@@ -89,7 +89,7 @@ func (h *health) refused() (why string, denied bool) {
 	return h.refusal, h.denied
 }
 
-// noteCold notes why the cold store cannot be read and reports whether it could before.
+// noteCold stores the reason why the cold store cannot be read, "" if it can. It reports whether the fault is new.
 func (h *health) noteCold(reason string) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

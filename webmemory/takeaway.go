@@ -22,7 +22,7 @@ import (
 // the holder may have died.
 const eraseWait = 30 * time.Second
 
-// breakAfter is how long the deletion of a chat waits for another holder of its lease.
+// breakAfter bounds the time that the deletion of a chat waits for another holder of its lease.
 const breakAfter = 5 * time.Second
 
 // scanTimeout bounds an erasure that looks through all keys: a million take seconds.

@@ -147,13 +147,9 @@ func (d *driver) replay(ctx context.Context) error {
 			if err == nil {
 				err = d.run.log.Fit(e)
 			}
-			switch {
-			case err == nil:
-			case permanent(err):
+			if err != nil { // damaged, too large or out of order
 				damaged = true
 				continue
-			default:
-				return err
 			}
 			if err := d.fold.Apply(e); err != nil {
 				return err

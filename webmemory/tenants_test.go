@@ -33,6 +33,30 @@ func forTenants(h http.Handler) http.Handler {
 	})
 }
 
+// createKeys creates a key of the tenant acme and one of an operator.
+func createKeys(w *webmemorytest.World) (store *access.Store, acme memory.Tenant, bot, operator string) {
+	w.T.Helper()
+	acme, err := memory.ParseTenant("acme")
+	require.NoError(w.T, err)
+	store = access.NewStore(w.Redis)
+	bot, _, err = store.Create(context.Background(), access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
+	require.NoError(w.T, err)
+	operator, _, err = store.Create(context.Background(),
+		access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
+	require.NoError(w.T, err)
+	return store, acme, bot, operator
+}
+
+// requireKeys returns a setting of a replica that requires the keys of a store.
+func requireKeys(w *webmemorytest.World, store *access.Store) func(*webmemory.Config) {
+	return func(c *webmemory.Config) {
+		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
+		w.T.Cleanup(func() { _ = keys.Close() })
+		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
+		c.Usage, c.Audit = tally.New(w.Redis, time.Hour), audit.New(w.Redis)
+	}
+}
+
 // A run of a tenant's goes on in one process while another one erases the tenant: it is stopped, and nothing that it,
 // or a message behind it, writes comes back.
 func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
@@ -40,20 +64,8 @@ func TestARunElsewhereIsStoppedWhenItsTenantIsErased(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
 	w.SetApiserver(forTenants(w.Runs.Handler()))
-	store := access.NewStore(w.Redis)
-	acme, err := memory.ParseTenant("acme")
-	require.NoError(t, err)
-	text, _, err := store.Create(t.Context(), access.Key{Name: "bot", Tenant: acme, Scopes: access.Scopes})
-	require.NoError(t, err)
-	operator, _, err := store.Create(t.Context(), access.Key{Name: "operator", Scopes: []access.Scope{access.Admin}})
-	require.NoError(t, err)
-	gated := func(c *webmemory.Config) {
-		keys := access.NewAuthenticator(nil, store, zerolog.Nop())
-		t.Cleanup(func() { _ = keys.Close() })
-		c.Gate, c.Keys = &access.Gate{Keys: keys, Secret: strings.Repeat("s", 32)}, store
-		c.Usage, c.Audit = tally.New(w.Redis, time.Hour), audit.New(w.Redis)
-	}
-	one, two := w.StartReplica(gated), w.StartReplica(gated)
+	store, _, text, operator := createKeys(w)
+	one, two := w.StartReplica(requireKeys(w, store)), w.StartReplica(requireKeys(w, store))
 	with := func(base, key, method, path string, body any, header ...string) webmemorytest.Response {
 		w.URL = base
 		return w.Do(method, path, body, append(header, "Authorization", "Bearer "+key)...)

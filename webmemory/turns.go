@@ -88,7 +88,7 @@ func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			return nil, err
 		}
 		if w.closed = closed; at == deleting && w.Open != nil { // the run goes with its chat, and is not brought to its end
-			s.runner.stopLeft(*w.Open)
+			s.stopLater(w.Open)
 			w.Open = nil
 		}
 		if w.Open == nil && (w.Waits == nil || why == nil) {
@@ -404,6 +404,15 @@ func (s *leaser) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 		return failed(err)
 	}
 	return open.Run
+}
+
+// stopLater stops a run that another process left, in the background.
+func (s *leaser) stopLater(open *redisstore.OpenRun) {
+	s.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+		defer cancel()
+		_ = s.stopOpen(ctx, open) // if this fails, run_timeout ends the run
+	})
 }
 
 func (s *leaser) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {

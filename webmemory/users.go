@@ -54,11 +54,11 @@ func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 	return nil
 }
 
-// erasureLease is the time after which another process finishes a user's erasure that makes no progress.
+// erasureLease is the time without progress before another process finishes a user's erasure.
 func (s *eraseRoutes) erasureLease() time.Duration { return 2 * s.cfg.Lease }
 
 // eraseUserRest erases what a user's erasure takes beside the notes: the chats, as many as one request may, and the
-// counters. Unless chats are left, the erasure is done.
+// counters. If only unreadable chats remain, the erasure is done.
 func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	if e.Chats {
@@ -74,13 +74,13 @@ func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 	return err
 }
 
-// finishErasures finishes erasures of users that other processes left, and those with more chats than one request
-// erases.
+// finishErasures finishes erasures of users that other processes began, and erasures with more chats than one request
+// may erase.
 func (s *eraseRoutes) finishErasures() {
 	for pause(s.life, jitter(s.cfg.Lease)) == nil {
 		left, err := s.store.Users.HalfErased(s.life)
 		if err != nil {
-			continue // Redis is away; the health check tells
+			continue // the health check reports Redis
 		}
 		for _, e := range left {
 			if err := s.finishErasure(s.life, e); err != nil && s.life.Err() == nil {
@@ -90,7 +90,7 @@ func (s *eraseRoutes) finishErasures() {
 	}
 }
 
-// finishErasure finishes a user's erasure. What the user did since it began stays.
+// finishErasure finishes a user's erasure. Later data of the user stays.
 func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
 	err := s.store.Users.Erasing(ctx, e, s.erasureLease())
 	if err == nil {
@@ -147,7 +147,7 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 			if late() {
 				break
 			}
-			erased, there, err := s.eraseIfAlone(ctx, e.User, p)
+			erased, there, err := s.eraseIfAlone(ctx, e.User, p.Chat)
 			if err == nil {
 				err = s.store.Users.Unpost(ctx, e.User, p)
 			}
@@ -184,17 +184,17 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 
 // eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
 // can post there. there says of one that was not erased that it is not empty.
-func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, p redisstore.Posted) (erased, there bool,
+func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, there bool,
 	err error) {
-	if err := s.tier.wake(ctx, p.Chat); err != nil {
+	if err := s.tier.wake(ctx, chat); err != nil {
 		return false, false, err
 	}
-	if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
+	if erased, there, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 		return false, there, err
 	}
-	_, err = takeAwayNow(s.leaser, p.Chat, deleting, 2*storeTimeout+redisstore.Beat,
+	_, err = takeAwayNow(s.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
-			if erased, there, err = s.store.Users.PostedAlone(ctx, u, p.Chat); err != nil || !erased {
+			if erased, there, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 				return out, err
 			}
 			return s.eraser.eraseUnder(ctx, w, wanted{})

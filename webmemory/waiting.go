@@ -168,7 +168,7 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// keepWait keeps on this disk what the run goes on from, for when Redis loses it. lines are its events.
+// keepWait writes the state that the run resumes from to this disk, in case Redis loses it. lines are its events.
 func (d *driver) keepWait(lines [][]byte) {
 	head := d.run.head()
 	head.Turn, head.Waiting = d.waiting.Turn, d.waiting

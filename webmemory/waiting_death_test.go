@@ -264,7 +264,7 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 	}
 }
 
-// What a run goes on from is on the disk before its client is told that it waits: Redis may lose it at that moment.
+// The state of a waiting run is on the disk before its client sees the wait: Redis may lose it at that moment.
 func TestAWaitIsOnTheDiskBeforeItIsShown(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

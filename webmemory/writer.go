@@ -339,14 +339,26 @@ func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	run := strings.TrimSuffix(last.Mark.Run, memory.ClosingSuffix)
 	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
 	h := w.history(last.Key)
-	if !over || last.Key.Agent() == "" || h.Len() == 0 {
+	if !over || last.Key.Agent() == "" {
 		return nil
 	}
-	message, err := memory.Decode(h.Raw(h.Len() - 1))
-	if err != nil || message[0].Role != memory.RoleUser || memory.RunOf(message[0].ID) != run {
+	message, open, err := openMessage(h, run)
+	if err != nil || !open {
 		return err
 	}
-	return w.closeWith(ctx, h, message[0], run, last.Mark.Seq)
+	return w.closeWith(ctx, h, message, run, last.Mark.Seq)
+}
+
+// openMessage returns the last message of a history. open reports whether it is a question or a task of a run.
+func openMessage(h *memory.History, run string) (m memory.Message, open bool, err error) {
+	if h.Len() == 0 {
+		return m, false, nil
+	}
+	last, err := memory.Decode(h.Raw(h.Len() - 1))
+	if err != nil {
+		return m, false, err
+	}
+	return last[0], last[0].Role == memory.RoleUser && memory.RunOf(last[0].ID) == run, nil
 }
 
 // closeWith ends a history behind its last message, which event seq of a run made that is lost.

@@ -64,7 +64,7 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (r reply) RedisError()   {}
 
-// The replies are those of Redis 6.2, 7.0, 7.2 and Valkey 8.
+// The replies were recorded from Redis 6.2, 7.0, 7.2 and Valkey 8.
 func TestRefusalsNameWhatIsRefused(t *testing.T) {
 	for text, what := range map[string]string{
 		"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand":                        "the command evalsha",

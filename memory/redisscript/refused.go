@@ -36,7 +36,7 @@ var refusals = []struct {
 const keyRefused = "a key"
 
 // Unavailable returns an error of a Redis client as memory.ErrUnavailable, and as a memory.RefusedError if the server
-// refused the command for good. keys are those of the command, if they are known.
+// refused the command for good. keys are the command's keys, if they are known.
 func Unavailable(err error, keys ...string) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

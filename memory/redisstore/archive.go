@@ -43,7 +43,7 @@ type Segment struct {
 	Position int // of its first message, counted since the history began
 	Messages int
 	Newest   float64 // the newest timestamp among them, in Unix seconds
-	Lost     bool    // nothing of it is left; without Messages, their number is unknown
+	Lost     bool    // its messages are missing; if Messages is 0, their number is unknown
 	about    string  // as it is stored
 
 	described bool // about says all of this

@@ -81,7 +81,7 @@ func ParsePlace(cursor string) (p Place, err error) {
 // that are pinned, in no order and without the times of their use, which Used has.
 func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
 	kinds := []memory.Kind{memory.KindChats, memory.KindCold}
-	if !s.Sleep {
+	if s.Forget == nil {
 		kinds = kinds[:1]
 	}
 	places, err := merged(ctx, s.core, of, after, count, kinds...)

@@ -219,7 +219,7 @@ const thawBytes = 1 << 20
 
 // Restore brings back what Redis lacks of a snapshot, under the chat's turn: of each history what lies beside it first,
 // then in one step the history and its meta, the chat's own last. What is there stays as it is. An archive is whole
-// when its totals are there, which come last. A history that another program has deleted or rewritten after the turn of
+// when it has its totals, which come last. A history that another program has deleted or rewritten after the turn of
 // the snapshot, as Redis or cutIn knows, stays away.
 func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.Object,
 	cutIn func(memory.Key) int64) error {

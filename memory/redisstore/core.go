@@ -63,9 +63,6 @@ type core struct {
 	// bring back what was taken away. Set it before the first call.
 	OnCut func(key memory.Key, turn int64)
 
-	// Sleep makes lists of chats include those that sleep in the cold store. Set it before the first call.
-	Sleep bool
-
 	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
 	LossLog zerolog.Logger
 
@@ -73,8 +70,8 @@ type core struct {
 	// counts as lost, not as deleted by hand. Set it before the first call.
 	LostData func(ctx context.Context) bool
 
-	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Set
-	// it before the first call.
+	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Lists
+	// of chats then include sleeping ones. Set it before the first call.
 	Forget func(ctx context.Context, chat memory.Chat) error
 
 	// Counts of what went other than expected.
@@ -94,18 +91,22 @@ type Counts struct {
 // call runs one script. Unless the script is known to take nothing away, the copy of the chat in the cold store goes
 // first. It goes again if the chat was copied meanwhile.
 func (s *core) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
-	key, _ := memory.ParseRedisKey(keys[0])
-	if chat := key.Key.Chat(); s.Forget != nil && !chat.IsZero() && !keeping[script] {
-		if err := s.Forget(ctx, chat); err != nil {
-			return nil, err
-		}
-		r, err := s.callKeeping(ctx, script, keys, args...)
-		if err == nil {
-			err = s.Forget(ctx, chat)
-		}
-		return r, err
+	if s.Forget == nil || keeping[script] {
+		return s.callKeeping(ctx, script, keys, args...)
 	}
-	return s.callKeeping(ctx, script, keys, args...)
+	key, _ := memory.ParseRedisKey(keys[0])
+	chat := key.Key.Chat()
+	if chat.IsZero() {
+		return s.callKeeping(ctx, script, keys, args...)
+	}
+	if err := s.Forget(ctx, chat); err != nil {
+		return nil, err
+	}
+	r, err := s.callKeeping(ctx, script, keys, args...)
+	if err == nil {
+		err = s.Forget(ctx, chat)
+	}
+	return r, err
 }
 
 // callKeeping runs a script that takes nothing away.
@@ -271,7 +272,11 @@ func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, 
 	for _, name := range members {
 		args = append(args, name)
 	}
-	r, err := s.call(ctx, membersScript, []string{chatMeta(chat)}, args...)
+	run := s.call
+	if field != quarantined { // nothing is ever removed from the others
+		run = s.callKeeping
+	}
+	r, err := run(ctx, membersScript, []string{chatMeta(chat)}, args...)
 	return err == nil && r.Word() == "full", err
 }
 

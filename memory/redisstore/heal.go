@@ -135,7 +135,7 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 
 // restore writes a copy back of which Redis has nothing, create-only. Without a copy the
 // history is a new one; a copy from before an erasure counts as none.
-// seen is "absent", or "deleted" if its meta is there.
+// seen is "absent", or "deleted" if Redis has its meta.
 func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found, seen string) (*memory.History,
 	error) {
 	none := memory.Empty(have.Key())

@@ -182,8 +182,8 @@ func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, after in
 	return out, err
 }
 
-// eventsAfter returns the events of entries after a number, each once. With memory.ErrDamaged it returns those that can be
-// read.
+// eventsAfter returns the events of entries after a number, each once. With memory.ErrDamaged it returns the readable
+// events.
 func eventsAfter(after int64, found []redis.XMessage) (out []Logged, damaged error) {
 	out = make([]Logged, 0, len(found))
 	for _, m := range found {

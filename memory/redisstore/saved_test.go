@@ -13,8 +13,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Saved tells what is on the disk of a Redis with an append-only file, with dumps, with neither, and of one that does
-// not tell.
+// Saved works for a Redis with an append-only file, with dumps, with neither, and for one that refuses INFO.
 func TestSaved(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()

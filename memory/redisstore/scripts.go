@@ -66,18 +66,15 @@ var (
 	touchScript = redisscript.New(lua, "touch")
 )
 
-// keeping are the scripts that take nothing of a chat away that its copy in the cold store may have, or that run only
-// after the copy was deleted: those of erasures, redactions and rewinds. A new script is none of them until it is
-// added.
+// keeping has the scripts that remove nothing of which the cold store may have a copy. It also has the scripts of
+// erasures, redactions and rewinds, which run only after the copy was deleted. Add a new script only for one of these
+// reasons.
 var keeping = map[*redis.Script]bool{
-	appendScript: true, asideScript: true, cutScript: true, indexScript: true, loadScript: true, replaceScript: true,
-	eraseScript: true, takeScript: true, renewScript: true, regainScript: true, packScript: true, beginScript: true,
-	openScript: true, finishScript: true, closeScript: true, trimScript: true, distrustScript: true,
-	restoreCutScript: true, segmentScript: true, rearchiveScript: true, rewindScript: true, rewindRunScript: true,
-	setAsideScript: true, pendingScript: true, answerScript: true, userNotesScript: true, pinScript: true,
-	stateScript: true, suspendScript: true, reopenScript: true, answersScript: true, callsScript: true,
-	staleScript: true, claimScript: true, settleScript: true, chatsScript: true, beginsScript: true,
-	freezeScript: true, thawScript: true,
+	answersScript: true, appendScript: true, asideScript: true, beginsScript: true, callsScript: true, chatsScript: true,
+	claimScript: true, cutScript: true, eraseScript: true, freezeScript: true, indexScript: true, loadScript: true,
+	packScript: true, pendingScript: true, pinScript: true, rearchiveScript: true, replaceScript: true,
+	rewindScript: true, segmentScript: true, setAsideScript: true, settleScript: true, staleScript: true,
+	stateScript: true, takeScript: true, thawScript: true, trimScript: true, userNotesScript: true,
 }
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -93,8 +90,8 @@ func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	return r, nil
 }
 
-// unavailable is an error of Redis's as one of package memory's; those stay as they are. keys are those of the command,
-// if they are known.
+// unavailable returns an error of Redis as an error of package memory, and leaves an error of that package as it is.
+// keys are the command's keys, if they are known.
 func unavailable(err error, keys ...string) error {
 	switch {
 	case err == nil:

@@ -42,8 +42,8 @@ func (s Server) Refusal(ctx context.Context) string {
 	return ""
 }
 
-// Probe does what the scripts of a turn do, on a key of its own, and runs a script over a key of each name that mneme
-// uses. An error names what Redis refuses. The store of this process permits all, and is not probed.
+// Probe runs the main commands of a turn's scripts on a key of its own, and a script over a key of each kind that a turn
+// needs. An error names the refused command or key. The store of this process permits all, and is not probed.
 func (s Server) Probe(ctx context.Context) error {
 	if s.Compact != nil {
 		return nil
@@ -89,9 +89,9 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 		return nil, 0, failure(err, "asking which servers there are")
 	}
 	for _, node := range masters {
-		var server, capacity *redis.StringCmd // one section each: older servers take no list
+		var server, capacity *redis.InfoCmd // one section each: older servers take no list
 		_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-			server, capacity = p.Info(ctx, "server"), p.Info(ctx, "memory")
+			server, capacity = p.InfoMap(ctx, "server"), p.InfoMap(ctx, "memory")
 			return nil
 		})
 		if err = failure(err, "asking which servers there are"); errors.Is(err, memory.ErrRefused) {
@@ -100,31 +100,23 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 		if err != nil {
 			return nil, 0, err
 		}
-		var used, limit float64
-		for line := range strings.Lines(server.Val() + capacity.Val()) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			switch name {
-			case "run_id":
-				ids = append(ids, value)
-			case "used_memory":
-				used, _ = strconv.ParseFloat(value, 64)
-			case "maxmemory":
-				limit, _ = strconv.ParseFloat(value, 64)
-			}
+		if id := server.Item("Server", "run_id"); id != "" {
+			ids = append(ids, id)
 		}
-		if limit > 0 {
+		used, _ := strconv.ParseFloat(capacity.Item("Memory", "used_memory"), 64)
+		if limit, _ := strconv.ParseFloat(capacity.Item("Memory", "maxmemory"), 64); limit > 0 {
 			full = max(full, used/limit)
 		}
 	}
 	return ids, full, nil
 }
 
-// SyncTime is the time after which a Redis with an append-only file has every write on its disk: it syncs each second,
-// and blocks writes if that takes a second more.
+// SyncTime is the longest time that a Redis with an append-only file needs to put a write on its disk: it syncs each
+// second, and blocks writes if that takes a second more.
 const SyncTime = 3 * time.Second
 
-// Saved returns a time before which everything written is on the disks of the Redis servers. ever is false if they
-// write to no disk, or do not tell.
+// Saved returns a time. All earlier writes are on the disks of the Redis servers. ever is false if the servers write to
+// no disk, or refuse INFO.
 func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
@@ -132,25 +124,21 @@ func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err erro
 	}
 	for i, node := range masters {
 		asked := time.Now()
-		text, err := node.Info(ctx, "persistence").Result()
+		sections, err := node.InfoMap(ctx, "persistence").Result()
 		if refused := redis.Error(nil); errors.As(err, &refused) {
-			return time.Time{}, false, nil // it does not tell
+			return time.Time{}, false, nil // it refuses INFO
 		}
 		if err != nil {
 			return until, false, failure(err, "asking what is on the disk")
 		}
-		info := map[string]string{}
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			info[name] = value
-		}
+		info := sections["Persistence"]
 		saved := time.Unix(integer(info["rdb_last_save_time"])-1, 0)
 		logged := info["aof_enabled"] == "1" || info["journal_writes"] != ""
-		if refused := info["aof_last_write_status"] == "err" || info["journal_writes"] == "refused"; logged && !refused &&
-			info["aof_pending_bio_fsync"] != "1" {
+		refused := info["aof_last_write_status"] == "err" || strings.HasPrefix(info["journal_writes"], "refused")
+		if logged && !refused && info["aof_pending_bio_fsync"] != "1" {
 			saved = asked.Add(-SyncTime)
 		}
-		if !logged { // a server that does not tell when it saves may do so
+		if !logged { // a server that refuses CONFIG GET may save
 			rules, err := node.ConfigGet(ctx, "save").Result()
 			logged = err != nil || rules["save"] != ""
 		}
@@ -162,7 +150,7 @@ func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err erro
 	return until, ever, nil
 }
 
-// Save asks the Redis servers to write their data to the disk, which Saved tells.
+// Save asks the Redis servers to write their data to the disk and does not wait for that, see Saved.
 func (s Server) Save(ctx context.Context) error {
 	masters, err := Masters(ctx, s.redis)
 	for _, node := range masters {

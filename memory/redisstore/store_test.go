@@ -21,7 +21,7 @@ import (
 
 var ctx = context.Background()
 
-// A server that hides INFO has no run id; it is not one that lost data.
+// A server that refuses INFO has no run id. That does not count as a loss of data.
 func TestAServerWithoutINFOHasNoID(t *testing.T) {
 	server := redistest.Start(t, "--save", "")
 	client := server.Client()

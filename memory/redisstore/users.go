@@ -226,7 +226,7 @@ func (s Users) Recent(ctx context.Context, u memory.User, count int) (chats []me
 	return chats, nil
 }
 
-// Own returns those of some chats that were posted under the user alone, and the entries of their quarantines.
+// Own returns the chats among posted in which only the user has posted, and the entries of their quarantines.
 func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (chats []memory.Chat,
 	hidden memory.Quarantine, err error) {
 	metas := make([]*redis.SliceCmd, len(posted))

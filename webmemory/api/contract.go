@@ -276,7 +276,7 @@ type ErasedUser struct {
 	// Failed are chats that could not be read, so that it is unknown whether another user posted in them. They count as
 	// left. Restore or erase each of them.
 	Failed []memory.Chat `json:"failed,omitempty"`
-	// Left is how many chats of the user are not erased yet. Repeat the request until only failed ones are left.
+	// Left is the number of chats of the user that are not erased yet. Repeat the request until it counts only Failed.
 	Left int `json:"left"`
 }
 

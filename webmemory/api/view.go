@@ -224,7 +224,7 @@ func Retell(run string, messages []Remembered) (events []event.Event) {
 	return append(events, event.New(head, end))
 }
 
-// retell returns the events of which a message was made, and sets the outcome and the usage of end.
+// retell returns the events that made a message, and sets the outcome and the usage of end.
 func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
 	own := m.Subagent == ""
 	switch {
