@@ -35,7 +35,7 @@ const (
 )
 
 // A number of budget.txt goes down in the commit that earns it. Raise one only with an equal cut in the same commit,
-// or for the fix of a fault that has no smaller one.
+// or for a bug fix that cannot be smaller.
 func TestTheProductStaysInItsBudget(t *testing.T) {
 	now := measure(t, filepath.Join("..", ".."))
 	raw, err := os.ReadFile("budget.txt")
