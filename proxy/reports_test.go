@@ -1,0 +1,174 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/outsidedata"
+)
+
+// A report holds what a vendor refuses in one case of ../shared/data/cases/gateway, and what the gateway must send
+// instead. The cases are inputs from public bug reports. The client must get status 200 for each of its requests.
+type report struct {
+	// refuses reports whether the vendor refuses a request, which it does in the words that the case quotes.
+	refuses func(r received) bool
+	// calls is the number of calls that the case costs the vendor when it is replayed for the first time. 0 is one per
+	// request. Each later replay must cost one call per request.
+	calls int
+	// check examines the requests that the vendor accepted, and the client's answers. It may be nil.
+	check func(t *testing.T, accepted []received, answers []answered)
+}
+
+// reports are the rows of all sections, by case.
+func reports() map[string]report {
+	all := map[string]report{}
+	for _, rows := range []map[string]report{roleReports, contentReports, pathReports} {
+		maps.Copy(all, rows)
+	}
+	return all
+}
+
+// A reportFile is the part of a case's file that the test reads.
+type reportFile struct {
+	Backend struct{ Kind, Vendor, Model string } `json:"backend"`
+	Sent    []struct {
+		Client struct {
+			Path    string            `json:"path"`
+			Headers map[string]string `json:"headers"`
+			Body    json.RawMessage   `json:"body"`
+		} `json:"client"`
+	} `json:"requests"`
+	Vendor []struct {
+		Status int    `json:"status"`
+		Body   string `json:"body"`
+	} `json:"vendor_said"`
+}
+
+func TestReportsOutsideData(t *testing.T) {
+	t.Parallel()
+	dir := outsidedata.Path(t, "cases", "gateway")
+	for name, row := range reports() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(filepath.Join(dir, name+".json"))
+			require.NoError(t, err)
+			var file reportFile
+			require.NoError(t, json.Unmarshal(data, &file))
+			row.replay(t, &file)
+		})
+	}
+}
+
+// replay plays a case twice through one gateway.
+func (row report) replay(t *testing.T, file *reportFile) {
+	t.Helper()
+	var mu sync.Mutex // guards the next two
+	var refused []string
+	var accepted []received
+	v := vendor(t, nil)
+	v.answer = func(w http.ResponseWriter, r *http.Request) {
+		got := v.last(t)
+		refuses := row.refuses != nil && row.refuses(got)
+		mu.Lock()
+		if refuses {
+			refused = append(refused, got.body)
+		} else {
+			accepted = append(accepted, got)
+		}
+		mu.Unlock()
+		if refuses {
+			file.refuse(w)
+		} else {
+			acceptReport(w, r, got.body)
+		}
+	}
+	config := to(v, file.Backend.Kind)
+	backend := config.Backends["v"]
+	backend.Vendor = file.Backend.Vendor
+	backend.ModelMap = map[string]string{"*": file.Backend.Model}
+	config.Backends["v"] = backend
+	url, _ := gateway(t, config)
+
+	calls := max(row.calls, len(file.Sent))
+	for range 2 {
+		before := v.count()
+		refused, accepted = nil, nil
+		var answers []answered
+		for _, sent := range file.Sent {
+			var header []string
+			for name, value := range sent.Client.Headers {
+				header = append(header, name, value)
+			}
+			got := post(t, url+sent.Client.Path, string(sent.Client.Body), header...)
+			require.Equal(t, http.StatusOK, got.status, "%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
+			answers = append(answers, got)
+		}
+		require.LessOrEqual(t, v.count()-before, calls, "calls of the vendor; it refused:\n%s", strings.Join(refused, "\n"))
+		if row.check != nil {
+			row.check(t, accepted, answers)
+		}
+		calls = len(file.Sent) // the gateway has learned the rule
+	}
+}
+
+// refuse writes the case's first refusal.
+func (f *reportFile) refuse(w http.ResponseWriter) {
+	for _, said := range f.Vendor {
+		if said.Status >= http.StatusBadRequest {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(said.Status)
+			_, _ = w.Write([]byte(said.Body))
+			return
+		}
+	}
+	http.Error(w, `{"error":{"message":"the case quotes no refusal"}}`, http.StatusBadRequest)
+}
+
+// acceptReport answers a request in the dialect of its path.
+func acceptReport(w http.ResponseWriter, r *http.Request, body string) {
+	answer, stream := messagesBody, messagesStream
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/chat/completions"):
+		answer, stream = chatBody, chatStream
+	case strings.HasSuffix(r.URL.Path, "/responses"):
+		answer, stream = responsesBody, responsesStream
+	}
+	if gjson.Get(body, "stream").Bool() {
+		says("text/event-stream", stream)(w, r)
+		return
+	}
+	says("application/json", answer)(w, r)
+}
+
+// responsesBody and responsesStream are an answer "ok" in the dialect of Responses.
+const (
+	responsesItem = `{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text",` +
+		`"text":"ok","annotations":[]}]}`
+	responsesBody = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"real-1","output":[` +
+		responsesItem + `],"usage":{"input_tokens":3,"output_tokens":5,"total_tokens":8}}`
+	responsesStream = `event: response.created
+data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","created_at":1,"status":"in_progress","model":"real-1","output":[]}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"type":"message","id":"msg_1","status":"in_progress","role":"assistant","content":[]}}
+
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","sequence_number":2,"item_id":"msg_1","output_index":0,"content_index":0,"delta":"ok"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","sequence_number":3,"output_index":0,"item":` + responsesItem + `}
+
+event: response.completed
+data: {"type":"response.completed","sequence_number":4,"response":` + responsesBody + `}
+
+`
+)
