@@ -120,6 +120,7 @@ func TestADeletionBreaksALease(t *testing.T) {
 func TestTooManyEventsEndTheirRun(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
+	const maxEvents = 24_000 // of api.Limits
 	w := webmemorytest.NewWorld(t, nil)
 	var taken atomic.Int64
 	w.SetApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -134,14 +135,14 @@ func TestTooManyEventsEndTheirRun(t *testing.T) {
 		case r.Method == "GET":
 			out := sse.NewWriter(rw, time.Minute)
 			run := strings.Split(r.URL.Path, "/")[3]
-			for seq := int64(1); seq <= 6; seq++ {
-				var p event.Payload = &event.AssistantDelta{Text: strings.Repeat("x", 14<<20)}
+			for seq := int64(1); seq <= maxEvents+1; seq++ {
+				var p event.Payload = &event.AssistantDelta{Text: strings.Repeat("x", api.MaxEvent/maxEvents)}
 				if seq == 1 {
 					p = &event.RunStarted{ChatID: memory.MustChat("1"), Message: "hi"}
 				}
 				_ = out.Event(seq, "", event.New(event.Head{RunID: run, Seq: seq, TS: 1}, p).Line())
-				_ = out.Flush()
 			}
+			_ = out.Flush()
 			<-r.Context().Done()
 		default:
 			rw.WriteHeader(http.StatusNoContent)
