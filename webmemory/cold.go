@@ -98,9 +98,10 @@ func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore
 	return err == nil, err
 }
 
-// maySleep reports whether a chat sleeps, or may do so because Redis has nothing of it and no list of sleeping chats.
+// maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of Redis,
+// a process may have written an older copy of a sleeping chat back before the objects are listed.
 func (s *coldTier) maySleep(at redisstore.Sleep) bool {
-	return at.Asleep || !at.Listed && at.Turn == 0 && s.cfg.Cold.After > 0
+	return at.Asleep || !at.Listed && at.Note == 0 && s.cfg.Cold.After > 0
 }
 
 // wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
@@ -115,15 +116,19 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.
 				return nil
 			}
 			if err != nil {
-				return s.failed(err, chat)
+				err = s.failed(err, chat)
+				if at.Turn != 0 && s.watch.losses.newest().IsZero() { // the objects were never listed
+					return nil
+				}
+				return err
 			}
 		}
 		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
 			now, err := s.store.Cold.Look(ctx, chat)
-			if err != nil || at.Asleep && !now[0].Asleep {
+			if err != nil || !s.maySleep(now[0]) {
 				return err
 			}
-			return s.thaw(ctx, chat, turn, at)
+			return s.thaw(ctx, chat, turn, now[0])
 		})
 		held := new(redisstore.HeldError)
 		switch {
@@ -219,7 +224,14 @@ func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[
 	for i, chat := range chats {
 		if s.maySleep(at[i]) {
 			reading.Go(func() error {
-				f, there, err := s.read(ctx, chat, at[i])
+				var f redisstore.Frozen
+				var there bool
+				var err error
+				if at[i].Asleep || at[i].Turn == 0 {
+					f, there, err = s.read(ctx, chat, at[i])
+				} else {
+					err = s.wakeOne(ctx, chat, at[i])
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -428,8 +440,11 @@ func (s *coldTier) sweep() {
 	if s.cfg.Cold.After == 0 {
 		return
 	}
-	if err := s.list(s.life); err != nil && s.life.Err() == nil {
-		s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
+	if err := s.list(s.life); err != nil { // Redis may have an older copy of a chat, which must not replace the object
+		if s.life.Err() == nil {
+			s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
+		}
+		return
 	}
 	ctx, cancel := context.WithTimeout(s.life, sweepTime)
 	defer cancel()

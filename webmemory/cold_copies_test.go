@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,26 +200,41 @@ func TestAHistoryThatRedisLostWasNotDeletedByHand(t *testing.T) {
 }
 
 // A process that takes the sleep of a chat for a loss writes back its copy, which is older than the object. The wake joins
-// both.
+// both. After a loss of all data, this also holds before the objects are listed.
 func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	s := newColdStore(t)
-	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
-	require.Equal(t, 200, w.Post("1", "first").Status)
-	keys := []string{"chat_history:1", "{chat_history:1}:meta"}
-	var dumps []string
-	for _, key := range keys {
-		dumps = append(dumps, w.Redis.Dump(t.Context(), key).Val())
+	for name, flushed := range map[string]bool{"listed": false, "not listed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newColdStore(t)
+			w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+			require.Equal(t, 200, w.Post("1", "first").Status)
+			before := dumpRedis(w)
+			maps.DeleteFunc(before, func(key, _ string) bool { return !strings.Contains(key, "chat_history:1") })
+			require.Equal(t, 200, w.Post("1", "second").Status)
+			sleepAll(w, "1")
+			w.Shutdown(w.URL)
+			if flushed {
+				unlisted := func(op, _ string) error {
+					if op == "list" {
+						return errAway
+					}
+					return nil
+				}
+				s.before.Store(&unlisted)
+				require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+			}
+			w.URL = w.StartReplica(sleepy(s, wakeful), webmemorytest.OwnDisk(t))
+			for key, dump := range before {
+				require.NoError(t, w.Redis.Restore(t.Context(), key, 0, dump).Err())
+			}
+			require.Contains(t, string(w.Do("GET", "/v1/chats/1/history", nil).Body), "second")
+			require.Equal(t, 200, w.Post("1", "third").Status)
+			require.Equal(t, []string{"user: first", "assistant: hello", "user: second", "assistant: hello", "user: third",
+				"assistant: hello"}, w.History("chat_history:1"))
+		})
 	}
-	require.Equal(t, 200, w.Post("1", "second").Status)
-	sleepAll(w, "1")
-	for i, key := range keys {
-		require.NoError(t, w.Redis.Restore(t.Context(), key, 0, dumps[i]).Err())
-	}
-	require.Equal(t, 200, w.Post("1", "third").Status)
-	require.Equal(t, []string{"user: first", "assistant: hello", "user: second", "assistant: hello", "user: third",
-		"assistant: hello"}, w.History("chat_history:1"))
 }
 
 // Messages missing between an archive and its history are reported, also after a sleep and after trims.
