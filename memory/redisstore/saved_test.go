@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
+	"mneme/memory/embedded"
 	"mneme/memory/redisstore"
 )
 
@@ -39,6 +42,23 @@ func TestSaved(t *testing.T) {
 		until, _, err = dumping.Saved(ctx)
 		return err == nil && until.After(began)
 	}, time.Minute, 300*time.Millisecond)
+
+	dir := filepath.Join(t.TempDir(), "store")
+	store, err := embedded.Open(ctx, embedded.Options{Dir: dir, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	defer store.Close()
+	embed := redis.NewClient(&redis.Options{Dialer: store.Dial})
+	defer embed.Close()
+	journaling := redisstore.New(embed, zerolog.Nop()).Server
+	until, ever, err = journaling.Saved(ctx)
+	require.NoError(t, err)
+	require.True(t, ever)
+	require.WithinDuration(t, time.Now().Add(-redisstore.SyncTime), until, 2*time.Second)
+	require.NoError(t, os.RemoveAll(dir))
+	require.Eventually(t, func() bool { // the journal refuses writes
+		until, ever, err = journaling.Saved(ctx)
+		return err == nil && ever && until.Before(began.Add(-time.Hour))
+	}, time.Minute, 100*time.Millisecond)
 
 	server, forgetting := open("--save", "")
 	_, ever, err = forgetting.Saved(ctx)
