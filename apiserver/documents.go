@@ -17,6 +17,7 @@ import (
 	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -149,6 +150,7 @@ func problemOf(err error) error {
 	var refused *docstore.Error
 	var unread *loader.Error
 	var over *http.MaxBytesError
+	var denied *memory.RefusedError
 	switch {
 	case err == nil:
 		return nil
@@ -156,6 +158,8 @@ func problemOf(err error) error {
 		return errNoCollection
 	case errors.Is(err, docstore.ErrNoDocument):
 		return errNoDocument
+	case errors.As(err, &denied):
+		return api.ProblemOf(event.Fail("memory_refused", "Redis refuses "+denied.What+". "+denied.Fix, 0))
 	case errors.Is(err, docstore.ErrUnavailable), errors.Is(err, fair.ErrFull):
 		return errDocumentsAway
 	case errors.As(err, &refused):

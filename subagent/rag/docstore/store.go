@@ -404,7 +404,7 @@ var (
 func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	r, err := redisscript.Read(cmd)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, unavailable(err, redisscript.Keys(cmd)...)
 	}
 	switch r.Word() {
 	case "":
@@ -415,11 +415,13 @@ func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	return r, nil
 }
 
-func unavailable(err error) error {
+// unavailable returns an error of Redis as ErrUnavailable, and as a memory.RefusedError if Redis refused the command. keys
+// are the command's keys, if they are known.
+func unavailable(err error, keys ...string) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, redisscript.Unavailable(err, keys...))
 }
 
 // run runs one script over a collection. All scripts take all keys of it, so that each is in one Cluster slot.
