@@ -49,6 +49,7 @@ var there = map[string]map[string]string{
 	"services-of-ours": {"secret": strings.Repeat("s", 32)},
 	"vendors-of-ours":  {"GLM_API_KEY": "glm-key-of-a-vendor"},
 	"mneme-tls":        {"tls.crt": "", "tls.key": ""},
+	"redis-tls":        {"ca.crt": "", "tls.crt": "", "tls.key": ""},
 }
 
 var _ = monitoring.AddToScheme(scheme.Scheme) // fails only where a type is there twice
@@ -229,6 +230,13 @@ func (r release) checkPod(part string) {
 	}
 	for _, m := range c.VolumeMounts {
 		require.True(t, volumes[m.Name], m.Name)
+	}
+	for name, file := range r.environ(part) {
+		if strings.HasPrefix(name, "MNEME_REDIS_TLS_") {
+			mount := core.VolumeMount{Name: "redis-tls", MountPath: filepath.Dir(file), ReadOnly: true}
+			require.Contains(t, c.VolumeMounts, mount)
+			require.Contains(t, r.secret("redis-tls"), filepath.Base(file))
+		}
 	}
 }
 
