@@ -164,7 +164,7 @@ func (a *app) checkRedis(client redis.UniversalClient, addr string, cfg config.R
 		case err != nil && !errors.As(err, new(redis.Error)):
 			return err
 		case !known: // an ACL may forbid INFO
-			log.Warn().Err(err).Msg("This Redis does not tell its maxmemory-policy. Make sure that it is noeviction.")
+			log.Warn().Err(err).Msg("Redis does not report its maxmemory-policy. Make sure that it is noeviction.")
 		case evicts:
 			log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
 				Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")

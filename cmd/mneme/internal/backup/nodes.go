@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,23 +30,13 @@ func nodes(ctx context.Context, client redis.UniversalClient) ([]node, error) {
 	}
 	all := make([]node, len(masters))
 	for i, master := range masters {
-		info, err := master.Info(ctx, "server").Result()
-		if err != nil {
+		info := master.InfoMap(ctx, "server")
+		if err := info.Err(); err != nil {
 			return nil, err
 		}
-		all[i] = node{master, infoField(info, "run_id") + "/" + infoField(info, "process_id")}
+		all[i] = node{master, info.Item("Server", "run_id") + "/" + info.Item("Server", "process_id")}
 	}
 	return all, nil
-}
-
-// infoField is one line of INFO.
-func infoField(info, name string) string {
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // page is some keys of a node.
