@@ -472,6 +472,28 @@ func TestAWaitOutlivesRedis(t *testing.T) {
 	}
 }
 
+// While the process that holds a lost wait is away, a yes gets a 503. After its return, the run goes on.
+func TestAYesToALostWaitIsNeverUnknown(t *testing.T) {
+	t.Parallel()
+	w, disk := webmemorytest.NewWorld(t, nil), webmemorytest.OwnDisk(t)
+	w.ScriptApiserver(webmemorytest.SuspendOn(webmemorytest.OneApproval))
+	holder, run := w.StartReplica(disk), ""
+	w.Target(holder, func() { run = w.PostSuspended("1") })
+	w.Shutdown(holder)
+	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+	yes := func() int {
+		got := w.Resume("1", run, webmemorytest.Approve("w1"))
+		require.Contains(t, []int{200, 503}, got.Status, string(got.Body))
+		return got.Status
+	}
+	for range 3 {
+		require.Equal(t, 503, yes())
+	}
+	w.StartReplica(disk)
+	webmemorytest.Eventually(t, "the run goes on", func() bool { return yes() == 200 })
+	require.Equal(t, []string{"user: refund me", "assistant: decided: approve"}, w.History("chat_history:1"))
+}
+
 // A run that cannot be kept ends with a clear error, and not half.
 func TestARunThatCannotBeKept(t *testing.T) {
 	testtier.Slow(t)
