@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -184,6 +185,10 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.Of(memory.ChatKey(chat)))
 	switch {
 	case none && forgotten <= at.Used:
+		// A Redis that lost the wake, after which the object was deleted, lists the chat as sleeping again.
+		if cards, err := s.store.Chats.Cards(ctx, chat); err != nil || at.Note >= 0 && cards[0].Messages > 0 {
+			return cmp.Or(err, s.store.Cold.WakeUp(ctx, chat, at.Used, true))
+		}
 		return s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	case o.Turn <= forgotten:
 		if err := store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {

@@ -237,6 +237,25 @@ func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 	}
 }
 
+// A Redis that lost the wake of a chat lists it as sleeping, after its object was deleted. What a process wrote back is used.
+func TestAChatWithoutItsObjectWakesWithWhatWasWrittenBack(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	s := newColdStore(t)
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sleepy(s, wakeful))
+	require.Equal(t, 200, w.Post("1", "first").Status)
+	before := dumpRedis(w)
+	sleepAll(w, "1")
+	require.NoError(t, s.Store.Delete(t.Context(), objectOf("1")))
+	require.Equal(t, 500, w.Do("GET", "/v1/chats/1/history", nil).Status, "nothing was written back")
+	for _, key := range []string{"chat_history:1", "{chat_history:1}:meta"} {
+		require.NoError(t, w.Redis.RestoreReplace(t.Context(), key, 0, before[key]).Err())
+	}
+	require.Equal(t, 200, w.Post("1", "second").Status)
+	require.Equal(t, []string{"user: first", "assistant: hello", "user: second", "assistant: hello"},
+		w.History("chat_history:1"))
+}
+
 // Messages missing between an archive and its history are reported, also after a sleep and after trims.
 func TestAGapAfterAnArchiveIsReportedEverywhere(t *testing.T) {
 	testtier.Slow(t)
