@@ -92,7 +92,7 @@ func (s *Server) commit() error {
 func (s *Server) rebuild() {
 	e, err := newEngine()
 	if err == nil {
-		err = s.journal.Replay(e.replay)
+		err = e.restore(s.journal.Replay)
 	}
 	if err != nil {
 		s.engine = nil

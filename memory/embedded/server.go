@@ -93,17 +93,25 @@ func (s *Server) load(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	j, found, err := journal.Open(dir, journal.Options{}, func(payload []byte) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return e.replay(payload)
+	var j *journal.Journal
+	var found journal.Recovered
+	err = e.restore(func(replay func([]byte) error) (err error) {
+		j, found, err = journal.Open(dir, journal.Options{}, func(payload []byte) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return replay(payload)
+		})
+		return err
 	})
 	var inUse *journal.InUseError
 	if errors.As(err, &inUse) {
 		return err // says it all
 	}
 	if err != nil {
+		if j != nil {
+			err = errors.Join(err, j.Close())
+		}
 		return fmt.Errorf("the embedded store cannot use its folder %s (in data_dir): %w", dir, err)
 	}
 	switch {

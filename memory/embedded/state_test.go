@@ -57,7 +57,7 @@ func state(t require.TestingT, c redis.UniversalClient) map[string]string {
 // fields f, values v, numbers n, seconds s, milliseconds ms and an instant at.
 var writes = []string{
 	"SET <k> <v>", "SET <k> <v> PX <ms>", "SET <k> <v> NX EX 3", "SET <k> <v> XX KEEPTTL", "SETEX <k> 2 <v>",
-	"PSETEX <k> <ms> <v>", "SETRANGE <k> 3 <v>", "APPEND <k> <v>", "INCRBY <k> <n>", "INCRBYFLOAT <k> 0.1",
+	"PSETEX <k> <ms> <v>", "SETRANGE <k> 3 <v>", "SETRANGE <k> 0 <v>", "SETRANGE <k> <n> <v>", "APPEND <k> <v>", "INCRBY <k> <n>", "INCRBYFLOAT <k> 0.1",
 	"GETEX <k> PX <ms>", "GETEX <k> PERSIST", "GETDEL <k>", "MSET <k> <v> <k> <v>",
 	"DEL <k>", "RENAME <k> <k>", "RENAMENX <k> <k>", "PERSIST <k>", "EXPIRE <k> <s>", "PEXPIRE <k> <ms>",
 	"PEXPIRE <k> <ms> GT", "PEXPIRE <k> <ms> NX", "PEXPIREAT <k> <at>", "FLUSHALL",
@@ -115,7 +115,7 @@ func TestReopenedStateEqualsTheLiveState(t *testing.T) {
 			before := state(rt, c)
 			e, err := newEngine()
 			require.NoError(rt, err)
-			require.NoError(rt, replay(e.replay))
+			require.NoError(rt, e.restore(replay))
 			e.expired = s.engine.expired // the journal itself is not rewritten here
 			s.mu.Lock()
 			s.engine = e
