@@ -99,8 +99,8 @@ func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore
 	return err == nil, err
 }
 
-// maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of Redis,
-// a process may have written an older copy of a sleeping chat back before the objects are listed.
+// maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of
+// Redis, a process may have written an older copy of a sleeping chat back before the objects are listed.
 func (s *coldTier) maySleep(at redisstore.Sleep) bool {
 	return at.Asleep || !at.Listed && at.Note == 0 && s.cfg.Cold.After > 0
 }

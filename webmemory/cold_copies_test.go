@@ -199,8 +199,8 @@ func TestAHistoryThatRedisLostWasNotDeletedByHand(t *testing.T) {
 	require.Len(t, s.names(t, cold.Chats), 1)
 }
 
-// A process that takes the sleep of a chat for a loss writes back its copy, which is older than the object. The wake joins
-// both. After a loss of all data, this also holds before the objects are listed.
+// A process that takes the sleep of a chat for a loss writes back its copy, which is older than the object. The wake
+// joins both. After a loss of all data, this also holds before the objects are listed.
 func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
@@ -237,7 +237,8 @@ func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 	}
 }
 
-// A Redis that lost the wake of a chat lists it as sleeping, after its object was deleted. What a process wrote back is used.
+// A Redis that lost the wake of a chat lists it as sleeping, after its object was deleted. What a process wrote back
+// is used.
 func TestAChatWithoutItsObjectWakesWithWhatWasWrittenBack(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
