@@ -353,6 +353,7 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	if err != nil {
 		d.waiting = state
 		d.run.log.Rest()
+		d.run.close()
 		back := w.release(d.rest, &d.log)
 		d.run.end()
 		return nil, errors.Join(err, back)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
@@ -216,6 +217,48 @@ func TestARewindStopsWhatRuns(t *testing.T) {
 	w.Gateway.Down.Store(false)
 	require.Len(t, listAsides(t, w, "c"), 1)
 	require.Len(t, w.History("chat_history:c"), 4)
+}
+
+// closesHeld delays the replies to the script that closes a run and returns its lease.
+type closesHeld chan struct{}
+
+func (closesHeld) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (closesHeld) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h closesHeld) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.Count(cmd.String(), " r:") == 2 { // the run and its first attempt
+			<-h
+		}
+		return err
+	}
+}
+
+// A process has a run until Redis confirms that its lease is returned. Another process may take the lease before.
+func TestNoReplicaShowsARunThatWasRemovedWhileItsLeaseWasReturned(t *testing.T) {
+	t.Parallel()
+	for _, remove := range []struct{ method, path, body string }{
+		{"POST", "/v1/chats/c/rewind", `{"to":null}`}, {"DELETE", "/v1/chats/c", ""},
+	} {
+		w, held := webmemorytest.NewWorld(t, webmemorytest.Answers("hello")), make(closesHeld)
+		w.Hook = held
+		other, run := w.StartReplica(), ""
+		t.Cleanup(func() { close(held) }) // before the replica waits for its runs
+		w.Target(other, func() {
+			stream := w.PostStream("c", "one")
+			run = stream.RunID()
+			stream.Until("run_finished")
+		})
+		status, got := w.Do(remove.method, remove.path, remove.body).Text()
+		require.Equal(t, 200, status, got)
+		w.Target(other, func() {
+			status, got := w.Do("GET", "/v1/chats/c/runs/"+run+"/events", nil).Text()
+			require.Equal(t, 404, status, remove.method+got)
+		})
+	}
 }
 
 // What is erased is erased also where it is set aside.

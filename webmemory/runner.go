@@ -124,6 +124,7 @@ func (s *runner) leave(d *driver, finished bool) {
 	case finished:
 		giveBack = d.writer.end
 	}
+	d.run.close()
 	_ = d.writer.release(giveBack, &d.log)
 	d.run.end()
 	if waits {

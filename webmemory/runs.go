@@ -132,12 +132,18 @@ func (r *run) over(keep time.Duration) bool {
 	return !r.ended.IsZero() && time.Since(r.ended) >= keep
 }
 
-// end says that nothing more happens to the run in this process.
-func (r *run) end() {
+// close marks the run as over. Call it before its lease is returned: an erasure or a rewind that takes the lease next
+// drops only runs that are over.
+func (r *run) close() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ended = time.Now()
 	r.token, r.shown = "", nil
-	r.mu.Unlock()
+}
+
+// end closes the run and reports to waiters that nothing more happens to it in this process.
+func (r *run) end() {
+	r.close()
 	r.counted.Leave()
 	endSpan(r)
 	close(r.done)
