@@ -1,7 +1,7 @@
 // Command bench measures what mneme costs, each time beside something that does less,
 // in one run: a turn of the three services beside a chain of bare HTTP hops, memory
 // beside rewriting a history whole, the gateway beside nginx and the smallest reverse
-// proxy of net/http, searching by itself. It needs Linux and a redis-server on the PATH.
+// proxy of net/http. It needs Linux and a redis-server on the PATH.
 //
 //	go -C scripts run ./bench turn --help
 package main
@@ -15,8 +15,6 @@ import (
 
 	"github.com/go-analyze/charts"
 	"github.com/spf13/cobra"
-
-	"mneme/internal/stack"
 )
 
 var bg = context.Background()
@@ -32,7 +30,7 @@ func main() {
 	hops.Flags().StringVar(&hop.To, "to", "", "Whom it calls")
 	hops.Flags().IntVar(&hop.Calls, "calls", 0, "So many calls of one request; 0 passes it on")
 	root.AddCommand(new(turnCmd).command(), new(memoryCmd).command(), new(gatewayCmd).command(),
-		unitsCmd(), slotsCmd(), flooding(), retrieval(), hops)
+		unitsCmd(), slotsCmd(), flooding(), hops)
 	defer func() { // what must panics with; the processes have been stopped on the way
 		if failed := recover(); failed != nil {
 			fmt.Fprintln(os.Stderr, "bench:", failed)
@@ -53,19 +51,6 @@ func quantile[T int | float64 | time.Duration](values []T, share float64) T {
 func median[T int | float64 | time.Duration](values []T) T { return quantile(values, .5) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func retrieval() *cobra.Command {
-	return &cobra.Command{
-		Use: "retrieval", Short: "Indexing and searching made-up documents",
-		Long: `The index measures itself: this runs its benchmarks, which make 11,000 and 95,000 passages up. ` +
-			`For the quality of the hits, use go -C scripts run ./eval retrieval.`,
-		RunE: func(*cobra.Command, []string) error {
-			cmd := stack.Go("test", "-run", "^$", "-bench", ".", "./memory/textindex")
-			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-			return cmd.Run()
-		},
-	}
-}
 
 // draw writes lines over the labels of the x axis as SVG; no file, no picture.
 func draw(file, title string, names, labels []string, lines ...[]float64) {

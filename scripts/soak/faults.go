@@ -25,9 +25,6 @@ const (
 	faultEmpty    = "empty"    // everything, by a start on an empty disk
 	faultOldAOF   = "oldaof"   // the last seconds, by a start from an older file
 	faultFailover = "failover" // the last seconds, by a replica that did not hear of them and becomes the master
-
-	faultNone = "none" // of pass: every answer must be whole
-	faultKill = "kill" // of pass: the apiserver is killed
 )
 
 const (

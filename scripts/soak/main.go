@@ -5,11 +5,8 @@
 //	go -C scripts run ./soak memory --duration 10m --chats 50 --writers 16 --seed 7
 //	go -C scripts run ./soak memory --fault failover --duration 10m   # Redis loses data, too
 //	go -C scripts run ./soak fleet --duration 10m                     # 15 processes, 2,000 answers at once
-//	go -C scripts run ./soak recall --rounds 1000                     # written to one process, found by another
 //	go -C scripts run ./soak approvals --rounds 200                   # two approvals, killed at every event
 //	go -C scripts run ./soak approvals --fault oldaof --rounds 60     # and Redis loses data there
-//	go -C scripts run ./soak early --rounds 500                       # killed within 30 ms of a message, or an erasure
-//	go -C scripts run ./soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
 import (
@@ -35,7 +32,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go -C scripts run ./soak memory|fleet|recall|approvals|early|pass [flags]
+const usage = `Usage: go -C scripts run ./soak memory|fleet|approvals [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -52,24 +49,11 @@ stand behind one name each, over a Redis Cluster of three masters and three repl
 node that is paused or ended for longer than five seconds loses its slots to its replica. Models are
 slow, so that there are as many open answers as writers.
 
-recall: two webmemories as above. In each round one is told something, and right behind the
-answer's last byte the other is asked for it; in every tenth one of them is killed in
-between and started again. Every search must find what was said.
-
 approvals: two webmemories with an apiserver each. In each round two subagents call a tool
 each that has to be approved; what holds the run is killed with kill -9 at the next one of
 its events, and the other side approves and goes on. Each call must be made once or never,
 each run must end, and each chat must go on. With another --fault Redis loses data there instead,
 and the answers that were given are given once more, to both sides.
-
-early: two webmemories as above, of which one is killed with kill -9 in the first 30 ms of a message
-with an Idempotency-Key, which the other one must answer when it is sent again, or, in every fourth
-round, of an erasure, of which nothing or all must be left to see.
-
-pass: a webmemory passes the documents of an apiserver on to many clients, quick and slow
-ones and some that leave. Every answer is compared with what the apiserver itself says.
-With --fault kill the apiserver is killed now and then: an answer is whole then, or
-visibly broken, or a clear 503.
 
 Exit status 0: nothing was found; 1: something was, and the folder with all data is
 kept; 2: the soak could not be done.
@@ -92,13 +76,8 @@ type options struct {
 	chats, writers, wait           int
 	level                          string
 
-	rounds int    // of recall, approvals and early
+	rounds int    // of approvals
 	config string // file of the configuration; empty for none
-
-	// Of pass.
-	bodies           int64
-	clients, library int
-	up               bool
 }
 
 // losesData says whether Redis loses data.
@@ -142,20 +121,9 @@ var modes = map[string]mode{
 	}, func(ctx context.Context, t *trial) (bool, error) {
 		return newSoak(t).run(ctx)
 	}},
-	"recall":    {losses[:1], twoWebs, rounds(1000, "how often something is said and asked for"), recalling},
-	"early":     {losses[:1], twoWebs, rounds(500, "kills"), killEarly},
-	"approvals": {losses, []string{redisName, proxyName, apiA, apiB, webA, webB}, rounds(200, "runs"), approve},
-	"pass": {[]string{faultNone, faultKill}, []string{redisName, apiName, webA}, func(f *flag.FlagSet, o *options) {
-		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
-		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
-		f.IntVar(&o.library, "documents", 400, "documents to search in")
-		f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
-		f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
-	}, pass},
-}
-
-func rounds(n int, of string) func(*flag.FlagSet, *options) {
-	return func(f *flag.FlagSet, o *options) { f.IntVar(&o.rounds, "rounds", n, of) }
+	"approvals": {losses, []string{redisName, proxyName, apiA, apiB, webA, webB}, func(f *flag.FlagSet, o *options) {
+		f.IntVar(&o.rounds, "rounds", 200, "runs")
+	}, approve},
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -178,7 +146,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
-		return o, errors.New("say what to do: memory, fleet, recall, approvals, early or pass; each has --help")
+		return o, errors.New("say what to do: memory, fleet or approvals; each has --help")
 	}
 	o.fault, o.level = m.faults[0], "info"
 	m.flags(f, &o)
@@ -213,8 +181,6 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = fmt.Errorf("--fault is %q; choose one of %s", o.fault, strings.Join(m.faults, ", "))
 	case o.wait != 0 && o.fault != faultFailover, o.wait > 1:
 		err = errors.New("--wait-replicas is 0 or 1, and needs --fault failover: the others have no replica")
-	case o.up && o.fault == faultKill:
-		err = errors.New("--fault kill needs a webmemory that goes on: leave --up away")
 	}
 	return o, err
 }

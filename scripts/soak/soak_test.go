@@ -333,9 +333,9 @@ func TestCountersOutliveProcesses(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                   "memory, fleet, recall, approvals, early or pass",
-		"recall --rounds 3":                  "",
-		"recall --rounds 0":                  "must be positive",
+		"":                                   "memory, fleet or approvals",
+		"approvals --rounds 3":               "",
+		"approvals --rounds 0":               "must be positive",
 		"memory":                             "",
 		"memory --duration 1m --chats 3":     "",
 		"memory --duration 1m fast":          `unexpected argument "fast"`,
@@ -346,12 +346,6 @@ func TestCommandLine(t *testing.T) {
 		"memory --fault fire":                "choose one of kills, flushall, empty, oldaof, failover",
 		"memory --wait-replicas 1":           "needs --fault failover",
 		"memory --fault failover --wait-replicas 1 --edits-every 0": "",
-		"pass":                          "",
-		"pass --bodies 10 --fault kill": "",
-		"pass --fault fire":             "choose one of none, kill",
-		"pass --up --fault kill":        "leave --up away",
-		"pass --bodies 0":               "must be positive",
-		"pass --clients 3 fast":         `unexpected argument "fast"`,
 	} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		if want == "" {

@@ -39,7 +39,6 @@ type testbed struct {
 	services map[string]*service
 	order    []string            // to start in
 	disks    map[string][]string // data folders, each with the processes that use it
-	webAddr  string              // of webmemory-a, or of the one in mneme up
 	*fleet                       // nil for none
 }
 
@@ -114,22 +113,15 @@ func newStack(o options) (*testbed, error) {
 	if o.mneme == "" {
 		mneme, err = stack.Build(o.dir)
 	}
-	if o.up {
-		s.order = []string{redisName, apiName}
-	}
 	at := map[string]string{}
-	for _, name := range append([]string{replicaName, sentinelName, proxyName, apiName, webA}, s.order...) {
+	for _, name := range append([]string{replicaName, sentinelName, proxyName, apiName}, s.order...) {
 		var failed error
 		at[name], _, failed = freeport.Claim()
 		err = errors.Join(err, failed)
 	}
-	s.webAddr = at[webA]
-	history := "0" // everything that was said must stand in the histories
-	if o.mode == "recall" {
-		history = "20"
-	}
 	environ := []string{"MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL=" + o.level, "MNEME_CONFIG=" + o.config,
-		"MNEME_WEBMEMORY_MAX_HISTORY=" + history, "MNEME_REDIS_URL=redis://" + at[redisName]}
+		"MNEME_WEBMEMORY_MAX_HISTORY=0", // everything that was said must stand in the histories
+		"MNEME_REDIS_URL=redis://" + at[redisName]}
 	if o.fault == faultFailover {
 		s.order = slices.Insert(slices.Clone(s.order), 1, replicaName, sentinelName)
 		environ[4] = "MNEME_REDIS_ADDRS=[" + at[sentinelName] + "]"
@@ -177,13 +169,7 @@ func newStack(o options) (*testbed, error) {
 			if agents := at[apiName+"-"+side]; agents != "" {
 				where.Apiserver = agents
 			}
-			if o.up {
-				command, where.Webmemory = "up", at[webA]
-			}
 			v.Process = stack.Mneme(mneme, command, dir, where, append(slices.Clip(environ), "MNEME_DATA_DIR="+data)...)
-			if o.up {
-				v.Args = append(v.Args, "--offline")
-			}
 			var failed error
 			v.client, failed = api.New("http://" + v.addr)
 			err = errors.Join(err, failed)
