@@ -230,7 +230,7 @@ func (closesHeld) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h closesHeld) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if strings.Count(cmd.String(), " r:") == 2 { // the run and its first attempt
+		if err == nil && strings.Count(cmd.String(), " r:") == 2 { // the run and its first attempt
 			<-h
 		}
 		return err
