@@ -48,7 +48,7 @@ func TestATurnIsRecordedAcrossARestart(t *testing.T) {
 		got := call(t, "POST", url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
 			"Content-Type", "application/json", "X-AG-Memory", "laptop")
 		require.Equal(t, http.StatusOK, got.status, got.body)
-		require.Eventually(t, func() bool { return heard.Load() == 1 }, 5*time.Second, 10*time.Millisecond, name)
+		require.Eventually(t, func() bool { return heard.Load() == 1 }, time.Minute, 10*time.Millisecond, name)
 		require.NotContains(t, log.String(), "is not remembered")
 		require.NoError(t, webmemory.Close())
 	}

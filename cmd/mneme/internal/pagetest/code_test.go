@@ -49,6 +49,7 @@ func TestCode(t *testing.T) {
 	})
 
 	long := strings.Repeat("return 1\n", 20_000/9+1)
+	p.freezeClock()
 	s.answered("long", "```py\n"+long+"```\n\n```py\nreturn 2\n```")
 	p.open("#/chats/long")
 	p.seesIn(".code-keyword", "return")
@@ -71,15 +72,14 @@ func TestCodeThatTakesLong(t *testing.T) {
 	p.seesIn(".message", "and that is all")
 }
 
-// Code of 18 kB has colours in each language. The test freezes the page's clock, because on a busy machine the page
-// gives up colouring after 250 ms.
+// Code of 18 kB has colours in each language.
 func TestLongCodeHasColours(t *testing.T) {
 	_, s, p := visit(t)
 	for _, language := range languages {
 		s.answered("in-"+language, "```"+language+"\n"+strings.Repeat("word \"text\" 12 # // x\n", 800)+"```\nand that is all")
 	}
 	p.open("#/chats")
-	evaluate[bool](p, "performance.now = () => 0, true")
+	p.freezeClock()
 	for _, language := range languages {
 		p.open("#/chats/in-" + language)
 		p.seesIn(".message", "and that is all")
