@@ -12,14 +12,14 @@ import (
 )
 
 // Fault: teammates beside a main agent invalidate its thinking, or under load one agent's turns reach another agent's
-// requests. The test makes 10,000 requests, with the race detector a sixteenth of that.
+// requests. The test makes 2,000 requests, with the race detector a fourth of that.
 func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	const teammates, perTurn = 15, 2
-	requests := 10_000
+	requests := 2_000
 	if raced {
-		requests /= 16
+		requests /= 4
 	}
 	turns := requests / (teammates + 1) / perTurn
 	w := newWorld(t, claude.remembering(requests), prefixChecking.remembering(requests), kimi.remembering(requests),
