@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
 	"mneme/proxy/chatwire"
+	"mneme/proxy/encoding"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
@@ -110,11 +112,6 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if err != nil {
 		return err
 	}
-	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return wire.Failure{
-			Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e),
-		}
-	}
 	body, err := readBody(x.client, r, s.limits.MaxBody)
 	if err != nil {
 		return err
@@ -132,27 +129,66 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 }
 
 // readBody reads a request into one buffer of the right size: the transport may
-// have to send it more than once.
+// have to send it more than once. It decodes compressed bodies. limit bounds the bytes before and after that.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, err error) {
+	coding := r.Header.Get("Content-Encoding")
 	switch {
 	case r.ContentLength > limit:
 		return nil, tooLarge(limit)
+	case !encoding.Identity(coding):
+		sent := &sentBody{ReadCloser: http.MaxBytesReader(w, r.Body, limit)}
+		decoded, err := encoding.NewReader(coding, sent)
+		if err != nil {
+			return nil, wire.Failure{Status: http.StatusUnsupportedMediaType, Message: err.Error() +
+				": use gzip, deflate, br, zstd or no compression"}
+		}
+		defer func() { _ = decoded.Close() }()
+		b, err = io.ReadAll(io.LimitReader(decoded, limit+1))
+		switch {
+		case int64(len(b)) > limit:
+			return nil, tooLarge(limit)
+		case err == nil:
+			return b, nil
+		case sent.err == nil:
+			return nil, wire.Failure{Status: http.StatusBadRequest, Message: fmt.Sprintf(
+				"the body cannot be decoded as %s: %v", coding, err)}
+		}
+		return nil, bodyError(sent.err, limit)
 	case r.ContentLength >= 0:
 		b = make([]byte, r.ContentLength)
 		_, err = io.ReadFull(r.Body, b)
 	default:
 		b, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	}
+	return b, bodyError(err, limit)
+}
+
+// sentBody keeps the error with which the connection ended a body.
+type sentBody struct {
+	io.ReadCloser
+	err error
+}
+
+func (s *sentBody) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// bodyError returns the failure that the client gets for an error of reading its body, or nil.
+func bodyError(err error, limit int64) error {
 	if err == nil {
-		return b, nil
+		return nil
 	}
 	if over := new(http.MaxBytesError); errors.As(err, &over) {
-		return nil, tooLarge(limit)
+		return tooLarge(limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, errBodyTimeout
+		return errBodyTimeout
 	}
-	return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
+	return fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
 }
 
 // errBodyTimeout: the server around this gateway bounds how slowly a body may come.
@@ -219,6 +255,7 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 // failure is the one place where errors get a status and words for the client.
 func (x *request) failure(err error) wire.Failure {
 	var f wire.Failure
+	var untrusted *tls.CertificateVerificationError
 	name := ""
 	if b := x.result.backend; b != nil {
 		name = b.name
@@ -233,6 +270,9 @@ func (x *request) failure(err error) wire.Failure {
 	case errors.Is(err, chatwire.ErrCut), errors.Is(err, upstream.ErrBroken):
 		return wire.Failure{Status: 502, Code: "answer_cut", Message: fmt.Sprintf("the answer of backend %q was cut off",
 			name)}
+	case errors.As(err, &untrusted):
+		return wire.Failure{Status: 502, Message: fmt.Sprintf("the TLS certificate of backend %q is not trusted (%v). "+
+			"Put the certificate of its authority into the file that SSL_CERT_FILE names", name, untrusted.Err)}
 	case errors.Is(err, upstream.ErrUnreachable):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("backend %q cannot be reached", name)}
 	case errors.Is(err, upstream.ErrOpen):

@@ -22,13 +22,13 @@ type body struct {
 	cancel context.CancelCauseFunc
 	limits Limits
 	began  time.Time
-	end    time.Duration // limit of the whole call, counted from began
 
 	// until is the instant, in ns from began, at which the backend has been silent for too long; 0
 	// while no reader waits for it.
 	until atomic.Int64
-	mu    sync.Mutex
-	clock *time.Timer // checks the limits; guarded by mu
+	mu    sync.Mutex    // guards the next two
+	clock *time.Timer   // checks the limits
+	end   time.Duration // limit of the whole call, counted from began
 
 	circuit *circuit    // gets the verdict on the answer; nil if the head of the answer has settled it
 	settled atomic.Bool // the verdict was given
@@ -60,12 +60,19 @@ func (b *body) look() {
 	switch {
 	case b.ctx.Err() != nil:
 	case now >= b.end:
-		b.cancel(fmt.Errorf("%w: the call was not over after %v", ErrTimeout, b.limits.Total))
+		b.cancel(fmt.Errorf("%w: the call was not over after %v", ErrTimeout, now.Round(time.Second)))
 	case next <= 0:
 		b.cancel(fmt.Errorf("%w: it was silent for too long", ErrTimeout))
 	default:
 		b.clock.Reset(min(next, b.end-now))
 	}
+}
+
+// extend replaces the limit of the whole call by a longer one, counted from its beginning.
+func (b *body) extend(limit time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end = max(b.end, limit)
 }
 
 // Read waits for the idle limit at most. The time between two calls of Read does not count against

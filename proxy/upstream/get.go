@@ -12,7 +12,7 @@ import (
 // Get reads what lies at a call's path, once, with the credential that calls have. Its end says nothing of
 // the backend's health: an API may answer calls and have nothing there. ctx bounds its time.
 func (c *Client) Get(ctx context.Context, call wire.Call, limit int64) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+call.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(call.Path), nil)
 	if err != nil {
 		return nil, fmt.Errorf("making the request: %w", err)
 	}

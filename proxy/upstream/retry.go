@@ -65,7 +65,7 @@ func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
 	}
 	v = alive
 	switch s := resp.StatusCode; {
-	case s == http.StatusTooManyRequests:
+	case s == http.StatusTooManyRequests, s == http.StatusRequestTimeout:
 	case s < 500, s == http.StatusNotImplemented:
 		return alive, false
 	default:

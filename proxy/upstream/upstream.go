@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"mneme/proxy/encoding"
 	"mneme/proxy/wire"
 )
 
@@ -30,7 +31,7 @@ var (
 	ErrUnreachable = errors.New("the backend cannot be reached")
 	ErrBroken      = errors.New("the connection to the backend broke")
 	ErrTimeout     = errors.New("the backend took too long")
-	ErrEncoding    = errors.New("the backend compressed its answer, although it was not asked to")
+	ErrEncoding    = errors.New("the backend compressed its answer in an unknown way")
 )
 
 // Auth says which credential is sent to a backend.
@@ -46,15 +47,19 @@ const (
 // anthropicVersion is sent in the messages dialect when the client names none.
 const anthropicVersion = "2023-06-01"
 
-// DefaultTotal is how long a call may take where nothing else is said.
-const DefaultTotal = 10 * time.Minute
+// Defaults of Limits.
+const (
+	DefaultTotal  = 10 * time.Minute
+	DefaultStream = 6 * time.Hour
+)
 
 // Limits bound a call. A zero value means its default.
 type Limits struct {
 	Dial      time.Duration // to connect; 10 s
 	FirstByte time.Duration // from sending to the head of the answer, per try; 5 min
 	Idle      time.Duration // between two pieces of an answer; 3 min
-	Total     time.Duration // the whole call, retries included; 10 min
+	Total     time.Duration // the whole call, retries included, except a stream that has begun; 10 min
+	Stream    time.Duration // a stream that has begun, from the call's beginning; 6 h
 	Retries   int           // tries after the first; 2, negative for none
 	Burst     int           // retries of all calls together at once, beyond one for every 5 calls and every 5 s; 10
 	Backoff   time.Duration // before the first retry when the vendor says nothing, then doubled; 250 ms
@@ -69,7 +74,7 @@ func (l Limits) withDefaults() Limits {
 		unset time.Duration
 	}{
 		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
-		{&l.Total, DefaultTotal}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
+		{&l.Total, DefaultTotal}, {&l.Stream, DefaultStream}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
 		{&l.Cooldown, 10 * time.Second},
 	} {
 		if *d.value == 0 {
@@ -105,7 +110,8 @@ type Config struct {
 
 // Client sends calls to one backend. It is safe for concurrent use.
 type Client struct {
-	base   string
+	base   string // without the query
+	query  string // of the base URL, for each call
 	auth   Auth
 	key    string
 	trip   http.RoundTripper
@@ -127,6 +133,7 @@ func New(c Config) (*Client, error) {
 	trip := c.Transport
 	if trip == nil {
 		trip = &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
 			DialContext:            (&net.Dialer{Timeout: limits.Dial, KeepAlive: 30 * time.Second}).DialContext,
 			TLSHandshakeTimeout:    limits.Dial,
 			ForceAttemptHTTP2:      true,
@@ -141,8 +148,12 @@ func New(c Config) (*Client, error) {
 			DisableCompression: true,
 		}
 	}
+	base, query := c.BaseURL, u.RawQuery
+	if query != "" {
+		base, _, _ = strings.Cut(base, "?")
+	}
 	return &Client{
-		base: strings.TrimRight(c.BaseURL, "/"), auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
+		base: strings.TrimRight(base, "/"), query: query, auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
 		early: c.Early, retries: newBudget(limits.Burst),
 		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), known: map[lane]*circuit{}},
 	}, nil
@@ -229,7 +240,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-
 func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response,
 	error) {
 	b := c.watch(ctx, deadline)
-	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.base+call.Path, bytes.NewReader(call.Body))
+	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.url(call.Path), bytes.NewReader(call.Body))
 	if err != nil {
 		_ = b.Close()
 		return nil, fmt.Errorf("making the request: %w", err)
@@ -243,18 +254,37 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 		return nil, err
 	}
 	b.rc = resp.Body
-	resp.Body = b
-	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		_ = b.Close()
-		return nil, fmt.Errorf("%w (%s)", ErrEncoding, e)
+	if e := resp.Header.Get("Content-Encoding"); !encoding.Identity(e) {
+		if b.rc, err = encoding.NewReader(e, resp.Body); err != nil {
+			_, _ = resp.Body.Close(), b.Close()
+			return nil, fmt.Errorf("%w: %w", ErrEncoding, err)
+		}
+		resp.Header.Del("Content-Encoding")
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
 	}
+	resp.Body = b
 	if c.early != nil && resp.StatusCode < 300 && wire.IsStream(resp.Header) {
 		if err := b.lead(resp, c.early); err != nil {
 			_ = b.Close()
 			return nil, err
 		}
 	}
+	if resp.StatusCode < 300 && wire.IsStream(resp.Header) {
+		b.extend(c.limits.Stream)
+	}
 	return resp, nil
+}
+
+// url returns the address of a call.
+func (c *Client) url(path string) string {
+	switch {
+	case c.query == "":
+		return c.base + path
+	case strings.Contains(path, "?"):
+		return c.base + path + "&" + c.query
+	}
+	return c.base + path + "?" + c.query
 }
 
 // asJSON is shared by all requests, as it is never modified.

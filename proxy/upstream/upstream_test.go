@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -89,6 +92,7 @@ func TestSendRetriesBeforeTheFirstByte(t *testing.T) {
 		"a long retry-after stays": {[]int{429, 200}, "3600", 429, 1},
 		"400 is an answer":         {[]int{400, 200}, "", 400, 1},
 		"501 is an answer":         {[]int{501, 200}, "", 501, 1},
+		"408 then fine":            {[]int{408, 200}, "", 200, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int32
@@ -188,6 +192,7 @@ func TestSilentBackendsAreGivenUp(t *testing.T) {
 type slow struct {
 	ctx        context.Context // of the body's call
 	head, byte time.Duration
+	stream     bool
 }
 
 func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -195,7 +200,11 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := s.wait(s.head); err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(s)}, nil
+	header := http.Header{}
+	if s.stream {
+		header.Set("Content-Type", "text/event-stream")
+	}
+	return &http.Response{StatusCode: 200, Header: header, Body: io.NopCloser(s)}, nil
 }
 
 func (s slow) Read(p []byte) (int, error) {
@@ -213,7 +222,11 @@ func (s slow) wait(d time.Duration) error {
 }
 
 func TestLimitsOfTime(t *testing.T) {
-	const idle, first, total, short = 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 2 * time.Second
+	const (
+		idle, first   = 3 * time.Minute, 5 * time.Minute
+		total, stream = 10 * time.Minute, 6 * time.Hour
+		short         = 2 * time.Second
+	)
 	for name, c := range map[string]struct {
 		slow
 		idle time.Duration // 0: the default
@@ -231,6 +244,9 @@ func TestLimitsOfTime(t *testing.T) {
 		"the reader is away":                   {slow{byte: time.Second}, 0, 2 * idle, total},
 		"away, then silence":                   {slow{byte: short + time.Second}, short, 2 * short, short},
 		"each waits for the other":             {slow{byte: idle - time.Second}, 0, idle - time.Second, total},
+		"a stream to the end":                  {slow{byte: time.Minute, stream: true}, 0, 0, stream},
+		"a stream that falls silent":           {slow{byte: 2 * idle, stream: true}, 0, 0, idle},
+		"a stream with a slow head":            {slow{head: 2 * first, stream: true}, 0, 0, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -288,12 +304,82 @@ func TestClosingTheBodyEndsTheCall(t *testing.T) {
 	<-left
 }
 
-func TestCompressedAnswersAreRefused(t *testing.T) {
+func TestUnknownCompressionIsAnError(t *testing.T) {
 	client := vendor(t, upstream.Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "br")
+		w.Header().Set("Content-Encoding", "secret")
 	})
 	_, err := client.Send(t.Context(), wire.Call{})
 	require.ErrorIs(t, err, upstream.ErrEncoding)
+}
+
+// A stream that a CDN compresses unasked reaches the reader event by event.
+func TestCompressedStreamsArriveByEvents(t *testing.T) {
+	for coding, compress := range map[string]func(io.Writer) flusher{
+		"gzip": func(w io.Writer) flusher { return gzip.NewWriter(w) },
+		"br":   func(w io.Writer) flusher { return brotli.NewWriter(w) },
+		"zstd": func(w io.Writer) flusher {
+			e, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+			require.NoError(t, err)
+			return e
+		},
+	} {
+		t.Run(coding, func(t *testing.T) {
+			read := make(chan struct{})
+			client := vendor(t, upstream.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.Header().Set("Content-Encoding", coding)
+				z := compress(w)
+				for range 3 {
+					_, _ = io.WriteString(z, "data: {}\n\n")
+					_ = z.Flush()
+					_ = http.NewResponseController(w).Flush()
+					<-read
+				}
+				_ = z.Close()
+			})
+			resp, err := client.Send(t.Context(), wire.Call{})
+			require.NoError(t, err)
+			require.Empty(t, resp.Header.Get("Content-Encoding"))
+			for range 3 {
+				event := make([]byte, len("data: {}\n\n"))
+				_, err := io.ReadFull(resp.Body, event)
+				require.NoError(t, err)
+				require.Equal(t, "data: {}\n\n", string(event))
+				read <- struct{}{}
+			}
+			rest, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.Empty(t, rest)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+type flusher interface {
+	io.WriteCloser
+	Flush() error
+}
+
+// Azure's v1 API wants "?api-version=preview" behind the path of each call.
+func TestTheQueryOfTheBaseURLIsKept(t *testing.T) {
+	got := make(chan string, 3)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.String() }))
+	defer server.Close()
+	client, err := upstream.New(upstream.Config{BaseURL: server.URL + "/openai/v1/?api-version=preview"})
+	require.NoError(t, err)
+	defer client.Close()
+	for path, want := range map[string]string{
+		"/chat/completions":   "/openai/v1/chat/completions?api-version=preview",
+		"/messages?beta=true": "/openai/v1/messages?beta=true&api-version=preview",
+	} {
+		resp, err := client.Send(t.Context(), wire.Call{Path: path})
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want, <-got)
+	}
+	_, err = client.Get(t.Context(), wire.Call{Path: "/models"}, 9)
+	require.NoError(t, err)
+	require.Equal(t, "/openai/v1/models?api-version=preview", <-got)
 }
 
 func TestNewRefusesBaseURLs(t *testing.T) {
