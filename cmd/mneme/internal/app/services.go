@@ -156,7 +156,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		SelfURL: cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())), Traces: a.traces.Tracer("proxy"),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
-		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls},
+		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls, Upstream: upstream.Limits{Stream: cfg.Proxy.StreamTimeout}},
 		Memory: proxy.AgentMemory{URL: strings.TrimRight(cfg.Proxy.Memory.URL, "/"), Keys: cfg.Proxy.Memory.Keys,
 			Wait: cfg.Proxy.Memory.Wait, Transport: asCaller(a, seen, "webmemory")},
 	}

@@ -42,9 +42,20 @@ var endpoints = []string{"/chat/completions", "/completions", "/messages", "/res
 
 // checkBaseURL refuses what cannot be the address of an API of this kind.
 func (b Backend) checkBaseURL(key string) error {
-	u, err := url.Parse(b.BaseURL)
-	if problem := formed(key, b.BaseURL, baseURL); err != nil || problem != nil {
+	// The query is sent with each call, as Azure's ?api-version=preview.
+	base, query, _ := strings.Cut(b.BaseURL, "?")
+	u, err := url.Parse(base)
+	if problem := formed(key, base, baseURL); err != nil || problem != nil {
 		return problem
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return bad(key, "its query cannot be read")
+	}
+	for name := range values {
+		if keyPrefix.MatchString(values.Get(name)) || slices.Contains([]string{"key", "token", "code", "sig"}, strings.ToLower(name)) {
+			return bad(key, "a key does not belong in the URL; name its variable in api_key_env")
+		}
 	}
 	path := strings.TrimRight(u.Path, "/")
 	for _, end := range endpoints {

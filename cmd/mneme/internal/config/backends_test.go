@@ -45,6 +45,10 @@ func TestWrongBackends(t *testing.T) {
 			backend + "      base_url: https://api.openai.com\n",
 			`mneme.yaml:5: proxy.backends.kimi.base_url: api.openai.com has no API of kind anthropic; set kind to openai`,
 		},
+		"a key in the query": {
+			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://x/v1?Key=abc'}}}\n",
+			`mneme.yaml:1: proxy.backends.gpt.base_url: a key does not belong in the URL; name its variable in api_key_env`,
+		},
 		"address of an endpoint": {
 			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://x/v1/chat/completions'}}}\n",
 			`mneme.yaml:1: proxy.backends.gpt.base_url: that is the address of one endpoint; write https://x/v1`,
@@ -153,4 +157,11 @@ func TestAddressesOfOtherFormsAreTaken(t *testing.T) {
 		_, err := load(t, "proxy: {backends: {b: {kind: anthropic, base_url: '"+base+"'}}}\n")
 		require.NoError(t, err, base)
 	}
+}
+
+// Azure documents an address with a query.
+func TestABaseURLMayHaveAQuery(t *testing.T) {
+	_, err := load(t, "proxy: {backends: {a: {kind: openai, auth: none, "+
+		"base_url: 'https://x.openai.azure.com/openai/v1?api-version=2024-12-01-preview'}}}\n")
+	require.NoError(t, err)
 }

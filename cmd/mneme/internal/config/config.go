@@ -186,6 +186,8 @@ type Proxy struct {
 	Routes            map[string]Route   `yaml:"routes"`                                    // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend"`                        // empty for none
 	MaxCalls          int                `yaml:"max_calls" default:"4096" check:"positive"` // of models, at one time
+	// limit of a stream of a vendor that delivers events
+	StreamTimeout time.Duration `yaml:"stream_timeout" default:"6h" check:"positive"`
 	// base URL of this very process for a Copilot CLI; empty: from the listener
 	Advertise string `yaml:"advertise" check:"omitempty,url"`
 	// server-side conversations
