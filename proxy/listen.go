@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 
+	"mneme/proxy/chatwire"
 	"mneme/proxy/ledger"
 	"mneme/proxy/responseswire"
 	"mneme/proxy/thinking"
@@ -20,11 +21,12 @@ type listener struct {
 	empty    bool                           // the answer is complete and carries nothing
 	items    []string                       // that are whole, of a stream that is passed to a client of Responses
 	shows    *responseswire.ResponsesAnswer // makes what a client of Responses gets; nil for any other answer
+	regular  chatwire.Regular               // of the chat dialect
 }
 
 // listen has the answer listened to, and recorded if the request leaves a trace.
 func (a *attempt) listen() *listener {
-	l := &listener{attempt: a}
+	l := &listener{attempt: a, regular: chatwire.Regular{KeepTags: a.backend.vendor == "openai" || a.backend.vendor == "azure"}}
 	if a.replay != nil && !a.endpoint.counts {
 		l.observer = thinking.NewObserver(a.backend.dialect, a.known.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change
@@ -47,6 +49,15 @@ func (l *listener) event(ctx context.Context, e *wire.Event) {
 	}
 }
 
+// readChunk returns the event of a chat backend, in OpenAI's format.
+func (l *listener) readChunk(data []byte) (*wire.Chunk, error) {
+	c, err := wire.ReadChunk(data)
+	if err != nil {
+		return c, err
+	}
+	return l.regular.Chunk(c)
+}
+
 // chunk is event for the chat dialect.
 func (l *listener) chunk(ctx context.Context, c *wire.Chunk) []byte {
 	l.tokens.Chunk(c)
@@ -66,7 +77,7 @@ func (l *listener) message(ctx context.Context, body []byte) []byte {
 		defer l.record(ctx)
 	}
 	if l.backend.dialect == wire.Chat {
-		c, err := wire.ReadChunk(body)
+		c, err := l.readChunk(body)
 		if err != nil {
 			return body
 		}

@@ -30,7 +30,8 @@ func (l *listener) reply(ctx context.Context) error {
 			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
 		return l.replyError()
-	case a.stream != nil && l.native == nil && (l.translated() || l.shown.AnswerTool != "" || a.vendor != nil):
+	case a.stream != nil && l.native == nil && (l.translated() || l.shown.AnswerTool != "" || a.vendor != nil ||
+		!l.shown.Stream): // some vendors stream unasked
 		return l.replyTranslated(ctx)
 	case a.stream != nil:
 		return l.passStream(ctx)
@@ -132,7 +133,7 @@ func (l *listener) passed(ctx context.Context, data []byte) (shown []byte, ends,
 		l.event(ctx, &e)
 		return e.Data, e.Type == wire.MessageStop || e.Type == wire.ErrorEvent, false
 	}
-	c, err := wire.ReadChunk(data)
+	c, err := l.readChunk(data)
 	if err != nil {
 		return data, false, false
 	}
@@ -150,6 +151,9 @@ func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
 		path = "response.model"
 	}
 	if len(f.Data) == 0 {
+		if bytes.Contains(f.Raw, []byte("data:")) { // SDKs would parse the empty data as JSON
+			return nil
+		}
 		return f.Raw
 	}
 	data = x.restoreModel(data, path)
@@ -233,7 +237,7 @@ func (t *translatedAnswer) frame(data []byte) (ends bool, err error) {
 		}
 		return vendor.Complete(), err
 	case t.chat != nil:
-		c, err := wire.ReadChunk(data)
+		c, err := t.readChunk(data)
 		if err != nil {
 			return false, err
 		}

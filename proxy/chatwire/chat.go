@@ -10,11 +10,10 @@ import (
 
 // Values of finish_reason.
 const (
-	finishStop    = "stop"
-	finishLength  = "length"
-	finishTools   = "tool_calls"
-	finishFilter  = "content_filter"
-	finishOldCall = "function_call"
+	finishStop   = "stop"
+	finishLength = "length"
+	finishTools  = "tool_calls"
+	finishFilter = "content_filter"
 )
 
 // request is a chat-completions request. Members without a field are collected in Other and treated

@@ -154,11 +154,41 @@ func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 		}
 	case wire.MessageDelta:
 		a.usage.Update(e.Usage)
-		if a.finish == "" && e.Delta.StopReason != "" {
-			if a.finish = finishReason(string(e.Delta.StopReason)); a.asked.Stream {
-				dst = join(append(dst, a.head...), `{"index":0,"delta":{},"finish_reason":"`, a.finish, "\"}]}\n\n")
-			}
+		if e.Delta.StopReason != "" {
+			return a.end(dst, string(e.Delta.StopReason))
 		}
+	case wire.MessageStop:
+		if len(a.calls) > 0 { // some imitators of Anthropic give no reason
+			return a.end(dst, wire.StopToolUse)
+		}
+	}
+	return dst, nil
+}
+
+// end takes the reason for the end of the answer. The first one counts.
+func (a *ChatAnswer) end(dst []byte, stop string) ([]byte, error) {
+	if a.finish != "" {
+		return dst, nil
+	}
+	switch wire.EndingOf(stop) {
+	case wire.EndFailed:
+		if stop != wire.StopStopped {
+			return dst, wire.FailedEnding(stop)
+		}
+		a.finish = finishStop
+	case wire.EndLength, wire.EndWindow:
+		a.finish = finishLength
+	case wire.EndFilter:
+		a.finish = finishFilter
+	case wire.EndTools:
+		a.finish = finishTools
+	case wire.EndTurn: // some imitators of Anthropic end a call like this
+		if a.finish = finishStop; len(a.calls) > 0 {
+			a.finish = finishTools
+		}
+	}
+	if a.asked.Stream {
+		dst = join(append(dst, a.head...), `{"index":0,"delta":{},"finish_reason":"`, a.finish, "\"}]}\n\n")
 	}
 	return dst, nil
 }
@@ -201,16 +231,4 @@ func (a *ChatAnswer) emit(dst []byte, before string, piece []byte, behind string
 	}
 	dst = append(append(append(dst, a.head...), `{"index":0,"delta":{`...), before...)
 	return append(append(append(dst, piece...), behind...), "},\"finish_reason\":null}]}\n\n"...)
-}
-
-func finishReason(stop string) string {
-	switch stop {
-	case wire.StopMaxTokens, wire.StopWindow:
-		return finishLength
-	case wire.StopToolUse:
-		return finishTools
-	case wire.StopRefusal:
-		return finishFilter
-	}
-	return finishStop
 }

@@ -3,6 +3,7 @@ package chatwire
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -64,10 +65,16 @@ func (a *MessagesAnswer) End() error {
 	if a.finish == "" {
 		return ErrCut
 	}
+	if wire.EndingOf(a.finish) == wire.EndFailed {
+		return wire.FailedEnding(a.finish)
+	}
 	a.done = true
 	w := &a.out
 	w.CloseBlock()
 	for i, c := range a.calls {
+		if c.name == "" {
+			return wire.Failure{Status: http.StatusBadGateway, Message: "the backend called a tool without a name"}
+		}
 		if i > 0 { // the first call was sent as it came
 			w.OpenCall(c.id, c.name)
 			w.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: orEmpty(c.arguments.String())})
@@ -116,18 +123,22 @@ func (a *MessagesAnswer) call(chunk *wire.Chunk, piece *wire.CallPiece) {
 	c := a.find(piece, id)
 	if c == nil {
 		c = &partialCall{index: int64(len(a.calls)), id: cmp.Or(id, newID("call_"))}
-		c.name, _ = chunk.Text(piece.Function.Get("name"))
 		if piece.Placed {
 			c.index = piece.Index
 		}
 		a.calls = append(a.calls, c)
-		if len(a.calls) == 1 {
+	}
+	if name, _ := chunk.Text(piece.Function.Get("name")); c.name == "" && name != "" {
+		c.name = name
+		if c == a.calls[0] {
 			a.out.CloseBlock()
 			a.out.OpenCall(c.id, c.name)
+			arguments = c.arguments.String() + arguments // pieces that came before the name
+			c.arguments.Reset()
 		}
 	}
 	c.arguments.WriteString(arguments)
-	if c == a.calls[0] && arguments != "" {
+	if c == a.calls[0] && c.name != "" && arguments != "" {
 		a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: arguments})
 	}
 }
@@ -149,12 +160,14 @@ func (a *MessagesAnswer) find(piece *wire.CallPiece, id string) *partialCall {
 }
 
 func (a *MessagesAnswer) stopReason() wire.NullString {
-	switch {
-	case a.finish == finishLength:
+	switch ending := wire.EndingOf(a.finish); {
+	case ending == wire.EndLength:
 		return wire.StopMaxTokens
-	case a.finish == finishFilter:
+	case ending == wire.EndWindow:
+		return wire.StopWindow
+	case ending == wire.EndFilter:
 		return wire.StopRefusal
-	case a.finish == finishTools || a.finish == finishOldCall || len(a.calls) > 0:
+	case ending == wire.EndTools || len(a.calls) > 0:
 		return wire.StopToolUse
 	}
 	return wire.StopEndTurn

@@ -96,6 +96,9 @@ func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
 	if a.stop == "" || !a.started {
 		return dst, chatwire.ErrCut
 	}
+	if wire.EndingOf(a.stop) == wire.EndFailed && a.stop != wire.StopStopped {
+		return dst, wire.FailedEnding(a.stop)
+	}
 	a.done = true
 	status, reason := ending(a.stop)
 	dst = a.close(dst, status)
@@ -144,13 +147,15 @@ func FailPassed(asked Asked, begun []byte, events int64, f wire.Failure) []byte 
 
 // ending is the status of a response that ended for a reason of the messages dialect, and what made it incomplete.
 func ending(stop string) (status, reason string) {
-	switch stop {
-	case wire.StopMaxTokens, wire.StopWindow:
+	switch wire.EndingOf(stop) {
+	case wire.EndLength, wire.EndWindow:
 		return statusIncomplete, reasonLength
-	case wire.StopRefusal:
+	case wire.EndFilter:
 		return statusIncomplete, reasonFilter
-	case wire.StopStopped:
-		return statusIncomplete, stop
+	case wire.EndFailed:
+		if stop == wire.StopStopped {
+			return statusIncomplete, stop
+		}
 	}
 	return statusCompleted, ""
 }

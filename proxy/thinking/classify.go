@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/lazyregexp"
+	"mneme/proxy/wire"
 )
 
 // Class is what a vendor's error says about the thinking in a request, which decides how the
@@ -43,8 +44,13 @@ func Classify(status int, body []byte) Class {
 
 // IsError reports whether the data of an event, or a JSON body, is an error.
 func IsError(data []byte) bool {
+	// Cheap checks first, because most answers are long and no errors.
+	if bytes.Contains(data, []byte(`"base_resp"`)) &&
+		wire.BaseResponseFailed([]byte(gjson.GetBytes(data, "base_resp").Raw)) {
+		return true
+	}
 	if !bytes.Contains(data, []byte(`"error"`)) {
-		return false // a cheap check first, since most answers are long and no errors
+		return false
 	}
 	failure := gjson.GetBytes(data, "error")
 	return gjson.GetBytes(data, "type").Str == "error" || failure.Exists() && failure.Type != gjson.Null

@@ -49,6 +49,9 @@ func ReadChunk(data []byte) (*Chunk, error) {
 		of := c.Object(at)
 		choice := Choice{Index: number(c, of.Get("index")), Finish: stringOf(c.Of(of.Get("finish_reason"))),
 			Span: of.Get("delta")}
+		if choice.Finish == "null" { // DashScope's chunks before the last one
+			choice.Finish = ""
+		}
 		if message := of.Get("message"); !choice.Found() && message.Found() {
 			choice.Whole, choice.Span = true, message
 		}
@@ -77,7 +80,7 @@ func (c *Chunk) Done() bool { return string(c.Body) == "[DONE]" }
 // Failed reports whether the chunk is an error.
 func (c *Chunk) Failed() bool {
 	failure := c.Of(c.Members.Get("error"))
-	return len(failure) > 0 && failure.Kind() != 'n'
+	return len(failure) > 0 && failure.Kind() != 'n' || BaseResponseFailed(c.Of(c.Members.Get("base_resp")))
 }
 
 // Ends reports whether the chunk is one after which a stream may end.

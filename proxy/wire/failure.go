@@ -103,6 +103,7 @@ func ReadFailure(status int, body []byte) Failure {
 	var shape struct {
 		Error   jsontext.Value `json:"error"`
 		Message jsontext.Value `json:"message"`
+		Base    jsontext.Value `json:"base_resp"`
 	}
 	// Raw values, so that a field of an unexpected type does not hide the other fields.
 	if json.Unmarshal(body, &shape, lenient) == nil {
@@ -116,6 +117,10 @@ func ReadFailure(status int, body []byte) Failure {
 			number, _ = strconv.Atoi(cmp.Or(f.Code, string(detail.Code)))
 		}
 		f.Message = cmp.Or(f.Message, unquote(shape.Error), unquote(shape.Message))
+		if BaseResponseFailed(shape.Base) {
+			base := gjson.ParseBytes(shape.Base)
+			f.Message, number = cmp.Or(f.Message, base.Get("status_msg").Str), baseStatuses[base.Get("status_code").Int()]
+		}
 	}
 	if f.Message == "" {
 		f.Message = clip(strings.TrimSpace(string(body)), maxMessage)
@@ -157,6 +162,16 @@ var statuses = func() map[string]int {
 	}
 	return m
 }()
+
+// baseStatuses are the HTTP statuses of MiniMax's error codes, see
+// https://platform.minimax.io/docs/api-reference/errorcode.
+var baseStatuses = map[int64]int{1000: 500, 1001: 504, 1002: 429, 1004: 401, 1008: 402, 1024: 500, 1026: 400, 1027: 400,
+	1033: 500, 1039: 429, 1041: 429, 1042: 400, 2013: 400, 2045: 429, 2049: 401, 2056: 429}
+
+// BaseResponseFailed reports whether the base_resp of an answer of MiniMax, which has status 200, is an error.
+func BaseResponseFailed(base []byte) bool {
+	return len(base) > 0 && gjson.GetBytes(base, "status_code").Int() != 0
+}
 
 // statusOf derives the status of an error inside a stream, which has none: from a code that is a
 // number of HTTP, from its names, else from the one word that vendors use for an overload.

@@ -1,0 +1,183 @@
+package chatwire
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
+)
+
+// Regular rewrites the chunks of one answer that differ from OpenAI's format, so that everything after it reads one
+// format. Regular chunks keep their bytes. It handles
+//   - content as a list of parts, with Mistral's reasoning in parts of type thinking
+//     (https://docs.mistral.ai/capabilities/reasoning), which becomes reasoning_content,
+//   - reasoning between <think> tags at the beginning of the content, as local servers without a reasoning parser and
+//     MiniMax send it (https://github.com/vllm-project/vllm/issues/12468), which becomes reasoning_content too,
+//   - several calls with one index but different ids (https://github.com/ollama/ollama/issues/7881).
+//
+// The zero value is ready for use.
+type Regular struct {
+	// KeepTags leaves <think> tags in the content.
+	KeepTags bool
+
+	tags  thinkTags
+	calls []placedCall
+}
+
+// placedCall is a call of an answer. Its place among the calls is its index in OpenAI's format.
+type placedCall struct {
+	index int64 // the vendor's
+	id    string
+}
+
+// Chunk returns c, or a regular form of it.
+func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
+	var edits wire.Edits
+	for i := range c.Choices {
+		if choice := &c.Choices[i]; choice.Index == 0 {
+			r.content(&edits, c, choice)
+			r.indexes(&edits, c, choice)
+		}
+	}
+	if edits.None() {
+		return c, nil
+	}
+	return wire.ReadChunk(edits.Apply(c.Body))
+}
+
+// content rewrites content that is a list or has tags.
+func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
+	at := choice.Delta.Get("content")
+	value := c.Of(at)
+	var text, thoughts string
+	switch value.Kind() {
+	case '[':
+		text, thoughts = partsOf(value)
+	case '"':
+		if r.KeepTags || r.tags.done {
+			return
+		}
+		plain, _ := c.Text(at)
+		if text, thoughts = r.tags.split(plain, choice.Finish != "" || choice.Whole); text == plain && thoughts == "" {
+			return
+		}
+	default:
+		if choice.Finish == "" || !choice.Found() || r.tags.held == "" {
+			return
+		}
+		// The end of a text that began like a tag, or of reasoning that ended like one.
+		member := "content"
+		if r.tags.inside {
+			member = "reasoning_content"
+		}
+		with := `"` + member + `":` + string(wire.Quote(r.tags.flush()))
+		if len(choice.Delta) > 0 {
+			with += ","
+		}
+		edits.Replace(wire.Span{Start: choice.Start + 1, End: choice.Start + 1}, []byte(with))
+		return
+	}
+	with := string(wire.Quote(text))
+	if thoughts != "" && !choice.Delta.Get("reasoning_content").Found() {
+		with += `,"reasoning_content":` + string(wire.Quote(thoughts))
+	}
+	edits.Replace(at, []byte(with))
+}
+
+// partsOf returns the text and the reasoning of a list of parts.
+func partsOf(list []byte) (text, thoughts string) {
+	gjson.ParseBytes(list).ForEach(func(_, part gjson.Result) bool {
+		switch part.Get("type").Str {
+		case "thinking":
+			thinking := part.Get("thinking")
+			thoughts += thinking.Str
+			thinking.ForEach(func(_, piece gjson.Result) bool { thoughts += piece.Get("text").Str; return thinking.IsArray() })
+		case "refusal":
+			text += part.Get("refusal").Str
+		default:
+			text += part.Get("text").Str
+		}
+		return true
+	})
+	return text, thoughts
+}
+
+// indexes gives each call an index of its own.
+func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
+	if choice.Whole {
+		return // the place in the list is the index
+	}
+	for _, piece := range choice.Calls {
+		id, _ := c.Text(piece.Members.Get("id"))
+		if !piece.Placed {
+			continue // readers tell calls without an index apart by their ids
+		}
+		place := len(r.calls)
+		for i, known := range slices.Backward(r.calls) {
+			if known.index == piece.Index {
+				if id == "" || known.id == "" || id == known.id {
+					place = i
+				}
+				break
+			}
+		}
+		if place == len(r.calls) {
+			r.calls = append(r.calls, placedCall{piece.Index, id})
+		}
+		if repeated := slices.ContainsFunc(r.calls[:place], func(p placedCall) bool { return p.index == piece.Index }); repeated {
+			edits.Replace(piece.Members.Get("index"), strconv.AppendInt(nil, int64(place), 10))
+		}
+	}
+}
+
+const (
+	openTag  = "<think>"
+	closeTag = "</think>"
+)
+
+// thinkTags separates the reasoning at the beginning of a text, which comes in pieces.
+type thinkTags struct {
+	held   string // may be a part of a tag
+	inside bool
+	done   bool // the rest is text
+}
+
+// split returns what a piece adds to the text and to the reasoning. last indicates the end of the text.
+func (t *thinkTags) split(piece string, last bool) (text, thoughts string) {
+	t.held += piece
+	if !t.inside {
+		begin := strings.TrimLeft(t.held, " \t\r\n")
+		switch {
+		case strings.HasPrefix(begin, openTag):
+			t.inside, t.held = true, strings.TrimLeft(begin[len(openTag):], "\r\n")
+		case !last && strings.HasPrefix(openTag, begin):
+			return "", ""
+		default:
+			t.done = true
+			return t.flush(), ""
+		}
+	}
+	if before, after, closed := strings.Cut(t.held, closeTag); closed {
+		t.done, t.held = true, ""
+		return strings.TrimLeft(after, "\r\n"), strings.TrimRight(before, "\r\n")
+	}
+	keep := 0 // the end of what came may begin the closing tag
+	for n := min(len(closeTag)-1, len(t.held)); n > 0 && !last; n-- {
+		if strings.HasSuffix(t.held, closeTag[:n]) {
+			keep = n
+			break
+		}
+	}
+	thoughts, t.held = t.held[:len(t.held)-keep], t.held[len(t.held)-keep:]
+	return "", thoughts
+}
+
+// flush returns the held text.
+func (t *thinkTags) flush() string {
+	held := t.held
+	t.held = ""
+	return held
+}
