@@ -3,8 +3,11 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"html"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
 
 	"mneme/proxy/thinking"
@@ -102,6 +105,10 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.close()
 		return nil, err
 	}
+	if a.status >= http.StatusBadRequest && isPage(a.whole) {
+		a.whole = pageError(a.whole)
+		a.header.Set("Content-Type", "application/json")
+	}
 	a.whole = failedInteraction(a.whole)
 	if a.failed = a.status >= 400 || thinking.IsError(a.whole); !a.failed {
 		a.whole = hide.answer(a.whole)
@@ -193,6 +200,23 @@ func ofRequest(status int, body []byte) bool {
 func longError(text []byte) []byte {
 	return wire.Failure{Type: "api_error", Message: "the backend's error is longer than 1 MiB and begins with " +
 		clip(string(text), maxQuoted)}.Body(wire.Messages)
+}
+
+// isPage reports whether an error is an HTML page, as proxies before a vendor send it.
+func isPage(body []byte) bool {
+	begin := bytes.ToLower(bytes.TrimSpace(body[:min(len(body), maxQuoted)]))
+	return bytes.HasPrefix(begin, []byte("<!doctype")) || bytes.HasPrefix(begin, []byte("<html"))
+}
+
+var title = regexp.MustCompile(`(?is)<(?:title|h1)[^>]*>(.*?)</`)
+
+// pageError returns a JSON body that replaces an HTML page. Clients show the text of an error as it comes.
+func pageError(page []byte) []byte {
+	message := "the backend answered with an HTML page"
+	if found := title.FindSubmatch(page); found != nil {
+		message += ": " + clip(strings.TrimSpace(html.UnescapeString(string(found[1]))), maxQuoted)
+	}
+	return wire.Failure{Type: "api_error", Message: message}.Body(wire.Messages)
 }
 
 // readAll reads a body of n bytes, or of unknown length if n is not positive. If the body exceeds limit, readAll returns

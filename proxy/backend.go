@@ -43,6 +43,9 @@ type backend struct {
 	known   *knowledge
 	windows *windows
 	lists   *vendorLists
+
+	uncounted *atomic.Bool // it has no endpoint that counts tokens
+
 	secrets *secrets.Set // what must not come back; nil for none
 }
 
@@ -136,10 +139,11 @@ func (k *knowledge) taught() (rules []string) {
 // counter is the backend that counts tokens for b: itself, or an estimate where
 // the dialect has no counting.
 func (b *backend) counter() *backend {
-	if b.speaks == wire.Messages {
-		return b
-	}
 	c := *b
+	if b.speaks == wire.Messages {
+		c.Backend = counter{b.Backend, b.uncounted}
+		return &c
+	}
 	c.Backend, c.dialect, c.speaks = estimator{}, wire.Messages, wire.Messages
 	return &c
 }
@@ -204,7 +208,8 @@ func containsWord(s, word string) bool {
 	}
 }
 
-func separates(c byte) bool { return strings.IndexByte("-./:_@ ", c) >= 0 }
+// separates reports whether c ends a word of a model's name. Claude Code writes a large window as opus[1m].
+func separates(c byte) bool { return strings.IndexByte("-./:_@ []", c) >= 0 }
 
 // aliases are the names that clients can rely on.
 func (m modelMap) aliases() []string {

@@ -44,7 +44,8 @@ var pings = map[wire.Dialect][]byte{
 	wire.Messages: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
 	wire.Chat:     []byte(": ping\n\n"),
 
-	wire.Responses: []byte(": ping\n\n"),
+	// codex counts events only, and OpenAI sends this one: https://github.com/openai/openai-python/issues/2725.
+	wire.Responses: []byte("event: keepalive\ndata: {\"type\":\"keepalive\"}\n\n"),
 }
 
 // ping has a stream say something whenever it was quiet for long, until release.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
@@ -13,6 +14,35 @@ import (
 
 // estimatedHeader marks a count of tokens that no vendor made.
 const estimatedHeader = "X-AG-Estimated"
+
+// counter counts tokens at a backend, and estimates them if it has no endpoint that counts.
+type counter struct {
+	Backend
+	absent *atomic.Bool // it answered that there is no such endpoint
+}
+
+// Send counts the tokens of a request.
+func (c counter) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
+	if c.absent.Load() {
+		return estimator{}.Send(ctx, call)
+	}
+	resp, err := c.Backend.Send(ctx, call)
+	if err != nil || resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed &&
+		resp.StatusCode != http.StatusNotImplemented {
+		return resp, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxError))
+	if err == nil && bytes.Contains(bytes.ToLower(body), []byte("model")) { // the model is unknown
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{bytes.NewReader(body), resp.Body}
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	c.absent.Store(true)
+	return estimator{}.Send(ctx, call)
+}
 
 // estimator counts tokens for backends that cannot.
 type estimator struct{}

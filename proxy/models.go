@@ -45,6 +45,7 @@ type messagesModel struct {
 	DisplayName string    `json:"display_name"`
 	CreatedAt   time.Time `json:"created_at"`
 	Tokens      int       `json:"context_tokens,omitempty"`
+	Input       int       `json:"max_input_tokens,omitempty"` // the same, as Anthropic's API names it
 }
 
 // modelsBackend is the backend with the models that a route shows.
@@ -61,7 +62,8 @@ func (b *backend) chatModel(name string) chatModel {
 }
 
 func (b *backend) messagesModel(name string) messagesModel {
-	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), b.windows.of(b.models.find(name)).tokens}
+	tokens := b.windows.of(b.models.find(name)).tokens
+	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), tokens, tokens}
 }
 
 // Bounds of a vendor's list of models.

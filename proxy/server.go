@@ -267,6 +267,9 @@ func (s *Server) checkTeammate(c *gin.Context) {
 // slip says what is wrong with the base URL of a client that asks for a path; empty if nothing is seen.
 // Some clients add /v1 to it and some do not.
 func slip(path string) string {
+	if strings.HasSuffix(path, ":generateContent") || strings.HasSuffix(path, ":streamGenerateContent") {
+		return "Google's own API is not, so use a client of OpenAI's chat completions; "
+	}
 	if strings.Contains(path, "/v1/v1/") {
 		return "the client adds /v1 by itself, so leave it out of its base URL; "
 	}
