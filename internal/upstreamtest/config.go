@@ -76,9 +76,6 @@ type ThinkingRules struct {
 	// PrefixCheck binds signatures to system, tools and all earlier messages. Without it, only requests with
 	// thinking.block_binding.prefix_mismatch_behavior are checked.
 	PrefixCheck bool
-	// StrictOff refuses every thinking block while thinking is off, as one gateway does. Otherwise only the final
-	// assistant message must not contain thinking.
-	StrictOff bool
 	// RejectOtherModels refuses blocks that another model of this vendor signed. Otherwise they are dropped silently.
 	// Blocks of another vendor are always refused.
 	RejectOtherModels bool
@@ -125,7 +122,18 @@ type ChatRules struct {
 	TextOnly bool
 	// NoImages refuses images in OpenAI's words. DeepSeek always refuses them in its own words.
 	NoImages bool
+	// Template is the order of roles that the model's chat template requires.
+	Template Template
 }
+
+// Template is an order of roles.
+type Template string
+
+// The orders of roles. A template that alternates also wants a system message first.
+const (
+	SystemFirst Template = "system-first" // Qwen
+	Alternating Template = "alternating"  // Gemma
+)
 
 // ResponsesRules are the differences between platforms and versions of OpenAI's Responses.
 type ResponsesRules struct {
@@ -176,15 +184,11 @@ type StreamOptions struct {
 // KnownBetas returns the values of the anthropic-beta header that are accepted by default.
 func KnownBetas() []string {
 	return []string{
-		betaContext, betaInterleaved, betaBinding, betaMCP,
-		"claude-code-20250219", "code-execution-2025-05-22", "context-1m-2025-08-07", "effort-2025-11-24",
-		"extended-cache-ttl-2025-04-11",
-		"files-api-2025-04-14", "fine-grained-tool-streaming-2025-05-14", "mid-conversation-system-2026-04-07",
-		"oauth-2025-04-20",
-		"output-128k-2025-02-19", "pdfs-2024-09-25", "prompt-caching-2024-07-31",
-		"prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13",
-		"thinking-token-count-2026-05-13",
-		"token-counting-2024-11-01",
+		betaContext, betaInterleaved, betaBinding, betaMCP, "claude-code-20250219", "code-execution-2025-05-22",
+		"context-1m-2025-08-07", "effort-2025-11-24", "extended-cache-ttl-2025-04-11", "files-api-2025-04-14",
+		"fine-grained-tool-streaming-2025-05-14", "mid-conversation-system-2026-04-07", "oauth-2025-04-20",
+		"output-128k-2025-02-19", "pdfs-2024-09-25", "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05",
+		"structured-outputs-2025-11-13", "thinking-token-count-2026-05-13", "token-counting-2024-11-01",
 	}
 }
 

@@ -129,7 +129,8 @@ func TestDamagedReplays(t *testing.T) {
 
 // An answer that continues the client's text is a part of it, in one message or in two.
 func TestContinuedAnswers(t *testing.T) {
-	a := &agent{t: t, v: New(Config{Thinking: ThinkingRules{PrefixCheck: true}}), members: opusMembers}
+	older := strings.Replace(opusMembers, opus48, "m", 1) // a name that continues answers
+	a := &agent{t: t, v: New(Config{Thinking: ThinkingRules{PrefixCheck: true, Generation: Adaptive}}), members: older}
 	a.ask("tell")
 	a.messages = append(a.messages, message("assistant", `"Once"`))
 	a.v.Queue(Reply(Think("t"), Say("upon a time")))

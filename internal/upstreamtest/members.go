@@ -3,7 +3,6 @@ package upstreamtest
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,9 +24,6 @@ func (m members) text(name string) (s string, ok bool) {
 	v := m[name]
 	if v.Kind() != '"' {
 		return "", false
-	}
-	if known, ok := words[string(v[1:len(v)-1])]; ok {
-		return known, true
 	}
 	if bytes.IndexByte(v, '\\') < 0 {
 		return string(v[1 : len(v)-1]), true // the whole body is valid JSON
@@ -52,16 +48,6 @@ func (m members) is(name, value string) bool {
 
 // kind returns the member "type".
 func (m members) kind() string { return m.str("type") }
-
-// words are common types and roles. Sharing them saves allocations.
-var words = func() map[string]string {
-	all := map[string]string{}
-	for _, word := range slices.Concat(slices.Collect(maps.Keys(blockShapes)), slices.Collect(maps.Keys(itemShapes)),
-		[]string{user, assistant, system, developer, tool, "function"}) {
-		all[word] = word
-	}
-	return all
-}()
 
 // in returns a member that is an object, else nil.
 func (m members) in(name string) members {

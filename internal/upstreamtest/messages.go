@@ -39,9 +39,15 @@ type structure struct {
 }
 
 var structures = map[Vendor]structure{
-	GLM: {unsigned: true}, Kimi: {unsigned: true, recurring: true},
-	DeepSeek: {true, true, []string{redactedBlock, imageBlock, "document"}},
+	GLM: {unsigned: true}, Kimi: {true, true, vendorOnly}, // MoonshotAI/Kimi-K2.5#27
+	// https://api-docs.deepseek.com/guides/anthropic_api
+	DeepSeek: {true, true, append([]string{redactedBlock, imageBlock}, vendorOnly...)},
 }
+
+// vendorOnly are the block types that Anthropic has and imitators lack.
+var vendorOnly = []string{"document", "search_result", "web_fetch_tool_result", "code_execution_tool_result",
+	"bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+	"mcp_tool_use", "mcp_tool_result", "compaction", "container_upload", "tool_reference"}
 
 // form returns the vendor's structural rules.
 func (x *exchange) form() structure { return structures[x.config.vendor()] }
@@ -72,7 +78,9 @@ var blockShapes = map[string]shape{
 	resultBlock:   {[]string{user}, "", []string{"tool_use_id"}, []string{"cache_control", "content", "is_error"}},
 
 	"search_result": {}, "server_tool_use": {}, "web_search_tool_result": {}, "web_fetch_tool_result": {},
-	"code_execution_tool_result": {},
+	"code_execution_tool_result": {}, "bash_code_execution_tool_result": {}, "tool_search_tool_result": {},
+	"text_editor_code_execution_tool_result": {}, "mcp_tool_use": {}, "mcp_tool_result": {}, "compaction": {},
+	"container_upload": {}, "tool_reference": {},
 }
 
 var unsignedThinking = shape{[]string{assistant}, "", []string{"thinking"}, []string{"signature", "cache_control"}}
@@ -91,7 +99,7 @@ var unlike = ": String should match pattern '" + legalName.String() + "'"
 var (
 	schemaRows = rowsOf([]row{
 		{"", not(isOne("model", "")), says("model: Field required")},
-		{"", either(func(s *spot) bool { return s.Endpoint == EndpointCount }, has("max_tokens")),
+		{"", either(counts, has("max_tokens")),
 			says("max_tokens: Field required")},
 		{"", isFull("messages"), says("messages: at least one message is required")},
 		{"messages[]", isOne("role", user, assistant, system),
@@ -178,6 +186,8 @@ var (
 )
 
 func init() { blocksAgain = rowsOf(blockRows) }
+
+func counts(s *spot) bool { return s.Endpoint == EndpointCount }
 
 // speaker returns the role of the message that contains the block.
 func (s *spot) speaker() string {

@@ -3,6 +3,7 @@ package upstreamtest
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +31,29 @@ const minBudget = 1024
 
 const extended = "https://docs.claude.com/en/docs/build-with-claude/extended-thinking"
 
+var systemModels = regexp.MustCompile(`(opus-(4-8|[5-9])|(fable|mythos)-[5-9]|(sonnet|haiku)-(5-5|[6-9]))`)
+
+// endsInServerTool reports whether a turn ends in a tool that the vendor runs.
+func endsInServerTool(t turn) bool {
+	n := len(t.blocks)
+	return n > 0 && (t.blocks[n-1].is("type", "server_tool_use") || t.role == assistant &&
+		strings.HasSuffix(t.blocks[n-1].kind(), "_tool_result"))
+}
+
 func bedrock(s *spot) bool { return s.config.Thinking.Bedrock }
 
 func thinking(s *spot) bool { return s.Thinking }
+
+// before46 holds for models before Opus and Sonnet 4.6.
+func before46(s *spot) bool { return !s.modes.allows("adaptive") }
+
+func unforced(s *spot) bool { return s.forced == "" }
+
+// oneSampler matches the models that take either temperature or top_p.
+var oneSampler = regexp.MustCompile(`opus-4-[156]|(sonnet|haiku)-4-[56]`)
+
+// limited64k matches the models before 4.6 that make up to 64,000 tokens.
+var limited64k = regexp.MustCompile(`3-7-sonnet|(opus|haiku)-4-5|sonnet-4-[^6]`)
 
 func hasBeta(name string) test { return func(s *spot) bool { return s.beta(name) } }
 
@@ -53,6 +74,18 @@ var (
 			return !ok || s.finds(s.unknown(known...))
 		}, says("{at}.{type}.{found}" + extraInputs)},
 	})
+	// Opus 4.8 and later models accept a system message inside, except for Sonnet 5.
+	roleRows = rowsOf([]row{
+		{"messages[]@system", func(s *spot) bool { return systemModels.MatchString(s.Model) && !bedrock(s) },
+			says("{at}: role 'system' is not supported on this model")},
+		{"messages[]@system", func(s *spot) bool {
+			before, last := s.turns[s.i-1], s.i == s.count-1
+			return (before.role == user || endsInServerTool(before)) && (last || s.turns[s.i+1].role == assistant)
+		}, says("{at}: a system message must follow a user message and be last or be followed by an assistant message")},
+		{"messages[]@assistant", func(s *spot) bool {
+			return s.i < s.count-1 || generationOf(s.Model) == Manual || endsInServerTool(s.turns[s.i])
+		}, says("This model does not support assistant message prefill. The conversation must end with a user message.")},
+	})
 	betaRows = rowsOf([]row{
 		{"", either(not(bedrock), betasKnown), says("invalid beta flag")},
 		{"", betasKnown, says("Unexpected value(s) {found} for the `anthropic-beta` header. Please consult our " +
@@ -70,7 +103,9 @@ var (
 			return !s.has("thinking") || s.modes.allows(s.mode)
 		}, says("thinking: Input tag '{mode}' found using 'type' does not match any of the expected tags: '{found}'")},
 	})
-	effortRows = rowsOf([]row{{"", func(s *spot) bool {
+	effortRows = rowsOf([]row{{"", either(isNamed("opus-4-5"), not(before46), func(s *spot) bool {
+		return s.effort() == ""
+	}), says("This model does not support the effort parameter.")}, {"", func(s *spot) bool {
 		s.found = s.effort()
 		return !s.modes.effortBound || s.mode != "disabled" || s.found != "xhigh" && s.found != "max"
 	}, says("output_config.effort '{found}' is not supported when thinking is disabled on this model. Use effort 'high' " +
@@ -97,6 +132,12 @@ var (
 			return s.Endpoint != EndpointMessages || budget < limit || s.beta(betaInterleaved)
 		}, says("`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at " +
 			extended + "#max-tokens-and-context-window-size")},
+		{"", func(s *spot) bool {
+			n, _ := s.number("max_tokens")
+			most := map[bool]int{true: 64000, false: 128000}[before46(s)]
+			s.found = fmt.Sprintf("%d > %d", n, most)
+			return n <= most || before46(s) && (!limited64k.MatchString(s.Model) || s.beta("output-128k-2025-02-19"))
+		}, says("max_tokens: {found}, which is the maximum allowed number of output tokens for {model}")},
 	})
 	temperatureRows = rowsOf([]row{
 		{"", either(usual("temperature", 1), not(thinking)), says("`temperature` may only be set to 1 when thinking is " +
@@ -104,8 +145,10 @@ var (
 			"extended-thinking#important-considerations-when-using-extended-thinking")},
 		{"", either(usual("temperature", 1), func(s *spot) bool { return s.modes.allows("enabled") }),
 			says("`temperature` may only be set to 1 on this model.")},
+		{"", either(lacks("temperature"), lacks("top_p"), func(s *spot) bool { return !oneSampler.MatchString(s.Model) }),
+			says("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")},
 	})
-	choiceRows = rowsOf([]row{{"", either(not(thinking), func(s *spot) bool { return s.forced == "" }),
+	choiceRows = rowsOf([]row{{"", either(not(thinking), unforced),
 		says("Thinking may not be enabled when tool_choice forces tool use.")}})
 	clearingRows = rowsOf([]row{{"context_management.edits[]", either(thinking, func(s *spot) bool {
 		return !strings.HasPrefix(s.kind(), "clear_thinking_")
@@ -119,10 +162,6 @@ var (
 		{"messages[].content[]", either(thinking, func(s *spot) bool { return !thinks(s.members) || s.up.i < s.up.count-1 }),
 			says("{at}: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. " +
 				"To use thinking blocks, enable `thinking` in your request.")},
-		{"messages[].content[]", either(thinking, func(s *spot) bool {
-			return !thinks(s.members) || !s.config.Thinking.StrictOff
-		}), says("{at}: When thinking is disabled, no message can contain `thinking`. " +
-			"To use thinking blocks, enable `thinking` in your request.")},
 	})
 )
 

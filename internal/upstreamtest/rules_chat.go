@@ -36,20 +36,32 @@ func replays(how Replay) test {
 var (
 	argumentRows = rowsOf([]row{{"", func(s *spot) bool {
 		return !s.config.Chat.KnownArguments && !s.config.Chat.OpenAI || s.finds(s.unknown(knownArguments...))
-	}, unknownArgument("{found}")}})
+	}, unknownArgument("{found}")},
+		{"", either(unsigned, lacks("thinking")), gemini(`Invalid JSON payload received. Unknown name "thinking": Cannot find field.`)},
+		{"", either(lacks("thinking"), func(s *spot) bool { return s.config.Chat.Replay != ReplayCerebras }),
+			says("body.thinking: property 'body.thinking' is unsupported")},
+	})
 	parameterRows = rowsOf([]row{{"", func(s *spot) bool {
 		i := slices.IndexFunc(s.config.Chat.NoParameters, s.has)
 		return i < 0 || s.finds(s.config.Chat.NoParameters[i])
 	}, unsupported("{found}", "")}})
+	templateRows = rowsOf([]row{
+		{"messages[]", func(s *spot) bool { return s.config.Chat.Template == "" || s.i == 0 || roleOf(s.members) != system },
+			says("System message must be at the beginning.")},
+		{"messages[]", func(s *spot) bool {
+			role := s.str("role")
+			return s.config.Chat.Template != Alternating || s.i == 0 || role == tool || role != s.messages[s.i-1].str("role")
+		}, says("Conversation roles must alternate user/assistant/user/assistant/...")},
+	})
 	textRows = rowsOf([]row{{"messages[]@user", func(s *spot) bool {
 		return !s.config.Chat.TextOnly || isText("content")(s)
 	}, says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, " +
 		"expected a string")}})
 	imageRows = rowsOf([]row{
-		{"messages[].content[]:image_url", func(s *spot) bool {
+		{"messages[].content[]:image_url|file", func(s *spot) bool {
 			s.found = s.up.place()
 			return s.config.vendor() != DeepSeek
-		}, says("Failed to deserialize the JSON body into the target type: {found}: unknown variant `image_url`, expected " +
+		}, says("Failed to deserialize the JSON body into the target type: {found}: unknown variant `{type}`, expected " +
 			"`text`")},
 		{"messages[].content[]:image_url", func(s *spot) bool {
 			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.i, s.i))

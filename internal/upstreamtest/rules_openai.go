@@ -2,11 +2,15 @@ package upstreamtest
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openAIModel is the support of a model in OpenAI's chat completions.
@@ -71,6 +75,15 @@ func sampling(name string, value float64) row {
 		strconv.FormatFloat(value, 'g', -1, 64) + ") value is supported.")}
 }
 
+// atMost refuses a longer list.
+func atMost(name string, most int) row {
+	return row{"", ofModel(func(s *spot, _ openAIModel, _ string) bool {
+		var all []jsontext.Value
+		return json.Unmarshal(s.members[name], &all) != nil || len(all) <= most || s.finds(strconv.Itoa(len(all)))
+	}), refused("array_above_max_length", name, fmt.Sprintf("Invalid '%s': array too long. Expected an array with "+
+		"maximum length %d, but got an array with length {found} instead.", name, most))}
+}
+
 var asksChatEffort = isText("reasoning_effort")
 
 // modelTakesRows refuse parameters that the model does not support.
@@ -92,6 +105,7 @@ var modelTakesRows = rowsOf([]row{
 		return !m.toolsNeedNone || m.effort(effort) == "none" || len(tools) == 0
 	}), refusedWith(http.StatusBadRequest, "", "Function tools with reasoning_effort are not supported for {model} in "+
 		"/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.")},
+	atMost("tools", 128), atMost("stop", 4),
 	sampling("temperature", 1), sampling("top_p", 1), sampling("presence_penalty", 0), sampling("frequency_penalty", 0),
 })
 

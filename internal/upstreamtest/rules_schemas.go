@@ -23,8 +23,6 @@ const (
 	GeminiSchemas
 	// MoonshotSchemas are "moonshot flavored": every node has its own type.
 	MoonshotSchemas
-	// PlainSchemas only have types, descriptions, properties, items and lists of strings.
-	PlainSchemas
 )
 
 var legalKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
@@ -56,8 +54,6 @@ var (
 		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
 		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
 			says("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
-		{"tools[].function", functionOf(PlainSchemas, unplain),
-			says("Invalid schema for function '{name}': the keyword '{found}' is not supported")},
 		{"", func(s *spot) bool {
 			if s.config.Chat.OpenAI || s.config.Chat.Schemas != GeminiSchemas {
 				return true
@@ -201,33 +197,6 @@ func moonshotFault(node members, at string) string {
 	}
 	if items, ok := node.object("items"); ok {
 		return moonshotFault(items, at+".items")
-	}
-	return ""
-}
-
-// unplain returns a keyword that PlainSchemas do not have, or "".
-func unplain(node members) string {
-	var enum []string
-	items, isObject := node.object("items")
-	switch word := node.unknown("type", "description", "properties", "required", "items", "enum"); {
-	case word != "":
-		return word
-	case node["type"].Kind() != '"':
-		return "type"
-	case node["enum"] != nil && json.Unmarshal(node["enum"], &enum) != nil:
-		return "enum"
-	}
-	properties := node.in("properties")
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if word := unplain(properties.in(name)); word != "" {
-			return word
-		}
-	}
-	switch {
-	case isObject:
-		return unplain(items)
-	case node["items"] != nil:
-		return "items"
 	}
 	return ""
 }

@@ -48,6 +48,9 @@ var (
 		{"", served, refusedWith(http.StatusNotFound, "", "model: {model}")},
 	})
 
+	userRoleRows = rowsOf([]row{{"messages[]@system", func(*spot) bool { return false },
+		says("Failed to deserialize the JSON body into the target type: messages[{i}].role: unknown variant `system`, " +
+			"expected `user` or `assistant`")}})
 	kimiModeRows = rowsOf([]row{
 		{"", func(s *spot) bool {
 			inner, ok := s.object("thinking")
@@ -61,6 +64,11 @@ var (
 			says("invalid thinking: only type=enabled is allowed for this model")},
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
 			says("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
+		{"", either(lacks("temperature"), isNamed("moonshot"), func(s *spot) bool {
+			s.found = map[bool]string{true: "1", false: "0.6"}[s.Thinking]
+			return string(s.members["temperature"]) == s.found
+		}), says("invalid temperature: only {found} is allowed for this model")},
+		{"", either(not(thinking), unforced), says("tool_choice specified is incompatible with thinking enabled")},
 	})
 	// Only kimi-k2-thinking accepts an empty text as thinking. All models accept one space.
 	kimiReasoningRows = rowsOf([]row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
@@ -86,6 +94,7 @@ var (
 				"expected one of `adaptive`, `enabled`, `disabled`")},
 		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
 			says("thinking options type cannot be disabled when reasoning_effort is set")},
+		{"", either(not(thinking), unforced), says("Thinking mode does not support this tool_choice")},
 	})
 	// Once a tool was called, all models except V4 Pro accept an empty text as thinking. All accept one space.
 	deepSeekReasoningRows = rowsOf([]row{
@@ -106,10 +115,10 @@ var (
 	})
 )
 
-// readThinking reads thinking. The model thinks by default.
+// readThinking reads thinking. All models except deepseek-chat think by default.
 func readThinking(s *spot) bool {
 	s.mode = s.at("thinking").kind()
-	s.Thinking = s.mode != "disabled"
+	s.Thinking = s.mode != "disabled" && (s.mode != "" || !isNamed("deepseek-chat")(s))
 	return true
 }
 

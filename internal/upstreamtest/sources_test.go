@@ -32,7 +32,7 @@ func sourceLink(word string) (markdown string, valid bool) {
 	if page.MatchString(word) {
 		return fmt.Sprintf("[%s](%s)", strings.SplitN(word, "/", 4)[2], word), true
 	}
-	return belief, word == belief
+	return unsourced, word == unsourced
 }
 
 // ruleTable returns the table of docs/conformance.md: one line per rule and source, with all vendors that share it.

@@ -13,15 +13,15 @@ import (
 // rule is one rule of a vendor. refuses describes the refused requests for docs/conformance.md.
 //
 // The source is a list of words. The word owner/name#number is a public thread, and https://… is a page. Both show the
-// vendor refusing such a request. The word belief marks an assumption: a rule, or a part of one, without evidence. Rule
-// literals have no field names, so a rule without a source does not compile.
+// vendor refusing such a request. The word default marks a rule, or a part of one, without a public source. Such a rule
+// is as strict as a vendor may be. Rule literals have no field names, so a rule without a source does not compile.
 type rule struct {
 	name, refuses string
 	rows          rows
 	source        string
 }
 
-const belief = "belief"
+const unsourced = "default"
 
 // from returns the rule with the source for another vendor or endpoint.
 func (r rule) from(source string) rule {

@@ -61,47 +61,24 @@ var vendors = map[string]upstreamtest.Vendor{
 	"google": upstreamtest.Google,
 }
 
-var generations = map[string]upstreamtest.Generation{
-	"by-name": upstreamtest.ByName, "manual": upstreamtest.Manual, "both": upstreamtest.Both,
-	"adaptive":    upstreamtest.Adaptive,
-	"adaptive-on": upstreamtest.AdaptiveOn, "between-tools": upstreamtest.BetweenTools, "always-on": upstreamtest.AlwaysOn,
-	"both-without-off": upstreamtest.BothWithoutOff,
-}
-
-var toolIDs = map[string]upstreamtest.ToolIDs{
-	"openai": upstreamtest.OpenAIIDs, "mistral": upstreamtest.MistralIDs, "any": upstreamtest.AnyIDs,
-}
-
-var replays = map[string]upstreamtest.Replay{
-	"ignored": upstreamtest.ReplayIgnored, "groq": upstreamtest.ReplayGroq, "cerebras": upstreamtest.ReplayCerebras,
-	"mistral": upstreamtest.ReplayMistral,
-}
-
 // parse reads the command line; what goes wrong has been told to stderr.
 func parse(args []string, stderr io.Writer) (o options, err error) {
-	var vendor, generation, ids, replay, models, betas string
+	var vendor, models, betas string
 	var script bool
 	var delay time.Duration
 	f := flag.NewFlagSet("fakevendor", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	c := &o.config
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "loopback `address` to serve on; port 0 is any free one")
-	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: "+listed(vendors))
+	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: "+
+		strings.Join(slices.Sorted(maps.Keys(vendors)), ", "))
 	f.StringVar(&c.Name, "name", "", "`name` of the backend that signatures are bound to; the vendor's if empty")
 	f.StringVar(&models, "models", "", "`names` of the models served, parted by commas; any if empty")
 	f.StringVar(&c.APIKey, "key", "", "`key` that a caller must present; none if empty")
-	f.StringVar(&generation, "generation", "by-name", "anthropic: which modes of thinking models have: "+
-		listed(generations))
 	f.BoolVar(&c.Thinking.PrefixCheck, "prefix-check", false, "anthropic: bind signatures to the conversation before them")
-	f.BoolVar(&c.Thinking.StrictOff, "strict-off", false, "anthropic: no thinking in the history while thinking is off")
 	f.BoolVar(&c.Thinking.RejectOtherModels, "reject-other-models", false,
 		"anthropic: refuse thinking of another model instead of dropping it")
-	f.BoolVar(&c.Thinking.KeepAll, "keep-all", false, "anthropic: count thinking of older turns as input")
-	f.BoolVar(&c.Thinking.Omit, "omit", false, "anthropic: leave the text of thinking out")
 	f.IntVar(&c.Thinking.Window, "window", 0, "`tokens` of input that are taken; 0 is any number")
-	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
-	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
-	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
 	f.StringVar(&betas, "betas", "",
 		"anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
 	f.BoolVar(&script, "script", false,
@@ -109,26 +86,18 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true}, {"compact":TEXT} and {"use":TOOL,"input":OBJECT}; and`+"\n"+
 			`{"cut":{"after":EVENTS}}, with "inside":true in the middle of the next event, "clean":true as if it`+"\n"+
 			`were over, "error":STATUS by an error event; "times":N is the first N times that the user says it`)
-	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
-	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
-	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
-	f.BoolVar(&c.Chat.OpenAI, "openai", false, "chat: refuse what OpenAI refuses of a model, by its name")
+	f.StringVar((*string)(&c.Chat.Template), "template", "", "chat: order of roles: system-first, alternating")
 	f.BoolVar(&c.Responses.Azure, "azure", false, "openai: refuse in the words of Azure")
 	f.BoolVar(&c.Responses.OldWording, "old-wording", false, "openai: name encrypted content by its ends, not its item")
 	f.BoolVar(&c.Responses.InStream, "refuse-in-stream", false, "openai: refuse encrypted content by events of the stream")
-	f.IntVar(&c.Stream.Chunk, "chunk", 0, "`characters` of a delta; 0 is 12")
-	f.IntVar(&c.Stream.Split, "split", 0, "`bytes` of a write; 0 is an event")
 	f.DurationVar(&delay, "delay", 0, "wait before each event, for example 50ms")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	err = errors.Join(
-		known(f, "vendor", vendor, vendors),
-		known(f, "generation", generation, generations),
-		known(f, "tool-ids", ids, toolIDs),
-		known(f, "replay", replay, replays),
-		loopback(o.listen),
-	)
+	err = loopback(o.listen)
+	if vendors[vendor] == "" {
+		err = errors.Join(err, fmt.Errorf("-vendor %q is not known; %s", vendor, f.Lookup("vendor").Usage))
+	}
 	if f.NArg() > 0 {
 		err = errors.Join(err, fmt.Errorf("unexpected argument %q", f.Arg(0)))
 	}
@@ -136,8 +105,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		fmt.Fprintln(stderr, err)
 		return o, err
 	}
-	c.Vendor, c.Thinking.Generation = vendors[vendor], generations[generation]
-	c.Chat.ToolIDs, c.Chat.Replay = toolIDs[ids], replays[replay]
+	c.Vendor = vendors[vendor]
 	if models != "" {
 		c.Models = strings.Split(models, ",")
 	}
@@ -156,17 +124,6 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		}
 	}
 	return o, nil
-}
-
-func listed[T any](values map[string]T) string {
-	return strings.Join(slices.Sorted(maps.Keys(values)), ", ")
-}
-
-func known[T any](f *flag.FlagSet, name, value string, values map[string]T) error {
-	if _, ok := values[value]; ok {
-		return nil
-	}
-	return fmt.Errorf("-%s %q is not known; %s", name, value, f.Lookup(name).Usage)
 }
 
 // loopback refuses an address that others could reach: the fake lets every caller in.

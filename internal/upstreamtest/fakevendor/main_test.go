@@ -66,15 +66,13 @@ func TestUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		"-help":                         {exitOK, "-prefix-check"},
-		"-unknown":                      {exitUsage, "not defined"},
-		"-vendor x":                     {exitUsage, `-vendor "x" is not known; whose rules to follow`},
-		"-generation 4":                 {exitUsage, `-generation "4" is not known`},
-		"-listen 0.0.0.0:0":             {exitUsage, "is not on loopback"},
-		"-listen x":                     {exitUsage, "is no address"},
-		"-listen 127.0.0.1:99999":       {exitFailure, "invalid port"},
-		"-tool-ids mistral extra":       {exitUsage, `unexpected argument "extra"`},
-		"-replay nowhere -tool-ids any": {exitUsage, `-replay "nowhere" is not known`},
+		"-help":                   {exitOK, "-prefix-check"},
+		"-unknown":                {exitUsage, "not defined"},
+		"-vendor x":               {exitUsage, `-vendor "x" is not known; whose rules to follow`},
+		"-listen 0.0.0.0:0":       {exitUsage, "is not on loopback"},
+		"-listen x":               {exitUsage, "is no address"},
+		"-listen 127.0.0.1:99999": {exitFailure, "invalid port"},
+		"-vendor kimi extra":      {exitUsage, `unexpected argument "extra"`},
 	} {
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, c.code, run(t.Context(), strings.Fields(args), &stdout, &stderr), args)
