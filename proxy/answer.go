@@ -56,6 +56,7 @@ type fault struct {
 	length    thinking.Length  // of the request
 	parameter thinking.Refused // without a name for none
 	schema    thinking.RefusedSchema
+	role      thinking.RefusedRole
 }
 
 // stream is an answer that comes in events.
@@ -120,6 +121,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 	a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
 	a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
 	a.schema = thinking.SchemaRefused(a.status, a.whole)
+	a.role = thinking.RefusedRoles(a.status, a.whole)
 	return a, nil
 }
 
@@ -128,7 +130,10 @@ func (a *answer) refused() bool { return a.status >= 300 || a.failed }
 
 // about is what the refusal says is at fault, as metrics call it.
 func (a *answer) about() string {
-	if a.schema.Found {
+	switch {
+	case a.role != thinking.RoleNone:
+		return role
+	case a.schema.Found:
 		return toolSchema
 	}
 	if a.parameter.Name != "" {
@@ -192,6 +197,7 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 func ofRequest(status int, body []byte) bool {
 	_, parameter := thinking.RefusedParameter(status, body)
 	return parameter || thinking.SchemaRefused(status, body).Found ||
+		thinking.RefusedRoles(status, body) != thinking.RoleNone ||
 		thinking.Classify(status, body) != thinking.ClassOther ||
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }

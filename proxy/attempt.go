@@ -16,11 +16,14 @@ import (
 // turns in it. Fitting is what the vendor takes of this request.
 type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error)
 
-// attempts makes an attempt, and another one for each kind of cure if the answer
+// maxCures bounds the cures of one request. An imitator may refuse one parameter after another.
+const maxCures = 8
+
+// attempts makes an attempt, and another one for each cure if the answer
 // says what in the request is at fault and there is something to be done about it.
 // Each begins with what was said and makes the changes of all cures so far; no kind
-// is tried twice, and none that changes nothing in what is sent. When the last fails
-// too the client gets the first one's error, as it came.
+// is tried twice, but for parameters, and none that changes nothing in what is sent.
+// When the last fails too the client gets the first one's error, as it came.
 func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
 	defer func() {
 		s.metrics.shaped(x.result.attempt) // by the attempt that gives the client's answer
@@ -37,17 +40,10 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		if next == nil {
 			break
 		}
-		with := cures
-		if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
-			if !cures[i].partial || next.partial {
-				if next.kind == cureParameter && cures[i].about != next.about {
-					last.learn(cures[i]) // it was right, and the client's next request is spared it
-				}
-				break
-			}
-			with = slices.Delete(slices.Clone(cures), i, i+1)
+		with, ok := last.beside(cures, next)
+		if !ok {
+			break
 		}
-		with = append(with, next)
 		before := last
 		if last, err = x.try(ctx, with, thinks); errors.Is(err, errSentBefore) {
 			last, err = before, nil // the cure changes nothing: it is none
@@ -92,6 +88,34 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 	return first, ctx.Err()
 }
 
+// beside returns the cures of the next attempt, and reports whether there may be one. Parameters that the backend refuses
+// one after another are cured together; what a cure for another one was needed after is remembered, since it was right.
+func (a *attempt) beside(cures []*cure, next *cure) (with []*cure, ok bool) {
+	i := slices.IndexFunc(cures, func(c *cure) bool {
+		return c.kind == next.kind && (c.kind != cureContent || c.about == next.about)
+	})
+	switch {
+	case i < 0:
+	case next.kind == cureParameter, next.kind == cureLength:
+		for _, c := range cures {
+			if (c.kind == cureParameter || c.kind == cureLength) && c.about != next.about {
+				a.learn(c)
+			}
+		}
+		gone := !a.sends(a.answer.parameter.Name)
+		if len(cures) == maxCures || slices.ContainsFunc(cures, func(c *cure) bool {
+			return c.said == next.said && (gone || c.about == next.about) // the vendor repeats itself: that did not help
+		}) {
+			return nil, false
+		}
+	case cures[i].partial && !next.partial:
+		cures = slices.Delete(slices.Clone(cures), i, i+1)
+	default:
+		return nil, false
+	}
+	return append(slices.Clip(cures), next), true
+}
+
 // try makes one attempt, with the changes of cures.
 func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attempt, err error) {
 	a = &attempt{said: x, cures: cures}
@@ -129,6 +153,7 @@ type cure struct {
 	amend  func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
 	bare   bool                             // items of Responses go without their ids
 	mends  []mend                           // what else it does, see told.go
+	once   bool                             // the rules are true of this request alone
 	helped func(ctx context.Context)        // remembers what the rules do not say; nil for nothing
 }
 
@@ -139,7 +164,7 @@ func (a *attempt) newCure(kind cureKind, about string, rules ...sanitize.Rule) *
 
 // learn keeps what a cure has taught of the backend, but for what is true of this request alone.
 func (a *attempt) learn(c *cure) {
-	if c.kind == cureLength {
+	if c.once {
 		return
 	}
 	for _, r := range c.rules {
@@ -174,6 +199,8 @@ const (
 	cureParameter                 // a parameter that the model does not take
 	cureLength                    // the answer that it asks for does not fit
 	cureSchema                    // the schemas of its tools
+	cureRole                      // the roles of its messages
+	cureContent                   // content that the model does not take
 )
 
 // retries are what the log says of a second attempt.
@@ -182,12 +209,14 @@ var retries = map[cureKind]string{
 	cureParameter: "[parameter_retry] the backend refused a parameter: it is left out, or sent as the backend asks",
 	cureLength:    "[length_retry] the prompt fits and the answer that was asked for does not: a shorter one is asked for",
 	cureSchema:    "[schema_retry] the backend refused the schema of a tool: it was sent again in a plainer form",
+	cureRole:      "[role_retry] the backend refused the roles of the messages: they were sent in roles that it accepts",
+	cureContent:   "[content_retry] the backend refused content of a request: a text stands for it",
 }
 
 // cure finds what could make a refused request pass; nil for nothing.
 func (a *attempt) cure() *cure {
-	if a.refusesImages(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)) {
-		return nil
+	if kinds := a.refusedContent(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)); kinds != nil {
+		return a.replaceContent(kinds)
 	}
 	if a.backend.speaks == wire.Interactions && a.answer.doubtsThoughts() {
 		return a.strip() // what is left of its calls is told in words
@@ -203,6 +232,9 @@ func (a *attempt) cure() *cure {
 	}
 	if a.answer.length.Excess != thinking.NotLong {
 		return a.lessOutput()
+	}
+	if a.answer.role != thinking.RoleNone {
+		return a.otherRoles()
 	}
 	if a.answer.schema.Found {
 		return a.plainSchemas()

@@ -350,7 +350,9 @@ func TestWhatIsPutBackIsReserved(t *testing.T) {
 	l.key.Limits.Rate = access.Rates{{N: 2, Of: access.Requests, Per: time.Hour}}
 	const hi, more = `{"role":"user","content":"hi"}`, `,{"role":"assistant","content":[{"type":"text","text":"hi"}]},` +
 		`{"role":"user","content":"more"}`
-	for i, c := range []struct{ messages, mended string }{{hi, ""}, {hi + more, "thinking_restored,refused_parameter"}} {
+	for i, c := range []struct{ messages, mended string }{
+		{hi, ""}, {hi + more, "thinking_restored,refused_parameter,left_out:top_k"},
+	} {
 		r, err := http.NewRequest(http.MethodPost, l.URL+"/v1/messages", strings.NewReader(`{"model":"m","max_tokens":2000,`+
 			`"thinking":{"type":"enabled","budget_tokens":1024},`+[]string{"", `"top_k":5,`}[i]+`"messages":[`+c.messages+`]}`))
 		require.NoError(t, err)

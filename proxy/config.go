@@ -279,7 +279,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
 		known: new(knowledge), windows: b.newWindows(), lists: new(vendorLists),
 		uncounted: new(atomic.Bool),
-		local: price.Local(b.BaseURL), resting: new(atomic.Int64), ill: new(atomic.Int64),
+		local:     price.Local(b.BaseURL), resting: new(atomic.Int64), ill: new(atomic.Int64),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {

@@ -264,7 +264,7 @@ func TestConformanceTranscripts(t *testing.T) {
 	names := map[string]bool{}
 	for _, row := range slices.Concat(
 		backendRows, conversationRows, damageRows, ephemeralRows, errorRows, faultRows, formatRows, historyRows,
-		itemRows, reasoningRows, responsesRows, toolRows,
+		itemRows, reasoningRows, responsesRows, toolRows, windowRows,
 	) {
 		require.False(t, names[row.name], "two rows are named %q", row.name)
 		names[row.name] = true

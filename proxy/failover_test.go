@@ -119,7 +119,7 @@ func TestARouteLeavesABackendThatHangs(t *testing.T) {
 	w.refusedAtMost(0)
 }
 
-// What the last one says is the client's, in its dialect.
+// The client gets the first choice's error, as it would without the route.
 func TestARouteOfWhichAllFail(t *testing.T) {
 	t.Parallel()
 	w := routed(t, claude, kimiChat)
@@ -130,9 +130,9 @@ func TestARouteOfWhichAllFail(t *testing.T) {
 	c := w.gateway().messages("claude-opus-4-8")
 	c.user(textOf("Hello"))
 	got := c.post()
-	require.Equal(t, 429, got.status)
+	require.Equal(t, 529, got.status)
 	require.Contains(t, got.body, `"type":"error"`)
-	require.Equal(t, "kimi-chat", got.header.Get("X-AG-Backend"))
+	require.Equal(t, "claude", got.header.Get("X-AG-Backend"))
 	w.refusedAtMost(0)
 }
 

@@ -26,7 +26,8 @@ type listener struct {
 
 // listen has the answer listened to, and recorded if the request leaves a trace.
 func (a *attempt) listen() *listener {
-	l := &listener{attempt: a, regular: chatwire.Regular{KeepTags: a.backend.vendor == "openai" || a.backend.vendor == "azure"}}
+	l := &listener{attempt: a}
+	l.regular.KeepTags = a.backend.vendor == "openai" || a.backend.vendor == "azure"
 	if a.replay != nil && !a.endpoint.counts {
 		l.observer = thinking.NewObserver(a.backend.dialect, a.known.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change

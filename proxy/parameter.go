@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/sanitize"
@@ -19,13 +20,39 @@ import (
 // them: messages, tools, the format of the answer, where it stops, how many there are.
 // Those are refused to the client.
 var optional = []string{
-	"context_management", "enable_thinking", "frequency_penalty", "logit_bias", "metadata", "min_p",
+	"*.cache_control.scope", "*.cache_control.ttl", "cache_control", "client_metadata",
+	"context_management", "enable_thinking", "fallbacks", "frequency_penalty", "logit_bias", "metadata", "min_p",
 	"output_config.effort",
 	"parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning",
 	"reasoning_effort",
-	"repetition_penalty", "safety_identifier", "seed", "service_tier", "store", "stream_options", "temperature", "think",
+	"repetition_penalty", "safety_identifier", "seed", "service_tier", "speed", "store", "stream_options",
+	"temperature", "text.verbosity", "think",
 	"thinking", "thinking.block_binding", "thinking.budget_tokens", "thinking.display", "thinking.effort", "thinking.keep",
-	"top_k", "top_p", "user", "verbosity",
+	"tool_choice.disable_parallel_tool_use", "top_k", "top_p", "user", "verbosity",
+}
+
+// essential are the members of tools, messages and blocks that say what these are. Any other one is an extra where the
+// vendor does not know it.
+var essential = []string{
+	"action", "arguments", "call_id", "content", "data", "description", "encrypted_content", "format", "function", "id",
+	"image_url", "input", "input_schema", "name", "output", "parameters", "role", "signature", "source", "summary", "text",
+	"thinking", "tool_call_id", "tool_calls", "tool_use_id", "type",
+}
+
+// dispensable reports whether a request can do without the member at a path.
+func dispensable(path string) bool {
+	if slices.Contains(optional, path) || path == "messages[].id" || path == "messages[].name" {
+		return true
+	}
+	steps := strings.Split(path, ".")
+	switch steps[0] {
+	case "input[]", "messages[]", "system[]", "tools[]":
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(steps[1:], func(step string) bool {
+		return step != "function" && step != "content[]" && step != "tool_calls[]" && slices.Contains(essential, step)
+	}) && steps[len(steps)-1] != "function"
 }
 
 // limits are the two names of an answer's limit in chat completions. One refused,
@@ -52,8 +79,13 @@ var spellings = map[string][]string{
 // for an error that names none, or one that the request needs.
 func (a *attempt) leaveOut() *cure {
 	said := a.answer.parameter
-	if said.Name == "" {
+	switch {
+	case said.Name == "":
 		return nil
+	case said.Name == thinking.BetaHeader:
+		return a.withoutBetas(said)
+	case said.Name == thinking.AnswerLimit && said.Most > 0:
+		return a.shorter(said)
 	}
 	r, about, ok := a.ruleOf(said)
 	if !ok {
@@ -63,11 +95,56 @@ func (a *attempt) leaveOut() *cure {
 	return a.newCure(cureParameter, about, r)
 }
 
+// withoutBetas is the cure for values of the header anthropic-beta: those that the error names, or else all of them. A
+// named one is refused by the backend, whatever the model.
+func (a *attempt) withoutBetas(said thinking.Refused) *cure {
+	betas := strings.Split(a.left().betas, ",")
+	c := a.newCure(cureParameter, said.Name)
+	for _, v := range said.Refuses {
+		if slices.ContainsFunc(betas, func(b string) bool { return strings.TrimSpace(b) == v }) {
+			c.rules = append(c.rules, sanitize.Rule{Name: said.Name, Value: v})
+		}
+	}
+	if said.Refuses == nil && betas[0] != "" {
+		c.rules = append(c.rules, sanitize.Rule{Name: said.Name, Model: a.model})
+	}
+	if c.rules == nil {
+		return nil
+	}
+	return c
+}
+
+// shorter is the cure for an answer that is longer than any that the model gives.
+func (a *attempt) shorter(said thinking.Refused) *cure {
+	c, less := a.newCure(cureLength, said.Name), false
+	for _, name := range outputMembers[a.backend.dialect] {
+		n, whole := wholeNumber(a.sent(name))
+		less = less || whole && n > said.Most
+		c.rules = append(c.rules, sanitize.Rule{Name: name, Most: said.Most, Beside: said.Beside, Model: a.model})
+	}
+	if !less || said.Most < leastAnswer {
+		return nil
+	}
+	return c
+}
+
 // ruleOf is what an error says of a parameter, as a rule for requests like the one that was sent, and the parameter's
 // name.
 func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, ok bool) {
 	if told := a.asking(said); told != nil {
 		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, said.Name, true
+	}
+	if said.Name == "messages[].role" { // settleRoles has another one for it
+		developers := slices.ContainsFunc(a.doc.Messages, func(m wire.MessageOutline) bool {
+			return m.Role == wire.RoleDeveloper
+		})
+		no := false
+		r.Profile.Roles.Developer = &no
+		return r, said.Name, developers && said.Value && !slices.Contains(said.Takes, wire.RoleDeveloper)
+	}
+	if choice := a.sent("tool_choice"); said.Name == "tool_choice" && said.Value && a.backend.dialect == wire.Chat &&
+		choice.Kind() == '{' && !a.fitting.ChoiceWords {
+		return sanitize.Rule{Profile: sanitize.Overrides{ChoiceWords: &yes}}, said.Name, true
 	}
 	r = sanitize.Rule{Name: said.Name, Beside: said.Beside, Most: said.Most}
 	if r.Name == include { // which the last hop adds, see attempt.spoken
@@ -83,8 +160,12 @@ func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, 
 		}
 	}
 	if other, limit := limits[said.Name]; limit {
-		r.Instead = other
-		return r, r.Name, a.backend.dialect == wire.Chat && !said.Value && a.sent(said.Name) != nil
+		if sent := a.sent(said.Name); said.Value { // too large, and the vendor's own limit is smaller
+			r.Value = string(sent)
+		} else {
+			r.Instead = other
+		}
+		return r, r.Name, a.backend.dialect == wire.Chat && a.sent(said.Name) != nil
 	}
 	if said.Off { // it may be refused for what the model does without it
 		r.Set = `"none"`
@@ -95,24 +176,54 @@ func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, 
 		r.Name, r.Value = sanitize.FormatType, string(form)
 		return r, r.Name, true
 	}
+	return a.ruleOfMember(r, said)
+}
+
+// stops are the lists that may be cut to the number of elements that a vendor takes.
+var stops = []string{"stop", "stop_sequences"}
+
+// ruleOfMember is ruleOf for a member that is left out, or has another value.
+func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ sanitize.Rule, about string, ok bool) {
 	names := spellings[said.Name]
 	if names == nil {
 		names = []string{ofThinking.ReplaceAllString(said.Name, "thinking.")}
 	}
-	for _, name := range names {
-		value := a.sent(name)
-		if value == nil || !slices.Contains(optional, name) {
-			continue
+	bodies := [][]byte{a.doc.Body}
+	if a.backend.speaks != a.backend.dialect {
+		bodies = append(bodies, a.left().body)
+	}
+	for i, body := range bodies {
+		if i > 0 {
+			names = []string{said.Name}
 		}
-		r.Name = name
-		// Of temperature and its like any value is refused but the default.
-		if said.Value && r.Most == 0 && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
-			strings.HasPrefix(name, "think")) {
-			r.Value = string(value)
+		for _, name := range names {
+			path, value := sanitize.Find(body, name)
+			cut := said.Most > 0 && slices.Contains(stops, path)
+			if value == nil || !cut && !dispensable(path) {
+				continue
+			}
+			r.Name = path
+			// Of temperature and its like any value is refused but the default.
+			effort := strings.Contains(path, "effort") || strings.HasPrefix(path, "reasoning") ||
+				strings.HasPrefix(path, "think")
+			switch {
+			case said.Value && r.Most == 0 && effort:
+				r.Value = string(value)
+			case said.Value && r.Most == 0 && value[0] == '"':
+				r.Takes = said.Takes
+			}
+			return r, aboutMember(path), true
 		}
-		return r, name, true
 	}
 	return r, "", false
+}
+
+// aboutMember is what metrics call a member. Clients choose the names of those that no vendor knows.
+func aboutMember(path string) string {
+	if at, _, nested := strings.Cut(path, "[]"); nested {
+		return at + "[]"
+	}
+	return path
 }
 
 // ofThinking is the beginning of a name in which a vendor puts the type of thinking before a member.
@@ -136,7 +247,7 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 		return &sanitize.ThinkingOverrides{NoEffortOff: &yes}
 	case said.Takes != nil && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
 		return a.modes(nil, asked, asked)
-	case said.Takes != nil:
+	case said.Takes != nil && strings.Contains(said.Name, "effort"):
 		levels := sanitize.Levels(said.Takes)
 		effort := gjson.Parse(cmp.Or(string(a.sent("output_config.effort")), string(a.sent("reasoning_effort")))).Str
 		if len(levels) > 0 && effort != "" && !slices.Contains(levels, effort) {
@@ -171,16 +282,19 @@ func (a *attempt) modes(takes []string, asked, refused string) *sanitize.Thinkin
 	return left
 }
 
-// sent is the raw value of a member of the request as it left; nil for none.
-func (a *attempt) sent(name string) []byte {
-	o := a.doc
-	outer, inner, nested := strings.Cut(name, ".")
-	at := o.Members.Get(outer)
-	if nested && at.Found() {
-		at = o.Object(at).Get(inner)
+// sent is the raw value of a member of the request as it left, in the dialect in which it is held; nil for none.
+func (a *attempt) sent(name string) jsontext.Value {
+	if path, value := sanitize.Find(a.doc.Body, name); path == name {
+		return value
 	}
-	if !at.Found() {
-		return nil
-	}
-	return o.Of(at)
+	return nil
+}
+
+// left is what left in the attempt.
+func (a *attempt) left() sent { return a.result.sent[len(a.result.sent)-1] }
+
+// sends reports whether the vendor was sent a member of a name.
+func (a *attempt) sends(name string) bool {
+	_, value := sanitize.Find(a.left().body, name)
+	return value != nil
 }

@@ -17,6 +17,11 @@ import (
 	"mneme/proxy"
 )
 
+// streaming begins a request for a stream, by the kind of the backend.
+var streaming = map[string]string{
+	proxy.KindAnthropic: `{"stream":true,`, proxy.KindOpenAI: `{"stream":true,"stream_options":{"include_usage":true},`,
+}
+
 func TestPassthroughIsByteExact(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ endpoint, kind, body, answer, stream string }{
@@ -47,8 +52,9 @@ func TestPassthroughIsByteExact(t *testing.T) {
 			require.Equal(t, c.body, v.last(t).body)
 
 			v.answer = says("text/event-stream", c.stream)
-			require.Equal(t, c.stream, post(t, url+c.endpoint, c.body).body)
-			require.Equal(t, c.body, v.last(t).body)
+			body := strings.Replace(c.body, "{", streaming[c.kind], 1)
+			require.Equal(t, c.stream, post(t, url+c.endpoint, body).body)
+			require.Equal(t, body, v.last(t).body)
 		})
 	}
 }
@@ -72,7 +78,7 @@ func TestMappedModelsAreMappedBack(t *testing.T) {
 			require.Equal(t, strings.Replace(c.body, "real-1", "claude-opus-4-8", 1), got.body)
 
 			v.answer = says("text/event-stream", c.stream)
-			got = post(t, url+c.endpoint, request)
+			got = post(t, url+c.endpoint, strings.Replace(request, "{", streaming[c.kind], 1))
 			require.Equal(t, strings.ReplaceAll(c.stream, "real-1", "claude-opus-4-8"), got.body)
 		})
 	}

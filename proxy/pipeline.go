@@ -60,7 +60,7 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	}
 	a, err := n.translate()
 	if err != nil {
-		return said{}, err
+		return said{}, unfit(err)
 	}
 	x, err := s.reconcile(ctx, a)
 	if err != nil {
@@ -69,10 +69,7 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if x, err = recollect(ctx, s, x); err != nil {
 		return x, err
 	}
-	if x, err = x.withEphemeral(); err != nil {
-		return x, err
-	}
-	return x.seen()
+	return x.withEphemeral()
 }
 
 // embeddings goes past everything: the request leaves as it came.
@@ -197,7 +194,10 @@ type asked struct {
 	shown     chatwire.Asked        // how the answer is to be shown
 	responses responseswire.Asked   // the same for the Responses endpoint
 	native    *responseswire.Native // the request as the client made it, if the vendor speaks its Responses; else nil
+	newest    []string              // kinds of content of the user's very last message that no text can stand for
+	replaced  bool                  // translation put a text in the place of content that it cannot carry
 	previous  string                // of native: the stored response that it goes on from; empty for none
+	leftOut   []string              // members of the request that translation has no place for
 }
 
 // said is a request and what its conversation makes of it.
@@ -214,6 +214,8 @@ type attempt struct {
 	replayed
 	changes []sanitize.Change // that the last hop made
 	rules   []sanitize.Rule   // that it keeps: those that are known, and those of cures
+
+	toolNames map[string]string // see sanitize.Output
 
 	leavesInclude bool    // the model has refused to give encrypted reasoning
 	asksReasoning bool    // it asks for encrypted reasoning, which its client did not

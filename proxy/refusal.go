@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,9 +43,11 @@ const (
 	reasonRate      reason = "rate_limited"
 	reasonContent   reason = "content_refused"     // what the user or the model wrote
 	reasonImages    reason = "image_not_supported" // the model takes none, and the request has some
+	reasonDocuments reason = "document_not_supported"
 	reasonModel     reason = "model_unknown"
 	reasonDown      reason = "vendor_failed"
-	reasonRejected  reason = "rejected" // anything else
+	reasonRejected  reason = "rejected"    // anything else
+	reasonUnfit     reason = "cannot_take" // of a choice of a route, by mneme itself; no client is told
 )
 
 // Reasons of refusals by limits of mneme's own, which no backend was asked for. They are the errors' codes too.
@@ -87,8 +90,11 @@ var wordings = []struct {
 // reasonOf reads an error.
 func (a *attempt) reasonOf(f wire.Failure) reason {
 	got := a.answer
-	if a.refusesImages(f) {
+	switch kinds := a.refusedContent(f); {
+	case slices.Contains(kinds, wire.ImageContent):
 		return reasonImages
+	case slices.Contains(kinds, wire.DocumentContent):
+		return reasonDocuments
 	}
 	switch got.length.Excess {
 	case thinking.OverWindow:
@@ -222,6 +228,7 @@ func (a *attempt) lessOutput() *cure {
 		return nil
 	}
 	c := a.newCure(cureLength, "max_tokens")
+	c.once = true
 	for _, name := range outputMembers[a.backend.dialect] {
 		if a.outline.Members.Get(name).Found() {
 			c.rules = append(c.rules, sanitize.Rule{Name: name, Most: int64(room)})

@@ -506,7 +506,8 @@ func TestContextTokensAreTold(t *testing.T) {
 	require.JSONEq(t, `{"id":"mini","object":"model","created":0,"owned_by":"mneme"}`,
 		call(t, "GET", at+"/v1/models/mini", "").body)
 	require.JSONEq(t,
-		`{"type":"model","id":"master","display_name":"master","created_at":"1970-01-01T00:00:00Z","context_tokens":1047576}`,
+		`{"type":"model","id":"master","display_name":"master","created_at":"1970-01-01T00:00:00Z","context_tokens":1047576,
+		"max_input_tokens":1047576}`,
 		call(t, "GET", at+"/v1/models/master", "", "Anthropic-Version", "2023-06-01").body)
 	missing := call(t, "GET", at+"/v1/models/nothing/like-it", "")
 	require.Equal(t, 404, missing.status)

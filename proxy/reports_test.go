@@ -16,7 +16,7 @@ import (
 	"mneme/internal/outsidedata"
 )
 
-// A report holds what a vendor refuses in one case of ../shared/data/cases/gateway, and what the gateway must send
+// A report holds what a vendor refuses in one case of the outside data's cases/gateway, and what the gateway must send
 // instead. The cases are inputs from public bug reports. The client must get status 200 for each of its requests.
 type report struct {
 	// refuses reports whether the vendor refuses a request, which it does in the words that the case quotes.
@@ -24,6 +24,8 @@ type report struct {
 	// calls is the number of calls that the case costs the vendor when it is replayed for the first time. 0 is one per
 	// request. Each later replay must cost one call per request.
 	calls int
+	// own is the number of requests at the beginning that the gateway itself refuses.
+	own int
 	// check examines the requests that the vendor accepted, and the client's answers. It may be nil.
 	check func(t *testing.T, accepted []received, answers []answered)
 }
@@ -31,7 +33,7 @@ type report struct {
 // reports are the rows of all sections, by case.
 func reports() map[string]report {
 	all := map[string]report{}
-	for _, rows := range []map[string]report{roleReports, contentReports, pathReports} {
+	for _, rows := range []map[string]report{roleReports, contentReports, pathReports, toolReports} {
 		maps.Copy(all, rows)
 	}
 	return all
@@ -103,12 +105,16 @@ func (row report) replay(t *testing.T, file *reportFile) {
 		before := v.count()
 		refused, accepted = nil, nil
 		var answers []answered
-		for _, sent := range file.Sent {
+		for i, sent := range file.Sent {
 			var header []string
 			for name, value := range sent.Client.Headers {
 				header = append(header, name, value)
 			}
 			got := post(t, url+sent.Client.Path, string(sent.Client.Body), header...)
+			if i < row.own {
+				require.Equal(t, http.StatusBadRequest, got.status, got.body)
+				continue
+			}
 			require.Equal(t, http.StatusOK, got.status, "%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
 			answers = append(answers, got)
 		}

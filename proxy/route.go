@@ -145,33 +145,77 @@ func (r *route) names() (names []string) {
 // first is the backend of the first choice, whose models clients are shown.
 func (r *route) first() *backend { return r.choices[0].backend }
 
-// answerBy has the choices of a route asked until one answers, or refuses for what the request says. Nothing has been
-// written to the client yet. When all have failed the client gets what the last one said.
+// errUnfit indicates that mneme refused a request because the backend of one choice cannot take it. No backend was asked.
+type errUnfit struct{ error }
+
+func (e errUnfit) Unwrap() error { return e.error }
+
+// unfit marks an error as a refusal for one backend; nil stays nil.
+func unfit(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errUnfit{err}
+}
+
+// outcome is what came of one choice of a route.
+type outcome struct {
+	attempt *attempt
+	err     error
+	named   named // what the result says of the request
+	asked   bool  // the choice was asked, and has failed
+}
+
+// answerBy asks the choices of a route until one answers or refuses what the request says. It skips a choice that cannot
+// take the request. Nothing has been written to the client yet. When no choice is left the client gets the error of the
+// first one that was asked, so that it can tell whether to try again as it could without the route.
 func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string, thinks restore) (*attempt, error) {
 	if len(r.choices) == 1 {
 		return ask(ctx, s, x.route(r.first()), scope, thinks)
 	}
 	order := r.order(ctx, s, x, scope)
 	x.result.until = time.Now().Add(cmp.Or(s.limits.Upstream.Total, upstream.DefaultTotal))
+	var first *outcome
 	for i := 0; ; i++ {
 		b := order[i]
 		x.result.others = i < len(order)-1
 		a, err := ask(ctx, s, x.route(b), scope, thinks)
 		why := x.moves(ctx, a, err)
-		if why != "" {
+		switch {
+		case why == reasonUnfit:
+		case why != "":
 			b.failed(why, a, s.limits.Return)
-		}
-		if why == "" || !x.result.others || time.Until(x.result.until) <= 0 {
+		case first == nil || !first.asked || !x.refuses(ctx, a, err):
 			return a, err
+		default:
+			why = reasonRejected // of what only this choice refuses, since another one was asked before
 		}
-		if a.answer != nil {
-			a.answer.close()
+		if asked := why != reasonUnfit; first == nil || asked && !first.asked {
+			first = &outcome{a, err, x.result.named, asked}
+		}
+		if a != nil && a.answer != nil {
+			a.answer.close() // all of it has been read
+		}
+		if !x.result.others || time.Until(x.result.until) <= 0 || ctx.Err() != nil {
+			return first.restore(x)
 		}
 		x.result.attempt = nil
 		s.metrics.moved(b, why)
 		x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("route", r.name).Str("backend", b.name).
-			Str("to", order[i+1].name).Str("reason", string(why)).Msg("the backend failed: the next one of the route is asked")
+			Str("to", order[i+1].name).Str("reason", string(why)).Msg("the next backend of the route is asked")
 	}
+}
+
+// restore makes o the outcome of the request.
+func (o *outcome) restore(x *request) (*attempt, error) {
+	x.result.named, x.result.attempt = o.named, o.attempt
+	o.named.tellWindow()
+	return o.attempt, o.err
+}
+
+// refuses reports whether a backend has refused a request that another one may take.
+func (x *request) refuses(ctx context.Context, a *attempt, err error) bool {
+	return ctx.Err() == nil && !x.client.begun && err == nil && a.answer.refused()
 }
 
 // ask has one backend answer.
@@ -183,12 +227,14 @@ func ask(ctx context.Context, s *Server, to routed, scope string, thinks restore
 	return s.attempts(ctx, said, thinks)
 }
 
-// moves says why another backend is to be asked in the place of one that failed; empty if not: it has answered, or
-// has refused what another one would refuse, too.
+// moves says why another backend is to be asked in the place of one that failed or cannot take the request; empty if not:
+// it has answered, or has refused what another one would refuse, too.
 func (x *request) moves(ctx context.Context, a *attempt, err error) reason {
 	switch {
 	case ctx.Err() != nil || x.client.begun:
 		return ""
+	case errors.As(err, new(errUnfit)):
+		return reasonUnfit
 	case err != nil:
 		for _, failure := range []error{upstream.ErrUnreachable, upstream.ErrBroken, upstream.ErrTimeout, upstream.ErrOpen,
 			upstream.ErrEncoding} {
@@ -316,13 +362,14 @@ func (x *request) calls() (answered, all []string) {
 // answering is the backend that made calls of tools or, without calls, gave the newest answer, through whichever gateway;
 // empty where nothing is known of them.
 func answering(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls []string) string {
-	find := func() (t *ledger.Turn) {
-		if len(calls) > 0 {
-			t, _ = l.Conversation(scope, nil).Calling(calls)
-		} else {
-			t = l.Conversation(scope, nil).Last()
+	find := func() *ledger.Turn {
+		if len(calls) == 0 {
+			return l.Conversation(scope, nil).Last()
 		}
-		return t
+		if n := l.Conversation(scope, nil).Calling(calls); n != nil {
+			return n.Turn()
+		}
+		return nil
 	}
 	t := find()
 	if (t == nil || len(calls) == 0) && l.Refresh(ctx, scope) { // the newest answer may be another gateway's

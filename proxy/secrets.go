@@ -16,6 +16,17 @@ import (
 type hider struct {
 	own    *secrets.Set
 	caller http.Header
+	names  map[string]string // of tools, see sanitize.Output; the client gets its own
+}
+
+// restore puts the client's names of tools where the backend calls them otherwise.
+func (h hider) restore(b []byte) []byte {
+	for short, name := range h.names {
+		if short := wire.Quote(short); bytes.Contains(b, short) {
+			b = bytes.ReplaceAll(b, short, wire.Quote(name))
+		}
+	}
+	return b
 }
 
 // header cleans the header of an answer in place.
@@ -35,11 +46,12 @@ func (h hider) header(from http.Header) {
 // error cleans the body or the event of an error.
 func (h hider) error(b []byte) []byte {
 	b = h.own.Strike(b)
-	return secrets.New(credentials(h.caller)...).Strike(b)
+	return secrets.New(credentials(h.caller)...).Strike(h.restore(b))
 }
 
 // answer cleans a body that is no error.
 func (h hider) answer(b []byte) []byte {
+	b = h.restore(b)
 	if h.own.Shows(b) {
 		return h.own.Strike(b)
 	}
@@ -48,6 +60,9 @@ func (h hider) answer(b []byte) []byte {
 
 // frame cleans an event of a stream.
 func (h hider) frame(f wire.Frame) wire.Frame {
+	if len(h.names) > 0 {
+		f = wire.Frame{Raw: h.restore(f.Raw), Data: h.restore(f.Data)}
+	}
 	switch {
 	case len(f.Data) == 0 && !h.own.Shows(f.Raw):
 	case bytes.Contains(f.Data, []byte(`"error"`)):

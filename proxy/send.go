@@ -30,10 +30,10 @@ type sent struct {
 // send calls the backend and takes the beginning of its answer.
 func (a *attempt) send(ctx context.Context, header http.Header) error {
 	body, err := a.spoken()
-	if err == nil {
-		err = a.reserve(ctx, body)
-	}
 	if err != nil {
+		return unfit(err)
+	}
+	if err := a.reserve(ctx, body); err != nil {
 		return err
 	}
 	call := wire.Call{
@@ -83,7 +83,7 @@ func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err err
 	if err != nil {
 		return false, err
 	}
-	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header})
+	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header, a.toolNames})
 	return errors.Is(err, upstream.ErrBroken), err
 }
 
@@ -92,15 +92,28 @@ func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err err
 const include = "include"
 
 // spoken is the request in the dialect that the vendor speaks.
-func (a *attempt) spoken() ([]byte, error) {
+func (a *attempt) spoken() (body []byte, err error) {
 	switch a.backend.speaks {
 	case a.backend.dialect:
 		return a.doc.Body, nil
 	case wire.Interactions:
-		t, err := interactionswire.InteractionsRequest(a.doc.Body)
-		a.logIgnored(t)
-		return t.Body, err
+		var t chatwire.Translated
+		t, err = interactionswire.InteractionsRequest(a.doc.Body)
+		a.ignore(t)
+		body = t.Body
+	default:
+		body, err = a.fittedResponses()
 	}
+	if err != nil {
+		return nil, err
+	}
+	body, left := sanitize.LeaveOut(body, a.rules)
+	a.changes = append(a.changes, left...)
+	return body, nil
+}
+
+// fittedResponses is the request in the dialect of Responses, with what blocks cannot say.
+func (a *attempt) fittedResponses() ([]byte, error) {
 	body, err := a.asResponses()
 	if err != nil {
 		return nil, err
@@ -137,8 +150,8 @@ func (a *attempt) spoken() ([]byte, error) {
 func (a *attempt) asResponses() ([]byte, error) {
 	if a.native == nil {
 		t, err := responseswire.ResponsesRequest(a.doc.Body, chatwire.Options{})
-		a.logIgnored(t)
+		a.ignore(t)
 		return t.Body, err
 	}
-	return a.native.Request(a.doc.Body)
+	return a.native.Request(a.doc.Body, a.toolNames)
 }

@@ -124,9 +124,6 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if !utf8.Valid(body) {
 		return wire.Failure{Status: 400, Message: "the body is not valid UTF-8"}
 	}
-	if escape := wire.BadEscape(body); escape != "" {
-		return wire.Failure{Status: 400, Message: "the body contains " + escape + ", which no model reads: remove it"}
-	}
 	x.in.outline, err = wire.ReadOutline(body)
 	return err
 }

@@ -163,7 +163,7 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 // fitted is what the backend takes of this request: what is known of the model, and what the refusals that cures
 // answer have taught.
 func (x said) fitted(cures []*cure) (p sanitize.Profile, rules []sanitize.Rule) {
-	p, rules = x.known.profile, x.known.rules
+	p, rules = x.sees(), x.known.rules
 	for _, c := range cures {
 		p, rules = p.Learn(c.rules), slices.Concat(rules, c.rules)
 	}
@@ -198,6 +198,7 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 	if out.AnswerTool != "" {
 		a.shown.AnswerTool = out.AnswerTool
 	}
+	a.toolNames = out.ToolNames
 	if a.changes = out.Changes; len(a.changes) > 0 {
 		a.log().Debug().Interface("changes", a.changes).Msg("[sanitize]")
 	}

@@ -1,13 +1,16 @@
 package proxy
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"mneme/access/tally"
+	"mneme/proxy/chatwire"
 	"mneme/proxy/sanitize"
+	"mneme/proxy/wire"
 )
 
 // Headers of an answer that say which backend and model gave it and what it took. All of it is known when the answer
@@ -44,7 +47,11 @@ const (
 	refusedParameter    mend = "refused_parameter"
 	refusedLength       mend = "refused_length"
 	refusedSchema       mend = "refused_schema"
+	rolesChanged        mend = "roles_changed"
+	refusedRole         mend = "refused_role"
 	answerBounded       mend = "answer_bounded"
+	leftOut             mend = "left_out" // with a colon and the member's path
+	contentReplaced     mend = "content_replaced"
 )
 
 var (
@@ -53,11 +60,12 @@ var (
 		sanitize.KindTrailing: thinkingStripped, sanitize.KindPlaceholder: thinkingPlaceholder,
 		sanitize.KindLoop: thinkingOff, sanitize.KindUnanswered: callsClosed, sanitize.KindPlace: resultsMoved,
 		sanitize.KindOrphan: resultsOrphaned, sanitize.KindDoubled: resultsDoubled, sanitize.KindToolID: toolIDs,
-		sanitize.KindAnswer: answerBounded,
+		sanitize.KindAnswer: answerBounded, sanitize.KindRefused: refusedParameter, sanitize.KindShorter: refusedLength,
+		sanitize.KindRole: rolesChanged, sanitize.KindContent: contentReplaced,
 	}
 	mendOfCure = map[cureKind]mend{
 		cureThinking: refusedThinking, cureParameter: refusedParameter, cureLength: refusedLength,
-		cureSchema: refusedSchema,
+		cureSchema: refusedSchema, cureRole: refusedRole, cureContent: contentReplaced,
 	}
 )
 
@@ -80,7 +88,9 @@ func (x *request) tell(h http.Header) {
 		put(attemptsHeader, strconv.Itoa(n))
 	}
 	if x.result.attempt != nil {
-		put(mendedHeader, strings.Join(x.result.attempt.mended(), ","))
+		if mends := strings.Join(x.result.attempt.mended(), ","); mends != "" {
+			h[mendedHeader] = []string{mends}
+		}
 	}
 }
 
@@ -104,6 +114,7 @@ func (a *attempt) mended() (names []string) {
 	add(thinkingStripped, r.Removed()+r.Stripped > 0)
 	add(thinkingConverted, r.IntoText > 0)
 	add(reasoningAsked, a.asksReasoning)
+	add(contentReplaced, a.replaced)
 	for _, c := range a.cures {
 		add(mendOfCure[c.kind], true)
 		for _, m := range c.mends {
@@ -113,5 +124,54 @@ func (a *attempt) mended() (names []string) {
 	for _, c := range a.changes {
 		add(mendOfKind[c.Kind], true)
 	}
+	for _, path := range a.lost() {
+		add(leftOut+":"+mend(path), true)
+	}
 	return names
+}
+
+// mostLost and longestLost bound what is told of lost members, since clients choose the names of unknown ones.
+const (
+	mostLost    = 32
+	longestLost = 64
+)
+
+// lost are the paths of the client's members that the backend did not get, whether translation has no place for them or
+// the last hop left them out.
+func (a *attempt) lost() (paths []string) {
+	paths = slices.Clone(a.leftOut)
+	for _, c := range a.changes {
+		if slices.Contains(lossy, c.Kind) && a.sent(c.Path) == nil {
+			paths = append(paths, c.Path)
+		}
+	}
+	for i, path := range paths {
+		paths[i] = cmp.Or(namesOf[a.endpoint.dialect][path], path)
+		if paths[i] == "safety_identifier" && !a.in.outline.Members.Get(paths[i]).Found() {
+			paths[i] = "user" // its older name
+		}
+	}
+	slices.Sort(paths)
+	unsent := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '.' && c != '-'
+	}
+	paths = slices.DeleteFunc(slices.Compact(paths), func(path string) bool {
+		return len(path) > longestLost || strings.ContainsFunc(path, unsent)
+	})
+	return paths[:min(len(paths), mostLost)]
+}
+
+// lossy are the kinds of changes that can leave out a member of the client's.
+var lossy = []sanitize.Kind{sanitize.KindContext, sanitize.KindEffort, sanitize.KindRefused, sanitize.KindSampling,
+	sanitize.KindVendorTool}
+
+// serial is the member by which a messages request forbids calls at a time.
+const serial = "tool_choice.disable_parallel_tool_use"
+
+// namesOf are members of the messages dialect by the names that clients of other dialects have for them.
+var namesOf = map[wire.Dialect]map[string]string{
+	wire.Chat: {chatwire.UserID: "user", "output_config.effort": "reasoning_effort", "stop_sequences": "stop",
+		serial: "parallel_tool_calls"},
+	wire.Responses: {chatwire.UserID: "safety_identifier", "output_config.effort": "reasoning.effort",
+		serial: "parallel_tool_calls"},
 }

@@ -66,7 +66,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 		"a call without its result": {ok, "/v1/chat/completions", unanswered, 200,
 			"v real-2 1 calls_closed"},
 		"a refused parameter": {refusing(400, `{"error":{"message":"Unsupported parameter: 'seed' is not supported."}}`),
-			"/v1/chat/completions", ask + `,"seed":1`, 200, "v real-2 2 refused_parameter"},
+			"/v1/chat/completions", ask + `,"seed":1`, 200, "v real-2 2 refused_parameter,left_out:seed"},
 		"nothing that can be routed": {ok, "/v1/chat/completions", `{"model":`, 400, "   "},
 	} {
 		for _, stream := range []bool{false, true} {

@@ -77,7 +77,7 @@ func TestARefusedSchemaIsLearned(t *testing.T) {
 		bad     string
 	}{
 		"OpenAI's": {upstreamtest.OpenAISchemas, unionTop}, "Google's": {upstreamtest.GeminiSchemas, zodSchema},
-		"Moonshot's": {upstreamtest.MoonshotSchemas, unionTop}, "plain": {upstreamtest.PlainSchemas, zodSchema},
+		"Moonshot's": {upstreamtest.MoonshotSchemas, unionTop},
 	} {
 		for _, path := range []string{"/v1/chat/completions", "/teammate/v1/messages"} {
 			t.Run(name+path, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestASchemaThatCannotBeCured(t *testing.T) {
 // Requests at one time may each pay for it once, and none fails.
 func TestARefusedSchemaUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := knocked(t, takes(upstreamtest.PlainSchemas, "generic"))
+	w := knocked(t, takes(upstreamtest.GeminiSchemas, "generic"))
 	g := w.gateway()
 	const path = "/v1/chat/completions"
 	var all sync.WaitGroup

@@ -18,29 +18,61 @@ func (x named) translate() (a asked, err error) {
 	if x.model != x.outline.Model {
 		a.shown.Model = x.outline.Model
 	}
+	if x.endpoint.dialect == x.backend.speaks && x.known.profile.Vendor != "anthropic" {
+		if err := chatwire.NoThread(x.outline.Of(x.outline.Members.Get("thread"))); err != nil {
+			return a, err
+		}
+	}
 	if !x.translated() {
-		return a, nil
+		return a, a.takesNewest(x.outline, x.sees(), allBlocks)
 	}
 	t, err := a.translation()
 	if err != nil {
 		return a, err
 	}
-	a.shown.IncludeUsage, a.shown.AnswerTool = t.IncludeUsage, t.AnswerTool
-	x.logIgnored(t)
+	a.replaced = t.Replaced
+	a.shown.IncludeUsage, a.shown.AnswerTool, a.shown.Custom = t.IncludeUsage, t.AnswerTool, t.Custom
+	a.ignore(t)
 	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
 		return a, err
 	}
-	if a.outline, err = wire.ReadOutline(t.Body); err == nil && a.native != nil {
+	if a.outline, err = wire.ReadOutline(t.Body); err != nil {
+		return a, err
+	}
+	if a.native != nil {
 		a.native.Made = a.outline.WithModel(a.model).Body
+	}
+	if x.backend.dialect == wire.Messages {
+		err = a.takesNewest(a.outline, x.sees(), t.Newest)
 	}
 	return a, err
 }
 
-func (x routed) logIgnored(t chatwire.Translated) {
-	if len(t.Ignored) > 0 {
-		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
-			x.backend.name).Msg("parameters ignored: the backend has none like them")
+// asChat translates a request of the messages dialect whose last blocks are the user's very last message.
+func (x *asked) asChat(o *wire.Outline, newest int, options chatwire.Options) (t chatwire.Translated, err error) {
+	p := x.sees()
+	if p.Carried == nil {
+		p.Carried = chatwire.ChatCarries(options.Files)
 	}
+	if err := x.takesNewest(o, p, newest); err != nil {
+		return t, err
+	}
+	out := sanitize.Carry(o, p)
+	t, err = chatwire.ChatRequest(out.Body, options)
+	t.Replaced = t.Replaced || slices.ContainsFunc(out.Changes, func(c sanitize.Change) bool {
+		return c.Kind == sanitize.KindContent
+	})
+	return t, err
+}
+
+// ignore notes the members that a translation has no place for.
+func (x *asked) ignore(t chatwire.Translated) {
+	if len(t.Ignored) == 0 {
+		return
+	}
+	x.leftOut = slices.Concat(x.leftOut, t.Ignored)
+	x.log().Info().Strs("parameters", t.Ignored).Str("backend",
+		x.backend.name).Msg("parameters ignored: the backend has none like them")
 }
 
 // translation is the request in the backend's dialect. One of Responses to a chat backend passes through messages.
@@ -65,7 +97,8 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		x.responses.Model = x.shown.Model
 		switch {
 		case o.Native:
-			x.native = &responseswire.Native{Body: x.own(t.Previous), Items: t.Items, Names: t.Asked.Names}
+			x.native = &responseswire.Native{Body: x.own(t.Previous), Items: t.Items, Lead: t.Lead,
+				Names: t.Asked.Names}
 			x.previous = t.Previous
 		case x.stored != nil:
 			x.responses.ID, x.responses.Stored = x.stored.ID, true
@@ -74,13 +107,18 @@ func (x *asked) translation() (chatwire.Translated, error) {
 			return t.Translated, nil
 		}
 		o.Effort = cmp.Or(t.Effort, o.Effort)
-		chat, err := chatwire.ChatRequest(t.Body, o)
+		held, err := wire.ReadOutline(t.Body)
+		if err != nil {
+			return t.Translated, err
+		}
+		chat, err := x.asChat(held, t.Newest, o)
+		chat.Replaced = chat.Replaced || t.Replaced
 		if chat.Ignored = append(t.Ignored, chat.Ignored...); err == nil {
 			x.passShared(&chat)
 		}
 		return chat, err
 	case x.backend.dialect == wire.Chat:
-		return chatwire.ChatRequest(x.outline.Body, o)
+		return x.asChat(x.outline, allBlocks, o)
 	}
 	return chatwire.MessagesRequest(x.outline.Body, o)
 }
@@ -102,7 +140,9 @@ func (x *asked) passShared(chat *chatwire.Translated) {
 		}
 		end := len(chat.Body) - len("}")
 		chat.Body = slices.Concat(chat.Body[:end], []byte(","), wire.Quote(name), []byte(":"), value, []byte("}"))
-		chat.Ignored = slices.DeleteFunc(chat.Ignored, func(s string) bool { return s == name })
+		chat.Ignored = slices.DeleteFunc(chat.Ignored, func(s string) bool {
+			return s == name || s == chatwire.UserID && name == "safety_identifier"
+		})
 	}
 }
 

@@ -260,7 +260,7 @@ func TestMessagesAnswerFromVendorsThatNumberCallsBadly(t *testing.T) {
 func TestReasonsAreTranslated(t *testing.T) {
 	for stop, finish := range map[string]string{
 		"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
-		"refusal": "content_filter", "model_context_window_exceeded": "length", "something_new": "stop",
+		"refusal": "content_filter", "model_context_window_exceeded": "length",
 	} {
 		a := chatAnswer(chatwire.Asked{}, created)
 		out, err := a.Body(nil, fmt.Appendf(nil, `{"id":"x","content":[{"type":"text","text":"t"}],"stop_reason":%q}`, stop))
@@ -271,11 +271,31 @@ func TestReasonsAreTranslated(t *testing.T) {
 	}
 	for finish, stop := range map[string]string{
 		"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
-		"content_filter": "refusal", "odd": "end_turn",
+		"content_filter": "refusal", "eos": "end_turn", "model_length": "max_tokens", "sensitive": "refusal",
+		"model_context_window_exceeded": "model_context_window_exceeded",
 	} {
 		out := play(t, messagesAnswer(chatwire.Asked{}), []string{
 			fmt.Sprintf(`{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, finish)})
 		require.Contains(t, out, fmt.Sprintf(`"stop_reason":%q`, stop))
+	}
+}
+
+// A reason that nobody knows is no good end.
+func TestUnknownReasonsAreFailures(t *testing.T) {
+	var f wire.Failure
+	for _, reason := range []string{"error", "network_error", "insufficient_system_resource", "abort", "something_new"} {
+		body := fmt.Appendf(nil, `{"id":"x","content":[],"stop_reason":%q}`, reason)
+		_, err := chatAnswer(chatwire.Asked{}, created).Body(nil, body)
+		require.ErrorAs(t, err, &f)
+		require.Contains(t, f.Message, reason)
+
+		messages := messagesAnswer(chatwire.Asked{})
+		_, err = messages.Event(nil,
+			fmt.Appendf(nil, `{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, reason))
+		require.NoError(t, err)
+		_, err = messages.End(nil)
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, 502, f.Status)
 	}
 }
 

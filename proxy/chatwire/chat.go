@@ -57,6 +57,7 @@ func (s *stopList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 // chatMessage is one message of a request.
 type chatMessage struct {
 	Role       string     `json:"role"`
+	Name       string     `json:"name,omitzero"`
 	Content    content    `json:"content"`
 	Refusal    string     `json:"refusal,omitzero"`
 	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
@@ -125,6 +126,32 @@ func (c content) text(between string) string {
 type tool struct {
 	Type     string   `json:"type"`
 	Function function `json:"function"`
+	Custom   *custom  `json:"custom,omitzero"`
+}
+
+const (
+	functionTool = "function"
+	customTool   = "custom" // its input is a text
+)
+
+// custom is a custom tool, or a choice or a call of one.
+type custom struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitzero"`
+	Format      jsontext.Value `json:"format,omitzero"`
+	Input       string         `json:"input,omitzero"`
+}
+
+// CustomInput is the schema for a tool with a text as its input.
+var CustomInput = jsontext.Value(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
+	`"additionalProperties":false}`)
+
+// CustomSays is the description of a custom tool as a function.
+func CustomSays(description string, format jsontext.Value) string {
+	if len(format) == 0 {
+		return description
+	}
+	return description + "\n\nThe format of the input: " + string(format)
 }
 
 type function struct {
@@ -140,6 +167,7 @@ type toolCall struct {
 	ID       string       `json:"id,omitzero"`
 	Type     string       `json:"type,omitzero"`
 	Function functionCall `json:"function"`
+	Custom   *custom      `json:"custom,omitzero"`
 }
 
 type functionCall struct {

@@ -2,8 +2,11 @@ package chatwire
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -18,6 +21,8 @@ type Asked struct {
 	Stream       bool   // as server-sent events; else as one JSON body
 	IncludeUsage bool   // for chat streams: a last chunk has the usage
 	AnswerTool   string // its call is the answer; empty for none
+
+	Custom []string // tools whose calls are shown to a chat client with a text as their input
 }
 
 // ChatAnswer translates one answer of a messages backend into the chat dialect. Event takes what the
@@ -43,9 +48,11 @@ type ChatAnswer struct {
 type callBlock struct {
 	index     string // among the answer's tool calls
 	head      string // the members of the call that do not grow
+	piece     string // the beginning of the member that grows
 	initial   string // input that came with the start of the block
 	arguments []byte // of a body
 	sent      bool   // a piece of the arguments was sent
+	custom    bool   // its input is a text, which is shown when the block is complete
 }
 
 // NewChatAnswer begins an answer. now is the value of created in every chunk.
@@ -149,24 +156,24 @@ func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 			}
 		}
 	case wire.BlockStop:
-		if b := a.blocks[e.Index]; b != nil && !b.sent {
-			return a.argument(dst, b, wire.Inner(b.initial)), nil
+		if b := a.blocks[e.Index]; b != nil && (b.custom || !b.sent) {
+			return a.end(dst, b), nil
 		}
 	case wire.MessageDelta:
 		a.usage.Update(e.Usage)
 		if e.Delta.StopReason != "" {
-			return a.end(dst, string(e.Delta.StopReason))
+			return a.finishWith(dst, string(e.Delta.StopReason))
 		}
 	case wire.MessageStop:
 		if len(a.calls) > 0 { // some imitators of Anthropic give no reason
-			return a.end(dst, wire.StopToolUse)
+			return a.finishWith(dst, wire.StopToolUse)
 		}
 	}
 	return dst, nil
 }
 
-// end takes the reason for the end of the answer. The first one counts.
-func (a *ChatAnswer) end(dst []byte, stop string) ([]byte, error) {
+// finishWith takes the reason for the end of the answer. The first one counts.
+func (a *ChatAnswer) finishWith(dst []byte, stop string) ([]byte, error) {
 	if a.finish != "" {
 		return dst, nil
 	}
@@ -208,8 +215,13 @@ func (a *ChatAnswer) grow(dst []byte, before string, to *[]byte, piece []byte) [
 // start opens a call.
 func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) []byte {
 	call := &callBlock{index: strconv.Itoa(len(a.calls)), initial: string(wire.InputObject(string(b.Input)))}
-	call.head = `"id":` + string(wire.Quote(b.ID)) + `,"type":"function","function":{"name":` +
-		string(wire.Quote(b.Name)) + `,"arguments":"`
+	kind, member := functionTool, "arguments"
+	if call.custom = slices.Contains(a.asked.Custom, b.Name); call.custom {
+		kind, member = customTool, "input"
+	}
+	call.piece = `"` + kind + `":{"` + member + `":"`
+	call.head = `"id":` + string(wire.Quote(b.ID)) + `,"type":"` + kind + `","` + kind + `":{"name":` +
+		string(wire.Quote(b.Name)) + `,"` + member + `":"`
 	a.calls = append(a.calls, call)
 	a.blocks[index] = call
 	return a.emit(dst, `"tool_calls":[{"index":`+call.index+","+call.head, nil, `"}}]`)
@@ -217,11 +229,27 @@ func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) []byte {
 
 // argument sends a piece of a call's arguments.
 func (a *ChatAnswer) argument(dst []byte, b *callBlock, piece []byte) []byte {
-	if b.sent = true; !a.asked.Stream {
+	if b.sent = true; !a.asked.Stream || b.custom {
 		b.arguments = append(b.arguments, piece...)
 		return dst
 	}
-	return a.emit(dst, `"tool_calls":[{"index":`+b.index+`,"function":{"arguments":"`, piece, `"}}]`)
+	return a.emit(dst, `"tool_calls":[{"index":`+b.index+","+b.piece, piece, `"}}]`)
+}
+
+// end completes a call: without a piece of its arguments the initial ones count.
+func (a *ChatAnswer) end(dst []byte, b *callBlock) []byte {
+	if !b.custom {
+		return a.argument(dst, b, wire.Inner(b.initial))
+	}
+	said := b.initial
+	if b.sent {
+		said = gjson.Parse(`"` + string(b.arguments) + `"`).Str
+	}
+	if v := gjson.Get(said, "input"); v.Type == gjson.String {
+		said = v.Str
+	}
+	b.arguments, b.custom = nil, false
+	return a.argument(dst, b, wire.Inner(said))
 }
 
 // emit sends a chunk of a stream that adds to the message.

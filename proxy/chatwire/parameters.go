@@ -3,9 +3,11 @@ package chatwire
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -49,11 +51,64 @@ var chatParameters = Parameters{
 var MessagesParameters = Parameters{
 	"container":   {Refused: "this model has no containers"},
 	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
+	"thread":      {Unless: []string{`{"type":"create"}`}}, // see Unmapped
 
+	"compaction":         {},
 	"context_management": {},
+	"fallbacks":          {Unless: []string{"[]"}},
+	"inference_geo":      {},
 	"output_config":      {},
-	"service_tier":       {},
+	"service_tier":       {Unless: []string{`"auto"`}},
+	"speed":              {Unless: []string{`"standard"`}},
 	"top_k":              {},
+}
+
+// Unmapped makes functions of a messages request's tools, and returns the members that a backend of another dialect does
+// not get. Each has the name of its path. The error is a wire.Failure: the request cannot go there.
+func Unmapped(in *wire.Request) (ignored []string, err error) {
+	if err := NoThread(in.Other["thread"]); err != nil {
+		return nil, err
+	}
+	if ignored, err = MessagesParameters.Judge(in.Other); err != nil {
+		return nil, err
+	}
+	left, err := onlyFunctions(in)
+	if err != nil {
+		return nil, err
+	}
+	ignored = append(ignored, left...)
+	for _, t := range in.Tools {
+		for name := range t.Other {
+			if !slices.Contains(markers, name) && !slices.Contains(ignored, "tools."+name) {
+				ignored = append(ignored, "tools."+name)
+			}
+		}
+	}
+	if in.Metadata != nil && in.Metadata.UserID != "" {
+		ignored = append(ignored, UserID)
+	}
+	if slices.ContainsFunc(in.Messages, func(m wire.Message) bool { return m.OutputConfig != nil }) {
+		ignored = append(ignored, "messages.output_config")
+	}
+	slices.Sort(ignored)
+	return ignored, nil
+}
+
+// UserID is the path of the user's id in a messages request.
+const UserID = "metadata.user_id"
+
+// markers are the members of tools that change nothing of an answer but how soon it comes.
+var markers = []string{wire.CacheControl, "eager_input_streaming"}
+
+// NoThread refuses a request that continues a thread, of which the vendor that has not begun it knows nothing. The client
+// sends the whole conversation after such an error
+// (https://platform.claude.com/docs/en/build-with-claude/message-threads).
+func NoThread(thread jsontext.Value) error {
+	if gjson.GetBytes(thread, "type").Str != "continue" {
+		return nil
+	}
+	return wire.Failure{Status: http.StatusNotFound, Code: "thread_not_found", Param: "thread",
+		Message: "thread_not_found: this backend keeps no threads; send the whole conversation"}
 }
 
 // Judge applies the table to the members that translation has not mapped, and gives the names of those

@@ -127,7 +127,8 @@ func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 		if place == len(r.calls) {
 			r.calls = append(r.calls, placedCall{piece.Index, id})
 		}
-		if repeated := slices.ContainsFunc(r.calls[:place], func(p placedCall) bool { return p.index == piece.Index }); repeated {
+		same := func(p placedCall) bool { return p.index == piece.Index }
+		if slices.ContainsFunc(r.calls[:place], same) {
 			edits.Replace(piece.Members.Get("index"), strconv.AppendInt(nil, int64(place), 10))
 		}
 	}

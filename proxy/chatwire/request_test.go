@@ -20,10 +20,10 @@ func TestMessagesRequest(t *testing.T) {
 			in:   `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
 			want: `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
-		"system and developer become the system prompt": {
-			in: `{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"hi"},{"role":"developer","content":[{"type":"text","text":"b"}]}]}`,
+		"system and developer become the system prompt, or stay inside": {
+			in: `{"model":"m","messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"user","content":"hi"},{"role":"developer","content":[{"type":"text","text":"c"}]}]}`,
 			want: `{"model":"m","max_tokens":8192,"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],
-				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"system","content":[{"type":"text","text":"c"}]}]}`,
 		},
 		"a round of two tools is one user message, results first": {
 			in: `{"model":"m","messages":[{"role":"user","content":"hi"},
@@ -86,14 +86,16 @@ func TestMessagesRequest(t *testing.T) {
 			ignored: []string{"frequency_penalty", "made_up", "seed"},
 		},
 		"effort without a configured budget": {
-			in:   `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"hi"}]}`,
-			want: `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			in:      `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"hi"}]}`,
+			want:    `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			ignored: []string{"reasoning_effort"},
 		},
 		"effort asks for thinking, which forbids sampling": {
 			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"medium","temperature":0.2,"messages":[{"role":"user","content":"hi"}]}`,
 			want: `{"model":"m","max_tokens":18192,"thinking":{"type":"enabled","budget_tokens":10000},
 				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			ignored: []string{"temperature"},
 		},
 		"the budget leaves room for the answer": {
 			options: chatwire.Options{Budget: worth(10000)},
@@ -105,12 +107,14 @@ func TestMessagesRequest(t *testing.T) {
 			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"low","max_tokens":2000,"messages":[{"role":"user","content":"hi"}]}`,
 			want:    `{"model":"m","max_tokens":2000,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			ignored: []string{"reasoning_effort"},
 		},
 		"a model that chooses its budget is told the effort": {
 			options: chatwire.Options{Adaptive: true, Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"high","max_tokens":1500,"top_p":0.5,"messages":[{"role":"user","content":"hi"}]}`,
 			want: `{"model":"m","max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"},
 				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			ignored: []string{"top_p"},
 		},
 		"or not to think": {
 			options: chatwire.Options{Adaptive: true, Budget: worth(10000)},
@@ -245,7 +249,7 @@ func TestChatRequest(t *testing.T) {
 				"tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`,
 			want: `{"model":"m","max_tokens":5,"temperature":0.5,"top_p":0.9,"stop":["X"],"messages":[{"role":"user","content":"hi"}],
 				"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}],"tool_choice":"required","parallel_tool_calls":false}`,
-			ignored: []string{"context_management", "top_k"},
+			ignored: []string{"context_management", "top_k", "thinking"},
 		},
 		"a form of the answer": {
 			in: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"output_config":{"format":{"type":"json_schema","schema":
@@ -282,8 +286,6 @@ func TestChatRequest(t *testing.T) {
 func TestChatRequestRefuses(t *testing.T) {
 	for body, says := range map[string]string{
 		`{"model":"m","messages":[]}`: "at least one message",
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`:                 "document",
-		`{"model":"m","messages":[{"role":"assistant","content":[{"type":"server_tool_use"}]}]}`:                                "server_tool_use",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`: "web_search_20250305",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"mcp_servers":[{"url":"x"}]}`:                                  "MCP",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"temperature":"warm"}`:                                         "temperature",

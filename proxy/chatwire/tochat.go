@@ -21,9 +21,12 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if err != nil {
 		return Translated{}, err
 	}
-	ignored, err := MessagesParameters.Judge(in.Other)
+	ignored, err := Unmapped(&in)
 	if err != nil {
 		return Translated{}, err
+	}
+	if in.Thinking != nil && in.Thinking.Type != "disabled" && o.Effort == "" {
+		ignored = append(ignored, "thinking")
 	}
 	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences, ResponseFormat: form,
 		ReasoningEffort: o.Effort}
@@ -33,11 +36,13 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if out.TopP, err = float("top_p", in.TopP); err != nil {
 		return Translated{}, err
 	}
-	if out.Messages, err = chatMessages(in, o.Files); err != nil {
+	var replaced bool
+	if out.Messages, replaced, err = chatMessages(in, o.Files); err != nil {
 		return Translated{}, err
 	}
-	if out.Tools, err = chatTools(in.Tools); err != nil {
-		return Translated{}, err
+	for _, t := range in.Tools {
+		f := function{t.Name, t.Description, t.InputSchema, t.Strict}
+		out.Tools = append(out.Tools, tool{Type: functionTool, Function: f})
 	}
 	if len(in.Tools) > 0 && in.ToolChoice != nil {
 		if out.ToolChoice, err = chatChoice(*in.ToolChoice); err != nil {
@@ -51,7 +56,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if in.Stream {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
-	t := Translated{Ignored: ignored, IncludeUsage: true}
+	t := Translated{Ignored: ignored, IncludeUsage: true, Replaced: replaced}
 	t.Body, err = wire.Marshal(out)
 	return t, err
 }
@@ -64,62 +69,69 @@ func float(name string, v jsontext.Value) (*float64, error) {
 	return f, nil
 }
 
-func chatMessages(in wire.Request, files bool) ([]chatMessage, error) {
-	var out []chatMessage
+// ChatCarries are the kinds of content that ChatRequest can put into chat completions, with files if the vendor takes
+// files in messages.
+func ChatCarries(files bool) []string {
+	kinds := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentText}
+	if files {
+		kinds = append(kinds, wire.DocumentContent)
+	}
+	return kinds
+}
+
+func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool, err error) {
 	if s := plain(in.System, "\n\n"); s != "" {
 		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
 	}
 	for i, m := range in.Messages {
 		var added []chatMessage
+		var stood bool
 		var err error
 		switch m.Role {
 		case wire.RoleSystem:
 			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
 		case wire.RoleUser:
-			added, err = userMessages(m.Content, files)
+			added, stood = userMessages(m.Content, files)
 		case wire.RoleAssistant:
-			added, err = assistantMessage(m.Content)
+			added, stood, err = assistantMessage(m.Content)
 		default:
 			err = refuse("its role %q is none of user, assistant, system", m.Role)
 		}
 		if err != nil {
-			return nil, refuse("messages[%d]: %v", i, err)
+			return nil, false, refuse("messages[%d]: %v", i, err)
 		}
-		out = append(out, added...)
+		out, replaced = append(out, added...), replaced || stood
 	}
 	if len(out) == 0 {
-		return nil, refuse("messages must hold at least one message with content")
+		return nil, false, refuse("messages must hold at least one message with content")
 	}
-	return out, nil
+	return out, replaced, nil
 }
 
 // userMessages puts tool results first, each as a message of its own, because the chat dialect
 // wants them directly behind the calls. Images and files in a result follow in the user's message,
-// since a tool message can only hold text. With files, see Options, results are read as text only: a message of the user
-// after them would be a new one.
-func userMessages(blocks wire.Content, files bool) ([]chatMessage, error) {
-	var results []chatMessage
+// since a tool message can only hold text. With files, see Options, a text stands for them: a message of the user
+// after the results would be a new one. replaced reports whether a text stands for anything.
+func userMessages(blocks wire.Content, files bool) (results []chatMessage, replaced bool) {
 	var parts content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
-			p, err := userPart(b, files)
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, p)
+			p, ok := userPart(b, files)
+			parts, replaced = append(parts, p), replaced || !ok
 			continue
 		}
 		var words content
 		for _, inner := range b.Content {
-			p, err := userPart(inner, files)
+			p, ok := userPart(inner, files)
 			switch {
-			case err != nil:
-				return nil, err
-			case p.Type != textPart && !files:
-				parts = append(parts, p)
-			default:
+			case p.Type == textPart:
 				words = append(words, p)
+			case files:
+				words, ok = append(words, part{Type: textPart, Text: inner.StandIn()}), false
+			default:
+				parts = append(parts, p)
 			}
+			replaced = replaced || !ok
 		}
 		text := words.text("\n")
 		if b.IsError {
@@ -127,10 +139,10 @@ func userMessages(blocks wire.Content, files bool) ([]chatMessage, error) {
 		}
 		results = append(results, chatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
 	}
-	if len(parts) == 0 {
-		return results, nil
+	if len(parts) > 0 {
+		results = append(results, chatMessage{Role: wire.RoleUser, Content: compact(parts)})
 	}
-	return append(results, chatMessage{Role: wire.RoleUser, Content: compact(parts)}), nil
+	return results, replaced
 }
 
 // compact makes one string of parts that are all text, because many backends accept nothing else.
@@ -143,38 +155,31 @@ func compact(parts content) content {
 	return textContent(parts.text("\n"))
 }
 
-func userPart(b wire.Block, files bool) (part, error) {
+// userPart translates a block; ok is false for one that a text stands for.
+func userPart(b wire.Block, files bool) (p part, ok bool) {
+	kind := b.Type
+	if b.Source != nil {
+		kind += "/" + b.Source.Type
+	}
 	switch {
-	case b.Type == wire.TextBlock:
-		return part{Type: textPart, Text: b.Text}, nil
-	case b.Type == wire.DocumentBlock && b.Source != nil && b.Source.Type == "text":
-		return part{Type: textPart, Text: b.Source.Data}, nil
-	case b.Type == wire.ImageBlock && b.Source != nil && b.Source.Type == "base64":
-		return part{Type: imagePart, ImageURL: &imageURL{"data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, nil
-	case b.Type == wire.ImageBlock && b.Source != nil && b.Source.Type == "url":
-		return part{Type: imagePart, ImageURL: &imageURL{b.Source.URL}}, nil
+	case kind == wire.TextBlock:
+		return part{Type: textPart, Text: b.Text}, true
+	case kind == wire.DocumentText:
+		return part{Type: textPart, Text: b.Source.Data}, true
+	case kind == wire.ImageBlock+"/base64":
+		return part{Type: imagePart, ImageURL: &imageURL{"data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, true
+	case kind == wire.ImageBlock+"/url":
+		return part{Type: imagePart, ImageURL: &imageURL{b.Source.URL}}, true
+	case kind == wire.DocumentBlock+"/base64" && files:
+		return part{Type: filePart, File: &file{Name: cmp.Or(b.Title, "document.pdf"),
+			Data: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, true
 	}
-	if b.Type == wire.DocumentBlock {
-		return documentPart(b, files)
-	}
-	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images and tool results", b.Type)
+	return part{Type: textPart, Text: b.StandIn()}, false
 }
 
-// documentPart makes a file of a document that is no text.
-func documentPart(b wire.Block, files bool) (part, error) {
-	switch {
-	case !files:
-		return part{}, refuse("a document that is no text cannot be sent to this backend: send its text, or use a " +
-			"backend that reads files")
-	case b.Source == nil || b.Source.Type != "base64":
-		return part{}, refuse("a document's address cannot be sent to this backend: send the file itself, in base64")
-	}
-	return part{Type: filePart, File: &file{Name: cmp.Or(b.Title, "document.pdf"),
-		Data: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, nil
-}
-
-// assistantMessage drops thinking, which is of use only to the vendor that produced it.
-func assistantMessage(blocks wire.Content) ([]chatMessage, error) {
+// assistantMessage drops thinking, which is of use only to the vendor that produced it. replaced reports whether a text
+// stands for anything.
+func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, err error) {
 	m := chatMessage{Role: wire.RoleAssistant}
 	var words content
 	for _, b := range blocks {
@@ -187,23 +192,23 @@ func assistantMessage(blocks wire.Content) ([]chatMessage, error) {
 				input = jsontext.Value("{}")
 			}
 			if err := input.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-				return nil, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+				return nil, false, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
 			}
 			m.ToolCalls = append(m.ToolCalls, toolCall{
 				ID: b.ID, Type: "function", Function: functionCall{b.Name, string(input)},
 			})
 		case wire.ThinkingBlock, wire.RedactedBlock:
 		default:
-			return nil, refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
+			words, replaced = append(words, part{Type: textPart, Text: b.StandIn()}), true
 		}
 	}
 	if s := words.text(""); s != "" {
 		m.Content = textContent(s)
 	}
 	if m.Content == nil && m.ToolCalls == nil {
-		return nil, nil
+		return nil, replaced, nil
 	}
-	return []chatMessage{m}, nil
+	return []chatMessage{m}, replaced, nil
 }
 
 // plain joins the texts of blocks.
@@ -217,17 +222,6 @@ func plain(blocks wire.Content, between string) string {
 	return strings.Join(words, between)
 }
 
-func chatTools(in []wire.Tool) ([]tool, error) {
-	var out []tool
-	for i, t := range in {
-		if t.Type != "" && t.Type != "custom" {
-			return nil, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, t.Type)
-		}
-		out = append(out, tool{"function", function{t.Name, t.Description, t.InputSchema, t.Strict}})
-	}
-	return out, nil
-}
-
 func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
 	switch c.Type {
 	case "auto", "none":
@@ -235,7 +229,7 @@ func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
 	case "any":
 		return wire.Quote("required"), nil
 	case "tool":
-		return wire.Marshal(tool{"function", function{Name: c.Name}})
+		return wire.Marshal(tool{Type: functionTool, Function: function{Name: c.Name}})
 	}
 	return nil, refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }

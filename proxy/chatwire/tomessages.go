@@ -2,14 +2,14 @@ package chatwire
 
 import (
 	"cmp"
-	"encoding/base64"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -55,6 +55,9 @@ type Translated struct {
 	Ignored      []string // members without a counterpart there, sorted
 	IncludeUsage bool     // the stream was asked to end with its usage
 	AnswerTool   string   // the tool that the model calls to give its answer; empty for none
+	Custom       []string // tools whose calls are shown with a text as their input
+	Replaced     bool     // a text stands for content that the other dialect does not have
+	Newest       int      // how many blocks at the end are of the user's very last message
 }
 
 // MessagesRequest translates a chat-completions request. Its errors are a wire.Failure with status
@@ -70,13 +73,19 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	}
 	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: Temperature(in.Temperature),
 		TopP: number(in.TopP)}
-	if out.System, out.Messages, err = turns(in.Messages); err != nil {
+	h := history{body: body, messages: in.Messages}
+	if out.System, out.Messages, err = h.turns(); err != nil {
 		return Translated{}, err
 	}
-	if out.Tools, err = messagesTools(in.Tools); err != nil {
+	var custom []string
+	if out.Tools, custom, err = messagesTools(in.Tools, o); err != nil {
 		return Translated{}, err
 	}
-	if out.ToolChoice, err = messagesChoice(in); err != nil {
+	if out.ToolChoice, err = messagesChoice(in, &out); err != nil {
+		return Translated{}, err
+	}
+	left, err := onlyFunctions(&out)
+	if err != nil {
 		return Translated{}, err
 	}
 	for _, s := range in.Stop {
@@ -90,13 +99,37 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 		out.Metadata = &wire.Metadata{UserID: in.User}
 	}
 	out.MaxTokens = max(in.MaxCompletionTokens, in.MaxTokens)
-	t := Translated{Ignored: ignored, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage}
+	t := Translated{Custom: custom, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
+		Replaced: h.replaced, Newest: h.said}
 	if t.AnswerTool, err = format(&out, in.ResponseFormat, o); err != nil {
 		return Translated{}, err
 	}
 	Think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
+	t.Ignored = slices.Concat(ignored, left, in.lost(out, o))
+	slices.Sort(t.Ignored)
 	t.Body, err = wire.Marshal(out)
 	return t, err
+}
+
+// lost are the members that translation maps, and out does not have.
+func (in request) lost(out wire.Request, o Options) (names []string) {
+	strict := func(t tool) bool { return t.Function.Strict }
+	for _, m := range []struct {
+		name string
+		lost bool
+	}{
+		{"messages.name", slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" })},
+		{"reasoning_effort", in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Through},
+		{"temperature", in.Temperature != nil && out.Temperature == nil},
+		{"tools.strict", slices.ContainsFunc(in.Tools, strict) &&
+			!slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Strict })},
+		{"top_p", in.TopP != nil && out.TopP == nil},
+	} {
+		if m.lost {
+			names = append(names, m.name)
+		}
+	}
+	return names
 }
 
 // Think sets max_tokens, and turns thinking on where it is wanted and allowed, which it is not when
@@ -153,23 +186,53 @@ func setEffort(out *wire.Request, effort string) {
 	out.Other = map[string]jsontext.Value{"output_config": config}
 }
 
-// turns separates the system prompt and merges neighbouring messages of one role.
-func turns(in []chatMessage) (system wire.Content, out []wire.Message, err error) {
-	for i, m := range in {
+// history is the messages of a request that are translated.
+type history struct {
+	body     []byte
+	messages []chatMessage
+	replaced bool // see Translated
+	said     int  // blocks of the user's very last message
+}
+
+// newest is the index of the user's very last message; -1 if the model has spoken or called tools since.
+func (h *history) newest() int {
+	at := len(h.messages) - 1
+	for at >= 0 && wire.IsSystem(h.messages[at].Role) {
+		at--
+	}
+	if at >= 0 && h.messages[at].Role == wire.RoleUser {
+		return at
+	}
+	return -1
+}
+
+// turns separates the system messages before all others, and merges neighbouring messages of one role. The last hop
+// decides about later system messages: in the system prompt they would change all that precedes them.
+func (h *history) turns() (system wire.Content, out []wire.Message, err error) {
+	newest := h.newest()
+	for i, m := range h.messages {
 		var blocks wire.Content
 		role := wire.RoleUser
 		switch m.Role {
 		case wire.RoleSystem, wire.RoleDeveloper:
-			if s := m.Content.text("\n"); s != "" {
-				system = append(system, wire.Block{Type: wire.TextBlock, Text: s})
+			s := m.Content.text("\n")
+			if s == "" {
+				continue
 			}
-			continue
+			blocks = wire.Content{{Type: wire.TextBlock, Text: s}}
+			if len(out) == 0 {
+				system = append(system, blocks...)
+				continue
+			}
+			role = wire.RoleSystem
 		case wire.RoleUser:
-			blocks, err = userBlocks(m.Content)
+			if blocks, err = h.userBlocks(i, newest); i == newest {
+				h.said = len(blocks)
+			}
 		case wire.RoleAssistant:
 			role, blocks = wire.RoleAssistant, assistantBlocks(m)
 		case wire.RoleTool:
-			blocks, err = resultBlocks(m)
+			blocks, err = h.resultBlocks(i)
 		default:
 			err = refuse("its role %q is none of system, developer, user, assistant, tool", m.Role)
 		}
@@ -207,37 +270,45 @@ func Join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
 	return out
 }
 
-func userBlocks(c content) (wire.Content, error) {
+// userBlocks translates the content of the message at i. What the dialect does not have is an error in the user's very
+// last message, and a text in any other.
+func (h *history) userBlocks(i, newest int) (wire.Content, error) {
 	var blocks wire.Content
-	for _, p := range c {
-		switch p.Type {
-		case textPart:
-			if p.Text != "" {
-				blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: p.Text})
-			}
-		case imagePart:
-			if p.ImageURL == nil {
-				return nil, refuse("an image_url part needs image_url.url")
-			}
-			image, err := Image(p.ImageURL.URL)
-			if err != nil {
-				return nil, err
-			}
-			blocks = append(blocks, image)
-		case filePart:
-			if p.File == nil || p.File.Data == "" {
-				return nil, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
-			}
-			document, err := Document(p.File.Name, p.File.Data)
-			if err != nil {
-				return nil, err
-			}
-			blocks = append(blocks, document)
-		default:
-			return nil, refuse("a content part of type %q cannot be sent to this backend, only text, image_url and file", p.Type)
+	for j, p := range h.messages[i].Content {
+		if p.Type == textPart && p.Text == "" {
+			continue
 		}
+		b, err := userBlock(p)
+		switch {
+		case err != nil && i == newest:
+			return nil, err
+		case err != nil:
+			h.replaced = true
+			b = wire.Block{Type: wire.TextBlock, Text: wire.StandIn(gjson.GetBytes(h.body,
+				fmt.Sprintf("messages.%d.content.%d", i, j)))}
+		}
+		blocks = append(blocks, b)
 	}
 	return blocks, nil
+}
+
+func userBlock(p part) (wire.Block, error) {
+	switch p.Type {
+	case textPart:
+		return wire.Block{Type: wire.TextBlock, Text: p.Text}, nil
+	case imagePart:
+		if p.ImageURL == nil {
+			return wire.Block{}, refuse("an image_url part needs image_url.url")
+		}
+		return Image(p.ImageURL.URL)
+	case filePart:
+		if p.File == nil || p.File.Data == "" {
+			return wire.Block{}, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
+		}
+		return Document(p.File.Name, p.File.Data)
+	}
+	return wire.Block{}, refuse("a content part of type %q cannot be sent to this backend, only text, image_url and file",
+		p.Type)
 }
 
 // Image makes an image of its URL. Errors are a wire.Failure with status 400.
@@ -247,6 +318,9 @@ func Image(url string) (wire.Block, error) {
 		kind, data, ok := strings.Cut(rest, ";base64,")
 		if !ok {
 			return b, refuse("a data: URL of an image must be base64")
+		}
+		if kind = strings.ToLower(kind); kind == "image/jpg" || kind == "image/pjpeg" {
+			kind = "image/jpeg" // the only name that vendors take
 		}
 		b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
 		return b, nil
@@ -258,7 +332,7 @@ func Image(url string) (wire.Block, error) {
 	return b, refuse("an image's URL must begin with data:, https:// or http://")
 }
 
-// Document makes a document of a file: of a PDF or a text as a data: URL, or of the address of a PDF.
+// Document makes a document of a file: of a PDF or a text of any type as a data: URL, or of the address of a PDF.
 // Errors are those of Image.
 func Document(name, url string) (wire.Block, error) {
 	b := wire.Block{Type: wire.DocumentBlock, Title: name}
@@ -268,21 +342,17 @@ func Document(name, url string) (wire.Block, error) {
 	}
 	rest, isURL := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
-	kind, _, _ = strings.Cut(kind, ";")
-	switch {
-	case !isURL || !isBase64:
+	if !isURL || !isBase64 {
 		return b, refuse("file_data must be a data: URL in base64, or begin with https:// or http://")
-	case kind == "application/pdf":
-		b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
-	case strings.HasPrefix(kind, "text/"):
-		text, err := base64.StdEncoding.DecodeString(data)
-		if err != nil || !utf8.Valid(text) {
-			return b, refuse("file_data is no UTF-8 text in base64")
-		}
-		b.Source = &wire.Source{Type: "text", MediaType: "text/plain", Data: string(text)}
-	default:
-		return b, refuse("a file of type %q cannot be sent to this backend, only application/pdf and text", kind)
 	}
+	if text, ok := wire.TextOfFile(kind, data); ok {
+		b.Source = &wire.Source{Type: "text", MediaType: "text/plain", Data: text}
+		return b, nil
+	}
+	if kind, _, _ = strings.Cut(kind, ";"); kind != "application/pdf" {
+		return b, refuse("a file of type %q cannot be sent to this backend, only application/pdf and UTF-8 text", kind)
+	}
+	b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
 	return b, nil
 }
 
@@ -292,6 +362,10 @@ func assistantBlocks(m chatMessage) wire.Content {
 		blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: s})
 	}
 	for _, c := range m.ToolCalls {
+		if c.Custom != nil {
+			input := `{"input":` + string(wire.Quote(c.Custom.Input)) + `}`
+			c.Function = functionCall{Name: c.Custom.Name, Arguments: input}
+		}
 		blocks = append(blocks, wire.Block{
 			Type: wire.ToolUseBlock, ID: c.ID, Name: c.Function.Name, Input: wire.InputObject(c.Function.Arguments),
 		})
@@ -299,55 +373,111 @@ func assistantBlocks(m chatMessage) wire.Content {
 	return blocks
 }
 
-func resultBlocks(m chatMessage) (wire.Content, error) {
+func (h *history) resultBlocks(i int) (wire.Content, error) {
+	m := h.messages[i]
 	if m.ToolCallID == "" {
 		return nil, refuse("a tool message needs tool_call_id")
 	}
-	inner, err := userBlocks(m.Content)
+	inner, err := h.userBlocks(i, -1)
 	return wire.Content{{Type: wire.ToolResultBlock, ToolUseID: m.ToolCallID, Content: inner}}, err
 }
 
-func messagesTools(in []tool) ([]wire.Tool, error) {
-	var out []wire.Tool
+// messagesTools translates functions and custom tools. Of others only the type remains, see wire.Request.Functions.
+func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err error) {
 	for i, t := range in {
-		if t.Type != "function" || t.Function.Name == "" {
-			return nil, refuse("tools[%d] must be of type function and have a name", i)
+		f := t.Function
+		switch {
+		case t.Type == customTool && t.Custom == nil:
+		case t.Type == customTool:
+			f = function{Name: t.Custom.Name, Description: CustomSays(t.Custom.Description, t.Custom.Format),
+				Parameters: CustomInput}
+			customs = append(customs, f.Name)
+		case t.Type == "":
+			return nil, nil, refuse("tools[%d] needs a type", i)
+		case t.Type != functionTool:
+			out = append(out, wire.Tool{Type: t.Type})
+			continue
 		}
-		schema := t.Function.Parameters
-		if schema.Kind() != '{' {
-			schema = jsontext.Value(`{"type":"object","properties":{}}`)
+		if f.Name == "" {
+			return nil, nil, refuse("tools[%d] needs a name", i)
 		}
-		out = append(out, wire.Tool{Name: t.Function.Name, Description: t.Function.Description, InputSchema: schema})
+		if f.Parameters.Kind() != '{' {
+			f.Parameters = jsontext.Value(`{"type":"object","properties":{}}`)
+		}
+		out = append(out, wire.Tool{Name: f.Name, Description: f.Description, InputSchema: f.Parameters,
+			Strict: f.Strict && (o.Through || o.Schemas && Closed(f.Parameters))})
 	}
-	return out, nil
+	return out, customs, nil
 }
 
-func messagesChoice(in request) (*wire.ToolChoice, error) {
+// onlyFunctions leaves out the tools that are no functions, and returns their paths.
+func onlyFunctions(r *wire.Request) (ignored []string, err error) {
+	left, ok := r.Functions()
+	if !ok {
+		return nil, refuse("tools: a tool of type %q is run by its vendor, and this backend is another one: offer other "+
+			"tools beside it, or use a backend that runs it", left[0])
+	}
+	if len(r.Tools) == 0 {
+		r.ToolChoice = nil
+	}
+	for _, kind := range left {
+		ignored = append(ignored, "tools."+kind)
+	}
+	return ignored, nil
+}
+
+// chatChosen is a choice of a tool, or of some.
+type chatChosen struct {
+	tool
+	Allowed struct {
+		Mode  string `json:"mode"`
+		Tools []tool `json:"tools"`
+	} `json:"allowed_tools"`
+}
+
+// called is the name of a tool.
+func (t tool) called() string {
+	if t.Custom != nil {
+		return t.Custom.Name
+	}
+	return t.Function.Name
+}
+
+// messagesChoice translates the choice of a tool. That some are allowed is a condition, so that out has no others.
+func messagesChoice(in request, out *wire.Request) (*wire.ToolChoice, error) {
 	serial := in.ParallelToolCalls != nil && !*in.ParallelToolCalls
 	if len(in.Tools) == 0 {
 		return nil, nil
 	}
 	choice := wire.ToolChoice{Type: "auto"}
 	var word string
-	var named struct {
-		Type     string   `json:"type"`
-		Function function `json:"function"`
-	}
+	var named chatChosen
 	switch {
 	case len(in.ToolChoice) == 0 || in.ToolChoice.Kind() == 'n':
 		if !serial {
 			return nil, nil
 		}
 	case json.Unmarshal(in.ToolChoice, &word) == nil:
+	case json.Unmarshal(in.ToolChoice, &named) == nil && named.Type == "allowed_tools":
+		word = named.Allowed.Mode
+		out.Tools = slices.DeleteFunc(out.Tools, func(t wire.Tool) bool {
+			return !slices.ContainsFunc(named.Allowed.Tools, func(a tool) bool { return a.called() == t.Name && t.Name != "" })
+		})
+		if len(out.Tools) == 0 {
+			return nil, refuse("tool_choice: none of the allowed tools is among the tools")
+		}
+	case named.called() != "" && (named.Type == functionTool || named.Type == customTool):
+		choice = wire.ToolChoice{Type: "tool", Name: named.called()}
+	default:
+		return nil, refuse(`tool_choice must be "auto", "none", "required", or an object of type function, custom or ` +
+			`allowed_tools with names`)
+	}
+	if word != "" {
 		kind, ok := map[string]string{"auto": "auto", "none": "none", "required": "any"}[word]
 		if !ok {
 			return nil, refuse("tool_choice %q is none of auto, none, required", word)
 		}
 		choice.Type = kind
-	case json.Unmarshal(in.ToolChoice, &named) == nil && named.Type == "function" && named.Function.Name != "":
-		choice = wire.ToolChoice{Type: "tool", Name: named.Function.Name}
-	default:
-		return nil, refuse(`tool_choice must be "auto", "none", "required" or {"type":"function","function":{"name":…}}`)
 	}
 	choice.DisableParallel = serial && choice.Type != "none"
 	return &choice, nil

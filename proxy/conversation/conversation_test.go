@@ -490,3 +490,54 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A result whose call is not shown gets the answer that made the call, wherever it stands. What the client shows in
+// another form, and ids that several turns have or that can recur, stay as they are.
+func TestCallsThatAreNotShown(t *testing.T) {
+	whole := blocks("assistant", text("I look."), call("1"), call("2"))
+	results, so := blocks("user", result("1", "one"), result("2", "two")), said("It is so.")
+	for name, c := range map[string]struct {
+		shown, sent []string
+		outcome     conversation.Outcome
+	}{
+		"a window": {[]string{results, so, user("Next")}, []string{whole, results, so, user("Next")},
+			conversation.Hit},
+		"a window in a loop": {[]string{results}, []string{user("Go"), whole, results}, conversation.Hit},
+		"results and a question": {[]string{results, user("Next")}, []string{user("Go"), whole, results, user("Next")},
+			conversation.Hit},
+		"behind a summary": {[]string{user("A summary."), results, so, user("Next")},
+			[]string{user("A summary."), whole, results, so, user("Next")}, conversation.Forked},
+		"the call was deleted": {[]string{user("Go"), results, so, user("Next")},
+			[]string{user("Go"), whole, results, so, user("Next")}, conversation.Hit},
+		"one result of two": {[]string{blocks("user", result("2", "two")), so, user("Next")},
+			[]string{whole, results, so, user("Next")}, conversation.Hit},
+		"the end of an answer": {[]string{blocks("assistant", call("2")), results, so, user("Next")},
+			[]string{whole, results, so, user("Next")}, conversation.Hit},
+		"its calls alone": {[]string{blocks("assistant", call("1"), call("2")), results},
+			[]string{user("Go"), whole, results}, conversation.Hit},
+		"a call and its result were deleted": {
+			[]string{blocks("assistant", call("2")), blocks("user", result("2", "two")), so, user("Next")}, nil,
+			conversation.Forked},
+		"a call was deleted, and not its result": {[]string{user("Go"), blocks("assistant", text("I look."), call("2")),
+			results, so, user("Next")}, nil, conversation.Forked},
+		"an answer was edited": {[]string{user("Go"), said("I edit."), results, so, user("Next")}, nil, conversation.Forked},
+		"a text behind thinking was deleted": {[]string{blocks("assistant", thought("t1"), call("1"), call("2")), results, so,
+			user("Next")}, nil, conversation.Forked},
+		"an unknown id": {[]string{blocks("user", result("9", "one")), so, user("Next")}, nil, conversation.Unused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newChat(t, ledger.Config{})
+			h := k.ask([]string{user("Go")}, thought("t1"), text("I look."), call("1"), call("2"))
+			k.ask(append(h, results), text("It is so."))
+			o, err := conversation.Extend(t.Context(), k.ledger, k.scope, wire.Messages, k.outline(c.shown...), false)
+			require.NoError(t, err)
+			got, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, o, "")
+			require.NoError(t, err)
+			if c.sent == nil {
+				c.sent = c.shown
+			}
+			require.Equal(t, join(c.sent...), sent(got))
+			require.Equal(t, c.outcome, got.Outcome)
+		})
+	}
+}

@@ -9,47 +9,35 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Extend puts before a request what it goes on from and does not show. One that shows no answer goes on from the turn
-// with the calls that its first message has the results of, or, if asked for by next, from the newest answer; one
-// that begins with an answer and has no question, a tool loop cut off from what began it, from what stands before the
-// turn with the calls that its second message has the results of. The request is the same if that is not known, or if
-// some of it is in another dialect.
+// Extend puts back what a request continues and does not show. Results without their calls get the answer that made the
+// calls, if the ids prove which one did. If the client shows no answer, what precedes the calls comes back as well. If
+// there are no results either, next asks for the branch of the newest answer. A request that begins with an answer and
+// has no question is a tool loop cut off from its beginning, which comes back. Extend leaves out what is unknown or in
+// another dialect.
 func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
 ) (*wire.Outline, error) {
 	from := leading(o)
-	results := from // the first message that may have any
-	answers := func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }
+	if len(o.Messages) == from {
+		return o, nil
+	}
+	x := &extension{Outline: o, ledger: l, scope: s, dialect: d, from: from}
+	x.answered = slices.ContainsFunc(o.Messages, isAnswer)
+	o, err := o.WithBody(x.calls(ctx))
+	if err != nil {
+		return o, err
+	}
+	x.Outline = o
 	question, _ := o.NewestUser()
-	switch shown := o.Messages[from:]; {
-	case len(shown) == 0:
-		return o, nil
-	case !slices.ContainsFunc(shown, answers):
-	case len(shown) > 1 && answers(shown[0]) && question < 0:
-		results++
-	default:
-		return o, nil
+	var n *ledger.Node
+	begins := isAnswer(o.Messages[from]) // with an answer
+	switch {
+	case begins && len(o.Messages) > from+1 && (question < 0 || !x.answered):
+		n = x.calling(ctx, x.ids(from+1))
+	case next && !x.answered && len(x.ids(from)) == 0:
+		l.Refresh(ctx, s) // the newest answer may be another process's
+		n = l.Conversation(s, nil).Newest()
 	}
-	var ids []string
-	for _, at := range o.ResultIDs(d, &o.Messages[results]) {
-		id, _ := o.Text(at)
-		ids = append(ids, id)
-	}
-	if len(ids) == 0 && (!next || results > from) {
-		return o, nil
-	}
-	find := func() *ledger.Node {
-		tree := l.Conversation(s, nil)
-		if len(ids) > 0 {
-			_, calling := tree.Calling(ids)
-			return calling
-		}
-		return tree.Newest()
-	}
-	n := find()
-	if (n == nil || len(ids) == 0) && l.Refresh(ctx, s) { // the newest answer may be another process's
-		n = find()
-	}
-	told := telling(n, d, results == from)
+	told := telling(n, d, !begins)
 	if len(told) == 0 {
 		return o, nil
 	}
@@ -59,10 +47,116 @@ func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialec
 	return o.WithBody(e.Apply(o.Body))
 }
 
-// telling is the branch that ends with a turn, with its answer or without, as messages separated by commas
-// and without thinking; nil if there is none or not all of it is in the dialect.
+func isAnswer(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }
+
+// extension is a request while it is extended.
+type extension struct {
+	*wire.Outline
+	ledger   *ledger.Ledger
+	scope    ledger.Scope
+	dialect  wire.Dialect
+	from     int  // index of the first message of the conversation
+	answered bool // the client shows an answer
+	asked    bool // the remote was asked for calls that this process does not know
+}
+
+// ids returns the tool ids of the results in a message.
+func (x *extension) ids(i int) (ids []string) {
+	for _, at := range x.ResultIDs(x.dialect, &x.Messages[i]) {
+		id, _ := x.Text(at)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// calling returns the only turn that made all of these calls; nil for none or several.
+func (x *extension) calling(ctx context.Context, ids []string) *ledger.Node {
+	n := x.ledger.Conversation(x.scope, nil).Calling(ids)
+	if n == nil && len(ids) > 0 && !x.asked {
+		x.asked = true
+		if x.ledger.Refresh(ctx, x.scope) {
+			n = x.ledger.Conversation(x.scope, nil).Calling(ids)
+		}
+	}
+	return n
+}
+
+// calls returns the body with the answers that results lack. An answer that the client shows in another form stays as it
+// is, except at the front: a client that counts items cuts answers in two.
+func (x *extension) calls(ctx context.Context) []byte {
+	var e wire.Edits
+	if whole := x.whole(ctx); whole != nil {
+		e.Replace(x.Messages[x.from].Span, mark(x.Outline, x.Messages[x.from:x.from+1], whole))
+	}
+	var called []byte // the newest answer
+	behind := false   // only system messages stand between it and this message
+	for i := x.from; i < len(x.Messages); i++ {
+		switch m := &x.Messages[i]; {
+		case isAnswer(*m):
+			called, behind = x.Body[m.Start:m.End], true
+		case !wire.IsSystem(m.Role):
+			if !behind {
+				if answer := x.lost(ctx, m, called); answer != nil {
+					e.Replace(wire.Span{Start: m.Start, End: m.Start}, slices.Concat(answer, []byte(",")))
+					called = answer
+				}
+			}
+			behind = false
+		}
+	}
+	return e.Apply(x.Body)
+}
+
+// lost returns the answer that a message's results lack; nil if they lack none, if it is unknown, or if the request shows
+// a part of it. called is the newest answer before. Beside other answers, an id that can recur proves nothing.
+func (x *extension) lost(ctx context.Context, m *wire.MessageOutline, called []byte) []byte {
+	var ids []string
+	for _, at := range x.ResultIDs(x.dialect, m) {
+		if !bytes.Contains(called, x.Of(at)) {
+			id, _ := x.Text(at)
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 || x.answered && slices.ContainsFunc(ids, ledger.CanRecur) {
+		return nil
+	}
+	n := x.calling(ctx, ids)
+	if n == nil || n.Turn().Dialect != x.dialect || slices.ContainsFunc(n.ToolIDs(), x.shows) {
+		return nil
+	}
+	return visible(n)
+}
+
+// shows reports whether an answer of the request has a call with this id.
+func (x *extension) shows(id string) bool {
+	quoted := wire.Quote(id)
+	return slices.ContainsFunc(x.Messages, func(m wire.MessageOutline) bool {
+		return isAnswer(m) && bytes.Contains(x.Body[m.Start:m.End], quoted)
+	})
+}
+
+// whole returns the answer whose end the first message shows, if the request shows the results of all its calls.
+func (x *extension) whole(ctx context.Context) []byte {
+	first := &x.Messages[x.from]
+	if !isAnswer(*first) {
+		return nil
+	}
+	var ids []string
+	for i := x.from + 1; i < len(x.Messages) && !isAnswer(x.Messages[i]); i++ {
+		ids = append(ids, x.ids(i)...)
+	}
+	n := x.calling(ctx, ids)
+	if n == nil || n.Turn().Dialect != x.dialect || !n.EndsWith(x.ledger.Form(x.Outline, first, x.dialect)) ||
+		slices.ContainsFunc(n.ToolIDs(), func(id string) bool { return !slices.Contains(ids, id) }) {
+		return nil
+	}
+	return visible(n)
+}
+
+// telling returns the branch that ends with a turn as messages separated by commas and without thinking. answered includes
+// the turn's answer. It returns nil if the turn has no place or if part of the branch is in another dialect.
 func telling(n *ledger.Node, d wire.Dialect, answered bool) []byte {
-	if n == nil {
+	if n == nil || n.Turn().Place == nil {
 		return nil
 	}
 	b := branch{node: n, next: n}

@@ -25,6 +25,7 @@ func (c *Continued) rebuild(shown []exchange, m *match) error {
 		c.front = c.parent.Turn().Place.Front
 		if oldest := m.pairs[len(m.pairs)-1]; oldest.shown == 0 {
 			c.front = b.branch.turn(oldest.opens).first + oldest.cut
+			c.GaveUp += ledger.CountResults(shown[0].before) // of calls that the request does not show
 		}
 	}
 	if c.Outcome == Hit && c.GaveUp > 0 {
@@ -46,6 +47,7 @@ type builder struct {
 	edits   wire.Edits
 	moved   int               // by how many messages the following ones have moved
 	names   map[string]string // the client's names for the calls with results that follow
+	follows bool              // an older answer of the request is one of the branch
 }
 
 // pair restores what precedes an answer, and notes which turn the answer is.
@@ -65,7 +67,7 @@ func (b *builder) pair(shown []exchange, p pair) {
 			b.calls(at, was.node)
 		}
 	}
-	b.names = was.answer.Names(s.answer)
+	b.names, b.follows = was.answer.Names(s.answer), true
 }
 
 // before replaces the messages before an answer by their stored bytes, unless they are equal or
@@ -76,8 +78,13 @@ func (b *builder) before(s *exchange, p pair) {
 	if ledger.Equal(s.before, stored) {
 		return
 	}
-	if was.source.Turn().Dialect != b.dialect {
+	lost := ledger.CountResults(stored) - ledger.CountResults(s.before)
+	switch {
+	case was.source.Turn().Dialect != b.dialect:
 		b.GaveUp += len(stored)
+		return
+	case lost > 0 && !b.follows: // the client may have deleted their calls
+		b.GaveUp += lost
 		return
 	}
 	b.put(s.first, len(s.before), b.stored(was, p.cut, b.names), len(stored))

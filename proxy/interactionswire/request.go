@@ -23,7 +23,7 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	if out.Config, out.Format, err = config(in); err != nil {
 		return t, err
 	}
-	if t.Ignored, err = chatwire.MessagesParameters.Judge(in.Other); err != nil {
+	if t.Ignored, err = chatwire.Unmapped(&in); err != nil {
 		return t, err
 	}
 	for name, v := range map[string]jsontext.Value{"temperature": in.Temperature, "top_p": in.TopP} {
@@ -31,11 +31,14 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 			t.Ignored = append(t.Ignored, name)
 		}
 	}
+	if in.ToolChoice != nil && in.ToolChoice.DisableParallel {
+		t.Ignored = append(t.Ignored, "tool_choice.disable_parallel_tool_use")
+	}
+	if slices.ContainsFunc(in.Tools, func(o wire.Tool) bool { return o.Strict }) {
+		t.Ignored = append(t.Ignored, "tools.strict")
+	}
 	slices.Sort(t.Ignored)
-	for i, o := range in.Tools {
-		if o.Type != "" && o.Type != "custom" {
-			return t, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, o.Type)
-		}
+	for _, o := range in.Tools {
 		out.Tools = append(out.Tools, tool{"function", o.Name, o.Description, o.InputSchema})
 	}
 	s := steps{names: map[string]string{}, told: map[string]string{}}
@@ -104,7 +107,8 @@ func (s *steps) message(i int, m wire.Message) error {
 		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: plain(m.Content)}}})
 		return nil
 	case wire.RoleUser:
-		return s.user(m.Content)
+		s.user(m.Content)
+		return nil
 	case wire.RoleAssistant:
 		return s.assistant(m.Content, i > s.spoken)
 	}
@@ -112,25 +116,18 @@ func (s *steps) message(i int, m wire.Message) error {
 }
 
 // user puts results first, directly behind the calls. A result has texts and images; what else is in it follows.
-func (s *steps) user(blocks wire.Content) error {
+func (s *steps) user(blocks wire.Content) {
 	var told, others []content
 	for _, b := range blocks {
 		if said(b) {
-			c, err := contentOf(b)
-			if err != nil {
-				return err
-			}
-			others = append(others, c)
+			others = append(others, contentOf(b))
 			continue
 		}
 		var parts []content
 		text := true
 		for _, inner := range b.Content {
-			c, err := contentOf(inner)
-			switch {
-			case err != nil:
-				return err
-			case c.Type == wire.DocumentBlock:
+			c := contentOf(inner)
+			if c.Type == wire.DocumentBlock {
 				others = append(others, c)
 				continue
 			}
@@ -152,7 +149,6 @@ func (s *steps) user(blocks wire.Content) error {
 	if all := append(told, others...); len(all) > 0 {
 		s.add(step{Type: userStep, Content: all})
 	}
-	return nil
 }
 
 // assistant gives thoughts back as they came; others are left out. Since: the user spoke last before it.
@@ -172,7 +168,7 @@ func (s *steps) assistant(blocks wire.Content, since bool) error {
 				s.out = append(s.out, v)
 			}
 		default:
-			return refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
+			s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.StandIn()}}})
 		}
 	}
 	return nil
@@ -215,27 +211,26 @@ func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
 	return nil
 }
 
-func contentOf(b wire.Block) (content, error) {
+func contentOf(b wire.Block) content {
 	kind := b.Type
 	if b.Source != nil {
 		kind += "/" + b.Source.Type
 	}
 	switch kind {
 	case wire.TextBlock:
-		return content{Type: wire.TextBlock, Text: b.Text}, nil
+		return content{Type: wire.TextBlock, Text: b.Text}
 	case wire.DocumentBlock + "/text":
-		return content{Type: wire.TextBlock, Text: b.Source.Data}, nil
+		return content{Type: wire.TextBlock, Text: b.Source.Data}
 	case wire.ImageBlock + "/base64":
-		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.ImageBlock + "/url":
-		return content{Type: wire.ImageBlock, URI: b.Source.URL}, nil
+		return content{Type: wire.ImageBlock, URI: b.Source.URL}
 	case wire.DocumentBlock + "/base64":
-		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}, nil
+		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.DocumentBlock + "/url":
-		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}, nil
+		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}
 	}
-	return content{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool "+
-		"results", b.Type)
+	return content{Type: wire.TextBlock, Text: b.StandIn()}
 }
 
 // plain joins the texts of blocks.

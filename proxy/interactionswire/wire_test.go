@@ -86,7 +86,7 @@ func TestParameters(t *testing.T) {
 		"generation_config":{"max_output_tokens":9,"stop_sequences":["x"],"thinking_level":"low","thinking_summaries":"auto",
 		"tool_choice":"any"},"tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"}}],
 		"response_format":{"type":"text","mime_type":"application/json","schema":{"type":"object"}}}`, string(got.Body))
-	require.Equal(t, []string{"temperature", "top_k", "top_p"}, got.Ignored)
+	require.Equal(t, []string{"metadata.user_id", "temperature", "top_k", "top_p"}, got.Ignored)
 }
 
 func TestRefusedRequests(t *testing.T) {
@@ -95,7 +95,6 @@ func TestRefusedRequests(t *testing.T) {
 		`{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"web_search_20250305","name":"w"}]}`: "run by its vendor",
 		`{"messages":[{"role":"user","content":"a"}],"mcp_servers":[{}]}`:                                  "MCP servers",
 		`{"messages":[{"role":"user","content":"a"}],"output_format":{"type":"text"}}`:                     "json_schema",
-		`{"messages":[{"role":"user","content":[{"type":"audio"}]}]}`:                                      `"audio" cannot be sent`,
 		`{"messages":[{"role":"user","content":"a"}],"tools":[{"name":"f"}],"tool_choice":{"type":"x"}}`:   "none of auto",
 		`{"messages":[{"role":"tool","content":"a"}]}`:                                                     "its role",
 	} {

@@ -11,7 +11,7 @@ import (
 const maxAsked = 512
 
 // Find gives a request that names no conversation the one that it goes on: that of the calls of tools with these ids, or
-// of the newest answer among its messages, which only one conversation can have given, by a long id, a signature or
+// of the newest answer or result among its messages that only one conversation can have, by a long id, a signature or
 // redacted data, or in which thinking was refused. What was said never leads anywhere: chats of many users begin alike.
 // It is false, with the scope as it was, if there is none, or if the request would begin one branch too many there, as
 // chats do that an application begins with one and the same answer. Find waits for the remote for Config.Patience at
@@ -19,26 +19,35 @@ const maxAsked = 512
 func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outline, calls []string,
 ) (of Scope, found bool) {
 	var keys []key
-	for _, id := range calls {
-		if k := toolKey(id); k.unique() {
-			keys = append(keys, k)
+	add := func(found ...key) {
+		for _, k := range found {
+			if k.unique() {
+				keys = append(keys, k)
+			}
 		}
+	}
+	for _, id := range calls {
+		add(toolKey(id))
 	}
 	if of, known := leading(l, s, keys); known {
 		return of, of != s
 	}
 	for i := range slices.Backward(o.Messages) {
-		if o.Messages[i].Role != wire.RoleAssistant {
-			continue
+		from := len(keys)
+		m := &o.Messages[i]
+		for _, at := range o.ResultIDs(d, m) { // their call may not be shown
+			id, _ := o.Text(at)
+			add(toolKey(id))
 		}
-		f, from := l.form(o, &o.Messages[i], d), len(keys)
-		for _, k := range f.keys[:f.shown] {
-			if k.unique() {
-				keys = append(keys, k)
+		if m.Role == wire.RoleAssistant {
+			f := l.form(o, m, d)
+			add(f.keys[:f.shown]...)
+			for _, p := range f.parts {
+				keys = append(keys, lasting(p.key)...)
 			}
 		}
-		for _, p := range f.parts {
-			keys = append(keys, lasting(p.key)...)
+		if len(keys) == from {
+			continue
 		}
 		if of, known := leading(l, s, keys[from:]); known { // mostly by the newest one
 			return of, of != s

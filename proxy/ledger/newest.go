@@ -2,14 +2,14 @@ package ledger
 
 import "slices"
 
-// Calling is the one turn that made all of these calls, by the ids that the client got, and its node if it has a place;
-// nil if there is none or several did.
-func (t Tree) Calling(ids []string) (*Turn, *Node) {
+// Calling is the one turn that made all of these calls, by the ids that the client got; nil if there is none or several
+// did. It has no place if Turn.Place is nil.
+func (t Tree) Calling(ids []string) *Node {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
 	b := t.ledger.find(t.scope)
 	if b == nil || len(ids) == 0 {
-		return nil, nil
+		return nil
 	}
 	var calling *entry
 	for _, e := range b.index[toolKey(ids[0])] {
@@ -20,14 +20,17 @@ func (t Tree) Calling(ids []string) (*Turn, *Node) {
 			continue
 		}
 		if calling != nil {
-			return nil, nil
+			return nil
 		}
 		calling = e
 	}
-	if calling == nil {
-		return nil, nil
+	switch {
+	case calling == nil:
+		return nil
+	case calling.node == nil:
+		return &Node{entry: calling, answer: calling.form}
 	}
-	return calling.turn, calling.node
+	return calling.node
 }
 
 // Newest is the turn of the tree with the request that began last; nil for none.

@@ -99,6 +99,42 @@ func (n *Node) Seen() jsontext.Value {
 	return seen
 }
 
+// ToolIDs are the tool ids of the turn that the client got.
+func (n *Node) ToolIDs() (ids []string) {
+	for _, id := range n.entry.ids {
+		ids = append(ids, id.Client)
+	}
+	return ids
+}
+
+// EndsWith reports whether a message shows the last blocks of the turn and not all of it. A message that begins with
+// thinking must end the turn from that thinking on: behind it the client has deleted what is missing.
+func (n *Node) EndsWith(m *Form) bool {
+	f := n.answer
+	if len(m.tools) == 0 || len(m.tools) > len(f.tools) || f.shows(m) {
+		return false
+	}
+	if n.Turn().Dialect == wire.Chat { // has the text before the calls
+		same := func(a, b tool) bool { return a.sum == b.sum }
+		silent := slices.Contains(m.spoken, sumOf(nil)) && !m.thinks()
+		return silent && slices.EqualFunc(m.tools, f.tools[len(f.tools)-len(m.tools):], same)
+	}
+	seen := n.Seen()
+	o, err := wire.ReadContent(seen)
+	if err != nil {
+		return false // the client's tool ids are ambiguous
+	}
+	thinks := func(f *Form) bool { return f.parts[0].key != "" }
+	return slices.ContainsFunc(o.Messages[0].Blocks, func(b wire.BlockOutline) bool {
+		end, err := wire.ReadContent(slices.Concat([]byte("["), seen[b.Start:]))
+		if err != nil {
+			return false // impossible: it was parsed before
+		}
+		f := formOf(end, &end.Messages[0], wire.Messages)
+		return thinks(f) == thinks(m) && f.shows(m)
+	})
+}
+
 // Shows reports whether a message with the form m shows the turn with the form f, whatever became
 // of its thinking.
 func (f *Form) Shows(m *Form) bool { return f.shows(m) }
@@ -126,6 +162,11 @@ func (f *Form) Names(m *Form) map[string]string {
 		}
 	}
 	return names
+}
+
+// Form is the form of one of a request's assistant messages.
+func (l *Ledger) Form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
+	return l.form(o, m, d)
 }
 
 // Read parses all messages of a request.

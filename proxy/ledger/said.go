@@ -60,6 +60,14 @@ func Results(messages []Message) bool {
 	return some
 }
 
+// CountResults is the number of tool results in messages.
+func CountResults(messages []Message) (n int) {
+	for _, m := range messages {
+		n += len(m.Said.results)
+	}
+	return n
+}
+
 // like reports whether two texts agree in any reading.
 func (r reading) like(other reading) bool {
 	return slices.ContainsFunc(r[:], func(s sum) bool { return slices.Contains(other[:], s) })

@@ -2,6 +2,7 @@ package responseswire
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ type Native struct {
 	Body  []byte              // the client's
 	Made  []byte              // its translation
 	Items [][]jsontext.Value  // see Translated
+	Lead  []jsontext.Value    // see Translated
 	Names map[string]ToolName // see Asked
 }
 
@@ -112,9 +114,9 @@ var changeable = []struct{ messages, own string }{
 }
 
 // Request is the request to send, where sent is what became of Made: the client's own bytes if nothing did, else its
-// own members and items where those are unchanged. The model's name is the client's. Errors are those of
-// MessagesRequest.
-func (n Native) Request(sent []byte) ([]byte, error) {
+// own members and items where those are unchanged. The model's name is the client's. Renamed are the client's names of
+// tools by those that the vendor gets. Errors are those of MessagesRequest.
+func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) {
 	if bytes.Equal(sent, n.Made) {
 		return n.Body, nil
 	}
@@ -131,6 +133,7 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 		return nil, err
 	}
 	var e wire.Edits
+	n, shorts := n.rename(renamed)
 	changed := func(name string) bool {
 		return !bytes.Equal(made.Of(made.Members.Get(name)), now.Of(now.Members.Get(name)))
 	}
@@ -139,11 +142,14 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !changed("system") { // else instructions have all of it
+			inputs = slices.Concat(n.Lead, inputs)
+		}
 		stored := gjson.GetBytes(n.Body, "store").Type != gjson.False
 		e.Replace(at, list(mend(inputs, stored)))
 	}
 	if changed("tools") {
-		refit(&e, own, own.Members.Get("tools"), "", schemas(made), schemas(now))
+		refit(&e, own, own.Members.Get("tools"), "", schemas(made), schemas(now), shorts)
 	}
 	var anew *wire.Outline
 	var without []string
@@ -182,6 +188,22 @@ func (n Native) Request(sent []byte) ([]byte, error) {
 	return e.Apply(n.Body), nil
 }
 
+// rename returns n with the names of renamed, and the names that the vendor gets by the client's.
+func (n Native) rename(renamed map[string]string) (_ Native, shorts map[string]string) {
+	if len(renamed) == 0 {
+		return n, nil
+	}
+	n.Names, shorts = maps.Clone(n.Names), map[string]string{}
+	for short, name := range renamed {
+		shorts[name] = short
+		if known, ok := n.Names[name]; ok {
+			known.Name = short
+			n.Names[short] = known
+		}
+	}
+	return n, shorts
+}
+
 // asks is how a client asks its model to think, with the effort that the last hop has left, and in its own words about
 // what is shown of that, unless none of it may be shown.
 func asks(own, fit jsontext.Value) jsontext.Value {
@@ -203,16 +225,23 @@ func schemas(o *wire.Outline) map[string]jsontext.Value {
 	return out
 }
 
-// refit gives a client's functions the schemas that the last hop has changed. All else of its tools is its own.
-func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was, is map[string]jsontext.Value) {
+// refit gives a client's functions the schemas and the names that the last hop has changed. All else of its tools is its
+// own.
+func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was, is map[string]jsontext.Value,
+	shorts map[string]string,
+) {
 	for _, s := range own.Elements(tools) {
 		t := own.Object(s)
 		name, _ := own.Text(t.Get("name"))
 		if inner := t.Get("tools"); inner.Found() {
-			refit(e, own, inner, name, was, is)
+			refit(e, own, inner, name, was, is, shorts)
 			continue
 		}
 		name = flat(space, name)
+		if short := shorts[name]; short != "" && space == "" {
+			e.Replace(t.Get("name"), wire.Quote(short))
+			was[short], name = was[name], short
+		}
 		if at := t.Get("parameters"); at.Found() && is[name] != nil && !bytes.Equal(was[name], is[name]) {
 			e.Replace(at, is[name])
 		}

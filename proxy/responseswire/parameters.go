@@ -2,6 +2,7 @@ package responseswire
 
 import (
 	"fmt"
+	"slices"
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/wire"
@@ -30,23 +31,43 @@ var refusedIncludes = map[string]string{
 	"message.output_text.logprobs": "this model gives no log probabilities",
 }
 
-// ignoredTools are tools of a vendor without which a client goes on, since it sends them whether they are wanted or
-// not. To them belong all with a type that begins with web_search.
+// ignoredTools are tools of a vendor without which a client goes on also if it offers no others, since it sends them
+// whether they are wanted or not. To them belong all with a type that begins with web_search.
 var ignoredTools = []string{"image_generation", "tool_search"}
 
-// vendorItems are the items of an input that no other dialect has, with the reason for refusing them; those without
-// one are left out. All that are not listed are refused.
-var vendorItems = map[string]string{
+// silentItems are the items of an input that leave nothing in another dialect. A text stands for all others that only
+// their vendor has, see wire.StandIn.
+var silentItems = []string{
 	// Reasoning is its vendor's alone. What a backend of ours thought is put back by the ledger.
-	reasoningItem: "",
-
+	reasoningItem,
+	// The tools join the request's. A snapshot says nothing to a model.
+	toolsItem, snapshotItem,
 	// What a vendor's own tools did stands in the answer that followed.
-	"code_interpreter_call": "", "file_search_call": "", "image_generation_call": "", "mcp_approval_request": "",
-	"mcp_approval_response": "", "mcp_call": "", "mcp_list_tools": "", "tool_search_call": "",
-	"tool_search_output": "", "web_search_call": "",
+	"code_interpreter_call", "file_search_call", "image_generation_call", "mcp_approval_request",
+	"mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output", "web_search_call",
+}
 
-	"compaction":     "it holds the history in a form that only its vendor can read",
-	"item_reference": "no stored response has it; send the item itself",
+// lost are the members that translation maps, and out does not have.
+func (in request) lost(out wire.Request, o chatwire.Options) (names []string) {
+	if o.Native {
+		return nil
+	}
+	for _, m := range []struct {
+		name string
+		lost bool
+	}{
+		{"include", slices.ContainsFunc(in.Include, func(name string) bool { return name != encryptedReasoning })},
+		{"reasoning.effort", in.Reasoning != nil && in.Reasoning.Effort != "" && in.Reasoning.Effort != "none" &&
+			out.Thinking == nil && !o.Through},
+		{"temperature", in.Temperature != nil && out.Temperature == nil},
+		{"text.verbosity", in.Text != nil && in.Text.Verbosity != ""},
+		{"top_p", in.TopP != nil && out.TopP == nil},
+	} {
+		if m.lost {
+			names = append(names, m.name)
+		}
+	}
+	return names
 }
 
 // refuse is a 400 with a message for the author of the request.

@@ -71,6 +71,8 @@ const (
 	resultItem       = "function_call_output"
 	customItem       = "custom_tool_call"
 	customResultItem = "custom_tool_call_output"
+	toolsItem        = "additional_tools" // in codex' input, tools that come later
+	snapshotItem     = "ghost_snapshot"   // in codex' input, a commit
 )
 
 // item is a part of the input or of the output; Type says which fields count.
@@ -87,6 +89,8 @@ type item struct {
 	Arguments jsonText `json:"arguments,omitzero"`
 	Input     jsonText `json:"input,omitzero"` // of a custom call
 	Output    *content `json:"output,omitzero"`
+
+	Tools jsontext.Value `json:"tools,omitzero"` // additional ones
 
 	raw string // its own bytes, where they count
 }
@@ -160,6 +164,8 @@ type part struct {
 	FileName string `json:"filename,omitzero"`
 	FileData string `json:"file_data,omitzero"` // a data: URL
 	FileURL  string `json:"file_url,omitzero"`
+
+	Other map[string]jsontext.Value `json:",embed"`
 }
 
 // Types of tools that translation maps.

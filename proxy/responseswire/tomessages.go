@@ -2,8 +2,7 @@ package responseswire
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,6 +28,7 @@ type Translated struct {
 
 	// Items are, with chatwire.Options.Native, the client's own items that each message of Body was made of.
 	Items [][]jsontext.Value
+	Lead  []jsontext.Value // those before the first message, which are in its system prompt
 }
 
 // ToolName is a tool as the client calls it.
@@ -71,14 +71,19 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	if in.MaxOutputTokens != nil {
 		out.MaxTokens = max(0, *in.MaxOutputTokens)
 	}
-	tools := toolbox{names: map[string]ToolName{}, native: o.Native, apart: o.Apart}
+	tools := toolbox{names: map[string]ToolName{}, native: o.Native, apart: o.Apart, body: body}
 	if err = tools.add(in.Tools, "", o); err != nil {
 		return t, err
+	}
+	for _, it := range in.Input {
+		if it.Type == toolsItem && !o.Native {
+			tools.join(it.Tools, o)
+		}
 	}
 	if out.System, out.Messages, err = tools.turns(in); err != nil {
 		return t, err
 	}
-	t.Items = tools.items
+	t.Items, t.Lead, t.Replaced, t.Newest = tools.items, tools.lead, tools.replaced, tools.said
 	if out.Tools, out.ToolChoice, err = tools.chosen(in); err != nil {
 		return t, err
 	}
@@ -96,7 +101,7 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		t.Effort = in.Reasoning.Effort
 	}
 	chatwire.Think(&out, cmp.Or(t.Effort, o.Effort), o)
-	t.Ignored = append(t.Ignored, tools.ignored...)
+	t.Ignored = slices.Concat(t.Ignored, tools.ignored, in.lost(out, o))
 	t.Asked = Asked{Stream: in.Stream, Names: tools.names}
 	if o.Native { // the vendor's answer repeats its request itself
 		t.Body, err = wire.Marshal(out)
@@ -142,7 +147,12 @@ type toolbox struct {
 	native bool               // see chatwire.Options
 	apart  bool               // see chatwire.Options
 	items  [][]jsontext.Value // see Translated
+	lead   []jsontext.Value   // see Translated
 	tail   tail               // of the turn that is being read
+
+	body     []byte // the request
+	replaced bool   // see chatwire.Translated
+	said     int    // blocks of the user's very last message
 }
 
 // maxName is the longest name of a tool that vendors take, in bytes.
@@ -158,16 +168,8 @@ func flat(space, name string) string {
 	default:
 		name = space + "__" + name
 	}
-	if len(name) <= maxName {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
+	return wire.ToolName(name, maxName)
 }
-
-// customInput is the schema for a tool with a text as its input.
-var customInput = jsontext.Value(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
-	`"additionalProperties":false}`)
 
 // add takes tools, of a namespace unless that is empty.
 func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
@@ -181,19 +183,12 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 			}
 			continue
 		case kind == customTool:
-			out.InputSchema = customInput
-			if len(t.Format) > 0 {
-				out.Description += "\n\nThe format of the input: " + string(t.Format)
-			}
-		case kind != functionTool && (b.native || slices.Contains(ignoredTools, kind) ||
-			strings.HasPrefix(kind, "web_search")):
+			out.InputSchema, out.Description = chatwire.CustomInput, chatwire.CustomSays(t.Description, t.Format)
+		case kind != functionTool:
 			if !b.native {
 				b.ignored = append(b.ignored, "tools."+kind)
 			}
 			continue
-		case kind != functionTool:
-			return refuse("tools: a tool of type %q cannot be served by this backend, only functions, custom tools and "+
-				"namespaces of them", kind)
 		case t.Strict != nil && *t.Strict && (o.Through || o.Schemas && chatwire.Closed(t.Parameters)):
 			out.Strict = true
 		}
@@ -212,6 +207,35 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 		b.tools = append(b.tools, out)
 	}
 	return nil
+}
+
+// join takes additional tools, as far as they are functions that the request does not have yet.
+func (b *toolbox) join(list jsontext.Value, o chatwire.Options) {
+	var tools []tool
+	if json.Unmarshal(list, &tools) != nil {
+		b.ignored = append(b.ignored, toolsItem)
+	}
+	for _, t := range tools {
+		if b.add([]tool{t}, "", o) != nil {
+			b.ignored = append(b.ignored, "tools."+t.Type)
+		}
+	}
+}
+
+// newest is the index of the user's very last message; -1 if the model has spoken or called tools since.
+func (in request) newest() int {
+	for i := len(in.Input) - 1; i >= 0; i-- {
+		it := in.Input[i]
+		message := it.Type == messageItem || it.Type == ""
+		switch {
+		case it.Type == toolsItem, it.Type == snapshotItem, message && wire.IsSystem(it.Role):
+		case message && it.Role == wire.RoleUser:
+			return i
+		default:
+			return -1
+		}
+	}
+	return -1
 }
 
 // chosen are the tools that the model may call, and whether it must. That some are allowed is a condition, so
@@ -260,6 +284,15 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 		return nil, nil, refuse("tool_choice %q is none of auto, none, required", mode)
 	}
 	if len(tools) == 0 {
+		unasked := func(path string) bool {
+			kind := strings.TrimPrefix(path, "tools.")
+			return slices.Contains(ignoredTools, kind) || strings.HasPrefix(kind, "web_search")
+		}
+		i := slices.IndexFunc(b.ignored, func(path string) bool { return out.Type == "any" || !unasked(path) })
+		if i >= 0 && out.Type != "none" {
+			return nil, nil, refuse("tools: a tool of type %q cannot be served by this backend: offer a function or a custom "+
+				"tool beside it, or use a backend that has it", strings.TrimPrefix(b.ignored[i], "tools."))
+		}
 		return nil, nil, nil
 	}
 	serial := in.ParallelToolCalls != nil && !*in.ParallelToolCalls
@@ -276,13 +309,18 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 	if in.Instructions != nil && *in.Instructions != "" {
 		system = wire.Content{{Type: wire.TextBlock, Text: *in.Instructions}}
 	}
+	newest := in.newest()
 	for i, it := range in.Input {
-		role, blocks, err := b.blocks(it)
+		role, blocks, err := b.blocks(i, it, i == newest)
 		if err != nil {
 			return nil, nil, refuse("input[%d]: %v", i, err)
 		}
+		if i == newest {
+			b.said = len(blocks)
+		}
 		if role == wire.RoleSystem && len(out) == 0 {
 			system = append(system, blocks...)
+			b.lead = append(b.lead, jsontext.Value(it.raw))
 			continue
 		}
 		if b.native && len(blocks) > 0 {
@@ -335,8 +373,8 @@ func (b *toolbox) endTurn(out []wire.Message) []wire.Message {
 	return out
 }
 
-// blocks translates an item. What belongs to a vendor alone has none.
-func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) {
+// blocks translates the item at i. What belongs to a vendor alone has none, or a text stands for it.
+func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.Content, err error) {
 	switch kind := it.Type; kind {
 	case messageItem, "":
 		if it.Content == nil && it.Role != "" {
@@ -344,7 +382,7 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		}
 		switch it.Role {
 		case wire.RoleUser:
-			blocks, err = b.userBlocks(it.Content)
+			blocks, err = b.userBlocks(it.Content, fmt.Sprintf("input.%d.content", i), newest)
 			return wire.RoleUser, blocks, err
 		case wire.RoleAssistant:
 			role = wire.RoleAssistant
@@ -381,7 +419,7 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		if it.Output == nil || *it.Output == nil {
 			return "", nil, refuse("a %s needs output, a string or a list of parts", kind)
 		}
-		result.Content, err = b.userBlocks(*it.Output)
+		result.Content, err = b.userBlocks(*it.Output, fmt.Sprintf("input.%d.output", i), false)
 		return wire.RoleUser, wire.Content{result}, err
 	default:
 		switch {
@@ -391,20 +429,28 @@ func (b *toolbox) blocks(it item) (role string, blocks wire.Content, err error) 
 		case b.native:
 			return wire.RoleAssistant, wire.Content{{Type: wire.TextBlock, Text: wire.Seal([]byte(it.raw))}}, nil
 		}
-		why, known := vendorItems[kind]
-		if known && why == "" {
+		if slices.Contains(silentItems, kind) {
 			return "", nil, nil
 		}
-		return "", nil, refuse("an item of type %q cannot be served by this backend: %s", kind,
-			cmp.Or(why, "it belongs to its vendor, and this backend is another one"))
+		if role = wire.RoleAssistant; strings.HasSuffix(kind, "_output") {
+			role = wire.RoleUser
+		}
+		return role, wire.Content{b.standIn(fmt.Sprintf("input.%d", i))}, nil
 	}
 }
 
-// userBlocks translates what a user says. A part that has no counterpart is what its vendor gets as it is, and here only
-// has to be the same whenever it comes again.
-func (b *toolbox) userBlocks(c content) (wire.Content, error) {
+// standIn is a text in the place of what is at a path of the request.
+func (b *toolbox) standIn(path string) wire.Block {
+	b.replaced = true
+	return wire.Block{Type: wire.TextBlock, Text: wire.StandIn(gjson.GetBytes(b.body, path))}
+}
+
+// userBlocks translates the content at a path of the request. A part that has no counterpart is what its vendor gets as
+// it is, and here only has to be the same whenever it comes again. At another vendor it is an error in the user's very
+// last message, and a text in any other.
+func (b *toolbox) userBlocks(c content, path string, newest bool) (wire.Content, error) {
 	var blocks wire.Content
-	for _, p := range c {
+	for i, p := range c {
 		var block wire.Block
 		var err error
 		switch {
@@ -423,12 +469,14 @@ func (b *toolbox) userBlocks(c content) (wire.Content, error) {
 			err = refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
 				"input_file", p.Type)
 		}
-		if err != nil && b.native {
+		switch {
+		case err != nil && b.native:
 			v, _ := wire.Marshal(p)
-			block, err = wire.Block{Type: wire.TextBlock, Text: wire.Seal(v)}, nil
-		}
-		if err != nil {
+			block = wire.Block{Type: wire.TextBlock, Text: wire.Seal(v)}
+		case err != nil && newest:
 			return nil, err
+		case err != nil:
+			block = b.standIn(fmt.Sprintf("%s.%d", path, i))
 		}
 		blocks = append(blocks, block)
 	}

@@ -61,7 +61,7 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	if out.Text, out.Reasoning, err = config(in); err != nil {
 		return out, in, nil, err
 	}
-	if ignored, err = chatwire.MessagesParameters.Judge(in.Other); err != nil {
+	if ignored, err = chatwire.Unmapped(&in); err != nil {
 		return out, in, nil, err
 	}
 	if len(in.StopSequences) > 0 {
@@ -70,10 +70,7 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	if in.MaxTokens > 0 {
 		out.MaxOutputTokens = new(max(in.MaxTokens, minOutput))
 	}
-	for i, t := range in.Tools {
-		if t.Type != "" && t.Type != customTool {
-			return out, in, nil, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, t.Type)
-		}
+	for _, t := range in.Tools {
 		out.Tools = append(out.Tools, tool{Type: functionTool, Name: t.Name, Description: t.Description,
 			Parameters: t.InputSchema, Strict: new(t.Strict)}) // without it a vendor is strict
 	}
@@ -149,7 +146,7 @@ func (t *items) message(m wire.Message) (out []jsontext.Value, err error) {
 		added = []item{{Type: messageItem, Role: wire.RoleDeveloper,
 			Content: content{{Type: inputText, Text: plain(m.Content, "\n\n")}}}}
 	case wire.RoleUser:
-		added, err = t.userItems(m.Content)
+		added = t.userItems(m.Content)
 	case wire.RoleAssistant:
 		return t.assistantItems(m.Content)
 	default:
@@ -166,25 +163,17 @@ func (t *items) message(m wire.Message) (out []jsontext.Value, err error) {
 }
 
 // userItems puts results of tools first, directly behind the calls.
-func (t *items) userItems(blocks wire.Content) ([]item, error) {
+func (t *items) userItems(blocks wire.Content) []item {
 	var results []item
 	var said content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
-			p, err := userPart(b)
-			if err != nil {
-				return nil, err
-			}
-			said = append(said, p)
+			said = append(said, userPart(b))
 			continue
 		}
 		parts := content{} // an output without any is an empty text
 		for _, inner := range b.Content {
-			p, err := userPart(inner)
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, p)
+			parts = append(parts, userPart(inner))
 		}
 		if b.IsError {
 			parts = append(content{{Type: inputText, Text: "(error)"}}, parts...)
@@ -196,9 +185,9 @@ func (t *items) userItems(blocks wire.Content) ([]item, error) {
 		results = append(results, item{Type: kind, CallID: b.ToolUseID, Output: new(compact(parts))})
 	}
 	if len(said) == 0 {
-		return results, nil
+		return results
 	}
-	return append(results, item{Type: messageItem, Role: wire.RoleUser, Content: said}), nil
+	return append(results, item{Type: messageItem, Role: wire.RoleUser, Content: said})
 }
 
 // compact makes one string of parts that are all text, as most tools give.
@@ -211,32 +200,35 @@ func compact(parts content) content {
 	return content{{Text: parts.text("\n")}}
 }
 
-func userPart(b wire.Block) (part, error) {
+func userPart(b wire.Block) part {
 	kind := b.Type
 	if b.Source != nil {
 		kind += "/" + b.Source.Type
 	}
 	switch kind {
 	case wire.TextBlock:
-		return part{Type: inputText, Text: b.Text}, nil
+		var own part
+		if v, ok := wire.Unseal(b.Text); ok && wire.Unmarshal(v, &own) == nil {
+			return own // a part of this dialect alone, in a message that was joined with another
+		}
+		return part{Type: inputText, Text: b.Text}
 	case wire.DocumentBlock + "/text":
-		return part{Type: inputText, Text: b.Source.Data}, nil
+		return part{Type: inputText, Text: b.Source.Data}
 	case wire.ImageBlock + "/base64":
-		return part{Type: inputImage, ImageURL: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}, nil
+		return part{Type: inputImage, ImageURL: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
 	case wire.ImageBlock + "/url":
-		return part{Type: inputImage, ImageURL: b.Source.URL}, nil
+		return part{Type: inputImage, ImageURL: b.Source.URL}
 	case wire.DocumentBlock + "/base64":
 		name := b.Title
 		if name == "" { // vendors tell by it what the file is
 			name = "document.pdf"
 		}
 		return part{Type: inputFile, FileName: name,
-			FileData: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}, nil
+			FileData: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
 	case wire.DocumentBlock + "/url":
-		return part{Type: inputFile, FileURL: b.Source.URL}, nil
+		return part{Type: inputFile, FileURL: b.Source.URL}
 	}
-	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images, documents and tool "+
-		"results", b.Type)
+	return part{Type: inputText, Text: b.StandIn()}
 }
 
 // assistantItems gives reasoning back as its vendor gave it, and what followed it with all that its block does not
@@ -284,7 +276,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 		case wire.ThinkingBlock, wire.RedactedBlock:
 			continue
 		default:
-			return nil, refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
+			it = item{Type: messageItem, Role: wire.RoleAssistant, Content: content{{Type: outputText, Text: b.StandIn()}}}
 		}
 		v, err := wire.Marshal(it)
 		if err != nil {

@@ -80,10 +80,11 @@ func (x *exchange) claim(behind []*editedMessage) {
 	x.open.fill(x.ids)
 	left := len(x.uses)
 	direct := true
-	for len(behind) > 0 && behind[0].role == wire.RoleSystem {
-		behind, direct = behind[1:], false
-	}
 	for _, m := range behind {
+		if m.role == wire.RoleSystem {
+			direct = false
+			continue
+		}
 		if left == 0 || m.role != wire.RoleUser {
 			return
 		}

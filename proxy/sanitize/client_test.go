@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,6 +88,16 @@ func TestCodingAgentElsewhereOutsideData(t *testing.T) {
 	} {
 		in := all[c.number]
 		in.Profile = sanitize.For(c.vendor, c.model)
-		require.Equal(t, c.changes, sanitize.Sanitize(in).Changes, "%s to %s", c.number, c.vendor)
+		if c.vendor != "anthropic" {
+			c.changes = slices.Insert(c.changes, 0, sanitize.Change{Kind: sanitize.KindClient, Path: "system"})
+		}
+		changes := slices.DeleteFunc(sanitize.Sanitize(in).Changes, func(c sanitize.Change) bool {
+			return c.Kind == sanitize.KindRole // has tests of its own
+		})
+		if len(c.changes) == 0 {
+			require.Empty(t, changes, "%s to %s", c.number, c.vendor)
+			continue
+		}
+		require.Equal(t, c.changes, changes, "%s to %s", c.number, c.vendor)
 	}
 }

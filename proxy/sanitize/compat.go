@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	betaHeader      = "Anthropic-Beta"
 	interleavedBeta = "interleaved-thinking-2025-05-14"
 	contextBeta     = "context-management-2025-06-27"
 )
@@ -134,43 +133,49 @@ func (r *request) level(asked string) string {
 	case len(t.Efforts) == 0:
 		return ""
 	}
+	return levelOf(t.Efforts, asked)
+}
+
+// levelOf is the next higher one of some levels, else the highest.
+func levelOf(taken []string, asked string) string {
 	for _, level := range levels[max(0, slices.Index(levels, asked)):] {
-		if slices.Contains(t.Efforts, level) {
+		if slices.Contains(taken, level) {
 			return level
 		}
 	}
-	return t.Efforts[len(t.Efforts)-1]
+	return taken[len(taken)-1]
 }
 
 // fitSampling removes sampling parameters that the model does not accept.
 func (r *request) fitSampling() {
-	switch r.p.Sampling {
-	case SamplingFixed:
-	case SamplingPlain:
-		if !r.on() {
-			return
-		}
+	kind, fixed := r.p.Sampling, false
+	switch kind {
+	case SamplingFixed, SamplingNone:
+		fixed = true
+	case SamplingPlain, SamplingOne:
+		fixed = r.on()
 	case SamplingIdle:
 		config := objectOf(r.root.get("output_config"))
-		if effort := r.root.text("reasoning_effort") + config.text("effort"); effort == "" || effort == noEffort {
-			return
-		}
-	default:
-		return
+		effort := r.root.text("reasoning_effort") + config.text("effort")
+		fixed = effort != "" && effort != noEffort
 	}
 	for _, name := range []string{"temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"} {
 		raw := r.root.get(name)
-		if raw == nil {
+		if raw == nil || !fixed {
 			continue
 		}
 		f, err := strconv.ParseFloat(string(raw), 64)
-		legal := err != nil || f == 1 && name != "top_k" || name == "top_p" && r.p.Sampling == SamplingPlain && f >= 0.95
+		legal := err != nil || f == 1 && name != "top_k" ||
+			name == "top_p" && (kind == SamplingPlain || kind == SamplingOne) && f >= 0.95
 		if strings.HasSuffix(name, "_penalty") {
 			legal = err != nil || f == 0
 		}
-		if !legal {
+		if !legal || kind == SamplingNone {
 			r.set(KindSampling, name, nil)
 		}
+	}
+	if kind == SamplingOne && r.root.has("temperature") && r.root.has("top_p") {
+		r.set(KindSampling, "top_p", nil)
 	}
 }
 
@@ -270,27 +275,43 @@ func (r *request) settleBetas() {
 		case Rejected:
 			r.set(KindContext, "context_management", nil)
 		case Beta:
-			r.needBeta(contextBeta)
+			if r.refusesBeta(contextBeta) {
+				r.set(KindRefused, "context_management", nil)
+			} else {
+				r.needBeta(contextBeta)
+			}
 		}
 	}
 	if (r.betweenTools || r.Translated && r.p.Thinking.Interleaved) && r.mode() == Enabled && r.tools() {
 		r.needBeta(interleavedBeta)
 	}
 	for _, v := range r.Betas {
-		if r.p.Betas != nil && !slices.Contains(r.p.Betas, v) {
-			r.out.RemoveBetas = append(r.out.RemoveBetas, v)
-			r.changed(KindBeta, "anthropic-beta."+v)
+		switch {
+		case r.refusesBeta(v):
+			r.changed(KindRefused, BetaHeader+"."+v)
+		case r.p.Betas != nil && !slices.Contains(r.p.Betas, v):
+			r.changed(KindBeta, BetaHeader+"."+v)
+		default:
+			continue
 		}
+		r.out.RemoveBetas = append(r.out.RemoveBetas, v)
 	}
+}
+
+// refusesBeta reports whether the backend has refused a beta, or all of them.
+func (r *request) refusesBeta(v string) bool {
+	return slices.ContainsFunc(r.Rules, func(f Rule) bool {
+		return f.Name == BetaHeader && (f.Value == "" || f.Value == v)
+	})
 }
 
 func (r *request) needBeta(v string) {
 	unknown := r.p.Betas != nil && !slices.Contains(r.p.Betas, v)
-	if unknown || r.hasBeta(v) || slices.Contains(r.out.AddBetas, v) {
+	if unknown || r.hasBeta(v) || r.refusesBeta(v) || slices.Contains(r.out.AddBetas, v) {
 		return
 	}
 	r.out.AddBetas = append(r.out.AddBetas, v)
-	r.changed(KindBeta, "anthropic-beta."+v)
+	r.changed(KindBeta, BetaHeader+"."+v)
 }
 
 func (r *request) hasBeta(v string) bool { return slices.Contains(r.Betas, v) }

@@ -14,6 +14,7 @@ const (
 	noOutput    = "(no output)"   // a tool result
 	noResult    = "(no result)"   // the result of a call without one
 	interrupted = "(interrupted)" // an answer that was never given
+	goOn        = "Continue."     // the end of a history that a model cannot continue
 )
 
 // fillEmpty removes blank texts, and gives a text to messages and results that have nothing else.
@@ -45,9 +46,13 @@ func (b *block) blank() bool { return b.kind == wire.TextBlock && blank(b.get("t
 // fill completes a message without content, or leaves it out.
 func (r *request) fill(m *editedMessage, last bool) {
 	content := string(m.get("content"))
+	if m.role == wire.RoleSystem && m.has("output_config") && r.Dialect == wire.Messages && r.p.Roles.SystemInside {
+		return // it has an effort: https://platform.claude.com/docs/en/build-with-claude/effort-per-message
+	}
 	if m.role == wire.RoleAssistant {
 		// An empty message to continue needs no placeholder for reasoning either.
-		begins := r.Dialect == wire.Messages && last && r.p.Replay.Reasoning != Always && (content == `""` || content == "[]")
+		begins := r.Dialect == wire.Messages && last && !r.p.Roles.NoPrefill && r.p.Replay.Reasoning != Always &&
+			(content == `""` || content == "[]")
 		silent := m.calling() && (content == "" || content == "null" || content == `""`)
 		// Chat messages may have their content in another member.
 		other := m.has("function_call") || m.has("refusal") || m.has("audio")
@@ -55,8 +60,12 @@ func (r *request) fill(m *editedMessage, last bool) {
 			return
 		}
 	}
+	effort := m.role == wire.RoleSystem && m.has("output_config")
 	if r.emptied(m) {
 		r.note(KindEmpty, m, nil)
+		if effort {
+			r.changed(KindEffort, "messages.output_config")
+		}
 	}
 }
 
@@ -160,54 +169,4 @@ func (r *request) joinTexts() {
 	}
 	m.setContent(content)
 	r.note(KindJoined, m, nil)
-}
-
-// settleRoles makes the order of roles one that the vendor accepts.
-func (r *request) settleRoles() {
-	strict := r.p.Roles.Strict
-	before, begun := "", false // begun: a message that is not a system message has come
-	for i := 0; i < len(r.messages); i++ {
-		m := r.messages[i]
-		r.fitRole(m, begun)
-		// An unknown role is left for the vendor to refuse.
-		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) ||
-			strict && m.role == wire.RoleAssistant && !begun
-		switch {
-		case opens:
-			r.insert(i, wire.RoleUser, noContent, m)
-			i, begun = i+1, true
-		case strict && m.role == wire.RoleUser && (before == wire.RoleUser || before == wire.RoleTool):
-			r.insert(i, wire.RoleAssistant, interrupted, m)
-			i++
-		}
-		before, begun = m.role, begun || m.role != wire.RoleSystem
-	}
-	if len(r.messages) == 0 && len(r.Outline.Messages) > 0 {
-		r.insert(0, wire.RoleUser, noContent, nil)
-	}
-}
-
-// insert puts a message before the one at i, for the sake of m.
-func (r *request) insert(i int, role, content string, m *editedMessage) {
-	r.messages = slices.Insert(r.messages, i, written(role, content))
-	r.moved = true
-	r.note(KindRole, m, nil)
-}
-
-// fitRole replaces a role that the vendor does not accept at its place. Messages are not merged,
-// since that would change what was sent before.
-func (r *request) fitRole(m *editedMessage, begun bool) {
-	roles := r.p.Roles
-	if m.role == wire.RoleDeveloper && !roles.Developer {
-		r.speakAs(m, wire.RoleSystem)
-	}
-	if m.role == wire.RoleSystem && (begun || r.Dialect == wire.Messages) && !roles.SystemInside {
-		r.speakAs(m, wire.RoleUser)
-	}
-}
-
-func (r *request) speakAs(m *editedMessage, role string) {
-	m.set("role", wire.Quote(role))
-	m.role = role
-	r.note(KindRole, m, nil)
 }

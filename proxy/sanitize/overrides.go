@@ -23,7 +23,12 @@ type Overrides struct {
 	Schemas           *bool             `yaml:"json_schema"`
 	TextOnly          *bool             `yaml:"text_only"`
 	NoImages          *bool             `yaml:"no_images"`
+	NoContent         []string          `yaml:"no_content"` // the only kinds beside images that are replaced
+	ClientHeaders     *bool             `yaml:"client_headers"`
 	ToolSchemas       string            `yaml:"tool_schemas"` // any, object, top, subset, plain
+	ToolNames         *int              `yaml:"tool_names"`   // 0: any name
+	VendorTools       string            `yaml:"vendor_tools"` // all, client, none
+	ChoiceWords       *bool             `yaml:"choice_words"`
 }
 
 // ThinkingOverrides are those of Thinking.
@@ -58,13 +63,19 @@ type ReplayOverrides struct {
 
 // RolesOverrides are those of Roles.
 type RolesOverrides struct {
-	SystemInside *bool `yaml:"system_inside"`
-	Developer    *bool `yaml:"developer"`
-	Strict       *bool `yaml:"strict"`
+	SystemInside    *bool `yaml:"system_inside"`
+	SystemAfterUser *bool `yaml:"system_after_user"`
+	NoSystem        *bool `yaml:"no_system"`
+	Developer       *bool `yaml:"developer"`
+	Strict          *bool `yaml:"strict"`
+	NoPrefill       *bool `yaml:"no_prefill"`
 }
 
 // minID is the shortest length of ids, in bytes, at which calls can differ.
 const minID = 8
+
+// minName is the shortest length of a tool's name, in bytes, that leaves room for a hash.
+const minName = 16
 
 // Validate returns every fault, each as a sentence that begins with the key.
 func (o Overrides) Validate() error {
@@ -75,8 +86,10 @@ func (o Overrides) Validate() error {
 		oneOf("reasoning.need", o.Reasoning.Need, Forbidden, Optional, Required, Always),
 		allOf("reasoning.fields", o.Reasoning.Fields, reasoningFields...),
 		oneOf("reasoning.placeholder_field", o.Reasoning.Field, reasoningContent, "reasoning", extraContent),
-		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain, SamplingIdle),
+		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain, SamplingIdle,
+			SamplingOne, SamplingNone),
 		oneOf("tool_schemas", o.ToolSchemas, SchemaAny, SchemaObject, SchemaTop, SchemaSubset, SchemaPlain),
+		oneOf("vendor_tools", o.VendorTools, VendorToolsAll, VendorToolsClient, VendorToolsNone),
 		oneOf("context_management", o.ContextManagement, Passed, Beta, Rejected),
 	}
 	fault := func(wrong bool, format string, args ...any) {
@@ -86,6 +99,10 @@ func (o Overrides) Validate() error {
 	}
 	if o.CacheMarkers != nil {
 		fault(*o.CacheMarkers < 0, "cache_markers must not be negative (0 is any number), not %d", *o.CacheMarkers)
+	}
+	if o.ToolNames != nil {
+		fault(*o.ToolNames != 0 && *o.ToolNames < minName, "tool_names must be at least %d, or 0 for any name, not %d",
+			minName, *o.ToolNames)
 	}
 	if ids := o.ToolIDs; ids != nil {
 		fault(ids.Length != 0 && ids.Length < minID, "tool_ids.length must be at least %d, or 0 for no exact length, not %d",
@@ -155,10 +172,16 @@ func (o Overrides) Apply(p Profile) Profile {
 
 	given(&p.ToolIDs, o.ToolIDs)
 	given(&p.Roles.SystemInside, o.Roles.SystemInside)
+	given(&p.Roles.SystemAfterUser, o.Roles.SystemAfterUser)
+	given(&p.Roles.NoSystem, o.Roles.NoSystem)
 	given(&p.Roles.Developer, o.Roles.Developer)
 	given(&p.Roles.Strict, o.Roles.Strict)
+	given(&p.Roles.NoPrefill, o.Roles.NoPrefill)
 	named(&p.Sampling, o.Sampling)
 	named(&p.ToolSchemas, o.ToolSchemas)
+	given(&p.ToolNames, o.ToolNames)
+	named(&p.VendorTools, o.VendorTools)
+	given(&p.ChoiceWords, o.ChoiceWords)
 	named(&p.ContextManagement, o.ContextManagement)
 	replace(&p.Betas, o.Betas)
 	given(&p.CacheMarkers, o.CacheMarkers)
@@ -167,6 +190,8 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.Schemas, o.Schemas)
 	given(&p.TextOnly, o.TextOnly)
 	given(&p.NoImages, o.NoImages)
+	replace(&p.NoContent, o.NoContent)
+	given(&p.ClientHeaders, o.ClientHeaders)
 	return p
 }
 

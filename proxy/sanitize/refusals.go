@@ -19,58 +19,253 @@ func PlainSchemas(rules []Rule) (keys []string) {
 	return keys
 }
 
+// BetaHeader is the name of a Rule about values of the header anthropic-beta.
+const BetaHeader = "anthropic-beta"
+
+// wholeAnswer in Rule.Beside stands for an answer that is not streamed.
+const wholeAnswer = "stream.false"
+
 // leaveOut applies the rules that are about members.
 func (r *request) leaveOut() {
 	for i := range r.Rules {
-		if f := &r.Rules[i]; f.Name != "" {
+		if f := &r.Rules[i]; f.Name != "" && f.Name != BetaHeader && r.holds(f) {
 			r.leave(f)
 		}
 	}
 }
 
-// leave applies one of them.
-func (r *request) leave(f *Rule) {
-	outer, inner, nested := strings.Cut(f.Name, ".")
-	value := r.root.get(outer)
-	if nested {
-		o := objectOf(value)
-		value = o.get(inner)
+// holds reports whether what stands beside the member is what the rule is about.
+func (r *request) holds(f *Rule) bool {
+	switch f.Beside {
+	case "":
+		return true
+	case whileThinking:
+		return !r.off()
+	case wholeAnswer:
+		return !r.Outline.Stream
+	case "tools":
+		return r.tools()
 	}
-	switch {
-	case f.Beside == whileThinking && r.off():
-		return
-	case f.Beside != "" && f.Beside != whileThinking && (!r.root.has(f.Beside) || f.Beside == "tools" && !r.tools()):
-		return
-	case f.Set != "":
-		if string(value) != f.Set {
+	return r.root.has(f.Beside)
+}
+
+// leave applies a rule.
+func (r *request) leave(f *Rule) {
+	if f.Set != "" {
+		if string(r.root.get(f.Name)) != f.Set {
 			r.set(KindRefused, f.Name, []byte(f.Set))
 		}
 		return
-	case value == nil, f.Value != "" && string(value) != f.Value:
-		return
-	case f.Most > 0:
-		most := strconv.AppendInt(nil, f.Most, 10)
-		switch n, ok := integer(value); {
-		case !ok || n <= f.Most:
-		case nested:
-			r.setIn(KindRefused, outer, inner, most)
-		default:
-			r.set(KindRefused, outer, most)
+	}
+	if f.Name == FormatType {
+		form := objectOf(r.root.get("response_format"))
+		if string(form.get("type")) == f.Value {
+			r.tellSchema()
 		}
 		return
-	case f.Name == FormatType:
-		r.tellSchema()
-	case nested:
-		r.setIn(KindRefused, outer, inner, nil)
-	default:
-		r.set(KindRefused, f.Name, nil)
 	}
+	value := r.root.get(f.Name)
+	if !r.edit(f) {
+		return
+	}
+	kind := KindRefused
+	if f.Most > 0 && strings.HasPrefix(f.Name, "max_") {
+		kind = KindShorter
+	}
+	r.changed(kind, f.Name)
 	if f.Instead != "" && !r.root.has(f.Instead) {
 		r.root.set(f.Instead, value)
 	}
 	if f.Name == "thinking" {
 		r.unthinking = true
 	}
+}
+
+// edit changes what a rule is about, and reports whether there was something to change.
+func (r *request) edit(f *Rule) (changed bool) {
+	steps := strings.Split(f.Name, ".")
+	switch steps[0] {
+	case "*":
+		changed = f.editIn(&r.root, steps[1:])
+		for _, list := range []string{"system[]", "tools[]"} {
+			changed = f.editIn(&r.root, slices.Concat([]string{list}, steps[1:])) || changed
+		}
+		for _, m := range r.messages {
+			changed = f.editIn(&m.object, steps[1:]) || changed
+		}
+		// Not the input of a call, which is data.
+		changed = r.editBlocks(f, slices.Concat([]string{"content[]"}, steps[1:])) || changed
+		return r.editBlocks(f, steps[1:]) || changed
+	case "messages[]":
+		if steps[1] == "content[]" {
+			return r.editBlocks(f, steps[2:])
+		}
+		for _, m := range r.messages {
+			if steps[1] != "tool_calls[]" || m.calls == nil {
+				changed = f.editIn(&m.object, steps[1:]) || changed
+				continue
+			}
+			for _, c := range m.calls {
+				changed = f.editIn(&c.object, steps[2:]) || changed
+			}
+		}
+		return changed
+	}
+	return f.editIn(&r.root, steps)
+}
+
+func (r *request) editBlocks(f *Rule, steps []string) (changed bool) {
+	for _, m := range r.messages {
+		for _, b := range m.blocks {
+			changed = f.editIn(&b.object, steps) || changed
+		}
+	}
+	return changed
+}
+
+// editIn changes the member to which steps lead from an object. A step with [] goes on in each element of an array.
+func (f *Rule) editIn(o *object, steps []string) bool {
+	name, list := strings.CutSuffix(steps[0], "[]")
+	value := o.get(name)
+	if value == nil {
+		return false
+	}
+	if !list {
+		value, changed := f.editValue(value, steps[1:])
+		if changed {
+			o.set(name, value)
+		}
+		return changed
+	}
+	items, changed := elements(value), false
+	for i := range items {
+		if raw, done := f.editValue(items[i].raw, steps[1:]); done && raw != nil {
+			items[i].raw, changed = raw, true
+		}
+	}
+	if changed {
+		o.set(name, array(value, wire.Span{Start: 0, End: len(value)}, len(items), items))
+	}
+	return changed
+}
+
+// editValue is editIn for a value. nil removes it, as it does an object that becomes empty.
+func (f *Rule) editValue(raw []byte, steps []string) (_ []byte, changed bool) {
+	if len(steps) == 0 {
+		return f.fit(raw)
+	}
+	o := objectOf(raw)
+	if !f.editIn(&o, steps) {
+		return raw, false
+	}
+	if raw = o.raw(); len(objectOf(raw).members) == 0 {
+		return nil, true
+	}
+	return raw, true
+}
+
+// fit is the value in place of the one that the member has; nil for none.
+func (f *Rule) fit(value []byte) (_ []byte, changed bool) {
+	switch {
+	case f.Value != "" && string(value) != f.Value:
+		return value, false
+	case len(f.Takes) > 0:
+		asked := textOf(value)
+		if asked == "" || slices.Contains(f.Takes, asked) {
+			return value, false
+		}
+		if fit := nearest(f.Takes, asked); fit != "" {
+			return wire.Quote(fit), true
+		}
+	case f.Most > 0 && value[0] == '[':
+		items := elements(value)
+		if int64(len(items)) <= f.Most {
+			return value, false
+		}
+		return array(value, wire.Span{Start: 0, End: len(value)}, len(items), items[:f.Most]), true
+	case f.Most > 0:
+		n, ok := integer(value)
+		return strconv.AppendInt(nil, f.Most, 10), ok && n > f.Most
+	}
+	return nil, true
+}
+
+// nearest is the value that is taken in place of another one: the only one, or the next level. It is empty where
+// the values have no order.
+func nearest(takes []string, asked string) string {
+	if len(takes) == 1 {
+		return takes[0]
+	}
+	if taken := Levels(takes); len(taken) == len(takes) && slices.Contains(levels, asked) {
+		return levelOf(taken, asked)
+	}
+	return ""
+}
+
+// Find returns the path and the value of the member of a request that a refusal means by a name, as a Rule has the
+// path. Steps that the request does not have are left out: vendors name the kind of what stands at a place, such as
+// tools.0.custom.strict. The value is nil if there is no such member.
+func Find(body []byte, name string) (path string, value []byte) {
+	steps := strings.Split(name, ".")
+	places := []string{"", "tools", "system", "messages", "messages.content", "messages.content.content"}
+	if len(steps) == 1 {
+		places = places[:2] // blocks have members of the same names as requests
+	}
+	for _, at := range places {
+		within := slices.Concat(strings.Split(at, "."), steps)
+		if at == "" {
+			within = steps
+		}
+		found, value := find(body, within)
+		if value == nil {
+			continue
+		}
+		if i := slices.Index(found, wire.CacheControl); i >= 0 && i < len(found)-1 {
+			found = slices.Concat([]string{"*"}, found[i:])
+		}
+		return strings.Join(found, "."), value
+	}
+	return "", nil
+}
+
+func find(raw []byte, steps []string) (path []string, value []byte) {
+	step := strings.TrimSuffix(steps[0], "[]")
+	o := objectOf(raw)
+	member := o.get(step)
+	if len(steps) == 1 {
+		return []string{step}, member
+	}
+	var inside []item
+	switch {
+	case member == nil:
+	case member[0] == '[':
+		step, inside = step+"[]", elements(member)
+	default:
+		inside = []item{{raw: member}}
+	}
+	for _, it := range inside {
+		if path, value = find(it.raw, steps[1:]); value != nil {
+			return slices.Concat([]string{step}, path), value
+		}
+	}
+	return find(raw, steps[1:])
+}
+
+// LeaveOut applies the rules about members to a request in the dialect of a vendor whose requests are held in another
+// one. What stands beside a member is judged before, where it is held.
+func LeaveOut(body []byte, rules []Rule) (_ []byte, changes []Change) {
+	o := objectOf(body)
+	for i := range rules {
+		f := &rules[i]
+		switch f.Name {
+		case "", BetaHeader, FormatType, "include": // of which only one value is refused
+			continue
+		}
+		if f.Beside == "" && f.Set == "" && f.editIn(&o, strings.Split(f.Name, ".")) {
+			changes = append(changes, Change{KindRefused, f.Name})
+		}
+	}
+	return o.raw(), changes
 }
 
 // FormatType is the name of a Rule about a form of the answer that the vendor does not hold to by itself.

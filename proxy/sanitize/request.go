@@ -39,6 +39,8 @@ type editedMessage struct {
 	calls  []*editedCall // of an assistant in the chat dialect
 	moved  bool          // blocks were added, removed or reordered
 	gone   bool
+
+	fromSystem bool // its end was a system message
 }
 
 // block is an element of a message's content.

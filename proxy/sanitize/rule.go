@@ -10,7 +10,7 @@ import (
 // Rule is something that is known of what a backend takes: by the table, by the configuration, or since it refused a
 // request. It is a part of a profile, or about one member of requests.
 type Rule struct {
-	// Source is a public address, "belief", "configuration", or what the refusal said.
+	// Source is a public address, "default", "configuration", or what the refusal said.
 	Source string `yaml:"source"`
 	// Model is the vendor's name of the model that it holds for; empty for all of the backend's. The table's rules are
 	// looked up by the model and have none.
@@ -21,7 +21,9 @@ type Rule struct {
 	// Schemas are the Keys of tools whose schemas go in the plain form.
 	Schemas []string `yaml:"plain_schemas,flow"`
 
-	// Name is a member of the request that is left out, or with a dot a member's member; empty for none.
+	// Name is the path of the member of the request that is left out; empty for none. A dot stands before a member's
+	// member, and [] behind an array in each of whose elements the member is. "*." stands for the request, its tools,
+	// its system texts, its messages and their blocks. BetaHeader is the header of that name.
 	Name string `yaml:"member"`
 	// Value is the one value, as JSON, that is left out; empty for any.
 	Value string `yaml:"value"`
@@ -31,7 +33,9 @@ type Rule struct {
 	Instead string `yaml:"instead"`
 	// Set is the value, as JSON, that the member has instead, also where the request has none; empty for none.
 	Set string `yaml:"set"`
-	// Most: the member stays, and is at most this; 0 for any.
+	// Takes are the values that the member may have. Another one becomes the nearest of them, or is left out.
+	Takes []string `yaml:"takes,flow"`
+	// Most: the member stays, and is at most this, or has at most as many elements; 0 for any.
 	Most int64 `yaml:"most"`
 }
 

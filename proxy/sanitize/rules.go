@@ -23,7 +23,9 @@ const (
 	KindEmpty   Kind = "empty"
 	KindRole    Kind = "role"
 	KindMarkers Kind = "cache_markers"
-	KindJoined  Kind = "texts_joined" // the parts of what the user says became one text
+	KindJoined  Kind = "texts_joined"     // the parts of what the user says became one text
+	KindContent Kind = "content_replaced" // content that the vendor does not take became text
+	KindClient  Kind = "client_header"    // a line of the client's in the system prompt
 
 	KindMode       Kind = "thinking_mode"   // asked for in the model's own way
 	KindBudget     Kind = "thinking_budget" // made legal, or thinking is off for want of one
@@ -35,7 +37,10 @@ const (
 	KindLimit      Kind = "max_tokens"        // under the name that the model takes
 	KindAnswer     Kind = "answer_bounded"    // the request left the answer open
 	KindRefused    Kind = "parameter_refused" // the backend refused it for this model before
+	KindShorter    Kind = "answer_shortened"  // to the longest answer that the model gives, as it has said before
 	KindFormat     Kind = "answer_form"       // of the answer: by a tool, since the model has none of its own
+	KindVendorTool Kind = "vendor_tool"       // one that its vendor runs was left out, or became a function
+	KindToolName   Kind = "tool_name"         // of a tool, in a form that the vendor takes
 	KindSchema     Kind = "tool_schema"       // of a tool, in a form that the vendor takes
 	KindUsage      Kind = "usage"             // a stream is asked to end with its counts of tokens
 	KindContext    Kind = "context_management"
@@ -48,12 +53,15 @@ const (
 // mode of thinking is settled before everything that depends on it.
 var rules = map[wire.Dialect][]func(*request){
 	wire.Messages: {
+		(*request).replaceContent,
+		(*request).dropClientHeader,
 		(*request).chainBlocks,
 		(*request).fillEmpty,
 		(*request).joinTexts,
 		(*request).dropThinking,
 		(*request).dropStrayMembers,
 		(*request).settleRoles,
+		(*request).fitTools,
 		(*request).answerByTool,
 		(*request).fitSchemas,
 
@@ -77,15 +85,17 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).settleBetas,
 	},
 	wire.Chat: {
+		(*request).replaceContent,
 		(*request).readCalls,
 		(*request).chainCalls,
 		(*request).fillEmpty,
 		(*request).joinTexts,
 		(*request).dropReasoning,
-		(*request).settleRoles,
+		(*request).fitTools,
 		(*request).fitSchemas,
 
 		(*request).leaveOut,
+		(*request).settleRoles, // after a system message may have been added
 		(*request).settleMode,
 		(*request).freeToolChoice,
 		(*request).fitBudget,

@@ -43,6 +43,8 @@ type Output struct {
 	RemoveBetas []string
 	Changes     []Change // in the order in which they were made
 	AnswerTool  string   // the tool that the model calls to give its answer; empty for none
+	// ToolNames are the client's names of tools, by the names that the vendor gets; nil for no others.
+	ToolNames map[string]string
 }
 
 // Change is one change that was made.
@@ -57,7 +59,7 @@ func (o Output) Header(h http.Header) {
 	if len(o.AddBetas)+len(o.RemoveBetas) == 0 {
 		return
 	}
-	values := slices.DeleteFunc(splitBetas(h.Values(betaHeader)), func(v string) bool {
+	values := slices.DeleteFunc(splitBetas(h.Values(BetaHeader)), func(v string) bool {
 		return slices.Contains(o.RemoveBetas, v)
 	})
 	for _, v := range o.AddBetas {
@@ -66,10 +68,10 @@ func (o Output) Header(h http.Header) {
 		}
 	}
 	if len(values) == 0 {
-		h.Del(betaHeader)
+		h.Del(BetaHeader)
 		return
 	}
-	h.Set(betaHeader, strings.Join(values, ","))
+	h.Set(BetaHeader, strings.Join(values, ","))
 }
 
 // Sanitize makes a request fit its profile. It is a pure function, and idempotent but for Ephemeral,

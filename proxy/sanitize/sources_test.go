@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var aSource = regexp.MustCompile(`^(https://[\w.-]+/\S+|belief)$`)
+var aSource = regexp.MustCompile(`^(https://[\w.-]+/\S+|default)$`)
 
 // What the gateway takes for a vendor's rule makes requests fit, or unfit. So each says where it is known from.
 func TestEachRowOfTheProfilesHasASource(t *testing.T) {
@@ -29,7 +29,7 @@ func TestEachRowOfTheProfilesHasASource(t *testing.T) {
 			sources = append(sources, strings.Fields(m.Source)...)
 		}
 		for _, source := range sources {
-			require.Regexp(t, aSource, source, "a source is an address, or belief")
+			require.Regexp(t, aSource, source, "a source is an address, or default")
 		}
 	}
 }

@@ -61,7 +61,7 @@ func readTable(text []byte) (map[string]vendorRules, error) {
 	for i, e := range entries {
 		faults := []error{e.Profile.Validate()}
 		if e.Source == "" {
-			faults = append(faults, errors.New("it needs a source: a public address, or belief"))
+			faults = append(faults, errors.New("it needs a source: a public address, or default"))
 		}
 		for j := range e.Models {
 			r := &e.Models[j]

@@ -110,11 +110,12 @@ func TestOverrides(t *testing.T) {
 			Need: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no, Redacted: &no,
 			First: &yes, StrictOff: &yes,
 		},
-		ToolIDs:  &sanitize.ToolIDs{Length: 12},
-		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
+		ToolIDs: &sanitize.ToolIDs{Length: 12},
+		Roles: sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes,
+			SystemAfterUser: &no, NoSystem: &yes, NoPrefill: &no},
 		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none,
-		MarksCache: &no, Schemas: &no,
-		ToolSchemas: "subset",
+		MarksCache: &no, Schemas: &no, NoContent: []string{"document"}, ClientHeaders: &no,
+		ToolSchemas: "subset", ToolNames: &none, VendorTools: "none", ChoiceWords: &yes,
 	}
 	require.NoError(t, o.Validate())
 	require.Equal(t, sanitize.Profile{
@@ -126,9 +127,11 @@ func TestOverrides(t *testing.T) {
 			Reasoning: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: "…", First: true,
 			StrictOff: true,
 		},
-		ToolIDs:  sanitize.ToolIDs{Length: 12},
-		Roles:    sanitize.Roles{Strict: true},
-		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, ToolSchemas: "subset",
+		ToolIDs:   sanitize.ToolIDs{Length: 12},
+		NoContent: []string{"document"},
+		Roles:     sanitize.Roles{Strict: true, NoSystem: true},
+		Sampling:  "free", ContextManagement: "rejected", Betas: []string{}, ToolSchemas: "subset",
+		VendorTools: "none", ChoiceWords: true,
 	}, o.Apply(table))
 }
 
@@ -157,7 +160,7 @@ func TestOverridesAreChecked(t *testing.T) {
 		`reasoning.placeholder_field is reasoning, which is not among reasoning.fields`: {
 			Reasoning: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}},
 		},
-		`sampling must be one of free, fixed, thinking, effort, not "off"`: {Sampling: "off"},
+		`sampling must be one of free, fixed, thinking, effort, one, none, not "off"`: {Sampling: "off"},
 		`context_management must be one of passed, beta, rejected, not "no"`: {
 			ContextManagement: "no",
 		},

@@ -158,11 +158,11 @@ func TestSchemasAreAccepted(t *testing.T) {
 			schema = string(whole)
 		}
 		for vendor, takes := range map[string]upstreamtest.Schemas{
-			"openai": upstreamtest.OpenAISchemas, "gemini": upstreamtest.GeminiSchemas, "generic": upstreamtest.PlainSchemas,
+			"openai": upstreamtest.OpenAISchemas, "gemini": upstreamtest.GeminiSchemas,
 			"anthropic": 0, "glm": upstreamtest.MoonshotSchemas,
 		} {
 			in := toolRequest(t, vendor, schema)
-			if vendor == "generic" || vendor == "glm" {
+			if vendor == "glm" {
 				in.Rules = []sanitize.Rule{{Schemas: []string{sanitize.Tools(in.Outline, in.Dialect)[0].Key}}}
 			}
 			config := upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{Schemas: takes}}

@@ -144,10 +144,26 @@ func classOf(body []byte) Class {
 		return ClassOther
 	case missing.in(text):
 		return ClassRestore
-	case invalid.in(text):
+	case invalid.in(text), doubtsThinking(body, text):
 		return ClassStrip
 	}
 	return ClassOther
+}
+
+// doubtsThinking reports whether an error says no more than that thinking is not what the vendor takes: "Invalid thinking
+// block", "Thinking verification failed" (https://github.com/ding113/claude-code-hub/issues/652,
+// https://github.com/anthropics/claude-code/issues/2573). An error that names a parameter or a tool is about that.
+func doubtsThinking(body []byte, text string) bool {
+	if !strings.Contains(text, "thinking") {
+		return false
+	}
+	text = thinkingTools.ReplaceAllString(text, "")
+	if !strings.Contains(text, "thinking") || !doubts.MatchString(text) || namesMember.MatchString(text) {
+		return false
+	}
+	said := spoken(body)
+	_, names := refusedIn(said)
+	return !names && !ofSchema.MatchString(said)
 }
 
 // signs are the phrases and patterns that identify an error of some class. They are matched with a
@@ -254,6 +270,19 @@ var invalid = signs{
 const (
 	blockPath = `\.content[.[]\d+\]?(\.(redacted_)?thinking(\.\w+)?)?:`
 	doubt     = `(signature|invalid|notvalid|verif(y|ied|ication)|mismatch|unrecogni[sz]ed)`
+)
+
+var (
+	doubts = lazyregexp.New(doubt)
+	// thinkingTools matches what has a word of such an error in its name: types of errors and tools.
+	thinkingTools = lazyregexp.New(`sequential[-_]?thinking|\w*__\w*thinking\w*|thinking_error|` +
+		`invalid[-_]?(request|param|argument|api)\w*`)
+	// namesMember matches the parameters that such an error may be about in place of the history.
+	namesMember = lazyregexp.New(`thinking\.(type|budget|display|effort|keep|block_binding|enabled|adaptive|disabled|` +
+		`between_tools)|budget_tokens|thinking_?(budget|level|options)|effort|tool_choice|max_tokens|temperature|top_[pk]\b|` +
+		`clear_thinking|context_management|anthropic-beta|output_config|input_schema|\btools?[.[]\d|type=|` +
+		`\.content[.[]\d+\]?\.(tool_use|tool_result|text|image|document)|` +
+		`(parameter|argument|field|option|property)s?\W*thinking|thinking\W*(parameter|argument|field|option|property|mode)`)
 )
 
 // field matches the names under which chat completions carry reasoning.

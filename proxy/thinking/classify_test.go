@@ -206,7 +206,23 @@ var said = map[string]Class{
 		"dictionary": ClassOther,
 	"messages.3.content.1: Input tag 'think' found using 'type' does not match any of the expected tags: 'text', " +
 		"'thinking'": ClassOther,
-	"system: the text about thinking has an invalid signature": ClassOther,
+	"system: the text about thinking has an invalid signature":       ClassStrip,
+	"Invalid thinking block":                                         ClassStrip,
+	"Thinking verification failed":                                   ClassStrip,
+	"Unrecognized thinking block":                                    ClassStrip,
+	"thinking signature mismatch":                                    ClassStrip,
+	"The signature of the thinking block is not valid":               ClassStrip,
+	"thinking blocks could not be verified":                          ClassStrip,
+	"redacted_thinking: mismatch":                                    ClassStrip,
+	"Your session is forging thinking signature judged by Anthropic": ClassStrip,
+	"Invalid schema for function 'sequentialthinking': bad type":     ClassOther,
+	"tools.3.name: invalid name mcp__sequential-thinking__think":     ClassOther,
+	"Invalid parameter: thinking":                                    ClassOther,
+	"thinking.type: invalid value":                                   ClassOther,
+	"thinking: budget_tokens is invalid":                             ClassOther,
+	"invalid tool_choice while thinking":                             ClassOther,
+	"invalid_request_error: thinking is unavailable":                 ClassOther,
+	"temperature is invalid when thinking is enabled":                ClassOther,
 	"Item 'rs_1' of type 'reasoning' was provided without its required following " +
 		"item.": ClassStrip,
 	"Item with id 'rs_1' not " +
@@ -269,11 +285,11 @@ var said = map[string]Class{
 	"property 'reasoning_effort' is " +
 		"unsupported": ClassOther,
 	"I was thinking that your signature is invalid, and the block cannot be " +
-		"modified": ClassOther,
+		"modified": ClassStrip,
 	"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: " +
 		"toolu_1.": ClassOther,
 	"The thinking signature of this invalid block was discussed in the latest assistant " +
-		"message": ClassOther,
+		"message": ClassStrip,
 	"":  ClassOther,
 	"{": ClassOther,
 }

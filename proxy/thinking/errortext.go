@@ -85,6 +85,15 @@ func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 				continue
 			}
 			within = inside || slices.Contains(speaking, name.String())
+			if name.String() == "param" && d.PeekKind() == '"' {
+				param, err := d.ReadToken()
+				if err != nil {
+					return err
+				}
+				// Xiaomi says there what is wrong (https://github.com/decolua/9router/issues/1210).
+				t.text(param.String(), depth+1, inside || strings.Contains(param.String(), " "))
+				continue
+			}
 		}
 		if err := t.value(d, depth+1, within); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 
 // Refused is a parameter that a vendor's error says the model does not accept.
 type Refused struct {
-	// Name is spelled as in a request: in snake case, with dots before members of members, and
-	// "messages[]." or "tools[]." before a member of an element.
+	// Name is spelled as in a request: in snake case, with dots before members of members, and with [] behind an array
+	// in an element of which the member is. Vendors put kinds of elements into it, such as tools[].custom.strict.
 	Name string
 	// Value: the parameter is accepted, but not with the value that it had.
 	Value bool
@@ -20,11 +20,12 @@ type Refused struct {
 	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
 	// request. WhileThinking and WhileOff stand for what the model does.
 	Beside string
-	// Takes are the values that the error says are accepted, of thinking.type or an effort; Not is the one
-	// that it refuses, where it names no others.
+	// Takes are the values that the error says are accepted; Not is the one that it refuses.
 	Takes []string
 	Not   string
-	// Most is the largest number that is accepted; 0 if the error tells none.
+	// Refuses are the values of a header that are refused; none stand for all.
+	Refuses []string
+	// Most is the largest number that is accepted, or the largest number of elements; 0 if the error tells none.
 	Most int64
 	// Needed: the parameter is missing.
 	Needed bool
@@ -46,7 +47,11 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 	if status < http.StatusBadRequest || classOf(body) != ClassOther {
 		return Refused{}, false
 	}
-	return refusedIn(spoken(body))
+	r, ok := refusedIn(spoken(body))
+	if ok && r.Name == AnswerLimit && r.Most > 0 && lengthOf(body).Excess != NotLong {
+		return Refused{}, false // what is left of the window is true of this request alone
+	}
+	return r, ok
 }
 
 // refusedIn tries the rules in their order.
@@ -69,7 +74,7 @@ func refusedIn(text string) (Refused, bool) {
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
 			}
-			if r.Value && strings.HasSuffix(r.Name, "effort") && r.Takes == nil {
+			if r.Value && r.Takes == nil && r.Most == 0 {
 				r.Takes = words(accepted.FindString(text))
 			}
 			return r, true
@@ -129,13 +134,27 @@ func phrase(near, expression string, read func([]string) (Refused, bool)) refusa
 
 // refusals are the known wordings, in the order in which they are tried. Those about the way to ask for
 // thinking come first, since their words are the more special ones.
-var refusals = slices.Concat(askings, []refusalRule{
+var refusals = slices.Concat(askings, bounds, []refusalRule{
+	// Values of a header (https://github.com/vercel/ai/issues/10981, https://github.com/yiliqi78/TOKENICODE/issues/59).
+	phrase("anthropic-beta", `unexpected value\(s\) ('[^;]+') for the 'anthropic-beta' header`,
+		func(m []string) (Refused, bool) {
+			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
+		}),
+	phrase("invalid beta", `invalid beta flag`, always(Refused{Name: BetaHeader, Value: true})),
+
+	// It stands for any wrong parameter; of those that clients send it is this one
+	// (https://github.com/anomalyco/opencode/issues/50818).
+	phrase("invalid request parameters", `(?:^|['\]] ?)invalid request parameters\.?(?:'|$)`,
+		always(Refused{Name: "reasoning_effort", Value: true})),
+
 	// The model has no such mode at all; the error does not name the parameter.
 	phrase("think value", `\bthink value '?\w+'? is not supported`,
 		always(Refused{Name: "reasoning_effort", Value: true})),
 	phrase("does not support thinking", `does not support thinking\b`, always(Refused{Name: "think"})),
 	phrase("encrypted content", `\bencrypted content is not supported (?:with|by|for|on) th(?:is|e|at) model`,
 		always(Refused{Name: "include"})),
+	// LM Studio (https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670).
+	phrase("tool_choice", `\binvalid tool_choice type: '?object\b`, always(Refused{Name: "tool_choice", Value: true})),
 	phrase("mandatory", `\breasoning is mandatory\b`, always(Refused{Name: "reasoning", Value: true})),
 
 	// Two parameters cannot be combined.
@@ -150,8 +169,15 @@ var refusals = slices.Concat(askings, []refusalRule{
 	phrase("json_schema", `unknown variant 'json_schema'|response[_ ]format'? (?:of type )?'?json_schema'? (?:is )?`+
 		refusal+`|does not support response format '?json_schema`, always(Refused{Name: "response_format", Value: true})),
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
+	// https://github.com/openai/codex/issues/19188
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
+	// https://github.com/openai/codex/issues/6945
+	phrase("invalid value", `invalid value: '[\w.\-]+'\. supported values are.*'param': ?'(`+path+`)'`,
+		func(m []string) (Refused, bool) {
+			r, ok := value(1)(m)
+			return r, ok && !strings.HasSuffix(r.Name, ".type") // of an item or a block
+		}),
 	phrase("does not support this", `does not support this `+named, likely(true)),
 	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(true)),
 	phrase("must be", named+` must be (?:one of|either) `, likely(true)),
@@ -162,6 +188,8 @@ var refusals = slices.Concat(askings, []refusalRule{
 	phrase("loc", `'type': ?'(?:literal_error|enum)', ?`+location, located(true)),
 	phrase("not permitted", `extra (?:inputs|fields) (?:are )?not permitted,? field: ?`+named, any1),
 	phrase("not permitted", named+`: extra (?:inputs|fields) (?:are )?not permitted`, any1),
+	// https://github.com/BerriAI/litellm/pull/38790
+	phrase("is", `'?([A-Za-z_]\w*(?:\.\w+)+): ?'?[\w.\-]+'? is `+refusal, any1),
 
 	// The name follows the words for a refusal.
 	phrase("messages", `'?messages[.\[]\d+.*\bproperty '(\w+)' is `+refusal, func(m []string) (Refused, bool) {
@@ -247,29 +275,32 @@ func located(value bool) func([]string) (Refused, bool) {
 var (
 	camel  = lazyregexp.New(`[a-z0-9][A-Z]`)
 	digits = lazyregexp.New(`^\d+$`)
+	// valueOf matches a value of the header.
+	valueOf = lazyregexp.New(`\w+(?:-\w+)+`)
 	// prose are words that can stand where a name could, and are not names.
 	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that",
 		"the", "this", "to", "value", "values", "was", "with"}
-	// holders are the parameters that are lists of objects, a member of which may be refused.
-	holders = []string{"messages", "tools"}
 )
 
 // parameterName is the name as a request would spell it; empty if said is not a name, or is a place
 // in something that this gateway never sends.
 func parameterName(said string) string {
 	said = camel.ReplaceAllStringFunc(said, func(s string) string { return s[:1] + "_" + s[1:] })
-	said = strings.ToLower(strings.NewReplacer("[", ".", "]", "").Replace(said))
+	said = strings.ToLower(strings.NewReplacer("[", ".[", "]", "").Replace(said))
 	var steps []string
 	for step := range strings.SplitSeq(said, ".") {
-		if step != "" && step != "*" && step != "body" && !digits.MatchString(step) {
+		switch index := strings.TrimPrefix(step, "["); {
+		case step == "", step == "body":
+		case index != step, index == "*", digits.MatchString(index):
+			if n := len(steps); n > 0 {
+				steps[n-1] = strings.TrimSuffix(steps[n-1], "[]") + "[]"
+			}
+		default:
 			steps = append(steps, step)
 		}
 	}
-	switch {
-	case len(steps) == 0, len(said) > 100, slices.Contains(prose, steps[0]), steps[0] == "input" && len(steps) > 1:
+	if len(steps) == 0 || len(said) > 100 || slices.Contains(prose, steps[0]) || steps[0] == "input" && len(steps) > 1 {
 		return ""
-	case slices.Contains(holders, steps[0]) && len(steps) > 1:
-		return steps[0] + "[]." + steps[len(steps)-1]
 	}
 	return strings.Join(steps, ".")
 }

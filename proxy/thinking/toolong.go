@@ -120,6 +120,8 @@ var overWindow = signs{
 		near("tokens", `inputs?tokens\+max_new_tokensmustbe<=`+count),
 		near("tokens", `inputsmusthavelessthan`+count+`tokens`),
 		near("inputlength", `rangeofinputlengthshouldbe\[`),
+		// https://github.com/FoundationAgents/OpenManus/issues/935
+		near("totallength", `rangeoftotallengthshouldbe`),
 		near("inputlength", `inputlength\(?`+count+`\)?exceeds(the)?max`),
 	},
 }
@@ -163,13 +165,14 @@ var (
 		`prompt_tokens\(`+count,
 		`thefirst`+count+`tokens`,
 		`(?:given|received|n_keep|inputtokens):?`+count,
-		`inputtokens`+count,
+		`inputtokens(?:lengthis)?`+count,
 	)
 	outputs = patternsOf(
 		`max_(?:completion_|output_)?tokensistoolarge:`+count,
 		`max_(?:completion_|new_)?tokens\(`+count,
 		`and`+count+`max_new_tokens`,
 		`requested`+count+`outputtokens`,
+		`outputtokenslengthis`+count,
 	)
 
 	// parts are the terms of a sum: "(9969 in the messages, 26000 in the completion)", "(658 of

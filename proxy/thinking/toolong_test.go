@@ -110,6 +110,8 @@ func TestReadLengthInManyWords(t *testing.T) {
 		"Prompt exceeds max length":                                                              over(0, 0, 0, 0),
 		"invalid params, context window exceeds limit (2013)":                                    over(0, 0, 0, 0),
 		"<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]": over(129024, 0, 0, 0),
+		"<400> InternalError.Algo.InvalidParameter: Input tokens length is 29618. Output tokens length is 8192. Range of total " +
+			"length should be less than or equal to 32768": over(32768, 37810, 29618, 8192),
 		"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 4076 `inputs` tokens and 512 " +
 			"`max_new_tokens`": over(4097, 4588, 4076, 512),
 		"Input validation error: `inputs` must have less than 1000 tokens. Given: " +

@@ -74,7 +74,8 @@ func (l Limits) withDefaults() Limits {
 		unset time.Duration
 	}{
 		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
-		{&l.Total, DefaultTotal}, {&l.Stream, DefaultStream}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
+		{&l.Total, DefaultTotal}, {&l.Stream, DefaultStream}, {&l.Backoff, 250 * time.Millisecond},
+		{&l.MaxWait, 10 * time.Second},
 		{&l.Cooldown, 10 * time.Second},
 	} {
 		if *d.value == 0 {
@@ -153,7 +154,8 @@ func New(c Config) (*Client, error) {
 		base, _, _ = strings.Cut(base, "?")
 	}
 	return &Client{
-		base: strings.TrimRight(base, "/"), query: query, auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
+		base: strings.TrimRight(base, "/"), query: query,
+		auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
 		early: c.Early, retries: newBudget(limits.Burst),
 		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), known: map[lane]*circuit{}},
 	}, nil

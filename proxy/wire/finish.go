@@ -23,9 +23,9 @@ const (
 // Sources: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons,
 // https://platform.openai.com/docs/api-reference/chat/object, https://docs.mistral.ai/api (model_length, error),
 // https://api-docs.deepseek.com/api/create-chat-completion (insufficient_system_resource),
-// https://docs.z.ai/api-reference/llm/chat-completion (sensitive, network_error, model_context_window_exceeded),
-// https://docs.together.ai/reference/chat-completions-1 (eos), https://docs.cohere.com/reference/chat (complete, tool_call,
-// error_toxic), https://github.com/huggingface/text-generation-inference (eos_token),
+// https://docs.z.ai/api-reference/llm/chat-completion (sensitive, model_context_window_exceeded),
+// https://docs.together.ai/reference/chat-completions-1 (eos), https://docs.cohere.com/reference/chat (complete,
+// tool_call, error_toxic), https://github.com/huggingface/text-generation-inference (eos_token),
 // https://docs.vllm.ai/en/latest/api/vllm/v1/engine (abort), https://ai.google.dev/api/generate-content#FinishReason.
 var endings = map[string]Ending{
 	"stop": EndTurn, "end_turn": EndTurn, "stop_sequence": EndTurn, "eos": EndTurn, "eos_token": EndTurn,
@@ -39,7 +39,8 @@ var endings = map[string]Ending{
 	"tool_calls": EndTools, "tool_call": EndTools, "tool_use": EndTools, "function_call": EndTools,
 
 	"content_filter": EndFilter, "content_filtered": EndFilter, "sensitive": EndFilter, "safety": EndFilter,
-	"refusal": EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter, "spii": EndFilter,
+	"refusal": EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter,
+	"spii":         EndFilter,
 	"image_safety": EndFilter, "language": EndFilter, "error_toxic": EndFilter, "guardrail_intervened": EndFilter,
 }
 

@@ -72,13 +72,16 @@ type Request struct {
 type Message struct {
 	Role    string  `json:"role"`
 	Content Content `json:"content"`
+	// OutputConfig is the effort from a system message on, see
+	// https://platform.claude.com/docs/en/build-with-claude/effort-per-message.
+	OutputConfig jsontext.Value `json:"output_config,omitzero"`
 }
 
 // Content is a list of blocks. In JSON a string stands for one text block.
 type Content []Block
 
-// UnmarshalJSONFrom reads a string, null or a list of blocks. It reads from the
-// decoder and not from bytes, so that nested content is scanned once.
+// UnmarshalJSONFrom reads a string, null, a list of blocks or, as results of some tools that a vendor runs have it, one
+// block. It reads from the decoder and not from bytes, so that nested content is scanned once.
 func (c *Content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {
 		var s string
@@ -90,6 +93,10 @@ func (c *Content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 			*c = Content{{Type: TextBlock, Text: s}}
 		}
 		return nil
+	}
+	if d.PeekKind() == '{' {
+		*c = make(Content, 1)
+		return json.UnmarshalDecode(d, &(*c)[0])
 	}
 	return json.UnmarshalDecode(d, (*[]Block)(c))
 }
@@ -173,14 +180,26 @@ type Source struct {
 	URL       string `json:"url,omitzero"`
 }
 
-// Tool is a function that the model may call. A Type other than "" and "custom" names a tool that
-// the vendor runs.
+// UnmarshalJSONFrom reads an object, or the text that names the source of a search result.
+func (s *Source) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		return json.UnmarshalDecode(d, &s.URL)
+	}
+	type plain Source
+	return json.UnmarshalDecode(d, (*plain)(s))
+}
+
+// Tool is a function that the model may call. A Type other than "" and "custom" names a tool of Anthropic's, see
+// Function.
 type Tool struct {
 	Type        string         `json:"type,omitzero"`
 	Name        string         `json:"name"`
 	Description string         `json:"description,omitzero"`
 	InputSchema jsontext.Value `json:"input_schema,omitzero"`
 	Strict      bool           `json:"strict,omitzero"` // calls keep to the schema
+
+	// Other holds all remaining members.
+	Other map[string]jsontext.Value `json:",embed"`
 }
 
 // ToolChoice says whether tools may or must be called.

@@ -15,7 +15,7 @@ const betas = ['structured-outputs-2025-11-13', 'advanced-tool-use-2025-11-20', 
 // have been seen.
 const vendors = {
   adaptive: ['-vendor', 'anthropic', '-prefix-check'],
-  manual: ['-vendor', 'anthropic', '-generation', 'manual', '-reject-other-models'],
+  manual: ['-vendor', 'anthropic', '-reject-other-models'],
   kimi: ['-vendor', 'kimi'],
   deepseek: ['-vendor', 'deepseek'],
   generic: ['-vendor', 'chat'],

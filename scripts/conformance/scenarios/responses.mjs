@@ -1,7 +1,9 @@
 // Responses: the OpenAI SDK by itself, and codex without its screen. The frameworks above the SDK are in frameworks.mjs.
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import OpenAI from 'openai'
 import { run } from '../processes.mjs'
 import { ResponsesTalk, call, forecast, named, openai, rounds, say, script, think, useTheTool } from '../talk.mjs'
@@ -14,8 +16,13 @@ const ways = [
   ['gpt', 'adaptive', 'deepseek-chat'], ['adaptive', 'deepseek-chat', 'gpt'],
 ]
 
+// Opus 4.8 binds no thinking to what precedes it, such as the tools, which codex leaves out to compact.
+export const vendors = { opus: ['-vendor', 'anthropic', '-name', 'opus'], template: ['-vendor', 'chat', '-name', 'template', '-template', 'alternating'] }
+
 // Of its own, as what fails counts against a backend.
 export const backends = (url) => ({
+  'opus-4-8': { kind: 'anthropic', vendor: 'anthropic', base_url: url.opus, thinking: { budget_tokens: 4000 }, model_map: { '*': 'claude-opus-4-8' } },
+  template: { kind: 'openai', vendor: 'generic', base_url: `${url.template}/v1`, model_map: { '*': 'gemma-3-27b' } },
   'failing-codex': { kind: 'anthropic', vendor: 'anthropic', base_url: url.manual, model_map: { '*': 'claude-sonnet-4-5' } },
 })
 
@@ -201,6 +208,46 @@ ${memory ? `http_headers = { "X-AG-Memory" = "${memory}" }` : ''}
 
 const commands = ({ items }) => items.filter((i) => i.type === 'command_execution' && /marmalade/.test(i.aggregated_output)).length
 
+/** A session as an editor has it: the sandbox, the approvals and the model change between turns, and it is compacted. */
+async function codexSession(t) {
+  const codex = new Codex(t)
+  const child = spawn(t.codex, ['app-server'], { cwd: codex.work, env: codex.env, stdio: ['pipe', 'pipe', 'ignore'] })
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  let asked = 0
+  const send = (message) => child.stdin.write(`${JSON.stringify(message)}\n`)
+  /** Gives the first message that is wanted, and approves every command on the way. */
+  const until = async (wanted) => {
+    for (let line = await lines.next(); ; line = await lines.next()) {
+      assert.ok(!line.done, 'codex ended')
+      const message = JSON.parse(line.value)
+      assert.ok(!message.error, line.value)
+      if (message.method?.endsWith('requestApproval')) send({ id: message.id, result: { decision: 'accept' } }, asked++)
+      if (wanted(message)) return message.result ?? message.params
+    }
+  }
+  const ask = (method, params) => (send({ id: method, method, params }), until((m) => m.id === method && m.result))
+  const done = async () => assert.equal((await until((m) => m.method === 'turn/completed')).turn.status, 'completed')
+  try {
+    await ask('initialize', { clientInfo: { name: 'conformance', version: '1' } })
+    const { thread: { id: threadId } } = await ask('thread/start', { cwd: codex.work, approvalPolicy: 'never', sandbox: 'danger-full-access' })
+    const turn = async (text, changes) => {
+      await ask('turn/start', { threadId, input: [{ type: 'text', text, text_elements: [] }], ...changes })
+      await done()
+    }
+    await turn(codex.rounds('first'))
+    await turn('The sandbox.', { sandboxPolicy: { type: 'readOnly', networkAccess: false } })
+    await turn(codex.rounds('asks', { cmd: 'touch made' }), { approvalPolicy: 'untrusted', sandboxPolicy: { type: 'dangerFullAccess' } })
+    await turn('The model.', { model: 'gpt-5.1-codex' })
+    await ask('thread/compact/start', { threadId })
+    await done()
+    await turn(codex.rounds('compacted'), { approvalPolicy: 'never' })
+    await turn('The model again.', { model: 'gpt-5' })
+    assert.ok(asked > 0, 'it asks before a command')
+  } finally {
+    child.kill('SIGKILL')
+  }
+}
+
 async function codexLoops(t, backend) {
   const codex = new Codex(t)
   const look = t.stack.watch()
@@ -298,6 +345,7 @@ export const scenarios = [
     ...each(everywhere, (backend) => ({ name: 'turns with tools', run: (t) => codexLoops(t, backend) })),
     ...each(['manual', 'kimi-chat', 'gpt'], () => ({ name: 'killed in a command, resumed', run: codexKilled })),
     ...each(['adaptive', 'generic', 'gpt'], () => ({ name: 'images', run: codexPictures })),
+    ...each(['manual', 'opus-4-8', 'kimi', 'deepseek', 'template', 'gpt'], () => ({ name: 'a session with other settings on the way', run: codexSession })),
   ]),
   ...ways.map((way) => ({ backend: way[0], name: `codex, responses, ${way.join(' ⇄ ')}: switched there and back`, run: (t) => codexSwitched(t, way) })),
   ...[['an overload that passes', codexOverloaded], ['a stream that breaks off', codexTorn], ['an error that stays', codexRefused]].map(([name, run]) => ({

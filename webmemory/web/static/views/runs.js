@@ -66,6 +66,8 @@ addTexts({
   "runs.mend.refused_parameter": ["parameter refused, tried again", "параметр отклонён, повтор"],
   "runs.mend.refused_length": ["length refused, tried again", "длина отклонена, повтор"],
   "runs.mend.refused_schema": ["schema refused, tried again", "схема отклонена, повтор"],
+  "runs.mend.roles_changed": ["roles changed", "роли изменены"],
+  "runs.mend.refused_role": ["role refused, tried again", "роль отклонена, повтор"],
 });
 
 // every is how often what goes on is looked at again, in milliseconds.

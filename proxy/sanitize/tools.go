@@ -1,0 +1,217 @@
+package sanitize
+
+import (
+	"slices"
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+// VendorTools says which tools with types of Anthropic's a vendor takes beside functions.
+type VendorTools string
+
+// The vendors' ways.
+const (
+	VendorToolsAll    VendorTools = "all"    // those that the vendor runs, and those that the client runs
+	VendorToolsClient VendorTools = "client" // only those that the client runs
+	VendorToolsNone   VendorTools = "none"
+)
+
+// fitTools has tools of the types and the names that the vendor takes. An empty list of tools is removed.
+func (r *request) fitTools() {
+	raw := r.root.get("tools")
+	if len(raw) == 0 || raw[0] != '[' {
+		return
+	}
+	if !filled(raw) {
+		for _, name := range []string{"tools", "tool_choice", "parallel_tool_calls"} {
+			if r.root.has(name) {
+				r.set(KindEmpty, name, nil)
+			}
+		}
+		return
+	}
+	r.chooseByWord()
+	raw = r.root.get("tools")
+	print := fine.print(raw, SchemaForm(string(r.p.VendorTools)+strconv.Itoa(r.p.ToolNames)), false, r.Dialect)
+	if fine.has(print) {
+		return
+	}
+	items := elements(raw)
+	kept, dirty := r.vendorTools(items)
+	if r.renameTools(kept) {
+		r.renameCalls()
+	} else if !dirty {
+		if !r.forcesTool() { // whether a tool is left out depends on it
+			fine.add(print)
+		}
+		return
+	}
+	r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), kept))
+}
+
+// chooseByWord forces a tool by offering only this tool, at a vendor that takes tool_choice as a word. Of allowed tools
+// only they are offered.
+func (r *request) chooseByWord() {
+	raw := r.root.get("tool_choice")
+	if !r.p.ChoiceWords || r.Dialect != wire.Chat || len(raw) == 0 || raw[0] != '{' {
+		return
+	}
+	choice, word := objectOf(raw), "required"
+	allowed := []item{{raw: raw}}
+	if choice.text("type") == "allowed_tools" {
+		list := objectOf(choice.get("allowed_tools"))
+		word, allowed = list.text("mode"), elements(list.get("tools"))
+	}
+	tools := r.root.get("tools")
+	items := elements(tools)
+	kept := slices.DeleteFunc(slices.Clone(items), func(it item) bool {
+		name := chatName(it.raw)
+		return !slices.ContainsFunc(allowed, func(a item) bool { return chatName(a.raw) == name })
+	})
+	if len(kept) == 0 || word != "required" && word != "auto" {
+		return
+	}
+	r.set(KindToolChoice, "tool_choice", wire.Quote(word))
+	r.root.set("tools", array(tools, wire.Span{Start: 0, End: len(tools)}, len(items), kept))
+}
+
+// chatName is the name in a tool or in a choice of one, in the chat dialect.
+func chatName(raw []byte) string {
+	_, holder, _ := chatHolder(raw)
+	return holder.text("name")
+}
+
+// chatHolder is a tool, a choice of one or a call, in the chat dialect, and its member with the name.
+func chatHolder(raw []byte) (of, holder object, member string) {
+	of, member = objectOf(raw), "function"
+	if of.has("custom") {
+		member = "custom"
+	}
+	return of, objectOf(of.get(member)), member
+}
+
+// forcesTool reports whether the request must call one tool.
+func (r *request) forcesTool() bool {
+	choice := objectOf(r.root.get("tool_choice"))
+	return choice.text("type") == "tool"
+}
+
+// vendorTools leaves out the tools that only another vendor runs, unless nothing else is left or the request must call
+// one of them. Tools that the client runs become functions.
+func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
+	if r.Dialect != wire.Messages || r.p.VendorTools == VendorToolsAll || r.p.VendorTools == "" {
+		return items, false
+	}
+	choice := objectOf(r.root.get("tool_choice"))
+	var left []string
+	for i, it := range items {
+		o := objectOf(it.raw)
+		var t wire.Tool
+		if kind := o.text("type"); kind == "" || kind == "custom" || wire.Unmarshal(it.raw, &t) != nil {
+			kept = append(kept, it)
+			continue
+		}
+		f, ok := t.Function()
+		switch {
+		case !ok && choice.text("type") == "tool" && choice.text("name") == t.Name:
+			return items, false
+		case !ok:
+			left = append(left, t.Type)
+			continue
+		case r.p.VendorTools == VendorToolsNone:
+			raw, _ := wire.Marshal(f) // it was read before
+			o = objectOf(raw)
+			if mark := t.Other[wire.CacheControl]; mark != nil {
+				o.set(wire.CacheControl, mark)
+			}
+			it.raw, dirty = o.raw(), true
+			r.changed(KindSchema, "tools."+strconv.Itoa(i))
+		}
+		kept = append(kept, it)
+	}
+	if len(kept) == 0 {
+		return items, false
+	}
+	for _, kind := range left {
+		r.changed(KindVendorTool, "tools."+kind)
+	}
+	return kept, dirty || len(left) > 0
+}
+
+// renameTools gives tools and the choice of one names that the vendor takes, and reports whether there was another.
+func (r *request) renameTools(items []item) (some bool) {
+	rename := func(holder *object) bool {
+		name := holder.text("name")
+		short := wire.ToolName(name, r.p.ToolNames)
+		if short == name {
+			return false
+		}
+		if r.out.ToolNames == nil {
+			r.out.ToolNames = map[string]string{}
+		}
+		r.out.ToolNames[short] = name
+		holder.set("name", wire.Quote(short))
+		return true
+	}
+	if r.p.ToolNames == 0 {
+		return false
+	}
+	for i := range items {
+		if raw, ok := r.renamed(items[i].raw, rename); ok {
+			items[i].raw, some = raw, true
+			r.changed(KindToolName, "tools."+strconv.Itoa(i))
+		}
+	}
+	if choice := r.root.get("tool_choice"); some && len(choice) > 0 && choice[0] == '{' {
+		o := objectOf(choice)
+		list := objectOf(o.get("allowed_tools"))
+		allowed := list.get("tools")
+		if some := elements(allowed); len(some) > 0 {
+			for i := range some {
+				some[i].raw, _ = r.renamed(some[i].raw, rename)
+			}
+			list.set("tools", array(allowed, wire.Span{Start: 0, End: len(allowed)}, len(some), some))
+			o.set("allowed_tools", list.raw())
+			r.root.set("tool_choice", o.raw())
+		} else if raw, ok := r.renamed(choice, rename); ok {
+			r.root.set("tool_choice", raw)
+		}
+	}
+	return some
+}
+
+// renamed is an object with another name in it: a tool, a choice of one or a call.
+func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte, bool) {
+	if r.Dialect == wire.Messages {
+		o := objectOf(raw)
+		ok := rename(&o)
+		return o.raw(), ok
+	}
+	o, holder, member := chatHolder(raw)
+	if !rename(&holder) {
+		return raw, false
+	}
+	o.set(member, holder.raw())
+	return o.raw(), true
+}
+
+// renameCalls gives the calls of earlier messages the names that the tools have now.
+func (r *request) renameCalls() {
+	for _, m := range r.messages {
+		for _, b := range m.blocks {
+			if name := b.text("name"); b.kind == wire.ToolUseBlock && wire.ToolName(name, r.p.ToolNames) != name {
+				b.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
+				r.note(KindToolName, m, b)
+			}
+		}
+		for _, c := range m.calls {
+			_, holder, member := chatHolder(c.raw())
+			if name := holder.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
+				holder.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
+				c.set(member, holder.raw())
+				r.noteCall(KindToolName, m, c)
+			}
+		}
+	}
+}
