@@ -316,9 +316,10 @@ func TestAnUnavailableColdStoreIsReported(t *testing.T) {
 		}, 30*time.Second, 50*time.Millisecond)
 	}
 	reports("ready", "")
+	require.NotEmpty(t, u.say("1", "Hello"))
 	require.NoError(t, os.Rename(dir, dir+".away"))
 	reports("degraded", "The cold store cannot be read")
-	require.NotEmpty(t, u.say("1", "Hello"), "chats that do not sleep are served")
+	require.NotEmpty(t, u.say("1", "Hello again"), "chats that do not sleep are served")
 	u.logs("the cold store cannot be read")
 	require.NoError(t, os.Rename(dir+".away", dir))
 	reports("ready", "")

@@ -53,7 +53,8 @@ func (b Backend) checkBaseURL(key string) error {
 		return bad(key, "its query cannot be read")
 	}
 	for name := range values {
-		if keyPrefix.MatchString(values.Get(name)) || slices.Contains([]string{"key", "token", "code", "sig"}, strings.ToLower(name)) {
+		secret := slices.Contains([]string{"key", "token", "code", "sig"}, strings.ToLower(name))
+		if secret || keyPrefix.MatchString(values.Get(name)) {
 			return bad(key, "a key does not belong in the URL; name its variable in api_key_env")
 		}
 	}
