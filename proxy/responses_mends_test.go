@@ -144,6 +144,10 @@ func TestTheInputOfAMendedRequestOfResponses(t *testing.T) {
 						return
 					}
 					for path, want := range c.changes {
+						prompt := "input.0.role"
+						if gjson.Get(body, prompt).Str == "developer" && gjson.GetBytes(sent, prompt).Str == "developer" {
+							path = strings.Replace(path, "input.0.", "input.1.", 1) // the prompt stays first
+						}
 						require.Equal(t, want, gjson.GetBytes(sent, path).Raw, "%s of\n%s", path, sent)
 					}
 					gjson.Parse(body).ForEach(func(name, value gjson.Result) bool {
