@@ -89,7 +89,7 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 }
 
 // beside returns the cures of the next attempt, and reports whether there may be one. Parameters that the backend refuses
-// one after another are cured together; what a cure for another one was needed after is remembered, since it was right.
+// one after another are cured together. The refusal of another parameter proves the earlier cures, so they are learned.
 func (a *attempt) beside(cures []*cure, next *cure) (with []*cure, ok bool) {
 	i := slices.IndexFunc(cures, func(c *cure) bool {
 		return c.kind == next.kind && (c.kind != cureContent || c.about == next.about)
@@ -210,7 +210,7 @@ var retries = map[cureKind]string{
 	cureLength:    "[length_retry] the prompt fits and the answer that was asked for does not: a shorter one is asked for",
 	cureSchema:    "[schema_retry] the backend refused the schema of a tool: it was sent again in a plainer form",
 	cureRole:      "[role_retry] the backend refused the roles of the messages: they were sent in roles that it accepts",
-	cureContent:   "[content_retry] the backend refused content of a request: a text stands for it",
+	cureContent:   "[content_retry] the backend refused content of a request: it was replaced by a text",
 }
 
 // cure finds what could make a refused request pass; nil for nothing.

@@ -14,7 +14,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// allBlocks stands for the number of blocks of the user's very last message where nothing was joined with it.
+// allBlocks means that the last message of a request has only blocks of the user's very last message.
 const allBlocks = -1
 
 // sees is the profile, with what holds for a kind of backend whatever the model.
@@ -30,8 +30,8 @@ func (x routed) sees() sanitize.Profile {
 }
 
 // takesNewest refuses a request if the user's very last message has content that the backend is known not to take and
-// that no text can stand for: another error, or an answer to half of the message, would be all that comes of it. The
-// message is the last n blocks of o, and the client's ephemeral parts.
+// that no text can replace. Otherwise the model would answer only half of the message. The message is the last n blocks
+// of o, and the client's ephemeral parts.
 func (x *asked) takesNewest(o *wire.Outline, p sanitize.Profile, n int) error {
 	at := len(o.Messages) - 1
 	for at > 0 && wire.IsSystem(o.Messages[at].Role) {
@@ -85,10 +85,11 @@ func (x *asked) lacks(p sanitize.Profile, kind string) error {
 	return f
 }
 
-// imageWords are those of refusals because a model takes no images, in lower case. Complaints about an
-// image as such, its size or its format, have others. Beside those of content_test.go they are from
+// imageWords match refusals by models without vision, in lower case. Errors about one image, its size or format, use
+// other words. content_test.go has most of the sources. The others are
 // https://github.com/BerriAI/litellm/issues/7908, https://github.com/ollama/ollama/issues/18055 (an image in a result),
-// https://github.com/TriDefender/zcode-api/pull/26, https://github.com/agentscope-ai/QwenPaw/issues/1022 and https://github.com/deepseek-ai/DeepSeek-V3/issues/1026.
+// https://github.com/TriDefender/zcode-api/pull/26, https://github.com/agentscope-ai/QwenPaw/issues/1022 and
+// https://github.com/deepseek-ai/DeepSeek-V3/issues/1026.
 var imageWords = regexp.MustCompile(`image_not_supported|only supported by certain models|unknown variant .?image|` +
 	`not a (multi-?modal|vision)|(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(images?|image_url|` +
 	`vision|multi-?modal)\b|\b(images?|image_url|vision|multi-?modal)( (inputs?|content|parts?|urls?|modality))*` +
@@ -103,7 +104,7 @@ var imageFaults = regexp.MustCompile(`images? (larger|bigger|over|above|exceed)|
 // addressWords refuse images by their address. The words are Ollama's (ollama/ollama, openai/openai.go).
 var addressWords = regexp.MustCompile(`image urls are not (currently )?supported`)
 
-// documentWords are those of refusals because a model takes no PDFs or files, in lower case.
+// documentWords match refusals by models that read no PDFs or files, in lower case.
 var documentWords = regexp.MustCompile(`(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(pdfs?|documents?|` +
 	`file (inputs?|content|parts?))\b|\b(pdfs?|documents?|files?)( (inputs?|content|blocks?|parts?))*( is| are)? ?(not|n't) ` +
 	`(currently )?(supported|enabled|allowed|accepted)`)
@@ -164,8 +165,8 @@ func (a *attempt) sealsItem(kind string) bool {
 	return a.native != nil && gjson.GetBytes(a.native.Body, `input.#(type=="`+kind+`")`).Exists()
 }
 
-// replaceContent is the cure for content that the model does not take: a text stands for it, from now on in all
-// requests. It is nil if the user's very last message has such content, which the user has to know of.
+// replaceContent returns the cure for content that the model does not take. A text replaces the content in this request
+// and all later ones. It returns nil if the user's very last message has such content, because the user must know that.
 func (a *attempt) replaceContent(kinds []string) *cure {
 	for _, kind := range a.newest {
 		if base, _, _ := strings.Cut(kind, "/"); slices.Contains(kinds, kind) || slices.Contains(kinds, base) {

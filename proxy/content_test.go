@@ -18,8 +18,7 @@ const seenImage = `{"type":"image_url","image_url":{"url":"data:image/png;base64
 
 func said(message string) string { return `{"error":{"message":"` + message + `"}}` }
 
-// imageRefusals are the words of vendors whose model takes no images. Those without a source are in the first rows of
-// public bug reports about each vendor.
+// imageRefusals are refusals by models without vision. A row names its source, if one is known.
 var imageRefusals = []struct {
 	status int64
 	body   string
@@ -54,7 +53,7 @@ var imageRefusals = []struct {
 	{400, said("messages.content.type is invalid, allowed values: ['text']")},
 }
 
-// What vendors say when a model takes no images is told by one code; what they say about an image that is broken or too
+// All wordings for a model without vision give one code. Errors about an image that is broken or too
 // large, and the same words about a request without an image, is not that.
 func TestRefusalsOfImages(t *testing.T) {
 	t.Parallel()
@@ -97,7 +96,7 @@ func TestRefusalsOfImages(t *testing.T) {
 	}
 }
 
-// What a backend refuses in an older message goes as a text once it has refused it, and the gateway remembers that for
+// After a backend has refused content of an older message, a text replaces it, and the gateway remembers that for
 // the model. A message that was refused for its own content does not refuse the next one.
 func TestRefusedContentIsRemembered(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ const estimatedHeader = "X-AG-Estimated"
 // counter counts tokens at a backend, and estimates them if it has no endpoint that counts.
 type counter struct {
 	Backend
-	absent *atomic.Bool // it answered that there is no such endpoint
+	absent *atomic.Bool // it has answered that the endpoint does not exist
 }
 
 // Send counts the tokens of a request.

@@ -56,7 +56,7 @@ var documented = map[string]map[string]string{
 	},
 }
 
-// arrives are the texts, one of which a backend's request has if it has the member in another form.
+// arrives lists the texts that show that a backend's request has a member in another form. One of them suffices.
 var arrives = map[string][]string{
 	"max_tokens": {"777"}, "max_completion_tokens": {"777"}, "max_output_tokens": {"777"}, "system": {"sys-7"},
 	"stop_sequences": {"STOP7"}, "stop": {"STOP7"}, "metadata": {"user-7", "seven"}, "user": {"user-7"},

@@ -31,8 +31,8 @@ var optional = []string{
 	"tool_choice.disable_parallel_tool_use", "top_k", "top_p", "user", "verbosity",
 }
 
-// essential are the members of tools, messages and blocks that say what these are. Any other one is an extra where the
-// vendor does not know it.
+// essential lists the members that define tools, messages and blocks. Any other member is an extra if the vendor does
+// not know it.
 var essential = []string{
 	"action", "arguments", "call_id", "content", "data", "description", "encrypted_content", "format", "function", "id",
 	"image_url", "input", "input_schema", "name", "output", "parameters", "role", "signature", "source", "summary", "text",
@@ -95,8 +95,8 @@ func (a *attempt) leaveOut() *cure {
 	return a.newCure(cureParameter, about, r)
 }
 
-// withoutBetas is the cure for values of the header anthropic-beta: those that the error names, or else all of them. A
-// named one is refused by the backend, whatever the model.
+// withoutBetas returns the cure for refused values of the header anthropic-beta. It removes the values that the error
+// names, or all values if the error names none. The backend refuses a named value for every model.
 func (a *attempt) withoutBetas(said thinking.Refused) *cure {
 	betas := strings.Split(a.left().betas, ",")
 	c := a.newCure(cureParameter, said.Name)
@@ -114,7 +114,7 @@ func (a *attempt) withoutBetas(said thinking.Refused) *cure {
 	return c
 }
 
-// shorter is the cure for an answer that is longer than any that the model gives.
+// shorter returns the cure for a max_tokens above the model's limit.
 func (a *attempt) shorter(said thinking.Refused) *cure {
 	c, less := a.newCure(cureLength, said.Name), false
 	for _, name := range outputMembers[a.backend.dialect] {
@@ -182,7 +182,7 @@ func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, 
 // stops are the lists that may be cut to the number of elements that a vendor takes.
 var stops = []string{"stop", "stop_sequences"}
 
-// ruleOfMember is ruleOf for a member that is left out, or has another value.
+// ruleOfMember completes ruleOf for a member that is removed or gets another value.
 func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ sanitize.Rule, about string, ok bool) {
 	names := spellings[said.Name]
 	if names == nil {
@@ -218,7 +218,7 @@ func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ saniti
 	return r, "", false
 }
 
-// aboutMember is what metrics call a member. Clients choose the names of those that no vendor knows.
+// aboutMember returns the label of a member in metrics. It omits nested names, because clients choose unknown ones.
 func aboutMember(path string) string {
 	if at, _, nested := strings.Cut(path, "[]"); nested {
 		return at + "[]"
@@ -282,7 +282,7 @@ func (a *attempt) modes(takes []string, asked, refused string) *sanitize.Thinkin
 	return left
 }
 
-// sent is the raw value of a member of the request as it left, in the dialect in which it is held; nil for none.
+// sent returns the raw value of a member of the attempt's request in the backend's dialect, or nil.
 func (a *attempt) sent(name string) jsontext.Value {
 	if path, value := sanitize.Find(a.doc.Body, name); path == name {
 		return value
@@ -290,10 +290,10 @@ func (a *attempt) sent(name string) jsontext.Value {
 	return nil
 }
 
-// left is what left in the attempt.
+// left returns the call that the attempt made.
 func (a *attempt) left() sent { return a.result.sent[len(a.result.sent)-1] }
 
-// sends reports whether the vendor was sent a member of a name.
+// sends reports whether the attempt's call has a member of this name.
 func (a *attempt) sends(name string) bool {
 	_, value := sanitize.Find(a.left().body, name)
 	return value != nil

@@ -204,8 +204,8 @@ func TestParametersThatARequestNeeds(t *testing.T) {
 	require.Empty(t, v.Pending())
 }
 
-// Parameters that are refused one after another are cured in one request. If one of them cannot be, the client
-// is told of the first, and its next request is spared those that can.
+// The gateway cures parameters that are refused one after another in one request. If a cure fails, the client gets the
+// first error, and its next request includes the successful cures.
 func TestTwoRefusedParameters(t *testing.T) {
 	t.Parallel()
 	w := knocked(t, unlisted.with("openai", func(c *upstreamtest.Config) {

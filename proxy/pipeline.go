@@ -194,7 +194,7 @@ type asked struct {
 	shown     chatwire.Asked        // how the answer is to be shown
 	responses responseswire.Asked   // the same for the Responses endpoint
 	native    *responseswire.Native // the request as the client made it, if the vendor speaks its Responses; else nil
-	newest    []string              // kinds of content of the user's very last message that no text can stand for
+	newest    []string              // kinds of content of the user's very last message that no text can replace
 	replaced  bool                  // translation put a text in the place of content that it cannot carry
 	previous  string                // of native: the stored response that it goes on from; empty for none
 	leftOut   []string              // members of the request that translation has no place for

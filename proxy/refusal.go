@@ -47,7 +47,7 @@ const (
 	reasonModel     reason = "model_unknown"
 	reasonDown      reason = "vendor_failed"
 	reasonRejected  reason = "rejected"    // anything else
-	reasonUnfit     reason = "cannot_take" // of a choice of a route, by mneme itself; no client is told
+	reasonUnfit     reason = "cannot_take" // by mneme itself, for a choice of a route; never sent to a client
 )
 
 // Reasons of refusals by limits of mneme's own, which no backend was asked for. They are the errors' codes too.

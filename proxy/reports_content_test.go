@@ -36,7 +36,7 @@ var contentReports = map[string]report{
 	"cch-third":      {check: samePrefix},
 }
 
-// has refuses requests that contain one of words.
+// has refuses requests that contain any of the words.
 func has(words ...string) func(received) bool {
 	return func(r received) bool {
 		for _, w := range words {

@@ -70,7 +70,7 @@ func without(path string, check func(t *testing.T, r received)) report {
 	}
 }
 
-// atMost is a report about an answer that is longer than the model gives.
+// atMost returns a report about a max_tokens above the model's limit.
 func atMost(most int64) report {
 	return report{
 		refuses: func(r received) bool { return gjson.Get(r.body, "max_tokens").Int() > most },
@@ -82,13 +82,13 @@ func atMost(most int64) report {
 	}
 }
 
-// An imitator refuses, one after another, what its rules find in a request.
+// An imitator refuses the matches of its rules in a request, one after another.
 type imitator struct {
 	kind  string
 	rules []refusing
 }
 
-// A refusing rule is a path of a request, and what the vendor says where it leads to a value that fits.
+// A refusing rule is a path of a request, a value to match there, and the vendor's error.
 type refusing struct {
 	path, fits, says string
 }
@@ -259,7 +259,7 @@ func TestRefusalsByPath(t *testing.T) {
 	}
 }
 
-// What a request means stays in it: the client gets the vendor's own words.
+// The gateway removes nothing that changes the request's meaning. The client gets the vendor's own words.
 func TestRefusalsOfWhatARequestMeans(t *testing.T) {
 	t.Parallel()
 	const tools = `"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"a","description":"d"}}]`

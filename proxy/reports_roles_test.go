@@ -12,16 +12,17 @@ import (
 
 // roleReports are the cases about the roles of messages.
 var roleReports = map[string]report{
-	"alternate-gemma": {refuses: neighbours, check: tells("S1", "S2", "a", "b")},
-	"codex-compact":   {refuses: systemInside, check: tells("q1", "<permissions", "<environment_context/>", "a summary")},
-	"codex-mode":      {refuses: misplacedSystem, check: tells("a1", "read-only", "q2")},
-	"mid-claude":      {refuses: misplacedSystem, check: tells("first", "a1", "RULE-7", "q2")},
-	"mid-deepseek":    {refuses: systemInside, check: tells("You are X.", "q2", "RULE-7")},
-	"mid-generic":     {refuses: systemInside, check: tells("You are X.", "q2", "RULE-7")},
-	"mid-kimi":        {refuses: systemInside, check: tells("You are X.", "q2", "RULE-7")},
-	"mid-minimax":     {refuses: systemInside, check: tells("You are X.", "q2", "RULE-7")},
-	"mid-old-claude":  {refuses: systemInside, check: tells("You are X.", "q2", "RULE-7")},
-	"prefill-codex":   {refuses: lastAnswer, check: tells("q1", "I look into it.", "Continue.")},
+	"alternate-gemma": {refuses: neighbours, check: inOrder("S1", "S2", "a", "b")},
+	"codex-compact": {refuses: systemInside, check: inOrder("q1", "<permissions", "<environment_context/>",
+		"a summary")},
+	"codex-mode":     {refuses: misplacedSystem, check: inOrder("a1", "read-only", "q2")},
+	"mid-claude":     {refuses: misplacedSystem, check: inOrder("first", "a1", "RULE-7", "q2")},
+	"mid-deepseek":   {refuses: systemInside, check: inOrder("You are X.", "q2", "RULE-7")},
+	"mid-generic":    {refuses: systemInside, check: inOrder("You are X.", "q2", "RULE-7")},
+	"mid-kimi":       {refuses: systemInside, check: inOrder("You are X.", "q2", "RULE-7")},
+	"mid-minimax":    {refuses: systemInside, check: inOrder("You are X.", "q2", "RULE-7")},
+	"mid-old-claude": {refuses: systemInside, check: inOrder("You are X.", "q2", "RULE-7")},
+	"prefill-codex":  {refuses: lastAnswer, check: inOrder("q1", "I look into it.", "Continue.")},
 }
 
 // roleNames are the roles of a request's messages. A system message that precedes all others in chat completions is not
@@ -55,8 +56,8 @@ func lastAnswer(r received) bool {
 	return roles[len(roles)-1] == wire.RoleAssistant
 }
 
-// tells checks that each request has these texts in this order.
-func tells(texts ...string) func(*testing.T, []received, []answered) {
+// inOrder checks that each request has these texts in this order.
+func inOrder(texts ...string) func(*testing.T, []received, []answered) {
 	return func(t *testing.T, accepted []received, _ []answered) {
 		t.Helper()
 		for _, r := range accepted {

@@ -47,7 +47,7 @@ func fails(status int, kind, message string) http.HandlerFunc {
 	}
 }
 
-// A route skips a choice that cannot take the request. If no choice is left the client gets the first choice's own
+// A route skips a choice that cannot take the request. If no choice remains, the client gets the first choice's own
 // error, also while the first choice is known to fail.
 func TestARouteSkipsAChoiceThatCannotTakeTheRequest(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ const (
 	bash     = `{"type":"bash_20250124","name":"bash"}`
 )
 
-// A tool that only another vendor runs is left out beside others. One that the client runs is a function, or keeps its
+// The gateway omits a tool that only another vendor runs. A tool that the client runs becomes a function, or keeps its
 // type where the vendor takes it.
 func TestToolsWithTypesOfAVendor(t *testing.T) {
 	t.Parallel()

@@ -8,11 +8,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// role is what metrics call a refusal of a role or of an order of roles.
+// role is the label of refused roles, and of a refused order of roles, in metrics.
 const role = "role"
 
-// otherRoles is the cure for roles that the backend does not accept. The first one gives up no more than the error asks
-// for. If that does not suffice, a second one has chat completions go without any system message.
+// otherRoles returns the cure for roles that the backend does not accept. The first cure changes only refused roles.
+// If that does not suffice, the second one removes all system messages from chat completions.
 func (a *attempt) otherRoles() *cure {
 	was, is := a.known.profile.Roles, a.fitting.Roles
 	switch refused := a.answer.role; {

@@ -9,7 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// A backend of an unknown kind says which roles it refuses. One retry cures that, and later requests need none.
+// A backend of an unknown kind refuses some roles by name. One retry cures that, and later requests need none.
 func TestRolesAreLearned(t *testing.T) {
 	t.Parallel()
 	const system, user, reply = `{"role":"system","content":"s"}`, `{"role":"user","content":"u"}`, `{"role":"assistant","content":"a"}`

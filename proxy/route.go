@@ -158,17 +158,17 @@ func unfit(err error) error {
 	return errUnfit{err}
 }
 
-// outcome is what came of one choice of a route.
+// outcome is the result of one choice of a route.
 type outcome struct {
 	attempt *attempt
 	err     error
-	named   named // what the result says of the request
+	named   named // the request as the result describes it
 	asked   bool  // the choice was asked, and has failed
 }
 
 // answerBy asks the choices of a route until one answers or refuses what the request says. It skips a choice that cannot
-// take the request. Nothing has been written to the client yet. When no choice is left the client gets the error of the
-// first one that was asked, so that it can tell whether to try again as it could without the route.
+// take the request. Nothing has been written to the client yet. If all choices fail, the client gets the error of the
+// first one that was asked, so that it can retry as it would without the route.
 func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string, thinks restore) (*attempt, error) {
 	if len(r.choices) == 1 {
 		return ask(ctx, s, x.route(r.first()), scope, thinks)
@@ -227,8 +227,8 @@ func ask(ctx context.Context, s *Server, to routed, scope string, thinks restore
 	return s.attempts(ctx, said, thinks)
 }
 
-// moves says why another backend is to be asked in the place of one that failed or cannot take the request; empty if not:
-// it has answered, or has refused what another one would refuse, too.
+// moves returns the reason to ask another backend because this one failed or cannot take the request. It returns "" if
+// the backend has answered, or has refused a request that every backend would refuse.
 func (x *request) moves(ctx context.Context, a *attempt, err error) reason {
 	switch {
 	case ctx.Err() != nil || x.client.begun:

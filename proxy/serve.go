@@ -163,7 +163,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 	return b, bodyError(err, limit)
 }
 
-// sentBody keeps the error with which the connection ended a body.
+// sentBody records the error of the connection.
 type sentBody struct {
 	io.ReadCloser
 	err error

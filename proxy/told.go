@@ -130,14 +130,14 @@ func (a *attempt) mended() (names []string) {
 	return names
 }
 
-// mostLost and longestLost bound what is told of lost members, since clients choose the names of unknown ones.
+// mostLost and longestLost bound the names of lost members in a header, because clients choose unknown names.
 const (
 	mostLost    = 32
 	longestLost = 64
 )
 
-// lost are the paths of the client's members that the backend did not get, whether translation has no place for them or
-// the last hop left them out.
+// lost returns the paths of the client's members that the backend did not get because the translation or the last hop
+// removed them.
 func (a *attempt) lost() (paths []string) {
 	paths = slices.Clone(a.leftOut)
 	for _, c := range a.changes {
@@ -165,7 +165,7 @@ func (a *attempt) lost() (paths []string) {
 var lossy = []sanitize.Kind{sanitize.KindContext, sanitize.KindEffort, sanitize.KindRefused, sanitize.KindSampling,
 	sanitize.KindVendorTool}
 
-// serial is the member by which a messages request forbids calls at a time.
+// serial is the member of a messages request that forbids parallel calls.
 const serial = "tool_choice.disable_parallel_tool_use"
 
 // namesOf are members of the messages dialect by the names that clients of other dialects have for them.

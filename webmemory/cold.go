@@ -185,7 +185,7 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.Of(memory.ChatKey(chat)))
 	switch {
 	case none && forgotten <= at.Used:
-		// A Redis that lost the wake, after which the object was deleted, lists the chat as sleeping again.
+		// If Redis lost the wake, it lists the chat as sleeping again, although the object was deleted after the wake.
 		if cards, err := s.store.Chats.Cards(ctx, chat); err != nil || at.Note >= 0 && cards[0].Messages > 0 {
 			return cmp.Or(err, s.store.Cold.WakeUp(ctx, chat, at.Used, true))
 		}

@@ -237,8 +237,8 @@ func TestAnOlderCopyThatWasWrittenBackCostsNothing(t *testing.T) {
 	}
 }
 
-// A Redis that lost the wake of a chat lists it as sleeping, after its object was deleted. What a process wrote back
-// is used.
+// If Redis lost the wake of a chat, it lists the chat as sleeping, although the object was deleted. The chat wakes with
+// the messages that a process wrote back.
 func TestAChatWithoutItsObjectWakesWithWhatWasWrittenBack(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()

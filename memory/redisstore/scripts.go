@@ -66,7 +66,7 @@ var (
 	touchScript = redisscript.New(lua, "touch")
 )
 
-// keeping has the scripts that remove nothing of which the cold store may have a copy. It also has the scripts of
+// keeping has the scripts that remove no data that the cold store may have a copy of. It also has the scripts of
 // erasures, redactions and rewinds, which run only after the copy was deleted. Add a new script only for one of these
 // reasons.
 var keeping = map[*redis.Script]bool{

@@ -280,7 +280,7 @@ func TestReasonsAreTranslated(t *testing.T) {
 	}
 }
 
-// A reason that nobody knows is no good end.
+// An unknown reason is a failure.
 func TestUnknownReasonsAreFailures(t *testing.T) {
 	var f wire.Failure
 	for _, reason := range []string{"error", "network_error", "insufficient_system_resource", "abort", "something_new"} {

@@ -100,7 +100,7 @@ const UserID = "metadata.user_id"
 // markers are the members of tools that change nothing of an answer but how soon it comes.
 var markers = []string{wire.CacheControl, "eager_input_streaming"}
 
-// NoThread refuses a request that continues a thread, of which the vendor that has not begun it knows nothing. The client
+// NoThread refuses a request that continues a thread, because only the vendor that began it knows it. The client
 // sends the whole conversation after such an error
 // (https://platform.claude.com/docs/en/build-with-claude/message-threads).
 func NoThread(thread jsontext.Value) error {

@@ -105,7 +105,7 @@ func partsOf(list []byte) (text, thoughts string) {
 	return text, thoughts
 }
 
-// indexes gives each call an index of its own.
+// indexes makes the indexes of the calls unique.
 func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
 	if choice.Whole {
 		return // the place in the list is the index
@@ -113,7 +113,7 @@ func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 	for _, piece := range choice.Calls {
 		id, _ := c.Text(piece.Members.Get("id"))
 		if !piece.Placed {
-			continue // readers tell calls without an index apart by their ids
+			continue // readers identify calls without an index by their ids
 		}
 		place := len(r.calls)
 		for i, known := range slices.Backward(r.calls) {

@@ -110,8 +110,8 @@ func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool
 
 // userMessages puts tool results first, each as a message of its own, because the chat dialect
 // wants them directly behind the calls. Images and files in a result follow in the user's message,
-// since a tool message can only hold text. With files, see Options, a text stands for them: a message of the user
-// after the results would be a new one. replaced reports whether a text stands for anything.
+// since a tool message can only hold text. With files, see Options, a text replaces them, because a message of the user
+// after the results would be a new one. replaced reports whether a text replaces anything.
 func userMessages(blocks wire.Content, files bool) (results []chatMessage, replaced bool) {
 	var parts content
 	for _, b := range blocks {
@@ -155,7 +155,7 @@ func compact(parts content) content {
 	return textContent(parts.text("\n"))
 }
 
-// userPart translates a block; ok is false for one that a text stands for.
+// userPart translates a block. ok is false if a text replaces it.
 func userPart(b wire.Block, files bool) (p part, ok bool) {
 	kind := b.Type
 	if b.Source != nil {
@@ -178,7 +178,7 @@ func userPart(b wire.Block, files bool) (p part, ok bool) {
 }
 
 // assistantMessage drops thinking, which is of use only to the vendor that produced it. replaced reports whether a text
-// stands for anything.
+// replaces anything.
 func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, err error) {
 	m := chatMessage{Role: wire.RoleAssistant}
 	var words content

@@ -56,8 +56,8 @@ type Translated struct {
 	IncludeUsage bool     // the stream was asked to end with its usage
 	AnswerTool   string   // the tool that the model calls to give its answer; empty for none
 	Custom       []string // tools whose calls are shown with a text as their input
-	Replaced     bool     // a text stands for content that the other dialect does not have
-	Newest       int      // how many blocks at the end are of the user's very last message
+	Replaced     bool     // a text replaces content that the other dialect lacks
+	Newest       int      // number of blocks at the end that the user's very last message has
 }
 
 // MessagesRequest translates a chat-completions request. Its errors are a wire.Failure with status
@@ -270,8 +270,8 @@ func Join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
 	return out
 }
 
-// userBlocks translates the content of the message at i. What the dialect does not have is an error in the user's very
-// last message, and a text in any other.
+// userBlocks translates the content of the message at i. Content that the dialect lacks is an error in the user's very
+// last message. In any other message a text replaces it.
 func (h *history) userBlocks(i, newest int) (wire.Content, error) {
 	var blocks wire.Content
 	for j, p := range h.messages[i].Content {
@@ -410,7 +410,7 @@ func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err
 	return out, customs, nil
 }
 
-// onlyFunctions leaves out the tools that are no functions, and returns their paths.
+// onlyFunctions removes all tools except functions, and returns the paths of the removed tools.
 func onlyFunctions(r *wire.Request) (ignored []string, err error) {
 	left, ok := r.Functions()
 	if !ok {

@@ -491,7 +491,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A result whose call is not shown gets the answer that made the call, wherever it stands. What the client shows in
+// A result without its call gets the answer that made the call, at any place. An answer that the client shows in
 // another form, and ids that several turns have or that can recur, stay as they are.
 func TestCallsThatAreNotShown(t *testing.T) {
 	whole := blocks("assistant", text("I look."), call("1"), call("2"))

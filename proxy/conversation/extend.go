@@ -10,8 +10,8 @@ import (
 )
 
 // Extend puts back what a request continues and does not show. Results without their calls get the answer that made the
-// calls, if the ids prove which one did. If the client shows no answer, what precedes the calls comes back as well. If
-// there are no results either, next asks for the branch of the newest answer. A request that begins with an answer and
+// calls, if the ids prove which one did. If the client shows no answer, the branch before the calls comes back as well.
+// Without results too, next asks for the branch of the newest answer. A request that begins with an answer and
 // has no question is a tool loop cut off from its beginning, which comes back. Extend leaves out what is unknown or in
 // another dialect.
 func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
@@ -89,7 +89,7 @@ func (x *extension) calls(ctx context.Context) []byte {
 		e.Replace(x.Messages[x.from].Span, mark(x.Outline, x.Messages[x.from:x.from+1], whole))
 	}
 	var called []byte // the newest answer
-	behind := false   // only system messages stand between it and this message
+	behind := false   // only system messages are between it and this message
 	for i := x.from; i < len(x.Messages); i++ {
 		switch m := &x.Messages[i]; {
 		case isAnswer(*m):

@@ -47,7 +47,7 @@ type builder struct {
 	edits   wire.Edits
 	moved   int               // by how many messages the following ones have moved
 	names   map[string]string // the client's names for the calls with results that follow
-	follows bool              // an older answer of the request is one of the branch
+	follows bool              // the branch has an older answer of the request
 }
 
 // pair restores what precedes an answer, and notes which turn the answer is.

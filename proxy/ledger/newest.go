@@ -2,8 +2,8 @@ package ledger
 
 import "slices"
 
-// Calling is the one turn that made all of these calls, by the ids that the client got; nil if there is none or several
-// did. It has no place if Turn.Place is nil.
+// Calling returns the only turn that made all of these calls, by the ids that the client got. It returns nil for none
+// or several. The turn has no place if Turn.Place is nil.
 func (t Tree) Calling(ids []string) *Node {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()

@@ -99,7 +99,7 @@ func (n *Node) Seen() jsontext.Value {
 	return seen
 }
 
-// ToolIDs are the tool ids of the turn that the client got.
+// ToolIDs returns the turn's tool ids as the client got them.
 func (n *Node) ToolIDs() (ids []string) {
 	for _, id := range n.entry.ids {
 		ids = append(ids, id.Client)
@@ -164,7 +164,7 @@ func (f *Form) Names(m *Form) map[string]string {
 	return names
 }
 
-// Form is the form of one of a request's assistant messages.
+// Form returns the form of an assistant message of a request.
 func (l *Ledger) Form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	return l.form(o, m, d)
 }

@@ -113,9 +113,9 @@ var changeable = []struct{ messages, own string }{
 	{"system", "instructions"},
 }
 
-// Request is the request to send, where sent is what became of Made: the client's own bytes if nothing did, else its
-// own members and items where those are unchanged. The model's name is the client's. Renamed are the client's names of
-// tools by those that the vendor gets. Errors are those of MessagesRequest.
+// Request returns the request to send. sent is Made after all changes. Without changes Request returns the client's own
+// bytes, otherwise the client's own members and items where they are unchanged. The model's name is the client's.
+// renamed maps the tool names that the vendor gets to the client's names. Request fails like MessagesRequest.
 func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) {
 	if bytes.Equal(sent, n.Made) {
 		return n.Body, nil
@@ -225,7 +225,7 @@ func schemas(o *wire.Outline) map[string]jsontext.Value {
 	return out
 }
 
-// refit gives a client's functions the schemas and the names that the last hop has changed. All else of its tools is its
+// refit copies changed schemas and names of the last hop to the client's functions. All else of its tools is its
 // own.
 func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was, is map[string]jsontext.Value,
 	shorts map[string]string,

@@ -31,12 +31,12 @@ var refusedIncludes = map[string]string{
 	"message.output_text.logprobs": "this model gives no log probabilities",
 }
 
-// ignoredTools are tools of a vendor without which a client goes on also if it offers no others, since it sends them
-// whether they are wanted or not. To them belong all with a type that begins with web_search.
+// ignoredTools are tools of a vendor that clients always send, so a request stays useful without them, even if it has
+// no others. Types that begin with web_search are ignored too.
 var ignoredTools = []string{"image_generation", "tool_search"}
 
-// silentItems are the items of an input that leave nothing in another dialect. A text stands for all others that only
-// their vendor has, see wire.StandIn.
+// silentItems are the items of an input that another dialect omits. A text replaces all other items of one vendor, see
+// wire.StandIn.
 var silentItems = []string{
 	// Reasoning is its vendor's alone. What a backend of ours thought is put back by the ledger.
 	reasoningItem,

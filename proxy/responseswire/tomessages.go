@@ -373,7 +373,7 @@ func (b *toolbox) endTurn(out []wire.Message) []wire.Message {
 	return out
 }
 
-// blocks translates the item at i. What belongs to a vendor alone has none, or a text stands for it.
+// blocks translates the item at i. An item of one vendor only has none, or a text replaces it.
 func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.Content, err error) {
 	switch kind := it.Type; kind {
 	case messageItem, "":
@@ -445,9 +445,9 @@ func (b *toolbox) standIn(path string) wire.Block {
 	return wire.Block{Type: wire.TextBlock, Text: wire.StandIn(gjson.GetBytes(b.body, path))}
 }
 
-// userBlocks translates the content at a path of the request. A part that has no counterpart is what its vendor gets as
-// it is, and here only has to be the same whenever it comes again. At another vendor it is an error in the user's very
-// last message, and a text in any other.
+// userBlocks translates the content at a path of the request. The part's own vendor gets a part without a counterpart
+// unchanged, so here it only needs the same form each time. At another vendor such a part is an error in the user's
+// very last message. In any other message a text replaces it.
 func (b *toolbox) userBlocks(c content, path string, newest bool) (wire.Content, error) {
 	var blocks wire.Content
 	for i, p := range c {

@@ -136,7 +136,7 @@ func (r *request) level(asked string) string {
 	return levelOf(t.Efforts, asked)
 }
 
-// levelOf is the next higher one of some levels, else the highest.
+// levelOf returns the next higher level that is taken, or the highest one.
 func levelOf(taken []string, asked string) string {
 	for _, level := range levels[max(0, slices.Index(levels, asked)):] {
 		if slices.Contains(taken, level) {

@@ -185,7 +185,7 @@ type Roles struct {
 	Developer bool `yaml:"developer"`
 	// Strict: user and assistant alternate, and the user begins.
 	Strict bool `yaml:"strict"`
-	// NoPrefill: the last message is no answer that the model continues.
+	// NoPrefill: the model does not continue an answer at the end of the messages.
 	NoPrefill bool `yaml:"no_prefill"`
 }
 
@@ -198,7 +198,7 @@ const (
 	SamplingFixed Sampling = "fixed"    // never
 	SamplingPlain Sampling = "thinking" // not while thinking
 	SamplingIdle  Sampling = "effort"   // not beside an effort, unless that is "none"
-	SamplingOne   Sampling = "one"      // not while thinking; otherwise one of temperature and top_p
+	SamplingOne   Sampling = "one"      // not while thinking; otherwise either temperature or top_p
 	SamplingNone  Sampling = "none"     // never, nor may the defaults be sent
 )
 
@@ -238,7 +238,7 @@ func (p Profile) OfResponses() Profile {
 		p.Thinking.Modes = []Mode{} // the model does not think
 	}
 	p.Schemas, p.CompletionTokens, p.TextOnly = true, false, false
-	// What is said of the messages dialect beyond documents does not concern items.
+	// Of the rules about content in the messages dialect, only the one about documents applies to items.
 	documents := slices.Contains(p.NoContent, wire.DocumentContent)
 	if p.NoContent = nil; documents {
 		p.NoContent = []string{wire.DocumentContent}

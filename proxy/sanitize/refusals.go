@@ -22,7 +22,7 @@ func PlainSchemas(rules []Rule) (keys []string) {
 // BetaHeader is the name of a Rule about values of the header anthropic-beta.
 const BetaHeader = "anthropic-beta"
 
-// wholeAnswer in Rule.Beside stands for an answer that is not streamed.
+// wholeAnswer is the value of Rule.Beside for requests without a stream.
 const wholeAnswer = "stream.false"
 
 // leaveOut applies the rules that are about members.
@@ -34,7 +34,7 @@ func (r *request) leaveOut() {
 	}
 }
 
-// holds reports whether what stands beside the member is what the rule is about.
+// holds reports whether the request meets the rule's condition in Beside.
 func (r *request) holds(f *Rule) bool {
 	switch f.Beside {
 	case "":
@@ -81,7 +81,7 @@ func (r *request) leave(f *Rule) {
 	}
 }
 
-// edit changes what a rule is about, and reports whether there was something to change.
+// edit applies a rule to all members at its path, and reports whether it changed any.
 func (r *request) edit(f *Rule) (changed bool) {
 	steps := strings.Split(f.Name, ".")
 	switch steps[0] {
@@ -123,7 +123,7 @@ func (r *request) editBlocks(f *Rule, steps []string) (changed bool) {
 	return changed
 }
 
-// editIn changes the member to which steps lead from an object. A step with [] goes on in each element of an array.
+// editIn changes the member at a path of steps in an object. A step that ends in [] continues in each array element.
 func (f *Rule) editIn(o *object, steps []string) bool {
 	name, list := strings.CutSuffix(steps[0], "[]")
 	value := o.get(name)
@@ -149,7 +149,7 @@ func (f *Rule) editIn(o *object, steps []string) bool {
 	return changed
 }
 
-// editValue is editIn for a value. nil removes it, as it does an object that becomes empty.
+// editValue is editIn for a value. It returns nil to remove the value, such as an object that becomes empty.
 func (f *Rule) editValue(raw []byte, steps []string) (_ []byte, changed bool) {
 	if len(steps) == 0 {
 		return f.fit(raw)
@@ -164,7 +164,7 @@ func (f *Rule) editValue(raw []byte, steps []string) (_ []byte, changed bool) {
 	return raw, true
 }
 
-// fit is the value in place of the one that the member has; nil for none.
+// fit returns the value that replaces a member's value; nil removes the member.
 func (f *Rule) fit(value []byte) (_ []byte, changed bool) {
 	switch {
 	case f.Value != "" && string(value) != f.Value:
@@ -190,8 +190,8 @@ func (f *Rule) fit(value []byte) (_ []byte, changed bool) {
 	return nil, true
 }
 
-// nearest is the value that is taken in place of another one: the only one, or the next level. It is empty where
-// the values have no order.
+// nearest returns the accepted value that replaces another one: the only accepted value, or the next level. It returns
+// "" if the values have no order.
 func nearest(takes []string, asked string) string {
 	if len(takes) == 1 {
 		return takes[0]
@@ -202,9 +202,9 @@ func nearest(takes []string, asked string) string {
 	return ""
 }
 
-// Find returns the path and the value of the member of a request that a refusal means by a name, as a Rule has the
-// path. Steps that the request does not have are left out: vendors name the kind of what stands at a place, such as
-// tools.0.custom.strict. The value is nil if there is no such member.
+// Find returns the path, in the form of Rule.Name, and the value of the member that a refusal names. It skips steps
+// that the request lacks, because vendors insert types into names, such as tools.0.custom.strict. The value is nil
+// if the request lacks the member.
 func Find(body []byte, name string) (path string, value []byte) {
 	steps := strings.Split(name, ".")
 	places := []string{"", "tools", "system", "messages", "messages.content", "messages.content.content"}
@@ -251,14 +251,14 @@ func find(raw []byte, steps []string) (path []string, value []byte) {
 	return find(raw, steps[1:])
 }
 
-// LeaveOut applies the rules about members to a request in the dialect of a vendor whose requests are held in another
-// one. What stands beside a member is judged before, where it is held.
+// LeaveOut applies the rules about members to a request that was translated into the vendor's dialect. Rules with a
+// condition are applied before, in the backend's dialect.
 func LeaveOut(body []byte, rules []Rule) (_ []byte, changes []Change) {
 	o := objectOf(body)
 	for i := range rules {
 		f := &rules[i]
 		switch f.Name {
-		case "", BetaHeader, FormatType, "include": // of which only one value is refused
+		case "", BetaHeader, FormatType, "include": // only one value of it is refused
 			continue
 		}
 		if f.Beside == "" && f.Set == "" && f.editIn(&o, strings.Split(f.Name, ".")) {

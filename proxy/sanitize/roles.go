@@ -8,7 +8,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// settleRoles makes the order of roles one that the vendor accepts. No message moves within the conversation: a system
+// settleRoles makes the order of roles acceptable to the vendor. No message moves within the conversation: a system
 // message that cannot stay becomes text of the user at its place. Only one before all others goes to the system prompt.
 func (r *request) settleRoles() {
 	r.leadSystem()
@@ -60,7 +60,7 @@ func (r *request) add(role, content string, m *editedMessage) {
 	r.note(KindRole, m, nil)
 }
 
-// opens reports whether a message of the user must precede m. An unknown role is left for the vendor to refuse.
+// opens reports whether a message of the user must precede m. The vendor refuses an unknown role itself.
 func (r *request) opens(m *editedMessage) bool {
 	if m.role != wire.RoleAssistant || r.Dialect != wire.Messages && !r.p.Roles.Strict {
 		return false
@@ -68,9 +68,9 @@ func (r *request) opens(m *editedMessage) bool {
 	return !slices.ContainsFunc(r.messages, speaks)
 }
 
-// joins reports whether two neighbours of one role must be one message. Neighbours of the client's own stay, unless the
-// vendor wants the roles to alternate, and so do those that translation or a change of role made. A vendor that accepts
-// system messages at some places only accepts one there.
+// joins reports whether two neighbours of one role must become one message. Neighbours from the client stay, unless the
+// vendor wants alternating roles. Neighbours that a translation or a change of role made are joined. A vendor that
+// accepts system messages only at some places accepts one message there.
 func (r *request) joins(last, m *editedMessage) bool {
 	roles := r.p.Roles
 	if prompts(m) {
@@ -153,7 +153,7 @@ func (r *request) acceptsSystem(behind []*editedMessage) bool {
 	return next < 0 || behind[next].role == wire.RoleAssistant
 }
 
-// speaks reports whether a message is no system message.
+// speaks reports whether a message is from the user, the model or a tool.
 func speaks(m *editedMessage) bool { return !prompts(m) }
 
 // endsInServerTool reports whether an answer ends in a tool that its vendor runs, so that the vendor continues it.

@@ -21,9 +21,9 @@ type Rule struct {
 	// Schemas are the Keys of tools whose schemas go in the plain form.
 	Schemas []string `yaml:"plain_schemas,flow"`
 
-	// Name is the path of the member of the request that is left out; empty for none. A dot stands before a member's
-	// member, and [] behind an array in each of whose elements the member is. "*." stands for the request, its tools,
-	// its system texts, its messages and their blocks. BetaHeader is the header of that name.
+	// Name is the path of the member that is removed; empty for none. Steps are separated by dots. A step that ends in []
+	// is an array, and the path continues in each element. "*." matches in the request, its tools, its system texts, its
+	// messages and their blocks. BetaHeader is the header of that name.
 	Name string `yaml:"member"`
 	// Value is the one value, as JSON, that is left out; empty for any.
 	Value string `yaml:"value"`
@@ -33,7 +33,7 @@ type Rule struct {
 	Instead string `yaml:"instead"`
 	// Set is the value, as JSON, that the member has instead, also where the request has none; empty for none.
 	Set string `yaml:"set"`
-	// Takes are the values that the member may have. Another one becomes the nearest of them, or is left out.
+	// Takes are the accepted values. Any other value becomes the nearest accepted one, or is removed.
 	Takes []string `yaml:"takes,flow"`
 	// Most: the member stays, and is at most this, or has at most as many elements; 0 for any.
 	Most int64 `yaml:"most"`

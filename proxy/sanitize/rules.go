@@ -37,9 +37,9 @@ const (
 	KindLimit      Kind = "max_tokens"        // under the name that the model takes
 	KindAnswer     Kind = "answer_bounded"    // the request left the answer open
 	KindRefused    Kind = "parameter_refused" // the backend refused it for this model before
-	KindShorter    Kind = "answer_shortened"  // to the longest answer that the model gives, as it has said before
+	KindShorter    Kind = "answer_shortened"  // to the model's limit, which an earlier refusal named
 	KindFormat     Kind = "answer_form"       // of the answer: by a tool, since the model has none of its own
-	KindVendorTool Kind = "vendor_tool"       // one that its vendor runs was left out, or became a function
+	KindVendorTool Kind = "vendor_tool"       // a tool of another vendor was removed, or became a function
 	KindToolName   Kind = "tool_name"         // of a tool, in a form that the vendor takes
 	KindSchema     Kind = "tool_schema"       // of a tool, in a form that the vendor takes
 	KindUsage      Kind = "usage"             // a stream is asked to end with its counts of tokens

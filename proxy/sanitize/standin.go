@@ -20,7 +20,7 @@ func Carry(o *wire.Outline, p Profile) Output {
 	return r.out
 }
 
-// replaceContent replaces content that the vendor does not take by a text in its place.
+// replaceContent replaces content that the vendor does not take by a text.
 func (r *request) replaceContent() {
 	if !r.p.NoImages && len(r.p.NoContent) == 0 && r.p.Carried == nil {
 		return
@@ -71,7 +71,7 @@ func (r *request) replaceInResult(m *editedMessage, b *block) {
 	}
 }
 
-// onlyTexts reports whether all elements of an array are texts, as those of most results are.
+// onlyTexts reports whether all elements of an array are texts, which most results are.
 func onlyTexts(raw []byte) bool {
 	only := true
 	gjson.ParseBytes(raw).ForEach(func(_, b gjson.Result) bool {
@@ -81,7 +81,7 @@ func onlyTexts(raw []byte) bool {
 	return only
 }
 
-// standIn is the text, as JSON, that stands for a block that the vendor does not take; nil for a block that it takes.
+// standIn returns the text, as JSON, that replaces a block that the vendor does not take, or nil for other blocks.
 func (r *request) standIn(b *block) []byte {
 	var v gjson.Result
 	switch b.kind {

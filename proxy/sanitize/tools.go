@@ -7,17 +7,17 @@ import (
 	"mneme/proxy/wire"
 )
 
-// VendorTools says which tools with types of Anthropic's a vendor takes beside functions.
+// VendorTools selects the tools with Anthropic's types that a vendor takes besides functions.
 type VendorTools string
 
-// The vendors' ways.
+// The selections.
 const (
-	VendorToolsAll    VendorTools = "all"    // those that the vendor runs, and those that the client runs
-	VendorToolsClient VendorTools = "client" // only those that the client runs
+	VendorToolsAll    VendorTools = "all"    // tools of the vendor and of the client
+	VendorToolsClient VendorTools = "client" // only tools of the client
 	VendorToolsNone   VendorTools = "none"
 )
 
-// fitTools has tools of the types and the names that the vendor takes. An empty list of tools is removed.
+// fitTools changes tools to types and names that the vendor takes. It removes an empty list of tools.
 func (r *request) fitTools() {
 	raw := r.root.get("tools")
 	if len(raw) == 0 || raw[0] != '[' {
@@ -42,7 +42,7 @@ func (r *request) fitTools() {
 	if r.renameTools(kept) {
 		r.renameCalls()
 	} else if !dirty {
-		if !r.forcesTool() { // whether a tool is left out depends on it
+		if !r.forcesTool() { // the result depends on the forced tool
 			fine.add(print)
 		}
 		return
@@ -97,8 +97,8 @@ func (r *request) forcesTool() bool {
 	return choice.text("type") == "tool"
 }
 
-// vendorTools leaves out the tools that only another vendor runs, unless nothing else is left or the request must call
-// one of them. Tools that the client runs become functions.
+// vendorTools removes the tools that only another vendor runs, unless the request has no others or must call one of
+// them. Tools that the client runs become functions.
 func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 	if r.Dialect != wire.Messages || r.p.VendorTools == VendorToolsAll || r.p.VendorTools == "" {
 		return items, false
@@ -139,7 +139,7 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 	return kept, dirty || len(left) > 0
 }
 
-// renameTools gives tools and the choice of one names that the vendor takes, and reports whether there was another.
+// renameTools shortens the names of tools and of a chosen tool as the vendor requires. It reports whether one changed.
 func (r *request) renameTools(items []item) (some bool) {
 	rename := func(holder *object) bool {
 		name := holder.text("name")
@@ -196,7 +196,7 @@ func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte,
 	return o.raw(), true
 }
 
-// renameCalls gives the calls of earlier messages the names that the tools have now.
+// renameCalls renames the calls of earlier messages like their tools.
 func (r *request) renameCalls() {
 	for _, m := range r.messages {
 		for _, b := range m.blocks {

@@ -6,7 +6,7 @@ const (
 	AnswerLimit = "max_tokens"     // the limit of an answer
 )
 
-// WhileWhole in Refused.Beside stands for an answer that is not streamed.
+// WhileWhole is the value of Refused.Beside for requests without a stream.
 const WhileWhole = "stream.false"
 
 // limit matches the names of an answer's limit.
@@ -14,7 +14,7 @@ const limit = `\b(?:max[ _]?(?:completion|output|new|gen)?[ _]?(?:tokens?|len)|m
 
 // bounds are the wordings about numbers that are too large. Errors about a context window have other ones.
 var bounds = []refusalRule{
-	// The answer that is asked for is longer than any that the model gives.
+	// The requested answer is longer than the model's limit.
 	// OpenAI, Azure and Xiaomi: https://github.com/ChatGPTNextWeb/NextChat/issues/3195
 	// https://github.com/AQBot-Desktop/AQBot/issues/93
 	longest("max", limit+`[^;]{0,80}\bsupports at most `),
@@ -47,7 +47,7 @@ var bounds = []refusalRule{
 		r.Beside = WhileWhole
 		return r, ok
 	}),
-	// GLM tells no number: https://github.com/MetaGLM/glm-cookbook/issues/24
+	// GLM names no number: https://github.com/MetaGLM/glm-cookbook/issues/24
 	phrase("max_tokens", `max_tokens'? ?参数非法`, always(Refused{Name: AnswerLimit, Value: true})),
 
 	// OpenAI: https://github.com/QwenLM/Qwen-Agent/issues/228
@@ -62,7 +62,7 @@ func longest(near, expression string) refusalRule {
 	})
 }
 
-// atMost reads the largest number that is accepted, or the one that is too large by less.
+// atMost returns a Refused with the largest accepted number, which is number minus less.
 func atMost(name, number string, less int64) (Refused, bool) {
 	most := int64(atoi(number)) - less
 	return Refused{Name: name, Value: true, Most: most}, name != "" && most > 0

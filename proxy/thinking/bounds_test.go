@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What vendors say of an answer that is longer than the model gives, with the sources of bounds.
+// Errors about a max_tokens above the model's limit. bounds has their sources.
 func TestAnswersThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	for said, most := range map[string]int64{

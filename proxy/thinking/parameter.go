@@ -10,8 +10,8 @@ import (
 
 // Refused is a parameter that a vendor's error says the model does not accept.
 type Refused struct {
-	// Name is spelled as in a request: in snake case, with dots before members of members, and with [] behind an array
-	// in an element of which the member is. Vendors put kinds of elements into it, such as tools[].custom.strict.
+	// Name is a path as in a request: steps in snake case, separated by dots. A step that ends in [] is an array. Vendors
+	// insert types of elements, such as tools[].custom.strict.
 	Name string
 	// Value: the parameter is accepted, but not with the value that it had.
 	Value bool
@@ -20,12 +20,12 @@ type Refused struct {
 	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
 	// request. WhileThinking and WhileOff stand for what the model does.
 	Beside string
-	// Takes are the values that the error says are accepted; Not is the one that it refuses.
+	// Takes are the accepted values that the error lists. Not is the refused value.
 	Takes []string
 	Not   string
-	// Refuses are the values of a header that are refused; none stand for all.
+	// Refuses are the refused values of a header. If it is empty, all values are refused.
 	Refuses []string
-	// Most is the largest number that is accepted, or the largest number of elements; 0 if the error tells none.
+	// Most is the largest accepted number, or the largest number of elements; 0 if the error names none.
 	Most int64
 	// Needed: the parameter is missing.
 	Needed bool
@@ -49,7 +49,7 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 	}
 	r, ok := refusedIn(spoken(body))
 	if ok && r.Name == AnswerLimit && r.Most > 0 && lengthOf(body).Excess != NotLong {
-		return Refused{}, false // what is left of the window is true of this request alone
+		return Refused{}, false // the rest of the window concerns only this request
 	}
 	return r, ok
 }
@@ -142,7 +142,7 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 		}),
 	phrase("invalid beta", `invalid beta flag`, always(Refused{Name: BetaHeader, Value: true})),
 
-	// It stands for any wrong parameter; of those that clients send it is this one
+	// The error names no parameter. Of the parameters that clients send, this one causes it
 	// (https://github.com/anomalyco/opencode/issues/50818).
 	phrase("invalid request parameters", `(?:^|['\]] ?)invalid request parameters\.?(?:'|$)`,
 		always(Refused{Name: "reasoning_effort", Value: true})),

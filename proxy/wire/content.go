@@ -66,7 +66,7 @@ func serverTool(name string) string {
 	return name
 }
 
-// SpeaksForItself reports whether StandIn keeps everything that content of a kind tells a model.
+// SpeaksForItself reports whether StandIn keeps all information of content of a kind.
 func SpeaksForItself(kind string) bool {
 	base, _, _ := strings.Cut(kind, "/")
 	switch base {
@@ -88,8 +88,8 @@ func fileText(v gjson.Result) (text string, ok bool) {
 	return "", false
 }
 
-// TextOfFile returns the text of a file in base64, whatever its media type says; ok is false for a PDF and for bytes
-// that are no UTF-8 text.
+// TextOfFile returns the text of a file in base64, whatever its media type is. ok is false for a PDF and for bytes that
+// are not UTF-8.
 func TextOfFile(mime, coded string) (text string, ok bool) {
 	if strings.HasPrefix(mime, "application/pdf") {
 		return "", false
@@ -98,8 +98,8 @@ func TextOfFile(mime, coded string) (text string, ok bool) {
 	return string(data), err == nil && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
 }
 
-// StandIn returns the text that stands for a block, a content part or an item that a backend does not take. It depends
-// on the content alone, so that a vendor's cache of prompts holds.
+// StandIn returns the text that replaces a block, a content part or an item that a backend does not take. It depends
+// only on the content, so that a vendor's prompt cache holds.
 func StandIn(v gjson.Result) string {
 	switch kind := ContentKind(v); kind {
 	case TextBlock:
@@ -130,7 +130,7 @@ func StandIn(v gjson.Result) string {
 	}
 }
 
-// StandIn returns the text that stands for a block that the other dialect does not have.
+// StandIn returns the text that replaces a block that the other dialect lacks.
 func (b Block) StandIn() string { return StandIn(gjson.ParseBytes(b.append(nil))) }
 
 // media describes an image or a file that cannot be read.

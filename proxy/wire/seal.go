@@ -29,7 +29,7 @@ func Unseal(s string) (v jsontext.Value, ok bool) {
 	return v, err == nil && gjson.ValidBytes(v)
 }
 
-// IsSealed reports whether a raw JSON string is what Seal made.
+// IsSealed reports whether Seal made a raw JSON string.
 func IsSealed(raw []byte) bool { return bytes.HasPrefix(raw, []byte(`"`+sealed)) }
 
 // Unsealed takes what only the gateway reads out of an answer that was translated with its items kept, for its client: signatures

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// clientTools are the tools that have a type of Anthropic's and no schema, though the client runs them, by the beginning
-// of their types. The schemas are those of
+// clientTools are the tools with a type of Anthropic's and no schema that the client runs, by prefix of their types.
+// The schemas come from
 // https://platform.claude.com/docs/en/agents-and-tools/tool-use/bash-tool and the pages text-editor-tool, memory-tool and
 // computer-use-tool beside it.
 var clientTools = []struct{ prefix, description, schema string }{
@@ -91,7 +91,7 @@ func ToolName(name string, most int) string {
 
 // Functions makes functions of a request's tools, for a vendor that takes nothing else. It leaves out the tools that
 // another vendor runs and returns their types. It reports false, and changes nothing, if the request has no other tool or
-// must call one of them.
+// must call one of the removed tools.
 func (r *Request) Functions() (left []string, ok bool) {
 	var kept []Tool
 	forced := ""

@@ -120,7 +120,7 @@ func newStack(o options) (*testbed, error) {
 		err = errors.Join(err, failed)
 	}
 	environ := []string{"MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL=" + o.level, "MNEME_CONFIG=" + o.config,
-		"MNEME_WEBMEMORY_MAX_HISTORY=0", // everything that was said must stand in the histories
+		"MNEME_WEBMEMORY_MAX_HISTORY=0", // the histories must have all messages
 		"MNEME_REDIS_URL=redis://" + at[redisName]}
 	if o.fault == faultFailover {
 		s.order = slices.Insert(slices.Clone(s.order), 1, replicaName, sentinelName)

@@ -86,7 +86,7 @@ func translated(body []byte) (t responseswire.Translated, out request, err error
 	if err != nil {
 		return t, out, invalid("", "%s", err)
 	}
-	if t.Replaced || chat.Replaced { // what nobody wrote is not stored
+	if t.Replaced || chat.Replaced { // a chat stores only what its authors wrote
 		return t, out, invalid("input", "the input has items or parts of a type that a chat does not store: send texts, "+
 			"images, files, calls and their outputs")
 	}
