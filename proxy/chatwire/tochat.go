@@ -195,7 +195,7 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 				return nil, false, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
 			}
 			m.ToolCalls = append(m.ToolCalls, toolCall{
-				ID: b.ID, Type: "function", Function: functionCall{b.Name, string(input)},
+				ID: b.ID, Type: functionTool, Function: functionCall{b.Name, string(input)},
 			})
 		case wire.ThinkingBlock, wire.RedactedBlock:
 		default:

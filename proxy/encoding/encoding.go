@@ -42,6 +42,9 @@ func NewReader(header string, body io.ReadCloser) (io.ReadCloser, error) {
 	var r io.Reader = body
 	for i := len(codings) - 1; i >= 0; i-- { // the last coding was applied last
 		name := strings.ToLower(strings.TrimSpace(codings[i]))
+		if Identity(name) {
+			continue
+		}
 		open := openers[name]
 		if open == nil {
 			return nil, fmt.Errorf("%w %q", ErrUnknown, name)
@@ -92,8 +95,6 @@ func (l *lazy) Read(p []byte) (int, error) {
 }
 
 var openers = map[string]func(io.Reader) (io.Reader, error){
-	"":         func(r io.Reader) (io.Reader, error) { return r, nil },
-	"identity": func(r io.Reader) (io.Reader, error) { return r, nil },
 	"gzip":     func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"x-gzip":   func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"deflate":  openDeflate,

@@ -47,11 +47,8 @@ const (
 // anthropicVersion is sent in the messages dialect when the client names none.
 const anthropicVersion = "2023-06-01"
 
-// Defaults of Limits.
-const (
-	DefaultTotal  = 10 * time.Minute
-	DefaultStream = 6 * time.Hour
-)
+// DefaultTotal is the default of Limits.Total.
+const DefaultTotal = 10 * time.Minute
 
 // Limits bound a call. A zero value means its default.
 type Limits struct {
@@ -74,7 +71,7 @@ func (l Limits) withDefaults() Limits {
 		unset time.Duration
 	}{
 		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
-		{&l.Total, DefaultTotal}, {&l.Stream, DefaultStream}, {&l.Backoff, 250 * time.Millisecond},
+		{&l.Total, DefaultTotal}, {&l.Stream, 6 * time.Hour}, {&l.Backoff, 250 * time.Millisecond},
 		{&l.MaxWait, 10 * time.Second},
 		{&l.Cooldown, 10 * time.Second},
 	} {
@@ -149,12 +146,9 @@ func New(c Config) (*Client, error) {
 			DisableCompression: true,
 		}
 	}
-	base, query := c.BaseURL, u.RawQuery
-	if query != "" {
-		base, _, _ = strings.Cut(base, "?")
-	}
+	base, _, _ := strings.Cut(c.BaseURL, "?")
 	return &Client{
-		base: strings.TrimRight(base, "/"), query: query,
+		base: strings.TrimRight(base, "/"), query: u.RawQuery,
 		auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
 		early: c.Early, retries: newBudget(limits.Burst),
 		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), known: map[lane]*circuit{}},
@@ -257,10 +251,12 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	}
 	b.rc = resp.Body
 	if e := resp.Header.Get("Content-Encoding"); !encoding.Identity(e) {
-		if b.rc, err = encoding.NewReader(e, resp.Body); err != nil {
-			_, _ = resp.Body.Close(), b.Close()
+		decoded, err := encoding.NewReader(e, resp.Body)
+		if err != nil {
+			_ = b.Close()
 			return nil, fmt.Errorf("%w: %w", ErrEncoding, err)
 		}
+		b.rc = decoded
 		resp.Header.Del("Content-Encoding")
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1

@@ -14,8 +14,8 @@ import (
 // Kinds of content that have rules of their own. An image by its address or by a vendor's id of a file has the kind
 // "image/url" or "image/file", a document likewise.
 const (
-	ImageContent    = "image"
-	DocumentContent = "document"        // a PDF
+	ImageContent    = ImageBlock
+	DocumentContent = DocumentBlock     // a PDF
 	DocumentText    = "document/text"   // a document with a text as its source
 	FileContent     = "file"            // a file of chat completions or Responses
 	ServerTool      = "server_tool_use" // a call of a tool that the vendor runs, or its result
@@ -49,8 +49,6 @@ func ContentKind(v gjson.Result) string {
 		return ServerTool + "/" + serverTool(v.Get("name").Str)
 	case "mcp_tool_use", "mcp_tool_result":
 		return "mcp_tool_use"
-	case ToolResultBlock:
-		return kind
 	}
 	if tool, ok := strings.CutSuffix(kind, "_tool_result"); ok {
 		return ServerTool + "/" + serverTool(tool)

@@ -28,20 +28,19 @@ const (
 // tool_call, error_toxic), https://github.com/huggingface/text-generation-inference (eos_token),
 // https://docs.vllm.ai/en/latest/api/vllm/v1/engine (abort), https://ai.google.dev/api/generate-content#FinishReason.
 var endings = map[string]Ending{
-	"stop": EndTurn, "end_turn": EndTurn, "stop_sequence": EndTurn, "eos": EndTurn, "eos_token": EndTurn,
+	"stop": EndTurn, StopEndTurn: EndTurn, "stop_sequence": EndTurn, "eos": EndTurn, "eos_token": EndTurn,
 	"complete": EndTurn, "completed": EndTurn, "end": EndTurn, "pause_turn": EndTurn, "compaction": EndTurn,
 
-	"length": EndLength, "max_tokens": EndLength, "max_output_tokens": EndLength, "model_length": EndLength,
+	"length": EndLength, StopMaxTokens: EndLength, "max_output_tokens": EndLength, "model_length": EndLength,
 	"repetition_truncation": EndLength, "repetition": EndLength, "limit": EndLength,
 
-	"model_context_window_exceeded": EndWindow, "context_length_exceeded": EndWindow,
+	StopWindow: EndWindow, "context_length_exceeded": EndWindow,
 
-	"tool_calls": EndTools, "tool_call": EndTools, "tool_use": EndTools, "function_call": EndTools,
+	"tool_calls": EndTools, "tool_call": EndTools, StopToolUse: EndTools, "function_call": EndTools,
 
 	"content_filter": EndFilter, "content_filtered": EndFilter, "sensitive": EndFilter, "safety": EndFilter,
-	"refusal": EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter,
-	"spii":         EndFilter,
-	"image_safety": EndFilter, "language": EndFilter, "error_toxic": EndFilter, "guardrail_intervened": EndFilter,
+	StopRefusal: EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter,
+	"spii": EndFilter, "image_safety": EndFilter, "language": EndFilter, "error_toxic": EndFilter, "guardrail_intervened": EndFilter,
 }
 
 // EndingOf returns the class of a finish_reason of chat completions or a stop_reason of messages, in any case of letters.

@@ -46,13 +46,10 @@ func editorSchema(commands, more string) string {
 		`},"required":["command"]}`
 }
 
-// IsFunction reports whether t is a function of the client with a schema of its own.
-func (t Tool) IsFunction() bool { return t.Type == "" || t.Type == "custom" }
-
 // Function returns a tool that the client runs as a function with its documented schema. It reports false for a tool
 // that its vendor runs.
 func (t Tool) Function() (Tool, bool) {
-	if t.IsFunction() {
+	if t.Type == "" || t.Type == "custom" { // a function with a schema
 		return t, true
 	}
 	for _, c := range clientTools {
