@@ -16,13 +16,14 @@ import (
 // turns in it. Fitting is what the vendor takes of this request.
 type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error)
 
-// maxCures bounds the cures of one request. An imitator may refuse one parameter after another.
+// maxCures bounds the cures for parameters and lengths of one request. An imitator may refuse one parameter after
+// another.
 const maxCures = 8
 
 // attempts makes an attempt, and another one for each cure if the answer
 // says what in the request is at fault and there is something to be done about it.
-// Each begins with what was said and makes the changes of all cures so far; no kind
-// is tried twice, but for parameters, and none that changes nothing in what is sent.
+// Each begins with what was said and makes the changes of all cures so far. A kind is repeated only for another
+// parameter, length or kind of content, or after a partial cure. No attempt repeats a request.
 // When the last fails too the client gets the first one's error, as it came.
 func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
 	defer func() {
@@ -40,7 +41,7 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		if next == nil {
 			break
 		}
-		with, ok := last.beside(cures, next)
+		with, ok := last.withCure(cures, next)
 		if !ok {
 			break
 		}
@@ -88,9 +89,10 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 	return first, ctx.Err()
 }
 
-// beside returns the cures of the next attempt, and reports whether there may be one. Parameters that the backend refuses
-// one after another are cured together. The refusal of another parameter proves the earlier cures, so they are learned.
-func (a *attempt) beside(cures []*cure, next *cure) (with []*cure, ok bool) {
+// withCure returns the cures of the next attempt, and reports whether there may be one. Parameters that the backend
+// refuses one after another are cured together. The refusal of another parameter proves the earlier cures, so they are
+// learned.
+func (a *attempt) withCure(cures []*cure, next *cure) (with []*cure, ok bool) {
 	i := slices.IndexFunc(cures, func(c *cure) bool {
 		return c.kind == next.kind && (c.kind != cureContent || c.about == next.about)
 	})
@@ -102,8 +104,11 @@ func (a *attempt) beside(cures []*cure, next *cure) (with []*cure, ok bool) {
 				a.learn(c)
 			}
 		}
+		if len(cures) >= maxCures {
+			return nil, false
+		}
 		gone := !a.sends(a.answer.parameter.Name)
-		if len(cures) == maxCures || slices.ContainsFunc(cures, func(c *cure) bool {
+		if slices.ContainsFunc(cures, func(c *cure) bool {
 			return c.said == next.said && (gone || c.about == next.about) // the vendor repeats itself: that did not help
 		}) {
 			return nil, false

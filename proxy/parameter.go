@@ -98,7 +98,7 @@ func (a *attempt) leaveOut() *cure {
 // withoutBetas returns the cure for refused values of the header anthropic-beta. It removes the values that the error
 // names, or all values if the error names none. The backend refuses a named value for every model.
 func (a *attempt) withoutBetas(said thinking.Refused) *cure {
-	betas := strings.Split(a.left().betas, ",")
+	betas := strings.Split(a.lastSent().betas, ",")
 	c := a.newCure(cureParameter, said.Name)
 	for _, v := range said.Refuses {
 		if slices.ContainsFunc(betas, func(b string) bool { return strings.TrimSpace(b) == v }) {
@@ -190,7 +190,7 @@ func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ saniti
 	}
 	bodies := [][]byte{a.doc.Body}
 	if a.backend.speaks != a.backend.dialect {
-		bodies = append(bodies, a.left().body)
+		bodies = append(bodies, a.lastSent().body)
 	}
 	for i, body := range bodies {
 		if i > 0 {
@@ -233,7 +233,6 @@ var ofThinking = regexp.MustCompile(`^thinking\.(adaptive|between_tools|disabled
 // place of its profile; nil where they do not say, or where the request asked in that way.
 func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 	asked, known := gjson.GetBytes(a.sent("thinking"), "type").Str, a.fitting.Thinking
-	yes := true
 	switch beside := said.Beside; {
 	case said.Name == "thinking.type" && a.sent("thinking") != nil:
 		return a.modes(said.Takes, asked, cmp.Or(said.Not, asked))
@@ -284,17 +283,29 @@ func (a *attempt) modes(takes []string, asked, refused string) *sanitize.Thinkin
 
 // sent returns the raw value of a member of the attempt's request in the backend's dialect, or nil.
 func (a *attempt) sent(name string) jsontext.Value {
-	if path, value := sanitize.Find(a.doc.Body, name); path == name {
-		return value
+	if strings.ContainsAny(name, "[*") { // a member of elements
+		if path, value := sanitize.Find(a.doc.Body, name); path == name {
+			return value
+		}
+		return nil
 	}
-	return nil
+	first, rest, _ := strings.Cut(name, ".")
+	at := a.doc.Members.Get(first)
+	for rest != "" && at.Found() {
+		first, rest, _ = strings.Cut(rest, ".")
+		at = a.doc.Object(at).Get(first)
+	}
+	if !at.Found() {
+		return nil
+	}
+	return a.doc.Of(at)
 }
 
-// left returns the call that the attempt made.
-func (a *attempt) left() sent { return a.result.sent[len(a.result.sent)-1] }
+// lastSent returns the call that the attempt made.
+func (a *attempt) lastSent() sent { return a.result.sent[len(a.result.sent)-1] }
 
 // sends reports whether the attempt's call has a member of this name.
 func (a *attempt) sends(name string) bool {
-	_, value := sanitize.Find(a.left().body, name)
+	_, value := sanitize.Find(a.lastSent().body, name)
 	return value != nil
 }

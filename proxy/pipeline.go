@@ -60,7 +60,7 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	}
 	a, err := n.translate()
 	if err != nil {
-		return said{}, unfit(err)
+		return said{}, errUnfit{err}
 	}
 	x, err := s.reconcile(ctx, a)
 	if err != nil {

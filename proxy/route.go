@@ -150,14 +150,6 @@ type errUnfit struct{ error }
 
 func (e errUnfit) Unwrap() error { return e.error }
 
-// unfit marks an error as a refusal for one backend; nil stays nil.
-func unfit(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errUnfit{err}
-}
-
 // outcome is the result of one choice of a route.
 type outcome struct {
 	attempt *attempt

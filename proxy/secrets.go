@@ -16,14 +16,22 @@ import (
 type hider struct {
 	own    *secrets.Set
 	caller http.Header
-	names  map[string]string // of tools, see sanitize.Output; the client gets its own
+	names  [][2][]byte // names of tools as JSON: the backend's and the client's, see quotedNames
+}
+
+// quotedNames returns the backend's and the client's name of each renamed tool as JSON, see sanitize.Output.
+func quotedNames(names map[string]string) (pairs [][2][]byte) {
+	for short, name := range names {
+		pairs = append(pairs, [2][]byte{wire.Quote(short), wire.Quote(name)})
+	}
+	return pairs
 }
 
 // restore puts the client's names of tools where the backend calls them otherwise.
 func (h hider) restore(b []byte) []byte {
-	for short, name := range h.names {
-		if short := wire.Quote(short); bytes.Contains(b, short) {
-			b = bytes.ReplaceAll(b, short, wire.Quote(name))
+	for _, n := range h.names {
+		if bytes.Contains(b, n[0]) {
+			b = bytes.ReplaceAll(b, n[0], n[1])
 		}
 	}
 	return b

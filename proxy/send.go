@@ -31,7 +31,7 @@ type sent struct {
 func (a *attempt) send(ctx context.Context, header http.Header) error {
 	body, err := a.spoken()
 	if err != nil {
-		return unfit(err)
+		return errUnfit{err}
 	}
 	if err := a.reserve(ctx, body); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err err
 	if err != nil {
 		return false, err
 	}
-	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header, a.toolNames})
+	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header, quotedNames(a.toolNames)})
 	return errors.Is(err, upstream.ErrBroken), err
 }
 

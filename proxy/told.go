@@ -152,11 +152,11 @@ func (a *attempt) lost() (paths []string) {
 		}
 	}
 	slices.Sort(paths)
-	unsent := func(c rune) bool {
+	illegal := func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '.' && c != '-'
 	}
 	paths = slices.DeleteFunc(slices.Compact(paths), func(path string) bool {
-		return len(path) > longestLost || strings.ContainsFunc(path, unsent)
+		return len(path) > longestLost || strings.ContainsFunc(path, illegal)
 	})
 	return paths[:min(len(paths), mostLost)]
 }

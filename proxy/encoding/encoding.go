@@ -95,10 +95,10 @@ func (l *lazy) Read(p []byte) (int, error) {
 }
 
 var openers = map[string]func(io.Reader) (io.Reader, error){
-	"gzip":     func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
-	"x-gzip":   func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
-	"deflate":  openDeflate,
-	"br":       func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil },
+	"gzip":    func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+	"x-gzip":  func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+	"deflate": openDeflate,
+	"br":      func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil },
 	"zstd": func(r io.Reader) (io.Reader, error) {
 		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	},

@@ -46,7 +46,8 @@ func (b *block) blank() bool { return b.kind == wire.TextBlock && blank(b.get("t
 // fill completes a message without content, or leaves it out.
 func (r *request) fill(m *editedMessage, last bool) {
 	content := string(m.get("content"))
-	if m.role == wire.RoleSystem && m.has("output_config") && r.Dialect == wire.Messages && r.p.Roles.SystemInside {
+	effort := m.role == wire.RoleSystem && m.has("output_config")
+	if effort && r.Dialect == wire.Messages && r.p.Roles.SystemInside {
 		return // it has an effort: https://platform.claude.com/docs/en/build-with-claude/effort-per-message
 	}
 	if m.role == wire.RoleAssistant {
@@ -60,7 +61,6 @@ func (r *request) fill(m *editedMessage, last bool) {
 			return
 		}
 	}
-	effort := m.role == wire.RoleSystem && m.has("output_config")
 	if r.emptied(m) {
 		r.note(KindEmpty, m, nil)
 		if effort {

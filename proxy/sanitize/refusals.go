@@ -254,6 +254,9 @@ func find(raw []byte, steps []string) (path []string, value []byte) {
 // LeaveOut applies the rules about members to a request that was translated into the vendor's dialect. Rules with a
 // condition are applied before, in the backend's dialect.
 func LeaveOut(body []byte, rules []Rule) (_ []byte, changes []Change) {
+	if len(rules) == 0 {
+		return body, nil
+	}
 	o := objectOf(body)
 	for i := range rules {
 		f := &rules[i]

@@ -32,6 +32,10 @@ func (r *request) fitTools() {
 		return
 	}
 	r.chooseByWord()
+	anyType := r.Dialect != wire.Messages || r.p.VendorTools == "" || r.p.VendorTools == VendorToolsAll
+	if r.p.ToolNames == 0 && anyType {
+		return
+	}
 	raw = r.root.get("tools")
 	print := fine.print(raw, SchemaForm(string(r.p.VendorTools)+strconv.Itoa(r.p.ToolNames)), false, r.Dialect)
 	if fine.has(print) {
@@ -63,11 +67,14 @@ func (r *request) chooseByWord() {
 		list := objectOf(choice.get("allowed_tools"))
 		word, allowed = list.text("mode"), elements(list.get("tools"))
 	}
+	var names []string
+	for _, a := range allowed {
+		names = append(names, chatName(a.raw))
+	}
 	tools := r.root.get("tools")
 	items := elements(tools)
 	kept := slices.DeleteFunc(slices.Clone(items), func(it item) bool {
-		name := chatName(it.raw)
-		return !slices.ContainsFunc(allowed, func(a item) bool { return chatName(a.raw) == name })
+		return !slices.Contains(names, chatName(it.raw))
 	})
 	if len(kept) == 0 || word != "required" && word != "auto" {
 		return

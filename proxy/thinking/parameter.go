@@ -56,8 +56,9 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 
 // refusedIn tries the rules in their order.
 func refusedIn(text string) (Refused, bool) {
+	lower := strings.ToLower(text)
 	for _, rule := range refusals {
-		if rule.near != "" && !strings.Contains(strings.ToLower(text), rule.near) {
+		if rule.near != "" && !strings.Contains(lower, rule.near) {
 			continue
 		}
 		for _, m := range rule.FindAllStringSubmatch(text, 4) {
