@@ -40,7 +40,8 @@ var endings = map[string]Ending{
 
 	"content_filter": EndFilter, "content_filtered": EndFilter, "sensitive": EndFilter, "safety": EndFilter,
 	StopRefusal: EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter,
-	"spii": EndFilter, "image_safety": EndFilter, "language": EndFilter, "error_toxic": EndFilter, "guardrail_intervened": EndFilter,
+	"spii": EndFilter, "image_safety": EndFilter, "language": EndFilter,
+	"error_toxic": EndFilter, "guardrail_intervened": EndFilter,
 }
 
 // EndingOf returns the class of a finish_reason of chat completions or a stop_reason of messages, in any case of letters.
