@@ -133,18 +133,14 @@ func (a *attempt) refusedContent(f wire.Failure) []string {
 	if m == nil || !a.shows(m[1]) && !a.sealsItem(m[1]) {
 		return nil
 	}
-	switch kind := m[1]; {
-	case kind == wire.ServerTool || strings.HasSuffix(kind, "_tool_result"):
-		return []string{wire.ServerTool}
-	case kind == "document", kind == "file", kind == "input_file":
+	base, _, _ := strings.Cut(wire.ContentKind(gjson.Parse(`{"type":"`+m[1]+`"}`)), "/")
+	switch {
+	case base == wire.DocumentContent, base == wire.FileContent:
 		return []string{wire.DocumentContent, wire.FileContent}
-	case strings.Contains(kind, "image"):
-		return []string{wire.ImageContent}
-	case wire.IsThinking(kind), kind == wire.TextBlock, kind == wire.ToolUseBlock, kind == wire.ToolResultBlock:
+	case wire.IsThinking(base), base == wire.TextBlock, base == wire.ToolUseBlock, base == wire.ToolResultBlock:
 		return nil
-	default:
-		return []string{wire.ContentKind(gjson.Parse(`{"type":"` + kind + `"}`))}
 	}
+	return []string{base}
 }
 
 // shows reports whether the messages of the request have content of a type, in results too.

@@ -228,3 +228,40 @@ func TestARefusedItemIsRemembered(t *testing.T) {
 		require.Contains(t, v.last(t).body, last)
 	}
 }
+
+// A backend that refuses the result of a vendor's own tool gets the call and the result as texts, now and later.
+func TestARefusedResultOfAVendorsToolIsRemembered(t *testing.T) {
+	t.Parallel()
+	for kind, call := range map[string]string{
+		"mcp_tool_result":        `{"type":"mcp_tool_use","id":"m","name":"n","server_name":"s","input":{}}`,
+		"web_search_tool_result": `{"type":"server_tool_use","id":"m","name":"web_search","input":{"query":"q"}}`,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			v := vendor(t, nil)
+			v.answer = func(w http.ResponseWriter, r *http.Request) {
+				body := v.last(t).body
+				if !strings.Contains(body, `"type":"`+kind) {
+					acceptReport(w, r, body)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(400)
+				// https://github.com/MoonshotAI/Kimi-K2.5/issues/27
+				_, _ = w.Write([]byte(said("messages.1.content.1: Input tag '" + kind + "' found using 'type' does not match any of " +
+					"the expected tags: 'text', 'tool_result', 'tool_use'")))
+			}
+			url, _ := logged(t, to(v, proxy.KindAnthropic))
+			for _, calls := range []int{2, 3} {
+				got := post(t, url+"/v1/messages", `{"model":"m","max_tokens":99,"messages":[`+userSays(`"Look."`)+
+					`,{"role":"assistant","content":[`+call+`,{"type":"`+kind+`","tool_use_id":"m",`+
+					`"content":[{"type":"text","text":"SEEN"}]},{"type":"text","text":"Done."}]},`+userSays(`"And?"`)+`]}`)
+				require.Equal(t, 200, got.status, got.body)
+				require.Equal(t, calls, v.count())
+				require.Contains(t, v.last(t).body, "SEEN")
+				require.NotContains(t, v.last(t).body, `"type":"mcp_tool_use"`)
+				require.NotContains(t, v.last(t).body, `"type":"server_tool_use"`)
+			}
+		})
+	}
+}

@@ -325,7 +325,7 @@ func TestRoles(t *testing.T) {
 		"of an older model, with an effort": {"anthropic", sonnet, conversation(hi,
 			`{"role":"system","content":[{"type":"tool_addition","tools":[]},`+text+`],"output_config":{"effort":"low"}}`),
 			conversation(`{"role":"user","content":[{"type":"text","text":"hi"},` + text + `]}`),
-			rules{sanitize.KindRole}},
+			rules{sanitize.KindRole, sanitize.KindEffort}},
 		"inside a tool loop": {"anthropic", sonnet, conversation(hi, says("assistant", use), system, says("user", gives)),
 			conversation(hi, says("assistant", use),
 				`{"role":"user","content":[`+gives+`,{"type":"text","text":"s"}]}`),

@@ -127,11 +127,15 @@ func (r *request) turnSystem(m *editedMessage, behind []*editedMessage) {
 	if m.gone {
 		return
 	}
+	effort := m.has("output_config")
 	for _, name := range m.others() {
 		m.drop(name)
 	}
 	m.fromSystem = true
 	r.speakAs(m, wire.RoleUser)
+	if effort {
+		r.changed(KindEffort, "messages.output_config")
+	}
 }
 
 // acceptsSystem reports whether the vendor accepts a system message between the settled messages and those behind it.
