@@ -111,7 +111,7 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 		return nil, &Refusal{Status: http.StatusForbidden, Code: "forbidden",
 			Message: "Nobody may come here yet: the route has no scope in the service's table of rights."}
 	case !p.May(need):
-		return nil, forbidden(need)
+		return nil, p.lacks(need)
 	}
 	return r.WithContext(With(r.Context(), p)), nil
 }
@@ -187,7 +187,7 @@ func (g *Gate) service(secret string, h http.Header) (Principal, error) {
 	if err != nil {
 		return Principal{}, unauthorized("The header " + tenantHeader + " names no tenant.")
 	}
-	p := Principal{Key: h.Get(keyHeader), Tenant: tenant, Scopes: Scopes, internal: true}
+	p := Principal{Key: h.Get(keyHeader), Tenant: tenant, Scopes: Scopes, internal: true, carried: true}
 	if p.User, err = url.QueryUnescape(h.Get(userHeader)); err == nil {
 		p.Limits, err = ParseLimits(h.Get(rateHeader), h.Get(budgetHeader))
 	}

@@ -26,6 +26,10 @@ const (
 	Open     Scope = "open"     // nothing: also strangers may come in
 	AnyKey   Scope = "any key"  // a key that is good, whatever its scopes
 	Internal Scope = "internal" // the internal secret, by which the services know each other
+
+	InternalChat  Scope = "internal, for chat"        // the internal secret, and a caller with chat
+	InternalRead  Scope = "internal, for memory:read" // the internal secret, and a caller with memory:read
+	ChatOrApprove Scope = "chat or approve"           // one of both; what is answered decides which
 )
 
 // Scopes lists those that keys have.
@@ -40,7 +44,8 @@ type Principal struct {
 	User   string // the tenant's user that the request is for; "" if none is named
 	Limits Limits // of the key; those of tenants and users are configured
 
-	internal bool   // it is another service of ours
+	internal bool   // another service of ours, in its own name
+	carried  bool   // the request came with the internal secret, in a service's own name or in its caller's
 	hash     string // of the key's text, if that was shown here
 }
 
@@ -54,6 +59,12 @@ func (p Principal) May(s Scope) bool {
 		return true
 	case Internal:
 		return p.internal
+	case InternalChat:
+		return p.carried && p.May(Chat)
+	case InternalRead:
+		return p.carried && p.May(MemoryRead)
+	case ChatOrApprove:
+		return p.May(Chat) || p.May(Approve)
 	}
 	return slices.Contains(p.Scopes, s) || slices.Contains(p.Scopes, Admin)
 }
@@ -62,6 +73,19 @@ func (p Principal) May(s Scope) bool {
 func (p Principal) Need(s Scope) error {
 	if p.May(s) {
 		return nil
+	}
+	return p.lacks(s)
+}
+
+// lacks is the refusal of a principal that does not have a scope.
+func (p Principal) lacks(s Scope) *Refusal {
+	switch {
+	case s == InternalChat && p.carried:
+		s = Chat
+	case s == InternalRead && p.carried:
+		s = MemoryRead
+	case s == InternalChat, s == InternalRead:
+		s = Internal
 	}
 	return forbidden(s)
 }

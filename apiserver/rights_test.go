@@ -12,7 +12,7 @@ import (
 
 // With keys the apiserver answers our own services alone.
 func TestOnlyOurServicesComeToTheApiserver(t *testing.T) {
-	s := start(t, apiserver.Config{Gate: accesstest.Gate()}, nil)
+	s := start(t, apiserver.Config{Gate: accesstest.Gate(t)}, nil)
 	needs := accesstest.Walk(t, s.Handler(), "GET /healthz", "GET /readyz", "GET /metrics")
 	require.NotEmpty(t, needs)
 	for route, scope := range needs {

@@ -23,7 +23,7 @@ func TestEachRouteOfTheGatewayNeedsItsScope(t *testing.T) {
 	t.Parallel()
 	s, err := proxy.New(proxy.Config{
 		Active: "offline", Backends: map[string]proxy.BackendConfig{"offline": {Kind: proxy.KindOffline}},
-		Gate: accesstest.Gate(),
+		Gate: accesstest.Gate(t),
 	}, zerolog.Nop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })

@@ -38,6 +38,31 @@ type heardTurn struct {
 	Messages []json.RawMessage `json:"messages,omitempty"`
 }
 
+// Chats and sessions that turns are recorded in and under.
+const (
+	agentChats  = "agent:" // how the ids of chats begin that the gateway records in
+	itemSession = "items"  // of the Conversations API, whose items go to the chat that the client names
+)
+
+// maxTurn bounds the age of a recorded turn. The longest stream lasts hours: see proxy.stream_timeout.
+const maxTurn = 24 * time.Hour
+
+// maxAhead is by how much the clock of another service may be ahead.
+const maxAhead = time.Minute
+
+// check refuses turns in chats or of times in which the gateway and the Conversations API record none, so that a caller
+// of a service cannot write into another chat's past.
+func (t heardTurn) check(key memory.Key, now time.Time) error {
+	began := time.UnixMilli(t.Began)
+	switch {
+	case !strings.HasPrefix(key.Chat().ID(), agentChats) && (t.Session != itemSession || t.Subagent != ""):
+		return badRequest("turns are recorded in chats whose ids begin with %s.", agentChats)
+	case began.Before(now.Add(-maxTurn)), began.After(now.Add(maxAhead)):
+		return badRequest("began is not a time of the last %s, in Unix milliseconds.", maxTurn)
+	}
+	return nil
+}
+
 // messages returns what is recorded under a run.
 func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, err error) {
 	if len(t.Messages) > 0 {
@@ -130,6 +155,9 @@ func (s *heardRoutes) postHeard(c *gin.Context) error {
 		return err
 	}
 	run, err := heardID(t.Session, t.Turn)
+	if err == nil {
+		err = t.check(key, time.Now())
+	}
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,29 @@ func governs(c *gin.Context, of memory.Tenant) bool {
 	return p.Tenant == of || p.Operator()
 }
 
+// errOthersTenant refuses a tenant in a query, whether or not there is one of this name.
+var errOthersTenant = &api.Problem{Status: http.StatusForbidden, Code: "forbidden",
+	Message: "tenant must be the key's own: only an admin of the default tenant reads about other tenants."}
+
+// tenantAsked returns the tenant that a query names, or the caller's own. Another one is for admins of the default
+// tenant.
+func tenantAsked(c *gin.Context) (memory.Tenant, error) {
+	name := c.Query("tenant")
+	if name == "" {
+		return tenantOf(c), nil
+	}
+	of, err := memory.ParseTenant(name)
+	switch {
+	case err != nil:
+		return of, badRequest("%s.", err)
+	case !governs(c, of):
+		return of, errOthersTenant
+	case of != tenantOf(c):
+		err = access.From(c.Request.Context()).Need(access.Admin)
+	}
+	return of, err
+}
+
 // self tells a client what its key opens, so that it can say what is missing before a request is refused.
 func self(c *gin.Context) error {
 	p := access.From(c.Request.Context())

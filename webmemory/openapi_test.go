@@ -536,7 +536,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	w.SetApiserver(forTenants(runs.Handler()))
 	does(200, "DELETE", "/v1/tenants/acme", nil)
 	w.SetApiserver(runs.Handler())
-	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Gate = accesstest.Gate() })
+	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Gate = accesstest.Gate(t) })
 	does(401, "GET", "/v1/keys/self", nil)
 	w.URL = without
 	does(409, "GET", "/v1/tenants", nil)

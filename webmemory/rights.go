@@ -50,7 +50,7 @@ func (s *routes) acts() []act {
 		{"GET " + chat + "/runs/:run/events", access.Chat, "", s.streams.getEvents},
 		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.historyRoutes.getTrace},
 		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.stopRun},
-		{"POST " + chat + "/runs/:run/resume", access.Chat, "", answering(s.resumer.resumePosted)},
+		{"POST " + chat + "/runs/:run/resume", access.ChatOrApprove, "", answering(s.resumer.resumePosted)},
 		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.oneShotPosted)},
 		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.getApprovals},
 		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
@@ -103,8 +103,8 @@ func (s *routes) acts() []act {
 		{"POST " + internalPath + "/rewinds", access.Internal, "", s.rewinder.postRewound},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
-		{"POST " + internalPath + "/chats/:chat/heard", access.Chat, "", s.heardRoutes.postHeard},
-		{"POST " + internalPath + "/chats/:chat/recalled", read, "", s.heardRoutes.postRecalled},
+		{"POST " + internalPath + "/chats/:chat/heard", access.InternalChat, "", s.heardRoutes.postHeard},
+		{"POST " + internalPath + "/chats/:chat/recalled", access.InternalRead, "", s.heardRoutes.postRecalled},
 	}
 	for _, of := range []string{chat, subagent} {
 		all = append(all, []act{
@@ -172,9 +172,9 @@ var besideRights, besideEntries = byName([]act{
 	{"client_result deny", access.Chat, "", nil},
 	{"approval approve", access.Approve, "approval.approve", nil},
 	{"approval edit", access.Approve, "approval.edit", nil},
-	{"approval deny", access.Chat, "approval.deny", nil}, // as a new message does, and a stop of the run
+	{"approval deny", access.ChatOrApprove, "approval.deny", nil}, // as a new message does, and a stop of the run
 	{"question approve", access.Approve, "question.approve", nil},
-	{"question deny", access.Chat, "question.deny", nil},
+	{"question deny", access.ChatOrApprove, "question.deny", nil},
 })
 
 // byName are the rights and the entries of acts by what they do.

@@ -1,8 +1,11 @@
 package webmemory_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +21,7 @@ func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
 	var handler http.Handler
 	w.Middleware = func(h http.Handler) http.Handler { handler = h; return h }
 	none := http.NotFoundHandler()
-	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(), none, none })
+	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(t), none, none })
 	needs := accesstest.Walk(t, handler, "GET /", "GET /ui/*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
 		"GET /metrics")
 	for route, scope := range map[string]access.Scope{
@@ -46,5 +49,27 @@ func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
 	} {
 		require.Contains(t, needs, route)
 		require.Equal(t, string(scope), needs[route], route)
+	}
+}
+
+// The gateway's routes record only in chats of agents, and only turns of the last day.
+func TestTurnsOfAgentsAreRecordedInTheirChatsOnly(t *testing.T) {
+	t.Parallel()
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("x"))
+	url := w.StartReplica()
+	for _, c := range []struct {
+		chat, session string
+		ago           time.Duration
+		status        int
+	}{
+		{"agent:a", "s", time.Second, 204}, {"agent:a", "s", 7 * time.Hour, 204}, {"agent:a", "s", 25 * time.Hour, 400},
+		{"agent:a", "s", -time.Hour, 400}, {"a", "s", time.Second, 400}, {"a", "items", time.Second, 204},
+		{"a", "items", 25 * time.Hour, 400},
+	} {
+		body := fmt.Sprintf(`{"session":%q,"turn":"t","began":%d,"said":"hi"}`, c.session, time.Now().Add(-c.ago).UnixMilli())
+		resp, err := http.Post(url+"/internal/v1/chats/"+c.chat+"/heard", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, c.status, resp.StatusCode, "%+v", c)
 	}
 }

@@ -9,10 +9,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"mneme/access"
 	"mneme/access/tally"
 	"mneme/apiserver/api"
-	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
@@ -26,8 +24,8 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	if s.cfg.Usage == nil {
 		return errUsageOff
 	}
-	who, now := access.From(c.Request.Context()), time.Now()
-	q := tally.Query{Tenant: who.Tenant, By: tally.By(cmp.Or(c.Query("by"), string(tally.ByTenant))),
+	now := time.Now()
+	q := tally.Query{By: tally.By(cmp.Or(c.Query("by"), string(tally.ByTenant))),
 		Name: c.Query("chat"), Cursor: c.Query("cursor")}
 	if q.Name != "" && c.Query("by") != "" && q.By != tally.ByChat {
 		return badRequest("chat goes with by=chat only.")
@@ -35,26 +33,13 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	if q.Name != "" {
 		q.By = tally.ByChat
 	}
-	if name := c.Query("tenant"); name != "" {
-		of, err := memory.ParseTenant(name)
-		if err != nil {
-			return badRequest("%s.", err)
-		}
-		if of != who.Tenant {
-			if err := who.Need(access.Admin); err != nil {
-				return err
-			}
-			if (who.Tenant != memory.Tenant{}) { // what is another's is as what there is not
-				api.WriteJSON(c.Writer, http.StatusOK, tally.Page{Rows: []tally.Row{}})
-				return nil
-			}
-		}
-		q.Tenant = of
+	var err, since, until error
+	if q.Tenant, err = tenantAsked(c); err != nil {
+		return err
 	}
-	var since, until error
 	q.Since, since = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
 	q.Until, until = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
-	err := errors.Join(since, until)
+	err = errors.Join(since, until)
 	var page tally.Page
 	if err == nil {
 		page, err = s.cfg.Usage.Read(c.Request.Context(), q)

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"mneme/access"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -112,7 +114,7 @@ func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
 	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
 		info, err := h.Memory.Chat(goingOn(ctx), *a.chat)
-		if info.Run == "" && info.Waiting != nil {
+		if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
 			info.Run = info.Waiting.RunID
 		}
 		if err != nil || info.Run == "" {
@@ -121,6 +123,14 @@ func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
 		a.run = info.Run
 		return a.client().Follow(ctx, *a.chat, info.Run), nil
 	})
+}
+
+// maySee reports whether the caller may see what a run waits for. Results of a client's tools are for any client; what a
+// person decides is for those that may decide or read the chat.
+func maySee(ctx context.Context, waits []event.Wait) bool {
+	caller := access.From(ctx)
+	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
+		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
 }
 
 // said is a message of the user, at a place of those that useChat holds.

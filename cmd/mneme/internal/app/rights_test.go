@@ -345,3 +345,60 @@ func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
 		require.Equal(t, 1, rewinds("3"))
 	})
 }
+
+// A key needs only the scope of what it does, and no route does more for it.
+func TestAKeyNeedsOnlyTheScopeOfItsAct(t *testing.T) {
+	d := withDesk(t)
+	approver, writer := d.key("acme", access.Approve), d.key("acme", access.MemoryWrite)
+	answer := func(w waiting, key, rest string) int {
+		t.Helper()
+		status, _ := ask(t, "POST", d.url(w.resume), key, `{"answers":[{"id":"`+w.wait+`",`+rest+`}]}`)
+		return status
+	}
+	for i, c := range []struct {
+		kind, rest    string
+		status, calls int
+	}{
+		{event.Approval, `"decision":"approve"`, 200, 1}, {event.Approval, `"decision":"deny"`, 200, 0},
+		{event.Question, `"decision":"approve","result":{"seat":"7a"}`, 200, 1}, {event.Question, `"decision":"deny"`, 200, 0},
+		{event.ClientResult, `"decision":"approve","result":{"x":1}`, 403, 0},
+	} {
+		before := d.called.Load()
+		w := d.waitFor(c.kind, fmt.Sprintf("approver-%d", i))
+		require.Equal(t, c.status, answer(w, approver, c.rest), "%+v", c)
+		require.EqualValues(t, c.calls, d.called.Load()-before, "%+v", c)
+	}
+	for kind, want := range map[string]int{event.Approval: 204, event.ClientResult: 200} {
+		w := d.waitFor(kind, "stream-"+kind)
+		for _, c := range []struct {
+			key    string
+			status int
+		}{{d.chat, want}, {d.key("acme", access.Chat, access.Approve), 200}, {d.key("acme", access.Chat, access.MemoryRead), 200}} {
+			status, got := ask(t, "GET", d.url("/v1/chats/"+w.chat+"/ui/x/stream"), c.key, "")
+			require.Equal(t, c.status, status, kind)
+			require.Equal(t, c.status == 200, strings.Contains(got, w.wait), kind)
+		}
+	}
+	status, got := ask(t, "POST", d.url("/v1/responses"), d.chat, `{"model":"mneme","input":"Hello."}`)
+	require.Equal(t, 200, status, got)
+	status, got = ask(t, "DELETE", d.url("/v1/responses/"+gjson.Get(got, "id").Str), writer, "")
+	require.Equal(t, 200, status, got)
+
+	for _, path := range []string{"/v1/usage", "/v1/audit"} {
+		for _, tenant := range []string{"beta", "default", "nobody"} {
+			status, got := ask(t, "GET", d.url(path+"?tenant="+tenant), d.admin, "")
+			require.Equal(t, 403, status, got)
+		}
+		status, got := ask(t, "GET", d.url(path+"?tenant=beta"), d.key("default", access.Admin), "")
+		require.Equal(t, 200, status, got)
+	}
+
+	heard := `{"session":"s","turn":"t","began":%d,"said":"hi","answered":"yes"}`
+	all := d.key("acme", access.Admin)
+	for _, chat := range []string{"x", "agent:x"} {
+		status, got := ask(t, "POST", d.url("/internal/v1/chats/"+chat+"/heard"), all, fmt.Sprintf(heard, time.Now().UnixMilli()))
+		require.Equal(t, 403, status, got)
+		status, got = ask(t, "POST", d.url("/internal/v1/chats/"+chat+"/recalled"), all, `{"session":"s","query":"q","budget":99}`)
+		require.Equal(t, 403, status, got)
+	}
+}
