@@ -50,7 +50,7 @@ const (
 	recallTokens = 500
 	mostText     = 1 << 20 // bytes that are recorded of one message
 	mostQuery    = 4 << 10 // and that are searched by
-	turnsKept    = 8192    // of which what was recalled is kept
+	turnsKept    = 2048    // of a tenant, of which what was recalled is kept
 	keptFor      = time.Hour
 )
 
@@ -60,7 +60,7 @@ type agentMemory struct {
 	AgentMemory
 
 	mu       sync.Mutex
-	recalled map[turnKey]recalled // guarded by mu
+	recalled map[string]map[turnKey]recalled // guarded by mu: by the tenant
 }
 
 // turnKey tells turns apart.
@@ -70,9 +70,9 @@ type turnKey struct {
 
 // recalled is what was recalled for a turn, empty for nothing, and when.
 type recalled struct {
-	text   string
-	at     time.Time
-	erased string // the chat's last erasure then
+	text    string
+	at      time.Time
+	version string // of the chat's history then
 }
 
 // agentTurn is the turn of an agent to which a call belongs.
@@ -143,11 +143,12 @@ func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
 	parts, key := map[int][]jsontext.Value{}, t.turnKey
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.recalled[t.turnKey]
+	kept := m.recalled[t.tenant]
+	now := kept[t.turnKey]
 	for _, p := range t.before {
 		key.turn = p.turn
-		was := m.recalled[key]
-		if was.text == "" || was.erased != now.erased || t.began.Sub(was.at) > keptFor {
+		was := kept[key]
+		if was.text == "" || was.version != now.version || t.began.Sub(was.at) > keptFor {
 			continue
 		}
 		part := append([]byte(`{"type":"text","text":`), wire.Quote(was.text)...)
@@ -159,8 +160,8 @@ func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
 // sideWork are agents that make calls beside the talk with their user, such as for a title: those have no tools.
 var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCopilot)`)
 
-// sessionHeaders are where agents name their session: Claude Code, codex.
-var sessionHeaders = []string{"X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader}
+// sessionHeaders are where clients name their conversation or session: the gateway's own header, Claude Code, codex.
+var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader}
 
 // turnOf is the turn of a request; nil where a user says nothing in it.
 func turnOf(x said, key turnKey) *agentTurn {
@@ -252,35 +253,57 @@ func behindTag(text string) (rest string, tagged bool) {
 }
 
 // recall looks up what was said before to the point of a turn's beginning. Later calls of the turn have the same; also of
-// a failure, since the beginning of the turn is in the vendor's cache.
+// a failure, since the beginning of the turn is in the vendor's cache. After something was erased from the history, it is
+// looked up again. If webmemory cannot say whether something was, nothing is shown.
 func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
-	m.mu.Lock()
-	_, known := m.recalled[t.turnKey]
-	m.mu.Unlock()
-	if known {
-		return nil
-	}
-	found := recalled{at: t.began}
 	ctx, cancel := context.WithTimeout(ctx, m.Wait)
 	defer cancel()
-	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
-		"query": clip(t.said, mostQuery), "budget": recallTokens})
-	if err == nil {
-		found.text, found.erased = recollection(raw), gjson.GetBytes(raw, "erased").Raw
+	m.mu.Lock()
+	was, known := m.recalled[t.tenant][t.turnKey]
+	m.mu.Unlock()
+	if known && was.version == "" {
+		return nil
 	}
+	if known {
+		now, err := m.find(ctx, t, "")
+		if err != nil {
+			t.before = nil
+		}
+		if err != nil || now.version == was.version {
+			return err
+		}
+	}
+	found, err := m.find(ctx, t, clip(t.said, mostQuery))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known = m.recalled[t.turnKey]; known { // two calls of one turn at once
+	kept := m.recalled[t.tenant]
+	if kept == nil {
+		kept = map[turnKey]recalled{}
+		m.recalled[t.tenant] = kept
+	}
+	if other, known := kept[t.turnKey]; known && other.version == found.version { // two calls of one turn at once
 		return err
 	}
-	if len(m.recalled) >= turnsKept {
-		maps.DeleteFunc(m.recalled, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
+	if len(kept) >= turnsKept {
+		maps.DeleteFunc(kept, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
 	}
-	if len(m.recalled) >= turnsKept {
-		clear(m.recalled)
+	if len(kept) >= turnsKept {
+		clear(kept)
 	}
-	m.recalled[t.turnKey] = found
+	maps.DeleteFunc(kept, func(k turnKey, r recalled) bool { return k.chat == t.chat && r.version != found.version })
+	kept[t.turnKey] = found
 	return err
+}
+
+// find asks webmemory for what was said before to the point of a query, and for the history's version. Without a query it
+// asks for the version alone.
+func (m *agentMemory) find(ctx context.Context, t *agentTurn, query string) (recalled, error) {
+	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
+		"query": query, "budget": recallTokens})
+	if err != nil {
+		return recalled{at: t.began}, err
+	}
+	return recalled{text: recollection(raw), at: t.began, version: gjson.GetBytes(raw, "erased").Str}, nil
 }
 
 // ownTags are those of the envelope below, which no text of a memory may have.

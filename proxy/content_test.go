@@ -248,8 +248,8 @@ func TestARefusedResultOfAVendorsToolIsRemembered(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(400)
 				// https://github.com/MoonshotAI/Kimi-K2.5/issues/27
-				_, _ = w.Write([]byte(said("messages.1.content.1: Input tag '" + kind + "' found using 'type' does not match any of " +
-					"the expected tags: 'text', 'tool_result', 'tool_use'")))
+				_, _ = w.Write([]byte(said("messages.1.content.1: Input tag '" + kind + "' found using 'type' does not match any " +
+					"of the expected tags: 'text', 'tool_result', 'tool_use'")))
 			}
 			url, _ := logged(t, to(v, proxy.KindAnthropic))
 			for _, calls := range []int{2, 3} {

@@ -71,7 +71,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
 	}
 	if c.Memory.URL != "" {
-		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[turnKey]recalled{}}
+		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}
 	}
 	if s.seen == nil {
 		s.seen = telemetry.Open("", log)

@@ -108,14 +108,15 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 type askedTurn struct {
 	Session  string       `json:"session"` // of which nothing is recalled: the agent has it before it
 	Subagent memory.Agent `json:"subagent,omitempty"`
-	Query    string       `json:"query"`
+	Query    string       `json:"query"`  // empty for the version alone
 	Budget   int          `json:"budget"` // tokens
 }
 
 // recalledTurn answers it.
 type recalledTurn struct {
 	api.Recalled
-	Erased int64 `json:"erased"` // the turn of the last erasure: what was recalled before it is gone
+	// Erased is the history's version, which changes with each erasure. What was recalled in another one must not be shown.
+	Erased string `json:"erased"`
 }
 
 // maxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
@@ -217,16 +218,20 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	var out recalledTurn
+	if out.Erased, err = s.store.Erasures.Version(c.Request.Context(), key); err != nil {
+		return err
+	}
+	if asked.Query == "" {
+		api.WriteJSON(c.Writer, http.StatusOK, out)
+		return nil
+	}
 	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "")
 	if err != nil {
 		return err
 	}
 	q.Budget, q.OldestFirst, q.Needed, q.Floor = min(max(asked.Budget, 1), maxRecallBudget), true, true, automaticFloor/2
 	q.Seen = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
-	var out recalledTurn
-	if out.Erased, err = s.store.Erasures.Erased(c.Request.Context(), key); err != nil {
-		return err
-	}
 	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
 		return err
 	}

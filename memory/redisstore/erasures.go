@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -73,6 +74,23 @@ func (s Erasures) Erased(ctx context.Context, key memory.Key) (int64, error) {
 		}
 	}
 	return max(integer(mark.Val()), int64(scores[0].Val()), int64(scores[1].Val())), nil
+}
+
+// Version is a text that changes with whatever takes something away from a history: an erasure, a redaction, a rewind or
+// a quarantine.
+func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
+	erased, err := s.Erased(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	cut, cutErr := s.redis.HGet(ctx, metaKey(key), "cut").Result()
+	hidden, hiddenErr := s.redis.HGet(ctx, chatMeta(key.Chat()), quarantined).Result()
+	for _, err := range []error{cutErr, hiddenErr} {
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return "", failure(err, "looking whether something of %s was erased", key)
+		}
+	}
+	return fmt.Sprintf("%d-%s-%x", erased, cut, crc32.ChecksumIEEE([]byte(hidden))), nil
 }
 
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for

@@ -376,3 +376,45 @@ func historyOf(s *up, chat string) string {
 	require.Equal(s.t, http.StatusOK, status, body)
 	return body
 }
+
+// What is erased, redacted, taken back or quarantined no call shows any more, also not one that a session repeats.
+func TestWhatWasErasedIsNotRecalledAgain(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	l := &library{unbound: true}
+	s := start(t, l.environ(t)...)
+	for name, erase := range map[string]func(chat, id string) (method, path, body string){
+		"the chat":    func(chat, _ string) (string, string, string) { return "DELETE", chat, "" },
+		"the history": func(chat, _ string) (string, string, string) { return "DELETE", chat + "/history", "" },
+		"a message":   func(chat, id string) (string, string, string) { return "DELETE", chat + "/messages/" + id, "" },
+		"by a rewind": func(chat, _ string) (string, string, string) { return "POST", chat + "/rewind", `{"to":null}` },
+		"quarantine": func(chat, id string) (string, string, string) {
+			return "POST", chat + "/quarantine", `{"entries":["` + id + `"]}`
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			memory := strings.ReplaceAll(name, " ", "-")
+			chat := "/v1/chats/agent:" + memory
+			newCoder(t, s.addrs.Proxy, "one-"+memory, "X-AG-Memory", memory).say("Our licence is number 4711.")
+			first := gjson.Get(historyOf(s, "agent:"+memory), "messages.0.id").Str
+			require.NotEmpty(t, first)
+			shown := func(c *coder) bool {
+				status, body := c.call()
+				require.Equal(t, http.StatusOK, status, body)
+				requests := l.vendor.Requests()
+				return strings.Contains(string(requests[len(requests)-1].Body), "4711")
+			}
+			open := newCoder(t, s.addrs.Proxy, "two-"+memory, "X-AG-Memory", memory)
+			open.say("What licence do we use?")
+			open.messages = open.messages[:1]
+			require.True(t, shown(open))
+			method, path, body := erase(chat, first)
+			status, got := ask(t, method, s.url(path), "", body)
+			require.Less(t, status, 300, got)
+			require.False(t, shown(open), "the same call")
+			fresh := newCoder(t, s.addrs.Proxy, "three-"+memory, "X-AG-Memory", memory)
+			fresh.messages = open.messages
+			require.False(t, shown(fresh), "the same question in another session")
+		})
+	}
+}

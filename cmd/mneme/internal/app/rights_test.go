@@ -373,7 +373,10 @@ func TestAKeyNeedsOnlyTheScopeOfItsAct(t *testing.T) {
 		for _, c := range []struct {
 			key    string
 			status int
-		}{{d.chat, want}, {d.key("acme", access.Chat, access.Approve), 200}, {d.key("acme", access.Chat, access.MemoryRead), 200}} {
+		}{
+			{d.chat, want}, {d.key("acme", access.Chat, access.Approve), 200},
+			{d.key("acme", access.Chat, access.MemoryRead), 200},
+		} {
 			status, got := ask(t, "GET", d.url("/v1/chats/"+w.chat+"/ui/x/stream"), c.key, "")
 			require.Equal(t, c.status, status, kind)
 			require.Equal(t, c.status == 200, strings.Contains(got, w.wait), kind)
@@ -396,7 +399,8 @@ func TestAKeyNeedsOnlyTheScopeOfItsAct(t *testing.T) {
 	heard := `{"session":"s","turn":"t","began":%d,"said":"hi","answered":"yes"}`
 	all := d.key("acme", access.Admin)
 	for _, chat := range []string{"x", "agent:x"} {
-		status, got := ask(t, "POST", d.url("/internal/v1/chats/"+chat+"/heard"), all, fmt.Sprintf(heard, time.Now().UnixMilli()))
+		status, got := ask(t, "POST", d.url("/internal/v1/chats/"+chat+"/heard"), all,
+			fmt.Sprintf(heard, time.Now().UnixMilli()))
 		require.Equal(t, 403, status, got)
 		status, got = ask(t, "POST", d.url("/internal/v1/chats/"+chat+"/recalled"), all, `{"session":"s","query":"q","budget":99}`)
 		require.Equal(t, 403, status, got)
