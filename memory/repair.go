@@ -43,7 +43,7 @@ func Repair(stored []Message) ([]Message, Repairs) {
 	var r Repairs
 	stored = r.answered(stored)
 	out := make([]Message, 0, len(stored))
-	used := map[string]bool{}
+	used := map[string]int{}
 	for i := 0; i < len(stored); i++ {
 		m := stored[i]
 		speaks := strings.TrimSpace(m.Content) != ""
@@ -146,7 +146,7 @@ func (r *Repairs) user(out []Message, m Message) []Message {
 }
 
 // exchange pairs the calls of one assistant message with the results behind it.
-func (r *Repairs) exchange(call Message, results []Message, used map[string]bool) []Message {
+func (r *Repairs) exchange(call Message, results []Message, used map[string]int) []Message {
 	taken := make([]bool, len(results))
 	out := make([]Message, 1, 1+len(call.ToolCalls))
 	calls := make([]ToolCall, len(call.ToolCalls))
@@ -234,19 +234,20 @@ func legal(s string, n int) string {
 	return s[:min(n, len(s))]
 }
 
-func (r *Repairs) unique(id string, used map[string]bool) string {
+// unique returns a legal id that is not in used, and adds it. The value of used is the first suffix to try for an id.
+func (r *Repairs) unique(id string, used map[string]int) string {
 	base := legal(id, maxCallID)
 	if base == "" {
 		base = "call"
 	}
-	fresh := base
-	for n := 2; used[fresh]; n++ {
+	fresh, n := base, max(used[base], 2)
+	for ; used[fresh] > 0; n++ {
 		suffix := "_" + strconv.Itoa(n)
 		fresh = base[:min(len(base), maxCallID-len(suffix))] + suffix
 	}
 	if fresh != id {
 		r.Renamed++
 	}
-	used[fresh] = true
+	used[base], used[fresh] = n, max(used[fresh], 1)
 	return fresh
 }

@@ -115,7 +115,7 @@ type askedTurn struct {
 // recalledTurn answers it.
 type recalledTurn struct {
 	api.Recalled
-	// Erased is the history's version, which changes with each erasure. What was recalled in another one must not be shown.
+	// Erased is the history's version, which changes with each erasure. What was recalled in another one is not shown.
 	Erased string `json:"erased"`
 }
 

@@ -196,7 +196,7 @@ type importing struct {
 
 	keys  []memory.Key         // of the histories begun, in their order
 	into  *redisstore.Importer // of the last one; nil when it is filled
-	ids   map[string]bool      // of the history that is being filled
+	ids   map[string]int       // of the history that is being filled, with the next number for a message without an id
 	count int
 	line  int
 	ended bool                         // the line that counts the others has come
@@ -342,7 +342,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 		if err != nil {
 			return err
 		}
-		in.keys, in.into, in.ids = append(in.keys, key), into, map[string]bool{}
+		in.keys, in.into, in.ids = append(in.keys, key), into, map[string]int{}
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, line.Message); err != nil {
@@ -351,16 +351,17 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	raw := json.RawMessage(compact.Bytes())
 	id := m.ID
 	if id == "" {
-		id = memory.IDs([]json.RawMessage{raw})[0]
-		for n := 1; in.ids[id]; n++ { // the same once more
-			id = fmt.Sprintf("%s%d", id[:len("x0123456789abcdef.")], n)
+		base := memory.IDs([]json.RawMessage{raw})[0]
+		id = base
+		for ; in.ids[id] > 0; in.ids[base]++ { // the same once more
+			id = fmt.Sprintf("%s%d", base[:len("x0123456789abcdef.")], in.ids[base])
 		}
 		raw = memory.WithID(raw, id)
 	}
-	if in.ids[id] {
+	if in.ids[id] > 0 {
 		return in.refuse("an earlier message of the history has the id %s too", id)
 	}
-	in.ids[id] = true
+	in.ids[id]++
 	in.count++
 	return in.into.Add(ctx, raw)
 }
