@@ -156,13 +156,22 @@ func (a *attempt) answerTokens(body []byte) int64 {
 	return max(most, 0)
 }
 
-// withPlainBounds is the request with bounds of the answer that are whole numbers. Translation reads them as integers
+// maxAnswers bounds n of a chat completion: https://platform.openai.com/docs/api-reference/chat/create.
+const maxAnswers = 128
+
+// withPlainBounds is the request with a number of answers and bounds of them that are whole numbers, as reserve reads them. Translation reads them as integers
 // without an exponent, as which they go there.
 func (x named) withPlainBounds() (*wire.Outline, error) {
 	var e wire.Edits
 	other := x.translated() || x.foreign()
 	for _, m := range x.outline.Members {
 		raw := x.outline.Of(m.Value)
+		if m.Name == "n" && x.endpoint.dialect == wire.Chat && raw.Kind() != 'n' {
+			if n, whole := wholeNumber(raw); !whole || n < 1 || n > maxAnswers {
+				return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
+					"n is the number of answers: it must be a whole number from 1 to %d", maxAnswers)}
+			}
+		}
 		if raw.Kind() == 'n' || x.endpoint.counts || !slices.Contains(outputMembers[x.endpoint.dialect], m.Name) {
 			continue
 		}

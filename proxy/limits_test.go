@@ -172,6 +172,30 @@ func TestEveryWayIsCharged(t *testing.T) {
 	l.books(t, 15*calls+15, 20*calls+15)
 }
 
+// The number of answers is what is reserved, so that nothing else may be sent as it. An answer without content has cost its
+// prompt.
+func TestWhatIsSentIsReserved(t *testing.T) {
+	t.Parallel()
+	v := vendor(t, says("application/json", `{"id":"c","object":"chat.completion","model":"m","choices":[]}`))
+	l := limitedBy(t, limit.Options{}, func(c *proxy.Config) {
+		c.Active, c.TeammateBackend = "v", "v"
+		c.Backends = map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOpenAI, BaseURL: v.server.URL + "/v1"}}
+	})
+	l.limits(t, "k1", "1000tokens/total,1usd/total")
+	ask := func(n string) int {
+		resp, _ := l.post(t, "/v1/chat/completions", `{"model":"m","max_tokens":100,"n":`+n+
+			`,"messages":[{"role":"user","content":"hi"}]}`)
+		return resp.StatusCode
+	}
+	for _, n := range []string{`"5000"`, `[5000]`, `{"a":1}`, `true`, `1.5`, `0`, `-1`, `129`, `1e30`} {
+		require.Equal(t, http.StatusBadRequest, ask(n), n)
+	}
+	require.Equal(t, http.StatusTooManyRequests, ask("11"))
+	require.Zero(t, v.count())
+	require.Equal(t, http.StatusOK, ask("1e0"))
+	l.books(t, 12, 12)
+}
+
 func TestTheEndOfABudgetIsSaidInTheDialect(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, "", "120tokens/month", says("application/json", messagesAnswer),

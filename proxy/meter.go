@@ -31,7 +31,7 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		read = &heard.tokens
 	}
 	t, estimated := read.Tokens(a.doc.Body)
-	if left && t == (usage.Tokens{}) { // before the vendor has said anything: it reads the request all the same
+	if t == (usage.Tokens{}) && (left || outcome == outcomeOK) { // the vendor reads the request, whatever it answers
 		t.Input, estimated = usage.EstimateInput(a.doc.Body), true
 	}
 	s.metrics.used(a.backend.name, t)
