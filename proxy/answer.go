@@ -6,10 +6,10 @@ import (
 	"html"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
@@ -197,7 +197,7 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 func ofRequest(status int, body []byte) bool {
 	_, parameter := thinking.RefusedParameter(status, body)
 	return parameter || thinking.SchemaRefused(status, body).Found ||
-		thinking.RefusedRoles(status, body) != thinking.RoleNone ||
+		thinking.RefusedRoles(status, body) != thinking.RoleNone || refusesContent(body) ||
 		thinking.Classify(status, body) != thinking.ClassOther ||
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
@@ -214,13 +214,13 @@ func isPage(body []byte) bool {
 	return bytes.HasPrefix(begin, []byte("<!doctype")) || bytes.HasPrefix(begin, []byte("<html"))
 }
 
-var title = regexp.MustCompile(`(?is)<(?:title|h1)[^>]*>(.*?)</`)
+var title = lazyregexp.New(`(?is)<(?:title|h1)[^>]*>(.*?)</`)
 
 // pageError returns a JSON body that replaces an HTML page. Clients show the text of an error as it comes.
 func pageError(page []byte) []byte {
 	message := "the backend answered with an HTML page"
-	if found := title.FindSubmatch(page); found != nil {
-		message += ": " + clip(strings.TrimSpace(html.UnescapeString(string(found[1]))), maxQuoted)
+	if found := title.FindStringSubmatch(string(page)); found != nil {
+		message += ": " + clip(strings.TrimSpace(html.UnescapeString(found[1])), maxQuoted)
 	}
 	return wire.Failure{Type: "api_error", Message: message}.Body(wire.Messages)
 }

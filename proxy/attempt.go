@@ -220,7 +220,7 @@ var retries = map[cureKind]string{
 
 // cure finds what could make a refused request pass; nil for nothing.
 func (a *attempt) cure() *cure {
-	if kinds := a.refusedContent(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)); kinds != nil {
+	if kinds := a.refusedContent(); kinds != nil {
 		return a.replaceContent(kinds)
 	}
 	if a.backend.speaks == wire.Interactions && a.answer.doubtsThoughts() {

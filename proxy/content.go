@@ -1,16 +1,16 @@
 package proxy
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
 
@@ -85,41 +85,57 @@ func (x *asked) lacks(p sanitize.Profile, kind string) error {
 	return f
 }
 
-// imageWords match refusals by models without vision, in lower case. Errors about one image, its size or format, use
-// other words. content_test.go has most of the sources. The others are
+// imageWords match refusals by models without vision, in thinking.Sentence. Errors about one image, its size or format,
+// use other words. content_test.go has most of the sources. The others are
 // https://github.com/BerriAI/litellm/issues/7908, https://github.com/ollama/ollama/issues/18055 (an image in a result),
 // https://github.com/TriDefender/zcode-api/pull/26, https://github.com/agentscope-ai/QwenPaw/issues/1022 and
-// https://github.com/deepseek-ai/DeepSeek-V3/issues/1026.
-var imageWords = regexp.MustCompile(`image_not_supported|only supported by certain models|unknown variant .?image|` +
+// https://github.com/deepseek-ai/DeepSeek-V3/issues/1026, https://github.com/lmstudio-ai/localization/issues/425,
+// https://github.com/Alishahryar1/free-claude-code/issues/512.
+var imageWords = lazyregexp.New(`image_not_supported|only supported by certain models|unknown variant .?image|` +
 	`not a (multi-?modal|vision)|(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(images?|image_url|` +
-	`vision|multi-?modal)\b|\b(images?|image_url|vision|multi-?modal)( (inputs?|content|parts?|urls?|modality))*` +
+	`vision|multi-?modal)\b|\b(images?|image_url|vision|multi-?modal)'?( (inputs?|content|blocks?|parts?|urls?|modality))*` +
 	`( is| are)? ?(not|n't) (currently )?(supported|enabled|available|allowed|accepted)|support image input|` +
 	`data required for image input|unsupported content( part)? type\W+(for [^:]*: )?(image|input_image)|` +
-	`at most 0 image|text[- ]only|only text content|input should be ('text'|a valid string)|` +
+	`at most 0 image|text[- ]only|only '?text'?( \w+)? (content|blocks?|parts?)|input should be ('text'|a valid string)|` +
 	`(取值范围|allowed values):? ?\['text'\]|content\W[^.]{0,20}must be a string|sequence, expected a string`)
 
 // imageFaults are complaints about one image in words that contain imageWords.
-var imageFaults = regexp.MustCompile(`images? (larger|bigger|over|above|exceed)|media[_ ]type|mime`)
+var imageFaults = lazyregexp.New(`images? (larger|bigger|over|above|exceed)|media[_ ]type|mime`)
 
 // addressWords refuse images by their address. The words are Ollama's (ollama/ollama, openai/openai.go).
-var addressWords = regexp.MustCompile(`image urls are not (currently )?supported`)
+var addressWords = lazyregexp.New(`image urls are not (currently )?supported`)
 
 // documentWords match refusals by models that read no PDFs or files, in lower case.
-var documentWords = regexp.MustCompile(`(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(pdfs?|documents?|` +
+var documentWords = lazyregexp.New(`(not|n't) (currently )?(support|accept|take|handle)s?\b[^.]{0,40}\b(pdfs?|documents?|` +
 	`file (inputs?|content|parts?))\b|\b(pdfs?|documents?|files?)( (inputs?|content|blocks?|parts?))*( is| are)? ?(not|n't) ` +
 	`(currently )?(supported|enabled|allowed|accepted)`)
 
-// typeWords refuse a type of content by its name. Sources: https://github.com/MoonshotAI/Kimi-K2.5/issues/27 ("Input
-// tag"), https://github.com/QwenLM/qwen-code/pull/1838 ("Invalid value: file."),
+// typeWords refuse a type of content. Sources: https://github.com/MoonshotAI/Kimi-K2.5/issues/27 ("Input tag"),
+// https://github.com/QwenLM/qwen-code/pull/1838 ("Invalid value: file."), https://github.com/openai/codex/issues/45401,
 // https://github.com/deepseek-ai/DeepSeek-V3/issues/1026 ("unknown variant").
-var typeWords = regexp.MustCompile("(?:unknown variant|input tag|invalid value:?|(?:unknown|unsupported|invalid|unexpected) " +
-	"(?:(?:content|part|block|item|input) ){0,2}types?:?) ?[`'\"]?([a-z_]+)")
+var typeWords = lazyregexp.New(`unknown|input tag|invalid|unsupported|unexpected|unrecogni[sz]ed|input should be|` +
+	`(not|n't) (a )?(valid|support|accept|allow|permit|recogni[sz]ed)`)
+
+// takenTypes begins the list of types that the vendor takes. placeWords matches where a refused value is.
+var (
+	takenTypes = lazyregexp.New(`expected|(supported|allowed|valid) (values|types)|input should be`)
+	placeWords = lazyregexp.New(`\b(messages|input)\W+(\d+)(?:\W+(?:content|output)\W+(\d+))?`)
+)
+
+// refusesContent reports whether an error is about content that a model cannot read.
+func refusesContent(body []byte) bool {
+	said := thinking.Sentence(body)
+	return imageWords.MatchString(said) && !imageFaults.MatchString(said) || documentWords.MatchString(said)
+}
 
 // refusedContent are the kinds of content that an error says the model does not take, and that the request has; nil for
 // none.
-func (a *attempt) refusedContent(f wire.Failure) []string {
-	said := strings.ToLower(f.Code + " " + f.Message)
-	has := func(types ...string) bool { return slices.ContainsFunc(types, a.shows) }
+func (a *attempt) refusedContent() []string {
+	said := thinking.Sentence(a.answer.whole)
+	types := a.sentTypes()
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(types, name) })
+	}
 	images := has("image", "image_url", "input_image")
 	switch {
 	case images && addressWords.MatchString(said):
@@ -128,37 +144,89 @@ func (a *attempt) refusedContent(f wire.Failure) []string {
 		return []string{wire.ImageContent}
 	case has("document", "file", "input_file") && documentWords.MatchString(said):
 		return []string{wire.DocumentContent, wire.FileContent}
-	}
-	m := typeWords.FindStringSubmatch(said)
-	if m == nil || !a.shows(m[1]) && !a.sealsItem(m[1]) {
+	case !typeWords.MatchString(said):
 		return nil
 	}
-	base, _, _ := strings.Cut(wire.ContentKind(gjson.Parse(`{"type":"`+m[1]+`"}`)), "/")
-	switch {
-	case base == wire.DocumentContent, base == wire.FileContent:
-		return []string{wire.DocumentContent, wire.FileContent}
-	case wire.IsThinking(base), base == wire.TextBlock, base == wire.ToolUseBlock, base == wire.ToolResultBlock:
-		return nil
+	kind := a.typeAt(said)
+	if at := takenTypes.FindStringIndex(said); at != nil {
+		said = said[:at[0]]
 	}
-	return []string{base}
-}
-
-// shows reports whether the messages of the request have content of a type, in results too.
-func (a *attempt) shows(kind string) bool {
-	for i := range a.doc.Messages {
-		for _, b := range a.doc.Messages[i].Blocks {
-			if b.Type == kind || b.Type == wire.ToolResultBlock &&
-				bytes.Contains(a.doc.Of(b.Span), []byte(`"`+kind+`"`)) {
-				return true
-			}
+	for _, name := range types {
+		if i := strings.Index(said, name); i >= 0 && !wordGoesOn(said[i+len(name):]) && (i == 0 || !wordGoesOn(said[i-1:])) {
+			kind = name
 		}
 	}
-	return false
+	switch base, _, _ := strings.Cut(wire.ContentKind(gjson.Parse(`{"type":"`+kind+`"}`)), "/"); base {
+	case "":
+		return nil
+	case wire.DocumentContent, wire.FileContent:
+		return []string{wire.DocumentContent, wire.FileContent}
+	default:
+		return []string{base}
+	}
 }
 
-// sealsItem reports whether the client's own input for a vendor of Responses has an item of a type.
-func (a *attempt) sealsItem(kind string) bool {
-	return a.native != nil && gjson.GetBytes(a.native.Body, `input.#(type=="`+kind+`")`).Exists()
+// wordGoesOn reports whether a text begins within a word.
+func wordGoesOn(s string) bool {
+	return s != "" && (s[0] == '_' || s[0] >= 'a' && s[0] <= 'z' || s[0] >= '0' && s[0] <= '9')
+}
+
+// commonTypes are the types of content that cannot be replaced, or whose names are common words.
+var commonTypes = []string{
+	"", wire.TextBlock, wire.ThinkingBlock, wire.RedactedBlock, wire.ToolUseBlock, wire.ToolResultBlock, "input_text",
+	"output_text", "message", "reasoning", "function", "function_call", "function_call_output", "custom",
+	"custom_tool_call", "custom_tool_call_output",
+}
+
+// typeNames are the names of a type in the dialects.
+var typeNames = [][]string{{"image", "image_url", "input_image"}, {"document", "file", "input_file"}}
+
+// sentTypes returns the types of content in the request, without the common ones.
+func (a *attempt) sentTypes() (types []string) {
+	add := func(_, kind gjson.Result) bool {
+		names := []string{kind.Str}
+		if i := slices.IndexFunc(typeNames, func(l []string) bool { return slices.Contains(l, kind.Str) }); i >= 0 {
+			names = typeNames[i]
+		}
+		if !slices.Contains(commonTypes, kind.Str) && !slices.Contains(types, kind.Str) {
+			types = append(types, names...)
+		}
+		return true
+	}
+	for _, path := range []string{
+		"messages.#.content.#.type", "messages.#.content.#.content.#.type", "input.#.type", "input.#.content.#.type",
+		"input.#.output.#.type",
+	} {
+		gjson.GetBytes(a.typed(path), path+`|@flatten:{"deep":true}`).ForEach(add)
+	}
+	return types
+}
+
+// typed returns the body in which a path of content is.
+func (a *attempt) typed(path string) []byte {
+	switch {
+	case !strings.HasPrefix(path, "input"):
+		return a.doc.Body
+	case a.native != nil:
+		return a.native.Body
+	}
+	return nil
+}
+
+// typeAt returns the type of the content at the place that an error about a type names; empty for none.
+func (a *attempt) typeAt(said string) string {
+	m := placeWords.FindStringSubmatch(said)
+	if m == nil || !strings.Contains(said, ".type") && !strings.Contains(said, "'type'") {
+		return ""
+	}
+	path := m[1] + "." + m[2]
+	if m[3] != "" {
+		path += ".content." + m[3]
+	}
+	if kind := gjson.GetBytes(a.typed(path), path+".type").Str; slices.Contains(a.sentTypes(), kind) {
+		return kind
+	}
+	return ""
 }
 
 // replaceContent returns the cure for content that the model does not take. A text replaces the content in this request

@@ -2,13 +2,13 @@ package proxy
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
@@ -20,8 +20,10 @@ import (
 // them: messages, tools, the format of the answer, where it stops, how many there are.
 // Those are refused to the client.
 var optional = []string{
-	"*.cache_control.scope", "*.cache_control.ttl", "cache_control", "client_metadata",
-	"context_management", "enable_thinking", "fallbacks", "frequency_penalty", "logit_bias", "metadata", "min_p",
+	"*.cache_control", "*.cache_control.scope", "*.cache_control.ttl", "cache_control", "client_metadata",
+	"context_management", "enable_thinking", "fallbacks", "frequency_penalty", "logit_bias",
+	"max_output_tokens", // https://github.com/decolua/9router/issues/812
+	"metadata", "min_p",
 	"output_config.effort",
 	"parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning",
 	"reasoning_effort",
@@ -69,6 +71,7 @@ var spellings = map[string][]string{
 	"reasoning.summary":            {"thinking"},
 	"reasoning_effort":             {"reasoning_effort", "output_config.effort", "reasoning", "think"},
 	"stream_options.include_usage": {"stream_options"},
+	"stop_sequences":               {"stop_sequences", "stop"},
 	"think":                        {"think", "reasoning_effort", "thinking", "enable_thinking"},
 	"thinking":                     {"thinking", "reasoning_effort"},
 	"thinking.type":                {"reasoning_effort"},
@@ -84,7 +87,7 @@ func (a *attempt) leaveOut() *cure {
 		return nil
 	case said.Name == thinking.BetaHeader:
 		return a.withoutBetas(said)
-	case said.Name == thinking.AnswerLimit && said.Most > 0:
+	case said.Limits != nil:
 		return a.shorter(said)
 	}
 	r, about, ok := a.ruleOf(said)
@@ -114,16 +117,23 @@ func (a *attempt) withoutBetas(said thinking.Refused) *cure {
 	return c
 }
 
-// shorter returns the cure for a max_tokens above the model's limit.
+// shorter returns the cure for a max_tokens above the model's limit. The error also names other numbers.
 func (a *attempt) shorter(said thinking.Refused) *cure {
-	c, less := a.newCure(cureLength, said.Name), false
+	most := int64(0)
 	for _, name := range outputMembers[a.backend.dialect] {
-		n, whole := wholeNumber(a.sent(name))
-		less = less || whole && n > said.Most
-		c.rules = append(c.rules, sanitize.Rule{Name: name, Most: said.Most, Beside: said.Beside, Model: a.model})
+		n, _ := wholeNumber(a.sent(name))
+		for _, limit := range said.Limits {
+			if limit < n {
+				most = max(most, limit)
+			}
+		}
 	}
-	if !less || said.Most < leastAnswer {
+	if most < leastAnswer {
 		return nil
+	}
+	c := a.newCure(cureLength, said.Name)
+	for _, name := range outputMembers[a.backend.dialect] {
+		c.rules = append(c.rules, sanitize.Rule{Name: name, Most: most, Beside: said.Beside, Model: a.model})
 	}
 	return c
 }
@@ -135,12 +145,9 @@ func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, 
 		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, said.Name, true
 	}
 	if said.Name == "messages[].role" { // settleRoles has another one for it
-		developers := slices.ContainsFunc(a.doc.Messages, func(m wire.MessageOutline) bool {
-			return m.Role == wire.RoleDeveloper
-		})
 		no := false
 		r.Profile.Roles.Developer = &no
-		return r, said.Name, developers && said.Value && !slices.Contains(said.Takes, wire.RoleDeveloper)
+		return r, said.Name, a.speaksAs(wire.RoleDeveloper) && said.Value && !slices.Contains(said.Takes, wire.RoleDeveloper)
 	}
 	if choice := a.sent("tool_choice"); said.Name == "tool_choice" && said.Value && a.backend.dialect == wire.Chat &&
 		choice.Kind() == '{' && !a.fitting.ChoiceWords {
@@ -227,7 +234,7 @@ func aboutMember(path string) string {
 }
 
 // ofThinking is the beginning of a name in which a vendor puts the type of thinking before a member.
-var ofThinking = regexp.MustCompile(`^thinking\.(adaptive|between_tools|disabled|enabled)\.`)
+var ofThinking = lazyregexp.New(`^thinking\.(adaptive|between_tools|disabled|enabled)\.`)
 
 // asking is how the model wants to be asked to think by the words of an error, which holds from now on in
 // place of its profile; nil where they do not say, or where the request asked in that way.

@@ -90,7 +90,7 @@ var wordings = []struct {
 // reasonOf reads an error.
 func (a *attempt) reasonOf(f wire.Failure) reason {
 	got := a.answer
-	switch kinds := a.refusedContent(f); {
+	switch kinds := a.refusedContent(); {
 	case slices.Contains(kinds, wire.ImageContent):
 		return reasonImages
 	case slices.Contains(kinds, wire.DocumentContent):

@@ -208,7 +208,7 @@ func nearest(takes []string, asked string) string {
 func Find(body []byte, name string) (path string, value []byte) {
 	steps := strings.Split(name, ".")
 	places := []string{"", "tools", "system", "messages", "messages.content", "messages.content.content"}
-	if len(steps) == 1 {
+	if len(steps) == 1 && name != wire.CacheControl {
 		places = places[:2] // blocks have members of the same names as requests
 	}
 	for _, at := range places {
@@ -220,7 +220,7 @@ func Find(body []byte, name string) (path string, value []byte) {
 		if value == nil {
 			continue
 		}
-		if i := slices.Index(found, wire.CacheControl); i >= 0 && i < len(found)-1 {
+		if i := slices.Index(found, wire.CacheControl); i >= 0 && (i < len(found)-1 || len(steps) == 1 && at != "") {
 			found = slices.Concat([]string{"*"}, found[i:])
 		}
 		return strings.Join(found, "."), value

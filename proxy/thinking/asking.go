@@ -91,7 +91,8 @@ var askings = []refusalRule{
 	// What cannot be beside it.
 	phrase("clear_thinking_", `'?clear_thinking_\w+'? strategy requires 'thinking' to be enabled`,
 		always(Refused{Name: "context_management", Beside: WhileOff})),
-	phrase("tool_choice", `thinking may not be enabled when tool_choice|thinking mode does not support this tool_choice|`+
+	// https://github.com/deepseek-ai/awesome-deepseek-integration/issues/598
+	phrase("tool_choice", `thinking may not be enabled when tool_choice|does not support this tool_choice|thinking mode does not support this tool_choice|`+
 		`tool_choice '?\w+'? is incompatible with thinking|tool_choice .* in thinking mode`,
 		always(Refused{Name: "tool_choice", Beside: WhileThinking})),
 	phrase("when thinking is enabled", `'?\b(temperature|top_p|top_k)'? (?:may|must|can) .* when thinking is enabled`,

@@ -210,6 +210,7 @@ var invalid = signs{
 		"invaliddatainredacted_thinkingblock",
 		"thinkingblockfromincompatiblemodel",
 		"unrecognizedthinkingblockformat",
+		"thinkingblocksarenotsupported",
 		"invalid_encrypted_content",
 
 		// Items of Responses: one without what it stands before, of another account or vendor, or not in the form

@@ -27,6 +27,9 @@ type Refused struct {
 	Refuses []string
 	// Most is the largest accepted number, or the largest number of elements; 0 if the error names none.
 	Most int64
+	// Limits are the numbers in an error about the limit of an answer. The model's limit is the largest one below the
+	// refused number.
+	Limits []int64
 	// Needed: the parameter is missing.
 	Needed bool
 	// Off: the parameter has to be sent as "none"; leaving it out does not help.
@@ -48,7 +51,7 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 		return Refused{}, false
 	}
 	r, ok := refusedIn(spoken(body))
-	if ok && r.Name == AnswerLimit && r.Most > 0 && lengthOf(body).Excess != NotLong {
+	if ok && r.Limits != nil && lengthOf(body).Excess != NotLong {
 		return Refused{}, false // the rest of the window concerns only this request
 	}
 	return r, ok
@@ -75,7 +78,7 @@ func refusedIn(text string) (Refused, bool) {
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
 			}
-			if r.Value && r.Takes == nil && r.Most == 0 {
+			if r.Value && r.Takes == nil && r.Most == 0 && r.Limits == nil {
 				r.Takes = words(accepted.FindString(text))
 			}
 			return r, true
@@ -86,6 +89,9 @@ func refusedIn(text string) (Refused, bool) {
 
 // maxSentence is how much of an error is searched for a parameter, in bytes.
 const maxSentence = 16 << 10
+
+// Sentence returns the text of an error in the form in which expressions match it, in lower case.
+func Sentence(body []byte) string { return strings.ToLower(spoken(body)) }
 
 // spoken normalises an error for the rules: on one line, with ' for every kind of quote, without
 // the backslashes of JSON within strings, and without what it repeats of the request.
@@ -141,7 +147,13 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 		func(m []string) (Refused, bool) {
 			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
 		}),
-	phrase("invalid beta", `invalid beta flag`, always(Refused{Name: BetaHeader, Value: true})),
+	phrase("beta", `\b(?:unexpected|unsupported|invalid|unknown) (?:anthropic[- ])?beta (?:flags?|headers?|values?)(?:\(s\))?([^;]*)`,
+		func(m []string) (Refused, bool) {
+			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
+		}),
+	// https://github.com/anthropics/claude-code/issues/27944 https://github.com/anthropics/claude-code/issues/24493
+	phrase("long context beta", `long context beta`,
+		always(Refused{Name: BetaHeader, Value: true, Refuses: []string{"context-1m-2025-08-07"}})),
 
 	// The error names no parameter. Of the parameters that clients send, this one causes it
 	// (https://github.com/anomalyco/opencode/issues/50818).
@@ -182,6 +194,9 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	phrase("does not support this", `does not support this `+named, likely(true)),
 	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(true)),
 	phrase("must be", named+` must be (?:one of|either) `, likely(true)),
+	phrase("is not one of", named+` '?[\w.\-]+'? is not one of `, likely(true)),
+	phrase("invalid", `\binvalid `+named+` (?:argument|value|option)\b`, likely(true)),
+	phrase("unsupported", `\bunsupported `+named+`: `, likely(true)),
 
 	// FastAPI's list of details, and pydantic's one-line form of it.
 	phrase("loc", `'type': ?'(?:extra_forbidden|value_error\.extra)', ?`+location, located(false)),
@@ -205,6 +220,13 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 			listed, any1),
 	phrase("was unexpected", `'(`+path+`)' (?:was|were) unexpected`, any1),
 	phrase("does not support", `does not (?:support|accept|allow) (?:the |request )?`+kinds+listed, any1),
+	phrase("does not support the", `does not support the `+named+` `+kinds, any1),
+	phrase("unknown name", `unknown name '(\w+)' at '(`+path+`)'`, func(m []string) (Refused, bool) {
+		name := parameterName(m[2] + "." + m[1])
+		return Refused{Name: name}, name != ""
+	}),
+	// Cerebras (https://github.com/RooCodeInc/Roo-Code/issues/10334).
+	phrase("mixed values for 'strict'", `mixed values for 'strict'`, always(Refused{Name: "tools[].function.strict"})),
 	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+
 		listed, any1),
 	phrase("is not a", named+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds,
