@@ -244,7 +244,10 @@ func (a *attempt) cure() *cure {
 	if a.answer.schema.Found {
 		return a.plainSchemas()
 	}
-	return a.leaveOut()
+	if c := a.leaveOut(); c != nil {
+		return c
+	}
+	return a.withoutTools()
 }
 
 // doubtsThoughts reports whether an error of Interactions may be about thoughts. Of a signature that it cannot read the

@@ -148,11 +148,8 @@ func (a *attempt) refusedContent() []string {
 		return nil
 	}
 	kind := a.typeAt(said)
-	if at := takenTypes.FindStringIndex(said); at != nil {
-		said = said[:at[0]]
-	}
 	for _, name := range types {
-		if i := strings.Index(said, name); i >= 0 && !wordGoesOn(said[i+len(name):]) && (i == 0 || !wordGoesOn(said[i-1:])) {
+		if names(said, name) {
 			kind = name
 		}
 	}
@@ -164,6 +161,15 @@ func (a *attempt) refusedContent() []string {
 	default:
 		return []string{base}
 	}
+}
+
+// names reports whether an error names a type outside the list of types that the vendor takes.
+func names(said, kind string) bool {
+	if at := takenTypes.FindStringIndex(said); at != nil {
+		said = said[:at[0]]
+	}
+	i := strings.Index(said, kind)
+	return i >= 0 && !wordGoesOn(said[i+len(kind):]) && (i == 0 || !wordGoesOn(said[i-1:]))
 }
 
 // wordGoesOn reports whether a text begins within a word.
@@ -227,6 +233,31 @@ func (a *attempt) typeAt(said string) string {
 		return kind
 	}
 	return ""
+}
+
+// onlyFunctions refuse all tools but functions. Source: https://github.com/CommandCodeAI/command-code/issues/885.
+var onlyFunctions = lazyregexp.New(`(only|must be|should be|expected) '?(type: ?)?'?function`)
+
+// withoutTools returns the cure for tools that a server of Responses refuses by their type. Other types than functions
+// are mostly of tools that the vendor runs.
+func (a *attempt) withoutTools() *cure {
+	said := thinking.Sentence(a.answer.whole)
+	if a.native == nil || !strings.Contains(said, "tool") || !typeWords.MatchString(said) && !onlyFunctions.MatchString(said) {
+		return nil
+	}
+	all := onlyFunctions.MatchString(said)
+	c := a.newCure(cureContent, "")
+	gjson.GetBytes(a.lastSent().body, "tools.#.type").ForEach(func(_, kind gjson.Result) bool {
+		if kind.Str != "" && kind.Str != "function" && (all || names(said, kind.Str)) {
+			c.about = "tools." + kind.Str
+			c.rules = append(c.rules, sanitize.Rule{Name: sanitize.ToolList, Value: kind.Raw, Model: a.model})
+		}
+		return true
+	})
+	if c.rules == nil {
+		return nil
+	}
+	return c
 }
 
 // replaceContent returns the cure for content that the model does not take. A text replaces the content in this request

@@ -142,12 +142,18 @@ func (a *attempt) shorter(said thinking.Refused) *cure {
 // name.
 func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, ok bool) {
 	if told := a.asking(said); told != nil {
-		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, said.Name, true
+		if about = said.Name; told.Modes != nil {
+			about = "thinking.type"
+		}
+		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, about, true
 	}
-	if said.Name == "messages[].role" { // settleRoles has another one for it
-		no := false
-		r.Profile.Roles.Developer = &no
-		return r, said.Name, a.speaksAs(wire.RoleDeveloper) && said.Value && !slices.Contains(said.Takes, wire.RoleDeveloper)
+	switch {
+	case said.Name == "tools" && said.Needed:
+		r = sanitize.Rule{Name: said.Name, Set: sanitize.NoTool(a.backend.dialect), Beside: sanitize.WithoutTools}
+		return r, said.Name, a.sent(said.Name) == nil
+	case said.Name == thinking.ToolCallID:
+		r.Profile.ToolIDs = &sanitize.ToolIDs{Alphanumeric: true, Length: 9}
+		return r, said.Name, a.fitting.ToolIDs.Length == 0
 	}
 	if choice := a.sent("tool_choice"); said.Name == "tool_choice" && said.Value && a.backend.dialect == wire.Chat &&
 		choice.Kind() == '{' && !a.fitting.ChoiceWords {
@@ -245,6 +251,8 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 		return a.modes(said.Takes, asked, cmp.Or(said.Not, asked))
 	case said.Needed && asked == string(sanitize.Enabled) && !known.NeedsBudget:
 		return &sanitize.ThinkingOverrides{NeedsBudget: &yes}
+	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
+		return a.modes(nil, asked, asked)
 	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == "" && known.Default != sanitize.On:
 		return &sanitize.ThinkingOverrides{Default: string(sanitize.On)}
 	case beside == thinking.WhileOff && asked == "" && known.Default != sanitize.Off:

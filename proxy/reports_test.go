@@ -24,6 +24,8 @@ type report struct {
 	// calls is the number of calls that the case costs the vendor when it is replayed for the first time. 0 is one per
 	// request. Each later replay must cost one call per request.
 	calls int
+	// answers reports whether the vendor gives the answer that the case quotes.
+	answers bool
 	// own is the number of requests at the beginning that the gateway itself refuses.
 	own int
 	// check examines the requests that the vendor accepted, and the client's answers. It may be nil.
@@ -76,6 +78,12 @@ func (row report) replay(t *testing.T, file *reportFile) {
 	var mu sync.Mutex // guards the next two
 	var refused []string
 	var accepted []received
+	accept := acceptReport
+	if row.answers {
+		accept = func(w http.ResponseWriter, r *http.Request, _ string) {
+			says("application/json", file.Vendor[0].Body)(w, r)
+		}
+	}
 	v := vendor(t, nil)
 	v.answer = func(w http.ResponseWriter, r *http.Request) {
 		got := v.last(t)
@@ -90,7 +98,7 @@ func (row report) replay(t *testing.T, file *reportFile) {
 		if refuses {
 			file.refuse(w)
 		} else {
-			acceptReport(w, r, got.body)
+			accept(w, r, got.body)
 		}
 	}
 	config := to(v, file.Backend.Kind)

@@ -27,6 +27,16 @@ var toolReports = map[string]report{
 			require.Regexp(t, "^mcp__8b383b1d.*_[0-9a-f]{8}$", gjson.Get(accepted[0].body, "tools.0.function.name").Str)
 		},
 	},
+	"native-noid": {
+		refuses: func(r received) bool {
+			reasoning := gjson.Get(r.body, `input.#(type=="reasoning")`)
+			return reasoning.Exists() && !reasoning.Get("id").Exists()
+		},
+		answers: true,
+		check: func(t *testing.T, accepted []received, _ []answered) {
+			require.Equal(t, "rs_622e63e69097622e63e69097622e63e69097cccc", gjson.Get(accepted[1].body, "input.1.id").Str)
+		},
+	},
 	"tools-empty": {refuses: func(r received) bool { return gjson.Get(r.body, "tools.#").Raw == "0" }},
 	"force-lmstudio": {
 		refuses: func(r received) bool { return gjson.Get(r.body, "tool_choice").IsObject() },

@@ -179,9 +179,8 @@ func (a *ChatAnswer) finishWith(dst []byte, stop string) ([]byte, error) {
 	}
 	switch wire.EndingOf(stop) {
 	case wire.EndFailed:
-		if stop != wire.StopStopped {
-			return dst, wire.FailedEnding(stop)
-		}
+		return dst, wire.FailedEnding(stop)
+	case wire.EndStopped:
 		a.finish = finishStop
 	case wire.EndLength, wire.EndWindow:
 		a.finish = finishLength

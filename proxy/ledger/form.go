@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -150,9 +151,16 @@ func (r *reader) block(b wire.BlockOutline) {
 }
 
 // vouchers are the members that only the vendor can have produced: the signature and the encrypted
-// data of a thinking block.
+// data of a thinking block. An item of Responses is known by its encrypted content.
 func vouchers(o *wire.Outline, b wire.BlockOutline) (signature, data []byte) {
-	signature, _ = o.Unquoted(b.Members.Get("signature"))
+	at := b.Members.Get("signature")
+	signature, _ = o.Unquoted(at)
+	if wire.IsSealed(o.Of(at)) { // clients omit its id
+		item, _ := wire.Unseal(string(signature))
+		if encrypted := gjson.GetBytes(item, "encrypted_content").Str; encrypted != "" {
+			signature = []byte(encrypted)
+		}
+	}
 	data, _ = o.Unquoted(b.Members.Get("data"))
 	return signature, data
 }

@@ -66,7 +66,7 @@ func TestMessagesRequest(t *testing.T) {
 				{"name":"mcp__files__read","input_schema":{"type":"object","additionalProperties":false},"strict":true},
 				{"name":"patch","description":"p\n\nThe format of the input: {\"type\":\"text\"}","input_schema":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}],
 				"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}`,
-			ignored: []string{"client_metadata", "prompt_cache_key", "tools.web_search"},
+			ignored: []string{"client_metadata", "prompt_cache_key", "tools.web_search", "web_search_call"},
 		},
 		"a tool is forced": {
 			in: `{"model":"m","input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"}}`,

@@ -96,7 +96,7 @@ func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
 	if a.stop == "" || !a.started {
 		return dst, chatwire.ErrCut
 	}
-	if wire.EndingOf(a.stop) == wire.EndFailed && a.stop != wire.StopStopped {
+	if wire.EndingOf(a.stop) == wire.EndFailed {
 		return dst, wire.FailedEnding(a.stop)
 	}
 	a.done = true
@@ -152,10 +152,8 @@ func ending(stop string) (status, reason string) {
 		return statusIncomplete, reasonLength
 	case wire.EndFilter:
 		return statusIncomplete, reasonFilter
-	case wire.EndFailed:
-		if stop == wire.StopStopped {
-			return statusIncomplete, stop
-		}
+	case wire.EndStopped:
+		return statusIncomplete, stop
 	}
 	return statusCompleted, ""
 }

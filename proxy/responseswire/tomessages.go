@@ -101,7 +101,7 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		t.Effort = in.Reasoning.Effort
 	}
 	chatwire.Think(&out, cmp.Or(t.Effort, o.Effort), o)
-	t.Ignored = slices.Concat(t.Ignored, tools.ignored, in.lost(out, o))
+	t.Ignored = slices.Concat(t.Ignored, tools.ignored, tools.omitted, in.lost(out, o))
 	t.Asked = Asked{Stream: in.Stream, Names: tools.names}
 	if o.Native { // the vendor's answer repeats its request itself
 		t.Body, err = wire.Marshal(out)
@@ -150,9 +150,10 @@ type toolbox struct {
 	lead   []jsontext.Value   // see Translated
 	tail   tail               // of the turn that is being read
 
-	body     []byte // the request
-	replaced bool   // see chatwire.Translated
-	said     int    // blocks of the user's very last message
+	body     []byte   // the request
+	omitted  []string // types of items
+	replaced bool     // see chatwire.Translated
+	said     int      // blocks of the user's very last message
 }
 
 // maxName is the longest name of a tool that vendors take, in bytes.
@@ -430,6 +431,9 @@ func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.
 			return wire.RoleAssistant, wire.Content{{Type: wire.TextBlock, Text: wire.Seal([]byte(it.raw))}}, nil
 		}
 		if slices.Contains(silentItems, kind) {
+			if kind != reasoningItem && kind != toolsItem && kind != snapshotItem && !slices.Contains(b.omitted, kind) {
+				b.omitted = append(b.omitted, kind)
+			}
 			return "", nil, nil
 		}
 		if role = wire.RoleAssistant; strings.HasSuffix(kind, "_output") {

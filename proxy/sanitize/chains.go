@@ -3,6 +3,9 @@ package sanitize
 import (
 	"bytes"
 	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -223,6 +226,43 @@ func (r *request) freeOrphans() {
 			out = append(out, told(b, m.role)...)
 		}
 		m.blocks, m.moved = out, true
+	}
+}
+
+// tellServerTools turns calls of tools that the vendor runs into text if they have no result, and results without their
+// call (https://github.com/anthropics/claude-code/issues/80439). The vendor continues the last answer.
+func (r *request) tellServerTools() {
+	var called, answered []string
+	lone := func(b *block, last bool) bool {
+		id := b.text("id")
+		switch {
+		case b.kind == wire.ServerTool || b.kind == "mcp_tool_use":
+			called = append(called, id)
+			return !last && !slices.Contains(answered, id)
+		case b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result"):
+			return !slices.Contains(called, b.text("tool_use_id"))
+		}
+		return false
+	}
+	for _, m := range r.messages {
+		for _, b := range m.blocks {
+			if b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result") {
+				answered = append(answered, b.text("tool_use_id"))
+			}
+		}
+	}
+	last := len(r.messages) - 1
+	for last >= 0 && r.messages[last].role != wire.RoleAssistant && (prompts(r.messages[last]) ||
+		r.messages[last].holds(wire.ToolResultBlock)) {
+		last--
+	}
+	for i, m := range r.messages {
+		for j, b := range m.blocks {
+			if lone(b, i == last) {
+				m.blocks[j], m.moved = textBlock(wire.Quote(wire.StandIn(gjson.ParseBytes(b.raw())))), true
+				r.note(KindContent, m, b)
+			}
+		}
 	}
 }
 

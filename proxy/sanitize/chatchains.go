@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -18,13 +21,37 @@ func (r *request) readCalls() {
 		}
 		at := m.members.Get("tool_calls")
 		for i, span := range r.Outline.Elements(at) {
-			m.calls = append(m.calls, &editedCall{object{body: m.body, at: span, members: r.Outline.Object(span)}, i})
+			c := &editedCall{object{body: m.body, at: span, members: r.Outline.Object(span)}, i}
+			if m.calls = append(m.calls, c); c.mendArguments() {
+				r.noteCall(KindArguments, m, c)
+			}
 		}
 		if len(m.calls) == 0 {
 			m.drop("tool_calls")
 			r.note(KindEmpty, m, nil)
 		}
 	}
+}
+
+// mendArguments makes the text of a JSON object of a call's arguments, and reports whether they were none. Servers parse
+// them again: https://github.com/vllm-project/vllm/pull/48922 https://github.com/bytedance/deer-flow/issues/4445
+// https://github.com/OpenHands/software-agent-sdk/issues/2887
+func (c *editedCall) mendArguments() bool {
+	said := c.get("function")
+	raw := gjson.GetBytes(said, "arguments")
+	text := strings.TrimSpace(raw.Str)
+	switch {
+	case !raw.Exists(), strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}"):
+		return false
+	case raw.IsObject():
+		text = raw.Raw
+	default:
+		text = string(wire.InputObject(raw.Str))
+	}
+	f := objectOf(said)
+	f.set("arguments", wire.Quote(text))
+	c.set("function", f.raw())
+	return true
 }
 
 // dropReasoning removes members in which the vendor accepts no reasoning.

@@ -25,10 +25,40 @@ const BetaHeader = "anthropic-beta"
 // wholeAnswer is the value of Rule.Beside for requests without a stream.
 const wholeAnswer = "stream.false"
 
+// WithoutTools is the value of Rule.Beside for requests with calls and without tools.
+const WithoutTools = "tools.none"
+
+// NoTool returns tools for requests to vendors that require them beside calls in the history.
+func NoTool(d wire.Dialect) string {
+	if d == wire.Chat {
+		return `[{"type":"function","function":{"name":"no_tool","description":"Do not call this.","parameters":` +
+			`{"type":"object","properties":{}}}}]`
+	}
+	return `[{"name":"no_tool","description":"Do not call this.","input_schema":{"type":"object","properties":{}}}]`
+}
+
+// ToolList is the name of a Rule about tools of a type, which is the Rule's Value.
+const ToolList = "tools[]"
+
+// withoutTools removes the tools of a refused type from a request in the vendor's dialect, unless it has no others.
+func (f *Rule) withoutTools(o *object) bool {
+	raw := o.get("tools")
+	items := elements(raw)
+	kept := slices.DeleteFunc(slices.Clone(items), func(it item) bool {
+		tool := objectOf(it.raw)
+		return string(tool.get("type")) == f.Value
+	})
+	if len(kept) == len(items) || len(kept) == 0 {
+		return false
+	}
+	o.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), kept))
+	return true
+}
+
 // leaveOut applies the rules that are about members.
 func (r *request) leaveOut() {
 	for i := range r.Rules {
-		if f := &r.Rules[i]; f.Name != "" && f.Name != BetaHeader && r.holds(f) {
+		if f := &r.Rules[i]; f.Name != "" && f.Name != BetaHeader && f.Name != ToolList && r.holds(f) {
 			r.leave(f)
 		}
 	}
@@ -45,6 +75,8 @@ func (r *request) holds(f *Rule) bool {
 		return !r.Outline.Stream
 	case "tools":
 		return r.tools()
+	case WithoutTools:
+		return !r.tools() && r.usesTools()
 	}
 	return r.root.has(f.Beside)
 }
@@ -262,6 +294,11 @@ func LeaveOut(body []byte, rules []Rule) (_ []byte, changes []Change) {
 		f := &rules[i]
 		switch f.Name {
 		case "", BetaHeader, FormatType, "include": // only one value of it is refused
+			continue
+		case ToolList:
+			if f.withoutTools(&o) {
+				changes = append(changes, Change{KindVendorTool, "tools." + textOf([]byte(f.Value))})
+			}
 			continue
 		}
 		if f.Beside == "" && f.Set == "" && f.editIn(&o, strings.Split(f.Name, ".")) {

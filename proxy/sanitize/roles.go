@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"unicode"
 
 	"mneme/proxy/wire"
 )
@@ -172,12 +173,33 @@ func (m *editedMessage) endsInServerTool() bool {
 // endWithUser adds a message of the user to a history that ends with an answer, if the model does not continue answers.
 func (r *request) endWithUser() {
 	last := r.lastMessage()
+	if last != nil && !r.p.Roles.NoPrefill {
+		r.trimPrefill(last)
+	}
 	switch {
 	case last == nil, !r.p.Roles.NoPrefill, last.role != wire.RoleAssistant, last.calling(), last.endsInServerTool():
 		return
 	}
 	if string(last.get("prefix")) != "true" { // Mistral's own mark of an answer to continue
 		r.add(wire.RoleUser, goOn, last)
+	}
+}
+
+// trimPrefill removes white space from the end of an answer to continue, which Claude refuses
+// (https://github.com/anomalyco/opencode/issues/1295).
+func (r *request) trimPrefill(m *editedMessage) {
+	raw, set := m.get("content"), m.setContent
+	if n := len(m.blocks); n > 0 {
+		b := m.blocks[n-1]
+		raw, set = b.get("text"), func(text []byte) { b.set("text", text) }
+	}
+	if m.role != wire.RoleAssistant || r.Dialect != wire.Messages || !isText(raw) {
+		return
+	}
+	text := textOf(raw)
+	if trimmed := strings.TrimRightFunc(text, unicode.IsSpace); trimmed != text && trimmed != "" {
+		set(wire.Quote(trimmed))
+		r.note(KindEmpty, m, nil)
 	}
 }
 

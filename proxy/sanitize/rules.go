@@ -18,7 +18,8 @@ const (
 	KindUnanswered Kind = "result_missing"  // a call got a result that says so
 	KindPlace      Kind = "result_moved"    // a result was not where its call wants it
 	KindOrphan     Kind = "result_orphaned" // a result without a call became text
-	KindDoubled    Kind = "result_doubled"  // a result that came twice was removed
+	KindDoubled    Kind = "result_doubled"  // a result or a tool that came twice was removed
+	KindArguments  Kind = "arguments"       // of a call, which were no JSON object
 
 	KindEmpty   Kind = "empty"
 	KindRole    Kind = "role"
@@ -56,6 +57,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).replaceContent,
 		(*request).dropClientHeader,
 		(*request).chainBlocks,
+		(*request).tellServerTools,
 		(*request).fillEmpty,
 		(*request).joinTexts,
 		(*request).dropThinking,

@@ -62,7 +62,7 @@ func (r *request) replaceInResult(m *editedMessage, b *block) {
 		inner.kind = inner.text("type")
 		if quoted := r.standIn(inner); quoted != nil {
 			replaced = true
-			edits.Replace(it.at, slices.Concat([]byte(`{"type":"text","text":`), quoted, []byte("}")))
+			edits.Replace(it.at, textBlock(quoted).raw())
 		}
 	}
 	if replaced {

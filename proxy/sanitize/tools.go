@@ -20,10 +20,10 @@ const (
 // fitTools changes tools to types and names that the vendor takes. It removes an empty list of tools.
 func (r *request) fitTools() {
 	raw := r.root.get("tools")
-	if len(raw) == 0 || raw[0] != '[' {
+	if len(raw) > 0 && raw[0] != '[' || len(raw) == 0 && r.Dialect == wire.Messages {
 		return
 	}
-	if !filled(raw) {
+	if !filled(raw) { // vendors refuse a choice without tools: https://github.com/openai/swarm/issues/30
 		for _, name := range []string{"tools", "tool_choice", "parallel_tool_calls"} {
 			if r.root.has(name) {
 				r.set(KindEmpty, name, nil)
@@ -42,7 +42,9 @@ func (r *request) fitTools() {
 		return
 	}
 	items := elements(raw)
-	kept, dirty := r.vendorTools(items)
+	unique := r.uniqueTools(items)
+	kept, dirty := r.vendorTools(unique)
+	dirty = dirty || len(unique) < len(items)
 	if r.renameTools(kept) {
 		r.renameCalls()
 	} else if !dirty {
@@ -52,6 +54,24 @@ func (r *request) fitTools() {
 		return
 	}
 	r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), kept))
+}
+
+// uniqueTools removes tools with the name of an earlier one, which vendors refuse
+// (https://github.com/anthropics/claude-code/issues/14139).
+func (r *request) uniqueTools(items []item) []item {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
+		o := objectOf(it.raw)
+		name := o.text("name")
+		if r.Dialect == wire.Chat {
+			name = chatName(it.raw)
+		}
+		again := name != "" && seen[name]
+		if seen[name] = true; again {
+			r.changed(KindDoubled, "tools."+strconv.Itoa(it.index))
+		}
+		return again
+	})
 }
 
 // chooseByWord forces a tool by offering only this tool, at a vendor that takes tool_choice as a word. Of allowed tools
@@ -111,7 +131,7 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 		return items, false
 	}
 	choice := objectOf(r.root.get("tool_choice"))
-	var left []string
+	var left, made []string
 	for i, it := range items {
 		o := objectOf(it.raw)
 		var t wire.Tool
@@ -133,12 +153,15 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 				o.set(wire.CacheControl, mark)
 			}
 			it.raw, dirty = o.raw(), true
-			r.changed(KindSchema, "tools."+strconv.Itoa(i))
+			made = append(made, "tools."+strconv.Itoa(i))
 		}
 		kept = append(kept, it)
 	}
 	if len(kept) == 0 {
 		return items, false
+	}
+	for _, path := range made {
+		r.changed(KindSchema, path)
 	}
 	for _, kind := range left {
 		r.changed(KindVendorTool, "tools."+kind)

@@ -93,7 +93,8 @@ var askings = []refusalRule{
 		always(Refused{Name: "context_management", Beside: WhileOff})),
 	// https://github.com/deepseek-ai/awesome-deepseek-integration/issues/598
 	phrase("tool_choice", `thinking may not be enabled when tool_choice|does not support this tool_choice|thinking mode does not support this tool_choice|`+
-		`tool_choice '?\w+'? is incompatible with thinking|tool_choice .* in thinking mode`,
+		`tool_choice '?\w+'? is incompatible with thinking|tool_choice .* in thinking mode|tool_choice[^;.]{0,40} ?`+
+		`(?:not supported|unsupported|仅支持|only supports)`,
 		always(Refused{Name: "tool_choice", Beside: WhileThinking})),
 	phrase("when thinking is enabled", `'?\b(temperature|top_p|top_k)'? (?:may|must|can) .* when thinking is enabled`,
 		func(m []string) (Refused, bool) { return Refused{Name: m[1], Beside: WhileThinking}, true }),

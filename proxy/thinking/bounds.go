@@ -6,6 +6,7 @@ import "mneme/proxy/lazyregexp"
 const (
 	BetaHeader  = "anthropic-beta" // the header
 	AnswerLimit = "max_tokens"     // the limit of an answer
+	ToolCallID  = "tool_call_id"   // the form of the ids of tool calls
 )
 
 // WhileWhole is the value of Refused.Beside for requests without a stream.
@@ -17,7 +18,7 @@ const limit = `(?:\bmax[ _]?(?:completion|output|new|gen|total)?[ _]?(?:tokens?|
 var (
 	// tooMuch matches the wordings for a number that is too large.
 	tooMuch = lazyregexp.New(`(?i)too (?:large|high|many)|exceed|at most|(?:less|greater|higher|larger|more) (?:than|or)|` +
-		`maximum|\brange|between|above|limit of|up to|must be|cannot|supports|<|>|超过|范围|大于|不能`)
+		`maximum|should be|\brange|between|above|limit of|up to|must be|cannot|supports|<|>|超过|范围|大于|不能`)
 	numbers = lazyregexp.New(`(?:^|[^\w.\-])(\d{1,3}(?:,\d{3})+|\d+)\b( \(exclusive\))?`)
 )
 
@@ -35,7 +36,7 @@ var bounds = []refusalRule{
 	// https://github.com/RooCodeInc/Roo-Code/issues/5729 (Groq), https://github.com/langgenius/dify/issues/10390 (Bedrock),
 	// https://github.com/yiliqi78/TOKENICODE/issues/3 (Volcengine), https://github.com/neavo/KeywordGacha/issues/111,
 	// https://github.com/vllm-project/vllm/pull/40324, https://github.com/stackblitz-labs/bolt.diy/issues/955 (Vertex).
-	phrase("max", `[^;]{0,200}`+limit+`[^;]{0,240}`, func(m []string) (Refused, bool) {
+	phrase("max", limit+`[^;]{0,240}`, func(m []string) (Refused, bool) {
 		r := Refused{Name: AnswerLimit, Value: true}
 		for _, n := range numbers.FindAllStringSubmatch(m[0], -1) {
 			most := int64(atoi(n[1]))

@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,17 +42,23 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 			"(inclusive) to 8193 (exclusive). Update the value and try again.": 8192,
 		`{"detail":[{"type":"less_than_equal","loc":["body","max_tokens"],"msg":"Input should be less than or equal to ` +
 			`8192","input":64000}]}`: 8192,
-		"max_tokens: Input should be less than or equal to 8192":                                8192,
-		"max_tokens is too large: 64,000. This model supports at most 16,384 completion tokens": 16384,
+		"max_tokens: Input should be less than or equal to 8192":                                                                  8192,
+		"max_tokens: value 64000 exceeds maximum allowed value of 40000":                                                          40000,
+		"max_tokens cannot exceed 16384":                                                                                          16384,
+		"Malformed input request: #/inferenceConfig/maxTokens: 64000 is not less or equal to 10000":                               10000,
+		"Requested token count exceeds the model's maximum output of 16384 tokens. You requested 64000.":                          16384,
+		`{"error":{"code":"1210","message":"max_tokens\u53c2\u6570\u975e\u6cd5\u3002\u53d6\u503c\u8303\u56f4\uff1a[1, 131072]"}}`: 131072,
+		"max_tokens is too large: 64,000. This model supports at most 16,384 completion tokens":                                   16384,
 	} {
 		r, ok := RefusedParameter(400, []byte(said))
 		require.True(t, ok, said)
-		require.Equal(t, Refused{Name: AnswerLimit, Value: true, Most: most}, r, said)
+		require.Equal(t, Refused{Name: AnswerLimit, Value: true, Limits: r.Limits}, r, said)
+		require.Contains(t, r.Limits, most, said)
 		require.Equal(t, NotLong, ReadLength(400, []byte(said)).Excess, said)
 	}
 	for said, want := range map[string]Refused{
-		"Requests with max_tokens > 4096 must have stream=true": {Name: AnswerLimit, Value: true, Most: 4096,
-			Beside: WhileWhole},
+		"Requests with max_tokens > 4096 must have stream=true": {Name: AnswerLimit, Value: true,
+			Limits: []int64{4096}, Beside: WhileWhole},
 		"max_tokens参数非法。请检查文档。": {Name: AnswerLimit, Value: true},
 		"Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length 5 " +
 			"instead.": {Name: "stop", Value: true, Most: 4},
@@ -73,7 +80,7 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 1 instead.",
 	} {
 		r, _ := RefusedParameter(400, []byte(said))
-		require.Zero(t, r.Most, "%s: %+v", said, r)
+		require.Empty(t, slices.DeleteFunc(r.Limits, func(n int64) bool { return n <= 16 }), "%s: %+v", said, r)
 	}
 }
 

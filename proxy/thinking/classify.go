@@ -248,7 +248,7 @@ var invalid = signs{
 		near("maximumlength0", `input\[[^;]{0,80}arraytoolong[^;]{0,60}maximumlength0`),
 
 		// A block, or a member of one, does not match the vendor's schema.
-		near("fieldrequired", `(thinking\W+(signature|thinking|data)|\.signature)\W+(msg\W+)?fieldrequired`),
+		near("fieldrequired", `(thinking\W+(signature|thinking|data)|[.:]signature)\W+(msg\W+)?fieldrequired`),
 		near("content.", `content\.\w*\.(redacted_)?thinking(\.\w+)?:`),
 		near("extrainputs", `(thinking\.cache_control|\.(tool_use|text)\W+signature)\W+(msg\W+)?extrainputsarenotpermitted`),
 		near("foundusingtype", `inputtag(redacted_)?thinkingfoundusingtype`),

@@ -3,6 +3,7 @@ package thinking
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mneme/proxy/lazyregexp"
@@ -98,19 +99,21 @@ func Sentence(body []byte) string { return strings.ToLower(spoken(body)) }
 func spoken(body []byte) string {
 	text := withoutEcho(string(body[:min(len(body), maxErrorBody)]))
 	text = escapes.ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
-		switch s[len(s)-1] {
-		case 'n', 'r', 't':
+		s = strings.TrimLeft(s, `\`)
+		switch {
+		case s == "":
+			return ""
+		case s[0] != 'u':
 			return " "
-		case '2', '7', '0':
-			return "'"
 		}
-		return ""
+		r, _ := strconv.ParseUint(s[1:], 16, 32) // the expression takes nothing else
+		return string(rune(r))
 	})
 	return strings.Join(strings.Fields(quotes.Replace(text)), " ")
 }
 
 var (
-	escapes = lazyregexp.New(`\\+(u0022|u0027|u0060|[nrt]|)`)
+	escapes = lazyregexp.New(`\\+(u[0-9a-fA-F]{4}|[nrt]|)`)
 	quotes  = strings.NewReplacer(`"`, `'`, "`", `'`, "“", `'`, "”", `'`, "‘", `'`, "’", `'`)
 	instead = lazyregexp.New(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )
@@ -211,6 +214,10 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	phrase("messages", `'?messages[.\[]\d+.*\bproperty '(\w+)' is `+refusal, func(m []string) (Refused, bool) {
 		return Refused{Name: "messages[]." + parameterName(m[1])}, true
 	}),
+	phrase("unknown name", `unknown name '(\w+)' at '(`+path+`)'`, func(m []string) (Refused, bool) {
+		name := parameterName(m[2] + "." + m[1])
+		return Refused{Name: name}, name != ""
+	}),
 	phrase("property", `\bproperty '(`+path+`)' is `+refusal, any1),
 	phrase("",
 		`\b(?:unrecogni[sz]ed|unknown|unsupported|unexpected|extraneous|extra|additional|disallowed) (?:request |keyword `+
@@ -221,10 +228,12 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	phrase("was unexpected", `'(`+path+`)' (?:was|were) unexpected`, any1),
 	phrase("does not support", `does not (?:support|accept|allow) (?:the |request )?`+kinds+listed, any1),
 	phrase("does not support the", `does not support the `+named+` `+kinds, any1),
-	phrase("unknown name", `unknown name '(\w+)' at '(`+path+`)'`, func(m []string) (Refused, bool) {
-		name := parameterName(m[2] + "." + m[1])
-		return Refused{Name: name}, name != ""
-	}),
+	// Bedrock and LiteLLM: https://github.com/anomalyco/opencode/issues/10259
+	// https://github.com/aws-samples/bedrock-access-gateway/pull/239
+	phrase("tool", `must define tools|toolconfig field must be defined|support tool calling without 'tools='`,
+		always(Refused{Name: "tools", Needed: true})),
+	// Mistral: https://github.com/openclaw/openclaw/issues/57672
+	phrase("with a length of 9", `tool call id .* with a length of 9`, always(Refused{Name: ToolCallID, Value: true})),
 	// Cerebras (https://github.com/RooCodeInc/Roo-Code/issues/10334).
 	phrase("mixed values for 'strict'", `mixed values for 'strict'`, always(Refused{Name: "tools[].function.strict"})),
 	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+

@@ -33,7 +33,7 @@ var roleWords = []struct {
 }{
 	{RolePrefill, lazyregexp.New(`(?i)assistant message prefill|conversation must end with a user message|` +
 		`expected last role user|when the last message is from the assistant|response prefill is incompatible|last message must (?:be from|have role|be an?) .{0,20}\buser\b`)},
-	{RoleDeveloper, lazyregexp.New(`(?i)unknown variant 'developer'|` +
+	{RoleDeveloper, lazyregexp.New(`(?i)unknown variant 'developer'|invalid value: '?developer|` +
 		`(?:unexpected|incorrect|invalid|unsupported) role:? '?developer|` +
 		`\brole:? '?developer'? (?:is )?(?:not supported|unsupported|not allowed)|does not support 'developer' with|` +
 		`developer role (?:is )?not supported|input tag 'developer' found using 'role'|'?developer'? is not one of`)},

@@ -18,7 +18,7 @@ var (
 	ofSchema = lazyregexp.New(`(?i)invalid schema for function|\binput_schema\b|function_declarations?\[\d+\]\.parameters|` +
 		`moonshot flavored json schema|invalid tool schema|invalid_function_parameters|` +
 		`\btools?[.\[](?:\d+\]?\.)?(?:function\.|custom\.)?parameters\b|` +
-		`enum only allowed for string type|conflict in schema definitions|failed to compile json schema|` +
+		`enum only allowed for string type|failed to parse grammar|json schema (?:conversion failed|not supported)|conflict in schema definitions|failed to compile json schema|` +
 		`(?:tool|function)\b.{0,80}\bjson ?schema\b|json ?schema\b.{0,80}\b(?:tool|function)\b`)
 	ofAnswer    = lazyregexp.New(`(?i)schema for response_format|response_format|output_config|output_format`)
 	schemaNames = lazyregexp.New(`(?i)(?:schema for function|(?:function|tool)(?: named)?) '([\w.-]{1,128})'`)

@@ -10,12 +10,13 @@ type Ending int
 
 // The endings.
 const (
-	EndFailed Ending = iota // the vendor failed, or the reason is unknown
-	EndTurn                 // the model finished, or met a stop sequence
-	EndLength               // the limit of tokens or a loop cut the answer
-	EndWindow               // the context window is full
-	EndTools                // the model calls tools
-	EndFilter               // a filter or the model refused
+	EndFailed  Ending = iota // the vendor failed, or the reason is unknown
+	EndTurn                  // the model finished, or met a stop sequence
+	EndLength                // the limit of tokens or a loop cut the answer
+	EndWindow                // the context window is full
+	EndTools                 // the model calls tools
+	EndFilter                // a filter or the model refused
+	EndStopped               // stopped by a user, which no vendor says
 )
 
 // endings has the reasons in lower case.
@@ -42,6 +43,8 @@ var endings = map[string]Ending{
 	StopRefusal: EndFilter, "recitation": EndFilter, "blocklist": EndFilter, "prohibited_content": EndFilter,
 	"spii": EndFilter, "image_safety": EndFilter, "language": EndFilter,
 	"error_toxic": EndFilter, "guardrail_intervened": EndFilter,
+
+	StopStopped: EndStopped,
 }
 
 // EndingOf returns the class of a finish_reason of chat completions or a stop_reason of messages, in any case of letters.
