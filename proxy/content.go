@@ -116,6 +116,9 @@ var documentWords = lazyregexp.New(`(not|n't) (currently )?(support|accept|take|
 var typeWords = lazyregexp.New(`unknown|input tag|invalid|unsupported|unexpected|unrecogni[sz]ed|input should be|` +
 	`(not|n't) (a )?(valid|support|accept|allow|permit|recogni[sz]ed)`)
 
+// typeBefore matches the text before a type that is also a common word.
+var typeBefore = lazyregexp.New(`(types?|variant|tag|value|part|block)'?:? ?'?$`)
+
 // takenTypes begins the list of types that the vendor takes. placeWords matches where a refused value is.
 var (
 	takenTypes = lazyregexp.New(`expected|(supported|allowed|valid) (values|types)|input should be`)
@@ -144,7 +147,7 @@ func (a *attempt) refusedContent() []string {
 		return []string{wire.ImageContent}
 	case has("document", "file", "input_file") && documentWords.MatchString(said):
 		return []string{wire.DocumentContent, wire.FileContent}
-	case !typeWords.MatchString(said):
+	case !typeWords.MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
 		return nil
 	}
 	kind := a.typeAt(said)
@@ -169,6 +172,10 @@ func names(said, kind string) bool {
 		said = said[:at[0]]
 	}
 	i := strings.Index(said, kind)
+	if i >= 0 && slices.ContainsFunc(typeNames, func(l []string) bool { return slices.Contains(l, kind) }) &&
+		!typeBefore.MatchString(said[:i]) {
+		return false // a complaint about one image or file
+	}
 	return i >= 0 && !wordGoesOn(said[i+len(kind):]) && (i == 0 || !wordGoesOn(said[i-1:]))
 }
 

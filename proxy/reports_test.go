@@ -2,12 +2,14 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,10 +80,14 @@ func (row report) replay(t *testing.T, file *reportFile) {
 	var mu sync.Mutex // guards the next two
 	var refused []string
 	var accepted []received
+	var replays atomic.Int64
+	fresh := func(body string) string { // encrypted content that no other answer has
+		return strings.ReplaceAll(body, "gAAAAx", fmt.Sprintf("gAAAA%d", replays.Load()))
+	}
 	accept := acceptReport
 	if row.answers {
 		accept = func(w http.ResponseWriter, r *http.Request, _ string) {
-			says("application/json", file.Vendor[0].Body)(w, r)
+			says("application/json", fresh(file.Vendor[0].Body))(w, r)
 		}
 	}
 	v := vendor(t, nil)
@@ -110,6 +116,7 @@ func (row report) replay(t *testing.T, file *reportFile) {
 
 	calls := max(row.calls, len(file.Sent))
 	for range 2 {
+		replays.Add(1)
 		before := v.count()
 		refused, accepted = nil, nil
 		var answers []answered
@@ -118,7 +125,7 @@ func (row report) replay(t *testing.T, file *reportFile) {
 			for name, value := range sent.Client.Headers {
 				header = append(header, name, value)
 			}
-			got := post(t, url+sent.Client.Path, string(sent.Client.Body), header...)
+			got := post(t, url+sent.Client.Path, fresh(string(sent.Client.Body)), header...)
 			if i < row.own {
 				require.Equal(t, http.StatusBadRequest, got.status, got.body)
 				continue

@@ -192,6 +192,9 @@ func near(word, expression string) pattern { return pattern{word, lazyregexp.New
 // error is the client's to see, whatever else it says.
 var compaction = signs{phrases: []string{"foritemcmp_", "compactionblob", "compactionitem"}}
 
+// DoubtsCompaction reports whether an error is about a compacted history.
+func DoubtsCompaction(body []byte) bool { return compaction.in(errorText(body)) }
+
 // missing are the signs of the errors after which Refill may help.
 var missing = signs{phrases: []string{
 	"mustbepassedback",
