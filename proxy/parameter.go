@@ -192,8 +192,8 @@ func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, 
 	return a.ruleOfMember(r, said)
 }
 
-// stops are the lists that may be cut to the number of elements that a vendor takes.
-var stops = []string{"stop", "stop_sequences"}
+// cuttable are the lists and texts that may be cut to the length that a vendor takes.
+var cuttable = []string{"stop", "stop_sequences", "tools[].function.description", "tools[].description"}
 
 // ruleOfMember completes ruleOf for a member that is removed or gets another value.
 func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ sanitize.Rule, about string, ok bool) {
@@ -211,7 +211,7 @@ func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ saniti
 		}
 		for _, name := range names {
 			path, value := sanitize.Find(body, name)
-			cut := said.Most > 0 && slices.Contains(stops, path)
+			cut := said.Most > 0 && slices.Contains(cuttable, path)
 			if value == nil || !cut && !dispensable(path) {
 				continue
 			}

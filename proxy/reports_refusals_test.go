@@ -158,6 +158,21 @@ var refusals = []refusal{
 	{source: "openclaw/openclaw#57672", kind: proxy.KindOpenAI, path: "/v1/messages", body: aPicture,
 		refuses: func(r received) bool { return len(gjson.Get(r.body, "messages.2.tool_call_id").Str) != 9 },
 		says:    "Tool call id was exec1774786568428215 but must be a-z, A-Z, 0-9, with a length of 9.", mended: "tool_ids"},
+	{source: "lmstudio-ai/lmstudio-bug-tracker#1586", kind: proxy.KindOpenAI, path: "/v1/chat/completions",
+		body: `"messages":[{"role":"system","content":"S"},{"role":"assistant","tool_calls":[{"id":"call_1","type":"function",` +
+			`"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"call_1","content":"SEEN"}]`,
+		refuses: func(r received) bool { return !speaksAs("user")(r) }, has: "SEEN", mended: "role",
+		says: `Error rendering prompt with jinja template: "No user query found in messages."`},
+	{source: "getsentry/sentry-mcp#106", kind: proxy.KindOpenAI, path: "/v1/messages",
+		body:    `"max_tokens":9,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"f","description":"` + strings.Repeat("d", 1103) + `"}]`,
+		refuses: func(r received) bool { return len(gjson.Get(r.body, "tools.0.function.description").Str) > 1024 },
+		says: "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got " +
+			"a string with length 1103 instead.", mended: "refused_parameter"},
+	{source: "vybestack/llxprt-code#2135", kind: proxy.KindResponses, vendor: "generic", path: "/v1/responses",
+		body:    `"store":false,"input":"hi","prompt_cache_key":"` + strings.Repeat("k", 69) + `"`,
+		refuses: func(r received) bool { return len(gjson.Get(r.body, "prompt_cache_key").Str) > 64 },
+		says: "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string with " +
+			"length 69 instead.", mended: "refused_parameter"},
 	noTools(proxy.KindOpenAI, "bedrock error: The toolConfig field must be defined when using toolUse and toolResult "+
 		"content blocks.", "anomalyco/opencode#34089"),
 	noTools(proxy.KindAnthropic, "Requests which include `tool_use` or `tool_result` blocks must define tools",

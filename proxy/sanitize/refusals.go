@@ -215,6 +215,10 @@ func (f *Rule) fit(value []byte) (_ []byte, changed bool) {
 			return value, false
 		}
 		return array(value, wire.Span{Start: 0, End: len(value)}, len(items), items[:f.Most]), true
+	case f.Most > 0 && value[0] == '"':
+		text := textOf(value)
+		cut := strings.ToValidUTF8(text[:min(int64(len(text)), f.Most)], "")
+		return wire.Quote(cut), len(cut) < len(text)
 	case f.Most > 0:
 		n, ok := integer(value)
 		return strconv.AppendInt(nil, f.Most, 10), ok && n > f.Most

@@ -19,6 +19,7 @@ const (
 
 // fitTools changes tools to types and names that the vendor takes. It removes an empty list of tools.
 func (r *request) fitTools() {
+	r.renameCalls()
 	raw := r.root.get("tools")
 	if len(raw) > 0 && raw[0] != '[' || len(raw) == 0 && r.Dialect == wire.Messages {
 		return
@@ -45,9 +46,7 @@ func (r *request) fitTools() {
 	unique := r.uniqueTools(items)
 	kept, dirty := r.vendorTools(unique)
 	dirty = dirty || len(unique) < len(items)
-	if r.renameTools(kept) {
-		r.renameCalls()
-	} else if !dirty {
+	if !r.renameTools(kept) && !dirty {
 		if !r.forcesTool() { // the result depends on the forced tool
 			fine.add(print)
 		}
@@ -226,11 +225,17 @@ func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte,
 	return o.raw(), true
 }
 
-// renameCalls renames the calls of earlier messages like their tools.
+// renameCalls renames the calls of earlier messages like their tools, which the request may not have any longer.
 func (r *request) renameCalls() {
+	if r.p.ToolNames == 0 {
+		return
+	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if name := b.text("name"); b.kind == wire.ToolUseBlock && wire.ToolName(name, r.p.ToolNames) != name {
+			if b.kind != wire.ToolUseBlock {
+				continue
+			}
+			if name := b.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
 				b.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
 				r.note(KindToolName, m, b)
 			}

@@ -53,6 +53,9 @@ var bounds = []refusalRule{
 	// OpenAI: https://github.com/QwenLM/Qwen-Agent/issues/228
 	phrase("array too long", `'(`+path+`)': array too long\. expected an array with maximum length (\d+)`,
 		func(m []string) (Refused, bool) { return atMost(parameterName(m[1]), m[2]) }),
+	// https://github.com/getsentry/sentry-mcp/issues/106 https://github.com/vybestack/llxprt-code/issues/2135
+	phrase("string too long", `'(`+path+`)': string too long\. expected a string with maximum length (\d+)`,
+		func(m []string) (Refused, bool) { return atMost(parameterName(m[1]), m[2]) }),
 	phrase("stop", `\b(stop(?:_sequences)?)\b[^;]{0,60}?\b(?:items is|only|at most|up to|maximum(?: of)?) (\d+)\b`,
 		func(m []string) (Refused, bool) { return atMost(parameterName(m[1]), m[2]) }),
 }

@@ -26,7 +26,7 @@ const (
 // earendil-works/pi#1048, bramses/chatgpt-md#189, EKKOLearnAI/hermes-studio#1926; vllm-project/vllm#6862,
 // suitenumerique/conversations#197, anthropics/claude-code#1162, datapizza-labs/datapizza-ai#98;
 // strands-agents/sdk-python#1694, microsoft/autogen#6377, ggml-org/llama.cpp#20861; openclaw/openclaw#23115,
-// earendil-works/pi#547, nhaouari/obsidian-textgenerator-plugin#309.
+// earendil-works/pi#547, lmstudio-ai/lmstudio-bug-tracker#1586, nhaouari/obsidian-textgenerator-plugin#309.
 var roleWords = []struct {
 	is    RefusedRole
 	words *lazyregexp.Regexp
@@ -46,7 +46,8 @@ var roleWords = []struct {
 		`only user(?:,| and) (?:and )?(?:assistant|model)(?:,? and tool)? roles are supported|` +
 		`\brole\b.{0,40}input should be 'user' or 'assistant'`)},
 	{RoleOrder, lazyregexp.New(`(?i)roles must alternate|must alternate between|multiple '\w+' roles in a row|` +
-		`unexpected role 'user' after role|consecutive (?:user|assistant) messages`)},
+		`unexpected role 'user' after role|consecutive (?:user|assistant) messages|` +
+		`no user query found`)},
 	{RoleAny, lazyregexp.New(`(?i)unexpected message role|property 'role' has invalid value|角色信息不正确|incorrect role information`)},
 }
 
