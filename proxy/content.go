@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -116,9 +117,6 @@ var documentWords = lazyregexp.New(`(not|n't) (currently )?(support|accept|take|
 var typeWords = lazyregexp.New(`unknown|input tag|invalid|unsupported|unexpected|unrecogni[sz]ed|input should be|` +
 	`(not|n't) (a )?(valid|support|accept|allow|permit|recogni[sz]ed)`)
 
-// typeBefore matches the text before a type that is also a common word.
-var typeBefore = lazyregexp.New(`(types?|variant|tag|value|part|block)'?:? ?'?$`)
-
 // takenTypes begins the list of types that the vendor takes. placeWords matches where a refused value is.
 var (
 	takenTypes = lazyregexp.New(`expected|(supported|allowed|valid) (values|types)|input should be`)
@@ -136,16 +134,13 @@ func refusesContent(body []byte) bool {
 func (a *attempt) refusedContent() []string {
 	said := thinking.Sentence(a.answer.whole)
 	types := a.sentTypes()
-	has := func(names ...string) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(types, name) })
-	}
-	images := has("image", "image_url", "input_image")
+	images := slices.Contains(types, wire.ImageContent)
 	switch {
 	case images && addressWords.MatchString(said):
 		return []string{wire.ImageContent + "/url"}
 	case images && imageWords.MatchString(said) && !imageFaults.MatchString(said):
 		return []string{wire.ImageContent}
-	case has("document", "file", "input_file") && documentWords.MatchString(said):
+	case slices.Contains(types, wire.DocumentContent) && documentWords.MatchString(said):
 		return []string{wire.DocumentContent, wire.FileContent}
 	case !typeWords.MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
 		return nil
@@ -156,14 +151,13 @@ func (a *attempt) refusedContent() []string {
 			kind = name
 		}
 	}
-	switch base, _, _ := strings.Cut(wire.ContentKind(gjson.Parse(`{"type":"`+kind+`"}`)), "/"); base {
-	case "":
-		return nil
-	case wire.DocumentContent, wire.FileContent:
+	switch base, _, _ := strings.Cut(wire.ContentKind(gjson.Parse(`{"type":"`+kind+`"}`)), "/"); {
+	case slices.Contains(typeNames[1], base):
 		return []string{wire.DocumentContent, wire.FileContent}
-	default:
+	case base != "":
 		return []string{base}
 	}
+	return nil
 }
 
 // names reports whether an error names a type outside the list of types that the vendor takes.
@@ -171,17 +165,11 @@ func names(said, kind string) bool {
 	if at := takenTypes.FindStringIndex(said); at != nil {
 		said = said[:at[0]]
 	}
-	i := strings.Index(said, kind)
-	if i >= 0 && slices.ContainsFunc(typeNames, func(l []string) bool { return slices.Contains(l, kind) }) &&
-		!typeBefore.MatchString(said[:i]) {
-		return false // a complaint about one image or file
+	word := `\b` + regexp.QuoteMeta(kind) + `\b`
+	if slices.ContainsFunc(typeNames, func(l []string) bool { return slices.Contains(l, kind) }) {
+		word = `(types?|variant|tag|value|part|block)'?:? ?'?` + kind + `\b` // others complain about one image or file
 	}
-	return i >= 0 && !wordGoesOn(said[i+len(kind):]) && (i == 0 || !wordGoesOn(said[i-1:]))
-}
-
-// wordGoesOn reports whether a text begins within a word.
-func wordGoesOn(s string) bool {
-	return s != "" && (s[0] == '_' || s[0] >= 'a' && s[0] <= 'z' || s[0] >= '0' && s[0] <= '9')
+	return regexp.MustCompile(word).MatchString(said)
 }
 
 // commonTypes are the types of content that cannot be replaced, or whose names are common words.
@@ -191,8 +179,9 @@ var commonTypes = []string{
 	"custom_tool_call", "custom_tool_call_output",
 }
 
-// typeNames are the names of a type in the dialects.
-var typeNames = [][]string{{"image", "image_url", "input_image"}, {"document", "file", "input_file"}}
+// typeNames are the names of images and of files in the dialects.
+var typeNames = [][]string{{wire.ImageContent, "image_url", "input_image"},
+	{wire.DocumentContent, wire.FileContent, "input_file"}}
 
 // sentTypes returns the types of content in the request, without the common ones.
 func (a *attempt) sentTypes() (types []string) {
@@ -210,20 +199,17 @@ func (a *attempt) sentTypes() (types []string) {
 		"messages.#.content.#.type", "messages.#.content.#.content.#.type", "input.#.type", "input.#.content.#.type",
 		"input.#.output.#.type",
 	} {
-		gjson.GetBytes(a.typed(path), path+`|@flatten:{"deep":true}`).ForEach(add)
+		a.content(path + `|@flatten:{"deep":true}`).ForEach(add)
 	}
 	return types
 }
 
-// typed returns the body in which a path of content is.
-func (a *attempt) typed(path string) []byte {
-	switch {
-	case !strings.HasPrefix(path, "input"):
-		return a.doc.Body
-	case a.native != nil:
-		return a.native.Body
+// content returns what is at a path of the client's items or of the messages.
+func (a *attempt) content(path string) gjson.Result {
+	if a.native != nil && strings.HasPrefix(path, "input") {
+		return gjson.GetBytes(a.native.Body, path)
 	}
-	return nil
+	return gjson.GetBytes(a.doc.Body, path)
 }
 
 // typeAt returns the type of the content at the place that an error about a type names; empty for none.
@@ -236,7 +222,7 @@ func (a *attempt) typeAt(said string) string {
 	if m[3] != "" {
 		path += ".content." + m[3]
 	}
-	if kind := gjson.GetBytes(a.typed(path), path+".type").Str; slices.Contains(a.sentTypes(), kind) {
+	if kind := a.content(path + ".type").Str; slices.Contains(a.sentTypes(), kind) {
 		return kind
 	}
 	return ""
@@ -249,10 +235,10 @@ var onlyFunctions = lazyregexp.New(`(only|must be|should be|expected) '?(type: ?
 // are mostly of tools that the vendor runs.
 func (a *attempt) withoutTools() *cure {
 	said := thinking.Sentence(a.answer.whole)
-	if a.native == nil || !strings.Contains(said, "tool") || !typeWords.MatchString(said) && !onlyFunctions.MatchString(said) {
+	all := onlyFunctions.MatchString(said)
+	if a.native == nil || !strings.Contains(said, "tool") || !all && !typeWords.MatchString(said) {
 		return nil
 	}
-	all := onlyFunctions.MatchString(said)
 	c := a.newCure(cureContent, "")
 	gjson.GetBytes(a.lastSent().body, "tools.#.type").ForEach(func(_, kind gjson.Result) bool {
 		if kind.Str != "" && kind.Str != "function" && (all || names(said, kind.Str)) {

@@ -119,21 +119,16 @@ func (a *attempt) withoutBetas(said thinking.Refused) *cure {
 
 // shorter returns the cure for a max_tokens above the model's limit. The error also names other numbers.
 func (a *attempt) shorter(said thinking.Refused) *cure {
-	most := int64(0)
-	for _, name := range outputMembers[a.backend.dialect] {
-		n, _ := wholeNumber(a.sent(name))
-		for _, limit := range said.Limits {
-			if limit < n {
-				most = max(most, limit)
-			}
-		}
-	}
-	if most < leastAnswer {
-		return nil
-	}
 	c := a.newCure(cureLength, said.Name)
 	for _, name := range outputMembers[a.backend.dialect] {
-		c.rules = append(c.rules, sanitize.Rule{Name: name, Most: most, Beside: said.Beside, Model: a.model})
+		n, _ := wholeNumber(a.sent(name))
+		smaller := slices.DeleteFunc(slices.Clone(said.Limits), func(limit int64) bool { return limit >= n })
+		if most := slices.Max(append(smaller, 0)); most >= leastAnswer {
+			c.rules = append(c.rules, sanitize.Rule{Name: name, Most: most, Beside: said.Beside, Model: a.model})
+		}
+	}
+	if c.rules == nil {
+		return nil
 	}
 	return c
 }

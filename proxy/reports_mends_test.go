@@ -29,7 +29,7 @@ func TestRequestsOfPublicReports(t *testing.T) {
 		"bytedance/deer-flow#4445": {proxy.KindOpenAI, "/v1/chat/completions", strings.ReplaceAll(call, "%", `{"p":1}`),
 			"messages.1.tool_calls.0.function.arguments", `"{\"p\":1}"`},
 		"a name of another vendor": {proxy.KindOpenAI, "/v1/chat/completions", strings.ReplaceAll(call, "%", `"{}"`),
-			"messages.1.tool_calls.0.function.name", `"mcp_x_y_d88ba3a8"`},
+			"messages.1.tool_calls.0.function.name", `"mcp_x_y_2bf16bb4"`},
 		"anomalyco/opencode#1295": {proxy.KindAnthropic, "/v1/messages", `"max_tokens":9,"messages":[{"role":"user","content":"q"},` +
 			`{"role":"assistant","content":"so \n"}]`, "messages.1.content", `"so"`},
 		"anthropics/claude-code#80439": {proxy.KindAnthropic, "/v1/messages", `"max_tokens":9,"messages":[{"role":"user",` +

@@ -15,13 +15,7 @@ const role = "role"
 // If that does not suffice, the second one removes all system messages from chat completions.
 func (a *attempt) otherRoles() *cure {
 	was, is := a.known.profile.Roles, a.fitting.Roles
-	refused := a.answer.role
-	if refused == thinking.RoleAny {
-		if refused = thinking.RoleSystem; is.Developer && a.speaksAs(wire.RoleDeveloper) {
-			refused = thinking.RoleDeveloper
-		}
-	}
-	switch {
+	switch refused := a.answer.role; {
 	case refused == thinking.RolePrefill && !is.NoPrefill:
 		is.NoPrefill = true
 	case refused == thinking.RoleDeveloper && is.Developer:
@@ -52,9 +46,4 @@ func (a *attempt) otherRoles() *cure {
 	c := a.newCure(cureRole, role, sanitize.Rule{Model: a.model, Profile: sanitize.Overrides{Roles: told}})
 	c.partial = !slices.ContainsFunc(a.cures, func(c *cure) bool { return c.kind == cureRole })
 	return c
-}
-
-// speaksAs reports whether the request has a message of a role.
-func (a *attempt) speaksAs(role string) bool {
-	return slices.ContainsFunc(a.doc.Messages, func(m wire.MessageOutline) bool { return m.Role == role })
 }

@@ -233,37 +233,35 @@ func (r *request) freeOrphans() {
 // call (https://github.com/anthropics/claude-code/issues/80439). The vendor continues the last answer.
 func (r *request) tellServerTools() {
 	var called, answered []string
-	lone := func(b *block, last bool) bool {
-		id := b.text("id")
-		switch {
-		case b.kind == wire.ServerTool || b.kind == "mcp_tool_use":
-			called = append(called, id)
-			return !last && !slices.Contains(answered, id)
-		case b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result"):
-			return !slices.Contains(called, b.text("tool_use_id"))
-		}
-		return false
-	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result") {
+			if calls, answers := b.ofServerTool(); calls {
+				called = append(called, b.text("id"))
+			} else if answers {
 				answered = append(answered, b.text("tool_use_id"))
 			}
 		}
 	}
 	last := len(r.messages) - 1
-	for last >= 0 && r.messages[last].role != wire.RoleAssistant && (prompts(r.messages[last]) ||
-		r.messages[last].holds(wire.ToolResultBlock)) {
+	for last >= 0 && (prompts(r.messages[last]) || r.messages[last].holds(wire.ToolResultBlock)) {
 		last--
 	}
 	for i, m := range r.messages {
 		for j, b := range m.blocks {
-			if lone(b, i == last) {
+			calls, answers := b.ofServerTool()
+			if calls && i != last && !slices.Contains(answered, b.text("id")) ||
+				answers && !slices.Contains(called, b.text("tool_use_id")) {
 				m.blocks[j], m.moved = textBlock(wire.Quote(wire.StandIn(gjson.ParseBytes(b.raw())))), true
 				r.note(KindContent, m, b)
 			}
 		}
 	}
+}
+
+// ofServerTool reports whether a block is a call of a tool that the vendor runs, or the result of one.
+func (b *block) ofServerTool() (calls, answers bool) {
+	return b.kind == wire.ServerTool || b.kind == "mcp_tool_use",
+		b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result")
 }
 
 // told is a result as blocks for a message of this role. Content that may not be there becomes its

@@ -40,12 +40,10 @@ func (c *editedCall) mendArguments() bool {
 	said := c.get("function")
 	raw := gjson.GetBytes(said, "arguments")
 	text := strings.TrimSpace(raw.Str)
-	switch {
-	case !raw.Exists(), strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}"):
+	if !raw.Exists() || strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}") {
 		return false
-	case raw.IsObject():
-		text = raw.Raw
-	default:
+	}
+	if text = raw.Raw; !raw.IsObject() {
 		text = string(wire.InputObject(raw.Str))
 	}
 	f := objectOf(said)

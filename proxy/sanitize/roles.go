@@ -166,18 +166,18 @@ func (m *editedMessage) endsInServerTool() bool {
 	if m.role != wire.RoleAssistant || len(m.blocks) == 0 {
 		return false
 	}
-	kind := m.blocks[len(m.blocks)-1].kind
-	return kind == "server_tool_use" || kind == "mcp_tool_use" || strings.HasSuffix(kind, "_tool_result")
+	calls, answers := m.blocks[len(m.blocks)-1].ofServerTool()
+	return calls || answers
 }
 
 // endWithUser adds a message of the user to a history that ends with an answer, if the model does not continue answers.
 func (r *request) endWithUser() {
 	last := r.lastMessage()
-	if last != nil && !r.p.Roles.NoPrefill {
-		r.trimPrefill(last)
-	}
 	switch {
-	case last == nil, !r.p.Roles.NoPrefill, last.role != wire.RoleAssistant, last.calling(), last.endsInServerTool():
+	case last == nil, last.role != wire.RoleAssistant, last.calling(), last.endsInServerTool():
+		return
+	case !r.p.Roles.NoPrefill:
+		r.trimPrefill(last)
 		return
 	}
 	if string(last.get("prefix")) != "true" { // Mistral's own mark of an answer to continue
@@ -193,7 +193,7 @@ func (r *request) trimPrefill(m *editedMessage) {
 		b := m.blocks[n-1]
 		raw, set = b.get("text"), func(text []byte) { b.set("text", text) }
 	}
-	if m.role != wire.RoleAssistant || r.Dialect != wire.Messages || !isText(raw) {
+	if r.Dialect != wire.Messages || !isText(raw) {
 		return
 	}
 	text := textOf(raw)

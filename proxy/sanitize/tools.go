@@ -43,10 +43,8 @@ func (r *request) fitTools() {
 		return
 	}
 	items := elements(raw)
-	unique := r.uniqueTools(items)
-	kept, dirty := r.vendorTools(unique)
-	dirty = dirty || len(unique) < len(items)
-	if !r.renameTools(kept) && !dirty {
+	kept, dirty := r.vendorTools(r.uniqueTools(items))
+	if !r.renameTools(kept) && !dirty && len(kept) == len(items) {
 		if !r.forcesTool() { // the result depends on the forced tool
 			fine.add(print)
 		}
@@ -58,15 +56,12 @@ func (r *request) fitTools() {
 // uniqueTools removes tools with the name of an earlier one, which vendors refuse
 // (https://github.com/anthropics/claude-code/issues/14139).
 func (r *request) uniqueTools(items []item) []item {
-	seen := map[string]bool{}
+	seen := map[string]bool{"": false}
 	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
-		o := objectOf(it.raw)
-		name := o.text("name")
-		if r.Dialect == wire.Chat {
-			name = chatName(it.raw)
-		}
-		again := name != "" && seen[name]
-		if seen[name] = true; again {
+		_, holder, _ := schemaIn(it.raw, r.Dialect)
+		name := holder.text("name")
+		again := seen[name]
+		if seen[name] = name != ""; again {
 			r.changed(KindDoubled, "tools."+strconv.Itoa(it.index))
 		}
 		return again
@@ -232,10 +227,7 @@ func (r *request) renameCalls() {
 	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if b.kind != wire.ToolUseBlock {
-				continue
-			}
-			if name := b.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
+			if name := b.text("name"); b.kind == wire.ToolUseBlock && wire.ToolName(name, r.p.ToolNames) != name {
 				b.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
 				r.note(KindToolName, m, b)
 			}

@@ -92,7 +92,7 @@ var askings = []refusalRule{
 	phrase("clear_thinking_", `'?clear_thinking_\w+'? strategy requires 'thinking' to be enabled`,
 		always(Refused{Name: "context_management", Beside: WhileOff})),
 	// https://github.com/deepseek-ai/awesome-deepseek-integration/issues/598
-	phrase("tool_choice", `thinking may not be enabled when tool_choice|does not support this tool_choice|thinking mode does not support this tool_choice|`+
+	phrase("tool_choice", `thinking may not be enabled when tool_choice|does not support this tool_choice|`+
 		`tool_choice '?\w+'? is incompatible with thinking|tool_choice .* in thinking mode|tool_choice[^;.]{0,40} ?`+
 		`(?:not supported|unsupported|仅支持|only supports)`,
 		always(Refused{Name: "tool_choice", Beside: WhileThinking})),

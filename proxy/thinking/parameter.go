@@ -150,7 +150,8 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 		func(m []string) (Refused, bool) {
 			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
 		}),
-	phrase("beta", `\b(?:unexpected|unsupported|invalid|unknown) (?:anthropic[- ])?beta (?:flags?|headers?|values?)(?:\(s\))?([^;]*)`,
+	phrase("beta", `\b(?:unexpected|unsupported|invalid|unknown) (?:anthropic[- ])?beta (?:flags?|headers?|values?)`+
+		`(?:\(s\))?([^;]*)`,
 		func(m []string) (Refused, bool) {
 			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
 		}),

@@ -14,10 +14,9 @@ type RefusedRole string
 const (
 	RoleNone      RefusedRole = ""
 	RoleSystem    RefusedRole = "system"    // a system message, at its place or anywhere
-	RoleDeveloper RefusedRole = "developer" // a developer message
+	RoleDeveloper RefusedRole = "developer" // a developer message, or a role that the error does not name
 	RoleOrder     RefusedRole = "order"     // user and assistant do not alternate
 	RolePrefill   RefusedRole = "prefill"   // the last message is an answer
-	RoleAny       RefusedRole = "any"       // a role that the error does not name
 )
 
 // roleWords are the wordings of each refusal, matched with a text normalised by spoken. Their sources:
@@ -32,11 +31,13 @@ var roleWords = []struct {
 	words *lazyregexp.Regexp
 }{
 	{RolePrefill, lazyregexp.New(`(?i)assistant message prefill|conversation must end with a user message|` +
-		`expected last role user|when the last message is from the assistant|response prefill is incompatible|last message must (?:be from|have role|be an?) .{0,20}\buser\b`)},
+		`expected last role user|when the last message is from the assistant|response prefill is incompatible|` +
+		`last message must (?:be from|have role|be an?) .{0,20}\buser\b`)},
 	{RoleDeveloper, lazyregexp.New(`(?i)unknown variant 'developer'|invalid value: '?developer|` +
 		`(?:unexpected|incorrect|invalid|unsupported) role:? '?developer|` +
 		`\brole:? '?developer'? (?:is )?(?:not supported|unsupported|not allowed)|does not support 'developer' with|` +
-		`developer role (?:is )?not supported|input tag 'developer' found using 'role'|'?developer'? is not one of`)},
+		`developer role (?:is )?not supported|input tag 'developer' found using 'role'|'?developer'? is not one of|` +
+		`unexpected message role|property 'role' has invalid value|角色信息不正确|incorrect role information`)},
 	{RoleSystem, lazyregexp.New(`(?i)unknown variant 'system'|` +
 		`(?:unexpected|incorrect|invalid|unsupported) role:? '?system|` +
 		`\brole:? '?system'? (?:is )?(?:not supported|unsupported|not allowed)|does not support 'system' with|` +
@@ -48,7 +49,6 @@ var roleWords = []struct {
 	{RoleOrder, lazyregexp.New(`(?i)roles must alternate|must alternate between|multiple '\w+' roles in a row|` +
 		`unexpected role 'user' after role|consecutive (?:user|assistant) messages|` +
 		`no user query found`)},
-	{RoleAny, lazyregexp.New(`(?i)unexpected message role|property 'role' has invalid value|角色信息不正确|incorrect role information`)},
 }
 
 // RefusedRoles reads an error with an HTTP status that refuses a role or an order of roles.
