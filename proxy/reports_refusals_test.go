@@ -63,7 +63,8 @@ func item(item, says, source string) refusal {
 }
 
 func serverTools(says string) refusal {
-	return refusal{source: "CommandCodeAI/command-code#885", kind: proxy.KindResponses, vendor: "generic", path: "/v1/responses",
+	return refusal{source: "CommandCodeAI/command-code#885", kind: proxy.KindResponses, vendor: "generic",
+		path: "/v1/responses",
 		body: `"store":false,"input":"q","tools":[{"type":"function","name":"f","parameters":{"type":"object"}},` +
 			`{"type":"web_search"}]`,
 		refuses: includes("web_search"), says: says, has: `"name":"f"`, mended: "left_out:tools.web_search"}
@@ -101,8 +102,8 @@ func noTools(kind, says, source string) refusal {
 
 var refusals = []refusal{
 	answerLimit("max_tokens (current value: 64000) must be between 0 and 4000 ", "neavo/KeywordGacha#111"),
-	answerLimit("max_tokens is too large: 64000. This model supports at most 4000 completion tokens, whereas you provided "+
-		"64000.", "diffbot/code-gpt-docs#284"),
+	answerLimit("max_tokens is too large: 64000. This model supports at most 4000 completion tokens, whereas you "+
+		"provided 64000.", "diffbot/code-gpt-docs#284"),
 	answerLimit("max_tokens for `llama-3.1-8b-instant` must be less than or equal to 4000", "skapadia3214/groq-moa#8"),
 	answerLimit(`{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":`+
 		`\"max_tokens: 64000 > 4000, which is the maximum allowed number of output tokens for m\"}}"}}}`, "BerriAI/litellm#15715"),
@@ -111,8 +112,8 @@ var refusals = []refusal{
 		"lmstudio-ai/localization#425", 400),
 	picture(proxy.KindAnthropic, "User message image blocks are not supported for OpenAI chat conversion; use a "+
 		"vision-capable native Anthropic provider or extend the converter.", "Alishahryar1/free-claude-code#512", 400),
-	picture(proxy.KindOpenAI, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
-		"ggml-org/llama.cpp#15404", 500),
+	picture(proxy.KindOpenAI, "image input is not supported - hint: if this is unexpected, you may need to provide the "+
+		"mmproj", "ggml-org/llama.cpp#15404", 500),
 	picture(proxy.KindResponses, `{"error":{"message":"Invalid value: 'input_image'. Supported values are: 'input_text'.",`+
 		`"param":"input[2].output[0].type","code":"invalid_value"}}`, "openai/codex#7073", 400),
 
@@ -129,7 +130,8 @@ var refusals = []refusal{
 
 	developer("角色信息不正确", "openclaw/openclaw#23115"),
 	developer("Incorrect role information", "earendil-works/pi#547"),
-	developer("'messages.0' : discriminator property 'role' has invalid value", "nhaouari/obsidian-textgenerator-plugin#309"),
+	developer("'messages.0' : discriminator property 'role' has invalid value",
+		"nhaouari/obsidian-textgenerator-plugin#309"),
 	developer("developer is not one of ['system', 'assistant', 'user', 'tool', 'function'] - 'messages.['0].role'",
 		"earendil-works/pi#1048"),
 	{source: "ggml-org/llama.cpp#20861", kind: proxy.KindOpenAI, path: "/v1/chat/completions",
@@ -140,7 +142,8 @@ var refusals = []refusal{
 		has: "RULE", mended: "role"},
 
 	withBetas("The long context beta is not yet available for this subscription.", "anthropics/claude-code#27944"),
-	withBetas("This authentication style is incompatible with the long context beta header.", "anthropics/claude-code#24493"),
+	withBetas("This authentication style is incompatible with the long context beta header.",
+		"anthropics/claude-code#24493"),
 	withBetas("Unexpected beta header: context-1m-2025-08-07", "vercel/ai#10981"),
 
 	{source: "cg-dot/vertexai-cf-workers#21", kind: proxy.KindAnthropic, vendor: "generic", path: "/v1/messages",
@@ -153,8 +156,9 @@ var refusals = []refusal{
 	{source: "RooCodeInc/Roo-Code#10334", kind: proxy.KindOpenAI, path: "/v1/chat/completions",
 		body: `"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f","strict":true,` +
 			`"parameters":{"type":"object"}}}]`, refuses: exists("tools.#.function.strict"),
-		says: "Tools with mixed values for 'strict' are not allowed. Please set all tools to 'strict: true' or 'strict: false'",
-		has:  `"name":"f"`, mended: "refused_parameter"},
+		says: "Tools with mixed values for 'strict' are not allowed. Please set all tools to 'strict: true' or " +
+			"'strict: false'",
+		has: `"name":"f"`, mended: "refused_parameter"},
 	{source: "openclaw/openclaw#57672", kind: proxy.KindOpenAI, path: "/v1/messages", body: aPicture,
 		refuses: func(r received) bool { return len(gjson.Get(r.body, "messages.2.tool_call_id").Str) != 9 },
 		says:    "Tool call id was exec1774786568428215 but must be a-z, A-Z, 0-9, with a length of 9.", mended: "tool_ids"},
@@ -166,13 +170,13 @@ var refusals = []refusal{
 	{source: "getsentry/sentry-mcp#106", kind: proxy.KindOpenAI, path: "/v1/messages",
 		body:    `"max_tokens":9,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"f","description":"` + strings.Repeat("d", 1103) + `"}]`,
 		refuses: func(r received) bool { return len(gjson.Get(r.body, "tools.0.function.description").Str) > 1024 },
-		says: "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got " +
-			"a string with length 1103 instead.", mended: "refused_parameter"},
+		says: "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but " +
+			"got a string with length 1103 instead.", mended: "refused_parameter"},
 	{source: "vybestack/llxprt-code#2135", kind: proxy.KindResponses, vendor: "generic", path: "/v1/responses",
 		body:    `"store":false,"input":"hi","prompt_cache_key":"` + strings.Repeat("k", 69) + `"`,
 		refuses: func(r received) bool { return len(gjson.Get(r.body, "prompt_cache_key").Str) > 64 },
-		says: "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string with " +
-			"length 69 instead.", mended: "refused_parameter"},
+		says: "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string " +
+			"with length 69 instead.", mended: "refused_parameter"},
 	noTools(proxy.KindOpenAI, "bedrock error: The toolConfig field must be defined when using toolUse and toolResult "+
 		"content blocks.", "anomalyco/opencode#34089"),
 	noTools(proxy.KindAnthropic, "Requests which include `tool_use` or `tool_result` blocks must define tools",
