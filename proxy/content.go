@@ -183,6 +183,9 @@ var commonTypes = []string{
 var typeNames = [][]string{{wire.ImageContent, "image_url", "input_image"},
 	{wire.DocumentContent, wire.FileContent, "input_file"}}
 
+// maxTypes bounds the types of a request that an error is searched for. Clients send a dozen.
+const maxTypes = 64
+
 // sentTypes returns the types of content in the request, without the common ones.
 func (a *attempt) sentTypes() (types []string) {
 	add := func(_, kind gjson.Result) bool {
@@ -193,7 +196,7 @@ func (a *attempt) sentTypes() (types []string) {
 		if !slices.Contains(commonTypes, kind.Str) && !slices.Contains(types, kind.Str) {
 			types = append(types, names...)
 		}
-		return true
+		return len(types) < maxTypes
 	}
 	for _, path := range []string{
 		"messages.#.content.#.type", "messages.#.content.#.content.#.type", "input.#.type", "input.#.content.#.type",

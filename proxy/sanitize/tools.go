@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/wire"
 )
 
@@ -220,6 +222,19 @@ func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte,
 	return o.raw(), true
 }
 
+// legalName reports whether the JSON text of a name needs no other form at the vendor. It allocates nothing.
+func (r *request) legalName(raw []byte) bool {
+	if len(raw) < 3 || len(raw)-2 > r.p.ToolNames {
+		return false
+	}
+	for _, c := range raw[1 : len(raw)-1] {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
 // renameCalls renames the calls of earlier messages like their tools, which the request may not have any longer.
 func (r *request) renameCalls() {
 	if r.p.ToolNames == 0 {
@@ -227,12 +242,18 @@ func (r *request) renameCalls() {
 	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if name := b.text("name"); b.kind == wire.ToolUseBlock && wire.ToolName(name, r.p.ToolNames) != name {
+			if b.kind != wire.ToolUseBlock || r.legalName(b.get("name")) {
+				continue
+			}
+			if name := b.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
 				b.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
 				r.note(KindToolName, m, b)
 			}
 		}
 		for _, c := range m.calls {
+			if r.legalName([]byte(gjson.GetBytes(c.raw(), "function.name").Raw)) {
+				continue
+			}
 			_, holder, member := chatHolder(c.raw())
 			if name := holder.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
 				holder.set("name", wire.Quote(wire.ToolName(name, r.p.ToolNames)))
