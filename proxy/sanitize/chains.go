@@ -231,7 +231,7 @@ func (r *request) freeOrphans() {
 
 // tellServerTools turns calls of tools that the vendor runs into text if they have no result, and results without their
 // call (https://github.com/anthropics/claude-code/issues/80439). The vendor continues the last answer.
-func (r *request) tellServerTools() {
+func tellServerTools(r *request) {
 	var called, answered []string
 	for _, m := range r.messages {
 		for _, b := range m.blocks {

@@ -177,7 +177,7 @@ func (r *request) endWithUser() {
 	case last == nil, last.role != wire.RoleAssistant, last.calling(), last.endsInServerTool():
 		return
 	case !r.p.Roles.NoPrefill:
-		r.trimPrefill(last)
+		trimPrefill(r, last)
 		return
 	}
 	if string(last.get("prefix")) != "true" { // Mistral's own mark of an answer to continue
@@ -187,7 +187,7 @@ func (r *request) endWithUser() {
 
 // trimPrefill removes white space from the end of an answer to continue, which Claude refuses
 // (https://github.com/anomalyco/opencode/issues/1295).
-func (r *request) trimPrefill(m *editedMessage) {
+func trimPrefill(r *request, m *editedMessage) {
 	raw, set := m.get("content"), m.setContent
 	if n := len(m.blocks); n > 0 {
 		b := m.blocks[n-1]

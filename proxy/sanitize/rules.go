@@ -57,7 +57,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).replaceContent,
 		(*request).dropClientHeader,
 		(*request).chainBlocks,
-		(*request).tellServerTools,
+		tellServerTools,
 		(*request).fillEmpty,
 		(*request).joinTexts,
 		(*request).dropThinking,

@@ -45,7 +45,7 @@ func (r *request) fitTools() {
 		return
 	}
 	items := elements(raw)
-	kept, dirty := r.vendorTools(r.uniqueTools(items))
+	kept, dirty := r.vendorTools(uniqueTools(r, items))
 	if !r.renameTools(kept) && !dirty && len(kept) == len(items) {
 		if !r.forcesTool() { // the result depends on the forced tool
 			fine.add(print)
@@ -57,7 +57,7 @@ func (r *request) fitTools() {
 
 // uniqueTools removes tools with the name of an earlier one, which vendors refuse
 // (https://github.com/anthropics/claude-code/issues/14139).
-func (r *request) uniqueTools(items []item) []item {
+func uniqueTools(r *request, items []item) []item {
 	seen := map[string]bool{"": false}
 	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
 		_, holder, _ := schemaIn(it.raw, r.Dialect)
@@ -223,8 +223,8 @@ func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte,
 }
 
 // legalName reports whether the JSON text of a name needs no other form at the vendor. It allocates nothing.
-func (r *request) legalName(raw []byte) bool {
-	if len(raw) < 3 || len(raw)-2 > r.p.ToolNames {
+func legalName(raw []byte, most int) bool {
+	if len(raw) < 3 || len(raw)-2 > most {
 		return false
 	}
 	for _, c := range raw[1 : len(raw)-1] {
@@ -242,7 +242,7 @@ func (r *request) renameCalls() {
 	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if b.kind != wire.ToolUseBlock || r.legalName(b.get("name")) {
+			if b.kind != wire.ToolUseBlock || legalName(b.get("name"), r.p.ToolNames) {
 				continue
 			}
 			if name := b.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
@@ -251,7 +251,7 @@ func (r *request) renameCalls() {
 			}
 		}
 		for _, c := range m.calls {
-			if r.legalName([]byte(gjson.GetBytes(c.raw(), "function.name").Raw)) {
+			if legalName([]byte(gjson.GetBytes(c.raw(), "function.name").Raw), r.p.ToolNames) {
 				continue
 			}
 			_, holder, member := chatHolder(c.raw())
