@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,10 +27,12 @@ type report struct {
 	// calls is the number of calls that the case costs the vendor when it is replayed for the first time. 0 is one per
 	// request. Each later replay must cost one call per request.
 	calls int
-	// answers reports whether the vendor gives the answer that the case quotes.
-	answers bool
 	// own is the number of requests at the beginning that the gateway itself refuses.
 	own int
+	// quotes makes the vendor answer each request as the case quotes it.
+	quotes bool
+	// status is that of the answers that the client gets. 0 is 200.
+	status int
 	// check examines the requests that the vendor accepted, and the client's answers. It may be nil.
 	check func(t *testing.T, accepted []received, answers []answered)
 }
@@ -37,7 +40,7 @@ type report struct {
 // reports are the rows of all sections, by case.
 func reports() map[string]report {
 	all := map[string]report{}
-	for _, rows := range []map[string]report{roleReports, contentReports, pathReports, toolReports} {
+	for _, rows := range []map[string]report{roleReports, contentReports, pathReports, toolReports, endingReports} {
 		maps.Copy(all, rows)
 	}
 	return all
@@ -53,15 +56,28 @@ type reportFile struct {
 			Body    json.RawMessage   `json:"body"`
 		} `json:"client"`
 	} `json:"requests"`
-	Vendor []struct {
-		Status int    `json:"status"`
-		Body   string `json:"body"`
-	} `json:"vendor_said"`
+	Vendor []quoted `json:"vendor_said"`
+
+	next int // the place in Sent of the request that is sent
+}
+
+// quoted is an answer of the vendor.
+type quoted struct {
+	Status int      `json:"status"`
+	Body   string   `json:"body"`
+	Stream []string `json:"stream"`
 }
 
 func TestReportsOutsideData(t *testing.T) {
 	t.Parallel()
 	dir := outsidedata.Path(t, "cases", "gateway")
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		require.True(t, reports()[name].check != nil || reports()[name].refuses != nil || reportsElsewhere[name] != "",
+			"no test plays the case %s", name)
+	}
 	for name, row := range reports() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,12 +100,6 @@ func (row report) replay(t *testing.T, file *reportFile) {
 	fresh := func(body string) string { // encrypted content that no other answer has
 		return strings.ReplaceAll(body, "gAAAAx", fmt.Sprintf("gAAAA%d", replays.Load()))
 	}
-	accept := acceptReport
-	if row.answers {
-		accept = func(w http.ResponseWriter, r *http.Request, _ string) {
-			says("application/json", fresh(file.Vendor[0].Body))(w, r)
-		}
-	}
 	v := vendor(t, nil)
 	v.answer = func(w http.ResponseWriter, r *http.Request) {
 		got := v.last(t)
@@ -104,7 +114,7 @@ func (row report) replay(t *testing.T, file *reportFile) {
 		if refuses {
 			file.refuse(w)
 		} else {
-			accept(w, r, got.body)
+			file.accept(w, r, got.body, row.quotes, fresh)
 		}
 	}
 	config := to(v, file.Backend.Kind)
@@ -125,12 +135,13 @@ func (row report) replay(t *testing.T, file *reportFile) {
 			for name, value := range sent.Client.Headers {
 				header = append(header, name, value)
 			}
+			file.next = i
 			got := post(t, url+sent.Client.Path, fresh(string(sent.Client.Body)), header...)
 			if i < row.own {
 				require.Equal(t, http.StatusBadRequest, got.status, got.body)
 				continue
 			}
-			require.Equal(t, http.StatusOK, got.status, "%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
+			require.Equal(t, cmp.Or(row.status, http.StatusOK), got.status, "%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
 			answers = append(answers, got)
 		}
 		require.LessOrEqual(t, v.count()-before, calls, "calls of the vendor; it refused:\n%s", strings.Join(refused, "\n"))
@@ -152,6 +163,26 @@ func (f *reportFile) refuse(w http.ResponseWriter) {
 		}
 	}
 	http.Error(w, `{"error":{"message":"the case quotes no refusal"}}`, http.StatusBadRequest)
+}
+
+// accept answers the request that is sent, as the case quotes it or in the dialect of its path.
+func (f *reportFile) accept(w http.ResponseWriter, r *http.Request, body string, quotes bool, fresh func(string) string) {
+	if !quotes {
+		acceptReport(w, r, body)
+		return
+	}
+	at := min(f.next, len(f.Vendor)-1)
+	for at > 0 && f.Vendor[at].Status == http.StatusBadRequest { // refuse writes it
+		at--
+	}
+	said := f.Vendor[at]
+	mime := "application/json"
+	if len(said.Stream) > 0 {
+		mime = "text/event-stream"
+	}
+	w.Header().Set("Content-Type", mime)
+	w.WriteHeader(said.Status)
+	_, _ = w.Write([]byte(fresh(cmp.Or(strings.Join(said.Stream, ""), said.Body))))
 }
 
 // acceptReport answers a request in the dialect of its path.

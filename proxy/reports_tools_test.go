@@ -32,7 +32,7 @@ var toolReports = map[string]report{
 			reasoning := gjson.Get(r.body, `input.#(type=="reasoning")`)
 			return reasoning.Exists() && !reasoning.Get("id").Exists()
 		},
-		answers: true,
+		quotes: true,
 		check: func(t *testing.T, accepted []received, _ []answered) {
 			require.Equal(t, "rs_622e63e69097622e63e69097622e63e69097cccc", gjson.Get(accepted[1].body, "input.1.id").Str)
 		},
