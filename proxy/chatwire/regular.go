@@ -16,6 +16,8 @@ import (
 //     (https://docs.mistral.ai/capabilities/reasoning), which becomes reasoning_content,
 //   - reasoning between <think> tags at the beginning of the content, as local servers without a reasoning parser and
 //     MiniMax send it (https://github.com/vllm-project/vllm/issues/12468), which becomes reasoning_content too,
+//   - MiniMax's reasoning_details without any other member of reasoning, whose text becomes reasoning_content too. Its
+//     chunks have the next piece, or all of the text so far (https://github.com/MiniMax-AI/MiniMax-M2/issues/95),
 //   - several calls with one index but different ids (https://github.com/ollama/ollama/issues/7881).
 //
 // The zero value is ready for use.
@@ -23,8 +25,9 @@ type Regular struct {
 	// KeepTags leaves <think> tags in the content.
 	KeepTags bool
 
-	tags  thinkTags
-	calls []placedCall
+	tags    thinkTags
+	calls   []placedCall
+	details string // the text of reasoning_details so far
 }
 
 // placedCall is a call of an answer. Its place among the calls is its index in OpenAI's format.
@@ -39,6 +42,7 @@ func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
 	for i := range c.Choices {
 		if choice := &c.Choices[i]; choice.Index == 0 {
 			r.content(&edits, c, choice)
+			r.reasoning(&edits, c, choice)
 			r.indexes(&edits, c, choice)
 		}
 	}
@@ -85,6 +89,32 @@ func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 		with += `,"reasoning_content":` + string(wire.Quote(thoughts))
 	}
 	edits.Replace(at, []byte(with))
+}
+
+// reasoning adds the text of reasoning_details as reasoning_content, unless the delta has it.
+func (r *Regular) reasoning(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
+	at := choice.Delta.Get("reasoning_details")
+	for _, name := range []string{"reasoning_content", "reasoning"} {
+		if choice.Delta.Get(name).Found() || !at.Found() {
+			return
+		}
+	}
+	thoughts := ""
+	for _, element := range c.Elements(at) {
+		place := c.Object(element).Get("text")
+		text, _ := c.Text(place)
+		if next, all := strings.CutPrefix(text, r.details); all && r.details != "" && next != "" {
+			text = next
+			edits.Replace(place, wire.Quote(text))
+		}
+		r.details += text
+		thoughts += text
+	}
+	if thoughts != "" {
+		r.tags.done = true
+		edits.Replace(wire.Span{Start: choice.Start + 1, End: choice.Start + 1},
+			[]byte(`"reasoning_content":`+string(wire.Quote(thoughts))+`,`))
+	}
 }
 
 // partsOf returns the text and the reasoning of a list of parts.

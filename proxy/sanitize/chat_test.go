@@ -37,7 +37,9 @@ func TestReasoningFields(t *testing.T) {
 		"GLM takes one": {"glm", "glm-4.7", conversation(hi, all, hi),
 			conversation(hi, kept+`,"reasoning_content":"r"}`, hi), rules{sanitize.KindReasoning}},
 		"MiniMax takes two": {"minimax", "MiniMax-M3", conversation(hi, all, hi),
-			conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi), rules{sanitize.KindReasoning}},
+			split(conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi)),
+			rules{sanitize.KindReasoning, sanitize.KindSplit}},
+		"MiniMax's client may choose": {"minimax", "MiniMax-M3", `,"reasoning_split":false,"messages":[` + hi + `]}`, stays, nil},
 		"a user's fields are his own": {"openai", "gpt-5", conversation(`{"role":"user","content":"hi","reasoning":"x"}`),
 			stays, nil},
 

@@ -55,6 +55,7 @@ type ReplayOverrides struct {
 	OwnModel    *bool    `yaml:"own_model"`
 	OwnBackend  *bool    `yaml:"own_backend"`
 	Paired      *bool    `yaml:"paired"`
+	Split       *bool    `yaml:"split"`
 	Missed      *bool    `yaml:"-"`
 	Redacted    *bool    `yaml:"redacted"`
 	First       *bool    `yaml:"first"`
@@ -165,6 +166,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.Replay.OwnModel, o.Reasoning.OwnModel)
 	given(&p.Replay.OwnBackend, o.Reasoning.OwnBackend)
 	given(&p.Replay.Paired, o.Reasoning.Paired)
+	given(&p.Replay.Split, o.Reasoning.Split)
 	given(&p.Replay.Missed, o.Reasoning.Missed)
 	given(&p.Replay.Redacted, o.Reasoning.Redacted)
 	given(&p.Replay.First, o.Reasoning.First)

@@ -140,6 +140,8 @@ type Replay struct {
 	Field string `yaml:"placeholder_field"`
 	// Placeholder is the text in place of missing reasoning.
 	Placeholder string `yaml:"placeholder"`
+	// Split: without reasoning_split chat completions have the reasoning in their text.
+	Split bool `yaml:"split"`
 	// Missed: the vendor has refused a request for lack of it, so the model thinks unless a request
 	// says otherwise, whatever else is known of it.
 	Missed bool `yaml:"-"`

@@ -264,7 +264,16 @@ func (r *request) askUsage() {
 	r.setIn(KindUsage, streamOptions, includeUsage, []byte("true"))
 }
 
+// splitReasoning asks for reasoning apart from the text, unless the client has chosen.
+func (r *request) splitReasoning() {
+	if r.p.Replay.Split && !r.Count && !r.root.has(reasoningSplit) {
+		r.set(KindSplit, reasoningSplit, []byte("true"))
+	}
+}
+
 const (
+	reasoningSplit = "reasoning_split"
+
 	streamOptions = "stream_options"
 	includeUsage  = "include_usage"
 )

@@ -43,6 +43,7 @@ const (
 	KindVendorTool Kind = "vendor_tool"       // a tool of another vendor was removed, or became a function
 	KindToolName   Kind = "tool_name"         // of a tool, in a form that the vendor takes
 	KindSchema     Kind = "tool_schema"       // of a tool, in a form that the vendor takes
+	KindSplit      Kind = "reasoning_split"   // chat completions are asked for reasoning apart from the text
 	KindUsage      Kind = "usage"             // a stream is asked to end with its counts of tokens
 	KindContext    Kind = "context_management"
 	KindBeta       Kind = "beta"
@@ -109,6 +110,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).boundAnswer,
 		(*request).nameLimit,
 		(*request).askUsage,
+		(*request).splitReasoning,
 		(*request).dropMarkers,
 		(*request).leaveOut,
 	},
