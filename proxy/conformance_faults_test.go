@@ -105,7 +105,7 @@ var faultRows = []transcript{
 }
 
 const (
-	oddInput      = `{"big":12345678901234567890123,"far":1e400,"twice":1,"twice":2,"odd":"\u0000\u2028<>&\/"}`
+	oddInput      = `{"big":12345678901234567890123,"far":1e400,"twice":1,"twice":2,"odd":"\u0001\u2028<>&\/"}`
 	thinkingInput = `{"messages":[{"type":"thinking","thinking":"mine","signature":"mine"}],"type":"redacted_thinking",` +
 		`"content":[` + forgedBlock + `]}`
 )

@@ -27,7 +27,7 @@ func TestPassthroughIsByteExact(t *testing.T) {
 	for name, c := range map[string]struct{ endpoint, kind, body, answer, stream string }{
 		"messages": {
 			"/v1/messages", proxy.KindAnthropic,
-			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d " +
+			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d\\ude00 " +
 				"<&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
 			messagesBody + "\n", messagesStream,
 		},
@@ -56,6 +56,21 @@ func TestPassthroughIsByteExact(t *testing.T) {
 			require.Equal(t, c.stream, post(t, url+c.endpoint, body).body)
 			require.Equal(t, body, v.last(t).body)
 		})
+	}
+}
+
+// A vendor would refuse the conversation for ever.
+func TestEscapesThatAreNoTextAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
+		v := vendor(t, says("application/json", messagesBody))
+		url, _ := gateway(t, to(v, kind))
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions"} {
+			got := post(t, url+endpoint, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a\ud83d"}]}`)
+			require.Equal(t, 400, got.status)
+			require.Contains(t, got.body, `/messages/0/content contains \\ud83d (byte 67 of the body)`)
+		}
+		require.Zero(t, v.count())
 	}
 }
 

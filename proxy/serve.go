@@ -124,6 +124,9 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if !utf8.Valid(body) {
 		return wire.Failure{Status: 400, Message: "the body is not valid UTF-8"}
 	}
+	if err := wire.CheckText(body); err != nil {
+		return err
+	}
 	x.in.outline, err = wire.ReadOutline(body)
 	return err
 }

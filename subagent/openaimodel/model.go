@@ -211,7 +211,7 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 	}
 	if r.System != "" {
 		out.Messages = append(out.Messages, openai.ChatCompletionMessage{
-			Role: openai.ChatMessageRoleSystem, Content: r.System,
+			Role: openai.ChatMessageRoleSystem, Content: plain(r.System),
 		})
 	}
 	newest, front := newestUser(*r), ephemeral(*r)
@@ -297,11 +297,14 @@ func ephemeral(r loop.Request) (parts []openai.ChatMessagePart) {
 }
 
 func textPart(text string) openai.ChatMessagePart {
-	return openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: text}
+	return openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: plain(text)}
 }
 
+// plain returns text without U+0000, which files and tools may give and the gateway refuses.
+func plain(text string) string { return strings.ReplaceAll(text, "\x00", "") }
+
 func message(m memory.Message) openai.ChatCompletionMessage {
-	out := openai.ChatCompletionMessage{Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID}
+	out := openai.ChatCompletionMessage{Role: m.Role, Content: plain(m.Content), ToolCallID: m.ToolCallID}
 	for _, c := range m.ToolCalls {
 		out.ToolCalls = append(out.ToolCalls, openai.ToolCall{
 			ID: c.ID, Type: openai.ToolTypeFunction,
