@@ -269,7 +269,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	if err == nil && result.Exhausted && result.Text == "" {
 		err = errMaxSteps
 	}
-	return r.cited(event.Assistant{Content: result.Text}), err
+	return r.cited(event.Assistant{Content: result.Text, FinishReason: result.Finish}), err
 }
 
 // bare is the answer of the master's model alone.
@@ -278,7 +278,7 @@ func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 		NoWaits: true, Images: r.req.Images, Format: r.req.Format}
 	result, err := r.ask(ctx, l, recall.Asker{}, r.req.Message)
 	r.spend(result.Usage)
-	return event.Assistant{Content: result.Text}, err
+	return event.Assistant{Content: result.Text, FinishReason: result.Finish}, err
 }
 
 // ask runs the master's loop, or goes on with it. message is what the model is shown of Request.Message.
@@ -355,7 +355,7 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		if err == nil {
 			err = a.Err
 		}
-		answer := r.cited(event.Assistant{Content: a.Response})
+		answer := r.cited(event.Assistant{Content: a.Response, FinishReason: a.FinishReason})
 		if a.Citations != nil {
 			answer.Citations = a.Citations
 		}
@@ -445,8 +445,9 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 		a.Run, a.Origin = record, subagent.Origin(ctx, a.Content, a.Citations)
 		return r.rec.emit(&a)
 	}
+	finish := ""
 	if outcome == event.Completed {
-		err = say(answer)
+		finish, err = answer.FinishReason, say(answer)
 	} else {
 		partial := event.Assistant{Content: r.rec.text(), Partial: true}
 		if cause != nil {
@@ -464,7 +465,7 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	if err != nil {
 		return err
 	}
-	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, Calls: calls})
+	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent, FinishReason: finish, Calls: calls})
 }
 
 func (r *run) spend(u event.Usage) {

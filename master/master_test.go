@@ -337,6 +337,44 @@ func TestDirectTalk(t *testing.T) {
 	require.Equal(t, "before: [stored]", last[*event.Assistant](l).Content)
 }
 
+// cutModel answers with less than it would say.
+type cutModel struct{ model }
+
+func (m cutModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		for d, err := range m.model.Generate(ctx, r) {
+			if !yield(d, err) {
+				return
+			}
+		}
+		yield(loop.Delta{Finish: memory.FinishLength}, nil)
+	}
+}
+
+// An answer that its model did not complete says so, with its run and in the histories.
+func TestAnAnswerThatWasCutSaysSo(t *testing.T) {
+	cut := cutModel{func(context.Context, loop.Request) (string, []memory.ToolCall, error) { return "half", nil, nil }}
+	for version, a := range map[string]*master.Agent{
+		master.Version: agent(cut), "analytic": agent(nil, sub("analytic", cut)),
+	} {
+		l := run(t, a, ask(version))
+		require.Equal(t, "length", last[*event.Assistant](l).FinishReason)
+		end := last[*event.RunFinished](l)
+		require.Equal(t, "completed length", end.Outcome+" "+end.FinishReason)
+		copies := event.Copies{}
+		fold := event.NewHistories(ask(version).Chat, copies)
+		for _, e := range l.events {
+			require.NoError(t, fold.Apply(e))
+		}
+		for key, messages := range copies {
+			require.Equal(t, "length", messages[len(messages)-1].FinishReason, key)
+		}
+	}
+	l := run(t, agent(once(delegate("analytic", "a")...), sub("analytic", cut)), ask(master.Version))
+	require.Equal(t, "length", last[*event.Completion](l).FinishReason)
+	require.Empty(t, last[*event.RunFinished](l).FinishReason)
+}
+
 func TestCommandsReachTheirSubagentPastTheModel(t *testing.T) {
 	for message, task := range map[string]string{
 		"/discuss tea or coffee?":        "tea or coffee?",

@@ -15,8 +15,8 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, from, source, partial, failure, metadata, images, citations, run and id it is the
-// chat-completions message.
+// apart from timestamp, from, source, partial, failure, finish_reason, metadata, images, citations, run and id it is
+// the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -27,6 +27,8 @@ type Message struct {
 	Origin
 	Partial bool   `json:"partial,omitempty"` // an answer that was stopped while it was shown
 	Failure string `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
+	// FinishReason is FinishLength or FinishFilter for an answer that its model did not complete, else empty.
+	FinishReason string `json:"finish_reason,omitempty"`
 	// Metadata is what the client said of its message; never sent to a model.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Images are those that came with it; its Content says that they were there, see WithImages. A model is never
@@ -38,6 +40,12 @@ type Message struct {
 	Run json.RawMessage `json:"run,omitempty"`
 	ID  string          `json:"id,omitempty"` // see IDs; the last member, and never sent to a model
 }
+
+// Reasons why a model did not complete its answer.
+const (
+	FinishLength = "length" // the limit of tokens cut it
+	FinishFilter = "content_filter"
+)
 
 // Stopped is the Failure of a run that was stopped before the first word of its answer.
 const Stopped = "stopped"
@@ -86,6 +94,7 @@ type foreign struct {
 	From       json.RawMessage `json:"from"`
 	Source     json.RawMessage `json:"source"`
 	Failure    json.RawMessage `json:"failure"`
+	Finish     json.RawMessage `json:"finish_reason"`
 	Metadata   json.RawMessage `json:"metadata"`
 	Images     json.RawMessage `json:"images"`
 	Citations  json.RawMessage `json:"citations"`
@@ -121,7 +130,8 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
-		Origin: Origin{Authority(text(f.From)), text(f.Source)}, Failure: text(f.Failure), Citations: f.Citations, Run: f.Run}
+		Origin: Origin{Authority(text(f.From)), text(f.Source)}, Failure: text(f.Failure), FinishReason: text(f.Finish),
+		Citations: f.Citations, Run: f.Run}
 	// Of what is absent or of another type, nothing is read.
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)

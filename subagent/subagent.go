@@ -196,6 +196,8 @@ func outcome(ctx context.Context, r loop.Result, err error) Outcome {
 		if r.Text == "" {
 			out.Response = "(no answer: max_steps)"
 		}
+	default:
+		out.FinishReason = r.Finish
 	}
 	return out
 }

@@ -174,6 +174,9 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 	if m.Partial {
 		who += " (stopped)"
 	}
+	if m.FinishReason != "" {
+		who += " (incomplete: " + term.OneLine(m.FinishReason, 20) + ")"
+	}
 	if _, err := fmt.Fprintf(out, "%s  %s\n", style.Dim(clock(m.Timestamp)), style.Bold(who)); err != nil {
 		return err
 	}

@@ -255,6 +255,9 @@ type Completion struct {
 	Answer    *Answer    `json:"answer,omitempty"` // of a subagent that reads documents
 	Usage     Usage      `json:"usage"`
 	Failure   string     `json:"failure,omitempty"` // code of the error, where Status is Failed
+	// FinishReason is memory.FinishLength or memory.FinishFilter, where Status is Completed but the model did not
+	// complete Response.
+	FinishReason string `json:"finish_reason,omitempty"`
 	memory.Origin
 }
 
@@ -266,6 +269,8 @@ type Assistant struct {
 	Partial   bool       `json:"partial,omitempty"` // the run was stopped or failed; this is what had been shown
 	Failure   string     `json:"failure,omitempty"` // code of the error that cut a partial answer short
 	Run       *Record    `json:"run,omitempty"`     // of the run until here, which is stored with the answer
+
+	FinishReason string `json:"finish_reason,omitempty"` // that of memory.Message
 	memory.Origin
 }
 
@@ -359,6 +364,8 @@ type RunResumed struct {
 type RunFinished struct {
 	Outcome string `json:"outcome"` // Completed, Stopped or Failed
 	Usage   Usage  `json:"usage"`
+	// FinishReason is that of the run's answer, where Outcome is Completed.
+	FinishReason string `json:"finish_reason,omitempty"`
 	// Calls are the run's calls of models, in the order of their beginnings, the first MaxModelCalls of them.
 	Calls []ModelCall `json:"model_calls,omitempty"`
 }

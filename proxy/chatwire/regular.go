@@ -18,12 +18,15 @@ import (
 //     MiniMax send it (https://github.com/vllm-project/vllm/issues/12468), which becomes reasoning_content too,
 //   - MiniMax's reasoning_details without any other member of reasoning, whose text becomes reasoning_content too. Its
 //     chunks have the next piece, or all of the text so far (https://github.com/MiniMax-AI/MiniMax-M2/issues/95),
+//   - reasons for the end that OpenAI does not have, if Endings is set,
 //   - several calls with one index but different ids (https://github.com/ollama/ollama/issues/7881).
 //
 // The zero value is ready for use.
 type Regular struct {
 	// KeepTags leaves <think> tags in the content.
 	KeepTags bool
+	// Endings replaces known reasons for the end by OpenAI's. Unknown ones stay.
+	Endings bool
 
 	tags    thinkTags
 	calls   []placedCall
@@ -44,12 +47,26 @@ func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
 			r.content(&edits, c, choice)
 			r.reasoning(&edits, c, choice)
 			r.indexes(&edits, c, choice)
+			if word := endingWords[wire.EndingOf(choice.Finish)]; r.Endings && word != "" && !openAIEnding(choice.Finish) {
+				edits.Replace(choice.Ending, wire.Quote(word))
+			}
 		}
 	}
 	if edits.None() {
 		return c, nil
 	}
 	return wire.ReadChunk(edits.Apply(c.Body))
+}
+
+// endingWords are OpenAI's reasons for the end, see https://platform.openai.com/docs/api-reference/chat/object.
+var endingWords = map[wire.Ending]string{
+	wire.EndTurn: finishStop, wire.EndLength: finishLength, wire.EndWindow: finishLength, wire.EndTools: finishTools,
+	wire.EndFilter: finishFilter,
+}
+
+func openAIEnding(reason string) bool {
+	return reason == finishStop || reason == finishLength || reason == finishTools || reason == finishFilter ||
+		reason == "function_call"
 }
 
 // content rewrites content that is a list or has tags.

@@ -80,6 +80,22 @@ func TestIrregularChunks(t *testing.T) {
 	require.Equal(t, "<think>a</think>", text)
 }
 
+// A client of chat completions gets OpenAI's reasons for an end. An unknown reason is no success for it either.
+func TestEndingsOfChatBackends(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{"stop": "stop", "STOP": "stop", "eos": "stop", "model_length": "length",
+		"model_context_window_exceeded": "length", "sensitive": "content_filter", "tool_use": "tool_calls",
+		"function_call": "function_call", "network_error": "network_error", "from_the_future": "from_the_future"} {
+		for _, member := range []string{"delta", "message"} {
+			c, err := wire.ReadChunk([]byte(`{"choices":[{"index":0,"` + member + `":{},"finish_reason":"` + reason + `"}]}`))
+			require.NoError(t, err)
+			c, err = (&chatwire.Regular{Endings: true}).Chunk(c)
+			require.NoError(t, err)
+			require.Equal(t, want, gjson.GetBytes(c.Body, "choices.0.finish_reason").Str, reason)
+		}
+	}
+}
+
 // Regular chunks keep their bytes.
 func TestRegularChunksStay(t *testing.T) {
 	t.Parallel()

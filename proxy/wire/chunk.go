@@ -19,6 +19,7 @@ type Chunk struct {
 type Choice struct {
 	Index  int64
 	Finish string // why the choice ended; empty if it goes on
+	Ending Span   // of Finish
 	Whole  bool   // the completion came whole
 	Span          // of what is added to the message, or of the message
 	Delta  Object // its members
@@ -47,8 +48,8 @@ func ReadChunk(data []byte) (*Chunk, error) {
 	c.Usage, c.Counted = ReadUsage(Chat, c.Of(c.Members.Get("usage")))
 	for i, at := range c.Elements(c.Members.Get("choices")) {
 		of := c.Object(at)
-		choice := Choice{Index: number(c, of.Get("index")), Finish: stringOf(c.Of(of.Get("finish_reason"))),
-			Span: of.Get("delta")}
+		choice := Choice{Index: number(c, of.Get("index")), Ending: of.Get("finish_reason"), Span: of.Get("delta")}
+		choice.Finish = stringOf(c.Of(choice.Ending))
 		if choice.Finish == "null" { // DashScope's chunks before the last one
 			choice.Finish = ""
 		}

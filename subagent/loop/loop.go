@@ -42,11 +42,12 @@ type Request struct {
 }
 
 // Delta is a part of an answer: a piece of text, or, once and complete, the tool
-// calls, or what the call used.
+// calls, or what the call used, or why the model did not complete its text.
 type Delta struct {
-	Text  string
-	Calls []memory.ToolCall
-	Usage event.Usage
+	Text   string
+	Calls  []memory.ToolCall
+	Usage  event.Usage
+	Finish string // memory.FinishLength or memory.FinishFilter
 }
 
 // Spec presents a tool to a model.
@@ -127,6 +128,7 @@ type Result struct {
 	Text      string      // the last answer's text
 	Usage     event.Usage // of all model calls
 	Exhausted bool        // the model still asked for tools at the last step
+	Finish    string      // that of the last answer, see Delta
 }
 
 // Run calls the model, runs the tools it asks for and calls it again with the
@@ -206,6 +208,7 @@ func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r 
 	answer := memory.Message{Role: memory.RoleAssistant}
 	var text strings.Builder
 	defer func() { r.Text = text.String() }()
+	r.Finish = ""
 	for d, err := range l.Model.Generate(ctx, req) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -214,6 +217,7 @@ func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r 
 			return answer, fmt.Errorf("%w: %w", ErrModel, err)
 		}
 		r.Usage = r.Usage.Add(d.Usage)
+		r.Finish = cmp.Or(d.Finish, r.Finish)
 		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
 		if d.Text != "" {
 			text.WriteString(d.Text)

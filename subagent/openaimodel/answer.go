@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -139,13 +140,36 @@ func (a *collector) piece(p openai.ToolCall) {
 	c.arguments.WriteString(p.Function.Arguments)
 }
 
+// cut is why the model did not complete its text, empty if it did.
+func (a *collector) cut() string {
+	switch a.finish {
+	case openai.FinishReasonLength:
+		return memory.FinishLength
+	case openai.FinishReasonContentFilter:
+		return memory.FinishFilter
+	}
+	return ""
+}
+
 // end gives the complete calls, in the order of their index.
 func (a *collector) end() ([]memory.ToolCall, error) {
-	switch {
-	case a.finish == "" || a.finish == openai.FinishReasonNull:
+	empty := !a.text && len(a.calls) == 0
+	switch a.finish {
+	case "", openai.FinishReasonNull:
 		return nil, &Error{Code: event.AnswerCut, broken: true}
-	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
-		return nil, &Error{Code: event.Refused}
+	case openai.FinishReasonContentFilter:
+		if empty {
+			return nil, &Error{Code: event.Refused}
+		}
+	case openai.FinishReasonLength:
+		if empty {
+			return nil, &Error{Code: event.AnswerCut,
+				Message: "the model's answer was cut off before its first word: it reached its limit of tokens"}
+		}
+	case openai.FinishReasonStop, openai.FinishReasonToolCalls, openai.FinishReasonFunctionCall:
+	default: // a failure that the vendor calls by a name of its own
+		return nil, &Error{Code: event.AnswerCut, Message: fmt.Sprintf(
+			"the model's answer was cut off: its backend ended it with the reason %.100q", string(a.finish))}
 	}
 	slices.SortStableFunc(a.calls, func(x, y *partialCall) int { return cmp.Compare(x.index, y.index) })
 	var calls []memory.ToolCall

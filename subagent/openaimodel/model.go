@@ -184,6 +184,9 @@ func (m *Model) generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		if len(calls) > 0 && !yield(loop.Delta{Calls: calls}, nil) {
 			return
 		}
+		if finish := a.cut(); finish != "" && !yield(loop.Delta{Finish: finish}, nil) {
+			return
+		}
 		yield(loop.Delta{Usage: a.usage}, nil)
 	}
 }

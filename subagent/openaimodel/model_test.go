@@ -155,7 +155,9 @@ func TestAnswers(t *testing.T) {
 			},
 			[]loop.Delta{{Calls: []memory.ToolCall{call("a", "f", "{}"), call("b", "g", "{}")}}, usage},
 		},
-		"no [DONE], but a reason": {[]string{delta(`"content":"x"`), finish("length")}, []loop.Delta{{Text: "x"}, {}}},
+		"no [DONE], but a reason": {[]string{delta(`"content":"x"`), finish("length")}, []loop.Delta{{Text: "x"}, {Finish: "length"}, {}}},
+		"a filter": {[]string{delta(`"content":"x"`), finish("content_filter")},
+			[]loop.Delta{{Text: "x"}, {Finish: "content_filter"}, {}}},
 		"comments in between": {[]string{delta(`"content":"x"`) + "\n\n: ping\n\n: ping", finish("stop"), done},
 			[]loop.Delta{{Text: "x"}, {}}},
 	} {
@@ -223,6 +225,10 @@ func TestFailures(t *testing.T) {
 			streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")),
 			event.AnswerCut, 0, "limit of tokens", true,
 		},
+		"limit before the text": {streams(delta(`"reasoning_content":"hm"`), finish("length")), event.AnswerCut, 0,
+			"limit of tokens", true},
+		"a failure's own name": {streams(delta(`"content":"x"`), finish("network_error")), event.AnswerCut, 0,
+			`the reason "network_error"`, true},
 		"connection breaks": {func(w http.ResponseWriter, r *http.Request) {
 			streams(delta(`"content":"x"`))(w, r)
 			_ = http.NewResponseController(w).Flush()

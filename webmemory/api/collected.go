@@ -27,7 +27,7 @@ func (c *Collected) Add(e event.Event) {
 	c.RunID, c.Waits = e.RunID, nil
 	switch p := e.Payload.(type) {
 	case *event.Assistant:
-		c.Content, c.Partial = p.Content, p.Partial
+		c.Content, c.Partial, c.FinishReason = p.Content, p.Partial, p.FinishReason
 		c.Citations = append(c.Citations, p.Citations...)
 	case *event.Completion:
 		if p.Answer != nil {

@@ -168,6 +168,8 @@ type Result struct {
 	Usage     event.Usage      `json:"usage"`
 	Outcome   string           `json:"outcome"` // event.Completed or event.Stopped; a failed run is a Problem
 	Partial   bool             `json:"partial,omitempty"`
+
+	FinishReason string `json:"finish_reason,omitempty"` // that of the answer's memory.Message
 }
 
 // OutcomeStarted is the outcome of a run with a client that does not wait for its end.

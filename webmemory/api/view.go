@@ -239,12 +239,14 @@ func (m *Remembered) retell(end *event.RunFinished) []event.Payload {
 		return []event.Payload{&event.AssistantWithTools{Content: m.Content, ToolCalls: m.ToolCalls}}
 	case !own:
 		if m.Failure == "" {
-			return []event.Payload{&event.Completion{Response: m.Content, Status: event.Completed}}
+			return []event.Payload{&event.Completion{Response: m.Content, Status: event.Completed,
+				FinishReason: m.FinishReason}}
 		}
 		return []event.Payload{event.Fail(m.Failure, "", 0),
 			&event.Completion{Response: m.Content, Status: event.Failed, Failure: m.Failure}}
 	}
-	answer := &event.Assistant{Content: m.Content, Partial: m.Partial, Failure: m.Failure}
+	answer := &event.Assistant{Content: m.Content, Partial: m.Partial, Failure: m.Failure, FinishReason: m.FinishReason}
+	end.FinishReason = m.FinishReason
 	_ = json.Unmarshal(m.Citations, &answer.Citations) // of another writer's none are read, nor is a record
 	if json.Unmarshal(m.Run, &answer.Run) == nil && answer.Run != nil {
 		end.Usage = answer.Run.Usage

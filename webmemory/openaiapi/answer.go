@@ -538,7 +538,7 @@ func annotations(citations []event.Citation, text string) []annotation {
 
 // end completes the answer.
 func (a *answer) end() {
-	finish := cmp.Or(a.finish, finishStop)
+	finish := cmp.Or(a.finish, a.collected.FinishReason, finishStop)
 	if a.held {
 		a.open()
 	}

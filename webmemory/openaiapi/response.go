@@ -76,17 +76,22 @@ func (r *response) cite(citations []event.Citation) (frames []byte) {
 	return frames
 }
 
-// stopOf says why an answer ends, of which there is a part or all.
-func stopOf(partial bool) wire.NullString {
-	if partial {
+// stopOf returns why an answer ended, in the words of the messages dialect.
+func stopOf(partial bool, finish string) wire.NullString {
+	switch {
+	case partial:
 		return wire.StopStopped
+	case finish == memory.FinishLength:
+		return wire.StopMaxTokens
+	case finish == memory.FinishFilter:
+		return wire.StopRefusal
 	}
 	return wire.StopEndTurn
 }
 
 // endResponse completes an answer.
 func endResponse(a *answer) {
-	r, stop := a.response, stopOf(a.collected.Partial)
+	r, stop := a.response, stopOf(a.collected.Partial, a.collected.FinishReason)
 	shows(a, r.cite(a.collected.Citations))
 	for _, c := range a.calls {
 		stop = wire.StopToolUse
@@ -149,7 +154,7 @@ func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
 	out.from.Start("", masterModel)
 	out.take(delta{Content: &m.Content})
 	out.cite(citations)
-	out.from.End(stopOf(m.Partial), usageOf(record.Usage, event.Usage{}))
+	out.from.End(stopOf(m.Partial, m.FinishReason), usageOf(record.Usage, event.Usage{}))
 	data, _ := out.made.End(nil) // it has begun and ended
 	api.WriteJSON(w, http.StatusOK, json.RawMessage(data))
 }

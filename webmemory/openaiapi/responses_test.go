@@ -18,6 +18,7 @@ import (
 	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
 	"mneme/master"
+	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
@@ -555,6 +556,33 @@ func TestResponsesClientLeaves(t *testing.T) {
 	got := w.Do("GET", "/v1/responses/resp_"+run+".1_c", nil)
 	require.Equal(t, "incomplete stopped", gjson.GetBytes(got.Body, "status").Str+" "+
 		gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
+}
+
+// An answer that its model did not complete says so in every dialect, and as its chat remembers it.
+func TestAnswersThatWereCut(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		ferry(ctx, r, func(h event.Head, p event.Payload) {
+			if said, ok := p.(*event.Assistant); ok {
+				said.FinishReason = memory.FinishLength
+			}
+			emit(h, p)
+		})
+	})
+	for _, stream := range []string{"", `,"stream":true`} {
+		got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"a"}]`+stream+`}`)
+		require.Contains(t, string(got.Body), `"finish_reason":"length"`)
+		got = w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"`+stream+`}`)
+		require.Contains(t, string(got.Body), `"status":"incomplete"`)
+		require.Contains(t, string(got.Body), `"incomplete_details":{"reason":"max_output_tokens"}`)
+	}
+	got := w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"}`, "Mneme-Chat-Id", "d")
+	webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:d")) == 2 })
+	got = w.Do("GET", "/v1/responses/"+gjson.GetBytes(got.Body, "id").Str, nil)
+	require.Equal(t, "max_output_tokens", gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
+	require.Equal(t, "length", gjson.GetBytes(w.Do("GET", "/v1/chats/d/history", nil).Body, "messages.1.finish_reason").Str)
+	got = w.Do("POST", "/v1/chats/e/messages", `{"message":"a"}`)
+	require.Equal(t, "length", gjson.GetBytes(got.Body, "finish_reason").Str, string(got.Body))
 }
 
 // A response can be had again as its chat remembers it, by its own chat's path alone, until it is deleted: then its words

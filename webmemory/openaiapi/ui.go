@@ -447,7 +447,8 @@ func (a *uiAnswer) end() {
 	a.hush()
 	finish := "tool-calls"
 	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
-		finish = finishStop
+		// AI SDK's names: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol.
+		finish = strings.ReplaceAll(cmp.Or(a.collected.FinishReason, finishStop), "_", "-")
 		a.part("finish-step", nil)
 	}
 	if a.collected.Outcome == event.Stopped {

@@ -112,6 +112,9 @@ func (v *view) answer(p *event.Assistant) {
 		v.text(content)
 	}
 	v.breakLine()
+	if p.FinishReason == memory.FinishLength {
+		v.note("! The answer is incomplete: the model reached its limit of tokens.")
+	}
 	for _, c := range p.Citations {
 		page := ""
 		if c.Page > 0 {
