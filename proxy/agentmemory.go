@@ -160,8 +160,21 @@ func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
 // sideWork are agents that make calls beside the talk with their user, such as for a title: those have no tools.
 var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCopilot)`)
 
-// sessionHeaders are where clients name their conversation or session: the gateway's own header, Claude Code, codex.
-var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader}
+// sessionHeaders are where clients name their session: the gateway's own header, Claude Code and codex
+// (KarpelesLab/teamclaude#352, router-for-me/CLIProxyAPI#3089), opencode and crush (anomalyco/opencode#31511,
+// charmbracelet/crush#3277).
+var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader, "X-Session-Affinity",
+	"X-Session-Id", "X-Opencode-Session"}
+
+// sessionOf returns the name of an agent's session; empty for none.
+func sessionOf(h http.Header) string {
+	for _, name := range sessionHeaders {
+		if id := h.Get(name); id != "" {
+			return id
+		}
+	}
+	return ""
+}
 
 // turnOf is the turn of a request; nil where a user says nothing in it.
 func turnOf(x said, key turnKey) *agentTurn {
@@ -190,14 +203,7 @@ func turnOf(x said, key turnKey) *agentTurn {
 	if t.said == "" {
 		return nil
 	}
-	session := first
-	for _, name := range sessionHeaders {
-		if value := x.in.header.Get(name); value != "" {
-			session = value
-			break
-		}
-	}
-	of := sha256.Sum256([]byte(session))
+	of := sha256.Sum256([]byte(cmp.Or(sessionOf(x.in.header), first)))
 	t.session, t.turn = shortID(of[:]), t.before[len(t.before)-1].turn
 	return t
 }

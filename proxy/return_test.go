@@ -16,6 +16,52 @@ import (
 	"mneme/proxy"
 )
 
+// A client's session has one key, so that its prompts are cached there. A conversation that the client names goes by
+// its own name, and no history is shared by a session.
+func TestSessionsHaveOneKey(t *testing.T) {
+	t.Parallel()
+	v := vendor(t, says("application/json", messagesBody))
+	c := to(v, proxy.KindAnthropic)
+	c.Active, c.Routes = "r", map[string]proxy.RouteConfig{"r": {Use: []string{"v"}, Keys: map[string][]proxy.Key{"v": {
+		{Name: "A", Value: "a"}, {Name: "B", Value: "b"}, {Name: "C", Value: "c"}}}}}
+	url, _ := gateway(t, c)
+	n := 0
+	ask := func(members string, header ...string) (key, conversation string) {
+		n++ // another conversation each time
+		got := post(t, url+"/v1/messages", fmt.Sprintf(`{"model":"m","max_tokens":9,"messages":[{"role":"user",`+
+			`"content":"%d"}]%s}`, n, members), header...)
+		require.Equal(t, 200, got.status, got.body)
+		return v.last(t).header.Get("X-Api-Key"), got.header.Get("X-Ag-Conversation-Id")
+	}
+	for _, named := range []struct{ header, members string }{
+		{"X-Claude-Code-Session-Id", ""}, {"Session-Id", ""}, {"session_id", ""}, {"X-Session-Affinity", ""},
+		{"X-Session-Id", ""}, {"X-None", `,"prompt_cache_key":"%s"`}, {"X-None", `,"user":"%s"`},
+		{"X-None", `,"metadata":{"user_id":"%s"}`},
+	} {
+		used := map[string]bool{}
+		for i := range 12 {
+			session := fmt.Sprint("session-", i)
+			members := strings.ReplaceAll(named.members, "%s", session)
+			first, one := ask(members, named.header, session)
+			second, other := ask(members, named.header, session)
+			require.Equal(t, first, second, named)
+			require.NotEqual(t, one, other, "conversations")
+			used[first] = true
+		}
+		require.Greater(t, len(used), 1, named)
+	}
+	used := map[string]bool{}
+	for i := range 12 {
+		conversation := fmt.Sprint("c", i)
+		first, _ := ask("", "X-Session-Id", "s", "X-AG-Conversation-Id", conversation)
+		second, got := ask("", "X-Session-Id", fmt.Sprint("s", i), "X-AG-Conversation-Id", conversation)
+		require.Equal(t, first, second, "the conversation decides")
+		require.Equal(t, conversation, got)
+		used[first] = true
+	}
+	require.Greater(t, len(used), 1, "not the session")
+}
+
 // A conversation that a failure has moved stays where it went until the first choice has not failed for a while, whichever
 // conversation it failed, and then returns. One that the first choice answers stays there, and a new one begins there.
 func TestAConversationReturnsOnceTheFirstChoiceIsWell(t *testing.T) {

@@ -276,8 +276,8 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 
 // order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
-// (rendezvous hashing: a key that is added or left out moves no other conversation). Backends that are left alone come
-// last. A conversation whose tool loop is not over, or whose first choice has failed any request of late, stays where its
+// (rendezvous hashing: a key that is added or left out moves no other conversation). A conversation without an id of its
+// client's goes by the client's session. Backends that are left alone come last. A conversation whose tool loop is not over, or whose first choice has failed any request of late, stays where its
 // last answer came from: its thinking is worth most there, and so is the vendor's prompt cache.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
@@ -287,9 +287,13 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 	if !known {
 		of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, all)
 	}
+	place := of.Conversation
+	if id == "" {
+		place = cmp.Or(x.session(), place)
+	}
 	weight := func(c choice) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(of.Tenant + "\x00" + of.Conversation + "\x00" + c.name)) // it never fails
+		_, _ = h.Write([]byte(of.Tenant + "\x00" + place + "\x00" + c.name)) // it never fails
 		return h.Sum64()
 	}
 	before := func(a, b choice) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a))) }
@@ -314,6 +318,22 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 		order[i] = c.backend
 	}
 	return order
+}
+
+// session returns what the client calls its session or, without that, its user. Only a request's place depends on it:
+// conversations of one session share no history.
+func (x *request) session() string {
+	if id := sessionOf(x.in.header); id != "" {
+		return id
+	}
+	o := x.in.outline
+	metadata := o.Object(o.Members.Get("metadata"))
+	for _, at := range []wire.Span{o.Members.Get("prompt_cache_key"), o.Members.Get("user"), metadata.Get("user_id")} {
+		if id, _ := o.Text(at); id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // calls are the ids of the calls of tools whose results end a request, of its newest message that has any; notes of the
