@@ -56,7 +56,7 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 		require.Equal(t, whole[n], streamBody(w, "GET", events, nil))
 		const shown = "id: 15\n\n"
 		after := strings.Index(whole[n], shown) + len(shown)
-		require.Equal(t, "retry: 1000\n\n"+whole[n][after:], streamBody(w, "GET", events, nil, "Last-Event-ID", "15"))
+		require.Equal(t, "retry: 1000\n"+whole[n][after:], streamBody(w, "GET", events, nil, "Last-Event-ID", "15"))
 		require.Equal(t, http.StatusNoContent, w.Do("GET", events, nil, "Last-Event-ID", "23").Status)
 		require.Equal(t, whole[n], streamBody(w, "POST", path(n)+"/messages", webmemorytest.Message(fmt.Sprint(n%10)),
 			"Idempotency-Key", "k"))

@@ -274,7 +274,7 @@ func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
 		require.NoError(t, err)
 		events += line
 	}
-	require.True(t, strings.HasPrefix(events, "retry: 1000\n\ndata: "), events)
+	require.True(t, strings.HasPrefix(events, "retry: 1000\ndata: "), events)
 }
 
 func TestStop(t *testing.T) {

@@ -87,9 +87,7 @@ func LastEventID(r *http.Request) (int64, error) {
 func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration, to *sse.Writer) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	if to.Retry(reopen) != nil {
-		return
-	}
+	to.Retry(reopen)
 	for ctx.Err() == nil {
 		changed := send(log, &after, to)
 		if changed == nil {

@@ -20,6 +20,7 @@ type Writer struct {
 	control *http.ResponseController
 	timeout time.Duration
 	frame   []byte // the frame that is written; its memory is used again
+	retry   []byte // a line of the next Event; empty for none
 	err     error
 }
 
@@ -38,8 +39,9 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 // since there are readers that take the id of an event that broke off for one that they
 // have.
 func (w *Writer) Event(id int64, name string, data []byte) error {
-	w.frame = append(append(w.frame[:0], "data: "...), data...)
+	w.frame = append(append(append(w.frame[:0], w.retry...), "data: "...), data...)
 	w.frame = append(append(append(w.frame, "\nevent: "...), name...), "\nid: "...)
+	w.retry = nil
 	w.frame = strconv.AppendInt(w.frame, id, 10)
 	return w.write()
 }
@@ -63,10 +65,10 @@ func (w *Writer) Closing(name string, data []byte) error {
 	return w.write()
 }
 
-// Retry tells the reader how long to wait before it opens a stream that broke off again.
-func (w *Writer) Retry(wait time.Duration) error {
-	w.frame = strconv.AppendInt(append(w.frame[:0], "retry: "...), wait.Milliseconds(), 10)
-	return w.write()
+// Retry tells the reader how long to wait before it opens a stream that broke off again. The next Event has it: some
+// readers take a frame of its own for an event (r3labs/sse#131).
+func (w *Writer) Retry(wait time.Duration) {
+	w.retry = append(strconv.AppendInt([]byte("retry: "), wait.Milliseconds(), 10), '\n')
 }
 
 // Comment writes a line that readers skip, such as a heartbeat.
