@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"mneme/memory/telemetry"
+	"mneme/proxy/conversation"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
@@ -127,6 +128,15 @@ func newMetrics(seen *telemetry.Service) *metrics {
 
 // watch registers what is counted elsewhere.
 func (m *metrics) watch(s *Server) {
+	// A counter that begins with its first event hides that event from rates and alerts.
+	for _, pipeline := range []string{scopeMain, scopeTeammate} {
+		for _, c := range []*prometheus.CounterVec{m.branches, m.rebuilt, m.gaveUp} {
+			c.WithLabelValues(pipeline)
+		}
+		for _, outcome := range conversation.Outcomes {
+			m.conversations.WithLabelValues(pipeline, string(outcome))
+		}
+	}
 	flag := func(on bool) float64 {
 		if on {
 			return 1

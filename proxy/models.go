@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/sanitize"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
@@ -46,6 +47,7 @@ type messagesModel struct {
 	CreatedAt   time.Time `json:"created_at"`
 	Tokens      int       `json:"context_tokens,omitempty"`
 	Input       int       `json:"max_input_tokens,omitempty"` // the same, as Anthropic's API names it
+	Output      int64     `json:"max_tokens,omitempty"`       // of an answer; missing if unknown
 }
 
 // modelsBackend is the backend with the models that a route shows.
@@ -62,8 +64,23 @@ func (b *backend) chatModel(name string) chatModel {
 }
 
 func (b *backend) messagesModel(name string) messagesModel {
-	tokens := b.windows.of(b.models.find(name)).tokens
-	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), tokens, tokens}
+	model := b.models.find(name)
+	tokens := b.windows.of(model).tokens
+	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), tokens, tokens, b.outputTokens(model)}
+}
+
+// outputTokens returns the limit of a model's answers in tokens, by its refusals or the table; 0 if it is unknown.
+func (b *backend) outputTokens(model string) int64 {
+	rules := b.of(model).rules
+	for i := range rules {
+		switch r := &rules[i]; r.Name {
+		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+			if r.Most > 0 {
+				return r.Most
+			}
+		}
+	}
+	return sanitize.OutputTokens(model)
 }
 
 // Bounds of a vendor's list of models.

@@ -497,7 +497,8 @@ func TestContextTokensAreTold(t *testing.T) {
 	require.Equal(t, int64(1047576), gjson.Get(list, `data.#(id=="master").context_tokens`).Int())
 	require.False(t, gjson.Get(list, `data.#(id=="mini").context_tokens`).Exists())
 	list = call(t, "GET", at+"/v1/models", "", "Anthropic-Version", "2023-06-01").body
-	require.Equal(t, int64(200000), gjson.Get(list, `data.#(id=="family").context_tokens`).Int())
+	require.Equal(t, `[200000,200000,128000]`,
+		gjson.Get(list, `data.#(id=="family").[context_tokens,max_input_tokens,max_tokens]`).Raw)
 
 	require.JSONEq(t, `{"id":"master","object":"model","created":0,"owned_by":"mneme","context_tokens":1047576}`,
 		call(t, "GET", at+"/v1/models/master", "").body)
@@ -513,6 +514,17 @@ func TestContextTokensAreTold(t *testing.T) {
 	require.Equal(t, 404, missing.status)
 	require.Contains(t, missing.body, `there is no model \"nothing/like-it\" here`)
 	require.Equal(t, 404, call(t, "GET", at+"/v1/models/", "").status)
+}
+
+// A limit of answers that a refusal names is that of the model.
+func TestTheLimitOfAnswersIsLearned(t *testing.T) {
+	t.Parallel()
+	url, _, _ := imitator{proxy.KindOpenAI, []refusing{{"max_tokens", "8192",
+		"max_tokens: 8192 > 4096, which is the maximum allowed number of output tokens for m"}}}.serve(t)
+	require.Equal(t, 200, post(t, url+"/v1/messages", `{"model":"m","max_tokens":8192,"messages":[{"role":"user",`+
+		`"content":"hi"}]}`).status)
+	got := call(t, "GET", url+"/v1/models/m", "", "Anthropic-Version", "2023-06-01").body
+	require.EqualValues(t, 4096, gjson.Get(got, "max_tokens").Int(), got)
 }
 
 // Of an error above 1 MiB, the client gets the status and the beginning.

@@ -46,10 +46,10 @@ var endingReports = map[string]report{
 
 // reportsElsewhere names the tests of the cases that are no requests, or that need more than one answer of one vendor.
 var reportsElsewhere = map[string]string{
-	"base-query":     "TestABaseURLMayHaveAQuery",
+	"base-query":     "TestTheQueryOfTheBaseURLIsKept in proxy/upstream",
 	"http-proxy":     "TestVendorsAreReachedThroughTheProxyOfTheEnvironment",
-	"models-claude":  "TestModelsHaveTheirLimits",
-	"ping-responses": "TestKeepAlive",
+	"models-claude":  "TestContextTokensAreTold",
+	"ping-responses": "TestQuietStreamsShowThatTheyGoOn",
 	"req-gzip":       "TestCompressedRequestsAreRead",
 	"resp-gzip-json": "TestCompressedAnswersAreDecoded",
 	"resp-gzip-sse":  "TestCompressedAnswersAreDecoded",

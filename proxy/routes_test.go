@@ -264,6 +264,11 @@ func TestHealthAndMetrics(t *testing.T) {
 	a.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }
 	post(t, url+"/v1/messages", ask+`}`)
 	text := call(t, "GET", url+"/metrics", "").body
+	for _, series := range []string{`requests_total{outcome="notknown",pipeline="teammate"} 0`,
+		`branches_total{pipeline="main"} 0`, `messages_rebuilt_total{pipeline="teammate"} 0`,
+		`messages_given_up_total{pipeline="main"} 0`} {
+		require.Contains(t, text, "mneme_proxy_conversation_"+series, "a counter exists before its first event")
+	}
 	for _, want := range []string{
 		`mneme_proxy_requests_total{backend="a",door="messages",outcome="ok",pipeline="main"} 1`,
 		`mneme_proxy_requests_total{backend="a",door="messages",outcome="refused",pipeline="main"} 1`,

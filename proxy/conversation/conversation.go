@@ -23,6 +23,9 @@ const (
 	NotKnown Outcome = "notknown" // nothing is known of the conversation
 )
 
+// Outcomes are all of them.
+var Outcomes = []Outcome{Began, Hit, Unused, Forked, Missed, Expired, NotKnown}
+
 // Continued is a request after its conversation was consulted, and the place for its answer.
 type Continued struct {
 	// Outline is the request. It is the original one if nothing had to be changed.

@@ -28,3 +28,16 @@ func TestContextTokens(t *testing.T) {
 	require.Equal(t, 200_000, ContextTokens("claude-opus-4-8", true))
 	require.Zero(t, ContextTokens("llama3.2", true), "Ollama gives it 4,096 unless told otherwise")
 }
+
+func TestOutputTokens(t *testing.T) {
+	for model, want := range map[string]int64{
+		"claude-opus-4-8": 128_000, "claude-opus-4-8[1m]": 128_000, "us.anthropic.claude-opus-4-8-v1:0": 128_000,
+		"claude-opus-4-5": 64_000, "claude-sonnet-4-5": 64_000, "anthropic/claude-sonnet-4.5": 64_000,
+		"claude-sonnet-4-20250514": 64_000, "claude-haiku-4-5-20251001": 64_000, "claude-3-7-sonnet": 64_000,
+		"claude-opus-4-1": 32_000, "claude-opus-4-1-20250805": 32_000, "claude-opus-4": 32_000,
+		"claude-opus-4-20250514": 32_000, "claude-opus-4-0": 32_000, "claude-3-5-haiku": 8_192,
+		"claude-3-haiku-20240307": 4_096, "claude-fable-9": 0, "gpt-5": 0,
+	} {
+		require.Equal(t, want, OutputTokens(model), model)
+	}
+}

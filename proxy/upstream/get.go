@@ -26,6 +26,9 @@ func (c *Client) Get(ctx context.Context, call wire.Call, limit int64) ([]byte, 
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answered %d", resp.StatusCode)
 	}
+	if err := decode(resp); err != nil {
+		return nil, err
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBroken, err)

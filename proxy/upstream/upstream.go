@@ -250,18 +250,11 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 		return nil, err
 	}
 	b.rc = resp.Body
-	if e := resp.Header.Get("Content-Encoding"); !encoding.Identity(e) {
-		decoded, err := encoding.NewReader(e, resp.Body)
-		if err != nil {
-			_ = b.Close()
-			return nil, fmt.Errorf("%w: %w", ErrEncoding, err)
-		}
-		b.rc = decoded
-		resp.Header.Del("Content-Encoding")
-		resp.Header.Del("Content-Length")
-		resp.ContentLength = -1
+	if err := decode(resp); err != nil {
+		_ = b.Close()
+		return nil, err
 	}
-	resp.Body = b
+	b.rc, resp.Body = resp.Body, b
 	if c.early != nil && resp.StatusCode < 300 && wire.IsStream(resp.Header) {
 		if err := b.lead(resp, c.early); err != nil {
 			_ = b.Close()
@@ -272,6 +265,22 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 		b.extend(c.limits.Stream)
 	}
 	return resp, nil
+}
+
+// decode makes the body of a response plain. Vendors and CDNs before them compress it also if they were not asked to.
+func decode(resp *http.Response) error {
+	e := resp.Header.Get("Content-Encoding")
+	if encoding.Identity(e) {
+		return nil
+	}
+	decoded, err := encoding.NewReader(e, resp.Body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrEncoding, err)
+	}
+	resp.Body, resp.ContentLength = decoded, -1
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
+	return nil
 }
 
 // url returns the address of a call.

@@ -382,6 +382,22 @@ func TestTheQueryOfTheBaseURLIsKept(t *testing.T) {
 	require.Equal(t, "/openai/v1/models?api-version=preview", <-got)
 }
 
+func TestACompressedListIsDecoded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		_, _ = z.Write([]byte(`{"data":[]}`))
+		_ = z.Close()
+	}))
+	defer server.Close()
+	client, err := upstream.New(upstream.Config{BaseURL: server.URL})
+	require.NoError(t, err)
+	defer client.Close()
+	got, err := client.Get(t.Context(), wire.Call{Path: "/models"}, 99)
+	require.NoError(t, err)
+	require.Equal(t, `{"data":[]}`, string(got))
+}
+
 func TestNewRefusesBaseURLs(t *testing.T) {
 	for _, u := range []string{"", "example.com", "ftp://x", "http://", "::"} {
 		_, err := upstream.New(upstream.Config{BaseURL: u})
