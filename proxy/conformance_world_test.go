@@ -211,11 +211,12 @@ func (g *front) use(backend string) {
 	require.Equal(g.world, 200, got.status, got.body)
 }
 
-// metrics returns the lines of /metrics that begin so.
+// metrics returns the lines of /metrics that begin so and have counted something.
 func (g *front) metrics(begin string) string {
 	lines := ""
 	for line := range strings.Lines(g.call(g.world.Context(), http.MethodGet, "/metrics", nil, nil).body) {
-		if line, ours := strings.CutPrefix(line, "mneme_proxy_"); ours && strings.HasPrefix(line, begin) {
+		if line, ours := strings.CutPrefix(line, "mneme_proxy_"); ours && strings.HasPrefix(line, begin) &&
+			!strings.HasSuffix(line, " 0\n") {
 			lines += line
 		}
 	}

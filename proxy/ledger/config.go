@@ -14,7 +14,7 @@ type Config struct {
 	ScopeTurns int // 200
 	ScopeBytes int // 8 MiB
 	Turns      int // 50 000
-	Bytes      int // 16 MiB
+	Bytes      int // 8 MiB
 
 	// TTL is how long an unused scope is kept; 24 h.
 	TTL time.Duration
@@ -33,7 +33,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		value    *int
 		standard int
-	}{{&c.ScopeTurns, 200}, {&c.ScopeBytes, 8 << 20}, {&c.Turns, 50_000}, {&c.Bytes, 16 << 20}} {
+	}{{&c.ScopeTurns, 200}, {&c.ScopeBytes, 8 << 20}, {&c.Turns, 50_000}, {&c.Bytes, 8 << 20}} {
 		if *d.value <= 0 {
 			*d.value = d.standard
 		}
