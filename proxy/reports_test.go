@@ -141,7 +141,8 @@ func (row report) replay(t *testing.T, file *reportFile) {
 				require.Equal(t, http.StatusBadRequest, got.status, got.body)
 				continue
 			}
-			require.Equal(t, cmp.Or(row.status, http.StatusOK), got.status, "%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
+			require.Equal(t, cmp.Or(row.status, http.StatusOK), got.status,
+				"%s\nthe vendor refused:\n%s", got.body, strings.Join(refused, "\n"))
 			answers = append(answers, got)
 		}
 		require.LessOrEqual(t, v.count()-before, calls, "calls of the vendor; it refused:\n%s", strings.Join(refused, "\n"))

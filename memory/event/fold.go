@@ -114,7 +114,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	case *Assistant:
 		h.answered = true
 		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: known(p.Origin, memory.FromAgent),
-			Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason, Citations: cited(p.Citations), Run: recorded(p.Run)}, true
+			Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason,
+			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
 		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: known(p.Origin, memory.FromAgent)}, seen
 	case *AssistantWithTools:

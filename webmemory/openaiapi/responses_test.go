@@ -580,7 +580,8 @@ func TestAnswersThatWereCut(t *testing.T) {
 	webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:d")) == 2 })
 	got = w.Do("GET", "/v1/responses/"+gjson.GetBytes(got.Body, "id").Str, nil)
 	require.Equal(t, "max_output_tokens", gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
-	require.Equal(t, "length", gjson.GetBytes(w.Do("GET", "/v1/chats/d/history", nil).Body, "messages.1.finish_reason").Str)
+	history := w.Do("GET", "/v1/chats/d/history", nil).Body
+	require.Equal(t, "length", gjson.GetBytes(history, "messages.1.finish_reason").Str)
 	got = w.Do("POST", "/v1/chats/e/messages", `{"message":"a"}`)
 	require.Equal(t, "length", gjson.GetBytes(got.Body, "finish_reason").Str, string(got.Body))
 }
