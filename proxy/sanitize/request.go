@@ -265,7 +265,7 @@ func (r *request) askUsage() {
 }
 
 // splitReasoning asks for reasoning apart from the text, unless the client has chosen.
-func (r *request) splitReasoning() {
+func splitReasoning(r *request) {
 	if r.p.Replay.Split && !r.Count && !r.root.has(reasoningSplit) {
 		r.set(KindSplit, reasoningSplit, []byte("true"))
 	}

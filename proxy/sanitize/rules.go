@@ -110,7 +110,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).boundAnswer,
 		(*request).nameLimit,
 		(*request).askUsage,
-		(*request).splitReasoning,
+		splitReasoning,
 		(*request).dropMarkers,
 		(*request).leaveOut,
 	},
