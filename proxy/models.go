@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/tidwall/gjson"
 
+	"mneme/memory/secrets"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
@@ -212,7 +213,7 @@ func (s *Server) listModels(c *gin.Context, scope string) {
 func (s *Server) showModel(c *gin.Context, scope string) {
 	b, name := s.modelsBackend(c, scope), strings.TrimPrefix(c.Param("id"), "/")
 	switch {
-	case !b.models.takes(name) && !slices.Contains(b.config.Models, name):
+	case !b.models.takes(name) && !slices.Contains(b.config.Models, name), secrets.Keyless(name) != name:
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are",
 			name))
 	case guessDialect(c.Request) == wire.Messages:

@@ -557,3 +557,16 @@ func TestAnEndlessErrorIsReadUpToABound(t *testing.T) {
 		require.Less(t, <-sent, 20<<20, "what the kernel's buffers take is sent as well")
 	}
 }
+
+// A key that a client puts where the model's name belongs does not come back.
+func TestAKeyAsAModelIsNotShown(t *testing.T) {
+	t.Parallel()
+	const key = "mn_abc_0123456789abcdefghijklmnopqrstuvwxyz01234567"
+	v := vendor(t, says("application/json", chatBody))
+	url, _ := gateway(t, to(v, proxy.KindOpenAI))
+	for _, header := range []string{"", "2023-06-01"} {
+		got := call(t, "GET", url+"/v1/models/"+key, "", "anthropic-version", header)
+		require.Equal(t, http.StatusNotFound, got.status)
+		require.NotContains(t, got.body, key)
+	}
+}

@@ -66,6 +66,9 @@ func (c *client) Stop(context.Context) error { return nil }
 // postTime is how long a collector may take for one request, as OTEL_EXPORTER_OTLP_TIMEOUT is by itself.
 const postTime = 10 * time.Second
 
+// collector follows no redirect, which would take the headers and the spans to another server.
+var collector = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // UploadTraces implements otlptrace.Client. What a collector does not take is lost.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, postTime)
@@ -79,7 +82,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 		return err
 	}
 	r.Header = c.headers
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := collector.Do(r)
 	if said := new(url.Error); errors.As(err, &said) {
 		return said.Err // without the URL, which may hold a key
 	}

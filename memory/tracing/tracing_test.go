@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,4 +118,24 @@ func TestASamplerLeavesTracesOut(t *testing.T) {
 	child.End("")
 	span.End("")
 	require.NoError(t, e.Close())
+}
+
+// A collector that redirects does not send the headers and spans elsewhere.
+func TestARedirectIsNotFollowed(t *testing.T) {
+	var calls atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	quiet(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-secret=abc")
+	var told error
+	e, err := tracing.Open("v1", false, func(err error) { told = err })
+	require.NoError(t, err)
+	span, _ := e.Tracer("proxy").Start(telemetry.Trail{}, tracing.Begin{Of: tracing.Chat, About: "gpt"})
+	span.End("")
+	_ = e.Close()
+	require.Zero(t, calls.Load())
+	require.ErrorContains(t, told, "307")
 }
