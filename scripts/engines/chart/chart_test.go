@@ -407,3 +407,22 @@ func TestAnUpgradeKeepsTheInternalSecret(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("old-", 10), r.environ("gateway")["MNEME_INTERNAL_SECRET"])
 }
+
+// The allow lists bound where the ports of vendors and of Redis lead.
+func TestAllowListsOfNetworkPolicies(t *testing.T) {
+	r, err := render(t, `{networkPolicy: {enabled: true, vendorsTo: [{ipBlock: {cidr: 160.79.104.0/23}}], `+
+		`redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}, redis: {url: "redis://redis:6379"}}`)
+	require.NoError(t, err)
+	for name, p := range all[*network.NetworkPolicy](r) {
+		to := map[int32]string{}
+		for _, e := range p.Spec.Egress {
+			for _, peer := range e.To {
+				if peer.IPBlock != nil {
+					to[e.Ports[0].Port.IntVal] = peer.IPBlock.CIDR
+				}
+			}
+		}
+		require.Equal(t, "10.0.0.7/32", to[6379], name)
+		require.Equal(t, name == "chat-mneme-gateway", to[443] == "160.79.104.0/23", name)
+	}
+}

@@ -144,6 +144,9 @@ func run(ctx context.Context, cfg config.Config, o Options, start func(*app) err
 		return err
 	}
 	dropStart()
+	for _, warning := range cfg.Cleartext() {
+		o.Log.Warn().Msg(warning)
+	}
 	for _, say := range a.started {
 		say()
 	}

@@ -45,6 +45,7 @@ func (c Config) check(string, Config) error {
 			"%v is not less than run_timeout (%v), so one slow model would end the whole run; lower it, or raise run_timeout",
 			c.Panel.Timeout, c.RunTimeout),
 		c.checkTools(),
+		c.checkCleartext(),
 	)
 	if err == nil && c.Limits.boundsMoney() {
 		err = c.RequirePrices(c.origin.alone)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -439,16 +438,6 @@ func headers(key string, plain map[string]string, named map[string]Variable, to 
 	}
 	return when(len(named) > 0 && u.Scheme == "http" && !inside(u.Hostname()), key+".url",
 		"the values of headers_env would go through the internet in the clear; write https://")
-}
-
-// inside says whether a host is of this machine or of a network of one's own.
-func inside(host string) bool {
-	if ip := net.ParseIP(host); ip != nil {
-		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
-	}
-	return !strings.Contains(host, ".") || slices.ContainsFunc([]string{
-		".localhost", ".local", ".internal", ".svc", ".home.arpa", ".test",
-	}, func(end string) bool { return strings.HasSuffix(strings.ToLower(host), end) })
 }
 
 func (s MCPServer) check(key string, _ Config) error {
