@@ -18,30 +18,15 @@ type entry struct {
 	// ChatGPT's, with times in Unix seconds.
 	Title          string
 	ID             string
-	ConversationID string  `json:"conversation_id"`
-	CreateTime     float64 `json:"create_time"`
-	CurrentNode    string  `json:"current_node"`
-	Mapping        map[string]struct {
-		Parent  string
-		Message gptMessage // of nothing where it is null, as at the root
-	}
+	ConversationID string                     `json:"conversation_id"`
+	CreateTime     float64                    `json:"create_time"`
+	CurrentNode    string                     `json:"current_node"`
+	Mapping        map[string]json.RawMessage // of gptNode
 	// Claude's.
 	Name     string
 	UUID     string
-	Leaf     string `json:"current_leaf_message_uuid"`
-	Messages []struct {
-		UUID    string
-		Parent  string `json:"parent_message_uuid"` // in newer exports
-		Sender  string
-		Text    string
-		Content []struct{ Type, Text string }
-		// Attachments have the text of files, and of long texts that were pasted.
-		Attachments []struct {
-			Name string `json:"file_name"`
-			Text string `json:"extracted_content"`
-		}
-		Created time.Time `json:"created_at"`
-	} `json:"chat_messages"`
+	Leaf     string            `json:"current_leaf_message_uuid"`
+	Messages []json.RawMessage `json:"chat_messages"` // of claudeMessage
 	// Mem0's.
 	Memory  *string
 	Updated time.Time `json:"updated_at"`
@@ -51,6 +36,27 @@ type entry struct {
 	Results []json.RawMessage
 
 	Created time.Time `json:"created_at"` // Claude's and mem0's
+}
+
+// gptNode is a node of ChatGPT's tree of messages.
+type gptNode struct {
+	Parent  string
+	Message gptMessage // of nothing where it is null, as at the root
+}
+
+// claudeMessage is a message of Claude's export.
+type claudeMessage struct {
+	UUID    string
+	Parent  string `json:"parent_message_uuid"` // in newer exports
+	Sender  string
+	Text    string
+	Content []struct{ Type, Text string }
+	// Attachments have the text of files, and of long texts that were pasted.
+	Attachments []struct {
+		Name string `json:"file_name"`
+		Text string `json:"extracted_content"`
+	}
+	Created time.Time `json:"created_at"`
 }
 
 type gptMessage struct {
@@ -114,57 +120,88 @@ func (e entry) said() memory.Message {
 // cutMark ends an attachment that does not fit in memory.MaxMessage with its message.
 const cutMark = "\n[cut]"
 
+// said is what the service shows of a message, with the files that are attached to it.
+func (m claudeMessage) said() memory.Message {
+	text := []string{m.Text} // with a placeholder for each part that is no text
+	if len(m.Content) > 0 {
+		text = nil
+	}
+	for _, part := range m.Content {
+		if part.Type == "text" {
+			text = append(text, part.Text)
+		}
+	}
+	room := memory.MaxMessage - len(strings.Join(text, "\n\n"))
+	for _, a := range m.Attachments {
+		if a.Text == "" {
+			continue
+		}
+		file := "[file: " + cmp.Or(memory.OneLine(a.Name), "pasted text") + "]\n" + a.Text
+		if room -= len(file) + 2; room < 0 {
+			file = memory.Shorten(file, max(0, room+len(file)-len(cutMark))) + cutMark
+			room = 0
+		}
+		text = append(text, file)
+	}
+	return said(m.Sender, "Claude", text, unix(m.Created))
+}
+
+// maxNodes bounds the messages of a conversation, with those that an edit replaced. Each takes memory, even an empty one.
+const maxNodes = 200_000
+
 // branch is what leads to the leaf of a conversation: the messages that the user saw last, and not those that an edit
 // or a new answer replaced. What has no time has that of the one before it, the first one that of the conversation.
 func (e entry) branch() (list []memory.Message, err error) {
-	type node struct {
-		parent string
-		memory.Message
+	if len(e.Mapping)+len(e.Messages) > maxNodes {
+		return nil, fmt.Errorf("it has more than %d messages", maxNodes)
 	}
-	nodes, last := map[string]node{}, ""
-	for id, n := range e.Mapping {
-		nodes[id] = node{n.Parent, n.Message.said()}
+	// node reads a message and the id of the one before it. Only messages of the branch are read whole.
+	node := func(id string) (parent string, m memory.Message, err error) {
+		var n gptNode
+		err = json.Unmarshal(e.Mapping[id], &n)
+		return n.Parent, n.Message.said(), err
 	}
-	for i, m := range e.Messages {
-		text := []string{m.Text} // with a placeholder for each part that is no text
-		if len(m.Content) > 0 {
-			text = nil
-		}
-		for _, part := range m.Content {
-			if part.Type == "text" {
-				text = append(text, part.Text)
+	last, left := "", map[string]bool{}
+	for id := range e.Mapping {
+		left[id] = true
+	}
+	if e.Mapping == nil {
+		place, parents := map[string]int{}, map[string]string{}
+		for i, raw := range e.Messages {
+			var of struct {
+				UUID   string
+				Parent string `json:"parent_message_uuid"`
 			}
-		}
-		room := memory.MaxMessage - len(strings.Join(text, "\n\n"))
-		for _, a := range m.Attachments {
-			if a.Text == "" {
-				continue
+			if err := json.Unmarshal(raw, &of); err != nil {
+				return nil, err
 			}
-			file := "[file: " + cmp.Or(memory.OneLine(a.Name), "pasted text") + "]\n" + a.Text
-			if room -= len(file) + 2; room < 0 {
-				file = memory.Shorten(file, max(0, room+len(file)-len(cutMark))) + cutMark
-				room = 0
-			}
-			text = append(text, file)
+			id := cmp.Or(of.UUID, strconv.Itoa(i))
+			place[id], left[id], parents[id] = i, true, cmp.Or(of.Parent, last)
+			last = id
 		}
-		id := cmp.Or(m.UUID, strconv.Itoa(i))
-		nodes[id] = node{cmp.Or(m.Parent, last), said(m.Sender, "Claude", text, unix(m.Created))}
-		last = id
+		node = func(id string) (string, memory.Message, error) {
+			var m claudeMessage
+			err := json.Unmarshal(e.Messages[place[id]], &m)
+			return parents[id], m.said(), err
+		}
 	}
 	last = cmp.Or(e.CurrentNode, e.Leaf, last)
-	if last == "" && len(nodes) > 0 {
+	if last == "" && len(left) > 0 {
 		return nil, errors.New("it does not say which of its messages is the last one (current_node)")
 	}
 	for id := last; id != "" && !strings.HasPrefix(id, "00000000-0000-"); { // Claude's name for no message
-		n, there := nodes[id]
-		if !there {
+		if !left[id] {
 			return nil, fmt.Errorf("its message %.60q is missing, or stands behind itself", id)
 		}
-		delete(nodes, id)
-		if n.Role != "" {
-			list = append(list, n.Message)
+		delete(left, id)
+		parent, m, err := node(id)
+		if err != nil {
+			return nil, fmt.Errorf("its message %.60q cannot be read (%w)", id, err)
 		}
-		id = n.parent
+		if m.Role != "" {
+			list = append(list, m)
+		}
+		id = parent
 	}
 	slices.Reverse(list)
 	at := cmp.Or(e.CreateTime, unix(e.Created))

@@ -5,6 +5,8 @@ package chatexport_test
 import (
 	"archive/zip"
 	"bytes"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -39,4 +41,30 @@ func TestAnArchiveThatUnfoldsWithoutEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Messages without content take little memory, in the tree of ChatGPT and in the list of Claude.
+func TestEmptyMessagesTakeLittleMemory(t *testing.T) {
+	testtier.Slow(t)
+	for service, text := range map[string]string{
+		"chatgpt": `[{"id":"a","current_node":"1","mapping":{` + numbered(`"%d":{}`, 1_000_000) + `}}]`,
+		"claude":  `[{"uuid":"a","chat_messages":[` + strings.Repeat("{},", 3_000_000) + `{}]}]`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, broken, err := read(service, text)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		require.Len(t, broken, 1)
+		require.Contains(t, broken[0], "more than 200000 messages")
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(600<<20), service)
+	}
+}
+
+func numbered(format string, n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(format, i)
+	}
+	return strings.Join(all, ",")
 }
