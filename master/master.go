@@ -23,12 +23,12 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/provenance"
 	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
-	"mneme/subagent/provenance"
 	"mneme/subagent/recall"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/provenance"
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
 	"mneme/subagent/note"
-	"mneme/subagent/provenance"
 	"mneme/subagent/recall"
 )
 

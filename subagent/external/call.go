@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"mneme/memory"
+	"mneme/memory/envelope"
 	"mneme/memory/event"
-	"mneme/subagent/envelope"
+	"mneme/memory/provenance"
 	"mneme/subagent/loop"
-	"mneme/subagent/provenance"
 )
 
 // What holds where nothing else is said.

@@ -15,7 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rs/zerolog"
 
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 // Bounds of what a definition says. Beyond those of a schema its arguments are only checked to be

@@ -9,9 +9,9 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/provenance"
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
-	"mneme/subagent/provenance"
 )
 
 // Whoever wrote a document, or what a tool returned, gets no call made that a person did not see.

@@ -17,7 +17,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/subagent/provenance"
+	"mneme/memory/provenance"
 )
 
 // Model answers one request; the parts of its answer come as they are written.

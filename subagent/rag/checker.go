@@ -8,8 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/memory/envelope"
 	"mneme/memory/event"
-	"mneme/subagent/envelope"
 )
 
 // checker checks an answer while it streams, in pieces of any size; its output does not depend on

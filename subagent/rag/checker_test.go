@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/html"
 
 	"mneme/internal/ragtest"
+	"mneme/memory/envelope"
 	"mneme/memory/event"
-	"mneme/subagent/envelope"
 )
 
 // pieces checks a text that comes in these pieces.

@@ -9,8 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/memory/envelope"
 	"mneme/memory/event"
-	"mneme/subagent/envelope"
 )
 
 // maxMarkers bounds the passages that one sentence may cite.

@@ -3,7 +3,7 @@ package rag
 import (
 	"strconv"
 
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 // SystemRule belongs into the system prompt of a subagent that is given passages.

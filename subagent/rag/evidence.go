@@ -11,10 +11,10 @@ import (
 	"sync"
 
 	"mneme/memory"
+	"mneme/memory/envelope"
 	"mneme/memory/event"
 	"mneme/memory/textindex"
 	"mneme/subagent"
-	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
 	"mneme/subagent/recall"
 )

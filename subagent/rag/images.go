@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 // maxHeld bounds, in bytes, what is held back until it is clear what it is. It is above

@@ -16,12 +16,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/memory/envelope"
 	"mneme/memory/event"
+	"mneme/memory/provenance"
 	"mneme/memory/textindex"
 	"mneme/subagent"
-	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
-	"mneme/subagent/provenance"
 	"mneme/subagent/rag/docstore"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/provenance"
 	"mneme/memory/recall"
 	"mneme/subagent/loop"
-	"mneme/subagent/provenance"
 )
 
 // Memory is that of one chat, as the agents of a run can search it.

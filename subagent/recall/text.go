@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory"
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 // What stands before messages that were recalled.

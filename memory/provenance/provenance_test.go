@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 var (

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"mneme/memory"
-	"mneme/subagent/envelope"
+	"mneme/memory/envelope"
 )
 
 // Ledger holds what was given to the agents of one run. The zero value holds nothing; nil takes and knows nothing. Safe

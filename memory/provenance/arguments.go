@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"mneme/memory"
+	"mneme/memory/envelope"
 	"mneme/memory/event"
-	"mneme/subagent/envelope"
 )
 
 // Bounds of what a person is told of origins.
