@@ -146,7 +146,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
-		Instructions: body.Instructions, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
+		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
 		Format: body.ResponseFormat,
 	}
 	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}

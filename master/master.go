@@ -68,11 +68,12 @@ type Agent struct {
 type Request struct {
 	RunID        string
 	Chat         memory.Chat
-	Message      string // empty where Context ends with results of tools
-	AgentVersion string // Version, or the name of the subagent talked to
-	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
-	RetryOf      string // the failed run that had this message, as Context ends with it already; empty for none
-	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
+	Message      string        // empty where Context ends with results of tools
+	Pasted       []memory.Span // the parts of Message that the client says were pasted; nil if it does not say
+	AgentVersion string        // Version, or the name of the subagent talked to
+	Conversation string        // the gateway's id for this chat, which tells agents apart by their routes; empty for none
+	RetryOf      string        // the failed run that had this message, as Context ends with it already; empty for none
+	MemoryReset  bool          // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
 	// Memory is the chat's, beyond Context and Subagents; nil for none, and then no webmemory
 	// keeps the run while it waits, so that it cannot.
@@ -131,7 +132,8 @@ func (a *Agent) begin(
 			run.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
 		}
 	}
-	run.sources.Add(memory.Origin{From: memory.FromUser}, r.Message)
+	run.sources.Said(r.Message, r.Pasted)
+	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
 	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
@@ -192,7 +194,7 @@ func (r *run) start() error {
 	}
 	started := &event.RunStarted{
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
-		RetryOf: r.req.RetryOf, Metadata: r.req.Metadata, Images: r.req.Sent,
+		RetryOf: r.req.RetryOf, Pasted: r.req.Pasted, Metadata: r.req.Metadata, Images: r.req.Sent,
 	}
 	if err := r.rec.emit(started); err != nil || !r.req.MemoryReset {
 		return err
@@ -205,10 +207,24 @@ func (r *run) start() error {
 func given(r *run, history []memory.Message, subagent bool) {
 	for _, m := range history {
 		o := m.Written(subagent)
+		saw(&r.sources, len(m.Images))
+		if o.From == memory.FromUser {
+			r.sources.Said(m.Content, m.Pasted)
+			continue
+		}
 		if r.req.Memory == nil && m.From == "" && m.Role == memory.RoleAssistant && o.From == memory.FromAgent {
 			o = memory.Origin{From: memory.FromOutside, Source: "an earlier answer"}
 		}
-		r.sources.Add(o, m.Content)
+		if o.From.Foreign() || o.From == memory.FromAgent && m.From != "" && m.Source == "" {
+			r.sources.Add(o, m.Content) // of the rest nothing tells what it rested on
+		}
+	}
+}
+
+// saw tells of images, of which nothing is known but that they are there.
+func saw(l *provenance.Ledger, images int) {
+	if images > 0 {
+		l.Saw(memory.Origin{From: memory.FromOutside, Source: "an image"})
 	}
 }
 
@@ -385,13 +401,14 @@ func (r *run) task(d delegation) subagent.Task {
 		instructions, images = "", loop.Images{} // they are for the master
 	}
 	direct := r.req.AgentVersion == string(d.Agent)
-	of := memory.Origin{From: memory.FromUser}
+	of, pasted := memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
 	if r.talksTo() != d.Agent {
-		of = r.sources.Of(d.Task)
+		of, pasted = r.sources.Of(d.Task), nil
 	}
 	return subagent.Task{
 		Text:         d.Task,
 		Origin:       of,
+		Pasted:       pasted,
 		Instructions: instructions,
 		Conversation: r.req.Conversation,
 		Images:       images,

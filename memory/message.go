@@ -15,8 +15,8 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, from, source, partial, failure, finish_reason, metadata, images, citations, run and id it is
-// the chat-completions message.
+// apart from timestamp, from, source, pasted, partial, failure, finish_reason, metadata, images, citations, run and id it
+// is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -25,6 +25,8 @@ type Message struct {
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 	Name       string     `json:"name,omitempty"` // of the tool whose result this is
 	Origin
+	// Pasted are the parts of a person's message that the client says were pasted; nil if it does not say. See Own.
+	Pasted  []Span `json:"pasted,omitzero"`
 	Partial bool   `json:"partial,omitempty"` // an answer that was stopped while it was shown
 	Failure string `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
 	// FinishReason is FinishLength or FinishFilter for an answer that its model did not complete, else empty.

@@ -3,9 +3,11 @@ package memory
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -45,6 +47,9 @@ type Origin struct {
 	Source string    `json:"source,omitempty"` // its name for a person: the title and page of a document, a tool; else empty
 }
 
+// Pasted is the origin of a text that a person pasted.
+var Pasted = Origin{From: FromOutside, Source: "a text that the user pasted"}
+
 // MaxSource bounds Origin.Source, in bytes.
 const MaxSource = 200
 
@@ -70,21 +75,191 @@ func (m Message) Written(subagent bool) Origin {
 	return Origin{From: FromAgent}
 }
 
-// Own parts a message of a person into their own words and what they pasted: code, lines that quote, all behind a line
-// that ends with a colon, parts texts or begins a mail, and what several sentences or many words say in quotation marks
-// or behind a colon. Short quotations name things or are to be said, and are their own, but for addresses and figures in
-// quotation marks behind a colon.
-func Own(message string) (own, pasted string) {
+// Span is a part of a text: its first code point, and the one behind its last.
+type Span [2]int
+
+// MaxSpans bounds the spans of one message.
+const MaxSpans = 1000
+
+// CheckSpans reports what is wrong with the spans of a text; nil spans are valid.
+func CheckSpans(text string, spans []Span) error {
+	if len(spans) > MaxSpans {
+		return fmt.Errorf("has %d spans, at most %d are taken", len(spans), MaxSpans)
+	}
+	size := utf8.RuneCountInString(text)
+	for i, s := range spans {
+		if s[0] < 0 || s[1] < s[0] || s[1] > size {
+			return fmt.Errorf("[%d] is [%d, %d]; the message has %d code points", i, s[0], s[1], size)
+		}
+	}
+	return nil
+}
+
+// SpansOf returns the spans of a message that lie in a part of it, counted from there.
+func SpansOf(message, part string, spans []Span) []Span {
+	at := strings.Index(message, part)
+	size, in := utf8.RuneCountInString(part), []Span{}
+	switch {
+	case spans == nil:
+		return nil
+	case at < 0:
+		return []Span{{0, size}}
+	}
+	from := utf8.RuneCountInString(message[:at])
+	for _, s := range spans {
+		if s = (Span{max(s[0]-from, 0), min(s[1]-from, size)}); s[0] < s[1] {
+			in = append(in, s)
+		}
+	}
+	return in
+}
+
+// Words are the parts of a person's message.
+type Words struct {
+	Typed  string // certainly the person's own words
+	Own    string // Typed, and what may have been pasted
+	Pasted string // the words of others
+}
+
+// Bounds of a message that counts as typed where the client does not say what was pasted.
+const maxTyped, maxTypedLines = 40, 3
+
+// Own parts a message of a person into their own words and those of others. pasted are the parts that the client says
+// were pasted; nil if it does not say. Then marks of quoting tell: code, lines that quote, all behind a line that ends
+// with a colon, parts texts or begins a mail, and long quotations. Of what is left, if it has more than maxTyped words or
+// maxTypedLines lines, at most the shorter of the first and last paragraph is their own.
+func Own(message string, pasted []Span) Words {
+	var w Words
+	if pasted != nil {
+		w.Typed, w.Pasted = cutSpans(message, pasted)
+		w.Typed, w.Pasted = unmarked(w.Typed, w.Pasted)
+		w.Own = w.Typed
+		return w
+	}
+	message, marked := unmarked(message, "")
+	own, theirs := quoted(message)
+	var lines []string
+	for line := range strings.Lines(own) {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	keep, last := own, len(lines)-1
+	switch {
+	case count(own) > maxTyped || len(lines) > maxTypedLines:
+		keep = shorterEnd(own)
+	case last > 0 && (asked(lines[0]) || aboutText.MatchString(lines[0])):
+		keep = lines[0]
+	case last > 0 && asked(lines[last]):
+		keep = lines[last]
+	}
+	if keep != own {
+		theirs += "\n" + own
+	}
+	w.Own, w.Pasted = keep, marked+theirs
+	if keep == own && theirs == "" && len(lines) == 1 && !aboutText.MatchString(own) {
+		w.Typed = unquoted(own)
+	}
+	return w
+}
+
+// cutSpans parts a text into what is outside and inside of some spans. A word of which a part is inside is inside.
+func cutSpans(text string, spans []Span) (outside, inside string) {
+	runes := []rune(text)
+	in := make([]bool, len(runes))
+	for _, s := range spans {
+		from, to := max(s[0], 0), min(s[1], len(runes))
+		for from < to && from > 0 && !unicode.IsSpace(runes[from]) && !unicode.IsSpace(runes[from-1]) {
+			from--
+		}
+		for to > from && to < len(runes) && !unicode.IsSpace(runes[to]) && !unicode.IsSpace(runes[to-1]) {
+			to++
+		}
+		for i := from; i < to; i++ {
+			in[i] = true
+		}
+	}
+	var out, of strings.Builder
+	for i, r := range runes {
+		to, other := &out, &of
+		if in[i] {
+			to, other = &of, &out
+		}
+		to.WriteRune(r)
+		if i > 0 && in[i] != in[i-1] { // nothing is one word that was not
+			other.WriteByte('\n')
+		}
+	}
+	return out.String(), of.String()
+}
+
+// unmarked moves the lines that say which files and images came with a message.
+func unmarked(message, others string) (rest, marked string) {
+	for _, line := range attachment.FindAllString(message, -1) {
+		others += line + "\n"
+	}
+	return strings.TrimRight(attachment.ReplaceAllString(message, ""), "\n"), others
+}
+
+// count is the number of words of a text. Two characters of a script without spaces count as a word.
+func count(text string) int {
+	return len(strings.Fields(text)) + len(unspaced.FindAllString(text, -1))/2
+}
+
+// shorterEnd is the first or the last paragraph of a text, whichever is clearly shorter; empty if that is too long.
+func shorterEnd(text string) string {
+	all := paragraph.Split(strings.TrimSpace(text), -1)
+	first, last := all[0], all[len(all)-1]
+	short, long := count(first), count(last)
+	if short > long {
+		first, short, long = last, long, short
+	}
+	if short == long || short > maxTyped {
+		return ""
+	}
+	return first
+}
+
+func asked(line string) bool {
+	line = strings.TrimSpace(line)
+	return strings.HasSuffix(line, "?") || strings.HasSuffix(line, "？")
+}
+
+// unquoted is a line without what it quotes: quotations, and all behind a dash or a colon that names no value.
+func unquoted(line string) string {
+	line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+	line = quotation.ReplaceAllStringFunc(line, func(text string) string {
+		if !figure.MatchString(text) && len(strings.Fields(text)) <= 3 {
+			return text
+		}
+		return "\n"
+	})
+	for _, at := range introduces.FindAllStringIndex(line, -1) {
+		if !label.MatchString(line[:at[1]]) {
+			return line[:at[0]]
+		}
+	}
+	return line
+}
+
+// quoted parts a message by the marks of quoting.
+func quoted(message string) (own, pasted string) {
 	var mine, theirs strings.Builder
 	fenced, rest := false, false
+	mail := len(header.FindAllString(message, 2)) > 1
 	for line := range strings.Lines(message) {
 		text := strings.TrimSpace(line)
 		fence := strings.HasPrefix(text, "```") || strings.HasPrefix(text, "~~~")
-		parts := len(text) >= 3 && strings.Trim(text, "-=*_#~ ") == "" || parting.MatchString(text)
-		if fence || fenced || rest || parts || indented(line) || strings.HasPrefix(text, ">") {
+		parts := len(text) >= 3 && strings.Trim(text, "-=*_#~ ") == "" || parting.MatchString(text) ||
+			mail && header.MatchString(text)
+		if fence || fenced || rest || parts || indented(line) || structured.MatchString(text) {
 			theirs.WriteString(line)
 			fenced, rest = fenced != fence, rest || parts
 			continue
+		}
+		if at := markup.FindStringIndex(line); at != nil {
+			theirs.WriteString(line[at[0]:])
+			line = line[:at[0]] + "\n"
 		}
 		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
@@ -111,7 +286,7 @@ func indented(line string) bool {
 	return strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "    ")
 }
 
-// isPasted says whether what stands in quotation marks or behind a colon is more than a name or an instruction.
+// isPasted reports whether a text in quotation marks or behind a colon is more than a name or an instruction.
 func isPasted(text string) bool {
 	return len(strings.Fields(text)) > 12 || utf8.RuneCountInString(text) > 80 || sentenceEnd.MatchString(text)
 }
@@ -119,11 +294,28 @@ func isPasted(text string) bool {
 const quoteMarks = `"“”„‟«»‹›「」『』: `
 
 var (
-	parting     = regexp.MustCompile(`^[-=_]{3,}.*[-=_]{3,}$|^(?:From|Von|De|От|От кого):\s.*@`)
+	attachment  = regexp.MustCompile(`(?m)^\[(?:file|image)(?:: .*)?\]$`)
+	paragraph   = regexp.MustCompile(`\n\s*\n`)
+	parting     = regexp.MustCompile(`^[-=_]{3,}.*[-=_]{3,}$|^(?:From|Von|De|От|От кого):\s.*@|^(?:Subject|Betreff|Asunto|Objet|Тема|主题|件名)[:：]\s`)
+	header      = regexp.MustCompile(`(?m)^(?:From|To|Cc|Date|Sent|Re|Fwd?|Von|An|Gesendet|De|Para|От|От кого|Кому|Дата|发件人|收件人|差出人)[:：]\s`)
 	openQuote   = regexp.MustCompile(`(^|[^\pL\pN])['’‘]`)
 	closeQuote  = regexp.MustCompile(`['’‘]([^\pL\pN]|$)`)
 	quotation   = regexp.MustCompile(`(?:[:：]\s*)?["“„‟«‹「『][^"“”‟»›」』\n]*["“”‟»›」』]?`)
 	figure      = regexp.MustCompile(`@|://|\d\S*\d\S*\d`)
 	colon       = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])`)
 	sentenceEnd = regexp.MustCompile(`[.!?]\s+\pL|[。！？].`)
+	unspaced    = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
+	// structured matches lines that programs write: quoted ones, rows of tables, JSON, markup and lines of a log.
+	structured = regexp.MustCompile(`^[>|}]|^[{\[]\s*(?:["{\[\d]|$)|^<[a-zA-Z/!?]|^"[^"]*":|\t|^\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
+		`^\W?\d{4}-\d{2}-\d{2}[T ]\d|^[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$`)
+	markup = regexp.MustCompile(`[{\[]\s*["{]|<[a-zA-Z/!][^\s<>]*[ >]`)
+	// introduces matches what may stand before somebody else's words, and label what names a value of the person's own.
+	introduces = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])|\s(?:[-–—|~]+|[-=]+>)\s`)
+	label      = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:iban|bic|account|konto|card|amount|sum|total|betrag|order|invoice|phone|` +
+		`tel|number|no|nr|e-?mail|address|date|to|name|url|link|id|code|сч[её]т|сумма|заказ|почта|телефон|номер)\s*[:：]` + `\s*$`)
+	// aboutText matches orders and questions about somebody's text, of which it is not certain where that begins.
+	aboutText = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:translate|summari[sz]e|proofread|rephrase|explain|wrote|writes|says|said|` +
+		`what (?:does|do|is|are)|übersetze?|was (?:ist|bedeutet|heißt|will|wollen|meint)|fasse|schreibt|schrieb|sagt|` +
+		`перескажи|объясни|что (?:это|значит|хотят|он|она|они)|пишет|пишут|написала?|tradui[st]|résume|explique|traduce|` +
+		`explica|qué (?:es|dice|significa))(?:[^\pL]|$)|翻译|总结|什么意思|要約|翻訳`)
 )

@@ -24,7 +24,8 @@ func TestWhatAPersonPastedIsNotTheirOwn(t *testing.T) {
 		"    indented = 500\nWhat is that?":                                                                    "500",
 		"She wrote “I would like to have five hundred of them by Monday if you can manage that 500” and left.": "500",
 	} {
-		own, theirs := memory.Own(message)
+		w := memory.Own(message, nil)
+		own, theirs := w.Own, w.Pasted
 		require.Contains(t, theirs, pasted, message)
 		require.NotContains(t, own, pasted, message)
 	}
@@ -39,7 +40,8 @@ func TestWhatAPersonPastedIsNotTheirOwn(t *testing.T) {
 		"Refund 20 EUR.\n```\nlog\n```\nThe order is number 9.": "number 9",
 		"请把订单「甲七」取消。":                                           "甲七",
 	} {
-		mine, theirs := memory.Own(message)
+		w := memory.Own(message, nil)
+		mine, theirs := w.Own, w.Pasted
 		require.Contains(t, mine, own, message)
 		require.NotContains(t, theirs, own, message)
 	}

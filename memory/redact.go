@@ -28,7 +28,7 @@ func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	if m.Role != RoleTool {
 		m.Name = ""
 	}
-	m.Source, m.Metadata, m.Images, m.Citations, m.Run, m.ID = "", nil, nil, nil, nil, id
+	m.Source, m.Pasted, m.Metadata, m.Images, m.Citations, m.Run, m.ID = "", nil, nil, nil, nil, nil, id
 	return m.Encode(), nil
 }
 

@@ -74,8 +74,9 @@ type Work func(ctx context.Context, task Task, emit func(event.Payload) error) (
 type Task struct {
 	Text         string
 	Origin       memory.Origin
-	Instructions string // that stand behind the prompt; empty for none
-	Conversation string // the gateway's id; empty for none
+	Pasted       []memory.Span // of a task in the user's words, see memory.Message
+	Instructions string        // that stand behind the prompt; empty for none
+	Conversation string        // the gateway's id; empty for none
 	// History gives the subagent's messages up to now; it is asked after the
 	// delegation is recorded. An isolated subagent is shown the task alone.
 	History func() []memory.Message
@@ -97,7 +98,7 @@ type Outcome struct {
 // *loop.Suspended: then there is no completion yet, and the Outcome has nothing but the Usage
 // so far.
 func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
-	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin}); err != nil {
+	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin, Pasted: task.Pasted}); err != nil {
 		return Outcome{}, err
 	}
 	do := s.Work

@@ -28,6 +28,9 @@ func checkBeside(p *webapi.MessageRequest) error {
 	if err := api.CheckInstructions("instructions", p.Instructions); err != nil {
 		return err
 	}
+	if err := memory.CheckSpans(p.Message, p.Pasted); err != nil {
+		return badRequest("pasted %v.", err)
+	}
 	if err := api.CheckMetadata(p.Metadata); err != nil {
 		return err
 	}
@@ -61,7 +64,8 @@ func hashedBeside(p webapi.MessageRequest) string {
 	for _, own := range []string{api.ClientMember, api.DivergedMember} {
 		delete(p.Metadata, own)
 	}
-	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 && len(p.ResponseFormat) == 0 {
+	if p.User == "" && len(p.Tools) == 0 && p.Instructions == "" && len(p.Metadata) == 0 && len(p.ResponseFormat) == 0 &&
+		p.Pasted == nil {
 		return ""
 	}
 	raw, err := json.Marshal(struct {
@@ -69,8 +73,9 @@ func hashedBeside(p webapi.MessageRequest) string {
 		Tools        []webapi.ClientTool
 		Instructions string            `json:",omitempty"`
 		Metadata     map[string]string `json:",omitempty"`
+		Pasted       []memory.Span     `json:",omitzero"`
 		api.Wishes
-	}{p.User, p.Tools, p.Instructions, p.Metadata, p.Wishes})
+	}{p.User, p.Tools, p.Instructions, p.Metadata, p.Pasted, p.Wishes})
 	if err != nil {
 		return p.User // of parameters that are no JSON, which checkBeside has refused
 	}

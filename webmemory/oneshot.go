@@ -49,7 +49,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
-		Images: p.Images, ImagesBefore: p.ImagesBefore,
+		Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
 	}
 	if p.AgentVersion == webapi.Master {
 		req.Context = p.Context
@@ -70,7 +70,7 @@ func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 		return err
 	}
 	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
-		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore}
+		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted}
 	resultsAnswered := p.Message == "" && last == memory.RoleTool && masters && len(p.Images) == 0
 	if resultsAnswered {
 		as.Message = last

@@ -184,7 +184,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		Context:          loss.Quarantine.Without(chat.Window(s.cfg.ContextWindow)),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: loss.Approved,
-		Instructions: p.Instructions, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
+		Instructions: p.Instructions, Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	question := openQuestion(chat, p.Message)
@@ -209,7 +209,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	s.sessions.write(r.chat, said...)
 	r.asked = []event.Payload{&event.RunStarted{
 		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: w.agents, Message: p.Message, RetryOf: req.RetryOf,
-		Metadata: p.Metadata, Images: r.images,
+		Pasted: p.Pasted, Metadata: p.Metadata, Images: r.images,
 	}}
 	if req.MemoryReset = r.tells; r.tells {
 		r.asked = append(r.asked, &event.MemoryReset{})

@@ -38,6 +38,8 @@ type RunRequest struct {
 	Approved []string `json:"approved,omitempty"`
 	// Instructions stand behind the prompt of the agent that answers, for this run alone; at most MaxInstructions bytes.
 	Instructions string `json:"instructions,omitempty"`
+	// Pasted are the parts of Message that were pasted, in code points; nil if the client does not say. See memory.Own.
+	Pasted []memory.Span `json:"pasted,omitzero"`
 	// Metadata is stored with the message; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Images are those of Message, which says that they are there; ImagesBefore those of the user's messages before
@@ -132,6 +134,9 @@ func (r RunRequest) Validate() error {
 	}
 	if err := CheckInstructions("instructions", r.Instructions); err != nil {
 		return err
+	}
+	if err := memory.CheckSpans(r.Message, r.Pasted); err != nil {
+		return badRequest(fmt.Sprintf("pasted %v.", err))
 	}
 	if err := CheckMetadata(r.Metadata); err != nil {
 		return err

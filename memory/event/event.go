@@ -170,6 +170,7 @@ type RunStarted struct {
 	RetryOf string `json:"retry_of,omitempty"`
 	// Metadata is stored with the message.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Pasted   []memory.Span     `json:"pasted,omitzero"` // see memory.Message
 	// Images are those that came with the message; Message says that they were there.
 	Images []memory.Image `json:"images,omitempty"`
 }
@@ -218,6 +219,7 @@ type Delegation struct {
 	Task  string `json:"task"`
 	Calls string `json:"calls"` // Serial or Isolated
 	memory.Origin
+	Pasted []memory.Span `json:"pasted,omitzero"` // of a task in the user's words, see memory.Message
 }
 
 // SubagentDelta is a piece of a subagent's answer while it is written.

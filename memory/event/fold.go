@@ -94,7 +94,7 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		// however often it is tried, one of each is enough.
 		h.answered = p.RetryOf != ""
 		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Origin: memory.Origin{From: memory.FromUser},
-			Metadata: p.Metadata, Images: p.Images}, !h.answered
+			Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
 		// that is stored changes.
@@ -117,7 +117,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 			Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason,
 			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
-		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: known(p.Origin, memory.FromAgent)}, seen
+		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: known(p.Origin, memory.FromAgent),
+			Pasted: p.Pasted}, seen
 	case *AssistantWithTools:
 		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Content, ToolCalls: p.ToolCalls,
 			Origin: known(p.Origin, memory.FromAgent)}, seen

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"mneme/memory"
 	"mneme/memory/envelope"
@@ -18,45 +20,64 @@ const (
 	maxValue   = 100 // bytes of one
 )
 
+// argument is what a schema says of the argument that a value is of.
+type argument struct {
+	cents bool // it counts hundredths of a currency
+	major bool // it counts a currency
+	money bool // it is an amount of money
+	party bool // it names who or what is reached
+	enum  map[string]bool
+}
+
+var (
+	majorUnit = regexp.MustCompile(`(?i)(?:^|_)(?:eur|euros?|usd|dollars?|gbp|pounds?|rub|rubles?|chf)(?:_|$)`)
+	sums      = regexp.MustCompile(`(?i)(?:^|_)(?:amount|sum|total|price|cost|fee|refund|payment|betrag|summe|preis|value|limit|` +
+		`budget|balance|salary|сумма|цена)(?:_|$)`)
+	parties = regexp.MustCompile(`(?i)(?:^|_)(?:to|cc|bcc|recipients?|receiver|payee|beneficiary|users?|owner|assignee|accounts?|` +
+		`iban|bic|emails?|mail|phone|tel|mobile|address|urls?|uri|link|host|domain|webhook|channel|members?|contact|` +
+		`customer|login|handle|wallet|card|empfänger|konto|получатель|кому)(?:_|$)`)
+	humps = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+)
+
+// argumentOf reads what a name, and the schema of the outermost member, say.
+func argumentOf(name string, parameters json.RawMessage) (a argument) {
+	var schema struct {
+		Properties map[string]struct {
+			Description string            `json:"description"`
+			Enum        []json.RawMessage `json:"enum"`
+		} `json:"properties"`
+	}
+	_ = json.Unmarshal(parameters, &schema) // what it does not say is left open
+	outer, _, _ := strings.Cut(name, ".")
+	own := schema.Properties[outer]
+	last := humps.ReplaceAllString(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "_"), "${1}_${2}")
+	spaced := strings.ReplaceAll(last, "_", " ")
+	a.cents = cent.MatchString(spaced) || cent.MatchString(own.Description)
+	a.major = !a.cents && majorUnit.MatchString(last)
+	a.money = a.cents || a.major || sums.MatchString(last)
+	a.party = parties.MatchString(last)
+	for _, one := range own.Enum {
+		if a.enum == nil {
+			a.enum = map[string]bool{}
+		}
+		a.enum[strings.Trim(string(one), `"`)] = true
+	}
+	return a
+}
+
 // Arguments says where the values of a call's arguments are from, in the order of their names. Names that the call's
 // schema, parameters, does not declare are values, too. A call without values has the first foreign origin that there
 // is, since that it is made at all may be from there, and so have the values behind the last one that there is room for.
 func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.ArgumentOrigin) {
-	d := json.NewDecoder(bytes.NewReader(arguments))
-	d.UseNumber()
-	var whole any
-	if d.Decode(&whole) != nil {
-		return nil // its schema was checked before
-	}
-	add := func(name, value string) {
-		switch {
-		case len(all) < maxOrigins:
-			all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: l.Value(value)})
+	walk(arguments, func(name, value string, number bool) {
+		switch a := argumentOf(name, parameters); {
+		case len(all) > maxOrigins:
 		case len(all) == maxOrigins:
 			all = append(all, event.ArgumentOrigin{Argument: "…", Origin: l.foreign()})
+		default:
+			all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: l.value(a, value, number)})
 		}
-	}
-	var walk func(name string, v any)
-	walk = func(name string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if name != "" || !declares(parameters, key) {
-					add(name, key)
-				}
-				walk(strings.TrimPrefix(name+"."+key, "."), v[key])
-			}
-		case []any:
-			for _, one := range v {
-				walk(name, one)
-			}
-		case string:
-			add(name, v)
-		case json.Number:
-			add(name, v.String())
-		}
-	}
-	walk("", whole)
+	}, func(name string) bool { return declares(parameters, name) })
 	if of := l.foreign(); len(all) == 0 && of != (memory.Origin{}) {
 		all = append(all, event.ArgumentOrigin{Origin: of})
 	}
@@ -68,10 +89,89 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 	return all
 }
 
-// declares says whether a schema names an argument.
+// walk gives the texts and numbers of a JSON value, and the names of members that are not declared.
+func walk(arguments json.RawMessage, add func(name, value string, number bool), declared func(name string) bool) {
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	var whole any
+	if d.Decode(&whole) != nil {
+		return // its schema was checked before
+	}
+	var into func(name string, v any)
+	into = func(name string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				if name != "" || !declared(key) {
+					add(name, key, false)
+				}
+				into(strings.TrimPrefix(name+"."+key, "."), v[key])
+			}
+		case []any:
+			for _, one := range v {
+				into(name, one)
+			}
+		case string:
+			add(name, v, false)
+		case json.Number:
+			add(name, v.String(), true)
+		}
+	}
+	into("", whole)
+}
+
+// Returned adds the result of a tool. What a tool computes is of the origin of what it computes from. Of a tool of this
+// service the ledger takes what the call did not have.
+func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content string) {
+	if l == nil || o.From.Foreign() {
+		l.Add(o, content)
+		return
+	}
+	if !computed && o.Source == "" { // it may quote anybody
+		return
+	}
+	walk(json.RawMessage(arguments), func(_, value string, number bool) {
+		from := l.value(argument{}, value, number)
+		if computed {
+			from = l.computed(value)
+		}
+		if computed && from.From.Below(o.From) {
+			o = from
+		}
+		if !computed && from.From != memory.FromUser && len(value) > 1 {
+			content = strings.ReplaceAll(content, value, " ")
+		}
+	}, func(string) bool { return true })
+	l.Add(o, content)
+}
+
+// computed is the origin of an expression: of its numbers, but for constants that nobody else said.
+func (l *Ledger) computed(expression string) (lowest memory.Origin) {
+	lowest = memory.Origin{From: memory.FromOwn}
+	for _, n := range decimals.FindAllString(visible(expression), -1) {
+		l.mu.Lock()
+		constant := len(digits(n)) <= 2 || strings.Trim(n, "0") == "1"
+		_, given := find(l.given, func(t *text) bool { return t.numbers[decimal(n, 0)] })
+		l.mu.Unlock()
+		if from := l.value(argument{}, n, true); (!constant || given) && from.From.Below(lowest.From) {
+			lowest = from
+		}
+	}
+	return lowest
+}
+
+var decimals = regexp.MustCompile(`\d+(?:\.\d+)?`)
+
+// declares reports whether a schema names an argument.
 func declares(parameters json.RawMessage, name string) bool {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	return json.Unmarshal(parameters, &schema) == nil && schema.Properties[name] != nil
+}
+
+// isCode reports whether a word is the code of a currency or of a language.
+func isCode(word string) bool {
+	return (len(word) == 3 && strings.ToUpper(word) == word || len(word) == 2 && strings.ToLower(word) == word) &&
+		!strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsLetter(r) })
 }

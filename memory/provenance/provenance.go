@@ -1,16 +1,15 @@
 // Package provenance knows whose words the agents of a run were given, and with that where a value is from that they
 // write: taint tracking over texts, since models have none. A Ledger owns what it was told for as long as a run lasts,
-// over waits too. It judges by what stands there to the letter, up to case, punctuation, the endings of Russian words and
-// the form of numbers: what a model computes or translates has no origin but the model.
+// over waits too. A value counts as a person's, or as a tool's of this service, only if it stands there as it is, up to
+// case, punctuation, the endings of Russian words and the form of numbers. If the run has a text of anybody else, a
+// number, an address or an identifier of any other source counts as that text's, whatever the model says of it.
 package provenance
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -27,8 +26,9 @@ import (
 type Ledger struct {
 	mu    sync.Mutex
 	known map[piece]bool // guarded by mu
-	user  []*text        // in the user's own words; guarded by mu
-	given []*text        // by documents, tools, and pasted; guarded by mu
+	said  []*text        // by the user, what is certainly theirs first of each message; guarded by mu
+	own   []*text        // by tools of this service, and by its models with no trace of others; guarded by mu
+	given []*text        // by documents, tools and images, and pasted; guarded by mu
 }
 
 // piece is a text as it was given.
@@ -40,44 +40,65 @@ type piece struct {
 // text is a piece with the forms that it is searched in.
 type text struct {
 	piece
-	words    string          // in lower case, each between two spaces
-	squeezed string          // without anything but letters and digits
-	parted   map[int]bool    // where words begin and end in that
-	numbers  map[string]bool // see amounts
-	fours    map[string]bool // four words that follow each other; nil until asked for
+	words     string          // in lower case, each between two spaces
+	squeezed  string          // without anything but letters and digits
+	parted    map[int]bool    // where words begin and end in that
+	numbers   map[string]bool // see amounts; of the words of others
+	figures   []figure        // of the words of the user and of this service
+	addresses map[string]bool // of the same
+	fours     map[string]bool // four words that follow each other; nil until asked for
 }
 
-// Add tells the ledger of a text. What a user pasted is from outside, and cannot pass for the tag of an envelope.
+// MaybePasted is the Source of words in a message of the user of which it is not certain that they typed them.
+const MaybePasted = "a message that may have pasted text"
+
+// Add tells the ledger of a text.
 func (l *Ledger) Add(o memory.Origin, content string) {
-	if l == nil {
-		return
-	}
 	if o.From == memory.FromUser {
-		own, pasted := memory.Own(content)
-		l.add(o, own)
-		o = memory.Origin{From: memory.FromOutside, Source: "a text that the user pasted"}
-		content = strings.ReplaceAll(pasted, "<", " ")
+		l.Said(content, nil)
+	} else {
+		l.add(o, content)
 	}
-	l.add(o, content)
 }
+
+// Said tells the ledger of a message of the user; see memory.Own for the parts that were pasted. Those cannot pass for
+// the tag of an envelope.
+func (l *Ledger) Said(content string, pasted []memory.Span) {
+	w := memory.Own(content, pasted)
+	l.add(memory.Origin{From: memory.FromUser}, w.Typed)
+	if w.Own != w.Typed {
+		l.add(memory.Origin{From: memory.FromUser, Source: MaybePasted}, w.Own)
+	}
+	l.add(memory.Pasted, strings.ReplaceAll(w.Pasted, "<", " "))
+}
+
+// Saw tells the ledger of something without a text, such as an image.
+func (l *Ledger) Saw(o memory.Origin) { l.add(o, unseen) }
+
+// unseen stands for what the ledger cannot read.
+const unseen = "\x00"
 
 func (l *Ledger) add(o memory.Origin, content string) {
-	of := o.From == memory.FromUser
-	if p := (piece{o, content}); of || o.From.Foreign() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.known[p] || strings.TrimSpace(content) == "" {
-			return
-		}
-		if l.known == nil {
-			l.known = map[piece]bool{}
-		}
-		l.known[p] = true
-		if of {
-			l.user = append(l.user, &text{piece: p})
-		} else {
-			l.given = append(l.given, &text{piece: p})
-		}
+	if l == nil || strings.TrimSpace(content) == "" {
+		return
+	}
+	p := piece{o, content}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known[p] {
+		return
+	}
+	if l.known == nil {
+		l.known = map[piece]bool{}
+	}
+	l.known[p] = true
+	switch {
+	case o.From == memory.FromUser:
+		l.said = append(l.said, &text{piece: p})
+	case o.From.Foreign():
+		l.given = append(l.given, &text{piece: p})
+	default:
+		l.own = append(l.own, &text{piece: p})
 	}
 }
 
@@ -86,7 +107,7 @@ func (l *Ledger) Save() (json.RawMessage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []piece
-	for _, t := range slices.Concat(l.user, l.given) {
+	for _, t := range slices.Concat(l.said, l.own, l.given) {
 		all = append(all, t.piece)
 	}
 	return json.Marshal(all)
@@ -105,27 +126,46 @@ func (l *Ledger) Restore(saved json.RawMessage) error {
 	return err
 }
 
-// Of is the origin of what an agent wrote: the lowest that it has four words in a row of, or a figure, an address or a
-// name, which the user did not say; else the agent. It is told even of short ones, since a later run may have nothing
-// but this text to know them from.
+// Of is the origin of what an agent wrote. It is the agent if the run has no text of others, or if what it wrote shows no
+// trace of one: four words in a row or some rare ones, a number, an address or a name that neither the user nor this
+// service gave. It is told even of short ones, since a later run may have nothing but this text to know them from.
 func (l *Ledger) Of(content string) memory.Origin {
 	if l == nil {
-		return memory.Origin{From: memory.FromAgent}
+		return agents
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.given) == 0 || len(content) > maxJudged { // before anything is done with what may be megabytes
 		return l.lowest()
 	}
-	return l.taken(content, append(tellingValues(content, 1), names(content)...))
+	telling := append(tellingValues(content, 1), names(content)...)
+	if o := l.taken(content, telling); o != agents {
+		return o
+	}
+	first, _, _ := strings.Cut(content, " ")
+	for _, one := range telling {
+		if _, ok := l.supplied(argument{}, one, false); !ok && len(one) > 1 && !strings.HasPrefix(first, one) {
+			return l.anybody()
+		}
+	}
+	for _, n := range inWords(visible(content)) {
+		if !slices.ContainsFunc(slices.Concat(l.said, l.own), func(t *text) bool {
+			return slices.ContainsFunc(t.read().figures, func(f figure) bool { return f.value == n.value })
+		}) {
+			return l.anybody()
+		}
+	}
+	return agents
 }
+
+var agents = memory.Origin{From: memory.FromAgent}
 
 // maxJudged is how many bytes of a text are looked for: a longer one counts as of the lowest origin that there is.
 const maxJudged = 64 << 10
 
 // lowest is the lowest origin that a text was given of; the agent for none. Callers hold mu.
 func (l *Ledger) lowest() memory.Origin {
-	o := memory.Origin{From: memory.FromAgent}
+	o := agents
 	for _, t := range l.given {
 		if t.From.Below(o.From) {
 			o = t.Origin
@@ -134,23 +174,45 @@ func (l *Ledger) lowest() memory.Origin {
 	return o
 }
 
-// taken is the lowest origin that a text has four words in a row of, or one of some values. Callers hold mu.
+// anybody is the lowest authority of others with the names of all of them: what is from one of them, and nobody knows
+// which. The agent for none. Callers hold mu.
+func (l *Ledger) anybody() memory.Origin {
+	o := l.lowest()
+	var sources []string
+	for _, t := range l.given {
+		if !slices.Contains(sources, t.Shown()) {
+			sources = append(sources, t.Shown())
+		}
+	}
+	o.Source = memory.Shorten(strings.Join(sources, ", "), memory.MaxSource)
+	return o
+}
+
+// taken is the lowest origin that a text has four words in a row of, some rare words, or one of some values. Callers hold
+// mu.
 func (l *Ledger) taken(content string, telling []string) memory.Origin {
-	lowest := memory.Origin{From: memory.FromAgent}
-	fours := inFours(strings.Fields(plain(content)))
-	for _, u := range l.user {
+	lowest := agents
+	words := strings.Fields(plain(content))
+	fours := inFours(words)
+	var rare []string
+	for _, word := range words {
+		if utf8.RuneCountInString(word) >= rareLength && !slices.Contains(rare, word) {
+			rare = append(rare, word)
+		}
+	}
+	for _, u := range slices.Concat(l.said, l.own) {
 		u.read()
 		for four := range fours {
 			if strings.Contains(u.words, four) {
 				delete(fours, four)
 			}
 		}
+		rare = slices.DeleteFunc(rare, func(word string) bool { return strings.Contains(u.words, " "+word+" ") })
 	}
 	var values []value
 	for _, content := range telling {
-		v := valueOf(content)
-		if o, found := l.find(v); found && o.From != memory.FromUser {
-			values = append(values, v)
+		if _, ok := l.supplied(argument{}, content, false); !ok {
+			values = append(values, valueOf(content))
 		}
 	}
 	for _, t := range l.given {
@@ -158,43 +220,141 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 		if !t.From.Below(lowest.From) && (lowest.Source != "" || t.From != lowest.From) {
 			continue
 		}
-		if t.shares(fours) || slices.ContainsFunc(values, func(v value) bool { return t.has(v) != absent }) {
+		shared := 0
+		for _, word := range rare {
+			if strings.Contains(t.words, " "+word+" ") {
+				shared++
+			}
+		}
+		if t.shares(fours) || shared >= rareWords && telling != nil ||
+			slices.ContainsFunc(values, func(v value) bool { return t.has(v) }) {
 			lowest = t.Origin
 		}
 	}
 	return lowest
 }
 
-// Value is the origin of a value that an agent put into a call. One that the user said is the user's, and a long text is
-// from where Of says. A value to the letter counts before a hundred times or a hundredth of it.
-func (l *Ledger) Value(content string) memory.Origin {
-	v := valueOf(content)
-	if l == nil || v.squeezed == "" {
-		return memory.Origin{From: memory.FromAgent}
+// So many words of so many letters tell that an answer is about a text.
+const rareWords, rareLength = 3, 5
+
+// Value is the origin of a value that an agent put into a call.
+func (l *Ledger) Value(name, content string) memory.Origin {
+	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
+}
+
+// value is the origin of a text or a number. One that the user or this service gave is theirs.
+func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
+	if l == nil || strings.TrimSpace(content) == "" || a.enum[content] {
+		return agents
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(content) > maxJudged {
 		return l.lowest()
 	}
-	if o, found := l.find(v); found {
+	if o, ok := l.supplied(a, content, number); ok {
 		return o
 	}
-	return l.taken(content, tellingValues(content, 3))
+	whole := valueOf(content)
+	if t, found := find(l.given, func(t *text) bool { return t.has(whole) }); found && (a.party || !isCode(content)) {
+		return t.Origin
+	}
+	telling := identifying(a, content, number)
+	for _, one := range telling {
+		if _, ok := l.supplied(a, one, number); ok || constant(one, number) {
+			continue
+		}
+		v := valueOf(one)
+		if t, found := find(l.given, func(t *text) bool { return t.has(v) }); found {
+			return t.Origin
+		}
+		return l.anybody()
+	}
+	if o := l.taken(content, nil); o != agents {
+		return o
+	}
+	if a.party && len(telling) == 0 && len(l.given) > 0 && len(strings.Fields(content)) <= maxName {
+		return l.anybody()
+	}
+	return agents
 }
 
-// find is the origin of a value that stands in a text: the user's if they said it as exactly as any other text has it,
-// since their 20 is no 2000 of a document. Callers hold mu.
-func (l *Ledger) find(v value) (o memory.Origin, found bool) {
-	said, how := stand(v, l.user)
-	read, other := stand(v, l.given)
-	switch {
-	case said != nil && how >= other:
-		return said.Origin, true
-	case read != nil:
-		return read.Origin, true
+// maxName is how many words the name of a person or a firm has at most.
+const maxName = 4
+
+// constant reports whether a number is one that every call may have.
+func constant(one string, number bool) bool { return number && (one == "0" || one == "1") }
+
+// find returns the first text of a kind, one with a name before one without.
+func find(in []*text, is func(*text) bool) (found *text, ok bool) {
+	for _, t := range in {
+		if (found == nil || found.Source == "" && t.Source != "") && is(t.read()) {
+			found = t
+		}
 	}
-	return o, false
+	return found, found != nil
+}
+
+// supplied is the origin of a value that the user or this service gave, as it is. Callers hold mu.
+func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origin, bool) {
+	for _, t := range slices.Concat(l.said, l.own) {
+		if t.read().gives(a, content, number) {
+			return t.Origin, true
+		}
+	}
+	if l.dated(content) {
+		return memory.Origin{From: memory.FromUser}, true
+	}
+	telling := identifying(a, content, number)
+	if len(telling) == 0 || telling[0] == strings.TrimSpace(visible(content)) {
+		return agents, false
+	}
+	// All of its values and words, each from somewhere.
+	origin, words := memory.Origin{From: memory.FromUser}, plain(content)
+	for _, one := range telling {
+		o, ok := l.supplied(a, one, number)
+		if !ok {
+			return agents, false
+		}
+		if o.From.Below(origin.From) || o.Source != "" && o.From == origin.From {
+			origin = o
+		}
+		words = strings.Replace(words, plain(one), " ", 1)
+	}
+	for word := range strings.FieldsSeq(words) {
+		if _, ok := find(slices.Concat(l.said, l.own), func(t *text) bool {
+			return strings.Contains(t.words, " "+word+" ")
+		}); !ok {
+			return agents, false
+		}
+	}
+	return origin, true
+}
+
+// gives reports whether a text of the user or of this service has a value as it is.
+func (t *text) gives(a argument, content string, number bool) bool {
+	shown := strings.TrimSpace(visible(content))
+	if isAddress(shown) {
+		return t.addresses[address(shown)]
+	}
+	value, numeric := numeral(shown), number
+	if all := figures(shown); !number && len(all) > 0 && amount.MatchString(strings.TrimLeft(shown, "-−–+ ")) {
+		value, numeric = all[0], true
+	}
+	if numeric {
+		sums := a.money && slices.ContainsFunc(t.figures, func(f figure) bool { return f.money || f.hundred || f.cents })
+		for _, f := range t.figures {
+			if f.supplies(value, a) && (!sums || f.money || f.hundred || f.cents || f.word) {
+				return true
+			}
+		}
+		if number || value.negative || a.money {
+			return false
+		}
+	}
+	words := plain(content)
+	squeezed := strings.ReplaceAll(words, " ", "")
+	return squeezed != "" && (strings.Contains(t.words, words) || len(squeezed) >= shortest && t.holds(squeezed))
 }
 
 // foreign returns the origin of the first text that is neither the user's nor the agents' own, or zero.
@@ -210,69 +370,43 @@ func (l *Ledger) foreign() (o memory.Origin) {
 	return o
 }
 
-// How a value stands in a text.
-const (
-	absent = iota
-	scaled // a hundredth or a hundred times of it, as of euros and cents
-	exact
-)
-
-// stand is the first text with a value: to the letter before scaled, one with a name before one without.
-func stand(v value, in []*text) (found *text, how int) {
-	for _, t := range in {
-		if is := t.read().has(v); is > how || is == how && is != absent && found.Source == "" {
-			found, how = t, is
-		}
-	}
-	return found, how
-}
-
 // shortest is how many letters and digits a value has at least that is found also inside of words and across what
 // parts it, as the digits of an account are.
 const shortest = 6
 
-// value is one that is looked for in texts, in the forms that it is looked for in.
+// value is one that is looked for in the texts of others, in the forms that it is looked for in.
 type value struct {
 	words, squeezed string
+	folded          string   // the words as they could be read
 	amounts         []string // what it may mean as a number; nil if it is none
 }
 
 func valueOf(content string) value {
-	v := value{words: plain(content)}
+	v := value{words: plain(content), folded: plain(read(content))}
 	v.squeezed = strings.ReplaceAll(v.words, " ", "")
-	n := strings.ToLower(strings.TrimSpace(visible(content)))
+	n := strings.TrimLeft(strings.ToLower(strings.TrimSpace(visible(content))), "-−–+ ")
 	word := strings.TrimLeftFunc(n, func(r rune) bool { return !unicode.IsLetter(r) })
 	if _, ok := multiples[word]; (ok || word == "") && number.FindString(n) == n {
 		v.amounts = amounts(n)
-	} else if mantissa, power, ok := strings.Cut(n, "e"); ok {
-		if e, err := strconv.Atoi(power); err == nil && isDecimal.MatchString(mantissa) { // of a number in JSON
-			v.amounts = []string{decimal(mantissa, e)}
-		}
+	} else if mantissa, _, ok := strings.Cut(n, "e"); ok && isDecimal.MatchString(mantissa) { // of a number in JSON
+		v.amounts = []string{numeral(n).value}
 	}
 	return v
 }
 
-// has says how a value stands in a text.
-func (t *text) has(v value) (how int) {
+// has reports whether a value stands in a text of somebody else, in whatever form.
+func (t *text) has(v value) bool {
 	for _, a := range v.amounts {
 		digits, power, _ := strings.Cut(a, "e")
-		e, _ := strconv.Atoi(power)
-		switch {
-		case t.numbers[a]:
-			return exact
-		case t.numbers[fmt.Sprintf("%se%d", digits, e-2)],
-			(len(digits) > 1 || e > 0) && t.numbers[fmt.Sprintf("%se%d", digits, e+2)]:
-			how = scaled
+		if t.numbers[a] || t.numbers[times(a, -2)] || (len(digits) > 1 || power != "0") && t.numbers[times(a, 2)] {
+			return true
 		}
 	}
-	if v.squeezed != "" && (v.amounts == nil && strings.Contains(t.words, v.words) ||
-		len(v.squeezed) >= shortest && t.holds(v.squeezed)) {
-		return exact
-	}
-	return how
+	return v.squeezed != "" && (v.amounts == nil && (strings.Contains(t.words, v.words) || strings.Contains(t.words, v.folded)) ||
+		len(v.squeezed) >= shortest && t.holds(v.squeezed))
 }
 
-// holds says whether a value stands in a text whatever parts it. The user has to have said it as whole words: a document
+// holds reports whether a value stands in a text whatever parts it. The user has to have said it as whole words: a document
 // may name an address that is a part of theirs. Scripts without spaces have no such bounds.
 func (t *text) holds(squeezed string) bool {
 	for at := 0; ; at++ {
@@ -281,7 +415,7 @@ func (t *text) holds(squeezed string) bool {
 			return false
 		}
 		at += next
-		if t.From != memory.FromUser || unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
+		if t.From.Foreign() || unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
 			return true
 		}
 	}
@@ -289,32 +423,49 @@ func (t *text) holds(squeezed string) bool {
 
 // read makes the forms of a text. Callers hold the ledger's mu.
 func (t *text) read() *text {
-	if t.words == "" {
-		content := visible(nonce.ReplaceAllString(t.Text, ""))
-		if strings.Contains(content, `\`) { // of JSON, whose escapes would be letters of the words behind them
-			content += " " + escape.ReplaceAllString(content, " ")
-		}
+	if t.words != "" {
+		return t
+	}
+	content := visible(nonce.ReplaceAllString(t.Text, ""))
+	if strings.Contains(content, `\`) { // of JSON, whose escapes would be letters of the words behind them
+		content += " " + escape.ReplaceAllString(content, " ")
+	}
+	if t.From.Foreign() {
 		t.words = plain(content)
-		t.squeezed = strings.ReplaceAll(t.words, " ", "")
-		t.parted = map[int]bool{0: true}
-		if t.From == memory.FromUser {
-			end := 0
-			for word := range strings.FieldsSeq(t.words) {
-				end += len(word)
-				t.parted[end] = true
-			}
+		if folded := plain(read(content)); folded != t.words {
+			t.words += folded[1:]
 		}
+		t.squeezed = strings.ReplaceAll(t.words, " ", "")
 		t.numbers = map[string]bool{}
 		for _, n := range number.FindAllString(content, -1) {
 			for _, a := range amounts(n) {
 				t.numbers[a] = true
 			}
 		}
+		return t
+	}
+	t.words = plain(content)
+	t.squeezed = strings.ReplaceAll(t.words, " ", "")
+	t.parted = map[int]bool{0: true}
+	end := 0
+	for word := range strings.FieldsSeq(t.words) {
+		end += len(word)
+		t.parted[end] = true
+	}
+	t.figures, t.addresses = figures(content), map[string]bool{}
+	for _, one := range addressed.FindAllString(content, -1) {
+		one = address(one)
+		t.addresses[one], t.addresses[host(one)] = true, true
 	}
 	return t
 }
 
-// shares says whether one of some fours is in the text.
+// read is a text as it could be read: escapes and letters that look alike resolved, addresses that are spelled out joined.
+func read(content string) string {
+	return spelledDot.ReplaceAllString(spelledAt.ReplaceAllString(envelope.Fold(content).Text, "@"), ".")
+}
+
+// shares reports whether one of some fours is in the text.
 func (t *text) shares(fours map[string]bool) bool {
 	if t.fours == nil {
 		t.fours = inFours(strings.Fields(t.words))
@@ -342,60 +493,10 @@ func inFours(words []string) map[string]bool {
 var (
 	// nonce matches the tags of envelopes, whose random digits are nobody's words. No text from outside has such a tag.
 	nonce = regexp.MustCompile(`</?(?:passage|recalled|outside) nonce="[A-Z2-7]{26}"`)
-	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
-	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
-	// amount parts thousands, or none, from their fraction and the word behind.
-	amount = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
 	// inflected are the stem and the ending of a Russian word.
 	inflected = regexp.MustCompile(`^(\p{Cyrillic}{2,}?)[аеёиоуыэюяйьмх]{1,3}$`)
-	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
 	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
 )
-
-// multiples are words for powers of ten.
-var multiples = map[string]int{"k": 3, "thousand": 3, "тыс": 3, "mln": 6, "million": 6, "млн": 6}
-
-// amounts are what a number may mean, each as decimal gives it: what is no amount, as a date, means its digits and each
-// of its parts.
-func amounts(n string) (all []string) {
-	parts := amount.FindStringSubmatch(n)
-	if parts == nil || strings.ContainsFunc(parts[1], unicode.IsSpace) {
-		for _, part := range strings.FieldsFunc(n, func(r rune) bool { return r < '0' || r > '9' }) {
-			all = append(all, decimal(part, 0))
-		}
-	}
-	if parts == nil {
-		return append(all, decimal(digits(n), 0))
-	}
-	power := multiples[strings.ToLower(parts[3])]
-	all = append(all, decimal(digits(parts[1])+"."+parts[2], power))
-	if whole, fraction, ok := strings.Cut(strings.ReplaceAll(parts[1], ",", "."), "."); ok && isDecimal.MatchString(
-		whole+"."+fraction) { // one dot or comma may part thousands, or a fraction
-		all = append(all, decimal(whole+"."+fraction, power))
-	}
-	return all
-}
-
-// decimal is a number times a power of ten as its digits without zeros around, and the power that they are to be taken
-// by: "25e-1" of 2.50.
-func decimal(n string, power int) string {
-	whole, fraction, _ := strings.Cut(n, ".")
-	all := strings.TrimLeft(whole+fraction, "0")
-	short := strings.TrimRight(all, "0")
-	if short == "" {
-		return "0e0"
-	}
-	return fmt.Sprintf("%se%d", short, power-len(fraction)+len(all)-len(short))
-}
-
-func digits(n string) string {
-	return strings.Map(func(r rune) rune {
-		if r < '0' || r > '9' {
-			return -1
-		}
-		return r
-	}, n)
-}
 
 // telling matches what a text is recognised by: addresses, and words with digits.
 var telling = regexp.MustCompile(`[^\s"'<>()\[\]]+(?:@|://)[^\s"'<>()\[\]]+|[\pL\pN][\pL\pN.,_/-]*\d[\pL\pN.,_/-]*|\d`)

@@ -39,6 +39,7 @@ type entry struct {
 	origin   memory.Origin
 	ts       float64
 	text     string  // "" of one that says nothing
+	typed    *string // the person's own words, where the text has others; else nil
 	length   int     // of the text, in characters
 	passages []int32 // where the passages after the first begin in text
 }
@@ -274,6 +275,9 @@ func newEntry(id string, raw json.RawMessage) *entry {
 	}
 	if strings.TrimSpace(e.text) == "" {
 		e.text = ""
+	}
+	if w := memory.Own(m.Content, m.Pasted); m.Role == memory.RoleUser && strings.TrimSpace(w.Pasted) != "" {
+		e.typed = &w.Own
 	}
 	e.length = utf8.RuneCountInString(e.text)
 	e.passages = passages(e.text)

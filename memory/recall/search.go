@@ -204,7 +204,7 @@ func fill(all []*candidate, q Query) []Hit {
 		}
 		taken = append(taken, said)
 		left -= n
-		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(), c.score, text, c.ix.exchange(c.position),
+		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(text), c.score, text, c.ix.exchange(c.position),
 			c.newer})
 	}
 	return hits
@@ -215,9 +215,13 @@ func (q Query) hides(c *candidate) bool {
 	return q.Seen != nil && q.Seen(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin)
 }
 
-// written is the origin of the message.
-func (c *candidate) written() memory.Origin {
-	return memory.Message{Role: c.role, Name: c.name, Origin: c.origin}.Written(c.ix.key.Agent() != "")
+// written is the origin of a piece of the message.
+func (c *candidate) written(piece string) memory.Origin {
+	o := memory.Message{Role: c.role, Name: c.name, Origin: c.origin}.Written(c.ix.key.Agent() != "")
+	if o.From == memory.FromUser && c.typed != nil && !strings.Contains(*c.typed, strings.TrimSpace(piece)) {
+		return memory.Pasted
+	}
+	return o
 }
 
 // search gives what the history has, and what its words alone found. alone: a message of another time is no answer, if

@@ -457,10 +457,10 @@ func tainted(origins []event.ArgumentOrigin) bool {
 	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
 }
 
-// unsaid says whether the user has to have said a value, and did not.
+// unsaid reports whether the user has to have said a value, and did not, or may have pasted it.
 func unsaid(t *tool, o event.ArgumentOrigin) bool {
 	name, _, _ := strings.Cut(o.Argument, ".")
-	return slices.Contains(t.FromUser, name) && o.From != memory.FromUser
+	return slices.Contains(t.FromUser, name) && (o.From != memory.FromUser || o.Source != "")
 }
 
 // notSaid is a sentence on the values that are not of the user or an agent, and on those that the user had to say and did
@@ -469,7 +469,11 @@ func notSaid(t *tool, origins []event.ArgumentOrigin) string {
 	var list []string
 	for _, o := range origins {
 		if (o.From.Foreign() || unsaid(t, o)) && len(list) < toldValues {
-			list = append(list, strings.TrimLeft(fmt.Sprintf("%s %s: %s", o.Argument, o.Value, o.Shown()), ": "))
+			source := o.Shown()
+			if !o.From.Foreign() && o.Source == "" {
+				source = "nobody in this chat"
+			}
+			list = append(list, strings.TrimLeft(fmt.Sprintf("%s %s: %s", o.Argument, o.Value, source), ": "))
 		}
 	}
 	if list == nil {

@@ -31,11 +31,11 @@ func TestAPersonIsAskedForWhatTheUserDidNotSay(t *testing.T) {
 			"note To eve@evil.example: invoice.pdf p. 3."},
 		"allowed for good":       {external.Never, nil, `{"order":4711}`, ""},
 		"without a rule":         {"", nil, `{"order":4711}`, ""},
-		"has to be the user's":   {external.WhenTainted, []string{"order"}, `{"order":18}`, "order 18: agent."},
+		"has to be the user's":   {external.WhenTainted, []string{"order"}, `{"order":18}`, "order 18: invoice.pdf p. 3."},
 		"is the user's":          {external.WhenTainted, []string{"order"}, `{"order":17}`, ""},
 		"needs not be":           {external.WhenTainted, []string{"order"}, `{"order":17,"note":"thanks"}`, ""},
 		"has to, without a rule": {"", []string{"order"}, `{"order":4711}`, "order 4711: invoice.pdf p. 3."},
-		"has to, approved once":  {external.FirstInChat, []string{"order"}, `{"order":18}`, "order 18: agent."},
+		"has to, approved once":  {external.FirstInChat, []string{"order"}, `{"order":18}`, "order 18: invoice.pdf p. 3."},
 	} {
 		var given provenance.Ledger
 		given.Add(memory.Origin{From: memory.FromUser}, "Refund order 17, it came late.")

@@ -79,6 +79,9 @@ type Sourced interface {
 	Origin(result string) memory.Origin
 }
 
+// Computing is a Tool with results that follow from its arguments and the clock.
+type Computing interface{ Computes() }
+
 // Noticer is a Tool that says something in the system prompt; empty for nothing.
 type Noticer interface {
 	Notice() string
@@ -309,7 +312,8 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.
 			waits = append(waits, result.waits.Waits...)
 		} else {
 			of := origin(l.tool(c.Function.Name), result.Content)
-			provenance.From(ctx).Add(of, result.Content)
+			_, computes := l.tool(c.Function.Name).(Computing)
+			provenance.From(ctx).Returned(of, computes, c.Function.Arguments, result.Content)
 			if err := o.Result(c, l.kept(c, result.Content), of, result.Failed); err != nil {
 				return nil, err
 			}

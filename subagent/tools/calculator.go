@@ -51,6 +51,9 @@ var calculatorSpec = loop.Spec{
 // Spec presents the calculator.
 func (calculator) Spec() loop.Spec { return calculatorSpec }
 
+// Computes implements loop.Computing.
+func (calculator) Computes() {}
+
 // Call evaluates the expression and returns its value.
 func (calculator) Call(_ context.Context, call memory.ToolCall) (string, error) {
 	var args struct {

@@ -65,6 +65,9 @@ type dateArguments struct {
 // Spec presents the date tool.
 func (date) Spec() loop.Spec { return dateSpec }
 
+// Computes implements loop.Computing.
+func (date) Computes() {}
+
 // Call does what the arguments say and returns one line of text.
 func (d date) Call(_ context.Context, call memory.ToolCall) (string, error) {
 	var a dateArguments

@@ -104,6 +104,9 @@ type MessageRequest struct {
 	// ImagesBefore are images of the user's messages before, the oldest first, which whoever answers sees once more;
 	// nothing is stored of them, and a model that takes none does without. The bounds are those of both together.
 	ImagesBefore []string `json:"images_before,omitempty"`
+	// Pasted are the parts of Message that the user pasted: from the first code point to the one behind the last. They
+	// count as the words of others. Nil if the client does not know.
+	Pasted []memory.Span `json:"pasted,omitzero"`
 	// Metadata is stored with the message and given back with it; see CheckMetadata.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Context are messages that take the place of the history in the prompt of the agent that answers, for this run alone,

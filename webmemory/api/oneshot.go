@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 )
 
 // OneShotPath answers a message without a chat. The request carries all context, and nothing is stored. If the model
@@ -20,6 +21,7 @@ type OneShotRequest struct {
 	Context      []json.RawMessage `json:"context,omitempty"`
 	Instructions string            `json:"instructions,omitempty"` // as of a MessageRequest
 	User         string            `json:"user,omitempty"`         // as of a MessageRequest
+	Pasted       []memory.Span     `json:"pasted,omitzero"`        // as of a MessageRequest
 	Tools        []ClientTool      `json:"tools,omitempty"`        // as of a MessageRequest
 	Images       []string          `json:"images,omitempty"`       // as of a MessageRequest
 	api.Wishes                     // as of a MessageRequest

@@ -1,0 +1,206 @@
+package provenance
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// figure is a number of a text that stands by itself, not in a date, a code or an address.
+type figure struct {
+	value    string // as decimal gives it
+	negative bool
+	money    bool // a currency stands beside it
+	hundred  bool // its fraction has two digits, or a currency stands beside it: a hundredth of it is a unit
+	cents    bool // it counts hundredths of a currency
+	numbered bool // it is the number of a thing, such as an order
+	word     bool // it was written as a word
+}
+
+var (
+	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
+	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
+	// amount parts thousands, or none, from their fraction and the word behind.
+	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
+	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
+	currency  = regexp.MustCompile(`(?i)^(?:eur|euros?|usd|dollars?|gbp|pounds?|chf|franken|rub|rur|руб\pL*|р|евро|доллар\pL*|` +
+		`yen|yuan|jpy|cny|inr|pln|sek|nok|dkk|czk|bucks|元|円|dólares|pesos?|reais)$`)
+	cent    = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:euro)?(?:cents?|ct|pence|pennies|kop\pL*|коп\pL*|цент\pL*|rappen|céntimos?|分|minor)(?:[^\pL]|$)`)
+	money   = regexp.MustCompile(`[\p{Sc}]\s?$|(?:^|[^\pL])[A-Z]{3}\s?$`)
+	ordinal = regexp.MustCompile(`(?i)(?:[#№]|(?:^|[^\pL])(?:no|nr|number|order|invoice|case|ticket|room|номер|заказ\pL*|сч[её]т\pL*|` +
+		`rechnung|bestellung|auftrag|commande|pedido|factura)\.?)\s*$`)
+	minus = regexp.MustCompile(`(?i)(?:^|[\s(\[:=])[-−–](?:\s?\p{Sc}\s?)?$|(?:^|[^\pL])(?:minus|минус|menos|moins|negative)\s+$`)
+)
+
+// multiples are words for powers of ten.
+var multiples = map[string]int{"k": 3, "thousand": 3, "tausend": 3, "тыс": 3, "тысяч": 3, "тысячи": 3, "тысячу": 3,
+	"mln": 6, "million": 6, "millions": 6, "millionen": 6, "млн": 6, "hundred": 2, "hundert": 2}
+
+// numerals are words for numbers.
+var numerals = func() map[string]int {
+	all := map[string]int{}
+	for i, words := range []string{"", "", "two zwei два две двух deux dos", "three drei три трёх trois tres",
+		"four vier четыре четырёх четверых quatre cuatro", "five fünf пять пяти cinq cinco", "six sechs шесть seis",
+		"seven sieben семь sept siete", "eight acht восемь huit ocho", "nine neun девять neuf nueve",
+		"ten zehn десять dix diez", "eleven elf одиннадцать", "twelve zwölf двенадцать dozen dutzend дюжина",
+		"thirteen", "fourteen", "fifteen fünfzehn пятнадцать", "sixteen", "seventeen", "eighteen", "nineteen"} {
+		for word := range strings.FieldsSeq(words) {
+			all[word] = i
+		}
+	}
+	for i, words := range []string{"twenty zwanzig двадцать", "thirty dreißig тридцать", "forty vierzig сорок",
+		"fifty fünfzig пятьдесят", "sixty шестьдесят", "seventy семьдесят", "eighty восемьдесят", "ninety девяносто"} {
+		for word := range strings.FieldsSeq(words) {
+			all[word] = 10 * (i + 2)
+		}
+	}
+	return all
+}()
+
+// figures returns those of a visible text, with digits and in words.
+func figures(content string) (all []figure) {
+	for _, at := range number.FindAllStringIndex(content, -1) {
+		before, n := content[:at[0]], content[at[0]:at[1]]
+		parts := amount.FindStringSubmatch(n)
+		if parts == nil || joined(before) || joinedBehind(content[at[1]:]) {
+			continue
+		}
+		f := figure{negative: minus.MatchString(before), numbered: ordinal.MatchString(before)}
+		behind := strings.TrimLeft(content[at[1]:], " \u00a0")
+		sign, _ := utf8.DecodeRuneInString(behind)
+		f.money = currency.MatchString(parts[3]) || unicode.Is(unicode.Sc, sign) || money.MatchString(before) ||
+			multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
+		f.cents = cent.MatchString(parts[3])
+		f.hundred = f.money || len(parts[2]) == 2
+		for _, a := range meanings(parts) {
+			f.value = a
+			all = append(all, f)
+		}
+	}
+	return append(all, inWords(content)...)
+}
+
+// joined reports whether what stands before a number makes it a part of a code, an address or a date.
+func joined(before string) bool {
+	last, size := utf8.DecodeLastRuneInString(before)
+	previous, _ := utf8.DecodeLastRuneInString(before[:len(before)-size])
+	return unicode.IsLetter(last) || last == '+' || last == '/' || last == ':' && unicode.IsDigit(previous) ||
+		strings.ContainsRune("-_.@", last) && (unicode.IsLetter(previous) || unicode.IsDigit(previous))
+}
+
+func joinedBehind(behind string) bool {
+	next, size := utf8.DecodeRuneInString(behind)
+	after, _ := utf8.DecodeRuneInString(behind[size:])
+	return strings.ContainsRune("@_/:", next) || next == '-' && (unicode.IsLetter(after) || unicode.IsDigit(after))
+}
+
+func firstWord(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	return strings.TrimRight(word, ".,;:!?")
+}
+
+// inWords returns the numbers that a text has as words, such as five thousand.
+func inWords(content string) (all []figure) {
+	value, known := 0, false
+	words := strings.FieldsFunc(strings.ToLower(content), func(r rune) bool { return !unicode.IsLetter(r) })
+	for _, word := range append(words, "") {
+		n, ok := numerals[word]
+		power := multiples[word]
+		switch {
+		case ok:
+			value, known = value+n, true
+		case known && power > 0:
+			for range power {
+				value = min(value*10, 1e12)
+			}
+		case known:
+			pays := currency.MatchString(word)
+			all = append(all, figure{value: decimal(strconv.Itoa(value), 0), money: pays, hundred: pays,
+				cents: cent.MatchString(word), word: true})
+			value, known = 0, false
+		}
+	}
+	return all
+}
+
+// meanings are what an amount may mean: one dot or comma may part thousands, or a fraction.
+func meanings(parts []string) []string {
+	power := multiples[strings.ToLower(parts[3])]
+	all := []string{decimal(digits(parts[1])+"."+parts[2], power)}
+	if whole, fraction, ok := strings.Cut(strings.ReplaceAll(parts[1], ",", "."), "."); ok &&
+		isDecimal.MatchString(whole+"."+fraction) {
+		all = append(all, decimal(whole+"."+fraction, power))
+	}
+	return all
+}
+
+// amounts are what a number of somebody else's may mean, each as decimal gives it: what is no amount, as a date, means
+// its digits and each of its parts.
+func amounts(n string) (all []string) {
+	parts := amount.FindStringSubmatch(n)
+	if parts == nil || strings.ContainsFunc(parts[1], unicode.IsSpace) {
+		for _, part := range strings.FieldsFunc(n, func(r rune) bool { return r < '0' || r > '9' }) {
+			all = append(all, decimal(part, 0))
+		}
+	}
+	if parts == nil {
+		return append(all, decimal(digits(n), 0))
+	}
+	return append(all, meanings(parts)...)
+}
+
+// decimal is a number times a power of ten as its digits without zeros around, and the power that they are to be taken
+// by: "25e-1" of 2.50.
+func decimal(n string, power int) string {
+	whole, fraction, _ := strings.Cut(n, ".")
+	all := strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(all, "0")
+	if short == "" {
+		return "0e0"
+	}
+	return fmt.Sprintf("%se%d", short, power-len(fraction)+len(all)-len(short))
+}
+
+// times returns a decimal times a power of ten.
+func times(value string, power int) string {
+	n, e, _ := strings.Cut(value, "e")
+	of, _ := strconv.Atoi(e)
+	return fmt.Sprintf("%se%d", n, of+power)
+}
+
+// numeral reads a JSON number.
+func numeral(n string) figure {
+	n = strings.ToLower(n)
+	rest, negative := strings.CutPrefix(n, "-")
+	mantissa, power, _ := strings.Cut(rest, "e")
+	e, _ := strconv.Atoi(strings.TrimPrefix(power, "+"))
+	return figure{value: decimal(mantissa, e), negative: negative}
+}
+
+// supplies reports whether a number of a person's is the one that an argument has. A factor of 100 lies only between an
+// amount of a currency, or one with a fraction, and hundredths of it.
+func (f figure) supplies(value figure, a argument) bool {
+	switch {
+	case f.negative != value.negative, a.money && f.numbered:
+		return false
+	case f.value == value.value:
+		return true
+	case times(f.value, 2) == value.value:
+		return !f.cents && (a.cents && f.hundred || f.hundred && !f.money && !a.major)
+	case f.value == times(value.value, 2):
+		return f.cents && !a.cents
+	}
+	return false
+}
+
+func digits(n string) string {
+	return strings.Map(func(r rune) rune {
+		if r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, n)
+}

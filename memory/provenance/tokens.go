@@ -1,0 +1,110 @@
+package provenance
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+var (
+	addressed = regexp.MustCompile(`[a-zA-Z][\w+.-]*://[^\s"'<>«»“”]+|[^\s"'<>()\[\]{},;:|«»“”]*@[^\s"'<>()\[\]{},;|«»“”]+|` +
+		`(?:[\pL\d](?:[\pL\d-]*[\pL\d])?\.)+[a-z]{2,24}(?:[/?#][^\s"'<>]*)?`)
+	scheme = regexp.MustCompile(`^(?:mailto:|https?://)?(?:www\.)?`)
+	// coded matches numbers of accounts and telephones in groups, and words with digits.
+	coded = regexp.MustCompile(`\b[A-Z]{2}\d{2}(?:[ -]?(?:[A-Z]{4}\b|[A-Z]{0,3}\d[A-Z\d]*)){3,}|\+?\d{1,4}(?:[ ()/-]+\d{2,}){2,}|` +
+		`[\pL\pN][\pL\pN.,_/#+-]*`)
+	// shaped matches an identifier by its shape.
+	shaped = regexp.MustCompile(`^[#]?\pL*(?:\pL[/#:=\\.]\pL|\p{Ll}\p{Lu})\S*$|^#\pL+$`)
+	year   = regexp.MustCompile(`^(?:19|20)\d{2}$`)
+	// spelledAt and spelledDot match how addresses are written for readers.
+	spelledAt  = regexp.MustCompile(`\s*[(\[{]\s*(?:at|ät|собака)\s*[)\]}]\s*`)
+	spelledDot = regexp.MustCompile(`\s*[(\[{]\s*(?:dot|punkt|punto|point|точка)\s*[)\]}]\s*`)
+
+	date     = regexp.MustCompile(`^\d{4}-(\d{2})-(\d{2})(?:[T ]\d{2}:\d{2}.*)?$|^(\d{1,2}):\d{2}(?::\d{2})?$`)
+	relative = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:today|tonight|tomorrow|noon|midnight|morning|evening|next|mon(?:day)?|` +
+		`tue(?:sday)?|wed(?:nesday)?|thu(?:rsday)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?|heute|morgen|übermorgen|montags?|` +
+		`dienstags?|mittwochs?|donnerstags?|freitags?|samstags?|sonntags?|woche|сегодня|завтра|послезавтра|понедельник\pL*|` +
+		`вторник\pL*|сред[ауы]|четверг\pL*|пятниц\pL*|суббот\pL*|воскресень\pL*|недел\pL*|demain|lundi|mardi|mercredi|jeudi|` +
+		`vendredi|samedi|dimanche|mañana|hoy|lunes|martes|miércoles|jueves|viernes|sábado|domingo)(?:[^\pL]|$)|[今明]天|[今明]日|周`)
+)
+
+// identifying returns the numbers, addresses and identifiers of a value. Free text is the model's own, but for addresses
+// and words with several digits.
+func identifying(a argument, content string, number bool) (all []string) {
+	shown := visible(content)
+	if number {
+		return []string{shown}
+	}
+	letters := 0
+	for word := range strings.FieldsSeq(shown) {
+		if utf8.RuneCountInString(word) > 1 && !strings.ContainsFunc(word, unicode.IsDigit) {
+			letters++
+		}
+	}
+	free := !a.party && letters >= 4
+	rest := addressed.ReplaceAllStringFunc(shown, func(one string) string {
+		all = append(all, strings.TrimRight(one, ".,;:!?"))
+		return " "
+	})
+	for _, one := range coded.FindAllString(rest, -1) {
+		one = strings.TrimRight(one, ".,-/")
+		if n := len(digits(one)); n > 2 && !(free && year.MatchString(one)) || n > 0 && !free {
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 && shaped.MatchString(strings.TrimSpace(shown)) {
+		all = append(all, strings.TrimSpace(shown))
+	}
+	return all
+}
+
+func isAddress(text string) bool {
+	at := addressed.FindStringIndex(text)
+	return at != nil && at[0] == 0 && at[1] == len(text)
+}
+
+// address returns an address as it is compared.
+func address(text string) string {
+	text = strings.ToLower(strings.TrimRight(text, ".,;:!?)"))
+	return strings.TrimRight(text[len(scheme.FindString(text)):], "/")
+}
+
+// host returns the host of an address.
+func host(text string) string {
+	text = text[strings.LastIndex(text, "@")+1:]
+	if at := strings.IndexAny(text, "/?#:"); at >= 0 {
+		text = text[:at]
+	}
+	return text
+}
+
+// dated reports whether the user named a date or a time in another way, which no other text has. Callers hold mu.
+func (l *Ledger) dated(content string) bool {
+	m := date.FindStringSubmatch(strings.TrimSpace(visible(content)))
+	if m == nil {
+		return false
+	}
+	v := valueOf(m[0])
+	if _, given := find(l.given, func(t *text) bool { return strings.Contains(t.words, v.words) }); given {
+		return false
+	}
+	hour := decimal(m[3], 0)
+	return slices.ContainsFunc(l.said, func(t *text) bool {
+		return relative.MatchString(t.Text) || slices.ContainsFunc(t.read().figures, func(f figure) bool {
+			return m[2] != "" && f.value == decimal(m[2], 0) || m[3] != "" && (f.value == hour || after(f.value) == hour)
+		})
+	})
+}
+
+// after returns an hour of the afternoon.
+func after(hour string) string {
+	for h := 1; h < 12; h++ {
+		if decimal(strconv.Itoa(h), 0) == hour {
+			return decimal(strconv.Itoa(h+12), 0)
+		}
+	}
+	return ""
+}
