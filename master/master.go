@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -133,6 +134,7 @@ func (a *Agent) begin(
 		}
 	}
 	run.sources.Said(r.Message, r.Pasted)
+	run.beside()
 	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
 	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)
@@ -220,6 +222,27 @@ func given(r *run, history []memory.Message, subagent bool) {
 		}
 	}
 }
+
+// beside tells of texts that a client adds to the message, and of what describes tools.
+func (r *run) beside() {
+	of := memory.Origin{From: memory.FromClient, Source: "the client's instructions"}
+	if quotes.MatchString(r.req.Instructions) {
+		of.From = memory.FromOutside
+	}
+	r.sources.Add(of, r.req.Instructions)
+	all := r.own
+	for _, kit := range r.kits {
+		all = slices.Concat(all, kit.Tools)
+	}
+	for _, t := range all {
+		if t, ok := t.(interface{ Described() (string, string) }); ok {
+			r.sources.Described(t.Described())
+		}
+	}
+}
+
+// quotes matches the tags between which applications put documents into a prompt.
+var quotes = regexp.MustCompile(`(?i)<(?:context|documents?|sources?|passages?|files?|search_results?|results?)[ >]`)
 
 // saw tells of images, of which nothing is known but that they are there.
 func saw(l *provenance.Ledger, images int) {

@@ -20,11 +20,12 @@ const (
 	FromUser     Authority = "user"     // the person who posts, in words of their own
 	FromAgent    Authority = "agent"    // a model of this service
 	FromOwn      Authority = "own"      // a tool of this service, or one that the configuration trusts so
+	FromClient   Authority = "client"   // a client's text beside a message, and the description of its tool or of a server's
 	FromDocument Authority = "document" // a document of the tenant's
 	FromOutside  Authority = "outside"  // any other tool, and what a person pasted
 )
 
-var authorities = []Authority{FromUser, FromAgent, FromOwn, FromDocument, FromOutside}
+var authorities = []Authority{FromUser, FromAgent, FromOwn, FromClient, FromDocument, FromOutside}
 
 // rank is how far down an authority is; one that is not known is the lowest.
 func (a Authority) rank() int {

@@ -11,6 +11,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/provenance"
 )
 
 // This file is about agents that are not mneme's, such as Claude Code: the gateway, which hears what they and their
@@ -34,6 +35,8 @@ type heardTurn struct {
 	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
 	Said     string       `json:"said"`
 	Answered string       `json:"answered,omitempty"` // empty while the turn goes on
+	// Origin is that of Answered: the agent, or whose words it is from.
+	Origin memory.Origin `json:"origin,omitzero"`
 	// Messages are recorded instead of Said and Answered, each as in the context of a one-shot.
 	Messages []json.RawMessage `json:"messages,omitempty"`
 }
@@ -86,6 +89,7 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 		}
 	}
 	end := float64(now.UnixMilli()) / 1000
+	var sources provenance.Ledger
 	for i := range all {
 		m := &all[i]
 		m.ID, m.Timestamp = memory.MessageID(run, int64(i)+1), end
@@ -94,9 +98,14 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 			m.Origin = memory.Origin{From: memory.FromUser}
 		case m.Role == memory.RoleTool:
 			m.Origin = memory.Origin{From: memory.FromOutside}
+		case len(t.Messages) > 0:
+			m.Origin = sources.Of(m.Content)
+		case m.Role == memory.RoleAssistant && t.Origin.From.Foreign() && t.Origin.From != "":
+			m.Origin = memory.Origin{From: t.Origin.From, Source: memory.Shorten(t.Origin.Source, memory.MaxSource)}
 		default:
 			m.Origin = memory.Origin{From: memory.FromAgent}
 		}
+		sources.Add(m.Origin, m.Content)
 		if m.Role == memory.RoleUser {
 			m.Timestamp = min(end, float64(t.Began)/1000)
 		}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -39,6 +40,18 @@ func Open(what, nonce, attributes string) string {
 
 // Close is the tag behind a text.
 func Close(what, nonce string) string { return "\n</" + what + ` nonce="` + nonce + `">` }
+
+// Seal puts a neutralised text between tags with a nonce of their own.
+func Seal(what, text string) string {
+	nonce := Nonce()
+	return Open(what, nonce, "") + text + Close(what, nonce)
+}
+
+// Said is the heading of a message in a Recalled envelope: its id, its time in UTC, and more about it.
+func Said(id string, at time.Time, more string) string {
+	id, _ = Label(id)
+	return "<said " + id + " " + at.UTC().Format("2006-01-02 15:04") + more + ">"
+}
 
 // Neutralise gives a text without what could pass for the envelope, a speaker or a
 // citation, and without invisible characters; signals counts what looks like an
@@ -125,6 +138,10 @@ var tagNames = []string{
 	"function", "instruction", "prompt", "message", "result", "inst", "admin", "im_start", "im_end", "thinking",
 	"think", "start_of", "end_of", // with what begins or ends, of Gemma: <start_of_turn>
 	"invoke", "parameter", "said", "search", "untrusted", "nonce", "img", "script", "iframe",
+	// Of coding agents, such as <system-reminder>, <local-command-stdout> and <environment_context>.
+	"reminder", "stdout", "stderr", "command-name", "command-message", "command-args", "bash-input", "notification",
+	"environment_context", "environment_details", "ide_opened_file", "ide_selection", "extremely_important",
+	"turn_aborted", "permissions",
 }
 
 // speakers are names of authors: a model could take their words for more than a document's.
@@ -136,12 +153,12 @@ var speakers = []string{
 
 // bare are control tokens with names that are too short to be told from a comparison if they do not end with a
 // bracket.
-var bare = []string{"s", "bos", "eos", "pad", "unk"}
+var bare = []string{"s", "bos", "eos", "pad", "unk", "sop", "eop"}
 
 // bracketTokens are control tokens in square brackets, of Llama and Mistral.
 var bracketTokens = []string{
 	"inst", "sys", "system_prompt", "available_tools", "tool_call", "tool_calls", "tool_result", "tool_results",
-	"tool_content", "call_id", "think",
+	"tool_content", "call_id", "think", "gmask", "smask", // the last two of GLM
 }
 
 // The patterns see a folded text.
@@ -160,6 +177,9 @@ var (
 	citation = regexp.MustCompile(
 		`(\\?\[)[\s^#n†]*\d+(?:[\s,;:†^–—-]*(?:and|и)?\s*\d+)*(?:†[^\[\]\n]{0,40})?\s*(\\?\])`,
 	)
+	// decided matches what a person's answer to an approval is told as.
+	decided = regexp.MustCompile(`([(\[{<])[\s*_]*(?:(?:approved|denied|allowed|confirmed|granted|edited|changed)[\s*_]+by[\s*_]+|` +
+		`a[\s*_]+person[\s*_]+)(?:an?[\s*_]+)?(?:person|human|user|operator|admin|changed|approved|denied|allowed)`)
 	orders = regexp.MustCompile(`(?:ignore|disregard|forget|override|bypass)\s+(?:\w+\s+){0,4}(?:previous|prior|above|earlier|instructions?|rules)|` +
 		`system\s+prompt|you\s+are\s+now|new\s+instructions|do\s+not\s+(?:tell|inform)\s+the\s+user|` +
 		folded([]string{"игнорируй", "игнорируйте", "забудь все", "забудьте все", "системный промпт", "новые инструкции",
@@ -197,6 +217,9 @@ func threats(f Folding) []Change {
 		for _, m := range p.FindAllStringSubmatchIndex(f.Text, -1) {
 			one(m[2], m[3], " -")
 		}
+	}
+	for _, m := range decided.FindAllStringSubmatchIndex(f.Text, -1) {
+		one(m[2], m[3], `"`)
 	}
 	for _, m := range heading2.FindAllStringSubmatchIndex(f.Text, -1) {
 		one(m[2], m[3], "-")
@@ -365,7 +388,7 @@ var lookalikes = func() map[rune]rune {
 		'k': "кκᴋ",
 		'l': "ӏʟ", 'm': "мᴍ", 'n': "пηɴ", 'o': "оοσօᴏ", 'p': "рρᴘ", 'q': "ԛ", 'r': "гʀ", 's': "ѕꜱ", 't': "тτᴛ", 'u': "υսᴜ",
 		'v': "νѵᴠ", 'w': "ԝᴡ", 'x': "хχ", 'y': "уүʏ", 'z': "ᴢ",
-		'<': "‹〈⟨❮❰⧼≺˂ᐸ⟪〈", '>': "›〉⟩❯❱⧽≻˃ᐳ⟫〉", '[': "【〔〖⟦⁅〚❲⦋⟬⌈", ']': "】〕〗⟧⁆〛❳⦌⟭⌉",
+		'<': "◁‹〈⟨❮❰⧼≺˂ᐸ⟪〈", '>': "▷›〉⟩❯❱⧽≻˃ᐳ⟫〉", '[': "【〔〖⟦⁅〚❲⦋⟬⌈", ']': "】〕〗⟧⁆〛❳⦌⟭⌉",
 		':': "∶꞉ː፡։׃", '/': "⁄∕⧸╱⟋", '|': "│∣ǀ┃", '#': "♯⋕", '"': "“”„‟", '\'': "‘’‚‛", '-': "‐‑‒−", '.': "。․",
 	} {
 		for _, r := range runes {

@@ -29,6 +29,8 @@ type Ledger struct {
 	said  []*text        // by the user, what is certainly theirs first of each message; guarded by mu
 	own   []*text        // by tools of this service, and by its models with no trace of others; guarded by mu
 	given []*text        // by documents, tools and images, and pasted; guarded by mu
+	// beside are texts of clients and of tools' descriptions. A value may be from one, and none makes others so.
+	beside []*text // guarded by mu
 }
 
 // piece is a text as it was given.
@@ -93,6 +95,8 @@ func (l *Ledger) add(o memory.Origin, content string) {
 	}
 	l.known[p] = true
 	switch {
+	case o.From == memory.FromClient:
+		l.beside = append(l.beside, &text{piece: p})
 	case o.From == memory.FromUser:
 		l.said = append(l.said, &text{piece: p})
 	case o.From.Foreign():
@@ -107,7 +111,7 @@ func (l *Ledger) Save() (json.RawMessage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []piece
-	for _, t := range slices.Concat(l.said, l.own, l.given) {
+	for _, t := range slices.Concat(l.said, l.own, l.given, l.beside) {
 		all = append(all, t.piece)
 	}
 	return json.Marshal(all)
@@ -255,8 +259,8 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if o, ok := l.supplied(a, content, number); ok {
 		return o
 	}
-	whole := valueOf(content)
-	if t, found := find(l.given, func(t *text) bool { return t.has(whole) }); found && (a.party || !isCode(content)) {
+	whole, others := valueOf(content), slices.Concat(l.given, l.beside)
+	if t, found := find(others, func(t *text) bool { return t.has(whole) }); found && (a.party || !isCode(content)) {
 		return t.Origin
 	}
 	telling := identifying(a, content, number)
@@ -265,10 +269,12 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 			continue
 		}
 		v := valueOf(one)
-		if t, found := find(l.given, func(t *text) bool { return t.has(v) }); found {
+		if t, found := find(others, func(t *text) bool { return t.has(v) }); found {
 			return t.Origin
 		}
-		return l.anybody()
+		if len(l.given) > 0 {
+			return l.anybody()
+		}
 	}
 	if o := l.taken(content, nil); o != agents {
 		return o

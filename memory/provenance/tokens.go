@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory"
 )
 
 var (
@@ -59,6 +61,14 @@ func identifying(a argument, content string, number bool) (all []string) {
 		all = append(all, strings.TrimSpace(shown))
 	}
 	return all
+}
+
+// Described tells the ledger of the addresses and long numbers in the description of a tool.
+func (l *Ledger) Described(source, description string) {
+	telling := slices.DeleteFunc(identifying(argument{}, description, false), func(one string) bool {
+		return !isAddress(one) && len(digits(one)) < shortest
+	})
+	l.add(memory.Origin{From: memory.FromClient, Source: source}, strings.Join(telling, " "))
 }
 
 func isAddress(text string) bool {

@@ -413,9 +413,7 @@ func cut(text string) string {
 // enveloped is what a model reads of a result. That of a tool which says that it failed is an
 // error.
 func (t *tool) enveloped(text string, failed bool) (string, error) {
-	nonce := envelope.Nonce()
-	text = intro + "\n" + envelope.Open(envelope.Outside, nonce, "") + cut(harmless(text)) +
-		envelope.Close(envelope.Outside, nonce)
+	text = intro + "\n" + envelope.Seal(envelope.Outside, cut(harmless(text)))
 	if failed {
 		return "", errors.New(text)
 	}
@@ -447,6 +445,18 @@ func (t *tool) Origin(string) memory.Origin {
 
 // Origin implements loop.Sourced.
 func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
+
+// Described returns the text by which a server describes its tool to models, and its source; nothing for a tool of the
+// configuration.
+func (t *tool) Described() (source, description string) {
+	if t.Server == HTTP {
+		return "", ""
+	}
+	return "the description of " + t.ID(), t.Description + " " + string(t.Parameters)
+}
+
+// Described returns what the client says of its tool.
+func (t *clientTool) Described() (source, description string) { return t.of.Described() }
 
 // toldValues is how many values a person is told the origins of in the sentence.
 const toldValues = 5

@@ -31,7 +31,6 @@ func tokens(text string) int { return (utf8.RuneCountInString(text) + 3) / 4 }
 // write puts messages into an envelope. Each has its id and its time in a heading that no
 // message can forge; joined, those that follow each other in an exchange share one.
 func write(intro string, hits []Hit, joined bool) string {
-	nonce := envelope.Nonce()
 	lines := make([]string, 0, 2*len(hits))
 	for i, h := range hits {
 		if !joined || i == 0 || len(h.Exchange) == 0 || !slices.Equal(h.Exchange, hits[i-1].Exchange) ||
@@ -41,14 +40,12 @@ func write(intro string, hits []Hit, joined bool) string {
 		text, _ := envelope.Neutralise(h.Text)
 		lines = append(lines, speaker(h)+": "+text)
 	}
-	return intro + "\n" + envelope.Open(envelope.Recalled, nonce, "") + strings.Join(lines, "\n") +
-		envelope.Close(envelope.Recalled, nonce)
+	return intro + "\n" + envelope.Seal(envelope.Recalled, strings.Join(lines, "\n"))
 }
 
 // heading is "<said ID DATE TIME>", with the memory's owner unless that is the chat, the chat if it may be another one, and a word for what is newer on
 // the same than another message.
 func heading(h Hit) string {
-	id, _ := envelope.Label(h.ID)
 	whose := ""
 	if h.Agent != "" {
 		whose = " to " + string(h.Agent)
@@ -61,12 +58,10 @@ func heading(h Hit) string {
 	if h.Newer {
 		newer = ", newer"
 	}
-	return "<said " + id + " " + clock(h.TS) + whose + newer + ">"
+	return envelope.Said(h.ID, h.time(), whose+newer)
 }
 
-func clock(ts float64) string {
-	return time.UnixMilli(int64(1000 * ts)).UTC().Format("2006-01-02 15:04")
-}
+func (h Hit) time() time.Time { return time.UnixMilli(int64(1000 * h.TS)).UTC() }
 
 // speaker is the author of what was said: the user by name, if there is one.
 func speaker(h Hit) string {
@@ -87,7 +82,7 @@ func kept(hits []Hit) string {
 	list := make([]string, len(hits))
 	for i, h := range hits {
 		id, _ := envelope.Label(h.ID)
-		list[i] = id + " (" + clock(h.TS) + ")"
+		list[i] = id + " (" + h.time().Format("2006-01-02 15:04") + ")"
 	}
 	return "Found: " + strings.Join(list, ", ") + ". Their words are not kept here; look them up again."
 }

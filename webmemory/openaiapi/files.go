@@ -18,6 +18,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/envelope"
 	webapi "mneme/webmemory/api"
 )
 
@@ -57,7 +58,8 @@ var fileLine = regexp.MustCompile(`(?m)^\[file: .*\]$`)
 func withFiles(text string, files []filePart) string {
 	between := "\n\n"
 	for _, f := range files {
-		text += between + "[file: " + f.name() + "]"
+		name, _ := envelope.Label(f.name())
+		text += between + "[file: " + name + "]"
 		between = "\n"
 	}
 	if len(files) > 0 {

@@ -60,6 +60,6 @@ func (c *call) splitDocuments() {
 	}
 	words, orders := strings.TrimSpace(text[at:]), strings.TrimSpace(c.instructions+"\n\n"+text[:at])
 	if words != "" && len(orders) <= api.MaxInstructions {
-		last.Content.Text, c.instructions = words, orders
+		last.Content.Text, last.Content.Pasted, c.instructions = words, nil, orders
 	}
 }

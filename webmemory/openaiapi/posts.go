@@ -84,7 +84,7 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 		}
 	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
-		Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
+		Pasted: c.last().Content.Pasted, Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
 		ImagesBefore: c.earlierImages()}
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
@@ -388,6 +388,7 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 	before := c.said
 	if last := c.last(); last.Role == memory.RoleUser {
 		body.Message, body.Images, before = last.Content.Text, last.Content.Images, c.said[:len(c.said)-1]
+		body.Pasted = last.Content.Pasted
 	}
 	body.ImagesBefore = c.earlierImages()
 	body.Context = contextOf(before)

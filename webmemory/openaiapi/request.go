@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
@@ -51,6 +52,7 @@ type chatMessage struct {
 // type of the first part that is none of these.
 type content struct {
 	Text   string
+	Pasted []memory.Span // as of a webapi.MessageRequest
 	Images []string
 	Files  []filePart
 	Other  string
@@ -95,8 +97,25 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 			c.Other = cmp.Or(c.Other, p.Type, "unknown")
 		}
 	}
-	c.Text = withFiles(strings.Join(texts, "\n"), c.Files)
+	c.Text, c.Pasted = joinTexts(texts)
+	c.Text = withFiles(c.Text, c.Files)
 	return nil
+}
+
+// joinTexts joins the text parts of a message. A client that sends several has added all but the first one to what the
+// user typed. If that is not certainly typed, no part is.
+func joinTexts(texts []string) (text string, pasted []memory.Span) {
+	text = strings.Join(texts, "\n")
+	if len(texts) < 2 {
+		return text, nil
+	}
+	text = strings.TrimLeft(text, " \t\r\n")
+	typed := strings.TrimSpace(texts[0])
+	from := 0
+	if memory.Own(typed, nil).Typed == typed {
+		from = utf8.RuneCountInString(typed)
+	}
+	return text, []memory.Span{{from, utf8.RuneCountInString(strings.TrimRight(text, " \t\r\n"))}}
 }
 
 type tool struct {
@@ -308,6 +327,9 @@ func contextOf(said []chatMessage) []json.RawMessage {
 		}
 		text = memory.WithImages(text, m.images())
 		stored := memory.Message{Role: m.Role, Content: text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}
+		if m.Role == memory.RoleUser {
+			stored.Pasted = m.Content.Pasted
+		}
 		out = append(out, stored.Encode())
 	}
 	return out

@@ -42,6 +42,7 @@ type uiRequest struct {
 	User         string              `json:"user"`
 	Tools        []webapi.ClientTool `json:"tools"`
 	Instructions string              `json:"instructions"`
+	Pasted       []memory.Span       `json:"pasted"` // as of a webapi.MessageRequest, in the text parts joined by line breaks
 }
 
 type uiMessage struct {
@@ -140,18 +141,25 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		c := chatMessage{Role: m.Role}
+		c, texts := chatMessage{Role: m.Role}, []string(nil)
 		for _, p := range m.Parts {
 			switch {
 			case p.Type == "text":
-				c.Content.Text = strings.TrimSpace(c.Content.Text + "\n" + p.Text)
+				texts = append(texts, p.Text)
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
 			case p.Type == "file" && i == at: // that of an older message is a document already
 				c.Content.Files = append(c.Content.Files, filePart{Name: p.Filename, Data: p.URL})
 			}
 		}
-		c.Content.Text = withFiles(c.Content.Text, c.Content.Files)
+		c.Content.Text, c.Content.Pasted = joinTexts(texts)
+		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
+			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
+				return nil, invalid("pasted", "pasted %v.", err)
+			}
+			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
+		}
+		c.Content.Text = withFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
 		a.call.said = append(a.call.said, c)
 	}
 	if err := a.call.readFiles(); err != nil {
@@ -159,7 +167,7 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	}
 	clear(a.call.last().Content.Files) // they may be large, and the call is there as long as its run
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
-		OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
+		Pasted: a.call.last().Content.Pasted, OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
 		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
 	post.Metadata = map[string]string{}
 	if id != "" {
