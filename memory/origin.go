@@ -153,6 +153,8 @@ func Own(message string, pasted []Span) Words {
 		keep = lines[0]
 	case last > 0 && asked(lines[last]):
 		keep = lines[last]
+	case aboutText.MatchString(own):
+		keep = unquoted(own)
 	}
 	if keep != own {
 		theirs += "\n" + own

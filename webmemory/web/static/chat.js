@@ -87,13 +87,13 @@ export function Chat({ chat, changed }) {
 
   // say posts a text, or with at and last puts it in the place of a message; what is refused is not lost.
   const edits = useRef(new Map());
-  const say = async (text, at, last, pictures = []) => {
+  const say = async (text, at, last, pictures = [], pasted = undefined) => {
     scroll.atEnd.current = true;
     edits.current.clear();
     setTookBack(at !== undefined);
     try {
       if (page?.to < page?.total) await history.load();
-      await talk.say(text, who.agent, at, last, pictures.map((p) => p.url));
+      await talk.say(text, who.agent, at, last, pictures.map((p) => p.url), pasted);
     } catch (err) {
       setTookBack(false);
       if (err.status === 502) return; // it is in the history
@@ -294,9 +294,25 @@ function Editor({ text, onDone }) {
 // sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
 const sends = (e) => e.key === "Enter" && !e.shiftKey && !e.isComposing;
 
+// pastedIn gives the places of pasted texts in a message, in code points; undefined if they are not known.
+export function pastedIn(message, pastes) {
+  const points = (n) => [...message.slice(0, n)].length;
+  const spans = [];
+  for (const paste of pastes ?? [undefined]) {
+    const text = paste?.replace(/\r\n?/g, "\n").trim();
+    if (text === "") continue;
+    let at = message.indexOf(text);
+    if (text === undefined || at < 0) return undefined; // it was changed
+    for (; at >= 0; at = message.indexOf(text, at + text.length)) spans.push([points(at), points(at + text.length)]);
+  }
+  return spans;
+}
+
 function Composer({ who, draft, setDraft, working, ready, say, stop, give, images }) {
   const field = useRef();
   const picker = useRef();
+  const pastes = useRef([]); // the texts that were pasted into the draft; null if not all are known
+  const typed = useRef(""); // the draft as it was typed here, and not put there by a button or a reload
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
   }, []);
@@ -312,10 +328,18 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, give, image
     e.preventDefault();
     if (!sendable || working) return;
     setDraft("");
-    say(draft.trim(), undefined, undefined, images.take());
+    say(draft.trim(), undefined, undefined, images.take(), pastedIn(draft.trim(), typed.current === draft ? pastes.current : null));
+    pastes.current = [];
+    typed.current = "";
+  };
+  const change = (e) => {
+    if (e.inputType === "insertFromDrop" || typed.current !== draft) pastes.current = null;
+    typed.current = e.target.value;
+    setDraft(e.target.value);
   };
   const paste = (e) => {
     const { files, types } = e.clipboardData;
+    pastes.current?.push(e.clipboardData.getData("text/plain"));
     if (!files.length || types.includes("text/plain")) return; // a text may come with a picture of it
     e.preventDefault();
     give(files);
@@ -333,7 +357,7 @@ function Composer({ who, draft, setDraft, working, ready, say, stop, give, image
       onChange=${(e) => (give(e.target.files), (e.target.value = ""))} />
     <textarea ref=${field} class="grow" rows="1" value=${draft} placeholder=${t("chat.placeholder")}
       aria-label=${t("chat.placeholder")}
-      onInput=${(e) => setDraft(e.target.value)} onKeyDown=${(e) => sends(e) && submit(e)}
+      onInput=${change} onKeyDown=${(e) => sends(e) && submit(e)}
       onPaste=${paste}></textarea>
     <${IconButton} icon="image" label=${t("chat.image")} onClick=${() => choose(imageTypes)} />
     ${may("documents") ? html`<${IconButton} icon="clip" label=${t("chat.attach")} onClick=${() => choose("")} />` : null}

@@ -148,11 +148,12 @@ export function useTalk(chat, changed) {
   }, [chat]);
 
   // say posts a message to an agent. With at, the place of a message of the user in the history, it takes that one's
-  // place, as long as last is the id of the chat's last message. images are data: URLs that go with it.
-  const say = useCallback((message, agent, at, last = "", images = []) => {
+  // place, as long as last is the id of the chat's last message. images are data: URLs that go with it, and pasted
+  // the parts that were pasted, if that is known.
+  const say = useCallback((message, agent, at, last = "", images = [], pasted = undefined) => {
     const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at, sent: images };
     return attend(begin, async (o) => {
-      const body = { message, agent_version: agent, images };
+      const body = { message, agent_version: agent, images, pasted };
       if (at !== undefined) {
         const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : undefined;
         Object.assign(body, { after: before?.id ?? "", if_last: last });
