@@ -69,7 +69,7 @@ func figures(content string) (all []figure) {
 			continue
 		}
 		f := figure{negative: minus.MatchString(before), numbered: ordinal.MatchString(before)}
-		behind := strings.TrimLeft(content[at[1]:], " \u00a0")
+		behind := strings.TrimLeft(content[at[1]:], " .\u00a0")
 		sign, _ := utf8.DecodeRuneInString(behind)
 		f.money = currency.MatchString(parts[3]) || unicode.Is(unicode.Sc, sign) || money.MatchString(before) ||
 			multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
@@ -194,6 +194,27 @@ func (f figure) supplies(value figure, a argument) bool {
 		return f.cents && !a.cents
 	}
 	return false
+}
+
+// ratios are words for parts and multiples of a sum.
+var ratios = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:(half|halb\pL*|hälfte|половин\pL*|moitié|mitad)|(thirds?|drittel|треть)|` +
+	`(quarters?|viertel|четверть)|(double|twice|doppelt\pL*|вдвое|doble))(?:[^\pL]|$)`)
+
+// part returns what a part or multiple that a text speaks of is to be taken by; 0 for none.
+func part(content string) float64 {
+	m := ratios.FindStringSubmatch(content)
+	for i, by := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {
+		if m != nil && m[i+1] != "" {
+			return by
+		}
+	}
+	return 0
+}
+
+// float returns a decimal as a number.
+func float(value string) float64 {
+	f, _ := strconv.ParseFloat(value, 64) // decimal makes no other text
+	return f
 }
 
 func digits(n string) string {

@@ -8,8 +8,10 @@ package provenance
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -350,7 +352,11 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	if numeric {
 		sums := a.money && slices.ContainsFunc(t.figures, func(f figure) bool { return f.money || f.hundred || f.cents })
 		for _, f := range t.figures {
-			if f.supplies(value, a) && (!sums || f.money || f.hundred || f.cents || f.word) {
+			whole := value
+			if by := part(t.Text); by > 0 && f.money {
+				whole.value = decimal(strconv.FormatFloat(math.Round(float(value.value)/by*100)/100, 'f', -1, 64), 0)
+			}
+			if (f.supplies(value, a) || f.supplies(whole, a)) && (!sums || f.money || f.hundred || f.cents || f.word) {
 				return true
 			}
 		}
@@ -360,8 +366,13 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	}
 	words := plain(content)
 	squeezed := strings.ReplaceAll(words, " ", "")
-	return squeezed != "" && (strings.Contains(t.words, words) || len(squeezed) >= shortest && t.holds(squeezed))
+	return squeezed != "" && (strings.Contains(t.words, words) || strings.Contains(latin.Replace(t.words), words) || len(squeezed) >= shortest && t.holds(squeezed))
 }
+
+// latin writes Russian names as they are in English.
+var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh", "з", "z", "и",
+	"i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u", "ф", "f",
+	"х", "kh", "ц", "ts", "ч", "ch", "ш", "sh", "щ", "shch", "ы", "y", "э", "e", "ю", "yu", "я", "ya", "ь", "", "ъ", "")
 
 // foreign returns the origin of the first text that is neither the user's nor the agents' own, or zero.
 func (l *Ledger) foreign() (o memory.Origin) {

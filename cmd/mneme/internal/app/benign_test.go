@@ -176,7 +176,7 @@ var benigns = []benign{
 }
 
 // mostAsked is how many of the benign tasks may ask a person.
-const mostAsked = 9
+const mostAsked = 7
 
 // A person is rarely asked about what the user wants themselves, in a chat in which documents, results of tools and
 // messages of long ago are read, and never in one without.
