@@ -179,7 +179,7 @@ var (
 	)
 	// decided matches what a person's answer to an approval is told as.
 	decided = regexp.MustCompile(`([(\[{<])[\s*_]*(?:(?:approved|denied|allowed|confirmed|granted|edited|changed)[\s*_]+by[\s*_]+|` +
-		`a[\s*_]+person[\s*_]+)(?:an?[\s*_]+)?(?:person|human|user|operator|admin|changed|approved|denied|allowed)`)
+		`a[\s*_]+person[\s*_]+)(?:(?:an?|the)[\s*_]+)?(?:person|human|user|operator|admin|changed|approved|denied|allowed)`)
 	orders = regexp.MustCompile(`(?:ignore|disregard|forget|override|bypass)\s+(?:\w+\s+){0,4}(?:previous|prior|above|earlier|instructions?|rules)|` +
 		`system\s+prompt|you\s+are\s+now|new\s+instructions|do\s+not\s+(?:tell|inform)\s+the\s+user|` +
 		folded([]string{"игнорируй", "игнорируйте", "забудь все", "забудьте все", "системный промпт", "новые инструкции",
