@@ -20,7 +20,7 @@ const (
 	FromUser     Authority = "user"     // the person who posts, in words of their own
 	FromAgent    Authority = "agent"    // a model of this service
 	FromOwn      Authority = "own"      // a tool of this service, or one that the configuration trusts so
-	FromClient   Authority = "client"   // a client's text beside a message, and the description of its tool or of a server's
+	FromClient   Authority = "client"   // a client's text beside a message, and the description of a tool
 	FromDocument Authority = "document" // a document of the tenant's
 	FromOutside  Authority = "outside"  // any other tool, and what a person pasted
 )

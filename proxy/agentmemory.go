@@ -85,7 +85,7 @@ type agentTurn struct {
 	began    time.Time
 	before   []placed          // the session's turns, the newest last
 	sources  provenance.Ledger // the texts that the answer is from
-	aside    bool              // the agent asks for something of its own, such as a summary: the answer is not for its user
+	aside    bool              // the agent asks for a summary or the like: the answer is not for its user
 }
 
 // placed is a turn in a request.

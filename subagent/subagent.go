@@ -98,7 +98,8 @@ type Outcome struct {
 // *loop.Suspended: then there is no completion yet, and the Outcome has nothing but the Usage
 // so far.
 func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
-	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin, Pasted: task.Pasted}); err != nil {
+	begun := &event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin, Pasted: task.Pasted}
+	if err := emit(begun); err != nil {
 		return Outcome{}, err
 	}
 	do := s.Work

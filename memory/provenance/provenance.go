@@ -366,13 +366,15 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	}
 	words := plain(content)
 	squeezed := strings.ReplaceAll(words, " ", "")
-	return squeezed != "" && (strings.Contains(t.words, words) || strings.Contains(latin.Replace(t.words), words) || len(squeezed) >= shortest && t.holds(squeezed))
+	return squeezed != "" && (strings.Contains(t.words, words) || strings.Contains(latin.Replace(t.words), words) ||
+		len(squeezed) >= shortest && t.holds(squeezed))
 }
 
 // latin writes Russian names as they are in English.
-var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh", "з", "z", "и",
-	"i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u", "ф", "f",
-	"х", "kh", "ц", "ts", "ч", "ch", "ш", "sh", "щ", "shch", "ы", "y", "э", "e", "ю", "yu", "я", "ya", "ь", "", "ъ", "")
+var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh", "з", "z",
+	"и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u",
+	"ф", "f", "х", "kh", "ц", "ts", "ч", "ch", "ш", "sh", "щ", "shch", "ы", "y", "э", "e", "ю", "yu", "я", "ya", "ь", "",
+	"ъ", "")
 
 // foreign returns the origin of the first text that is neither the user's nor the agents' own, or zero.
 func (l *Ledger) foreign() (o memory.Origin) {
@@ -419,7 +421,8 @@ func (t *text) has(v value) bool {
 			return true
 		}
 	}
-	return v.squeezed != "" && (v.amounts == nil && (strings.Contains(t.words, v.words) || strings.Contains(t.words, v.folded)) ||
+	stands := strings.Contains(t.words, v.words) || strings.Contains(t.words, v.folded)
+	return v.squeezed != "" && (v.amounts == nil && stands ||
 		len(v.squeezed) >= shortest && t.holds(v.squeezed))
 }
 

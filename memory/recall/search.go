@@ -204,8 +204,8 @@ func fill(all []*candidate, q Query) []Hit {
 		}
 		taken = append(taken, said)
 		left -= n
-		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(text), c.score, text, c.ix.exchange(c.position),
-			c.newer})
+		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(text), c.score, text,
+			c.ix.exchange(c.position), c.newer})
 	}
 	return hits
 }

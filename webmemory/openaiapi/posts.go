@@ -84,8 +84,8 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 		}
 	}
 	body := webapi.MessageRequest{Message: c.last().Content.Text, AgentVersion: c.agent, Stream: true, User: c.User,
-		Pasted: c.last().Content.Pasted, Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs, Images: c.last().Content.Images,
-		ImagesBefore: c.earlierImages()}
+		Pasted: c.last().Content.Pasted, Tools: c.own, Wishes: c.wishes, Instructions: c.instructions, Metadata: pairs,
+		Images: c.last().Content.Images, ImagesBefore: c.earlierImages()}
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 

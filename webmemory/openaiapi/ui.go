@@ -167,8 +167,8 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 	}
 	clear(a.call.last().Content.Files) // they may be large, and the call is there as long as its run
 	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
-		Pasted: a.call.last().Content.Pasted, OnBusy: body.OnBusy, User: body.User, Tools: body.Tools, Instructions: body.Instructions,
-		Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
+		Pasted: a.call.last().Content.Pasted, OnBusy: body.OnBusy, User: body.User, Tools: body.Tools,
+		Instructions: body.Instructions, Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
 	post.Metadata = map[string]string{}
 	if id != "" {
 		post.Metadata[api.MessageIDMember] = id
