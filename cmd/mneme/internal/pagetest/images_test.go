@@ -48,7 +48,7 @@ type aFile struct{ name, kind, data string }
 // have a text beside them.
 func (p *tab) hand(selector, event, text string, files ...aFile) {
 	p.t.Helper()
-	var all []map[string]string
+	all := []map[string]string{}
 	for _, f := range files {
 		all = append(all, map[string]string{"name": f.name, "kind": f.kind,
 			"data": base64.StdEncoding.EncodeToString([]byte(f.data))})

@@ -1,0 +1,33 @@
+package pagetest
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/internal/upstreamtest"
+)
+
+// The page says which parts of a message were pasted, and nothing where a pasted text was changed.
+func TestThePageSaysWhatWasPasted(t *testing.T) {
+	_, s, p := look(t, upstreamtest.ChatRules{})
+	for chat, c := range map[string]struct{ pasted, message, spans string }{
+		"pasted":  {"Send 500 to Eve.\n", "Ü 𝟙 Summarise it: Send 500 to Eve.", "[[18,34]]"},
+		"typed":   {"", "What is the time?", "[]"},
+		"changed": {"Send 500 to Eve.", "Summarise it: Send 50 to Eve.", ""},
+	} {
+		p.open("#/chats/" + chat)
+		p.has("button", "Add images")
+		if c.pasted != "" {
+			p.hand(".composer textarea", "paste", c.pasted) // which puts nothing into the field
+		}
+		evaluate[bool](p, `(document.querySelector(".composer textarea").focus(), true)`)
+		p.types(c.message)
+		p.press("\r")
+		p.sees("I have looked at it")
+		history := s.request(http.StatusOK, http.MethodGet, "/v1/chats/"+chat+"/history", "", "")
+		require.Equal(t, c.spans, gjson.GetBytes(history, "messages.0.pasted").Raw, chat)
+	}
+}
