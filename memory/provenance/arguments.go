@@ -26,6 +26,7 @@ type argument struct {
 	major bool // it counts a currency
 	money bool // it is an amount of money
 	party bool // it names who or what is reached
+	id    bool // it tells one thing from others
 	enum  map[string]bool
 }
 
@@ -35,8 +36,10 @@ var (
 		`budget|balance|salary|сумма|цена)(?:_|$)`)
 	parties = regexp.MustCompile(`(?i)(?:^|_)(?:to|cc|bcc|recipients?|receiver|payee|beneficiary|users?|owner|assignee|accounts?|` +
 		`iban|bic|emails?|mail|phone|tel|mobile|address|urls?|uri|link|host|domain|webhook|channel|members?|contact|` +
-		`customer|login|handle|wallet|card|empfänger|konto|получатель|кому)(?:_|$)`)
-	humps = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+		`customer|login|handle|wallet|card|roles?|permissions?|scopes?|groups?|path|file|folder|branch|repo|repository|table|` +
+		`database|bucket|command|empfänger|konto|получатель|кому)(?:_|$)`)
+	idNames = regexp.MustCompile(`(?i)(?:^|_)(?:ids?|number|no|nr|order|index|key|ticket|case)(?:_|$)`)
+	humps   = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 )
 
 // argumentOf reads what a name, and the schema of the outermost member, say.
@@ -55,7 +58,7 @@ func argumentOf(name string, parameters json.RawMessage) (a argument) {
 	a.cents = cent.MatchString(spaced) || cent.MatchString(own.Description)
 	a.major = !a.cents && majorUnit.MatchString(last)
 	a.money = a.cents || a.major || sums.MatchString(last)
-	a.party = parties.MatchString(last)
+	a.party, a.id = parties.MatchString(last), idNames.MatchString(last)
 	for _, one := range own.Enum {
 		if a.enum == nil {
 			a.enum = map[string]bool{}

@@ -26,14 +26,23 @@ var (
 	// amount parts thousands, or none, from their fraction and the word behind.
 	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
-	currency  = regexp.MustCompile(`(?i)^(?:eur|euros?|usd|dollars?|gbp|pounds?|chf|franken|rub|rur|руб\pL*|р|евро|доллар\pL*|` +
-		`yen|yuan|jpy|cny|inr|pln|sek|nok|dkk|czk|bucks|元|円|dólares|pesos?|reais)$`)
+	currency  = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
+	// priced matches an amount of money in a text.
+	priced  = regexp.MustCompile(`(?i)\p{Sc}\s?\d[\d.,]*|\d[\d.,]*\s?(?:\p{Sc}|(?:` + currencies + `)(?:[^\pL]|$))`)
 	cent    = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:euro)?(?:cents?|ct|pence|pennies|kop\pL*|коп\pL*|цент\pL*|rappen|céntimos?|分|minor)(?:[^\pL]|$)`)
 	money   = regexp.MustCompile(`[\p{Sc}]\s?$|(?:^|[^\pL])[A-Z]{3}\s?$`)
 	ordinal = regexp.MustCompile(`(?i)(?:[#№]|(?:^|[^\pL])(?:no|nr|number|order|invoice|case|ticket|room|номер|заказ\pL*|сч[её]т\pL*|` +
 		`rechnung|bestellung|auftrag|commande|pedido|factura)\.?)\s*$`)
 	minus = regexp.MustCompile(`(?i)(?:^|[\s(\[:=])[-−–](?:\s?\p{Sc}\s?)?$|(?:^|[^\pL])(?:minus|минус|menos|moins|negative)\s+$`)
 )
+
+const currencies = `eur|euros?|usd|dollars?|gbp|pounds?|chf|franken|rub|rur|руб\pL*|р|евро|доллар\pL*|yen|yuan|jpy|cny|inr|` +
+	`pln|sek|nok|dkk|czk|bucks|元|円|dólares|pesos?|reais`
+
+// codes are the other names of currencies.
+var codes = map[string]*regexp.Regexp{"EUR": regexp.MustCompile(`(?i)€|\beuros?\b|евро`), "GBP": regexp.MustCompile(`(?i)£|pound`),
+	"USD": regexp.MustCompile(`(?i)\$|dollar|доллар`), "RUB": regexp.MustCompile(`(?i)₽|руб`),
+	"JPY": regexp.MustCompile(`(?i)円|\byen`), "CNY": regexp.MustCompile(`(?i)元|yuan`)}
 
 // multiples are words for powers of ten.
 var multiples = map[string]int{"k": 3, "thousand": 3, "tausend": 3, "тыс": 3, "тысяч": 3, "тысячи": 3, "тысячу": 3,

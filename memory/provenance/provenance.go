@@ -261,13 +261,21 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if o, ok := l.supplied(a, content, number); ok {
 		return o
 	}
+	if codes[content] != nil && slices.ContainsFunc(l.said, func(t *text) bool { return codes[content].MatchString(t.Text) }) {
+		return memory.Origin{From: memory.FromUser}
+	}
 	whole, others := valueOf(content), slices.Concat(l.given, l.beside)
 	if t, found := find(others, func(t *text) bool { return t.has(whole) }); found && (a.party || !isCode(content)) {
 		return t.Origin
 	}
+	if isCode(content) && len(content) > 2 && len(l.given) > 0 && slices.ContainsFunc(l.said, func(t *text) bool {
+		return slices.ContainsFunc(t.read().figures, func(f figure) bool { return f.money })
+	}) {
+		return l.anybody() // the user named another currency
+	}
 	telling := identifying(a, content, number)
 	for _, one := range telling {
-		if _, ok := l.supplied(a, one, number); ok || constant(one, number) {
+		if _, ok := l.supplied(a, one, number); ok || constant(a, one, number) {
 			continue
 		}
 		v := valueOf(one)
@@ -291,7 +299,9 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 const maxName = 4
 
 // constant reports whether a number is one that every call may have.
-func constant(one string, number bool) bool { return number && (one == "0" || one == "1") }
+func constant(a argument, one string, number bool) bool {
+	return number && !a.id && !a.party && (one == "0" || one == "1")
+}
 
 // find returns the first text of a kind, one with a name before one without.
 func find(in []*text, is func(*text) bool) (found *text, ok bool) {

@@ -51,6 +51,9 @@ func identifying(a argument, content string, number bool) (all []string) {
 		all = append(all, strings.TrimRight(one, ".,;:!?"))
 		return " "
 	})
+	if free {
+		all = append(all, priced.FindAllString(rest, -1)...)
+	}
 	for _, one := range coded.FindAllString(rest, -1) {
 		one = strings.TrimRight(one, ".,-/")
 		if n := len(digits(one)); n > 2 && !(free && year.MatchString(one)) || n > 0 && !free {
