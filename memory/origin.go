@@ -237,6 +237,9 @@ func unquoted(line string) string {
 		}
 		return "\n"
 	})
+	if at := markup.FindStringIndex(line); at != nil {
+		line = line[:at[0]]
+	}
 	for _, at := range introduces.FindAllStringIndex(line, -1) {
 		if !label.MatchString(line[:at[1]]) {
 			return line[:at[0]]
@@ -259,10 +262,6 @@ func quoted(message string) (own, pasted string) {
 			theirs.WriteString(line)
 			fenced, rest = fenced != fence, rest || parts
 			continue
-		}
-		if at := markup.FindStringIndex(line); at != nil {
-			theirs.WriteString(line[at[0]:])
-			line = line[:at[0]] + "\n"
 		}
 		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
