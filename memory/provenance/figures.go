@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -69,16 +70,20 @@ var numerals = func() map[string]int {
 	return all
 }()
 
+// near is how many bytes around a number tell what it counts.
+const near = 40
+
 // figures returns those of a visible text, with digits and in words.
 func figures(content string) (all []figure) {
 	for _, at := range number.FindAllStringIndex(content, -1) {
-		before, n := content[:at[0]], content[at[0]:at[1]]
+		before, n := content[max(at[0]-near, 0):at[0]], content[at[0]:at[1]]
+		after := content[at[1]:min(at[1]+near, len(content))]
 		parts := amount.FindStringSubmatch(n)
-		if parts == nil || joined(before) || joinedBehind(content[at[1]:]) {
+		if parts == nil || joined(before) || joinedBehind(after) {
 			continue
 		}
 		f := figure{negative: minus.MatchString(before), numbered: ordinal.MatchString(before)}
-		behind := strings.TrimLeft(content[at[1]:], " .\u00a0")
+		behind := strings.TrimLeft(after, " .\u00a0")
 		sign, _ := utf8.DecodeRuneInString(behind)
 		f.money = currency.MatchString(parts[3]) || unicode.Is(unicode.Sc, sign) || money.MatchString(before) ||
 			multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
@@ -189,6 +194,9 @@ func numeral(n string) figure {
 	return figure{value: decimal(mantissa, e), negative: negative}
 }
 
+// sum reports whether a number is an amount of money.
+func (f figure) sum() bool { return f.money || f.hundred || f.cents }
+
 // supplies reports whether a number of a person's is the one that an argument has. A factor of 100 lies only between an
 // amount of a currency, or one with a fraction, and hundredths of it.
 func (f figure) supplies(value figure, a argument) bool {
@@ -209,21 +217,17 @@ func (f figure) supplies(value figure, a argument) bool {
 var ratios = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:(half|halb\pL*|hälfte|половин\pL*|moitié|mitad)|(thirds?|drittel|треть)|` +
 	`(quarters?|viertel|четверть)|(double|twice|doppelt\pL*|вдвое|doble))(?:[^\pL]|$)`)
 
-// part returns what a part or multiple that a text speaks of is to be taken by; 0 for none.
-func part(content string) float64 {
+// shared returns the whole of which a value is the part or the multiple that a text speaks of.
+func shared(content string, value figure) figure {
 	m := ratios.FindStringSubmatch(content)
 	for i, by := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {
 		if m != nil && m[i+1] != "" {
-			return by
+			whole, _ := strconv.ParseFloat(value.value, 64) // decimal makes no other text
+			value.value = decimal(strconv.FormatFloat(math.Round(whole/by*100)/100, 'f', -1, 64), 0)
+			return value
 		}
 	}
-	return 0
-}
-
-// float returns a decimal as a number.
-func float(value string) float64 {
-	f, _ := strconv.ParseFloat(value, 64) // decimal makes no other text
-	return f
+	return value
 }
 
 func digits(n string) string {

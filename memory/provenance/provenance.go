@@ -8,10 +8,9 @@ package provenance
 import (
 	"context"
 	"encoding/json"
-	"math"
+	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -44,13 +43,14 @@ type piece struct {
 // text is a piece with the forms that it is searched in.
 type text struct {
 	piece
-	words     string          // in lower case, each between two spaces
-	squeezed  string          // without anything but letters and digits
-	parted    map[int]bool    // where words begin and end in that
-	numbers   map[string]bool // see amounts; of the words of others
-	figures   []figure        // of the words of the user and of this service
-	addresses map[string]bool // of the same
-	fours     map[string]bool // four words that follow each other; nil until asked for
+	words     string              // in lower case, each between two spaces
+	squeezed  string              // without anything but letters and digits
+	parted    map[int]bool        // where words begin and end in that
+	numbers   map[string]bool     // see amounts; of the words of others
+	figures   map[string][]figure // of the words of the user and of this service, by their values
+	sums      bool                // one of those is an amount of money
+	addresses map[string]bool     // of the same
+	rows      map[string]bool     // its words, and each four that follow each other; nil until asked for
 }
 
 // MaybePasted is the Source of words in a message of the user of which it is not certain that they typed them.
@@ -144,7 +144,10 @@ func (l *Ledger) Of(content string) memory.Origin {
 	if len(l.given) == 0 || len(content) > maxJudged { // before anything is done with what may be megabytes
 		return l.lowest()
 	}
-	telling := append(tellingValues(content, 1), names(content)...)
+	telling := append(identifying(argument{party: true}, content, false), names(content)...)
+	if len(telling) > maxTelling {
+		return l.anybody()
+	}
 	if o := l.taken(content, telling); o != agents {
 		return o
 	}
@@ -156,7 +159,7 @@ func (l *Ledger) Of(content string) memory.Origin {
 	}
 	for _, n := range inWords(visible(content)) {
 		if !slices.ContainsFunc(slices.Concat(l.said, l.own), func(t *text) bool {
-			return slices.ContainsFunc(t.read().figures, func(f figure) bool { return f.value == n.value })
+			return t.read().figures[n.value] != nil
 		}) {
 			return l.anybody()
 		}
@@ -168,6 +171,9 @@ var agents = memory.Origin{From: memory.FromAgent}
 
 // maxJudged is how many bytes of a text are looked for: a longer one counts as of the lowest origin that there is.
 const maxJudged = 64 << 10
+
+// maxTelling is how many values and names of one are looked for: a text with more counts as of anybody.
+const maxTelling = 300
 
 // lowest is the lowest origin that a text was given of; the agent for none. Callers hold mu.
 func (l *Ledger) lowest() memory.Origin {
@@ -200,20 +206,17 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := agents
 	words := strings.Fields(plain(content))
 	fours := inFours(words)
-	var rare []string
+	rare := map[string]bool{}
 	for _, word := range words {
-		if utf8.RuneCountInString(word) >= rareLength && !slices.Contains(rare, word) {
-			rare = append(rare, word)
+		if utf8.RuneCountInString(word) >= rareLength {
+			rare[word] = true
 		}
 	}
 	for _, u := range slices.Concat(l.said, l.own) {
-		u.read()
-		for four := range fours {
-			if strings.Contains(u.words, four) {
-				delete(fours, four)
-			}
-		}
-		rare = slices.DeleteFunc(rare, func(word string) bool { return strings.Contains(u.words, " "+word+" ") })
+		known := u.read().inRows()
+		has := func(one string, _ bool) bool { return known[one] }
+		maps.DeleteFunc(fours, has)
+		maps.DeleteFunc(rare, has)
 	}
 	var values []value
 	for _, content := range telling {
@@ -226,13 +229,7 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 		if !t.From.Below(lowest.From) && (lowest.Source != "" || t.From != lowest.From) {
 			continue
 		}
-		shared := 0
-		for _, word := range rare {
-			if strings.Contains(t.words, " "+word+" ") {
-				shared++
-			}
-		}
-		if t.shares(fours) || shared >= rareWords && telling != nil ||
+		if common(t.inRows(), fours) > 0 || telling != nil && common(t.inRows(), rare) >= rareWords ||
 			slices.ContainsFunc(values, func(v value) bool { return t.has(v) }) {
 			lowest = t.Origin
 		}
@@ -269,11 +266,14 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 		return t.Origin
 	}
 	if isCode(content) && len(content) > 2 && len(l.given) > 0 && slices.ContainsFunc(l.said, func(t *text) bool {
-		return slices.ContainsFunc(t.read().figures, func(f figure) bool { return f.money })
+		return t.read().sums
 	}) {
 		return l.anybody() // the user named another currency
 	}
 	telling := identifying(a, content, number)
+	if len(telling) > maxTelling && len(l.given) > 0 {
+		return l.anybody()
+	}
 	for _, one := range telling {
 		if _, ok := l.supplied(a, one, number); ok || constant(a, one, number) {
 			continue
@@ -324,7 +324,7 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 		return memory.Origin{From: memory.FromUser}, true
 	}
 	telling := identifying(a, content, number)
-	if len(telling) == 0 || telling[0] == strings.TrimSpace(visible(content)) {
+	if len(telling) == 0 || len(telling) > maxTelling || telling[0] == strings.TrimSpace(visible(content)) {
 		return agents, false
 	}
 	// All of its values and words, each from somewhere.
@@ -360,14 +360,15 @@ func (t *text) gives(a argument, content string, number bool) bool {
 		value, numeric = all[0], true
 	}
 	if numeric {
-		sums := a.money && slices.ContainsFunc(t.figures, func(f figure) bool { return f.money || f.hundred || f.cents })
-		for _, f := range t.figures {
-			whole := value
-			if by := part(t.Text); by > 0 && f.money {
-				whole.value = decimal(strconv.FormatFloat(math.Round(float(value.value)/by*100)/100, 'f', -1, 64), 0)
-			}
-			if (f.supplies(value, a) || f.supplies(whole, a)) && (!sums || f.money || f.hundred || f.cents || f.word) {
-				return true
+		whole := shared(t.Text, value)
+		for _, power := range []int{0, 2, -2} {
+			for _, v := range []figure{value, whole} {
+				for _, f := range t.figures[times(v.value, power)] {
+					counts := !a.money || !t.sums || f.sum() || f.word
+					if counts && (v == value || f.money) && f.supplies(v, a) {
+						return true
+					}
+				}
 			}
 		}
 		if number || value.negative || a.money {
@@ -376,7 +377,8 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	}
 	words := plain(content)
 	squeezed := strings.ReplaceAll(words, " ", "")
-	return squeezed != "" && (strings.Contains(t.words, words) || strings.Contains(latin.Replace(t.words), words) ||
+	return squeezed != "" && (t.inRows()[strings.TrimSpace(words)] || strings.Contains(t.words, words) ||
+		t.From == memory.FromUser && strings.Contains(latin.Replace(t.words), words) ||
 		len(squeezed) >= shortest && t.holds(squeezed))
 }
 
@@ -482,7 +484,10 @@ func (t *text) read() *text {
 		end += len(word)
 		t.parted[end] = true
 	}
-	t.figures, t.addresses = figures(content), map[string]bool{}
+	t.figures, t.addresses = map[string][]figure{}, map[string]bool{}
+	for _, f := range figures(content) {
+		t.figures[f.value], t.sums = append(t.figures[f.value], f), t.sums || f.sum()
+	}
 	for _, one := range addressed.FindAllString(content, -1) {
 		one = address(one)
 		t.addresses[one], t.addresses[host(one)] = true, true
@@ -495,17 +500,26 @@ func read(content string) string {
 	return spelledDot.ReplaceAllString(spelledAt.ReplaceAllString(envelope.Fold(content).Text, "@"), ".")
 }
 
-// shares reports whether one of some fours is in the text.
-func (t *text) shares(fours map[string]bool) bool {
-	if t.fours == nil {
-		t.fours = inFours(strings.Fields(t.words))
-	}
-	for four := range fours {
-		if t.fours[four] {
-			return true
+// inRows returns the words of a text and each four that follow each other.
+func (t *text) inRows() map[string]bool {
+	if t.rows == nil {
+		words := strings.Fields(t.words)
+		t.rows = inFours(words)
+		for _, word := range words {
+			t.rows[word] = true
 		}
 	}
-	return false
+	return t.rows
+}
+
+// common is how many texts are in both.
+func common(a, b map[string]bool) (n int) {
+	for one := range b {
+		if a[one] {
+			n++
+		}
+	}
+	return n
 }
 
 // unspaced matches letters of scripts that part no words.
@@ -527,19 +541,6 @@ var (
 	inflected = regexp.MustCompile(`^(\p{Cyrillic}{2,}?)[аеёиоуыэюяйьмх]{1,3}$`)
 	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
 )
-
-// telling matches what a text is recognised by: addresses, and words with digits.
-var telling = regexp.MustCompile(`[^\s"'<>()\[\]]+(?:@|://)[^\s"'<>()\[\]]+|[\pL\pN][\pL\pN.,_/-]*\d[\pL\pN.,_/-]*|\d`)
-
-// tellingValues are those of a text, words if they have so many digits.
-func tellingValues(content string, least int) (values []string) {
-	for _, v := range telling.FindAllString(visible(content), -1) {
-		if strings.ContainsAny(v, "@:") || len(digits(v)) >= least {
-			values = append(values, strings.TrimRight(v, ".,"))
-		}
-	}
-	return values
-}
 
 // names are words of a text with a large letter, but for those that begin a sentence of more words than a name has; what
 // follows a title, as Dr., begins none.

@@ -104,20 +104,11 @@ func (l *Ledger) dated(content string) bool {
 	if _, given := find(l.given, func(t *text) bool { return strings.Contains(t.words, v.words) }); given {
 		return false
 	}
-	hour := decimal(m[3], 0)
+	hour, _ := strconv.Atoi(m[3])
+	named := []string{decimal(m[2], 0), decimal(m[3], 0), decimal(strconv.Itoa(max(hour-12, 0)), 0)}
 	return slices.ContainsFunc(l.said, func(t *text) bool {
-		return relative.MatchString(t.Text) || slices.ContainsFunc(t.read().figures, func(f figure) bool {
-			return m[2] != "" && f.value == decimal(m[2], 0) || m[3] != "" && (f.value == hour || after(f.value) == hour)
+		return relative.MatchString(t.Text) || slices.ContainsFunc(named, func(value string) bool {
+			return value != "0e0" && t.read().figures[value] != nil
 		})
 	})
-}
-
-// after returns an hour of the afternoon.
-func after(hour string) string {
-	for h := 1; h < 12; h++ {
-		if decimal(strconv.Itoa(h), 0) == hour {
-			return decimal(strconv.Itoa(h+12), 0)
-		}
-	}
-	return ""
 }

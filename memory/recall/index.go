@@ -38,10 +38,10 @@ type entry struct {
 	name     string
 	origin   memory.Origin
 	ts       float64
-	text     string  // "" of one that says nothing
-	typed    *string // the person's own words, where the text has others; else nil
-	length   int     // of the text, in characters
-	passages []int32 // where the passages after the first begin in text
+	text     string        // "" of one that says nothing
+	pasted   []memory.Span // see memory.Message
+	length   int           // of the text, in characters
+	passages []int32       // where the passages after the first begin in text
 }
 
 // New makes an Index without messages.
@@ -270,14 +270,12 @@ func newEntry(id string, raw json.RawMessage) *entry {
 		return e
 	}
 	e.role, e.name, e.origin, e.ts, e.text = m.Role, m.Name, m.Origin, m.Timestamp, m.Content
+	e.pasted = m.Pasted
 	if m.Role == memory.RoleTool && len(e.text) > maxToolResult {
 		e.text = strings.Clone(memory.Shorten(e.text, maxToolResult))
 	}
 	if strings.TrimSpace(e.text) == "" {
 		e.text = ""
-	}
-	if w := memory.Own(m.Content, m.Pasted); m.Role == memory.RoleUser && strings.TrimSpace(w.Pasted) != "" {
-		e.typed = &w.Own
 	}
 	e.length = utf8.RuneCountInString(e.text)
 	e.passages = passages(e.text)

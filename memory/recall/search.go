@@ -218,8 +218,11 @@ func (q Query) hides(c *candidate) bool {
 // written is the origin of a piece of the message.
 func (c *candidate) written(piece string) memory.Origin {
 	o := memory.Message{Role: c.role, Name: c.name, Origin: c.origin}.Written(c.ix.key.Agent() != "")
-	if o.From == memory.FromUser && c.typed != nil && !strings.Contains(*c.typed, strings.TrimSpace(piece)) {
-		return memory.Pasted
+	if o.From == memory.FromUser {
+		w := memory.Own(c.text, c.pasted)
+		if strings.TrimSpace(w.Pasted) != "" && !strings.Contains(w.Own, strings.TrimSpace(piece)) {
+			return memory.Pasted
+		}
 	}
 	return o
 }
