@@ -258,7 +258,8 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if o, ok := l.supplied(a, content, number); ok {
 		return o
 	}
-	if codes[content] != nil && slices.ContainsFunc(l.said, func(t *text) bool { return codes[content].MatchString(t.Text) }) {
+	if code := codes[content]; code != nil &&
+		slices.ContainsFunc(l.said, func(t *text) bool { return code.MatchString(t.Text) }) {
 		return memory.Origin{From: memory.FromUser}
 	}
 	whole, others := valueOf(content), slices.Concat(l.given, l.beside)
@@ -383,8 +384,8 @@ func (t *text) gives(a argument, content string, number bool) bool {
 }
 
 // latin writes Russian names as they are in English.
-var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh", "з", "z",
-	"и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u",
+var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh",
+	"з", "z", "и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u",
 	"ф", "f", "х", "kh", "ц", "ts", "ч", "ch", "ш", "sh", "щ", "shch", "ы", "y", "э", "e", "ю", "yu", "я", "ya", "ь", "",
 	"ъ", "")
 
