@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
 )
@@ -154,12 +153,8 @@ func (r *reader) block(b wire.BlockOutline) {
 // data of a thinking block. An item of Responses is known by its encrypted content.
 func vouchers(o *wire.Outline, b wire.BlockOutline) (signature, data []byte) {
 	at := b.Members.Get("signature")
-	signature, _ = o.Unquoted(at)
-	if wire.IsSealed(o.Of(at)) { // clients omit its id
-		item, _ := wire.Unseal(string(signature))
-		if encrypted := gjson.GetBytes(item, "encrypted_content").Str; encrypted != "" {
-			signature = []byte(encrypted)
-		}
+	if signature = wire.EncryptedContent(o.Of(at)); signature == nil { // clients omit the id of an item
+		signature, _ = o.Unquoted(at)
 	}
 	data, _ = o.Unquoted(b.Members.Get("data"))
 	return signature, data

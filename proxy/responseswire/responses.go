@@ -165,6 +165,10 @@ type part struct {
 	FileData string `json:"file_data,omitzero"` // a data: URL
 	FileURL  string `json:"file_url,omitzero"`
 
+	// Each text of an answer has these, so that they have no place in Other.
+	Annotations jsontext.Value `json:"annotations,omitzero"`
+	Logprobs    jsontext.Value `json:"logprobs,omitzero"`
+
 	Other map[string]jsontext.Value `json:",embed"`
 }
 
