@@ -166,8 +166,8 @@ var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCop
 // sessionHeaders are where clients name their session: the gateway's own header, Claude Code and codex
 // (KarpelesLab/teamclaude#352, router-for-me/CLIProxyAPI#3089), opencode and crush (anomalyco/opencode#31511,
 // charmbracelet/crush#3277).
-var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id", threadHeader,
-	"X-Session-Affinity", "X-Session-Id", "X-Opencode-Session"}
+var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id",
+	threadHeader, "X-Session-Affinity", "X-Session-Id", "X-Opencode-Session"}
 
 // sessionOf returns the name of an agent's session; empty for none.
 func sessionOf(h http.Header) string {

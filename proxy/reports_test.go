@@ -167,7 +167,8 @@ func (f *reportFile) refuse(w http.ResponseWriter) {
 }
 
 // accept answers the request that is sent, as the case quotes it or in the dialect of its path.
-func (f *reportFile) accept(w http.ResponseWriter, r *http.Request, body string, quotes bool, fresh func(string) string) {
+func (f *reportFile) accept(w http.ResponseWriter, r *http.Request, body string, quotes bool,
+	fresh func(string) string) {
 	if !quotes {
 		acceptReport(w, r, body)
 		return

@@ -385,7 +385,8 @@ func (t *text) gives(a argument, content string, number bool) bool {
 
 // latin writes Russian names as they are in English.
 var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh",
-	"з", "z", "и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t", "у", "u",
+	"з", "z", "и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t",
+	"у", "u",
 	"ф", "f", "х", "kh", "ц", "ts", "ч", "ch", "ш", "sh", "щ", "shch", "ы", "y", "э", "e", "ю", "yu", "я", "ya", "ь", "",
 	"ъ", "")
 
