@@ -52,7 +52,7 @@ const (
 	recallTokens = 500
 	mostText     = 1 << 20 // bytes that are recorded of one message
 	mostQuery    = 4 << 10 // and that are searched by
-	turnsKept    = 2048    // of a tenant, of which what was recalled is kept
+	turnsKept    = 2048    // of a tenant whose recalled parts are kept
 	keptFor      = time.Hour
 )
 
@@ -163,7 +163,7 @@ func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
 // sideWork are agents that make calls beside the talk with their user, such as for a title: those have no tools.
 var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCopilot)`)
 
-// sessionHeaders are where clients name their session: the gateway's own header, Claude Code and codex
+// sessionHeaders name the session of a client: the gateway's own header, Claude Code and codex
 // (KarpelesLab/teamclaude#352, router-for-me/CLIProxyAPI#3089), opencode and crush (anomalyco/opencode#31511,
 // charmbracelet/crush#3277).
 var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id",
@@ -212,7 +212,7 @@ func turnOf(x said, key turnKey) *agentTurn {
 	return t
 }
 
-// hear tells the turn's ledger of the user's words and of the results of tools that came behind them.
+// hear adds the user's words and the results of tools after them to the turn's ledger.
 func (t *agentTurn) hear(o *wire.Outline) {
 	t.sources.Said(t.said, nil)
 	tool := memory.Origin{From: memory.FromOutside, Source: "a tool of the agent"}
@@ -281,7 +281,7 @@ func behindTag(text string) (rest string, tagged bool) {
 
 // recall looks up what was said before to the point of a turn's beginning. Later calls of the turn have the same; also of
 // a failure, since the beginning of the turn is in the vendor's cache. After something was erased from the history, it is
-// looked up again. If webmemory cannot say whether something was, nothing is shown.
+// looked up again. If webmemory does not answer, nothing is shown.
 func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 	ctx, cancel := context.WithTimeout(ctx, m.Wait)
 	defer cancel()
@@ -333,7 +333,7 @@ func (m *agentMemory) find(ctx context.Context, t *agentTurn, query string) (rec
 	return recalled{text: recollection(raw), at: t.began, version: gjson.GetBytes(raw, "erased").Str}, nil
 }
 
-// recollection returns the hits of a search as a text for a model, in the envelope in which mneme's own agents have theirs.
+// recollection returns the hits of a search as a text for a model, in the same envelope as for mneme's own agents.
 func recollection(raw []byte) string {
 	var lines []string
 	for _, h := range gjson.GetBytes(raw, "hits").Array() {

@@ -28,7 +28,7 @@ type listener struct {
 func (a *attempt) listen() *listener {
 	l := &listener{attempt: a}
 	l.regular.KeepTags = a.backend.vendor == "openai" || a.backend.vendor == "azure"
-	l.regular.Endings = !a.translated() // a translator into messages tells more of them apart
+	l.regular.Endings = !a.translated() // a translator into messages knows more reasons
 	if a.replay != nil && !a.endpoint.counts {
 		l.observer = thinking.NewObserver(a.backend.dialect, a.known.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change

@@ -53,8 +53,8 @@ const maxTurn = 24 * time.Hour
 // maxAhead is by how much the clock of another service may be ahead.
 const maxAhead = time.Minute
 
-// check refuses turns in chats or of times in which the gateway and the Conversations API record none, so that a caller
-// of a service cannot write into another chat's past.
+// check refuses turns in other chats and with older times than the gateway and the Conversations API record. A caller of
+// a service cannot write into the past of another chat.
 func (t heardTurn) check(key memory.Key, now time.Time) error {
 	began := time.UnixMilli(t.Began)
 	switch {
@@ -124,7 +124,7 @@ type askedTurn struct {
 // recalledTurn answers it.
 type recalledTurn struct {
 	api.Recalled
-	// Erased is the history's version, which changes with each erasure. What was recalled in another one is not shown.
+	// Erased is the history's version, which changes with each erasure. Parts of another version are not shown.
 	Erased string `json:"erased"`
 }
 

@@ -60,7 +60,7 @@ func governs(c *gin.Context, of memory.Tenant) bool {
 	return p.Tenant == of || p.Operator()
 }
 
-// errOthersTenant refuses a tenant in a query, whether or not there is one of this name.
+// errOthersTenant refuses another tenant in a query, whether or not it exists.
 var errOthersTenant = &api.Problem{Status: http.StatusForbidden, Code: "forbidden",
 	Message: "tenant must be the key's own: only an admin of the default tenant reads about other tenants."}
 

@@ -1,8 +1,8 @@
-// Package provenance knows whose words the agents of a run were given, and with that where a value is from that they
-// write: taint tracking over texts, since models have none. A Ledger owns what it was told for as long as a run lasts,
-// over waits too. A value counts as a person's, or as a tool's of this service, only if it stands there as it is, up to
-// case, punctuation, the endings of Russian words and the form of numbers. If the run has a text of anybody else, a
-// number, an address or an identifier of any other source counts as that text's, whatever the model says of it.
+// Package provenance finds the origin of the values that agents write. It is taint tracking over texts, because models
+// have none. A Ledger keeps the texts that the agents of a run were given until the run ends, and while it waits. A value
+// belongs to the user or to a tool of this service only if one of their texts contains it, up to case, punctuation, the
+// endings of Russian words and the form of numbers. If the run has other texts, a number, an address or an identifier
+// from elsewhere belongs to one of those.
 package provenance
 
 import (
@@ -22,41 +22,41 @@ import (
 	"mneme/memory/envelope"
 )
 
-// Ledger holds what was given to the agents of one run. The zero value holds nothing; nil takes and knows nothing. Safe
-// for concurrent use.
+// Ledger holds the texts that the agents of one run were given. The zero value is empty. A nil Ledger stores nothing. It
+// is safe for concurrent use.
 type Ledger struct {
 	mu    sync.Mutex
 	known map[piece]bool // guarded by mu
-	said  []*text        // by the user, what is certainly theirs first of each message; guarded by mu
-	own   []*text        // by tools of this service, and by its models with no trace of others; guarded by mu
-	given []*text        // by documents, tools and images, and pasted; guarded by mu
-	// beside are texts of clients and of tools' descriptions. A value may be from one, and none makes others so.
+	said  []*text        // of the user; of each message first the part that they surely typed; guarded by mu
+	own   []*text        // of tools of this service, and of its models without a trace of other texts; guarded by mu
+	given []*text        // of documents, other tools and images, and pasted text; guarded by mu
+	// beside are texts of clients and descriptions of tools. A value can come from one of them, but they do not taint a run.
 	beside []*text // guarded by mu
 }
 
-// piece is a text as it was given.
+// piece is a text with its origin.
 type piece struct {
 	memory.Origin
 	Text string `json:"text"`
 }
 
-// text is a piece with the forms that it is searched in.
+// text is a piece with the forms in which it is searched.
 type text struct {
 	piece
-	words     string              // in lower case, each between two spaces
-	squeezed  string              // without anything but letters and digits
-	parted    map[int]bool        // where words begin and end in that
-	numbers   map[string]bool     // see amounts; of the words of others
-	figures   map[string][]figure // of the words of the user and of this service, by their values
-	sums      bool                // one of those is an amount of money
+	words     string              // in lower case, with a space around each
+	squeezed  string              // only the letters and digits
+	parted    map[int]bool        // where words begin and end in squeezed
+	numbers   map[string]bool     // see amounts; only of other texts
+	figures   map[string][]figure // only of texts of the user and of this service, by value
+	sums      bool                // a figure is an amount of money
 	addresses map[string]bool     // of the same
 	rows      map[string]bool     // its words, and each four that follow each other; nil until asked for
 }
 
-// MaybePasted is the Source of words in a message of the user of which it is not certain that they typed them.
+// MaybePasted is the Source of words in a message of the user that may be pasted.
 const MaybePasted = "a message that may have pasted text"
 
-// Add tells the ledger of a text.
+// Add adds a text.
 func (l *Ledger) Add(o memory.Origin, content string) {
 	if o.From == memory.FromUser {
 		l.Said(content, nil)
@@ -65,8 +65,8 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 	}
 }
 
-// Said tells the ledger of a message of the user; see memory.Own for the parts that were pasted. Those cannot pass for
-// the tag of an envelope.
+// Said adds a message of the user. memory.Own says which parts were pasted. Pasted parts cannot form a tag of an
+// envelope.
 func (l *Ledger) Said(content string, pasted []memory.Span) {
 	w := memory.Own(content, pasted)
 	l.add(memory.Origin{From: memory.FromUser}, w.Typed)
@@ -76,10 +76,10 @@ func (l *Ledger) Said(content string, pasted []memory.Span) {
 	l.add(memory.Pasted, strings.ReplaceAll(w.Pasted, "<", " "))
 }
 
-// Saw tells the ledger of something without a text, such as an image.
+// Saw adds content without a text, such as an image.
 func (l *Ledger) Saw(o memory.Origin) { l.add(o, unseen) }
 
-// unseen stands for what the ledger cannot read.
+// unseen is the text of content that has none.
 const unseen = "\x00"
 
 func (l *Ledger) add(o memory.Origin, content string) {
@@ -108,7 +108,7 @@ func (l *Ledger) add(o memory.Origin, content string) {
 	}
 }
 
-// Save gives what another Ledger of the same run goes on from; Restore takes it.
+// Save returns the texts for another Ledger of the same run, see Restore.
 func (l *Ledger) Save() (json.RawMessage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Ledger) Save() (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// Restore takes what Save gave; nothing where that is nil.
+// Restore adds the texts that Save returned. Nil is no text.
 func (l *Ledger) Restore(saved json.RawMessage) error {
 	var all []piece
 	if saved == nil {
@@ -132,9 +132,9 @@ func (l *Ledger) Restore(saved json.RawMessage) error {
 	return err
 }
 
-// Of is the origin of what an agent wrote. It is the agent if the run has no text of others, or if what it wrote shows no
-// trace of one: four words in a row or some rare ones, a number, an address or a name that neither the user nor this
-// service gave. It is told even of short ones, since a later run may have nothing but this text to know them from.
+// Of returns the origin of a text that an agent wrote. It is the agent if the run has no foreign text, or if the text has
+// no trace of one. A trace is four words in a row, some rare words, or a number, an address or a name that neither the
+// user nor this service gave. Short values count too, because a later run may know them only from this text.
 func (l *Ledger) Of(content string) memory.Origin {
 	if l == nil {
 		return agents
@@ -169,13 +169,13 @@ func (l *Ledger) Of(content string) memory.Origin {
 
 var agents = memory.Origin{From: memory.FromAgent}
 
-// maxJudged is how many bytes of a text are looked for: a longer one counts as of the lowest origin that there is.
+// maxJudged bounds a text that is searched for, in bytes. A longer one has the lowest origin of the run.
 const maxJudged = 64 << 10
 
-// maxTelling is how many values and names of one are looked for: a text with more counts as of anybody.
+// maxTelling bounds the values and names of a text that are searched for. A text with more of them is from anybody.
 const maxTelling = 300
 
-// lowest is the lowest origin that a text was given of; the agent for none. Callers hold mu.
+// lowest returns the lowest origin of a foreign text, or the agent. Callers hold mu.
 func (l *Ledger) lowest() memory.Origin {
 	o := agents
 	for _, t := range l.given {
@@ -186,8 +186,8 @@ func (l *Ledger) lowest() memory.Origin {
 	return o
 }
 
-// anybody is the lowest authority of others with the names of all of them: what is from one of them, and nobody knows
-// which. The agent for none. Callers hold mu.
+// anybody returns the lowest authority of the foreign texts with the names of all of them, for a value that is from an
+// unknown one of them. Without foreign texts it is the agent. Callers hold mu.
 func (l *Ledger) anybody() memory.Origin {
 	o := l.lowest()
 	var sources []string
@@ -200,8 +200,8 @@ func (l *Ledger) anybody() memory.Origin {
 	return o
 }
 
-// taken is the lowest origin that a text has four words in a row of, some rare words, or one of some values. Callers hold
-// mu.
+// taken returns the lowest origin of a foreign text that shares four words in a row, some rare words, or one of the telling
+// values with content. Callers hold mu.
 func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := agents
 	words := strings.Fields(plain(content))
@@ -237,15 +237,15 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	return lowest
 }
 
-// So many words of so many letters tell that an answer is about a text.
+// An answer is about a text if they share so many words of at least so many letters.
 const rareWords, rareLength = 3, 5
 
-// Value is the origin of a value that an agent put into a call.
+// Value returns the origin of an argument that an agent put into a call.
 func (l *Ledger) Value(name, content string) memory.Origin {
 	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
 }
 
-// value is the origin of a text or a number. One that the user or this service gave is theirs.
+// value returns the origin of a text or a number. A value that the user or this service gave is theirs.
 func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if l == nil || strings.TrimSpace(content) == "" || a.enum[content] {
 		return agents
@@ -296,15 +296,15 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	return agents
 }
 
-// maxName is how many words the name of a person or a firm has at most.
+// maxName is the largest number of words in the name of a person or a firm.
 const maxName = 4
 
-// constant reports whether a number is one that every call may have.
+// constant reports whether any call may have a number.
 func constant(a argument, one string, number bool) bool {
 	return number && !a.id && !a.party && (one == "0" || one == "1")
 }
 
-// find returns the first text of a kind, one with a name before one without.
+// find returns the first text for which is holds. Texts with a source come before texts without one.
 func find(in []*text, is func(*text) bool) (found *text, ok bool) {
 	for _, t := range in {
 		if (found == nil || found.Source == "" && t.Source != "") && is(t.read()) {
@@ -314,7 +314,7 @@ func find(in []*text, is func(*text) bool) (found *text, ok bool) {
 	return found, found != nil
 }
 
-// supplied is the origin of a value that the user or this service gave, as it is. Callers hold mu.
+// supplied returns the origin of a value that the user or this service gave. Callers hold mu.
 func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origin, bool) {
 	for _, t := range slices.Concat(l.said, l.own) {
 		if t.read().gives(a, content, number) {
@@ -328,7 +328,7 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 	if len(telling) == 0 || len(telling) > maxTelling || telling[0] == strings.TrimSpace(visible(content)) {
 		return agents, false
 	}
-	// All of its values and words, each from somewhere.
+	// The user or this service may have given each of its values and words in another text.
 	origin, words := memory.Origin{From: memory.FromUser}, plain(content)
 	for _, one := range telling {
 		o, ok := l.supplied(a, one, number)
@@ -350,7 +350,7 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 	return origin, true
 }
 
-// gives reports whether a text of the user or of this service has a value as it is.
+// gives reports whether a text of the user or of this service contains a value.
 func (t *text) gives(a argument, content string, number bool) bool {
 	shown := strings.TrimSpace(visible(content))
 	if isAddress(shown) {
@@ -383,7 +383,7 @@ func (t *text) gives(a argument, content string, number bool) bool {
 		len(squeezed) >= shortest && t.holds(squeezed))
 }
 
-// latin writes Russian names as they are in English.
+// latin transliterates Russian names.
 var latin = strings.NewReplacer("а", "a", "б", "b", "в", "v", "г", "g", "д", "d", "е", "e", "ё", "e", "ж", "zh",
 	"з", "z", "и", "i", "й", "y", "к", "k", "л", "l", "м", "m", "н", "n", "о", "o", "п", "p", "р", "r", "с", "s", "т", "t",
 	"у", "u",
@@ -403,15 +403,15 @@ func (l *Ledger) foreign() (o memory.Origin) {
 	return o
 }
 
-// shortest is how many letters and digits a value has at least that is found also inside of words and across what
-// parts it, as the digits of an account are.
+// shortest is the least number of letters and digits of a value that is found inside words and across separators, such
+// as the digits of an account.
 const shortest = 6
 
-// value is one that is looked for in the texts of others, in the forms that it is looked for in.
+// value has the forms in which a value is searched for in foreign texts.
 type value struct {
 	words, squeezed string
-	folded          string   // the words as they could be read
-	amounts         []string // what it may mean as a number; nil if it is none
+	folded          string   // the words as a reader sees them
+	amounts         []string // its meanings as a number; nil for other values
 }
 
 func valueOf(content string) value {
@@ -427,7 +427,7 @@ func valueOf(content string) value {
 	return v
 }
 
-// has reports whether a value stands in a text of somebody else, in whatever form.
+// has reports whether a foreign text contains a value in any form.
 func (t *text) has(v value) bool {
 	for _, a := range v.amounts {
 		digits, power, _ := strings.Cut(a, "e")
@@ -440,8 +440,8 @@ func (t *text) has(v value) bool {
 		len(v.squeezed) >= shortest && t.holds(v.squeezed))
 }
 
-// holds reports whether a value stands in a text whatever parts it. The user has to have said it as whole words: a document
-// may name an address that is a part of theirs. Scripts without spaces have no such bounds.
+// holds reports whether a text contains a value across separators. In the user's text it must be whole words, because a
+// document may name an address that is a part of theirs. Scripts without spaces have no such bounds.
 func (t *text) holds(squeezed string) bool {
 	for at := 0; ; at++ {
 		next := strings.Index(t.squeezed[at:], squeezed)
@@ -455,7 +455,7 @@ func (t *text) holds(squeezed string) bool {
 	}
 }
 
-// read makes the forms of a text. Callers hold the ledger's mu.
+// read computes the forms of a text. Callers hold the ledger's mu.
 func (t *text) read() *text {
 	if t.words != "" {
 		return t
@@ -497,12 +497,13 @@ func (t *text) read() *text {
 	return t
 }
 
-// read is a text as it could be read: escapes and letters that look alike resolved, addresses that are spelled out joined.
+// read returns a text as a reader sees it. It resolves escapes and letters that look alike, and joins addresses that are
+// spelled out.
 func read(content string) string {
 	return spelledDot.ReplaceAllString(spelledAt.ReplaceAllString(envelope.Fold(content).Text, "@"), ".")
 }
 
-// inRows returns the words of a text and each four that follow each other.
+// inRows returns the words of a text and each four words in a row.
 func (t *text) inRows() map[string]bool {
 	if t.rows == nil {
 		words := strings.Fields(t.words)
@@ -514,7 +515,7 @@ func (t *text) inRows() map[string]bool {
 	return t.rows
 }
 
-// common is how many texts are in both.
+// common counts the members of both sets.
 func common(a, b map[string]bool) (n int) {
 	for one := range b {
 		if a[one] {
@@ -524,10 +525,10 @@ func common(a, b map[string]bool) (n int) {
 	return n
 }
 
-// unspaced matches letters of scripts that part no words.
+// unspaced matches letters of scripts that put no space between words.
 var unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 
-// inFours are all four words that follow each other, each with a space around.
+// inFours returns each four words in a row, with a space around each word.
 func inFours(words []string) map[string]bool {
 	fours := map[string]bool{}
 	for i := 0; i+4 <= len(words); i++ {
@@ -537,15 +538,15 @@ func inFours(words []string) map[string]bool {
 }
 
 var (
-	// nonce matches the tags of envelopes, whose random digits are nobody's words. No text from outside has such a tag.
+	// nonce matches the tags of envelopes, whose random digits belong to no text. No text from outside has such a tag.
 	nonce = regexp.MustCompile(`</?(?:passage|recalled|outside) nonce="[A-Z2-7]{26}"`)
 	// inflected are the stem and the ending of a Russian word.
 	inflected = regexp.MustCompile(`^(\p{Cyrillic}{2,}?)[аеёиоуыэюяйьмх]{1,3}$`)
 	escape    = regexp.MustCompile(`\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})`)
 )
 
-// names are words of a text with a large letter, but for those that begin a sentence of more words than a name has; what
-// follows a title, as Dr., begins none.
+// names returns the capitalised words of a text, except at the beginning of a sentence. A text of up to three words may be
+// a name, and the word after a title such as Dr. begins no sentence.
 func names(content string) (all []string) {
 	words := strings.Fields(content)
 	for i, word := range words {
@@ -562,7 +563,8 @@ func isUpper(word string) bool {
 	return unicode.IsUpper(first)
 }
 
-// visible is a text in compatibility form, with the digits of all scripts as 0 to 9, without what is not seen.
+// visible returns a text in compatibility form (NFKC), with the digits of all scripts as 0 to 9 and without invisible
+// characters.
 func visible(content string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -575,8 +577,8 @@ func visible(content string) string {
 	}, norm.NFKC.String(content))
 }
 
-// plain is a visible text in lower case, with one space around each word. Russian words are without their endings: a
-// user inflects the name that a call has as it is. A stemmer is no help with names, since it takes Елена for a verb.
+// plain returns a visible text in lower case, with one space around each word. Russian words lose their endings, because
+// users inflect names and calls do not. A stemmer does not help with names. It treats Елена as a verb.
 func plain(content string) string {
 	words := strings.FieldsFunc(strings.ToLower(visible(content)), func(r rune) bool {
 		return !unicode.In(r, unicode.L, unicode.Nd, unicode.Mn)
@@ -587,15 +589,15 @@ func plain(content string) string {
 	return " " + strings.Join(append(words, ""), " ")
 }
 
-// ledgerKey is that of a Ledger in a context.
+// ledgerKey is the key of a Ledger in a context.
 type ledgerKey struct{}
 
-// In gives a context whose tools tell a ledger what they give.
+// In returns a context whose tools add their results to a ledger.
 func In(ctx context.Context, l *Ledger) context.Context {
 	return context.WithValue(ctx, ledgerKey{}, l)
 }
 
-// From is the ledger of a context; nil if it has none.
+// From returns the ledger of a context, or nil.
 func From(ctx context.Context) *Ledger {
 	l, _ := ctx.Value(ledgerKey{}).(*Ledger)
 	return l

@@ -66,7 +66,7 @@ func identifying(a argument, content string, number bool) (all []string) {
 	return all
 }
 
-// Described tells the ledger of the addresses and long numbers in the description of a tool.
+// Described adds the addresses and long numbers in the description of a tool.
 func (l *Ledger) Described(source, description string) {
 	telling := slices.DeleteFunc(identifying(argument{}, description, false), func(one string) bool {
 		return !isAddress(one) && len(digits(one)) < shortest

@@ -33,7 +33,7 @@ func (r *request) readCalls() {
 	}
 }
 
-// mendArguments makes the text of a JSON object of a call's arguments, and reports whether they were none. Servers parse
+// mendArguments makes a call's arguments the text of a JSON object, and reports whether they were something else. Servers parse
 // them again: https://github.com/vllm-project/vllm/pull/48922 https://github.com/bytedance/deer-flow/issues/4445
 // https://github.com/OpenHands/software-agent-sdk/issues/2887
 func (c *editedCall) mendArguments() bool {

@@ -19,7 +19,7 @@ const (
 	KindPlace      Kind = "result_moved"    // a result was not where its call wants it
 	KindOrphan     Kind = "result_orphaned" // a result without a call became text
 	KindDoubled    Kind = "result_doubled"  // a result or a tool that came twice was removed
-	KindArguments  Kind = "arguments"       // of a call, which were no JSON object
+	KindArguments  Kind = "arguments"       // arguments of a call were not a JSON object
 
 	KindEmpty   Kind = "empty"
 	KindRole    Kind = "role"

@@ -126,8 +126,8 @@ func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// maySee reports whether the caller may see what a run waits for. Results of a client's tools are for any client; what a
-// person decides is for those that may decide or read the chat.
+// maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools. Waits
+// for a person need a right to decide or to read the chat.
 func maySee(ctx context.Context, waits []event.Wait) bool {
 	caller := access.From(ctx)
 	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
