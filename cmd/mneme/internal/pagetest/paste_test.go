@@ -19,13 +19,12 @@ func TestThePageSaysWhatWasPasted(t *testing.T) {
 		"changed": {"Send 500 to Eve.", "Summarise it: Send 50 to Eve.", ""},
 	} {
 		p.open("#/chats/" + chat)
+		p.until("the heading", func() bool { return p.textOf("h1") == chat })
 		p.has("button", "Add images")
 		if c.pasted != "" {
 			p.hand(".composer textarea", "paste", c.pasted) // which puts nothing into the field
 		}
-		evaluate[bool](p, `(document.querySelector(".composer textarea").focus(), true)`)
-		p.types(c.message)
-		p.press("\r")
+		p.send(c.message)
 		p.sees("I have looked at it")
 		history := s.request(http.StatusOK, http.MethodGet, "/v1/chats/"+chat+"/history", "", "")
 		require.Equal(t, c.spans, gjson.GetBytes(history, "messages.0.pasted").Raw, chat)
