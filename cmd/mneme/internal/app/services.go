@@ -94,7 +94,7 @@ func Proxy(ctx context.Context, cfg config.Config, o Options) error {
 }
 
 // gatewayGC is how much may be allocated, in percent of what is in use, before it is collected. With a full ledger the
-// gateway holds less than 60 MB, see proxy/DESIGN.md.
+// gateway holds some 60 MB, see proxy/DESIGN.md.
 const gatewayGC = 90
 
 // easeGC sets gatewayGC, unless the operator has set GOGC; restore takes it back.
