@@ -234,13 +234,27 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// upWriter counts the lines of the log when the page's address is written.
+type upWriter struct {
+	io.Writer
+	to *started
+}
+
+func (w upWriter) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "mneme is up: ") {
+		w.to.early = len(*w.to.err)
+	}
+	return w.Writer.Write(text)
+}
+
 func startUp(t *testing.T, places models.Places, environ []string, args ...string) *started {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	logged := make(lines, 1000)
 	ended := make(chan int, 1)
-	con := &console{places: places, stdin: strings.NewReader(""), stdout: w, stderr: logged, environ: append([]string{
+	s := &started{t: t, out: bufio.NewScanner(r), err: &logged}
+	con := &console{places: places, stdin: strings.NewReader(""), stdout: upWriter{w, s}, stderr: logged, environ: append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
 	}, environ...)}
@@ -248,7 +262,6 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 		ended <- run(ctx, args, con)
 		w.Close()
 	}()
-	s := &started{t: t, out: bufio.NewScanner(r), err: &logged}
 	stopped := false
 	s.stop = func() int {
 		if stopped {
@@ -264,7 +277,6 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 		s.read = append(s.read, s.out.Text())
 		if rest, ok := strings.CutPrefix(s.out.Text(), "mneme is up: "); ok {
 			s.web, _, _ = strings.Cut(rest, "/ ")
-			s.early = len(logged)
 			go func() { _, _ = io.Copy(io.Discard, r) }() // ends with the process
 			return s
 		}
