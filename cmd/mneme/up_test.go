@@ -254,10 +254,11 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 	logged := make(lines, 1000)
 	ended := make(chan int, 1)
 	s := &started{t: t, out: bufio.NewScanner(r), err: &logged}
-	con := &console{places: places, stdin: strings.NewReader(""), stdout: upWriter{w, s}, stderr: logged, environ: append([]string{
-		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
-		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
-	}, environ...)}
+	con := &console{places: places, stdin: strings.NewReader(""), stdout: upWriter{w, s}, stderr: logged,
+		environ: append([]string{
+			"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+			"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
+		}, environ...)}
 	go func() {
 		ended <- run(ctx, args, con)
 		w.Close()

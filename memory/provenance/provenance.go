@@ -30,7 +30,7 @@ type Ledger struct {
 	said  []*text        // of the user; of each message first the part that they surely typed; guarded by mu
 	own   []*text        // of tools of this service, and of its models without a trace of other texts; guarded by mu
 	given []*text        // of documents, other tools and images, and pasted text; guarded by mu
-	// beside are texts of clients and descriptions of tools. A value can come from one of them, but they do not taint a run.
+	// beside are texts of clients and descriptions of tools. A value can come from one of them, but they taint no run.
 	beside []*text // guarded by mu
 }
 

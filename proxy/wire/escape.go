@@ -13,8 +13,8 @@ import (
 // escapeLength is the length of an escape with hexadecimal digits, such as \u0041.
 const escapeLength = 6
 
-// CheckText returns a Failure if JSON has an escape that does not encode text: U+0000, or half of a surrogate pair (RFC 8259,
-// section 8.2). Vendors refuse both, and a conversation that has one never succeeds again
+// CheckText returns a Failure if JSON has an escape that does not encode text: U+0000, or half of a surrogate pair (RFC
+// 8259, section 8.2). Vendors refuse both, and a conversation that has one never succeeds again
 // (anthropics/claude-code#6273).
 func CheckText(body []byte) error {
 	for at := 0; ; {
