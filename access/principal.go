@@ -29,7 +29,7 @@ const (
 
 	InternalChat  Scope = "internal, for chat"        // the internal secret, and a caller with chat
 	InternalRead  Scope = "internal, for memory:read" // the internal secret, and a caller with memory:read
-	ChatOrApprove Scope = "chat or approve"           // one of both; what is answered decides which
+	ChatOrApprove Scope = "chat or approve"           // one of both; the kind of the answer decides which
 )
 
 // Scopes lists those that keys have.

@@ -72,9 +72,9 @@ type Request struct {
 	Message      string        // empty where Context ends with results of tools
 	Pasted       []memory.Span // the parts of Message that the client says were pasted; nil if it does not say
 	AgentVersion string        // Version, or the name of the subagent talked to
-	Conversation string        // the gateway's id for this chat, which tells agents apart by their routes; empty for none
+	Conversation string        // the gateway's id for this chat; agents have routes of their own below it; empty for none
 	RetryOf      string        // the failed run that had this message, as Context ends with it already; empty for none
-	MemoryReset  bool          // the memory lost data since the chat's run before, which the run is to tell
+	MemoryReset  bool          // the memory lost data since the chat's last run, and this run reports it
 	Context      []memory.Message
 	// Memory is the chat's, beyond Context and Subagents; nil for none, and then no webmemory
 	// keeps the run while it waits, so that it cannot.
@@ -218,12 +218,12 @@ func given(r *run, history []memory.Message, subagent bool) {
 			o = memory.Origin{From: memory.FromOutside, Source: "an earlier answer"}
 		}
 		if o.From.Foreign() || o.From == memory.FromAgent && m.From != "" && m.Source == "" {
-			r.sources.Add(o, m.Content) // of the rest nothing tells what it rested on
+			r.sources.Add(o, m.Content) // the sources of other messages are unknown
 		}
 	}
 }
 
-// beside tells of texts that a client adds to the message, and of what describes tools.
+// beside adds the client's instructions and the descriptions of tools to the ledger.
 func (r *run) beside() {
 	of := memory.Origin{From: memory.FromClient, Source: "the client's instructions"}
 	if quotes.MatchString(r.req.Instructions) {
@@ -244,7 +244,7 @@ func (r *run) beside() {
 // quotes matches the tags between which applications put documents into a prompt.
 var quotes = regexp.MustCompile(`(?i)<(?:context|documents?|sources?|passages?|files?|search_results?|results?)[ >]`)
 
-// saw tells of images, of which nothing is known but that they are there.
+// saw adds images to a ledger. Their content is unknown.
 func saw(l *provenance.Ledger, images int) {
 	if images > 0 {
 		l.Saw(memory.Origin{From: memory.FromOutside, Source: "an image"})

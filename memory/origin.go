@@ -96,7 +96,7 @@ func CheckSpans(text string, spans []Span) error {
 	return nil
 }
 
-// SpansOf returns the spans of a message that lie in a part of it, counted from there.
+// SpansOf returns the spans of a message inside a part of it, relative to that part.
 func SpansOf(message, part string, spans []Span) []Span {
 	at := strings.Index(message, part)
 	size, in := utf8.RuneCountInString(part), []Span{}
@@ -122,13 +122,13 @@ type Words struct {
 	Pasted string // the words of others
 }
 
-// Bounds of a message that counts as typed where the client does not say what was pasted.
+// Bounds of a message that counts as typed without the client's spans.
 const maxTyped, maxTypedLines = 40, 3
 
-// Own parts a message of a person into their own words and those of others. pasted are the parts that the client says
-// were pasted; nil if it does not say. Then marks of quoting tell: code, lines that quote, all behind a line that ends
-// with a colon, parts texts or begins a mail, and long quotations. Of what is left, if it has more than maxTyped words or
-// maxTypedLines lines, at most the shorter of the first and last paragraph is their own.
+// Own separates a person's own words in a message from those of others. pasted are the client's spans of pasted text, or
+// nil. Without spans, marks of quoting decide: code, quoted lines, everything after a line that ends with a colon, separates
+// texts or begins a mail, and long quotations. If the rest has more than maxTyped words or maxTypedLines lines, at most the
+// shorter of its first and last paragraph is their own.
 func Own(message string, pasted []Span) Words {
 	var w Words
 	if pasted != nil {
@@ -166,7 +166,7 @@ func Own(message string, pasted []Span) Words {
 	return w
 }
 
-// cutSpans parts a text into what is outside and inside of some spans. A word of which a part is inside is inside.
+// cutSpans separates a text into the parts outside and inside some spans. A word that is partly inside counts as inside.
 func cutSpans(text string, spans []Span) (outside, inside string) {
 	runes := []rune(text)
 	in := make([]bool, len(runes))
@@ -189,14 +189,14 @@ func cutSpans(text string, spans []Span) (outside, inside string) {
 			to, other = &of, &out
 		}
 		to.WriteRune(r)
-		if i > 0 && in[i] != in[i-1] { // nothing is one word that was not
+		if i > 0 && in[i] != in[i-1] { // no two words become one
 			other.WriteByte('\n')
 		}
 	}
 	return out.String(), of.String()
 }
 
-// unmarked moves the lines that say which files and images came with a message.
+// unmarked moves the lines for the files and images of a message to others.
 func unmarked(message, others string) (rest, marked string) {
 	for _, line := range attachment.FindAllString(message, -1) {
 		others += line + "\n"
@@ -228,7 +228,7 @@ func asked(line string) bool {
 	return strings.HasSuffix(line, "?") || strings.HasSuffix(line, "？")
 }
 
-// unquoted is a line without what it quotes: quotations, and all behind a dash or a colon that names no value.
+// unquoted returns a line without quotations and without the text after a dash or a colon that names no value.
 func unquoted(line string) string {
 	line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
 	line = quotation.ReplaceAllStringFunc(line, func(text string) string {
@@ -311,11 +311,11 @@ var (
 	structured = regexp.MustCompile(`^[>|}]|^[{\[]\s*(?:["{\[\d]|$)|^<[a-zA-Z/!?]|^"[^"]*":|\t|^\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
 		`^\W?\d{4}-\d{2}-\d{2}[T ]\d|^[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$`)
 	markup = regexp.MustCompile(`[{\[]\s*["{]|<[a-zA-Z/!][^\s<>]*[ >]`)
-	// introduces matches what may stand before somebody else's words, and label what names a value of the person's own.
+	// introduces matches separators before quoted words, and label matches the name of a value of the person's own.
 	introduces = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])|\s(?:[-–—|~]+|[-=]+>)\s`)
 	label      = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:iban|bic|account|konto|card|amount|sum|total|betrag|order|invoice|phone|` +
 		`tel|number|no|nr|e-?mail|address|date|to|name|url|link|id|code|сч[её]т|сумма|заказ|почта|телефон|номер)\s*[:：]` + `\s*$`)
-	// aboutText matches orders and questions about somebody's text, of which it is not certain where that begins.
+	// aboutText matches orders and questions about a text whose beginning is uncertain.
 	aboutText = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:translate|summari[sz]e|proofread|rephrase|explain|wrote|writes|says|said|` +
 		`what (?:does|do|is|are)|übersetze?|was (?:ist|bedeutet|heißt|will|wollen|meint)|fasse|schreibt|schrieb|sagt|` +
 		`перескажи|объясни|что (?:это|значит|хотят|он|она|они)|пишет|пишут|написала?|tradui[st]|résume|explique|traduce|` +

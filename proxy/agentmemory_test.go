@@ -58,7 +58,7 @@ func TestATurnIsRecordedAcrossARestart(t *testing.T) {
 	}
 }
 
-// What was said in an earlier session cannot pass for a tag of an agent, a control token or a person's decision, and an
+// Text of an earlier session cannot pass for a tag of an agent, a control token or a person's decision, and an
 // answer that repeats the result of a tool is recorded as from there.
 func TestRecalledAndRecordedTextsOfOthers(t *testing.T) {
 	t.Parallel()

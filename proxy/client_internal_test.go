@@ -14,7 +14,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// A stream that is quiet shows its client that it goes on. Clients of Responses such as codex count events with data only.
+// A quiet stream sends keep-alives. Clients of Responses such as codex count events with data only.
 func TestQuietStreamsShowThatTheyGoOn(t *testing.T) {
 	t.Parallel()
 	for dialect, data := range map[wire.Dialect]bool{wire.Messages: true, wire.Chat: false, wire.Responses: true} {

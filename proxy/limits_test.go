@@ -172,8 +172,7 @@ func TestEveryWayIsCharged(t *testing.T) {
 	l.books(t, 15*calls+15, 20*calls+15)
 }
 
-// The number of answers is what is reserved, so that nothing else may be sent as it. An answer without content has cost its
-// prompt.
+// The gateway sends the number of answers that it reserved tokens for. An answer without content is charged its prompt.
 func TestWhatIsSentIsReserved(t *testing.T) {
 	t.Parallel()
 	v := vendor(t, says("application/json", `{"id":"c","object":"chat.completion","model":"m","choices":[]}`))

@@ -44,7 +44,7 @@ var endingReports = map[string]report{
 	}},
 }
 
-// reportsElsewhere names the tests of the cases that are no requests, or that need more than one answer of one vendor.
+// reportsElsewhere names the tests of cases without requests, or with several answers of a vendor.
 var reportsElsewhere = map[string]string{
 	"base-query":     "TestTheQueryOfTheBaseURLIsKept in proxy/upstream",
 	"http-proxy":     "TestVendorsAreReachedThroughTheProxyOfTheEnvironment",

@@ -11,7 +11,7 @@ import (
 	"mneme/proxy"
 )
 
-// A refusal is a rule of a vendor with the words in which it refuses a request.
+// A refusal is a rule of a vendor with the words of its error.
 type refusal struct {
 	source       string // owner/repository#number
 	kind, vendor string

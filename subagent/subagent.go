@@ -75,7 +75,7 @@ type Task struct {
 	Text         string
 	Origin       memory.Origin
 	Pasted       []memory.Span // of a task in the user's words, see memory.Message
-	Instructions string        // that stand behind the prompt; empty for none
+	Instructions string        // after the prompt; empty for none
 	Conversation string        // the gateway's id; empty for none
 	// History gives the subagent's messages up to now; it is asked after the
 	// delegation is recorded. An isolated subagent is shown the task alone.

@@ -109,7 +109,9 @@ func TestAMessageThatComesLateClosesNoTaskOfAnotherRun(t *testing.T) {
 	_, first := webmemorytest.ScriptHistories("first")
 	_, second := webmemorytest.ScriptHistories("second")
 	whole := append(first, second...)
-	webmemorytest.Eventually(t, "the history is whole", func() bool { return slices.Equal(whole, w.History(key.String())) })
+	webmemorytest.Eventually(t, "the history is whole", func() bool {
+		return slices.Equal(whole, w.History(key.String()))
+	})
 }
 
 // A process that was stopped past its lease and goes on must not write into any

@@ -19,7 +19,7 @@ import (
 	"mneme/memory/telemetry"
 )
 
-// What Gate accepts: the internal secret, and a key of the default tenant with all scopes.
+// Credentials that Gate accepts: the internal secret, and a key of the default tenant with all scopes.
 const (
 	secret   = "the internal secret of tests, long enough"
 	adminKey = access.Prefix + "tests_of-a-length-that-keys-must-have-0123456789"

@@ -177,7 +177,7 @@ var (
 	citation = regexp.MustCompile(
 		`(\\?\[)[\s^#n†]*\d+(?:[\s,;:†^–—-]*(?:and|и)?\s*\d+)*(?:†[^\[\]\n]{0,40})?\s*(\\?\])`,
 	)
-	// decided matches what a person's answer to an approval is told as.
+	// decided matches the words in which models learn a person's decision.
 	decided = regexp.MustCompile(`([(\[{<])[\s*_]*(?:(?:approved|denied|allowed|confirmed|granted|edited|changed)[\s*_]+by[\s*_]+|` +
 		`a[\s*_]+person[\s*_]+)(?:(?:an?|the)[\s*_]+)?(?:person|human|user|operator|admin|changed|approved|denied|allowed)`)
 	orders = regexp.MustCompile(`(?:ignore|disregard|forget|override|bypass)\s+(?:\w+\s+){0,4}(?:previous|prior|above|earlier|instructions?|rules)|` +

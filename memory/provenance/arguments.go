@@ -14,19 +14,19 @@ import (
 	"mneme/memory/event"
 )
 
-// Bounds of what a person is told of origins.
+// Bounds of the origins that a person sees.
 const (
-	maxOrigins = 64  // values of one call that are told one by one
-	maxValue   = 100 // bytes of one
+	maxOrigins = 64  // values of one call
+	maxValue   = 100 // bytes of a value
 )
 
-// argument is what a schema says of the argument that a value is of.
+// argument is the meaning of an argument by its name and its schema.
 type argument struct {
 	cents bool // it counts hundredths of a currency
 	major bool // it counts a currency
 	money bool // it is an amount of money
-	party bool // it names who or what is reached
-	id    bool // it tells one thing from others
+	party bool // it names a recipient or a target
+	id    bool // it identifies something
 	enum  map[string]bool
 }
 
@@ -42,7 +42,7 @@ var (
 	humps   = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 )
 
-// argumentOf reads what a name, and the schema of the outermost member, say.
+// argumentOf reads the name of an argument and the schema of its outermost member.
 func argumentOf(name string, parameters json.RawMessage) (a argument) {
 	var schema struct {
 		Properties map[string]struct {
@@ -50,7 +50,7 @@ func argumentOf(name string, parameters json.RawMessage) (a argument) {
 			Enum        []json.RawMessage `json:"enum"`
 		} `json:"properties"`
 	}
-	_ = json.Unmarshal(parameters, &schema) // what it does not say is left open
+	_ = json.Unmarshal(parameters, &schema) // a missing or damaged schema has no meanings
 	outer, _, _ := strings.Cut(name, ".")
 	own := schema.Properties[outer]
 	last := humps.ReplaceAllString(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "_"), "${1}_${2}")
@@ -68,9 +68,9 @@ func argumentOf(name string, parameters json.RawMessage) (a argument) {
 	return a
 }
 
-// Arguments says where the values of a call's arguments are from, in the order of their names. Names that the call's
-// schema, parameters, does not declare are values, too. A call without values has the first foreign origin that there
-// is, since that it is made at all may be from there, and so have the values behind the last one that there is room for.
+// Arguments returns the origins of the values of a call's arguments, in the order of their names. Undeclared names are
+// values too; parameters is the schema. A call without values has the first foreign origin of the run, which may have caused
+// the call. So have values after the first maxOrigins.
 func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.ArgumentOrigin) {
 	walk(arguments, func(name, value string, number bool) {
 		switch a := argumentOf(name, parameters); {
@@ -84,7 +84,7 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 	if of := l.foreign(); len(all) == 0 && of != (memory.Origin{}) {
 		all = append(all, event.ArgumentOrigin{Origin: of})
 	}
-	for i := range all { // whoever wrote a document has named it
+	for i := range all { // the author of a document chose its name
 		all[i].Source, _ = envelope.Label(all[i].Source)
 		all[i].Argument, _ = envelope.Label(all[i].Argument)
 		all[i].Value, _ = envelope.Label(memory.Shorten(all[i].Value, maxValue))
@@ -92,7 +92,7 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 	return all
 }
 
-// walk gives the texts and numbers of a JSON value, and the names of members that are not declared.
+// walk calls add for the texts and numbers of a JSON value, and for the names of undeclared members.
 func walk(arguments json.RawMessage, add func(name, value string, number bool), declared func(name string) bool) {
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.UseNumber()
@@ -123,14 +123,14 @@ func walk(arguments json.RawMessage, add func(name, value string, number bool), 
 	into("", whole)
 }
 
-// Returned adds the result of a tool. What a tool computes is of the origin of what it computes from. Of a tool of this
-// service the ledger takes what the call did not have.
+// Returned adds the result of a tool. A computed result has the origin of its inputs. From the result of a tool of this
+// service, the values of the call itself are left out.
 func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content string) {
 	if l == nil || o.From.Foreign() {
 		l.Add(o, content)
 		return
 	}
-	if !computed && o.Source == "" { // it may quote anybody
+	if !computed && o.Source == "" { // it may quote foreign text
 		return
 	}
 	walk(json.RawMessage(arguments), func(_, value string, number bool) {
@@ -148,7 +148,7 @@ func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content str
 	l.Add(o, content)
 }
 
-// computed is the origin of an expression: of its numbers, but for constants that nobody else said.
+// computed returns the lowest origin of the numbers of an expression. Constants count only if a foreign text has them.
 func (l *Ledger) computed(expression string) (lowest memory.Origin) {
 	lowest = memory.Origin{From: memory.FromOwn}
 	for _, n := range decimals.FindAllString(visible(expression), -1) {

@@ -10,21 +10,21 @@ import (
 	"unicode/utf8"
 )
 
-// figure is a number of a text that stands by itself, not in a date, a code or an address.
+// figure is a number of a text that is not part of a date, a code or an address.
 type figure struct {
-	value    string // as decimal gives it
+	value    string // in the form of decimal
 	negative bool
-	money    bool // a currency stands beside it
-	hundred  bool // its fraction has two digits, or a currency stands beside it: a hundredth of it is a unit
+	money    bool // next to a currency
+	hundred  bool // it has hundredths: two digits of a fraction, or a currency
 	cents    bool // it counts hundredths of a currency
 	numbered bool // it is the number of a thing, such as an order
 	word     bool // it was written as a word
 }
 
 var (
-	// number matches digits with what parts them in amounts, dates and accounts, and a word that may multiply them.
+	// number matches digits with the separators of amounts, dates and accounts, and a word that may multiply them.
 	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
-	// amount parts thousands, or none, from their fraction and the word behind.
+	// amount matches an amount: its whole part, its fraction and the word after it.
 	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
 	currency  = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
@@ -70,10 +70,10 @@ var numerals = func() map[string]int {
 	return all
 }()
 
-// near is how many bytes around a number tell what it counts.
+// near is the number of bytes around a number that may name its unit.
 const near = 40
 
-// figures returns those of a visible text, with digits and in words.
+// figures returns the figures of a visible text, in digits and in words.
 func figures(content string) (all []figure) {
 	for _, at := range number.FindAllStringIndex(content, -1) {
 		before, n := content[max(at[0]-near, 0):at[0]], content[at[0]:at[1]]
@@ -97,7 +97,7 @@ func figures(content string) (all []figure) {
 	return append(all, inWords(content)...)
 }
 
-// joined reports whether what stands before a number makes it a part of a code, an address or a date.
+// joined reports whether the text before a number makes it part of a code, an address or a date.
 func joined(before string) bool {
 	last, size := utf8.DecodeLastRuneInString(before)
 	previous, _ := utf8.DecodeLastRuneInString(before[:len(before)-size])
@@ -116,7 +116,7 @@ func firstWord(text string) string {
 	return strings.TrimRight(word, ".,;:!?")
 }
 
-// inWords returns the numbers that a text has as words, such as five thousand.
+// inWords returns the numbers written as words, such as five thousand.
 func inWords(content string) (all []figure) {
 	value, known := 0, false
 	words := strings.FieldsFunc(strings.ToLower(content), func(r rune) bool { return !unicode.IsLetter(r) })
@@ -140,7 +140,7 @@ func inWords(content string) (all []figure) {
 	return all
 }
 
-// meanings are what an amount may mean: one dot or comma may part thousands, or a fraction.
+// meanings returns the possible values of an amount. One dot or comma may separate thousands or a fraction.
 func meanings(parts []string) []string {
 	power := multiples[strings.ToLower(parts[3])]
 	all := []string{decimal(digits(parts[1])+"."+parts[2], power)}
@@ -151,8 +151,8 @@ func meanings(parts []string) []string {
 	return all
 }
 
-// amounts are what a number of somebody else's may mean, each as decimal gives it: what is no amount, as a date, means
-// its digits and each of its parts.
+// amounts returns the possible values of a number in a foreign text, in the form of decimal. A date or a code means its
+// digits and each of its parts.
 func amounts(n string) (all []string) {
 	parts := amount.FindStringSubmatch(n)
 	if parts == nil || strings.ContainsFunc(parts[1], unicode.IsSpace) {
@@ -166,8 +166,8 @@ func amounts(n string) (all []string) {
 	return append(all, meanings(parts)...)
 }
 
-// decimal is a number times a power of ten as its digits without zeros around, and the power that they are to be taken
-// by: "25e-1" of 2.50.
+// decimal returns a number times a power of ten as its digits without zeros at either end and an exponent: "25e-1" for
+// 2.50.
 func decimal(n string, power int) string {
 	whole, fraction, _ := strings.Cut(n, ".")
 	all := strings.TrimLeft(whole+fraction, "0")
@@ -197,8 +197,8 @@ func numeral(n string) figure {
 // sum reports whether a number is an amount of money.
 func (f figure) sum() bool { return f.money || f.hundred || f.cents }
 
-// supplies reports whether a number of a person's is the one that an argument has. A factor of 100 lies only between an
-// amount of a currency, or one with a fraction, and hundredths of it.
+// supplies reports whether a figure of the user is the value of an argument. They may differ by a factor of 100 only
+// between an amount of a currency, or with a fraction, and its cents.
 func (f figure) supplies(value figure, a argument) bool {
 	switch {
 	case f.negative != value.negative, a.money && f.numbered:
@@ -217,7 +217,7 @@ func (f figure) supplies(value figure, a argument) bool {
 var ratios = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:(half|halb\pL*|hälfte|половин\pL*|moitié|mitad)|(thirds?|drittel|треть)|` +
 	`(quarters?|viertel|четверть)|(double|twice|doppelt\pL*|вдвое|doble))(?:[^\pL]|$)`)
 
-// shared returns the whole of which a value is the part or the multiple that a text speaks of.
+// shared returns the amount that a text asks for a part or a multiple of, such as half, if value is the result.
 func shared(content string, value figure) figure {
 	m := ratios.FindStringSubmatch(content)
 	for i, by := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {

@@ -1,8 +1,8 @@
 // Package provenance finds the origin of the values that agents write. It is taint tracking over texts, because models
 // have none. A Ledger keeps the texts that the agents of a run were given until the run ends, and while it waits. A value
-// belongs to the user or to a tool of this service only if one of their texts contains it, up to case, punctuation, the
-// endings of Russian words and the form of numbers. If the run has other texts, a number, an address or an identifier
-// from elsewhere belongs to one of those.
+// belongs to the user or to a tool of this service only if a text of theirs contains it, up to case, punctuation, the
+// endings of Russian words and the form of numbers. If the run has foreign texts, any other number, address or identifier
+// is foreign.
 package provenance
 
 import (
@@ -30,7 +30,7 @@ type Ledger struct {
 	said  []*text        // of the user; of each message first the part that they surely typed; guarded by mu
 	own   []*text        // of tools of this service, and of its models without a trace of other texts; guarded by mu
 	given []*text        // of documents, other tools and images, and pasted text; guarded by mu
-	// beside are texts of clients and descriptions of tools. A value can come from one of them, but they taint no run.
+	// beside are texts of clients and descriptions of tools. A value can be theirs, but they taint no run.
 	beside []*text // guarded by mu
 }
 
@@ -40,7 +40,7 @@ type piece struct {
 	Text string `json:"text"`
 }
 
-// text is a piece with the forms in which it is searched.
+// text is a piece with its search forms.
 type text struct {
 	piece
 	words     string              // in lower case, with a space around each
@@ -65,8 +65,7 @@ func (l *Ledger) Add(o memory.Origin, content string) {
 	}
 }
 
-// Said adds a message of the user. memory.Own says which parts were pasted. Pasted parts cannot form a tag of an
-// envelope.
+// Said adds a message of the user, see memory.Own. Pasted parts cannot form a tag of an envelope.
 func (l *Ledger) Said(content string, pasted []memory.Span) {
 	w := memory.Own(content, pasted)
 	l.add(memory.Origin{From: memory.FromUser}, w.Typed)
@@ -119,7 +118,7 @@ func (l *Ledger) Save() (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// Restore adds the texts that Save returned. Nil is no text.
+// Restore adds the texts that Save returned. Nil adds nothing.
 func (l *Ledger) Restore(saved json.RawMessage) error {
 	var all []piece
 	if saved == nil {
@@ -133,8 +132,8 @@ func (l *Ledger) Restore(saved json.RawMessage) error {
 }
 
 // Of returns the origin of a text that an agent wrote. It is the agent if the run has no foreign text, or if the text has
-// no trace of one. A trace is four words in a row, some rare words, or a number, an address or a name that neither the
-// user nor this service gave. Short values count too, because a later run may know them only from this text.
+// no trace of one. A trace is four words in a row, some rare words, or a number, an address or a name from neither the
+// user nor this service. Short values count too, because a later run may know them only from this text.
 func (l *Ledger) Of(content string) memory.Origin {
 	if l == nil {
 		return agents
@@ -186,8 +185,8 @@ func (l *Ledger) lowest() memory.Origin {
 	return o
 }
 
-// anybody returns the lowest authority of the foreign texts with the names of all of them, for a value that is from an
-// unknown one of them. Without foreign texts it is the agent. Callers hold mu.
+// anybody returns the lowest authority of the foreign texts with all of their names, for a value of unknown source. Without
+// foreign texts it is the agent. Callers hold mu.
 func (l *Ledger) anybody() memory.Origin {
 	o := l.lowest()
 	var sources []string
@@ -200,8 +199,8 @@ func (l *Ledger) anybody() memory.Origin {
 	return o
 }
 
-// taken returns the lowest origin of a foreign text that shares four words in a row, some rare words, or one of the telling
-// values with content. Callers hold mu.
+// taken returns the lowest origin of the foreign texts that share four words in a row, some rare words, or a telling value
+// with content. Callers hold mu.
 func (l *Ledger) taken(content string, telling []string) memory.Origin {
 	lowest := agents
 	words := strings.Fields(plain(content))
@@ -245,7 +244,7 @@ func (l *Ledger) Value(name, content string) memory.Origin {
 	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
 }
 
-// value returns the origin of a text or a number. A value that the user or this service gave is theirs.
+// value returns the origin of a text or a number.
 func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if l == nil || strings.TrimSpace(content) == "" || a.enum[content] {
 		return agents
@@ -304,7 +303,7 @@ func constant(a argument, one string, number bool) bool {
 	return number && !a.id && !a.party && (one == "0" || one == "1")
 }
 
-// find returns the first text for which is holds. Texts with a source come before texts without one.
+// find returns the first matching text. Texts with a source come before texts without one.
 func find(in []*text, is func(*text) bool) (found *text, ok bool) {
 	for _, t := range in {
 		if (found == nil || found.Source == "" && t.Source != "") && is(t.read()) {
@@ -314,7 +313,7 @@ func find(in []*text, is func(*text) bool) (found *text, ok bool) {
 	return found, found != nil
 }
 
-// supplied returns the origin of a value that the user or this service gave. Callers hold mu.
+// supplied returns the origin of a value in the texts of the user or of this service. Callers hold mu.
 func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origin, bool) {
 	for _, t := range slices.Concat(l.said, l.own) {
 		if t.read().gives(a, content, number) {
@@ -328,7 +327,7 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 	if len(telling) == 0 || len(telling) > maxTelling || telling[0] == strings.TrimSpace(visible(content)) {
 		return agents, false
 	}
-	// The user or this service may have given each of its values and words in another text.
+	// Each of its values and words may be in another text of theirs.
 	origin, words := memory.Origin{From: memory.FromUser}, plain(content)
 	for _, one := range telling {
 		o, ok := l.supplied(a, one, number)
@@ -350,7 +349,7 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 	return origin, true
 }
 
-// gives reports whether a text of the user or of this service contains a value.
+// gives reports whether a text contains a value. The text is from the user or from this service.
 func (t *text) gives(a argument, content string, number bool) bool {
 	shown := strings.TrimSpace(visible(content))
 	if isAddress(shown) {
@@ -407,7 +406,7 @@ func (l *Ledger) foreign() (o memory.Origin) {
 // as the digits of an account.
 const shortest = 6
 
-// value has the forms in which a value is searched for in foreign texts.
+// value has the search forms of a value.
 type value struct {
 	words, squeezed string
 	folded          string   // the words as a reader sees them

@@ -38,7 +38,7 @@ type entry struct {
 	name     string
 	origin   memory.Origin
 	ts       float64
-	text     string        // "" of one that says nothing
+	text     string        // empty without content
 	pasted   []memory.Span // see memory.Message
 	length   int           // of the text, in characters
 	passages []int32       // where the passages after the first begin in text

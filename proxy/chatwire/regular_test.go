@@ -80,7 +80,7 @@ func TestIrregularChunks(t *testing.T) {
 	require.Equal(t, "<think>a</think>", text)
 }
 
-// A client of chat completions gets OpenAI's reasons for an end. An unknown reason is no success for it either.
+// A client of chat completions gets OpenAI's reasons for an end. An unknown reason is an error there too.
 func TestEndingsOfChatBackends(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]string{"stop": "stop", "STOP": "stop", "eos": "stop", "model_length": "length",

@@ -91,7 +91,7 @@ func refusedIn(text string) (Refused, bool) {
 // maxSentence is how much of an error is searched for a parameter, in bytes.
 const maxSentence = 16 << 10
 
-// Sentence returns the text of an error in the form in which expressions match it, in lower case.
+// Sentence returns the normalized text of an error for regular expressions, in lower case.
 func Sentence(body []byte) string { return strings.ToLower(spoken(body)) }
 
 // spoken normalises an error for the rules: on one line, with ' for every kind of quote, without

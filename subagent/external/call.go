@@ -446,8 +446,7 @@ func (t *tool) Origin(string) memory.Origin {
 // Origin implements loop.Sourced.
 func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
 
-// Described returns the text by which a server describes its tool to models, and its source; nothing for a tool of the
-// configuration.
+// Described returns a server's description of its tool for models, and its source. A tool of the configuration has none.
 func (t *tool) Described() (source, description string) {
 	if t.Server == HTTP {
 		return "", ""

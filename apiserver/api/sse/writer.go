@@ -65,7 +65,7 @@ func (w *Writer) Closing(name string, data []byte) error {
 	return w.write()
 }
 
-// Retry tells the reader how long to wait before it opens a stream that broke off again. The next Event has it: some
+// Retry sets the time after which a reader reopens a broken stream. The next Event has it: some
 // readers take a frame of its own for an event (r3labs/sse#131).
 func (w *Writer) Retry(wait time.Duration) {
 	w.retry = append(strconv.AppendInt([]byte("retry: "), wait.Milliseconds(), 10), '\n')

@@ -377,7 +377,7 @@ func historyOf(s *up, chat string) string {
 	return body
 }
 
-// What is erased, redacted, taken back or quarantined no call shows any more, also not one that a session repeats.
+// No call shows erased, redacted, rewound or quarantined messages, not even a repeated call of an open session.
 func TestWhatWasErasedIsNotRecalledAgain(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()

@@ -280,7 +280,7 @@ func TestOnlyTypedWordsAreTheUsers(t *testing.T) {
 	}
 }
 
-// What an answer takes from a document before a calculator is the document's, and what the user said stays theirs.
+// A value that a calculator computes from a document belongs to the document. The user's words stay theirs.
 func TestComputedValuesHaveTheOriginOfTheirNumbers(t *testing.T) {
 	d := newCounter(t, "")
 	d.bank.tells("bill", "The bill is 4711 EUR.")

@@ -370,7 +370,7 @@ func TestAKeyNeedsOnlyTheScopeOfItsAct(t *testing.T) {
 	}
 	for kind, want := range map[string]int{event.Approval: 204, event.ClientResult: 200} {
 		w := d.waitFor(kind, "stream-"+kind)
-		d.waits(w.chat, w.wait) // while the run is live, its stream is anybody's who may chat
+		d.waits(w.chat, w.wait) // any key with chat may follow the stream of a live run
 		for _, c := range []struct {
 			key    string
 			status int

@@ -93,7 +93,7 @@ func Proxy(ctx context.Context, cfg config.Config, o Options) error {
 	})
 }
 
-// gatewayGC is how much may be allocated, in percent of what is in use, before it is collected. With a full ledger the
+// gatewayGC is the value of GOGC for a gateway. With a full ledger the
 // gateway holds some 60 MB, see proxy/DESIGN.md.
 const gatewayGC = 90
 

@@ -120,9 +120,9 @@ func (e entry) said() memory.Message {
 // cutMark ends an attachment that does not fit in memory.MaxMessage with its message.
 const cutMark = "\n[cut]"
 
-// said is what the service shows of a message, with the files that are attached to it.
+// said returns the text of a message with its attached files.
 func (m claudeMessage) said() memory.Message {
-	text := []string{m.Text} // with a placeholder for each part that is no text
+	text := []string{m.Text} // with a placeholder for each other part
 	if len(m.Content) > 0 {
 		text = nil
 	}
@@ -146,7 +146,7 @@ func (m claudeMessage) said() memory.Message {
 	return said(m.Sender, "Claude", text, unix(m.Created))
 }
 
-// maxNodes bounds the messages of a conversation, with those that an edit replaced. Each takes memory, even an empty one.
+// maxNodes bounds the messages of a conversation, including replaced ones. Even an empty message takes memory.
 const maxNodes = 200_000
 
 // branch is what leads to the leaf of a conversation: the messages that the user saw last, and not those that an edit

@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// secretAddress is the setting of an address to which a secret goes.
+// secretAddress is a configured address that receives a secret.
 type secretAddress struct{ key, url string }
 
-// secretAddresses are those of model vendors, of the webhook, of retrieval and of the cold store. Tools check their own.
+// secretAddresses returns the addresses of model vendors, the webhook, retrieval and the cold store. Tools check their own
+// addresses.
 func (c Config) secretAddresses() (all []secretAddress) {
 	add := func(secret Variable, key, url string) {
 		if secret.Name != "" && url != "" {
@@ -30,7 +31,7 @@ func (c Config) secretAddresses() (all []secretAddress) {
 	return all
 }
 
-// checkCleartext refuses addresses to which a secret would go through the internet without TLS.
+// checkCleartext refuses public addresses that would receive a secret without TLS.
 func (c Config) checkCleartext() error {
 	for _, a := range c.secretAddresses() {
 		if u, err := url.Parse(a.url); err == nil && u.Scheme == "http" && !inside(u.Hostname()) {
@@ -40,7 +41,7 @@ func (c Config) checkCleartext() error {
 	return nil
 }
 
-// Cleartext are sentences about settings by which a secret goes through the network without TLS.
+// Cleartext returns a warning for each address on another machine that receives a secret without TLS.
 func (c Config) Cleartext() (all []string) {
 	for _, a := range c.secretAddresses() {
 		u, err := url.Parse(a.url)

@@ -10,7 +10,7 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// The page says which parts of a message were pasted, and nothing where a pasted text was changed.
+// The page sends the spans of pasted text, and none if a pasted text was changed.
 func TestThePageSaysWhatWasPasted(t *testing.T) {
 	_, s, p := look(t, upstreamtest.ChatRules{})
 	for chat, c := range map[string]struct{ pasted, message, spans string }{
