@@ -47,13 +47,14 @@ type AgentMemory struct {
 
 // Bounds of a turn's memory.
 const (
-	recordWithin = 2 * time.Second // or Wait, if that is longer, while the end of the answer's body waits
-	recordPause  = 100 * time.Millisecond
-	recallTokens = 500
-	mostText     = 1 << 20 // bytes that are recorded of one message
-	mostQuery    = 4 << 10 // and that are searched by
-	turnsKept    = 2048    // of a tenant whose recalled parts are kept
-	keptFor      = time.Hour
+	recordWithin  = 2 * time.Second // or Wait, if that is longer, while the end of the answer's body waits
+	recordPause   = 100 * time.Millisecond
+	recallTokens  = 500
+	mostText      = 1 << 20 // bytes that are recorded of one message
+	mostQuery     = 4 << 10 // and that are searched by
+	turnsKept     = 8192    // turns whose recalled parts are kept
+	turnsOfTenant = 2048
+	keptFor       = time.Hour
 )
 
 // agentMemory records and recalls. What was recalled for a turn is kept for a while and put back into its place in the
@@ -83,9 +84,10 @@ type agentTurn struct {
 	subagent string // empty for the agent that the user talks to
 	said     string
 	began    time.Time
-	before   []placed          // the session's turns, the newest last
-	sources  provenance.Ledger // the texts that the answer is from
-	aside    bool              // the agent asks for a summary or the like: the answer is not for its user
+	before   []placed      // the session's turns, the newest last
+	outline  *wire.Outline // the client's request
+	at       int           // index of the message with which the turn begins
+	aside    bool          // the agent asks for a summary or the like: the answer is not for its user
 }
 
 // placed is a turn in a request.
@@ -166,7 +168,7 @@ var sideWork = regexp.MustCompile(`^(claude-cli|codex|opencode|copilot|GithubCop
 // sessionHeaders name the session of a client: the gateway's own header, Claude Code and codex
 // (KarpelesLab/teamclaude#352, router-for-me/CLIProxyAPI#3089), opencode and crush (anomalyco/opencode#31511,
 // charmbracelet/crush#3277).
-var sessionHeaders = []string{"X-Ag-Conversation-Id", "X-Claude-Code-Session-Id", "Session_id", "Session-Id",
+var sessionHeaders = []string{conversationHeader, "X-Claude-Code-Session-Id", "Session_id", "Session-Id",
 	threadHeader, "X-Session-Affinity", "X-Session-Id", "X-Opencode-Session"}
 
 // sessionOf returns the name of an agent's session; empty for none.
@@ -206,27 +208,42 @@ func turnOf(x said, key turnKey) *agentTurn {
 	if t.said == "" {
 		return nil
 	}
-	t.hear(o)
+	t.outline, t.at = o, t.before[len(t.before)-1].at
 	of := sha256.Sum256([]byte(cmp.Or(sessionOf(x.in.header), first)))
 	t.session, t.turn = shortID(of[:]), t.before[len(t.before)-1].turn
 	return t
 }
 
-// hear adds the user's words and the results of tools after them to the turn's ledger.
-func (t *agentTurn) hear(o *wire.Outline) {
-	t.sources.Said(t.said, nil)
+// origin returns the origin of the turn's answer, from the user's words and the results of tools after them.
+func (t *agentTurn) origin(answered string) memory.Origin {
+	var sources provenance.Ledger
+	sources.Said(t.said, nil)
 	tool := memory.Origin{From: memory.FromOutside, Source: "a tool of the agent"}
-	for i := t.before[len(t.before)-1].at; i < len(o.Messages); i++ {
-		m := &o.Messages[i]
-		if m.Role == wire.RoleTool {
-			t.sources.Add(tool, clip(string(o.Of(m.Content)), mostText))
+	add := func(content []byte) {
+		whole := gjson.ParseBytes(content)
+		if whole.Type == gjson.String {
+			sources.Add(tool, clip(whole.Str, mostText))
 		}
-		for _, b := range m.Blocks {
-			if b.Type == wire.ToolResultBlock {
-				t.sources.Add(tool, clip(string(o.Of(b.Members.Get("content"))), mostText))
+		for _, part := range whole.Array() {
+			if text := part.Get("text").Str; text != "" {
+				sources.Add(tool, clip(text, mostText))
+			} else if part.IsObject() {
+				sources.Saw(tool)
 			}
 		}
 	}
+	for i := t.at; i < len(t.outline.Messages); i++ {
+		m := &t.outline.Messages[i]
+		if m.Role == wire.RoleTool {
+			add(t.outline.Of(m.Content))
+		}
+		for _, b := range m.Blocks {
+			if b.Type == wire.ToolResultBlock {
+				add(t.outline.Of(b.Members.Get("content")))
+			}
+		}
+	}
+	return sources.Of(answered)
 }
 
 func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:10]) }
@@ -304,22 +321,44 @@ func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	kept := m.recalled[t.tenant]
-	if kept == nil {
-		kept = map[turnKey]recalled{}
-		m.recalled[t.tenant] = kept
-	}
 	if other, known := kept[t.turnKey]; known && other.version == found.version { // two calls of one turn at once
 		return err
 	}
-	if len(kept) >= turnsKept {
-		maps.DeleteFunc(kept, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
+	if err == nil {
+		maps.DeleteFunc(kept, func(k turnKey, r recalled) bool {
+			return k.chat == t.chat && r.version != "" && r.version != found.version
+		})
 	}
-	if len(kept) >= turnsKept {
-		clear(kept)
+	m.makeRoom(t)
+	if m.recalled[t.tenant] == nil {
+		m.recalled[t.tenant] = map[turnKey]recalled{}
 	}
-	maps.DeleteFunc(kept, func(k turnKey, r recalled) bool { return k.chat == t.chat && r.version != found.version })
-	kept[t.turnKey] = found
+	m.recalled[t.tenant][t.turnKey] = found
 	return err
+}
+
+// makeRoom removes old records, and all of a tenant with too many, before one is added for a turn. Callers hold mu.
+func (m *agentMemory) makeRoom(t *agentTurn) {
+	size := func() (total int, largest string) {
+		for tenant, kept := range m.recalled {
+			if total += len(kept); len(kept) >= len(m.recalled[largest]) {
+				largest = tenant
+			}
+		}
+		return total, largest
+	}
+	if total, _ := size(); total < turnsKept && len(m.recalled[t.tenant]) < turnsOfTenant {
+		return
+	}
+	for tenant, kept := range m.recalled {
+		maps.DeleteFunc(kept, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
+		if len(kept) == 0 || tenant == t.tenant && len(kept) >= turnsOfTenant {
+			delete(m.recalled, tenant)
+		}
+	}
+	if total, largest := size(); total >= turnsKept {
+		delete(m.recalled, largest)
+	}
 }
 
 // find asks webmemory for what was said before to the point of a query, and for the history's version. Without a query it
@@ -366,7 +405,10 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(recordWithin, m.Wait))
 	defer cancel()
 	heard := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
-		"said": clip(t.said, mostText), "answered": clip(answered, mostText), "origin": t.sources.Of(answered)}
+		"said": clip(t.said, mostText), "answered": clip(answered, mostText)}
+	if answered != "" {
+		heard["origin"] = t.origin(answered)
+	}
 	_, err := m.call(ctx, t.chat, "heard", heard)
 	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a repeated turn once
 		select {

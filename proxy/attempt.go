@@ -16,8 +16,7 @@ import (
 // turns in it. Fitting is what the vendor takes of this request.
 type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error)
 
-// maxCures bounds the cures for parameters and lengths of one request. An imitator may refuse one parameter after
-// another.
+// maxCures bounds the cures of one request. An imitator may refuse one parameter after another.
 const maxCures = 8
 
 // attempts makes an attempt, and another one for each cure if the answer
@@ -97,15 +96,14 @@ func (a *attempt) withCure(cures []*cure, next *cure) (with []*cure, ok bool) {
 		return c.kind == next.kind && (c.kind != cureContent || c.about == next.about)
 	})
 	switch {
+	case len(cures) >= maxCures:
+		return nil, false
 	case i < 0:
 	case next.kind == cureParameter, next.kind == cureLength:
 		for _, c := range cures {
 			if (c.kind == cureParameter || c.kind == cureLength) && c.about != next.about {
 				a.learn(c)
 			}
-		}
-		if len(cures) >= maxCures {
-			return nil, false
 		}
 		gone := !a.sends(a.answer.parameter.Name)
 		if slices.ContainsFunc(cures, func(c *cure) bool {

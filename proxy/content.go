@@ -120,8 +120,21 @@ var typeWords = lazyregexp.New(`unknown|input tag|invalid|unsupported|unexpected
 // takenTypes begins the list of types that the vendor takes. placeWords matches where a refused value is.
 var (
 	takenTypes = lazyregexp.New(`expected|(supported|allowed|valid) (values|types)|input should be`)
-	placeWords = lazyregexp.New(`\b(messages|input)\W+(\d+)(?:\W+(?:content|output)\W+(\d+))?`)
+	placeWords = lazyregexp.New(`\b(messages|input)\W+(\d+)(?:\W+(content|output)\W+(\d+))?`)
 )
+
+// label returns the value of a label of metrics for a cure. Clients choose unknown types of content and tools.
+func (c *cure) label() string {
+	known := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent, wire.FileContent, wire.ServerTool,
+		"mcp_tool_use"}
+	switch {
+	case c.kind != cureContent || slices.Contains(known, c.about):
+		return c.about
+	case strings.HasPrefix(c.about, "tools."):
+		return "tools[]"
+	}
+	return "other content"
+}
 
 // refusesContent reports whether an error is about content that a model cannot read.
 func refusesContent(body []byte) bool {
@@ -133,6 +146,10 @@ func refusesContent(body []byte) bool {
 // none.
 func (a *attempt) refusedContent() []string {
 	said := thinking.Sentence(a.answer.whole)
+	if words := []*lazyregexp.Regexp{addressWords, imageWords, documentWords, typeWords}; !slices.ContainsFunc(words,
+		func(w *lazyregexp.Regexp) bool { return w.MatchString(said) }) {
+		return nil
+	}
 	types := a.sentTypes()
 	images := slices.Contains(types, wire.ImageContent)
 	switch {
@@ -145,7 +162,7 @@ func (a *attempt) refusedContent() []string {
 	case !typeWords.MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
 		return nil
 	}
-	kind := a.typeAt(said)
+	kind := a.typeAt(said, types)
 	for _, name := range types {
 		if names(said, name) {
 			kind = name
@@ -202,30 +219,26 @@ func (a *attempt) sentTypes() (types []string) {
 		"messages.#.content.#.type", "messages.#.content.#.content.#.type", "input.#.type", "input.#.content.#.type",
 		"input.#.output.#.type",
 	} {
-		a.content(path + `|@flatten:{"deep":true}`).ForEach(add)
+		body := a.doc.Body
+		if a.native != nil && strings.HasPrefix(path, "input") {
+			body = a.native.Body
+		}
+		gjson.GetBytes(body, path+`|@flatten:{"deep":true}`).ForEach(add)
 	}
 	return types
 }
 
-// content returns what is at a path of the client's items or of the messages.
-func (a *attempt) content(path string) gjson.Result {
-	if a.native != nil && strings.HasPrefix(path, "input") {
-		return gjson.GetBytes(a.native.Body, path)
-	}
-	return gjson.GetBytes(a.doc.Body, path)
-}
-
-// typeAt returns the type of the content at the place that an error about a type names; empty for none.
-func (a *attempt) typeAt(said string) string {
+// typeAt returns the type of the content at the place that an error about a type names, if it is in types; empty for none.
+func (a *attempt) typeAt(said string, types []string) string {
 	m := placeWords.FindStringSubmatch(said)
-	if m == nil || !strings.Contains(said, ".type") && !strings.Contains(said, "'type'") {
+	if m == nil || len(a.result.sent) == 0 || !strings.Contains(said, ".type") && !strings.Contains(said, "'type'") {
 		return ""
 	}
 	path := m[1] + "." + m[2]
 	if m[3] != "" {
-		path += ".content." + m[3]
+		path += "." + m[3] + "." + m[4]
 	}
-	if kind := a.content(path + ".type").Str; slices.Contains(a.sentTypes(), kind) {
+	if kind := gjson.GetBytes(a.lastSent().body, path+".type").Str; slices.Contains(types, kind) {
 		return kind
 	}
 	return ""

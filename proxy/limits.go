@@ -159,8 +159,8 @@ func (a *attempt) answerTokens(body []byte) int64 {
 // maxAnswers bounds n of a chat completion: https://platform.openai.com/docs/api-reference/chat/create.
 const maxAnswers = 128
 
-// withPlainBounds is the request with a number of answers and bounds of them that are whole numbers, as reserve reads them. Translation reads them as integers
-// without an exponent, as which they go there.
+// withPlainBounds returns the request with whole numbers for n and for the bounds of its answers. reserve reads the same
+// numbers. Translation needs them without an exponent.
 func (x named) withPlainBounds() (*wire.Outline, error) {
 	var e wire.Edits
 	other := x.translated() || x.foreign()

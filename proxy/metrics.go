@@ -206,7 +206,7 @@ func (m *metrics) retried(x *attempt, c *cure, ok bool) {
 		outcome = outcomeRefused
 	}
 	if c.kind != cureThinking {
-		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.about, outcome).Inc()
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.label(), outcome).Inc()
 		return
 	}
 	m.retries.WithLabelValues(x.pipeline, x.backend.name, c.class.String(), outcome).Inc()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -72,16 +73,13 @@ func (b *backend) messagesModel(name string) messagesModel {
 
 // outputTokens returns the limit of a model's answers in tokens, by its refusals or the table; 0 if it is unknown.
 func (b *backend) outputTokens(model string) int64 {
-	rules := b.of(model).rules
-	for i := range rules {
-		switch r := &rules[i]; r.Name {
-		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			if r.Most > 0 {
-				return r.Most
-			}
+	most := int64(0)
+	for _, r := range b.of(model).rules {
+		if r.Most > 0 && r.Beside == "" && slices.Contains(outputMembers[b.dialect], r.Name) && (most == 0 || r.Most < most) {
+			most = r.Most
 		}
 	}
-	return sanitize.OutputTokens(model)
+	return cmp.Or(most, sanitize.OutputTokens(model))
 }
 
 // Bounds of a vendor's list of models.

@@ -519,10 +519,15 @@ func TestContextTokensAreTold(t *testing.T) {
 // A limit of answers that a refusal names is that of the model.
 func TestTheLimitOfAnswersIsLearned(t *testing.T) {
 	t.Parallel()
-	url, _, _ := imitator{proxy.KindOpenAI, []refusing{{"max_tokens", "8192",
-		"max_tokens: 8192 > 4096, which is the maximum allowed number of output tokens for m"}}}.serve(t)
-	require.Equal(t, 200, post(t, url+"/v1/messages", `{"model":"m","max_tokens":8192,"messages":[{"role":"user",`+
-		`"content":"hi"}]}`).status)
+	url, _, _ := imitator{proxy.KindOpenAI, []refusing{
+		{"max_tokens", "16000", "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for m"},
+		{"max_tokens", "8192", "max_tokens: 8192 > 4096, which is the maximum allowed number of output tokens for m"},
+		{"max_tokens", "4096", "Requests with max_tokens > 2048 must have stream=true"},
+	}}.serve(t)
+	for _, n := range []string{"16000", "8192", "4096"} { // the last limit is of answers without a stream alone
+		require.Equal(t, 200, post(t, url+"/v1/messages", `{"model":"m","max_tokens":`+n+`,"messages":[{"role":"user",`+
+			`"content":"hi"}]}`).status)
+	}
 	got := call(t, "GET", url+"/v1/models/m", "", "Anthropic-Version", "2023-06-01").body
 	require.EqualValues(t, 4096, gjson.Get(got, "max_tokens").Int(), got)
 }

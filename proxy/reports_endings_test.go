@@ -56,7 +56,6 @@ var reportsElsewhere = map[string]string{
 	"route-srv":      "TestARouteSkipsAChoiceThatCannotTakeTheRequest",
 	"route-srvtool":  "TestARouteSkipsAChoiceThatCannotTakeTheRequest",
 	"tls-ca":         "TestAnUntrustedCertificateIsNamed",
-	"native-noid":    "not covered here",
 }
 
 // gets requires a value of each answer.

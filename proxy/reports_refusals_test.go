@@ -116,6 +116,8 @@ var refusals = []refusal{
 		"mmproj", "ggml-org/llama.cpp#15404", 500),
 	picture(proxy.KindResponses, `{"error":{"message":"Invalid value: 'input_image'. Supported values are: 'input_text'.",`+
 		`"param":"input[2].output[0].type","code":"invalid_value"}}`, "openai/codex#7073", 400),
+	picture(proxy.KindResponses, `{"error":{"message":"Invalid value.","param":"input[2].output[0].type",`+
+		`"code":"invalid_value"}}`, "openai/codex#7073, by its place", 400),
 
 	item(`{"type":"compaction","encrypted_content":"E"}`, `invalid_request_error: input.1: item type "compaction" is not `+
 		`supported`, "openai/codex#45401"),

@@ -35,7 +35,7 @@ func TestSessionsHaveOneKey(t *testing.T) {
 	}
 	for _, named := range []struct{ header, members string }{
 		{"X-Claude-Code-Session-Id", ""}, {"Session-Id", ""}, {"session_id", ""}, {"X-Session-Affinity", ""},
-		{"X-Session-Id", ""}, {"X-None", `,"prompt_cache_key":"%s"`}, {"X-None", `,"user":"%s"`},
+		{"X-Session-Id", ""}, {"X-Opencode-Session", ""}, {"Thread-Id", ""}, {"X-None", `,"prompt_cache_key":"%s"`}, {"X-None", `,"user":"%s"`},
 		{"X-None", `,"metadata":{"user_id":"%s"}`},
 	} {
 		used := map[string]bool{}

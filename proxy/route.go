@@ -276,9 +276,10 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 
 // order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
-// (rendezvous hashing: a key that is added or left out moves no other conversation). A conversation without an id of its
-// client's goes by the client's session. Backends that are left alone come last. A conversation whose tool loop is not over, or whose first choice has failed any request of late, stays where its
-// last answer came from: its thinking is worth most there, and so is the vendor's prompt cache.
+// (rendezvous hashing: a key that is added or left out moves no other conversation). Without the client's id of a
+// conversation, its session decides. Backends in cooldown come last. A conversation with an open tool loop, or whose first
+// choice has failed a request lately, stays where its last answer came from, because its thinking and the vendor's prompt
+// cache are there.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
 	id, _, err := routed{request: x}.takeConversation()
 	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: cmp.Or(id, x.begins)}

@@ -65,7 +65,7 @@ func (a *MessagesAnswer) End() error {
 	if a.finish == "" {
 		return ErrCut
 	}
-	if wire.EndingOf(a.finish) == wire.EndFailed {
+	if e := wire.EndingOf(a.finish); e == wire.EndFailed || e == wire.EndStopped { // no vendor says stopped
 		return wire.FailedEnding(a.finish)
 	}
 	a.done = true

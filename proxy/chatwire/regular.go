@@ -30,7 +30,9 @@ type Regular struct {
 
 	tags    thinkTags
 	calls   []placedCall
-	details string // the text of reasoning_details so far
+	details []byte // the text of reasoning_details so far, while chunks may repeat it
+	pieces  bool   // a chunk had only the next piece
+	repeats bool   // a chunk had all of the text so far
 }
 
 // placedCall is a call of an answer. Its place among the calls is its index in OpenAI's format.
@@ -47,7 +49,8 @@ func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
 			r.content(&edits, c, choice)
 			r.reasoning(&edits, c, choice)
 			r.indexes(&edits, c, choice)
-			if word := endingWords[wire.EndingOf(choice.Finish)]; r.Endings && word != "" && !openAIEnding(choice.Finish) {
+			if word := endingWords[wire.EndingOf(choice.Finish)]; r.Endings && word != "" && word != choice.Finish &&
+				choice.Finish != "function_call" {
 				edits.Replace(choice.Ending, wire.Quote(word))
 			}
 		}
@@ -62,11 +65,6 @@ func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
 var endingWords = map[wire.Ending]string{
 	wire.EndTurn: finishStop, wire.EndLength: finishLength, wire.EndWindow: finishLength, wire.EndTools: finishTools,
 	wire.EndFilter: finishFilter,
-}
-
-func openAIEnding(reason string) bool {
-	return reason == finishStop || reason == finishLength || reason == finishTools || reason == finishFilter ||
-		reason == "function_call"
 }
 
 // content rewrites content that is a list or has tags.
@@ -108,23 +106,43 @@ func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 	edits.Replace(at, []byte(with))
 }
 
+// next returns what a text of reasoning_details adds to those before it. A text that extends them, or repeats them after
+// one that did, is all of the text so far. After one that does neither, each text is a piece.
+func (r *Regular) next(text string) string {
+	if r.pieces || text == "" {
+		return text
+	}
+	next, all := strings.CutPrefix(text, string(r.details))
+	switch {
+	case len(r.details) == 0, !all:
+		r.pieces = len(r.details) > 0 && !r.repeats
+	case next != "" || r.repeats:
+		r.repeats, text = true, next
+	default: // the same piece twice
+		r.pieces = true
+	}
+	if r.pieces {
+		r.details = nil
+	} else {
+		r.details = append(r.details, text...)
+	}
+	return text
+}
+
 // reasoning adds the text of reasoning_details as reasoning_content, unless the delta has it.
 func (r *Regular) reasoning(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
 	at := choice.Delta.Get("reasoning_details")
-	for _, name := range []string{"reasoning_content", "reasoning"} {
-		if choice.Delta.Get(name).Found() || !at.Found() {
-			return
-		}
+	if !at.Found() || choice.Delta.Get("reasoning_content").Found() || choice.Delta.Get("reasoning").Found() {
+		return
 	}
 	thoughts := ""
 	for _, element := range c.Elements(at) {
 		place := c.Object(element).Get("text")
 		text, _ := c.Text(place)
-		if next, all := strings.CutPrefix(text, r.details); all && r.details != "" && next != "" {
+		if next := r.next(text); next != text {
 			text = next
 			edits.Replace(place, wire.Quote(text))
 		}
-		r.details += text
 		thoughts += text
 	}
 	if thoughts != "" {

@@ -54,6 +54,9 @@ func TestIrregularChunks(t *testing.T) {
 			`{"reasoning_details":[{"index":0,"text":"m"}],"content":"A"}`, `{}`}, "A", "hmm", ""},
 		"MiniMax's details so far": {[]string{`{"reasoning_details":[{"index":0,"text":"hm"}]}`,
 			`{"reasoning_details":[{"index":0,"text":"hmm"}]}`, `{"content":"A"}`}, "A", "hmm", ""},
+		"MiniMax's details so far, repeated": {[]string{`{"reasoning_details":[{"index":0,"text":"hm"}]}`,
+			`{"reasoning_details":[{"index":0,"text":"hmm"}]}`, `{"reasoning_details":[{"index":0,"text":"hmm"}],"content":"A"}`},
+			"A", "hmm", ""},
 		"details beside reasoning": {[]string{`{"reasoning":"","reasoning_details":[{"index":0,"text":"h"}]}`,
 			`{"content":"A"}`}, "A", "", ""},
 		"tags":                    {content("<think>\nhmm\n</think>\n\nAnswer"), "Answer", "hmm", ""},
@@ -80,7 +83,7 @@ func TestIrregularChunks(t *testing.T) {
 	require.Equal(t, "<think>a</think>", text)
 }
 
-// A client of chat completions gets OpenAI's reasons for an end. An unknown reason is an error there too.
+// A client of chat completions gets OpenAI's reasons for an end. An unknown reason stays as it is.
 func TestEndingsOfChatBackends(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]string{"stop": "stop", "STOP": "stop", "eos": "stop", "model_length": "length",

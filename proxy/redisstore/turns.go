@@ -30,7 +30,7 @@ var (
 type TurnLimits struct {
 	TTL     time.Duration // since the last entry of the scope; 24 h
 	Entries int           // 256
-	Bytes   int           // 16 MiB; the newest entry is kept whatever its size
+	Bytes   int           // 16 MiB, not the 8 MiB of the ledger; the newest entry is kept whatever its size
 }
 
 const (

@@ -261,7 +261,7 @@ func tellServerTools(r *request) {
 // ofServerTool reports whether a block is a call of a tool that the vendor runs, or the result of one.
 func (b *block) ofServerTool() (calls, answers bool) {
 	return b.kind == wire.ServerTool || b.kind == "mcp_tool_use",
-		b.kind != wire.ToolResultBlock && strings.HasSuffix(b.kind, "_tool_result")
+		strings.HasSuffix(b.kind, "_tool_result")
 }
 
 // told is a result as blocks for a message of this role. Content that may not be there becomes its

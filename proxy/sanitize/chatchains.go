@@ -33,8 +33,8 @@ func (r *request) readCalls() {
 	}
 }
 
-// mendArguments makes a call's arguments the text of a JSON object, and reports whether they were something else. Servers parse
-// them again: https://github.com/vllm-project/vllm/pull/48922 https://github.com/bytedance/deer-flow/issues/4445
+// mendArguments makes a call's arguments the text of a JSON object, and reports whether they were something else. Servers
+// parse them again: https://github.com/vllm-project/vllm/pull/48922 https://github.com/bytedance/deer-flow/issues/4445
 // https://github.com/OpenHands/software-agent-sdk/issues/2887
 func (c *editedCall) mendArguments() bool {
 	said := c.get("function")

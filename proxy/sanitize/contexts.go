@@ -3,6 +3,8 @@ package sanitize
 import (
 	"regexp"
 	"strings"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // contexts are the context windows of models, prompt and answer together, in tokens, as known by
@@ -75,20 +77,21 @@ func ContextTokens(model string, local bool) int {
 // outputs are the limits of answers in tokens, see https://platform.claude.com/docs/en/about-claude/models/overview. The
 // first row that matches counts.
 var outputs = []struct {
-	name   *regexp.Regexp
+	name   *lazyregexp.Regexp
 	tokens int64
 }{
-	{regexp.MustCompile(`claude-(instant|2|3-(opus|sonnet|haiku))`), 4_096},
-	{regexp.MustCompile(`claude-3[-.]5`), 8_192},
-	{regexp.MustCompile(`claude-opus-4([-.@][01])?([-.@]\d{8}.*)?$`), 32_000},
-	{regexp.MustCompile(`claude-opus-4[-.][6-9]`), 128_000},
-	{regexp.MustCompile(`claude-(3[-.]7|(opus|sonnet|haiku)-4|4[-.]5)`), 64_000},
+	{lazyregexp.New(`claude-(instant|2|3-(opus|sonnet|haiku))`), 4_096},
+	{lazyregexp.New(`claude-3[-.]5`), 8_192},
+	{lazyregexp.New(`claude-opus-4([-.@][01])?([-.@]\d{8}.*)?$`), 32_000},
+	{lazyregexp.New(`claude-opus-4[-.][6-9]`), 128_000},
+	{lazyregexp.New(`claude-(3[-.]7|(opus|sonnet|haiku)-4|4[-.]5)`), 64_000},
 }
 
-// OutputTokens is the limit of a model's answers in tokens; 0 if it is unknown.
+// OutputTokens returns the limit of a model's answers in tokens; 0 if it is unknown.
 func OutputTokens(model string) int64 {
+	model = strings.ToLower(model)
 	for _, row := range outputs {
-		if row.name.MatchString(strings.ToLower(model)) {
+		if row.name.MatchString(model) {
 			return row.tokens
 		}
 	}

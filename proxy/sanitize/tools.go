@@ -35,10 +35,6 @@ func (r *request) fitTools() {
 		return
 	}
 	r.chooseByWord()
-	anyType := r.Dialect != wire.Messages || r.p.VendorTools == "" || r.p.VendorTools == VendorToolsAll
-	if r.p.ToolNames == 0 && anyType {
-		return
-	}
 	raw = r.root.get("tools")
 	print := fine.print(raw, SchemaForm(string(r.p.VendorTools)+strconv.Itoa(r.p.ToolNames)), false, r.Dialect)
 	if fine.has(print) {
@@ -58,12 +54,12 @@ func (r *request) fitTools() {
 // uniqueTools removes tools with the name of an earlier one, which vendors refuse
 // (https://github.com/anthropics/claude-code/issues/14139).
 func uniqueTools(r *request, items []item) []item {
-	seen := map[string]bool{"": false}
+	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
 		_, holder, _ := schemaIn(it.raw, r.Dialect)
 		name := holder.text("name")
-		again := seen[name]
-		if seen[name] = name != ""; again {
+		again := name != "" && seen[name]
+		if seen[name] = true; again {
 			r.changed(KindDoubled, "tools."+strconv.Itoa(it.index))
 		}
 		return again
@@ -167,6 +163,9 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 
 // renameTools shortens the names of tools and of a chosen tool as the vendor requires. It reports whether one changed.
 func (r *request) renameTools(items []item) (some bool) {
+	if r.p.ToolNames == 0 {
+		return false
+	}
 	rename := func(holder *object) bool {
 		name := holder.text("name")
 		short := wire.ToolName(name, r.p.ToolNames)
@@ -222,19 +221,6 @@ func (r *request) renamed(raw []byte, rename func(holder *object) bool) ([]byte,
 	return o.raw(), true
 }
 
-// legalName reports whether the JSON text of a name needs no other form at the vendor. It allocates nothing.
-func legalName(raw []byte, most int) bool {
-	if len(raw) < 3 || len(raw)-2 > most {
-		return false
-	}
-	for _, c := range raw[1 : len(raw)-1] {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
-
 // renameCalls renames the calls of earlier messages like their tools, which the request may not have any longer.
 func (r *request) renameCalls() {
 	if r.p.ToolNames == 0 {
@@ -242,7 +228,7 @@ func (r *request) renameCalls() {
 	}
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
-			if b.kind != wire.ToolUseBlock || legalName(b.get("name"), r.p.ToolNames) {
+			if b.kind != wire.ToolUseBlock {
 				continue
 			}
 			if name := b.text("name"); wire.ToolName(name, r.p.ToolNames) != name {
@@ -251,7 +237,7 @@ func (r *request) renameCalls() {
 			}
 		}
 		for _, c := range m.calls {
-			if legalName([]byte(gjson.GetBytes(c.raw(), "function.name").Raw), r.p.ToolNames) {
+			if name := gjson.GetBytes(c.raw(), "function.name").Str; name != "" && wire.ToolName(name, r.p.ToolNames) == name {
 				continue
 			}
 			_, holder, member := chatHolder(c.raw())

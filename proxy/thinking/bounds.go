@@ -19,6 +19,8 @@ var (
 	// tooMuch matches the wordings for a number that is too large.
 	tooMuch = lazyregexp.New(`(?i)too (?:large|high|many)|exceed|at most|(?:less|greater|higher|larger|more) (?:than|or)|` +
 		`maximum|should be|\brange|between|above|limit of|up to|must be|cannot|supports|<|>|超过|范围|大于|不能`)
+	// passing matches the limits of one request or account, which are not the model's.
+	passing = lazyregexp.New(`(?i)\b(?:remain(?:s|ing)?|left|quotas?|credits?|balance|per (?:minute|hour|day))\b`)
 	numbers = lazyregexp.New(`(?:^|[^\w.\-])(\d{1,3}(?:,\d{3})+|\d+)\b( \(exclusive\))?`)
 )
 
@@ -45,7 +47,7 @@ var bounds = []refusalRule{
 			}
 			r.Limits = append(r.Limits, most)
 		}
-		return r, r.Limits != nil && tooMuch.MatchString(m[0])
+		return r, r.Limits != nil && tooMuch.MatchString(m[0]) && !passing.MatchString(m[0])
 	}),
 	// GLM names no number: https://github.com/MetaGLM/glm-cookbook/issues/24
 	phrase("max_tokens", `max_tokens'? ?参数非法`, always(Refused{Name: AnswerLimit, Value: true})),

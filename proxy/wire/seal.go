@@ -32,8 +32,7 @@ func Unseal(s string) (v jsontext.Value, ok bool) {
 // IsSealed reports whether Seal made a raw JSON string.
 func IsSealed(raw []byte) bool { return bytes.HasPrefix(raw, []byte(`"`+sealed)) }
 
-// EncryptedContent returns the encrypted content of the item in a raw JSON string that Seal made; nil for none. It is
-// text in base64, so that it has no escapes.
+// EncryptedContent returns the encrypted content of the item in a raw JSON string that Seal made; nil for none.
 func EncryptedContent(raw []byte) []byte {
 	if !IsSealed(raw) {
 		return nil
@@ -41,13 +40,11 @@ func EncryptedContent(raw []byte) []byte {
 	coded := raw[len(`"`+sealed) : len(raw)-1]
 	item := make([]byte, base64.RawStdEncoding.DecodedLen(len(coded)))
 	n, err := base64.RawStdEncoding.Decode(item, coded)
-	_, content, found := bytes.Cut(item[:n], []byte(`"encrypted_content":`))
-	content, quoted := bytes.CutPrefix(bytes.TrimLeft(content, " \n\r\t"), []byte(`"`))
-	end := bytes.IndexByte(content, '"')
-	if err != nil || !found || !quoted || end <= 0 {
+	content := gjson.GetBytes(item[:n], "encrypted_content").Str
+	if err != nil || content == "" {
 		return nil
 	}
-	return content[:end]
+	return []byte(content)
 }
 
 // Unsealed takes what only the gateway reads out of an answer that was translated with its items kept, for its client: signatures
