@@ -125,8 +125,8 @@ var (
 
 // label returns the value of a label of metrics for a cure. Clients choose unknown types of content and tools.
 func (c *cure) label() string {
-	known := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent, wire.FileContent, wire.ServerTool,
-		"mcp_tool_use"}
+	known := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent, wire.FileContent,
+		wire.ServerTool, "mcp_tool_use"}
 	switch {
 	case c.kind != cureContent || slices.Contains(known, c.about):
 		return c.about

@@ -19,6 +19,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
 
@@ -168,5 +169,5 @@ func (s *webhooks) callWebhook(ctx context.Context, body []byte) (again bool, er
 // newWebhookClient follows no redirects: only the configured URL is told.
 func newWebhookClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		CheckRedirect: telemetry.NoRedirect}
 }

@@ -54,13 +54,15 @@ const maxOther = 80 << 20
 var errOther = errors.New("another webmemory could not be asked")
 
 func newOthersClient(seen *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
-	return &http.Client{Transport: seen.Transport("webmemory", gate.Carry(&http.Transport{
+	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
+	client.Transport = seen.Transport("webmemory", gate.Carry(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
 		DialTLSContext:        dialTLS.within(otherAnswers),
 		TLSHandshakeTimeout:   otherAnswers,
 		ResponseHeaderTimeout: otherAnswers,
 		IdleConnTimeout:       30 * time.Second,
-	}))}
+	}))
+	return client
 }
 
 // dial connects to an address; see http.Transport.

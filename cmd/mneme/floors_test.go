@@ -43,7 +43,7 @@ var floors = map[string][]string{
 	"proxy/ledger":        {"proxy/wire"},
 	"proxy/thinking":      {"proxy/wire", "proxy/ledger", "proxy/lazyregexp"},
 	"proxy/conversation":  {"proxy/wire", "proxy/ledger"},
-	"proxy/sanitize":      {"proxy/wire"},
+	"proxy/sanitize":      {"proxy/wire", "proxy/lazyregexp"},
 	"proxy/usage":         {"proxy/wire", "=access/tally"},
 	"proxy/redisstore":    {"=memory/redisscript", "=memory", "proxy/wire", "proxy/ledger", "proxy/copilot/chat"},
 

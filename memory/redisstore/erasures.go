@@ -60,37 +60,35 @@ func (s Erasures) Since(ctx context.Context, since int64) (map[string]int64, err
 // Erased is the turn in which a history was erased last, alone or with its chat, 0
 // if it never was: nothing that was written in an earlier turn may come back.
 func (s Erasures) Erased(ctx context.Context, key memory.Key) (int64, error) {
-	var mark *redis.StringCmd
-	var scores [2]*redis.FloatCmd
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		mark = p.HGet(ctx, metaKey(key), "erased")
-		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
-		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
-		return nil
-	})
-	for _, err := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return 0, failure(err, "looking whether %s was erased", key)
-		}
-	}
-	return max(integer(mark.Val()), int64(scores[0].Val()), int64(scores[1].Val())), nil
+	erased, _, _, err := s.taken(ctx, key)
+	return erased, err
 }
 
 // Version is a text that changes with whatever takes something away from a history: an erasure, a redaction, a rewind or
 // a quarantine.
 func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
-	erased, err := s.Erased(ctx, key)
-	if err != nil {
-		return "", err
-	}
-	cut, cutErr := s.redis.HGet(ctx, metaKey(key), "cut").Result()
-	hidden, hiddenErr := s.redis.HGet(ctx, chatMeta(key.Chat()), quarantined).Result()
-	for _, err := range []error{cutErr, hiddenErr} {
+	erased, cut, hidden, err := s.taken(ctx, key)
+	return fmt.Sprintf("%d-%s-%x", erased, cut, crc32.ChecksumIEEE([]byte(hidden))), err
+}
+
+// taken returns the turn of a history's last erasure, the turn of its last rewrite, and the quarantine of its chat.
+func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut, hidden string, err error) {
+	var marks [3]*redis.StringCmd
+	var scores [2]*redis.FloatCmd
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		marks[0], marks[1] = p.HGet(ctx, metaKey(key), "erased"), p.HGet(ctx, metaKey(key), "cut")
+		marks[2] = p.HGet(ctx, chatMeta(key.Chat()), quarantined)
+		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
+		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
+		return nil
+	})
+	for _, err := range []error{marks[0].Err(), marks[1].Err(), marks[2].Err(), scores[0].Err(), scores[1].Err()} {
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return "", failure(err, "looking whether something of %s was erased", key)
+			return 0, "", "", failure(err, "looking whether %s was erased", key)
 		}
 	}
-	return fmt.Sprintf("%d-%s-%x", erased, cut, crc32.ChecksumIEEE([]byte(hidden))), nil
+	erased = max(integer(marks[0].Val()), int64(scores[0].Val()), int64(scores[1].Val()))
+	return erased, marks[1].Val(), marks[2].Val(), nil
 }
 
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for

@@ -108,6 +108,9 @@ func (s *Service) Count(route, method string, status int, took time.Duration) {
 	s.seconds.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
+// NoRedirect is an http.Client's CheckRedirect that follows no redirect, which would take keys and texts to another server.
+func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 // Transport is next for requests to one other service: they carry the traceparent of
 // their context, and are counted. A nil next is http.DefaultTransport.
 func (s *Service) Transport(to string, next http.RoundTripper) http.RoundTripper {

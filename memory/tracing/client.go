@@ -13,6 +13,7 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	"mneme/memory/telemetry"
 )
 
 // client is otlptrace.Client over HTTP with protobuf, as opentelemetry.io/docs/specs/otlp has it. OpenTelemetry's own,
@@ -66,8 +67,8 @@ func (c *client) Stop(context.Context) error { return nil }
 // postTime is how long a collector may take for one request, as OTEL_EXPORTER_OTLP_TIMEOUT is by itself.
 const postTime = 10 * time.Second
 
-// collector follows no redirect, which would take the headers and the spans to another server.
-var collector = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// collector is the client of the collector.
+var collector = &http.Client{CheckRedirect: telemetry.NoRedirect}
 
 // UploadTraces implements otlptrace.Client. What a collector does not take is lost.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {

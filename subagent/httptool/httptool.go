@@ -91,7 +91,7 @@ func NewClient() *http.Client {
 			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
 			TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: telemetry.NoRedirect,
 	}
 }
 

@@ -211,6 +211,9 @@ func answerText(r webapi.Result) string {
 	if r.Partial {
 		b.WriteString("\n\n(The answer was stopped before its end.)")
 	}
+	if r.FinishReason != "" {
+		b.WriteString("\n\n(The model did not complete its answer: " + r.FinishReason + ".)")
+	}
 	for i, c := range r.Citations {
 		if i == 0 {
 			b.WriteString("\n\nSources:")

@@ -561,29 +561,36 @@ func TestResponsesClientLeaves(t *testing.T) {
 // An answer that its model did not complete says so in every dialect, and as its chat remembers it.
 func TestAnswersThatWereCut(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
-		ferry(ctx, r, func(h event.Head, p event.Payload) {
-			if said, ok := p.(*event.Assistant); ok {
-				said.FinishReason = memory.FinishLength
-			}
-			emit(h, p)
+	for reason, c := range map[string]struct{ responses, ui string }{
+		memory.FinishLength: {"max_output_tokens", "length"}, memory.FinishFilter: {"content_filter", "content-filter"},
+	} {
+		w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+			ferry(ctx, r, func(h event.Head, p event.Payload) {
+				if said, ok := p.(*event.Assistant); ok {
+					said.FinishReason = reason
+				}
+				emit(h, p)
+			})
 		})
-	})
-	for _, stream := range []string{"", `,"stream":true`} {
-		got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"a"}]`+stream+`}`)
-		require.Contains(t, string(got.Body), `"finish_reason":"length"`)
-		got = w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"`+stream+`}`)
-		require.Contains(t, string(got.Body), `"status":"incomplete"`)
-		require.Contains(t, string(got.Body), `"incomplete_details":{"reason":"max_output_tokens"}`)
+		for _, stream := range []string{"", `,"stream":true`} {
+			got := postCompletion(w, "c", `{"model":"mneme","messages":[{"role":"user","content":"a"}]`+stream+`}`)
+			require.Contains(t, string(got.Body), `"finish_reason":"`+reason+`"`)
+			got = w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"`+stream+`}`)
+			require.Contains(t, string(got.Body), `"status":"incomplete"`)
+			require.Contains(t, string(got.Body), `"incomplete_details":{"reason":"`+c.responses+`"}`)
+		}
+		got := w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"}`, "Mneme-Chat-Id", "d")
+		webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:d")) == 2 })
+		got = w.Do("GET", "/v1/responses/"+gjson.GetBytes(got.Body, "id").Str, nil)
+		require.Equal(t, c.responses, gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
+		history := w.Do("GET", "/v1/chats/d/history", nil).Body
+		require.Equal(t, reason, gjson.GetBytes(history, "messages.1.finish_reason").Str)
+		got = w.Do("POST", "/v1/chats/e/messages", `{"message":"a"}`)
+		require.Equal(t, reason, gjson.GetBytes(got.Body, "finish_reason").Str, string(got.Body))
+		got = w.Do("POST", "/v1/chats/f/ui", `{"trigger":"submit-message","messages":[{"id":"m","role":"user",`+
+			`"parts":[{"type":"text","text":"a"}]}]}`)
+		require.Contains(t, string(got.Body), `"finishReason":"`+c.ui+`"`)
 	}
-	got := w.Do("POST", "/v1/responses", `{"model":"mneme","input":"b"}`, "Mneme-Chat-Id", "d")
-	webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:d")) == 2 })
-	got = w.Do("GET", "/v1/responses/"+gjson.GetBytes(got.Body, "id").Str, nil)
-	require.Equal(t, "max_output_tokens", gjson.GetBytes(got.Body, "incomplete_details.reason").Str, string(got.Body))
-	history := w.Do("GET", "/v1/chats/d/history", nil).Body
-	require.Equal(t, "length", gjson.GetBytes(history, "messages.1.finish_reason").Str)
-	got = w.Do("POST", "/v1/chats/e/messages", `{"message":"a"}`)
-	require.Equal(t, "length", gjson.GetBytes(got.Body, "finish_reason").Str, string(got.Body))
 }
 
 // A response can be had again as its chat remembers it, by its own chat's path alone, until it is deleted: then its words

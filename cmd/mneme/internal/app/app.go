@@ -196,9 +196,7 @@ func between(a *app) http.RoundTripper {
 }
 
 func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
-	// A redirect would take keys and texts to a server that is not configured.
-	c := &http.Client{Transport: seen.Transport(to, base),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := &http.Client{Transport: seen.Transport(to, base), CheckRedirect: telemetry.NoRedirect}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }

@@ -112,8 +112,11 @@ func (v *view) answer(p *event.Assistant) {
 		v.text(content)
 	}
 	v.breakLine()
-	if p.FinishReason == memory.FinishLength {
+	switch p.FinishReason {
+	case memory.FinishLength:
 		v.note("! The answer is incomplete: the model reached its limit of tokens.")
+	case memory.FinishFilter:
+		v.note("! The answer is incomplete: the model's content filter ended it.")
 	}
 	for _, c := range p.Citations {
 		page := ""

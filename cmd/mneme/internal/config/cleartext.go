@@ -8,19 +8,28 @@ import (
 	"strings"
 )
 
-// secretAddress is a configured address that receives a secret.
-type secretAddress struct{ key, url string }
+// cleartext is a configured address that receives a secret without TLS.
+type cleartext struct {
+	key string
+	to  *url.URL
+}
 
-// secretAddresses returns the addresses of model vendors, the webhook, retrieval and the cold store. Tools check their own
-// addresses.
-func (c Config) secretAddresses() (all []secretAddress) {
-	add := func(secret Variable, key, url string) {
-		if secret.Name != "" && url != "" {
-			all = append(all, secretAddress{key, url})
+// cleartexts returns the addresses of model vendors, the webhook, retrieval and the cold store that receive a secret
+// without TLS. Tools check their own addresses.
+func (c Config) cleartexts() (all []cleartext) {
+	add := func(secret Variable, key, address string) {
+		if to, err := url.Parse(address); err == nil && to.Scheme == "http" && secret.Name != "" {
+			all = append(all, cleartext{key, to})
 		}
 	}
 	for name, b := range sorted(c.Proxy.Backends) {
-		add(b.APIKeyEnv, join("proxy.backends", name)+".base_url", b.BaseURL)
+		keys := []Variable{b.APIKeyEnv}
+		for _, r := range c.Proxy.Routes {
+			keys = append(keys, r.Keys[name]...)
+		}
+		if i := slices.IndexFunc(keys, func(v Variable) bool { return v.Name != "" }); i >= 0 {
+			add(keys[i], join("proxy.backends", name)+".base_url", b.BaseURL)
+		}
 	}
 	add(c.Approvals.Webhook.SecretEnv, "approvals.webhook.url", c.Approvals.Webhook.URL)
 	add(c.Retrieval.Rerank.APIKeyEnv, "retrieval.rerank.url", c.Retrieval.Rerank.URL)
@@ -33,8 +42,8 @@ func (c Config) secretAddresses() (all []secretAddress) {
 
 // checkCleartext refuses public addresses that would receive a secret without TLS.
 func (c Config) checkCleartext() error {
-	for _, a := range c.secretAddresses() {
-		if u, err := url.Parse(a.url); err == nil && u.Scheme == "http" && !inside(u.Hostname()) {
+	for _, a := range c.cleartexts() {
+		if !inside(a.to.Hostname()) {
 			return bad(a.key, "a secret would go through the internet in the clear; write https://")
 		}
 	}
@@ -43,13 +52,18 @@ func (c Config) checkCleartext() error {
 
 // Cleartext returns a warning for each address on another machine that receives a secret without TLS.
 func (c Config) Cleartext() (all []string) {
-	for _, a := range c.secretAddresses() {
-		u, err := url.Parse(a.url)
-		if err == nil && u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
-			all = append(all, fmt.Sprintf("%s: a secret goes to %s without TLS; write https:// if the server has it", a.key, u.Host))
+	for _, a := range c.cleartexts() {
+		if !onThisMachine(a.to.Hostname()) {
+			all = append(all, fmt.Sprintf("%s: a secret goes to %s without TLS; write https:// if the server has it", a.key,
+				a.to.Host))
 		}
 	}
 	return all
+}
+
+func onThisMachine(host string) bool {
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // inside reports whether a host is of this machine or of a private network.
@@ -57,7 +71,7 @@ func inside(host string) bool {
 	if ip := net.ParseIP(host); ip != nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
 	}
-	return !strings.Contains(host, ".") || slices.ContainsFunc([]string{
-		".localhost", ".local", ".internal", ".svc", ".home.arpa", ".test",
+	return onThisMachine(host) || !strings.Contains(host, ".") || slices.ContainsFunc([]string{
+		".local", ".internal", ".svc", ".home.arpa", ".test",
 	}, func(end string) bool { return strings.HasSuffix(strings.ToLower(host), end) })
 }

@@ -12,10 +12,12 @@ import (
 func TestSecretsGoNowhereInTheClear(t *testing.T) {
 	for key, text := range map[string]string{
 		"proxy.backends.v.base_url": "proxy: {backends: {v: {kind: openai, base_url: URL/v1, api_key_env: K}}}",
-		"approvals.webhook.url":     "approvals: {webhook: {url: URL, secret_env: K}}",
-		"retrieval.rerank.url":      "retrieval: {rerank: {url: URL, api_key_env: K}}",
-		"retrieval.engine.urls":     "retrieval: {engine: {urls: [\"https://a.example\", \"URL\"], api_key_env: K}}",
-		"cold.endpoint":             "cold: {store: \"s3://b\", endpoint: URL, access_key_env: K, secret_key_env: K}",
+		"proxy.backends.w.base_url": "proxy: {backends: {w: {kind: openai, base_url: URL/v1}}, routes: {r: {use: [w], " +
+			"keys: {w: [K]}}}}",
+		"approvals.webhook.url": "approvals: {webhook: {url: URL, secret_env: K}}",
+		"retrieval.rerank.url":  "retrieval: {rerank: {url: URL, api_key_env: K}}",
+		"retrieval.engine.urls": "retrieval: {engine: {urls: [\"https://a.example\", \"URL\"], api_key_env: K}}",
+		"cold.endpoint":         "cold: {store: \"s3://b\", endpoint: URL, access_key_env: K, secret_key_env: K}",
 	} {
 		t.Run(key, func(t *testing.T) {
 			at := func(address string) (Config, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net"
 	"slices"
-	"strings"
 )
 
 // copilotTeammate is the name under which the gateway takes the model calls of the
@@ -17,8 +16,7 @@ func (b Backend) checkCopilot(key string, c Config) error {
 	provider := p.Backends[b.ProviderBackend]
 	_, taken := p.Teammates[copilotTeammate]
 	host, _, _ := net.SplitHostPort(b.Addr)
-	ip := net.ParseIP(host)
-	here := host == "" || strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	here := host == "" || onThisMachine(host)
 	at := key + ".provider_backend"
 	err := cmp.Or(
 		when(b.Addr == "" && len(b.Command) == 0, key+".addr",
