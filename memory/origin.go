@@ -38,8 +38,8 @@ func (a Authority) rank() int {
 // Below says whether the authority is lower than another one.
 func (a Authority) Below(b Authority) bool { return a.rank() > b.rank() }
 
-// Foreign says whether the words are of somebody who has no say in what is done: the author of a document, or of what a
-// tool returned.
+// Foreign reports whether the author of the words has no say in the run: a client beside the message, the author of a
+// document or of a tool's result, or an unknown authority.
 func (a Authority) Foreign() bool { return a.Below(FromOwn) }
 
 // Origin is the source of a text.
@@ -79,13 +79,13 @@ func (m Message) Written(subagent bool) Origin {
 // Span is a part of a text: its first code point, and the one behind its last.
 type Span [2]int
 
-// MaxSpans bounds the spans of one message.
-const MaxSpans = 1000
+// maxSpans bounds the spans of one message.
+const maxSpans = 1000
 
 // CheckSpans reports what is wrong with the spans of a text; nil spans are valid.
 func CheckSpans(text string, spans []Span) error {
-	if len(spans) > MaxSpans {
-		return fmt.Errorf("has %d spans, at most %d are taken", len(spans), MaxSpans)
+	if len(spans) > maxSpans {
+		return fmt.Errorf("has %d spans, at most %d are taken", len(spans), maxSpans)
 	}
 	size := utf8.RuneCountInString(text)
 	for i, s := range spans {
@@ -96,9 +96,10 @@ func CheckSpans(text string, spans []Span) error {
 	return nil
 }
 
-// SpansOf returns the spans of a message inside a part of it, relative to that part.
+// SpansOf returns the spans of a message inside its last occurrence of a part, relative to that part. If the message does
+// not contain the part, all of the part counts as pasted.
 func SpansOf(message, part string, spans []Span) []Span {
-	at := strings.Index(message, part)
+	at := strings.LastIndex(message, part)
 	size, in := utf8.RuneCountInString(part), []Span{}
 	switch {
 	case spans == nil:
@@ -169,18 +170,21 @@ func Own(message string, pasted []Span) Words {
 // cutSpans separates a text into the parts outside and inside some spans. A word that is partly inside counts as inside.
 func cutSpans(text string, spans []Span) (outside, inside string) {
 	runes := []rune(text)
-	in := make([]bool, len(runes))
+	in, edges := make([]bool, len(runes)), make([]int, len(runes)+1)
 	for _, s := range spans {
-		from, to := max(s[0], 0), min(s[1], len(runes))
-		for from < to && from > 0 && !unicode.IsSpace(runes[from]) && !unicode.IsSpace(runes[from-1]) {
-			from--
+		if from, to := max(s[0], 0), min(s[1], len(runes)); from < to {
+			edges[from]++
+			edges[to]--
 		}
-		for to > from && to < len(runes) && !unicode.IsSpace(runes[to]) && !unicode.IsSpace(runes[to-1]) {
-			to++
-		}
-		for i := from; i < to; i++ {
-			in[i] = true
-		}
+	}
+	depth := 0
+	joined := func(i int) bool { return !unicode.IsSpace(runes[i-1]) && !unicode.IsSpace(runes[i]) }
+	for i := range runes {
+		depth += edges[i]
+		in[i] = depth > 0 || i > 0 && in[i-1] && joined(i)
+	}
+	for i := len(runes) - 1; i > 0; i-- {
+		in[i-1] = in[i-1] || in[i] && joined(i)
 	}
 	var out, of strings.Builder
 	for i, r := range runes {
@@ -206,7 +210,7 @@ func unmarked(message, others string) (rest, marked string) {
 
 // count is the number of words of a text. Two characters of a script without spaces count as a word.
 func count(text string) int {
-	return len(strings.Fields(text)) + len(unspaced.FindAllString(text, -1))/2
+	return len(strings.Fields(text)) + len(Unspaced.FindAllString(text, -1))/2
 }
 
 // shorterEnd is the first or the last paragraph of a text, whichever is clearly shorter; empty if that is too long.
@@ -306,7 +310,8 @@ var (
 	figure      = regexp.MustCompile(`@|://|\d\S*\d\S*\d`)
 	colon       = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])`)
 	sentenceEnd = regexp.MustCompile(`[.!?]\s+\pL|[。！？].`)
-	unspaced    = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
+	// Unspaced matches letters of scripts that put no space between words.
+	Unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 	// structured matches lines that programs write: quoted ones, rows of tables, JSON, markup and lines of a log.
 	structured = regexp.MustCompile(`^[>|}]|^[{\[]\s*(?:["{\[\d]|$)|^<[a-zA-Z/!?]|^"[^"]*":|\t|^\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
 		`^\W?\d{4}-\d{2}-\d{2}[T ]\d|^[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$`)

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,4 +63,71 @@ func TestTheOriginOfAStoredMessage(t *testing.T) {
 	}
 	require.Equal(t, memory.FromAgent, memory.Message{Role: memory.RoleUser}.Written(true).From, "the master's task")
 	require.True(t, memory.Authority("new").Below(memory.FromOutside))
+}
+
+func TestSpansOfAPart(t *testing.T) {
+	for _, c := range []struct {
+		message, part string
+		spans, want   []memory.Span
+	}{
+		{"/ask Ü pasted", "Ü pasted", nil, nil},
+		{"/ask Ü pasted", "Ü pasted", []memory.Span{}, []memory.Span{}},
+		{"/ask Ü pasted", "Ü pasted", []memory.Span{{7, 13}}, []memory.Span{{2, 8}}},
+		{"/ask Ü pasted", "Ü pasted", []memory.Span{{0, 4}, {3, 6}, {8, 99}}, []memory.Span{{0, 1}, {3, 8}}},
+		{"/ask ask", "ask", []memory.Span{{5, 8}}, []memory.Span{{0, 3}}}, // its first occurrence is the command's
+		{"/ask ask", "ask", []memory.Span{{1, 4}}, []memory.Span{}},
+		{"/ask it", "other", []memory.Span{}, []memory.Span{{0, 5}}},
+		{"/ask", "", []memory.Span{{0, 4}}, []memory.Span{}},
+	} {
+		require.Equal(t, c.want, memory.SpansOf(c.message, c.part, c.spans), "%q of %q: %v", c.part, c.message, c.spans)
+	}
+}
+
+func TestCheckSpans(t *testing.T) {
+	for _, c := range []struct {
+		spans []memory.Span
+		wrong string // empty if they are valid
+	}{
+		{nil, ""},
+		{[]memory.Span{{0, 2}, {1, 1}, {2, 2}}, ""},
+		{make([]memory.Span, 1000), ""},
+		{make([]memory.Span, 1001), "has 1001 spans, at most 1000 are taken"},
+		{[]memory.Span{{0, 1}, {-1, 1}}, "[1] is [-1, 1]; the message has 2 code points"},
+		{[]memory.Span{{2, 1}}, "[0] is [2, 1]; the message has 2 code points"},
+		{[]memory.Span{{0, 3}}, "[0] is [0, 3]; the message has 2 code points"},
+	} {
+		if err := memory.CheckSpans("Üb", c.spans); c.wrong == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, c.wrong)
+		}
+	}
+}
+
+func TestAWordIsPastedAsAWhole(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20)
+	many := make([]memory.Span, 1000)
+	for i := range many {
+		many[i] = memory.Span{1000 * i, 1000*i + 1}
+	}
+	for _, c := range []struct {
+		message       string
+		spans         []memory.Span
+		typed, pasted string
+	}{
+		{"ab cd ef", []memory.Span{}, "ab cd ef", ""},
+		{"ab cd ef", []memory.Span{{4, 5}}, "ab \n ef", "cd\n"},
+		{"ab cd ef", []memory.Span{{2, 3}}, "ab\ncd ef", " \n"},
+		{"ab cd ef", []memory.Span{{1, 4}, {4, 4}}, " ef", "ab cd\n"},
+		{"ab cd ef", []memory.Span{{6, 7}, {-3, 1}, {0, 1}}, " cd ", "ab\nef"},
+		{"ab cd ef", []memory.Span{{3, 99}, {99, 100}, {2, 1}, {-3, -1}}, "ab ", "cd ef"},
+		{"Ü𝟙 cd", []memory.Span{{0, 1}}, " cd", "Ü𝟙\n"},
+		{"a " + long + " b", many, " \n b", "a\n" + long + "\n"},
+	} {
+		w := memory.Own(c.message, c.spans)
+		if w.Typed != c.typed || w.Pasted != c.pasted {
+			t.Errorf("%.20q: typed %.40q, pasted %.40q", c.message, w.Typed, w.Pasted)
+		}
+	}
 }

@@ -43,16 +43,13 @@ var (
 )
 
 // argumentOf reads the name of an argument and the schema of its outermost member.
-func argumentOf(name string, parameters json.RawMessage) (a argument) {
-	var schema struct {
-		Properties map[string]struct {
-			Description string            `json:"description"`
-			Enum        []json.RawMessage `json:"enum"`
-		} `json:"properties"`
+func argumentOf(name string, properties map[string]json.RawMessage) (a argument) {
+	var own struct {
+		Description string            `json:"description"`
+		Enum        []json.RawMessage `json:"enum"`
 	}
-	_ = json.Unmarshal(parameters, &schema) // a missing or damaged schema has no meanings
 	outer, _, _ := strings.Cut(name, ".")
-	own := schema.Properties[outer]
+	_ = json.Unmarshal(properties[outer], &own) // a missing or damaged schema has no meanings
 	last := humps.ReplaceAllString(strings.ReplaceAll(name[strings.LastIndex(name, ".")+1:], "-", "_"), "${1}_${2}")
 	spaced := strings.ReplaceAll(last, "_", " ")
 	a.cents = cent.MatchString(spaced) || cent.MatchString(own.Description)
@@ -72,15 +69,21 @@ func argumentOf(name string, parameters json.RawMessage) (a argument) {
 // values too; parameters is the schema. A call without values has the first foreign origin of the run, which may have caused
 // the call. So have values after the first maxOrigins.
 func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.ArgumentOrigin) {
-	walk(arguments, func(name, value string, number bool) {
-		switch a := argumentOf(name, parameters); {
-		case len(all) > maxOrigins:
-		case len(all) == maxOrigins:
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(parameters, &schema) != nil {
+		schema.Properties = nil
+	}
+	walk(arguments, func(name, value string, number bool) bool {
+		if len(all) == maxOrigins {
 			all = append(all, event.ArgumentOrigin{Argument: "…", Origin: l.foreign()})
-		default:
-			all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: l.value(a, value, number)})
+			return false
 		}
-	}, func(name string) bool { return declares(parameters, name) })
+		from := l.value(argumentOf(name, schema.Properties), value, number)
+		all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: from})
+		return true
+	}, func(name string) bool { return schema.Properties[name] != nil })
 	if of := l.foreign(); len(all) == 0 && of != (memory.Origin{}) {
 		all = append(all, event.ArgumentOrigin{Origin: of})
 	}
@@ -92,33 +95,33 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 	return all
 }
 
-// walk calls add for the texts and numbers of a JSON value, and for the names of undeclared members.
-func walk(arguments json.RawMessage, add func(name, value string, number bool), declared func(name string) bool) {
+// walk calls add for the texts and numbers of a JSON value, and for the names of undeclared members, until add returns
+// false.
+func walk(arguments json.RawMessage, add func(name, value string, number bool) bool, declared func(name string) bool) {
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.UseNumber()
 	var whole any
 	if d.Decode(&whole) != nil {
 		return // its schema was checked before
 	}
-	var into func(name string, v any)
-	into = func(name string, v any) {
+	var into func(name string, v any) bool
+	into = func(name string, v any) bool {
 		switch v := v.(type) {
 		case map[string]any:
 			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if name != "" || !declared(key) {
-					add(name, key, false)
+				if (name != "" || !declared(key)) && !add(name, key, false) ||
+					!into(strings.TrimPrefix(name+"."+key, "."), v[key]) {
+					return false
 				}
-				into(strings.TrimPrefix(name+"."+key, "."), v[key])
 			}
 		case []any:
-			for _, one := range v {
-				into(name, one)
-			}
+			return !slices.ContainsFunc(v, func(one any) bool { return !into(name, one) })
 		case string:
-			add(name, v, false)
+			return add(name, v, false)
 		case json.Number:
-			add(name, v.String(), true)
+			return add(name, v.String(), true)
 		}
+		return true
 	}
 	into("", whole)
 }
@@ -133,30 +136,58 @@ func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content str
 	if !computed && o.Source == "" { // it may quote foreign text
 		return
 	}
-	walk(json.RawMessage(arguments), func(_, value string, number bool) {
-		from := l.value(argument{}, value, number)
-		if computed {
-			from = l.computed(value)
-		}
-		if computed && from.From.Below(o.From) {
+	add := func(_, value string, _ bool) bool {
+		if from := l.computed(value); from.From.Below(o.From) {
 			o = from
 		}
-		if !computed && from.From != memory.FromUser && len(value) > 1 {
-			content = strings.ReplaceAll(content, value, " ")
+		return true
+	}
+	kept, words := []byte(content), [][]int(nil)
+	if !computed {
+		words = word.FindAllStringIndex(content, -1)
+		add = func(_, value string, number bool) bool {
+			if len(value) > 1 && l.value(argument{}, value, number).From != memory.FromUser {
+				blank(kept, words, content, value)
+			}
+			return true
 		}
-	}, func(string) bool { return true })
-	l.Add(o, content)
+	}
+	walk(json.RawMessage(arguments), add, func(string) bool { return true })
+	l.Add(o, string(kept))
+}
+
+// word matches a word, an address or a number with all of its digits.
+var word = regexp.MustCompile(`(?:\d(?:[\s\x{a0}\x{202f}]\d{3})+\b|[\pL\pN\pM.,'’_@/:+#-])+`)
+
+// blank overwrites the words of a text that a value is in. The rest of such a word would be another value.
+func blank(kept []byte, words [][]int, content, value string) {
+	for at, end := 0, 0; ; at = end {
+		next := strings.Index(content[at:], value)
+		if next < 0 {
+			return
+		}
+		at += next
+		end = at + len(value)
+		i, _ := slices.BinarySearchFunc(words, at, func(w []int, at int) int { return w[1] - at - 1 })
+		for ; i < len(words) && words[i][0] < end; i++ {
+			copy(kept[words[i][0]:], strings.Repeat(" ", words[i][1]-words[i][0]))
+		}
+	}
 }
 
 // computed returns the lowest origin of the numbers of an expression. Constants count only if a foreign text has them.
 func (l *Ledger) computed(expression string) (lowest memory.Origin) {
 	lowest = memory.Origin{From: memory.FromOwn}
 	for _, n := range decimals.FindAllString(visible(expression), -1) {
-		l.mu.Lock()
-		constant := len(digits(n)) <= 2 || strings.Trim(n, "0") == "1"
-		_, given := find(l.given, func(t *text) bool { return t.numbers[decimal(n, 0)] })
-		l.mu.Unlock()
-		if from := l.value(argument{}, n, true); (!constant || given) && from.From.Below(lowest.From) {
+		if len(digits(n)) <= 2 || strings.Trim(n, "0") == "1" {
+			l.mu.Lock()
+			_, given := find(l.given, func(t *text) bool { return t.numbers[decimal(n, 0)] })
+			l.mu.Unlock()
+			if !given {
+				continue
+			}
+		}
+		if from := l.value(argument{}, n, true); from.From.Below(lowest.From) {
 			lowest = from
 		}
 	}
@@ -164,14 +195,6 @@ func (l *Ledger) computed(expression string) (lowest memory.Origin) {
 }
 
 var decimals = regexp.MustCompile(`\d+(?:\.\d+)?`)
-
-// declares reports whether a schema names an argument.
-func declares(parameters json.RawMessage, name string) bool {
-	var schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
-	return json.Unmarshal(parameters, &schema) == nil && schema.Properties[name] != nil
-}
 
 // isCode reports whether a word is the code of a currency or of a language.
 func isCode(word string) bool {

@@ -217,15 +217,22 @@ func (f figure) supplies(value figure, a argument) bool {
 var ratios = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:(half|halb\pL*|hälfte|половин\pL*|moitié|mitad)|(thirds?|drittel|треть)|` +
 	`(quarters?|viertel|четверть)|(double|twice|doppelt\pL*|вдвое|doble))(?:[^\pL]|$)`)
 
-// shared returns the amount that a text asks for a part or a multiple of, such as half, if value is the result.
-func shared(content string, value figure) figure {
+// ratio returns the part or multiple of a sum that a text asks for, such as 0.5 for half. It returns 0 for none.
+func ratio(content string) float64 {
 	m := ratios.FindStringSubmatch(content)
 	for i, by := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {
 		if m != nil && m[i+1] != "" {
-			whole, _ := strconv.ParseFloat(value.value, 64) // decimal makes no other text
-			value.value = decimal(strconv.FormatFloat(math.Round(whole/by*100)/100, 'f', -1, 64), 0)
-			return value
+			return by
 		}
+	}
+	return 0
+}
+
+// shared returns the amount whose part or multiple is value. A ratio of 0 changes nothing.
+func shared(ratio float64, value figure) figure {
+	if ratio > 0 {
+		whole, _ := strconv.ParseFloat(value.value, 64) // decimal makes no other text
+		value.value = decimal(strconv.FormatFloat(math.Round(whole/ratio*100)/100, 'f', -1, 64), 0)
 	}
 	return value
 }

@@ -49,12 +49,15 @@ type text struct {
 	numbers   map[string]bool     // see amounts; only of other texts
 	figures   map[string][]figure // only of texts of the user and of this service, by value
 	sums      bool                // a figure is an amount of money
+	ratio     float64             // the part or multiple of a sum that it asks for; 0 for none
+	latin     string              // words, transliterated; only of the user
 	addresses map[string]bool     // of the same
 	rows      map[string]bool     // its words, and each four that follow each other; nil until asked for
 }
 
-// MaybePasted is the Source of words in a message of the user that may be pasted.
-const MaybePasted = "a message that may have pasted text"
+// maybePasted is the Source of words in a message of the user that may be pasted. Only these have a Source among the texts
+// of the user. An argument that the user has to write themselves relies on this, see external.Tool.FromUser.
+const maybePasted = "a message that may have pasted text"
 
 // Add adds a text.
 func (l *Ledger) Add(o memory.Origin, content string) {
@@ -70,7 +73,7 @@ func (l *Ledger) Said(content string, pasted []memory.Span) {
 	w := memory.Own(content, pasted)
 	l.add(memory.Origin{From: memory.FromUser}, w.Typed)
 	if w.Own != w.Typed {
-		l.add(memory.Origin{From: memory.FromUser, Source: MaybePasted}, w.Own)
+		l.add(memory.Origin{From: memory.FromUser, Source: maybePasted}, w.Own)
 	}
 	l.add(memory.Pasted, strings.ReplaceAll(w.Pasted, "<", " "))
 }
@@ -239,12 +242,7 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 // An answer is about a text if they share so many words of at least so many letters.
 const rareWords, rareLength = 3, 5
 
-// Value returns the origin of an argument that an agent put into a call.
-func (l *Ledger) Value(name, content string) memory.Origin {
-	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
-}
-
-// value returns the origin of a text or a number.
+// value returns the origin of an argument that an agent put into a call. number reports whether content is a number.
 func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 	if l == nil || strings.TrimSpace(content) == "" || a.enum[content] {
 		return agents
@@ -315,9 +313,11 @@ func find(in []*text, is func(*text) bool) (found *text, ok bool) {
 
 // supplied returns the origin of a value in the texts of the user or of this service. Callers hold mu.
 func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origin, bool) {
-	for _, t := range slices.Concat(l.said, l.own) {
-		if t.read().gives(a, content, number) {
-			return t.Origin, true
+	for _, texts := range [][]*text{l.said, l.own} {
+		for _, t := range texts {
+			if t.read().gives(a, content, number) {
+				return t.Origin, true
+			}
 		}
 	}
 	if l.dated(content) {
@@ -340,9 +340,8 @@ func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origi
 		words = strings.Replace(words, plain(one), " ", 1)
 	}
 	for word := range strings.FieldsSeq(words) {
-		if _, ok := find(slices.Concat(l.said, l.own), func(t *text) bool {
-			return strings.Contains(t.words, " "+word+" ")
-		}); !ok {
+		has := func(t *text) bool { return strings.Contains(t.words, " "+word+" ") }
+		if !slices.ContainsFunc(l.said, has) && !slices.ContainsFunc(l.own, has) {
 			return agents, false
 		}
 	}
@@ -360,7 +359,7 @@ func (t *text) gives(a argument, content string, number bool) bool {
 		value, numeric = all[0], true
 	}
 	if numeric {
-		whole := shared(t.Text, value)
+		whole := shared(t.ratio, value)
 		for _, power := range []int{0, 2, -2} {
 			for _, v := range []figure{value, whole} {
 				for _, f := range t.figures[times(v.value, power)] {
@@ -378,7 +377,7 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	words := plain(content)
 	squeezed := strings.ReplaceAll(words, " ", "")
 	return squeezed != "" && (t.inRows()[strings.TrimSpace(words)] || strings.Contains(t.words, words) ||
-		t.From == memory.FromUser && strings.Contains(latin.Replace(t.words), words) ||
+		strings.Contains(t.latin, words) ||
 		len(squeezed) >= shortest && t.holds(squeezed))
 }
 
@@ -448,7 +447,7 @@ func (t *text) holds(squeezed string) bool {
 			return false
 		}
 		at += next
-		if t.From.Foreign() || unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
+		if t.From.Foreign() || memory.Unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
 			return true
 		}
 	}
@@ -477,7 +476,10 @@ func (t *text) read() *text {
 		}
 		return t
 	}
-	t.words = plain(content)
+	t.words, t.ratio = plain(content), ratio(t.Text)
+	if t.From == memory.FromUser {
+		t.latin = latin.Replace(t.words)
+	}
 	t.squeezed = strings.ReplaceAll(t.words, " ", "")
 	t.parted = map[int]bool{0: true}
 	end := 0
@@ -523,9 +525,6 @@ func common(a, b map[string]bool) (n int) {
 	}
 	return n
 }
-
-// unspaced matches letters of scripts that put no space between words.
-var unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 
 // inFours returns each four words in a row, with a space around each word.
 func inFours(words []string) map[string]bool {

@@ -2,6 +2,9 @@ package provenance
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/envelope"
+	"mneme/memory/event"
 )
 
 var (
@@ -17,6 +21,11 @@ var (
 	user    = memory.Origin{From: memory.FromUser}
 	agent   = memory.Origin{From: memory.FromAgent}
 )
+
+// Value returns the origin of an argument without a schema.
+func (l *Ledger) Value(name, content string) memory.Origin {
+	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
+}
 
 func TestWhereAValueIsFrom(t *testing.T) {
 	for _, c := range []struct {
@@ -72,6 +81,10 @@ func TestWhereAValueIsFrom(t *testing.T) {
 		{"Pay 5 EUR.", "", "500", user},
 		{"Pay to DE89 3704 0044.", "Pay 370400 cents.", "370400", invoice},
 		{"Pay to DE89 3704 0044.", "", "DE8937040044", user},
+		{"Refund half of the 90 euros.", "It is 45.00 EUR.", "4500", user},
+		{"Refund a third of the 90 euros.", "It is 30.00 EUR.", "3000", user},
+		{"Refund the 90 euros.", "It is 45.00 EUR.", "4500", invoice},
+		{"Напиши Марии.", "It is for Mar.", "mar", user},
 	} {
 		var l Ledger
 		l.Add(user, c.said)
@@ -146,6 +159,67 @@ func TestWithoutALedgerNothingIsKnown(t *testing.T) {
 	require.Equal(t, agent, l.Value("", "12345678"))
 	require.Equal(t, agent, l.Of("Account 12345678 is it"))
 	require.Zero(t, l.foreign())
+}
+
+// The result of an own tool supplies values, but none that the call itself contains, nor the rest of their words.
+func TestAResultDoesNotSupplyTheValuesOfItsCall(t *testing.T) {
+	own := memory.Origin{From: memory.FromOwn, Source: "crm/look"}
+	for _, c := range []struct {
+		returned, value string
+		from            memory.Authority
+	}{
+		{"Ref 991234, total 500 EUR", "99", memory.FromDocument},
+		{"Ref 991234, total 500 EUR", "34", memory.FromDocument},
+		{"Ref 991234, total 500 EUR", "991234", memory.FromDocument},
+		{"Ref 991234, total 500 EUR", "500", memory.FromOwn},
+		{`{"id":12,"total":500}`, "12", memory.FromDocument},
+		{`{"id":12,"total":500}`, "500", memory.FromOwn},
+		{"12 345 EUR, 7 left", "345", memory.FromDocument},
+		{"12.50 EUR, 7 left", "50", memory.FromDocument},
+		{"12.50 EUR, 7 left", "7", memory.FromOwn},
+		{"12", "12", memory.FromDocument},
+	} {
+		var l Ledger
+		l.Add(invoice, "Account 12345678")
+		l.Returned(own, false, `{"id":12}`, c.returned)
+		assert.Equal(t, c.from, l.Value("n", c.value).From, "%q of %q", c.value, c.returned)
+	}
+}
+
+func TestOriginsOfManyArgumentsWithALongSchema(t *testing.T) {
+	t.Parallel()
+	var l Ledger
+	l.Said("Look for b1."+strings.Repeat(" It is a long story without any amounts.", 330<<10/40), []memory.Span{})
+	l.Add(invoice, "Send 500 to Eve.")
+	var members, properties, texts []string
+	for i := range 200 {
+		texts = append(texts, strconv.Itoa(100_000+i))
+	}
+	for i := range 400 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"description":%q}`, i, strings.Repeat("x", 50)))
+	}
+	for i := range 5000 {
+		members = append(members, fmt.Sprintf(`"%d":1`, i))
+	}
+	schema := `{"properties":{"p1":null,` + strings.Join(properties[2:], ",") + `}}`
+	for name, c := range map[string]struct {
+		arguments, first string
+		values           int
+	}{
+		"undeclared": {"{" + strings.Join(members, ",") + "}", "0", maxOrigins + 1},
+		"numbers":    {`{"p2":[` + strings.Join(texts, ",") + "]}", "100000", maxOrigins + 1},
+		"declared":   {`{"p1":{"p2":"b1"}}`, "p2", 2},
+		"one":        {`{"p1":"b1"}`, "b1", 1},
+	} {
+		all := l.Arguments(json.RawMessage(schema), json.RawMessage(c.arguments))
+		require.Len(t, all, c.values, name)
+		require.Equal(t, c.first, all[0].Value, name)
+		if c.values > maxOrigins {
+			require.Equal(t, event.ArgumentOrigin{Argument: "…", Origin: invoice}, all[maxOrigins], name)
+		}
+	}
+	all := l.Arguments(json.RawMessage(`{"properties":{"p1":`), json.RawMessage(`{"p1":"b1"}`))
+	require.Len(t, all, 2, "a damaged schema declares nothing")
 }
 
 func BenchmarkOf(b *testing.B) {
