@@ -95,6 +95,7 @@ type foreign struct {
 	Partial    json.RawMessage `json:"partial"`
 	From       json.RawMessage `json:"from"`
 	Source     json.RawMessage `json:"source"`
+	Pasted     json.RawMessage `json:"pasted"`
 	Failure    json.RawMessage `json:"failure"`
 	Finish     json.RawMessage `json:"finish_reason"`
 	Metadata   json.RawMessage `json:"metadata"`
@@ -139,6 +140,9 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	_ = json.Unmarshal(f.Partial, &m.Partial)
 	if json.Unmarshal(f.Metadata, &m.Metadata) != nil {
 		m.Metadata = nil
+	}
+	if json.Unmarshal(f.Pasted, &m.Pasted) != nil {
+		m.Pasted = nil
 	}
 	if json.Unmarshal(f.Images, &m.Images) != nil {
 		m.Images = nil

@@ -106,6 +106,15 @@ func TestForeignMessages(t *testing.T) {
 		{"fields of others", `{"role":"user","content":"a","id":7,"metadata":{"x":[1]}}`, memory.Message{
 			Role: "user", Content: "a",
 		}},
+		{"pasted", `{"role":"user","content":["ab"],"pasted":[[0,1]]}`, memory.Message{
+			Role: "user", Content: "ab", Pasted: []memory.Span{{0, 1}},
+		}},
+		{"nothing pasted", `{"role":"user","content":["ab"],"pasted":[]}`, memory.Message{
+			Role: "user", Content: "ab", Pasted: []memory.Span{},
+		}},
+		{"pasted that is no list of spans", `{"role":"user","content":["ab"],"pasted":[[0,1],"x"]}`, memory.Message{
+			Role: "user", Content: "ab",
+		}},
 		{"python's spacing", `{"role": "user", "content": "\u0410", "timestamp": 1.5}`, memory.Message{
 			Role: "user", Content: "А", Timestamp: 1.5,
 		}},
