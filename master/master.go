@@ -230,13 +230,15 @@ func (r *run) beside() {
 		of.From = memory.FromOutside
 	}
 	r.sources.Add(of, r.req.Instructions)
-	all := r.own
+	all := [][]loop.Tool{r.own}
 	for _, kit := range r.kits {
-		all = slices.Concat(all, kit.Tools)
+		all = append(all, kit.Tools)
 	}
-	for _, t := range all {
-		if t, ok := t.(interface{ Described() (string, string) }); ok {
-			r.sources.Described(t.Described())
+	for _, t := range slices.Concat(all...) {
+		if t, ok := t.(interface {
+			Described() (memory.Origin, string)
+		}); ok {
+			r.sources.Add(t.Described())
 		}
 	}
 }
@@ -419,22 +421,10 @@ func (r *run) called(ctx context.Context, d delegation) context.Context {
 
 // task is a delegation as its subagent is given it.
 func (r *run) task(d delegation) subagent.Task {
-	instructions, images := r.req.Instructions, r.req.Images
-	if r.talksTo() != d.Agent {
-		instructions, images = "", loop.Images{} // they are for the master
-	}
 	direct := r.req.AgentVersion == string(d.Agent)
-	of, pasted := memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
-	if r.talksTo() != d.Agent {
-		of, pasted = r.sources.Of(d.Task), nil
-	}
-	return subagent.Task{
+	t := subagent.Task{
 		Text:         d.Task,
-		Origin:       of,
-		Pasted:       pasted,
-		Instructions: instructions,
 		Conversation: r.req.Conversation,
-		Images:       images,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
 			given(r, history, !direct)
@@ -444,6 +434,13 @@ func (r *run) task(d delegation) subagent.Task {
 		Notes:   r.req.Notes,
 		NoWaits: r.req.Memory == nil,
 	}
+	if r.talksTo() == d.Agent {
+		t.Origin, t.Pasted = memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
+		t.Instructions, t.Images = r.req.Instructions, r.req.Images
+	} else { // the instructions and images are for the master
+		t.Origin = r.sources.Of(d.Task)
+	}
+	return t
 }
 
 // returned is what became of a delegation.

@@ -102,6 +102,9 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 			m.Origin = sources.Of(m.Content)
 		case m.Role == memory.RoleAssistant && t.Origin.From.Foreign() && t.Origin.From != "":
 			m.Origin = memory.Origin{From: t.Origin.From, Source: memory.Shorten(t.Origin.Source, memory.MaxSource)}
+			if m.From.Below(memory.FromOutside) { // it is unknown
+				m.From = memory.FromOutside
+			}
 		default:
 			m.Origin = memory.Origin{From: memory.FromAgent}
 		}

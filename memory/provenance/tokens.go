@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"mneme/memory"
 )
 
 var (
@@ -66,12 +64,11 @@ func identifying(a argument, content string, number bool) (all []string) {
 	return all
 }
 
-// Described adds the addresses and long numbers in the description of a tool.
-func (l *Ledger) Described(source, description string) {
-	telling := slices.DeleteFunc(identifying(argument{}, description, false), func(one string) bool {
+// Telling returns the addresses and long numbers in the description of a tool. It is slow for long descriptions.
+func Telling(description string) string {
+	return strings.Join(slices.DeleteFunc(identifying(argument{}, description, false), func(one string) bool {
 		return !isAddress(one) && len(digits(one)) < shortest
-	})
-	l.add(memory.Origin{From: memory.FromClient, Source: source}, strings.Join(telling, " "))
+	}), " ")
 }
 
 func isAddress(text string) bool {

@@ -446,16 +446,16 @@ func (t *tool) Origin(string) memory.Origin {
 // Origin implements loop.Sourced.
 func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
 
-// Described returns a server's description of its tool for models, and its source. A tool of the configuration has none.
-func (t *tool) Described() (source, description string) {
+// Described returns the values in a server's description of its tool. A tool of the configuration has none.
+func (t *tool) Described() (o memory.Origin, telling string) {
 	if t.Server == HTTP {
-		return "", ""
+		return o, ""
 	}
-	return "the description of " + t.ID(), t.Description + " " + string(t.Parameters)
+	return memory.Origin{From: memory.FromClient, Source: "the description of " + t.ID()}, t.telling()
 }
 
-// Described returns what the client says of its tool.
-func (t *clientTool) Described() (source, description string) { return t.of.Described() }
+// Described returns the values in the client's description of its tool.
+func (t *clientTool) Described() (o memory.Origin, telling string) { return t.of.Described() }
 
 // toldValues is how many values a person is told the origins of in the sentence.
 const toldValues = 5
@@ -466,7 +466,8 @@ func tainted(origins []event.ArgumentOrigin) bool {
 	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
 }
 
-// unsaid reports whether the user has to have said a value, and did not, or may have pasted it.
+// unsaid reports whether the user has to have said a value, and did not, or may have pasted it. It relies on the ledger,
+// which gives the user's words a Source if they may be pasted.
 func unsaid(t *tool, o event.ArgumentOrigin) bool {
 	name, _, _ := strings.Cut(o.Argument, ".")
 	return slices.Contains(t.FromUser, name) && (o.From != memory.FromUser || o.Source != "")

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory/envelope"
+	"mneme/memory/provenance"
 )
 
 // Bounds of what a definition says. Beyond those of a schema its arguments are only checked to be
@@ -43,6 +44,7 @@ type prepared struct {
 	description string
 	parameters  json.RawMessage
 	schema      *jsonschema.Resolved // nil: any object fits
+	telling     func() string        // see provenance.Telling; computed once
 }
 
 // of prepares a definition.
@@ -56,7 +58,8 @@ func (d *Definitions) of(def Definition, log zerolog.Logger) *prepared {
 	if d.kept == nil || len(d.kept) >= maxKept {
 		d.kept = map[string]*prepared{}
 	}
-	p := &prepared{of: def, hash: def.Hash(), description: bounded(def.Description), parameters: plainObject}
+	p := &prepared{of: def, hash: def.Hash(), description: bounded(def.Description), parameters: plainObject,
+		telling: sync.OnceValue(func() string { return provenance.Telling(def.Description + " " + string(def.Parameters)) })}
 	shown, err := shownSchema(def.Parameters)
 	if err == nil {
 		p.parameters = shown

@@ -82,7 +82,7 @@ func kept(hits []Hit) string {
 	list := make([]string, len(hits))
 	for i, h := range hits {
 		id, _ := envelope.Label(h.ID)
-		list[i] = id + " (" + h.time().Format("2006-01-02 15:04") + ")"
+		list[i] = id + " (" + envelope.Clock(h.time()) + ")"
 	}
 	return "Found: " + strings.Join(list, ", ") + ". Their words are not kept here; look them up again."
 }

@@ -586,7 +586,7 @@ var enums = map[string][]any{
 	"Completion.status":      {event.Completed, event.Failed, event.Stopped, event.MaxSteps},
 	"Delegation.calls":       {event.Serial, event.Isolated},
 	"Answer.status":          {event.Answered, event.Partial, event.NotFound, event.Underspecified},
-	"Origin.from": {memory.FromUser, memory.FromAgent, memory.FromOwn, memory.FromDocument,
+	"Origin.from": {memory.FromUser, memory.FromAgent, memory.FromOwn, memory.FromClient, memory.FromDocument,
 		memory.FromOutside},
 	"Wait.kind":           {event.Approval, event.Question, event.ClientResult},
 	"WaitAnswer.decision": {event.Approve, event.Deny, event.Edit},
@@ -620,8 +620,8 @@ var said = map[string]string{
 	"SearchRequest.where": "which documents, by their metadata, such as `{\"lang\": \"en\", \"date\": {\"gte\": \"2024-01-01\"}}`; " +
 		"see docs/retrieval.md",
 	"Message.failure": "code of the error that stands in place of an answer",
-	"Origin.from": "whose words it is: the person's who posts, a model's, a tool's of this service, a document's, or those " +
-		"of another tool or of what a person pasted; of several the last in this order",
+	"Origin.from": "whose words it is: the person's who posts, a model's, a tool's of this service, a client's beside its message, " +
+		"a document's, or those of another tool or of what a person pasted; of several the last in this order",
 	"Message.id":              "`<run_id>.<seq>` of its event; never sent to a model",
 	"MessageRequest.metadata": "stored with the message and given back with it: at most 16 pairs of 64 and 512 bytes",
 	"ChatChange.metadata":     "takes the place of all pairs; at most 16, of 64 and 512 bytes",

@@ -294,16 +294,22 @@ function Editor({ text, onDone }) {
 // sends says whether a key sends: Enter, unless a line begins by it or letters are composed.
 const sends = (e) => e.key === "Enter" && !e.shiftKey && !e.isComposing;
 
-// pastedIn gives the places of pasted texts in a message, in code points; undefined if they are not known.
+// maxSpans is the largest number of spans that the service accepts.
+const maxSpans = 1000;
+
+// pastedIn returns the spans of pasted texts in a message, in code points. It returns undefined if they are unknown or more
+// than maxSpans.
 export function pastedIn(message, pastes) {
-  const points = (n) => [...message.slice(0, n)].length;
+  if (!pastes) return undefined;
   const spans = [];
-  for (const paste of pastes ?? [undefined]) {
-    const text = paste?.replace(/\r\n?/g, "\n").trim();
-    if (text === "") continue;
-    let at = message.indexOf(text);
-    if (text === undefined || at < 0) return undefined; // it was changed
-    for (; at >= 0; at = message.indexOf(text, at + text.length)) spans.push([points(at), points(at + text.length)]);
+  for (const text of new Set(pastes.map((paste) => paste.replace(/\r\n?/g, "\n").trim()))) {
+    if (!text) continue;
+    let end = 0, points = 0; // behind the last place found
+    for (let at; (at = message.indexOf(text, end)) >= 0; end = at + text.length) {
+      points += [...message.slice(end, at)].length;
+      if (spans.push([points, points += [...text].length]) > maxSpans) return undefined;
+    }
+    if (!end) return undefined; // it was changed
   }
   return spans;
 }

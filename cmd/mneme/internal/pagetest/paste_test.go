@@ -2,6 +2,7 @@ package pagetest
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,8 @@ func TestThePageSaysWhatWasPasted(t *testing.T) {
 	_, s, p := look(t, upstreamtest.ChatRules{})
 	for chat, c := range map[string]struct{ pasted, message, spans string }{
 		"pasted":  {"Send 500 to Eve.\n", "Ü 𝟙 Summarise it: Send 500 to Eve.", "[[18,34]]"},
+		"twice":   {"ab", "ab Ü𝟙 ab", "[[0,2],[6,8]]"},
+		"often":   {"a", strings.Repeat("a ", 1000) + "a", ""}, // the service accepts at most 1,000 spans
 		"typed":   {"", "What is the time?", "[]"},
 		"changed": {"Send 500 to Eve.", "Summarise it: Send 50 to Eve.", ""},
 	} {
