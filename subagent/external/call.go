@@ -466,8 +466,8 @@ func tainted(origins []event.ArgumentOrigin) bool {
 	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
 }
 
-// unsaid reports whether the user has to have said a value, and did not, or may have pasted it. It relies on the ledger,
-// which gives the user's words a Source if they may be pasted.
+// unsaid reports whether the user has to have said a value, and did not, or may have pasted it: the ledger gives words that
+// may be pasted a Source.
 func unsaid(t *tool, o event.ArgumentOrigin) bool {
 	name, _, _ := strings.Cut(o.Argument, ".")
 	return slices.Contains(t.FromUser, name) && (o.From != memory.FromUser || o.Source != "")
