@@ -217,7 +217,7 @@ func (v view) byText(d decision) (decision, bool) {
 }
 
 // afterRun places the message after the answer of a run. The messages that follow it stay, except for the same message
-// if it failed.
+// if it failed. A retry of the same message joins the run of the first attempt.
 func (v view) afterRun(d decision) (decision, bool) {
 	at, newest := v.find(func(m message) bool { return m.Run == v.t.Run }), len(v.users)-1
 	switch {
@@ -227,10 +227,19 @@ func (v view) afterRun(d decision) (decision, bool) {
 		d.Outcome = missing
 		return d, true
 	}
-	if d = v.appendAfter(d, at); d.Outcome == replace {
-		if _, failed := v.answer(newest); at+1 != newest || !failed || v.text(newest) != v.t.question() {
-			d.Outcome = branch
-		}
+	d = v.appendAfter(d, at)
+	if d.Outcome != replace {
+		return d, true
+	}
+	next, same := v.message(at+1), v.text(at+1) == v.t.question()
+	answer, failed := v.answer(at + 1)
+	cut := answer != nil && answer.Partial
+	switch retry := same && v.t.Retry && next.From == v.t.From; {
+	case at+1 == newest && (same && failed || retry && cut):
+	case retry && !failed && !cut && (answer == nil || v.t.Abandoned(next.Run)):
+		d.Outcome, d.Run = join, next.Run
+	default:
+		d.Outcome = branch
 	}
 	return d, true
 }

@@ -61,7 +61,7 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	t.Retry, t.Abandoned = isRetry(r), h.abandoned.has
 	switch {
 	case c.run != "":
-		t = transcript{Exchanges: t.Exchanges[len(t.Exchanges)-1:], Run: c.run}
+		t.Exchanges, t.Run = t.Exchanges[len(t.Exchanges)-1:], c.run
 	case c.chat == c.fresh:
 		t.Exchanges = nil
 	}
@@ -194,10 +194,15 @@ func (p *placement) post(ctx context.Context, d decision) (_ events, err error) 
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
 		d.After, d.Last = nil, d.After
 	case d.Outcome == branch:
-		if chat, err = branchOf(ctx, h, chat, *d.After, p.key); err != nil {
+		made := false
+		if chat, made, err = branchOf(ctx, h, chat, *d.After, p.branch()); err != nil {
 			return nil, err
 		}
-		d = decision{}
+		if !made && !p.keyed { // an earlier attempt or an equal request made it
+			c.chat = &chat
+			return p.place(ctx)
+		}
+		d = decision{Last: d.After}
 	case d.Outcome == missing:
 		chat, begins, d = *c.fresh, true, decision{}
 	}
@@ -234,6 +239,14 @@ func (p *placement) diverge(chat memory.Chat, d decision) {
 	p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
 	p.body.Metadata[api.DivergedMember] = "true"
 	p.logDivergence(chat, d, "the message is appended")
+}
+
+// branch is equal for requests that make the same fork of a place.
+func (p *placement) branch() string {
+	if p.keyed {
+		return p.key
+	}
+	return p.t.From + "\n" + p.t.question()
 }
 
 func (p *placement) logDivergence(chat memory.Chat, d decision, effect string) {
@@ -373,12 +386,12 @@ func messageOf(raw json.RawMessage) message {
 // forkPrefix returns the prefix of the ids of a chat's forks.
 func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", chat) }
 
-// unlessMade is why a chat was not filled, unless that was done before.
-func unlessMade(err error) error {
+// unlessMade returns an error of filling a chat. If the chat was filled before, that is no error, and made is false.
+func unlessMade(err error) (made bool, _ error) {
 	if p := new(api.Problem); errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // oneShot is a request without a chat.

@@ -217,18 +217,20 @@ func begin(ctx context.Context, h *Handler, chat memory.Chat, before []chatMessa
 	count := len(before)
 	lines.Write(line(webapi.ExportLine{Messages: &count}))
 	_, err := h.Memory.Import(goingOn(ctx), chat, &lines)
-	return unlessMade(err)
+	_, err = unlessMade(err)
+	return err
 }
 
 // branchOf forks a chat after the message at, for a message that follows an answer which other messages follow already.
-// With the same key it returns the same fork.
-func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (memory.Chat, error) {
+// With the same key it returns the same fork. made reports whether this call made it.
+func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (as memory.Chat, made bool, err error) {
 	sum := sha256.Sum256([]byte(at + "\n" + key))
-	as, err := memory.Tenant{}.Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8]))
-	if err == nil {
-		_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: at})
+	if as, err = (memory.Tenant{}).Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8])); err != nil {
+		return as, false, err
 	}
-	return as, unlessMade(err)
+	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: at})
+	made, err = unlessMade(err)
+	return as, made, err
 }
 
 // namesInResponses are those of a chat completion's members in Responses.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,6 +304,82 @@ func TestResponsesAtOnce(t *testing.T) {
 	}
 	require.Equal(t, 5, forks)
 	require.Nil(t, asideSizes(w, "c"))
+}
+
+// A retry of a message behind an older answer is stored once, in the chat or in the fork of the first attempt. The same
+// message without a retry gets an answer of its own. No exchange goes.
+func TestResponsesRetriesShareAFork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		onDisconnect string
+		older        string // what follows the answer already
+	}{
+		{openaiapi.Stop, ""}, {openaiapi.Continue, ""}, {openaiapi.Stop, "b"}, {openaiapi.Continue, "b"},
+	} {
+		t.Run(fmt.Sprintf("%s behind %q", c.onDisconnect, c.older), func(t *testing.T) {
+			t.Parallel()
+			release, runs := make(chan struct{}), atomic.Int64{}
+			w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+				emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+					Metadata: r.Metadata})
+				if r.Message == "x" && runs.Add(1) == 1 {
+					select {
+					case <-release:
+					case <-ctx.Done():
+						emit(event.Head{}, &event.RunFinished{Outcome: event.Stopped})
+						return
+					}
+				}
+				emit(event.Head{}, &event.Assistant{Content: "re " + r.Message})
+				emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+			}, func(o *openaiapi.Config) { o.OnDisconnect = c.onDisconnect })
+			a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
+			if c.older != "" {
+				requireResponse(w, "", `"input":"`+c.older+`","previous_response_id":"`+a+`"`)
+			}
+			members := `"input":"x","previous_response_id":"` + a + `"`
+			ctx, giveUp := context.WithCancel(t.Context())
+			req := w.NewRequest("POST", "/v1/responses", `{"model":"mneme",`+members+"}").WithContext(ctx)
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			webmemorytest.Eventually(t, "the run is followed", func() bool {
+				return runs.Load() == 1 && w.Metric("mneme_event_streams") == 1
+			})
+			giveUp()
+			<-left
+			webmemorytest.Eventually(t, "the client left", func() bool { return w.Metric("mneme_event_streams") == 0 })
+			again := make(chan webmemorytest.Response, 1)
+			retry := w.NewRequest("POST", "/v1/responses", `{"model":"mneme",`+members+"}", "X-Stainless-Retry-Count", "1")
+			go func() { again <- w.Send(retry) }()
+			if c.onDisconnect == openaiapi.Continue {
+				webmemorytest.Eventually(t, "the retry joins the run", func() bool {
+					return w.Metric("mneme_event_streams") == 1
+				})
+				close(release)
+			}
+			got := <-again
+			require.Equal(t, 200, got.Status, string(got.Body))
+			chat := got.Header.Get("Mneme-Chat-Id")
+			require.Equal(t, c.older != "", chat != "c")
+			require.Equal(t, []string{"user: a", "assistant: re a", "user: x", "assistant: re x"},
+				w.History("chat_history:"+chat))
+
+			chats := map[string]bool{"c": true, chat: true}
+			for range 2 {
+				other := postResponse(w, "", members).Header.Get("Mneme-Chat-Id")
+				require.False(t, chats[other], "it is no retry, so it has a fork of its own")
+				require.Equal(t, "a x", userWords(w, other))
+				chats[other] = true
+			}
+			list := gjson.GetBytes(w.Do("GET", "/v1/chats", nil).Body, "chats.#")
+			require.EqualValues(t, len(chats), list.Int(), "no attempt left a chat behind")
+		})
+	}
 }
 
 // A message that failed is answered in its place when it comes again.
