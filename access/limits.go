@@ -66,10 +66,11 @@ type Budgets []Budget
 type Limits struct {
 	Rate   Rates   `yaml:"rate"   json:"rate,omitempty"`
 	Budget Budgets `yaml:"budget" json:"budget,omitempty"`
+	Stored int64   `yaml:"-"      json:"-"` // bytes that a tenant may store, 0 for any number
 }
 
 // None says whether nothing is bounded.
-func (l Limits) None() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 }
+func (l Limits) None() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 && l.Stored == 0 }
 
 // pers are the times of rates by their letters.
 var pers = []struct {
@@ -168,6 +169,37 @@ func whole(s string) (int64, bool) {
 		return 0, false
 	}
 	return n, true
+}
+
+// sizes are the units of stored bytes, largest first.
+var sizes = []struct {
+	unit  string
+	bytes int64
+}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}}
+
+// ParseSize reads a number of bytes, such as 20GB or 500MB, at most 1,000 TB; "" is 0. Errors wrap ErrBadLimit.
+func ParseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	for _, size := range sizes {
+		if number, ok := strings.CutSuffix(s, size.unit); ok {
+			if n, ok := whole(number); ok && n <= 1000*sizes[0].bytes/size.bytes {
+				return n * size.bytes, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("%w: a size is such as 500MB or 20GB, not %q", ErrBadLimit, s)
+}
+
+// Size returns bytes as ParseSize reads them, in the largest unit without a fraction.
+func Size(bytes int64) string {
+	for _, size := range sizes {
+		if bytes >= size.bytes && bytes%size.bytes == 0 {
+			return strconv.FormatInt(bytes/size.bytes, 10) + size.unit
+		}
+	}
+	return strconv.FormatInt(bytes, 10) + " bytes"
 }
 
 // ParseDollars reads dollars with up to six decimals, as millionths. Errors wrap ErrBadLimit.

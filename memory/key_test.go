@@ -181,6 +181,8 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:chats":                                  {Kind: memory.KindChats},
 		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
 		"mneme:audit":                                  {Kind: memory.KindAudit},
+		"mneme:stored":                                 {Kind: memory.KindStored},
+		"mneme:stored:acme":                            {Kind: memory.KindStored, Run: "acme"},
 		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
 		"mneme:chats#019988":                           {Kind: memory.KindChats, Shard: 17},
 		"mneme:chats:acme#004387":                      {Kind: memory.KindChats, Run: "acme", Shard: 16384},

@@ -45,6 +45,8 @@ const (
 	// with another number of them, and the chat be taken for an empty one.
 	KindCold  Kind = "mneme:cold"
 	KindAudit Kind = "mneme:audit" // the audit log: acts that can hurt others, and their actors
+	// The bytes that a tenant stores, see package bytecount.
+	KindStored Kind = "mneme:stored"
 
 	// The default tenant, which is never erased as a whole, has none of these.
 	KindUsers Kind = "mneme:users" // users that have notes or chats, by when that was last noted
@@ -70,7 +72,7 @@ var ofUsers = []Kind{KindUserNotes, KindUserChats}
 var numbered = []Kind{KindTools, KindKey}
 
 // listed are the kinds of which there is one key for each tenant; its name is in RedisKey.Run.
-var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindUsers}
+var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindStored, KindUsers}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
 func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
@@ -100,7 +102,7 @@ var types = map[Kind]string{
 	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindRewound: "hash", KindWaiting: "hash", KindCalls: "hash", KindWaits: "zset",
 	KindChats: "zset", KindCold: "zset",
-	KindAudit:     "stream",
+	KindAudit: "stream", KindStored: "hash",
 	KindProcesses: "hash",
 	KindTools:     "hash",
 	KindKeys:      "zset", KindKey: "hash",

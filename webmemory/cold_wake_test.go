@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,9 +45,25 @@ func TestASleepingChatComesBackByteForByte(t *testing.T) {
 		require.Equal(t, 200, got.Status, path)
 		said[path] = score.ReplaceAllString(string(got.Body), "")
 	}
+	stored := func() string { return w.Redis.HGet(ctx, "mneme:stored", "A1").Val() }
+	size := 0
+	for name, value := range before {
+		switch value := value.(type) {
+		case string:
+			if !strings.Contains(name, ":damaged:") { // it was set aside
+				size += len(value)
+			}
+		case map[string]string: // an archive, or a meta without bytes
+			n, _ := strconv.Atoi(value["bytes"])
+			size += n
+		}
+	}
+	bytes := strconv.Itoa(size)
+	webmemorytest.Eventually(t, "its bytes are counted", func() bool { return stored() == bytes })
 	for _, path := range paths {
 		ageChats(w, "A1")
 		awaitSleep(w, "A1")
+		require.Equal(t, bytes, stored(), "a chat that sleeps is stored, too")
 		require.Equal(t, redis.Nil, w.Redis.Get(ctx, "chat_history:A1").Err(), "redis-cli shows none while it sleeps")
 		list := w.Do("GET", "/v1/chats?order=used", nil)
 		require.Contains(t, string(list.Body), `"asleep":true`)

@@ -143,6 +143,7 @@ func (l *lease) release(how func() error, log *zerolog.Logger) error {
 	if err != nil {
 		log.Warn().Err(err).Msg(notGivenBack)
 	}
+	l.keeper.released(l.chat)
 	l.next()
 	return err
 }
@@ -167,6 +168,8 @@ type keeper struct {
 	store *redisstore.Store
 	life  time.Duration                     // of a lease
 	later func(func(context.Context) error) // see core.later
+	// released is called with the chat of each lease that was given back.
+	released func(memory.Chat)
 
 	mu     sync.Mutex
 	leases map[*lease]bool // guarded by mu
@@ -176,8 +179,10 @@ type keeper struct {
 	working sync.WaitGroup
 }
 
-func newKeeper(store *redisstore.Store, life time.Duration, later func(func(context.Context) error)) *keeper {
-	k := &keeper{store: store, life: life, later: later, leases: map[*lease]bool{}, wake: make(chan struct{}, 1)}
+func newKeeper(store *redisstore.Store, life time.Duration, later func(func(context.Context) error),
+	released func(memory.Chat)) *keeper {
+	k := &keeper{store: store, life: life, later: later, released: released, leases: map[*lease]bool{},
+		wake: make(chan struct{}, 1)}
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	k.working.Go(func() { k.keep(ctx) })

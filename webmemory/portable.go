@@ -168,7 +168,9 @@ func (s *portable) fillWhole(ctx context.Context, w *writer, from func(*importin
 		return out, err
 	}
 	in := importing{portable: s, writer: w, notes: map[memory.Key][]memory.Note{}}
-	err = from(&in)
+	if in.room, err = s.room(ctx, w.chat.Tenant()); err == nil {
+		err = from(&in)
+	}
 	if err == nil {
 		err = in.close(ctx)
 	}
@@ -203,7 +205,8 @@ type importing struct {
 	notes map[memory.Key][]memory.Note // that are stored last
 	noted int                          // how many they are
 
-	missing int // messages of a fork's source that are not there any more
+	room    int64 // bytes that the tenant may store
+	missing int   // messages of a fork's source that are not there any more
 }
 
 // read stores what the lines say.
@@ -360,6 +363,9 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	}
 	if in.ids[id] > 0 {
 		return in.refuse("an earlier message of the history has the id %s too", id)
+	}
+	if in.room -= int64(len(raw)); in.room < 0 {
+		return in.portable.errStorageFull(in.writer.chat.Tenant())
 	}
 	in.ids[id]++
 	in.count++

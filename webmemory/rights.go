@@ -207,8 +207,10 @@ func (s *routes) letIn(c *gin.Context) {
 		in, over := s.cfg.Gate.Stay(r)
 		defer over()
 		c.Request = in
-		c.Next()
-		return
+		if err = s.hasRoom(c); err == nil {
+			c.Next()
+			return
+		}
 	}
 	_ = c.Error(err) // for the request's line in the log
 	c.Abort()

@@ -181,11 +181,12 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	tombstones := &tombstones{c, s.registry, histories, searcher, redactor, rewinder}
 	eraser := &eraser{c, s.peers, redactor, rewinder, tombstones}
 	toolCalls := &toolCalls{c, s.peers, watch}
+	counts := newStorage(c)
 	runner := &runner{c, s.registry, s.peers, watch, redactor, s.webhooks, toolCalls}
 	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
 	s.leaser = &leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
 		&queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		newKeeper(store, cfg.Lease, c.later)}
+		newKeeper(store, cfg.Lease, c.later, counts.note)}
 	starter := &starter{c, watch, histories, rewinder, eraser, runner, restorer, s.leaser}
 	streams := &streams{c, s.registry, watch}
 	admission := &admission{c, s.registry, streams, starter}
@@ -221,6 +222,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	}
 	s.handler = table.all()
 	c.workers.Go(s.janitor)
+	c.workers.Go(counts.work)
 	c.workers.Go(monitor.watchStore)
 	c.workers.Go(monitor.watchCold)
 	c.workers.Go(writes.writeBack)

@@ -256,6 +256,14 @@ func (b *Bounds) ofTenant(t memory.Tenant) access.Limits {
 	return limits
 }
 
+// Stored returns how many bytes a tenant may store, 0 for any number. A nil Limiter bounds none.
+func (l *Limiter) Stored(t memory.Tenant) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.bounds.Load().ofTenant(t).Stored
+}
+
 // ofCalls says whether limits bound calls of models, and not runs alone.
 func ofCalls(limits access.Limits) bool {
 	return len(limits.Budget) > 0 ||

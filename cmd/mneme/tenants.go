@@ -24,13 +24,15 @@ type tenantList []webapi.Tenant
 
 // WriteText prints a line for each.
 func (l tenantList) WriteText(out io.Writer) error {
-	table := [][]string{{"TENANT", "KEYS", "CHATS", "USED", "STATE"}}
+	table := [][]string{{"TENANT", "KEYS", "CHATS", "STORED", "USED", "STATE"}}
 	for _, t := range l {
 		state := ""
 		if t.Erasing {
 			state = "being erased; go on with mneme tenants erase " + t.Tenant.String()
 		}
-		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), minute(t.Used), state})
+		stored := fmt.Sprintf("%.1f MB", float64(t.Bytes)/1e6)
+		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, minute(t.Used),
+			state})
 	}
 	return writeTable(out, table)
 }
@@ -38,7 +40,7 @@ func (l tenantList) WriteText(out io.Writer) error {
 func (con *console) tenantsLs() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "List the tenants that have keys, or whose keys were used.",
-		Long: `KEYS are those that open something now, USED is the minute in which one of them was last used. An admin of a tenant sees its own.
+		Long: `KEYS are those that open something now, STORED is the size of chats and documents, USED is the minute in which one of them was last used. An admin of a tenant sees its own.
 
 Examples:
   mneme tenants ls

@@ -23,6 +23,7 @@ type Stored struct {
 	Archived      int // messages
 	ArchivedBytes int
 	Notes         int
+	NotesBytes    int
 }
 
 // All lists some chats that have a history, from cursor on ("" is the start);
@@ -142,7 +143,7 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 			continue
 		}
 		n, _ := counts[i].Int() // absent for a value that no turn has taken over yet
-		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())}
+		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val()), NotesBytes: len(notes[i].Val())}
 		var list []json.RawMessage
 		if json.Unmarshal([]byte(notes[i].Val()), &list) == nil {
 			stored.Notes = len(list)

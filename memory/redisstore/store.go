@@ -38,6 +38,7 @@ package redisstore
 //	mneme:cold#<number>               the same in shards, see coldKeys
 //	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants
+//	mneme:stored[:<tenant>]           hash: the bytes that a tenant stores, see package bytecount
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
@@ -79,6 +80,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/memory/bytecount"
 	"mneme/memory/redisscript"
 )
 
@@ -113,6 +115,7 @@ type Store struct {
 	Processes  Processes
 	Tools      Tools
 	Server     Server
+	Stored     bytecount.Counts
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -136,7 +139,8 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Runs = Runs{c, s.Waits}
 	s.Chats = Chats{c, s.Archives}
 	s.Cold = Cold{c, s}
-	s.Tenants = Tenants{c}
+	s.Stored = bytecount.New(client)
+	s.Tenants = Tenants{c, s.Stored}
 	s.Processes = Processes{c}
 	s.Tools = Tools{c}
 	mends := mender{c, s.Users}

@@ -8,18 +8,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/bytecount"
 )
 
 // Tenants is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
 // erased without a look through the database. A tenant's chats are in its list; its users and its runs without a
 // chat are in lists that the default tenant, which is not erased, does not have. No turn fences these lists: an
 // entry is written before what it leads to, and taken out once that is gone.
-type Tenants struct{ *core }
+type Tenants struct {
+	*core
+	stored bytecount.Counts
+}
 
 // TenantUse is what is known of a tenant.
 type TenantUse struct {
 	Tenant  memory.Tenant
 	Chats   int
+	Bytes   int64     // stored, see package bytecount
 	Used    time.Time // the minute in which one of its keys was last used, zero for none
 	Erasing bool      // its erasure has begun and is not over
 }
@@ -64,6 +69,9 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	for t, u := range all {
 		if u.Chats, err = counted(ctx, s.core, s.chatLists(t)...); err != nil {
 			return nil, failure(err, "counting the chats of tenants")
+		}
+		if u.Bytes, err = s.stored.Total(ctx, t); err != nil {
+			return nil, err
 		}
 		if (t == memory.Tenant{}) { // in its list stands also that it is filled
 			for _, list := range []string{memory.ListKey(memory.KindChats, t), coldList} {
@@ -164,7 +172,8 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
 func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
-	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers} {
+	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers,
+		memory.KindStored} {
 		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
 			return failure(err, "removing the lists of the tenant %s", of)
 		}

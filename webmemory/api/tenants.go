@@ -34,6 +34,7 @@ type Tenant struct {
 	Tenant  memory.Tenant `json:"tenant"`
 	Keys    int           `json:"keys"` // that are not revoked and have not expired, those of keys_file too
 	Chats   int           `json:"chats"`
+	Bytes   int64         `json:"stored_bytes"`      // of its chats' memory and its documents, as counted a moment ago
 	Used    time.Time     `json:"used,omitzero"`     // the minute in which one of its keys was last used
 	Erasing bool          `json:"erasing,omitempty"` // its erasure has begun and is not over: ask for it again
 }

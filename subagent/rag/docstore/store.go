@@ -38,6 +38,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/bytecount"
 	"mneme/memory/redisscript"
 )
 
@@ -59,8 +60,9 @@ const defaultLog = 10_000
 
 // Store keeps documents. Safe for concurrent use.
 type Store struct {
-	redis redis.UniversalClient
-	log   int64
+	redis  redis.UniversalClient
+	log    int64
+	stored bytecount.Counts
 }
 
 // New is a Store over client, which the caller closes. Logs keep about this many
@@ -69,7 +71,7 @@ func New(client redis.UniversalClient, log int64) *Store {
 	if log <= 0 {
 		log = defaultLog
 	}
-	return &Store{redis: client, log: log}
+	return &Store{redis: client, log: log, stored: bytecount.New(client)}
 }
 
 // Status says what became of a document that was put.
@@ -126,7 +128,16 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 			w.Mark.Version = number(r.At(1))
 		}
 	}
+	s.count(ctx, c)
 	return results
+}
+
+// count counts the bytes of a collection. If that fails, the next change does it.
+func (s *Store) count(ctx context.Context, c Collection) {
+	bytes, err := s.redis.HGet(ctx, c.metaKey(), "bytes").Int64()
+	if err == nil || errors.Is(err, redis.Nil) {
+		_ = s.stored.Collection(ctx, c.tenant, c.name, bytes)
+	}
 }
 
 // conflict refuses a document with an id that one of another origin has.
@@ -157,6 +168,7 @@ func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Mark
 		}
 		marks[i].Version = number(r.At(1))
 	}
+	s.count(ctx, c)
 	return marks, nil
 }
 
@@ -278,6 +290,7 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 		}
 	}
 	_, err := s.run(ctx, dropScript, c)
+	s.count(ctx, c)
 	if (err == nil || errors.Is(err, ErrNoCollection)) && !c.chat.IsZero() && c.tenant != (memory.Tenant{}) {
 		if err := s.redis.SRem(ctx, chatsKey(c.tenant), c.chat.ID()).Err(); err != nil {
 			return false, fmt.Errorf("dropping collection %s: %w", c, unavailable(err))

@@ -20,13 +20,20 @@ type Limits struct {
 	Tenants map[string]Limit `yaml:"tenants" check:"keys=tenant"` // by name
 	// of each tenant that Tenants does not name, but for the default one
 	EachOtherTenant Limit `yaml:"each_other_tenant"`
-	Users           Limit `yaml:"users"`
+	Users           Use   `yaml:"users"`
 }
 
-// Limit is what one tenant or one user may use; empty for all.
-type Limit struct {
+// Use is what a user may use of models. Empty fields limit nothing.
+type Use struct {
 	Rate   string `yaml:"rate"`   // see access.ParseRates
 	Budget string `yaml:"budget"` // see access.ParseBudgets
+}
+
+// Limit is what a tenant may use and store. Empty fields limit nothing.
+type Limit struct {
+	Rate   string `yaml:"rate"`
+	Budget string `yaml:"budget"`
+	Stored string `yaml:"stored"` // see access.ParseSize
 }
 
 // Budgets are how limits are kept.
@@ -56,7 +63,7 @@ type Price struct {
 
 // Any says whether anything is bounded.
 func (l Limits) Any() bool {
-	return len(l.Tenants) > 0 || l.Users != Limit{} || l.EachOtherTenant != Limit{}
+	return len(l.Tenants) > 0 || l.Users != Use{} || l.EachOtherTenant != Limit{}
 }
 
 // ForTenants are the limits of tenants by their names.
@@ -74,17 +81,30 @@ func (l Limits) ForEachOther() access.Limits { return l.EachOtherTenant.parsed()
 // ForUsers are the limits of each user.
 func (l Limits) ForUsers() access.Limits { return l.Users.parsed() }
 
-// parsed reads texts that validate has read already.
-func (l Limit) parsed() (out access.Limits) {
-	out.Rate, _ = access.ParseRates(l.Rate)
-	out.Budget, _ = access.ParseBudgets(l.Budget)
+// parsed reads texts that check has read already.
+func (u Use) parsed() (out access.Limits) {
+	out.Rate, _ = access.ParseRates(u.Rate)
+	out.Budget, _ = access.ParseBudgets(u.Budget)
 	return out
 }
 
-func (l Limit) check(key string, _ Config) error {
-	_, rate := access.ParseRates(l.Rate)
-	_, budget := access.ParseBudgets(l.Budget)
+func (u Use) check(key string, _ Config) error {
+	_, rate := access.ParseRates(u.Rate)
+	_, budget := access.ParseBudgets(u.Budget)
 	return cmp.Or(when(rate != nil, key+".rate", "%v", rate), when(budget != nil, key+".budget", "%v", budget))
+}
+
+func (l Limit) use() Use { return Use{l.Rate, l.Budget} }
+
+func (l Limit) parsed() access.Limits {
+	out := l.use().parsed()
+	out.Stored, _ = access.ParseSize(l.Stored)
+	return out
+}
+
+func (l Limit) check(key string, c Config) error {
+	_, stored := access.ParseSize(l.Stored)
+	return cmp.Or(l.use().check(key, c), when(stored != nil, key+".stored", "%v", stored))
 }
 
 func (p Price) check(key string, _ Config) error {
@@ -112,9 +132,11 @@ func (c Config) OwnPrices() map[string]price.Price {
 
 // boundsMoney reports whether a tenant or the users have a budget in USD.
 func (l Limits) boundsMoney() bool {
-	return slices.ContainsFunc(append(slices.Collect(maps.Values(l.Tenants)), l.Users), func(one Limit) bool {
-		return slices.ContainsFunc(one.parsed().Budget, func(b access.Budget) bool { return b.Of == access.USD })
-	})
+	all := l.ForUsers().Budget
+	for _, one := range l.ForTenants() {
+		all = append(all, one.Budget...)
+	}
+	return slices.ContainsFunc(all, func(b access.Budget) bool { return b.Of == access.USD })
 }
 
 // priced reports whether a model at an address may be called under a budget in USD: it has a price, or needs none.

@@ -14,7 +14,8 @@ import (
 func TestLimits(t *testing.T) {
 	c, err := load(t, `
 limits:
-  tenants: {acme: {rate: "600/m,8atonce", budget: 20usd/month}, shop: {rate: 1/s}}
+  tenants: {acme: {rate: "600/m,8atonce", budget: 20usd/month, stored: 20GB}, shop: {rate: 1/s}}
+  each_other_tenant: {stored: 500MB}
   users: {budget: 0.50usd/day}
 prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 `, "MNEME_PRICES={my-model: {input: 0.4, cached_input: 0.1, output: 2}}")
@@ -22,6 +23,8 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 	require.True(t, c.Limits.Any())
 	require.Equal(t, "600/m,8atonce", c.Limits.ForTenants()["acme"].Rate.String())
 	require.Equal(t, "20usd/month", c.Limits.ForTenants()["acme"].Budget.String())
+	require.EqualValues(t, 20_000_000_000, c.Limits.ForTenants()["acme"].Stored)
+	require.EqualValues(t, 500_000_000, c.Limits.ForEachOther().Stored)
 	require.Equal(t, "1/s", c.Limits.ForTenants()["shop"].Rate.String())
 	require.Equal(t, access.Budgets{{N: 500_000, Of: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
 	cached := price.USD(100_000)
@@ -35,6 +38,12 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 		"limits: {tenants: {acme: {rate: 600}}}":                 "limits.tenants.acme.rate",
 		"limits: {tenants: {ACME: {rate: 600/m}}}":               "a tenant is 1 to 32",
 		"limits: {users: {budget: 20eur/month}}":                 "limits.users.budget",
+		"limits: {tenants: {acme: {stored: 5GiB}}}":              "a size is such as 500MB or 20GB, not",
+		"limits: {tenants: {acme: {stored: 20}}}":                "limits.tenants.acme.stored",
+		"limits: {tenants: {acme: {stored: 0GB}}}":               "limits.tenants.acme.stored",
+		"limits: {tenants: {acme: {stored: 1001TB}}}":            "limits.tenants.acme.stored",
+		"limits: {each_other_tenant: {stored: -1GB}}":            "limits.each_other_tenant.stored",
+		"limits: {users: {stored: 5GB}}":                         "stored",
 		"limits: {users: {budget: '1usd/day,2usd/day'}}":         "keep one",
 		"budgets: {when_away: maybe}":                            "budgets.when_away",
 		"budgets: {lease: 0s}":                                   "budgets.lease",

@@ -1,0 +1,140 @@
+package webmemory
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// countEvery is the least time between two counts of the same chat's bytes.
+const countEvery = time.Second
+
+// storage keeps the counts of stored bytes up to date, and refuses requests of tenants that store too much. A chat is
+// counted soon after each of its turns. A process that dies leaves its last turns to the next count of the chats.
+type storage struct {
+	*core
+	mu      sync.Mutex
+	changed map[memory.Chat]bool // guarded by mu: chats to count
+	wake    chan struct{}
+}
+
+func newStorage(c *core) *storage {
+	return &storage{core: c, changed: map[memory.Chat]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// note has a chat counted soon.
+func (s *storage) note(chat memory.Chat) {
+	s.mu.Lock()
+	s.changed[chat] = true
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// work counts chats until the service ends, and then those that are left.
+func (s *storage) work() {
+	for s.life.Err() == nil {
+		select {
+		case <-s.wake:
+		case <-s.life.Done():
+		}
+		_ = pause(s.life, countEvery)
+		s.countAll(context.WithoutCancel(s.life))
+	}
+}
+
+func (s *storage) countAll(ctx context.Context) {
+	s.mu.Lock()
+	chats := s.changed
+	s.changed = map[memory.Chat]bool{}
+	s.mu.Unlock()
+	for chat := range chats {
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := s.count(ctx, chat)
+		cancel()
+		if err != nil {
+			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are counted with its next turn")
+		}
+	}
+}
+
+// count counts the bytes of a chat. A chat that sleeps in the cold store keeps its count.
+func (s *storage) count(ctx context.Context, chat memory.Chat) error {
+	histories, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
+	if err != nil {
+		return err
+	}
+	bytes := 0
+	for _, h := range histories {
+		bytes += h.Bytes + h.ArchivedBytes + h.NotesBytes
+	}
+	if bytes == 0 {
+		if at, err := s.store.Cold.Look(ctx, chat); err != nil || at[0].Asleep {
+			return err
+		}
+	}
+	return s.store.Stored.Chat(ctx, chat, int64(bytes))
+}
+
+// room returns how many bytes a tenant may store beyond those that it does. An error is errStorageFull if there are none.
+func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err error) {
+	limit := s.cfg.Limiter.Stored(of)
+	if limit == 0 {
+		return math.MaxInt64, nil
+	}
+	used, err := s.store.Stored.Total(ctx, of)
+	if err == nil && used >= limit {
+		err = s.errStorageFull(of)
+	}
+	return limit - used, err
+}
+
+const documentsPost = "POST /v1/collections/*rest" // puts documents, or searches in them
+
+// growing are the routes that add to what a tenant stores. Routes that answer from others, such as chat completions, add
+// to it by requests of their own.
+var growing = map[string]bool{
+	"POST /chat":                                  true,
+	"POST /v1/chats/:chat/messages":               true,
+	"POST /v1/chats/:chat/import":                 true,
+	"POST /v1/chats/:chat/fork":                   true,
+	"POST /v1/chats/:chat/notes":                  true,
+	"POST /v1/chats/:chat/subagents/:name/notes":  true,
+	"POST /v1/users/:user/notes":                  true,
+	"PUT /v1/collections/*rest":                   true,
+	documentsPost:                                 true,
+	"PUT /v1/chats/:chat/documents/*id":           true,
+	"POST /v1/chats/:chat/documents":              true,
+	"POST " + internalPath + "/chats/:chat/heard": true,
+}
+
+// hasRoom refuses a request that adds to what a tenant stores that stores as much as it may.
+func (s *routes) hasRoom(c *gin.Context) error {
+	route := c.Request.Method + " " + c.FullPath()
+	if !growing[route] || route == documentsPost && strings.HasSuffix(c.Param("rest"), "/search") {
+		return nil
+	}
+	ctx := c.Request.Context()
+	_, err := s.room(ctx, access.From(ctx).Tenant)
+	return err
+}
+
+func (s *core) errStorageFull(of memory.Tenant) error {
+	limit := access.Size(s.cfg.Limiter.Stored(of))
+	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull, Message: fmt.Sprintf("The tenant %s may "+
+		"store %s (limits.tenants), and this would be more. Delete chats or documents, or have the operator raise the limit.",
+		of, limit)}
+}
