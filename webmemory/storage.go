@@ -134,7 +134,7 @@ func (s *routes) hasRoom(c *gin.Context) error {
 
 func (s *core) errStorageFull(of memory.Tenant) error {
 	limit := access.Size(s.cfg.Limiter.Stored(of))
-	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull, Message: fmt.Sprintf("The tenant %s may "+
-		"store %s (limits.tenants), and this would be more. Delete chats or documents, or have the operator raise the limit.",
-		of, limit)}
+	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,
+		Message: fmt.Sprintf("The tenant %s may store %s (limits.tenants), and this would be more. Delete chats or "+
+			"documents, or have the operator raise the limit.", of, limit)}
 }

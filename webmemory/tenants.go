@@ -125,7 +125,8 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	}
 	list := make([]webapi.Tenant, len(uses))
 	for i, u := range uses {
-		list[i] = webapi.Tenant{Tenant: u.Tenant, Keys: good[u.Tenant], Chats: u.Chats, Bytes: u.Bytes, Used: u.Used, Erasing: u.Erasing}
+		list[i] = webapi.Tenant{Tenant: u.Tenant, Keys: good[u.Tenant], Chats: u.Chats, Bytes: u.Bytes, Used: u.Used,
+			Erasing: u.Erasing}
 	}
 	slices.SortFunc(list, func(a, b webapi.Tenant) int { return strings.Compare(a.Tenant.String(), b.Tenant.String()) })
 	return list, nil
