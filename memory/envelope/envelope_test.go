@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"encoding/json"
+	"fmt"
 	"html"
 	"regexp"
 	"strings"
@@ -268,3 +269,21 @@ func TestAnyTextCanBeNeutralised(t *testing.T) {
 		}
 	})
 }
+
+// The time per byte must not grow with the size.
+func BenchmarkNeutralise(b *testing.B) {
+	for _, piece := range escapeForms {
+		for _, size := range []int{1 << 20, 4 << 20} {
+			text := strings.Repeat(piece, size/len(piece))
+			b.Run(fmt.Sprintf("%s/%d", piece, size), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					Neutralise(text)
+				}
+			})
+		}
+	}
+}
+
+var escapeForms = []string{`\u0041`, `\\u0041`, `\x41`, "%41", "%2541", "&#65;", "&amp;#65;",
+	`\`, "&amp;", "%25", "plain "}

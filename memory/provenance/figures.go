@@ -82,12 +82,18 @@ func figures(content string) (all []figure) {
 		if parts == nil || joined(before) || joinedBehind(after) {
 			continue
 		}
-		f := figure{negative: minus.MatchString(before), numbered: ordinal.MatchString(before)}
+		f := figure{}
+		if unit := unitBefore(before); unit != "" {
+			f.negative, f.numbered, f.money = minus.MatchString(unit), ordinal.MatchString(unit), money.MatchString(unit)
+		}
 		behind := strings.TrimLeft(after, " .\u00a0")
 		sign, _ := utf8.DecodeRuneInString(behind)
-		f.money = currency.MatchString(parts[3]) || unicode.Is(unicode.Sc, sign) || money.MatchString(before) ||
-			multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
-		f.cents = cent.MatchString(parts[3])
+		f.money = f.money || unicode.Is(unicode.Sc, sign)
+		if parts[3] != "" {
+			f.money = f.money || currency.MatchString(parts[3]) ||
+				multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
+			f.cents = cent.MatchString(parts[3])
+		}
 		f.hundred = f.money || len(parts[2]) == 2
 		for _, a := range meanings(parts) {
 			f.value = a
@@ -95,6 +101,25 @@ func figures(content string) (all []figure) {
 		}
 	}
 	return append(all, inWords(content)...)
+}
+
+// unitBefore returns the end of the text before a number that minus, ordinal or money may match: the last word or sign,
+// with the character before it. It is empty for most numbers, because the patterns are slow.
+func unitBefore(before string) string {
+	trimmed := strings.TrimRightFunc(before, unicode.IsSpace)
+	last, size := utf8.DecodeLastRuneInString(trimmed)
+	start := len(trimmed) - size
+	switch {
+	case unicode.IsLetter(last) || last == '.':
+		start = strings.LastIndexFunc(strings.TrimRight(trimmed, "."), func(r rune) bool { return !unicode.IsLetter(r) })
+	case unicode.Is(unicode.Sc, last):
+		start -= 3 * utf8.UTFMax // a minus and a space may be before it
+	case strings.ContainsRune("-−–", last):
+		start -= utf8.UTFMax
+	case last != '#' && last != '№':
+		return ""
+	}
+	return before[max(start, 0):]
 }
 
 // joined reports whether the text before a number makes it part of a code, an address or a date.

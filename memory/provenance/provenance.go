@@ -355,8 +355,10 @@ func (t *text) gives(a argument, content string, number bool) bool {
 		return t.addresses[address(shown)]
 	}
 	value, numeric := numeral(shown), number
-	if all := figures(shown); !number && len(all) > 0 && amount.MatchString(strings.TrimLeft(shown, "-−–+ ")) {
-		value, numeric = all[0], true
+	if !number && amount.MatchString(strings.TrimLeft(shown, "-−–+ ")) {
+		if all := figures(shown); len(all) > 0 {
+			value, numeric = all[0], true
+		}
 	}
 	if numeric {
 		whole := shared(t.ratio, value)

@@ -233,3 +233,22 @@ func BenchmarkOf(b *testing.B) {
 		l.Of(answer)
 	}
 }
+
+// The time per byte must not grow with the size of a result.
+func BenchmarkResult(b *testing.B) {
+	for _, piece := range []string{`\u0041`, `\x41`, "%41", "&#65;", "1 ", "no 1 ", "-1 ", "1.", "a@"} {
+		for _, size := range []int{64 << 10, memory.MaxToolResult} {
+			result := strings.Repeat(piece, size/len(piece))
+			b.Run(fmt.Sprintf("%s/%d", piece, size), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					var l Ledger
+					l.Add(user, "Pay 12 EUR to Ann.")
+					l.Add(invoice, "Total: 12 EUR")
+					l.Returned(memory.Origin{From: memory.FromOwn, Source: "tool"}, false, `{"id":12}`, result)
+					l.Arguments(nil, json.RawMessage(`{"amount":12.50,"to":"bob@example.org","text":"about 4711 and 4712"}`))
+				}
+			})
+		}
+	}
+}
