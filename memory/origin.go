@@ -126,10 +126,14 @@ type Words struct {
 // Bounds of a message that counts as typed without the client's spans.
 const maxTyped, maxTypedLines = 40, 3
 
+// maxJudged bounds a message that is searched for marks of quoting, in bytes. Without spans, all of a longer one counts
+// as pasted.
+const maxJudged = 64 << 10
+
 // Own separates a person's own words in a message from those of others. pasted are the client's spans of pasted text, or
 // nil. Without spans, marks of quoting decide: code, quoted lines, everything after a line that ends with a colon, separates
 // texts or begins a mail, and long quotations. If the rest has more than maxTyped words or maxTypedLines lines, at most the
-// shorter of its first and last paragraph is their own.
+// shorter of its first and last paragraph is their own. All of a message of more than maxJudged bytes is of others.
 func Own(message string, pasted []Span) Words {
 	var w Words
 	if pasted != nil {
@@ -137,6 +141,9 @@ func Own(message string, pasted []Span) Words {
 		w.Typed, w.Pasted = unmarked(w.Typed, w.Pasted)
 		w.Own = w.Typed
 		return w
+	}
+	if len(message) > maxJudged {
+		return Words{Pasted: message}
 	}
 	message, marked := unmarked(message, "")
 	own, theirs := quoted(message)

@@ -131,3 +131,13 @@ func TestAWordIsPastedAsAWhole(t *testing.T) {
 		}
 	}
 }
+
+// Nobody types a word of megabytes. Searching it for marks of quoting took seconds.
+func TestAHugeMessageIsPasted(t *testing.T) {
+	t.Parallel()
+	for _, piece := range []string{"%41", `\u0041`, "a.", "1 "} {
+		message := strings.Repeat(piece, 2<<20/len(piece))
+		require.True(t, memory.Own(message, nil) == memory.Words{Pasted: message}, piece)
+		require.True(t, memory.Own(message, []memory.Span{}).Typed == message, "%s: the client says that it was typed", piece)
+	}
+}
