@@ -145,3 +145,12 @@ func everything(t *testing.T, client *redis.Client, key string) string {
 	require.NoError(t, err)
 	return string(raw)
 }
+
+// The log names each address that receives a secret without TLS.
+func TestTheLogWarnsOfASecretInClear(t *testing.T) {
+	t.Parallel()
+	u := start(t, "MNEME_APPROVALS_WEBHOOK_URL=http://bot:1", "MNEME_APPROVALS_WEBHOOK_SECRET_ENV=HOOK",
+		"HOOK=hush-hush-hush-hush")
+	u.logs("approvals.webhook.url: a secret goes to bot:1 without TLS")
+	require.NotContains(t, u.log.String(), "hush-hush")
+}

@@ -141,7 +141,7 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 	require.NoError(t, err)
 	for _, key := range keys {
 		if !behind.MatchString(key) && key != "mneme:processes" && key != "turns:open" && key != "mneme:erasures" &&
-			key != "proxy:turns:erased" && key != "mneme:chats" {
+			key != "proxy:turns:erased" && key != "proxy:turns:born" && key != "mneme:chats" {
 			out[key], err = client.Dump(t.Context(), key).Result()
 			require.NoError(t, err)
 		}
