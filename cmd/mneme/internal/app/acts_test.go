@@ -375,6 +375,17 @@ func TestEachActNeedsItsScopeOnEachRoute(t *testing.T) {
 // besides are the parts of a body that take another scope beside the act's.
 var besides = map[string]access.Scope{`"after":`: access.MemoryWrite, `"filename":`: access.Documents}
 
+// unlike returns an id of the same form with another last character.
+func unlike(id string) string {
+	last := id[len(id)-1:]
+	for _, others := range []string{"23", "AB", "ab"} {
+		if last[0]|0x1f == others[0]|0x1f {
+			return id[:len(id)-1] + strings.Replace(others, last, "", 1)[:1]
+		}
+	}
+	return id + "a"
+}
+
 // A key of another tenant gets for each id what it gets for an unknown id, and changes nothing of the tenant.
 func TestNoRouteReachesAnotherTenant(t *testing.T) {
 	testtier.Slow(t)
@@ -386,7 +397,7 @@ func TestNoRouteReachesAnotherTenant(t *testing.T) {
 	unknown := map[string][]string{}
 	for kind, ids := range a.ids {
 		for _, id := range ids {
-			unknown[kind] = append(unknown[kind], id[:len(id)-1]+string(id[len(id)-1]^1))
+			unknown[kind] = append(unknown[kind], unlike(id))
 		}
 	}
 	admins := map[string]string{}
