@@ -1,0 +1,54 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/access/fair"
+)
+
+func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fair.New(1, time.Second)
+		plain := t.Context()
+		of := fair.With(plain, p, tenant(t, "a"))
+		taken := func(n int) func() error {
+			return func() error { require.Equal(t, n, p.Taken()); return nil }
+		}
+		inside := func(ctx context.Context) error {
+			require.NoError(t, fair.Share(ctx, func(context.Context) error { return taken(1)() }))
+			require.NoError(t, fair.Away(ctx, taken(0)))
+			require.NoError(t, fair.Yield(ctx))
+			return taken(1)()
+		}
+		require.NoError(t, fair.Share(of, inside))
+		require.NoError(t, fair.Share(plain, func(context.Context) error { return taken(0)() }))
+		require.Zero(t, p.Taken())
+
+		// Another request takes the place while it is left, and keeps it.
+		var leave func()
+		err := fair.Share(of, func(ctx context.Context) error {
+			return fair.Away(ctx, func() (err error) {
+				leave, err = p.Enter(plain, tenant(t, "b"))
+				return err
+			})
+		})
+		require.ErrorIs(t, err, fair.ErrFull)
+		require.ErrorIs(t, fair.Share(of, inside), fair.ErrFull)
+		done := false
+		fair.Do(of, func() { done = true })
+		require.True(t, done)
+		leave()
+
+		failed := errors.New("failed")
+		require.ErrorIs(t, fair.Share(of, func(ctx context.Context) error {
+			return fair.Away(ctx, func() error { return failed })
+		}), failed)
+		require.Zero(t, p.Taken())
+	})
+}
