@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory"
@@ -164,7 +165,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 		s.finish(r)
 	}()
 	log.Debug().Str("agent", req.AgentVersion).Msg("run started")
-	s.agent.Run(ctx, req, func(e event.Event) error {
+	s.agent.Run(fair.With(ctx, s.work, req.Chat.Tenant()), req, func(e event.Event) error {
 		if waiting, ok := e.Payload.(*event.RunWaiting); ok {
 			s.keepConversation(ctx, req.Conversation, waiting.Waits)
 		}

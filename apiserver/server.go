@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Server struct {
 	metrics   metrics
 	documents *documents
 	places    *fair.Places // of runs at once
+	work      *fair.Places // of runs that read their requests
 	handler   http.Handler
 
 	life    context.Context // parent of every run; ends with Close
@@ -57,6 +59,9 @@ type Server struct {
 // runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
 const runPatience = 2 * time.Second
 
+// readPatience is how long a run waits for a place to read its request. Then it does so without one.
+const readPatience = 30 * time.Second
+
 // New makes a server and starts the goroutine that forgets finished runs. subagents are those of the moment; nil for
 // none.
 func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerolog.Logger) *Server {
@@ -65,6 +70,7 @@ func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerol
 	}
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.places = fair.New(s.cfg.MaxRuns, runPatience)
+	s.work = fair.New(max(2, runtime.GOMAXPROCS(0)), readPatience)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)

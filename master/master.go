@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/provenance"
@@ -127,20 +128,25 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
-	given(run, r.Context, false)
-	for _, n := range r.Notes.All() {
-		if n.State == memory.NoteActive { // which a person said, or said yes to
-			run.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
-		}
-	}
-	run.sources.Said(r.Message, r.Pasted)
-	run.beside()
+	fair.Do(ctx, run.read)
 	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
 	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
 	return run, log.WithContext(ctx)
+}
+
+// read adds the texts of the request to the ledger.
+func (r *run) read() {
+	given(r, r.req.Context, false)
+	for _, n := range r.req.Notes.All() {
+		if n.State == memory.NoteActive { // which a person said, or said yes to
+			r.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
+		}
+	}
+	r.sources.Said(r.req.Message, r.req.Pasted)
+	r.beside()
 }
 
 // run is one request in progress.
@@ -410,7 +416,7 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 // delegate runs a subagent on a task. The error is that the run cannot go on, or waits.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (subagent.Outcome, error) {
 	d := delegation{Agent: s.Name, Call: fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1)), Task: text}
-	a, err := s.Run(r.called(ctx, d), r.kits[s.Name], r.task(d), r.rec.emitter(s.Name, d.Call))
+	a, err := s.Run(r.called(ctx, d), r.kits[s.Name], r.task(ctx, d), r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 
@@ -420,14 +426,14 @@ func (r *run) called(ctx context.Context, d delegation) context.Context {
 }
 
 // task is a delegation as its subagent is given it.
-func (r *run) task(d delegation) subagent.Task {
+func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 	direct := r.req.AgentVersion == string(d.Agent)
 	t := subagent.Task{
 		Text:         d.Task,
 		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
-			given(r, history, !direct)
+			fair.Do(ctx, func() { given(r, history, !direct) })
 			return history
 		},
 		Memory:  r.req.Memory,
@@ -438,7 +444,7 @@ func (r *run) task(d delegation) subagent.Task {
 		t.Origin, t.Pasted = memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
 		t.Instructions, t.Images = r.req.Instructions, r.req.Images
 	} else { // the instructions and images are for the master
-		t.Origin = r.sources.Of(d.Task)
+		fair.Do(ctx, func() { t.Origin = r.sources.Of(d.Task) })
 	}
 	return t
 }

@@ -198,7 +198,7 @@ func (r *run) goOn(ctx context.Context, s *subagent.Subagent, from json.RawMessa
 	if err := json.Unmarshal(from, &d); err != nil {
 		return subagent.Outcome{}, fmt.Errorf("the state of a delegation cannot be read: %w", err)
 	}
-	a, err := s.Resume(r.called(ctx, d), r.kits[s.Name], r.task(d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
+	a, err := s.Resume(r.called(ctx, d), r.kits[s.Name], r.task(ctx, d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/memory"
 	"mneme/memory/envelope"
 	"mneme/memory/provenance"
@@ -131,9 +132,13 @@ func recollect(ctx context.Context, s *Server, x said) (said, error) {
 	if err != nil || chat == "" {
 		return x, err
 	}
-	t := turnOf(x, turnKey{tenant: access.From(ctx).Tenant.String(), chat: chat})
-	if t == nil {
-		return x, nil
+	var t *agentTurn
+	err = fair.Share(ctx, func(context.Context) error {
+		t = turnOf(x, turnKey{tenant: access.From(ctx).Tenant.String(), chat: chat})
+		return nil
+	})
+	if err != nil || t == nil {
+		return x, err
 	}
 	x.result.turn = t
 	if err := s.agents.recall(ctx, t); err != nil {
@@ -402,12 +407,17 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	if heard, ok := x.result.heard.observer.Answer(); ok && !heard.Cut && len(heard.Tools) == 0 {
 		answered = answerText(heard.Content)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(recordWithin, m.Wait))
+	ctx = context.WithoutCancel(ctx)
+	origin := memory.Origin{From: memory.FromOutside} // if there is no place to find it out
+	if answered != "" {
+		_ = fair.Share(ctx, func(context.Context) error { origin = t.origin(answered); return nil })
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(recordWithin, m.Wait))
 	defer cancel()
 	heard := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
 		"said": clip(t.said, mostText), "answered": clip(answered, mostText)}
 	if answered != "" {
-		heard["origin"] = t.origin(answered)
+		heard["origin"] = origin
 	}
 	_, err := m.call(ctx, t.chat, "heard", heard)
 	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a repeated turn once

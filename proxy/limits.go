@@ -63,8 +63,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 	if x.result.leave == nil { // else the backend before had the place
 		leave, err := s.places.Enter(ctx, who.Tenant)
 		if errors.Is(err, fair.ErrFull) {
-			return x.overLimit(&limit.Refusal{RetryAfter: callPatience}, "as many calls of models as allowed are under way: "+
-				"try again in some seconds")
+			return x.busy()
 		}
 		x.result.leave = leave
 		if err != nil {
@@ -211,8 +210,14 @@ func wholeSecondsUp(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
+// busy returns the refusal of a call that waited for a place in vain.
+func (x *request) busy() error {
+	return x.overLimit(&limit.Refusal{RetryAfter: callPatience}, "as many calls of models as allowed are under way: "+
+		"try again in some seconds")
+}
+
 // overLimit is a refusal in the words of the client's dialect.
-func (x routed) overLimit(r *limit.Refusal, says string) error {
+func (x *request) overLimit(r *limit.Refusal, says string) error {
 	h := x.client.Header()
 	tellStanding(h, r.Standing)
 	if r.RetryAfter > 0 {

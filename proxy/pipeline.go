@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/access/price"
 	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
@@ -58,9 +59,14 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if n, err = s.goOn(ctx, n); err != nil {
 		return said{}, err
 	}
-	a, err := n.translate()
-	if err != nil {
-		return said{}, errUnfit{err}
+	var a asked
+	if err := fair.Share(ctx, func(context.Context) (err error) {
+		if a, err = n.translate(); err != nil {
+			err = errUnfit{err}
+		}
+		return err
+	}); err != nil {
+		return said{}, err
 	}
 	x, err := s.reconcile(ctx, a)
 	if err != nil {

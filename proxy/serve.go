@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/access/jsonbound"
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
@@ -37,6 +38,7 @@ func stamp(w http.ResponseWriter) {
 // serve takes a request through a pipeline and sees to its end.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pipeline, scope, teammate string) {
 	began := time.Now()
+	r = r.WithContext(fair.With(r.Context(), s.work, access.From(r.Context()).Tenant))
 	x := &request{
 		endpoint: d, pipeline: scope, teammate: teammate,
 		in:     received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},
@@ -116,6 +118,11 @@ func (s *Server) receive(r *http.Request, x *request) (err error) {
 	if err != nil {
 		return err
 	}
+	return fair.Share(r.Context(), func(context.Context) error { return x.understand(body) })
+}
+
+// understand checks and reads a body.
+func (x *request) understand(body []byte) (err error) {
 	if err := jsonbound.Check(body, jsonbound.Depth, jsonbound.Transcript); err != nil {
 		if no := new(jsonbound.Refusal); errors.As(err, &no) {
 			return wire.Failure{Status: no.Status, Message: "the body " + no.Reason}
@@ -215,6 +222,9 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 			return outcomeRefused
 		}
 		return outcomeOK
+	}
+	if errors.Is(err, fair.ErrFull) {
+		err = x.busy()
 	}
 	// A body that came too late has ended the request's context too.
 	late := errors.Is(err, errBodyTimeout)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -50,10 +51,14 @@ type Server struct {
 	limiter *limit.Limiter
 	agents  *agentMemory // nil: none is kept
 	places  *fair.Places // of calls of models at once
+	work    *fair.Places // of requests that are read and translated at once
 
 	handler http.Handler
 	closed  atomic.Bool
 }
+
+// newWork makes the places in which requests are read and translated. Each keeps a processor busy.
+var newWork = func() *fair.Places { return fair.New(max(2, runtime.GOMAXPROCS(0)), callPatience) }
 
 // New checks the configuration, every fault of which is in the error, and makes
 // the gateway. It connects to nothing.
@@ -69,6 +74,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
+		work:   newWork(),
 	}
 	if c.Memory.URL != "" {
 		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 
+	"mneme/access/fair"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/provenance"
@@ -145,8 +146,8 @@ func conclude(
 }
 
 // Origin is that of an agent's answer with its citations: the lowest that it cites or takes from.
-func Origin(ctx context.Context, answer string, citations []event.Citation) memory.Origin {
-	o := provenance.From(ctx).Of(answer)
+func Origin(ctx context.Context, answer string, citations []event.Citation) (o memory.Origin) {
+	fair.Do(ctx, func() { o = provenance.From(ctx).Of(answer) })
 	if len(citations) > 0 && !o.From.Below(memory.FromDocument) {
 		o = memory.Origin{From: memory.FromDocument, Source: citations[0].Place()}
 	}

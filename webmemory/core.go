@@ -34,7 +34,8 @@ type core struct {
 	ends          *ends
 	seen          *telemetry.Service
 	metrics       *metrics
-	searches      *fair.Places // and imports, which cost as much
+	searches      *fair.Places // and lists of keys, which cost as much
+	work          *fair.Places // changes of the memory, and transcripts
 	follower      follower
 	conversations conversations
 	tier          *coldTier

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
@@ -101,7 +102,7 @@ func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) e
 
 // forkable refuses what cannot be forked before a turn is waited for.
 func (s *portable) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
-	if err := s.tier.wake(ctx, as); err != nil {
+	if err := fair.Away(ctx, func() error { return s.tier.wake(ctx, as) }); err != nil {
 		return err
 	}
 	if err := s.histories.isEmpty(ctx, as); err != nil {
@@ -153,6 +154,9 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 			}
 			if err == nil {
 				err = in.add(ctx, webapi.ExportLine{Subagent: key.Agent(), Message: raw})
+			}
+			if err == nil {
+				err = fair.Yield(ctx)
 			}
 			if err != nil {
 				return err

@@ -71,6 +71,7 @@ func (s *routes) all() http.Handler {
 	s.rights, s.entries = byName(acts)
 	for _, a := range acts {
 		method, path, _ := strings.Cut(a.does, " ")
+		a.answer = s.fairly(a)
 		if a.answer != nil && s.cfg.Cold.Store != nil && readsChat(path) {
 			a.answer = s.tier.awake(a.answer)
 		}
@@ -83,6 +84,33 @@ func (s *routes) all() http.Handler {
 		}
 	}
 	return r
+}
+
+// fairly returns the handler of a route, which works in places of its tenant: one that changes the memory as a whole,
+// another one while it reads its body. Processes that ask each other take no places, since they would wait for each
+// other's.
+func (s *routes) fairly(a act) func(*gin.Context) error {
+	if a.answer == nil || a.scope == access.Internal {
+		return a.answer
+	}
+	_, path, _ := strings.Cut(a.does, " ")
+	whole := changesMemory(a.scope, path)
+	return func(c *gin.Context) error {
+		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.work, tenantOf(c)))
+		if !whole {
+			return a.answer(c)
+		}
+		return fair.Share(c.Request.Context(), func(ctx context.Context) error {
+			c.Request = c.Request.WithContext(ctx)
+			return a.answer(c)
+		})
+	}
+}
+
+// changesMemory reports whether a route itself changes the memory. What answers as OpenAI does asks other routes for it.
+func changesMemory(scope access.Scope, path string) bool {
+	return scope == access.InternalChat ||
+		scope == access.MemoryWrite && (strings.HasPrefix(path, "/v1/chats/") || strings.HasPrefix(path, "/v1/users/"))
 }
 
 // readsChat says whether a route needs the chat of its path in Redis. What answers as OpenAI does asks other routes for

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/fair"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -213,15 +214,19 @@ type importing struct {
 func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
-	for lines.Scan() {
+	for {
+		more := false
+		if err := fair.Away(ctx, func() error { more = lines.Scan(); return nil }); err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
 		line := bytes.TrimSpace(lines.Bytes())
 		if in.line++; in.line == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff")) // a byte order mark, which editors of Windows write
 		}
-		// Between two lines others have their turn.
-		if err := in.portable.searches.In(ctx, in.writer.chat.Tenant(), func() error {
-			return in.take(ctx, line)
-		}); err != nil {
+		if err := in.take(ctx, line); err != nil {
 			return err
 		}
 	}

@@ -127,9 +127,12 @@ type Server struct {
 // errShutdown ends runs that did not finish in time when the service stops.
 var errShutdown = errors.New("the service is shutting down")
 
-// searchesAtOnce is how many requests search or fill a chat's memory at one time, each of which keeps a processor busy;
-// searchPatience is how long one waits for its turn.
+// searchesAtOnce bounds the requests that search at one time. Each keeps a processor busy. searchPatience is how long one
+// waits for a place.
 var searchesAtOnce = max(2, runtime.GOMAXPROCS(0))
+
+// newWork makes the places of core.work, as many as those of searches.
+var newWork = func() *fair.Places { return fair.New(searchesAtOnce, searchPatience) }
 
 const searchPatience = 30 * time.Second
 
@@ -142,6 +145,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	c := &core{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		searches:      fair.New(searchesAtOnce, searchPatience),
+		work:          newWork(),
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},

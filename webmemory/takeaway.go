@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/redisstore"
@@ -52,18 +53,21 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 		}
 		ended <- end{out, err}
 	})
-	select {
-	case e := <-ended:
-		if e.err != nil {
-			return e.err
+	ctx := c.Request.Context()
+	return fair.Away(ctx, func() error {
+		select {
+		case e := <-ended:
+			if e.err != nil {
+				return e.err
+			}
+			out, erased := any(e.out).(webapi.Erased)
+			c.Set(nothingDone, erased && out.Nothing)
+			api.WriteJSON(c.Writer, http.StatusOK, e.out)
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		out, erased := any(e.out).(webapi.Erased)
-		c.Set(nothingDone, erased && out.Nothing)
-		api.WriteJSON(c.Writer, http.StatusOK, e.out)
-		return nil
-	case <-c.Request.Context().Done():
-		return context.Cause(c.Request.Context())
-	}
+	})
 }
 
 // takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
@@ -99,9 +103,11 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed ti
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
 		w.next()
 	}()
-	done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
-	defer stop()
-	out, err = do(done, w)
+	fair.Do(fair.With(context.WithoutCancel(ctx), s.work, chat.Tenant()), func() {
+		done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
+		defer stop()
+		out, err = do(done, w)
+	})
 	if ending := w.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg(notGivenBack)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -150,7 +151,14 @@ func (s *leaser) mayStill(ctx context.Context, at place) error {
 func (s *leaser) underTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *writer) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	w, err := s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
+	var w *writer
+	err := fair.Away(ctx, func() (err error) {
+		w, err = s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
+		return err
+	})
+	if err != nil && w != nil {
+		return errors.Join(err, w.release(w.end, &s.log))
+	}
 	if err != nil {
 		return err
 	}

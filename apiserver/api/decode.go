@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"context"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -19,27 +20,32 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"mneme/access/fair"
 	"mneme/access/jsonbound"
 )
 
 // DecodeBody reads a JSON body of at most limit bytes into v. The error is a *Problem: 413 for a body over the limit,
-// 415 for another media type, 408 for a body that arrives too slowly, else 400 as from Unmarshal. It accepts unknown
-// members, so that a newer caller can use an older server.
+// 415 for another media type, 408 for a body that arrives too slowly, else 400 as from Unmarshal; or fair.ErrFull. It
+// accepts unknown members, so that a newer caller can use an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	raw, err := readBody(w, r, limit, jsonbound.Members)
-	if err != nil {
-		return err
-	}
-	return Unmarshal(raw, v)
+	return fair.Share(r.Context(), func(ctx context.Context) error {
+		raw, err := readBody(w, r.WithContext(ctx), limit, jsonbound.Members)
+		if err != nil {
+			return err
+		}
+		return Unmarshal(raw, v)
+	})
 }
 
 // DecodeKnown is DecodeBody for bodies that people write. It rejects unknown members as UnmarshalKnown does.
 func DecodeKnown(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	raw, err := readBody(w, r, limit, jsonbound.Members)
-	if err != nil {
-		return err
-	}
-	return UnmarshalKnown(raw, v)
+	return fair.Share(r.Context(), func(ctx context.Context) error {
+		raw, err := readBody(w, r.WithContext(ctx), limit, jsonbound.Members)
+		if err != nil {
+			return err
+		}
+		return UnmarshalKnown(raw, v)
+	})
 }
 
 // DecodeRun is DecodeBody for a run. It accepts duplicate members, because stored messages may have them.
@@ -67,14 +73,22 @@ func BodyError(err error) *Problem {
 // ReadBody reads a JSON body of at most limit bytes and members. It rejects a body that is costly to decode. The error
 // is a *Problem.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var raw []byte
+	err := fair.Away(r.Context(), func() (err error) {
+		if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit)); err != nil {
+			err = BodyError(err)
+		}
+		return err
+	})
 	if err != nil {
-		return nil, BodyError(err)
+		return nil, err
 	}
-	if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
-		return nil, &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
-	}
-	return raw, nil
+	return raw, fair.Share(r.Context(), func(context.Context) error {
+		if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
+			return &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
+		}
+		return nil
+	})
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {

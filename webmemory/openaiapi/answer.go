@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/apiserver/api/sse"
 	"mneme/memory"
@@ -169,7 +170,11 @@ func (h *Handler) answers(read reader) http.HandlerFunc {
 }
 
 func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
-	c, err := read(h, w, r)
+	var c *call
+	err := fair.Share(r.Context(), func(ctx context.Context) (err error) {
+		c, err = read(h, w, r.WithContext(ctx))
+		return err
+	})
 	if err != nil {
 		refuse(w, err)
 		return

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -54,7 +55,10 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 
 // postMessage posts a message of the user to a chat.
 func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *answer) events {
-	t := c.transcript()
+	var t transcript
+	if err := fair.Share(ctx, func(context.Context) error { t = c.transcript(); return nil }); err != nil {
+		return failed(err)
+	}
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
 	t.From = clientOf(r)
@@ -215,7 +219,9 @@ func (p *placement) post(ctx context.Context, d decision) (_ events, err error) 
 		return nil, err
 	}
 	c.uploads = nil
-	p.diverge(chat, d)
+	if err := p.diverge(ctx, chat, d); err != nil {
+		return nil, err
+	}
 	a.memory, a.chat = MemoryChat, &chat
 	p.body.After, p.body.IfLast = d.After, d.Last
 	if d.Outcome == post && p.reads == maxReads {
@@ -230,15 +236,18 @@ func (p *placement) post(ctx context.Context, d decision) (_ events, err error) 
 
 // diverge has the model answer from the client's transcript if that does not end where the chat does, and marks the
 // message so.
-func (p *placement) diverge(chat memory.Chat, d decision) {
+func (p *placement) diverge(ctx context.Context, chat memory.Chat, d decision) error {
 	p.body.Context = nil
 	delete(p.body.Metadata, api.DivergedMember)
 	if !d.Diverged {
-		return
+		return nil
 	}
-	p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
 	p.body.Metadata[api.DivergedMember] = "true"
 	p.logDivergence(chat, d, "the message is appended")
+	return fair.Share(ctx, func(context.Context) error {
+		p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
+		return nil
+	})
 }
 
 // branch is equal for requests that make the same fork of a place.
@@ -316,16 +325,23 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 		return decision{Outcome: post}, nil
 	}
 	var known []message
+	var unplaced error
 	size := min(max(2*len(t.Exchanges)+8, leastPage), largePage)
 	err = backwards(goingOn(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
-		var older []message
-		for _, raw := range page {
-			older = append(older, messageOf(raw))
-		}
-		known = slices.Concat(older, known)
-		d, enough = match(t, known, whole)
-		return enough
+		unplaced = fair.Share(ctx, func(context.Context) error {
+			var older []message
+			for _, raw := range page {
+				older = append(older, messageOf(raw))
+			}
+			known = slices.Concat(older, known)
+			d, enough = match(t, known, whole)
+			return nil
+		})
+		return enough || unplaced != nil
 	})
+	if unplaced != nil {
+		return d, unplaced
+	}
 	if err != nil && len(t.Exchanges) == 1 && t.Parent == "" && t.ClientID == "" && t.Run == "" {
 		return decision{Outcome: post}, nil // a message is taken where a history cannot be read
 	}
@@ -404,7 +420,9 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 		body.Pasted = last.Content.Pasted
 	}
 	body.ImagesBefore = c.earlierImages()
-	body.Context = contextOf(before)
+	if err := fair.Share(ctx, func(context.Context) error { body.Context = contextOf(before); return nil }); err != nil {
+		return failed(err)
+	}
 	if c.bare {
 		body.Tools, body.AgentVersion, body.ToolChoice = nil, "", ""
 		if body.Message != "" { // it does without, if need be

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -268,6 +269,9 @@ func failureOf(err error) *failure {
 	var p *api.Problem
 	if errors.As(err, &p) {
 		return &failure{Problem: *p}
+	}
+	if errors.Is(err, fair.ErrFull) {
+		return &failure{Problem: *api.ProblemOf(event.Fail(webapi.CodeTooManyChats, "", 2*time.Second))}
 	}
 	broken := &failure{Problem: *api.ProblemOf(event.Fail("webmemory_unavailable", "", 0))}
 	broken.Retryable = webapi.Retryable(err)

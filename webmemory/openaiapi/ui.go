@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -86,29 +87,38 @@ const CodeHeader = "Mneme-Error-Code"
 
 // postUI is POST /v1/chats/{chat}/ui.
 func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
-	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
-		raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
-		if err != nil {
-			return nil, err
-		}
-		var body uiRequest
-		if err := api.Unmarshal(raw, &body); err != nil {
-			return nil, err
-		}
-		at := len(body.Messages) - 1
-		for i, m := range body.Messages {
-			if body.Trigger != regenerates && m.ID != "" && m.ID == body.MessageID {
-				at = i
-			}
-		}
-		switch {
-		case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-			return a.said(ctx, &body, at)
-		case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
-			return a.answered(ctx, body.Messages[at])
-		}
-		return nil, invalid("messages", "messages has to end with one of the user, or with answers to what a run waits for.")
+	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (all events, err error) {
+		err = fair.Share(ctx, func(within context.Context) (err error) {
+			all, err = a.posted(ctx, w, r.WithContext(within))
+			return err
+		})
+		return all, err
 	})
+}
+
+// posted understands a request. The events are read outside of the place in which it works, with ctx.
+func (a *uiAnswer) posted(ctx context.Context, w http.ResponseWriter, r *http.Request) (events, error) {
+	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+	if err != nil {
+		return nil, err
+	}
+	var body uiRequest
+	if err := api.Unmarshal(raw, &body); err != nil {
+		return nil, err
+	}
+	at := len(body.Messages) - 1
+	for i, m := range body.Messages {
+		if body.Trigger != regenerates && m.ID != "" && m.ID == body.MessageID {
+			at = i
+		}
+	}
+	switch {
+	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
+		return a.said(ctx, &body, at)
+	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
+		return a.answered(ctx, body.Messages[at])
+	}
+	return nil, invalid("messages", "messages has to end with one of the user, or with answers to what a run waits for.")
 }
 
 // resumeUI is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
