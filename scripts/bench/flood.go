@@ -20,8 +20,8 @@ import (
 func flooding() *cobra.Command {
 	var mneme, only string
 	b := &cobra.Command{
-		Use: "flood", Short: "Turns of one tenant while another one floods the services, in ten ways",
-		Long: `The tenants a and b have a key each, in one mneme up with the default limits. The turns of b, one after the other, are measured alone, and again while a floods the services in one of ten ways, over and over until b is done. Each way has a process, a Redis and a vendor of its own, all on loopback. Target: the p95 of b is at most 3 times what it is alone, and no turn of b fails.
+		Use: "flood", Short: "Turns of one tenant while another one floods the services, in many ways",
+		Long: `The tenants a and b have a key each, in one mneme up with the default limits. The turns of b, one after the other, are measured alone, and again while a floods the services in one of the ways, over and over until b is done. Each way has a process, a Redis and a vendor of its own, all on loopback. Target: the p95 of b is at most 3 times what it is alone, and no turn of b fails.
 
 Examples:
   go -C scripts run ./bench flood
@@ -39,18 +39,23 @@ Examples:
 // Keys of the two tenants. That of a may make further ones.
 const keyOfA, keyOfB = "mn_floods_0123456789abcdefghijklmnopqrstuv", "mn_works_0123456789abcdefghijklmnopqrstuvw"
 
+const chats = "/v1/chats/"
+
 // Words in a message of a by which the vendor knows what to do.
 const slowly, failing, endlessly = "SLOWLY", "FAILING", "ENDLESSLY"
 
-// request is what a sends: CHAT stands for a new chat, HOME for one that its worker has. Where the text of a whole
-// request stands in its line, that is written to a connection of its own, of which nothing is read.
+// request is what a sends. CHAT is a new chat, NEW its id, HOME a chat that the worker has, OWN its id. One NEW is replaced
+// in a body. A path after GATEWAY is the gateway's. Where the text of a whole request stands in its line, that is written to a
+// connection of its own, of which nothing is read.
 type request struct{ line, kind, body string }
 
-// attack is one way: so many workers that send something, and then something else again and again, or nothing more.
+// attack is one way: so many workers that send something, and then other requests in turn again and again, or nothing
+// more.
 type attack struct {
-	name        string
-	workers     int
-	first, then request
+	name    string
+	workers int
+	first   request
+	then    []request
 }
 
 // attacks are the ways. What is sent is made before, since the time for it would be b's.
@@ -66,25 +71,51 @@ func attacks() []attack {
 	fills := request{"POST CHAT/import", "application/x-ndjson", lines.String()}
 	unread := fmt.Sprintf(post+" HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", keyOfA, len(says(endlessly).body), says(endlessly).body)
+	said := strings.NewReplacer("{\"message\":", "", "}}\n", "},").Replace(lines.String())
+	whole := func(path, member string) request {
+		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"mneme",%q:[%s{"role":"user","content":`+
+			`"NEW w12k w700k"}]}`, member, said)}
+	}
+	pasted := request{"POST GATEWAY/v1/chat/completions", asJSON,
+		`{"model":"m","messages":[{"role":"user","content":"NEW ` + strings.Repeat("w12k w700k w4k ", 50_000) + `"}]}`}
+	home := request{"POST HOME/import", fills.kind, fills.body}
+	note := func(path string) request { return request{"POST " + path, asJSON, `{"text":"NEW"}`} }
+	shown := request{"POST HOME/ui", asJSON, `{"trigger":"regenerate-message","messages":[` + strings.Repeat(
+		`{"id":"v","role":"user","parts":[{"type":"text","text":"And?"}]},`, 15_000) +
+		`{"id":"u","role":"user","parts":[{"type":"text","text":"NEW"}]}]}`}
+	embedded := func(path string) request {
+		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"e","input":[%q]}`, said)}
+	}
 	return []attack{
-		{"320 runs of 5 s", 320, says(slowly), says(slowly)},
-		{"12 vendor 500s", 12, says(failing), request{}},
-		{"8 uploads of 700 kB", 8, upload, upload},
-		{"26 MB of 2.5 million members", 2, members, members},
-		{"nested schemas", 4, nested, nested},
-		{"2,000 half heads", 2000, request{line: post + " HTTP/1.1\r\nHost: a\r\nX-Half: "}, request{}},
-		{"32 recalls", 32, request{"POST HOME/import", fills.kind, fills.body},
-			request{line: "GET HOME/recall?query=w12k+w700k+w4k+w19k+w333k"}},
-		{"20 imports of 1 MB", 20, fills, fills},
-		{"1,000 keys", 1000, request{"POST /v1/keys", asJSON, `{"name":"k","scopes":["chat"]}`}, request{line: "GET /v1/keys"}},
-		{"50 streams never read", 50, request{line: unread}, request{}},
+		{"320 runs of 5 s", 320, says(slowly), []request{says(slowly)}},
+		{"12 vendor 500s", 12, says(failing), nil},
+		{"8 uploads of 700 kB", 8, upload, []request{upload}},
+		{"26 MB of 2.5 million members", 2, members, []request{members}},
+		{"nested schemas", 4, nested, []request{nested}},
+		{"2,000 half heads", 2000, request{line: post + " HTTP/1.1\r\nHost: a\r\nX-Half: "}, nil},
+		{"32 recalls", 32, home, []request{{line: "GET HOME/recall?query=w12k+w700k+w4k+w19k+w333k"}}},
+		{"20 imports of 1 MB", 20, fills, []request{fills}},
+		{"1,000 keys", 1000, request{"POST /v1/keys", asJSON, `{"name":"k","scopes":["chat"]}`},
+			[]request{{line: "GET /v1/keys"}}},
+		{"50 streams never read", 50, request{line: unread}, nil},
+		{"16 forks", 16, home, []request{{"POST HOME/fork", asJSON, `{"as":"NEW"}`}}},
+		{"32 memory writes", 32, home, []request{note("HOME/notes"), note("/v1/users/OWN/notes"),
+			{"PATCH HOME", asJSON, `{"title":"NEW"}`},
+			{line: "DELETE HOME/messages/m7.1?scope=message"}, {"POST HOME/rewind", asJSON, `{"to":"m2000.1"}`},
+			{line: "DELETE HOME"}, home}},
+		{"16 transcripts", 16, home, []request{whole("/c/OWN/v1/chat/completions", "messages"),
+			whole("/v1/chat/completions", "messages"), whole("/v1/responses", "input"), whole("/c/NEW/v1/responses", "input")}},
+		{"16 posts of useChat", 16, home, []request{shown}},
+		{"16 agents", 16, pasted, []request{pasted, whole("GATEWAY/v1/chat/completions", "messages")}},
+		{"32 embeddings", 32, request{}, []request{embedded("GATEWAY/v1/embeddings"), embedded("/v1/embeddings")}},
 	}
 }
 
 // send sends a request of a and reads its answer, whatever it is.
-func (r request) send(ctx context.Context, base string, worker, round int) {
-	home := fmt.Sprintf("/v1/chats/a%d", worker)
-	line := strings.NewReplacer("HOME", home, "CHAT", fmt.Sprintf("%s.%d", home, round)).Replace(r.line)
+func (r request) send(ctx context.Context, base, gateway string, worker, round int) {
+	own := fmt.Sprint("a", worker)
+	fresh := fmt.Sprint(own, ".", round)
+	line := strings.NewReplacer("HOME", chats+own, "CHAT", chats+fresh, "OWN", own, "NEW", fresh).Replace(r.line)
 	if strings.Contains(line, "HTTP/1.1") {
 		if conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://")); err == nil {
 			_, _ = io.WriteString(conn, line)
@@ -94,8 +125,16 @@ func (r request) send(ctx context.Context, base string, worker, round int) {
 		return
 	}
 	method, path, _ := strings.Cut(line, " ")
-	asked := must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(r.body)))
+	path, gateways := strings.CutPrefix(path, "GATEWAY")
+	if gateways {
+		base = gateway
+	}
+	body := strings.Replace(r.body, "NEW", fresh, 1)
+	asked := must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body)))
 	asked.Header = http.Header{"Authorization": {"Bearer " + keyOfA}, "Content-Type": {r.kind}}
+	if gateways {
+		asked.Header.Set("X-Ag-Memory", own)
+	}
 	if resp, err := http.DefaultClient.Do(asked); err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
@@ -105,7 +144,7 @@ func (r request) send(ctx context.Context, base string, worker, round int) {
 func flood(l *lab, only string) {
 	defer l.Stop()
 	must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 20_000, Max: 20_000})) // children's too
-	l.Runs = 256
+	l.Runs, l.Backend = 256, frontAndBack+"}, embeddings_backend: vendor, state_machine: {"
 	l.Settings = "auth: {mode: keys, keys_file: " + l.File("keys.yaml", fmt.Sprintf("keys:\n"+
 		"- {id: floods, tenant: a, scopes: [admin], hash: %x}\n- {id: works, tenant: b, scopes: [chat], hash: %x}\n",
 		sha256.Sum256([]byte(keyOfA)), sha256.Sum256([]byte(keyOfB)))) + "}\n"
@@ -117,16 +156,25 @@ func flood(l *lab, only string) {
 		mark, v := l.Mark(), newVendor(nil)
 		v.Config.Handler = disturbed{v}
 		s := l.Services(v, false)
-		base := strings.TrimSuffix(s.URL, "/v1/chats/CHAT/messages")
+		base, gateway := strings.TrimSuffix(s.URL, chats+"CHAT/messages"), "http://"+s.Proxy
 		turnsOfB(s, "warm")
-		alone, _ := turnsOfB(s, "alone")
 		ctx, stop := context.WithCancel(bg)
 		var workers sync.WaitGroup
+		homes := strings.HasPrefix(way.first.line, "POST HOME")
+		for worker := range way.workers {
+			if homes {
+				workers.Go(func() { way.first.send(ctx, base, gateway, worker, 0) })
+			}
+		}
+		workers.Wait()
+		alone, _ := turnsOfB(s, "alone")
 		for worker := range way.workers {
 			workers.Go(func() {
-				way.first.send(ctx, base, worker, 0)
-				for round := 1; way.then.line != "" && ctx.Err() == nil; round++ {
-					way.then.send(ctx, base, worker, round)
+				if way.first.line != "" && !homes {
+					way.first.send(ctx, base, gateway, worker, 0)
+				}
+				for round := 1; len(way.then) > 0 && ctx.Err() == nil; round++ {
+					way.then[(worker+round)%len(way.then)].send(ctx, base, gateway, worker, round)
 				}
 			})
 		}
@@ -167,6 +215,10 @@ func (d disturbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case bytes.Contains(body, []byte(slowly)):
 		time.Sleep(5 * time.Second)
+	case strings.HasSuffix(r.URL.Path, "/embeddings"):
+		_, _ = io.WriteString(w, `{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0.5]}],`+
+			`"usage":{"prompt_tokens":1,"total_tokens":1}}`)
+		return
 	case bytes.Contains(body, []byte(endlessly)):
 		w.Header().Set("Content-Type", "text/event-stream")
 		for ; r.Context().Err() == nil; time.Sleep(5 * time.Millisecond) {

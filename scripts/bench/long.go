@@ -66,7 +66,7 @@ func transcript(to io.Writer, messages int) error {
 		}
 		role := []string{"user", "assistant"}[i%2]
 		if err := lines.Encode(map[string]any{"message": map[string]any{"role": role, "content": text.String(),
-			"timestamp": 1.7e9 + 60*float64(i)}}); err != nil {
+			"id": fmt.Sprintf("m%d.1", i), "timestamp": 1.7e9 + 60*float64(i)}}); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ type services struct {
 	Pids  []int
 	Names []string // of the processes
 	Addrs []string // theirs
+	Proxy string   // address of the gateway
 	Redis *redis.Client
 }
 
@@ -49,7 +50,8 @@ func (l *lab) Replica(of services, v *vendor, apart bool, settings ...string) se
 	text := strings.Replace(config, "BACKEND", cmp.Or(l.Backend, frontAndBack), 1)
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("REDIS", store, "VENDOR", v.Listener.Addr().String(),
 		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(text)+l.Settings)
-	s := services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"}}
+	s := services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
+		Proxy: at.Proxy}
 	if apart {
 		s.Names = []string{"proxy", "apiserver", "webmemory"}
 	}
