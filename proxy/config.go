@@ -15,6 +15,7 @@ import (
 
 	"mneme/access"
 	"mneme/access/audit"
+	"mneme/access/fair"
 	"mneme/access/limit"
 	"mneme/access/price"
 	"mneme/memory/telemetry"
@@ -84,6 +85,7 @@ type Shared struct {
 	Limiter *limit.Limiter
 	// Audit keeps the callers that switched the backend.
 	Audit *audit.Log
+	Work  *fair.Places // in which requests are read and translated; nil: one for each processor
 }
 
 // ActiveBackend names the main pipeline's backend.

@@ -21,7 +21,6 @@ import (
 // vendor has no place.
 func TestEachEndpointSharesItsPlacesOfWork(t *testing.T) {
 	p := fair.New(2, 50*time.Millisecond)
-	defer proxy.ShareWork(p)()
 	a, err := memory.ParseTenant("a")
 	require.NoError(t, err)
 	answers := map[string]string{"/v1/embeddings": embeddingsAnswer, "/v1/messages": messagesAnswer}
@@ -35,7 +34,7 @@ func TestEachEndpointSharesItsPlacesOfWork(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	}))
 	t.Cleanup(v.Close)
-	s, err := proxy.New(proxy.Config{Active: "v", EmbeddingsBackend: "v",
+	s, err := proxy.New(proxy.Config{Active: "v", EmbeddingsBackend: "v", Shared: proxy.Shared{Work: p},
 		Backends: map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOpenAI, BaseURL: v.URL + "/v1"}}}, zerolog.Nop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

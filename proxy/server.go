@@ -57,8 +57,8 @@ type Server struct {
 	closed  atomic.Bool
 }
 
-// newWork makes the places in which requests are read and translated. Each keeps a processor busy.
-var newWork = func() *fair.Places { return fair.New(max(2, runtime.GOMAXPROCS(0)), callPatience) }
+// workPatience is how long a request waits for a place in which it is read and translated.
+const workPatience = 30 * time.Second
 
 // New checks the configuration, every fault of which is in the error, and makes
 // the gateway. It connects to nothing.
@@ -74,7 +74,10 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
-		work:   newWork(),
+		work:   c.Shared.Work,
+	}
+	if s.work == nil {
+		s.work = fair.New(max(2, runtime.GOMAXPROCS(0)), workPatience)
 	}
 	if c.Memory.URL != "" {
 		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}

@@ -27,7 +27,6 @@ var unshared = regexp.MustCompile(`^\w+ (/v1/keys|/v1/tenants|/v1/collections|/v
 // startShared starts a replica whose requests are of the tenant in a header and share p. It returns the routes that
 // change something.
 func startShared(t *testing.T, a webmemorytest.Agent, p *fair.Places) (w *webmemorytest.World, routes []string) {
-	defer webmemory.ShareWork(p)()
 	w = webmemorytest.NewWorld(t, a)
 	w.SetApiserver(forTenants(w.Runs.Handler()))
 	w.Middleware = func(h http.Handler) http.Handler {
@@ -41,7 +40,7 @@ func startShared(t *testing.T, a webmemorytest.Agent, p *fair.Places) (w *webmem
 			h.ServeHTTP(rw, r.WithContext(access.With(r.Context(), access.Principal{Tenant: of, Scopes: access.Scopes})))
 		})
 	}
-	w.URL = startFull(w)
+	w.URL = startFull(w, func(c *webmemory.Config) { c.Work = p })
 	return w, routes
 }
 

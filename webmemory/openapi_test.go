@@ -259,12 +259,15 @@ func talkative(ctx context.Context, r master.Request, emit func(event.Head, even
 }
 
 // startFull starts a replica with all routes.
-func startFull(w *webmemorytest.World) (url string) {
+func startFull(w *webmemorytest.World, more ...func(*webmemory.Config)) (url string) {
 	w.T.Helper()
 	var tools atomic.Pointer[mcpserver.Handler]
 	var completions atomic.Pointer[openaiapi.Handler]
 	url = w.StartReplica(func(c *webmemory.Config) {
 		everywhere(c)
+		for _, change := range more {
+			change(c)
+		}
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
 	})

@@ -76,6 +76,7 @@ type Config struct {
 	EraseLimits func(context.Context, memory.Tenant) error
 
 	Limiter *limit.Limiter // of runs at once; nil lets all in
+	Work    *fair.Places   // of requests that read texts or change the memory; nil: one for each processor
 
 	Cold Cold // where idle chats go
 
@@ -87,6 +88,9 @@ func (c Config) withDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
 	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
+	if c.Work == nil {
+		c.Work = fair.New(searchesAtOnce, searchPatience)
+	}
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
@@ -131,9 +135,6 @@ var errShutdown = errors.New("the service is shutting down")
 // waits for a place.
 var searchesAtOnce = max(2, runtime.GOMAXPROCS(0))
 
-// newWork makes the places of core.work, as many as those of searches.
-var newWork = func() *fair.Places { return fair.New(searchesAtOnce, searchPatience) }
-
 const searchPatience = 30 * time.Second
 
 // New is a service over a store, its cache and the spool beside it, asking the
@@ -145,7 +146,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	c := &core{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		searches:      fair.New(searchesAtOnce, searchPatience),
-		work:          newWork(),
+		work:          cfg.Work,
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
 		conversations: conversations{of: map[memory.Chat]map[string]int64{}},

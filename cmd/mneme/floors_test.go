@@ -88,8 +88,8 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis": {"memory/redisscript", "memory/redisstore", "internal/redistest", "internal/stack",
-		"internal/webmemorytest", "access", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
+	"github.com/redis/go-redis": {"memory/bytecount", "memory/redisscript", "memory/redisstore", "internal/redistest",
+		"internal/stack", "internal/webmemorytest", "access", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
