@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,10 +75,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
-		work:   c.Shared.Work,
-	}
-	if s.work == nil {
-		s.work = fair.New(max(2, runtime.GOMAXPROCS(0)), workPatience)
+		work:   cmp.Or(c.Shared.Work, fair.New(max(2, runtime.GOMAXPROCS(0)), workPatience)),
 	}
 	if c.Memory.URL != "" {
 		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}

@@ -88,9 +88,7 @@ func (c Config) withDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
 	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
-	if c.Work == nil {
-		c.Work = fair.New(searchesAtOnce, searchPatience)
-	}
+	c.Work = cmp.Or(c.Work, fair.New(searchesAtOnce, searchPatience))
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
