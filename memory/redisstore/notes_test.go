@@ -62,7 +62,8 @@ func TestNotes(t *testing.T) {
 	require.True(t, loss.Notes)
 	stored, err := w.Chats.Histories(ctx, key.Chat())
 	require.NoError(t, err)
-	require.Equal(t, []redisstore.Stored{{Key: chat, Notes: 1, NotesBytes: 50}, {Key: key, Notes: 1, NotesBytes: 92}}, stored)
+	require.Equal(t, []redisstore.Stored{{Key: chat, Notes: 1, NotesBytes: 50}, {Key: key, Notes: 1, NotesBytes: 92}},
+		stored)
 
 	require.ErrorIs(t, w.Notes.Change(ctx, 4, chat, adding(n)), memory.ErrMoved, "of an earlier turn")
 	boom := errors.New("no")
