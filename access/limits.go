@@ -189,7 +189,7 @@ func ParseSize(s string) (int64, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w: a size is such as 500MB or 20GB, not %q", ErrBadLimit, s)
+	return 0, fmt.Errorf("%w: a size is a whole number of KB, MB, GB or TB, such as 500MB, not %q", ErrBadLimit, s)
 }
 
 // Size returns bytes as ParseSize reads them, in the largest unit without a fraction.

@@ -128,7 +128,7 @@ func (a *Agent) begin(
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
 		held: map[string]event.Usage{}}
 	run.kit()
-	fair.Do(ctx, run.read)
+	fair.Do(ctx, func(context.Context) { run.read() })
 	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
 	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
 	trail := telemetry.From(ctx)
@@ -433,7 +433,7 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
-			fair.Do(ctx, func() { given(r, history, !direct) })
+			fair.Do(ctx, func(context.Context) { given(r, history, !direct) })
 			return history
 		},
 		Memory:  r.req.Memory,
@@ -444,7 +444,7 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 		t.Origin, t.Pasted = memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
 		t.Instructions, t.Images = r.req.Instructions, r.req.Images
 	} else { // the instructions and images are for the master
-		fair.Do(ctx, func() { t.Origin = r.sources.Of(d.Task) })
+		fair.Do(ctx, func(context.Context) { t.Origin = r.sources.Of(d.Task) })
 	}
 	return t
 }

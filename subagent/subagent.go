@@ -147,7 +147,7 @@ func conclude(
 
 // Origin is that of an agent's answer with its citations: the lowest that it cites or takes from.
 func Origin(ctx context.Context, answer string, citations []event.Citation) (o memory.Origin) {
-	fair.Do(ctx, func() { o = provenance.From(ctx).Of(answer) })
+	fair.Do(ctx, func(context.Context) { o = provenance.From(ctx).Of(answer) })
 	if len(citations) > 0 && !o.From.Below(memory.FromDocument) {
 		o = memory.Origin{From: memory.FromDocument, Source: citations[0].Place()}
 	}

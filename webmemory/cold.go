@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
+	"mneme/access/fair"
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/memory/redisstore"
@@ -346,7 +347,7 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, who
 		return nil, nil
 	}
 	if !whole && at.Woken != 0 {
-		if err := s.untilSaved(ctx, time.UnixMilli(at.Woken)); err != nil {
+		if err := fair.Away(ctx, func() error { return s.untilSaved(ctx, time.UnixMilli(at.Woken)) }); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/fair"
 	"mneme/access/tally"
 	"mneme/memory"
 	"mneme/memory/erasures"
@@ -200,7 +201,8 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		s.peers.tellOthers(ctx, fact)
 		return out, s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
-	documents, err := s.runs.DeleteChat(ctx, w.chat)
+	documents := false
+	err = fair.Away(ctx, func() (err error) { documents, err = s.runs.DeleteChat(ctx, w.chat); return err })
 	if err != nil {
 		return out, asking(err)
 	}
@@ -261,6 +263,9 @@ func (s *eraser) eraseStored(
 		return err
 	}
 	if err := s.store.Runs.Erase(ctx, w.chat, s.peers.tellOthers(ctx, fact)...); err != nil {
+		return err
+	}
+	if err := s.store.Stored.Chat(ctx, w.chat, 0); err != nil {
 		return err
 	}
 	return s.store.EraseChat(ctx, w.Number, w.chat) // with its meta, which said that the erasure is pending

@@ -22,7 +22,7 @@ import (
 // unshared are the routes that change something and take no place of work: they are for operators and for processes,
 // only pass requests on, or have places of their own.
 var unshared = regexp.MustCompile(`^\w+ (/v1/keys|/v1/tenants|/v1/collections|/v1/chats/:chat/documents|/mcp|/internal/v1/(runs|` +
-	`erasures|rewinds)|/v1/chats/:chat/runs/:run/stop)|^DELETE .*/v1/(responses|conversations)/`)
+	`erasures|rewinds)|/v1/chats/:chat/runs/:run/stop)|^DELETE (.*/v1/(responses|conversations)/|/v1/users/:user$)`)
 
 // startShared starts a replica whose requests are of the tenant in a header and share p. It returns the routes that
 // change something.

@@ -155,12 +155,10 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 			if err == nil {
 				err = in.add(ctx, webapi.ExportLine{Subagent: key.Agent(), Message: raw})
 			}
-			if err == nil {
-				err = fair.Yield(ctx)
-			}
 			if err != nil {
 				return err
 			}
+			fair.Yield(ctx)
 		}
 	}
 	for i, key := range keys {

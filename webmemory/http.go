@@ -108,9 +108,10 @@ func (s *routes) fairly(a act) func(*gin.Context) error {
 }
 
 // changesMemory reports whether a route itself changes the memory. What answers as OpenAI does asks other routes for it.
+// The erasure of a user takes a place for each chat.
 func changesMemory(scope access.Scope, path string) bool {
 	return scope == access.InternalChat ||
-		scope == access.MemoryWrite && (strings.HasPrefix(path, "/v1/chats/") || strings.HasPrefix(path, "/v1/users/"))
+		scope == access.MemoryWrite && (strings.HasPrefix(path, "/v1/chats/") || strings.HasPrefix(path, "/v1/users/:user/"))
 }
 
 // readsChat says whether a route needs the chat of its path in Redis. What answers as OpenAI does asks other routes for
@@ -339,6 +340,9 @@ func (s *routes) forward(c *gin.Context) error {
 		return err
 	}
 	to.ServeHTTP(c.Writer, c.Request)
+	if bounded, ok := body.ReadCloser.(*boundedBody); ok && failed != nil && bounded.left < 0 {
+		return bounded.full
+	}
 	if failed != nil && body.wasLate() {
 		return api.ErrBodyTimeout
 	}

@@ -143,12 +143,12 @@ func (l *lease) release(how func() error, log *zerolog.Logger) error {
 	if err != nil {
 		log.Warn().Err(err).Msg(notGivenBack)
 	}
-	l.keeper.released(l.chat)
 	l.next()
 	return err
 }
 
 func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) error {
+	defer l.keeper.released(l.chat)
 	l.keeper.drop(l)
 	l.cancel(nil)
 	l.renewing.Lock() // a renewal under way would take the lease again

@@ -206,6 +206,7 @@ type importing struct {
 	notes map[memory.Key][]memory.Note // that are stored last
 	noted int                          // how many they are
 
+	bytes   int64 // of the messages
 	room    int64 // bytes that the tenant may store
 	missing int   // messages of a fork's source that are not there any more
 }
@@ -216,9 +217,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
 	for {
 		more := false
-		if err := fair.Away(ctx, func() error { more = lines.Scan(); return nil }); err != nil {
-			return err
-		}
+		_ = fair.Away(ctx, func() error { more = lines.Scan(); return nil })
 		if !more {
 			break
 		}
@@ -369,12 +368,31 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	if in.ids[id] > 0 {
 		return in.refuse("an earlier message of the history has the id %s too", id)
 	}
-	if in.room -= int64(len(raw)); in.room < 0 {
-		return in.portable.errStorageFull(in.writer.chat.Tenant())
+	if err := in.fits(ctx, len(raw)); err != nil {
+		return err
 	}
 	in.ids[id]++
 	in.count++
 	return in.into.Add(ctx, raw)
+}
+
+// countedEvery is how many bytes of an import are counted at once, so that imports at the same time share the room.
+const countedEvery = 1 << 20
+
+// fits returns errStorageFull if the tenant has no room for so many bytes more.
+func (in *importing) fits(ctx context.Context, bytes int) (err error) {
+	s, of, before := in.portable, in.writer.chat.Tenant(), in.bytes
+	in.bytes += int64(bytes)
+	if in.room -= int64(bytes); in.room < 0 {
+		return s.errStorageFull(of)
+	}
+	if in.bytes/countedEvery == before/countedEvery || s.cfg.Limiter.Stored(of) == 0 {
+		return nil
+	}
+	if err = s.store.Stored.Chat(ctx, in.writer.chat, in.bytes); err == nil {
+		in.room, err = s.room(ctx, of)
+	}
+	return err
 }
 
 // close ends the history that was filled last.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mneme/access"
+	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/redisstore"
@@ -234,9 +235,11 @@ func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path
 // when it looks next. It gives the runs of the chat that they knew of.
 func (s *peers) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	take := func(out applied) { runs = append(runs, out.Runs...) }
-	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
-		s.log.Warn().Err(err).Str("process", p.ID).
-			Msg("another process has not applied an erasure yet; it does when it looks")
+	err := fair.Away(ctx, func() error {
+		return askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
+			s.log.Warn().Err(err).Str("process", p.ID).
+				Msg("another process has not applied an erasure yet; it does when it looks")
+		})
 	})
 	if err != nil {
 		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")

@@ -51,6 +51,9 @@ func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*
 	if found, err := s.mayFollow(ctx, r, p); err != nil || found != nil {
 		return found, err
 	}
+	if found, err := s.mayStore(ctx, r); err != nil || found != nil { // before a run that waits is closed
+		return found, err
+	}
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	ctx = beginSpan(ctx, s.cfg.Traces, r, p.Message, p.User, "")
 	w, err := s.leaser.turnOf(ctx, r, places[p.OnBusy])
@@ -87,6 +90,16 @@ func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*
 		err = fmt.Errorf("%w: %w", errMayRun, err)
 	}
 	return found, err
+}
+
+// mayStore returns errStorageFull if the tenant has reached its limit. The record instead: the message is stored already.
+func (s *starter) mayStore(ctx context.Context, r *run) (found *redisstore.Record, err error) {
+	if _, err = s.room(ctx, r.chat.Tenant()); err != nil && r.keyed {
+		if found, _ = recordOf(ctx, s.store, r); found != nil {
+			return found, nil
+		}
+	}
+	return nil, err
 }
 
 // note keeps a record of a run under its chat's lease: found is one that is there already,

@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -20,8 +21,8 @@ import (
 // countEvery is the least time between two counts of the same chat's bytes.
 const countEvery = time.Second
 
-// storage keeps the counts of stored bytes up to date, and refuses requests of tenants that store too much. A chat is
-// counted soon after each of its turns. A process that dies leaves its last turns to the next count of the chats.
+// storage keeps the counts of stored bytes up to date. A chat is counted soon after each of its turns. A process that dies
+// leaves its last turns to the next count of the chats.
 type storage struct {
 	*core
 	mu      sync.Mutex
@@ -44,18 +45,20 @@ func (s *storage) note(chat memory.Chat) {
 	}
 }
 
-// work counts chats until the service ends, and then those that are left.
+// work counts chats until the service ends.
 func (s *storage) work() {
 	for s.life.Err() == nil {
 		select {
 		case <-s.wake:
 		case <-s.life.Done():
+			return
 		}
 		_ = pause(s.life, countEvery)
-		s.countAll(context.WithoutCancel(s.life))
+		s.countAll(s.life)
 	}
 }
 
+// countAll counts the chats that were noted. What cannot be counted is noted again.
 func (s *storage) countAll(ctx context.Context) {
 	s.mu.Lock()
 	chats := s.changed
@@ -66,7 +69,8 @@ func (s *storage) countAll(ctx context.Context) {
 		err := s.count(ctx, chat)
 		cancel()
 		if err != nil {
-			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are counted with its next turn")
+			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are not counted yet")
+			s.note(chat)
 		}
 	}
 }
@@ -104,13 +108,10 @@ func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err erro
 
 const documentsPost = "POST /v1/collections/*rest" // puts documents, or searches in them
 
-// growing are the routes that add to what a tenant stores. Routes that answer from others, such as chat completions, add
-// to it by requests of their own.
+// growing are the routes that add to what a tenant stores, and are refused before their body is read. Messages, imports
+// and forks are refused when they are sure to be new.
 var growing = map[string]bool{
-	"POST /chat":                                  true,
-	"POST /v1/chats/:chat/messages":               true,
-	"POST /v1/chats/:chat/import":                 true,
-	"POST /v1/chats/:chat/fork":                   true,
+	"POST /v1/chats/:chat/set-aside/:id/restore":  true,
 	"POST /v1/chats/:chat/notes":                  true,
 	"POST /v1/chats/:chat/subagents/:name/notes":  true,
 	"POST /v1/users/:user/notes":                  true,
@@ -121,20 +122,40 @@ var growing = map[string]bool{
 	"POST " + internalPath + "/chats/:chat/heard": true,
 }
 
-// hasRoom refuses a request that adds to what a tenant stores that stores as much as it may.
+// hasRoom returns an error if the route adds data and the tenant has reached its limit. The body of documents ends with
+// that error where it exceeds the limit.
 func (s *routes) hasRoom(c *gin.Context) error {
 	route := c.Request.Method + " " + c.FullPath()
 	if !growing[route] || route == documentsPost && strings.HasSuffix(c.Param("rest"), "/search") {
 		return nil
 	}
 	ctx := c.Request.Context()
-	_, err := s.room(ctx, access.From(ctx).Tenant)
+	of := access.From(ctx).Tenant
+	left, err := s.room(ctx, of)
+	if err == nil && s.cfg.Limiter.Stored(of) > 0 && !strings.HasSuffix(route, "/restore") {
+		c.Request.Body = &boundedBody{c.Request.Body, left, s.errStorageFull(of)}
+	}
 	return err
+}
+
+// boundedBody is a body that ends with an error where it exceeds the room that is left.
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+	full error
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, b.full
+	}
+	return n, err
 }
 
 func (s *core) errStorageFull(of memory.Tenant) error {
 	limit := access.Size(s.cfg.Limiter.Stored(of))
 	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,
-		Message: fmt.Sprintf("The tenant %s may store %s (limits.tenants), and this would be more. Delete chats or "+
-			"documents, or have the operator raise the limit.", of, limit)}
+		Message: fmt.Sprintf("The tenant %s has reached its storage limit of %s. Delete chats or documents, or ask the "+
+			"operator to raise the limit.", of, limit)}
 }

@@ -45,6 +45,8 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 		err error
 	}
 	ended := make(chan end, 1)
+	ctx := c.Request.Context()
+	fair.Leave(ctx) // the removal takes a place of its own
 	s.workers.Go(func() {
 		out, err := do()
 		if err != nil {
@@ -53,21 +55,18 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 		}
 		ended <- end{out, err}
 	})
-	ctx := c.Request.Context()
-	return fair.Away(ctx, func() error {
-		select {
-		case e := <-ended:
-			if e.err != nil {
-				return e.err
-			}
-			out, erased := any(e.out).(webapi.Erased)
-			c.Set(nothingDone, erased && out.Nothing)
-			api.WriteJSON(c.Writer, http.StatusOK, e.out)
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	select {
+	case e := <-ended:
+		if e.err != nil {
+			return e.err
 		}
-	})
+		out, erased := any(e.out).(webapi.Erased)
+		c.Set(nothingDone, erased && out.Nothing)
+		api.WriteJSON(c.Writer, http.StatusOK, e.out)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
@@ -103,10 +102,10 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed ti
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
 		w.next()
 	}()
-	fair.Do(fair.With(context.WithoutCancel(ctx), s.work, chat.Tenant()), func() {
-		done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
+	fair.Do(fair.With(context.WithoutCancel(ctx), s.work, chat.Tenant()), func(ctx context.Context) {
+		ctx, stop := context.WithTimeout(ctx, allowed)
 		defer stop()
-		out, err = do(done, w)
+		out, err = do(ctx, w)
 	})
 	if ending := w.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg(notGivenBack)

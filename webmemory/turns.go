@@ -156,9 +156,6 @@ func (s *leaser) underTurn(ctx context.Context, chat memory.Chat, do func(contex
 		w, err = s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
 		return err
 	})
-	if err != nil && w != nil {
-		return errors.Join(err, w.release(w.end, &s.log))
-	}
 	if err != nil {
 		return err
 	}

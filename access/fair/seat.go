@@ -2,6 +2,7 @@ package fair
 
 import (
 	"context"
+	"time"
 
 	"mneme/memory"
 )
@@ -16,22 +17,34 @@ type pool struct {
 type seat struct {
 	pool
 	leave func() // nil while it is left
+	since time.Time
 }
 
 type poolKey struct{}
 type seatKey struct{}
 
-// With returns a context in which Share takes places of a tenant.
+// With returns a context in which Share takes places of a tenant. A context with a place stays as it is.
 func With(ctx context.Context, p *Places, tenant memory.Tenant) context.Context {
-	return context.WithValue(context.WithValue(ctx, poolKey{}, pool{p, tenant}), seatKey{}, (*seat)(nil))
+	if seatOf(ctx) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, poolKey{}, pool{p, tenant})
+}
+
+// seatOf returns the place that a context has, or nil.
+func seatOf(ctx context.Context) *seat {
+	if s, _ := ctx.Value(seatKey{}).(*seat); s != nil && s.leave != nil {
+		return s
+	}
+	return nil
 }
 
 // Share calls work in a place, for which it waits. work gets a context in which it has the place: inside of another
-// Share, and without With, no further place is taken. What work does beside the store, such as to wait for a client, for
-// a model or for a chat's turn, it does in Away.
+// Share, and without With, no further place is taken. work calls Away around waits for clients, models, services and
+// turns. Errors are those of work, and of Enter.
 func Share(ctx context.Context, work func(context.Context) error) error {
 	of, shared := ctx.Value(poolKey{}).(pool)
-	if held, _ := ctx.Value(seatKey{}).(*seat); !shared || held != nil && held.leave != nil {
+	if !shared || seatOf(ctx) != nil {
 		return work(ctx)
 	}
 	s := &seat{pool: of}
@@ -43,30 +56,44 @@ func Share(ctx context.Context, work func(context.Context) error) error {
 }
 
 // Do is Share for work that is not refused. If there is no place in time, it calls work without one.
-func Do(ctx context.Context, work func()) {
-	if Share(ctx, func(context.Context) error { work(); return nil }) != nil {
-		work()
+func Do(ctx context.Context, work func(context.Context)) {
+	if Share(ctx, func(ctx context.Context) error { work(ctx); return nil }) != nil {
+		work(ctx)
 	}
 }
 
-// Away leaves the place of a context while it calls wait, and takes one again, unless wait fails.
+// Away leaves the place of a context while it calls wait, and takes one again. If there is none in time, the work goes on
+// without a place, since it may hold a chat's turn and have changed something.
 func Away(ctx context.Context, wait func() error) error {
-	s, _ := ctx.Value(seatKey{}).(*seat)
-	if s == nil || s.leave == nil {
+	s := seatOf(ctx)
+	if s == nil {
 		return wait()
 	}
 	s.quit()
-	if err := wait(); err != nil {
-		return err
-	}
-	return s.enter(ctx)
+	defer func() { _ = s.enter(ctx) }()
+	return wait()
 }
 
-// Yield lets waiting requests have the place first.
-func Yield(ctx context.Context) error { return Away(ctx, func() error { return nil }) }
+// Leave leaves the place of a context for good.
+func Leave(ctx context.Context) {
+	if s := seatOf(ctx); s != nil {
+		s.quit()
+	}
+}
+
+// atOnce is how long work goes on before it yields.
+const atOnce = 10 * time.Millisecond
+
+// Yield lets waiting requests have the place, if the work has had it for some time.
+func Yield(ctx context.Context) {
+	if s := seatOf(ctx); s != nil && time.Since(s.since) > atOnce {
+		_ = Away(ctx, func() error { return nil })
+	}
+}
 
 func (s *seat) enter(ctx context.Context) (err error) {
 	s.leave, err = s.places.Enter(ctx, s.tenant)
+	s.since = time.Now()
 	return err
 }
 

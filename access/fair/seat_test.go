@@ -12,6 +12,11 @@ import (
 	"mneme/access/fair"
 )
 
+// takes returns work that requires so many places to be taken.
+func takes(t *testing.T, p *fair.Places, n int) func(context.Context) error {
+	return func(context.Context) error { require.Equal(t, n, p.Taken()); return nil }
+}
+
 func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fair.New(1, time.Second)
@@ -23,7 +28,9 @@ func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 		inside := func(ctx context.Context) error {
 			require.NoError(t, fair.Share(ctx, func(context.Context) error { return taken(1)() }))
 			require.NoError(t, fair.Away(ctx, taken(0)))
-			require.NoError(t, fair.Yield(ctx))
+			fair.Yield(ctx)
+			time.Sleep(time.Second)
+			fair.Yield(ctx)
 			return taken(1)()
 		}
 		require.NoError(t, fair.Share(of, inside))
@@ -38,12 +45,18 @@ func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 				return err
 			})
 		})
-		require.ErrorIs(t, err, fair.ErrFull)
+		require.NoError(t, err, "work that has begun goes on without a place")
 		require.ErrorIs(t, fair.Share(of, inside), fair.ErrFull)
 		done := false
-		fair.Do(of, func() { done = true })
+		fair.Do(of, func(context.Context) { done = true })
 		require.True(t, done)
 		leave()
+
+		require.NoError(t, fair.Share(of, func(ctx context.Context) error {
+			require.NoError(t, fair.Share(fair.With(ctx, p, tenant(t, "b")), takes(t, p, 1)), "the place that it has")
+			fair.Leave(ctx)
+			return taken(0)()
+		}))
 
 		failed := errors.New("failed")
 		require.ErrorIs(t, fair.Share(of, func(ctx context.Context) error {

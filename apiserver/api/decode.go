@@ -28,33 +28,19 @@ import (
 // 415 for another media type, 408 for a body that arrives too slowly, else 400 as from Unmarshal; or fair.ErrFull. It
 // accepts unknown members, so that a newer caller can use an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	return fair.Share(r.Context(), func(ctx context.Context) error {
-		raw, err := readBody(w, r.WithContext(ctx), limit, jsonbound.Members)
-		if err != nil {
-			return err
-		}
-		return Unmarshal(raw, v)
-	})
+	return decode(w, r, limit, jsonbound.Members, func(raw []byte) error { return Unmarshal(raw, v) })
 }
 
 // DecodeKnown is DecodeBody for bodies that people write. It rejects unknown members as UnmarshalKnown does.
 func DecodeKnown(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	return fair.Share(r.Context(), func(ctx context.Context) error {
-		raw, err := readBody(w, r.WithContext(ctx), limit, jsonbound.Members)
-		if err != nil {
-			return err
-		}
-		return UnmarshalKnown(raw, v)
-	})
+	return decode(w, r, limit, jsonbound.Members, func(raw []byte) error { return UnmarshalKnown(raw, v) })
 }
 
 // DecodeRun is DecodeBody for a run. It accepts duplicate members, because stored messages may have them.
 func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunRequest, err error) {
-	raw, err := readBody(w, r, limit, jsonbound.Run)
-	if err != nil {
-		return body, err
-	}
-	err = unmarshal(raw, &body, jsontext.AllowDuplicateNames(true))
+	err = decode(w, r, limit, jsonbound.Run, func(raw []byte) error {
+		return unmarshal(raw, &body, jsontext.AllowDuplicateNames(true))
+	})
 	return body, err
 }
 
@@ -71,39 +57,53 @@ func BodyError(err error) *Problem {
 }
 
 // ReadBody reads a JSON body of at most limit bytes and members. It rejects a body that is costly to decode. The error
-// is a *Problem.
-func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
-	var raw []byte
-	err := fair.Away(r.Context(), func() (err error) {
+// is a *Problem, or fair.ErrFull.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) (raw []byte, err error) {
+	if raw, err = readAll(w, r, limit); err == nil {
+		err = fair.Share(r.Context(), func(context.Context) error { return check(raw, members) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) (raw []byte, err error) {
+	err = fair.Away(r.Context(), func() (err error) {
 		if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 			err = BodyError(err)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return raw, fair.Share(r.Context(), func(context.Context) error {
-		if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
-			return &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
-		}
-		return nil
-	})
+	return raw, err
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, members int) ([]byte, error) {
+func check(raw []byte, members int) error {
+	if no := new(jsonbound.Refusal); errors.As(jsonbound.Check(raw, jsonbound.Depth, members), &no) {
+		return &Problem{Status: no.Status, Code: no.Code, Message: "The body " + no.Reason + "."}
+	}
+	return nil
+}
+
+// decode reads a body without a place, and checks and decodes it in one.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, members int, into func([]byte) error) error {
 	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
-		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
+		return &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
 			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
 	}
-	raw, err := ReadBody(w, r, limit, members)
+	raw, err := readAll(w, r, limit)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, badRequest("The body is empty: send a JSON object.")
-	}
-	return raw, nil
+	return fair.Share(r.Context(), func(context.Context) error {
+		if err := check(raw, members); err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(raw)) == 0 {
+			return badRequest("The body is empty: send a JSON object.")
+		}
+		return into(raw)
+	})
 }
 
 // takesAsJSON lets pass JSON, what names no type, and what curl -d calls a form.

@@ -59,7 +59,7 @@ var floors = map[string][]string{
 	"webmemory":           {"memory", "access", "apiserver/api", "webmemory"},
 	"webmemory/api":       {"access", "=memory", "memory/event", "apiserver/api"},
 	"webmemory/openapi":   {},
-	"webmemory/mcpserver": {"=access/jsonbound", "=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
+	"webmemory/mcpserver": {"=access/fair", "=access/jsonbound", "=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/openaiapi": {"=access", "=access/fair", "=access/jsonbound", "=memory", "=memory/envelope", "memory/event", "memory/secrets", "=proxy/wire", "=proxy/chatwire", "=proxy/responseswire", "apiserver/api", "webmemory/api"},
 	"webmemory/web":       {},
 	"deploy/examples":     {"=access", "=memory", "memory/event", "=apiserver/api", "webmemory/api"},

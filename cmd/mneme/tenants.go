@@ -30,7 +30,7 @@ func (l tenantList) WriteText(out io.Writer) error {
 		if t.Erasing {
 			state = "being erased; go on with mneme tenants erase " + t.Tenant.String()
 		}
-		stored := fmt.Sprintf("%.1f MB", float64(t.Bytes)/1e6)
+		stored := fmt.Sprintf("%.3f MB", float64(t.Bytes)/1e6)
 		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, minute(t.Used),
 			state})
 	}

@@ -1,5 +1,5 @@
 // Package bytecount counts the bytes that each tenant stores. It owns a hash in Redis for each tenant (mneme:stored and
-// mneme:stored:<tenant>): the bytes of each chat by its id, of each collection of documents by its name, and their sum.
+// mneme:stored:<tenant>): the bytes of each chat by its id, of the notes of each user, of each collection of documents by its name, and their sum.
 //
 // A count is set after a change, with the size found then. A change that is not counted is counted with the next one.
 package bytecount
@@ -33,6 +33,11 @@ func New(client redis.UniversalClient) Counts { return Counts{client} }
 // Chat counts the bytes of a chat's memory, its subagents' included. 0 removes its count.
 func (c Counts) Chat(ctx context.Context, chat memory.Chat, bytes int64) error {
 	return c.set(ctx, chat.Tenant(), chat.ID(), bytes)
+}
+
+// User counts the bytes of a user's notes. 0 removes its count.
+func (c Counts) User(ctx context.Context, u memory.User, bytes int64) error {
+	return c.set(ctx, u.Tenant(), total+"user:"+u.ID(), bytes)
 }
 
 // Collection counts the bytes of a collection's documents. 0 removes its count.

@@ -133,13 +133,13 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Erasures = Erasures{c, s, s.Archives, s.Notes}
 	s.Redactions = Redactions{c, s, s.Archives}
 	s.Rewinds = Rewinds{c, s, s.Archives}
-	s.Users = Users{c, s.Erasures}
+	s.Stored = bytecount.New(client)
+	s.Users = Users{c, s.Erasures, s.Stored}
 	s.Turns = Turns{c, s.Users}
 	s.Waits = Waits{c}
 	s.Runs = Runs{c, s.Waits}
 	s.Chats = Chats{c, s.Archives}
 	s.Cold = Cold{c, s}
-	s.Stored = bytecount.New(client)
 	s.Tenants = Tenants{c, s.Stored}
 	s.Processes = Processes{c}
 	s.Tools = Tools{c}

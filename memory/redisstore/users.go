@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/bytecount"
 	"mneme/memory/erasures"
 )
 
@@ -22,6 +23,7 @@ import (
 type Users struct {
 	*core
 	erasures Erasures
+	stored   bytecount.Counts
 }
 
 // severalUsers stands in a chat's meta for several users, for none, and for posts from before that was noted.
@@ -55,6 +57,9 @@ func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 				return err == nil, err
 			}
 			r, err := s.call(ctx, userNotesScript, []string{key}, old, fresh)
+			if err == nil && r.Word() == "ok" {
+				err = s.stored.User(ctx, u, int64(len(fresh)))
+			}
 			return r.Word() == "ok", err
 		}, change)
 }
@@ -104,6 +109,9 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 	}
 	if err = s.eraseAside(ctx, u); err == nil {
 		err = s.redis.Del(ctx, userNotesKey(u)).Err()
+	}
+	if err == nil {
+		err = s.stored.User(ctx, u, 0)
 	}
 	time.Sleep(time.Until(time.UnixMilli(at + 1))) // VoidOldNotes removes notes of the same millisecond
 	return len(notes), failure(err, "erasing the notes of the user %s", u)

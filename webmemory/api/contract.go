@@ -47,7 +47,7 @@ const (
 	CodeTooManyMessages   = "too_many_messages"      // wait for this chat
 	CodeRateLimited       = event.OwnRate            // of a key, a tenant or a user
 	CodeTooManyChats      = "too_many_chats"         // are busy
-	CodeStorageFull       = "storage_full"           // the tenant stores as much as it may
+	CodeStorageFull       = "storage_full"           // the tenant's limit is reached
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited
 	CodeUnknownChat       = "unknown_chat"           // it has no memory

@@ -22,8 +22,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
+	"mneme/access/fair"
 	"mneme/access/jsonbound"
 	"mneme/apiserver/api"
+	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
@@ -147,6 +149,9 @@ type requestKey struct{}
 // is refused as elsewhere.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Members)
+	if errors.Is(err, fair.ErrFull) {
+		err = api.ProblemOf(event.Fail(webapi.CodeTooManyChats, "", 2*time.Second))
+	}
 	if no := new(api.Problem); errors.As(err, &no) {
 		api.WriteProblem(w, no)
 		return

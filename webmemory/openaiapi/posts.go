@@ -107,7 +107,8 @@ func isRetry(r *http.Request) bool { return strings.Trim(r.Header.Get(retryHeade
 func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
 	key string) events {
 	return func(yield func(event.Event, error) bool) {
-		p := &placement{h: h, c: c, a: a, t: t, body: body, keyed: key != "", key: cmp.Or(key, rand.Text())}
+		p := &placement{h: h, c: c, a: a, t: t, body: body, chosen: key, keyed: key != "",
+			key: cmp.Or(key, rand.Text())}
 		for p.reads = 1; ; p.reads++ {
 			answers, err := p.place(ctx)
 			if err != nil {
@@ -124,8 +125,8 @@ func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, b
 			if !again {
 				return
 			}
-			if p.joins {
-				p.key, p.keyed = rand.Text(), false
+			if p.stopped { // the key has its answer
+				p.key, p.keyed, p.stopped = rand.Text(), false, false
 			}
 		}
 	}
@@ -138,12 +139,15 @@ type placement struct {
 	a      *answer
 	t      transcript
 	body   webapi.MessageRequest
+	chosen string // the client's key, "" for none
 	key    string
-	keyed  bool // the client chose the key
+	keyed  bool // key is the client's
 	reads  int
 	newest string // as of the decision at the first read
 	joins  bool   // the events may come from the run of an earlier request
 	shown  bool   // the client got some of them
+	// stopped reports that the earlier request's run was stopped.
+	stopped bool
 }
 
 // place reads the chat, decides where the message goes, and returns the events that answer it.
@@ -198,15 +202,13 @@ func (p *placement) post(ctx context.Context, d decision) (_ events, err error) 
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
 		d.After, d.Last = nil, d.After
 	case d.Outcome == branch:
-		made := false
-		if chat, made, err = branchOf(ctx, h, chat, *d.After, p.branch()); err != nil {
+		if chat, d, err = p.fork(ctx, chat, *d.After); err != nil {
 			return nil, err
 		}
-		if !made && !p.keyed { // an earlier attempt or an equal request made it
-			c.chat = &chat
-			return p.place(ctx)
+		if d.Outcome == join {
+			a.memory, a.chat, a.run = MemoryChat, &chat, d.Run
+			return p.join(a.client().Follow(ctx, chat, d.Run)), nil
 		}
-		d = decision{Last: d.After}
 	case d.Outcome == missing:
 		chat, begins, d = *c.fresh, true, decision{}
 	}
@@ -250,12 +252,27 @@ func (p *placement) diverge(ctx context.Context, chat memory.Chat, d decision) e
 	})
 }
 
-// branch is equal for requests that make the same fork of a place.
-func (p *placement) branch() string {
-	if p.keyed {
-		return p.key
+// maxForks bounds the forks that are looked at for one message. Behind them, a fork gets a random id.
+const maxForks = 16
+
+// fork returns a fork of a chat after the message at, and the effect of the message there. Equal messages of a client look
+// at the same forks in the same order, so a retry finds the fork of the first attempt.
+func (p *placement) fork(ctx context.Context, chat memory.Chat, at string) (as memory.Chat, d decision, err error) {
+	for n := range maxForks + 1 {
+		base := cmp.Or(p.chosen, p.t.From+"\n"+p.t.question())
+		if n == maxForks {
+			base = rand.Text()
+		}
+		made := false
+		as, made, err = branchOf(ctx, p.h, chat, at, fmt.Sprint(base, "\n", n))
+		if err != nil || made || p.keyed {
+			return as, decision{Outcome: post, Last: &at}, err
+		}
+		if d, err = p.h.decide(ctx, as, p.t); err != nil || d.Outcome != branch && d.Outcome != missing {
+			return as, d, err
+		}
 	}
-	return p.t.From + "\n" + p.t.question()
+	return as, d, err
 }
 
 func (p *placement) logDivergence(chat memory.Chat, d decision, effect string) {
@@ -275,7 +292,8 @@ func (p *placement) mustReadAgain(e event.Event, err error) bool {
 		return problem.Code == webapi.CodeMessagesSince
 	}
 	end, ends := e.Payload.(*event.RunFinished)
-	return ends && end.Outcome == event.Stopped && p.joins && !p.shown
+	p.stopped = ends && end.Outcome == event.Stopped && p.joins && !p.shown
+	return p.stopped
 }
 
 // join yields the events of the run that answers the same message. It holds them until there is something to show, or to

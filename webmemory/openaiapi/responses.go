@@ -225,7 +225,7 @@ func begin(ctx context.Context, h *Handler, chat memory.Chat, before []chatMessa
 // With the same key it returns the same fork. made reports whether this call made it.
 func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (as memory.Chat, made bool,
 	err error) {
-	sum := sha256.Sum256([]byte(at + "\n" + key))
+	sum := sha256.Sum256([]byte(chat.String() + "\n" + at + "\n" + key))
 	if as, err = (memory.Tenant{}).Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8])); err != nil {
 		return as, false, err
 	}

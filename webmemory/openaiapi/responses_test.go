@@ -370,7 +370,7 @@ func TestResponsesRetriesShareAFork(t *testing.T) {
 				w.History("chat_history:"+chat))
 
 			chats := map[string]bool{"c": true, chat: true}
-			for range 2 {
+			for range 20 {
 				other := postResponse(w, "", members).Header.Get("Mneme-Chat-Id")
 				require.False(t, chats[other], "it is no retry, so it has a fork of its own")
 				require.Equal(t, "a x", userWords(w, other))

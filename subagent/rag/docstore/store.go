@@ -132,11 +132,24 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 	return results
 }
 
-// count counts the bytes of a collection. If that fails, the next change does it.
+// count counts the bytes of a collection, until they are the same after the count as before: another change may come in
+// between. If it fails, the next change counts them.
 func (s *Store) count(ctx context.Context, c Collection) {
-	bytes, err := s.redis.HGet(ctx, c.metaKey(), "bytes").Int64()
-	if err == nil || errors.Is(err, redis.Nil) {
-		_ = s.stored.Collection(ctx, c.tenant, c.name, bytes)
+	size := func() (int64, error) {
+		bytes, err := s.redis.HGet(ctx, c.metaKey(), "bytes").Int64()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		return bytes, err
+	}
+	for bytes, err := size(); err == nil; {
+		if err = s.stored.Collection(ctx, c.tenant, c.name, bytes); err != nil {
+			return
+		}
+		was := bytes
+		if bytes, err = size(); bytes == was {
+			return
+		}
 	}
 }
 

@@ -532,3 +532,50 @@ func TestNoRouteShowsWhatWasErased(t *testing.T) {
 		assert.Fail(t, "an erased word is shown", "%s: %s", route, body[:min(len(body), 600)])
 	}
 }
+
+// storing are the routes that may store something in a full tenant: what it has waits for that, or only its name changes.
+var storing = strings.Split("POST /v1/chats/{}/runs/{}/resume,PATCH /v1/chats/{}/notes/{},"+
+	"PATCH /v1/chats/{}/subagents/{}/notes/{},PATCH /v1/users/{}/notes/{}", ",")
+
+// No route adds to what a tenant stores that has reached its limit.
+func TestNoRouteStoresMoreThanTheLimit(t *testing.T) {
+	testtier.Slow(t)
+	t.Parallel()
+	a, all := withActor(t, "MNEME_LIMITS_TENANTS={acme: {stored: 300KB}}")
+	line := `{"message":{"role":"user","content":"` + strings.Repeat("ab ", 30_000) + `"}}` + "\n"
+	a.must("acme", "POST", "/v1/chats/filler/import", strings.Repeat(line, 3))
+	a.must("acme", "POST", "/v1/chats/filler2/messages", `{"message":"`+strings.Repeat("ab ", 30_000)+`"}`)
+	count := func() int64 {
+		n, _ := a.client.HGet(t.Context(), "mneme:stored:acme", "*").Int64()
+		return n
+	}
+	require.Eventually(t, func() bool { return count() > 300_000 }, time.Minute, 10*time.Millisecond)
+	size := func() (bytes int) { // of the histories, their archives, notes and documents
+		keys, err := a.client.Keys(t.Context(), "*acme*").Result()
+		require.NoError(t, err)
+		for _, key := range keys {
+			parsed, ours := memory.ParseRedisKey(key)
+			stored := []memory.Kind{memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindUserNotes}
+			if ours && slices.Contains(stored, parsed.Kind) || strings.HasPrefix(key, "documents:{acme") {
+				bytes += len(contents(t, a.client, key))
+			}
+		}
+		return bytes
+	}
+	was := 0
+	require.Eventually(t, func() bool { // the runs of withActor have ended
+		before := was
+		was = size()
+		return was == before
+	}, time.Minute, time.Second)
+	for _, of := range all {
+		if of.scopes == nil || strings.Contains(of.path, "DELETE ") || strings.Contains(of.path, "/rewind") {
+			continue
+		}
+		before := size()
+		got := a.do(a.full, of)
+		if !slices.Contains(storing, unprefixed(of.route)) {
+			assert.LessOrEqual(t, size(), before, "%s: %s answers %d %s", of.does, of.path, got.status, got.body)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 		got := keyed{method, s.url(path), s.keys["acme"], body, nil}.do(t)
 		require.Equal(t, http.StatusInsufficientStorage, got.status, "%s %s: %s", method, path, got.body)
 		require.Contains(t, got.body, "storage_full", path)
-		require.Contains(t, got.body, "The tenant acme may store 100KB", path)
+		require.Contains(t, got.body, "The tenant acme has reached its storage limit of 100KB", path)
 	}
 	missing := func(chat string) {
 		t.Helper()
@@ -55,6 +55,27 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 			assert.True(c, least <= n && n <= most, "%s stores %d", of, n)
 		}, 20*time.Second, 20*time.Millisecond)
 	}
+	// Nothing but their removal touches these chats, so that it has to be counted by itself.
+	for _, chat := range []string{"erased", "rewound", "redacted", "anns"} {
+		s.must("acme", "POST", "/v1/chats/"+chat+"/messages", `{"message":"`+strings.Repeat("ab ", 1500)+`","user":"ann"}`)
+	}
+	s.must("acme", "POST", "/v1/users/ann/notes", `{"text":"`+strings.Repeat("a", 400)+`"}`)
+	of := func(part string) int64 {
+		n, _ := s.client.HGet(t.Context(), "mneme:stored:acme", part).Int64()
+		return n
+	}
+	require.Eventually(t, func() bool { return of("anns") > 4500 && of("redacted") > 4500 }, 20*time.Second,
+		20*time.Millisecond)
+	require.Greater(t, of("*user:ann"), int64(400))
+	id := gjson.Get(s.must("acme", "GET", "/v1/chats/redacted/history", "").body, "messages.0.id").Str
+	s.must("acme", "DELETE", "/v1/chats/redacted/messages/"+id+"?scope=message", "")
+	s.must("acme", "POST", "/v1/chats/rewound/rewind", `{"to":null}`)
+	s.must("acme", "DELETE", "/v1/chats/erased", "")
+	s.must("acme", "DELETE", "/v1/users/ann?chats=true", "")
+	counted("acme", 0, 3000)
+	s.must("acme", "DELETE", "/v1/chats/redacted", "")
+	counted("acme", 0, 0)
+
 	s.must("acme", "POST", "/v1/chats/a/import", lines(kilobyte, 60))
 	s.must("beta", "POST", "/v1/chats/a/import", lines(kilobyte, 300))
 	counted("acme", 60_000, 70_000)
@@ -64,8 +85,12 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 	refused("POST", "/v1/chats/a/fork", `{"as":"b"}`)
 	missing("b")
 	counted("acme", 60_000, 70_000)
-	s.must("acme", "PUT", "/v1/chats/a/documents/d", strings.Repeat(kilobyte, 40), "Content-Type", "text/plain")
-	counted("acme", 100_000, 120_000)
+	refused("PUT", "/v1/chats/a/documents/d", strings.Repeat(kilobyte, 80))
+	s.must("acme", "PUT", "/v1/chats/a/documents/d", strings.Repeat(kilobyte, 33), "Content-Type", "text/plain")
+	counted("acme", 90_000, 102_400)
+	s.must("acme", "POST", "/v1/chats/full/messages", `{"message":"`+strings.Repeat("ab ", 5000)+`"}`, "Idempotency-Key", "k")
+	counted("acme", 100_000, 130_000)
+	s.must("acme", "POST", "/v1/chats/full/messages", `{"message":"`+strings.Repeat("ab ", 5000)+`"}`, "Idempotency-Key", "k")
 
 	for _, full := range []struct{ method, path, body string }{
 		{"POST", "/chat", `{"chat_id":"c","message":"hi"}`},
@@ -87,6 +112,7 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 	s.must("acme", "GET", "/v1/chats/a/recall?query=ab", "")
 	s.must("beta", "POST", "/v1/chats/c/messages", `{"message":"hi"}`)
 
+	s.must("acme", "DELETE", "/v1/chats/full", "")
 	s.must("acme", "DELETE", "/v1/chats/a", "")
 	counted("acme", 0, 0)
 	s.must("acme", "POST", "/v1/chats/a/messages", `{"message":"hi"}`)

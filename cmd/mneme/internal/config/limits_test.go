@@ -38,7 +38,7 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 		"limits: {tenants: {acme: {rate: 600}}}":                 "limits.tenants.acme.rate",
 		"limits: {tenants: {ACME: {rate: 600/m}}}":               "a tenant is 1 to 32",
 		"limits: {users: {budget: 20eur/month}}":                 "limits.users.budget",
-		"limits: {tenants: {acme: {stored: 5GiB}}}":              "a size is such as 500MB or 20GB, not",
+		"limits: {tenants: {acme: {stored: 5GiB}}}":              "a size is a whole number of KB, MB, GB or TB, such as 500MB, not",
 		"limits: {tenants: {acme: {stored: 20}}}":                "limits.tenants.acme.stored",
 		"limits: {tenants: {acme: {stored: 0GB}}}":               "limits.tenants.acme.stored",
 		"limits: {tenants: {acme: {stored: 1001TB}}}":            "limits.tenants.acme.stored",
