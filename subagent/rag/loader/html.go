@@ -35,7 +35,11 @@ func readHTML(b *builder, f file) error {
 	removeHidden(b, root)
 	if flatten(root, 0) > htmlDepth {
 		b.tags(source)
-	} else if text, err := toMarkdown(b, root); err != nil {
+		return nil
+	}
+	var text flow
+	b.marks(&text, root, 0)
+	if text, err := toMarkdown(b, root); err != nil {
 		b.tags(source)
 	} else if b.room(0) {
 		b.markdown(clean(text))
@@ -125,7 +129,7 @@ func titleOf(root *html.Node) string {
 // tags adds HTML by its tags alone: paragraphs and headings, no tables or lists.
 // It needs no tree, so no depth hurts it.
 func (b *builder) tags(source string) {
-	for block := range tagBlocks(watched{b.ctx, strings.NewReader(source)}) {
+	for block := range b.tagBlocks(watched{b.ctx, strings.NewReader(source)}) {
 		switch {
 		case block.title:
 			if b.doc.Title == "" {
@@ -145,9 +149,9 @@ func (b *builder) tags(source string) {
 }
 
 // tagless is the text of a short piece of HTML.
-func tagless(source string) string {
+func (b *builder) tagless(source string) string {
 	var out []string
-	for block := range tagBlocks(strings.NewReader(source)) {
+	for block := range b.tagBlocks(strings.NewReader(source)) {
 		out = append(out, block.text)
 	}
 	return strings.Join(out, "\n")
@@ -168,23 +172,24 @@ var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Templa
 // inlineTags do not divide a text.
 var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true,
 	atom.Code: true, atom.Del: true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true,
-	atom.Kbd: true, atom.Mark: true, atom.Q: true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true,
+	atom.Kbd: true, atom.Mark: true, atom.Q: true, atom.Rb: true, atom.Rp: true, atom.Rt: true, atom.Rtc: true,
+	atom.Ruby: true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true, atom.Strike: true,
 	atom.Strong: true, atom.Sub: true, atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true,
 	atom.Wbr: true, atom.Img: true}
 
 // tagBlocks gives the blocks of HTML in order, until it ends or r fails.
-func tagBlocks(r io.Reader) iter.Seq[tagBlock] {
+func (b *builder) tagBlocks(r io.Reader) iter.Seq[tagBlock] {
 	return func(yield func(tagBlock) bool) {
 		z := html.NewTokenizer(r)
 		var block tagBlock
-		var text strings.Builder
-		var hidden covered
+		var text flow
+		var out covered
 		for {
 			kind := z.Next()
 			switch kind {
 			case html.TextToken:
-				if hidden.depth == 0 {
-					text.Write(z.Text())
+				if out.depth == 0 {
+					b.run(&text, string(z.Text()), 0)
 				}
 				continue
 			case html.CommentToken, html.DoctypeToken:
@@ -194,10 +199,13 @@ func tagBlocks(r io.Reader) iter.Seq[tagBlock] {
 			tag := token.DataAtom
 			switch {
 			case kind == html.ErrorToken: // the end
-			case hidden.covers(kind, token), inlineTags[tag]:
+			case out.covers(kind, token):
+				continue
+			case inlineTags[tag]:
+				text.tag(kind, tag)
 				continue
 			case tag == atom.Td || tag == atom.Th:
-				text.WriteByte(' ')
+				b.run(&text, " ", 0)
 				continue
 			}
 			block.text = strings.TrimSpace(text.String())

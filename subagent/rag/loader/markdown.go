@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
 )
 
 // readMarkdown reads Markdown with tables and front matter.
@@ -70,7 +73,9 @@ var (
 
 // markdown adds Markdown to the document.
 func (b *builder) markdown(source string) {
-	parse := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
+	parse := goldmark.New(goldmark.WithExtensions(extension.Linkify, extension.Table, extension.TaskList),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(struckParser{extension.NewStrikethroughParser()},
+			500)))).Parser()
 	links := parser.NewContext()
 	for _, r := range reference.FindAllStringSubmatch(source, mostReferences) {
 		links.AddReference(parser.NewReference([]byte(r[1]), []byte("#"), nil))
@@ -85,6 +90,16 @@ func (b *builder) markdown(source string) {
 		w := mdWriter{builder: b, source: []byte(piece)}
 		w.blocks(parse.Parse(text.NewReader(w.source), parser.WithContext(links)))
 	}
+}
+
+// struckParser parses text between two tildes as struck. A single one is text, as in "5~10".
+type struckParser struct{ parser.InlineParser }
+
+func (p struckParser) Parse(parent ast.Node, block text.Reader, pc parser.Context) ast.Node {
+	if line, _ := block.PeekLine(); !bytes.HasPrefix(line, []byte("~~")) {
+		return nil
+	}
+	return p.InlineParser.Parse(parent, block, pc)
 }
 
 // hostile says whether a piece nests deeper than people write.
@@ -221,7 +236,7 @@ func (w mdWriter) anything(n ast.Node) string {
 	case *table.Table:
 		return w.table(n)
 	case *ast.HTMLBlock:
-		return oneLine(tagless(w.lines(n)))
+		return oneLine(w.tagless(w.lines(n)))
 	case *ast.Blockquote, *ast.List, *ast.ListItem:
 		var parts []string
 		for c := n.FirstChild(); c != nil; c = c.NextSibling() {
@@ -246,40 +261,45 @@ func (w mdWriter) table(n *table.Table) string {
 // inline is the text inside a block: of links and pictures only what a reader
 // sees.
 func (w mdWriter) inline(n ast.Node) string {
-	var out strings.Builder
-	w.inlines(&out, n)
+	var out flow
+	w.inlines(&out, n, 0)
 	return strings.TrimSpace(out.String())
 }
 
-func (w mdWriter) inlines(out *strings.Builder, n ast.Node) {
+func (w mdWriter) inlines(out *flow, n ast.Node, m mark) {
 	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
 		switch c := c.(type) {
 		case *ast.Text:
-			out.Write(w.unescaped(c))
+			w.run(out, string(w.unescaped(c)), m)
 			if c.HardLineBreak() {
-				out.WriteByte('\n')
+				w.run(out, "\n", m)
 			} else if c.SoftLineBreak() {
-				out.WriteByte(' ')
+				w.run(out, " ", m)
 			}
 		case *ast.String:
-			out.Write(c.Value)
+			w.run(out, string(c.Value), m)
 		case *ast.Image:
 			w.skip("pictures", 1)
-			w.inlines(out, c)
+			w.inlines(out, c, m)
+		case *table.Strikethrough:
+			w.inlines(out, c, m|struck)
 		case *ast.AutoLink:
-			out.Write(c.Label(w.source))
+			w.run(out, string(c.Label(w.source)), m)
 		case *ast.RawHTML:
-			if strings.HasPrefix(strings.ToLower(string(c.Segments.Value(w.source))), "<br") {
-				out.WriteByte('\n')
+			z := html.NewTokenizer(bytes.NewReader(c.Segments.Value(w.source)))
+			if kind, tag := z.Next(), z.Token().DataAtom; tag == atom.Br {
+				w.run(out, "\n", m)
+			} else {
+				out.tag(kind, tag)
 			}
 		case *table.TaskCheckBox:
 			if c.IsChecked {
-				out.WriteString("[x] ")
+				w.run(out, "[x] ", m)
 			} else {
-				out.WriteString("[ ] ")
+				w.run(out, "[ ] ", m)
 			}
 		default:
-			w.inlines(out, c)
+			w.inlines(out, c, m)
 		}
 	}
 }

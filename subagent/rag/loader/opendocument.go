@@ -23,7 +23,9 @@ func readOpenDocument(b *builder, f file) error {
 		return refuse(Damaged, "the file is damaged: it is %s without its text", labelOpen)
 	}
 	b.doc.Title = a.textOf("meta.xml", "title")
-	a.walk("content.xml", &openReader{builder: b, unseen: map[string]bool{}})
+	r := openReader{builder: b, styles: markStyles{}}
+	a.elements("styles.xml", r.define)
+	a.walk("content.xml", &r)
 	return nil
 }
 
@@ -32,8 +34,9 @@ func readOpenDocument(b *builder, f file) error {
 // follow the outer one.
 type openReader struct {
 	*builder
-	style  string          // the style being defined
-	unseen map[string]bool // styles of what is hidden
+	styles markStyles
+	style  *markStyle // the style being defined
+	marks  []mark     // of the open paragraphs and spans
 
 	open   []*openParagraph // the innermost last
 	later  []string         // inner paragraphs of the outermost one
@@ -46,7 +49,7 @@ type openReader struct {
 
 // openParagraph is one that is not read to its end.
 type openParagraph struct {
-	strings.Builder
+	flow
 	level int // of a heading, 0 for none
 }
 
@@ -66,14 +69,52 @@ type openTable struct {
 // openSkipped are elements that are left out, and what they count as.
 var openSkipped = map[string]string{
 	"annotation": "comments", "hidden-text": "hidden pieces of text", "plugin": "embedded objects",
-	"tracked-changes": "", "forms": "", "note-citation": "", "desc": "", "title": "",
+	"tracked-changes": "", "forms": "", "note-citation": "", "ruby-text": "", "desc": "", "title": "",
 }
 
 func (r *openReader) write(text string) {
 	if n := len(r.open); n > 0 {
 		p := r.open[n-1]
-		p.WriteString(text)
+		r.run(&p.flow, text, r.mark())
 		r.room(p.Len())
+	}
+}
+
+// openMarked are elements whose style may draw marks.
+var openMarked = map[string]bool{"p": true, "h": true, "span": true, "a": true}
+
+// mark returns the marks of the text that follows.
+func (r *openReader) mark() mark {
+	if n := len(r.marks); n > 0 {
+		return r.marks[n-1]
+	}
+	return 0
+}
+
+// define reads what styles say of marks (ODF 1.3 part 3, 20.387 and 20.398).
+func (r *openReader) define(e xml.StartElement) {
+	switch name := e.Name.Local; name {
+	case "style":
+		r.style = &markStyle{base: attribute(e, "parent-style-name")}
+		r.styles[attribute(e, "name")] = r.style
+	case "text-properties", "table-properties", "drawing-page-properties":
+		if r.style == nil {
+			return
+		}
+		if display := attribute(e, "display"); display == "none" || display == "false" ||
+			attribute(e, "visibility") == "hidden" {
+			r.style.put(hidden, true)
+		}
+		for _, attr := range e.Attr {
+			switch attr.Name.Local {
+			case "text-position": // "super 58%", "-33% 58%"
+				by, _ := strconv.ParseFloat(strings.TrimSuffix(strings.Fields(attr.Value + " 0")[0], "%"), 64)
+				r.style.put(raised, by > 0 || strings.HasPrefix(attr.Value, "super"))
+				r.style.put(lowered, by < 0 || strings.HasPrefix(attr.Value, "sub"))
+			case "text-line-through-style", "text-line-through-type":
+				r.style.put(struck, attr.Value != "none")
+			}
+		}
 	}
 }
 
@@ -83,7 +124,7 @@ func (r *openReader) hides(e xml.StartElement) bool {
 	what, found := openSkipped[name]
 	switch {
 	case found:
-	case r.unseen[attribute(e, "style-name")] || name == "section" && attribute(e, "display") == "none":
+	case r.styles.of(attribute(e, "style-name")).on&hidden != 0 || name == "section" && attribute(e, "display") == "none":
 		what = map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name]
 		if what == "" {
 			what = "hidden pieces of text"
@@ -103,14 +144,12 @@ func (r *openReader) start(e xml.StartElement) bool {
 	if r.hides(e) {
 		return false
 	}
-	switch name := e.Name.Local; name {
-	case "style":
-		r.style = attribute(e, "name")
-	case "text-properties", "table-properties", "drawing-page-properties":
-		if display := attribute(e, "display"); display == "none" || display == "false" ||
-			attribute(e, "visibility") == "hidden" {
-			r.unseen[r.style] = true
-		}
+	r.define(e)
+	name := e.Name.Local
+	if openMarked[name] {
+		r.marks = append(r.marks, r.styles.of(attribute(e, "style-name")).over(r.mark()))
+	}
+	switch name {
 	case "h":
 		level, _ := strconv.Atoi(attribute(e, "outline-level"))
 		r.open = append(r.open, &openParagraph{level: min(max(level, 1), 9)})
@@ -185,6 +224,9 @@ func repeats(e xml.StartElement, name string, most int) int {
 }
 
 func (r *openReader) end(name string) {
+	if openMarked[name] {
+		r.marks = r.marks[:max(0, len(r.marks)-1)]
+	}
 	switch name {
 	case "h", "p":
 		r.endParagraph()

@@ -13,7 +13,7 @@ import (
 )
 
 // readRTF reads Rich Text Format (version 1.9.1): headings, paragraphs, tables and
-// footnotes. Headers, footers and hidden text are left out.
+// footnotes. Headers, footers, struck and hidden text are left out.
 func readRTF(b *builder, f file) error {
 	r := rtfReader{builder: b, rest: f.data, fonts: map[int]int{}, page: 1252, group: rtfGroup{skipBytes: 1}}
 	for len(r.rest) > 0 && b.err == nil {
@@ -43,7 +43,7 @@ type rtfReader struct {
 	bytes     []byte // in the code page, not decoded yet
 	surrogate rune   // the first half of a pair
 	omit      int    // characters to pass over, which repeat a Unicode one
-	text      strings.Builder
+	text      flow
 	name      strings.Builder // of the document
 	level     int             // of the paragraph as a heading, 0 for none
 	inTable   bool            // the paragraph is one of a table
@@ -55,7 +55,7 @@ type rtfGroup struct {
 	skipped   bool // what is in it is not the document's text
 	title     bool // it is the document's title
 	fonts     bool // it is the table of fonts
-	hidden    bool
+	mark      mark
 	skipBytes int // characters that repeat a Unicode one
 	font      int
 	starred   bool // a destination that may be unknown follows
@@ -106,7 +106,7 @@ func (r *rtfReader) brace(c byte) {
 		r.group.starred, r.omit = false, 0
 	case c == '}' && n >= 0:
 		if r.note > n {
-			r.text.WriteString(") ")
+			r.run(&r.text, ") ", 0)
 			r.note = 0
 		}
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
@@ -169,23 +169,26 @@ func (r *rtfReader) word(word string, number int) {
 // rtfWords are what the other control words do.
 var rtfWords = map[string]func(r *rtfReader, number int){
 	"par": (*rtfReader).paragraphWord, "sect": (*rtfReader).paragraphWord, "page": (*rtfReader).paragraphWord,
-	"row":     func(r *rtfReader, _ int) { r.endRow() },
-	"pard":    func(r *rtfReader, _ int) { r.level, r.inTable = 0, false },
-	"intbl":   func(r *rtfReader, number int) { r.inTable = number != 0 },
-	"u":       (*rtfReader).unicode,
-	"bin":     func(r *rtfReader, number int) { r.rest = r.rest[min(max(number, 0), len(r.rest)):] },
-	"uc":      func(r *rtfReader, number int) { r.group.skipBytes = min(max(number, 0), 100) },
-	"v":       (*rtfReader).hide,
-	"deleted": (*rtfReader).hide,
-	"plain":   func(r *rtfReader, _ int) { r.group.hidden, r.group.font = false, r.font },
-	"title":   func(r *rtfReader, _ int) { r.group.title = r.group.skipped }, // among what is known of the document
-	"fonttbl": func(r *rtfReader, _ int) { r.group.fonts, r.group.skipped = true, true },
-	"ansicpg": func(r *rtfReader, number int) { r.page = number },
-	"mac":     func(r *rtfReader, _ int) { r.page = 10000 },
-	"pc":      func(r *rtfReader, _ int) { r.page = 437 },
-	"pca":     func(r *rtfReader, _ int) { r.page = 850 },
-	"deff":    func(r *rtfReader, number int) { r.font, r.group.font = number, number },
-	"f":       func(r *rtfReader, number int) { r.group.font = number },
+	"row":   func(r *rtfReader, _ int) { r.endRow() },
+	"pard":  func(r *rtfReader, _ int) { r.level, r.inTable = 0, false },
+	"intbl": func(r *rtfReader, number int) { r.inTable = number != 0 },
+	"u":     (*rtfReader).unicode,
+	"bin":   func(r *rtfReader, number int) { r.rest = r.rest[min(max(number, 0), len(r.rest)):] },
+	"uc":    func(r *rtfReader, number int) { r.group.skipBytes = min(max(number, 0), 100) },
+	"v":     rtfMark(hidden, 1), "deleted": rtfMark(hidden, 1),
+	"strike": rtfMark(struck, 1), "striked": rtfMark(struck, 1),
+	"super": rtfMark(raised, 1), "sub": rtfMark(lowered, 1),
+	"up": rtfMark(raised, leastShift), "dn": rtfMark(lowered, leastShift),
+	"nosupersub": func(r *rtfReader, _ int) { r.group.mark &^= offLine },
+	"plain":      func(r *rtfReader, _ int) { r.group.mark, r.group.font = 0, r.font },
+	"title":      func(r *rtfReader, _ int) { r.group.title = r.group.skipped }, // among what is known of the document
+	"fonttbl":    func(r *rtfReader, _ int) { r.group.fonts, r.group.skipped = true, true },
+	"ansicpg":    func(r *rtfReader, number int) { r.page = number },
+	"mac":        func(r *rtfReader, _ int) { r.page = 10000 },
+	"pc":         func(r *rtfReader, _ int) { r.page = 437 },
+	"pca":        func(r *rtfReader, _ int) { r.page = 850 },
+	"deff":       func(r *rtfReader, number int) { r.font, r.group.font = number, number },
+	"f":          func(r *rtfReader, number int) { r.group.font = number },
 	"cell": func(r *rtfReader, _ int) {
 		if !r.group.skipped {
 			r.table.cell(r.text.String())
@@ -211,9 +214,12 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 
 func (r *rtfReader) paragraphWord(int) { r.endParagraph() }
 
-func (r *rtfReader) hide(on int) {
-	if r.group.hidden = on != 0; r.group.hidden && !r.group.skipped {
-		r.skip("hidden pieces of text", 1)
+// rtfMark returns what a control word does that draws a mark if its number is at least that.
+func rtfMark(m mark, least int) func(*rtfReader, int) {
+	return func(r *rtfReader, number int) {
+		if r.group.mark &^= m; number >= least {
+			r.group.mark |= m
+		}
 	}
 }
 
@@ -221,7 +227,7 @@ func (r *rtfReader) hide(on int) {
 func (r *rtfReader) plain(c []byte) {
 	passed := min(r.omit, len(c))
 	r.omit -= passed
-	if !r.group.skipped && !r.group.hidden || r.group.title {
+	if !r.group.skipped || r.group.title {
 		r.bytes = append(r.bytes, c[passed:]...)
 	}
 }
@@ -250,8 +256,8 @@ func (r *rtfReader) write(text string) {
 	case r.group.title:
 		r.name.WriteString(text)
 		r.doc.Title = oneLine(r.name.String())
-	case !r.group.skipped && !r.group.hidden:
-		r.text.WriteString(text)
+	case !r.group.skipped:
+		r.run(&r.text, text, r.group.mark)
 	}
 }
 
@@ -302,11 +308,11 @@ func rtfPage(page int) encoding.Encoding {
 // endParagraph puts the paragraph where it belongs.
 func (r *rtfReader) endParagraph() {
 	r.flush()
-	if r.group.skipped || r.group.hidden {
+	if r.group.skipped || r.group.mark&hidden != 0 {
 		return
 	}
 	if r.inTable || r.note > 0 || len(r.table.cells) > 0 {
-		r.text.WriteByte('\n')
+		r.run(&r.text, "\n", 0)
 		return
 	}
 	text := strings.TrimSpace(r.text.String())

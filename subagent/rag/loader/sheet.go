@@ -66,6 +66,9 @@ type sheetsReader struct {
 	archive *archive
 	book    *excelize.File
 	longest int // bytes of the longest of the strings that cells share
+
+	struckStyles  map[int]bool   // of cells
+	markedStrings map[int]string // those that cells share, with their marks rendered
 }
 
 // admit looks at the parts that excelize reads as a whole.
@@ -80,9 +83,19 @@ func (r *sheetsReader) admit(related []relation) error {
 			return refuse(TooLarge, "the workbook's part %s is larger than %s", part.Name, size(largestPart))
 		}
 	}
-	count, length := 0, 0
+	r.readStyles(related)
+	r.markedStrings = map[int]string{}
+	count, length, number, rich := 0, 0, 0, richText{}
 	r.archive.tokens(targetOf(related, "sharedStrings", "xl/sharedStrings.xml"), func(t xml.Token) {
+		rich.token(r.builder, t)
 		switch t := t.(type) {
+		case xml.EndElement:
+			if t.Name.Local == "si" {
+				if rich.marked {
+					r.markedStrings[number] = rich.String()
+				}
+				number++
+			}
 		case xml.StartElement:
 			switch t.Name.Local {
 			case "si":
@@ -106,6 +119,7 @@ type sheetShape struct {
 	hidden map[int]bool // columns, from 1, and whether one held something
 	merged []mergedRows // by their first row, those to come
 	open   []mergedRows // those of the row
+	marks  cellReader
 }
 
 // mergedRows are cells of several rows that are drawn as one.
@@ -118,8 +132,11 @@ type mergedRows struct {
 // be read within the limits.
 func (r *sheetsReader) shape(part string) (s sheetShape) {
 	s.hidden = map[int]bool{}
+	s.marks = cellReader{sheetsReader: r, cells: map[[2]int]markedCell{}}
 	cells, open := 0, false // open: a formula waits for its value
-	r.archive.elements(part, func(e xml.StartElement) {
+	r.archive.tokens(part, func(t xml.Token) {
+		s.marks.token(t)
+		e, _ := t.(xml.StartElement)
 		switch e.Name.Local {
 		case "row":
 			cells = 0
@@ -180,6 +197,7 @@ func (r *sheetsReader) sheet(name, part string) error {
 		if err != nil {
 			return damaged(labelSheets, fmt.Errorf("%s: %w", part, err))
 		}
+		shape.marks.replace(number, values)
 		values = shape.row(number, values)
 		if rows.GetRowOpts().Hidden {
 			r.skip("hidden rows", min(filled(values), 1))

@@ -79,7 +79,8 @@ type slideReader struct {
 
 	placeholder string   // the type of the open shape, "" for none
 	shape       []string // paragraphs of the open shape or cell
-	text        strings.Builder
+	text        flow
+	mark        mark // of the run
 	inText      bool
 	tables      int // open ones
 	table       grid
@@ -102,7 +103,7 @@ func (s *slideReader) addBlocks() {
 
 func (s *slideReader) write(text string) {
 	if s.inText {
-		s.text.WriteString(text)
+		s.run(&s.text, text, s.mark)
 		s.room(s.text.Len())
 	}
 }
@@ -127,14 +128,36 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		}
 	case "t":
 		s.inText = true
+	case "r", "fld":
+		s.mark = 0
+	case "rPr":
+		s.mark = slideMark(e)
+	case "sup", "sub", "den":
+		if e.Name.Space == "m" { // of a formula
+			s.text.WriteString(formulaMarks[name])
+		}
 	case "br":
-		s.text.WriteByte('\n')
+		s.run(&s.text, "\n", 0)
 	case "tab":
-		s.text.WriteByte('\t')
+		s.run(&s.text, "\t", 0)
 	case "tbl":
 		s.tables++
 	}
 	return true
+}
+
+// slideMark returns the marks of a run's properties (ECMA-376 part 1, 21.1.2.3.9).
+func slideMark(e xml.StartElement) (m mark) {
+	switch baseline, _ := strconv.Atoi(strings.TrimSuffix(attribute(e, "baseline"), "%")); {
+	case baseline > 0:
+		m = raised
+	case baseline < 0:
+		m = lowered
+	}
+	if strike := attribute(e, "strike"); strike != "" && strike != "noStrike" {
+		m |= struck
+	}
+	return m
 }
 
 func (s *slideReader) end(name string) {

@@ -7,13 +7,13 @@ import (
 )
 
 // readWord reads a .docx: headings, paragraphs, lists, tables, footnotes and
-// endnotes. Deleted and hidden text is left out, as are comments.
+// endnotes. Deleted, struck and hidden text is left out, as are comments.
 func readWord(b *builder, f file) error {
 	a, main, related, err := b.office(f, labelWord, "word/document.xml")
 	if err != nil {
 		return err
 	}
-	w := wordReader{builder: b, levels: map[string]int{}, lists: map[string]bool{}}
+	w := wordReader{builder: b, levels: map[string]int{}, lists: map[string]bool{}, styles: markStyles{}}
 	a.elements(targetOf(related, "styles", "word/styles.xml"), w.style)
 	for _, part := range []string{main, targetOf(related, "footnotes", "word/footnotes.xml"),
 		targetOf(related, "endnotes", "word/endnotes.xml")} {
@@ -28,13 +28,15 @@ type wordReader struct {
 	*builder
 	levels map[string]int  // heading level by style
 	lists  map[string]bool // styles that are items of a list
-	styled string          // the style being defined
+	styles markStyles
+	styled string // the style being defined
 
-	text   strings.Builder // of the paragraph
-	level  int             // of the paragraph as a heading, 0 for none
-	depth  int             // of the paragraph in lists, from 1, 0 for none
+	text   flow // of the paragraph
+	level  int  // of the paragraph as a heading, 0 for none
+	depth  int  // of the paragraph in lists, from 1, 0 for none
 	inText bool
-	vanish bool // the run is hidden text
+	base   mark // of the paragraph
+	mark   mark // of the run
 
 	tables int      // open ones
 	table  grid     // the outermost of them
@@ -47,6 +49,11 @@ func (w *wordReader) style(start xml.StartElement) {
 	switch start.Name.Local {
 	case "style":
 		w.styled = attribute(start, "styleId")
+		w.styles[w.styled] = &markStyle{}
+	case "basedOn":
+		if style := w.styles[w.styled]; style != nil {
+			style.base = attribute(start, "val")
+		}
 	case "name":
 		name := strings.ToLower(attribute(start, "val"))
 		if level, ok := strings.CutPrefix(name, "heading "); ok {
@@ -62,23 +69,47 @@ func (w *wordReader) style(start xml.StartElement) {
 		if level, err := strconv.Atoi(attribute(start, "val")); err == nil && level < 9 && w.levels[w.styled] == 0 {
 			w.levels[w.styled] = level + 1
 		}
+	default:
+		if style := w.styles[w.styled]; style != nil {
+			wordMark(start, &style.marking)
+		}
+	}
+}
+
+// leastShift is by how many half-points text is raised or lowered at least. Converters of PDFs
+// shift text by less to place it.
+const leastShift = 6
+
+// wordMark reads a property of a run that draws a mark.
+func wordMark(e xml.StartElement, style *marking) {
+	value := attribute(e, "val")
+	on := value != "0" && value != "false" && value != "off"
+	switch e.Name.Local {
+	case "vanish":
+		style.put(hidden, on)
+	case "strike", "dstrike":
+		style.put(struck, on)
+	case "vertAlign":
+		style.put(raised, value == "superscript")
+		style.put(lowered, value == "subscript")
+	case "position":
+		points, _ := strconv.Atoi(value)
+		style.put(raised, points >= leastShift)
+		style.put(lowered, points <= -leastShift)
 	}
 }
 
 // unshown are elements with text that is not the document's: what was deleted, the second
-// version of a drawing, instructions for fields.
-var unshown = map[string]bool{"del": true, "moveFrom": true, "Fallback": true, "instrText": true, "delText": true}
+// version of a drawing, instructions for fields, readings, formatting that was changed.
+var unshown = map[string]bool{"del": true, "moveFrom": true, "Fallback": true, "instrText": true, "delText": true,
+	"rt": true, "rPrChange": true, "pPrChange": true}
 
 // formulaMarks stand before the parts of a formula.
 var formulaMarks = map[string]string{"sup": "^", "sub": "_", "den": "/"}
 
 func (w *wordReader) write(text string) {
-	switch {
-	case !w.inText:
-	case w.vanish:
-		w.skip("hidden pieces of text", 1)
-	default:
-		w.text.WriteString(text)
+	if w.inText {
+		w.run(&w.text, text, w.mark)
 		w.room(w.text.Len())
 	}
 }
@@ -92,27 +123,25 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	case "t":
 		w.inText = true
 	case "r":
-		w.vanish = false
-	case "vanish":
-		if value := attribute(e, "val"); value != "0" && value != "false" {
-			w.vanish = true
-		}
+		w.mark = w.base
+	case "rStyle":
+		w.mark = w.styles.of(attribute(e, "val")).over(w.mark)
 	case "sup", "sub", "den", "chr":
 		if e.Name.Space == "m" { // of a formula
 			w.text.WriteString(formulaMarks[name] + attribute(e, "m:val"))
 		}
 	case "tab":
-		w.text.WriteByte('\t')
+		w.run(&w.text, "\t", w.mark)
 	case "br", "cr":
-		w.text.WriteByte('\n')
+		w.run(&w.text, "\n", w.mark)
 	case "noBreakHyphen":
-		w.text.WriteByte('-')
+		w.run(&w.text, "-", w.mark)
 	case "p":
-		w.level, w.depth = 0, 0
+		w.level, w.depth, w.base, w.mark = 0, 0, 0, 0
 		w.endParagraph() // of a text box's anchor
 	case "pStyle":
 		style := attribute(e, "val")
-		w.level = w.levels[style]
+		w.level, w.base = w.levels[style], w.styles.of(style).on
 		if w.lists[style] {
 			w.depth = max(w.depth, 1)
 		}
@@ -132,6 +161,10 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	case "tbl":
 		w.tables++
 		w.endList()
+	default:
+		var direct marking
+		wordMark(e, &direct)
+		w.mark = direct.over(w.mark)
 	}
 	return true
 }
@@ -140,6 +173,8 @@ func (w *wordReader) end(name string) {
 	switch name {
 	case "t":
 		w.inText = false
+	case "r":
+		w.mark = w.base
 	case "p":
 		w.endParagraph()
 	case "tc":

@@ -105,7 +105,7 @@ func (r *pageReader) line(text []rune, start, end int, divided bool) {
 	}
 	first, last := r.box(start), r.box(end-1)
 	r.lines = append(r.lines, line{
-		text: string(text[start:end]), divided: divided,
+		text: r.marked(text[start:end], start), divided: divided,
 		left: min(first.left, last.left), right: max(first.right, last.right),
 		top: first.top, bottom: first.bottom,
 	})
@@ -210,7 +210,7 @@ func item(text string) bool {
 // number says whether the last word of a line is a number.
 func number(text string) bool {
 	word := text[strings.LastIndexByte(text, ' ')+1:]
-	return strings.ContainsAny(word, "0123456789") && strings.Trim(word, "0123456789.,%()+-−–$€£") == ""
+	return strings.ContainsAny(word, "0123456789") && strings.Trim(word, "0123456789.,%()+-−–$€£^_") == ""
 }
 
 func firstRune(text string) rune { r, _ := utf8.DecodeRuneInString(text); return r }

@@ -1,0 +1,157 @@
+package loader
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// mark is a set of ways in which a document draws a run of text.
+type mark uint8
+
+const (
+	raised mark = 1 << iota
+	lowered
+	struck
+	hidden
+	ruby // the reading of the characters beside it
+
+	offLine = raised | lowered
+)
+
+// flow collects the runs of a paragraph. It renders the marks of every format.
+type flow struct {
+	strings.Builder
+	last mark // of the last run
+	tags mark // of the open HTML tags
+}
+
+// Reset empties p.
+func (p *flow) Reset() { *p = flow{} }
+
+// run adds text with its marks to p. It leaves out readings, hidden text and struck text, and counts
+// the last two. It writes a raised or lowered figure so that it does not join another one: "10^6".
+func (b *builder) run(p *flow, text string, m mark) {
+	if text == "" {
+		return
+	}
+	m |= p.tags
+	last, blank := p.last, strings.TrimSpace(text) == ""
+	if p.last = m; blank {
+		p.last &= last
+	}
+	omitted, what := hidden, "hidden pieces of text"
+	if m&hidden == 0 {
+		omitted, what = struck, "struck pieces of text"
+	}
+	switch {
+	case m&ruby != 0:
+	case m&omitted == 0:
+		body := strings.TrimLeftFunc(text, unicode.IsSpace)
+		space := text[:len(text)-len(body)]
+		if last&struck != 0 && strings.HasSuffix(p.String(), " ") {
+			space = strings.TrimLeft(space, " ")
+		}
+		p.WriteString(space + p.joint(text, body, m&offLine, last&offLine) + body)
+	case !blank && last&omitted == 0:
+		b.skip(what, 1)
+		fallthrough
+	default:
+		// The words around struck text stay apart.
+		end, _ := utf8.DecodeLastRuneInString(p.String())
+		if omitted == struck && !unicode.IsSpace(end) && strings.ContainsFunc(text, unicode.IsSpace) {
+			p.WriteByte(' ')
+		}
+	}
+}
+
+// joint returns what divides a figure from the text before it, which is drawn at another height.
+// body is text without the white space at its start.
+func (p *flow) joint(text, body string, m, last mark) string {
+	if m == last || !startsFigure(body) {
+		return ""
+	}
+	before := strings.TrimRightFunc(p.String(), unicode.IsSpace)
+	end, _ := utf8.DecodeLastRuneInString(before)
+	apart := len(body) < len(text) || len(before) < p.Len()
+	sign := (unicode.IsPunct(end) || unicode.IsSymbol(end)) &&
+		!unicode.In(end, unicode.Ps, unicode.Pi) && end != '/' && end != '\u2044'
+	switch {
+	case before == "" || !unicode.IsNumber(end) && (apart || !sign || m == 0):
+		return ""
+	case m == raised:
+		return "^"
+	case m == lowered:
+		return "_"
+	case apart:
+		return ""
+	}
+	return ") " // a raised figure before another one is a note: "1) 500"
+}
+
+// startsFigure reports whether text starts with a number, which may have a sign.
+func startsFigure(text string) bool {
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeft(text, "+-−–"))
+	return unicode.IsNumber(first)
+}
+
+// tagMarks are the marks of HTML elements.
+var tagMarks = map[atom.Atom]mark{atom.Sup: raised, atom.Sub: lowered, atom.S: struck, atom.Del: struck,
+	atom.Strike: struck, atom.Rt: ruby, atom.Rp: ruby, atom.Rtc: ruby}
+
+// tag takes an HTML tag inside a paragraph that is read without a tree. An end tag ends its mark.
+func (p *flow) tag(kind html.TokenType, tag atom.Atom) {
+	m := tagMarks[tag]
+	switch {
+	case tag == atom.Ruby || tag == atom.Rb:
+		p.tags &^= ruby // the end tags of readings are optional
+	case kind == html.StartTagToken:
+		p.tags |= m
+		p.last &^= m & offLine // another element is another figure
+	case kind == html.EndTagToken:
+		p.tags &^= m
+	}
+}
+
+// marking is what a style says of marks: which it decides, and which of them are on.
+type marking struct{ decided, on mark }
+
+// put decides on marks.
+func (s *marking) put(m mark, on bool) {
+	s.decided |= m
+	if s.on &^= m; on {
+		s.on |= m
+	}
+}
+
+// over returns the marks of text that had marks m without this style.
+func (s marking) over(m mark) mark { return m&^s.decided | s.on }
+
+// markStyle is a style of a document, which may follow another one.
+type markStyle struct {
+	marking
+	base string
+}
+
+// markStyles are the styles of a document by name.
+type markStyles map[string]*markStyle
+
+// deepestStyle bounds how many styles follow each other.
+const deepestStyle = 20
+
+// of returns what a style and those that it follows say.
+func (s markStyles) of(name string) (all marking) {
+	for range deepestStyle {
+		style := s[name]
+		if style == nil {
+			break
+		}
+		all.on |= style.on &^ all.decided
+		all.decided |= style.decided
+		name = style.base
+	}
+	return all
+}
