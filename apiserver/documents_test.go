@@ -71,6 +71,21 @@ func (s service) found(t *testing.T, collection, query string) (ids []string) {
 
 const asJSON = "application/json"
 
+func TestCharsetOfAFile(t *testing.T) {
+	s, _ := withDocuments(t, apiserver.Config{})
+	_, _ = s.call(t, "PUT", "/v1/collections/shop", "")
+	const at = "/v1/collections/shop/documents/a.txt?charset="
+	status, body := s.call(t, "PUT", at+"latin-eleven", "\xf8", "Content-Type", "text/plain")
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, body, "such as windows-1250")
+	for name, text := range map[string]string{"windows-1250": "Dvo\xf8\xe1k", "ibm852": "Dvo\xfd\xa0k"} {
+		status, body = s.call(t, "PUT", at+name, text, "Content-Type", "text/plain")
+		require.Less(t, status, 300, body)
+		_, body = s.call(t, "GET", "/v1/collections/shop/documents/a.txt", "")
+		require.Contains(t, body, "Dvořák", name)
+	}
+}
+
 // The way of a document: put, found, changed, found otherwise, deleted, gone.
 func TestADocumentFromPutToDelete(t *testing.T) {
 	s, _ := withDocuments(t, apiserver.Config{})

@@ -12,6 +12,7 @@ import (
 
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
 )
 
 // metadataPrefix is what a parameter of the query begins with that is metadata.
@@ -25,6 +26,12 @@ func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) e
 	f := rag.File{
 		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body}, Limit: d.limit,
 		Origin: query.Get("origin"), Title: query.Get("title"), Source: query.Get("source"),
+	}
+	if name := query.Get("charset"); name != "" {
+		var known bool
+		if f.ContentType, known = loader.WithCharset(f.ContentType, name); !known {
+			return badRequest("The charset is unknown. Use a name of IANA, such as windows-1250, ibm852 or shift_jis.")
+		}
 	}
 	for name, values := range query {
 		if key, ok := strings.CutPrefix(name, metadataPrefix); ok {

@@ -32,6 +32,7 @@ Examples:
 	_ = c.MarkFlagRequired("collection")
 	f.StringVar(&o.Prefix, "prefix", "", "Put `NAME`/ in front of the documents' ids, which are the files' paths below the directory: so can two directories have files of the same name")
 	f.StringVar(&o.Origin, "origin", "", "The `NAME` of the directory or file in the collection, if it is loaded from several places; its absolute path if not given")
+	f.StringVar(&o.Charset, "charset", "", "Encoding of text files that are not UTF-8, as `NAME`")
 	f.Func("metadata", "Metadata of all these documents, `KEY=VALUE`, over what the files say; may be given several times", func(pair string) error {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {

@@ -458,7 +458,8 @@ func operations() []operation {
 			operation{"POST " + at, "Puts documents of " + whose + ", one in each line", "stream",
 				media{"application/x-ndjson": lines{api.Document{}}}, ok{200: results, 207: results},
 				documents(says{404: unknown, 507: "storage_full"})},
-			operation{"PUT " + at + "/{id}", "Puts a document or a file of " + whose, "title source origin metadata stream",
+			operation{"PUT " + at + "/{id}", "Puts a document or a file of " + whose,
+				"title source charset origin metadata stream",
 				media{"application/json": api.Document{}, "*/*": binary{}},
 				ok{200: media{"application/json": rag.Outcome{}, "application/x-ndjson": results["application/x-ndjson"]},
 					201: rag.Outcome{}, 207: results},
@@ -695,6 +696,7 @@ var params = map[string]param{
 	"stream":   {"boolean", "send each result as soon as it is there, and then how it ended", nil},
 	"title":    {"string", "of the document", nil},
 	"source":   {"string", "where the document came from", nil},
+	"charset":  {"string", "the encoding of a file's text, such as `windows-1250`", nil},
 	"origin":   {"string", "what the document is kept in step with", nil},
 	"metadata": {"object", "of a file's document, as `metadata.KEY=VALUE` for each", nil},
 }

@@ -2,13 +2,16 @@ package loader
 
 import (
 	"bytes"
+	"mime"
+	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding"
-	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/ianaindex"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/unicode/utf32"
 
 	utf16 "golang.org/x/text/encoding/unicode"
@@ -34,21 +37,69 @@ func decoded(data []byte, named string) (string, error) {
 			return through(m.encoding, data[len(m.mark):])
 		}
 	}
+	claimed := encodingOf(named)
+	if e := escaped(data, claimed); e != nil {
+		return through(e, data)
+	}
 	// UTF-16 of ASCII letters is UTF-8 with NULs.
 	if utf8.Valid(data) && (named == "" || bytes.IndexByte(data, 0) < 0) {
 		return string(data), nil
 	}
-	if claimed, err := htmlindex.Get(named); err == nil && claimed != utf16.UTF8 {
+	if claimed != nil && claimed != utf16.UTF8 {
 		return through(claimed, data)
 	}
 	if mostlyUTF8(data) {
 		return strings.ToValidUTF8(string(data), "\ufffd"), nil
 	}
-	guess := oneByte(data)
-	if guess == nil {
-		return "", refuse(Encoding, "the file is no text in a known encoding: save it as UTF-8")
+	return guess(data)
+}
+
+// encodingOf returns the encoding of that name, nil if there is none.
+func encodingOf(name string) encoding.Encoding {
+	if e, err := htmlindex.Get(name); err == nil && e != encoding.Replacement {
+		return e
 	}
-	return through(guess, data)
+	// The names of web pages lack DOS code pages and HZ.
+	if e, err := ianaindex.IANA.Encoding(name); err == nil {
+		return e
+	}
+	return nil
+}
+
+// WithCharset adds the name of an encoding to a MIME type. It reports whether the name is known.
+func WithCharset(contentType, name string) (string, bool) {
+	if encodingOf(name) == nil {
+		return contentType, false
+	}
+	kind, parameters, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		kind, parameters = "application/octet-stream", map[string]string{}
+	}
+	parameters["charset"] = name
+	return mime.FormatMediaType(kind, parameters), true
+}
+
+var hzText = regexp.MustCompile(`~\{(?:[!-w][!-~])+(?:~\}|\n|\z)`)
+
+// escaped returns the encoding of bytes that are ASCII with escape sequences for other characters, nil if
+// they are not such text.
+func escaped(data []byte, claimed encoding.Encoding) encoding.Encoding {
+	var e encoding.Encoding
+	switch {
+	case bytes.ContainsFunc(data, func(r rune) bool { return r >= 0x80 }):
+		return nil
+	case bytes.Contains(data, []byte("\x1b$B")), bytes.Contains(data, []byte("\x1b$@")):
+		e = japanese.ISO2022JP
+	case hzText.Match(data) &&
+		(claimed == simplifiedchinese.HZGB2312 || wide()[0].share(data, simplifiedchinese.HZGB2312) >= leastFrequent):
+		e = simplifiedchinese.HZGB2312
+	default:
+		return nil
+	}
+	if text, err := through(e, data); err != nil || strings.ContainsRune(text, utf8.RuneError) {
+		return nil
+	}
+	return e
 }
 
 var byteOrderMarks = []struct {
@@ -110,49 +161,3 @@ func mostlyUTF8(data []byte) bool {
 
 // sample is how many bytes a guess looks at.
 const sample = 64 << 10
-
-// oneByte guesses the encoding of a text with one byte for each character:
-// Cyrillic ones have words of high bytes in small letters, Western ones have single high bytes
-// between ASCII letters. It is nil if the text is neither.
-func oneByte(data []byte) encoding.Encoding {
-	high, runs := 0, 0
-	data = data[:min(len(data), sample)]
-	for i, c := range data {
-		if c < 0x80 {
-			continue
-		}
-		high++
-		if i > 0 && data[i-1] >= 0x80 || i+1 < len(data) && data[i+1] >= 0x80 {
-			runs++
-		}
-	}
-	if runs*2 <= high {
-		return charmap.Windows1252
-	}
-	var best encoding.Encoding
-	bestScore := 0
-	for _, e := range []*charmap.Charmap{charmap.Windows1251, charmap.KOI8R, charmap.CodePage866} {
-		letters, score, broken, small := 0, 0, 0, false
-		for _, c := range data {
-			if c < 0x80 {
-				small = false
-				continue
-			}
-			r := e.DecodeByte(c)
-			if small && unicode.IsUpper(r) {
-				broken++ // no person writes wOrds like this
-			}
-			small = unicode.IsLower(r)
-			if unicode.Is(unicode.Cyrillic, r) || strings.ContainsRune("«»„“”—–…№\u00a0", r) {
-				letters++
-			}
-			if strings.ContainsRune("оеаинтсрвлкм", r) {
-				score++
-			}
-		}
-		if letters*100 >= high*85 && broken*20 <= letters && score > bestScore {
-			best, bestScore = e, score
-		}
-	}
-	return best
-}

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
 	"mneme/internal/testtier"
@@ -224,11 +224,13 @@ func TestEncodings(t *testing.T) {
 	}
 	require.Equal(t, french, mustLoad(t, "a.txt", encoded(t, charmap.Windows1252, french)).Text)
 
-	code,
-		sentence := refusal(t, "a.txt", encoded(t, simplifiedchinese.GBK, strings.Repeat("我们的社区失去了一位朋友，他从一九九七年开始开发。", 5)),
-		Limits{})
+	thai := encoded(t, charmap.Windows874, strings.Repeat("เรือจากเกาะมาทุกวันพุธ ", 5))
+	code, sentence := refusal(t, "a.txt", thai, Limits{})
 	require.Equal(t, Encoding, code)
 	require.Contains(t, sentence, "save it as UTF-8")
+
+	japanesePage := `<html><head><meta charset=iso-2022-jp></head><body>` + encoded(t, japanese.ISO2022JP, "<p>船が来ます</p>")
+	require.Equal(t, "船が来ます", mustLoad(t, "a.html", japanesePage).Text)
 
 	// one letter: nothing to guess from
 	page := `<html><head><meta charset="windows-1251"><title>Т</title></head><body><p>` + "\xcf" + `</p></body></html>`

@@ -78,7 +78,7 @@ func headerText(value string) string {
 	if text, err := decoded([]byte(value), ""); err == nil {
 		value = text
 	}
-	return oneLine(value)
+	return oneLine(strings.ToValidUTF8(value, "\ufffd"))
 }
 
 // mailReader walks through the parts of a message.

@@ -36,8 +36,8 @@ type collectionInfo struct {
 
 // fileHead is what is said of a file that is put.
 type fileHead struct {
-	id, origin string
-	metadata   map[string]string
+	id, origin, charset string
+	metadata            map[string]string
 }
 
 // putFile sends a file's bytes and tells what became of each of its documents as soon as
@@ -54,6 +54,9 @@ func (c library) putFile(
 	query := url.Values{"stream": {"true"}}
 	if h.origin != "" {
 		query.Set("origin", h.origin)
+	}
+	if h.charset != "" {
+		query.Set("charset", h.charset)
 	}
 	for name, value := range h.metadata {
 		query.Set("metadata."+name, value)

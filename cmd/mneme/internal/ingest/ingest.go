@@ -30,6 +30,7 @@ type Options struct {
 	Origin     string            // names the one path in the collection; "" for its absolute path
 	Prefix     string            // is put in front of the ids, with a slash; "" for none
 	Metadata   map[string]string // of each document, over what its file says
+	Charset    string            // the encoding of text files that are not UTF-8; "" to detect it
 	Keep       bool              // documents without their file stay
 	Progress   Progress
 }

@@ -175,7 +175,7 @@ var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusReq
 // which some may be missing, is always sent.
 func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
 	h, ok := l.known[j.id]
-	if !ok || h.Outdated || h.Raw == "" || h.Origin != j.source.origin ||
+	if !ok || l.o.Charset != "" || h.Outdated || h.Raw == "" || h.Origin != j.source.origin ||
 		!slices.Equal(h.Given, slices.Sorted(maps.Keys(l.o.Metadata))) {
 		return false, nil
 	}
@@ -197,7 +197,7 @@ func (l *loading) send(ctx context.Context, j job) error {
 			return err
 		}
 		n := 0
-		u := fileHead{id: j.id, origin: j.source.origin, metadata: l.o.Metadata}
+		u := fileHead{id: j.id, origin: j.source.origin, charset: l.o.Charset, metadata: l.o.Metadata}
 		return l.client.putFile(ctx, l.o.Collection, u, whole{reading}, func(o rag.Outcome) {
 			if n++; n > told { // an attempt before may have told of the others
 				told = n
