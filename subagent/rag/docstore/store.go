@@ -32,6 +32,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -128,7 +129,9 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 			w.Mark.Version = number(r.At(1))
 		}
 	}
-	s.count(ctx, c)
+	if slices.ContainsFunc(results, func(w Written) bool { return w.Status == StatusNew || w.Status == StatusChanged }) {
+		s.count(ctx, c)
+	}
 	return results
 }
 
@@ -303,7 +306,9 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 		}
 	}
 	_, err := s.run(ctx, dropScript, c)
-	s.count(ctx, c)
+	if err == nil {
+		s.count(ctx, c)
+	}
 	if (err == nil || errors.Is(err, ErrNoCollection)) && !c.chat.IsZero() && c.tenant != (memory.Tenant{}) {
 		if err := s.redis.SRem(ctx, chatsKey(c.tenant), c.chat.ID()).Err(); err != nil {
 			return false, fmt.Errorf("dropping collection %s: %w", c, unavailable(err))

@@ -76,8 +76,8 @@ func filled(t *testing.T, s *tenanted, of, word string) {
 }
 
 // sharedKeys are keys that hold what others have too, or that pass by themselves.
-var sharedKeys = regexp.MustCompile(`^(mneme:(keys|key:|tenants|erasing|erasures|audit$|processes|epoch|limits|usage)|turns:open|` +
-	`proxy:(usage|turns:erased|turns:born)|documents:\{default)|:turn$`)
+var sharedKeys = regexp.MustCompile(`^(mneme:(keys|key:|tenants|erasing|erasures|audit$|processes|epoch|limits|usage|stored)|` +
+	`turns:open|proxy:(usage|turns:erased|turns:born)|documents:\{default)|:turn$`)
 
 // standing is what Redis holds of the others.
 func standing(t *testing.T, client *redis.Client) map[string]string {

@@ -131,7 +131,7 @@ func (s *tenanted) must(tenant, method, path, body string, header ...string) ans
 }
 
 // behind are keys of what is written behind a call, whenever that is.
-var behind = regexp.MustCompile(`^(mneme:key|mneme:tenants$|mneme:limits|mneme:usage|mneme:audit)|:turn$`)
+var behind = regexp.MustCompile(`^(mneme:key|mneme:tenants$|mneme:limits|mneme:usage|mneme:audit|mneme:stored)|:turn$`)
 
 // dump is what Redis holds beside what changes without a request, or is of the keys.
 func dump(t *testing.T, client *redis.Client) map[string]string {
