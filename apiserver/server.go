@@ -59,7 +59,7 @@ type Server struct {
 // runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
 const runPatience = 2 * time.Second
 
-// readPatience is how long a run waits for a place to read its request. Then it does so without one.
+// readPatience limits the wait for a place in which a run reads its request. After it, the run continues without one.
 const readPatience = 30 * time.Second
 
 // New makes a server and starts the goroutine that forgets finished runs. subagents are those of the moment; nil for

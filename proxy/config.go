@@ -85,7 +85,7 @@ type Shared struct {
 	Limiter *limit.Limiter
 	// Audit keeps the callers that switched the backend.
 	Audit *audit.Log
-	Work  *fair.Places // in which requests are read and translated; nil: one for each processor
+	Work  *fair.Places // places for reading and translating requests; nil: one per processor
 }
 
 // ActiveBackend names the main pipeline's backend.

@@ -16,7 +16,7 @@ type pool struct {
 // seat is a place of a request. Only the goroutine that works in it uses it.
 type seat struct {
 	pool
-	leave func() // nil while it is left
+	leave func() // nil without a place
 	since time.Time
 }
 
@@ -55,15 +55,15 @@ func Share(ctx context.Context, work func(context.Context) error) error {
 	return work(context.WithValue(ctx, seatKey{}, s))
 }
 
-// Do is Share for work that is not refused. If there is no place in time, it calls work without one.
+// Do is Share for work that is not refused. If Enter fails, it calls work without a place.
 func Do(ctx context.Context, work func(context.Context)) {
 	if Share(ctx, func(ctx context.Context) error { work(ctx); return nil }) != nil {
 		work(ctx)
 	}
 }
 
-// Away leaves the place of a context while it calls wait, and takes one again. If there is none in time, the work goes on
-// without a place, since it may hold a chat's turn and have changed something.
+// Away leaves the place of a context while it calls wait, and then takes another one. After the wait limit of Enter, the
+// work continues without a place, since it may hold a chat's turn and have changed something.
 func Away(ctx context.Context, wait func() error) error {
 	s := seatOf(ctx)
 	if s == nil {

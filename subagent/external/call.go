@@ -466,8 +466,8 @@ func tainted(origins []event.ArgumentOrigin) bool {
 	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
 }
 
-// unsaid reports whether the user has to have said a value, and did not, or may have pasted it: the ledger gives words that
-// may be pasted a Source.
+// unsaid reports whether a value must come from the user and does not, or may be pasted. In the ledger, words of the user
+// that may be pasted have a Source.
 func unsaid(t *tool, o event.ArgumentOrigin) bool {
 	name, _, _ := strings.Cut(o.Argument, ".")
 	return slices.Contains(t.FromUser, name) && (o.From != memory.FromUser || o.Source != "")

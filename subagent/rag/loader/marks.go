@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// mark is a set of ways in which a document draws a run of text.
+// mark is a set of styles that change the meaning of a run of text.
 type mark uint8
 
 const (

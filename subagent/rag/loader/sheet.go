@@ -68,7 +68,7 @@ type sheetsReader struct {
 	longest int // bytes of the longest of the strings that cells share
 
 	struckStyles  map[int]bool   // of cells
-	markedStrings map[int]string // those that cells share, with their marks rendered
+	markedStrings map[int]string // shared strings with marks, rendered, by index
 }
 
 // admit looks at the parts that excelize reads as a whole.

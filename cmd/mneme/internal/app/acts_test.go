@@ -533,7 +533,7 @@ func TestNoRouteShowsWhatWasErased(t *testing.T) {
 	}
 }
 
-// storing are the routes that may store something in a full tenant: what it has waits for that, or only its name changes.
+// storing are the routes that may add to a full tenant: they answer a pending run or change a note.
 var storing = strings.Split("POST /v1/chats/{}/runs/{}/resume,PATCH /v1/chats/{}/notes/{},"+
 	"PATCH /v1/chats/{}/subagents/{}/notes/{},PATCH /v1/users/{}/notes/{}", ",")
 
