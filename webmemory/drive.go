@@ -474,11 +474,19 @@ func (d *driver) abandon(cause error) {
 	}
 }
 
-// hasFollower says whether another process may bring the run to its end: unless Redis
-// says that no run is open, or another one.
+// hasFollower reports whether another process may bring the run to its end: unless Redis has no open run, or another
+// one. After a loss in Redis the new holder of the turn first asks this process for the run and then opens it, so an
+// absent run is looked for again for as long as a lease lives.
 func (d *driver) hasFollower() bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), max(storeTimeout, d.runner.cfg.Lease))
 	defer cancel()
-	open, err := d.runner.store.Turns.OpenRun(ctx, d.run.chat)
-	return err != nil || open != nil && open.Run == d.run.id
+	for {
+		open, err := d.runner.store.Turns.OpenRun(ctx, d.run.chat)
+		if err != nil || open != nil {
+			return err != nil || open.Run == d.run.id
+		}
+		if !d.runner.storeWatch.lostLately(ctx) || pause(ctx, jitter(100*time.Millisecond)) != nil {
+			return false
+		}
+	}
 }

@@ -201,3 +201,45 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 		require.Equal(t, 422, other.Status, string(other.Body))
 	})
 }
+
+// Redis loses everything during a run, and another process takes the chat's turn before this one could take it again.
+// It asks for the run only then. Meanwhile the run is not stopped, so a repeated post gets all of it.
+func TestARunIsNotStoppedBeforeItsNewHolderAskedForIt(t *testing.T) {
+	t.Parallel()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	first := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
+	s.Allow("1", 2)
+	post := func(url string) (tr *webmemorytest.Stream) {
+		w.Target(url, func() { tr = w.PostStream("1", "hi", "Idempotency-Key", "k") })
+		return tr
+	}
+	going := post(first)
+	for range 2 {
+		going.Next()
+	}
+	ctx := context.Background()
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		p.Set(ctx, "{chat_history:1}:turn", "another-process", 0)
+		return nil
+	})
+	require.NoError(t, err)
+	w.Target(first, func() {
+		webmemorytest.Eventually(t, "the first process gave the run up", func() bool {
+			return w.Metric(`mneme_runs_total{outcome="left"}`) == 1
+		})
+	})
+	webmemorytest.Eventually(t, "the processes know each other", func() bool {
+		return w.Redis.HLen(ctx, "mneme:processes").Val() == 3
+	})
+	require.NoError(t, w.Redis.Del(ctx, "{chat_history:1}:turn").Err())
+
+	joined := post(second)
+	require.Equal(t, going.RunID(), joined.RunID())
+	s.Allow("1", webmemorytest.ScriptEvents)
+	all := readFrames(joined)
+	require.Len(t, all, webmemorytest.ScriptEvents)
+	require.Contains(t, all[webmemorytest.ScriptEvents-1], `"completed"`)
+}

@@ -28,8 +28,12 @@ func TestThePageSaysWhatWasPasted(t *testing.T) {
 			p.hand(".composer textarea", "paste", c.pasted) // which puts nothing into the field
 		}
 		p.send(c.message)
-		p.sees("I have looked at it")
-		history := s.request(http.StatusOK, http.MethodGet, "/v1/chats/"+chat+"/history", "", "")
-		require.Equal(t, c.spans, gjson.GetBytes(history, "messages.0.pasted").Raw, chat)
+		var message gjson.Result
+		p.until("the stored message", func() bool {
+			history := s.request(http.StatusOK, http.MethodGet, "/v1/chats/"+chat+"/history", "", "")
+			message = gjson.GetBytes(history, "messages.0")
+			return message.Exists()
+		})
+		require.Equal(t, c.spans, message.Get("pasted").Raw, chat)
 	}
 }
