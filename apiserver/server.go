@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
 
@@ -59,9 +58,6 @@ type Server struct {
 // runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
 const runPatience = 2 * time.Second
 
-// readPatience limits the wait for a place in which a run reads its request. After it, the run continues without one.
-const readPatience = 30 * time.Second
-
 // New makes a server and starts the goroutine that forgets finished runs. subagents are those of the moment; nil for
 // none.
 func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerolog.Logger) *Server {
@@ -70,7 +66,7 @@ func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerol
 	}
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.places = fair.New(s.cfg.MaxRuns, runPatience)
-	s.work = fair.New(max(2, runtime.GOMAXPROCS(0)), readPatience)
+	s.work = fair.ForProcessors()
 	s.life, s.end = context.WithCancelCause(context.Background())
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,9 +57,6 @@ type Server struct {
 	closed  atomic.Bool
 }
 
-// workPatience is how long a request waits for a place in which it is read and translated.
-const workPatience = 30 * time.Second
-
 // New checks the configuration, every fault of which is in the error, and makes
 // the gateway. It connects to nothing.
 func New(c Config, log zerolog.Logger) (*Server, error) {
@@ -75,7 +71,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
-		work:   cmp.Or(c.Shared.Work, fair.New(max(2, runtime.GOMAXPROCS(0)), workPatience)),
+		work:   cmp.Or(c.Shared.Work, fair.ForProcessors()),
 	}
 	if c.Memory.URL != "" {
 		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}

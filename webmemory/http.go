@@ -340,9 +340,6 @@ func (s *routes) forward(c *gin.Context) error {
 		return err
 	}
 	to.ServeHTTP(c.Writer, c.Request)
-	if bounded, ok := body.ReadCloser.(*boundedBody); ok && failed != nil && bounded.left < 0 {
-		return bounded.full
-	}
 	if failed != nil && body.wasLate() {
 		return api.ErrBodyTimeout
 	}

@@ -69,7 +69,7 @@ func (s *routes) acts() []act {
 		{"POST " + chat + "/fork", write, "", s.portable.postFork},
 		{"POST " + chat + "/rewind", write, "chat.rewind", s.rewindRoutes.postRewind},
 		{"GET " + chat + "/set-aside", read, "", s.rewindRoutes.getSetAside},
-		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.rewindRoutes.postRestore},
+		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.growing(s.rewindRoutes.postRestore)},
 		{"DELETE /v1/users/:user", write, "user.erase", s.eraseRoutes.deleteUser},
 		{"GET /v1/users/:user/recall", read, "", s.searcher.getUserRecall},
 
@@ -85,11 +85,11 @@ func (s *routes) acts() []act {
 		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", s.tenancy.on(s.tenancy.deleteTenant)},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
-		{"ANY /v1/collections", access.Documents, "", s.forward},
-		{"ANY /v1/collections/*rest", access.Documents, "", s.forward},
+		{"ANY /v1/collections", access.Documents, "", s.documents},
+		{"ANY /v1/collections/*rest", access.Documents, "", s.documents},
 		{"DELETE /v1/collections/*rest", access.Documents, "documents.erase", nil},
-		{"ANY " + chat + "/documents", access.Documents, "", s.forward},
-		{"ANY " + chat + "/documents/*id", access.Documents, "", s.forward},
+		{"ANY " + chat + "/documents", access.Documents, "", s.documents},
+		{"ANY " + chat + "/documents/*id", access.Documents, "", s.documents},
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
 		// For other processes, and for the agents of a run.
@@ -103,7 +103,7 @@ func (s *routes) acts() []act {
 		{"POST " + internalPath + "/rewinds", access.Internal, "", s.rewinder.postRewound},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
-		{"POST " + internalPath + "/chats/:chat/heard", access.InternalChat, "", s.heardRoutes.postHeard},
+		{"POST " + internalPath + "/chats/:chat/heard", access.InternalChat, "", s.growing(s.heardRoutes.postHeard)},
 		{"POST " + internalPath + "/chats/:chat/recalled", access.InternalRead, "", s.heardRoutes.postRecalled},
 	}
 	for _, of := range []string{chat, subagent} {
@@ -116,7 +116,7 @@ func (s *routes) acts() []act {
 	for _, of := range []string{chat, subagent, "/v1/users/:user"} {
 		all = append(all, []act{
 			{"GET " + of + "/notes", read, "", s.noteRoutes.getNotes},
-			{"POST " + of + "/notes", write, "", s.noteRoutes.postNote},
+			{"POST " + of + "/notes", write, "", s.growing(s.noteRoutes.postNote)},
 			{"PATCH " + of + "/notes/:id", write, "", s.noteRoutes.patchNote},
 			{"DELETE " + of + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
 		}...)
@@ -207,10 +207,8 @@ func (s *routes) letIn(c *gin.Context) {
 		in, over := s.cfg.Gate.Stay(r)
 		defer over()
 		c.Request = in
-		if err = s.hasRoom(c); err == nil {
-			c.Next()
-			return
-		}
+		c.Next()
+		return
 	}
 	_ = c.Error(err) // for the request's line in the log
 	c.Abort()

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"time"
 
@@ -88,7 +87,7 @@ func (c Config) withDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
 	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
-	c.Work = cmp.Or(c.Work, fair.New(searchesAtOnce, searchPatience))
+	c.Work = cmp.Or(c.Work, fair.ForProcessors())
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
@@ -129,12 +128,6 @@ type Server struct {
 // errShutdown ends runs that did not finish in time when the service stops.
 var errShutdown = errors.New("the service is shutting down")
 
-// searchesAtOnce bounds the requests that search at one time. Each keeps a processor busy. searchPatience is how long one
-// waits for a place.
-var searchesAtOnce = max(2, runtime.GOMAXPROCS(0))
-
-const searchPatience = 30 * time.Second
-
 // New is a service over a store, its cache and the spool beside it, asking the
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,
@@ -143,7 +136,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	c := &core{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		searches:      fair.New(searchesAtOnce, searchPatience),
+		searches:      fair.ForProcessors(),
 		work:          cfg.Work,
 		ends:          &ends{dir: cfg.Ends, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},

@@ -2,12 +2,14 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -106,34 +108,33 @@ func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err erro
 	return limit - used, err
 }
 
-const documentsPost = "POST /v1/collections/*rest" // puts documents, or searches in them
-
-// growing are the routes that add to what a tenant stores, and are refused before their body is read. Messages, imports
-// and forks are refused when they are sure to be new.
-var growing = map[string]bool{
-	"POST /v1/chats/:chat/set-aside/:id/restore":  true,
-	"POST /v1/chats/:chat/notes":                  true,
-	"POST /v1/chats/:chat/subagents/:name/notes":  true,
-	"POST /v1/users/:user/notes":                  true,
-	"PUT /v1/collections/*rest":                   true,
-	documentsPost:                                 true,
-	"PUT /v1/chats/:chat/documents/*id":           true,
-	"POST /v1/chats/:chat/documents":              true,
-	"POST " + internalPath + "/chats/:chat/heard": true,
+// growing returns the handler of a route that adds to what a tenant stores. It is refused, before its body is read, once
+// the tenant has reached its limit. Messages, imports and forks are refused when they are sure to be new.
+func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if _, err := s.room(c.Request.Context(), tenantOf(c)); err != nil {
+			return err
+		}
+		return answer(c)
+	}
 }
 
-// hasRoom returns an error if the route adds data and the tenant has reached its limit. The body of documents ends with
-// that error where it exceeds the limit.
-func (s *routes) hasRoom(c *gin.Context) error {
-	route := c.Request.Method + " " + c.FullPath()
-	if !growing[route] || route == documentsPost && strings.HasSuffix(c.Param("rest"), "/search") {
-		return nil
+// documents passes on requests about documents. The body of one that adds some ends with errStorageFull where it exceeds
+// the tenant's limit.
+func (s *routes) documents(c *gin.Context) error {
+	adds := c.Request.Method == http.MethodPut || c.Request.Method == http.MethodPost
+	if !adds || strings.HasSuffix(c.Request.URL.Path, "/search") {
+		return s.forward(c)
 	}
-	ctx := c.Request.Context()
-	of := access.From(ctx).Tenant
-	left, err := s.room(ctx, of)
-	if err == nil && s.cfg.Limiter.Stored(of) > 0 && !strings.HasSuffix(route, "/restore") {
-		c.Request.Body = &boundedBody{c.Request.Body, left, s.errStorageFull(of)}
+	of := tenantOf(c)
+	left, err := s.room(c.Request.Context(), of)
+	if err != nil {
+		return err
+	}
+	body := &boundedBody{ReadCloser: c.Request.Body, left: left}
+	c.Request.Body = body
+	if err = s.forward(c); err != nil && body.full.Load() {
+		err = s.errStorageFull(of)
 	}
 	return err
 }
@@ -142,13 +143,14 @@ func (s *routes) hasRoom(c *gin.Context) error {
 type boundedBody struct {
 	io.ReadCloser
 	left int64
-	full error
+	full atomic.Bool
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, b.full
+		b.full.Store(true)
+		return 0, errors.New("the body exceeds the tenant's storage limit")
 	}
 	return n, err
 }

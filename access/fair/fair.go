@@ -10,6 +10,7 @@ package fair
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,10 @@ type waiter struct {
 func New(places int, patience time.Duration) *Places {
 	return &Places{all: places, kept: min(places-1, max(1, places/8)), patience: patience, of: map[memory.Tenant]int{}}
 }
+
+// ForProcessors returns places for work that keeps a processor busy: one per processor, and at least two. A request waits
+// at most 30 seconds for one.
+func ForProcessors() *Places { return New(max(2, runtime.GOMAXPROCS(0)), 30*time.Second) }
 
 // Enter waits for a place of a tenant. The caller that gets it leaves it, once or more often. The error is ErrFull,
 // or the cause of ctx's end.
