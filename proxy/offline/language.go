@@ -66,8 +66,9 @@ func say(in, name string, args ...any) string {
 	return fmt.Sprintf(strings.Split(entries[name], " | ")[languageOf(in)], args...)
 }
 
-// languageOf returns 1 for Russian, if most letters are Cyrillic, and 0 for English.
+// languageOf returns 1 for Russian, if most letters of the first 1,000 bytes are Cyrillic, and 0 for English.
 func languageOf(s string) int {
+	s = s[:min(len(s), 1000)]
 	return 2 * len(patterns["cyrillicLetter"].FindAllString(s, -1)) / (len(patterns["letter"].FindAllString(s, -1)) + 1)
 }
 
