@@ -27,6 +27,7 @@ type Index struct {
 	back  []*entry       // from it on; guarded by mu
 	at    map[string]int // positions by id; guarded by mu
 	size  int            // of the entries, in bytes; guarded by mu
+	names map[string]int // of speakers, with the number of their messages; guarded by mu
 	whole bool           // guarded by mu
 }
 
@@ -48,6 +49,7 @@ type entry struct {
 func New(key memory.Key) *Index {
 	return &Index{
 		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), at: map[string]int{},
+		names: map[string]int{},
 	}
 }
 
@@ -120,7 +122,7 @@ func (ix *Index) Replace(raw ...json.RawMessage) {
 	for i, id := range memory.IDs(raw) {
 		if position, known := ix.at[id]; known {
 			e := newEntry(id, raw[i])
-			ix.size -= ix.entry(position).size()
+			ix.count(ix.entry(position), -1)
 			ix.set(position, e)
 			entries, positions = append(entries, e), append(positions, position)
 		}
@@ -139,13 +141,24 @@ func (ix *Index) Remove(ids ...string) {
 	for _, id := range ids {
 		if position, known := ix.at[id]; known {
 			positions = append(positions, position)
-			ix.size -= ix.entry(position).size()
+			ix.count(ix.entry(position), -1)
 			ix.set(position, &entry{})
 			delete(ix.at, id)
 		}
 	}
 	ix.mu.Unlock()
 	ix.discard(positions)
+}
+
+// count adds an entry to the totals, or subtracts it if n is -1. Callers hold mu.
+func (ix *Index) count(e *entry, n int) {
+	ix.size += n * e.size()
+	if e.name == "" || e.role != memory.RoleUser && e.role != memory.RoleAssistant {
+		return
+	}
+	if ix.names[e.name] += n; ix.names[e.name] == 0 {
+		delete(ix.names, e.name)
+	}
 }
 
 // set changes what is at a position. Callers hold mu.
@@ -177,7 +190,7 @@ func (ix *Index) put(entries []*entry, position func(i int) int) {
 	ix.mu.Lock()
 	for i, e := range entries {
 		ix.at[e.id] = position(i)
-		ix.size += e.size()
+		ix.count(e, 1)
 	}
 	ix.mu.Unlock()
 	var documents []textindex.Document

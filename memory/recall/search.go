@@ -45,6 +45,8 @@ type Query struct {
 	// of the words; 0 for 0.5.
 	Vector       []float32
 	VectorWeight float64
+
+	speaker speaker // that the text asks about
 }
 
 const defaultBudget = 800 // tokens
@@ -149,6 +151,7 @@ func Search(indexes []*Index, q Query) Result {
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
+	q.speaker = speakerOf(indexes, q.Text)
 	q.Text = subjectOf(q.Text, when.loose)
 	var r Result
 	var all []*candidate
@@ -447,6 +450,9 @@ func (s *scoring) favor(c *candidate, spans []span) float64 {
 	f := 1.0
 	if c.role == memory.RoleUser {
 		f += userFavor
+	}
+	if s.q.speaker.said(c.entry) {
+		f *= speakerFavor
 	}
 	days := s.q.AskedAt.Sub(c.time()).Hours() / 24
 	f *= 1 + recentFavor*math.Exp2(-max(days, 0)/recentHalf)

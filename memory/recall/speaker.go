@@ -1,0 +1,57 @@
+package recall
+
+import (
+	"slices"
+
+	"mneme/memory"
+	"mneme/memory/textindex"
+)
+
+const (
+	// speakerFavor is the factor for messages of the speaker that a question asks about. It was chosen on judged
+	// conversations.
+	speakerFavor = 2.5
+	// maxNames bounds the names that are compared with a question. With more of them no speaker is selected.
+	maxNames = 1000
+)
+
+// speaker selects messages by who said them. The zero value selects none.
+type speaker struct{ role, name string }
+
+// speakerOf returns the speaker that a question asks about: the only one whose name it has. Of a chat with at most one
+// name, it is the user if the question has a word such as "my".
+func speakerOf(indexes []*Index, question string) (who speaker) {
+	terms, names := textindex.Terms(question), map[string]bool{}
+	for _, ix := range indexes {
+		ix.addNames(names)
+	}
+	if len(names) > maxNames {
+		return speaker{}
+	}
+	for name := range names {
+		if !slices.ContainsFunc(textindex.Terms(name), func(term string) bool { return slices.Contains(terms, term) }) {
+			continue
+		}
+		if who.name != "" {
+			return speaker{}
+		}
+		who.name = name
+	}
+	own := slices.ContainsFunc(wordsIn(question), func(w string) bool { return clues.has(w, "o") })
+	if who.name == "" && len(names) <= 1 && own {
+		who.role = memory.RoleUser
+	}
+	return who
+}
+
+func (ix *Index) addNames(names map[string]bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for name := range ix.names {
+		names[name] = true
+	}
+}
+
+func (s speaker) said(e *entry) bool {
+	return s.name != "" && e.name == s.name || s.role != "" && e.role == s.role
+}
