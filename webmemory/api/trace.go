@@ -298,6 +298,8 @@ func (t *tracer) ordered() []TraceStep {
 		switch {
 		case s.Kind == StepMessage, ahead[of] > 0 && !called[of]:
 			return false
+		case of.call == "" && by.call != "": // the master waits for its delegations
+			return false
 		case s.does() && left[by] > 0 && (!called[by] || s.Kind == StepAnswer):
 			return true
 		case c.Started == s.Started:

@@ -103,7 +103,7 @@ func TestTraceIsInTheOrderOfCauses(t *testing.T) {
 			(*event.MasterTool)(working("door", "done", "")), &event.AssistantDelta{Text: "All."},
 			&event.Assistant{Content: "All."})
 	for name, times := range map[string]struct{ events, calls float64 }{
-		"in one millisecond": {1001, 1001}, "calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
+		"in one millisecond": {1001, 1001}, "events are later": {1001.001, 1001}, "calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events []event.Event
@@ -127,7 +127,7 @@ func TestTraceIsInTheOrderOfCauses(t *testing.T) {
 				require.Less(t, slices.Index(order, first), slices.Index(order, second), "%s, %s: %v", first, second, order)
 			}
 			for _, pair := range [][2]string{{"hello", "0"}, {"0", "one"}, {"0", "two"}, {"two", "1"}, {"one", "2"},
-				{"2", "search"}, {"0", "light"}, {"light", "door"}, {"0", "door"}, {"6", "All."}} {
+				{"2", "search"}, {"search", "4"}, {"0", "light"}, {"light", "door"}, {"0", "door"}, {"6", "All."}} {
 				before(pair[0], pair[1])
 			}
 			if name == "in one millisecond" {
