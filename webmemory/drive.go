@@ -474,9 +474,9 @@ func (d *driver) abandon(cause error) {
 	}
 }
 
-// hasFollower reports whether another process may bring the run to its end: unless Redis has no open run, or another
-// one. After a loss in Redis the new holder of the turn first asks this process for the run and then opens it, so an
-// absent run is looked for again for as long as a lease lives.
+// hasFollower reports whether another process may complete the run. None may if Redis has no open run or another one.
+// After a loss of data in Redis, the new holder of the turn asks this process for the run before it opens it, so an
+// absent run is awaited for the duration of a lease.
 func (d *driver) hasFollower() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), max(storeTimeout, d.runner.cfg.Lease))
 	defer cancel()

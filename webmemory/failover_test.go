@@ -202,8 +202,8 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 	})
 }
 
-// Redis loses everything during a run, and another process takes the chat's turn before this one could take it again.
-// It asks for the run only then. Meanwhile the run is not stopped, so a repeated post gets all of it.
+// Redis loses all data during a run, and another process takes the chat's turn before it asks for the run. The run is not
+// stopped in between, so a repeated post receives all of it.
 func TestARunIsNotStoppedBeforeItsNewHolderAskedForIt(t *testing.T) {
 	t.Parallel()
 	s := &webmemorytest.Script{}

@@ -203,16 +203,16 @@ func doing(a event.WaitAnswer, waits []event.Wait) string {
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
 func (s *routes) letIn(c *gin.Context) {
 	r, err := s.cfg.Gate.Admit(c.Request, s.rights, c.FullPath())
-	if err == nil {
-		in, over := s.cfg.Gate.Stay(r)
-		defer over()
-		c.Request = in
-		c.Next()
+	if err != nil {
+		_ = c.Error(err) // for the request's line in the log
+		c.Abort()
+		s.refuse(c, err)
 		return
 	}
-	_ = c.Error(err) // for the request's line in the log
-	c.Abort()
-	s.refuse(c, err)
+	in, over := s.cfg.Gate.Stay(r)
+	defer over()
+	c.Request = in
+	c.Next()
 }
 
 // refuse answers a request that may not come in, in the shape of its endpoint.

@@ -108,38 +108,35 @@ func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err erro
 	return limit - used, err
 }
 
-// growing returns the handler of a route that adds to what a tenant stores. It is refused, before its body is read, once
-// the tenant has reached its limit. Messages, imports and forks are refused when they are sure to be new.
+// growing returns the handler of a route that adds to a tenant's stored bytes. The request fails with errStorageFull if
+// the tenant has reached its limit, or if the body exceeds the rest. Messages, imports and forks are refused when they
+// are sure to be new.
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		if _, err := s.room(c.Request.Context(), tenantOf(c)); err != nil {
+		of := tenantOf(c)
+		left, err := s.room(c.Request.Context(), of)
+		if err != nil {
 			return err
 		}
-		return answer(c)
-	}
-}
-
-// documents passes on requests about documents. The body of one that adds some ends with errStorageFull where it exceeds
-// the tenant's limit.
-func (s *routes) documents(c *gin.Context) error {
-	adds := c.Request.Method == http.MethodPut || c.Request.Method == http.MethodPost
-	if !adds || strings.HasSuffix(c.Request.URL.Path, "/search") {
-		return s.forward(c)
-	}
-	of := tenantOf(c)
-	left, err := s.room(c.Request.Context(), of)
-	if err != nil {
+		body := &boundedBody{ReadCloser: c.Request.Body, left: left}
+		c.Request.Body = body
+		if err = answer(c); err != nil && body.full.Load() {
+			err = s.errStorageFull(of)
+		}
 		return err
 	}
-	body := &boundedBody{ReadCloser: c.Request.Body, left: left}
-	c.Request.Body = body
-	if err = s.forward(c); err != nil && body.full.Load() {
-		err = s.errStorageFull(of)
-	}
-	return err
 }
 
-// boundedBody is a body that ends with an error where it exceeds the room that is left.
+// documents forwards requests about documents.
+func (s *routes) documents(c *gin.Context) error {
+	search := strings.HasSuffix(c.Param("rest"), "/search") // below /v1/collections
+	if m := c.Request.Method; m == http.MethodPut || m == http.MethodPost && !search {
+		return s.growing(s.forward)(c)
+	}
+	return s.forward(c)
+}
+
+// boundedBody fails when more than left bytes are read, and sets full.
 type boundedBody struct {
 	io.ReadCloser
 	left int64

@@ -15,19 +15,19 @@ const (
 	maxNames = 1000
 )
 
-// speaker selects messages by who said them. The zero value selects none.
+// speaker selects the messages of a name or of a role. The zero value selects none.
 type speaker struct{ role, name string }
 
 // speakerOf returns the speaker that a question asks about: the only one whose name it has. Of a chat with at most one
 // name, it is the user if the question has a word such as "my".
 func speakerOf(indexes []*Index, question string) (who speaker) {
-	terms, names := textindex.Terms(question), map[string]bool{}
+	names := map[string]bool{}
 	for _, ix := range indexes {
-		ix.addNames(names)
+		if ix.addNames(names); len(names) > maxNames {
+			return speaker{}
+		}
 	}
-	if len(names) > maxNames {
-		return speaker{}
-	}
+	terms := textindex.Terms(question)
 	for name := range names {
 		if !slices.ContainsFunc(textindex.Terms(name), func(term string) bool { return slices.Contains(terms, term) }) {
 			continue
@@ -44,11 +44,14 @@ func speakerOf(indexes []*Index, question string) (who speaker) {
 	return who
 }
 
+// addNames adds the names of the speakers, and stops when there are more than maxNames.
 func (ix *Index) addNames(names map[string]bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for name := range ix.names {
-		names[name] = true
+		if names[name] = true; len(names) > maxNames {
+			return
+		}
 	}
 }
 

@@ -103,7 +103,8 @@ func TestTraceIsInTheOrderOfCauses(t *testing.T) {
 			(*event.MasterTool)(working("door", "done", "")), &event.AssistantDelta{Text: "All."},
 			&event.Assistant{Content: "All."})
 	for name, times := range map[string]struct{ events, calls float64 }{
-		"in one millisecond": {1001, 1001}, "events are later": {1001.001, 1001}, "calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
+		"in one millisecond": {1001, 1001}, "events are later": {1001.001, 1001},
+		"calls are behind": {1001, 1000}, "calls are ahead": {1001, 1002},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events []event.Event

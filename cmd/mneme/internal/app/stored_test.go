@@ -118,3 +118,20 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 	s.must("acme", "POST", "/v1/chats/a/messages", `{"message":"hi"}`)
 	counted("acme", 1, 10_000)
 }
+
+// A body that exceeds the bytes that are left is refused with the same error, whichever route it is sent to.
+func TestABodyBeyondTheStorageLimitIsRefused(t *testing.T) {
+	s := withTenantsAnd(t, []string{"MNEME_LIMITS_TENANTS={acme: {stored: 2KB}}"}, "acme")
+	s.must("acme", "POST", "/v1/chats/c/notes", `{"text":"short"}`)
+	for method, path := range map[string]string{
+		"POST": "/v1/chats/c/notes", "PUT": "/v1/collections/c/documents/a/search",
+	} {
+		header := []string{"Content-Type", "text/markdown"}
+		if method == "POST" {
+			header = nil
+		}
+		got := keyed{method, s.url(path), s.keys["acme"], `{"text":"short"` + strings.Repeat(" ", 4000) + `}`, header}.do(t)
+		require.Equal(t, http.StatusInsufficientStorage, got.status, "%s %s: %s", method, path, got.body)
+		require.Contains(t, got.body, "storage_full", path)
+	}
+}
