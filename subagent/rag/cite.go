@@ -11,6 +11,7 @@ import (
 
 	"mneme/memory/envelope"
 	"mneme/memory/event"
+	"mneme/memory/number"
 )
 
 // maxMarkers bounds the passages that one sentence may cite.
@@ -99,11 +100,11 @@ func (s *scope) right(sentence string, n int) int {
 	if own > mostOf {
 		return n
 	}
-	hasFigures := len(figures{}.unverified(sentence)) > 0
-	ownFigures := hasFigures && len(s.passages[n].figures.unverified(sentence)) == 0
+	hasFigures := len(number.Set{}.Missing(sentence)) > 0
+	ownFigures := hasFigures && len(s.passages[n].numbers.Missing(sentence)) == 0
 	best, most, next := n, 0.0, 0.0
 	for o, p := range s.passages {
-		if o == n || hasFigures && len(p.read().figures.unverified(sentence)) > 0 {
+		if o == n || hasFigures && len(p.read().numbers.Missing(sentence)) > 0 {
 			continue
 		}
 		if got := share(p.read()); got > most {

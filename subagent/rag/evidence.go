@@ -13,6 +13,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/envelope"
 	"mneme/memory/event"
+	"mneme/memory/number"
 	"mneme/memory/textindex"
 	"mneme/subagent"
 	"mneme/subagent/loop"
@@ -190,10 +191,11 @@ type support struct {
 	links   bool // addresses in the texts may be repeated
 
 	once      sync.Once
-	figures   figures
+	numbers   number.Set
+	stated    number.Set      // of sentences that deny nothing; of a passage
+	terms     map[string]bool // of a passage
 	addresses map[string]bool
 	folded    []string
-	terms     map[string]bool // of a passage
 }
 
 func passageSupport(p Passage) *support {
@@ -202,9 +204,9 @@ func passageSupport(p Passage) *support {
 
 func (s *support) read() *support {
 	s.once.Do(func() {
-		s.figures, s.addresses = figures{}, map[string]bool{}
+		s.numbers, s.stated, s.addresses = number.Set{}, number.Set{}, map[string]bool{}
 		for _, t := range s.texts {
-			s.figures.read(t)
+			s.numbers.Add(t)
 			s.folded = append(s.folded, foldQuote(t))
 			if s.links {
 				readAddresses(t, s.addresses)
@@ -212,7 +214,11 @@ func (s *support) read() *support {
 		}
 		if s.passage != (Passage{}) {
 			s.terms = termsOf(s.texts[0])
-			s.figures.readStated(s.passage.Text)
+			for _, sentence := range sentenceRest.Split(s.passage.Text, -1) {
+				if !denies.MatchString(sentence) {
+					s.stated.Add(sentence)
+				}
+			}
 			s.addresses[canonicalAddress(s.passage.Source)] = true
 		}
 	})
@@ -262,15 +268,17 @@ func (s *scope) resting(used map[int]string) []*support {
 // unsupported are the figures and quotations of a text that are neither in the passages that it
 // rests on nor in other evidence.
 func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
-	seen := figures{}
+	seen, stated := number.Set{}, number.Set{}
 	var folded []string
 	for _, sup := range s.resting(used) {
-		maps.Copy(seen, sup.read().figures)
+		maps.Copy(seen, sup.read().numbers)
+		maps.Copy(stated, sup.stated)
 		folded = append(folded, sup.folded...)
 	}
 	var flags []event.Flag
 	known := map[string]bool{}
-	for _, figure := range seen.unverified(text) {
+	plain := withoutMarkers(text)
+	for _, figure := range append(seen.Missing(plain), denied(plain, stated)...) {
 		if !known[figure] {
 			known[figure] = true
 			flags = append(flags, event.Flag{Kind: Unverified, Text: figure})
@@ -283,6 +291,38 @@ func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 		}
 	}
 	return flags
+}
+
+var (
+	denial = regexp.MustCompile(`(?i)(?:\bnot|n['’]t|\bnever|\b(?:is|are|was|were|has|have|had) no|(?:^|\PL)не|` +
+		`\bnicht|\bkeine?n?)(?:\s+have)?[\s*_~]+$`)
+	denies = regexp.MustCompile(`(?i)\b(?:no|not|cannot|never|none|without|nor|nicht|keine?n?)\b|n['’]t\b|` +
+		`(?:^|\PL)(?:не|нет|ни|без)(?:\PL|$)`)
+)
+
+// denied returns the numbers that a text denies while a passage states them, where the sentence has no other number: the
+// denial of one may contrast with that.
+func denied(text string, stated number.Set) (list []string) {
+	for _, sentence := range sentenceRest.Split(number.Fold(text), -1) {
+		numbers := number.Find(sentence)
+		if len(numbers) != 1 || !stated.Has(numbers[0]) {
+			continue
+		}
+		if at := denial.FindStringIndex(sentence[:numbers[0].Start]); at != nil {
+			list = append(list, strings.TrimSpace(sentence[at[0]:numbers[0].End]))
+		}
+	}
+	return list
+}
+
+// withoutMarkers returns a text without the markers of passages. A year in brackets stays.
+func withoutMarkers(text string) string {
+	return markers.ReplaceAllStringFunc(text, func(m string) string {
+		if year.MatchString(m) {
+			return m
+		}
+		return ""
+	})
 }
 
 // quotation matches text in quotation marks of any kind, within a line.

@@ -1,0 +1,247 @@
+package number
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Number is a number, a date or a time in a text.
+type Number struct {
+	Start, End int // its place in the text, in bytes
+
+	Values  []string // what it may mean, in one form for all spellings
+	Parts   []string // figures that may stand side by side, as in a date or in "12 500"; all of them mean the same
+	Related []string // what a text with the number says, too, such as the hour of a time
+	Words   bool     // it has no figures
+	Vague   bool     // it need not count anything: "one", "a hundred", "thousands"
+
+	decimals    []Decimal // what its figures may mean
+	whole, part float64   // its thousands and more, and what is below them
+	next        float64   // a word of less belongs to it; 0 before the first word
+}
+
+// The groups of token.
+const (
+	date = iota + 1
+	hour
+	minute
+	morning
+	evening
+	hour24
+	minute24
+	units
+	numerator
+	bar
+	denominator
+	grouped
+	figures
+	scale
+	scientific
+	raised
+	word
+)
+
+// token matches a date, a time with its half of the day, another time, a fraction, a number or a word. A number may have
+// a power of ten, an exponent, or the mark of a note.
+var token = regexp.MustCompile(`\b(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b` +
+	`|\b(\d{1,2})(?:[:.h](\d{2}))? ?(?i:(a(?:m|\. ?m)\b|утра|morgens)|(p(?:m|\. ?m)\b|вечера|abends))` +
+	`|\b(\d{1,2})(?:[:h]| Uhr )(\d{2}(?::\d{2})?)\b` +
+	`|(?:\b(\d+)[ ^])?\b(\d{1,3})([⁄/])(\d{1,3})\b` +
+	`|(?:(\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?)(?:\b|\pL)|(\d+(?:[.,]\d+)*))` +
+	`(?: ?(?:[×x*·⋅]|\\times) ?10\^[({]?([-+−–]?\d{1,9})|[eE]([-+−]?\d{1,9})\b|\^[({]?([-+−–]?\d{1,9})| ?\[\d{1,3}\])?` +
+	`|(\pL[\pL\pM]*)`)
+
+var (
+	digits = regexp.MustCompile(`\d+`)
+	joins  = regexp.MustCompile(`^(?:[\s-]+|\s+(?:and|und)\s+)$`) // what is between the words of a number
+)
+
+// Find returns the numbers of a text that Fold returned, in their order.
+func Find(text string) (list []Number) {
+	for _, at := range token.FindAllStringSubmatchIndex(text, -1) {
+		group := func(i int) string { return text[max(at[2*i], 0):max(at[2*i+1], 0)] }
+		value, known := words[strings.ReplaceAll(strings.ToLower(group(word)), "ё", "е")]
+		last := len(list) - 1
+		switch {
+		case known && last >= 0 && joins.MatchString(text[list[last].End:at[0]]) && list[last].add(value):
+			list[last].End = at[1]
+		case known:
+			n := Number{Start: at[0], End: at[1], Words: true, next: math.Inf(1)}
+			n.add(value)
+			n.Vague = value == 1 || value == 100 || value >= 1000
+			list = append(list, n)
+		case group(word) == "" && !strings.HasSuffix(text[:at[0]], "^"): // else it is the mark of a note
+			n := Number{Start: at[0], End: at[1]}
+			if !n.read(group) {
+				n.End = max(at[2*grouped+1], at[2*figures+1])
+			}
+			list = append(list, n)
+		}
+	}
+	for i := range list {
+		list[i].evaluate(text)
+	}
+	return list
+}
+
+// read takes the groups of a token that is not a word. It reports whether the number extends to the token's end.
+func (n *Number) read(group func(int) string) bool {
+	switch {
+	case group(date) != "":
+		for i, part := range n.row(group(date)) {
+			if month, _ := strconv.Atoi(part); month <= 12 && i < 2 {
+				n.Related = append(n.Related, monthValue(month))
+			}
+		}
+	case group(hour) != "":
+		n.time(group(hour), group(minute), group(morning), group(evening))
+	case group(hour24) != "":
+		n.time(group(hour24), group(minute24), "", "")
+	case group(numerator) != "":
+		n.fraction(group(units), group(numerator), group(denominator))
+		if group(bar) == "/" {
+			n.row(group(units) + " " + group(numerator) + " " + group(denominator))
+		}
+	default:
+		written, power := group(grouped)+group(figures), group(scale)+group(scientific)
+		n.amount(written, exponent(power))
+		return power != "" || n.raise(written, exponent(group(raised)))
+	}
+	return true
+}
+
+// row adds the figures of a text as parts. It returns them.
+func (n *Number) row(text string) []string {
+	list := digits.FindAllString(text, -1)
+	for _, part := range list {
+		n.Parts = append(n.Parts, plain(part))
+	}
+	return list
+}
+
+// plain returns the value of digits.
+func plain(digits string) string { return New(false, digits, "", 0).String() }
+
+// exponent reads the digits of an exponent; it returns 0 for none.
+func exponent(text string) int {
+	power, _ := strconv.Atoi(strings.NewReplacer("−", "-", "–", "-").Replace(text))
+	return power
+}
+
+// time reads a time. Without a half of the day it may be on a clock of 24 hours or of 12.
+func (n *Number) time(hour, minute, morning, evening string) {
+	h, _ := strconv.Atoi(hour)
+	for _, part := range append(digits.FindAllString(minute, -1), hour) {
+		n.Related = append(n.Related, plain(part))
+	}
+	clock := func(h int) string { return strconv.Itoa(h) + ":" + cmp.Or(minute, "00") }
+	afternoon := h%12 + 12
+	switch {
+	case h > 12:
+		n.Values = []string{clock(h)}
+	case morning != "":
+		n.Values = []string{clock(h % 12)}
+	case evening != "":
+		n.Values, n.Related = []string{clock(afternoon), clock(h) + " pm"}, append(n.Related, plain(strconv.Itoa(afternoon)))
+	default:
+		n.Values = []string{clock(h), clock(h) + " pm"}
+	}
+}
+
+// fraction reads a fraction, with the whole number before it.
+func (n *Number) fraction(units, numerator, denominator string) {
+	whole, _ := strconv.ParseFloat(units, 64) // 0 for none
+	over, _ := strconv.ParseFloat(numerator, 64)
+	if under, _ := strconv.ParseFloat(denominator, 64); under > 0 {
+		n.decimals, n.part = []Decimal{of(whole + over/under)}, whole+over/under
+	}
+}
+
+// amount reads figures and their separators: 1,500 is 1500 in one country and 1.5 in another.
+func (n *Number) amount(text string, power int) {
+	text = strings.NewReplacer("'", " ", "’", " ").Replace(text)
+	closed := strings.ReplaceAll(text, " ", "")
+	last := strings.LastIndexAny(closed, ".,")
+	if last < 0 {
+		if n.decimals = []Decimal{New(false, closed, "", power)}; closed != text {
+			n.row(text)
+		}
+		return
+	}
+	whole, fraction := strings.NewReplacer(".", "", ",", "").Replace(closed[:last]), closed[last+1:]
+	same := strings.Count(closed, closed[last:last+1])
+	if same == 1 {
+		n.decimals = append(n.decimals, New(false, whole, fraction, power))
+		if closed[last] == '.' && len(whole) < 3 && len(fraction) == 2 { // of a time
+			n.Values = append(n.Values, strings.TrimPrefix(whole, "0")+":"+fraction)
+		}
+	}
+	if len(fraction) == 3 && len(whole)+same+len(fraction) == len(closed) {
+		n.decimals = append(n.decimals, New(false, whole, fraction, power+3))
+	}
+	switch {
+	case n.decimals != nil:
+	case closed[last] == ',':
+		n.row(closed)
+	default:
+		n.Values = append(n.Values, closed)
+	}
+}
+
+// raise reads the raised figure after a number. It is an exponent after 10, the mark of a note after most other numbers,
+// and either after a number of one digit. raise reports whether it is an exponent.
+func (n *Number) raise(base string, power int) bool {
+	if base == "10" && power != 0 {
+		n.decimals = []Decimal{New(false, "1", "", power)}
+		return true
+	}
+	b, err := strconv.ParseInt(base, 10, 64)
+	if err != nil || b > 9 || power < 1 || power > maxPower {
+		return false
+	}
+	n.decimals = append(n.decimals, New(false, new(big.Int).Exp(big.NewInt(b), big.NewInt(int64(power)), nil).String(), "", 0))
+	return true
+}
+
+// maxPower is the highest power that is computed of a number other than 10.
+const maxPower = 100
+
+// add takes in the word after a number if it belongs to it.
+func (n *Number) add(value float64) bool {
+	if n.next == 0 && len(n.decimals) > 0 {
+		n.part, _ = strconv.ParseFloat(n.decimals[0].String(), 64)
+	}
+	switch {
+	case value < n.next:
+		n.part += value
+	case value == 100 && n.part > 0 && n.part < 100:
+		n.part *= value
+	case value >= 1000 && n.part > 0 && n.part < value:
+		n.whole, n.part = n.whole+n.part*value, 0
+	default:
+		return false
+	}
+	for n.Vague, n.next = false, 1; math.Mod(value, n.next*10) == 0; n.next *= 10 {
+	}
+	return true
+}
+
+// evaluate adds the values of the figures and the words, with their sign.
+func (n *Number) evaluate(text string) {
+	if n.next > 0 {
+		n.decimals = append(n.decimals, of(math.Round(1e6*(n.whole+n.part))/1e6))
+	}
+	negative, positive := n.signs(text)
+	for _, d := range n.decimals {
+		if positive {
+			n.Values = append(n.Values, d.String())
+		}
+		if negative {
+			n.Values = append(n.Values, d.Negate().String())
+		}
+	}
+}
