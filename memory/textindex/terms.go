@@ -10,6 +10,8 @@ import (
 	"github.com/kljensen/snowball/english"
 	"github.com/kljensen/snowball/russian"
 	"golang.org/x/text/unicode/norm"
+
+	"mneme/memory/number"
 )
 
 // maxStemmed is the longest word, in bytes, that is stemmed; longer ones are
@@ -172,7 +174,7 @@ func Words(text string) iter.Seq[string] { return words(text) }
 // words are the words of a text, folded so that spellings of one are equal.
 func words(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		text = oneSpelling.Replace(strings.ToLower(norm.NFKC.String(text)))
+		text = number.Ungroup(oneSpelling.Replace(strings.ToLower(number.Fold(text))))
 		for word := range strings.FieldsFuncSeq(text, separates) {
 			if word = strings.Trim(word, "'"); word != "" && !yield(word) {
 				return
