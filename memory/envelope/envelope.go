@@ -21,6 +21,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"mneme/memory/number"
 )
 
 // What an envelope holds, which its tags are called.
@@ -366,21 +368,11 @@ func foldRune(b *strings.Builder, r rune) {
 			b.WriteByte(' ')
 		case unicode.Is(unicode.Mn, r) || invisible(r):
 		case r >= utf8.RuneSelf && unicode.Is(unicode.Nd, r):
-			b.WriteByte('0' + Digit(r))
+			b.WriteByte('0' + number.Digit(r))
 		default:
 			b.WriteRune(r)
 		}
 	}
-}
-
-// Digit is the value of a decimal digit of any script: they lie in tens from a
-// zero on.
-func Digit(r rune) byte {
-	first := r
-	for unicode.Is(unicode.Nd, first-1) {
-		first--
-	}
-	return byte((r - first) % 10)
 }
 
 // lookalikes are letters and brackets that are drawn as others are.

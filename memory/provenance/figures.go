@@ -22,8 +22,8 @@ type figure struct {
 }
 
 var (
-	// number matches digits with the separators of amounts, dates and accounts, and a word that may multiply them.
-	number = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
+	// numeric matches digits with the separators of amounts, dates and accounts, and a word that may multiply them.
+	numeric = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
 	// amount matches an amount: its whole part, its fraction and the word after it.
 	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
@@ -75,7 +75,7 @@ const near = 40
 
 // figures returns the figures of a visible text, in digits and in words.
 func figures(content string) (all []figure) {
-	for _, at := range number.FindAllStringIndex(content, -1) {
+	for _, at := range numeric.FindAllStringIndex(content, -1) {
 		before, n := content[max(at[0]-near, 0):at[0]], content[at[0]:at[1]]
 		after := content[at[1]:min(at[1]+near, len(content))]
 		parts := amount.FindStringSubmatch(n)

@@ -16,10 +16,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
-
 	"mneme/memory"
 	"mneme/memory/envelope"
+	"mneme/memory/number"
 )
 
 // Ledger holds the texts that the agents of one run were given. The zero value is empty. A nil Ledger stores nothing. It
@@ -419,7 +418,7 @@ func valueOf(content string) value {
 	v.squeezed = strings.ReplaceAll(v.words, " ", "")
 	n := strings.TrimLeft(strings.ToLower(strings.TrimSpace(visible(content))), "-−–+ ")
 	word := strings.TrimLeftFunc(n, func(r rune) bool { return !unicode.IsLetter(r) })
-	if _, ok := multiples[word]; (ok || word == "") && number.FindString(n) == n {
+	if _, ok := multiples[word]; (ok || word == "") && numeric.FindString(n) == n {
 		v.amounts = amounts(n)
 	} else if mantissa, _, ok := strings.Cut(n, "e"); ok && isDecimal.MatchString(mantissa) { // of a number in JSON
 		v.amounts = []string{numeral(n).value}
@@ -471,7 +470,7 @@ func (t *text) read() *text {
 		}
 		t.squeezed = strings.ReplaceAll(t.words, " ", "")
 		t.numbers = map[string]bool{}
-		for _, n := range number.FindAllString(content, -1) {
+		for _, n := range numeric.FindAllString(content, -1) {
 			for _, a := range amounts(n) {
 				t.numbers[a] = true
 			}
@@ -563,18 +562,14 @@ func isUpper(word string) bool {
 	return unicode.IsUpper(first)
 }
 
-// visible returns a text in compatibility form (NFKC), with the digits of all scripts as 0 to 9 and without invisible
-// characters.
+// visible returns a text as number.Fold does, without invisible characters.
 func visible(content string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+		if unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
 			return -1
-		case r > unicode.MaxASCII && unicode.IsDigit(r):
-			return rune('0' + envelope.Digit(r))
 		}
 		return r
-	}, norm.NFKC.String(content))
+	}, number.Fold(content))
 }
 
 // plain returns a visible text in lower case, with one space around each word. Russian words lose their endings, because

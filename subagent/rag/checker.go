@@ -1,6 +1,7 @@
 package rag
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,25 +28,13 @@ type checker struct {
 
 	unit   []byte // text that is not checked yet; at most a line
 	fenced bool   // the current line is in a block of code
-	after  ending // how far the end of a sentence was seen
+	code   bool   // the unit that is checked is code
 	inner  bool   // the unit does not begin a line
 	skip   bool   // the current line is left out
 	tail   bool   // the current line is a machine line, unless something follows
 	held   []byte // white space and machine lines that are passed on only if something follows
 	lines  bool   // held contains machine lines
 }
-
-// extent is a range of a unit, in bytes.
-type extent struct{ start, end int }
-
-// ending is how much of the end of a sentence was seen.
-type ending int
-
-const (
-	within  ending = iota
-	stopped        // its final punctuation
-	apart          // and white space behind that
-)
 
 func newChecker(s *scope) *checker { return &checker{scope: s, strict: len(s.passages) > 0} }
 
@@ -128,52 +117,38 @@ func russian(text string) bool {
 }
 
 // take receives the text that passed the screen, and cuts it into units: sentences and lines. A sentence ends with its
-// punctuation, white space, and then anything but a marker, which belongs to the sentence before it; so a unit is only
-// complete when the next one begins. A line with code in it is one unit from there on.
+// punctuation, white space, and then anything but a marker, which belongs to the sentence before it. So a unit is
+// complete when the next one begins.
 func (c *checker) take(text string) {
 	if !c.strict {
 		c.out.WriteString(text)
 		return
 	}
-	from := 0
-	for i, r := range text {
-		if c.after == apart && !unicode.IsSpace(r) {
-			c.unit, from = append(c.unit, text[from:i]...), i
-			if !c.fenced && !strings.ContainsRune("[【［&\\%`", r) && !slices.Contains(c.unit, '`') {
-				c.cut()
-			}
-			c.after = within
-		}
-		switch {
-		case r == '\n':
-			c.unit, from = append(c.unit, text[from:i+1]...), i+1
+	for text != "" {
+		r, size := utf8.DecodeRuneInString(text)
+		if !unicode.IsSpace(r) && !strings.ContainsRune("[【［&\\%`", r) && c.ended() {
 			c.cut()
-			c.after = within
-		case strings.ContainsRune(".!?…。", r):
-			c.after = stopped
-		case c.after == stopped && unicode.IsSpace(r):
-			c.after = apart
-		case c.after == stopped && !strings.ContainsRune("\"»”’')*_", r):
-			c.after = within
+		}
+		c.unit, text = append(c.unit, text[:size]...), text[size:]
+		if r == '\n' {
+			c.cut()
 		}
 	}
-	c.unit = append(c.unit, text[from:]...)
+}
+
+// ended reports whether the unit is a sentence with white space after it. A line with code in it is one unit from the
+// code on.
+func (c *checker) ended() bool {
+	body := bytes.TrimRightFunc(c.unit, unicode.IsSpace)
+	if len(body) == len(c.unit) || c.fenced {
+		return false
+	}
+	last, _ := utf8.DecodeLastRune(bytes.TrimRight(body, "\"»”’')*_"))
+	return strings.ContainsRune(".!?…。", last) && bytes.IndexByte(c.unit, '`') < 0
 }
 
 // fenceLine is a line that opens or closes a block of code.
 var fenceLine = regexp.MustCompile("^[ \t>*+.)0-9-]*```[^`]*$")
-
-// codeIn finds the code in a unit, which begins a line or does not.
-func (c *checker) codeIn(text string, begins bool) (code []extent) {
-	if fence := begins && fenceLine.MatchString(text); fence || c.fenced {
-		c.fenced = fence != c.fenced
-		return []extent{{0, len(text)}}
-	}
-	for _, m := range codeSpan.FindAllStringIndex(text, -1) {
-		code = append(code, extent{m[0], m[1]})
-	}
-	return code
-}
 
 var (
 	// machineLine is a line in which a model tells the status of its answer, see SystemRule.
@@ -188,24 +163,25 @@ func (c *checker) cut() {
 		return
 	}
 	text, begins := string(c.unit), !c.inner
-	code := c.codeIn(text, begins)
 	c.unit, c.inner = c.unit[:0], !strings.HasSuffix(text, "\n")
+	fence := begins && fenceLine.MatchString(text)
+	c.code = fence || c.fenced
+	c.fenced = fence != c.fenced
 	if begins {
 		f := envelope.Fold(text).Text
-		plain := len(code) == 0 || code[0].start > 0
+		span := codeSpan.FindStringIndex(text)
+		plain := !c.code && (span == nil || span[0] > 0)
 		c.tail = plain && machineLine.MatchString(f)
 		m := footnote.FindStringSubmatch(f)
-		if plain && m != nil {
-			if number := markerNumber(m[1]); !c.scope.known(number) {
-				c.flag(UnknownMarker, m[1])
-			}
+		if plain && m != nil && !c.scope.known(markerNumber(m[1])) {
+			c.flag(UnknownMarker, m[1])
 		}
 		c.skip = plain && (m != nil || note(text))
 	}
 	if c.skip {
 		return
 	}
-	c.show(c.sentences(text, code))
+	c.show(c.mend(text))
 }
 
 // note reports whether a line is a note of an earlier answer, which this answer's own notes
@@ -233,47 +209,24 @@ func (c *checker) show(text string) {
 	c.held, c.lines = append(c.held[:0], text[len(body):]...), false
 }
 
-// sentences checks the addresses and the markers of a unit.
-func (c *checker) sentences(text string, code []extent) string {
-	for round := 0; ; round++ { // removing something may form a new marker or address, so it repeats
+// mend corrects the addresses and the markers of a unit. Each correction may form a new marker or address, so it repeats.
+func (c *checker) mend(text string) string {
+	for range maxRounds {
 		f := envelope.Fold(text)
-		if round == maxRounds {
-			return strings.NewReplacer("[", "(", "【", "(", "［", "(", "&", "+").Replace(text)
+		changes := c.links(text, f)
+		if len(changes) == 0 {
+			changes = c.markers(text, f)
 		}
-		changes := foreign(text, f, c.scope.allowed)
-		for _, ch := range changes {
-			c.flag(RemovedLink, text[ch.Start:ch.End])
-		}
-		more := c.markers(text, f, code, changes)
-		if len(changes)+len(more) == 0 {
+		if len(changes) == 0 {
 			return text
 		}
-		changes = append(changes, more...)
-		slices.SortFunc(changes, func(a, b envelope.Change) int { return a.Start - b.Start })
-		code = shift(code, changes)
 		text = envelope.Splice(text, changes)
 	}
+	return strings.NewReplacer("[", "(", "【", "(", "［", "(", "&", "+").Replace(text)
 }
 
-// maxRounds bounds that repetition; after it brackets are replaced.
-const maxRounds = 20
-
-// shift moves ranges by the changes before and inside of them.
-func shift(code []extent, changes []envelope.Change) []extent {
-	out := slices.Clone(code)
-	for i := range out {
-		for _, ch := range changes {
-			grown := len(ch.By) - (ch.End - ch.Start)
-			if ch.End <= code[i].start {
-				out[i].start += grown
-			}
-			if ch.Start < code[i].end {
-				out[i].end += grown
-			}
-		}
-	}
-	return out
-}
+// maxRounds bounds the corrections of a unit; after it brackets are replaced.
+const maxRounds = 40
 
 // foldedMarker is a marker in normalised text: one or more numbers, or ranges of them, in brackets
 // of any kind. Of no passage are numbers below 0 and those with a fraction.
@@ -284,38 +237,33 @@ const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
 
 var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+(?:\.\d+)?)`)
 
-// markers are the changes after which every marker stands for a passage, a sentence has at most
-// maxMarkers of them, and each is written as [n].
-func (c *checker) markers(text string, f envelope.Folding, code []extent, taken []envelope.Change) (
-	changes []envelope.Change) {
-	if !strings.Contains(f.Text, "[") {
+// markers returns the changes after which every marker stands for a passage, a sentence has at most maxMarkers of them,
+// and each is written as [n].
+func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.Change) {
+	if c.code || !strings.Contains(f.Text, "[") {
 		return nil
 	}
+	code := codeSpan.FindAllStringIndex(text, -1)
 	for at := 0; at < len(f.Text); {
 		end := len(f.Text)
 		if stop := sentenceRest.FindStringIndex(f.Text[at:]); stop != nil {
 			end = at + stop[1]
 		}
-		changes = append(changes, c.sentence(text, f, extent{at, end}, code, taken)...)
+		changes = append(changes, c.sentence(text, f, at, end, code)...)
 		at = end
 	}
 	return changes
 }
 
-// sentence is markers for one sentence, at a place in the normalised text.
-func (c *checker) sentence(text string, f envelope.Folding, place extent, code []extent, taken []envelope.Change) (
-	changes []envelope.Change) {
+// sentence returns the changes of one sentence, which is at a place in the folded text.
+func (c *checker) sentence(text string, f envelope.Folding, from, to int, code [][]int) (changes []envelope.Change) {
 	var cites []int
-	var at [][2]int // of the markers, in the text
-	said := text[f.Start[place.start]:f.End[place.end-1]]
-	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.Text[place.start:place.end], -1) {
-		start, end := f.Start[place.start+m[0]], f.End[place.start+m[1]-1]
-		inside := f.Text[place.start+m[2] : place.start+m[3]]
-		if slices.ContainsFunc(code, func(e extent) bool { return start < e.end && end > e.start }) ||
-			slices.ContainsFunc(taken, func(ch envelope.Change) bool { return start < ch.End && end > ch.Start }) {
-			continue
-		}
-		if year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
+	var places [][2]int // of the markers
+	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.Text[from:to], -1) {
+		start, end := f.Start[from+m[0]], f.End[from+m[1]-1]
+		inside := f.Text[from+m[2] : from+m[3]]
+		if slices.ContainsFunc(code, func(place []int) bool { return start < place[1] && end > place[0] }) ||
+			year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
 			continue
 		}
 		kept := ""
@@ -331,8 +279,8 @@ func (c *checker) sentence(text string, f envelope.Folding, place extent, code [
 				kept += mark
 			}
 		}
-		at = append(at, [2]int{start, end})
-		if strings.HasSuffix(f.Text[:place.start+m[0]], "!") && kept != "" {
+		places = append(places, [2]int{start, end})
+		if strings.HasSuffix(f.Text[:from+m[0]], "!") && kept != "" {
 			kept = " " + kept // else it reads as an image
 		}
 		if kept == "" {
@@ -341,12 +289,13 @@ func (c *checker) sentence(text string, f envelope.Folding, place extent, code [
 			changes = append(changes, envelope.Change{Start: start, End: end, By: kept})
 		}
 	}
-	if len(cites) != 1 || len(changes) > 0 || len(taken) > 0 {
+	if len(cites) != 1 || len(changes) > 0 {
 		return changes
 	}
-	if right := c.scope.right(said, cites[0]); right != cites[0] {
+	start, end := f.Start[from], f.End[to-1]
+	if right := c.scope.right(text[start:end], cites[0]); right != cites[0] {
 		c.flag(Misattributed, strconv.Itoa(cites[0]))
-		for _, m := range at {
+		for _, m := range places {
 			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(right) + "]"})
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"mneme/memory/envelope"
 	"mneme/memory/event"
 	"mneme/memory/number"
 )
@@ -17,20 +17,27 @@ import (
 // maxMarkers bounds the passages that one sentence may cite.
 const maxMarkers = 3
 
-// markers matches one or more numbers in any of the brackets that models write, with digits of any
-// script.
-var markers = regexp.MustCompile(
-	`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`,
-)
+// marker matches a marker of a checked text, or a year in brackets.
+var marker = regexp.MustCompile(`\[(\d+)\]`)
 
 // year matches a year in brackets, which is prose unless the run has that many passages.
 var year = regexp.MustCompile(`^\[[12][0-9]{3}\]$`)
+
+// withoutMarkers returns a checked text without its markers. A year in brackets stays.
+func withoutMarkers(text string) string {
+	return marker.ReplaceAllStringFunc(text, func(m string) string {
+		if year.MatchString(m) {
+			return m
+		}
+		return ""
+	})
+}
 
 // codeSpan matches code in Markdown, in which brackets mean something else.
 var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 
 // sentenceRest matches the end of a sentence with the markers and the white space behind it.
-var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*[\[【［][\pN \t,;]+[\]】］])*(?:\s+|$))|\n+`)
+var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*\[[\d \t,;]+\])*(?:\s+|$))|\n+`)
 
 // used maps each passage that a checked text cites to the sentences that cite it.
 func used(text string) map[int]string {
@@ -42,18 +49,15 @@ func used(text string) map[int]string {
 			end = stop[1]
 		}
 		numbers := map[int]bool{}
-		for _, m := range markers.FindAllStringSubmatch(text[:end], -1) {
+		for _, m := range marker.FindAllStringSubmatch(text[:end], -1) {
 			numbers[markerNumber(m[1])] = true
 		}
-		if len(numbers) > 0 {
-			said := strings.TrimSpace(markers.ReplaceAllString(text[:end], ""))
-			for n := range numbers {
-				sentences[n] = append(sentences[n], said)
-			}
+		sentence := strings.TrimSpace(withoutMarkers(text[:end]))
+		for n := range numbers {
+			sentences[n] = append(sentences[n], sentence)
 		}
 		text = text[end:]
 	}
-	delete(sentences, 0)
 	cites := map[int]string{}
 	for n, list := range sentences {
 		cites[n] = strings.Join(list, " ")
@@ -61,18 +65,21 @@ func used(text string) map[int]string {
 	return cites
 }
 
-// cite makes the citations of a checked text, ascending by number. A quote that the writer gave is
-// used if it is in the passage.
-func (s *scope) cite(text string, quotes map[int]string) []event.Citation {
-	list := []event.Citation{}
-	said := used(text)
-	for _, n := range slices.Sorted(maps.Keys(said)) {
-		if s.known(n) {
-			c, _ := s.passages[n].passage.cite(n, quotes[n], said[n])
-			list = append(list, c)
+// cite returns the citations of a checked text, ascending by number. It uses the writer's quotes that are in their
+// passages, and flags the others.
+func (s *scope) cite(text string, quotes map[int]string) (list []event.Citation, flags []event.Flag) {
+	list = []event.Citation{}
+	cited := used(text)
+	for _, n := range slices.Sorted(maps.Keys(cited)) {
+		if !s.known(n) {
+			continue
+		}
+		c, good := s.passages[n].passage.cite(n, quotes[n], cited[n])
+		if list = append(list, c); !good {
+			flags = append(flags, event.Flag{Kind: BadQuote, Text: quotes[n]})
 		}
 	}
-	return list
+	return list, flags
 }
 
 // Thresholds for moving a citation to another passage.
@@ -90,7 +97,7 @@ func (s *scope) right(sentence string, n int) int {
 	if len(s.passages) < 2 {
 		return n
 	}
-	sentence = markers.ReplaceAllString(sentence, " ")
+	sentence = withoutMarkers(sentence)
 	terms := termsOf(sentence)
 	if len(terms) < fewTerms {
 		return n
@@ -133,15 +140,12 @@ func shared(a, b map[string]bool) int {
 	return n
 }
 
-// markerNumber parses a number; it is 0 for one that no marker of ours has: with a leading zero,
-// too long, or of digits that are not decimal.
+// markerNumber parses a number; it returns 0 for one that no marker of ours has: with a leading zero or a point, or too
+// long.
 func markerNumber(digits string) int {
-	n := 0
-	for _, r := range digits {
-		if !unicode.Is(unicode.Nd, r) || n == 0 && envelope.Digit(r) == 0 || n > 1e6 {
-			return 0
-		}
-		n = n*10 + int(envelope.Digit(r))
+	n, err := strconv.Atoi(digits)
+	if err != nil || strings.HasPrefix(digits, "0") {
+		return 0
 	}
 	return n
 }
@@ -149,42 +153,24 @@ func markerNumber(digits string) int {
 // maxCitation is the longest quote, in characters.
 const maxCitation = 200
 
-// findQuote finds a quote in a text. All white space is equal.
+// findQuote returns the place of a quote in a text. All white space is equal.
 func findQuote(text, quote string) (start, end int, found bool) {
-	if quote = strings.Join(strings.Fields(quote), " "); quote == "" {
+	words := strings.Fields(quote)
+	if len(words) == 0 || utf8.RuneCountInString(strings.Join(words, " ")) > maxCitation {
 		return 0, 0, false
 	}
-	plain, places := foldSpace(text)
-	at := strings.Index(plain, quote)
-	if at < 0 {
+	for i, word := range words {
+		words[i] = regexp.QuoteMeta(word)
+	}
+	pattern, err := regexp.Compile(strings.Join(words, `[\s\v\x{85}\pZ]+`))
+	if err != nil {
 		return 0, 0, false
 	}
-	_, size := utf8.DecodeLastRuneInString(quote)
-	return places[at], places[at+len(quote)-size] + size, true
-}
-
-// foldSpace replaces each run of white space by one space, and returns the offset in the text of
-// each byte.
-func foldSpace(text string) (plain string, places []int) {
-	var b strings.Builder
-	space := false
-	for i, r := range text {
-		if unicode.IsSpace(r) {
-			if !space {
-				b.WriteByte(' ')
-				places = append(places, i)
-			}
-			space = true
-			continue
-		}
-		space = false
-		_, size := utf8.DecodeRuneInString(text[i:])
-		b.WriteString(text[i : i+size])
-		for k := range size {
-			places = append(places, i+k)
-		}
+	at := pattern.FindStringIndex(text)
+	if at == nil {
+		return 0, 0, false
 	}
-	return b.String(), places
+	return at[0], at[1], true
 }
 
 // pieceEnd matches the end of a sentence, a paragraph or a table row, with the white space behind
@@ -358,14 +344,9 @@ func check(response string, s *scope) (a event.Answer, unsupported []event.Flag)
 			a.Missing = append(a.Missing, part)
 		}
 	}
-	a.Citations = s.cite(a.Answer, d.quotes)
-	for _, citation := range a.Citations {
-		if _, good := s.passages[citation.N].passage.cite(citation.N, d.quotes[citation.N], ""); !good {
-			a.Flags = append(a.Flags, event.Flag{Kind: BadQuote, Text: d.quotes[citation.N]})
-		}
-	}
+	citations, flags := s.cite(a.Answer, d.quotes)
 	unsupported = s.unsupported(a.Answer, used(a.Answer))
-	a.Flags = append(a.Flags, unsupported...)
+	a.Citations, a.Flags = citations, slices.Concat(a.Flags, flags, unsupported)
 	conclude(&a)
 	return a, unsupported
 }

@@ -2,6 +2,7 @@ package rag
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -112,6 +113,11 @@ func TestASentenceCitesAtMostThree(t *testing.T) {
 	a, _ = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 }
+
+// markers matches one or more numbers in any of the brackets that models write, with digits of any script.
+var markers = regexp.MustCompile(
+	`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`,
+)
 
 // Whatever a model writes, what is left of its markers stands for passages that it
 // was given.

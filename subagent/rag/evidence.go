@@ -71,7 +71,7 @@ func (e *Evidence) scope(only map[int]bool, more ...*support) *scope {
 
 // Cite returns the citations for the markers of a checked text, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
-	citations := e.scope(nil).cite(text, nil)
+	citations, _ := e.scope(nil).cite(text, nil)
 	e.mu.Lock()
 	flags := e.flags[text]
 	e.mu.Unlock()
@@ -315,16 +315,6 @@ func denied(text string, stated number.Set) (list []string) {
 	return list
 }
 
-// withoutMarkers returns a text without the markers of passages. A year in brackets stays.
-func withoutMarkers(text string) string {
-	return markers.ReplaceAllStringFunc(text, func(m string) string {
-		if year.MatchString(m) {
-			return m
-		}
-		return ""
-	})
-}
-
 // quotation matches text in quotation marks of any kind, within a line.
 var quotation = regexp.MustCompile(
 	`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`,
@@ -341,7 +331,7 @@ func quotations(text string) []string {
 	var list []string
 	for line := range strings.SplitSeq(codeSpan.ReplaceAllString(text, "`"), "\n") {
 		for _, m := range quotation.FindAllStringSubmatch(line, -1) {
-			quote := strings.TrimSpace(markers.ReplaceAllString(m[1]+m[2]+m[3]+m[4], ""))
+			quote := strings.TrimSpace(withoutMarkers(m[1] + m[2] + m[3] + m[4]))
 			if len(strings.Fields(quote)) >= quoteWords || len([]rune(quote)) >= quoteCharacters {
 				list = append(list, quote)
 			}
@@ -427,22 +417,22 @@ func private(address string) bool {
 	return err == nil && (ip.IsLoopback() || ip.IsPrivate())
 }
 
-// foreign are the changes that remove addresses which allowed does not know. The whole address has
-// to be known: one that a longer address begins with allows nothing.
-func foreign(source string, f envelope.Folding, allowed func(address string) bool) (changes []envelope.Change) {
+// links returns the changes that remove the addresses which are not allowed. The whole address has to be known: one that
+// a longer address begins with allows nothing.
+func (c *checker) links(text string, f envelope.Folding) (changes []envelope.Change) {
 	for _, at := range addresses(f) {
 		start, end := f.Start[at[0]], f.End[at[1]-1]
-		found := source[start:end]
-		bare := strings.TrimRight(found, addressTail)
-		if allowed(found) || allowed(bare) {
+		found := text[start:end]
+		if c.scope.allowed(found) {
 			continue
 		}
-		bare = strings.TrimRight(found, ".,;:!?*|")
+		end = start + len(strings.TrimRight(found, ".,;:!?*|"))
 		by := linkRemoved
-		if strings.HasSuffix(source[:start], "]") { // a Markdown link would need the parenthesis here
+		if strings.HasSuffix(text[:start], "]") { // a Markdown link would need the parenthesis here
 			by = " " + by
 		}
-		changes = append(changes, envelope.Change{Start: start, End: start + len(bare), By: by})
+		c.flag(RemovedLink, text[start:end])
+		changes = append(changes, envelope.Change{Start: start, End: end, By: by})
 	}
 	return changes
 }

@@ -176,7 +176,7 @@ func (t *Session) Ask(messages []memory.Message) *Question {
 		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		q.history = append(q.history, memory.Message{Role: m.Role, Content: markers.ReplaceAllString(m.Content, "")})
+		q.history = append(q.history, memory.Message{Role: m.Role, Content: withoutMarkers(m.Content)})
 		if m.Role == memory.RoleUser {
 			q.task = m.Content
 		}

@@ -1,18 +1,16 @@
 package rag
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
 
+	"mneme/memory/number"
 	"mneme/memory/textindex"
 )
 
@@ -162,20 +160,11 @@ func (w Where) key() string {
 
 // matcher returns a function that reports whether metadata meets the filter.
 func (w Where) matcher() func(metadata map[string]string) bool {
-	type demand struct {
-		Condition
-		key      string
-		gte, lte *bound
-	}
-	var demands []demand
-	for key, c := range w {
-		demands = append(demands, demand{c, key, boundOf(c.Gte), boundOf(c.Lte)})
-	}
 	return func(metadata map[string]string) bool {
-		for _, d := range demands {
-			value, there := metadata[d.key]
-			if !there || d.Eq != nil && *d.Eq != value || d.In != nil && !slices.Contains(d.In, value) ||
-				d.gte != nil && d.gte.compare(value) < 0 || d.lte != nil && d.lte.compare(value) > 0 {
+		for key, c := range w {
+			value, found := metadata[key]
+			if !found || c.Eq != nil && *c.Eq != value || c.In != nil && !slices.Contains(c.In, value) ||
+				c.Gte != nil && compare(value, *c.Gte) < 0 || c.Lte != nil && compare(value, *c.Lte) > 0 {
 				return false
 			}
 		}
@@ -183,66 +172,14 @@ func (w Where) matcher() func(metadata map[string]string) bool {
 	}
 }
 
-// bound is what a value is compared with.
-type bound struct {
-	text    string
-	number  float64
-	decimal bool
-}
-
-func boundOf(text *string) *bound {
-	if text == nil {
-		return nil
+// compare orders two values: as numbers if both are decimal, else byte by byte.
+func compare(value, bound string) int {
+	a, first := number.Parse(value)
+	b, second := number.Parse(bound)
+	if first && second {
+		return a.Compare(b)
 	}
-	b := &bound{text: *text}
-	b.number, b.decimal = decimal(*text)
-	return b
-}
-
-// compare orders a value against the bound.
-func (b *bound) compare(value string) int {
-	if b.decimal {
-		if number, ok := decimal(value); ok {
-			return cmp.Or(cmp.Compare(number, b.number), exactly(value, b.text))
-		}
-	}
-	return strings.Compare(value, b.text)
-}
-
-// decimal reads a finite number in decimal notation, and nothing of what ParseFloat
-// takes beyond: inf, 0x10, 1_000.
-func decimal(text string) (float64, bool) {
-	digits := false
-	for i := range len(text) {
-		switch c := text[i]; {
-		case '0' <= c && c <= '9':
-			digits = true
-		case c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E':
-			return 0, false
-		}
-	}
-	if !digits {
-		return 0, false
-	}
-	n, err := strconv.ParseFloat(text, 64)
-	return n, err == nil
-}
-
-// float64Digits are the decimal digits that a float64 tells apart in any case.
-const float64Digits = 15
-
-// exactly orders two decimals that are equal as float64, such as times in nanoseconds.
-// One with an exponent, which may be of any size, counts as equal.
-func exactly(a, b string) int {
-	if max(len(a), len(b)) <= float64Digits || strings.ContainsAny(a+b, "eE") {
-		return 0
-	}
-	x, first := new(big.Rat).SetString(a)
-	y, second := new(big.Rat).SetString(b)
-	if !first || !second {
-		return 0
-	}
-	return x.Cmp(y)
+	return strings.Compare(value, bound)
 }
 
 // keptFilters is how many filters of a collection are kept with what they found out:

@@ -92,8 +92,7 @@ func TestAFilterSeesMetadata(t *testing.T) {
 	require.Empty(t, r.Passages)
 }
 
-// Numbers that a float64 cannot tell apart are in their order nevertheless, and what is
-// no decimal number is a text.
+// Decimal numbers of any size are compared exactly. Everything else is a text.
 func TestBoundsAreExact(t *testing.T) {
 	t.Parallel()
 	l := library(redistest.Start(t).Client())
@@ -104,7 +103,8 @@ func TestBoundsAreExact(t *testing.T) {
 	}
 	for filter, want := range map[string]string{
 		`{"at":{"gte":9007199254740993,"lte":9007199254740993}}`: "9007199254740993",
-		`{"at":{"gte":"0.5","lte":7}}`:                           "+7 .5 0x10 1_0 1e400",
+		`{"at":{"gte":"0.5","lte":7}}`:                           "+7 .5 0x10 1_0",
+		`{"at":{"gte":"1e399","lte":"1e401"}}`:                   "1e400",
 		`{"at":{"gte":"i","lte":"j"}}`:                           "inf",
 	} {
 		require.Equal(t, strings.Fields(want), found(t, l, c, "apples", filter), filter)
