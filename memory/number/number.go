@@ -45,14 +45,14 @@ const (
 	word
 )
 
-// token matches a date, a time with its half of the day, another time, a fraction, a number or a word. A number may have
+// token matches, in lower case, a date, a time with its half of the day, another time, a fraction, a number or a word. A number may have
 // a power of ten, an exponent, or the mark of a note.
 var token = regexp.MustCompile(`\b(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b` +
-	`|\b(\d{1,2})(?:[:.h](\d{2}))? ?(?i:(a(?:m|\. ?m)\b|утра|morgens)|(p(?:m|\. ?m)\b|вечера|abends))` +
-	`|\b(\d{1,2})(?:[:h]| Uhr )(\d{2}(?::\d{2})?)\b` +
+	`|\b(\d{1,2})(?:[:.h](\d{2}))? ?(?:(a(?:m|\. ?m)\b|утра|morgens)|(p(?:m|\. ?m)\b|вечера|abends))` +
+	`|\b(\d{1,2})(?:[:h]| uhr )(\d{2}(?::\d{2})?)\b` +
 	`|(?:\b(\d+)[ ^])?\b(\d{1,3})([⁄/])(\d{1,3})\b` +
 	`|(?:(\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?)(?:\b|\pL)|(\d+(?:[.,]\d+)*))` +
-	`(?: ?(?:[×x*·⋅]|\\times) ?10\^[({]?([-+−–]?\d{1,9})|[eE]([-+−]?\d{1,9})\b|\^[({]?([-+−–]?\d{1,9})| ?\[\d{1,3}\])?` +
+	`(?: ?(?:[×x*·⋅]|\\times) ?10\^[({]?([-+−–]?\d{1,9})|e([-+−]?\d{1,9})\b|\^[({]?([-+−–]?\d{1,9})| ?\[\d{1,3}\])?` +
 	`|(\pL[\pL\pM]*)`)
 
 var (
@@ -62,9 +62,10 @@ var (
 
 // Find returns the numbers of a text that Fold returned, in their order.
 func Find(text string) (list []Number) {
+	text = lower(text)
 	for _, at := range token.FindAllStringSubmatchIndex(text, -1) {
 		group := func(i int) string { return text[max(at[2*i], 0):max(at[2*i+1], 0)] }
-		value, known := words[strings.ReplaceAll(strings.ToLower(group(word)), "ё", "е")]
+		value, known := words[strings.ReplaceAll(group(word), "ё", "е")]
 		last := len(list) - 1
 		switch {
 		case known && last >= 0 && joins.MatchString(text[list[last].End:at[0]]) && list[last].add(value):
@@ -86,6 +87,14 @@ func Find(text string) (list []Number) {
 		list[i].evaluate(text)
 	}
 	return list
+}
+
+// lower returns text in lower case if that moves no character.
+func lower(text string) string {
+	if low := strings.ToLower(text); len(low) == len(text) {
+		return low
+	}
+	return text
 }
 
 // read takes the groups of a token that is not a word. It reports whether the number extends to the token's end.

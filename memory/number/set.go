@@ -14,8 +14,8 @@ const months = `jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|январ|фе�
 	`октябр|ноябр|декабр`
 
 var (
-	// namedDate matches the name of a month with a day or a year.
-	namedDate = regexp.MustCompile(`(?i)\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + months + `)|(` + months +
+	// namedDate matches, in lower case, the name of a month with a day or a year.
+	namedDate = regexp.MustCompile(`\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + months + `)|(` + months +
 		`)\pL*\.?\s+\d{1,4}`)
 	// item matches the number of an item of a list.
 	item = regexp.MustCompile(`(?m)^[ \t>*-]*\d{1,3}[.)][ \t]`)
@@ -32,7 +32,6 @@ var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "м�
 
 // monthOf returns the value of the month that a word names.
 func monthOf(word string) string {
-	word = strings.ToLower(word)
 	return monthValue(1 + slices.IndexFunc(monthStarts, func(starts [2]string) bool {
 		return strings.HasPrefix(word, starts[0]) || strings.HasPrefix(word, starts[1])
 	}))
@@ -48,7 +47,7 @@ func (s Set) Add(text string) {
 			s[v] = true
 		}
 	}
-	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
+	for _, m := range namedDate.FindAllStringSubmatch(lower(text), -1) {
 		s[monthOf(m[1]+m[2])] = true
 	}
 }
@@ -68,9 +67,10 @@ func (s Set) Missing(text string) (list []string) {
 			list = append(list, text[n.Start:n.End])
 		}
 	}
-	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
-		if !s[monthOf(m[1]+m[2])] {
-			list = append(list, m[0])
+	low := lower(text)
+	for _, at := range namedDate.FindAllStringIndex(low, -1) {
+		if m := namedDate.FindStringSubmatch(low[at[0]:at[1]]); !s[monthOf(m[1]+m[2])] {
+			list = append(list, text[at[0]:at[1]])
 		}
 	}
 	return list
