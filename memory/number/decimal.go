@@ -41,8 +41,8 @@ func Parse(text string) (Decimal, bool) {
 	return New(m[1] == "-", m[2], m[3], power), true
 }
 
-// of returns a float as the shortest decimal that denotes it.
-func of(value float64) Decimal {
+// Of returns a float as the shortest decimal that denotes it.
+func Of(value float64) Decimal {
 	d, _ := Parse(strconv.FormatFloat(value, 'e', -1, 64))
 	return d
 }
@@ -67,6 +67,12 @@ func (d Decimal) Shift(power int) Decimal {
 // Negate returns -d.
 func (d Decimal) Negate() Decimal {
 	d.negative = !d.negative && d.digits != ""
+	return d
+}
+
+// Abs returns d without its sign.
+func (d Decimal) Abs() Decimal {
+	d.negative = false
 	return d
 }
 

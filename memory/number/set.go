@@ -43,8 +43,11 @@ func monthValue(month int) string { return "month " + strconv.Itoa(month) }
 func (s Set) Add(text string) {
 	text = Fold(text)
 	for _, n := range Find(text) {
-		for _, v := range slices.Concat(n.Values, n.Parts, n.Related) {
+		for _, v := range slices.Concat(n.Values, n.Related) {
 			s[v] = true
+		}
+		for _, p := range n.Parts {
+			s[p.String()] = true
 		}
 	}
 	for _, m := range namedDate.FindAllStringSubmatch(lower(text), -1) {
@@ -54,9 +57,8 @@ func (s Set) Add(text string) {
 
 // Has reports whether the texts have a number, in any form.
 func (s Set) Has(n Number) bool {
-	has := func(value string) bool { return s[value] }
-	return slices.ContainsFunc(n.Values, has) || n.Parts != nil && !slices.ContainsFunc(n.Parts,
-		func(value string) bool { return !s[value] })
+	return slices.ContainsFunc(n.Values, func(value string) bool { return s[value] }) ||
+		n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part Decimal) bool { return !s[part.String()] })
 }
 
 // Missing returns the numbers that a text states and the set does not have, as Fold writes them.
@@ -78,6 +80,6 @@ func (s Set) Missing(text string) (list []string) {
 
 // states reports whether a number says something of its own.
 func (n Number) states(text string) bool {
-	return !n.Words || !n.Vague && !referring.MatchString(text[max(0, n.Start-near):n.Start]) &&
+	return !n.Words || !n.Vague && !n.Guess && !referring.MatchString(text[max(0, n.Start-near):n.Start]) &&
 		!part.MatchString(text[n.End:])
 }

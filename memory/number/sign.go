@@ -1,9 +1,14 @@
 package number
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // near is the number of bytes around a number that may tell its sign.
-const near = 40
+const near = 32
 
 var (
 	// minus matches a sign before a number. A dash between numbers or words is none.
@@ -22,7 +27,13 @@ var (
 // signs reports which signs a number of a text in lower case may have.
 func (n *Number) signs(text string) (negative, positive bool) {
 	before, after := text[max(0, n.Start-near):n.Start], text[n.End:min(len(text), n.End+near)]
-	negative = minus.MatchString(before)
-	either := negative && bullet.MatchString(before) || loss.MatchString(before) || less.MatchString(after)
+	last, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(before, isBlank))
+	worded := unicode.IsLetter(last)
+	negative = (worded || strings.ContainsRune("-−–", last)) && minus.MatchString(before)
+	either := negative && bullet.MatchString(before) || worded && loss.MatchString(before) ||
+		strings.ContainsFunc(after, unicode.IsLetter) && less.MatchString(after)
 	return negative || either, !negative || either
 }
+
+// isBlank reports whether r is white space or a currency, which may be between a sign and its number.
+func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Sc, r) }

@@ -12,6 +12,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/envelope"
 	"mneme/memory/event"
+	"mneme/memory/number"
 )
 
 // Bounds of the origins that a person sees.
@@ -181,7 +182,8 @@ func (l *Ledger) computed(expression string) (lowest memory.Origin) {
 	for _, n := range decimals.FindAllString(visible(expression), -1) {
 		if len(digits(n)) <= 2 || strings.Trim(n, "0") == "1" {
 			l.mu.Lock()
-			_, given := find(l.given, func(t *text) bool { return t.numbers[decimal(n, 0)] })
+			d, _ := number.Parse(n)
+			_, given := find(l.given, func(t *text) bool { return t.numbers[d] })
 			l.mu.Unlock()
 			if !given {
 				continue

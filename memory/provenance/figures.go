@@ -1,19 +1,20 @@
 package provenance
 
 import (
-	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory/number"
 )
 
 // figure is a number of a text that is not part of a date, a code or an address.
 type figure struct {
-	value    string // in the form of decimal
-	negative bool
+	value    number.Decimal
 	money    bool // next to a currency
 	hundred  bool // it has hundredths: two digits of a fraction, or a currency
 	cents    bool // it counts hundredths of a currency
@@ -22,19 +23,19 @@ type figure struct {
 }
 
 var (
-	// numeric matches digits with the separators of amounts, dates and accounts, and a word that may multiply them.
-	numeric = regexp.MustCompile(`\d+(?:[.,'’-]\d+|[\s\x{a0}\x{202f}]\d{3}\b)*(?:\s?\pL+)?`)
-	// amount matches an amount: its whole part, its fraction and the word after it.
-	amount    = regexp.MustCompile(`^(\d{1,3}(?:[\s.,'’\x{a0}\x{202f}]\d{3})+|\d+)(?:[.,](\d+))?(?:\s?(\pL+))?$`)
 	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
-	currency  = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
+	// unit matches the word after a number.
+	unit = regexp.MustCompile(`^\s?(\pL+)`)
+	// halved matches a time with its half of the day.
+	halved     = regexp.MustCompile(`^(\d{1,2}) ?\pL`)
+	hundredths = regexp.MustCompile(`[.,]\d\d$`)
+	currency   = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
 	// priced matches an amount of money in a text.
 	priced  = regexp.MustCompile(`(?i)\p{Sc}\s?\d[\d.,]*|\d[\d.,]*\s?(?:\p{Sc}|(?:` + currencies + `)(?:[^\pL]|$))`)
 	cent    = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:euro)?(?:cents?|ct|pence|pennies|kop\pL*|коп\pL*|цент\pL*|rappen|céntimos?|分|minor)(?:[^\pL]|$)`)
 	money   = regexp.MustCompile(`[\p{Sc}]\s?$|(?:^|[^\pL])[A-Z]{3}\s?$`)
 	ordinal = regexp.MustCompile(`(?i)(?:[#№]|(?:^|[^\pL])(?:no|nr|number|order|invoice|case|ticket|room|номер|заказ\pL*|сч[её]т\pL*|` +
 		`rechnung|bestellung|auftrag|commande|pedido|factura)\.?)\s*$`)
-	minus = regexp.MustCompile(`(?i)(?:^|[\s(\[:=])[-−–](?:\s?\p{Sc}\s?)?$|(?:^|[^\pL])(?:minus|минус|menos|moins|negative)\s+$`)
 )
 
 const currencies = `eur|euros?|usd|dollars?|gbp|pounds?|chf|franken|rub|rur|руб\pL*|р|евро|доллар\pL*|yen|yuan|jpy|cny|inr|` +
@@ -45,65 +46,55 @@ var codes = map[string]*regexp.Regexp{"EUR": regexp.MustCompile(`(?i)€|\beuros
 	"USD": regexp.MustCompile(`(?i)\$|dollar|доллар`), "RUB": regexp.MustCompile(`(?i)₽|руб`),
 	"JPY": regexp.MustCompile(`(?i)円|\byen`), "CNY": regexp.MustCompile(`(?i)元|yuan`)}
 
-// multiples are words for powers of ten.
-var multiples = map[string]int{"k": 3, "thousand": 3, "tausend": 3, "тыс": 3, "тысяч": 3, "тысячи": 3, "тысячу": 3,
-	"mln": 6, "million": 6, "millions": 6, "millionen": 6, "млн": 6, "hundred": 2, "hundert": 2}
-
-// numerals are words for numbers.
-var numerals = func() map[string]int {
-	all := map[string]int{}
-	for i, words := range []string{"", "", "two zwei два две двух deux dos", "three drei три трёх trois tres",
-		"four vier четыре четырёх четверых quatre cuatro", "five fünf пять пяти cinq cinco", "six sechs шесть seis",
-		"seven sieben семь sept siete", "eight acht восемь huit ocho", "nine neun девять neuf nueve",
-		"ten zehn десять dix diez", "eleven elf одиннадцать", "twelve zwölf двенадцать dozen dutzend дюжина",
-		"thirteen", "fourteen", "fifteen fünfzehn пятнадцать", "sixteen", "seventeen", "eighteen", "nineteen"} {
-		for word := range strings.FieldsSeq(words) {
-			all[word] = i
-		}
-	}
-	for i, words := range []string{"twenty zwanzig двадцать", "thirty dreißig тридцать", "forty vierzig сорок",
-		"fifty fünfzig пятьдесят", "sixty шестьдесят", "seventy семьдесят", "eighty восемьдесят", "ninety девяносто"} {
-		for word := range strings.FieldsSeq(words) {
-			all[word] = 10 * (i + 2)
-		}
-	}
-	return all
-}()
-
 // near is the number of bytes around a number that may name its unit.
 const near = 40
 
 // figures returns the figures of a visible text, in digits and in words.
 func figures(content string) (all []figure) {
-	for _, at := range numeric.FindAllStringIndex(content, -1) {
-		before, n := content[max(at[0]-near, 0):at[0]], content[at[0]:at[1]]
-		after := content[at[1]:min(at[1]+near, len(content))]
-		parts := amount.FindStringSubmatch(n)
-		if parts == nil || joined(before) || joinedBehind(after) {
+	for _, n := range number.Find(content) {
+		before, written := content[max(n.Start-near, 0):n.Start], content[n.Start:n.End]
+		after := content[n.End:min(n.End+near, len(content))]
+		if joined(before) || joinedBehind(after) || n.Vague || strings.Contains(written, "/") {
 			continue
 		}
-		f := figure{}
+		f := figure{word: n.Words}
 		if unit := unitBefore(before); unit != "" {
-			f.negative, f.numbered, f.money = minus.MatchString(unit), ordinal.MatchString(unit), money.MatchString(unit)
+			f.numbered, f.money = ordinal.MatchString(unit), money.MatchString(unit)
 		}
-		behind := strings.TrimLeft(after, " .\u00a0")
-		sign, _ := utf8.DecodeRuneInString(behind)
+		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " .\u00a0"))
 		f.money = f.money || unicode.Is(unicode.Sc, sign)
-		if parts[3] != "" {
-			f.money = f.money || currency.MatchString(parts[3]) ||
-				multiples[strings.ToLower(parts[3])] > 0 && currency.MatchString(firstWord(behind))
-			f.cents = cent.MatchString(parts[3])
+		if m := unit.FindStringSubmatch(after); m != nil {
+			f.money = f.money || currency.MatchString(m[1])
+			f.cents = cent.MatchString(m[1])
 		}
-		f.hundred = f.money || len(parts[2]) == 2
-		for _, a := range meanings(parts) {
-			f.value = a
+		f.hundred = f.money || hundredths.MatchString(written)
+		if m := halved.FindStringSubmatch(written); m != nil && n.Decimals == nil {
+			n.Decimals = []number.Decimal{number.New(false, m[1], "", 0)}
+		}
+		for _, f.value = range n.Decimals {
 			all = append(all, f)
 		}
 	}
-	return append(all, inWords(content)...)
+	return all
 }
 
-// unitBefore returns the end of the text before a number that minus, ordinal or money may match: the last word or sign,
+// alone matches a text that has one number, and at most one word after it.
+var alone = regexp.MustCompile(`^[-−–+ ]*\d[^\pL]*\pL*$`)
+
+// sole returns the figure of a text that is a number of JSON, or that has nothing else.
+func sole(shown string, isNumber bool) (value figure, ok bool) {
+	if isNumber {
+		value.value, ok = number.Parse(shown)
+		return value, ok
+	}
+	all := figures(shown)
+	if len(all) == 0 || !alone.MatchString(shown) || len(number.Find(shown)) > 1 {
+		return value, false
+	}
+	return all[len(all)-1], true
+}
+
+// unitBefore returns the end of the text before a number that ordinal or money may match: the last word or sign,
 // with the character before it. It is empty for most numbers, because the patterns are slow.
 func unitBefore(before string) string {
 	trimmed := strings.TrimRightFunc(before, unicode.IsSpace)
@@ -113,8 +104,6 @@ func unitBefore(before string) string {
 	case unicode.IsLetter(last) || last == '.':
 		start = strings.LastIndexFunc(strings.TrimRight(trimmed, "."), func(r rune) bool { return !unicode.IsLetter(r) })
 	case unicode.Is(unicode.Sc, last):
-		start -= 3 * utf8.UTFMax // a minus and a space may be before it
-	case strings.ContainsRune("-−–", last):
 		start -= utf8.UTFMax
 	case last != '#' && last != '№':
 		return ""
@@ -136,88 +125,26 @@ func joinedBehind(behind string) bool {
 	return strings.ContainsRune("@_/:", next) || next == '-' && (unicode.IsLetter(after) || unicode.IsDigit(after))
 }
 
-func firstWord(text string) string {
-	word, _, _ := strings.Cut(text, " ")
-	return strings.TrimRight(word, ".,;:!?")
-}
-
-// inWords returns the numbers written as words, such as five thousand.
-func inWords(content string) (all []figure) {
-	value, known := 0, false
-	words := strings.FieldsFunc(strings.ToLower(content), func(r rune) bool { return !unicode.IsLetter(r) })
-	for _, word := range append(words, "") {
-		n, ok := numerals[word]
-		power := multiples[word]
-		switch {
-		case ok:
-			value, known = value+n, true
-		case known && power > 0:
-			for range power {
-				value = min(value*10, 1e12)
-			}
-		case known:
-			pays := currency.MatchString(word)
-			all = append(all, figure{value: decimal(strconv.Itoa(value), 0), money: pays, hundred: pays,
-				cents: cent.MatchString(word), word: true})
-			value, known = 0, false
-		}
-	}
-	return all
-}
-
-// meanings returns the possible values of an amount. One dot or comma may separate thousands or a fraction.
-func meanings(parts []string) []string {
-	power := multiples[strings.ToLower(parts[3])]
-	all := []string{decimal(digits(parts[1])+"."+parts[2], power)}
-	if whole, fraction, ok := strings.Cut(strings.ReplaceAll(parts[1], ",", "."), "."); ok &&
-		isDecimal.MatchString(whole+"."+fraction) {
-		all = append(all, decimal(whole+"."+fraction, power))
-	}
-	return all
-}
-
-// amounts returns the possible values of a number in a foreign text, in the form of decimal. A date or a code means its
+// amounts returns the possible values of the numbers of a foreign text, without their signs. A date or a code means its
 // digits and each of its parts.
-func amounts(n string) (all []string) {
-	parts := amount.FindStringSubmatch(n)
-	if parts == nil || strings.ContainsFunc(parts[1], unicode.IsSpace) {
-		for _, part := range strings.FieldsFunc(n, func(r rune) bool { return r < '0' || r > '9' }) {
-			all = append(all, decimal(part, 0))
+func amounts(content string) (all []number.Decimal) {
+	for _, n := range number.Find(content) {
+		if n.Words {
+			continue
+		}
+		for _, d := range slices.Concat(n.Decimals, n.Parts) {
+			all = append(all, d.Abs())
+		}
+		if written := content[n.Start:n.End]; n.Decimals == nil {
+			for _, part := range append(runs.FindAllString(written, -1), digits(written)) {
+				all = append(all, number.New(false, part, "", 0))
+			}
 		}
 	}
-	if parts == nil {
-		return append(all, decimal(digits(n), 0))
-	}
-	return append(all, meanings(parts)...)
+	return all
 }
 
-// decimal returns a number times a power of ten as its digits without zeros at either end and an exponent: "25e-1" for
-// 2.50.
-func decimal(n string, power int) string {
-	whole, fraction, _ := strings.Cut(n, ".")
-	all := strings.TrimLeft(whole+fraction, "0")
-	short := strings.TrimRight(all, "0")
-	if short == "" {
-		return "0e0"
-	}
-	return fmt.Sprintf("%se%d", short, power-len(fraction)+len(all)-len(short))
-}
-
-// times returns a decimal times a power of ten.
-func times(value string, power int) string {
-	n, e, _ := strings.Cut(value, "e")
-	of, _ := strconv.Atoi(e)
-	return fmt.Sprintf("%se%d", n, of+power)
-}
-
-// numeral reads a JSON number.
-func numeral(n string) figure {
-	n = strings.ToLower(n)
-	rest, negative := strings.CutPrefix(n, "-")
-	mantissa, power, _ := strings.Cut(rest, "e")
-	e, _ := strconv.Atoi(strings.TrimPrefix(power, "+"))
-	return figure{value: decimal(mantissa, e), negative: negative}
-}
+var runs = regexp.MustCompile(`\d+`)
 
 // sum reports whether a number is an amount of money.
 func (f figure) sum() bool { return f.money || f.hundred || f.cents }
@@ -226,13 +153,13 @@ func (f figure) sum() bool { return f.money || f.hundred || f.cents }
 // between an amount of a currency, or with a fraction, and its cents.
 func (f figure) supplies(value figure, a argument) bool {
 	switch {
-	case f.negative != value.negative, a.money && f.numbered:
+	case a.money && f.numbered:
 		return false
 	case f.value == value.value:
 		return true
-	case times(f.value, 2) == value.value:
+	case f.value.Shift(2) == value.value:
 		return !f.cents && (a.cents && f.hundred || f.hundred && !f.money && !a.major)
-	case f.value == times(value.value, 2):
+	case f.value == value.value.Shift(2):
 		return f.cents && !a.cents
 	}
 	return false
@@ -256,8 +183,8 @@ func ratio(content string) float64 {
 // shared returns the amount whose part or multiple is value. A ratio of 0 changes nothing.
 func shared(ratio float64, value figure) figure {
 	if ratio > 0 {
-		whole, _ := strconv.ParseFloat(value.value, 64) // decimal makes no other text
-		value.value = decimal(strconv.FormatFloat(math.Round(whole/ratio*100)/100, 'f', -1, 64), 0)
+		whole, _ := strconv.ParseFloat(value.value.String(), 64) // a Decimal has no other form
+		value.value = number.Of(math.Round(whole/ratio*100) / 100)
 	}
 	return value
 }

@@ -42,16 +42,16 @@ type piece struct {
 // text is a piece with its search forms.
 type text struct {
 	piece
-	words     string              // in lower case, with a space around each
-	squeezed  string              // only the letters and digits
-	parted    map[int]bool        // where words begin and end in squeezed
-	numbers   map[string]bool     // see amounts; only of other texts
-	figures   map[string][]figure // only of texts of the user and of this service, by value
-	sums      bool                // a figure is an amount of money
-	ratio     float64             // the part or multiple of a sum that it asks for; 0 for none
-	latin     string              // words, transliterated; only of the user
-	addresses map[string]bool     // of the same
-	rows      map[string]bool     // its words, and each four that follow each other; nil until asked for
+	words     string                      // in lower case, with a space around each
+	squeezed  string                      // only the letters and digits
+	parted    map[int]bool                // where words begin and end in squeezed
+	numbers   map[number.Decimal]bool     // see amounts; only of other texts
+	figures   map[number.Decimal][]figure // only of texts of the user and of this service, by value
+	sums      bool                        // a figure is an amount of money
+	ratio     float64                     // the part or multiple of a sum that it asks for; 0 for none
+	latin     string                      // words, transliterated; only of the user
+	addresses map[string]bool             // of the same
+	rows      map[string]bool             // its words, and each four that follow each other; nil until asked for
 }
 
 // maybePasted is the Source of words in a message of the user that may be pasted. Only these have a Source among the texts
@@ -158,9 +158,9 @@ func (l *Ledger) Of(content string) memory.Origin {
 			return l.anybody()
 		}
 	}
-	for _, n := range inWords(visible(content)) {
-		if !slices.ContainsFunc(slices.Concat(l.said, l.own), func(t *text) bool {
-			return t.read().figures[n.value] != nil
+	for _, n := range number.Find(visible(content)) {
+		if n.Words && !n.Vague && !slices.ContainsFunc(slices.Concat(l.said, l.own), func(t *text) bool {
+			return t.read().figures[n.Decimals[0]] != nil
 		}) {
 			return l.anybody()
 		}
@@ -353,17 +353,12 @@ func (t *text) gives(a argument, content string, number bool) bool {
 	if isAddress(shown) {
 		return t.addresses[address(shown)]
 	}
-	value, numeric := numeral(shown), number
-	if !number && amount.MatchString(strings.TrimLeft(shown, "-−–+ ")) {
-		if all := figures(shown); len(all) > 0 {
-			value, numeric = all[0], true
-		}
-	}
+	value, numeric := sole(shown, number)
 	if numeric {
 		whole := shared(t.ratio, value)
 		for _, power := range []int{0, 2, -2} {
 			for _, v := range []figure{value, whole} {
-				for _, f := range t.figures[times(v.value, power)] {
+				for _, f := range t.figures[v.value.Shift(power)] {
 					counts := !a.money || !t.sums || f.sum() || f.word
 					if counts && (v == value || f.money) && f.supplies(v, a) {
 						return true
@@ -371,7 +366,7 @@ func (t *text) gives(a argument, content string, number bool) bool {
 				}
 			}
 		}
-		if number || value.negative || a.money {
+		if number || a.money || value.value != value.value.Abs() {
 			return false
 		}
 	}
@@ -409,19 +404,17 @@ const shortest = 6
 // value has the search forms of a value.
 type value struct {
 	words, squeezed string
-	folded          string   // the words as a reader sees them
-	amounts         []string // its meanings as a number; nil for other values
+	folded          string           // the words as a reader sees them
+	amounts         []number.Decimal // its meanings as a number; nil for other values
 }
 
 func valueOf(content string) value {
 	v := value{words: plain(content), folded: plain(read(content))}
 	v.squeezed = strings.ReplaceAll(v.words, " ", "")
 	n := strings.TrimLeft(strings.ToLower(strings.TrimSpace(visible(content))), "-−–+ ")
-	word := strings.TrimLeftFunc(n, func(r rune) bool { return !unicode.IsLetter(r) })
-	if _, ok := multiples[word]; (ok || word == "") && numeric.FindString(n) == n {
+	if numbers := number.Find(n); len(numbers) > 0 && numbers[0].Start == 0 && numbers[len(numbers)-1].End == len(n) &&
+		!numbers[0].Words && (len(numbers) == 1 || !strings.ContainsFunc(n, unicode.IsLetter)) {
 		v.amounts = amounts(n)
-	} else if mantissa, _, ok := strings.Cut(n, "e"); ok && isDecimal.MatchString(mantissa) { // of a number in JSON
-		v.amounts = []string{numeral(n).value}
 	}
 	return v
 }
@@ -429,8 +422,8 @@ func valueOf(content string) value {
 // has reports whether a foreign text contains a value in any form.
 func (t *text) has(v value) bool {
 	for _, a := range v.amounts {
-		digits, power, _ := strings.Cut(a, "e")
-		if t.numbers[a] || t.numbers[times(a, -2)] || (len(digits) > 1 || power != "0") && t.numbers[times(a, 2)] {
+		digit := a.Compare(number.New(false, "9", "", 0)) <= 0 && strings.HasSuffix(a.String(), "e0")
+		if t.numbers[a] || t.numbers[a.Shift(-2)] || !digit && t.numbers[a.Shift(2)] {
 			return true
 		}
 	}
@@ -469,11 +462,9 @@ func (t *text) read() *text {
 			t.words += folded[1:]
 		}
 		t.squeezed = strings.ReplaceAll(t.words, " ", "")
-		t.numbers = map[string]bool{}
-		for _, n := range numeric.FindAllString(content, -1) {
-			for _, a := range amounts(n) {
-				t.numbers[a] = true
-			}
+		t.numbers = map[number.Decimal]bool{}
+		for _, a := range amounts(content) {
+			t.numbers[a] = true
 		}
 		return t
 	}
@@ -488,7 +479,7 @@ func (t *text) read() *text {
 		end += len(word)
 		t.parted[end] = true
 	}
-	t.figures, t.addresses = map[string][]figure{}, map[string]bool{}
+	t.figures, t.addresses = map[number.Decimal][]figure{}, map[string]bool{}
 	for _, f := range figures(content) {
 		t.figures[f.value], t.sums = append(t.figures[f.value], f), t.sums || f.sum()
 	}

@@ -85,6 +85,11 @@ func TestWhereAValueIsFrom(t *testing.T) {
 		{"Refund a third of the 90 euros.", "It is 30.00 EUR.", "3000", user},
 		{"Refund the 90 euros.", "It is 45.00 EUR.", "4500", invoice},
 		{"Напиши Марии.", "It is for Mar.", "mar", user},
+		{"Pay 500² EUR.", "It is 5002 EUR.", "500200", invoice},
+		{"Pay 500² EUR.", "It is 500 EUR.", "50000", user},
+		{"Pay it.", "Total: 10⁶ EUR", "1000000", invoice},
+		{"Paga cinco euros.", "It is 5 EUR.", "500", user},
+		{"Pay 7:30 pm.", "It is 30 EUR.", "30", invoice},
 	} {
 		var l Ledger
 		l.Add(user, c.said)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory/number"
 )
 
 var (
@@ -102,10 +104,11 @@ func (l *Ledger) dated(content string) bool {
 		return false
 	}
 	hour, _ := strconv.Atoi(m[3])
-	named := []string{decimal(m[2], 0), decimal(m[3], 0), decimal(strconv.Itoa(max(hour-12, 0)), 0)}
 	return slices.ContainsFunc(l.said, func(t *text) bool {
-		return relative.MatchString(t.Text) || slices.ContainsFunc(named, func(value string) bool {
-			return value != "0e0" && t.read().figures[value] != nil
-		})
+		return relative.MatchString(t.Text) || slices.ContainsFunc([]string{m[2], m[3], strconv.Itoa(max(hour-12, 0))},
+			func(named string) bool {
+				d := number.New(false, named, "", 0)
+				return d != (number.Decimal{}) && t.read().figures[d] != nil
+			})
 	})
 }
