@@ -24,7 +24,8 @@ func Format() string {
 // formatProbe is a text that changes of the analysis are likely to show in.
 const formatProbe = "The runners' quickest policies were generalised, relational and ﬁnally don't co-operate; naïve " +
 	"Ångström 42.5 " +
-	"ЁЛКИ и хозяйственные решения принимались быстрейшими руководителями, 日本語のテキスト ½ 5² 1,000 ٥ İstanbul'dakiler แมวชื่ออะไร"
+	"ЁЛКИ и хозяйственные решения принимались быстрейшими руководителями, 日本語のテキスト ½ 5² 1,000 ٥ " +
+	"İstanbul'dakiler แมวชื่ออะไร"
 
 // Frozen is a Collection as it was at one time, to be written.
 type Frozen struct {
