@@ -23,7 +23,6 @@ type figure struct {
 }
 
 var (
-	isDecimal = regexp.MustCompile(`^\d+(?:\.\d+)?$`)
 	// unit matches the word after a number.
 	unit = regexp.MustCompile(`^\s?(\pL+)`)
 	// halved matches a time with its half of the day.

@@ -14,6 +14,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/envelope"
 	"mneme/memory/event"
+	"mneme/memory/number"
 )
 
 var (
@@ -24,7 +25,8 @@ var (
 
 // Value returns the origin of an argument without a schema.
 func (l *Ledger) Value(name, content string) memory.Origin {
-	return l.value(argumentOf(name, nil), content, isDecimal.MatchString(strings.TrimPrefix(content, "-")))
+	_, isNumber := number.Parse(content)
+	return l.value(argumentOf(name, nil), content, isNumber)
 }
 
 func TestWhereAValueIsFrom(t *testing.T) {
