@@ -1,6 +1,7 @@
 package number
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -31,41 +32,18 @@ func Fold(text string) string {
 	return norm.NFKC.String(b.String())
 }
 
+// grouped matches digits in groups.
+var grouped = regexp.MustCompile(`\b\d{1,3}(?:[,']\d{3})+\b`)
+
 // Ungroup returns text without the commas and apostrophes that group digits: "1,000,000" becomes "1000000".
 func Ungroup(text string) string {
-	var b strings.Builder
-	from, run := 0, 0 // run counts the digits before i
-	for i := range len(text) {
-		c := text[i]
-		switch {
-		case isDigit(c):
-			run++
-			continue
-		case (c == ',' || c == '\'') && run > 0 && run <= group && isGroup(text[i+1:]):
-			b.WriteString(text[from:i])
-			from = i + 1
+	for i := 1; i+1 < len(text); i++ {
+		if (text[i] == ',' || text[i] == '\'') && text[i-1]-'0' < 10 && text[i+1]-'0' < 10 { // most texts have none
+			return grouped.ReplaceAllStringFunc(text, strings.NewReplacer(",", "", "'", "").Replace)
 		}
-		run = 0
 	}
-	if from == 0 {
-		return text
-	}
-	return b.String() + text[from:]
+	return text
 }
-
-// group is the number of digits in a group.
-const group = 3
-
-// isGroup reports whether text starts with a group of digits.
-func isGroup(text string) bool {
-	n := 0
-	for n < len(text) && isDigit(text[n]) {
-		n++
-	}
-	return n == group
-}
-
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // The signs of Arabic between the digits of a number.
 const (

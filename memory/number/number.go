@@ -6,11 +6,15 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Number is a number, a date or a time in a text.
 type Number struct {
-	Start, End int // its place in the text, in bytes
+	Start, End int    // its place in the text, in bytes
+	Text       string // as it is written
+	Denial     string // the words that deny it if its sentence has no other number, with the number; only of Claims
 
 	Values   []string  // what it may mean, in one form for all spellings
 	Decimals []Decimal // what it may mean if it is neither a date nor a time
@@ -22,65 +26,63 @@ type Number struct {
 
 	whole, part float64 // its thousands and more, and what is below them
 	next        float64 // a word of less belongs to it; 0 before the first word
+	denied      bool    // its sentence denies something
 }
 
-// token matches, in lower case, a date, a time with its half of the day, another time, a fraction, a number or a word. A number may have
-// a power of ten, an exponent, or the mark of a note.
-var token = regexp.MustCompile(`\b(?P<date>\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b` +
-	`|\b(?P<hour>\d{1,2})(?:[:.h](?P<minute>\d{2}))? ?(?:(?P<morning>a(?:m|\. ?m)\b|утра|morgens)|` +
-	`(?P<evening>p(?:m|\. ?m)\b|вечера|abends))` +
-	`|\b(?P<hour24>\d{1,2})(?:[:h]| uhr )(?P<minute24>\d{2}(?::\d{2})?)\b` +
-	`|(?:\b(?P<units>\d+)[ ^])?\b(?P<over>\d{1,3})(?P<bar>[⁄/])(?P<under>\d{1,3})\b` +
-	`|(?:(?P<groups>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?)(?:\b|(?P<letter>\pL))|(?P<figures>\d+(?:[.,]\d+)*))` +
-	`(?: ?(?:[×x*·⋅]|\\times) ?10\^[({]?(?P<scale>[-+−–]?\d{1,9})|e(?P<scientific>[-+−]?\d{1,9})\b|` +
-	`\^[({]?(?P<raised>[-+−–]?\d{1,9})| ?\[\d{1,3}\])?` +
-	`|(?P<word>\pL[\pL\pM]*)`)
+// forms are the spellings of numbers with digits, in lower case, in the order in which they are tried.
+var forms = []struct {
+	pattern *regexp.Regexp
+	next    string // what may be after the first digits and a space; empty for any. The others are no parts of words.
+	read    func(n *Number, groups []string)
+}{
+	{regexp.MustCompile(`^(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b`), "-/.", (*Number).date},
+	{regexp.MustCompile(`^(\d{1,2})(?:[:.h](\d{2}))? ?(?:(a(?:m|\. ?m)\b|утра|morgens)|(p(?:m|\. ?m)\b|вечера|abends))`),
+		":.hapmву", (*Number).time},
+	{regexp.MustCompile(`^(\d{1,2})(?:[:h]| uhr )(\d{2}(?::\d{2})?)\b()()`), ":hu", (*Number).time},
+	{regexp.MustCompile(`^(?:(\d+)[ ^])?(\d{1,3})([⁄/])(\d{1,3})\b`), "^/⁄0123456789", (*Number).fraction},
+	// A number may have a power of ten, an exponent, or the mark of a note.
+	{regexp.MustCompile(`^(?:(\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?)(?:\b|(\pL))|(\d+(?:[.,]\d+)*))` +
+		`(?: ?(?:[×x*·⋅]|\\times) ?10\^[({]?([-+−–]?\d{1,9})|e([-+−]?\d{1,9})\b|\^[({]?([-+−–]?\d{1,9})| ?\[\d{1,3}\])?`),
+		"", (*Number).amount},
+}
 
-// groups are the numbers of the groups of token.
-var groups = func() map[string]int {
-	numbers := map[string]int{}
-	for i, name := range token.SubexpNames() {
-		numbers[name] = i
-	}
-	return numbers
-}()
+// maxForm bounds, in bytes, the text of a number.
+const maxForm = 64
 
 var (
 	digits = regexp.MustCompile(`\d+`)
 	dashes = strings.NewReplacer("−", "-", "–", "-")
-	joins  = regexp.MustCompile(`^(?:[\s-]+|\s+(?:and|und)\s+)$`) // what is between the words of a number
+	spaces = strings.NewReplacer(" ", "", "'", "", "’", "")
+	points = strings.NewReplacer(".", "", ",", "")
+	joins  = regexp.MustCompile(`^(?:[\s-]*|\s+(?:and|und)\s+)$`) // what is between the words of a number
 )
 
 // Find returns the numbers of a text that Fold returned, in their order.
 func Find(text string) (list []Number) {
-	text = lower(text)
-	for _, at := range token.FindAllStringSubmatchIndex(text, -1) {
-		group := func(name string) string {
-			i := 2 * groups[name]
-			return text[max(at[i], 0):max(at[i+1], 0)]
-		}
-		value, known := words[strings.ReplaceAll(group("word"), "ё", "е")]
-		other, guess := guesses[group("word")]
-		last := len(list) - 1
+	low := lower(text)
+	for at := 0; at < len(low); {
+		r, size := utf8.DecodeRuneInString(low[at:])
 		switch {
-		case guess:
-			list = append(list, Number{Start: at[0], End: at[1], Words: true, Guess: true, part: other, next: 1})
-		case known && last >= 0 && joins.MatchString(text[list[last].End:at[0]]) && list[last].add(value):
-			list[last].End = at[1]
-		case known && len(group("word")) > 1: // a k counts only after figures
-			n := Number{Start: at[0], End: at[1], Words: true, next: math.Inf(1)}
-			n.add(value)
-			n.Vague = value == 1 || value == 100 || value >= 1000
-			list = append(list, n)
-		case group("word") == "" && !strings.HasSuffix(text[:at[0]], "^"): // else it is the mark of a note
-			n := Number{Start: at[0], End: at[1]}
-			n.End -= len(group("letter"))
-			n.read(group)
-			list = append(list, n)
+		case r >= '0' && r <= '9':
+			n := Number{Start: at}
+			n.figures(low)
+			if at = n.End; !strings.HasSuffix(low[:n.Start], "^") { // else it is the mark of a note
+				list = append(list, n)
+			}
+		case unicode.IsLetter(r):
+			end := strings.IndexFunc(low[at:], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
+			if end += at; end < at {
+				end = len(low)
+			}
+			list = addWord(list, low, at, end)
+			at = end
+		default:
+			at += size
 		}
 	}
 	for i := range list {
-		list[i].evaluate(text)
+		list[i].evaluate(low)
+		list[i].Text = text[list[i].Start:list[i].End]
 	}
 	return list
 }
@@ -93,30 +95,51 @@ func lower(text string) string {
 	return text
 }
 
-// read takes the groups of a token that is not a word.
-func (n *Number) read(group func(name string) string) {
+// figures reads the digits at the start of n.
+func (n *Number) figures(text string) {
+	window := text[n.Start:min(len(text), n.Start+maxForm)]
+	before := byte(' ')
+	if n.Start > 0 {
+		before = text[n.Start-1]
+	}
+	inWord := before == '_' || before >= 'a' && before <= 'z'
+	next, _ := utf8.DecodeRuneInString(strings.TrimPrefix(strings.TrimLeft(window, "0123456789"), " "))
+	for _, form := range forms {
+		if form.next != "" && (inWord || !strings.ContainsRune(form.next, next)) {
+			continue
+		}
+		if groups := form.pattern.FindStringSubmatch(window); groups != nil {
+			n.End = n.Start + len(groups[0])
+			form.read(n, groups)
+			return
+		}
+	}
+}
+
+// addWord adds the word at a place of a text if it is a number or a part of the last number.
+func addWord(list []Number, text string, start, end int) []Number {
+	value, last := words[strings.ReplaceAll(text[start:end], "ё", "е")], len(list)-1
 	switch {
-	case group("date") != "":
-		for i, part := range n.row(group("date")) {
-			if month, _ := strconv.Atoi(part); month <= 12 && i < 2 {
-				n.Related = append(n.Related, monthValue(month))
-			}
+	case value == 0:
+	case value < 0:
+		return append(list, Number{Start: start, End: end, Words: true, Guess: true, part: -value, next: 1})
+	case last >= 0 && joins.MatchString(text[list[last].End:start]) && list[last].add(value):
+		list[last].End = end
+	case end-start > 1: // a k counts only after figures
+		n := Number{Start: start, End: end, Words: true, next: math.Inf(1)}
+		n.add(value)
+		n.Vague = value == 1 || value == 100 || value >= 1000
+		return append(list, n)
+	}
+	return list
+}
+
+// date reads a date.
+func (n *Number) date(groups []string) {
+	for i, part := range n.row(groups[0]) {
+		if month, _ := strconv.Atoi(part); month <= 12 && i < 2 {
+			n.Related = append(n.Related, monthValue(month))
 		}
-	case group("hour") != "":
-		n.time(group("hour"), group("minute"), group("morning"), group("evening"))
-	case group("hour24") != "":
-		n.time(group("hour24"), group("minute24"), "", "")
-	case group("over") != "":
-		n.fraction(group("units"), group("over"), group("under"))
-		if group("bar") == "/" {
-			n.row(group("units") + " " + group("over") + " " + group("under"))
-		}
-	default:
-		written, power := group("groups")+group("figures"), group("scale")+group("scientific")
-		if raised := group("raised"); written == "10" && raised != "" { // else it is the mark of a note
-			written, power = "1", raised
-		}
-		n.amount(written, exponent(power))
 	}
 }
 
@@ -132,14 +155,10 @@ func (n *Number) row(text string) []string {
 // plain returns the value of digits.
 func plain(digits string) string { return New(false, digits, "", 0).String() }
 
-// exponent reads the digits of an exponent; it returns 0 for none.
-func exponent(text string) int {
-	power, _ := strconv.Atoi(dashes.Replace(text))
-	return power
-}
-
-// time reads a time. Without a half of the day it may be on a clock of 24 hours or of 12.
-func (n *Number) time(hour, minute, morning, evening string) {
+// time reads a time: its hour, its minute and the word for its half of the day. Without that it may be on a clock of 24
+// hours or of 12.
+func (n *Number) time(groups []string) {
+	hour, minute := groups[1], groups[2]
 	h, _ := strconv.Atoi(hour)
 	for _, part := range append(digits.FindAllString(minute, -1), hour) {
 		n.Related = append(n.Related, plain(part))
@@ -149,9 +168,9 @@ func (n *Number) time(hour, minute, morning, evening string) {
 	switch {
 	case h > 12:
 		n.Values = []string{clock(h)}
-	case morning != "":
+	case groups[3] != "":
 		n.Values = []string{clock(h % 12)}
-	case evening != "":
+	case groups[4] != "":
 		n.Values, n.Related = []string{clock(afternoon), clock(h) + " pm"}, append(n.Related, plain(strconv.Itoa(afternoon)))
 	default:
 		n.Values = []string{clock(h), clock(h) + " pm"}
@@ -159,18 +178,26 @@ func (n *Number) time(hour, minute, morning, evening string) {
 }
 
 // fraction reads a fraction, with the whole number before it.
-func (n *Number) fraction(units, numerator, denominator string) {
-	whole, _ := strconv.ParseFloat(units, 64) // 0 for none
-	over, _ := strconv.ParseFloat(numerator, 64)
-	if under, _ := strconv.ParseFloat(denominator, 64); under > 0 {
+func (n *Number) fraction(groups []string) {
+	whole, _ := strconv.ParseFloat(groups[1], 64) // 0 for none
+	over, _ := strconv.ParseFloat(groups[2], 64)
+	if under, _ := strconv.ParseFloat(groups[4], 64); under > 0 {
 		n.Decimals, n.part = []Decimal{Of(whole + over/under)}, whole+over/under
+	}
+	if groups[3] == "/" {
+		n.row(groups[0])
 	}
 }
 
 // amount reads figures and their separators: 1,500 is 1500 in one country and 1.5 in another.
-func (n *Number) amount(text string, power int) {
-	text = strings.NewReplacer("'", " ", "’", " ").Replace(text)
-	closed := strings.ReplaceAll(text, " ", "")
+func (n *Number) amount(groups []string) {
+	n.End -= len(groups[2])
+	text, exponent := groups[1]+groups[3], groups[4]+groups[5]
+	if text == "10" && groups[6] != "" { // else it is the mark of a note
+		text, exponent = "1", groups[6]
+	}
+	power, _ := strconv.Atoi(dashes.Replace(exponent)) // 0 for none
+	closed := spaces.Replace(text)
 	last := strings.LastIndexAny(closed, ".,")
 	if last < 0 {
 		if n.Decimals = []Decimal{New(false, closed, "", power)}; closed != text {
@@ -178,7 +205,7 @@ func (n *Number) amount(text string, power int) {
 		}
 		return
 	}
-	whole, fraction := strings.NewReplacer(".", "", ",", "").Replace(closed[:last]), closed[last+1:]
+	whole, fraction := points.Replace(closed[:last]), closed[last+1:]
 	same := strings.Count(closed, closed[last:last+1])
 	if same == 1 {
 		n.Decimals = append(n.Decimals, New(false, whole, fraction, power))

@@ -1,22 +1,28 @@
 package number
 
 import (
+	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Set holds the numbers, dates and times of texts.
+// Set holds the values of the numbers, dates and times of texts. It has true for those that a text states: its sentence
+// denies nothing.
 type Set map[string]bool
 
-const months = `jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|январ|феврал|март|апрел|ма[йяе]|июн|июл|август|сентябр|` +
-	`октябр|ноябр|декабр`
+// months have the numbers of months by the beginnings of their names.
+var months = valuesByWord(`1 jan январ 2 feb феврал 3 mar март 4 apr апрел 5 may май мая мае 6 jun июн 7 jul июл
+8 aug август 9 sep сентябр 10 oct октябр 11 nov ноябр 12 dec декабр`)
 
 var (
 	// namedDate matches, in lower case, the name of a month with a day or a year.
-	namedDate = regexp.MustCompile(`\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + months + `)|(` + months +
-		`)\pL*\.?\s+\d{1,4}`)
+	namedDate = func() *regexp.Regexp {
+		names := strings.Join(slices.Sorted(maps.Keys(months)), "|")
+		return regexp.MustCompile(`\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + names + `)|(` + names + `)\pL*\.?\s+\d{1,4}`)
+	}()
 	// item matches the number of an item of a list.
 	item = regexp.MustCompile(`(?m)^[ \t>*-]*\d{1,3}[.)][ \t]`)
 	// referring and part match what is around a word that counts something mentioned before, that belongs to another
@@ -24,62 +30,76 @@ var (
 	referring = regexp.MustCompile(`(?i)(?:^|\PL)(?:the|these|those|all|both|any|other|first|last|next|эт[иа]х?|все[хм]?|` +
 		`оба|обе|die|diese|alle|beiden?)\s+$`)
 	part = regexp.MustCompile(`^(?:-\pL| and a half|[^\n]*:[ \t*_]*(?:\n|$))`)
+
+	sentenceEnd = regexp.MustCompile(`[.!?…。]+["»”)]*(?:\s+|$)|\n+`)
+	// denial matches words that deny the number after them.
+	denial = regexp.MustCompile(`(?i)(?:\bnot|n['’]t|\bnever|\b(?:is|are|was|were|has|have|had) no|(?:^|\PL)не|` +
+		`\bnicht|\bkeine?n?)(?:\s+have)?[\s*_~]+$`)
+	denies = regexp.MustCompile(`(?i)\b(?:no|not|cannot|never|none|without|nor|nicht|keine?n?)\b|n['’]t\b|` +
+		`(?:^|\PL)(?:не|нет|ни|без)(?:\PL|$)`)
 )
-
-// monthStarts begin the names of the months, in their order.
-var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "мар"}, {"apr", "апр"}, {"may", "ма"},
-	{"jun", "июн"}, {"jul", "июл"}, {"aug", "авг"}, {"sep", "сен"}, {"oct", "окт"}, {"nov", "ноя"}, {"dec", "дек"}}
-
-// monthOf returns the value of the month that a word names.
-func monthOf(word string) string {
-	return monthValue(1 + slices.IndexFunc(monthStarts, func(starts [2]string) bool {
-		return strings.HasPrefix(word, starts[0]) || strings.HasPrefix(word, starts[1])
-	}))
-}
 
 func monthValue(month int) string { return "month " + strconv.Itoa(month) }
 
-// Add adds the numbers of a text.
-func (s Set) Add(text string) {
-	text = Fold(text)
-	for _, n := range Find(text) {
-		for _, v := range slices.Concat(n.Values, n.Related) {
-			s[v] = true
+// Add adds the numbers of a text. It may state them, or only mention them.
+func (s Set) Add(text string, states bool) {
+	for _, n := range read(Fold(text)) {
+		for _, value := range slices.Concat(n.Values, n.Related) {
+			s[value] = s[value] || states && !n.denied
 		}
 		for _, p := range n.Parts {
-			s[p.String()] = true
+			s[p.String()] = s[p.String()] || states && !n.denied
 		}
 	}
-	for _, m := range namedDate.FindAllStringSubmatch(lower(text), -1) {
-		s[monthOf(m[1]+m[2])] = true
+}
+
+// Has reports whether the texts have a number, in any form, and whether one of them states it.
+func (s Set) Has(n Number) (found, stated bool) {
+	has := func(value string) bool {
+		states, ok := s[value]
+		stated = stated || states
+		return ok
 	}
+	for _, value := range n.Values {
+		found = has(value) || found
+	}
+	return found || n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part Decimal) bool { return !has(part.String()) }), stated
 }
 
-// Has reports whether the texts have a number, in any form.
-func (s Set) Has(n Number) bool {
-	return slices.ContainsFunc(n.Values, func(value string) bool { return s[value] }) ||
-		n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part Decimal) bool { return !s[part.String()] })
-}
-
-// Missing returns the numbers that a text states and the set does not have, as Fold writes them.
-func (s Set) Missing(text string) (list []string) {
+// Claims returns the numbers and months that a text states.
+func Claims(text string) []Number {
 	text = item.ReplaceAllString(Fold(text), " ")
-	for _, n := range Find(text) {
-		if n.states(text) && !s.Has(n) {
-			list = append(list, text[n.Start:n.End])
-		}
+	return slices.DeleteFunc(read(text), func(n Number) bool {
+		return n.Words && (n.Vague || n.Guess || referring.MatchString(text[max(0, n.Start-near):n.Start]) ||
+			part.MatchString(text[n.End:]))
+	})
+}
+
+// read returns the numbers of a text, and the months of its dates, with what their sentences say of them.
+func read(text string) []Number {
+	list, low := Find(text), lower(text)
+	for _, at := range namedDate.FindAllStringSubmatchIndex(low, -1) {
+		name := low[max(at[2], at[4]):max(at[3], at[5])]
+		list = append(list, Number{Start: at[0], End: at[1], Text: text[at[0]:at[1]],
+			Values: []string{monthValue(int(months[name]))}})
 	}
-	low := lower(text)
-	for _, at := range namedDate.FindAllStringIndex(low, -1) {
-		if m := namedDate.FindStringSubmatch(low[at[0]:at[1]]); !s[monthOf(m[1]+m[2])] {
-			list = append(list, text[at[0]:at[1]])
+	slices.SortStableFunc(list, func(a, b Number) int { return cmp.Compare(a.Start, b.Start) })
+	for start, rest := 0, list; len(rest) > 0; {
+		end := len(text)
+		if stop := sentenceEnd.FindStringIndex(text[start:]); stop != nil {
+			end = start + stop[1]
 		}
+		count, denied := 0, rest[0].Start < end && denies.MatchString(text[start:end])
+		for ; count < len(rest) && rest[count].Start < end; count++ {
+			rest[count].denied = denied
+		}
+		if count == 1 {
+			n := &rest[0]
+			if at := denial.FindStringIndex(text[start:n.Start]); at != nil {
+				n.Denial = strings.TrimSpace(text[start+at[0] : n.End])
+			}
+		}
+		start, rest = end, rest[count:]
 	}
 	return list
-}
-
-// states reports whether a number says something of its own.
-func (n Number) states(text string) bool {
-	return !n.Words || !n.Vague && !n.Guess && !referring.MatchString(text[max(0, n.Start-near):n.Start]) &&
-		!part.MatchString(text[n.End:])
 }

@@ -2,6 +2,7 @@ package number
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,15 +12,11 @@ import (
 const near = 32
 
 var (
-	// minus matches a sign before a number. A dash between numbers or words is none.
-	minus = regexp.MustCompile(`(?:^|[^\pL\pN.,)\]%/°\p{Pd}−]|[\p{Han}\p{Hiragana}\p{Katakana}])[-−–](?:\p{Sc} ?)?$|` +
-		`(?:^|[^\pN\s]\s+|[^\pL\pN\s])(?:minus|negative|минус|menos|moins)\s+\p{Sc}?$`)
-	// bullet matches a dash that may begin an item of a list instead.
-	bullet = regexp.MustCompile(`(?:^|\n)[ \t]*[-–]$`)
-	// loss and less match words before and after a number that say the same as a sign: a loss of 5 is -5.
-	loss = regexp.MustCompile(`(?:^|\PL)(?:fell|fall|drop(?:ped)?|declined?|decreased?|down|loss|lost|deficit|reduced|` +
-		`reduction|cut|снизил\pL*|упал\pL*|сократил\pL*|убыт\pL*|паден\pL*|снижен\pL*|дефицит\pL*|verlust)` +
-		`(?:\s+(?:of|by|about|around|nearly|almost|на|в|um|von))*\s+\p{Sc}?$`)
+	// loss matches the word before a number that is a sign, or says the same: a loss of 5 is -5. connectives may follow it.
+	loss = regexp.MustCompile(`^(?:(minus|negative|минус|menos|moins)|fell|fall|drop(?:ped)?|declined?|decreased?|down|loss|` +
+		`lost|deficit|reduced|reduction|cut|снизил\pL*|упал\pL*|сократил\pL*|убыт\pL*|паден\pL*|снижен\pL*|дефицит\pL*|verlust)$`)
+	connectives = []string{"of", "by", "about", "around", "nearly", "almost", "на", "в", "um", "von"}
+	// less matches words after a number that say the same as a sign.
 	less = regexp.MustCompile(`^\s?(?:%|°\s?\pL?|\pL+)?\s(?:lower|less|fewer|below|down|drop|decline|decrease|loss|ниже|` +
 		`меньше|weniger|niedriger|unter|gesunken)(?:\PL|$)`)
 )
@@ -27,13 +24,41 @@ var (
 // signs reports which signs a number of a text in lower case may have.
 func (n *Number) signs(text string) (negative, positive bool) {
 	before, after := text[max(0, n.Start-near):n.Start], text[n.End:min(len(text), n.End+near)]
-	last, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(before, isBlank))
-	worded := unicode.IsLetter(last)
-	negative = (worded || strings.ContainsRune("-−–", last)) && minus.MatchString(before)
-	either := negative && bullet.MatchString(before) || worded && loss.MatchString(before) ||
-		strings.ContainsFunc(after, unicode.IsLetter) && less.MatchString(after)
+	either := strings.ContainsFunc(after, unicode.IsLetter) && less.MatchString(after)
+	head := strings.TrimRightFunc(before, isBlank)
+	last, size := utf8.DecodeLastRuneInString(head)
+	switch blank := before[len(head):]; {
+	case blank != "" && unicode.IsLetter(last):
+		word, rest := lastWord(head)
+		for slices.Contains(connectives, word) {
+			word, rest = lastWord(strings.TrimRightFunc(rest, unicode.IsSpace))
+		}
+		if m := loss.FindStringSubmatch(word); m != nil {
+			previous, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(rest, unicode.IsSpace))
+			negative = m[1] != "" && !unicode.IsNumber(previous)
+			either = either || m[1] == ""
+		}
+	case strings.ContainsRune("-−–", last) && !strings.HasPrefix(blank, " "):
+		head = head[:len(head)-size]
+		previous, _ := utf8.DecodeLastRuneInString(head)
+		negative = !isJoint(previous)
+		head = strings.TrimRight(head, " \t")
+		either = either || negative && blank == "" && last != '−' && (head == "" || strings.HasSuffix(head, "\n")) // or an item of a list
+	}
 	return negative || either, !negative || either
+}
+
+// lastWord returns the word at the end of a text, and the text before it.
+func lastWord(text string) (word, rest string) {
+	rest = strings.TrimRightFunc(text, unicode.IsLetter)
+	return text[len(rest):], rest
 }
 
 // isBlank reports whether r is white space or a currency, which may be between a sign and its number.
 func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Sc, r) }
+
+// isJoint reports whether a dash after r joins words or numbers.
+func isJoint(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.N, unicode.Pd) && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) ||
+		strings.ContainsRune(".,)]%/°−", r)
+}

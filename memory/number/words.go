@@ -6,7 +6,7 @@ import (
 )
 
 // words are the words of numbers in English, Russian and German. Zero is left out: it says "no" more often than it
-// counts.
+// counts. Below 0 are words that mean something else in other languages.
 var words = valuesByWord(`
 1 one один одна одну одного одной ein eine 2 two два две двух двум двумя zwei 3 three три трех трем тремя drei 4
 four четыре четырех четырем четырьмя четверых vier 5 five пять пяти пятью fünf 6 six шесть шести шестью sechs 7 seven семь
@@ -20,11 +20,9 @@ sechzehn 17 seventeen семнадцать семнадцати siebzehn 18 eigh
 ста hundert 200 двести двухсот 300 триста трехсот 400 четыреста четырехсот 500 пятьсот пятисот 600 шестьсот шестисот
 700 семьсот семисот 800 восемьсот восьмисот 900 девятьсот девятисот 1000 k thousand тысяча тысячи тысяч тысячу тыс
 tausend 1000000 mln million millions миллион миллиона миллионов млн millionen 1000000000 billion миллиард миллиарда миллиардов
-млрд milliarden`)
-
-// guesses are words of numbers that mean something else in other languages.
-var guesses = valuesByWord(`2 deux dos 3 trois tres 4 quatre cuatro 5 cinq cinco 6 seis 7 sept siete 8 huit ocho 9 neuf nueve
-10 dix diez 11 elf`)
+млрд milliarden
+-2 deux dos -3 trois tres -4 quatre cuatro -5 cinq cinco -6 seis -7 sept siete -8 huit ocho -9 neuf nueve -10 dix diez
+-11 elf`)
 
 func valuesByWord(table string) map[string]float64 {
 	words, value := map[string]float64{}, 0.0

@@ -24,11 +24,10 @@ type figure struct {
 
 var (
 	// unit matches the word after a number.
-	unit = regexp.MustCompile(`^\s?(\pL+)`)
+	unit = regexp.MustCompile(`^\s?\pL+`)
 	// halved matches a time with its half of the day.
-	halved     = regexp.MustCompile(`^(\d{1,2}) ?\pL`)
-	hundredths = regexp.MustCompile(`[.,]\d\d$`)
-	currency   = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
+	halved   = regexp.MustCompile(`^(\d{1,2}) ?\pL`)
+	currency = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
 	// priced matches an amount of money in a text.
 	priced  = regexp.MustCompile(`(?i)\p{Sc}\s?\d[\d.,]*|\d[\d.,]*\s?(?:\p{Sc}|(?:` + currencies + `)(?:[^\pL]|$))`)
 	cent    = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:euro)?(?:cents?|ct|pence|pennies|kop\pL*|коп\pL*|цент\pL*|rappen|céntimos?|分|minor)(?:[^\pL]|$)`)
@@ -51,24 +50,27 @@ const near = 40
 // figures returns the figures of a visible text, in digits and in words.
 func figures(content string) (all []figure) {
 	for _, n := range number.Find(content) {
-		before, written := content[max(n.Start-near, 0):n.Start], content[n.Start:n.End]
+		before := content[max(n.Start-near, 0):n.Start]
 		after := content[n.End:min(n.End+near, len(content))]
-		if joined(before) || joinedBehind(after) || n.Vague || strings.Contains(written, "/") {
+		if joined(before) || joinedBehind(after) || n.Vague || strings.Contains(n.Text, "/") {
 			continue
 		}
 		f := figure{word: n.Words}
 		if unit := unitBefore(before); unit != "" {
 			f.numbered, f.money = ordinal.MatchString(unit), money.MatchString(unit)
 		}
-		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " .\u00a0"))
+		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " .\u00a0\t\n"))
 		f.money = f.money || unicode.Is(unicode.Sc, sign)
-		if m := unit.FindStringSubmatch(after); m != nil {
-			f.money = f.money || currency.MatchString(m[1])
-			f.cents = cent.MatchString(m[1])
+		if unicode.IsLetter(sign) { // else the pattern is slow
+			word := strings.TrimSpace(unit.FindString(after))
+			f.money = f.money || currency.MatchString(word)
+			f.cents = cent.MatchString(word)
 		}
-		f.hundred = f.money || hundredths.MatchString(written)
-		if m := halved.FindStringSubmatch(written); m != nil && n.Decimals == nil {
-			n.Decimals = []number.Decimal{number.New(false, m[1], "", 0)}
+		f.hundred = f.money || len(n.Text) > 3 && strings.LastIndexAny(n.Text, ".,") == len(n.Text)-3
+		if n.Decimals == nil {
+			if m := halved.FindStringSubmatch(n.Text); m != nil {
+				n.Decimals = []number.Decimal{number.New(false, m[1], "", 0)}
+			}
 		}
 		for _, f.value = range n.Decimals {
 			all = append(all, f)
@@ -134,8 +136,8 @@ func amounts(content string) (all []number.Decimal) {
 		for _, d := range slices.Concat(n.Decimals, n.Parts) {
 			all = append(all, d.Abs())
 		}
-		if written := content[n.Start:n.End]; n.Decimals == nil {
-			for _, part := range append(runs.FindAllString(written, -1), digits(written)) {
+		if n.Decimals == nil {
+			for _, part := range append(runs.FindAllString(n.Text, -1), digits(n.Text)) {
 				all = append(all, number.New(false, part, "", 0))
 			}
 		}
