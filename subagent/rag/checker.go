@@ -66,7 +66,7 @@ func (c *checker) close(complete bool) string {
 		c.out.WriteString(nothingLeft)
 	case complete && c.strict:
 		text := c.out.String()
-		found := c.scope.unsupported(text, used(text))
+		found := c.scope.unsupported(text)
 		c.flags = append(c.flags, found...)
 		note = notes(text, found)
 	}
@@ -80,34 +80,29 @@ func (c *checker) close(complete bool) string {
 // nothingLeft takes the place of an answer from which everything was removed.
 const nothingLeft = "(nothing of this answer can be shown)"
 
-// The notes behind an answer, in the language that it is in.
-const (
-	noteFigures   = "Not in the cited passages, please check: "
-	noteFiguresRu = "Нет в указанных фрагментах, проверьте: "
-	noteQuotes    = "Not word for word in the cited passages: "
-	noteQuotesRu  = "Не дословно в указанных фрагментах: "
-)
+// noteHeads begin the notes after an answer, in English and in Russian.
+var noteHeads = map[string][2]string{
+	Unverified: {"Not in the cited passages, please check: ", "Нет в указанных фрагментах, проверьте: "},
+	BadQuote:   {"Not word for word in the cited passages: ", "Не дословно в указанных фрагментах: "},
+}
 
-// notes name the figures and quotations that nothing supports.
-func notes(text string, found []event.Flag) string {
-	figures, quotes := noteFigures, noteQuotes
+// notes returns the notes that name unsupported figures and quotations, in the language of the text.
+func notes(text string, unsupported []event.Flag) (note string) {
+	language := 0
 	if russian(text) {
-		figures, quotes = noteFiguresRu, noteQuotesRu
+		language = 1
 	}
-	var named, said []string
-	for _, f := range found {
-		if f.Kind == Unverified {
-			named = append(named, f.Text)
-		} else {
-			said = append(said, "“"+f.Text+"”")
+	named := map[string][]string{}
+	for _, f := range unsupported {
+		if f.Kind == BadQuote {
+			f.Text = "“" + f.Text + "”"
 		}
+		named[f.Kind] = append(named[f.Kind], f.Text)
 	}
-	note := ""
-	if len(named) > 0 {
-		note += "\n\n" + figures + strings.Join(named, ", ") + "."
-	}
-	if len(said) > 0 {
-		note += "\n\n" + quotes + strings.Join(said, "; ") + "."
+	for _, kind := range []string{Unverified, BadQuote} {
+		if named[kind] != nil {
+			note += "\n\n" + noteHeads[kind][language] + strings.Join(named[kind], ", ") + "."
+		}
 	}
 	return note
 }
@@ -150,12 +145,8 @@ func (c *checker) ended() bool {
 // fenceLine is a line that opens or closes a block of code.
 var fenceLine = regexp.MustCompile("^[ \t>*+.)0-9-]*```[^`]*$")
 
-var (
-	// machineLine is a line in which a model tells the status of its answer, see SystemRule.
-	machineLine = regexp.MustCompile(`^[\s*_>#\x60-]*(?:status|missing)[\s*_\x60"]*[:=]`)
-	// footnote is the definition of a footnote. It is left out, because the citations say the same.
-	footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
-)
+// footnote is the definition of a footnote. It is left out, because the citations say the same.
+var footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
 
 // cut checks the unit, which is complete.
 func (c *checker) cut() {
@@ -187,8 +178,8 @@ func (c *checker) cut() {
 // note reports whether a line is a note of an earlier answer, which this answer's own notes
 // replace.
 func note(line string) bool {
-	for _, prefix := range []string{noteFigures, noteFiguresRu, noteQuotes, noteQuotesRu} {
-		if strings.HasPrefix(line, prefix) {
+	for _, heads := range noteHeads {
+		if strings.HasPrefix(line, heads[0]) || strings.HasPrefix(line, heads[1]) {
 			return true
 		}
 	}
@@ -245,10 +236,7 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 	}
 	code := codeSpan.FindAllStringIndex(text, -1)
 	for at := 0; at < len(f.Text); {
-		end := len(f.Text)
-		if stop := sentenceRest.FindStringIndex(f.Text[at:]); stop != nil {
-			end = at + stop[1]
-		}
+		end := at + sentenceLength(f.Text[at:])
 		changes = append(changes, c.sentence(text, f, at, end, code)...)
 		at = end
 	}
@@ -315,10 +303,6 @@ func (c *checker) numbers(inside string) (list []int) {
 				if c.scope.known(i) {
 					list = append(list, i)
 				}
-			}
-			if n >= last+maxMarkers && c.scope.known(n) {
-				c.flag(ManyMarkers, m[2])
-				continue
 			}
 		}
 		if last = n; n == 0 || !c.scope.known(n) {

@@ -1,14 +1,12 @@
 package rag
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"mneme/memory/event"
 	"mneme/memory/number"
@@ -39,47 +37,43 @@ var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 // sentenceRest matches the end of a sentence with the markers and the white space behind it.
 var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*\[[\d \t,;]+\])*(?:\s+|$))|\n+`)
 
+// sentenceLength returns the length of the first sentence of a text, with its markers.
+func sentenceLength(text string) int {
+	if stop := sentenceRest.FindStringIndex(text); stop != nil {
+		return stop[1]
+	}
+	return len(text)
+}
+
 // used maps each passage that a checked text cites to the sentences that cite it.
-func used(text string) map[int]string {
-	sentences := map[int][]string{}
+func used(text string) map[int][]string {
+	cites := map[int][]string{}
 	text = codeSpan.ReplaceAllString(text, "`")
 	for text != "" {
-		end := len(text)
-		if stop := sentenceRest.FindStringIndex(text); stop != nil {
-			end = stop[1]
-		}
+		end := sentenceLength(text)
 		numbers := map[int]bool{}
 		for _, m := range marker.FindAllStringSubmatch(text[:end], -1) {
 			numbers[markerNumber(m[1])] = true
 		}
-		sentence := strings.TrimSpace(withoutMarkers(text[:end]))
+		sentence := withoutMarkers(text[:end])
 		for n := range numbers {
-			sentences[n] = append(sentences[n], sentence)
+			cites[n] = append(cites[n], sentence)
 		}
 		text = text[end:]
-	}
-	cites := map[int]string{}
-	for n, list := range sentences {
-		cites[n] = strings.Join(list, " ")
 	}
 	return cites
 }
 
-// cite returns the citations of a checked text, ascending by number. It uses the writer's quotes that are in their
-// passages, and flags the others.
-func (s *scope) cite(text string, quotes map[int]string) (list []event.Citation, flags []event.Flag) {
-	list = []event.Citation{}
+// cite returns the citations of a checked text, ascending by number.
+func (s *scope) cite(text string) []event.Citation {
+	list := []event.Citation{}
 	cited := used(text)
 	for _, n := range slices.Sorted(maps.Keys(cited)) {
-		if !s.known(n) {
-			continue
-		}
-		c, good := s.passages[n].passage.cite(n, quotes[n], cited[n])
-		if list = append(list, c); !good {
-			flags = append(flags, event.Flag{Kind: BadQuote, Text: quotes[n]})
+		if s.known(n) {
+			list = append(list, s.passages[n].passage.cite(n, strings.Join(cited[n], " ")))
 		}
 	}
-	return list, flags
+	return list
 }
 
 // Thresholds for moving a citation to another passage.
@@ -107,11 +101,15 @@ func (s *scope) right(sentence string, n int) int {
 	if own > mostOf {
 		return n
 	}
-	hasFigures := len(number.Set{}.Missing(sentence)) > 0
-	ownFigures := hasFigures && len(s.passages[n].numbers.Missing(sentence)) == 0
+	figures := number.Claims(sentence)
+	has := func(p *support) bool {
+		return !slices.ContainsFunc(figures, func(n number.Number) bool { found, _ := p.numbers.Has(n); return !found })
+	}
+	hasFigures := len(figures) > 0
+	ownFigures := hasFigures && has(s.passages[n])
 	best, most, next := n, 0.0, 0.0
 	for o, p := range s.passages {
-		if o == n || hasFigures && len(p.read().numbers.Missing(sentence)) > 0 {
+		if o == n || !has(p.read()) {
 			continue
 		}
 		if got := share(p.read()); got > most {
@@ -153,28 +151,7 @@ func markerNumber(digits string) int {
 // maxCitation is the longest quote, in characters.
 const maxCitation = 200
 
-// findQuote returns the place of a quote in a text. All white space is equal.
-func findQuote(text, quote string) (start, end int, found bool) {
-	words := strings.Fields(quote)
-	if len(words) == 0 || utf8.RuneCountInString(strings.Join(words, " ")) > maxCitation {
-		return 0, 0, false
-	}
-	for i, word := range words {
-		words[i] = regexp.QuoteMeta(word)
-	}
-	pattern, err := regexp.Compile(strings.Join(words, `[\s\v\x{85}\pZ]+`))
-	if err != nil {
-		return 0, 0, false
-	}
-	at := pattern.FindStringIndex(text)
-	if at == nil {
-		return 0, 0, false
-	}
-	return at[0], at[1], true
-}
-
-// pieceEnd matches the end of a sentence, a paragraph or a table row, with the white space behind
-// it.
+// pieceEnd matches the end of a sentence, a paragraph or a table row, with the white space after it.
 var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
 // bestQuote finds the piece of a text that shares most terms with what was said; shares is false if
@@ -221,132 +198,65 @@ const (
 	UnknownMarker = "unknown_marker" // dropped: no passage has the number
 	ManyMarkers   = "many_markers"   // dropped: the sentence has three others
 	Unverified    = "unverified"     // a number or date that no cited passage has
-	BadQuote      = "bad_quote"      // it is not in the passage, or too long for a citation
+	BadQuote      = "bad_quote"      // a quotation that no cited passage has
 	Misattributed = "misattributed"  // replaced: the sentence is clearly from another passage
 	RemovedLink   = "removed_link"   // an address that is not a passage's source
 	Uncited       = "uncited"        // it says that it answers, but cites nothing
 )
 
-// draft is an answer as the model gave it.
-type draft struct {
-	text    string
-	status  string // "" if it says none
-	missing []string
-	quotes  map[int]string
-}
+// machineLine matches a line in which a model tells the status of its answer, see SystemRule.
+var machineLine = regexp.MustCompile(`(?i)^[\s*_>#\x60-]*(status|missing)[\s*_\x60"]*[:=][\s*_]*(.*?)[\s*_.]*$`)
 
-var (
-	statusLine  = regexp.MustCompile(`(?i)^[\s*_>#-]*status[\s*_]*[:=][\s*_"']*(.*?)[\s*_"'.]*$`)
-	missingLine = regexp.MustCompile(`(?i)^[\s*_>#-]*missing[\s*_]*[:=][\s*_]*(.*?)\s*$`)
-	fence       = regexp.MustCompile("(?s)^```(?:json)?\\s*(\\{.*\\})\\s*```$")
-)
-
-// readDraft reads what a model answered: a text that ends with lines for status and
-// missing, or the JSON of an event.Answer.
-func readDraft(response string) draft {
-	response = strings.TrimSpace(response)
-	if d, ok := readJSON(response); ok {
-		return d
-	}
-	d := draft{text: response}
-	for {
-		rest, line := "", d.text
-		if at := strings.LastIndexByte(d.text, '\n'); at >= 0 {
-			rest, line = d.text[:at], d.text[at+1:]
+// conclusion reads the machine lines at the end of an answer.
+func conclusion(lines string) (status string, missing []string) {
+	for line := range strings.Lines(lines) {
+		switch m := machineLine.FindStringSubmatch(line); {
+		case m == nil:
+		case strings.EqualFold(m[1], "missing"):
+			missing = append(missing, parts(m[2])...)
+		default:
+			switch said := strings.ReplaceAll(strings.ToLower(strings.Trim(m[2], "\"'`")), " ", "_"); said {
+			case event.Answered, event.Partial, event.NotFound, event.Underspecified:
+				status = said
+			}
 		}
-		if m := statusLine.FindStringSubmatch(line); m != nil && d.status == "" {
-			d.status = status(strings.ReplaceAll(strings.ToLower(m[1]), " ", "_"))
-		} else if m := missingLine.FindStringSubmatch(line); m != nil {
-			d.missing = append(list(m[1]), d.missing...)
-		} else {
-			return d
-		}
-		d.text = strings.TrimSpace(rest)
 	}
+	return status, missing
 }
 
-// status is a known one, or none.
-func status(said string) string {
-	switch said {
-	case event.Answered, event.Partial, event.NotFound, event.Underspecified:
-		return said
-	}
-	return ""
-}
-
-func readJSON(response string) (draft, bool) {
-	if m := fence.FindStringSubmatch(response); m != nil {
-		response = m[1]
-	}
-	var a struct {
-		Status    string  `json:"status"`
-		Answer    *string `json:"answer"`
-		Citations []struct {
-			N     int    `json:"n"`
-			Quote string `json:"quote"`
-		} `json:"citations"`
-		Missing []string `json:"missing"`
-	}
-	if !strings.HasPrefix(response, "{") || json.Unmarshal([]byte(response), &a) != nil || a.Answer == nil {
-		return draft{}, false
-	}
-	d := draft{text: strings.TrimSpace(*a.Answer), missing: a.Missing, quotes: map[int]string{}}
-	d.status = status(a.Status)
-	for _, c := range a.Citations {
-		d.quotes[c.N] = c.Quote
-	}
-	return d, true
-}
-
-// list are the parts of a line that names several things.
-func list(line string) []string {
-	var parts []string
+// parts returns the parts of a line that names several things.
+func parts(line string) (list []string) {
 	for p := range strings.SplitSeq(line, ";") {
 		p = strings.TrimSpace(p)
 		if low := strings.ToLower(strings.Trim(p, ".-–— ")); low != "" && low != "none" && low != "nothing" && low != "нет" {
-			parts = append(parts, p)
+			list = append(list, p)
 		}
 	}
-	return parts
+	return list
 }
 
-// noDocuments is the answer when there are none that could be searched.
-func noDocuments(task string) string {
-	if russian(task) {
+// nothingFound returns the answer to a task if the documents have none, or if there are no documents.
+func nothingFound(task string, documents bool) string {
+	switch inRussian := russian(task); {
+	case inRussian && documents:
+		return "В документах нет ответа на этот вопрос."
+	case inRussian:
 		return "Документов, в которых мог бы быть ответ, нет."
+	case documents:
+		return "The documents do not answer this."
 	}
 	return "There are no documents that could answer this."
 }
 
-// notFound is the answer when there is nothing to answer from.
-func notFound(task string) string {
-	if russian(task) {
-		return "В документах нет ответа на этот вопрос."
-	}
-	return "The documents do not answer this."
-}
-
-// check makes a checked answer of what a model responded with; s is what it may rest
-// on. unsupported are those of its flags that readers are told.
+// check returns the checked answer of a response that rests on s. unsupported are those of its flags that readers see.
 func check(response string, s *scope) (a event.Answer, unsupported []event.Flag) {
-	d := readDraft(response)
-	a = event.Answer{Status: d.status, Missing: []string{}}
-	checked := func(text string) string {
-		c := newChecker(s)
-		c.strict = true
-		text = strings.TrimSpace(c.write(text) + c.close(false))
-		a.Flags = append(a.Flags, c.flags...)
-		return text
-	}
-	a.Answer = checked(d.text)
-	for _, part := range d.missing {
-		if part = checked(part); part != "" {
-			a.Missing = append(a.Missing, part)
-		}
-	}
-	citations, flags := s.cite(a.Answer, d.quotes)
-	unsupported = s.unsupported(a.Answer, used(a.Answer))
-	a.Citations, a.Flags = citations, slices.Concat(a.Flags, flags, unsupported)
+	c := newChecker(s)
+	c.strict = true
+	a.Answer = strings.TrimSpace(c.write(strings.TrimSpace(response)) + c.close(false))
+	status, missing := conclusion(string(c.held))
+	unsupported = s.unsupported(a.Answer)
+	a.Status, a.Missing, a.Citations = status, append([]string{}, missing...), s.cite(a.Answer)
+	a.Flags = append(c.flags, unsupported...)
 	conclude(&a)
 	return a, unsupported
 }
@@ -370,24 +280,18 @@ func conclude(a *event.Answer) {
 		a.Status = event.Answered
 	}
 	if a.Answer == "" {
-		a.Answer = notFound(strings.Join(a.Missing, " "))
+		a.Answer = nothingFound(strings.Join(a.Missing, " "), true)
 	}
 }
 
-// cite is the citation of a passage with the quote that the model gave, if it is
-// one, or else with the piece that fits best what was said; without one if it
-// shares no word with that.
-func (p Passage) cite(n int, quote, said string) (c event.Citation, good bool) {
-	start, end, found := findQuote(p.Text, quote)
-	good = quote == "" || found && len([]rune(p.Text[start:end])) <= maxCitation
-	c = event.Citation{
+// cite returns the citation of a passage. It quotes the piece that fits best to the text that cites it, if they have a
+// word in common.
+func (p Passage) cite(n int, said string) event.Citation {
+	c := event.Citation{
 		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
 	}
-	if quote == "" || !good {
-		if start, end, found = bestQuote(p.Text, said+" "+quote); !found {
-			return c, good
-		}
+	if start, end, shares := bestQuote(p.Text, said); shares {
+		c.Quote, c.Start, c.End = p.Text[start:end], p.Start+start, p.Start+end
 	}
-	c.Quote, c.Start, c.End = p.Text[start:end], p.Start+start, p.Start+end
-	return c, good
+	return c
 }

@@ -1,7 +1,6 @@
 package rag
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -222,7 +221,7 @@ func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
 	s := numbered(
 		Passage{Text: "There are 16384 slots. A ticket costs 14 crowns, for children 7.\nIt does not cost nine crowns."},
 		Passage{Text: "В кластере 16384 слота. Рублей не 9."})
-	s.supports = []*support{{texts: []string{"Does it take 30 days?"}}}
+	s.supports = []*support{{text: "Does it take 30 days?"}}
 	for answer, unverified := range map[string][]string{
 		"There are **not** 16384 slots [1].":               {"not** 16384"},
 		"There aren't 16384 slots [1].":                    {"n't 16384"},
@@ -300,51 +299,19 @@ func TestPassagesSupportThemselvesOutsideData(t *testing.T) {
 			if at%10 > 0 {
 				continue
 			}
-			own := numbered(p).passages[1].read().numbers
+			own := numbered(p)
 			for _, said := range append(sentenceRest.Split(p.Text, -1), p.Text) {
 				tried++
-				if missing := own.Missing(said); len(missing) > 0 {
-					t.Logf("%s %s: %q of %s", set, p.ID, missing, said)
-					flagged++
+				for _, f := range own.unsupported(said) {
+					if f.Kind == Unverified {
+						t.Logf("%s %s: %q of %s", set, p.ID, f.Text, said)
+						flagged++
+					}
 				}
 			}
 		}
 		require.LessOrEqual(t, flagged*500, tried, set)
 	}
-}
-
-func TestQuotesStandInTheirPassage(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		quote, want string
-		good        bool
-	}{
-		"as it stands":      {"28 days of leave", "28 days of leave", true},
-		"other white space": {"2024-03-12. The  fee", "2024-03-12.\n\nThe fee", true},
-		"made up":           {"30 days of leave", "Everyone has 28 days of leave.", false},
-		"empty":             {"", "Everyone has 28 days of leave.", true},
-		"of another case":   {"everyone HAS", "Everyone has 28 days of leave.", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a,
-				_ := check(
-				fmt.Sprintf(
-					`{"status":"answered","answer":"Everyone has 28 days of leave `+
-						`[1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote,
-				), numbered(three...),
-			)
-			require.Equal(t, event.Answered, a.Status)
-			c := a.Citations[0]
-			require.Equal(t, tt.want, c.Quote)
-			require.Equal(t, three[0].Text, strings.Replace(three[0].Text, c.Quote, three[0].Text[c.Start-100:c.End-100], 1))
-			require.Equal(t, !tt.good, len(a.Flags) == 1)
-		})
-	}
-	long := Passage{ID: "l#0", DocID: "l", Text: strings.Repeat("many words of it ", 50)}
-	a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`,
-		long.Text[:300]), numbered(long))
-	require.LessOrEqual(t, len([]rune(a.Citations[0].Quote)), maxCitation)
-	require.Equal(t, BadQuote, a.Flags[0].Kind)
 }
 
 // A quote is always a piece of its text, and not longer than allowed.
@@ -359,10 +326,6 @@ func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
 		start, end, _ := bestQuote(text, rapid.String().Draw(t, "said"))
 		if start < 0 || end > len(text) || start > end || len([]rune(text[start:end])) > maxCitation {
 			t.Fatalf("%d to %d of %q", start, end, text)
-		}
-		if from, to, found := findQuote(text, text[start:end]); start < end &&
-			(!found || strings.Join(strings.Fields(text[from:to]), " ") != strings.Join(strings.Fields(text[start:end]), " ")) {
-			t.Fatalf("%q is not found in %q", text[start:end], text)
 		}
 	})
 }
@@ -392,14 +355,6 @@ func TestStatuses(t *testing.T) {
 			[]string{}},
 		"missing alone": {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", event.Partial,
 			[]string{"the fee"}},
-		"JSON": {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].",
-			event.Partial, []string{"the fee"}},
-		"JSON in a fence": {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].",
-			event.Answered, []string{}},
-		"JSON, unknown status": {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", event.Answered,
-			[]string{}},
-		"JSON, empty answer": {`{"status":"not_found","answer":""}`, "The documents do not answer this.",
-			event.NotFound, []string{}},
 		"empty":       {"", "The documents do not answer this.", event.NotFound, []string{}},
 		"status only": {"status: not_found", "The documents do not answer this.", event.NotFound, []string{}},
 		"status in the text": {"Its status: answered by mail [1].", "Its status: answered by mail [1].", event.Answered,

@@ -20,15 +20,14 @@ import (
 	"mneme/subagent/recall"
 )
 
-// Evidence is what the texts of one run are checked against, whichever agent writes them: the
-// passages that models of the run were given, by number, and what the user and the chat's history
-// say. A passage keeps its number for the whole run, whichever subagent finds it. The zero value is
-// ready for use. Safe for concurrent use.
+// Evidence is the table of what the texts of one run are checked against, whichever agent writes them: the passages that
+// models of the run were given, by number, and what the user and the chat's history say. A passage keeps its number for
+// the whole run, whichever subagent finds it. The zero value is ready for use. Safe for concurrent use.
 type Evidence struct {
-	mu    sync.Mutex
-	given []*support              // passage n at index n-1; guarded by mu
-	said  []*support              // by the user, in this run and before; guarded by mu
-	flags map[string][]event.Flag // of checked texts, by text; guarded by mu
+	mu      sync.Mutex
+	given   []*support              // passage n at index n-1; guarded by mu
+	said    []*support              // by the user, in this run and before; guarded by mu
+	answers map[string]event.Answer // by the checked text; with a status if it is from documents; guarded by mu
 }
 
 // of returns a passage's number. A passage with a changed text gets a new one, so that a marker
@@ -53,7 +52,7 @@ func (e *Evidence) Said(message string, history []memory.Message) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.said = append(e.said, &support{texts: texts, links: true})
+	e.said = append(e.said, &support{text: strings.Join(texts, "\n\n"), links: true})
 }
 
 // scope is the evidence for one text: the passages with some numbers, nil for all, what was said, and more.
@@ -71,24 +70,28 @@ func (e *Evidence) scope(only map[int]bool, more ...*support) *scope {
 
 // Cite returns the citations for the markers of a checked text, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
-	citations, _ := e.scope(nil).cite(text, nil)
-	e.mu.Lock()
-	flags := e.flags[text]
-	e.mu.Unlock()
+	citations, flags := e.scope(nil).cite(text), e.answer(text).Flags
 	if len(citations) == 0 {
 		return nil, flags
 	}
 	return citations, flags
 }
 
-// keep remembers the flags of a checked text until Cite asks for them.
-func (e *Evidence) keep(text string, flags []event.Flag) {
+// answer returns what the check found in a text.
+func (e *Evidence) answer(text string) event.Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.flags == nil {
-		e.flags = map[string][]event.Flag{}
+	return e.answers[text]
+}
+
+// keep stores what the check found in a text.
+func (e *Evidence) keep(text string, a event.Answer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.answers == nil {
+		e.answers = map[string]event.Answer{}
 	}
-	e.flags[text] = flags
+	e.answers[text] = a
 }
 
 // Model wraps a model so that its texts are checked while they stream; complete sentences, lines
@@ -134,7 +137,7 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 		if rest := c.close(!calls); rest != "" && !yield(loop.Delta{Text: rest}, nil) {
 			return
 		}
-		m.keep(c.out.String(), c.flags)
+		m.keep(c.out.String(), event.Answer{Flags: c.flags})
 	}
 }
 
@@ -142,7 +145,7 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 // is set; what is recalled, which supports figures and quotations, but not addresses, as these may have come from a
 // document; and the history before the task in the same way, if that counts.
 func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) []*support {
-	_, start := delegation(r)
+	start := taskEnd(r.Messages)
 	told, results := []string{r.Recalled}, []string(nil)
 	for i, m := range r.Messages {
 		switch {
@@ -152,7 +155,7 @@ func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) 
 			results = append(results, m.Content)
 		}
 	}
-	return []*support{{texts: told}, {texts: results, links: links}}
+	return []*support{{text: strings.Join(told, "\n\n")}, {text: strings.Join(results, "\n\n"), links: links}}
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
@@ -160,9 +163,9 @@ func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) 
 // its texts.
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
-		given := e.scope(nil, &support{texts: []string{task.Text}})
+		given := e.scope(nil, &support{text: task.Text})
 		check := func(text string, complete bool) (string, []event.Flag) {
-			own := &support{texts: counted.FindAllString(text, -1)}
+			own := &support{text: strings.Join(counted.FindAllString(text, -1), "\n")}
 			c := newChecker(&scope{given.passages, append(slices.Clip(given.supports), own)})
 			return c.write(text) + c.close(complete), c.flags
 		}
@@ -176,50 +179,45 @@ func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 		})
 		if result.Text != "" {
 			text, flags := check(result.Text, true)
-			e.keep(text, flags)
+			e.keep(text, event.Answer{Flags: flags})
 			result.Text = text
 		}
 		return result, err
 	}
 }
 
-// support is text that an answer may rest on: a passage, or what stands beside passages. What comparisons need of it is
-// made once, on first use.
+// support is text that an answer may rest on: a passage, or other text. The check reads it once, on first use.
 type support struct {
-	passage Passage // zero for what is none
-	texts   []string
-	links   bool // addresses in the texts may be repeated
+	passage Passage // zero for other text
+	text    string
+	links   bool // addresses in the text may be repeated
 
 	once      sync.Once
 	numbers   number.Set
-	stated    number.Set      // of sentences that deny nothing; of a passage
 	terms     map[string]bool // of a passage
-	addresses map[string]bool
-	folded    []string
+	addresses map[string]bool // that an answer may have
+	quotable  string          // the text as foldQuote returns it
 }
 
 func passageSupport(p Passage) *support {
-	return &support{passage: p, texts: []string{p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text}}
+	return &support{passage: p, text: p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text}
 }
 
 func (s *support) read() *support {
 	s.once.Do(func() {
-		s.numbers, s.stated, s.addresses = number.Set{}, number.Set{}, map[string]bool{}
-		for _, t := range s.texts {
-			s.numbers.Add(t)
-			s.folded = append(s.folded, foldQuote(t))
-			if s.links {
-				readAddresses(t, s.addresses)
-			}
-		}
-		if s.passage != (Passage{}) {
-			s.terms = termsOf(s.texts[0])
-			for _, sentence := range sentenceRest.Split(s.passage.Text, -1) {
-				if !denies.MatchString(sentence) {
-					s.stated.Add(sentence)
-				}
-			}
+		isPassage := s.passage != (Passage{})
+		s.numbers, s.addresses = number.Set{}, map[string]bool{}
+		s.numbers.Add(s.text, isPassage)
+		f := envelope.Fold(s.text)
+		s.quotable = foldQuote(f)
+		if isPassage {
+			s.terms = termsOf(s.text)
 			s.addresses[canonicalAddress(s.passage.Source)] = true
+		}
+		if s.links {
+			for _, at := range addresses(f) {
+				s.addresses[canonicalAddress(s.text[f.Start[at[0]]:f.End[at[1]-1]])] = true
+			}
 		}
 	})
 	return s
@@ -251,10 +249,9 @@ func (s *scope) allowed(address string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(s.passages)), known) || slices.ContainsFunc(s.supports, known)
 }
 
-// resting is the evidence for a text: the passages that it cites or, if it cites none, all, and what is beside them.
-func (s *scope) resting(used map[int]string) []*support {
-	var list []*support
-	for n := range used {
+// resting returns the evidence for a text: the passages that it cites or, if it cites none, all, and the other texts.
+func (s *scope) resting(text string) (list []*support) {
+	for n := range used(text) {
 		if s.known(n) {
 			list = append(list, s.passages[n])
 		}
@@ -265,54 +262,34 @@ func (s *scope) resting(used map[int]string) []*support {
 	return append(list, s.supports...)
 }
 
-// unsupported are the figures and quotations of a text that are neither in the passages that it
-// rests on nor in other evidence.
-func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
-	seen, stated := number.Set{}, number.Set{}
-	var folded []string
-	for _, sup := range s.resting(used) {
-		maps.Copy(seen, sup.read().numbers)
-		maps.Copy(stated, sup.stated)
-		folded = append(folded, sup.folded...)
+// unsupported returns the figures and quotations of a text that are neither in the passages that it rests on nor in other
+// evidence, and the denials of figures that a passage states.
+func (s *scope) unsupported(text string) (flags []event.Flag) {
+	evidence, known := s.resting(text), map[string]bool{}
+	flag := func(kind, text string) {
+		if !known[text] {
+			known[text] = true
+			flags = append(flags, event.Flag{Kind: kind, Text: text})
+		}
 	}
-	var flags []event.Flag
-	known := map[string]bool{}
-	plain := withoutMarkers(text)
-	for _, figure := range append(seen.Missing(plain), denied(plain, stated)...) {
-		if !known[figure] {
-			known[figure] = true
-			flags = append(flags, event.Flag{Kind: Unverified, Text: figure})
+	for _, figure := range number.Claims(withoutMarkers(text)) {
+		found, stated := false, false
+		for _, e := range evidence {
+			has, states := e.read().numbers.Has(figure)
+			found, stated = found || has, stated || states
+		}
+		if !found {
+			flag(Unverified, figure.Text)
+		} else if stated && figure.Denial != "" {
+			flag(Unverified, figure.Denial)
 		}
 	}
 	for _, quote := range quotations(text) {
-		if !known[quote] && !quoted(quote, folded) {
-			known[quote] = true
-			flags = append(flags, event.Flag{Kind: BadQuote, Text: quote})
+		if !quoted(quote, evidence) {
+			flag(BadQuote, quote)
 		}
 	}
 	return flags
-}
-
-var (
-	denial = regexp.MustCompile(`(?i)(?:\bnot|n['’]t|\bnever|\b(?:is|are|was|were|has|have|had) no|(?:^|\PL)не|` +
-		`\bnicht|\bkeine?n?)(?:\s+have)?[\s*_~]+$`)
-	denies = regexp.MustCompile(`(?i)\b(?:no|not|cannot|never|none|without|nor|nicht|keine?n?)\b|n['’]t\b|` +
-		`(?:^|\PL)(?:не|нет|ни|без)(?:\PL|$)`)
-)
-
-// denied returns the numbers that a text denies while a passage states them, where the sentence has no other number: the
-// denial of one may contrast with that.
-func denied(text string, stated number.Set) (list []string) {
-	for _, sentence := range sentenceRest.Split(number.Fold(text), -1) {
-		numbers := number.Find(sentence)
-		if len(numbers) != 1 || !stated.Has(numbers[0]) {
-			continue
-		}
-		if at := denial.FindStringIndex(sentence[:numbers[0].Start]); at != nil {
-			list = append(list, strings.TrimSpace(sentence[at[0]:numbers[0].End]))
-		}
-	}
-	return list
 }
 
 // quotation matches text in quotation marks of any kind, within a line.
@@ -344,23 +321,20 @@ func quotations(text string) []string {
 var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
 
 // quoted reports whether every part of a quotation is in one of the texts.
-func quoted(quote string, folded []string) bool {
-	for _, part := range omission.Split(quote, -1) {
-		part = strings.Trim(foldQuote(part), " .,;:!?-")
-		if part != "" && !slices.ContainsFunc(folded, func(text string) bool { return strings.Contains(text, part) }) {
-			return false
-		}
-	}
-	return true
+func quoted(quote string, evidence []*support) bool {
+	return !slices.ContainsFunc(omission.Split(quote, -1), func(part string) bool {
+		part = strings.Trim(foldQuote(envelope.Fold(part)), " .,;:!?-")
+		return !slices.ContainsFunc(evidence, func(e *support) bool { return strings.Contains(e.read().quotable, part) }) && part != ""
+	})
 }
 
 // quoteNoise matches the marks of emphasis and quotation that a quotation may add or lack.
 var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
 
-// foldQuote normalises text for the search for quotations.
-func foldQuote(text string) string {
-	text = strings.NewReplacer("–", "-", "—", "-", "\u00ad", "").Replace(text)
-	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(envelope.Fold(text).Text, "")), " ")
+// foldQuote returns folded text for the search for quotations.
+func foldQuote(f envelope.Folding) string {
+	text := strings.NewReplacer("–", "-", "—", "-").Replace(quoteNoise.ReplaceAllString(f.Text, ""))
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // linkRemoved takes the place of an address.
@@ -435,14 +409,6 @@ func (c *checker) links(text string, f envelope.Folding) (changes []envelope.Cha
 		changes = append(changes, envelope.Change{Start: start, End: end, By: by})
 	}
 	return changes
-}
-
-// readAddresses adds the addresses of a text.
-func readAddresses(text string, into map[string]bool) {
-	f := envelope.Fold(text)
-	for _, at := range addresses(f) {
-		into[canonicalAddress(text[f.Start[at[0]]:f.End[at[1]-1]])] = true
-	}
 }
 
 // canonicalAddress removes what does not make an address a different one.

@@ -67,7 +67,7 @@ func TestMendingOverOutsideData(t *testing.T) {
 								moved++
 							}
 						}
-						if !quoted(strings.Join(words, " "), s.passages[n].read().folded) {
+						if !quoted(strings.Join(words, " "), []*support{s.passages[n]}) {
 							quotes++
 						}
 						break

@@ -83,8 +83,7 @@ func TestCitationsOutliveAWait(t *testing.T) {
 	require.Contains(t, last(m.asked[3]), `"n":2`)
 
 	_, r, _ = process()
-	for _, damaged := range []string{`3`, strings.Replace(string(kept), `"given":[1]`, `"given":[9]`, 1),
-		strings.Replace(string(kept), `"calls":{"1":0`, `"calls":{"1":7`, 1)} {
+	for _, damaged := range []string{`3`, strings.Replace(string(kept), `"given":[1]`, `"given":[9]`, 1)} {
 		require.Error(t, r.Restore(json.RawMessage(damaged)))
 	}
 	require.Error(t, e.Restore(json.RawMessage(`3`)))

@@ -45,12 +45,10 @@ type Session struct {
 	log zerolog.Logger
 
 	mu      sync.Mutex
-	given   map[int]bool            // numbers of the evidence's passages; guarded by mu
-	signals int                     // guarded by mu
-	asked   map[string]*Question    // by the task of the delegation; guarded by mu
-	calls   map[string]*Question    // by the id of the tool call; guarded by mu
-	found   map[string]string       // what is remembered of a search → all that it found; guarded by mu
-	said    map[string]event.Answer // by the text that was shown of it; guarded by mu
+	given   map[int]bool         // numbers of the evidence's passages; guarded by mu
+	signals int                  // guarded by mu
+	calls   map[string]*Question // by the id of the tool call; guarded by mu
+	found   map[string]string    // results as histories keep them → whole results; guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -68,8 +66,7 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: envelope.Nonce(),
 		evidence: cmp.Or(o.Evidence, &Evidence{}),
 		where:    map[docstore.Collection]Where{}, given: map[int]bool{},
-		asked: map[string]*Question{}, calls: map[string]*Question{},
-		found: map[string]string{}, said: map[string]event.Answer{}}
+		calls: map[string]*Question{}, found: map[string]string{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -161,11 +158,6 @@ type Question struct {
 	session *Session
 	task    string
 	history []memory.Message // with the task
-
-	mu       sync.Mutex
-	searched int  // searches that came to an end; guarded by mu
-	found    int  // passages they gave; guarded by mu
-	none     bool // there are no documents to be searched; guarded by mu
 }
 
 // Ask starts a delegation. messages are the subagent's, the task last: what is
@@ -203,13 +195,7 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 		from := memory.Origin{From: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
 		provenance.From(ctx).Add(from, p.Text)
 	}
-	r = q.session.hand(r)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.searched++
-	q.found += len(r.Passages)
-	q.none = r.Collection == ""
-	return r, nil
+	return q.session.hand(r), nil
 }
 
 // SearchTool is what the model calls the search.
@@ -306,29 +292,22 @@ func (q *Question) Remember(tool, content string) string {
 	return short
 }
 
-// nothing is the answer when nothing was found.
-func (q *Question) nothing() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.none {
-		return noDocuments(q.task)
-	}
-	return notFound(q.task)
-}
-
-// onlySearched says whether the last thing done was to search, and nothing else.
-func onlySearched(messages []memory.Message) bool {
-	some := false
-	for _, m := range slices.Backward(messages) {
+// searched returns the last result of the searches in the messages after a task. nothing reports whether the model is to
+// answer to searches only, of which none found a passage.
+func searched(messages []memory.Message) (last *Result, nothing bool) {
+	found, only := false, false
+	for _, m := range messages {
+		var r Result
 		switch {
 		case m.Role != memory.RoleTool:
-			return some
+			only = len(m.ToolCalls) > 0
 		case m.Name != SearchTool:
-			return false
+			only = false
+		case json.Unmarshal([]byte(m.Content), &r) == nil:
+			last, found = &r, found || len(r.Passages) > 0
 		}
-		some = true
 	}
-	return some
+	return last, last != nil && only && !found
 }
 
 // Kit is what a subagent reads documents with during one run: the search, what
@@ -353,29 +332,25 @@ type readerModel struct {
 	model loop.Model
 }
 
-// delegation is the task that a request belongs to, and where its own messages
-// begin. Delegations of a run that are under way at the same time are told apart by
-// their tasks; two with equal ones are one question.
-func delegation(r loop.Request) (task string, start int) {
-	for i, m := range slices.Backward(r.Messages) {
+// taskEnd returns where the messages after the task of a delegation begin.
+func taskEnd(messages []memory.Message) int {
+	for i, m := range slices.Backward(messages) {
 		if m.Role == memory.RoleUser {
-			return m.Content, i + 1
+			return i + 1
 		}
 	}
-	return "", 0
+	return 0
 }
 
 // Generate asks the model, and checks its answer. A model is not asked to answer from nothing: once a search has found
 // nothing, or when it answers without one and there is nothing to find, the answer is that nothing was found.
 func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
-		q, messages := d.open(r)
-		r.Messages = messages
-		q.mu.Lock()
-		searched, found := q.searched, q.found
-		q.mu.Unlock()
+		start := taskEnd(r.Messages)
+		q := d.Ask(r.Messages[:start])
+		last, nothing := searched(r.Messages[start:])
+		r.Messages = d.whole(r.Messages, start)
 		answer, calls := strings.Builder{}, false
-		nothing := searched > 0 && found == 0 && onlySearched(messages)
 		if !nothing {
 			for delta, err := range d.model.Generate(ctx, r) {
 				if err != nil {
@@ -395,15 +370,16 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 				}
 			}
 		}
-		if searched == 0 && !calls {
-			r, err := q.search(ctx, "")
-			nothing = err == nil && len(r.Passages) == 0
+		if last == nil && !calls {
+			if r, err := q.search(ctx, ""); err == nil {
+				last, nothing = &r, len(r.Passages) == 0
+			}
 		}
 		text := answer.String()
 		others := heard(r, func(tool string) bool { return tool == SearchTool }, false, true)
 		switch {
 		case nothing:
-			text = d.say(q.nothing(), others)
+			text = d.say(nothingFound(q.task, last.Collection != ""), others)
 		case calls && text != "":
 			text = d.clean(text, others)
 		case text != "":
@@ -415,24 +391,17 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 	}
 }
 
-// open finds the question that a request belongs to, and gives the messages with
-// what was found in place of what is remembered of it.
-func (t *Session) open(r loop.Request) (*Question, []memory.Message) {
-	task, start := delegation(r)
+// whole returns messages with whole results in place of those that histories keep.
+func (t *Session) whole(messages []memory.Message, start int) []memory.Message {
+	messages = slices.Clone(messages)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.asked[task]
-	if q == nil || start == len(r.Messages) { // a new one, be it with the words of one before
-		q = t.Ask(r.Messages[:start])
-		t.asked[task] = q
-	}
-	messages := slices.Clone(r.Messages)
-	for i := start; i < len(messages); i++ {
-		if whole, ok := t.found[messages[i].Content]; ok && messages[i].Role == memory.RoleTool {
-			messages[i].Content = whole
+	for i, m := range messages[start:] {
+		if whole, ok := t.found[m.Content]; ok && m.Role == memory.RoleTool {
+			messages[start+i].Content = whole
 		}
 	}
-	return q, messages
+	return messages
 }
 
 // note remembers which question the tool calls of a model belong to.
@@ -460,19 +429,14 @@ func (t *Session) say(response string, more []*support) string {
 	if a.Status != event.Underspecified {
 		text += notes(a.Answer, unsupported)
 	}
-	t.evidence.keep(text, a.Flags)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.said[text] = a
+	t.evidence.keep(text, a)
 	return text
 }
 
-// concluded is the answer behind a text that was shown.
+// concluded returns the answer that a shown text is from.
 func (t *Session) concluded(text string) event.Answer {
-	t.mu.Lock()
-	a, known := t.said[text]
-	t.mu.Unlock()
-	if !known { // put together of several
+	a := t.evidence.answer(text)
+	if a.Status == "" { // it was composed of several
 		a, _ = t.Check(text)
 	}
 	return a
@@ -502,11 +466,8 @@ func (readerTool) Origin(result string) memory.Origin {
 // Call searches, and gives what a history may keep of it.
 func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	t.mu.Lock()
-	q := t.calls[call.ID]
+	q := cmp.Or(t.calls[call.ID], &Question{session: t.Session}) // none after a wait for another call of the same answer
 	t.mu.Unlock()
-	if q == nil {
-		return "", errors.New("this call belongs to no question")
-	}
 	whole, err := q.Call(ctx, call)
 	if err != nil {
 		return "", fmt.Errorf("searching the documents: %w", err)

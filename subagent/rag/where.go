@@ -182,34 +182,27 @@ func compare(value, bound string) int {
 	return strings.Compare(value, bound)
 }
 
-// keptFilters is how many filters of a collection are kept with what they found out:
-// those of the configuration and those that callers repeat.
-const keptFilters = 32
+// maxFilters bounds the filters of a collection that are kept with what they found out. They are those of the
+// configuration and those that callers repeat.
+const maxFilters = 32
 
-// filters are the filters of a collection, the one that was used last first.
+// filters are the filters of a collection.
 type filters struct {
-	mu   sync.Mutex
-	list []keptFilter // guarded by mu
+	mu    sync.Mutex
+	byKey map[string]*textindex.Filter // guarded by mu
 }
 
-type keptFilter struct {
-	key    string
-	filter *textindex.Filter
-}
-
-// of gives the filter with a key; make is called if there is none.
+// of returns the filter with a key. It calls make if there is none.
 func (f *filters) of(key string, make func() *textindex.Filter) *textindex.Filter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := slices.IndexFunc(f.list, func(k keptFilter) bool { return k.key == key })
-	if i < 0 {
-		f.list = append([]keptFilter{{key, make()}}, f.list[:min(len(f.list), keptFilters-1)]...)
-		return f.list[0].filter
+	if len(f.byKey) >= maxFilters || f.byKey == nil {
+		f.byKey = map[string]*textindex.Filter{}
 	}
-	used := f.list[i]
-	copy(f.list[1:], f.list[:i])
-	f.list[0] = used
-	return used.filter
+	if f.byKey[key] == nil {
+		f.byKey[key] = make()
+	}
+	return f.byKey[key]
 }
 
 // filter gives the filter of the index that lets pass what meets w; nil for all.
