@@ -48,7 +48,7 @@ func TestCitationsOutliveAWait(t *testing.T) {
 	question := []memory.Message{{Role: memory.RoleUser, Content: "ferry and bridge?"}}
 	process := func() (*rag.Evidence, reader, loop.Loop) {
 		e := &rag.Evidence{}
-		turn, err := l.NewSession(rag.SessionOptions{Collections: []string{"docs"}, Evidence: e, K: 1})
+		turn, err := l.NewSession(rag.SessionOptions{Collections: []string{"docs"}, Evidence: e})
 		require.NoError(t, err)
 		k := turn.Kit(zerolog.Nop())
 		r := reader{k, k.Model(m)}

@@ -1,7 +1,6 @@
 package rag
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -25,11 +24,8 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// Limits of what a model is given at once.
-const (
-	defaultPassages = 5
-	maxPassagesSeen = 10
-)
+// maxPassages bounds the passages that one search gives to a model.
+const maxPassages = 5
 
 // Session is one subagent's retrieval session in a run of a chat: the collections
 // that it may search, and the passages that it was handed. It can cite no others.
@@ -38,7 +34,6 @@ type Session struct {
 	library  *Library
 	scope    []docstore.Collection
 	where    map[docstore.Collection]Where
-	k        int
 	nonce    string // of the envelopes: at least 128 random bits
 	evidence *Evidence
 
@@ -47,7 +42,7 @@ type Session struct {
 	mu      sync.Mutex
 	given   map[int]bool         // numbers of the evidence's passages; guarded by mu
 	signals int                  // guarded by mu
-	calls   map[string]*Question // by the id of the tool call; guarded by mu
+	calls   map[string]*question // by the id of the tool call; guarded by mu
 	found   map[string]string    // results as histories keep them → whole results; guarded by mu
 }
 
@@ -56,17 +51,15 @@ type SessionOptions struct {
 	Collections []string         // from the configuration
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
 	Chat        memory.Chat      // its tenant has the collections; its own documents belong to them
-	K           int              // passages of one search, at most 10; 0 for 5
 	Evidence    *Evidence        // of the run; nil if it has no other Session
 }
 
 // NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
-	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: envelope.Nonce(),
-		evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where:    map[docstore.Collection]Where{}, given: map[int]bool{},
-		calls: map[string]*Question{}, found: map[string]string{}}
+	t := &Session{library: l, nonce: envelope.Nonce(), evidence: cmp.Or(o.Evidence, &Evidence{}),
+		where: map[docstore.Collection]Where{}, given: map[int]bool{},
+		calls: map[string]*question{}, found: map[string]string{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -88,7 +81,7 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 // search searches those of the session's collections that there are: one that was
 // never made is as good as an empty one.
 func (t *Session) search(ctx context.Context, query string, history []memory.Message) (Result, error) {
-	r := Request{Query: query, History: history, K: t.k}
+	r := Request{Query: query, History: history, K: maxPassages}
 	if err := r.check(); err != nil {
 		return Result{}, err
 	}
@@ -153,17 +146,16 @@ func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	return t.evidence.scope(maps.Clone(t.given), more...), t.signals
 }
 
-// Question is one delegation of a session, whose tool search_documents it is.
-type Question struct {
+// question is the task of one delegation of a session.
+type question struct {
 	session *Session
 	task    string
 	history []memory.Message // with the task
 }
 
-// Ask starts a delegation. messages are the subagent's, the task last: what is
-// looked for comes from them, too.
-func (t *Session) Ask(messages []memory.Message) *Question {
-	q := &Question{session: t}
+// ask returns the question of a delegation. messages are the subagent's, with the task last. Searches read them too.
+func (t *Session) ask(messages []memory.Message) *question {
+	q := &question{session: t}
 	for _, m := range messages {
 		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
@@ -179,7 +171,7 @@ func (t *Session) Ask(messages []memory.Message) *Question {
 
 // search looks for a query, or for the task if it is empty, in the light of the
 // conversation.
-func (q *Question) search(ctx context.Context, query string) (Result, error) {
+func (q *question) search(ctx context.Context, query string) (Result, error) {
 	history := q.history
 	if query == "" || query == q.task {
 		query = q.task
@@ -218,41 +210,6 @@ var searchToolSpec = loop.Spec{
 // SearchSpec presents the search to a model.
 func SearchSpec() loop.Spec { return searchToolSpec }
 
-// Call searches and gives the Result as JSON, its texts in envelopes.
-func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, error) {
-	var args struct {
-		Query string `json:"query"`
-	}
-	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil &&
-		strings.TrimSpace(call.Function.Arguments) != "" {
-		return "", errors.New(`the arguments must be a JSON object with the string field "query"`)
-	}
-	query := strings.TrimSpace(args.Query)
-	if len(query) > MaxSearchText {
-		return "", fmt.Errorf(`the field "query" has %d bytes, the limit is %d: search for the important words`, len(query),
-			MaxSearchText)
-	}
-	r, err := q.search(ctx, query)
-	switch {
-	case errors.Is(err, ErrBadQuery):
-		return "", errors.New(`the field "query" must be set to what to look for`)
-	case err != nil:
-		return "", err
-	}
-	return writeJSON(r)
-}
-
-// writeJSON encodes for a model, which would read <, > and & as escapes otherwise.
-func writeJSON(v any) (string, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return "", fmt.Errorf("writing the passages: %w", err)
-	}
-	return strings.TrimSpace(b.String()), nil
-}
-
 // remembered is what a history keeps of a passage. Its number is not among it:
 // later on it is another passage's.
 type remembered struct {
@@ -264,32 +221,26 @@ type remembered struct {
 	Quote      string `json:"quote"`
 }
 
-// Remember is what a history should keep of a tool's result: of the search
-// passage ids and quotes instead of passages, so that a document does not live on in
-// histories when it is deleted; anything else as it is.
-func (q *Question) Remember(tool, content string) string {
-	var r Result
-	if tool != SearchTool || json.Unmarshal([]byte(content), &r) != nil {
-		return content
-	}
-	list := []remembered{}
+// kept is a result as histories keep it: with ids and quotes of passages, so that a document does not live on in histories
+// after its deletion.
+type kept struct {
+	Status       textindex.Status `json:"status"`
+	Query        string           `json:"query"`
+	Collection   string           `json:"collection"`
+	IndexVersion int64            `json:"index_version"`
+	Degraded     bool             `json:"degraded"`
+	Passages     []remembered     `json:"passages"`
+}
+
+// keep returns a result that was handed out as histories keep it.
+func (t *Session) keep(r Result) kept {
+	k := kept{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, []remembered{}}
 	for _, p := range r.Passages {
-		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(q.session.nonce, p.N)), closeTag(q.session.nonce))
+		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(t.nonce, p.N)), closeTag(t.nonce))
 		start, end, _ := bestQuote(text, r.Query)
-		list = append(list, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
+		k.Passages = append(k.Passages, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}
-	short, err := writeJSON(struct {
-		Status       textindex.Status `json:"status"`
-		Query        string           `json:"query"`
-		Collection   string           `json:"collection"`
-		IndexVersion int64            `json:"index_version"`
-		Degraded     bool             `json:"degraded"`
-		Passages     []remembered     `json:"passages"`
-	}{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, list})
-	if err != nil {
-		return content
-	}
-	return short
+	return k
 }
 
 // searched returns the last result of the searches in the messages after a task. nothing reports whether the model is to
@@ -347,7 +298,7 @@ func taskEnd(messages []memory.Message) int {
 func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
 		start := taskEnd(r.Messages)
-		q := d.Ask(r.Messages[:start])
+		q := d.ask(r.Messages[:start])
 		last, nothing := searched(r.Messages[start:])
 		r.Messages = d.whole(r.Messages, start)
 		answer, calls := strings.Builder{}, false
@@ -405,7 +356,7 @@ func (t *Session) whole(messages []memory.Message, start int) []memory.Message {
 }
 
 // note remembers which question the tool calls of a model belong to.
-func (t *Session) note(calls []memory.ToolCall, q *Question) {
+func (t *Session) note(calls []memory.ToolCall, q *question) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range calls {
@@ -450,9 +401,7 @@ func (readerTool) Spec() loop.Spec { return searchToolSpec }
 
 // Origin is the documents that a result quotes.
 func (readerTool) Origin(result string) memory.Origin {
-	var found struct {
-		Passages []remembered `json:"passages"`
-	}
+	var found kept
 	_ = json.Unmarshal([]byte(result), &found) // an error has no passages
 	var titles []string
 	for _, p := range found.Passages {
@@ -463,18 +412,40 @@ func (readerTool) Origin(result string) memory.Origin {
 	return memory.Origin{From: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
 }
 
-// Call searches, and gives what a history may keep of it.
+// Call searches. It returns the result as histories keep it.
 func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+	var args struct {
+		Query string `json:"query"`
+	}
+	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil &&
+		strings.TrimSpace(call.Function.Arguments) != "" {
+		return "", errors.New(`the arguments must be a JSON object with the string field "query"`)
+	}
+	query := strings.TrimSpace(args.Query)
+	if len(query) > MaxSearchText {
+		return "", fmt.Errorf(`the field "query" has %d bytes, the limit is %d: search for the important words`, len(query),
+			MaxSearchText)
+	}
 	t.mu.Lock()
-	q := cmp.Or(t.calls[call.ID], &Question{session: t.Session}) // none after a wait for another call of the same answer
+	q := cmp.Or(t.calls[call.ID], &question{session: t.Session}) // none after a wait for another call of the same answer
 	t.mu.Unlock()
-	whole, err := q.Call(ctx, call)
-	if err != nil {
+	r, err := q.search(ctx, query)
+	switch {
+	case errors.Is(err, ErrBadQuery):
+		return "", errors.New(`the field "query" must be set to what to look for`)
+	case err != nil:
 		return "", fmt.Errorf("searching the documents: %w", err)
 	}
-	short := q.Remember(call.Function.Name, whole)
+	whole, err := loop.Encode(r)
+	if err != nil {
+		return "", fmt.Errorf("writing the passages: %w", err)
+	}
+	short, err := loop.Encode(t.keep(r))
+	if err != nil {
+		return "", fmt.Errorf("writing the quotes: %w", err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.found[short] = whole
-	return short, nil
+	t.found[string(short)] = string(whole)
+	return string(short), nil
 }

@@ -67,6 +67,13 @@ func converse(t *testing.T, session *rag.Session, m *script, said ...string) eve
 	return *a
 }
 
+// searchWith calls the search tool and returns the result as a history keeps it.
+func searchWith(session *rag.Session, arguments string) (string, error) {
+	return session.Kit(zerolog.Nop()).Tools[0].Call(ctx, memory.ToolCall{
+		Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
+	})
+}
+
 // results are the search results that a model was given last.
 func results(t *testing.T, m *script) rag.Result {
 	t.Helper()
@@ -186,11 +193,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 		put(t, l, c, "upload", "apples of chat "+chat.String())
 	}
 	found := func(chat memory.Chat, arguments string) []string {
-		q := newSession(t, l, chat, "docs").Ask(nil)
-		text,
-			err := q.Call(ctx, memory.ToolCall{
-			Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
-		})
+		text, err := searchWith(newSession(t, l, chat, "docs"), arguments)
 		require.NoError(t, err)
 		var r rag.Result
 		require.NoError(t, json.Unmarshal([]byte(text), &r))
@@ -211,9 +214,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` +
 		strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Call(ctx, memory.ToolCall{
-			Function: memory.FunctionCall{Arguments: bad},
-		})
+		_, err := searchWith(newSession(t, l, memory.MustChat("1"), "docs"), bad)
 		require.Error(t, err, bad)
 	}
 }
@@ -224,16 +225,11 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	c := collection(t, l, "docs")
 	long := "Apples are red. " + strings.Repeat("This is of no interest here. ", 40) + "SECRET-TAIL"
 	put(t, l, c, "doc", long)
-	q := newSession(t, l, memory.Chat{}, "docs").Ask([]memory.Message{
-		{Role: memory.RoleUser, Content: "What about apples?"},
-	})
-	content,
-		err := q.Call(ctx, memory.ToolCall{
-		Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`},
-	})
+	m := &script{answers: []loop.Delta{calls("apples"), says("They are red [1].")}}
+	converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "What about apples?")
+	require.Contains(t, results(t, m).Passages[0].Text, "SECRET-TAIL")
+	kept, err := searchWith(newSession(t, l, memory.Chat{}, "docs"), `{"query":"apples"}`)
 	require.NoError(t, err)
-	require.Contains(t, content, "SECRET-TAIL")
-	kept := q.Remember("search_documents", content)
 	require.NotContains(t, kept, "SECRET-TAIL")
 	require.NotContains(t, kept, "nonce")
 	var r struct {
@@ -243,8 +239,6 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	require.Equal(t, "Apples are red.", r.Passages[0].Quote)
 	now := search(t, l, "apples", c).Passages[0]
 	require.Equal(t, []string{now.ID, now.Hash}, []string{r.Passages[0].ID, r.Passages[0].Hash}, "it is found again")
-	require.Equal(t, "(error: no)", q.Remember("search_documents", "(error: no)"))
-	require.Equal(t, content, q.Remember("calculator", content))
 }
 
 // A document that gives orders reaches the model in an envelope, its title too, and
