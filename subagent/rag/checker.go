@@ -131,15 +131,20 @@ func (c *checker) take(text string) {
 	}
 }
 
-// ended reports whether the unit is a sentence with white space after it. A line with code in it is one unit from the
-// code on.
+// markersAtEnd matches the markers at the end of a sentence.
+var markersAtEnd = regexp.MustCompile(`(?:\s*[\[【［][\d \t,;]+[\]】］])+$`)
+
+// ended reports whether the unit is a sentence with white space after it.
 func (c *checker) ended() bool {
 	body := bytes.TrimRightFunc(c.unit, unicode.IsSpace)
-	if len(body) == len(c.unit) || c.fenced {
+	if len(body) == len(c.unit) || c.fenced || bytes.Count(body, []byte("`"))%2 > 0 {
 		return false
 	}
+	if last, _ := utf8.DecodeLastRune(body); strings.ContainsRune("]】］", last) {
+		body = markersAtEnd.ReplaceAll(body, nil)
+	}
 	last, _ := utf8.DecodeLastRune(bytes.TrimRight(body, "\"»”’')*_"))
-	return strings.ContainsRune(".!?…。", last) && bytes.IndexByte(c.unit, '`') < 0
+	return strings.ContainsRune(".!?…。", last)
 }
 
 // fenceLine is a line that opens or closes a block of code.
@@ -228,28 +233,18 @@ const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
 
 var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+(?:\.\d+)?)`)
 
-// markers returns the changes after which every marker stands for a passage, a sentence has at most maxMarkers of them,
-// and each is written as [n].
+// markers returns the changes after which every marker stands for a passage, a unit has at most maxMarkers of them, and
+// each is written as [n].
 func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.Change) {
 	if c.code || !strings.Contains(f.Text, "[") {
 		return nil
 	}
 	code := codeSpan.FindAllStringIndex(text, -1)
-	for at := 0; at < len(f.Text); {
-		end := at + sentenceLength(f.Text[at:])
-		changes = append(changes, c.sentence(text, f, at, end, code)...)
-		at = end
-	}
-	return changes
-}
-
-// sentence returns the changes of one sentence, which is at a place in the folded text.
-func (c *checker) sentence(text string, f envelope.Folding, from, to int, code [][]int) (changes []envelope.Change) {
 	var cites []int
 	var places [][2]int // of the markers
-	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.Text[from:to], -1) {
-		start, end := f.Start[from+m[0]], f.End[from+m[1]-1]
-		inside := f.Text[from+m[2] : from+m[3]]
+	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.Text, -1) {
+		start, end := f.Start[m[0]], f.End[m[1]-1]
+		inside := f.Text[m[2]:m[3]]
 		if slices.ContainsFunc(code, func(place []int) bool { return start < place[1] && end > place[0] }) ||
 			year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
 			continue
@@ -268,7 +263,7 @@ func (c *checker) sentence(text string, f envelope.Folding, from, to int, code [
 			}
 		}
 		places = append(places, [2]int{start, end})
-		if strings.HasSuffix(f.Text[:from+m[0]], "!") && kept != "" {
+		if strings.HasSuffix(f.Text[:m[0]], "!") && kept != "" {
 			kept = " " + kept // else it reads as an image
 		}
 		if kept == "" {
@@ -280,8 +275,7 @@ func (c *checker) sentence(text string, f envelope.Folding, from, to int, code [
 	if len(cites) != 1 || len(changes) > 0 {
 		return changes
 	}
-	start, end := f.Start[from], f.End[to-1]
-	if right := c.scope.right(text[start:end], cites[0]); right != cites[0] {
+	if right := c.scope.right(text, cites[0]); right != cites[0] {
 		c.flag(Misattributed, strconv.Itoa(cites[0]))
 		for _, m := range places {
 			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(right) + "]"})

@@ -37,20 +37,15 @@ var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 // sentenceRest matches the end of a sentence with the markers and the white space behind it.
 var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*\[[\d \t,;]+\])*(?:\s+|$))|\n+`)
 
-// sentenceLength returns the length of the first sentence of a text, with its markers.
-func sentenceLength(text string) int {
-	if stop := sentenceRest.FindStringIndex(text); stop != nil {
-		return stop[1]
-	}
-	return len(text)
-}
-
 // used maps each passage that a checked text cites to the sentences that cite it.
 func used(text string) map[int][]string {
 	cites := map[int][]string{}
 	text = codeSpan.ReplaceAllString(text, "`")
 	for text != "" {
-		end := sentenceLength(text)
+		end := len(text)
+		if stop := sentenceRest.FindStringIndex(text); stop != nil {
+			end = stop[1]
+		}
 		numbers := map[int]bool{}
 		for _, m := range marker.FindAllStringSubmatch(text[:end], -1) {
 			numbers[markerNumber(m[1])] = true
@@ -138,13 +133,9 @@ func shared(a, b map[string]bool) int {
 	return n
 }
 
-// markerNumber parses a number; it returns 0 for one that no marker of ours has: with a leading zero or a point, or too
-// long.
+// markerNumber returns the number in a marker, or a number of no passage.
 func markerNumber(digits string) int {
-	n, err := strconv.Atoi(digits)
-	if err != nil || strings.HasPrefix(digits, "0") {
-		return 0
-	}
+	n, _ := strconv.Atoi(digits) // 0 or the largest number for an error
 	return n
 }
 

@@ -59,7 +59,7 @@ func TestMarkersAreChecked(t *testing.T) {
 		"several":      {"It is so [1][3].", "It is so [1][3].", []int{1, 3}, []string{}},
 		"unknown":      {"It is so [4].", "It is so.", []int{}, []string{"unknown_marker 4"}},
 		"zero":         {"It is so [0].", "It is so.", []int{}, []string{"unknown_marker 0"}},
-		"leading zero": {"It is so [01].", "It is so.", []int{}, []string{"unknown_marker 01"}},
+		"leading zero": {"It is so [01].", "It is so [1].", []int{1}, []string{}},
 		"huge": {"It is so [99999999999999999999].", "It is so.", []int{}, []string{
 			"unknown_marker 99999999999999999999",
 		}},
