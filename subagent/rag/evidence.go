@@ -145,7 +145,7 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 // is set; what is recalled, which supports figures and quotations, but not addresses, as these may have come from a
 // document; and the history before the task in the same way, if that counts.
 func heard(r loop.Request, leftOut func(tool string) bool, history, links bool) []*support {
-	start := taskEnd(r.Messages)
+	_, start := delegation(r.Messages)
 	told, results := []string{r.Recalled}, []string(nil)
 	for i, m := range r.Messages {
 		switch {

@@ -40,10 +40,10 @@ type Session struct {
 	log zerolog.Logger
 
 	mu      sync.Mutex
-	given   map[int]bool         // numbers of the evidence's passages; guarded by mu
-	signals int                  // guarded by mu
-	calls   map[string]*question // by the id of the tool call; guarded by mu
-	found   map[string]string    // results as histories keep them → whole results; guarded by mu
+	given   map[int]bool                // numbers of the evidence's passages; guarded by mu
+	signals int                         // guarded by mu
+	calls   map[string][]memory.Message // conversations with the task, by the id of the tool call; guarded by mu
+	found   map[string]string           // results as histories keep them → whole results; guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -54,12 +54,11 @@ type SessionOptions struct {
 	Evidence    *Evidence        // of the run; nil if it has no other Session
 }
 
-// NewSession starts a session. What it searches is settled here: no argument of a tool
-// leads to anything else.
+// NewSession starts a session. No argument of a tool changes what it searches. A nil Library has no documents.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, nonce: envelope.Nonce(), evidence: cmp.Or(o.Evidence, &Evidence{}),
 		where: map[docstore.Collection]Where{}, given: map[int]bool{},
-		calls: map[string]*question{}, found: map[string]string{}}
+		calls: map[string][]memory.Message{}, found: map[string]string{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -78,21 +77,34 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	return t, nil
 }
 
-// search searches those of the session's collections that there are: one that was
-// never made is as good as an empty one.
-func (t *Session) search(ctx context.Context, query string, history []memory.Message) (Result, error) {
-	r := Request{Query: query, History: history, K: maxPassages}
+// search looks for a query, or for the task at the end of the conversation if the query is empty. A collection that does
+// not exist is searched as an empty one.
+func (t *Session) search(ctx context.Context, query string, conversation []memory.Message) (Result, error) {
+	if n := len(conversation) - 1; n >= 0 && (query == "" || query == conversation[n].Content) {
+		query, conversation = conversation[n].Content, conversation[:n]
+	}
+	r := Request{Query: memory.Shorten(query, MaxSearchText), History: conversation, K: maxPassages}
 	if err := r.check(); err != nil {
 		return Result{}, err
 	}
-	legs, err := t.library.legs(ctx, t.scope, true)
-	if err != nil {
-		return Result{}, err
+	found := Result{Status: textindex.StatusEmpty, Query: r.Query, Passages: []Passage{}}
+	if t.library != nil {
+		legs, err := t.library.legs(ctx, t.scope, true)
+		if err != nil {
+			return Result{}, err
+		}
+		for i, g := range legs {
+			legs[i].narrow(t.where[g.collection])
+		}
+		if found, err = t.library.over(ctx, legs, r); err != nil {
+			return Result{}, err
+		}
 	}
-	for i, g := range legs {
-		legs[i].narrow(t.where[g.collection])
+	for _, p := range found.Passages {
+		from := memory.Origin{From: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
+		provenance.From(ctx).Add(from, p.Text)
 	}
-	return t.library.over(ctx, legs, r)
+	return t.hand(found), nil
 }
 
 // hand numbers the passages of a result and puts them into envelopes.
@@ -146,48 +158,14 @@ func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	return t.evidence.scope(maps.Clone(t.given), more...), t.signals
 }
 
-// question is the task of one delegation of a session.
-type question struct {
-	session *Session
-	task    string
-	history []memory.Message // with the task
-}
-
-// ask returns the question of a delegation. messages are the subagent's, with the task last. Searches read them too.
-func (t *Session) ask(messages []memory.Message) *question {
-	q := &question{session: t}
+// conversationOf returns what a search reads of a subagent's messages, of which the last is the task.
+func conversationOf(messages []memory.Message) (list []memory.Message) {
 	for _, m := range messages {
-		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
-			continue
-		}
-		q.history = append(q.history, memory.Message{Role: m.Role, Content: withoutMarkers(m.Content)})
-		if m.Role == memory.RoleUser {
-			q.task = m.Content
+		if m.Content != "" && (m.Role == memory.RoleUser || m.Role == memory.RoleAssistant) {
+			list = append(list, memory.Message{Role: m.Role, Content: withoutMarkers(m.Content)})
 		}
 	}
-	q.history = q.history[max(0, len(q.history)-maxHistory):]
-	return q
-}
-
-// search looks for a query, or for the task if it is empty, in the light of the
-// conversation.
-func (q *question) search(ctx context.Context, query string) (Result, error) {
-	history := q.history
-	if query == "" || query == q.task {
-		query = q.task
-		if n := len(history); n > 0 && history[n-1].Role == memory.RoleUser {
-			history = history[:n-1]
-		}
-	}
-	r, err := q.session.search(ctx, memory.Shorten(query, MaxSearchText), history)
-	if err != nil {
-		return r, err
-	}
-	for _, p := range r.Passages {
-		from := memory.Origin{From: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
-		provenance.From(ctx).Add(from, p.Text)
-	}
-	return q.session.hand(r), nil
+	return list[max(0, len(list)-maxHistory):]
 }
 
 // SearchTool is what the model calls the search.
@@ -206,9 +184,6 @@ var searchToolSpec = loop.Spec{
 		`documents."}},"required":["query"],"additionalProperties":false}`),
 	Parallel: true,
 }
-
-// SearchSpec presents the search to a model.
-func SearchSpec() loop.Spec { return searchToolSpec }
 
 // remembered is what a history keeps of a passage. Its number is not among it:
 // later on it is another passage's.
@@ -283,22 +258,22 @@ type readerModel struct {
 	model loop.Model
 }
 
-// taskEnd returns where the messages after the task of a delegation begin.
-func taskEnd(messages []memory.Message) int {
+// delegation returns the task of a delegation and where the messages after it begin.
+func delegation(messages []memory.Message) (task string, start int) {
 	for i, m := range slices.Backward(messages) {
 		if m.Role == memory.RoleUser {
-			return i + 1
+			return m.Content, i + 1
 		}
 	}
-	return 0
+	return "", 0
 }
 
 // Generate asks the model, and checks its answer. A model is not asked to answer from nothing: once a search has found
 // nothing, or when it answers without one and there is nothing to find, the answer is that nothing was found.
 func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
-		start := taskEnd(r.Messages)
-		q := d.ask(r.Messages[:start])
+		task, start := delegation(r.Messages)
+		conversation := conversationOf(r.Messages[:start])
 		last, nothing := searched(r.Messages[start:])
 		r.Messages = d.whole(r.Messages, start)
 		answer, calls := strings.Builder{}, false
@@ -314,7 +289,7 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 				delta.Text = ""
 				if len(delta.Calls) > 0 {
 					calls = true
-					d.note(delta.Calls, q)
+					d.note(delta.Calls, conversation)
 				}
 				if !yield(delta, nil) {
 					return
@@ -322,7 +297,7 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 			}
 		}
 		if last == nil && !calls {
-			if r, err := q.search(ctx, ""); err == nil {
+			if r, err := d.search(ctx, "", conversation); err == nil {
 				last, nothing = &r, len(r.Passages) == 0
 			}
 		}
@@ -330,7 +305,7 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 		others := heard(r, func(tool string) bool { return tool == SearchTool }, false, true)
 		switch {
 		case nothing:
-			text = d.say(nothingFound(q.task, last.Collection != ""), others)
+			text = d.say(nothingFound(task, last.Collection != ""), others)
 		case calls && text != "":
 			text = d.clean(text, others)
 		case text != "":
@@ -355,12 +330,12 @@ func (t *Session) whole(messages []memory.Message, start int) []memory.Message {
 	return messages
 }
 
-// note remembers which question the tool calls of a model belong to.
-func (t *Session) note(calls []memory.ToolCall, q *question) {
+// note stores the conversation of tool calls.
+func (t *Session) note(calls []memory.ToolCall, conversation []memory.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range calls {
-		t.calls[c.ID] = q
+		t.calls[c.ID] = conversation
 	}
 }
 
@@ -427,9 +402,9 @@ func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 			MaxSearchText)
 	}
 	t.mu.Lock()
-	q := cmp.Or(t.calls[call.ID], &question{session: t.Session}) // none after a wait for another call of the same answer
+	conversation := t.calls[call.ID] // none after a wait for another call of the same answer
 	t.mu.Unlock()
-	r, err := q.search(ctx, query)
+	r, err := t.search(ctx, query, conversation)
 	switch {
 	case errors.Is(err, ErrBadQuery):
 		return "", errors.New(`the field "query" must be set to what to look for`)

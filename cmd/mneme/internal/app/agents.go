@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -244,15 +243,12 @@ func checked(s *subagent.Subagent, evidence *rag.Evidence) *subagent.Subagent {
 
 // reader is a subagent that can search, beside what it can do anyway.
 func (a *agents) reader(s *subagent.Subagent, o rag.SessionOptions, log zerolog.Logger) *subagent.Subagent {
-	documents := subagent.Kit{Tools: []loop.Tool{noDocuments{}}}
-	if a.library != nil {
-		turn, err := a.library.NewSession(o)
-		if err != nil { // of a name, all of which were checked before
-			log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
-			return s
-		}
-		documents = turn.Kit(log.With().Str("subagent", string(s.Name)).Logger())
+	turn, err := a.library.NewSession(o)
+	if err != nil { // of a name, all of which were checked before
+		log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
+		return s
 	}
+	documents := turn.Kit(log.With().Str("subagent", string(s.Name)).Logger())
 	reader := *s
 	reader.Kit = func() subagent.Kit {
 		k := documents
@@ -260,16 +256,4 @@ func (a *agents) reader(s *subagent.Subagent, o rag.SessionOptions, log zerolog.
 		return k
 	}
 	return &reader
-}
-
-// noDocuments stands for the search where there is nothing to search, so that a
-// model says that and does not answer from nothing.
-type noDocuments struct{}
-
-// Spec presents the search that there would be.
-func (noDocuments) Spec() loop.Spec { return rag.SearchSpec() }
-
-// Call says that there are none.
-func (noDocuments) Call(context.Context, memory.ToolCall) (string, error) {
-	return "", errors.New("there are no documents: this apiserver has no redis.url")
 }

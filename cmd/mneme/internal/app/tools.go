@@ -106,7 +106,7 @@ func (b *toolbox) give(
 		case "":
 			outside = true
 		case config.ToolDocuments:
-			inside = append(inside, rag.SearchSpec().Name)
+			inside = append(inside, rag.SearchTool)
 		default:
 			inside = append(inside, t.Name)
 		}

@@ -277,7 +277,7 @@ func fits(pattern, name string) bool {
 }
 
 // taken are the names of tools that agents have beside those of their entries.
-var taken = []string{recall.ToolName, note.ToolName, rag.SearchSpec().Name}
+var taken = []string{recall.ToolName, note.ToolName, rag.SearchTool}
 
 // checkTools checks the webhook and the tools of all agents.
 func (c Config) checkTools() error {
