@@ -78,21 +78,16 @@ func (d Decimal) Abs() Decimal {
 
 // Compare returns -1, 0 or 1 if d is less than, equal to or greater than other.
 func (d Decimal) Compare(other Decimal) int {
-	if d.negative != other.negative {
-		return cmp.Compare(other.sign(), d.sign())
+	if d.negative && !other.negative {
+		return -1
+	} else if other.negative && !d.negative {
+		return 1
 	}
 	order := cmp.Or(cmp.Compare(d.size(), other.size()), cmp.Compare(d.digits, other.digits))
 	if d.negative {
 		return -order
 	}
 	return order
-}
-
-func (d Decimal) sign() int {
-	if d.negative {
-		return 1
-	}
-	return 0
 }
 
 // size returns the number of digits before the point.

@@ -166,20 +166,16 @@ func bestQuote(text, said string) (start, end int, shares bool) {
 	return start, max(start, end), most > 0
 }
 
-// quoteLength is how many bytes of a text fit into a quote, preferably cut between words.
+// quoteLength returns how many bytes of a text fit into a quote, preferably cut between words.
 func quoteLength(text string) int {
-	count, word := 0, 0
-	for i, r := range text {
-		if count == maxCitation {
-			if word > 0 {
-				return word
+	count := 0
+	for i := range text {
+		if count++; count > maxCitation {
+			if word := strings.LastIndexFunc(text[1:i], unicode.IsSpace); word >= 0 {
+				return word + 1
 			}
 			return i
 		}
-		if unicode.IsSpace(r) && i > 0 {
-			word = i
-		}
-		count++
 	}
 	return len(text)
 }

@@ -241,31 +241,31 @@ func termsOf(text string) map[string]bool {
 // known reports whether the run has a passage with a number.
 func (s *scope) known(n int) bool { _, had := s.passages[n]; return had }
 
-// allowed reports whether an address may be shown: it is a passage's source, or was named by the
-// user, the history or a tool.
+// allowed reports whether an address may be shown: it is a passage's source, or was named by the user, the history or a
+// tool.
 func (s *scope) allowed(address string) bool {
 	address = canonicalAddress(address)
-	known := func(s *support) bool { return s.read().addresses[address] }
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.passages)), known) || slices.ContainsFunc(s.supports, known)
+	return slices.ContainsFunc(s.evidence(nil), func(e *support) bool { return e.read().addresses[address] })
 }
 
-// resting returns the evidence for a text: the passages that it cites or, if it cites none, all, and the other texts.
-func (s *scope) resting(text string) (list []*support) {
-	for n := range used(text) {
-		if s.known(n) {
-			list = append(list, s.passages[n])
+// evidence returns the passages with some numbers or, if there are none, all, and the other texts.
+func (s *scope) evidence(cited map[int][]string) []*support {
+	list := slices.Clone(s.supports)
+	for n, p := range s.passages {
+		if cited[n] != nil {
+			list = append(list, p)
 		}
 	}
-	if len(list) == 0 {
-		list = slices.Collect(maps.Values(s.passages))
+	if len(list) == len(s.supports) {
+		list = slices.AppendSeq(list, maps.Values(s.passages))
 	}
-	return append(list, s.supports...)
+	return list
 }
 
 // unsupported returns the figures and quotations of a text that are neither in the passages that it rests on nor in other
 // evidence, and the denials of figures that a passage states.
 func (s *scope) unsupported(text string) (flags []event.Flag) {
-	evidence, known := s.resting(text), map[string]bool{}
+	evidence, known := s.evidence(used(text)), map[string]bool{}
 	flag := func(kind, text string) {
 		if !known[text] {
 			known[text] = true
