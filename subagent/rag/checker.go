@@ -66,9 +66,8 @@ func (c *checker) close(complete bool) string {
 		c.out.WriteString(nothingLeft)
 	case complete && c.strict:
 		text := c.out.String()
-		found := c.scope.unsupported(text)
-		c.flags = append(c.flags, found...)
-		note = notes(text, found)
+		c.flags = append(c.flags, c.scope.unsupported(text)...)
+		note = notes(text, c.flags)
 	}
 	if !c.lines && note == "" {
 		c.out.Write(c.held)
@@ -87,13 +86,13 @@ var noteHeads = map[string][2]string{
 }
 
 // notes returns the notes that name unsupported figures and quotations, in the language of the text.
-func notes(text string, unsupported []event.Flag) (note string) {
+func notes(text string, flags []event.Flag) (note string) {
 	language := 0
 	if russian(text) {
 		language = 1
 	}
 	named := map[string][]string{}
-	for _, f := range unsupported {
+	for _, f := range flags {
 		if f.Kind == BadQuote {
 			f.Text = "“" + f.Text + "”"
 		}

@@ -261,7 +261,7 @@ func TestQuotationsStandInWhatIsCited(t *testing.T) {
 
 func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
 	t.Parallel()
-	a, _ := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
+	a := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
 	require.Len(t, a.Citations, 1)
 	require.Empty(t, a.Citations[0].Quote)
 	require.Zero(t, a.Citations[0].Start+a.Citations[0].End)

@@ -235,17 +235,16 @@ func nothingFound(task string, documents bool) string {
 	return "There are no documents that could answer this."
 }
 
-// check returns the checked answer of a response that rests on s. unsupported are those of its flags that readers see.
-func check(response string, s *scope) (a event.Answer, unsupported []event.Flag) {
+// check returns the checked answer of a response that rests on s.
+func check(response string, s *scope) (a event.Answer) {
 	c := newChecker(s)
 	c.strict = true
 	a.Answer = strings.TrimSpace(c.write(strings.TrimSpace(response)) + c.close(false))
 	status, missing := conclusion(string(c.held))
-	unsupported = s.unsupported(a.Answer)
 	a.Status, a.Missing, a.Citations = status, append([]string{}, missing...), s.cite(a.Answer)
-	a.Flags = append(c.flags, unsupported...)
+	a.Flags = append(c.flags, s.unsupported(a.Answer)...)
 	conclude(&a)
-	return a, unsupported
+	return a
 }
 
 // conclude gives a status that fits the answer: one that cites nothing rests on

@@ -94,7 +94,7 @@ func TestMarkersAreChecked(t *testing.T) {
 			[]int{1}, []string{"removed_link //evil.example/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := check(tt.response, numbered(three...))
+			a := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.cites, numbersOf(a))
 			require.Equal(t, tt.flags, kinds(a))
@@ -105,11 +105,11 @@ func TestMarkersAreChecked(t *testing.T) {
 func TestASentenceCitesAtMostThree(t *testing.T) {
 	t.Parallel()
 	given := append(append([]Passage{}, three...), three...)
-	a, _ := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
+	a := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
 	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbersOf(a))
-	a, _ = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
+	a = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 }
 
@@ -162,7 +162,7 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 		"It costs 5 [2] and 028 [1].":                          {},
 	} {
 		var got []string
-		a, _ := check(answer, numbered(three...))
+		a := check(answer, numbered(three...))
 		for _, f := range a.Flags {
 			require.Equal(t, Unverified, f.Kind, answer)
 			got = append(got, f.Text)
@@ -204,7 +204,7 @@ func TestNumbersInWordsMustStandInACitedPassage(t *testing.T) {
 		"There are three ways [1]:\n- one\n- another\n- a third":                       {},
 		"Одним словом, эти два узла знают тысячи ключей [1].":                          {},
 	} {
-		a, _ := check(answer, given)
+		a := check(answer, given)
 		got := []string{}
 		for _, f := range a.Flags {
 			require.Equal(t, Unverified, f.Kind, answer)
@@ -238,7 +238,7 @@ func TestADeniedFigureMustBeDeniedInThePassage(t *testing.T) {
 		"Bus no 14 goes there [1].":                        {},
 		"Рублей не 9 [2].":                                 {},
 	} {
-		a, _ := check(answer, s)
+		a := check(answer, s)
 		got := []string{}
 		for _, f := range a.Flags {
 			require.Equal(t, Unverified, f.Kind, answer)
@@ -281,7 +281,7 @@ func TestANumberMayBeWrittenInManyWays(t *testing.T) {
 	} {
 		for want, list := range map[bool][]string{true: answers.good, false: answers.bad} {
 			for _, figure := range list {
-				a, _ := check("So it is "+figure+" [1].", numbered(Passage{Text: passage}))
+				a := check("So it is "+figure+" [1].", numbered(Passage{Text: passage}))
 				require.Equal(t, want, len(a.Flags) == 0, "%q of %q: %v", figure, passage, a.Flags)
 			}
 		}
@@ -361,7 +361,7 @@ func TestStatuses(t *testing.T) {
 			[]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := check(tt.response, numbered(three...))
+			a := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.status, a.Status)
 			require.Equal(t, tt.missing, a.Missing)
@@ -375,7 +375,7 @@ func TestAQuoteOfATableIsARow(t *testing.T) {
 	table := Passage{
 		ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows.",
 	}
-	a, _ := check("The draught is 3 metres at most [1].", numbered(table))
+	a := check("The draught is 3 metres at most [1].", numbered(table))
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "| draught | 3 |", a.Citations[0].Quote)
 }

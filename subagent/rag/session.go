@@ -135,13 +135,12 @@ func (t *Session) hand(r Result) Result {
 	return r
 }
 
-// Check makes a checked answer of what a model responded with. unsupported are those of its
-// flags that readers are told.
-func (t *Session) Check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
+// Check returns the checked answer of a response.
+func (t *Session) Check(response string, more ...*support) event.Answer {
 	evidence, signals := t.allowed(more)
-	a, unsupported = check(response, evidence)
+	a := check(response, evidence)
 	a.InjectionSignals = signals
-	return a, unsupported
+	return a
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
@@ -341,7 +340,7 @@ func (t *Session) note(calls []memory.ToolCall, conversation []memory.Message) {
 
 // say is the checked answer, with what a reader must know of it.
 func (t *Session) say(response string, more []*support) string {
-	a, unsupported := t.Check(response, more...)
+	a := t.Check(response, more...)
 	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	missing := "Not in the documents: "
@@ -353,7 +352,7 @@ func (t *Session) say(response string, more []*support) string {
 		text += "\n\n" + missing + strings.Join(a.Missing, "; ") + "."
 	}
 	if a.Status != event.Underspecified {
-		text += notes(a.Answer, unsupported)
+		text += notes(a.Answer, a.Flags)
 	}
 	t.evidence.keep(text, a)
 	return text
@@ -363,7 +362,7 @@ func (t *Session) say(response string, more []*support) string {
 func (t *Session) concluded(text string) event.Answer {
 	a := t.evidence.answer(text)
 	if a.Status == "" { // it was composed of several
-		a, _ = t.Check(text)
+		a = t.Check(text)
 	}
 	return a
 }

@@ -118,9 +118,9 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 	require.Contains(t, again.Passages[0].Text, "<passage nonce=")
 	require.NotEmpty(t, again.Rule)
 
-	a, _ = session.Check("So [2], so [1].")
+	a = session.Check("So [2], so [1].")
 	require.Equal(t, []string{"leave.md#0", "lunch.md#0"}, []string{a.Citations[0].PassageID, a.Citations[1].PassageID})
-	a, _ = newSession(t, l, memory.Chat{}, "docs").Check("So [1].")
+	a = newSession(t, l, memory.Chat{}, "docs").Check("So [1].")
 	require.Empty(t, a.Citations, "another session starts anew")
 }
 
