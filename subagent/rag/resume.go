@@ -48,20 +48,19 @@ func (e *Evidence) Restore(from json.RawMessage) error {
 
 // readerState is what a waiting run stores of a subagent that reads documents. Its passages are numbers of the Evidence.
 type readerState struct {
-	Nonce   string            `json:"nonce"`
-	Given   []int             `json:"given"`
-	Signals int               `json:"signals,omitempty"`
-	Found   map[string]string `json:"found,omitempty"`
+	Nonce   string `json:"nonce"`
+	Given   []int  `json:"given"`
+	Signals int    `json:"signals,omitempty"`
 }
 
 // save returns the state for restore in another process.
 func (t *Session) save() (json.RawMessage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.found) == 0 {
+	if len(t.given) == 0 {
 		return nil, nil
 	}
-	return loop.Encode(readerState{t.nonce, slices.Sorted(maps.Keys(t.given)), t.signals, t.found})
+	return loop.Encode(readerState{t.nonce, slices.Sorted(maps.Keys(t.given)), t.signals})
 }
 
 // restore adds the state of another session. Its Evidence is restored already.
@@ -72,7 +71,6 @@ func (t *Session) restore(from json.RawMessage) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.Copy(t.found, s.Found)
 	given := t.evidence.scope(nil)
 	t.nonce, t.signals = s.Nonce, s.Signals
 	for _, n := range s.Given {

@@ -43,7 +43,6 @@ type Session struct {
 	given   map[int]bool                // numbers of the evidence's passages; guarded by mu
 	signals int                         // guarded by mu
 	calls   map[string][]memory.Message // conversations with the task, by the id of the tool call; guarded by mu
-	found   map[string]string           // results as histories keep them → whole results; guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -58,7 +57,7 @@ type SessionOptions struct {
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, nonce: envelope.Nonce(), evidence: cmp.Or(o.Evidence, &Evidence{}),
 		where: map[docstore.Collection]Where{}, given: map[int]bool{},
-		calls: map[string][]memory.Message{}, found: map[string]string{}}
+		calls: map[string][]memory.Message{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Chat.Tenant(), name)
 		if err != nil {
@@ -206,15 +205,20 @@ type kept struct {
 	Passages     []remembered     `json:"passages"`
 }
 
-// keep returns a result that was handed out as histories keep it.
-func (t *Session) keep(r Result) kept {
+// Kept returns a result as histories keep it.
+func (t readerTool) Kept(result string) string {
+	var r Result
+	if json.Unmarshal([]byte(result), &r) != nil {
+		return result // an error
+	}
 	k := kept{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, []remembered{}}
 	for _, p := range r.Passages {
 		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(t.nonce, p.N)), closeTag(t.nonce))
 		start, end, _ := bestQuote(text, r.Query)
 		k.Passages = append(k.Passages, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}
-	return k
+	short, _ := loop.Encode(k) // texts and numbers have an encoding
+	return string(short)
 }
 
 // searched returns the last result of the searches in the messages after a task. nothing reports whether the model is to
@@ -274,7 +278,6 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 		task, start := delegation(r.Messages)
 		conversation := conversationOf(r.Messages[:start])
 		last, nothing := searched(r.Messages[start:])
-		r.Messages = d.whole(r.Messages, start)
 		answer, calls := strings.Builder{}, false
 		if !nothing {
 			for delta, err := range d.model.Generate(ctx, r) {
@@ -314,19 +317,6 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 			yield(loop.Delta{Text: text}, nil)
 		}
 	}
-}
-
-// whole returns messages with whole results in place of those that histories keep.
-func (t *Session) whole(messages []memory.Message, start int) []memory.Message {
-	messages = slices.Clone(messages)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i, m := range messages[start:] {
-		if whole, ok := t.found[m.Content]; ok && m.Role == memory.RoleTool {
-			messages[start+i].Content = whole
-		}
-	}
-	return messages
 }
 
 // note stores the conversation of tool calls.
@@ -386,7 +376,7 @@ func (readerTool) Origin(result string) memory.Origin {
 	return memory.Origin{From: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
 }
 
-// Call searches. It returns the result as histories keep it.
+// Call searches. It returns the Result as JSON, with its texts in envelopes.
 func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	var args struct {
 		Query string `json:"query"`
@@ -414,12 +404,5 @@ func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	if err != nil {
 		return "", fmt.Errorf("writing the passages: %w", err)
 	}
-	short, err := loop.Encode(t.keep(r))
-	if err != nil {
-		return "", fmt.Errorf("writing the quotes: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.found[string(short)] = string(whole)
-	return string(short), nil
+	return string(whole), nil
 }

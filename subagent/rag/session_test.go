@@ -67,11 +67,13 @@ func converse(t *testing.T, session *rag.Session, m *script, said ...string) eve
 	return *a
 }
 
-// searchWith calls the search tool and returns the result as a history keeps it.
-func searchWith(session *rag.Session, arguments string) (string, error) {
-	return session.Kit(zerolog.Nop()).Tools[0].Call(ctx, memory.ToolCall{
+// searchWith calls the search tool. It returns the result, and what a history keeps of it.
+func searchWith(session *rag.Session, arguments string) (whole, kept string, err error) {
+	tool := session.Kit(zerolog.Nop()).Tools[0]
+	whole, err = tool.Call(ctx, memory.ToolCall{
 		Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
 	})
+	return whole, tool.(loop.Keeper).Kept(whole), err
 }
 
 // results are the search results that a model was given last.
@@ -193,7 +195,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 		put(t, l, c, "upload", "apples of chat "+chat.String())
 	}
 	found := func(chat memory.Chat, arguments string) []string {
-		text, err := searchWith(newSession(t, l, chat, "docs"), arguments)
+		text, _, err := searchWith(newSession(t, l, chat, "docs"), arguments)
 		require.NoError(t, err)
 		var r rag.Result
 		require.NoError(t, json.Unmarshal([]byte(text), &r))
@@ -214,7 +216,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` +
 		strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := searchWith(newSession(t, l, memory.MustChat("1"), "docs"), bad)
+		_, _, err := searchWith(newSession(t, l, memory.MustChat("1"), "docs"), bad)
 		require.Error(t, err, bad)
 	}
 }
@@ -225,11 +227,9 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	c := collection(t, l, "docs")
 	long := "Apples are red. " + strings.Repeat("This is of no interest here. ", 40) + "SECRET-TAIL"
 	put(t, l, c, "doc", long)
-	m := &script{answers: []loop.Delta{calls("apples"), says("They are red [1].")}}
-	converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "What about apples?")
-	require.Contains(t, results(t, m).Passages[0].Text, "SECRET-TAIL")
-	kept, err := searchWith(newSession(t, l, memory.Chat{}, "docs"), `{"query":"apples"}`)
+	whole, kept, err := searchWith(newSession(t, l, memory.Chat{}, "docs"), `{"query":"apples"}`)
 	require.NoError(t, err)
+	require.Contains(t, whole, "SECRET-TAIL")
 	require.NotContains(t, kept, "SECRET-TAIL")
 	require.NotContains(t, kept, "nonce")
 	var r struct {
