@@ -22,7 +22,6 @@ type checker struct {
 	screen screen
 	flags  []event.Flag
 	out    strings.Builder // everything that was passed on
-	shown  int             // the length of out that write and close have returned
 
 	strict bool // there are passages to check against, or there should be
 
@@ -44,20 +43,14 @@ func (c *checker) flag(kind, text string) {
 
 // write takes the next piece and returns what may be shown.
 func (c *checker) write(text string) string {
+	from := c.out.Len()
 	c.take(c.screen.pass(text, false))
-	return c.news()
-}
-
-// news is what was passed on since the last call.
-func (c *checker) news() string {
-	all := c.out.String()
-	text := all[c.shown:]
-	c.shown = len(all)
-	return text
+	return c.out.String()[from:]
 }
 
 // close checks and returns the rest. Behind a complete answer it adds the notes that readers need.
 func (c *checker) close(complete bool) string {
+	from := c.out.Len()
 	c.take(c.screen.pass("", true))
 	c.cut()
 	note := ""
@@ -73,7 +66,7 @@ func (c *checker) close(complete bool) string {
 		c.out.Write(c.held)
 	}
 	c.out.WriteString(note)
-	return c.news()
+	return c.out.String()[from:]
 }
 
 // nothingLeft takes the place of an answer from which everything was removed.
@@ -81,11 +74,15 @@ const nothingLeft = "(nothing of this answer can be shown)"
 
 // noteHeads begin the notes after an answer, in English and in Russian.
 var noteHeads = map[string][2]string{
-	Unverified: {"Not in the cited passages, please check: ", "Нет в указанных фрагментах, проверьте: "},
-	BadQuote:   {"Not word for word in the cited passages: ", "Не дословно в указанных фрагментах: "},
+	notAnswered: {"Not in the documents: ", "В документах нет: "},
+	Unverified:  {"Not in the cited passages, please check: ", "Нет в указанных фрагментах, проверьте: "},
+	BadQuote:    {"Not word for word in the cited passages: ", "Не дословно в указанных фрагментах: "},
 }
 
-// notes returns the notes that name unsupported figures and quotations, in the language of the text.
+// notAnswered is the kind of the parts of a question that the documents do not answer. No event has such flags.
+const notAnswered = "not_answered"
+
+// notes returns the notes that name what flags say, in the language of the text.
 func notes(text string, flags []event.Flag) (note string) {
 	language := 0
 	if russian(text) {
@@ -98,7 +95,7 @@ func notes(text string, flags []event.Flag) (note string) {
 		}
 		named[f.Kind] = append(named[f.Kind], f.Text)
 	}
-	for _, kind := range []string{Unverified, BadQuote} {
+	for _, kind := range []string{notAnswered, Unverified, BadQuote} {
 		if named[kind] != nil {
 			note += "\n\n" + noteHeads[kind][language] + strings.Join(named[kind], ", ") + "."
 		}
@@ -150,7 +147,7 @@ func (c *checker) ended() bool {
 var fenceLine = regexp.MustCompile("^[ \t>*+.)0-9-]*```[^`]*$")
 
 // footnote is the definition of a footnote. It is left out, because the citations say the same.
-var footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
+var footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*\d+\s*\]\s*:`)
 
 // cut checks the unit, which is complete.
 func (c *checker) cut() {
@@ -167,11 +164,7 @@ func (c *checker) cut() {
 		span := codeSpan.FindStringIndex(text)
 		plain := !c.code && (span == nil || span[0] > 0)
 		c.tail = plain && machineLine.MatchString(f)
-		m := footnote.FindStringSubmatch(f)
-		if plain && m != nil && !c.scope.known(markerNumber(m[1])) {
-			c.flag(UnknownMarker, m[1])
-		}
-		c.skip = plain && (m != nil || note(text))
+		c.skip = plain && (footnote.MatchString(f) || note(text))
 	}
 	if c.skip {
 		return

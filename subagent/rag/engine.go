@@ -306,7 +306,7 @@ const leastCandidates = 100
 func (o *outside) gather(ctx context.Context, q query) error {
 	l, c := o.replica.library, o.replica.collection
 	asked := textindex.Asked(textindex.Query{Text: q.text, History: q.history})
-	match := o.where.matcher()
+	match := o.where.match
 	var found Found
 	for limit := max(leastCandidates, 4*q.k); ; limit *= 4 {
 		var err error

@@ -142,13 +142,6 @@ func (t *Session) Check(response string, more ...*support) event.Answer {
 	return a
 }
 
-// clean is a text beside which a model calls tools, checked as answers are.
-func (t *Session) clean(text string, more []*support) string {
-	evidence, _ := t.allowed(more)
-	c := newChecker(evidence)
-	return c.write(text) + c.close(false)
-}
-
 // allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
 func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	t.mu.Lock()
@@ -245,13 +238,9 @@ func searched(messages []memory.Message) (last *Result, nothing bool) {
 func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
 	t.log = log
 	return subagent.Kit{
-		Tools: []loop.Tool{readerTool{t}},
-		Model: func(m loop.Model) loop.Model { return readerModel{t, m} },
-		Answer: func(response string) (*event.Answer, []event.Citation) {
-			a := t.concluded(response)
-			return &a, a.Citations
-		},
-		Save: t.save, Restore: t.restore,
+		Tools:  []loop.Tool{readerTool{t}},
+		Model:  func(m loop.Model) loop.Model { return readerModel{t, m} },
+		Answer: t.concluded, Save: t.save, Restore: t.restore,
 	}
 }
 
@@ -309,7 +298,9 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 		case nothing:
 			text = d.say(nothingFound(task, last.Collection != ""), others)
 		case calls && text != "":
-			text = d.clean(text, others)
+			evidence, _ := d.allowed(others)
+			c := newChecker(evidence)
+			text = c.write(text) + c.close(false)
 		case text != "":
 			text = d.say(text, others)
 		}
@@ -333,28 +324,25 @@ func (t *Session) say(response string, more []*support) string {
 	a := t.Check(response, more...)
 	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
-	missing := "Not in the documents: "
-	if russian(a.Answer) {
-		missing = "В документах нет: "
+	flags := slices.Clone(a.Flags)
+	if a.Status == event.Underspecified {
+		flags = nil
 	}
-	text := a.Answer
-	if len(a.Missing) > 0 {
-		text += "\n\n" + missing + strings.Join(a.Missing, "; ") + "."
+	for _, part := range a.Missing {
+		flags = append(flags, event.Flag{Kind: notAnswered, Text: part})
 	}
-	if a.Status != event.Underspecified {
-		text += notes(a.Answer, a.Flags)
-	}
+	text := a.Answer + notes(a.Answer, flags)
 	t.evidence.keep(text, a)
 	return text
 }
 
 // concluded returns the answer that a shown text is from.
-func (t *Session) concluded(text string) event.Answer {
+func (t *Session) concluded(text string) (*event.Answer, []event.Citation) {
 	a := t.evidence.answer(text)
 	if a.Status == "" { // it was composed of several
 		a = t.Check(text)
 	}
-	return a
+	return &a, a.Citations
 }
 
 // readerTool is the search of a run's delegations.

@@ -149,27 +149,16 @@ func kindOf(v gjson.Result) string {
 		gjson.True: "a boolean", gjson.False: "a boolean"}[v.Type]
 }
 
-// key is equal for equal filters.
-func (w Where) key() string {
-	text, err := json.Marshal(w)
-	if err != nil {
-		panic(fmt.Sprintf("rag: a filter does not encode: %v", err)) // only strings
-	}
-	return string(text)
-}
-
-// matcher returns a function that reports whether metadata meets the filter.
-func (w Where) matcher() func(metadata map[string]string) bool {
-	return func(metadata map[string]string) bool {
-		for key, c := range w {
-			value, found := metadata[key]
-			if !found || c.Eq != nil && *c.Eq != value || c.In != nil && !slices.Contains(c.In, value) ||
-				c.Gte != nil && compare(value, *c.Gte) < 0 || c.Lte != nil && compare(value, *c.Lte) > 0 {
-				return false
-			}
+// match reports whether metadata meets the filter.
+func (w Where) match(metadata map[string]string) bool {
+	for key, c := range w {
+		value, found := metadata[key]
+		if !found || c.Eq != nil && *c.Eq != value || c.In != nil && !slices.Contains(c.In, value) ||
+			c.Gte != nil && compare(value, *c.Gte) < 0 || c.Lte != nil && compare(value, *c.Lte) > 0 {
+			return false
 		}
-		return true
 	}
+	return true
 }
 
 // compare orders two values: as numbers if both are decimal, else byte by byte.
@@ -210,13 +199,13 @@ func (k *known) filter(w Where) *textindex.Filter {
 	if len(w) == 0 {
 		return nil
 	}
-	return k.filters.of(w.key(), func() *textindex.Filter {
-		match := w.matcher()
+	key, _ := json.Marshal(w) // texts have an encoding
+	return k.filters.of(string(key), func() *textindex.Filter {
 		return textindex.NewFilter(func(name string) bool {
 			h := k.get(name)
 			// One that was replaced since the snapshot passes: if it is hit, the search
 			// begins again on the newer index, where it is no longer.
-			return h == nil || match(h.Metadata)
+			return h == nil || w.match(h.Metadata)
 		})
 	})
 }
