@@ -32,7 +32,6 @@ type checker struct {
 	skip   bool   // the current line is left out
 	tail   bool   // the current line is a machine line, unless something follows
 	held   []byte // white space and machine lines that are passed on only if something follows
-	lines  bool   // held contains machine lines
 }
 
 func newChecker(s *scope) *checker { return &checker{scope: s, strict: len(s.passages) > 0} }
@@ -53,16 +52,16 @@ func (c *checker) close(complete bool) string {
 	from := c.out.Len()
 	c.take(c.screen.pass("", true))
 	c.cut()
-	note := ""
+	note, lines := "", len(bytes.TrimSpace(c.held)) > 0
 	switch {
-	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines):
+	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || lines):
 		c.out.WriteString(nothingLeft)
 	case complete && c.strict:
 		text := c.out.String()
 		c.flags = append(c.flags, c.scope.unsupported(text)...)
 		note = notes(text, c.flags)
 	}
-	if !c.lines && note == "" {
+	if !lines && note == "" {
 		c.out.Write(c.held)
 	}
 	c.out.WriteString(note)
@@ -189,12 +188,11 @@ func (c *checker) show(text string) {
 	body := strings.TrimRightFunc(text, unicode.IsSpace)
 	if c.tail || body == "" {
 		c.held = append(c.held, text...)
-		c.lines = c.lines || c.tail
 		return
 	}
 	c.out.Write(c.held)
 	c.out.WriteString(body)
-	c.held, c.lines = append(c.held[:0], text[len(body):]...), false
+	c.held = append(c.held[:0], text[len(body):]...)
 }
 
 // mend corrects the addresses and the markers of a unit. Each correction may form a new marker or address, so it repeats.

@@ -59,14 +59,23 @@ func used(text string) map[int][]string {
 	return cites
 }
 
-// cite returns the citations of a checked text, ascending by number.
+// cite returns the citations of a checked text, ascending by number. A citation quotes the piece of its passage that fits
+// best to the sentences that cite it, if they have a word in common.
 func (s *scope) cite(text string) []event.Citation {
 	list := []event.Citation{}
 	cited := used(text)
 	for _, n := range slices.Sorted(maps.Keys(cited)) {
-		if s.known(n) {
-			list = append(list, s.passages[n].passage.cite(n, strings.Join(cited[n], " ")))
+		if !s.known(n) {
+			continue
 		}
+		p := s.passages[n].passage
+		c := event.Citation{
+			N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
+		}
+		if start, end, shares := bestQuote(p.Text, strings.Join(cited[n], " ")); shares {
+			c.Quote, c.Start, c.End = p.Text[start:end], p.Start+start, p.Start+end
+		}
+		list = append(list, c)
 	}
 	return list
 }
@@ -268,16 +277,4 @@ func conclude(a *event.Answer) {
 	if a.Answer == "" {
 		a.Answer = nothingFound(strings.Join(a.Missing, " "), true)
 	}
-}
-
-// cite returns the citation of a passage. It quotes the piece that fits best to the text that cites it, if they have a
-// word in common.
-func (p Passage) cite(n int, said string) event.Citation {
-	c := event.Citation{
-		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
-	}
-	if start, end, shares := bestQuote(p.Text, said); shares {
-		c.Quote, c.Start, c.End = p.Text[start:end], p.Start+start, p.Start+end
-	}
-	return c
 }
