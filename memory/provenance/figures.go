@@ -23,17 +23,14 @@ type figure struct {
 }
 
 var (
-	// unit matches the word after a number.
-	unit = regexp.MustCompile(`^\s?\pL+`)
 	// halved matches a time with its half of the day.
 	halved   = regexp.MustCompile(`^(\d{1,2}) ?\pL`)
 	currency = regexp.MustCompile(`(?i)^(?:` + currencies + `)$`)
 	// priced matches an amount of money in a text.
 	priced  = regexp.MustCompile(`(?i)\p{Sc}\s?\d[\d.,]*|\d[\d.,]*\s?(?:\p{Sc}|(?:` + currencies + `)(?:[^\pL]|$))`)
 	cent    = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:euro)?(?:cents?|ct|pence|pennies|kop\pL*|коп\pL*|цент\pL*|rappen|céntimos?|分|minor)(?:[^\pL]|$)`)
-	money   = regexp.MustCompile(`[\p{Sc}]\s?$|(?:^|[^\pL])[A-Z]{3}\s?$`)
-	ordinal = regexp.MustCompile(`(?i)(?:[#№]|(?:^|[^\pL])(?:no|nr|number|order|invoice|case|ticket|room|номер|заказ\pL*|сч[её]т\pL*|` +
-		`rechnung|bestellung|auftrag|commande|pedido|factura)\.?)\s*$`)
+	ordinal = regexp.MustCompile(`(?i)^(?:no|nr|number|order|invoice|case|ticket|room|номер|заказ\pL*|сч[её]т\pL*|` +
+		`rechnung|bestellung|auftrag|commande|pedido|factura)$`)
 )
 
 const currencies = `eur|euros?|usd|dollars?|gbp|pounds?|chf|franken|rub|rur|руб\pL*|р|евро|доллар\pL*|yen|yuan|jpy|cny|inr|` +
@@ -56,16 +53,12 @@ func figures(content string) (all []figure) {
 			continue
 		}
 		f := figure{word: n.Words}
-		if unit := unitBefore(before); unit != "" {
-			f.numbered, f.money = ordinal.MatchString(unit), money.MatchString(unit)
-		}
-		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " .\u00a0\t\n"))
-		f.money = f.money || unicode.Is(unicode.Sc, sign)
-		if unicode.IsLetter(sign) { // else the pattern is slow
-			word := strings.TrimSpace(unit.FindString(after))
-			f.money = f.money || currency.MatchString(word)
-			f.cents = cent.MatchString(word)
-		}
+		f.numbered, f.money = unitBefore(before)
+		after = strings.TrimPrefix(after, " ")
+		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " ."))
+		word := after[:len(after)-len(strings.TrimLeftFunc(after, unicode.IsLetter))]
+		f.money = f.money || unicode.Is(unicode.Sc, sign) || word != "" && currency.MatchString(word)
+		f.cents = word != "" && cent.MatchString(word)
 		f.hundred = f.money || len(n.Text) > 3 && strings.LastIndexAny(n.Text, ".,") == len(n.Text)-3
 		if n.Decimals == nil {
 			if m := halved.FindStringSubmatch(n.Text); m != nil {
@@ -95,21 +88,15 @@ func sole(shown string, isNumber bool) (value figure, ok bool) {
 	return all[len(all)-1], true
 }
 
-// unitBefore returns the end of the text before a number that ordinal or money may match: the last word or sign,
-// with the character before it. It is empty for most numbers, because the patterns are slow.
-func unitBefore(before string) string {
-	trimmed := strings.TrimRightFunc(before, unicode.IsSpace)
-	last, size := utf8.DecodeLastRuneInString(trimmed)
-	start := len(trimmed) - size
-	switch {
-	case unicode.IsLetter(last) || last == '.':
-		start = strings.LastIndexFunc(strings.TrimRight(trimmed, "."), func(r rune) bool { return !unicode.IsLetter(r) })
-	case unicode.Is(unicode.Sc, last):
-		start -= utf8.UTFMax
-	case last != '#' && last != '№':
-		return ""
+// unitBefore reports whether the last word or sign before a number makes it the number of a thing or an amount of money.
+func unitBefore(before string) (numbered, money bool) {
+	before = strings.TrimRightFunc(before, unicode.IsSpace)
+	if last, _ := utf8.DecodeLastRuneInString(before); !unicode.IsLetter(last) && last != '.' {
+		return last == '#' || last == '№', unicode.Is(unicode.Sc, last)
 	}
-	return before[max(start, 0):]
+	word := strings.TrimRight(before, ".")
+	word = word[len(strings.TrimRightFunc(word, unicode.IsLetter)):]
+	return ordinal.MatchString(word), len(word) == 3 && isCode(word) && strings.HasSuffix(before, word)
 }
 
 // joined reports whether the text before a number makes it part of a code, an address or a date.
@@ -190,11 +177,4 @@ func shared(ratio float64, value figure) figure {
 	return value
 }
 
-func digits(n string) string {
-	return strings.Map(func(r rune) rune {
-		if r < '0' || r > '9' {
-			return -1
-		}
-		return r
-	}, n)
-}
+func digits(n string) string { return strings.Join(runs.FindAllString(n, -1), "") }
