@@ -18,7 +18,7 @@ type Number struct {
 
 	Values   []string  // what it may mean, in one form for all spellings
 	Decimals []Decimal // what it may mean if it is neither a date nor a time
-	Parts    []Decimal // figures that may stand side by side, as in a date or in "12 500"; all of them mean the same
+	Parts    []string  // figures that may stand side by side, as in a date or in "12 500"; all of them mean the same
 	Related  []string  // what a text with the number says, too, such as the hour of a time
 	Words    bool      // it has no figures
 	Vague    bool      // it need not count anything: "one", "a hundred", "thousands"
@@ -136,20 +136,12 @@ func addWord(list []Number, text string, start, end int) []Number {
 
 // date reads a date.
 func (n *Number) date(groups []string) {
-	for i, part := range n.row(groups[0]) {
+	n.Parts = digits.FindAllString(groups[0], -1)
+	for i, part := range n.Parts {
 		if month, _ := strconv.Atoi(part); month <= 12 && i < 2 {
 			n.Related = append(n.Related, monthValue(month))
 		}
 	}
-}
-
-// row adds the figures of a text as parts. It returns them.
-func (n *Number) row(text string) []string {
-	list := digits.FindAllString(text, -1)
-	for _, part := range list {
-		n.Parts = append(n.Parts, New(false, part, "", 0))
-	}
-	return list
 }
 
 // plain returns the value of digits.
@@ -185,7 +177,7 @@ func (n *Number) fraction(groups []string) {
 		n.Decimals, n.part = []Decimal{Of(whole + over/under)}, whole+over/under
 	}
 	if groups[3] == "/" {
-		n.row(groups[0])
+		n.Parts = digits.FindAllString(groups[0], -1)
 	}
 }
 
@@ -201,7 +193,7 @@ func (n *Number) amount(groups []string) {
 	last := strings.LastIndexAny(closed, ".,")
 	if last < 0 {
 		if n.Decimals = []Decimal{New(false, closed, "", power)}; closed != text {
-			n.row(text)
+			n.Parts = digits.FindAllString(text, -1)
 		}
 		return
 	}
@@ -219,7 +211,7 @@ func (n *Number) amount(groups []string) {
 	switch {
 	case n.Decimals != nil:
 	case closed[last] == ',':
-		n.row(closed)
+		n.Parts = digits.FindAllString(closed, -1)
 	default:
 		n.Values = append(n.Values, closed)
 	}

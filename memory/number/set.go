@@ -44,11 +44,12 @@ func monthValue(month int) string { return "month " + strconv.Itoa(month) }
 // Add adds the numbers of a text. It may state them, or only mention them.
 func (s Set) Add(text string, states bool) {
 	for _, n := range read(Fold(text)) {
-		for _, value := range slices.Concat(n.Values, n.Related) {
-			s[value] = s[value] || states && !n.denied
+		values := slices.Concat(n.Values, n.Related)
+		for _, part := range n.Parts {
+			values = append(values, plain(part))
 		}
-		for _, p := range n.Parts {
-			s[p.String()] = s[p.String()] || states && !n.denied
+		for _, value := range values {
+			s[value] = s[value] || states && !n.denied
 		}
 	}
 }
@@ -63,7 +64,7 @@ func (s Set) Has(n Number) (found, stated bool) {
 	for _, value := range n.Values {
 		found = has(value) || found
 	}
-	return found || n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part Decimal) bool { return !has(part.String()) }), stated
+	return found || n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part string) bool { return !has(plain(part)) }), stated
 }
 
 // Claims returns the numbers and months that a text states.

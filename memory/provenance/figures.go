@@ -3,7 +3,6 @@ package provenance
 import (
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -120,13 +119,14 @@ func amounts(content string) (all []number.Decimal) {
 		if n.Words {
 			continue
 		}
-		for _, d := range slices.Concat(n.Decimals, n.Parts) {
+		for _, d := range n.Decimals {
 			all = append(all, d.Abs())
 		}
 		if n.Decimals == nil {
-			for _, part := range append(runs.FindAllString(n.Text, -1), digits(n.Text)) {
-				all = append(all, number.New(false, part, "", 0))
-			}
+			n.Parts = append(runs.FindAllString(n.Text, -1), digits(n.Text))
+		}
+		for _, part := range n.Parts {
+			all = append(all, number.New(false, part, "", 0))
 		}
 	}
 	return all

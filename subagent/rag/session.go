@@ -278,10 +278,12 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 				// An answer is held back until it is checked: an address that a document
 				// smuggled into it must not be shown for a moment either.
 				delta.Text = ""
-				if len(delta.Calls) > 0 {
-					calls = true
-					d.note(delta.Calls, conversation)
+				calls = calls || len(delta.Calls) > 0
+				d.mu.Lock()
+				for _, c := range delta.Calls {
+					d.calls[c.ID] = conversation
 				}
+				d.mu.Unlock()
 				if !yield(delta, nil) {
 					return
 				}
@@ -307,15 +309,6 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 		if text != "" {
 			yield(loop.Delta{Text: text}, nil)
 		}
-	}
-}
-
-// note stores the conversation of tool calls.
-func (t *Session) note(calls []memory.ToolCall, conversation []memory.Message) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range calls {
-		t.calls[c.ID] = conversation
 	}
 }
 
