@@ -13,10 +13,9 @@ import (
 	"mneme/memory/event"
 )
 
-// checker checks an answer while it streams, in pieces of any size; its output does not depend on
-// how the text is cut. It lags behind by a sentence, a line or a piece of code, and never takes
-// back what it passed on. If no passage was given to the model it only makes text of images, and text
-// passes at once. Not safe for concurrent use.
+// checker checks an answer while it streams, in pieces of any size. Its output does not depend on the size of the pieces.
+// It holds back a sentence, a line or a piece of code, and never changes text that it has passed on. If the model was given
+// no passage, it only makes text of images. It is not safe for concurrent use.
 type checker struct {
 	scope  *scope
 	screen screen
@@ -47,7 +46,7 @@ func (c *checker) write(text string) string {
 	return c.out.String()[from:]
 }
 
-// close checks and returns the rest. Behind a complete answer it adds the notes that readers need.
+// close checks and returns the rest. It adds notes to a complete answer.
 func (c *checker) close(complete bool) string {
 	from := c.out.Len()
 	c.take(c.screen.pass("", true))
@@ -148,7 +147,7 @@ var fenceLine = regexp.MustCompile("^[ \t>*+.)0-9-]*```[^`]*$")
 // footnote is the definition of a footnote. It is left out, because the citations say the same.
 var footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*\d+\s*\]\s*:`)
 
-// cut checks the unit, which is complete.
+// cut checks the complete unit.
 func (c *checker) cut() {
 	if len(c.unit) == 0 {
 		return
@@ -236,7 +235,7 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 		start, end := f.Start[m[0]], f.End[m[1]-1]
 		inside := f.Text[m[2]:m[3]]
 		if slices.ContainsFunc(code, func(place []int) bool { return start < place[1] && end > place[0] }) ||
-			year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
+			year.MatchString(text[start:end]) && !c.scope.has(markerNumber(inside)) {
 			continue
 		}
 		kept := ""
@@ -265,16 +264,16 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 	if len(cites) != 1 || len(changes) > 0 {
 		return changes
 	}
-	if right := c.scope.right(text, cites[0]); right != cites[0] {
+	if source := c.scope.attribute(text, cites[0]); source != cites[0] {
 		c.flag(Misattributed, strconv.Itoa(cites[0]))
 		for _, m := range places {
-			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(right) + "]"})
+			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(source) + "]"})
 		}
 	}
 	return changes
 }
 
-// numbers are the passages that a marker names.
+// numbers returns the passages that a marker names.
 func (c *checker) numbers(inside string) (list []int) {
 	last := 0
 	for i, m := range markerPart.FindAllStringSubmatch(inside, -1) {
@@ -284,12 +283,12 @@ func (c *checker) numbers(inside string) (list []int) {
 		}
 		if sep := strings.TrimSpace(m[1]); last > 0 && n > last && sep != "" && strings.Contains("-–—...to", sep) {
 			for i := last + 1; i < min(n, last+maxMarkers); i++ {
-				if c.scope.known(i) {
+				if c.scope.has(i) {
 					list = append(list, i)
 				}
 			}
 		}
-		if last = n; n == 0 || !c.scope.known(n) {
+		if last = n; n == 0 || !c.scope.has(n) {
 			c.flag(UnknownMarker, m[2])
 			continue
 		}
@@ -312,4 +311,93 @@ func dropped(text string, start, end int) envelope.Change {
 		return envelope.Change{Start: start, End: end, By: ""}
 	}
 	return envelope.Change{Start: start, End: end, By: " "}
+}
+
+// Kinds of event.Flag: what the check of an answer finds wrong.
+const (
+	UnknownMarker = "unknown_marker" // dropped: no passage has the number
+	ManyMarkers   = "many_markers"   // dropped: the sentence has three others
+	Unverified    = "unverified"     // a number or date that no cited passage has
+	BadQuote      = "bad_quote"      // a quotation that no cited passage has
+	Misattributed = "misattributed"  // replaced: the sentence is clearly from another passage
+	RemovedLink   = "removed_link"   // an address that is not a passage's source
+	Uncited       = "uncited"        // it says that it answers, but cites nothing
+)
+
+// machineLine matches a line in which a model tells the status of its answer, see SystemRule.
+var machineLine = regexp.MustCompile(`(?i)^[\s*_>#\x60-]*(status|missing)[\s*_\x60"]*[:=][\s*_]*(.*?)[\s*_.]*$`)
+
+// conclusion reads the machine lines at the end of an answer.
+func conclusion(lines string) (status string, missing []string) {
+	for line := range strings.Lines(lines) {
+		switch m := machineLine.FindStringSubmatch(line); {
+		case m == nil:
+		case strings.EqualFold(m[1], "missing"):
+			missing = append(missing, parts(m[2])...)
+		default:
+			switch said := strings.ReplaceAll(strings.ToLower(strings.Trim(m[2], "\"'`")), " ", "_"); said {
+			case event.Answered, event.Partial, event.NotFound, event.Underspecified:
+				status = said
+			}
+		}
+	}
+	return status, missing
+}
+
+// parts returns the parts of a line that names several things.
+func parts(line string) (list []string) {
+	for p := range strings.SplitSeq(line, ";") {
+		p = strings.TrimSpace(p)
+		if low := strings.ToLower(strings.Trim(p, ".-–— ")); low != "" && low != "none" && low != "nothing" && low != "нет" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// nothingFound returns the answer to a task if the documents have none, or if there are no documents.
+func nothingFound(task string, documents bool) string {
+	switch inRussian := russian(task); {
+	case inRussian && documents:
+		return "В документах нет ответа на этот вопрос."
+	case inRussian:
+		return "Документов, в которых мог бы быть ответ, нет."
+	case documents:
+		return "The documents do not answer this."
+	}
+	return "There are no documents that could answer this."
+}
+
+// check returns the checked answer of a response that rests on s.
+func check(response string, s *scope) (a event.Answer) {
+	c := newChecker(s)
+	c.strict = true
+	a.Answer = strings.TrimSpace(c.write(strings.TrimSpace(response)) + c.close(false))
+	status, missing := conclusion(string(c.held))
+	a.Status, a.Missing, a.Citations = status, append([]string{}, missing...), s.cite(a.Answer)
+	a.Flags = append(c.flags, s.unsupported(a.Answer)...)
+	conclude(&a)
+	return a
+}
+
+// conclude sets a status that fits the answer. An answer without citations is not from the documents.
+func conclude(a *event.Answer) {
+	cites := len(a.Citations) > 0
+	switch {
+	case a.Status == event.Underspecified, a.Status == event.NotFound:
+	case !cites && strings.HasSuffix(strings.TrimRight(a.Answer, " \n*_\"»”"), "?"):
+		a.Status = event.Underspecified
+	case !cites:
+		if a.Status != "" && a.Answer != "" {
+			a.Flags = append(a.Flags, event.Flag{Kind: Uncited, Text: a.Status})
+		}
+		a.Status = event.NotFound
+	case a.Status == "" && len(a.Missing) > 0:
+		a.Status = event.Partial
+	case a.Status == "":
+		a.Status = event.Answered
+	}
+	if a.Answer == "" {
+		a.Answer = nothingFound(strings.Join(a.Missing, " "), true)
+	}
 }

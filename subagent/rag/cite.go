@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"mneme/memory/envelope"
 	"mneme/memory/event"
 	"mneme/memory/number"
 )
@@ -37,8 +38,8 @@ var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 // sentenceRest matches the end of a sentence with the markers and the white space behind it.
 var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*\[[\d \t,;]+\])*(?:\s+|$))|\n+`)
 
-// used maps each passage that a checked text cites to the sentences that cite it.
-func used(text string) map[int][]string {
+// sentencesByPassage maps each passage that a checked text cites to the sentences that cite it.
+func sentencesByPassage(text string) map[int][]string {
 	cites := map[int][]string{}
 	text = codeSpan.ReplaceAllString(text, "`")
 	for text != "" {
@@ -63,9 +64,9 @@ func used(text string) map[int][]string {
 // best to the sentences that cite it, if they have a word in common.
 func (s *scope) cite(text string) []event.Citation {
 	list := []event.Citation{}
-	cited := used(text)
+	cited := sentencesByPassage(text)
 	for _, n := range slices.Sorted(maps.Keys(cited)) {
-		if !s.known(n) {
+		if !s.has(n) {
 			continue
 		}
 		p := s.passages[n].passage
@@ -87,11 +88,10 @@ const (
 	hardlyAny = 0.2 // share in the cited passage, at most
 )
 
-// right finds the passage that a sentence is from which cites passage n: n, or another one if that
-// is clear. It is clear if all figures of the sentence are in the other passage only, together with
-// more of its terms; or if most of its terms are in the other passage, hardly any in n, and clearly
-// fewer in all others.
-func (s *scope) right(sentence string, n int) int {
+// attribute returns the passage that a sentence with a marker of passage n is from. It is n unless another one is clear:
+// only that one has all figures of the sentence, and more of its terms. Or it has most of the terms, n has hardly any, and
+// all others have clearly fewer.
+func (s *scope) attribute(sentence string, n int) int {
 	if len(s.passages) < 2 {
 		return n
 	}
@@ -131,7 +131,7 @@ func (s *scope) right(sentence string, n int) int {
 	return n
 }
 
-// shared counts what two sets have in common.
+// shared counts the members of both sets.
 func shared(a, b map[string]bool) int {
 	n := 0
 	for t := range a {
@@ -154,8 +154,7 @@ const maxCitation = 200
 // pieceEnd matches the end of a sentence, a paragraph or a table row, with the white space after it.
 var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
-// bestQuote finds the piece of a text that shares most terms with what was said; shares is false if
-// none does.
+// bestQuote returns the piece of a text that shares most terms with said. shares reports whether it has one.
 func bestQuote(text, said string) (start, end int, shares bool) {
 	words := termsOf(said)
 	most := -1
@@ -189,92 +188,47 @@ func quoteLength(text string) int {
 	return len(text)
 }
 
-// Kinds of event.Flag: what the check of an answer finds wrong.
-const (
-	UnknownMarker = "unknown_marker" // dropped: no passage has the number
-	ManyMarkers   = "many_markers"   // dropped: the sentence has three others
-	Unverified    = "unverified"     // a number or date that no cited passage has
-	BadQuote      = "bad_quote"      // a quotation that no cited passage has
-	Misattributed = "misattributed"  // replaced: the sentence is clearly from another passage
-	RemovedLink   = "removed_link"   // an address that is not a passage's source
-	Uncited       = "uncited"        // it says that it answers, but cites nothing
+// quotation matches text in quotation marks of any kind, within a line.
+var quotation = regexp.MustCompile(
+	`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`,
 )
 
-// machineLine matches a line in which a model tells the status of its answer, see SystemRule.
-var machineLine = regexp.MustCompile(`(?i)^[\s*_>#\x60-]*(status|missing)[\s*_\x60"]*[:=][\s*_]*(.*?)[\s*_.]*$`)
+// From these sizes on, text in quotation marks is a quotation and not a name or a word.
+const (
+	quoteWords      = 4
+	quoteCharacters = 20
+)
 
-// conclusion reads the machine lines at the end of an answer.
-func conclusion(lines string) (status string, missing []string) {
-	for line := range strings.Lines(lines) {
-		switch m := machineLine.FindStringSubmatch(line); {
-		case m == nil:
-		case strings.EqualFold(m[1], "missing"):
-			missing = append(missing, parts(m[2])...)
-		default:
-			switch said := strings.ReplaceAll(strings.ToLower(strings.Trim(m[2], "\"'`")), " ", "_"); said {
-			case event.Answered, event.Partial, event.NotFound, event.Underspecified:
-				status = said
+// quotations returns the quotations of a text, outside of code.
+func quotations(text string) []string {
+	var list []string
+	for line := range strings.SplitSeq(codeSpan.ReplaceAllString(text, "`"), "\n") {
+		for _, m := range quotation.FindAllStringSubmatch(line, -1) {
+			quote := strings.TrimSpace(withoutMarkers(m[1] + m[2] + m[3] + m[4]))
+			if len(strings.Fields(quote)) >= quoteWords || len([]rune(quote)) >= quoteCharacters {
+				list = append(list, quote)
 			}
-		}
-	}
-	return status, missing
-}
-
-// parts returns the parts of a line that names several things.
-func parts(line string) (list []string) {
-	for p := range strings.SplitSeq(line, ";") {
-		p = strings.TrimSpace(p)
-		if low := strings.ToLower(strings.Trim(p, ".-–— ")); low != "" && low != "none" && low != "nothing" && low != "нет" {
-			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// nothingFound returns the answer to a task if the documents have none, or if there are no documents.
-func nothingFound(task string, documents bool) string {
-	switch inRussian := russian(task); {
-	case inRussian && documents:
-		return "В документах нет ответа на этот вопрос."
-	case inRussian:
-		return "Документов, в которых мог бы быть ответ, нет."
-	case documents:
-		return "The documents do not answer this."
-	}
-	return "There are no documents that could answer this."
+// omission matches what stands in a quotation for words that were left out or inserted.
+var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
+
+// quoted reports whether every part of a quotation is in one of the texts.
+func quoted(quote string, evidence []*support) bool {
+	return !slices.ContainsFunc(omission.Split(quote, -1), func(part string) bool {
+		part = strings.Trim(foldQuote(envelope.Fold(part)), " .,;:!?-")
+		return !slices.ContainsFunc(evidence, func(e *support) bool { return strings.Contains(e.read().quotable, part) }) && part != ""
+	})
 }
 
-// check returns the checked answer of a response that rests on s.
-func check(response string, s *scope) (a event.Answer) {
-	c := newChecker(s)
-	c.strict = true
-	a.Answer = strings.TrimSpace(c.write(strings.TrimSpace(response)) + c.close(false))
-	status, missing := conclusion(string(c.held))
-	a.Status, a.Missing, a.Citations = status, append([]string{}, missing...), s.cite(a.Answer)
-	a.Flags = append(c.flags, s.unsupported(a.Answer)...)
-	conclude(&a)
-	return a
-}
+// quoteNoise matches the marks of emphasis and quotation that a quotation may add or lack.
+var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
 
-// conclude gives a status that fits the answer: one that cites nothing rests on
-// nothing.
-func conclude(a *event.Answer) {
-	cites := len(a.Citations) > 0
-	switch {
-	case a.Status == event.Underspecified, a.Status == event.NotFound:
-	case !cites && strings.HasSuffix(strings.TrimRight(a.Answer, " \n*_\"»”"), "?"):
-		a.Status = event.Underspecified
-	case !cites:
-		if a.Status != "" && a.Answer != "" {
-			a.Flags = append(a.Flags, event.Flag{Kind: Uncited, Text: a.Status})
-		}
-		a.Status = event.NotFound
-	case a.Status == "" && len(a.Missing) > 0:
-		a.Status = event.Partial
-	case a.Status == "":
-		a.Status = event.Answered
-	}
-	if a.Answer == "" {
-		a.Answer = nothingFound(strings.Join(a.Missing, " "), true)
-	}
+// foldQuote returns folded text for the search for quotations.
+func foldQuote(f envelope.Folding) string {
+	text := strings.NewReplacer("–", "-", "—", "-").Replace(quoteNoise.ReplaceAllString(f.Text, ""))
+	return strings.Join(strings.Fields(text), " ")
 }

@@ -55,11 +55,11 @@ func TestMendingOverOutsideData(t *testing.T) {
 						}
 						for _, sentence := range []string{strings.Join(words, " "), strings.Join(some, " ")} {
 							right++
-							if s.right(sentence, n) != n {
+							if s.attribute(sentence, n) != n {
 								moved++
 							}
 							wrong++
-							switch s.right(sentence, n%5+1) {
+							switch s.attribute(sentence, n%5+1) {
 							case n:
 								mended++
 							case n%5 + 1:

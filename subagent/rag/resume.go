@@ -10,28 +10,27 @@ import (
 	"mneme/subagent/loop"
 )
 
-// evidenceState is what a run that waits keeps of an Evidence. What was said is not in it: it
-// comes with the run's request.
+// evidenceState is the part of an Evidence that a waiting run stores. The run's request has the messages.
 type evidenceState struct {
 	Given   []Passage               `json:"given"`
 	Answers map[string]event.Answer `json:"answers,omitempty"`
 }
 
-// Save gives what Restore takes, in another process.
+// Save returns the state for Restore in another process.
 func (e *Evidence) Save() (json.RawMessage, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.given) == 0 && len(e.answers) == 0 {
+	if len(e.passages) == 0 && len(e.answers) == 0 {
 		return nil, nil
 	}
 	state := evidenceState{Answers: e.answers}
-	for _, g := range e.given {
+	for _, g := range e.passages {
 		state.Given = append(state.Given, g.passage)
 	}
 	return loop.Encode(state)
 }
 
-// Restore has the passages under their numbers again. Call it before anything is checked.
+// Restore adds the passages under their numbers. Call it before the first check.
 func (e *Evidence) Restore(from json.RawMessage) error {
 	var s evidenceState
 	if err := json.Unmarshal(from, &s); err != nil {
@@ -39,9 +38,9 @@ func (e *Evidence) Restore(from json.RawMessage) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.given, e.answers = nil, s.Answers
+	e.passages, e.answers = nil, s.Answers
 	for _, p := range s.Given {
-		e.given = append(e.given, passageSupport(p))
+		e.passages = append(e.passages, passageSupport(p))
 	}
 	return nil
 }
@@ -74,7 +73,7 @@ func (t *Session) restore(from json.RawMessage) error {
 	given := t.evidence.scope(nil)
 	t.nonce, t.signals = s.Nonce, s.Signals
 	for _, n := range s.Given {
-		if !given.known(n) {
+		if !given.has(n) {
 			return errors.New("a passage is missing")
 		}
 		t.given[n] = true

@@ -112,7 +112,7 @@ func (t *Session) hand(r Result) Result {
 	defer t.mu.Unlock()
 	passages := make([]Passage, len(r.Passages))
 	for i, p := range r.Passages {
-		p.N = t.evidence.of(p)
+		p.N = t.evidence.number(p)
 		t.given[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
@@ -142,7 +142,7 @@ func (t *Session) Check(response string, more ...*support) event.Answer {
 	return a
 }
 
-// allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
+// allowed returns the evidence for a text of this session, and the number of injection signals so far.
 func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,9 +176,9 @@ var searchToolSpec = loop.Spec{
 	Parallel: true,
 }
 
-// remembered is what a history keeps of a passage. Its number is not among it:
+// historyPassage is a passage in a history. Its number is not among it:
 // later on it is another passage's.
-type remembered struct {
+type historyPassage struct {
 	ID         string `json:"id"`
 	DocID      string `json:"doc_id"`
 	Title      string `json:"title"`
@@ -187,15 +187,15 @@ type remembered struct {
 	Quote      string `json:"quote"`
 }
 
-// kept is a result as histories keep it: with ids and quotes of passages, so that a document does not live on in histories
+// historyResult is a result as histories keep it: with ids and quotes of passages, so that a document does not live on in histories
 // after its deletion.
-type kept struct {
+type historyResult struct {
 	Status       textindex.Status `json:"status"`
 	Query        string           `json:"query"`
 	Collection   string           `json:"collection"`
 	IndexVersion int64            `json:"index_version"`
 	Degraded     bool             `json:"degraded"`
-	Passages     []remembered     `json:"passages"`
+	Passages     []historyPassage `json:"passages"`
 }
 
 // Kept returns a result as histories keep it.
@@ -204,11 +204,11 @@ func (t readerTool) Kept(result string) string {
 	if json.Unmarshal([]byte(result), &r) != nil {
 		return result // an error
 	}
-	k := kept{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, []remembered{}}
+	k := historyResult{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, []historyPassage{}}
 	for _, p := range r.Passages {
 		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(t.nonce, p.N)), closeTag(t.nonce))
 		start, end, _ := bestQuote(text, r.Query)
-		k.Passages = append(k.Passages, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
+		k.Passages = append(k.Passages, historyPassage{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}
 	short, _ := loop.Encode(k) // texts and numbers have an encoding
 	return string(short)
@@ -232,19 +232,18 @@ func searched(messages []memory.Message) (last *Result, nothing bool) {
 	return last, last != nil && only && !found
 }
 
-// Kit is what a subagent reads documents with during one run: the search, what
-// stands around its model so that it sees whole passages while histories keep only
-// their ids and quotes, and the check of its answers before a user sees them.
+// Kit returns the search of documents for a subagent of one run, and the check of its answers before a user sees them.
+// Histories keep only the ids and quotes of passages.
 func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
 	t.log = log
 	return subagent.Kit{
 		Tools:  []loop.Tool{readerTool{t}},
 		Model:  func(m loop.Model) loop.Model { return readerModel{t, m} },
-		Answer: t.concluded, Save: t.save, Restore: t.restore,
+		Answer: t.answer, Save: t.save, Restore: t.restore,
 	}
 }
 
-// readerModel is a subagent's model that sees whole passages and gives checked answers.
+// readerModel is a subagent's model with checked answers.
 type readerModel struct {
 	*Session
 	model loop.Model
@@ -295,16 +294,16 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 			}
 		}
 		text := answer.String()
-		others := heard(r, func(tool string) bool { return tool == SearchTool }, false, true)
+		others := requestEvidence(r, func(tool string) bool { return tool == SearchTool }, false, true)
 		switch {
 		case nothing:
-			text = d.say(nothingFound(task, last.Collection != ""), others)
+			text = d.render(nothingFound(task, last.Collection != ""), others)
 		case calls && text != "":
 			evidence, _ := d.allowed(others)
 			c := newChecker(evidence)
 			text = c.write(text) + c.close(false)
 		case text != "":
-			text = d.say(text, others)
+			text = d.render(text, others)
 		}
 		if text != "" {
 			yield(loop.Delta{Text: text}, nil)
@@ -312,8 +311,8 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 	}
 }
 
-// say is the checked answer, with what a reader must know of it.
-func (t *Session) say(response string, more []*support) string {
+// render returns the checked answer with its notes.
+func (t *Session) render(response string, more []*support) string {
 	a := t.Check(response, more...)
 	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
@@ -329,8 +328,8 @@ func (t *Session) say(response string, more []*support) string {
 	return text
 }
 
-// concluded returns the answer that a shown text is from.
-func (t *Session) concluded(text string) (*event.Answer, []event.Citation) {
+// answer returns the answer that a shown text is from.
+func (t *Session) answer(text string) (*event.Answer, []event.Citation) {
 	a := t.evidence.answer(text)
 	if a.Status == "" { // it was composed of several
 		a = t.Check(text)
@@ -346,7 +345,7 @@ func (readerTool) Spec() loop.Spec { return searchToolSpec }
 
 // Origin is the documents that a result quotes.
 func (readerTool) Origin(result string) memory.Origin {
-	var found kept
+	var found historyResult
 	_ = json.Unmarshal([]byte(result), &found) // an error has no passages
 	var titles []string
 	for _, p := range found.Passages {

@@ -1,6 +1,7 @@
 package rag
 
 import (
+	"net/netip"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -142,4 +143,83 @@ func (s *screen) fenceLine(v string, run int, over bool) int {
 		s.fence, s.doubt = "", true
 	}
 	return run
+}
+
+// linkRemoved takes the place of an address.
+const linkRemoved = "(link removed)"
+
+// linkPatterns match addresses in folded text: with any scheme; without one, as
+// browsers complete them; and hosts with a path or a query, also when they are written so that they
+// are not links.
+var linkPatterns = regexp.MustCompile(strings.NewReplacer(
+	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD",
+	`(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
+).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
+	`|h(?:tt|xx)ps?\s?:[/\\]*REST+` +
+	`|(?:java|vb|live)script:REST+` +
+	`|(?:\b|[0-9_])(?:ftps?|file|wss?|blob|mailto|view-source|ms-[a-z-]+):REST+` +
+	`|\bdata:(?:[a-z]+/REST*|REST*,REST+|;REST+)` +
+	`|(?:\b|[0-9_])www(?:\.|\[\.\]|\(\.\))REST+` +
+	`|\](?:\(|:)\s*<?(?:[a-z][a-z0-9+.-]*:REST+|[/\\]\s?[/\\]REST*)` +
+	`|(?:^|[\s(<"'=|])[/\\]{2}[\p{L}\p{N}-]+(?:DOT[\p{L}\p{N}-]+)+REST*` +
+	`|(?:[\p{L}\p{N}_-]+DOT)+TLD(?::\d{1,5})?(?:/REST*|\?REST+)` +
+	`|\b\d{1,3}(?:DOT\d{1,3}){3}(?::\d{1,5})?[/?][a-z?]REST*`))
+
+// fileName matches a file's name that looks like a host. None of these endings is a top-level
+// domain.
+var fileName = regexp.MustCompile(
+	`^[^/?#:]*\.(?:js|mjs|ts|tsx|jsx|json|ya?ml|txt|toml|xml|csv|tsv|pdf|docx?|xlsx|html?|css|cpp|go|exe|conf|cfg|ini|log|lock|mod|sum|sql|ipynb|gz|jar)/`,
+)
+
+// addressTail are characters that may follow an address without being part of it.
+const addressTail = ".,;:!?*_~|…»”’\\"
+
+// addresses returns the places of the addresses in a folded text.
+func addresses(f envelope.Folding) [][2]int {
+	var list [][2]int
+	if !strings.ContainsAny(f.Text, `:/\?`) && !strings.Contains(f.Text, "www") {
+		return nil
+	}
+	for _, m := range linkPatterns.FindAllStringIndex(f.Text, -1) {
+		start := m[0] + len(f.Text[m[0]:m[1]]) - len(strings.TrimLeft(f.Text[m[0]:m[1]], "](: \t\n<\"'=|"))
+		found := f.Text[start:m[1]]
+		if fileName.MatchString(found) || private(found) {
+			continue
+		}
+		list = append(list, [2]int{start, m[1]})
+	}
+	return list
+}
+
+// private reports whether an address without a scheme is on this machine or its own network, so
+// that nothing can leak to it.
+func private(address string) bool {
+	host := address[:len(address)-len(strings.TrimLeft(address, "0123456789."))]
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.IsLoopback() || ip.IsPrivate())
+}
+
+// links returns the changes that remove the addresses which are not allowed. The whole address has to be known: one that
+// a longer address begins with allows nothing.
+func (c *checker) links(text string, f envelope.Folding) (changes []envelope.Change) {
+	for _, at := range addresses(f) {
+		start, end := f.Start[at[0]], f.End[at[1]-1]
+		found := text[start:end]
+		if c.scope.allowed(found) {
+			continue
+		}
+		end = start + len(strings.TrimRight(found, ".,;:!?*|"))
+		by := linkRemoved
+		if strings.HasSuffix(text[:start], "]") { // a Markdown link would need the parenthesis here
+			by = " " + by
+		}
+		c.flag(RemovedLink, text[start:end])
+		changes = append(changes, envelope.Change{Start: start, End: end, By: by})
+	}
+	return changes
+}
+
+// canonicalAddress removes what does not make an address a different one.
+func canonicalAddress(address string) string {
+	return strings.TrimSuffix(strings.TrimRight(address, addressTail), "/")
 }
