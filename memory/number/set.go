@@ -64,7 +64,11 @@ func (s Set) Has(n Number) (found, stated bool) {
 	for _, value := range n.Values {
 		found = has(value) || found
 	}
-	return found || n.Parts != nil && !slices.ContainsFunc(n.Parts, func(part string) bool { return !has(plain(part)) }), stated
+	all := n.Parts != nil
+	for _, part := range n.Parts {
+		all = has(plain(part)) && all
+	}
+	return found || all, stated
 }
 
 // Claims returns the numbers and months that a text states.

@@ -12,7 +12,7 @@ import (
 const near = 32
 
 var (
-	// loss matches the word before a number that is a sign, or says the same: a loss of 5 is -5. connectives may follow it.
+	// loss matches the word before a number that is a sign, or means the same: a loss of 5 is -5. connectives may follow.
 	loss = regexp.MustCompile(`^(?:(minus|negative|минус|menos|moins)|fell|fall|drop(?:ped)?|declined?|decreased?|down|loss|` +
 		`lost|deficit|reduced|reduction|cut|снизил\pL*|упал\pL*|сократил\pL*|убыт\pL*|паден\pL*|снижен\pL*|дефицит\pL*|verlust)$`)
 	connectives = []string{"of", "by", "about", "around", "nearly", "almost", "на", "в", "um", "von"}
@@ -42,8 +42,9 @@ func (n *Number) signs(text string) (negative, positive bool) {
 		head = head[:len(head)-size]
 		previous, _ := utf8.DecodeLastRuneInString(head)
 		negative = !isJoint(previous)
-		head = strings.TrimRight(head, " \t")
-		either = either || negative && blank == "" && last != '−' && (head == "" || strings.HasSuffix(head, "\n")) // or an item of a list
+		line := strings.TrimRight(head, " \t")
+		item := blank == "" && last != '−' && (line == "" || strings.HasSuffix(line, "\n")) // of a list
+		either = either || negative && item
 	}
 	return negative || either, !negative || either
 }
@@ -59,6 +60,6 @@ func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Sc, 
 
 // isJoint reports whether a dash after r joins words or numbers.
 func isJoint(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.N, unicode.Pd) && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) ||
-		strings.ContainsRune(".,)]%/°−", r)
+	unspaced := unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+	return unicode.In(r, unicode.L, unicode.N, unicode.Pd) && !unspaced || strings.ContainsRune(".,)]%/°−", r)
 }

@@ -218,10 +218,14 @@ var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
 
 // quoted reports whether every part of a quotation is in one of the texts.
 func quoted(quote string, evidence []*support) bool {
-	return !slices.ContainsFunc(omission.Split(quote, -1), func(part string) bool {
+	for _, part := range omission.Split(quote, -1) {
 		part = strings.Trim(foldQuote(envelope.Fold(part)), " .,;:!?-")
-		return !slices.ContainsFunc(evidence, func(e *support) bool { return strings.Contains(e.read().quotable, part) }) && part != ""
-	})
+		has := func(e *support) bool { return strings.Contains(e.read().quotable, part) }
+		if part != "" && !slices.ContainsFunc(evidence, has) {
+			return false
+		}
+	}
+	return true
 }
 
 // quoteNoise matches the marks of emphasis and quotation that a quotation may add or lack.
