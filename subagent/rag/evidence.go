@@ -69,11 +69,7 @@ func (e *Evidence) scope(only map[int]bool, more ...*support) *scope {
 
 // Cite returns the citations for the markers of a checked text, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
-	citations, flags := e.scope(nil).cite(text), e.answer(text).Flags
-	if len(citations) == 0 {
-		return nil, flags
-	}
-	return citations, flags
+	return e.scope(nil).cite(text), e.answer(text).Flags
 }
 
 // answer returns what the check found in a text.
