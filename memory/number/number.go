@@ -70,12 +70,8 @@ func Find(text string) (list []Number) {
 				list = append(list, n)
 			}
 		case unicode.IsLetter(r):
-			end := strings.IndexFunc(low[at:], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
-			if end += at; end < at {
-				end = len(low)
-			}
-			list = addWord(list, low, at, end)
-			at = end
+			end := len(low) - len(strings.TrimLeftFunc(low[at:], isWord))
+			list, at = addWord(list, low, at, end), end
 		default:
 			at += size
 		}
@@ -86,6 +82,8 @@ func Find(text string) (list []Number) {
 	}
 	return list
 }
+
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) }
 
 // lower returns text in lower case if that moves no character.
 func lower(text string) string {
@@ -98,10 +96,7 @@ func lower(text string) string {
 // figures reads the digits at the start of n.
 func (n *Number) figures(text string) {
 	window := text[n.Start:min(len(text), n.Start+maxForm)]
-	before := byte(' ')
-	if n.Start > 0 {
-		before = text[n.Start-1]
-	}
+	before, _ := utf8.DecodeLastRuneInString(text[:n.Start])
 	inWord := before == '_' || before >= 'a' && before <= 'z'
 	next, _ := utf8.DecodeRuneInString(strings.TrimPrefix(strings.TrimLeft(window, "0123456789"), " "))
 	for _, form := range forms {

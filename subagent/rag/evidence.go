@@ -157,24 +157,23 @@ func requestEvidence(r loop.Request, leftOut func(tool string) bool, history, li
 // its texts.
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
-		given := e.scope(nil, &support{text: task.Text})
-		check := func(text string, complete bool) (string, []event.Flag) {
+		check := func(text string, complete bool) string {
 			own := &support{text: strings.Join(counted.FindAllString(text, -1), "\n")}
-			c := newChecker(&scope{given.passages, append(slices.Clip(given.supports), own)})
-			return c.write(text) + c.close(complete), c.flags
+			c := newChecker(e.scope(nil, &support{text: task.Text}, own))
+			text = c.write(text) + c.close(complete)
+			e.keep(text, event.Answer{Flags: c.flags})
+			return text
 		}
 		result, err := w(ctx, task, func(p event.Payload) error {
 			if progress, ok := p.(*event.ToolProgress); ok && progress.Detail != "" {
 				shown := *progress
-				shown.Detail, _ = check(progress.Detail, false)
+				shown.Detail = check(progress.Detail, false)
 				p = &shown
 			}
 			return emit(p)
 		})
 		if result.Text != "" {
-			text, flags := check(result.Text, true)
-			e.keep(text, event.Answer{Flags: flags})
-			result.Text = text
+			result.Text = check(result.Text, true)
 		}
 		return result, err
 	}
