@@ -200,8 +200,7 @@ const (
 )
 
 // quotations returns the quotations of a text, outside of code.
-func quotations(text string) []string {
-	var list []string
+func quotations(text string) (list []string) {
 	for line := range strings.SplitSeq(codeSpan.ReplaceAllString(text, "`"), "\n") {
 		for _, m := range quotation.FindAllStringSubmatch(line, -1) {
 			quote := strings.TrimSpace(withoutMarkers(m[1] + m[2] + m[3] + m[4]))

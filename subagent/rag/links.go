@@ -175,8 +175,7 @@ var fileName = regexp.MustCompile(
 const addressTail = ".,;:!?*_~|…»”’\\"
 
 // addresses returns the places of the addresses in a folded text.
-func addresses(f envelope.Folding) [][2]int {
-	var list [][2]int
+func addresses(f envelope.Folding) (list [][2]int) {
 	if !strings.ContainsAny(f.Text, `:/\?`) && !strings.Contains(f.Text, "www") {
 		return nil
 	}

@@ -106,13 +106,13 @@ func (t *Session) search(ctx context.Context, query string, conversation []memor
 	return t.hand(found), nil
 }
 
-// hand numbers the passages of a result and puts them into envelopes.
+// hand numbers the passages of a result and puts them into envelopes, in place.
 func (t *Session) hand(r Result) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	passages := make([]Passage, len(r.Passages))
-	for i, p := range r.Passages {
-		p.N = t.evidence.number(p)
+	for i := range r.Passages {
+		p := &r.Passages[i]
+		p.N = t.evidence.number(*p)
 		t.given[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
@@ -121,11 +121,9 @@ func (t *Session) hand(r Result) Result {
 			r.InjectionSignals += signals
 		}
 		p.Text = openTag(t.nonce, p.N) + text + closeTag(t.nonce)
-		passages[i] = p
 	}
-	r.Passages = passages
 	t.signals += r.InjectionSignals
-	if len(passages) > 0 {
+	if len(r.Passages) > 0 {
 		r.Rule = footerRule
 		if r.Status == textindex.StatusWeak {
 			r.Rule += weakRule
