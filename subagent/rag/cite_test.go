@@ -109,6 +109,8 @@ func TestASentenceCitesAtMostThree(t *testing.T) {
 	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbersOf(a))
+	a = check("Call `a` [1][2][3]. Then `b` [4][5].", numbered(given...))
+	require.Empty(t, kinds(a), "a line with code has sentences too")
 	a = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 }

@@ -165,6 +165,18 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 		"How much leave?").Status)
 }
 
+// Without a library, as without Redis, an answer is checked as ever.
+func TestASessionWithoutDocuments(t *testing.T) {
+	t.Parallel()
+	for _, answers := range [][]loop.Delta{{calls("leave")}, {says("See https://evil.example/leave [1].")}} {
+		session, err := (*rag.Library)(nil).NewSession(rag.SessionOptions{Collections: []string{"docs"}})
+		require.NoError(t, err)
+		a := converse(t, session, &script{answers: answers}, "How much leave?")
+		require.Equal(t, event.NotFound, a.Status)
+		require.Equal(t, "There are no documents that could answer this.", a.Answer)
+	}
+}
+
 func TestTheQueryComesFromTheConversation(t *testing.T) {
 	t.Parallel()
 	l := library(redistest.Start(t).Client())
