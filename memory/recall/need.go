@@ -136,7 +136,8 @@ func rare(indexes []*Index, text string) (most float64) {
 	for _, ix := range indexes {
 		all := ix.words.Snapshot()
 		_, passages := all.Len()
-		for _, h := range all.Search(textindex.Query{Text: text, Limit: 1, Terms: maxTerms, Duplicates: true}).Hits {
+		for _, h := range all.Search(textindex.Query{Text: text, Limit: 1, Terms: maxTerms, Duplicates: true,
+			Literal: true}).Hits {
 			most = max(most, h.Score/math.Log(1+(float64(passages)-0.5)/1.5)) // BM25's idf of such a word
 		}
 	}

@@ -23,7 +23,8 @@ type builder struct {
 	times []uint32 // by places: in the passage at hand; all 0 between passages
 	out   writer
 
-	folded []byte // room
+	language language // of the document's texts so far
+	folded   []byte   // room
 }
 
 func (b *builder) add(d Document) {
@@ -31,6 +32,7 @@ func (b *builder) add(d Document) {
 	s.docs = append(s.docs, entry{id: strings.Clone(d.ID), first: int32(len(s.lengths))})
 	var heading []int32
 	section := ""
+	b.language = anyLanguage
 	for i, p := range d.Passages {
 		if p.Terms != nil {
 			b.words = b.words[:0]
@@ -38,11 +40,15 @@ func (b *builder) add(d Document) {
 				b.words = append(b.words, b.place(b.analyzer.given(term)))
 			}
 		} else {
+			b.words = b.read(b.words[:0], p.Text)
 			if i == 0 || p.Section != section {
 				section = p.Section
 				heading = b.heading(heading[:0], d.Title, section)
 			}
-			b.words = b.read(append(b.words[:0], heading...), p.Text)
+			b.words = append(b.words, heading...)
+		}
+		if mark := languageTerms[b.language]; mark != "" && p.Terms == nil {
+			b.words = append(b.words, b.place(b.analyzer.given(mark)))
 		}
 		b.count(int32(len(s.lengths)))
 		s.passage(uint32(len(b.words)), b.hash(d.Title, p), unit(p.Vector))
@@ -63,9 +69,10 @@ func (b *builder) heading(places []int32, title, section string) []int32 {
 
 // read appends the places of a text's terms.
 func (b *builder) read(places []int32, text string) []int32 {
-	for n := range b.analyzer.in(text) {
+	for n := range b.analyzer.in(text, b.language) {
 		places = append(places, b.place(n))
 	}
+	b.language = b.analyzer.judged
 	return places
 }
 

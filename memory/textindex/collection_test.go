@@ -27,12 +27,7 @@ func rescan(documents map[string]Document, question string, limit int, accept fu
 	total := 0.0
 	frequency := map[string]float64{}
 	for id, d := range documents {
-		for i, p := range d.Passages {
-			var heading []string
-			heading = append(append(heading, Terms(d.Title)...), Terms(p.Section)...)
-			slices.Sort(heading)
-			heading = slices.Compact(heading)
-			terms := slices.Concat(Terms(p.Text), heading, heading, heading)
+		for i, terms := range PassageTerms(d) {
 			x := text{Hit{Document: id, Passage: i}, map[string]float64{}, float64(len(terms))}
 			for _, term := range terms {
 				if x.counts[term]++; x.counts[term] == 1 {
@@ -46,7 +41,7 @@ func rescan(documents map[string]Document, question string, limit int, accept fu
 	average := total / float64(len(all))
 	var hits []Hit
 	for _, x := range all {
-		for _, q := range new(analyzer).query(question, nil) {
+		for _, q := range new(analyzer).query(question, nil, anyLanguage) {
 			idf := math.Log(1 + (float64(len(all))-frequency[q.text]+0.5)/(frequency[q.text]+0.5))
 			n := x.counts[q.text]
 			x.hit.Score += q.weight * idf * (1.2 + 1) * n / (n + 1.2*(1-0.75) + 1.2*0.75/average*x.length)

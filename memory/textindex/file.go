@@ -16,7 +16,8 @@ import (
 // Format names what Write lays out and how texts become terms. What was written under
 // another name is of no use.
 func Format() string {
-	sum := sha256.Sum256([]byte(strings.Join(Terms(formatProbe), " ") + fmt.Sprint(len(stopwords), headingCount,
+	terms := PassageTerms(Document{Title: "Café", Passages: []Passage{{Text: formatProbe}}})[0]
+	sum := sha256.Sum256([]byte(strings.Join(terms, " ") + fmt.Sprint(len(stopwords), headingCount,
 		maxStemmed)))
 	return "index/1/" + hex.EncodeToString(sum[:8])
 }
@@ -25,7 +26,7 @@ func Format() string {
 const formatProbe = "The runners' quickest policies were generalised, relational and ﬁnally don't co-operate; naïve " +
 	"Ångström 42.5 " +
 	"ЁЛКИ и хозяйственные решения принимались быстрейшими руководителями, 日本語のテキスト ½ 5² 1,000 ٥ " +
-	"İstanbul'dakiler แมวชื่ออะไร"
+	"İstanbul'dakiler แมวชื่ออะไร AB-12 getName 5 mm"
 
 // Frozen is a Collection as it was at one time, to be written.
 type Frozen struct {

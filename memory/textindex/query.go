@@ -23,6 +23,8 @@ type Query struct {
 	// apart best, for texts that are longer than questions. Terms of very many passages
 	// are then left out beside rare ones. 0 for all terms.
 	Terms int
+	// Literal leaves out other spellings of the question's words.
+	Literal bool
 	// Duplicates lets passages of equal text follow the best of them; without it
 	// they are left out.
 	Duplicates bool
@@ -73,18 +75,27 @@ const maxTerms = 256
 type term struct {
 	text    string
 	weight  float64
-	word    string // the word it was found for
-	history bool   // the question itself does not have it
+	word    word // that it was found for
+	history bool // the question itself does not have it
 }
+
+// otherWeight is that of another spelling of a word.
+const otherWeight = 0.5
+
+// faint words count in a question only if it has no others, as in "Что мне нельзя есть?".
+var faint = set("no not nor нельзя есть")
 
 // query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.
-func (a *analyzer) query(question string, past []earlier) []term {
+func (a *analyzer) query(question string, past []earlier, of language) []term {
 	var terms []term
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {
 		counts := map[string]float64{}
-		for n, word := range a.in(text) {
+		for n, word := range a.in(text, of) {
+			if past && word.other {
+				continue
+			}
 			t := a.terms[n]
 			counts[t]++
 			if _, known := places[t]; !known {
@@ -96,12 +107,18 @@ func (a *analyzer) query(question string, past []earlier) []term {
 			if past {
 				n = 1
 			}
+			if terms[places[t]].word.other {
+				n *= otherWeight
+			}
 			terms[places[t]].weight += weight * (k3 + 1) * n / (k3 + n)
 		}
 	}
 	add(question, 1, false)
 	for _, t := range past {
 		add(t.text, t.weight, true)
+	}
+	if slices.ContainsFunc(terms, func(t term) bool { return !faint[t.word.text] }) {
+		terms = slices.DeleteFunc(terms, func(t term) bool { return faint[t.word.text] })
 	}
 	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(b.weight, a.weight) })
 	return terms[:min(len(terms), maxTerms)]
@@ -111,9 +128,10 @@ func (a *analyzer) query(question string, past []earlier) []term {
 func Asked(q Query) [][]string {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
-	asked := [][]string{textsOf(a.query(q.Text, nil))}
+	own := textsOf(a.query(q.Text, nil, anyLanguage))
+	asked := [][]string{append(own, languageTerms[isEnglish], languageTerms[isForeign])}
 	for _, t := range earlierOf(q.History) {
-		terms := a.query(t.text, nil)
+		terms := a.query(t.text, nil, anyLanguage)
 		asked = append(asked, textsOf(terms[:min(len(terms), maxTurnTerms)]))
 	}
 	return asked
@@ -149,18 +167,24 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 	if len(past) == 0 {
 		return nil
 	}
-	own := a.query(question, nil)
-	share := min(relatedMost, relatedShare+relatedTerm*float64(len(own)-1))
+	own := a.query(question, nil, s.language())
+	count := 0
+	for _, t := range own {
+		if !t.word.other {
+			count++
+		}
+	}
+	share := min(relatedMost, relatedShare+relatedTerm*float64(count-1))
 	asked := s.score(own, refused)
 	defer asked.release()
 	var on []earlier
 	after := asked // the user's turn after t, or the question
 	for _, t := range past {
-		terms := a.query(t.text, nil)
+		terms := a.query(t.text, nil, s.language())
 		said := s.score(terms[:min(len(terms), maxTurnTerms)], refused)
 		defer said.release()
 		switch {
-		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || len(own) == 1 && t.weight == weightUser):
+		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || count == 1 && t.weight == weightUser):
 			on = append(on, t)
 		case !t.reply:
 			return on

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // The scripts in which words are not told by spaces: those in which a character is about a syllable, and those in which
@@ -86,22 +84,56 @@ func characters(list []string, text string) (all []string, rest string) {
 // "Ankara'da".
 var contractions = set("s t d m ll re ve")
 
-// isEnglish says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
-// of it than words that hold sentences of other languages together. Of a few words without either it is not known.
-func isEnglish(list []string) bool {
-	plain, foreign, stops := 0, 0, 0
+// language is what is known of the language of a text.
+type language uint8
+
+const (
+	anyLanguage language = iota // of a few words, none of which holds sentences together
+	isEnglish
+	isForeign
+)
+
+// languageTerms are in each passage of a language. No word has them.
+var languageTerms = map[language]string{isEnglish: "_en", isForeign: "_xx"}
+
+// fewForeign is how many passages in English there are for one in another language at least, where a question of a few
+// words is in English.
+const fewForeign = 10
+
+// language is that of a question that does not show its own.
+func (s *Snapshot) language() language {
+	frequency := func(of language) int {
+		if s.whole != nil {
+			return s.whole.Frequency[languageTerms[of]]
+		}
+		return Frequency(s, languageTerms[of])
+	}
+	if frequency(isEnglish) > fewForeign*frequency(isForeign) {
+		return isEnglish
+	}
+	return anyLanguage
+}
+
+// languageOf says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
+// of it than words that hold sentences of other languages together.
+func languageOf(list []string) language {
+	others, stops := 0, 0
 	for _, word := range list {
 		r, _ := utf8.DecodeRuneInString(word)
 		switch isLatin := all(word, latin); {
 		case elsewhere[word] || !isLatin && unicode.Is(unicode.Latin, r) && !strings.ContainsFunc(word, unicode.IsNumber):
-			foreign++
+			others++
 		case stopwords[word]:
 			stops++
-		case isLatin:
-			plain++
 		}
 	}
-	return stops > foreign || foreign == 0 && (stops > 0 || plain < leastJudged)
+	switch {
+	case stops > others:
+		return isEnglish
+	case others > 0:
+		return isForeign
+	}
+	return anyLanguage
 }
 
 // leastJudged is of how many words one is a stopword in English.
@@ -114,9 +146,9 @@ est une pas je que qui el los las es una por con yo quien donde os uma para com 
 jest na czy bir ve bu ne hangi`)
 
 // fragmented says whether a word is compared by its fragments, too.
-func fragmented(word string, english bool) bool {
+func fragmented(word string, of language) bool {
 	r, _ := utf8.DecodeRuneInString(word)
-	return !(len(word) > maxStemmed || english && all(word, latin) || isUnspaced(r) || all(word, cyrillic) ||
+	return !(len(word) > maxStemmed || of == isEnglish && all(word, latin) || isUnspaced(r) ||
 		strings.ContainsFunc(word, unicode.IsNumber))
 }
 
@@ -127,18 +159,7 @@ const fragmentLength = 4
 // fragments are the letters of a word that follow each other, without their marks and without an Arabic article; its
 // ends count as a letter, so that beginnings are told. Words of one or two letters have none.
 func fragments(word string) (list []string) {
-	letters := []rune{wordEnd}
-	for _, r := range norm.NFD.String(noun(word)) {
-		if unicode.Is(unicode.M, r) {
-			continue
-		}
-		if plain, known := plainLetters[r]; known {
-			letters = append(letters, []rune(plain)...)
-		} else {
-			letters = append(letters, r)
-		}
-	}
-	letters = append(letters, wordEnd)
+	letters := []rune(string(wordEnd) + bare(noun(word)) + string(wordEnd))
 	for i := 0; i+fragmentLength <= len(letters) && len(letters) > fragmentLength; i++ {
 		list = append(list, string(wordEnd)+string(letters[i:i+fragmentLength]))
 	}

@@ -90,7 +90,10 @@ func (s *Snapshot) Search(q Query) Result {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
-	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused))
+	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language())
+	if q.Literal {
+		terms = slices.DeleteFunc(terms, func(t term) bool { return t.word.other })
+	}
 	if q.Terms > 0 {
 		terms = s.telling(terms, q.Terms)
 	}
@@ -105,7 +108,7 @@ func (s *Snapshot) Search(q Query) Result {
 	}
 	for i, t := range terms {
 		if t.history && found.known[i] {
-			result.FromHistory = append(result.FromHistory, t.word)
+			result.FromHistory = append(result.FromHistory, t.word.text)
 		}
 	}
 	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.Below == 0 || result.Strength < f.Below) {
@@ -135,10 +138,13 @@ func (s *Snapshot) telling(terms []term, n int) []term {
 		gain   float64
 		common bool
 	}
-	gains := make([]gain, len(terms))
-	for i, t := range terms {
+	var gains []gain
+	for _, t := range terms {
 		_, frequency := room.lists(t.text)
-		gains[i] = gain{t, t.weight * s.idf(frequency), frequency > common}
+		if frequency == 0 && t.word.other {
+			continue
+		}
+		gains = append(gains, gain{t, t.weight * s.idf(frequency), frequency > common})
 	}
 	slices.SortStableFunc(gains, func(a, b gain) int { return cmp.Compare(b.gain, a.gain) })
 	var told []term
@@ -217,6 +223,9 @@ func (r *scoring) add(t term) {
 		}
 	}
 	r.known = append(r.known, frequency > 0)
+	if frequency == 0 && t.word.other {
+		return
+	}
 	idf := r.idf(frequency)
 	r.most += t.weight * idf
 	r.gain = max(r.gain, t.weight*idf)

@@ -68,14 +68,14 @@ func TestSearchRanks(t *testing.T) {
 // idf is that of a term in some of all texts.
 func idf(with, all float64) float64 { return math.Log(1 + (all-with+0.5)/(with+0.5)) }
 
-// The score is BM25, worked out by hand for two texts of two and three terms. The
+// The score is BM25, worked out by hand for two texts of two and three terms, and one for the language. The
 // question's second "green" counts, but less than the first.
 func TestSearchScore(t *testing.T) {
-	c := texts("red apple", "green apple green")
-	text := 2 * 2.2 / (2 + 1.2*(0.25+0.75*3/2.5))
-	once := c.Search(Query{Text: "green", Limit: 5})
+	c := texts("the red apple", "the green apple green")
+	text := 2 * 2.2 / (2 + 1.2*(0.25+0.75*4/3.5))
+	once := c.Search(Query{Text: "the green", Limit: 5})
 	require.InDelta(t, idf(1, 2)*text, once.Hits[0].Score, 1e-12)
-	twice := c.Search(Query{Text: "green green", Limit: 5})
+	twice := c.Search(Query{Text: "the green green", Limit: 5})
 	require.InDelta(t, idf(1, 2)*text*9*2/(8+2), twice.Hits[0].Score, 1e-12)
 	require.InDelta(t, once.Strength, twice.Strength, 1e-12)
 	require.InDelta(t, text, once.Strength, 1e-12)
@@ -86,20 +86,20 @@ func TestSearchScore(t *testing.T) {
 func TestHeadingsCount(t *testing.T) {
 	c := NewCollection()
 	c.Put(Document{ID: "a", Title: "Red apples", Passages: []Passage{
-		{Section: "Red apples > Storing", Text: "cool"},
+		{Section: "Red apples > Storing", Text: "the cool"},
 		{Text: "dry and dark"},
 	}})
 	hits := c.Search(Query{Text: "apple", Limit: 5}).Hits
 	require.Equal(t, []string{"a#1", "a"}, ids(hits), "the shorter one")
-	length := 10.0 // red, apple, store: 9 and cool; the other has 6 and dry, dark
-	require.InDelta(t, idf(2, 2)*3*2.2/(3+1.2*(0.25+0.75*length/9)), hits[1].Score, 1e-12)
+	length := 11.0 // red, apple, store: 9, cool, and the language; the other has 6, dry, dark, and the language
+	require.InDelta(t, idf(2, 2)*3*2.2/(3+1.2*(0.25+0.75*length/10)), hits[1].Score, 1e-12)
 	require.Equal(t, []string{"a"}, search(c, "storing"))
 }
 
 // A conversation's turns weigh 1 for the last, 0.3, 0.15, … for the user's before,
 // 0.1 for the last reply, once per turn however often they have a word.
 func TestConversationsWeigh(t *testing.T) {
-	c := texts("alpha one", "beta two", "gamma three", "delta four", "epsilon five", "zeta six")
+	c := texts("the alpha one", "the beta two", "the gamma three", "the delta four", "the epsilon five", "the zeta six")
 	result := c.Search(Query{Text: "Omega?", Limit: 10, History: []memory.Message{
 		{Role: memory.RoleAssistant, Content: "zeta"},
 		{Role: memory.RoleUser, Content: "Gamma, gammas!"},
@@ -184,7 +184,7 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		history = append(history, memory.Message{Role: memory.RoleUser, Content: fmt.Sprintf("word%d alpha", i)})
 	}
-	terms := new(analyzer).query("beta", earlierOf(history))
+	terms := new(analyzer).query("beta", earlierOf(history), isEnglish)
 	require.Len(t, terms, 1+1+5)
 	require.InDelta(t, 0.3*(2-1.0/16), terms[1].weight, 1e-12)
 
@@ -192,7 +192,7 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	for i := range 10_000 {
 		fmt.Fprintf(&long, "word%d ", i)
 	}
-	require.Len(t, new(analyzer).query(long.String(), nil), maxTerms)
+	require.Len(t, new(analyzer).query(long.String(), nil, isEnglish), maxTerms)
 	require.Equal(t, []string{"b"},
 		ids(c.Search(Query{Text: "beta", History: []memory.Message{{Role: memory.RoleUser, Content: long.String()}},
 			Limit: 1}).Hits))
@@ -200,23 +200,23 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 
 func TestEqualTextsAreFoundOnce(t *testing.T) {
 	c := NewCollection()
-	c.Put(document("b", "The same  apple"), document("a", "The same apple\n"), document("c", "Another apple"),
+	c.Put(document("b", "The same  apple"), document("a", "The same apple\n"), document("c", "Another of the apples"),
 		document("d", "the same Apple"))
-	c.Put(Document{ID: "e", Title: "Apple", Passages: []Passage{{}}}, Document{
-		ID: "f", Title: "Apple tree", Passages: []Passage{{Text: " "}},
+	c.Put(Document{ID: "e", Title: "The apple", Passages: []Passage{{}}}, Document{
+		ID: "f", Title: "The apple tree", Passages: []Passage{{Text: " "}},
 	})
-	require.Equal(t, []string{"e", "a", "d", "f", "c"}, search(c, "apple"),
+	require.Equal(t, []string{"e", "f", "a", "d", "c"}, search(c, "apple"),
 		"the smallest id stands for its like; headings without text are no equal texts")
-	require.Equal(t, []string{"e", "a", "d"}, ids(c.Search(Query{Text: "apple", Limit: 3}).Hits))
+	require.Equal(t, []string{"e", "f", "a"}, ids(c.Search(Query{Text: "apple", Limit: 3}).Hits))
 	all := c.Search(Query{Text: "apple", Limit: 10, Duplicates: true})
-	require.Equal(t, []string{"e", "a", "b", "d", "f", "c"}, ids(all.Hits))
+	require.Equal(t, []string{"e", "f", "a", "b", "d", "c"}, ids(all.Hits))
 
 	var many []Document
 	for i := range 500 {
-		many = append(many, document(fmt.Sprintf("x%03d", i), "apple apple apple"))
+		many = append(many, document(fmt.Sprintf("x%03d", i), "the apple apple apple"))
 	}
 	c.Put(many...)
-	require.Equal(t, []string{"e", "x000", "a", "d", "f"}, ids(c.Search(Query{Text: "apple", Limit: 5}).Hits),
+	require.Equal(t, []string{"e", "x000", "f", "a", "d"}, ids(c.Search(Query{Text: "apple", Limit: 5}).Hits),
 		"copies do not crowd out the rest")
 }
 
@@ -313,7 +313,7 @@ func TestCandidatesScoreAsInTheWhole(t *testing.T) {
 		d.Title = "is not looked at"
 		part.Put(d)
 	}
-	for _, text := range []string{"ferry bridge", "мост", "noon harbour", "ferry unknown"} {
+	for _, text := range []string{"a ferry and a bridge", "мост", "the noon harbour", "the ferry unknown"} {
 		q := Query{Text: text, Limit: 3, Duplicates: true}
 		for _, terms := range Asked(q) {
 			for _, term := range terms {

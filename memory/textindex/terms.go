@@ -18,12 +18,15 @@ import (
 // identifiers or noise and stand for themselves.
 const maxStemmed = 80
 
-// Terms are what of a text is compared, in lower case, composed, ё as е, without stopwords:
-//   - English and Russian words by their stems;
-//   - words of other alphabets as they are and, behind that, by their fragments, which stand for a stem: each four
-//     letters that follow each other, without their marks. In a text that is not English those of plain Latin letters
-//     have them, too;
-//   - what is written without spaces, and Korean, whose particles stand at its words, as pairs of characters (see units).
+// Terms returns the terms of a text in its order, without stopwords and without other spellings. Terms are in lower case
+// and composed (NFC), with ё as е:
+//   - English and Russian words are stems;
+//   - words of other alphabets stay as they are. Their fragments follow, which stand for a stem: each four letters that
+//     follow each other, without their marks. In a text that is not English, words of plain Latin letters have them, too;
+//   - text without spaces, and Korean, whose particles stand at its words, becomes pairs of characters (see units).
+//
+// An index and its questions also have other spellings of the words: accented words without accents, joined codes and
+// numbers, parts of names such as getUserName, and fragments of Russian words and of words in an unknown language.
 func Terms(text string) []string {
 	var a analyzer
 	return a.list(text)
@@ -48,6 +51,7 @@ type analyzer struct {
 	size    int                // of what is remembered, as maxKnown has it
 	places  []int32            // by number; all 0, for the builder of a segment
 	room    []string           // for the words of a text
+	judged  language           // of the last text
 }
 
 // wordSeed makes words' hashes, which stand for the words where those would cost a look
@@ -128,31 +132,46 @@ func (a *analyzer) fragments(word string) []int32 {
 	return list
 }
 
-// in are the numbers of a text's terms in its order, each with the word that it stands for.
-func (a *analyzer) in(text string) iter.Seq2[int32, string] {
-	return func(yield func(number int32, word string) bool) {
+// in yields the numbers of a text's terms, each with the word that it stands for: those of its words in their order, then
+// those of other spellings. A text that does not show its language has the language otherwise.
+func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
+	return func(yield func(number int32, of word) bool) {
 		list := a.room[:0]
-		for word := range words(text) {
-			list = units(list, word)
+		var others []string
+		for w := range words(text) {
+			if w.other {
+				others = append(others, w.text)
+			} else {
+				list = units(list, w.text)
+			}
 		}
 		a.room = list
 		defer clear(list) // it must not keep the text alive
-		english := isEnglish(list)
-		for _, word := range list {
-			n := a.number(word)
+		if a.judged = languageOf(list); a.judged == anyLanguage {
+			a.judged = otherwise
+		}
+		for _, w := range list {
+			n := a.number(w)
 			if n == stopword {
 				continue
 			}
-			if !yield(n, word) {
+			if !yield(n, word{text: w}) {
 				return
 			}
-			if !fragmented(word, english) {
+			others = append(others, unaccented(w)...)
+			if !fragmented(w, a.judged) {
 				continue
 			}
-			for _, f := range a.fragments(word) {
-				if !yield(f, word) {
+			other := a.judged == anyLanguage || all(w, cyrillic) // which has stems
+			for _, f := range a.fragments(w) {
+				if !yield(f, word{w, other}) {
 					return
 				}
+			}
+		}
+		for _, w := range others {
+			if n := a.number(w); n != stopword && !yield(n, word{w, true}) {
+				return
 			}
 		}
 	}
@@ -161,32 +180,57 @@ func (a *analyzer) in(text string) iter.Seq2[int32, string] {
 // list are the terms of a text in its order.
 func (a *analyzer) list(text string) []string {
 	var list []string
-	for n := range a.in(text) {
-		list = append(list, a.terms[n])
+	for n, of := range a.in(text, isEnglish) {
+		if !of.other {
+			list = append(list, a.terms[n])
+		}
 	}
 	return list
 }
 
 // Words are the words of a text, folded so that spellings of one are equal: stopwords too, in the forms that
 // they have there, but not those of Thai.
-func Words(text string) iter.Seq[string] { return words(text) }
-
-// words are the words of a text, folded so that spellings of one are equal.
-func words(text string) iter.Seq[string] {
+func Words(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		text = number.Ungroup(oneSpelling.Replace(strings.ToLower(number.Fold(text))))
-		for word := range strings.FieldsFuncSeq(text, separates) {
-			if word = strings.Trim(word, "'"); word != "" && !yield(word) {
+		for w := range words(text) {
+			if !w.other && !yield(w.text) {
 				return
 			}
 		}
 	}
 }
 
+// words are the words of a text in its order, folded so that spellings of one are equal, and other spellings.
+func words(text string) iter.Seq[word] {
+	return func(yield func(word) bool) {
+		s := speller{text: number.Ungroup(oneSpelling.Replace(number.Fold(text))), yield: yield}
+		for start := 0; start < len(s.text); {
+			begin := strings.IndexFunc(s.text[start:], inWord)
+			if begin < 0 {
+				break
+			}
+			start += begin
+			end := strings.IndexFunc(s.text[start:], separates)
+			if end < 0 {
+				end = len(s.text) - start
+			}
+			whole := s.text[start : start+end]
+			raw := strings.Trim(whole, "'")
+			at := start + strings.Index(whole, raw)
+			if start += end; raw != "" && !s.add(at, at+len(raw)) {
+				return
+			}
+		}
+		s.close()
+	}
+}
+
+func inWord(r rune) bool { return !separates(r) }
+
 // oneSpelling folds letters that are written in either of two ways, and takes out the stopwords of Thai, which are not
 // told from its other words by spaces.
 var oneSpelling = func() *strings.Replacer {
-	pairs := []string{"ё", "е", "’", "'"}
+	pairs := []string{"ё", "е", "Ё", "Е", "’", "'"}
 	for word := range strings.FieldsSeq(norm.NFKC.String(thaiQuestions)) {
 		pairs = append(pairs, word, " ")
 	}
@@ -231,7 +275,7 @@ func cyrillic(r rune) bool { return r >= 'а' && r <= 'я' }
 var stopwords = set(`
 a about above after again against all am an and any are as at be because been before being below between both but by
 can could did do does doing down during each few for from further had has have having he her here hers herself him
-himself his how i if in into is it its itself just me more most my myself no nor not now of off on once only or other
+himself his how i if in into is it its itself just me more most my myself now of off on once only or other
 our ours ourselves out over own same she should so some such than that the their theirs them themselves then there
 these they this those through to too under until up us very was we were what when where which while who whom whose why
 will with would you your yours yourself yourselves
@@ -240,10 +284,10 @@ it'd it'll it's let's mustn't shan't she'd she'll she's shouldn't that's there's
 we'd we'll we're we've weren't what's when's where's who's why's won't wouldn't you'd you'll you're you've
 
 а без более больше будет будто бы был была были было быть в вам вас вдруг ведь во вот впрочем все всегда всего всех
-всю вы где да даже для до другой его ее ей ему если есть еще ж же за зачем здесь и из или им иногда их к как какая
+всю вы где да даже для до другой его ее ей ему если еще ж же за зачем здесь и из или им иногда их к как какая
 какие каким какими каких какого какое какой каком какому какую кем когда кого ком кому конечно которая которого
 которое которой котором которому которую которые который которым которыми которых кто куда ли лучше между меня мне
-много мной может можно мой моя мы на над надо наконец нам нас не него нее ней нельзя нет ни нибудь никогда ним них
+много мной может можно мой моя мы на над надо наконец нам нас не него нее ней нет ни нибудь никогда ним них
 ничего но ну о об он она они оно опять от откуда отчего перед по под после потом потому почему почти при про раз разве
 с сам свою себе себя сейчас скольких сколько со совсем так такой там тебя тем теперь то тогда того тоже только том тот
 тут ты у уж уже хорошо хоть чего чей чем чему через что чтоб чтобы чуть чье чьего чьей чьи чьих чья эта эти это этого

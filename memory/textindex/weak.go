@@ -107,7 +107,7 @@ func (s *Snapshot) threshold(sample sample) float64 {
 		a := anAnalyzer()
 		defer analyzers.Put(a)
 		for _, q := range sample[i].questions {
-			if terms := a.query(q, nil); len(terms) > 0 {
+			if terms := a.query(q, nil, s.language()); len(terms) > 0 {
 				found[i] = append(found[i], s.strengthWithout(sample[i].id, terms))
 			}
 		}
