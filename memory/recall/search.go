@@ -63,7 +63,7 @@ type Hit struct {
 	Score    float64 // more is better; hits of one Result compare
 	Text     string
 	Exchange []string // the ids of the messages around it, see the package comment
-	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
+	// Newer reports that the message is later than one of the best hits and has a rare name in common with it, or corrects it.
 	Newer bool
 }
 
