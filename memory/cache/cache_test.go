@@ -13,22 +13,10 @@ import (
 	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
-	"mneme/memory/internal/memorytest"
 	"mneme/memory/redisstore"
 )
 
 var ctx = context.Background()
-
-func TestSuiteOverCachedRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
-		client := server.Client()
-		require.NoError(t, client.FlushAll(ctx).Err())
-		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20),
-			cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
-	})
-}
 
 // A cache that holds a few hundred of ten thousand chats stays within its bound. An evicted chat is read again unchanged.
 func TestManyChatsInABoundedCache(t *testing.T) {

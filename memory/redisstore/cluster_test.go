@@ -19,7 +19,6 @@ import (
 	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/cache"
-	"mneme/memory/internal/memorytest"
 	"mneme/memory/redisstore"
 )
 
@@ -142,12 +141,12 @@ func TestCluster(t *testing.T) {
 		return redisstore.New(cluster.Client(), zerolog.Nop())
 	}
 	t.Run("the suite", func(t *testing.T) {
-		memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+		runSuite(t, func(t *testing.T) (memory.Store, memory.Store) {
 			return fresh(t), redisstore.New(cluster.Client(), zerolog.Nop())
 		})
 	})
 	t.Run("the suite, cached", func(t *testing.T) {
-		memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+		runSuite(t, func(t *testing.T) (memory.Store, memory.Store) {
 			return cache.New(fresh(t), 1<<20), cache.New(redisstore.New(cluster.Client(), zerolog.Nop()), 1<<20)
 		})
 	})

@@ -15,7 +15,7 @@ import (
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
 	"mneme/memory"
-	"mneme/memory/internal/memorytest"
+	"mneme/memory/cache"
 	"mneme/memory/redisstore"
 )
 
@@ -35,10 +35,21 @@ func TestAServerWithoutINFOHasNoID(t *testing.T) {
 func TestSuiteOverRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+	runSuite(t, func(t *testing.T) (memory.Store, memory.Store) {
 		client := server.Client()
 		require.NoError(t, client.FlushAll(ctx).Err())
 		return redisstore.New(client, zerolog.Nop()), redisstore.New(server.Client(), zerolog.Nop())
+	})
+}
+
+func TestSuiteOverCachedRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	runSuite(t, func(t *testing.T) (memory.Store, memory.Store) {
+		client := server.Client()
+		require.NoError(t, client.FlushAll(ctx).Err())
+		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20),
+			cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
 	})
 }
 

@@ -1,5 +1,4 @@
-// Package memorytest is the suite that every memory.Store passes.
-package memorytest
+package redisstore_test
 
 import (
 	"context"
@@ -14,12 +13,9 @@ import (
 	"mneme/memory"
 )
 
-// Stores makes the store under test: two clients of one place, as two processes
-// would have them. Each call begins with nothing stored.
-type Stores func(t *testing.T) (one, two memory.Store)
-
-// Run runs the suite.
-func Run(t *testing.T, stores Stores) {
+// runSuite runs the tests that every memory.Store passes. stores returns two clients of one place, as two processes
+// have them, with nothing stored.
+func runSuite(t *testing.T, stores func(t *testing.T) (one, two memory.Store)) {
 	for name, test := range map[string]func(*testing.T, memory.Store, memory.Store){
 		"what is appended is loaded":                           appended,
 		"an event applied twice is one message":                twice,
@@ -42,7 +38,6 @@ func Run(t *testing.T, stores Stores) {
 }
 
 var (
-	ctx      = context.Background()
 	chatKey  = memory.ChatKey(memory.MustChat("12345"))
 	agentKey = memory.SubagentKey("analytic", memory.MustChat("12345"))
 )
