@@ -23,18 +23,18 @@ type Index struct {
 	writer sync.Mutex // held by changes, so that they take turns
 
 	mu    sync.RWMutex
-	front []*entry       // before the first message that was appended, the latest first; guarded by mu
-	back  []*entry       // from it on; guarded by mu
-	at    map[string]int // positions by id; guarded by mu
-	size  int            // of the entries, in bytes; guarded by mu
-	names map[string]int // of speakers, with the number of their messages; guarded by mu
-	whole bool           // guarded by mu
+	front []*entry        // before the first message that was appended, the latest first; guarded by mu
+	back  []*entry        // from it on; guarded by mu
+	at    map[string]int  // positions by id; guarded by mu
+	size  int             // of the entries, in bytes; guarded by mu
+	names map[string]bool // of speakers; guarded by mu
+	whole bool            // guarded by mu
 }
 
 // entry is a message as it is searched and shown. It never changes. Its position counts
 // from the first that was appended, those in front of it from -1 down.
 type entry struct {
-	id       string // "" of one that was removed
+	id       string
 	role     string
 	name     string
 	origin   memory.Origin
@@ -49,7 +49,7 @@ type entry struct {
 func New(key memory.Key) *Index {
 	return &Index{
 		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), at: map[string]int{},
-		names: map[string]int{},
+		names: map[string]bool{},
 	}
 }
 
@@ -112,64 +112,6 @@ func (ix *Index) Prepend(raw ...json.RawMessage) {
 	ix.put(fresh, func(i int) int { return first - i })
 }
 
-// Replace puts stored messages in place of those with their ids, as far as there are any.
-func (ix *Index) Replace(raw ...json.RawMessage) {
-	ix.writer.Lock()
-	defer ix.writer.Unlock()
-	var entries []*entry
-	var positions []int
-	ix.mu.Lock()
-	for i, id := range memory.IDs(raw) {
-		if position, known := ix.at[id]; known {
-			e := newEntry(id, raw[i])
-			ix.count(ix.entry(position), -1)
-			ix.set(position, e)
-			entries, positions = append(entries, e), append(positions, position)
-		}
-	}
-	ix.mu.Unlock()
-	ix.discard(positions)
-	ix.put(entries, func(i int) int { return positions[i] })
-}
-
-// Remove takes messages out; ids that are not known are passed over.
-func (ix *Index) Remove(ids ...string) {
-	ix.writer.Lock()
-	defer ix.writer.Unlock()
-	var positions []int
-	ix.mu.Lock()
-	for _, id := range ids {
-		if position, known := ix.at[id]; known {
-			positions = append(positions, position)
-			ix.count(ix.entry(position), -1)
-			ix.set(position, &entry{})
-			delete(ix.at, id)
-		}
-	}
-	ix.mu.Unlock()
-	ix.discard(positions)
-}
-
-// count adds an entry to the totals, or subtracts it if n is -1. Callers hold mu.
-func (ix *Index) count(e *entry, n int) {
-	ix.size += n * e.size()
-	if e.name == "" || e.role != memory.RoleUser && e.role != memory.RoleAssistant {
-		return
-	}
-	if ix.names[e.name] += n; ix.names[e.name] == 0 {
-		delete(ix.names, e.name)
-	}
-}
-
-// set changes what is at a position. Callers hold mu.
-func (ix *Index) set(position int, e *entry) {
-	if position < 0 {
-		ix.front[-1-position] = e
-	} else {
-		ix.back[position] = e
-	}
-}
-
 // entry is the one at a position, nil if there is none. Callers hold mu.
 func (ix *Index) entry(position int) *entry {
 	switch {
@@ -190,7 +132,10 @@ func (ix *Index) put(entries []*entry, position func(i int) int) {
 	ix.mu.Lock()
 	for i, e := range entries {
 		ix.at[e.id] = position(i)
-		ix.count(e, 1)
+		ix.size += e.size()
+		if e.name != "" && (e.role == memory.RoleUser || e.role == memory.RoleAssistant) {
+			ix.names[e.name] = true
+		}
 	}
 	ix.mu.Unlock()
 	var documents []textindex.Document
@@ -200,16 +145,6 @@ func (ix *Index) put(entries []*entry, position func(i int) int) {
 		}
 	}
 	ix.words.Apply(textindex.Change{Put: documents})
-}
-
-// discard makes what stood at positions unknown to the collections.
-func (ix *Index) discard(positions []int) {
-	documents := make([]string, len(positions))
-	for i, position := range positions {
-		documents[i] = strconv.Itoa(position)
-	}
-	ix.words.Delete(documents...)
-	ix.vectors.Delete(documents...)
 }
 
 // fresh are the messages that are not known yet.

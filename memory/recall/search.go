@@ -529,9 +529,7 @@ func (ix *Index) exchange(position int) []string {
 		if e == nil || at > position && e.role == memory.RoleUser {
 			break
 		}
-		if e.id != "" {
-			ids = append(ids, e.id)
-		}
+		ids = append(ids, e.id)
 	}
 	return ids
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,20 +93,6 @@ func TestAnIndexGrowsAtBothEnds(t *testing.T) {
 	assert.Equal(t, []string{"m.3", "m.4"}, r.Hits[1].Exchange)
 }
 
-func TestWhatIsRemovedOrReplacedIsNotFound(t *testing.T) {
-	ix := told("The code is cormorant-7.", "The code of the door is heron-9.")
-	before := ix.Size()
-	ix.Replace(said("u.0", memory.RoleUser, "(redacted)", start))
-	assert.Empty(t, ask(ix, "cormorant").Hits)
-	assert.Equal(t, "u.0", ids(ask(ix, "redacted"))[0])
-	ix.Remove("u.1", "nobody")
-	assert.Empty(t, ask(ix, "heron").Hits)
-	assert.Equal(t, 3, ix.Len())
-	assert.Less(t, ix.Size(), before)
-	ix.Append(said("u.1", memory.RoleUser, "heron again", start.AddDate(0, 2, 0)))
-	assert.Equal(t, []string{"u.1"}, ids(ask(ix, "heron")))
-}
-
 func TestBoundsHoldBeforeRanking(t *testing.T) {
 	ix := told("violet one thing", "violet two things", "violet three things", "violet four things")
 	r := Search([]*Index{ix}, Query{Text: "violet", From: start.AddDate(0, 0, 1), To: start.AddDate(0, 0, 3),
@@ -193,8 +178,6 @@ func TestVectorsFindWhatWordsDoNot(t *testing.T) {
 	assert.Len(t, ix.Unplaced(1, 100), 1)
 	r := Search([]*Index{ix}, Query{Text: "What is my name?", Vector: []float32{1, 0.1, 0}})
 	assert.Equal(t, "u.0", ids(r)[0])
-	ix.Remove("u.0")
-	assert.NotContains(t, ids(Search([]*Index{ix}, Query{Text: "name", Vector: []float32{1, 0, 0}})), "u.0")
 }
 
 func TestUnreadableMessagesAreNotFound(t *testing.T) {
@@ -253,7 +236,7 @@ func TestHitsAreLiteralAndFitProperty(t *testing.T) {
 }
 
 // A message that was appended is found by every search that begins afterwards, whatever is
-// put in front, removed and replaced meanwhile.
+// put in front meanwhile.
 func TestWhatIsAppendedIsFoundAtOnce(t *testing.T) {
 	ix := New(key)
 	var group sync.WaitGroup
@@ -267,22 +250,17 @@ func TestWhatIsAppendedIsFoundAtOnce(t *testing.T) {
 				if assert.NotEmpty(t, r.Hits, id) {
 					assert.Equal(t, id, r.Hits[0].ID)
 				}
-				if i%10 == 0 {
-					ix.Remove(id)
-					assert.Empty(t, ask(ix, fmt.Sprintf("number%dof%d", i, w)).Hits)
-				}
 			}
 		})
 	}
 	group.Go(func() {
 		for i := range each {
 			ix.Prepend(said(fmt.Sprintf("old.%d", i), memory.RoleUser, fmt.Sprintf("old stories number %d", i), start))
-			ix.Replace(said(fmt.Sprintf("old.%d", i/2), memory.RoleUser, "older stories", start))
 			_ = ix.Size()
 		}
 	})
 	group.Wait()
-	assert.Equal(t, 3*each-3*each/10+each, ix.Len())
+	assert.Equal(t, 4*each, ix.Len())
 }
 
 // conversation is n messages of words that are distributed as in texts, by Zipf's law.
@@ -332,18 +310,6 @@ func TestTheWayToAnIndexDoesNotMatterProperty(t *testing.T) {
 				if id := known(); id != "nobody" {
 					ix.Prepend(said(id, memory.RoleUser, "violet forged", start))
 				}
-			},
-			"remove": func(*rapid.T) {
-				id := known()
-				ix.Remove(id)
-				order = slices.DeleteFunc(order, func(o string) bool { return o == id })
-			},
-			"replace": func(*rapid.T) {
-				id := known()
-				if _, there := texts[id]; there {
-					texts[id] = rapid.SampledFrom(vocabulary).Draw(t, "new") + " replaced" + id
-				}
-				ix.Replace(said(id, memory.RoleUser, texts[id], start))
 			},
 		})
 		whole := New(key)
