@@ -27,17 +27,23 @@ import (
 func listChats(t *testing.T, w *webmemorytest.World, q string, limit int) (all []webapi.ChatEntry) {
 	t.Helper()
 	for cursor := ""; ; {
-		var page webapi.ChatList
-		query := url.Values{"order": {"used"}, "q": {q}, "limit": {strconv.Itoa(limit)}, "cursor": {cursor}}
-		got := w.Do("GET", "/v1/chats?"+query.Encode(), nil)
-		require.Equal(t, 200, got.Status, string(got.Body))
-		require.NoError(t, json.Unmarshal(got.Body, &page))
+		page := chatsByUse(t, w, q, cursor, limit)
 		require.LessOrEqual(t, len(page.Chats), limit)
 		all = append(all, page.Chats...)
 		if cursor = page.NextCursor; cursor == "" {
 			return all
 		}
 	}
+}
+
+// chatsByUse reads one page of that list.
+func chatsByUse(t *testing.T, w *webmemorytest.World, q, cursor string, limit int) (page webapi.ChatList) {
+	t.Helper()
+	query := url.Values{"order": {"used"}, "q": {q}, "limit": {strconv.Itoa(limit)}, "cursor": {cursor}}
+	got := w.Do("GET", "/v1/chats?"+query.Encode(), nil)
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.NoError(t, json.Unmarshal(got.Body, &page))
+	return page
 }
 
 // awaitIdle waits until the chats have no open run.
@@ -117,11 +123,9 @@ func TestChatsInTheOrderOfUse(t *testing.T) {
 		require.Contains(t, string(got.Body), want)
 	}
 	// A cursor goes on from its place also when the chat there is used again, or gone.
-	page, err := newClient(t, w).ChatsByUse(t.Context(), "", "", 2)
-	require.NoError(t, err)
+	next := chatsByUse(t, w, "", "", 2).NextCursor
 	w.Post("b", "once more")
-	rest, err := newClient(t, w).ChatsByUse(t.Context(), "", page.NextCursor, 10)
-	require.NoError(t, err)
+	rest := chatsByUse(t, w, "", next, 10)
 	require.Equal(t, []string{"d", "moved"}, idsOf(rest.Chats))
 }
 
@@ -475,12 +479,9 @@ func TestSearchingManyChats(t *testing.T) {
 	require.Len(t, listChats(t, w, "c0123", 50), 1)
 
 	// The place of a cursor may leave the list.
-	c := newClient(t, w)
-	first, err := c.ChatsByUse(t.Context(), "", "", 10)
-	require.NoError(t, err)
+	first := chatsByUse(t, w, "", "", 10)
 	require.NoError(t, w.Redis.ZRem(t.Context(), "mneme:chats", first.Chats[9].ChatID.ID()).Err())
-	rest, err := c.ChatsByUse(t.Context(), "", first.NextCursor, 10)
-	require.NoError(t, err)
+	rest := chatsByUse(t, w, "", first.NextCursor, 10)
 	require.Equal(t, "c4989", rest.Chats[0].ChatID.ID())
 	require.Len(t, listChats(t, w, "", 1000), 4999)
 }

@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,8 +43,12 @@ func TestTraces(t *testing.T) {
 		}
 		return kinds
 	}
+	trace := func(c *webapi.Client, chat memory.Chat, run string) (tr webapi.Trace, err error) {
+		err = c.Call(t.Context(), http.MethodGet, webapi.RunPath(chat, run)+"/trace", &tr)
+		return tr, err
+	}
 	for _, c := range []*webapi.Client{here, there} {
-		tr, err := c.Trace(t.Context(), chat, run)
+		tr, err := trace(c, chat, run)
 		require.NoError(t, err)
 		require.Equal(t, []string{webapi.StepMessage, webapi.StepDelegation}, kinds(tr))
 		require.Equal(t, []any{run, "", 0.0}, []any{tr.RunID, tr.Outcome, tr.Ended})
@@ -51,7 +56,7 @@ func TestTraces(t *testing.T) {
 	close(release)
 	open.Until("run_finished")
 	for _, c := range []*webapi.Client{here, there} {
-		tr, err := c.Trace(t.Context(), chat, run)
+		tr, err := trace(c, chat, run)
 		require.NoError(t, err)
 		require.Equal(t, []string{webapi.StepMessage, webapi.StepModelCall, webapi.StepDelegation, webapi.StepAnswer},
 			kinds(tr))
@@ -64,7 +69,7 @@ func TestTraces(t *testing.T) {
 	require.NoError(t, err)
 	unknown := func(c *webapi.Client, chat memory.Chat, run string) {
 		t.Helper()
-		_, err := c.Trace(t.Context(), chat, run)
+		_, err := trace(c, chat, run)
 		require.ErrorIs(t, err, &api.Problem{Code: api.ErrUnknownRun.Code})
 	}
 	unknown(here, other, run)

@@ -89,15 +89,6 @@ func (c *Counts) Add(u Counts) {
 	}
 }
 
-// Less is what c has beyond u.
-func (c Counts) Less(u Counts) Counts {
-	from := u.words()
-	for i, n := range c.words() {
-		*n = max(0, *n-*from[i])
-	}
-	return c
-}
-
 // String is a row as Redis has it.
 func (c Counts) String() string {
 	text := make([]byte, 0, 64)

@@ -137,13 +137,6 @@ func (c *Client) EraseConversation(ctx context.Context, of memory.Tenant, id str
 	return c.of(of).call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
 }
 
-// Subagents lists the subagents there are.
-func (c *Client) Subagents(ctx context.Context) ([]SubagentInfo, error) {
-	var list SubagentList
-	err := c.call(ctx, http.MethodGet, "/v1/subagents", nil, &list)
-	return list.Subagents, err
-}
-
 // TenantHeader says for which tenant a service asks another one.
 const TenantHeader = "Mneme-Tenant"
 

@@ -206,12 +206,6 @@ func (s *Spool) Forget(since func(memory.Key) int64, erased func(Entry) bool) er
 	return nil
 }
 
-// forgetBefore is Forget of all that was written in turns before the number that erased returns for a
-// history, 0 for nothing, and with a chat's own history the events of its runs.
-func (s *Spool) forgetBefore(erased func(memory.Key) int64) error {
-	return s.Forget(erased, func(e Entry) bool { return e.Mark.Turn < erased(e.Key) })
-}
-
 func (s *Spool) forget(g *segment, erased func(Entry) bool) error {
 	keep := g.sorted(erased)
 	var err error

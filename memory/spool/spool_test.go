@@ -207,12 +207,13 @@ func TestOneDrainPerHistoryAtATime(t *testing.T) {
 
 // forget erases all of some histories.
 func forget(s *Spool, keys ...memory.Key) error {
-	return s.forgetBefore(func(k memory.Key) int64 {
+	erased := func(k memory.Key) int64 {
 		if slices.Contains(keys, k) {
 			return math.MaxInt64
 		}
 		return 0
-	})
+	}
+	return s.Forget(erased, func(e Entry) bool { return e.Mark.Turn < erased(e.Key) })
 }
 
 func TestForgetLeavesNoText(t *testing.T) {

@@ -16,8 +16,6 @@ type Refused struct {
 	Name string
 	// Value: the parameter is accepted, but not with the value that it had.
 	Value bool
-	// Instead is the parameter that the error suggests instead; empty if there is none.
-	Instead string
 	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
 	// request. WhileThinking and WhileOff stand for what the model does.
 	Beside string
@@ -73,9 +71,6 @@ func refusedIn(text string) (Refused, bool) {
 			if r.Name == "" {
 				return Refused{}, false // the sentence is not about a parameter
 			}
-			if use := instead.FindStringSubmatch(text); use != nil && parameterName(use[1]) != r.Name {
-				r.Instead = parameterName(use[1])
-			}
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
 			}
@@ -115,7 +110,6 @@ func spoken(body []byte) string {
 var (
 	escapes = lazyregexp.New(`\\+(u[0-9a-fA-F]{4}|[nrt]|)`)
 	quotes  = strings.NewReplacer(`"`, `'`, "`", `'`, "“", `'`, "”", `'`, "‘", `'`, "’", `'`)
-	instead = lazyregexp.New(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )
 
 // path matches a parameter's name, possibly that of a member of something.

@@ -19,7 +19,6 @@ func TestRefusedParameterInRecordedErrorsOutsideData(t *testing.T) {
 			t.Logf("not found: %s in %s", e.Parameter, e.Body)
 		case r.Name == e.Parameter || slices.Contains(e.Parameters, r.Name):
 			found++
-			require.Equal(t, e.Instead, r.Instead, e.Body)
 		default:
 			wrong++
 			t.Errorf("%s is taken for %s (%s): %s", e.Parameter, r.Name, e.Source, e.Body)
@@ -136,7 +135,7 @@ func FuzzRefusedParameter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, ok := RefusedParameter(400, body)
 		require.Equal(t, ok, r.Name != "")
-		for _, name := range []string{r.Name, r.Instead, r.Beside} {
+		for _, name := range []string{r.Name, r.Beside} {
 			require.NotContains(t, name, " ")
 			require.NotContains(t, name, `"`)
 		}

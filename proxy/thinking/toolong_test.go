@@ -29,7 +29,6 @@ type recorded struct {
 
 	Parameter  string   `json:"parameter"` // that is refused
 	Parameters []string `json:"parameters"`
-	Instead    string   `json:"replacement"`
 	Source     string   `json:"source"`
 }
 

@@ -102,15 +102,6 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 	}
 }
 
-// ChatsByUse lists up to limit chats, those that were used last first, behind a cursor ("" for the start), of which
-// the title or the id contains q. A page may be empty though NextCursor says that there are others.
-func (c *Client) ChatsByUse(ctx context.Context, q, cursor string, limit int) (ChatList, error) {
-	var page ChatList
-	query := url.Values{"order": {"used"}, "q": {q}, "cursor": {cursor}, "limit": {strconv.Itoa(limit)}}
-	err := c.Call(ctx, http.MethodGet, chatsPath+"?"+query.Encode(), &page)
-	return page, err
-}
-
 // ChangeChat changes what a list says of a chat.
 func (c *Client) ChangeChat(ctx context.Context, chat memory.Chat, change ChatChange) (ChatEntry, error) {
 	var out ChatEntry
@@ -324,13 +315,6 @@ func (c *Client) sendJSON(ctx context.Context, method, path string, body, answer
 	}
 	defer resp.Body.Close()
 	return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer)
-}
-
-// Trace gives the steps of a run, as far as it is.
-func (c *Client) Trace(ctx context.Context, chat memory.Chat, run string) (Trace, error) {
-	var out Trace
-	err := c.Call(ctx, http.MethodGet, tracePath(chat, run), &out)
-	return out, err
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.

@@ -86,6 +86,3 @@ type TraceStep struct {
 	Status  string           `json:"status,omitempty"`
 	Call    *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
 }
-
-// tracePath is where a run's steps are.
-func tracePath(chat memory.Chat, run string) string { return RunPath(chat, run) + "/trace" }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,29 +65,6 @@ func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.
 func (c *Client) Resume(ctx context.Context, chat memory.Chat, run string, after int64,
 	answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, run: run, last: after, answers: answers}).walk(ctx)
-}
-
-// Waiting gives what all runs wait for, of a kind or of all ("").
-func (c *Client) Waiting(ctx context.Context, kind string) iter.Seq2[ApprovalEntry, error] {
-	return func(yield func(ApprovalEntry, error) bool) {
-		for cursor := ""; ; {
-			var page ApprovalList
-			query := url.Values{"cursor": {cursor}, "kind": {kind}, "limit": {strconv.Itoa(pageSize)}}
-			if err := c.Call(ctx, http.MethodGet, ApprovalsPath+"?"+query.Encode(), &page); err != nil {
-				yield(ApprovalEntry{}, err)
-				return
-			}
-			for _, a := range page.Approvals {
-				if !yield(a, nil) {
-					return
-				}
-			}
-			if page.NextCursor == "" || page.NextCursor == cursor {
-				return
-			}
-			cursor = page.NextCursor
-		}
-	}
 }
 
 // stream is one run as it is received.
