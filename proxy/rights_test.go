@@ -13,34 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/access"
-	"mneme/access/accesstest"
 	"mneme/internal/redistest"
 	"mneme/internal/testtier"
 	"mneme/proxy"
 )
-
-func TestEachRouteOfTheGatewayNeedsItsScope(t *testing.T) {
-	t.Parallel()
-	s, err := proxy.New(proxy.Config{
-		Active: "offline", Backends: map[string]proxy.BackendConfig{"offline": {Kind: proxy.KindOffline}},
-		Gate: accesstest.Gate(t),
-	}, zerolog.Nop())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	needs := accesstest.Walk(t, s.Handler(), "HEAD /", "GET /health", "GET /healthz", "GET /readyz", "GET /metrics")
-	require.NotEmpty(t, needs)
-	for route, scope := range needs {
-		_, path, _ := strings.Cut(route, " ")
-		want := access.Models
-		switch {
-		case strings.HasPrefix(path, "/admin/"):
-			want = access.Admin
-		case route == "DELETE /v1/conversations": // all of a tenant's
-			want = access.Internal
-		}
-		require.Equal(t, string(want), scope, route)
-	}
-}
 
 // A client that still waits when its key is revoked is told so, in its dialect, and the vendor is left.
 func TestAnOpenCallEndsWithItsKey(t *testing.T) {

@@ -25,7 +25,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/access"
-	"mneme/access/accesstest"
 	"mneme/access/audit"
 	"mneme/access/tally"
 	"mneme/apiserver"
@@ -539,7 +538,9 @@ func TestOpenAPIAnswers(t *testing.T) {
 	w.SetApiserver(forTenants(runs.Handler()))
 	does(200, "DELETE", "/v1/tenants/acme", nil)
 	w.SetApiserver(runs.Handler())
-	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Gate = accesstest.Gate(t) })
+	keys := access.NewAuthenticator(nil, access.NewStore(w.Redis), zerolog.Nop())
+	t.Cleanup(func() { _ = keys.Close() })
+	w.URL = w.StartReplica(func(c *webmemory.Config) { c.Gate = &access.Gate{Keys: keys} })
 	does(401, "GET", "/v1/keys/self", nil)
 	w.URL = without
 	does(409, "GET", "/v1/tenants", nil)

@@ -9,23 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/access/accesstest"
 	"mneme/internal/webmemorytest"
-	"mneme/webmemory"
 )
-
-// No route of webmemory runs its handler without a right. TestEachActNeedsItsScopeOnEachRoute of package app tests the
-// scopes.
-func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
-	w := webmemorytest.NewWorld(t, webmemorytest.Answers("x"))
-	var handler http.Handler
-	w.Middleware = func(h http.Handler) http.Handler { handler = h; return h }
-	none := http.NotFoundHandler()
-	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = accesstest.Gate(t), none, none })
-	needs := accesstest.Walk(t, handler, "GET /", "GET /ui/*file", "GET /openapi.json", "GET /healthz", "GET /readyz",
-		"GET /metrics")
-	require.NotEmpty(t, needs)
-}
 
 // The gateway's routes record only in chats of agents, and only turns of the last day.
 func TestTurnsOfAgentsAreRecordedInTheirChatsOnly(t *testing.T) {
