@@ -106,10 +106,14 @@ type Text string
 
 // MarshalJSON implements json.Marshaler.
 func (t Text) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(t)) {
-		return json.Marshal(string(t))
+	if !utf8.ValidString(string(t)) {
+		return json.Marshal(map[string][]byte{"base64": []byte(t)})
 	}
-	return json.Marshal(map[string][]byte{"base64": []byte(t)})
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(string(t))
+	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

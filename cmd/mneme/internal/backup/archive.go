@@ -2,10 +2,8 @@ package backup
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,7 +11,8 @@ import (
 	"hash"
 	"io"
 	"time"
-	"unicode/utf8"
+
+	"mneme/memory/cold"
 )
 
 // version is the format that this program writes, and the newest that it reads.
@@ -68,38 +67,7 @@ func (r record) check() error {
 	return nil
 }
 
-// text is a string that need not be UTF-8.
-type text string
-
-type binary struct {
-	Base64 string `json:"base64"`
-}
-
-// MarshalJSON is a JSON string where that keeps every byte.
-func (t text) MarshalJSON() ([]byte, error) {
-	if !utf8.ValidString(string(t)) {
-		return json.Marshal(binary{base64.StdEncoding.EncodeToString([]byte(t))})
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(string(t))
-	return bytes.TrimRight(b.Bytes(), "\n"), err
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (t *text) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, (*string)(t))
-	}
-	var raw binary
-	if err := json.Unmarshal(b, &raw); err != nil {
-		return err
-	}
-	decoded, err := base64.StdEncoding.DecodeString(raw.Base64)
-	*t = text(decoded)
-	return err
-}
+type text = cold.Text
 
 // ending is a file's last line.
 type ending struct {
