@@ -43,6 +43,7 @@ type Config struct {
 
 // Settings are what an operator decides.
 type Settings struct {
+	Enabled bool // the service has the endpoint
 	// Names of headers: those that name the chat, the first that is there; those that name a
 	// message, its answer and what it follows; and the one that marks a task of the client's own.
 	ChatHeaders    []string
@@ -70,6 +71,7 @@ const (
 // Defaults are the Settings of a service without a configuration.
 func Defaults() Settings {
 	return Settings{
+		Enabled:        true,
 		ChatHeaders:    []string{"Mneme-Chat-Id", openWebUIChat, "X-Conversation-Id", "X-Chat-Id", "X-Session-Id"},
 		MessageHeaders: []string{"Mneme-Message-Id", "X-OpenWebUI-User-Message-Id"},
 		AnswerHeaders:  []string{"Mneme-Answer-Id", "X-OpenWebUI-Message-Id"},

@@ -8,6 +8,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"mneme/memory/event"
+	"mneme/webmemory/openaiapi"
 )
 
 // Default is the configuration of `mneme up` with no file. Load completes what
@@ -25,7 +26,7 @@ func Default() Config {
 		}
 		return yaml.Unmarshal([]byte(text), s.value.Addr().Interface())
 	})
-	c.OpenAI = defaultOpenAI()
+	c.OpenAI = OpenAI(openaiapi.Defaults())
 	return c
 }
 

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"mneme/webmemory/openaiapi"
-)
-
-// OpenAI is webmemory's endpoint of chat completions.
+// OpenAI is webmemory's endpoint of chat completions. Its fields are those of openaiapi.Settings.
 type OpenAI struct {
 	Enabled bool `yaml:"enabled"`
 	// headers that name the chat, the first that is there
@@ -18,22 +14,4 @@ type OpenAI struct {
 	Progress     string   `yaml:"progress" check:"oneof=reasoning none"`
 	OnDisconnect string   `yaml:"on_disconnect" check:"oneof=stop continue"`
 	OnMismatch   string   `yaml:"on_mismatch" check:"oneof=append transcript"`
-}
-
-// Settings are those of the endpoint.
-func (o OpenAI) Settings() openaiapi.Settings {
-	return openaiapi.Settings{
-		ChatHeaders: o.ChatHeaders, MessageHeaders: o.MessageHeaders, AnswerHeaders: o.AnswerHeaders,
-		ParentHeaders: o.ParentHeaders, TaskHeaders: o.TaskHeaders,
-		Progress: o.Progress, OnDisconnect: o.OnDisconnect, OnMismatch: o.OnMismatch,
-	}
-}
-
-func defaultOpenAI() OpenAI {
-	s := openaiapi.Defaults()
-	return OpenAI{
-		Enabled: true, ChatHeaders: s.ChatHeaders, MessageHeaders: s.MessageHeaders, AnswerHeaders: s.AnswerHeaders,
-		ParentHeaders: s.ParentHeaders, TaskHeaders: s.TaskHeaders,
-		Progress: s.Progress, OnDisconnect: s.OnDisconnect, OnMismatch: s.OnMismatch,
-	}
 }
