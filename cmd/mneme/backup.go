@@ -44,7 +44,7 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 	defer release()
 	var saved backup.Summary
 	write := func(out io.Writer) error {
-		tell, end := con.counting()
+		tell, end := term.Counter(con.stderr)
 		defer end()
 		var err error
 		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log),
@@ -108,7 +108,7 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	tell, end := con.counting()
+	tell, end := term.Counter(con.stderr)
 	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log),
 		func(s backup.Summary) { tell("restored %d keys, %s", s.Keys, s) })
 	end()
@@ -120,19 +120,4 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 		fmt.Fprintf(con.stderr, "what was there before is kept in %s\n", kept)
 	}
 	return nil
-}
-
-// counting shows on a terminal how far a long command is, a few times a second.
-func (con *console) counting() (tell func(format string, args ...any), end func()) {
-	if !term.IsTerminal(con.stderr) {
-		return func(string, ...any) {}, func() {}
-	}
-	const clear = "\r\x1b[K" // what the line has
-	next := time.Now()
-	return func(format string, args ...any) {
-		if now := time.Now(); !now.Before(next) {
-			next = now.Add(200 * time.Millisecond)
-			fmt.Fprintf(con.stderr, clear+format, args...)
-		}
-	}, func() { fmt.Fprint(con.stderr, clear) }
 }

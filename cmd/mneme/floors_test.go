@@ -100,7 +100,6 @@ var homes = map[string][]string{
 	"github.com/tetratelabs/wazero":     {"subagent/rag/loader/pdfium"},
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
 	"github.com/modelcontextprotocol":   {"subagent/mcp", "webmemory/mcpserver"},
-	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},
 	"github.com/spf13/cobra":            {"cmd/mneme", "scripts"},

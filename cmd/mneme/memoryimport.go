@@ -107,7 +107,7 @@ func takeOver(ctx context.Context, con *console, client *webapi.Client, service,
 		return err
 	}
 	done := takenOver{LeftOut: []string{}}
-	tell, end := con.counting()
+	tell, end := term.Counter(con.stderr)
 	err = chatexport.Read(file, size, service, func(chat chatexport.Chat, broken error) error {
 		tell("imported %d chats, %d were here already", done.Chats, done.Already)
 		return done.take(ctx, client, chat, broken)

@@ -2,10 +2,12 @@
 package term
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/mattn/go-isatty"
@@ -41,6 +43,22 @@ func OneLine(s string, limit int) string {
 func IsTerminal(f any) bool {
 	file, ok := f.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
+}
+
+// Counter returns a function that shows on a terminal how far a long command is, a few times a second, and one that clears
+// the line. Elsewhere they do nothing.
+func Counter(w io.Writer) (tell func(format string, args ...any), end func()) {
+	if !IsTerminal(w) {
+		return func(string, ...any) {}, func() {}
+	}
+	const clear = "\r\x1b[K" // what the line has
+	next := time.Now()
+	return func(format string, args ...any) {
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(200 * time.Millisecond)
+			fmt.Fprintf(w, clear+format, args...)
+		}
+	}, func() { fmt.Fprint(w, clear) }
 }
 
 // Style formats text. The zero Style leaves it plain.
