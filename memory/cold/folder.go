@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"mneme/memory/journal"
 )
 
 // Folder is a Store in a folder of a file system, which all processes of the service must share.
@@ -37,7 +39,7 @@ func (d Folder) Put(_ context.Context, name string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncFolder(filepath.Dir(path))
+	return journal.SyncDir(filepath.Dir(path))
 }
 
 // Get implements Store.
@@ -65,7 +67,7 @@ func (d Folder) Delete(_ context.Context, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncFolder(filepath.Dir(path)))
+	return errors.Join(err, journal.SyncDir(filepath.Dir(path)))
 }
 
 // List implements Store.
@@ -102,7 +104,7 @@ func (d Folder) makeFolder(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	return journal.SyncDir(filepath.Dir(path))
 }
 
 // removeDrafts removes what was begun of an object and not finished. A process that is still at it fails.
@@ -114,12 +116,4 @@ func removeDrafts(path string) error {
 		}
 	}
 	return err
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -205,27 +205,27 @@ func (c *Client) Recall(ctx context.Context, chat memory.Chat, query url.Values)
 // Export copies all of a chat's memory as lines of ExportLine. An answer that is not whole
 // is an error.
 func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) error {
-	resp, err := c.Send(ctx, http.MethodGet, ChatPath(chat)+"/export", nil, nil)
+	return c.export(ctx, ChatPath(chat), to, func(line []byte, before int) bool {
+		var end ExportLine
+		return bytes.HasPrefix(line, []byte(`{"messages":`)) && json.Unmarshal(line, &end) == nil && end.Messages != nil &&
+			*end.Messages+end.Notes == before
+	})
+}
+
+// export copies lines up to the last one, which counts those before it.
+func (c *Client) export(ctx context.Context, path string, to io.Writer, last func(line []byte, before int) bool) error {
+	resp, err := c.Send(ctx, http.MethodGet, path+"/export", nil, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	lines, count := bufio.NewReaderSize(resp.Body, 64<<10), 0
-	for {
+	for lines, count := bufio.NewReaderSize(resp.Body, 64<<10), 0; ; count++ {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
 		}
-		if _, err := to.Write(line); err != nil {
+		if _, err := to.Write(line); err != nil || last(line, count) {
 			return err
-		}
-		if !bytes.HasPrefix(line, []byte(`{"messages":`)) {
-			count++
-			continue
-		}
-		var end ExportLine
-		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages+end.Notes == count {
-			return nil
 		}
 	}
 }

@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -108,34 +106,17 @@ func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (ErasedTenan
 
 // ExportTenant copies all that a tenant has as lines of TenantExport. An answer that is not whole is an error.
 func (c *Client) ExportTenant(ctx context.Context, of memory.Tenant, to io.Writer) error {
-	resp, err := c.Send(ctx, http.MethodGet, tenantPath(of)+"/export", nil, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	lines, count := bufio.NewReaderSize(resp.Body, 64<<10), int64(0)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
-		}
-		if _, err := to.Write(line); err != nil {
-			return err
-		}
+	return c.export(ctx, tenantPath(of), to, func(line []byte, before int) bool {
 		var end struct {
 			Kind  string
-			Lines map[string]int64
+			Lines map[string]int
 		}
 		if json.Unmarshal(line, &end) != nil || end.Kind != TenantEnds {
-			count++
-			continue
+			return false
 		}
 		for _, n := range end.Lines {
-			count -= n
+			before -= n
 		}
-		if count != 0 {
-			return &BrokenError{fmt.Errorf("the export has %d lines that its last line does not count", count)}
-		}
-		return nil
-	}
+		return before == 0
+	})
 }
