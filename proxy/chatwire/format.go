@@ -42,7 +42,7 @@ func SchemaOf(members map[string]jsontext.Value, known ...string) (jsontext.Valu
 	delete(members, "output_format")
 	schema := asked.Get("schema")
 	if asked.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
-		return nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
+		return nil, wire.Refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
 	}
 	return jsontext.Value(schema.Raw), nil
 }
@@ -90,10 +90,10 @@ func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) 
 	case f.Type == "json_schema" && f.Schema.Kind() == '{':
 		schema = f.Schema
 	case f.Type != "json_object" && f.Type != "json_schema":
-		return "", refuse("%s %q is none of text, json_object, json_schema", f.Member, f.Type)
+		return "", wire.Refuse("%s %q is none of text, json_object, json_schema", f.Member, f.Type)
 	}
 	if gjson.GetBytes(schema, "type").Str != "object" {
-		return "", refuse(`%s: the schema must be of "type": "object"`, f.Member)
+		return "", wire.Refuse(`%s: the schema must be of "type": "object"`, f.Member)
 	}
 	if o.Through || o.Schemas && Closed(schema) {
 		out.Other = map[string]jsontext.Value{

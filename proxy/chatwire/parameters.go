@@ -1,7 +1,6 @@
 package chatwire
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -118,21 +117,16 @@ func (table Parameters) Judge(members map[string]jsontext.Value) (ignored []stri
 		value := members[name].Clone()
 		// White space inside the value must not matter for the comparison.
 		if err := value.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-			return nil, refuse("%s cannot be read: %v", name, err)
+			return nil, wire.Refuse("%s cannot be read: %v", name, err)
 		}
 		p := table[name]
 		switch {
 		case string(value) == "null" || slices.Contains(p.Unless, string(value)):
 		case p.Refused != "":
-			return nil, refuse("the parameter %q cannot be served by this backend: %s", name, p.Refused)
+			return nil, wire.Refuse("the parameter %q cannot be served by this backend: %s", name, p.Refused)
 		default:
 			ignored = append(ignored, name)
 		}
 	}
 	return ignored, nil
-}
-
-// refuse is a 400 with a message for the author of the request.
-func refuse(format string, args ...any) error {
-	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

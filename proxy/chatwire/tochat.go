@@ -30,10 +30,10 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	}
 	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences, ResponseFormat: form,
 		ReasoningEffort: o.Effort}
-	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
+	if out.Temperature, err = Float("temperature", in.Temperature); err != nil {
 		return Translated{}, err
 	}
-	if out.TopP, err = float("top_p", in.TopP); err != nil {
+	if out.TopP, err = Float("top_p", in.TopP); err != nil {
 		return Translated{}, err
 	}
 	var replaced bool
@@ -61,10 +61,11 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	return t, err
 }
 
-func float(name string, v jsontext.Value) (*float64, error) {
+// Float reads a member of a request that is a number, nil if it is left out.
+func Float(name string, v jsontext.Value) (*float64, error) {
 	var f *float64
 	if len(v) > 0 && json.Unmarshal(v, &f) != nil {
-		return nil, refuse("%s must be a number", name)
+		return nil, wire.Refuse("%s must be a number", name)
 	}
 	return f, nil
 }
@@ -80,7 +81,7 @@ func ChatCarries(files bool) []string {
 }
 
 func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool, err error) {
-	if s := plain(in.System, "\n\n"); s != "" {
+	if s := in.System.Text("\n\n"); s != "" {
 		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
 	}
 	for i, m := range in.Messages {
@@ -89,21 +90,21 @@ func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool
 		var err error
 		switch m.Role {
 		case wire.RoleSystem:
-			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
+			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(m.Content.Text("\n\n"))}}
 		case wire.RoleUser:
 			added, stood = userMessages(m.Content, files)
 		case wire.RoleAssistant:
 			added, stood, err = assistantMessage(m.Content)
 		default:
-			err = refuse("its role %q is none of user, assistant, system", m.Role)
+			err = wire.Refuse("its role %q is none of user, assistant, system", m.Role)
 		}
 		if err != nil {
-			return nil, false, refuse("messages[%d]: %v", i, err)
+			return nil, false, wire.Refuse("messages[%d]: %v", i, err)
 		}
 		out, replaced = append(out, added...), replaced || stood
 	}
 	if len(out) == 0 {
-		return nil, false, refuse("messages must hold at least one message with content")
+		return nil, false, wire.Refuse("messages must hold at least one message with content")
 	}
 	return out, replaced, nil
 }
@@ -192,7 +193,7 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 				input = jsontext.Value("{}")
 			}
 			if err := input.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-				return nil, false, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+				return nil, false, wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
 			}
 			m.ToolCalls = append(m.ToolCalls, toolCall{
 				ID: b.ID, Type: functionTool, Function: functionCall{b.Name, string(input)},
@@ -211,17 +212,6 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 	return []chatMessage{m}, replaced, nil
 }
 
-// plain joins the texts of blocks.
-func plain(blocks wire.Content, between string) string {
-	var words []string
-	for _, b := range blocks {
-		if b.Text != "" {
-			words = append(words, b.Text)
-		}
-	}
-	return strings.Join(words, between)
-}
-
 func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
 	switch c.Type {
 	case "auto", "none":
@@ -231,5 +221,5 @@ func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
 	case "tool":
 		return wire.Marshal(tool{Type: functionTool, Function: function{Name: c.Name}})
 	}
-	return nil, refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
+	return nil, wire.Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }

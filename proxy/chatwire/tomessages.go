@@ -72,7 +72,7 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 		return Translated{}, err
 	}
 	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: Temperature(in.Temperature),
-		TopP: number(in.TopP)}
+		TopP: Number(in.TopP)}
 	h := history{body: body, messages: in.Messages}
 	if out.System, out.Messages, err = h.turns(); err != nil {
 		return Translated{}, err
@@ -234,15 +234,15 @@ func (h *history) turns() (system wire.Content, out []wire.Message, err error) {
 		case wire.RoleTool:
 			blocks, err = h.resultBlocks(i)
 		default:
-			err = refuse("its role %q is none of system, developer, user, assistant, tool", m.Role)
+			err = wire.Refuse("its role %q is none of system, developer, user, assistant, tool", m.Role)
 		}
 		if err != nil {
-			return nil, nil, refuse("messages[%d]: %v", i, err)
+			return nil, nil, wire.Refuse("messages[%d]: %v", i, err)
 		}
 		out = Join(out, role, blocks)
 	}
 	if len(out) == 0 {
-		return nil, nil, refuse("messages must hold at least one user message with content")
+		return nil, nil, wire.Refuse("messages must hold at least one user message with content")
 	}
 	return system, out, nil
 }
@@ -298,17 +298,17 @@ func userBlock(p part) (wire.Block, error) {
 		return wire.Block{Type: wire.TextBlock, Text: p.Text}, nil
 	case imagePart:
 		if p.ImageURL == nil {
-			return wire.Block{}, refuse("an image_url part needs image_url.url")
+			return wire.Block{}, wire.Refuse("an image_url part needs image_url.url")
 		}
 		return Image(p.ImageURL.URL)
 	case filePart:
 		if p.File == nil || p.File.Data == "" {
-			return wire.Block{}, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
+			return wire.Block{}, wire.Refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
 		}
 		return Document(p.File.Name, p.File.Data)
 	}
-	return wire.Block{}, refuse("a content part of type %q cannot be sent to this backend, only text, image_url and file",
-		p.Type)
+	return wire.Block{}, wire.Refuse("a content part of type %q cannot be sent to this backend, only text, image_url "+
+		"and file", p.Type)
 }
 
 // Image makes an image of its URL. Errors are a wire.Failure with status 400.
@@ -317,7 +317,7 @@ func Image(url string) (wire.Block, error) {
 	if rest, ok := strings.CutPrefix(url, "data:"); ok {
 		kind, data, ok := strings.Cut(rest, ";base64,")
 		if !ok {
-			return b, refuse("a data: URL of an image must be base64")
+			return b, wire.Refuse("a data: URL of an image must be base64")
 		}
 		if kind = strings.ToLower(kind); kind == "image/jpg" || kind == "image/pjpeg" {
 			kind = "image/jpeg" // the only name that vendors take
@@ -329,7 +329,7 @@ func Image(url string) (wire.Block, error) {
 		b.Source = &wire.Source{Type: "url", URL: url}
 		return b, nil
 	}
-	return b, refuse("an image's URL must begin with data:, https:// or http://")
+	return b, wire.Refuse("an image's URL must begin with data:, https:// or http://")
 }
 
 // Document makes a document of a file: of a PDF or a text of any type as a data: URL, or of the address of a PDF.
@@ -343,14 +343,14 @@ func Document(name, url string) (wire.Block, error) {
 	rest, isURL := strings.CutPrefix(url, "data:")
 	kind, data, isBase64 := strings.Cut(rest, ";base64,")
 	if !isURL || !isBase64 {
-		return b, refuse("file_data must be a data: URL in base64, or begin with https:// or http://")
+		return b, wire.Refuse("file_data must be a data: URL in base64, or begin with https:// or http://")
 	}
 	if text, ok := wire.TextOfFile(kind, data); ok {
 		b.Source = &wire.Source{Type: "text", MediaType: "text/plain", Data: text}
 		return b, nil
 	}
 	if kind, _, _ = strings.Cut(kind, ";"); kind != "application/pdf" {
-		return b, refuse("a file of type %q cannot be sent to this backend, only application/pdf and UTF-8 text", kind)
+		return b, wire.Refuse("a file of type %q cannot be sent to this backend, only application/pdf and UTF-8 text", kind)
 	}
 	b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
 	return b, nil
@@ -376,7 +376,7 @@ func assistantBlocks(m chatMessage) wire.Content {
 func (h *history) resultBlocks(i int) (wire.Content, error) {
 	m := h.messages[i]
 	if m.ToolCallID == "" {
-		return nil, refuse("a tool message needs tool_call_id")
+		return nil, wire.Refuse("a tool message needs tool_call_id")
 	}
 	inner, err := h.userBlocks(i, -1)
 	return wire.Content{{Type: wire.ToolResultBlock, ToolUseID: m.ToolCallID, Content: inner}}, err
@@ -393,13 +393,13 @@ func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err
 				Parameters: CustomInput}
 			customs = append(customs, f.Name)
 		case t.Type == "":
-			return nil, nil, refuse("tools[%d] needs a type", i)
+			return nil, nil, wire.Refuse("tools[%d] needs a type", i)
 		case t.Type != functionTool:
 			out = append(out, wire.Tool{Type: t.Type})
 			continue
 		}
 		if f.Name == "" {
-			return nil, nil, refuse("tools[%d] needs a name", i)
+			return nil, nil, wire.Refuse("tools[%d] needs a name", i)
 		}
 		if f.Parameters.Kind() != '{' {
 			f.Parameters = jsontext.Value(`{"type":"object","properties":{}}`)
@@ -414,8 +414,8 @@ func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err
 func onlyFunctions(r *wire.Request) (ignored []string, err error) {
 	left, ok := r.Functions()
 	if !ok {
-		return nil, refuse("tools: a tool of type %q is run by its vendor, and this backend is another one: offer other "+
-			"tools beside it, or use a backend that runs it", left[0])
+		return nil, wire.Refuse("tools: a tool of type %q is run by its vendor, and this backend is another one: offer "+
+			"other tools beside it, or use a backend that runs it", left[0])
 	}
 	if len(r.Tools) == 0 {
 		r.ToolChoice = nil
@@ -464,18 +464,18 @@ func messagesChoice(in request, out *wire.Request) (*wire.ToolChoice, error) {
 			return !slices.ContainsFunc(named.Allowed.Tools, func(a tool) bool { return a.called() == t.Name && t.Name != "" })
 		})
 		if len(out.Tools) == 0 {
-			return nil, refuse("tool_choice: none of the allowed tools is among the tools")
+			return nil, wire.Refuse("tool_choice: none of the allowed tools is among the tools")
 		}
 	case named.called() != "" && (named.Type == functionTool || named.Type == customTool):
 		choice = wire.ToolChoice{Type: "tool", Name: named.called()}
 	default:
-		return nil, refuse(`tool_choice must be "auto", "none", "required", or an object of type function, custom or ` +
+		return nil, wire.Refuse(`tool_choice must be "auto", "none", "required", or an object of type function, custom or ` +
 			`allowed_tools with names`)
 	}
 	if word != "" {
 		kind, ok := map[string]string{"auto": "auto", "none": "none", "required": "any"}[word]
 		if !ok {
-			return nil, refuse("tool_choice %q is none of auto, none, required", word)
+			return nil, wire.Refuse("tool_choice %q is none of auto, none, required", word)
 		}
 		choice.Type = kind
 	}
@@ -488,10 +488,11 @@ func Temperature(t *float64) jsontext.Value {
 	if t != nil && *t > 1 {
 		return jsontext.Value("1")
 	}
-	return number(t)
+	return Number(t)
 }
 
-func number(f *float64) jsontext.Value {
+// Number writes a number, nil for none.
+func Number(f *float64) jsontext.Value {
 	if f == nil {
 		return nil
 	}

@@ -8,11 +8,7 @@
 package interactionswire
 
 import (
-	"fmt"
-
 	"github.com/go-json-experiment/json/jsontext"
-
-	"mneme/proxy/wire"
 )
 
 // The shapes are those of the schema of steps, which is the only one since June 2026. Sources, read on 2026-11-27:
@@ -120,9 +116,4 @@ type delta struct {
 	Signature string   `json:"signature"`
 
 	Arguments jsontext.Value `json:"arguments"` // of a call: a text, which is a piece of JSON
-}
-
-// refuse is a 400 with a message for the author of the request.
-func refuse(format string, args ...any) error {
-	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

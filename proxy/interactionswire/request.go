@@ -19,7 +19,7 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	if err := wire.Unmarshal(body, &in); err != nil {
 		return t, err
 	}
-	out := request{Model: in.Model, Stream: in.Stream, System: plain(in.System)}
+	out := request{Model: in.Model, Stream: in.Stream, System: in.System.Text("\n\n")}
 	if out.Config, out.Format, err = config(in); err != nil {
 		return t, err
 	}
@@ -49,11 +49,11 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	}
 	for i, m := range in.Messages {
 		if err := s.message(i, m); err != nil {
-			return t, refuse("messages[%d]: %v", i, err)
+			return t, wire.Refuse("messages[%d]: %v", i, err)
 		}
 	}
 	if out.Input = s.out; len(out.Input) == 0 {
-		return t, refuse("messages must hold at least one message with content")
+		return t, wire.Refuse("messages must hold at least one message with content")
 	}
 	t.IncludeUsage = true
 	t.Body, err = wire.Marshal(out)
@@ -78,7 +78,7 @@ func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
 			c.ToolChoice = slices.Concat([]byte(`{"allowed_tools":{"mode":"any","tools":[`), wire.Quote(in.ToolChoice.Name),
 				[]byte("]}}"))
 		default:
-			return nil, nil, refuse("tool_choice.type %q is none of auto, any, tool, none", kind)
+			return nil, nil, wire.Refuse("tool_choice.type %q is none of auto, any, tool, none", kind)
 		}
 	}
 	schema, err := chatwire.SchemaOf(in.Other, "effort")
@@ -104,7 +104,7 @@ func (s *steps) add(added step) {
 func (s *steps) message(i int, m wire.Message) error {
 	switch m.Role {
 	case wire.RoleSystem: // there is no such step
-		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: plain(m.Content)}}})
+		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: m.Content.Text("\n\n")}}})
 		return nil
 	case wire.RoleUser:
 		s.user(m.Content)
@@ -112,7 +112,7 @@ func (s *steps) message(i int, m wire.Message) error {
 	case wire.RoleAssistant:
 		return s.assistant(m.Content, i > s.spoken)
 	}
-	return refuse("its role %q is none of user, assistant, system", m.Role)
+	return wire.Refuse("its role %q is none of user, assistant, system", m.Role)
 }
 
 // user puts results first, directly behind the calls. A result has texts and images; what else is in it follows.
@@ -193,7 +193,7 @@ func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
 		arguments = jsontext.Value("{}")
 	}
 	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-		return refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+		return wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
 	}
 	if is == nil && since {
 		s.told[b.ID] = "The tool " + b.Name + " was called with " + string(arguments) + " and gave:"
@@ -231,15 +231,6 @@ func contentOf(b wire.Block) content {
 		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}
 	}
 	return content{Type: wire.TextBlock, Text: b.StandIn()}
-}
-
-// plain joins the texts of blocks.
-func plain(blocks wire.Content) string {
-	var texts []content
-	for _, b := range blocks {
-		texts = append(texts, content{Text: b.Text})
-	}
-	return joined(texts, "\n\n")
 }
 
 func joined(parts []content, between string) string {

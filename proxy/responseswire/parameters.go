@@ -1,7 +1,6 @@
 package responseswire
 
 import (
-	"fmt"
 	"slices"
 
 	"mneme/proxy/chatwire"
@@ -68,9 +67,4 @@ func (in request) lost(out wire.Request, o chatwire.Options) (names []string) {
 		}
 	}
 	return names
-}
-
-// refuse is a 400 with a message for the author of the request.
-func refuse(format string, args ...any) error {
-	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

@@ -61,11 +61,11 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	}
 	for _, name := range in.Include {
 		if why := refusedIncludes[name]; why != "" && !o.Native {
-			return t, refuse("include: %q cannot be served by this backend: %s", name, why)
+			return t, wire.Refuse("include: %q cannot be served by this backend: %s", name, why)
 		}
 	}
-	out := wire.Request{Model: in.Model, Stream: in.Stream, TopP: number(in.TopP)}
-	if out.Temperature = number(in.Temperature); !o.Through {
+	out := wire.Request{Model: in.Model, Stream: in.Stream, TopP: chatwire.Number(in.TopP)}
+	if out.Temperature = chatwire.Number(in.Temperature); !o.Through {
 		out.Temperature = chatwire.Temperature(in.Temperature)
 	}
 	if in.MaxOutputTokens != nil {
@@ -121,7 +121,7 @@ func (t *Translated) left(members map[string]jsontext.Value) error {
 		to   any
 	}{{"previous_response_id", &t.Previous}, {"background", &t.Background}} {
 		if v := members[m.name]; v != nil && json.Unmarshal(v, m.to) != nil {
-			return refuse("%s has the wrong type (a JSON %s)", m.name, v.Kind())
+			return wire.Refuse("%s has the wrong type (a JSON %s)", m.name, v.Kind())
 		}
 	}
 	var named struct {
@@ -129,7 +129,7 @@ func (t *Translated) left(members map[string]jsontext.Value) error {
 	}
 	v := members["conversation"]
 	if v != nil && json.Unmarshal(v, &named) != nil && json.Unmarshal(v, &named.ID) != nil {
-		return refuse(`conversation must be an id, or {"id":…}`)
+		return wire.Refuse(`conversation must be an id, or {"id":…}`)
 	}
 	t.Conversation = named.ID
 	for _, name := range []string{"previous_response_id", "background", "conversation"} {
@@ -194,10 +194,10 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 			out.Strict = true
 		}
 		if t.Name == "" {
-			return refuse("tools: a tool of type %q needs a name", t.Type)
+			return wire.Refuse("tools: a tool of type %q needs a name", t.Type)
 		}
 		if slices.ContainsFunc(b.tools, func(other wire.Tool) bool { return other.Name == name }) {
-			return refuse("tools: two tools have the name %q", name)
+			return wire.Refuse("tools: two tools have the name %q", name)
 		}
 		if out.InputSchema.Kind() != '{' {
 			out.InputSchema = jsontext.Value(`{"type":"object","properties":{}}`)
@@ -256,7 +256,7 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 	case v.Kind() == '{' && json.Unmarshal(v, &choice) == nil:
 		mode = cmp.Or(choice.Mode, mode)
 	case len(v) > 0 && v.Kind() != 'n':
-		return nil, nil, refuse("tool_choice must be a string or an object")
+		return nil, nil, wire.Refuse("tool_choice must be a string or an object")
 	}
 	out := &wire.ToolChoice{Type: map[string]string{"auto": "auto", "none": "none", "required": "any"}[mode]}
 	switch choice.Type {
@@ -264,7 +264,7 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 	case functionTool, customTool:
 		out.Type, out.Name = "tool", flat(choice.Namespace, choice.Name)
 		if !slices.ContainsFunc(tools, func(t wire.Tool) bool { return t.Name == out.Name }) {
-			return nil, nil, refuse("tool_choice: there is no tool %q among the tools", out.Name)
+			return nil, nil, wire.Refuse("tool_choice: there is no tool %q among the tools", out.Name)
 		}
 	case "allowed_tools":
 		tools = slices.DeleteFunc(slices.Clone(tools), func(t wire.Tool) bool {
@@ -273,16 +273,16 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 			})
 		})
 		if len(tools) == 0 && !b.native {
-			return nil, nil, refuse("tool_choice: none of the allowed tools is among the tools")
+			return nil, nil, wire.Refuse("tool_choice: none of the allowed tools is among the tools")
 		}
 	default:
 		if b.native {
 			return tools, nil, nil
 		}
-		return nil, nil, refuse("tool_choice: a tool of type %q cannot be served by this backend", choice.Type)
+		return nil, nil, wire.Refuse("tool_choice: a tool of type %q cannot be served by this backend", choice.Type)
 	}
 	if out.Type == "" {
-		return nil, nil, refuse("tool_choice %q is none of auto, none, required", mode)
+		return nil, nil, wire.Refuse("tool_choice %q is none of auto, none, required", mode)
 	}
 	if len(tools) == 0 {
 		unasked := func(path string) bool {
@@ -291,8 +291,8 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 		}
 		i := slices.IndexFunc(b.ignored, func(path string) bool { return out.Type == "any" || !unasked(path) })
 		if i >= 0 && out.Type != "none" {
-			return nil, nil, refuse("tools: a tool of type %q cannot be served by this backend: offer a function or a custom "+
-				"tool beside it, or use a backend that has it", strings.TrimPrefix(b.ignored[i], "tools."))
+			return nil, nil, wire.Refuse("tools: a tool of type %q cannot be served by this backend: offer a function or a "+
+				"custom tool beside it, or use a backend that has it", strings.TrimPrefix(b.ignored[i], "tools."))
 		}
 		return nil, nil, nil
 	}
@@ -314,7 +314,7 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 	for i, it := range in.Input {
 		role, blocks, err := b.blocks(i, it, i == newest)
 		if err != nil {
-			return nil, nil, refuse("input[%d]: %v", i, err)
+			return nil, nil, wire.Refuse("input[%d]: %v", i, err)
 		}
 		if i == newest {
 			b.said = len(blocks)
@@ -337,7 +337,7 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 		out = b.endTurn(out)
 	}
 	if len(out) == 0 {
-		return nil, nil, refuse("input must hold at least one item of the user with content")
+		return nil, nil, wire.Refuse("input must hold at least one item of the user with content")
 	}
 	return system, out, nil
 }
@@ -379,7 +379,7 @@ func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.
 	switch kind := it.Type; kind {
 	case messageItem, "":
 		if it.Content == nil && it.Role != "" {
-			return "", nil, refuse("a message needs content, a string or a list of parts")
+			return "", nil, wire.Refuse("a message needs content, a string or a list of parts")
 		}
 		switch it.Role {
 		case wire.RoleUser:
@@ -390,9 +390,9 @@ func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.
 		case wire.RoleSystem, wire.RoleDeveloper:
 			role = wire.RoleSystem
 		case "":
-			return "", nil, refuse("it has neither a type nor a role")
+			return "", nil, wire.Refuse("it has neither a type nor a role")
 		default:
-			return "", nil, refuse("its role %q is none of user, assistant, system, developer", it.Role)
+			return "", nil, wire.Refuse("its role %q is none of user, assistant, system, developer", it.Role)
 		}
 		between := ""
 		if role == wire.RoleSystem {
@@ -404,7 +404,7 @@ func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.
 		return role, blocks, nil
 	case callItem, customItem:
 		if it.CallID == "" || it.Name == "" {
-			return "", nil, refuse("a %s needs call_id and name", kind)
+			return "", nil, wire.Refuse("a %s needs call_id and name", kind)
 		}
 		arguments := string(it.Arguments)
 		if kind == customItem {
@@ -414,11 +414,11 @@ func (b *toolbox) blocks(i int, it item, newest bool) (role string, blocks wire.
 			Name: flat(it.Namespace, it.Name), Input: wire.InputObject(arguments)}}, nil
 	case resultItem, customResultItem:
 		if it.CallID == "" {
-			return "", nil, refuse("a %s needs call_id", kind)
+			return "", nil, wire.Refuse("a %s needs call_id", kind)
 		}
 		result := wire.Block{Type: wire.ToolResultBlock, ToolUseID: it.CallID}
 		if it.Output == nil || *it.Output == nil {
-			return "", nil, refuse("a %s needs output, a string or a list of parts", kind)
+			return "", nil, wire.Refuse("a %s needs output, a string or a list of parts", kind)
 		}
 		result.Content, err = b.userBlocks(*it.Output, fmt.Sprintf("input.%d.output", i), false)
 		return wire.RoleUser, wire.Content{result}, err
@@ -467,10 +467,10 @@ func (b *toolbox) userBlocks(c content, path string, newest bool) (wire.Content,
 		case p.Type == inputFile && p.FileURL+p.FileData != "":
 			block, err = chatwire.Document(p.FileName, cmp.Or(p.FileData, p.FileURL))
 		case p.Type == inputImage || p.Type == inputFile:
-			err = refuse("a part of type %q needs image_url, file_data or file_url: files are not kept here, so there is "+
+			err = wire.Refuse("a part of type %q needs image_url, file_data or file_url: files are not kept here, so there is "+
 				"no file_id", p.Type)
 		default:
-			err = refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
+			err = wire.Refuse("a content part of type %q cannot be sent to this backend, only input_text, input_image and "+
 				"input_file", p.Type)
 		}
 		switch {
@@ -535,8 +535,8 @@ func (in request) echo(previous string) (jsontext.Value, error) {
 	e := echo{
 		Instructions: in.Instructions, Tools: make([]any, len(in.Tools)), ToolChoice: or(in.ToolChoice, `"auto"`),
 		ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls, MaxOutputTokens: in.MaxOutputTokens,
-		MaxToolCalls: member("max_tool_calls", "null"), Temperature: or(number(in.Temperature), "1"),
-		TopP: or(number(in.TopP), "1"), Truncation: member("truncation", `"disabled"`),
+		MaxToolCalls: member("max_tool_calls", "null"), Temperature: or(chatwire.Number(in.Temperature), "1"),
+		TopP: or(chatwire.Number(in.TopP), "1"), Truncation: member("truncation", `"disabled"`),
 		TopLogprobs: member("top_logprobs", "0"), PresencePenalty: member("presence_penalty", "0"),
 		FrequencyPenalty: member("frequency_penalty", "0"), ServiceTier: member("service_tier", `"default"`),
 		SafetyIdentifier: in.SafetyIdentifier, PromptCacheKey: member("prompt_cache_key", "null"),

@@ -3,9 +3,7 @@ package responseswire
 import (
 	"bytes"
 	"slices"
-	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
@@ -49,13 +47,13 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	}
 	out = request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
 		Include: []string{encryptedReasoning}}
-	if s := plain(in.System, "\n\n"); s != "" {
+	if s := in.System.Text("\n\n"); s != "" {
 		out.Instructions = &s
 	}
-	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
+	if out.Temperature, err = chatwire.Float("temperature", in.Temperature); err != nil {
 		return out, in, nil, err
 	}
-	if out.TopP, err = float("top_p", in.TopP); err != nil {
+	if out.TopP, err = chatwire.Float("top_p", in.TopP); err != nil {
 		return out, in, nil, err
 	}
 	if out.Text, out.Reasoning, err = config(in); err != nil {
@@ -129,12 +127,12 @@ func (t *items) of(messages []wire.Message) ([]jsontext.Value, error) {
 	for i, m := range messages {
 		added, err := t.message(m)
 		if err != nil {
-			return nil, refuse("messages[%d]: %v", i, err)
+			return nil, wire.Refuse("messages[%d]: %v", i, err)
 		}
 		out = append(out, added...)
 	}
 	if len(out) == 0 {
-		return nil, refuse("messages must hold at least one message with content")
+		return nil, wire.Refuse("messages must hold at least one message with content")
 	}
 	return out, nil
 }
@@ -144,13 +142,13 @@ func (t *items) message(m wire.Message) (out []jsontext.Value, err error) {
 	switch m.Role {
 	case wire.RoleSystem:
 		added = []item{{Type: messageItem, Role: wire.RoleDeveloper,
-			Content: content{{Type: inputText, Text: plain(m.Content, "\n\n")}}}}
+			Content: content{{Type: inputText, Text: m.Content.Text("\n\n")}}}}
 	case wire.RoleUser:
 		added = t.userItems(m.Content)
 	case wire.RoleAssistant:
 		return t.assistantItems(m.Content)
 	default:
-		err = refuse("its role %q is none of user, assistant, system", m.Role)
+		err = wire.Refuse("its role %q is none of user, assistant, system", m.Role)
 	}
 	for _, it := range added {
 		v, err := wire.Marshal(it)
@@ -293,7 +291,7 @@ func (t *items) call(b wire.Block, is jsontext.Value) (item, error) {
 		arguments = jsontext.Value("{}")
 	}
 	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-		return item{}, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+		return item{}, wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
 	}
 	it := item{Type: callItem, CallID: b.ID, Name: b.Name, Arguments: jsonText(arguments)}
 	name, renamed := t.names[b.Name]
@@ -331,29 +329,5 @@ func choice(c wire.ToolChoice) (jsontext.Value, error) {
 	case "tool":
 		return wire.Marshal(tool{Type: functionTool, Name: c.Name})
 	}
-	return nil, refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
-}
-
-// plain joins the texts of blocks.
-func plain(blocks wire.Content, between string) string {
-	c := make(content, 0, len(blocks))
-	for _, b := range blocks {
-		c = append(c, part{Text: b.Text})
-	}
-	return c.text(between)
-}
-
-func float(name string, v jsontext.Value) (*float64, error) {
-	var f *float64
-	if len(v) > 0 && json.Unmarshal(v, &f) != nil {
-		return nil, refuse("%s must be a number", name)
-	}
-	return f, nil
-}
-
-func number(f *float64) jsontext.Value {
-	if f == nil {
-		return nil
-	}
-	return strconv.AppendFloat(nil, *f, 'g', -1, 64)
+	return nil, wire.Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,6 +26,11 @@ type Failure struct {
 }
 
 func (f Failure) Error() string { return f.Message }
+
+// Refuse is the failure of a request that cannot be translated.
+func Refuse(format string, args ...any) error {
+	return Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
+}
 
 // classes are the names of an error in both dialects, by HTTP status.
 var classes = map[int]struct{ messages, chat, code string }{

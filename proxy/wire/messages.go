@@ -80,6 +80,17 @@ type Message struct {
 // Content is a list of blocks. In JSON a string stands for one text block.
 type Content []Block
 
+// Text joins the texts of the blocks.
+func (c Content) Text(between string) string {
+	var words []string
+	for _, b := range c {
+		if b.Text != "" {
+			words = append(words, b.Text)
+		}
+	}
+	return strings.Join(words, between)
+}
+
 // UnmarshalJSONFrom reads a string, null, a list of blocks or, as results of some tools that a vendor runs have it, one
 // block. It reads from the decoder and not from bytes, so that nested content is scanned once.
 func (c *Content) UnmarshalJSONFrom(d *jsontext.Decoder) error {

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -121,10 +120,10 @@ func read(b []byte) (*request, error) {
 		return nil, err
 	}
 	if in.N != nil && *in.N != 1 {
-		return nil, refuse("n must be 1: the Copilot CLI gives one answer")
+		return nil, wire.Refuse("n must be 1: the Copilot CLI gives one answer")
 	}
 	if in.Format.Type != "" && in.Format.Type != "text" {
-		return nil, refuse("response_format %q cannot be had: the Copilot CLI answers with text", in.Format.Type)
+		return nil, wire.Refuse("response_format %q cannot be had: the Copilot CLI answers with text", in.Format.Type)
 	}
 	r := &request{model: in.Model, stream: in.Stream, tallied: in.StreamOptions.IncludeUsage}
 	for len(in.Messages) > 0 && wire.IsSystem(in.Messages[0].Role) {
@@ -150,10 +149,6 @@ func read(b []byte) (*request, error) {
 	return r, nil
 }
 
-func refuse(format string, args ...any) error {
-	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
-}
-
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -165,24 +160,24 @@ func join(a, b string) string {
 func (r *request) check() error {
 	for i, m := range r.said {
 		if !wire.IsSystem(m.Role) && !slices.Contains([]string{wire.RoleUser, wire.RoleAssistant, wire.RoleTool}, m.Role) {
-			return refuse("messages: the role %q at place %d behind the system prompt is not known", m.Role, i)
+			return wire.Refuse("messages: the role %q at place %d behind the system prompt is not known", m.Role, i)
 		}
 	}
 	input := r.said[r.answered():]
 	if len(input) == 0 {
-		return refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with an " +
-			"answer that has begun")
+		return wire.Refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with " +
+			"an answer that has begun")
 	}
 	silent := true
 	for _, m := range input {
 		if m.Content.other != "" {
-			return refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only",
+			return wire.Refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only",
 				m.Content.other)
 		}
 		silent = silent && m.Role != wire.RoleTool && strings.TrimSpace(m.Content.text) == ""
 	}
 	if silent {
-		return refuse("the last message says nothing: the Copilot CLI needs a prompt")
+		return wire.Refuse("the last message says nothing: the Copilot CLI needs a prompt")
 	}
 	return nil
 }
@@ -201,7 +196,7 @@ func (r *request) answered() int {
 func (r *request) offer(tools []tool) error {
 	for i, t := range tools {
 		if t.Type != "" && t.Type != "function" || t.Function.Name == "" {
-			return refuse("tools[%d] is no function with a name: the Copilot CLI takes no other tools", i)
+			return wire.Refuse("tools[%d] is no function with a name: the Copilot CLI takes no other tools", i)
 		}
 		parameters := t.Function.Parameters
 		if parameters.Kind() == 'n' {
