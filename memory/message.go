@@ -73,15 +73,22 @@ type FunctionCall struct {
 // Encode gives the bytes that are stored: one line, no HTML escaping. Equal
 // messages have equal bytes, which is what makes a replayed append a duplicate.
 func (m Message) Encode() []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(m); err != nil {
+	b, err := EncodeJSON(m)
+	if err != nil {
 		// Strings, numbers and slices of them cannot fail; a timestamp that is
 		// not a number can, and it never comes from an event.
 		panic(fmt.Sprintf("memory: message does not encode: %v", err))
 	}
-	return bytes.TrimRight(b.Bytes(), "\n")
+	return b
+}
+
+// EncodeJSON returns the JSON of a value in one line. <, > and & stay as they are, for people and models.
+func EncodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // foreign is what other writers may have put where Message has plain types.

@@ -120,13 +120,10 @@ func broken(c *gin.Context, err error) error {
 }
 
 func writeLine(to io.Writer, line any) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(line); err != nil {
-		return err
+	text, err := memory.EncodeJSON(line)
+	if err == nil {
+		_, err = to.Write(append(text, '\n'))
 	}
-	_, err := to.Write(b.Bytes())
 	return err
 }
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -83,11 +82,7 @@ func (r RunRequest) MarshalJSON() ([]byte, error) {
 		subagents[name] = append([]json.RawMessage{}, history...)
 	}
 	r.SubagentContexts = subagents
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(plain(r))
-	return bytes.TrimRight(b.Bytes(), "\n"), err
+	return memory.EncodeJSON(plain(r))
 }
 
 // Validate says what is wrong with the request, as a *Problem.

@@ -109,11 +109,7 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	if !utf8.ValidString(string(t)) {
 		return json.Marshal(map[string][]byte{"base64": []byte(t)})
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(string(t))
-	return bytes.TrimRight(b.Bytes(), "\n"), err
+	return memory.EncodeJSON(string(t))
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,16 +54,10 @@ func readNotes(key, value string) (notes []memory.Note, err error) {
 
 // encodeNotes is notes as they are stored; empty for none.
 func encodeNotes(notes []memory.Note) ([]byte, error) {
-	var b bytes.Buffer
-	if len(notes) > 0 {
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(notes); err != nil {
-			return nil, err
-		}
-		b.Truncate(b.Len() - len("\n"))
+	if len(notes) == 0 {
+		return []byte{}, nil
 	}
-	return b.Bytes(), nil
+	return memory.EncodeJSON(notes)
 }
 
 // Change stores what change makes of a history's notes, under a turn; an error of

@@ -154,7 +154,7 @@ func (t *tool) now() time.Time {
 }
 
 func (t *tool) suspended(w waiting, waits ...event.Wait) (string, error) {
-	state, err := compact(w)
+	state, err := memory.EncodeJSON(w)
 	if err != nil {
 		return "", err
 	}
@@ -269,7 +269,7 @@ func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (s
 		return "", errors.New(changed)
 	}
 	// Going on is a call by itself: made once or never, too.
-	step, err := compact(map[string]any{"call": w.Call, "round": w.Round, "answers": given})
+	step, err := memory.EncodeJSON(map[string]any{"call": w.Call, "round": w.Round, "answers": given})
 	if err != nil {
 		return "", err
 	}

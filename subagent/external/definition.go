@@ -15,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rs/zerolog"
 
+	"mneme/memory"
 	"mneme/memory/envelope"
 	"mneme/memory/provenance"
 )
@@ -313,17 +314,8 @@ func (p *prepared) arguments(text string) (json.RawMessage, error) {
 	if err := d.Decode(&exact); err != nil {
 		return nil, err
 	}
-	return compact(exact)
+	return memory.EncodeJSON(exact)
 }
 
 // maxArguments bounds the arguments of a call, in bytes.
 const maxArguments = 256 << 10
-
-// compact is the JSON of a value, its members in the order of their names.
-func compact(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
-}

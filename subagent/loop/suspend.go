@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -80,13 +79,7 @@ func (l Loop) suspended(s *state, r Result, waits []event.Wait) error {
 }
 
 // Encode makes a State that people can read: <, > and & stay as they are.
-func Encode(state any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(state)
-	return bytes.TrimSpace(b.Bytes()), err
-}
+func Encode(state any) (json.RawMessage, error) { return memory.EncodeJSON(state) }
 
 // settle puts the results of the last answer's calls behind it.
 func (s *state) settle() {

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mneme/memory"
 	"mneme/memory/telemetry"
 	"mneme/subagent/external"
 	"mneme/subagent/loop"
@@ -273,11 +273,8 @@ func (c *caller) returned(r *mcp.CallToolResult) external.Returned {
 		}
 	}
 	if !texts && r.StructuredContent != nil {
-		var raw bytes.Buffer
-		e := json.NewEncoder(&raw)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(r.StructuredContent); err == nil {
-			parts = append([]string{strings.TrimSpace(raw.String())}, parts...)
+		if raw, err := memory.EncodeJSON(r.StructuredContent); err == nil {
+			parts = append([]string{string(raw)}, parts...)
 		}
 	}
 	return external.Returned{Text: c.text(strings.Join(parts, "\n")), Failed: r.IsError}

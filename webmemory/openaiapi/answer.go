@@ -1,10 +1,8 @@
 package openaiapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -378,11 +376,8 @@ func (a *answer) id() string {
 
 // line is a value's JSON in one line, without HTML escaping.
 func line(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // plain structs of ours
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	text, _ := memory.EncodeJSON(v) // plain structs of ours
+	return text
 }
 
 // add takes in the run's next event.

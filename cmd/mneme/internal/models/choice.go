@@ -2,10 +2,10 @@ package models
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
 )
 
 // File is a mneme.yaml for the choice: one backend for all agents, and the window of a
@@ -31,9 +31,6 @@ func (c Choice) File(cfg config.Config) []byte {
 
 // quoted is text as YAML, which takes JSON's strings.
 func quoted(s string) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always can be
-	return string(bytes.TrimSpace(b.Bytes()))
+	text, _ := memory.EncodeJSON(s) // a string always can be
+	return string(text)
 }
