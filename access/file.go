@@ -82,8 +82,7 @@ func (f *File) parse(raw []byte) (map[string]Key, error) {
 	}
 	if err := yaml.UnmarshalWithOptions(raw, &read, yaml.Strict()); err != nil {
 		line := 0
-		var at yaml.Error
-		if errors.As(err, &at) && at.GetToken() != nil {
+		if at, ok := errors.AsType[yaml.Error](err); ok && at.GetToken() != nil {
 			line = at.GetToken().Position.Line
 			err = errors.New(strings.SplitN(at.GetMessage(), "\n", 2)[0])
 		}

@@ -13,8 +13,7 @@ import (
 func (m chatMemory) Remember(ctx context.Context, q note.Quote) (memory.Note, error) {
 	n, err := m.at.Remember(ctx, m.http,
 		api.RememberRequest{Subagent: q.Agent, OfUser: q.OfUser, Quote: q.Text, Replaces: q.Replaces})
-	var refused *api.Problem
-	if err != nil && !errors.As(err, &refused) && ctx.Err() == nil {
+	if _, ok := errors.AsType[*api.Problem](err); err != nil && !ok && ctx.Err() == nil {
 		err = errNotKept
 	}
 	return n, err

@@ -62,8 +62,7 @@ func (s *Server) letIn(c *gin.Context) {
 		return
 	}
 	c.Abort()
-	var no *access.Refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*access.Refusal](err); ok {
 		no.SetHeader(c.Writer.Header())
 		err = &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message}
 	}

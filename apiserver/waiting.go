@@ -64,8 +64,7 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		return master.Request{}, nil, api.BadRequest(errors.New("the events in resume must end with the run's run_waiting"))
 	}
 	raw, err := from.Posted()
-	var failure subagent.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[subagent.Failure](err); ok {
 		err = &api.Problem{Status: http.StatusUnprocessableEntity, Code: failure.Code, Message: failure.Message}
 	}
 	if err != nil {

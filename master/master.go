@@ -184,8 +184,7 @@ func (r *run) do(ctx context.Context) error {
 	if err == nil {
 		answer, err = r.answer(ctx)
 	}
-	var waits *loop.Suspended
-	if errors.As(err, &waits) {
+	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
 		if err = r.suspend(waits); err == nil {
 			return nil
 		}
@@ -307,8 +306,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 		return event.Assistant{}, err
 	}
 	result, err := r.ask(ctx, l, asker, message)
-	var waits *loop.Suspended
-	if errors.As(err, &waits) { // what it used is in its state, too
+	if _, ok := errors.AsType[*loop.Suspended](err); ok { // what it used is in its state, too
 		r.used = result.Usage
 		return event.Assistant{}, err
 	}
@@ -395,8 +393,7 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		} else {
 			a, err = r.delegate(ctx, s, task)
 		}
-		var waits *loop.Suspended
-		if errors.As(err, &waits) {
+		if _, ok := errors.AsType[*loop.Suspended](err); ok {
 			return event.Assistant{}, err
 		}
 		if err == nil {
@@ -451,8 +448,7 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 
 // returned is what became of a delegation.
 func (r *run) returned(ctx context.Context, d delegation, a subagent.Outcome, err error) (subagent.Outcome, error) {
-	var waits *loop.Suspended
-	if errors.As(err, &waits) {
+	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
 		return a, r.hold(d, a.Usage, waits)
 	}
 	r.release(d.Call)

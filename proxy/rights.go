@@ -45,8 +45,7 @@ func (s *Server) letIn(c *gin.Context) {
 	}
 	_ = c.Error(err) // for the request's line in the log
 	c.Abort()
-	var no *access.Refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*access.Refusal](err); ok {
 		no.SetHeader(c.Writer.Header())
 		c.Data(no.Status, "application/json",
 			wire.Failure{Status: no.Status, Code: no.Code, Message: no.Message}.Body(guessDialect(c.Request)))

@@ -125,8 +125,7 @@ func (s *Subagent) Resume(
 func conclude(
 	ctx context.Context, kit Kit, result loop.Result, err error, emit func(event.Payload) error,
 ) (Outcome, error) {
-	var waits *loop.Suspended
-	if errors.As(err, &waits) {
+	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
 		return Outcome{Completion: event.Completion{Usage: result.Usage}}, waits
 	}
 	out := outcome(ctx, result, err)

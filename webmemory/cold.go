@@ -293,8 +293,8 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 
 // skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.
 func (s *coldTier) skip(ctx context.Context, chat memory.Chat, err error) {
-	held := new(redisstore.HeldError)
-	if err != nil && ctx.Err() == nil && !errors.As(err, &held) && !errors.Is(err, memory.ErrMoved) {
+	_, held := errors.AsType[*redisstore.HeldError](err)
+	if err != nil && ctx.Err() == nil && !held && !errors.Is(err, memory.ErrMoved) {
 		_ = s.failed(err, chat)
 	}
 }

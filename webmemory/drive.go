@@ -383,8 +383,7 @@ func (d *driver) stopThere() {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
 		err := d.runs.Stop(try, d.run.id)
 		cancel()
-		var problem *api.Problem
-		if err == nil || errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+		if p, ok := errors.AsType[*api.Problem](err); err == nil || ok && p.Status < http.StatusInternalServerError {
 			return // it stops, or is not there any more
 		}
 	}

@@ -183,8 +183,7 @@ func badRequest(format string, args ...any) *api.Problem {
 
 // problemOf is the one place that turns this service's errors into answers.
 func problemOf(err error) *api.Problem {
-	var known *api.Problem
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*api.Problem](err); ok {
 		return known
 	}
 	if no := new(access.Refusal); errors.As(err, &no) {

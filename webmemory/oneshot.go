@@ -230,8 +230,7 @@ func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, events
 	for {
 		before := r.log.Last()
 		err := s.hearOnce(ctx, r, at, events)
-		var failed failedError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[failedError](err); ok {
 			return failed.error
 		}
 		if r.log.Done() || r.log.Waiting() {

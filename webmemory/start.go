@@ -276,8 +276,7 @@ func hasRun(err error) bool {
 
 // asking is a failure to reach the apiserver in a client's words.
 func asking(err error) error {
-	var problem *api.Problem
-	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable ||
+	if problem, ok := errors.AsType[*api.Problem](err); ok && (problem.Status == http.StatusServiceUnavailable ||
 		problem.Status == http.StatusBadRequest || problem.Status == http.StatusRequestEntityTooLarge || hasRun(err)) {
 		return err
 	}

@@ -78,8 +78,7 @@ func each(ctx context.Context, c *Client, do func(*Client) error) (first error) 
 		one := *c
 		one.only = host
 		err := do(&one)
-		var slow net.Error
-		if errors.Is(err, ErrUnreachable) && !(errors.As(err, &slow) && slow.Timeout()) {
+		if slow, ok := errors.AsType[net.Error](err); errors.Is(err, ErrUnreachable) && !(ok && slow.Timeout()) {
 			err = do(&one) // a connection that was idle ends with its process; a new one says whether there is another
 		}
 		switch {

@@ -55,8 +55,7 @@ func startsAt(w http.ResponseWriter, r *http.Request, log *Log) (after int64, ok
 		w.WriteHeader(http.StatusNoContent)
 		return 0, false
 	}
-	var problem *Problem
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*Problem](err); ok {
 		p := *problem
 		p.RunID = log.run
 		WriteProblem(w, &p)

@@ -62,8 +62,7 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s: start `mneme up` or `mneme proxy`", base)
 	case err != nil:
-		var request *url.Error
-		if errors.As(err, &request) {
+		if request, ok := errors.AsType[*url.Error](err); ok {
 			err = request.Err
 		}
 		return fmt.Errorf("reaching %s: %w", base, err)

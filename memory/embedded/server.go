@@ -104,8 +104,7 @@ func (s *Server) load(ctx context.Context, dir string) error {
 		})
 		return err
 	})
-	var inUse *journal.InUseError
-	if errors.As(err, &inUse) {
+	if _, ok := errors.AsType[*journal.InUseError](err); ok {
 		return err // says it all
 	}
 	if err != nil {

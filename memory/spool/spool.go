@@ -156,8 +156,8 @@ func (s *Spool) adoptFolder(path string) error {
 		return nil
 	}
 	g, err := openSegment(path)
-	var lives *journal.InUseError
-	if errors.As(err, &lives) || errors.Is(err, os.ErrNotExist) { // the latter: another process has just deleted it
+	// Another process has it, or has just deleted it.
+	if _, ok := errors.AsType[*journal.InUseError](err); ok || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {

@@ -89,8 +89,7 @@ func (c *conn) readFrame() ([]byte, error) {
 	limit := c.router.config.MaxFrame
 	c.limit.N = int64(limit) + maxHeader
 	header, err := textproto.NewReader(c.in).ReadMIMEHeader()
-	var malformed textproto.ProtocolError
-	if errors.As(err, &malformed) {
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	if err != nil {

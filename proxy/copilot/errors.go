@@ -100,8 +100,7 @@ const (
 
 // unknownSession names the refusal of an id that the CLI does not have.
 func unknownSession(err error) error {
-	var rpc *RPCError
-	if errors.As(err, &rpc) && rpc.Code == jsonrpc2.CodeInternalError &&
+	if rpc, ok := errors.AsType[*RPCError](err); ok && rpc.Code == jsonrpc2.CodeInternalError &&
 		strings.Contains(rpc.Message, "Session not found") {
 		return fmt.Errorf("%w: %w", ErrSessionUnknown, err)
 	}

@@ -66,8 +66,7 @@ func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router
 // greet authenticates and checks the protocol's version. A CLI without the method connect has ping.
 func (r *Router) greet(ctx context.Context) error {
 	err := r.conn.call(ctx, methodConnect, connectParams{Token: r.config.Token}, &r.greeting)
-	var rpc *RPCError
-	if errors.As(err, &rpc) {
+	if rpc, ok := errors.AsType[*RPCError](err); ok {
 		switch rpc.Code {
 		case codeAuthRequired, codeAuthFailed:
 			return fmt.Errorf("%w: %w", ErrUnauthorized, err)

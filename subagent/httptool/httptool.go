@@ -405,8 +405,7 @@ func (c *Call) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var at *url.Error
-	if errors.As(err, &at) { // it has the whole address, with the arguments
+	if at, ok := errors.AsType[*url.Error](err); ok { // it has the whole address, with the arguments
 		err = at.Err
 	}
 	zerolog.Ctx(ctx).Warn().Err(err).Str("tool", c.config.Name).Msg("a REST call had no answer")

@@ -194,8 +194,7 @@ type Broken interface {
 // step is one answer. One that breaks off is asked for once more.
 func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (memory.Message, error) {
 	answer, err := l.ask(ctx, req, "", o, r)
-	var broken Broken
-	if !errors.As(err, &broken) || !broken.Broken() {
+	if broken, ok := errors.AsType[Broken](err); !ok || !broken.Broken() {
 		return answer, err
 	}
 	half := r.Text

@@ -82,8 +82,7 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 						return
 					}
 				}
-				var long TooLong
-				if err != nil && !begun && try < maxShrinking && errors.As(err, &long) && sent > minPrompt {
+				if long, ok := errors.AsType[TooLong](err); err != nil && !begun && try < maxShrinking && ok && sent > minPrompt {
 					if allowance, again = w.learn(long, sent, budget); again {
 						break
 					}

@@ -358,8 +358,7 @@ func (c *Client) Send(
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, notListening(c.base)
 	case err != nil:
-		var request *url.Error
-		if errors.As(err, &request) {
+		if request, ok := errors.AsType[*url.Error](err); ok {
 			err = request.Err
 		}
 		return nil, &BrokenError{fmt.Errorf("reaching %s: %w", c.base, err)}
@@ -381,8 +380,7 @@ func refusal(p *api.Problem) error {
 // Retryable says whether the same request may be taken a little later: the server is
 // away, restarts, has too much to do, or the connection broke.
 func Retryable(err error) bool {
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p.Retryable
 	}
 	var broken *BrokenError

@@ -179,8 +179,7 @@ func (p paced) Write(b []byte) (int, error) {
 
 // problemText says an error in a sentence, for a client or its model.
 func problemText(err error) string {
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if _, ok := errors.AsType[*api.Problem](err); ok {
 		return err.Error()
 	}
 	return fmt.Sprintf("webmemory gave no answer: %v", err)

@@ -112,8 +112,7 @@ func readArguments(raw json.RawMessage, in any) error {
 		return nil
 	}
 	err := api.UnmarshalKnown(raw, in)
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		p.Message = strings.Replace(p.Message, "The body", "The object of arguments", 1)
 	}
 	return err

@@ -264,12 +264,10 @@ func invalid(param, format string, args ...any) error {
 
 // failureOf is any error as OpenAI says it.
 func failureOf(err error) *failure {
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return &failure{Problem: *p}
 	}
 	if errors.Is(err, fair.ErrFull) {

@@ -50,8 +50,7 @@ func (c *Collection) filter(path string, node ast.Node) (err error) {
 		return bad(path, "may not be empty; remove the key to search all documents")
 	}
 	c.Where, err = rag.ParseWhere([]byte(text.String()))
-	var wrong *rag.WhereError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*rag.WhereError](err); ok {
 		for _, step := range wrong.Path {
 			path = join(path, step)
 		}

@@ -133,8 +133,7 @@ func readProblem(err error) string {
 	case errors.Is(err, os.ErrPermission):
 		return "it may not be read; check its permissions"
 	}
-	var cause *os.PathError
-	if errors.As(err, &cause) {
+	if cause, ok := errors.AsType[*os.PathError](err); ok {
 		return cause.Err.Error()
 	}
 	return err.Error()
@@ -182,8 +181,7 @@ func (n nodes) checkDurations() error {
 
 // yamlError turns the library's error into one sentence with a place.
 func (s source) yamlError(err error, places map[token.Position]string) error {
-	var own *Error
-	if errors.As(err, &own) { // of a value that reads itself
+	if own, ok := errors.AsType[*Error](err); ok { // of a value that reads itself
 		return own
 	}
 	var located yaml.Error

@@ -384,8 +384,7 @@ func (h HTTPTool) check(key string, _ Config) error {
 		return err
 	}
 	_, err = h.Call(nil)
-	var wrong *httptool.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*httptool.Error](err); ok {
 		return bad(key+"."+wrong.Field, "%s", wrong.Problem)
 	}
 	return err

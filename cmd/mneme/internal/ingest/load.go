@@ -245,8 +245,7 @@ func (l *loading) retry(ctx context.Context, do func() error) error {
 		}
 		l.mu.Unlock()
 		wait := pause
-		var problem *api.Problem
-		if errors.As(err, &problem) {
+		if problem, ok := errors.AsType[*api.Problem](err); ok {
 			wait = max(wait, problem.RetryAfter)
 		}
 		select {
