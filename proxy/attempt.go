@@ -299,7 +299,7 @@ var yes = true
 
 // ofReplay is a rule about how thinking goes back to the backend, whatever the model.
 func (a *attempt) ofReplay(told sanitize.ReplayOverrides) sanitize.Rule {
-	return sanitize.Rule{Source: a.quote(), Profile: sanitize.Overrides{Reasoning: told}}
+	return sanitize.Rule{Source: a.quote(), Profile: sanitize.Overrides{Replay: told}}
 }
 
 // partly reports whether the attempt went without the thinking of strangers.

@@ -28,7 +28,7 @@ var personalities = []backendCase{
 	}).asking("magistral"),
 	chatVendor("groq", "groq", upstreamtest.ChatRules{Replay: upstreamtest.ReplayGroq}).asking("qwen"),
 	chatVendor("cerebras", "generic", upstreamtest.ChatRules{Replay: upstreamtest.ReplayCerebras}).asking("qwen").told(
-		func(c *proxy.BackendConfig) { c.Profile.Reasoning.Need = "forbidden" }),
+		func(c *proxy.BackendConfig) { c.Profile.Replay.Reasoning = "forbidden" }),
 	geminiChat,
 	chatVendor("openrouter", "generic", upstreamtest.ChatRules{ReasoningField: "reasoning"}).asking("any"),
 }

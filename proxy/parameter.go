@@ -270,7 +270,7 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 // are known without the one that is refused. Of enabled and adaptive the other one is left, known or not.
 func (a *attempt) modes(takes []string, asked, refused string) *sanitize.ThinkingOverrides {
 	known := a.fitting.Thinking
-	left := &sanitize.ThinkingOverrides{Modes: []string{}}
+	left := &sanitize.ThinkingOverrides{Modes: []sanitize.Mode{}}
 	for _, m := range []sanitize.Mode{sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools} {
 		taken := slices.Contains(takes, string(m))
 		if takes == nil {
@@ -279,13 +279,13 @@ func (a *attempt) modes(takes []string, asked, refused string) *sanitize.Thinkin
 				known.Modes == nil && m != sanitize.BetweenTools)
 		}
 		if taken {
-			left.Modes = append(left.Modes, string(m))
+			left.Modes = append(left.Modes, m)
 		}
 	}
 	if known.Default == sanitize.Off { // which is not sure of a model that is another one than its profile says
 		left.Default = string(sanitize.Unknown)
 	}
-	if len(left.Modes) == 0 || slices.Contains(left.Modes, asked) {
+	if len(left.Modes) == 0 || slices.Contains(left.Modes, sanitize.Mode(asked)) {
 		return nil
 	}
 	return left

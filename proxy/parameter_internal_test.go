@@ -30,7 +30,7 @@ func TestLessonsAreBounded(t *testing.T) {
 	k.learn(again)
 	require.Len(t, k.of("m", configured).rules, maxRules, "one that is known is not added again")
 	yes := true
-	k.learn(sanitize.Rule{Profile: sanitize.Overrides{Reasoning: sanitize.ReplayOverrides{Bound: &yes}}})
+	k.learn(sanitize.Rule{Profile: sanitize.Overrides{Replay: sanitize.ReplayOverrides{Bound: &yes}}})
 	require.True(t, k.of("m", configured).profile.Replay.Bound)
 	require.True(t, k.of("other", configured).profile.Replay.Bound, "a rule without a model holds for all")
 }

@@ -128,26 +128,26 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 		return nil
 	}
 	no, lost := false, wire.LostThinking
-	told := sanitize.ReplayOverrides{Need: string(sanitize.Always)}
+	told := sanitize.ReplayOverrides{Reasoning: string(sanitize.Always)}
 	enough := replay.Reasoning == sanitize.Always
 	if responses {
 		if enough {
 			return nil
 		}
-		return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
 	}
 	if demand == thinking.DemandsSignatures {
 		g := sanitize.For("gemini", "").Replay
 		if replay.Field == g.Field && replay.Reasoning == g.Reasoning {
 			return nil
 		}
-		told = sanitize.ReplayOverrides{Need: string(g.Reasoning), Fields: g.Fields, Field: g.Field,
+		told = sanitize.ReplayOverrides{Reasoning: string(g.Reasoning), Fields: g.Fields, Field: g.Field,
 			Placeholder: &g.Placeholder, Signed: &g.Signed, Bound: &g.Bound, Redacted: &g.Redacted, First: &g.First,
 			StrictOff: &g.StrictOff}
-		return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
 	}
 	if demand == thinking.DemandsOnCalls && !enough {
-		told.Need, enough = string(sanitize.Required), replay.Reasoning == sanitize.Required
+		told.Reasoning, enough = string(sanitize.Required), replay.Reasoning == sanitize.Required
 	}
 	told.Field, told.Placeholder, told.Missed = "reasoning_content", &lost, &yes
 	if enough && !replay.Signed && replay.Field == told.Field {
@@ -157,7 +157,7 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 	if replay.Fields != nil {
 		told.Fields = append(slices.Clip(replay.Fields), told.Field)
 	}
-	return []sanitize.Rule{{Profile: sanitize.Overrides{Reasoning: told}}}
+	return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
 }
 
 // fitted is what the backend takes of this request: what is known of the model, and what the refusals that cures

@@ -3,6 +3,7 @@ package sanitize
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -11,7 +12,7 @@ import (
 // empty list that is not nil means none.
 type Overrides struct {
 	Thinking          ThinkingOverrides `yaml:"thinking"`
-	Reasoning         ReplayOverrides   `yaml:"reasoning"`
+	Replay            ReplayOverrides   `yaml:"reasoning"`
 	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // replaces the table's as a whole
 	Roles             RolesOverrides    `yaml:"roles"`
 	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking, effort
@@ -33,7 +34,7 @@ type Overrides struct {
 
 // ThinkingOverrides are those of Thinking.
 type ThinkingOverrides struct {
-	Modes       []string `yaml:"modes"`   // enabled, adaptive, disabled, between_tools
+	Modes       []Mode   `yaml:"modes"`   // enabled, adaptive, disabled, between_tools
 	Default     string   `yaml:"default"` // on, off, unknown
 	LoopStart   *bool    `yaml:"loop_start"`
 	NeedsBudget *bool    `yaml:"needs_budget"`
@@ -46,7 +47,7 @@ type ThinkingOverrides struct {
 
 // ReplayOverrides are those of Replay.
 type ReplayOverrides struct {
-	Need        string   `yaml:"need"`              // forbidden, optional, required, always
+	Reasoning   string   `yaml:"need"`              // forbidden, optional, required, always
 	Fields      []string `yaml:"fields"`            // of a chat message
 	Field       string   `yaml:"placeholder_field"` // one of those
 	Placeholder *string  `yaml:"placeholder"`
@@ -84,9 +85,9 @@ func (o Overrides) Validate() error {
 		allOf("thinking.modes", o.Thinking.Modes, Enabled, Adaptive, Disabled, BetweenTools),
 		oneOf("thinking.default", o.Thinking.Default, On, Off, Unknown),
 		allOf("thinking.efforts", o.Thinking.Efforts, levels...),
-		oneOf("reasoning.need", o.Reasoning.Need, Forbidden, Optional, Required, Always),
-		allOf("reasoning.fields", o.Reasoning.Fields, reasoningFields...),
-		oneOf("reasoning.placeholder_field", o.Reasoning.Field, reasoningContent, "reasoning", extraContent),
+		oneOf("reasoning.need", o.Replay.Reasoning, Forbidden, Optional, Required, Always),
+		allOf("reasoning.fields", o.Replay.Fields, reasoningFields...),
+		oneOf("reasoning.placeholder_field", o.Replay.Field, reasoningContent, "reasoning", extraContent),
 		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain, SamplingIdle,
 			SamplingOne, SamplingNone),
 		oneOf("tool_schemas", o.ToolSchemas, SchemaAny, SchemaObject, SchemaTop, SchemaSubset, SchemaPlain),
@@ -112,7 +113,7 @@ func (o Overrides) Validate() error {
 		fault(ids.Max >= minID && ids.Length > ids.Max, "tool_ids.length is %d, which is longer than tool_ids.max, %d",
 			ids.Length, ids.Max)
 	}
-	f, fields := o.Reasoning.Field, o.Reasoning.Fields
+	f, fields := o.Replay.Field, o.Replay.Fields
 	fault(f != "" && fields != nil && !slices.Contains(fields, f),
 		"reasoning.placeholder_field is %s, which is not among reasoning.fields", f)
 	return errors.Join(faults...)
@@ -129,12 +130,12 @@ func oneOf[T ~string](key, value string, legal ...T) error {
 	return fmt.Errorf("%s must be one of %s, not %q", key, strings.Join(names, ", "), value)
 }
 
-func allOf[T ~string](key string, values []string, legal ...T) error {
+func allOf[V, T ~string](key string, values []V, legal ...T) error {
 	for _, v := range values {
 		if v == "" {
 			return fmt.Errorf("%s holds an empty name", key)
 		}
-		if err := oneOf(key, v, legal...); err != nil {
+		if err := oneOf(key, string(v), legal...); err != nil {
 			return err
 		}
 	}
@@ -143,74 +144,20 @@ func allOf[T ~string](key string, values []string, legal ...T) error {
 
 // Apply returns p with the overrides. They must be valid.
 func (o Overrides) Apply(p Profile) Profile {
-	if o.Thinking.Modes != nil {
-		p.Thinking.Modes = make([]Mode, len(o.Thinking.Modes))
-		for i, m := range o.Thinking.Modes {
-			p.Thinking.Modes[i] = Mode(m)
-		}
-	}
-	named(&p.Thinking.Default, o.Thinking.Default)
-	given(&p.Thinking.LoopStart, o.Thinking.LoopStart)
-	given(&p.Thinking.NeedsBudget, o.Thinking.NeedsBudget)
-	given(&p.Thinking.Interleaved, o.Thinking.Interleaved)
-	replace(&p.Thinking.Efforts, o.Thinking.Efforts)
-	given(&p.Thinking.NoEffortOff, o.Thinking.NoEffortOff)
-	given(&p.Thinking.NoEffortTools, o.Thinking.NoEffortTools)
-
-	named(&p.Replay.Reasoning, o.Reasoning.Need)
-	replace(&p.Replay.Fields, o.Reasoning.Fields)
-	named(&p.Replay.Field, o.Reasoning.Field)
-	given(&p.Replay.Placeholder, o.Reasoning.Placeholder)
-	given(&p.Replay.Signed, o.Reasoning.Signed)
-	given(&p.Replay.Bound, o.Reasoning.Bound)
-	given(&p.Replay.OwnModel, o.Reasoning.OwnModel)
-	given(&p.Replay.OwnBackend, o.Reasoning.OwnBackend)
-	given(&p.Replay.Paired, o.Reasoning.Paired)
-	given(&p.Replay.Split, o.Reasoning.Split)
-	given(&p.Replay.Missed, o.Reasoning.Missed)
-	given(&p.Replay.Redacted, o.Reasoning.Redacted)
-	given(&p.Replay.First, o.Reasoning.First)
-	given(&p.Replay.StrictOff, o.Reasoning.StrictOff)
-
-	given(&p.ToolIDs, o.ToolIDs)
-	given(&p.Roles.SystemInside, o.Roles.SystemInside)
-	given(&p.Roles.SystemAfterUser, o.Roles.SystemAfterUser)
-	given(&p.Roles.NoSystem, o.Roles.NoSystem)
-	given(&p.Roles.Developer, o.Roles.Developer)
-	given(&p.Roles.Strict, o.Roles.Strict)
-	given(&p.Roles.NoPrefill, o.Roles.NoPrefill)
-	named(&p.Sampling, o.Sampling)
-	named(&p.ToolSchemas, o.ToolSchemas)
-	given(&p.ToolNames, o.ToolNames)
-	named(&p.VendorTools, o.VendorTools)
-	given(&p.ChoiceWords, o.ChoiceWords)
-	named(&p.ContextManagement, o.ContextManagement)
-	replace(&p.Betas, o.Betas)
-	given(&p.CacheMarkers, o.CacheMarkers)
-	given(&p.MarksCache, o.MarksCache)
-	given(&p.CompletionTokens, o.CompletionTokens)
-	given(&p.Schemas, o.Schemas)
-	given(&p.TextOnly, o.TextOnly)
-	given(&p.NoImages, o.NoImages)
-	replace(&p.NoContent, o.NoContent)
-	given(&p.ClientHeaders, o.ClientHeaders)
+	apply(reflect.ValueOf(&p).Elem(), reflect.ValueOf(o))
 	return p
 }
 
-func replace(to *[]string, list []string) {
-	if list != nil {
-		*to = list
-	}
-}
-
-func named[T ~string](to *T, value string) {
-	if value != "" {
-		*to = T(value)
-	}
-}
-
-func given[T any](to *T, value *T) {
-	if value != nil {
-		*to = *value
+// apply sets the fields of a part of a profile to what its overrides have under the same names.
+func apply(to, overrides reflect.Value) {
+	for field, value := range overrides.Fields() {
+		switch of := to.FieldByName(field.Name); {
+		case value.Kind() == reflect.Struct:
+			apply(of, value)
+		case value.Kind() == reflect.Pointer && !value.IsNil():
+			of.Set(value.Elem())
+		case !value.IsZero():
+			of.Set(value.Convert(of.Type()))
+		}
 	}
 }

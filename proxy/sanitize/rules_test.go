@@ -468,7 +468,7 @@ func TestRules(t *testing.T) {
 		{sanitize.Rule{Name: "thinking"}, wire.Messages,
 			`,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`,
 			`,"output_config":{"effort":"high"}}`},
-		{sanitize.Rule{Profile: sanitize.Overrides{Thinking: sanitize.ThinkingOverrides{Modes: []string{"enabled"}}}},
+		{sanitize.Rule{Profile: sanitize.Overrides{Thinking: sanitize.ThinkingOverrides{Modes: []sanitize.Mode{"enabled"}}}},
 			wire.Messages, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
 			`,"thinking":{"type":"enabled","budget_tokens":4096},"output_config":{"effort":"low"}}`},
 		{sanitize.Rule{Profile: sanitize.Overrides{Thinking: sanitize.ThinkingOverrides{Default: "on"}}}, wire.Messages,

@@ -102,13 +102,12 @@ func TestOverrides(t *testing.T) {
 	yes, no, none, text := true, false, 0, "…"
 	o := sanitize.Overrides{
 		Thinking: sanitize.ThinkingOverrides{
-			Modes: []string{"enabled"}, Default: "on", LoopStart: &no, NeedsBudget: &no, Interleaved: &yes, Efforts: []string{
-				"low",
-			}, NoEffortOff: &yes,
+			Modes: []sanitize.Mode{"enabled"}, Default: "on", LoopStart: &no, NeedsBudget: &no, Interleaved: &yes,
+			Efforts: []string{"low"}, NoEffortOff: &yes,
 		},
-		Reasoning: sanitize.ReplayOverrides{
-			Need: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no, Redacted: &no,
-			First: &yes, StrictOff: &yes,
+		Replay: sanitize.ReplayOverrides{
+			Reasoning: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no,
+			Redacted: &no, First: &yes, StrictOff: &yes,
 		},
 		ToolIDs: &sanitize.ToolIDs{Length: 12},
 		Roles: sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes,
@@ -139,7 +138,7 @@ func TestOverridesAreChecked(t *testing.T) {
 	minus := -1
 	for want, o := range map[string]sanitize.Overrides{
 		`thinking.modes must be one of enabled, adaptive, disabled, between_tools, not "auto"`: {
-			Thinking: sanitize.ThinkingOverrides{Modes: []string{"auto"}},
+			Thinking: sanitize.ThinkingOverrides{Modes: []sanitize.Mode{"auto"}},
 		},
 		`thinking.default must be one of on, off, unknown, not "yes"`: {
 			Thinking: sanitize.ThinkingOverrides{Default: "yes"},
@@ -151,14 +150,14 @@ func TestOverridesAreChecked(t *testing.T) {
 			Thinking: sanitize.ThinkingOverrides{Efforts: []string{""}},
 		},
 		`reasoning.need must be one of forbidden, optional, required, always, not "maybe"`: {
-			Reasoning: sanitize.ReplayOverrides{Need: "maybe"},
+			Replay: sanitize.ReplayOverrides{Reasoning: "maybe"},
 		},
 		`tool_schemas must be one of any, object, top, subset, plain, not "some"`: {ToolSchemas: "some"},
 		`reasoning.fields must be one of`: {
-			Reasoning: sanitize.ReplayOverrides{Fields: []string{"thoughts"}},
+			Replay: sanitize.ReplayOverrides{Fields: []string{"thoughts"}},
 		},
 		`reasoning.placeholder_field is reasoning, which is not among reasoning.fields`: {
-			Reasoning: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}},
+			Replay: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}},
 		},
 		`sampling must be one of free, fixed, thinking, effort, one, none, not "off"`: {Sampling: "off"},
 		`context_management must be one of passed, beta, rejected, not "no"`: {
@@ -279,5 +278,29 @@ func TestProfilesOfInteractions(t *testing.T) {
 		out := sanitize.Sanitize(sanitize.Input{Outline: o, Dialect: wire.Messages,
 			Profile: sanitize.For("gemini", "gemini-3.8-flash").OfInteractions()})
 		require.Equal(t, want, gjson.GetBytes(out.Body, "output_config.effort").Str, "%s: %s", asked, out.Body)
+	}
+}
+
+// Each override is of the profile's field with its name, which TestOverrides sets in part only.
+func TestEachOverrideIsAFieldOfTheProfile(t *testing.T) {
+	for _, part := range []reflect.Type{reflect.TypeFor[sanitize.Overrides](), reflect.TypeFor[sanitize.ThinkingOverrides](),
+		reflect.TypeFor[sanitize.ReplayOverrides](), reflect.TypeFor[sanitize.RolesOverrides]()} {
+		of := reflect.TypeFor[sanitize.Profile]()
+		if part.Name() != "Overrides" {
+			field, ok := of.FieldByName(strings.TrimSuffix(part.Name(), "Overrides"))
+			require.True(t, ok, part)
+			of = field.Type
+		}
+		for override := range part.Fields() {
+			field, ok := of.FieldByName(override.Name)
+			require.True(t, ok, "%v.%s", part, override.Name)
+			switch override.Type.Kind() {
+			case reflect.Struct:
+			case reflect.Pointer:
+				require.Equal(t, field.Type, override.Type.Elem(), override.Name)
+			default:
+				require.True(t, override.Type.ConvertibleTo(field.Type), override.Name)
+			}
+		}
 	}
 }

@@ -15,7 +15,7 @@ func TestProfile(t *testing.T) {
 	p := c.Proxy.Backends["kimi"].Profile
 	require.Equal(t, 2, *p.CacheMarkers)
 	require.Equal(t, 12, p.ToolIDs.Max)
-	require.True(t, *p.Reasoning.Signed)
+	require.True(t, *p.Replay.Signed)
 
 	for profile, why := range map[string]string{
 		`{cache_marker: 2}`:   "unknown key",
