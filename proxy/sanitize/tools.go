@@ -36,15 +36,15 @@ func (r *request) fitTools() {
 	}
 	r.chooseByWord()
 	raw = r.root.get("tools")
-	print := fine.print(raw, SchemaForm(string(r.p.VendorTools)+strconv.Itoa(r.p.ToolNames)), false, r.Dialect)
-	if fine.has(print) {
+	print := printOf(raw, SchemaForm(string(r.p.VendorTools)+strconv.Itoa(r.p.ToolNames)), false, r.Dialect)
+	if isFine(print) {
 		return
 	}
 	items := elements(raw)
 	kept, dirty := r.vendorTools(uniqueTools(r, items))
 	if !r.renameTools(kept) && !dirty && len(kept) == len(items) {
 		if !r.forcesTool() { // the result depends on the forced tool
-			fine.add(print)
+			fine.Set(print, struct{}{})
 		}
 		return
 	}

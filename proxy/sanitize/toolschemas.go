@@ -8,7 +8,8 @@ import (
 	"hash/maphash"
 	"slices"
 	"strconv"
-	"sync"
+
+	"github.com/maypok86/otter/v2"
 
 	"mneme/proxy/wire"
 )
@@ -76,7 +77,7 @@ func (r *request) fitSchemas() {
 	claude := r.p.Vendor == "anthropic" || r.p.Vendor == "bedrock"
 	print := uint64(0)
 	if plainly == nil {
-		if print = fine.print(raw, r.p.ToolSchemas, claude, r.Dialect); fine.has(print) {
+		if print = printOf(raw, r.p.ToolSchemas, claude, r.Dialect); isFine(print) {
 			return
 		}
 	}
@@ -109,45 +110,28 @@ func (r *request) fitSchemas() {
 	if dirty {
 		r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items))
 	} else if print != 0 {
-		fine.add(print)
+		fine.Set(print, struct{}{})
 	}
 }
 
 // fine are the prints of lists of tools with which there is nothing to do: an agent sends the same list with
 // each request, and reading fifty schemas takes longer than all else in this hop.
-var fine = prints{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}}
+var (
+	fine = otter.Must(&otter.Options[uint64, struct{}]{MaximumSize: 4096})
+	seed = maphash.MakeSeed()
+)
 
-// prints are a bounded set.
-type prints struct {
-	seed  maphash.Seed
-	mu    sync.RWMutex
-	known map[uint64]struct{} // guarded by mu
-}
-
-const maxPrints = 4096
-
-func (p *prints) print(raw []byte, form SchemaForm, claude bool, d wire.Dialect) uint64 {
+func printOf(tools []byte, form SchemaForm, claude bool, d wire.Dialect) uint64 {
 	var h maphash.Hash
-	h.SetSeed(p.seed)
+	h.SetSeed(seed)
 	_, _ = fmt.Fprint(&h, form, claude, d) // which never fails
-	_, _ = h.Write(raw)
+	_, _ = h.Write(tools)
 	return h.Sum64()
 }
 
-func (p *prints) has(print uint64) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	_, ok := p.known[print]
+func isFine(print uint64) bool {
+	_, ok := fine.GetIfPresent(print)
 	return ok
-}
-
-func (p *prints) add(print uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.known) >= maxPrints {
-		clear(p.known)
-	}
-	p.known[print] = struct{}{}
 }
 
 // schemaFitter makes one schema fit a form. What the form cannot say goes into descriptions, as JSON Schema.
