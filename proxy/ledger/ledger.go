@@ -30,10 +30,10 @@ type Origin struct {
 	Model   string // as the backend calls it
 }
 
-// ToolID is a tool use's id under both of its names.
+// ToolID is a tool use's id under both of its names. This and Response and Place are stored as this JSON.
 type ToolID struct {
-	Vendor string // as the model gave it
-	Client string // as the client got it; the same unless the vendor's can recur, see CanRecur
+	Vendor string `json:"vendor"` // as the model gave it
+	Client string `json:"client"` // as the client got it; the same unless the vendor's can recur, see CanRecur
 }
 
 // Turn is one answered turn. A turn that the ledger has returned is shared and must not be changed.

@@ -14,16 +14,16 @@ import (
 
 // Place is the position of a turn in the tree of its conversation.
 type Place struct {
-	Parent string // ID of the turn that the request continued; empty at the root of a branch
+	Parent string `json:"parent,omitzero"` // ID of the turn that the request continued; empty at the root of a branch
 	// Input is the array of the request's messages behind the parent's answer, in the turn's
 	// dialect, with the tool ids that the client got and without cache markers. Leading system
 	// messages are left out.
-	Input jsontext.Value
-	Depth int // messages of the branch before Input
-	Front int // position in the branch of the first message that the request had
+	Input jsontext.Value `json:"-"`              // stored beside it
+	Depth int            `json:"depth,omitzero"` // messages of the branch before Input
+	Front int            `json:"front,omitzero"` // position in the branch of the first message that the request had
 	// Ephemeral is the PartsPrint of the content parts that the request's newest user message had
 	// and that are in no Input; empty for none.
-	Ephemeral string
+	Ephemeral string `json:"ephemeral,omitzero"`
 }
 
 // placeSize is the estimated memory of a Place beside its Input's bytes, and of each of its

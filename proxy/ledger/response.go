@@ -13,13 +13,13 @@ import (
 // Response is a turn as a response of the Responses dialect that was stored: its client can ask for it, and go on
 // from it, by its ID alone.
 type Response struct {
-	ID       string         // random, so that it cannot be guessed
-	Previous string         // the ID of the response that it goes on from; empty for none
-	Input    jsontext.Value // the array of its items, as the client sent them
+	ID       string         `json:"id"`                // random, so that it cannot be guessed
+	Previous string         `json:"previous,omitzero"` // the ID of the response that it goes on from; empty for none
+	Input    jsontext.Value `json:"input"`             // the array of its items, as the client sent them
 	// Own is the number of items at the front of Input that are the previous responses'. If it is 0 those are in
 	// turns of the same scope.
-	Own  int
-	Body jsontext.Value // the response as the client got it
+	Own  int            `json:"own,omitzero"`
+	Body jsontext.Value `json:"body"` // the response as the client got it
 }
 
 // Size is that of the response in memory, in bytes.

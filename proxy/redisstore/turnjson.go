@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -23,40 +21,17 @@ type entryJSON struct {
 	Model   string       `json:"model"`
 	Dialect wire.Dialect `json:"dialect,omitzero"`
 
-	Tools       []toolJSON `json:"tools,omitempty"`
-	Predecessor string     `json:"predecessor,omitzero"`
-	Context     string     `json:"context,omitzero"`
-	Asked       string     `json:"asked,omitzero"`
-	Cut         bool       `json:"cut,omitzero"`
-	Place       *placeJSON `json:"place,omitzero"`
-	Keys        []string   `json:"keys,omitempty"`
+	Tools       []ledger.ToolID `json:"tools,omitempty"`
+	Predecessor string          `json:"predecessor,omitzero"`
+	Context     string          `json:"context,omitzero"`
+	Asked       string          `json:"asked,omitzero"`
+	Cut         bool            `json:"cut,omitzero"`
+	Place       *ledger.Place   `json:"place,omitzero"`
+	Keys        []string        `json:"keys,omitempty"`
 
-	Response *responseJSON `json:"response,omitzero"`
+	Response *ledger.Response `json:"response,omitzero"`
 
 	Refused []string `json:"refused,omitempty"`
-}
-
-// placeJSON is a turn's place in its conversation's tree, without its input.
-type placeJSON struct {
-	Parent string `json:"parent,omitzero"`
-	Depth  int    `json:"depth,omitzero"`
-	Front  int    `json:"front,omitzero"`
-
-	Ephemeral string `json:"ephemeral,omitzero"`
-}
-
-// responseJSON is a stored response.
-type responseJSON struct {
-	ID       string         `json:"id"`
-	Previous string         `json:"previous,omitzero"`
-	Own      int            `json:"own,omitzero"`
-	Input    jsontext.Value `json:"input"`
-	Body     jsontext.Value `json:"body"`
-}
-
-type toolJSON struct {
-	Vendor string `json:"vendor"`
-	Client string `json:"client"`
 }
 
 // Members that are not in entryJSON.
@@ -73,18 +48,11 @@ func encodeEntry(e ledger.Entry) ([]byte, error) {
 	if t := e.Turn; t != nil {
 		j.Backend, j.Vendor, j.Model, j.Dialect = t.Origin.Backend, t.Origin.Vendor, t.Origin.Model, t.Dialect
 		j.Predecessor, j.Context, j.Asked, j.Cut = t.Predecessor, t.Context, t.Asked, t.Cut
-		for _, id := range t.Tools {
-			j.Tools = append(j.Tools, toolJSON(id))
-		}
-		if r := t.Response; r != nil {
-			j.Response = &responseJSON{r.ID, r.Previous, r.Own, r.Input, r.Body}
-		}
+		j.Tools, j.Place, j.Response = t.Tools, t.Place, t.Response
 	}
 	var input []byte
-	if e.Turn != nil && e.Turn.Place != nil {
-		p := e.Turn.Place
-		j.Place = &placeJSON{p.Parent, p.Depth, p.Front, p.Ephemeral}
-		input = slices.Concat([]byte(`,"`+inputMember+`":`), p.Input)
+	if j.Place != nil {
+		input = slices.Concat([]byte(`,"`+inputMember+`":`), j.Place.Input)
 	}
 	b, err := wire.Marshal(j)
 	if err != nil || e.Turn == nil {
@@ -126,17 +94,11 @@ func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
 	e.Turn = &ledger.Turn{
 		Scope: s, Origin: origin, Dialect: j.Dialect, Content: b[spans[0].Start:spans[0].End],
 		Predecessor: j.Predecessor, Context: j.Context, Asked: j.Asked, Cut: j.Cut, At: e.At,
+		Tools: j.Tools, Response: j.Response,
 	}
-	if p := j.Place; p != nil && spans[1].Found() {
-		e.Turn.Place = &ledger.Place{
-			Parent: p.Parent, Depth: p.Depth, Front: p.Front, Ephemeral: p.Ephemeral, Input: b[spans[1].Start:spans[1].End],
-		}
-	}
-	if r := j.Response; r != nil {
-		e.Turn.Response = &ledger.Response{ID: r.ID, Previous: r.Previous, Own: r.Own, Input: r.Input, Body: r.Body}
-	}
-	for _, id := range j.Tools {
-		e.Turn.Tools = append(e.Turn.Tools, ledger.ToolID(id))
+	if spans[1].Found() && j.Place != nil {
+		e.Turn.Place = j.Place
+		e.Turn.Place.Input = b[spans[1].Start:spans[1].End]
 	}
 	return e, nil
 }
