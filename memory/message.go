@@ -91,27 +91,6 @@ func EncodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// foreign is what other writers may have put where Message has plain types.
-type foreign struct {
-	Role       string          `json:"role"`
-	Content    json.RawMessage `json:"content"`
-	Timestamp  json.RawMessage `json:"timestamp"`
-	ToolCalls  json.RawMessage `json:"tool_calls"`
-	ToolCallID json.RawMessage `json:"tool_call_id"`
-	Name       json.RawMessage `json:"name"`
-	Partial    json.RawMessage `json:"partial"`
-	From       json.RawMessage `json:"from"`
-	Source     json.RawMessage `json:"source"`
-	Pasted     json.RawMessage `json:"pasted"`
-	Failure    json.RawMessage `json:"failure"`
-	Finish     json.RawMessage `json:"finish_reason"`
-	Metadata   json.RawMessage `json:"metadata"`
-	Images     json.RawMessage `json:"images"`
-	Citations  json.RawMessage `json:"citations"`
-	Run        json.RawMessage `json:"run"`
-	ID         json.RawMessage `json:"id"`
-}
-
 // UnmarshalJSON also reads what other programs store under the same keys: content
 // that is null or a list of parts, ids that are numbers, arguments that are an
 // object. What cannot be read as its field reads as nothing: one odd field must
@@ -132,31 +111,32 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		}
 		return nil
 	}
-	var f foreign
+	var f map[string]json.RawMessage // what other writers may have put where Message has plain types
 	if err := json.Unmarshal(b, &f); err != nil {
 		return err
 	}
-	if f.Role == "" {
+	var role string
+	if json.Unmarshal(f["role"], &role) != nil || role == "" {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
-	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
-		Origin: Origin{Authority(text(f.From)), text(f.Source)}, Failure: text(f.Failure), FinishReason: text(f.Finish),
-		Citations: f.Citations, Run: f.Run}
+	*m = Message{Role: role, Content: text(f["content"]), ToolCallID: text(f["tool_call_id"]), Name: text(f["name"]),
+		Origin: Origin{Authority(text(f["from"])), text(f["source"])}, Failure: text(f["failure"]),
+		FinishReason: text(f["finish_reason"]), Citations: f["citations"], Run: f["run"]}
 	// Of what is absent or of another type, nothing is read.
-	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
-	_ = json.Unmarshal(f.Partial, &m.Partial)
-	if json.Unmarshal(f.Metadata, &m.Metadata) != nil {
+	_ = json.Unmarshal(f["timestamp"], &m.Timestamp)
+	_ = json.Unmarshal(f["partial"], &m.Partial)
+	if json.Unmarshal(f["metadata"], &m.Metadata) != nil {
 		m.Metadata = nil
 	}
-	if json.Unmarshal(f.Pasted, &m.Pasted) != nil {
+	if json.Unmarshal(f["pasted"], &m.Pasted) != nil {
 		m.Pasted = nil
 	}
-	if json.Unmarshal(f.Images, &m.Images) != nil {
+	if json.Unmarshal(f["images"], &m.Images) != nil {
 		m.Images = nil
 	}
-	m.ID = readID(f.ID)
+	m.ID = readID(f["id"])
 	var calls []foreignCall
-	_ = json.Unmarshal(f.ToolCalls, &calls)
+	_ = json.Unmarshal(f["tool_calls"], &calls)
 	for _, c := range calls {
 		m.ToolCalls = append(m.ToolCalls, ToolCall{
 			ID: text(c.ID), Type: "function",
