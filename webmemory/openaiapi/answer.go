@@ -86,38 +86,22 @@ type toolCall struct {
 	memory.ToolCall
 }
 
-// chunk is an event of a stream.
-type chunk struct {
-	ID      string        `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	Model   string        `json:"model"`
-	Choices []chunkChoice `json:"choices"`
-	Usage   any           `json:"usage,omitempty"` // a *wire.ChatUsage, nil where it comes in the last chunk
-}
-
-type chunkChoice struct {
-	Index        int     `json:"index"`
-	Delta        delta   `json:"delta"`
-	Logprobs     *string `json:"logprobs"`
-	FinishReason *string `json:"finish_reason"`
-}
-
-// completion is a whole answer.
+// completion is a whole answer, or an event of a stream.
 type completion struct {
-	ID      string          `json:"id"`
-	Object  string          `json:"object"`
-	Created int64           `json:"created"`
-	Model   string          `json:"model"`
-	Choices []wholeChoice   `json:"choices"`
-	Usage   *wire.ChatUsage `json:"usage"`
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"`
+	Model   string   `json:"model"`
+	Choices []choice `json:"choices"`
+	Usage   any      `json:"usage,omitempty"` // a *wire.ChatUsage, nil where it comes in the last chunk
 }
 
-type wholeChoice struct {
-	Index        int          `json:"index"`
-	Message      wholeMessage `json:"message"`
-	Logprobs     *string      `json:"logprobs"`
-	FinishReason string       `json:"finish_reason"`
+type choice struct {
+	Index        int           `json:"index"`
+	Delta        *delta        `json:"delta,omitempty"`   // in a stream
+	Message      *wholeMessage `json:"message,omitempty"` // in a whole answer
+	Logprobs     *string       `json:"logprobs"`
+	FinishReason *string       `json:"finish_reason"`
 }
 
 type wholeMessage struct {
@@ -349,15 +333,15 @@ func (a *answer) send(d delta, finish string) {
 	if !a.call.Stream {
 		return
 	}
-	choice := chunkChoice{Delta: d}
+	one := choice{Delta: &d}
 	if finish != "" {
-		choice.FinishReason = &finish
+		one.FinishReason = &finish
 	}
-	a.write(a.encode(chunk{Choices: []chunkChoice{choice}}))
+	a.write(a.encode(completion{Choices: []choice{one}}))
 }
 
 // encode is a chunk in one line.
-func (a *answer) encode(c chunk) []byte {
+func (a *answer) encode(c completion) []byte {
 	c.ID, c.Object, c.Created, c.Model = a.id(), "chat.completion.chunk", a.created, a.call.Model
 	if c.Usage == nil && a.call.StreamOptions.IncludeUsage {
 		c.Usage = (*wire.ChatUsage)(nil)
@@ -560,7 +544,7 @@ func (a *answer) end() {
 		m.Content = nil
 	}
 	api.WriteJSON(a.w, http.StatusOK, completion{ID: a.id(), Object: "chat.completion", Created: a.created,
-		Model: a.call.Model, Choices: []wholeChoice{{Message: m, FinishReason: finish}}, Usage: chatUsage(a)})
+		Model: a.call.Model, Choices: []choice{{Message: &m, FinishReason: &finish}}, Usage: chatUsage(a)})
 }
 
 func (a *answer) endStream(finish string) {
@@ -576,7 +560,7 @@ func (a *answer) endStream(finish string) {
 	}
 	a.send(last, finish)
 	if a.call.StreamOptions.IncludeUsage {
-		a.write(a.encode(chunk{Choices: []chunkChoice{}, Usage: chatUsage(a)}))
+		a.write(a.encode(completion{Choices: []choice{}, Usage: chatUsage(a)}))
 	}
 	a.write([]byte("[DONE]"))
 }
