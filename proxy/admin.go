@@ -12,8 +12,8 @@ import (
 	"mneme/access"
 )
 
-// backendState is what the admin group shows of the backends.
-type backendState struct {
+// BackendState is what the admin group shows of the backends.
+type BackendState struct {
 	Active   string   `json:"active"`
 	Backends []string `json:"backends"`
 	Routes   []string `json:"routes,omitempty"`
@@ -32,7 +32,7 @@ func operatorsOnly(c *gin.Context) {
 }
 
 func (s *Server) showBackend(c *gin.Context) {
-	state := backendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
+	state := BackendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
 		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}, map[string][]string{}}
 	for name, b := range s.backends {
 		if rules := b.known.taught(); rules != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/proxy"
 	"mneme/proxy/wire"
 )
 
@@ -37,19 +38,19 @@ func newAdmin(t *testing.T) *admin {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/backend", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"},
+		_ = json.NewEncoder(w).Encode(proxy.BackendState{Active: a.active, Backends: backends, Routes: []string{"main"},
 			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}},
 			Learned: map[string][]string{"glm": {"{member: top_k}"}}})
 	})
 	mux.HandleFunc("PUT /admin/backend", func(w http.ResponseWriter, r *http.Request) {
-		var asked backendState
+		var asked proxy.BackendState
 		_ = json.NewDecoder(r.Body).Decode(&asked)
 		if asked.Active == "glm" && a.active == "stuck" {
 			refuse(w, 503, "the switch could not be stored: Redis does not answer")
 			return
 		}
 		a.active = asked.Active
-		_ = json.NewEncoder(w).Encode(backendState{Active: a.active, Backends: backends, Routes: []string{"main"},
+		_ = json.NewEncoder(w).Encode(proxy.BackendState{Active: a.active, Backends: backends, Routes: []string{"main"},
 			Choices: map[string][]string{"main": {"kimi:KEY_A", "glm"}},
 			Learned: map[string][]string{"glm": {"{member: top_k}"}}})
 	})

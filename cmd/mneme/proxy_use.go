@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/term"
+	"mneme/proxy"
 	"mneme/proxy/wire"
 )
 
@@ -82,17 +83,6 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 	return nil
 }
 
-// backendState is the admin group's view of the backends.
-type backendState struct {
-	Active   string   `json:"active"`
-	Backends []string `json:"backends"`
-	Routes   []string `json:"routes,omitempty"`
-	// Learned are rules that refusals have taught the gateway, by backend.
-	Learned map[string][]string `json:"learned,omitempty"`
-	// Choices are those of each route.
-	Choices map[string][]string `json:"choices,omitempty"`
-}
-
 const adminBackend = "/admin/backend"
 
 func (con *console) proxyUse() *cobra.Command {
@@ -114,7 +104,7 @@ Examples:
 
 // use makes the backend or the route of a name the gateway's active one; without a name it lists them.
 func use(ctx context.Context, out io.Writer, gateway gateway, name string) error {
-	var before, after backendState
+	var before, after proxy.BackendState
 	if err := gateway.ask(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
 		return err
 	}
