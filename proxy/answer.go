@@ -219,7 +219,7 @@ var title = lazyregexp.New(`(?is)<(?:title|h1)[^>]*>(.*?)</`)
 // pageError returns a JSON body that replaces an HTML page. Clients show the text of an error as it comes.
 func pageError(page []byte) []byte {
 	message := "the backend answered with an HTML page"
-	if found := title.FindStringSubmatch(string(page)); found != nil {
+	if found := title().FindStringSubmatch(string(page)); found != nil {
 		message += ": " + clip(strings.TrimSpace(html.UnescapeString(found[1])), maxQuoted)
 	}
 	return wire.Failure{Type: "api_error", Message: message}.Body(wire.Messages)

@@ -139,27 +139,27 @@ func (c *cure) label() string {
 // refusesContent reports whether an error is about content that a model cannot read.
 func refusesContent(body []byte) bool {
 	said := thinking.Sentence(body)
-	return imageWords.MatchString(said) && !imageFaults.MatchString(said) || documentWords.MatchString(said)
+	return imageWords().MatchString(said) && !imageFaults().MatchString(said) || documentWords().MatchString(said)
 }
 
 // refusedContent are the kinds of content that an error says the model does not take, and that the request has; nil for
 // none.
 func (a *attempt) refusedContent() []string {
 	said := thinking.Sentence(a.answer.whole)
-	if words := []*lazyregexp.Regexp{addressWords, imageWords, documentWords, typeWords}; !slices.ContainsFunc(words,
-		func(w *lazyregexp.Regexp) bool { return w.MatchString(said) }) {
+	if words := []lazyregexp.Regexp{addressWords, imageWords, documentWords, typeWords}; !slices.ContainsFunc(words,
+		func(w lazyregexp.Regexp) bool { return w().MatchString(said) }) {
 		return nil
 	}
 	types := a.sentTypes()
 	images := slices.Contains(types, wire.ImageContent)
 	switch {
-	case images && addressWords.MatchString(said):
+	case images && addressWords().MatchString(said):
 		return []string{wire.ImageContent + "/url"}
-	case images && imageWords.MatchString(said) && !imageFaults.MatchString(said):
+	case images && imageWords().MatchString(said) && !imageFaults().MatchString(said):
 		return []string{wire.ImageContent}
-	case slices.Contains(types, wire.DocumentContent) && documentWords.MatchString(said):
+	case slices.Contains(types, wire.DocumentContent) && documentWords().MatchString(said):
 		return []string{wire.DocumentContent, wire.FileContent}
-	case !typeWords.MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
+	case !typeWords().MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
 		return nil
 	}
 	kind := a.typeAt(said, types)
@@ -179,7 +179,7 @@ func (a *attempt) refusedContent() []string {
 
 // names reports whether an error names a type outside the list of types that the vendor takes.
 func names(said, kind string) bool {
-	if at := takenTypes.FindStringIndex(said); at != nil {
+	if at := takenTypes().FindStringIndex(said); at != nil {
 		said = said[:at[0]]
 	}
 	word := `\b` + regexp.QuoteMeta(kind) + `\b`
@@ -230,7 +230,7 @@ func (a *attempt) sentTypes() (types []string) {
 
 // typeAt returns the type of the content at the place that an error about a type names, if it is in types; empty for none.
 func (a *attempt) typeAt(said string, types []string) string {
-	m := placeWords.FindStringSubmatch(said)
+	m := placeWords().FindStringSubmatch(said)
 	if m == nil || len(a.result.sent) == 0 || !strings.Contains(said, ".type") && !strings.Contains(said, "'type'") {
 		return ""
 	}
@@ -251,8 +251,8 @@ var onlyFunctions = lazyregexp.New(`(only|must be|should be|expected) '?(type: ?
 // are mostly of tools that the vendor runs.
 func (a *attempt) withoutTools() *cure {
 	said := thinking.Sentence(a.answer.whole)
-	all := onlyFunctions.MatchString(said)
-	if a.native == nil || !strings.Contains(said, "tool") || !all && !typeWords.MatchString(said) {
+	all := onlyFunctions().MatchString(said)
+	if a.native == nil || !strings.Contains(said, "tool") || !all && !typeWords().MatchString(said) {
 		return nil
 	}
 	c := a.newCure(cureContent, "")

@@ -194,7 +194,7 @@ var cuttable = []string{"stop", "stop_sequences", "tools[].function.description"
 func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ sanitize.Rule, about string, ok bool) {
 	names := spellings[said.Name]
 	if names == nil {
-		names = []string{ofThinking.ReplaceAllString(said.Name, "thinking.")}
+		names = []string{ofThinking().ReplaceAllString(said.Name, "thinking.")}
 	}
 	bodies := [][]byte{a.doc.Body}
 	if a.backend.speaks != a.backend.dialect {

@@ -160,28 +160,24 @@ func (s *monitor) readyz(c *gin.Context) error {
 	s.registry.mu.Lock()
 	draining := s.registry.draining
 	s.registry.mu.Unlock()
-	seen, since := s.storeWatch.health.get()
+	now := s.storeWatch.health.get()
 	out, status := ready{}, http.StatusOK
 	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
 	out.Status = "ready"
-	if !since.IsZero() {
+	if !now.since.IsZero() {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
-		out.Redis = &awayState{since}
+		out.Redis = &awayState{now.since}
 	}
-	refusal, denied := s.storeWatch.health.refused()
-	if refusal != "" { // nothing can be stored although Redis answers
-		because("degraded", refusal)
-	}
-	for _, reason := range []string{tooFull(s.storeWatch.health.fullness()), s.storeWatch.health.coldReason(),
-		s.cfg.Gate.Lost()} {
+	// With a refusal nothing can be stored although Redis answers.
+	for _, reason := range []string{now.refusal, tooFull(now.full), now.cold, s.cfg.Gate.Lost()} {
 		if reason != "" {
 			because("degraded", reason)
 		}
 	}
-	if denied {
+	if now.denied {
 		out.Status, status = "refused", http.StatusServiceUnavailable
 	}
-	if !seen {
+	if !now.seen {
 		because("starting", "Redis has not answered since the service started.")
 		status = http.StatusServiceUnavailable
 	}
@@ -295,13 +291,13 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
-		if _, since := watch.health.get(); !since.IsZero() {
+		if since := watch.health.get().since; !since.IsZero() {
 			return time.Since(since).Seconds()
 		}
 		return 0
 	})
 	gauge("mneme_redis_memory_ratio", "Which part of its maxmemory the fullest Redis has used; 0 without a maxmemory.",
-		watch.health.fullness)
+		func() float64 { return watch.health.get().full })
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 {
 		return float64(s.spool.Bytes())
 	})

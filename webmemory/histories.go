@@ -26,7 +26,7 @@ func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.Hist
 	if err == nil {
 		return loaded[0], false, nil
 	}
-	_, since := s.storeWatch.health.get()
+	since := s.storeWatch.health.get().since
 	h = s.cache.Peek(key)
 	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !since.IsZero() && time.Since(since) > staleFor {
 		return nil, false, err

@@ -100,7 +100,7 @@ func (s *streams) caughtUp(r *run, req *http.Request) error {
 	case !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	if _, away := s.storeWatch.health.get(); !away.IsZero() {
+	if !s.storeWatch.health.get().since.IsZero() {
 		return memory.ErrUnavailable
 	}
 	return api.ErrGone

@@ -22,15 +22,18 @@ type storeWatch struct {
 
 // health is what the service knows of what it depends on.
 type health struct {
-	mu    sync.Mutex
-	seen  bool      // guarded by mu: the store has answered once
-	since time.Time // guarded by mu: when it stopped answering; zero while it does
-	// refusal is why something cannot be written although the store answers; guarded
-	// by mu, empty while all can.
-	refusal string
-	denied  bool    // guarded by mu: the refusal lasts until an operator permits something
-	cold    string  // guarded by mu: why the cold store cannot be read; "" while it can
-	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
+	mu sync.Mutex
+	dependencies
+}
+
+// dependencies are the state of what the service depends on. In health they are guarded by its mu.
+type dependencies struct {
+	seen    bool      // the store has answered once
+	since   time.Time // when it stopped answering; zero while it does
+	refusal string    // why something cannot be written although the store answers; empty while all can
+	denied  bool      // the refusal lasts until an operator permits something
+	cold    string    // why the cold store cannot be read; "" while it can
+	full    float64   // which part of its maxmemory Redis has used, as last seen
 }
 
 // fullFrom is the part of Redis's maxmemory from which on the service is degraded.
@@ -52,12 +55,6 @@ func (h *health) noteFull(full float64) (news bool) {
 	news = h.full < fullFrom && full >= fullFrom
 	h.full = full
 	return news
-}
-
-func (h *health) fullness() float64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.full
 }
 
 // note takes whether the store answered, and says whether that is news.
@@ -83,12 +80,6 @@ func (h *health) noteRefusal(why string, denied bool) (fresh bool) {
 	return fresh
 }
 
-func (h *health) refused() (why string, denied bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.refusal, h.denied
-}
-
 // noteCold stores the reason why the cold store cannot be read, "" if it can. It reports whether the fault is new.
 func (h *health) noteCold(reason string) (fresh bool) {
 	h.mu.Lock()
@@ -98,16 +89,10 @@ func (h *health) noteCold(reason string) (fresh bool) {
 	return fresh
 }
 
-func (h *health) coldReason() string {
+func (h *health) get() dependencies {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.cold
-}
-
-func (h *health) get() (seen bool, since time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.seen, h.since
+	return h.dependencies
 }
 
 // losses is what this process knows of data that Redis lost. The epoch is a random mark
@@ -234,7 +219,7 @@ func (s *storeWatch) lost(ctx context.Context) bool {
 // here. It gives the epoch, in which that is told once, by whichever process. It is also
 // where a loss is noticed first, if the chat is used right after it.
 func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
-	if _, since := s.health.get(); !since.IsZero() {
+	if !s.health.get().since.IsZero() {
 		return "", false
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkEvery)

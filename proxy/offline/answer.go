@@ -34,7 +34,7 @@ func transcript(req *wire.Request) (texts []utterance, results []wire.Block) {
 		}
 	}
 	for _, b := range req.System {
-		for _, m := range patterns["note"].FindAllStringSubmatch(b.Text, -1) {
+		for _, m := range patterns["note"]().FindAllStringSubmatch(b.Text, -1) {
 			notes = append(notes, utterance{gjson.Parse(m[2]).Str, m[1]})
 		}
 	}
@@ -51,7 +51,7 @@ func cutRecalled(text string) (rest string, list []utterance) {
 		return text, nil
 	}
 	at := ""
-	for _, m := range patterns["recalled"].FindAllStringSubmatch(block, -1) {
+	for _, m := range patterns["recalled"]().FindAllStringSubmatch(block, -1) {
 		at = cmp.Or(m[1], at)
 		if m[2] == wire.RoleUser || m[1] != "" && !match("role", m[2]) { // a name, right after the heading
 			list = append(list, utterance{m[3], at})

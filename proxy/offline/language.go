@@ -28,8 +28,8 @@ var (
 )
 
 // load reads the lexicon. The words between "⟨" and "⟩" match as whole words.
-func load() (entries map[string]string, patterns map[string]*lazyregexp.Regexp) {
-	entries, patterns = map[string]string{}, map[string]*lazyregexp.Regexp{}
+func load() (entries map[string]string, patterns map[string]lazyregexp.Regexp) {
+	entries, patterns = map[string]string{}, map[string]lazyregexp.Regexp{}
 	for line := range strings.SplitSeq(strings.ReplaceAll(lexicon, "\n\t", ""), "\n") {
 		name, text, _ := strings.Cut(line, ": ")
 		entries[name] = text
@@ -56,10 +56,10 @@ func groups(name string, form func(string) string) map[string]string {
 func match(name, s string) bool { return find(name, s) != nil }
 
 func find(name, s string) []string {
-	return patterns[name].FindStringSubmatch(strings.ReplaceAll(s, "’", "'"))
+	return patterns[name]().FindStringSubmatch(strings.ReplaceAll(s, "’", "'"))
 }
 
-func replace(name, s, by string) string { return patterns[name].ReplaceAllString(s, by) }
+func replace(name, s, by string) string { return patterns[name]().ReplaceAllString(s, by) }
 
 // say returns a sentence of the model's own, in the language of most letters of a text.
 func say(in, name string, args ...any) string {
@@ -69,7 +69,7 @@ func say(in, name string, args ...any) string {
 // languageOf returns 1 for Russian, if most letters of the first 1,000 bytes are Cyrillic, and 0 for English.
 func languageOf(s string) int {
 	s = s[:min(len(s), 1000)]
-	return 2 * len(patterns["cyrillicLetter"].FindAllString(s, -1)) / (len(patterns["letter"].FindAllString(s, -1)) + 1)
+	return 2 * len(patterns["cyrillicLetter"]().FindAllString(s, -1)) / (len(patterns["letter"]().FindAllString(s, -1)) + 1)
 }
 
 func stem(word string) string {
@@ -110,7 +110,7 @@ func bare(s string) string { return strings.TrimRight(strings.TrimSpace(s), " .!
 // than the model has.
 func turned(s, in string) string {
 	plain := replace("beVerbs", strings.ReplaceAll(s, "’", "'"), "I-$1")
-	out := patterns["word"].ReplaceAllStringFunc(plain, func(w string) string {
+	out := patterns["word"]().ReplaceAllStringFunc(plain, func(w string) string {
 		if t, ok := turns[strings.ToLower(w)]; ok && (len(w) == 1 || w != strings.ToUpper(w)) {
 			return strings.ReplaceAll(t, "_", " ")
 		}
@@ -138,7 +138,7 @@ const matter, relation = "+", "*"
 func newFact(text string) fact {
 	text = replace("whatDo", text, "what is the job of $1")
 	f := fact{text: bare(text), keys: map[string]int{}, name: userName(text), mine: match("mine", text),
-		me: match("me", text), words: patterns["word"].FindAllString(spelling.Replace(text), -1)}
+		me: match("me", text), words: patterns["word"]().FindAllString(spelling.Replace(text), -1)}
 	if f.name != "" {
 		f.text = say(text, "nameIs", f.name)
 	}
@@ -159,7 +159,7 @@ func newFact(text string) fact {
 		}
 		f.keys[key], before = i+1, key
 	}
-	for _, m := range patterns["age"].FindAllStringSubmatch(f.text, -1) {
+	for _, m := range patterns["age"]().FindAllStringSubmatch(f.text, -1) {
 		implied["+age"] = slices.Index(f.words, m[1]) + 1
 	}
 	maps.DeleteFunc(f.keys, func(key string, _ int) bool { return key == "" || key == "-" }) // "-" is no topic

@@ -77,7 +77,7 @@ func ContextTokens(model string, local bool) int {
 // outputs are the limits of answers in tokens, see https://platform.claude.com/docs/en/about-claude/models/overview. The
 // first row that matches counts.
 var outputs = []struct {
-	name   *lazyregexp.Regexp
+	name   lazyregexp.Regexp
 	tokens int64
 }{
 	{lazyregexp.New(`claude-(instant|2|3-(opus|sonnet|haiku))`), 4_096},
@@ -91,7 +91,7 @@ var outputs = []struct {
 func OutputTokens(model string) int64 {
 	model = strings.ToLower(model)
 	for _, row := range outputs {
-		if row.name.MatchString(model) {
+		if row.name().MatchString(model) {
 			return row.tokens
 		}
 	}

@@ -40,14 +40,14 @@ var bounds = []refusalRule{
 	// https://github.com/vllm-project/vllm/pull/40324, https://github.com/stackblitz-labs/bolt.diy/issues/955 (Vertex).
 	phrase("max", limit+`[^;]{0,240}`, func(m []string) (Refused, bool) {
 		r := Refused{Name: AnswerLimit, Value: true}
-		for _, n := range numbers.FindAllStringSubmatch(m[0], -1) {
+		for _, n := range numbers().FindAllStringSubmatch(m[0], -1) {
 			most := int64(atoi(n[1]))
 			if n[2] != "" {
 				most--
 			}
 			r.Limits = append(r.Limits, most)
 		}
-		return r, r.Limits != nil && tooMuch.MatchString(m[0]) && !passing.MatchString(m[0])
+		return r, r.Limits != nil && tooMuch().MatchString(m[0]) && !passing().MatchString(m[0])
 	}),
 	// GLM names no number: https://github.com/MetaGLM/glm-cookbook/issues/24
 	phrase("max_tokens", `max_tokens'? ?参数非法`, always(Refused{Name: AnswerLimit, Value: true})),

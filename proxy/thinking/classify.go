@@ -157,13 +157,13 @@ func doubtsThinking(body []byte, text string) bool {
 	if !strings.Contains(text, "thinking") {
 		return false
 	}
-	text = thinkingTools.ReplaceAllString(text, "")
-	if !strings.Contains(text, "thinking") || !doubts.MatchString(text) || namesMember.MatchString(text) {
+	text = thinkingTools().ReplaceAllString(text, "")
+	if !strings.Contains(text, "thinking") || !doubts().MatchString(text) || namesMember().MatchString(text) {
 		return false
 	}
 	said := spoken(body)
 	_, names := refusedIn(said)
-	return !names && !ofSchema.MatchString(said)
+	return !names && !ofSchema().MatchString(said)
 }
 
 // signs are the phrases and patterns that identify an error of some class. They are matched with a
@@ -178,12 +178,14 @@ type signs struct {
 // pattern is a regular expression that is tried only where word occurs, since that is much cheaper.
 type pattern struct {
 	word string
-	*lazyregexp.Regexp
+	lazyregexp.Regexp
 }
 
 func (s signs) in(text string) bool {
 	return slices.ContainsFunc(s.phrases, func(p string) bool { return strings.Contains(text, p) }) ||
-		slices.ContainsFunc(s.patterns, func(p pattern) bool { return strings.Contains(text, p.word) && p.MatchString(text) })
+		slices.ContainsFunc(s.patterns, func(p pattern) bool {
+			return strings.Contains(text, p.word) && p.Regexp().MatchString(text)
+		})
 }
 
 func near(word, expression string) pattern { return pattern{word, lazyregexp.New(expression)} }

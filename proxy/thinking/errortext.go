@@ -125,7 +125,7 @@ var echo = lazyregexp.New(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s
 func withoutEcho(s string) string {
 	var out strings.Builder
 	for {
-		at := echo.FindStringIndex(s)
+		at := echo().FindStringIndex(s)
 		if at == nil {
 			break
 		}

@@ -63,7 +63,7 @@ func refusedIn(text string) (Refused, bool) {
 		if rule.near != "" && !strings.Contains(lower, rule.near) {
 			continue
 		}
-		for _, m := range rule.FindAllStringSubmatch(text, 4) {
+		for _, m := range rule.Regexp().FindAllStringSubmatch(text, 4) {
 			r, ok := rule.read(m)
 			if !ok {
 				continue
@@ -93,7 +93,7 @@ func Sentence(body []byte) string { return strings.ToLower(spoken(body)) }
 // the backslashes of JSON within strings, and without what it repeats of the request.
 func spoken(body []byte) string {
 	text := withoutEcho(string(body[:min(len(body), maxErrorBody)]))
-	text = escapes.ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
+	text = escapes().ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
 		s = strings.TrimLeft(s, `\`)
 		switch {
 		case s == "":
@@ -126,7 +126,7 @@ const (
 // refusalRule recognises one wording. The rules are tried in their order.
 type refusalRule struct {
 	near string // must occur in the text, in lower case; empty for no condition
-	*lazyregexp.Regexp
+	lazyregexp.Regexp
 	// read makes a Refused of a match; ok is false if the match means something else. A result
 	// without a name ends the search.
 	read func(m []string) (r Refused, ok bool)
@@ -142,12 +142,12 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	// Values of a header (https://github.com/vercel/ai/issues/10981, https://github.com/yiliqi78/TOKENICODE/issues/59).
 	phrase("anthropic-beta", `unexpected value\(s\) ('[^;]+') for the 'anthropic-beta' header`,
 		func(m []string) (Refused, bool) {
-			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
+			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf().FindAllString(m[1], -1)}, true
 		}),
 	phrase("beta", `\b(?:unexpected|unsupported|invalid|unknown) (?:anthropic[- ])?beta (?:flags?|headers?|values?)`+
 		`(?:\(s\))?([^;]*)`,
 		func(m []string) (Refused, bool) {
-			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf.FindAllString(m[1], -1)}, true
+			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf().FindAllString(m[1], -1)}, true
 		}),
 	// https://github.com/anthropics/claude-code/issues/27944 https://github.com/anthropics/claude-code/issues/24493
 	phrase("long context beta", `long context beta`,
@@ -312,13 +312,13 @@ var (
 // parameterName is the name as a request would spell it; empty if said is not a name, or is a place
 // in something that this gateway never sends.
 func parameterName(said string) string {
-	said = camel.ReplaceAllStringFunc(said, func(s string) string { return s[:1] + "_" + s[1:] })
+	said = camel().ReplaceAllStringFunc(said, func(s string) string { return s[:1] + "_" + s[1:] })
 	said = strings.ToLower(strings.NewReplacer("[", ".[", "]", "").Replace(said))
 	var steps []string
 	for step := range strings.SplitSeq(said, ".") {
 		switch index := strings.TrimPrefix(step, "["); {
 		case step == "", step == "body":
-		case index != step, index == "*", digits.MatchString(index):
+		case index != step, index == "*", digits().MatchString(index):
 			if n := len(steps); n > 0 {
 				steps[n-1] = strings.TrimSuffix(steps[n-1], "[]") + "[]"
 			}

@@ -28,7 +28,7 @@ const (
 // earendil-works/pi#547, lmstudio-ai/lmstudio-bug-tracker#1586, nhaouari/obsidian-textgenerator-plugin#309.
 var roleWords = []struct {
 	is    RefusedRole
-	words *lazyregexp.Regexp
+	words lazyregexp.Regexp
 }{
 	{RolePrefill, lazyregexp.New(`(?i)assistant message prefill|conversation must end with a user message|` +
 		`expected last role user|when the last message is from the assistant|response prefill is incompatible|` +
@@ -59,7 +59,7 @@ func RefusedRoles(status int, body []byte) RefusedRole {
 	}
 	text := spoken(body)
 	for _, w := range roleWords {
-		if w.words.MatchString(text) {
+		if w.words().MatchString(text) {
 			return w.is
 		}
 	}

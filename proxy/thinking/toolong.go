@@ -52,13 +52,13 @@ func lengthOf(body []byte) Length {
 	// Codes and numbers are in members that errorText does not read.
 	members := unescaped.Replace(fold(withoutEcho(string(body[:min(len(body), maxErrorText)]))))
 	switch {
-	case perMinute.MatchString(text):
+	case perMinute().MatchString(text):
 		l := Length{Excess: OverAllowance, Limit: number(text, allowed), Sent: number(text, asked)}
 		if !strings.Contains(text, "requesttoolarge") && (l.Sent == 0 || l.Sent <= l.Limit) {
 			return Length{} // a rate limit, for which waiting helps
 		}
 		return l
-	case longCode.MatchString(members), overWindow.in(text):
+	case longCode().MatchString(members), overWindow.in(text):
 	default:
 		return Length{}
 	}
@@ -184,14 +184,14 @@ var (
 // measures reads the numbers from an error about the context window.
 func measures(text, members string) Length {
 	l := Length{Excess: OverWindow}
-	if m := sumOver.FindStringSubmatch(text); m != nil {
+	if m := sumOver().FindStringSubmatch(text); m != nil {
 		l.Input, l.Output, l.Limit = atoi(m[1]), atoi(m[2]), atoi(m[3])
 		l.Sent = l.Input + l.Output
 		return l
 	}
 	l.Limit = firstOf(limits, text, members)
 	l.Sent = firstOf(totals, text, members)
-	for _, m := range parts.FindAllStringSubmatch(text, -1) {
+	for _, m := range parts().FindAllStringSubmatch(text, -1) {
 		switch m[3] {
 		case "completion", "output", "response", "answer":
 			l.Output = max(l.Output, atoi(m[1]))
@@ -216,8 +216,8 @@ func measures(text, members string) Length {
 	return l
 }
 
-func patternsOf(expressions ...string) []*lazyregexp.Regexp {
-	out := make([]*lazyregexp.Regexp, len(expressions))
+func patternsOf(expressions ...string) []lazyregexp.Regexp {
+	out := make([]lazyregexp.Regexp, len(expressions))
 	for i, e := range expressions {
 		out[i] = lazyregexp.New(e)
 	}
@@ -225,7 +225,7 @@ func patternsOf(expressions ...string) []*lazyregexp.Regexp {
 }
 
 // firstOf is the number that the first fitting expression finds in the first of the texts.
-func firstOf(expressions []*lazyregexp.Regexp, texts ...string) int {
+func firstOf(expressions []lazyregexp.Regexp, texts ...string) int {
 	for _, text := range texts {
 		for _, e := range expressions {
 			if n := number(text, e); n > 0 {
@@ -237,8 +237,8 @@ func firstOf(expressions []*lazyregexp.Regexp, texts ...string) int {
 }
 
 // number is what the only group of an expression finds.
-func number(text string, e *lazyregexp.Regexp) int {
-	if m := e.FindStringSubmatch(text); m != nil {
+func number(text string, e lazyregexp.Regexp) int {
+	if m := e().FindStringSubmatch(text); m != nil {
 		return atoi(m[1])
 	}
 	return 0

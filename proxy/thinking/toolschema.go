@@ -33,15 +33,15 @@ func SchemaRefused(status int, body []byte) (r RefusedSchema) {
 		return r
 	}
 	text := spoken(body)
-	if status < http.StatusBadRequest || !ofSchema.MatchString(text) || ofAnswer.MatchString(text) ||
+	if status < http.StatusBadRequest || !ofSchema().MatchString(text) || ofAnswer().MatchString(text) ||
 		classOf(body) != ClassOther {
 		return r
 	}
 	r.Found = true
-	for _, m := range schemaNames.FindAllStringSubmatch(text, -1) {
+	for _, m := range schemaNames().FindAllStringSubmatch(text, -1) {
 		r.Names = append(r.Names, m[1])
 	}
-	for _, m := range schemaAt.FindAllStringSubmatch(text, -1) {
+	for _, m := range schemaAt().FindAllStringSubmatch(text, -1) {
 		if i, err := strconv.Atoi(m[1]); err == nil {
 			r.Indexes = append(r.Indexes, i)
 		}
