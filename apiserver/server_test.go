@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -74,6 +75,17 @@ type service struct {
 	*api.Client
 	url string
 	log *logged // of runs it is complete once the server is closed
+}
+
+// Events reads a run's events one by one.
+func (s service) Events(ctx context.Context, url string, after int64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for batch, err := range s.Batches(ctx, url, after, 1) {
+			if !yield(append(batch, event.Event{})[0], err) {
+				return
+			}
+		}
+	}
 }
 
 // logged keeps log lines. Safe for concurrent use.
@@ -479,7 +491,7 @@ func TestAReaderThatIsCutAgainAndAgainMissesNothing(t *testing.T) {
 	last, cuts := int64(0), 0
 	for over := false; !over; {
 		over = true
-		for e, err := range shaky.Events(t.Context(), events, last) {
+		for e, err := range (service{Client: shaky}).Events(t.Context(), events, last) {
 			if err != nil {
 				require.ErrorIs(t, err, api.ErrCut)
 				cuts++

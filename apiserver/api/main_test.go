@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,7 +62,7 @@ func client(t *testing.T, base string) *api.Client {
 
 // read collects a run's events and how reading ended.
 func read(ctx context.Context, c *api.Client, url string, after int64) (seqs []int64, err error) {
-	for e, err := range c.Events(ctx, url, after) {
+	for e, err := range eachEvent(ctx, c, url, after) {
 		if err != nil {
 			return seqs, err
 		}
@@ -93,4 +94,15 @@ func get(t *testing.T, url, lastEventID string) (*http.Response, string) {
 	_, err = io.Copy(&body, resp.Body)
 	require.NoError(t, err)
 	return resp, body.String()
+}
+
+// eachEvent reads a run's events one by one.
+func eachEvent(ctx context.Context, c *api.Client, url string, after int64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for batch, err := range c.Batches(ctx, url, after, 1) {
+			if !yield(append(batch, event.Event{})[0], err) {
+				return
+			}
+		}
+	}
 }

@@ -17,27 +17,14 @@ import (
 	"mneme/memory/event"
 )
 
-// Events reads a run's events after a number (0 for all) from its events URL,
+// Batches reads a run's events after a number (0 for all) from its events URL,
 // until run_finished. It ends without an error only when the run is over, or waits: then
 // the last event is an event.RunWaiting. An
 // error is the last thing it yields: ErrCut or ErrUnreachable (ask again for the
 // events after the last one received), a *Problem such as ErrGone, or the cause
-// of ctx's end. Events come in order and without gaps.
-func (c *Client) Events(ctx context.Context, url string, after int64) iter.Seq2[event.Event, error] {
-	return func(yield func(event.Event, error) bool) {
-		for batch, err := range c.Batches(ctx, url, after, 1) {
-			if err != nil {
-				yield(event.Event{}, err)
-			} else if !yield(batch[0], nil) {
-				return
-			}
-		}
-	}
-}
-
-// Batches are Events by the batch, for one round trip to a store: those that came together, at
-// most size of them. It starts no goroutine; while the caller works, the sender waits
-// (backpressure).
+// of ctx's end. Events come in order and without gaps, by the batch, for one round trip to
+// a store: those that came together, at most size of them. It starts no goroutine; while
+// the caller works, the sender waits (backpressure).
 func (c *Client) Batches(ctx context.Context, url string, after int64, size int) iter.Seq2[[]event.Event, error] {
 	return func(yield func([]event.Event, error) bool) {
 		var batch []event.Event

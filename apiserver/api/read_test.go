@@ -114,7 +114,7 @@ func TestTheCallersContextEndsReadingWithItsCause(t *testing.T) {
 	defer cancel(nil)
 	why := errors.New("enough")
 	var last error
-	for _, err := range client(t, url).Events(ctx, url, 0) {
+	for _, err := range eachEvent(ctx, client(t, url), url, 0) {
 		if last = err; err == nil {
 			cancel(why)
 		}

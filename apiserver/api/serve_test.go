@@ -198,7 +198,7 @@ func TestLargeEvents(t *testing.T) {
 	require.NoError(t, log.Append(finished(3)))
 	url := serve(t, log, api.Pace{}).URL
 	var got []int
-	for e, err := range client(t, url).Events(t.Context(), url, 0) {
+	for e, err := range eachEvent(t.Context(), client(t, url), url, 0) {
 		require.NoError(t, err)
 		if d, ok := e.Payload.(*event.AssistantDelta); ok {
 			got = append(got, len(d.Text))
@@ -238,7 +238,7 @@ func TestAStuckClientDelaysNobodyAndIsDropped(t *testing.T) {
 	const total = 24
 	c := client(t, server.URL)
 	var seen []int64
-	for e, err := range c.Events(t.Context(), server.URL+"/good", 0) {
+	for e, err := range eachEvent(t.Context(), c, server.URL+"/good", 0) {
 		require.NoError(t, err)
 		seen = append(seen, e.Seq)
 		// Far more than the sockets between server and the stuck client take.
@@ -266,7 +266,7 @@ func TestAClientThatLeavesEndsItsStream(t *testing.T) {
 		api.ServeEvents(w, r, log, api.Pace{})
 	}))
 	defer server.Close()
-	for e, err := range client(t, server.URL).Events(t.Context(), server.URL, 0) {
+	for e, err := range eachEvent(t.Context(), client(t, server.URL), server.URL, 0) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, e.Seq)
 		break
@@ -293,7 +293,7 @@ func TestEventsDroppedUnderAReaderAreToldAsGone(t *testing.T) {
 	log := logOf(t, delta(1, "a"))
 	url := serve(t, log, api.Pace{}).URL
 	var last error
-	for _, err := range client(t, url).Events(t.Context(), url, 0) {
+	for _, err := range eachEvent(t.Context(), client(t, url), url, 0) {
 		if last = err; err == nil {
 			log.Drop()
 		}

@@ -69,7 +69,8 @@ func say(in, name string, args ...any) string {
 // languageOf returns 1 for Russian, if most letters of the first 1,000 bytes are Cyrillic, and 0 for English.
 func languageOf(s string) int {
 	s = s[:min(len(s), 1000)]
-	return 2 * len(patterns["cyrillicLetter"]().FindAllString(s, -1)) / (len(patterns["letter"]().FindAllString(s, -1)) + 1)
+	count := func(name string) int { return len(patterns[name]().FindAllString(s, -1)) }
+	return 2 * count("cyrillicLetter") / (count("letter") + 1)
 }
 
 func stem(word string) string {

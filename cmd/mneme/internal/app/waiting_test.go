@@ -140,9 +140,9 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	read := func(c *api.Client, r api.RunRequest, after int64) (all []event.Event) {
 		accepted, err := c.PostRun(t.Context(), r)
 		require.NoError(t, err)
-		for e, err := range c.Events(t.Context(), accepted.Events, after) {
+		for batch, err := range c.Batches(t.Context(), accepted.Events, after, 1) {
 			require.NoError(t, err)
-			all = append(all, e)
+			all = append(all, batch...)
 		}
 		return all
 	}
