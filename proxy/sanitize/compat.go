@@ -20,21 +20,13 @@ func (r *request) dropThinkingEdits() {
 		return
 	}
 	context := objectOf(r.root.get("context_management"))
-	edits := elements(context.get("edits"))
-	n := len(edits)
-	edits = slices.DeleteFunc(edits, func(it item) bool {
-		o := objectOf(it.raw)
+	kept, some := without(context.get("edits"), func(edit []byte) bool {
+		o := objectOf(edit)
 		return strings.HasPrefix(o.text("type"), "clear_thinking_")
 	})
-	if len(edits) == n {
-		return
+	if some {
+		r.setIn(KindEdits, "context_management", "edits", kept)
 	}
-	var kept []byte
-	if len(edits) > 0 {
-		raw := context.get("edits")
-		kept = array(raw, wire.Span{Start: 0, End: len(raw)}, n, edits)
-	}
-	r.setIn(KindEdits, "context_management", "edits", kept)
 }
 
 // fitEffort replaces the effort by one that the model accepts.

@@ -87,7 +87,7 @@ func (r *request) fillResults(m *editedMessage) {
 		if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
 			continue
 		}
-		kept, some := withoutBlanks(raw)
+		kept, some := without(raw, isBlankText)
 		if some {
 			if kept == nil {
 				kept = wire.Quote(noOutput)
@@ -104,24 +104,29 @@ func (r *request) fillSystem() {
 	if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
 		return
 	}
-	if kept, some := withoutBlanks(raw); some {
+	if kept, some := without(raw, isBlankText); some {
 		r.set(KindEmpty, "system", kept)
 	}
 }
 
-// withoutBlanks is an array of blocks without blank texts, nil if nothing is left; some reports
-// whether there were blank ones.
-func withoutBlanks(raw []byte) (kept []byte, some bool) {
+// without is an array without some of its elements, nil if nothing is left; some reports whether there were any.
+func without(raw []byte, unwanted func(raw []byte) bool) (kept []byte, some bool) {
 	items := elements(raw)
 	n := len(items)
-	items = slices.DeleteFunc(items, func(it item) bool {
-		o := objectOf(it.raw)
-		return o.text("type") == wire.TextBlock && blank(o.get("text"))
-	})
-	if len(items) == n || len(items) == 0 {
-		return nil, len(items) < n
+	items = slices.DeleteFunc(items, func(it item) bool { return unwanted(it.raw) })
+	switch len(items) {
+	case 0:
+		return nil, n > 0
+	case n:
+		return raw, false
 	}
 	return array(raw, wire.Span{Start: 0, End: len(raw)}, n, items), true
+}
+
+// isBlankText reports whether a block is a blank text.
+func isBlankText(raw []byte) bool {
+	o := objectOf(raw)
+	return o.text("type") == wire.TextBlock && blank(o.get("text"))
 }
 
 // elements are the elements of an array.

@@ -42,17 +42,14 @@ const ToolList = "tools[]"
 
 // withoutTools removes the tools of a refused type from a request in the vendor's dialect, unless it has no others.
 func (f *Rule) withoutTools(o *object) bool {
-	raw := o.get("tools")
-	items := elements(raw)
-	kept := slices.DeleteFunc(slices.Clone(items), func(it item) bool {
-		tool := objectOf(it.raw)
+	kept, some := without(o.get("tools"), func(raw []byte) bool {
+		tool := objectOf(raw)
 		return string(tool.get("type")) == f.Value
 	})
-	if len(kept) == len(items) || len(kept) == 0 {
-		return false
+	if some = some && kept != nil; some {
+		o.set("tools", kept)
 	}
-	o.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), kept))
-	return true
+	return some
 }
 
 // leaveOut applies the rules that are about members.

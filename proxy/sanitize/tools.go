@@ -83,16 +83,12 @@ func (r *request) chooseByWord() {
 	for _, a := range allowed {
 		names = append(names, chatName(a.raw))
 	}
-	tools := r.root.get("tools")
-	items := elements(tools)
-	kept := slices.DeleteFunc(slices.Clone(items), func(it item) bool {
-		return !slices.Contains(names, chatName(it.raw))
-	})
-	if len(kept) == 0 || word != "required" && word != "auto" {
+	kept, _ := without(r.root.get("tools"), func(tool []byte) bool { return !slices.Contains(names, chatName(tool)) })
+	if kept == nil || word != "required" && word != "auto" {
 		return
 	}
 	r.set(KindToolChoice, "tool_choice", wire.Quote(word))
-	r.root.set("tools", array(tools, wire.Span{Start: 0, End: len(tools)}, len(items), kept))
+	r.root.set("tools", kept)
 }
 
 // chatName is the name in a tool or in a choice of one, in the chat dialect.
