@@ -38,7 +38,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 		err   error
 	}
 	got := make(chan outcome, 1)
-	q := recall.Query{Agent: "analytic", Text: "tea?", From: "2024-01-01T00:00:00Z", To: "2025-01-01T00:00:00Z",
+	q := recall.Query{Subagent: "analytic", Query: "tea?", From: "2024-01-01T00:00:00Z", To: "2025-01-01T00:00:00Z",
 		Budget:   700,
 		Overhead: 9, Automatic: true, Needed: true}
 	s := start(t, apiserver.Config{Memory: holder.Client()}, agent(func(ctx context.Context, r master.Request,
@@ -56,7 +56,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	o := <-got
 	require.NoError(t, o.err)
 	require.Equal(t, recall.Found{Partial: true, Hits: []recall.Hit{{ID: "r.1", TS: 2, Role: "user", Name: "Ann",
-		Agent: "analytic", Score: 3, Text: "tea", Exchange: []string{"r.1"}}}}, o.found)
+		Subagent: "analytic", Score: 3, Text: "tea", Messages: []string{"r.1"}}}}, o.found)
 	require.Equal(t, []string{"/internal/v1/runs/R1/recall", "Bearer secret"}, []string{path, token})
 	require.Equal(t, api.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,
 		Overhead: 9, Automatic: true, Needed: true}, asked)

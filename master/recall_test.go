@@ -29,7 +29,7 @@ func (s *shelf) Recall(_ context.Context, q recall.Query) (recall.Found, error) 
 	if q.Automatic {
 		kind = "for a prompt"
 	}
-	s.asked = append(s.asked, strings.TrimSpace(string(q.Agent)+" "+kind))
+	s.asked = append(s.asked, strings.TrimSpace(string(q.Subagent)+" "+kind))
 	return recall.Found{Hits: []recall.Hit{{ID: "old.1", TS: 1, Role: "user", Text: "The code is 4455.", Score: 1}}}, nil
 }
 

@@ -43,14 +43,14 @@ func asker(m recall.Memory, auto string) (recall.Asker, *[]event.Payload) {
 var march = float64(time.Date(2024, 3, 5, 10, 30, 0, 0, time.UTC).Unix())
 
 func said(id, role, text string, score float64, exchange ...string) recall.Hit {
-	return recall.Hit{ID: id, TS: march, Role: role, Text: text, Score: score, Exchange: exchange}
+	return recall.Hit{ID: id, TS: march, Role: role, Text: text, Score: score, Messages: exchange}
 }
 
 func TestABlockIsLiteralAndBelongsToItsRequest(t *testing.T) {
 	m := &shelf{found: recall.Found{Hits: []recall.Hit{
 		said("r.1", "user", "I am allergic to peanuts.\nAnd to cats.", 2, "r.1", "r.2"),
 		said("r.2", "assistant", "Noted.", 1, "r.1", "r.2"),
-		{ID: "s.1", TS: march + 60, Role: "user", Name: "Ann", Text: "Me too", Score: 1, Exchange: []string{"s.1"}},
+		{ID: "s.1", TS: march + 60, Role: "user", Name: "Ann", Text: "Me too", Score: 1, Messages: []string{"s.1"}},
 	}, Partial: true}}
 	a, told := asker(m, recall.Question)
 	text, err := a.Block(t.Context(), "What am I allergic to?")
@@ -68,7 +68,7 @@ Ann: Me too
 		{ID: "r.1", TS: march, Score: 2}, {ID: "r.2", TS: march, Score: 1}, {ID: "s.1", TS: march + 60, Score: 1},
 	}, Partial: true}}, *told)
 	require.True(t, m.asked[0].Automatic && m.asked[0].Needed)
-	require.Equal(t, memory.Agent("analytic"), m.asked[0].Agent)
+	require.Equal(t, memory.Agent("analytic"), m.asked[0].Subagent)
 }
 
 func TestWhenNothingIsAsked(t *testing.T) {
@@ -208,7 +208,7 @@ func call(arguments string) memory.ToolCall {
 
 func TestTheTool(t *testing.T) {
 	m := &shelf{found: recall.Found{Hits: []recall.Hit{
-		{ID: "r.1", TS: march, Role: "user", Text: "I like tea.", Score: 2, Agent: "analytic"},
+		{ID: "r.1", TS: march, Role: "user", Text: "I like tea.", Score: 2, Subagent: "analytic"},
 		{ID: "r.9", TS: march, Role: "assistant", Text: "You do.", Score: 1},
 	}, Partial: true}}
 	a, told := asker(m, recall.Off)
@@ -220,7 +220,7 @@ func TestTheTool(t *testing.T) {
 	require.Contains(t, result, "oldest messages are not searched yet")
 	require.Len(t, *told, 1)
 	q := m.asked[0]
-	require.Equal(t, "tea", q.Text)
+	require.Equal(t, "tea", q.Query)
 	require.Equal(t, []string{"2024-03-05T00:00:00Z", "2024-03-07T00:00:00Z"}, []string{q.From, q.To}, "the 6th counts")
 	require.False(t, q.Automatic)
 

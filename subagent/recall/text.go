@@ -33,7 +33,7 @@ func tokens(text string) int { return (utf8.RuneCountInString(text) + 3) / 4 }
 func write(intro string, hits []Hit, joined bool) string {
 	lines := make([]string, 0, 2*len(hits))
 	for i, h := range hits {
-		if !joined || i == 0 || len(h.Exchange) == 0 || !slices.Equal(h.Exchange, hits[i-1].Exchange) ||
+		if !joined || i == 0 || len(h.Messages) == 0 || !slices.Equal(h.Messages, hits[i-1].Messages) ||
 			h.Newer && !hits[i-1].Newer {
 			lines = append(lines, heading(h))
 		}
@@ -47,8 +47,8 @@ func write(intro string, hits []Hit, joined bool) string {
 // the same than another message.
 func heading(h Hit) string {
 	whose := ""
-	if h.Agent != "" {
-		whose = " to " + string(h.Agent)
+	if h.Subagent != "" {
+		whose = " to " + string(h.Subagent)
 	}
 	if h.Chat != "" {
 		chat, _ := envelope.Label(h.Chat)

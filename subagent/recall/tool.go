@@ -80,9 +80,9 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
 		return "", fmt.Errorf(`the arguments are not the JSON object {"query": "…"}: %w`, err)
 	}
-	q := Query{Agent: t.asker.Agent, Text: strings.TrimSpace(args.Query), Overhead: toolHeading,
+	q := Query{Subagent: t.asker.Agent, Query: strings.TrimSpace(args.Query), Overhead: toolHeading,
 		Everywhere: args.Everywhere && wide(t.asker)}
-	if q.Text == "" {
+	if q.Query == "" {
 		return "", errors.New("the query is empty: say what to look for")
 	}
 	var err error
