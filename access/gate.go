@@ -298,7 +298,7 @@ func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
-func (c Carrier) CloseIdleConnections() { closeIdle(c.Base) }
+func (c Carrier) CloseIdleConnections() { (&http.Client{Transport: c.Base}).CloseIdleConnections() }
 
 // Bearer sends requests with a key. Without one it adds nothing.
 type Bearer struct {
@@ -317,14 +317,7 @@ func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
-func (b Bearer) CloseIdleConnections() { closeIdle(b.Base) }
-
-// closeIdle lets a transport's idle connections go.
-func closeIdle(t http.RoundTripper) {
-	if t, ok := t.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
-	}
-}
+func (b Bearer) CloseIdleConnections() { (&http.Client{Transport: b.Base}).CloseIdleConnections() }
 
 // scopeNames are scopes with commas between them; "none" where there are none, since a header without
 // a value would mean all.

@@ -156,8 +156,4 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is for http.Client's.
-func (t *transport) CloseIdleConnections() {
-	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+func (t *transport) CloseIdleConnections() { (&http.Client{Transport: t.next}).CloseIdleConnections() }

@@ -156,11 +156,7 @@ func New(c Config) (*Client, error) {
 }
 
 // Close drops idle connections. Calls in flight go on.
-func (c *Client) Close() {
-	if t, ok := c.trip.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
-	}
-}
+func (c *Client) Close() { (&http.Client{Transport: c.trip}).CloseIdleConnections() }
 
 // Send posts a call, which then owns its header, and returns the answer, whatever its
 // status. The caller must close its body, which ends the call; so does the end of ctx.

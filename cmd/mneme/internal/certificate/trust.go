@@ -135,11 +135,7 @@ func (e Explained) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the base.
-func (e Explained) CloseIdleConnections() {
-	if t, ok := e.Base.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
-	}
-}
+func (e Explained) CloseIdleConnections() { (&http.Client{Transport: e.Base}).CloseIdleConnections() }
 
 func explain(err error, host string) error {
 	var (
