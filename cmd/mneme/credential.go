@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mneme/access"
+	"mneme/access/price"
 	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 )
@@ -86,8 +87,7 @@ func checkURL(raw, service, such string) error {
 // asOperator is the transport to a service of this machine for a user that may read the data
 // folder: with the internal secret, if there is one.
 func (con *console) asOperator(at string) (http.RoundTripper, error) {
-	u, err := url.Parse(at)
-	if err != nil || !local(u.Hostname()) && con.getenv(config.SecretVar) == "" {
+	if !price.Local(at) && con.getenv(config.SecretVar) == "" {
 		return con.transport(), nil // the secret goes to no other machine
 	}
 	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
@@ -102,12 +102,6 @@ func (con *console) asOperator(at string) (http.RoundTripper, error) {
 		}
 	}
 	return access.Carrier{Base: con.transport(), Secret: secret}, nil
-}
-
-// local says whether a host is this machine.
-func local(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // keyFile is where keys are kept, each behind the address that it is for: one must not go elsewhere.

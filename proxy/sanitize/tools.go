@@ -175,9 +175,6 @@ func (r *request) renameTools(items []item) (some bool) {
 		holder.set("name", wire.Quote(short))
 		return true
 	}
-	if r.p.ToolNames == 0 {
-		return false
-	}
 	for i := range items {
 		if raw, ok := r.renamed(items[i].raw, rename); ok {
 			items[i].raw, some = raw, true
