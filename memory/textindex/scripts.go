@@ -139,11 +139,23 @@ func languageOf(list []string) language {
 // leastJudged is of how many words one is a stopword in English.
 const leastJudged = 5
 
-// elsewhere are the commonest words of German, Dutch, Swedish, French, Spanish, Portuguese, Italian, Romanian, Polish and
-// Turkish that are none of English.
-var elsewhere = set(`der das und ist nicht ein eine wie wer wo ich wir het een van niet och att som det jag le les du et
-est une pas je que qui el los las es una por con yo quien donde os uma para com il di che sono non si cu pe este ce nie
-jest na czy bir ve bu ne hangi`)
+// elsewhere are words that hold together sentences of German, French, Spanish, Italian, Portuguese, Dutch, Swedish,
+// Romanian, Polish and Turkish, without those that English has, too. They say nothing in a text of these languages.
+var elsewhere = set(`
+der das und ist nicht ein eine einen einem einer eines wie wer wo wann warum welche welcher welches ich du er sie es wir
+ihr mir mich dir dich uns ihm ihn mein meine meinen meinem meiner dein deine deinen sein seine unser unsere auf aus bei mit
+nach von zu zum zur im am vom für über oder aber auch nur noch schon sehr wenn dass weil habe haben hatte bist sind wird
+werden wurde kann kannst muss soll den dem
+le la les un une du et est pas je tu il elle nous vous ils cet cette ces qui que quoi où quand pourquoi combien quel quelle
+quels quelles mon ma ses notre votre leur dans sur avec sans aux avons avez ont été être avoir suis êtes
+qu el los las una unos unas qué quién quien cómo cuándo donde dónde cuál cuánto cuántos cuántas por para con del en está
+están soy estoy tengo tiene mi mis sus su yo te se muy más pero también ya
+gli uno di della dei delle dal dalla nel nella sono ho hai abbiamo che chi cosa dove quando perché quale quali quanto
+quanti mio mia miei mie tuo tua suo sua non si lui lei noi voi anche più molto
+um uma da dos das em na nas quem qual onde eu você ele ela nós meu minha seu não estou tenho foi mais muito já
+het een van dat niet ik je jij hij zij wij mijn jouw zijn haar ons op aan voor naar bij uit om wat waar wanneer waarom hoe
+heb hebt heeft moet zal maar ook nog
+och att som det jag cu pe este ce nie jest na czy bir ve bu ne hangi`)
 
 // fragmented says whether a word is compared by its fragments, too.
 func fragmented(word string, of language) bool {

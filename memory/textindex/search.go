@@ -92,7 +92,7 @@ func (s *Snapshot) Search(q Query) Result {
 	refused := s.refused(q.Filter)
 	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language())
 	if q.Literal {
-		terms = slices.DeleteFunc(terms, func(t term) bool { return t.word.other })
+		terms = literal(terms)
 	}
 	if q.Terms > 0 {
 		terms = s.telling(terms, q.Terms)
@@ -121,6 +121,19 @@ func (s *Snapshot) Search(q Query) Result {
 	}
 	result.Hits = found.best(q.Limit, q.Duplicates)
 	return result
+}
+
+// literal leaves out other spellings, and lets each word count once with all of its terms.
+func literal(terms []term) []term {
+	terms = slices.DeleteFunc(terms, func(t term) bool { return t.word.other })
+	count := map[string]float64{}
+	for _, t := range terms {
+		count[t.word.text]++
+	}
+	for i := range terms {
+		terms[i].weight /= count[terms[i].word.text]
+	}
+	return terms
 }
 
 // A term that more than common passages have is not told apart by when it would add less

@@ -152,7 +152,7 @@ func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
 		}
 		for _, w := range list {
 			n := a.number(w)
-			if n == stopword {
+			if n == stopword || a.judged == isForeign && elsewhere[w] {
 				continue
 			}
 			if !yield(n, word{text: w}) {

@@ -30,7 +30,7 @@ func TestTerms(t *testing.T) {
 		{"accents, in an English text, too", "the café of Zoë", "café __caf _cafe _afe_ zoë __zoe _zoe_"},
 		{"a text that is not English", "Die Hauptstadt liegt nahe der Grenze",
 			"die __die _die_ hauptstadt __hau _haup _aupt _upts _ptst _tsta _stad _tadt _adt_ liegt __lie _lieg _iegt _egt_ " +
-				"nahe __nah _nahe _ahe_ der __der _der_ grenz __gre _gren _renz _enze _nze_"},
+				"nahe __nah _nahe _ahe_ grenz __gre _gren _renz _enze _nze_"},
 		{"apostrophes that separate", "l'eau de l'île", "l eau __eau _eau_ de l île __ile _ile_"},
 		{"Turkish", "İstanbul'daki ışıklar", "istanbul __ist _ista _stan _tanb _anbu _nbul _bul_ daki __dak _daki _aki_ " +
 			"ışıklar __isi _isik _sikl _ikla _klar _lar_"},
