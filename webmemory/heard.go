@@ -242,7 +242,7 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q.Budget, q.OldestFirst, q.Needed, q.Floor = min(max(asked.Budget, 1), maxRecallBudget), true, true, automaticFloor/2
+	q.Budget, q.OldestFirst, q.Needed = min(max(asked.Budget, 1), maxRecallBudget), true, true
 	q.Seen = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
 	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
 		return err

@@ -44,8 +44,8 @@ const (
 	recallBudget    = 800    // tokens of an answer, if the request says nothing
 	maxRecallBudget = 32_000 // tokens
 	maxRecallQuery  = 4 << 10
-	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged
-	// questions, and for 1 in 8 ordinary turns with a question. Half of it is enough for what also seems to need memory.
+	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged questions, and for 1 in 8
+	// ordinary turns with a question. What seems to need memory has no floor.
 	automaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go
@@ -122,11 +122,12 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 		}
 	}
 	shown := map[string]bool{}
+	q.Needed = asked.Needed
 	if asked.Automatic {
-		shown, q.Floor = r.shownOf(own), automaticFloor
+		shown = r.shownOf(own)
 	}
-	if q.Needed = asked.Needed; q.Needed {
-		q.Floor = automaticFloor / 2
+	if asked.Automatic && !q.Needed {
+		q.Floor = automaticFloor
 	}
 	q.Seen = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)

@@ -144,10 +144,15 @@ func Search(indexes []*Index, q Query) Result {
 		q.AskedAt = time.Now()
 	}
 	q.Text = ends(q.Text)
-	if q.Needed && !needed(indexes, q.Text) {
-		return Result{}
-	}
 	q.Budget = cmp.Or(max(q.Budget, 0), defaultBudget)
+	if q.Needed {
+		switch n := need(indexes, q.Text); {
+		case n < 1:
+			return Result{}
+		case n < clearNeed:
+			q.Budget = min(q.Budget, weakBudget)
+		}
+	}
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()

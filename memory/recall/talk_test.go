@@ -17,8 +17,8 @@ import (
 func TestBlocksInTalk(t *testing.T) {
 	files, err := filepath.Glob("testdata/talk/*.json")
 	require.NoError(t, err)
-	require.Len(t, files, 6)
-	var needed, blocks, answered, others, noise float64
+	require.Len(t, files, 10)
+	var needed, blocks, answered, others, noise, tokens float64
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -42,15 +42,21 @@ func TestBlocksInTalk(t *testing.T) {
 		}
 		for _, a := range talk.Asks {
 			var shown []string
+			cost := 0.0
 			if MayNeed(a.Text) {
-				shown = ids(Search([]*Index{ix}, Query{
-					Text: a.Text, AskedAt: last.AddDate(0, 0, 1), Budget: 750, Floor: 0.1, Needed: true,
-				}))
+				r := Search([]*Index{ix}, Query{
+					Text: a.Text, AskedAt: last.AddDate(0, 0, 1), Budget: 2000, Overhead: 40, Needed: true,
+				})
+				shown = ids(r)
+				for _, h := range r.Hits {
+					cost += float64(len([]rune(h.Text))+40) / 4
+				}
 			}
 			one := func(is bool) float64 { return map[bool]float64{true: 1}[is] }
 			if !a.Needs {
 				others++
 				noise += one(len(shown) > 0)
+				tokens += cost
 				continue
 			}
 			needed++
@@ -58,9 +64,10 @@ func TestBlocksInTalk(t *testing.T) {
 			answered += one(slices.ContainsFunc(a.Answer, func(i int) bool { return slices.Contains(shown, fmt.Sprint(i)) }))
 		}
 	}
-	t.Logf("needed: blocks for %.2f, with what answers %.2f; blocks for %.2f of the others",
-		blocks/needed, answered/needed, noise/others)
+	t.Logf("needed: blocks for %.2f, with what answers %.2f; blocks for %.2f of the others, %.0f tokens on average",
+		blocks/needed, answered/needed, noise/others, tokens/others)
 	require.GreaterOrEqual(t, blocks/needed, 0.85)
 	require.GreaterOrEqual(t, answered/needed, 0.76)
 	require.LessOrEqual(t, noise/others, 0.15)
+	require.LessOrEqual(t, tokens/others, 100.0)
 }

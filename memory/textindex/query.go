@@ -23,8 +23,6 @@ type Query struct {
 	// apart best, for texts that are longer than questions. Terms of very many passages
 	// are then left out beside rare ones. 0 for all terms.
 	Terms int
-	// Literal leaves out other spellings of the question's words. Each word has the weight of one term.
-	Literal bool
 	// Duplicates lets passages of equal text follow the best of them; without it
 	// they are left out.
 	Duplicates bool

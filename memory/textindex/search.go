@@ -91,9 +91,6 @@ func (s *Snapshot) Search(q Query) Result {
 	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
 	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language())
-	if q.Literal {
-		terms = literal(terms)
-	}
 	if q.Terms > 0 {
 		terms = s.telling(terms, q.Terms)
 	}
@@ -123,17 +120,41 @@ func (s *Snapshot) Search(q Query) Result {
 	return result
 }
 
-// literal leaves out other spellings, and lets each word count once with all of its terms.
-func literal(terms []term) []term {
-	terms = slices.DeleteFunc(terms, func(t term) bool { return t.word.other })
-	count := map[string]float64{}
-	for _, t := range terms {
-		count[t.word.text]++
+// hasWord is the share of a word's terms that a passage with a form of the word has.
+const hasWord = 0.3
+
+// RareWords returns about how many rare words of a text the passage has that has most of them: a word that this passage
+// alone has is 1, more frequent words are less.
+func (s *Snapshot) RareWords(text string, most int) (best float64) {
+	a := anAnalyzer()
+	defer analyzers.Put(a)
+	var words []string
+	terms := map[string][]term{}
+	for _, t := range a.query(text, nil, s.language()) {
+		switch w := t.word.text; {
+		case t.word.other:
+		case terms[w] != nil:
+			terms[w] = append(terms[w], t)
+		case len(words) < most:
+			words, terms[w] = append(words, w), []term{t}
+		}
 	}
-	for i := range terms {
-		terms[i].weight /= count[terms[i].word.text]
+	sums := map[int32]float64{}
+	for _, w := range words {
+		r := s.score(terms[w], s.dead())
+		var with []int32
+		for _, i := range r.found {
+			if r.scores[i] >= hasWord*r.most {
+				with = append(with, i)
+			}
+		}
+		r.release()
+		for _, i := range with {
+			sums[i] += s.idf(len(with)) / s.idf(1)
+			best = max(best, sums[i])
+		}
 	}
-	return terms
+	return best
 }
 
 // A term that more than common passages have is not told apart by when it would add less
