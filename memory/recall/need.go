@@ -77,15 +77,15 @@ ben pues y pero bueno oye allora ma dai senti`)
 // questions (?) and orders (!), a question mark (??) and a name that a history knows (n). They were fitted to testdata/talk
 // by logistic regression, but for longWeight; a chat that was left out came out alike.
 var weights = map[string]int{
-	"?o": 38, "!o": 12, "to": 6, "?p": 18, "b": 32, "d": 11, "m": 26, "n": 13, "y": -8, "a": -4, "g": -23, "k": -8,
-	"s": -20, "?": -3, "!": 9, "t": -9, "??": 6,
+	"?o": 38, "!o": 12, "?p": 17, "b": 32, "d": 11, "m": 27, "n": 13, "y": -8, "a": -4, "g": -23, "k": -8, "s": -20,
+	"?": -3, "!": 8, "t": -10, "??": 6,
 }
 
 const (
-	rareWeight    = 17 // of each rare word that the best message has, up to mostRare
-	mostRare      = 3
+	rareWeight    = 19 // of each rare word that the best message has, up to mostRare
+	mostRare      = 2
 	unspeltWeight = 2   // where articles say nothing
-	fewWeight     = -10 // of a message of less than four words
+	fewWeight     = -9 // of a message of less than four words
 	repliesWeight = -9  // of one that begins with a sentence of small talk
 	longWeight    = -23 // of one of 40 words or more, and less of it down to 20: it says itself what it needs
 	leastNeed     = 32
