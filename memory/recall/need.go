@@ -85,7 +85,7 @@ const (
 	rareWeight    = 19 // of each rare word that the best message has, up to mostRare
 	mostRare      = 2
 	unspeltWeight = 2   // where articles say nothing
-	fewWeight     = -9 // of a message of less than four words
+	fewWeight     = -9  // of a message of less than four words
 	repliesWeight = -9  // of one that begins with a sentence of small talk
 	longWeight    = -23 // of one of 40 words or more, and less of it down to 20: it says itself what it needs
 	leastNeed     = 32

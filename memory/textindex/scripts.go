@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/kljensen/snowball/russian"
 )
 
 // The scripts in which words are not told by spaces: those in which a character is about a syllable, and those in which
@@ -168,10 +170,13 @@ func fragmented(word string, of language) bool {
 // better than three, five, and two lengths; and better than the first letters alone.
 const fragmentLength = 4
 
-// fragments are the letters of a word that follow each other, without their marks and without an Arabic article; its
-// ends count as a letter, so that beginnings are told. Words of one or two letters have none.
+// fragments are the letters of a word that follow each other, without their marks and without an Arabic article. The ends
+// of the word count as letters. Of a Russian word it is the stem, without an end. Words of one or two letters have none.
 func fragments(word string) (list []string) {
 	letters := []rune(string(wordEnd) + bare(noun(word)) + string(wordEnd))
+	if all(word, cyrillic) { // whose endings are known
+		letters = []rune(string(wordEnd) + russian.Stem(word, true))
+	}
 	for i := 0; i+fragmentLength <= len(letters) && len(letters) > fragmentLength; i++ {
 		list = append(list, string(wordEnd)+string(letters[i:i+fragmentLength]))
 	}
