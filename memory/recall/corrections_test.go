@@ -35,7 +35,8 @@ func TestACorrectionStandsBeforeWhatItCorrects(t *testing.T) {
 			ix.Append(said(fmt.Sprint(n), role, text, start.Add(time.Duration(n)*9*time.Hour)))
 			n++
 		}
-		for i, text := range slices.Concat(talkOf["en"][:8], []string{c.fact, "Noted.", c.correction, "Noted."}, talkOf["en"][8:]) {
+		told := []string{c.fact, "Noted.", c.correction, "Noted."}
+		for i, text := range slices.Concat(talkOf["en"][:8], told, talkOf["en"][8:]) {
 			say([]string{memory.RoleUser, memory.RoleAssistant}[i%2], text)
 		}
 		hits := ask(ix, c.question).Hits
@@ -49,7 +50,8 @@ func TestACorrectionStandsBeforeWhatItCorrects(t *testing.T) {
 
 // Corrections of corrections stand together, the newest first.
 func TestCorrectionsOfACorrection(t *testing.T) {
-	ix := told("The train to Graz leaves at 9:10.", "No, at 9:40, sorry.", "Actually it was moved to 10:05.", "Good night to you.")
+	ix := told("The train to Graz leaves at 9:10.", "No, at 9:40, sorry.", "Actually it was moved to 10:05.",
+		"Good night to you.")
 	assert.Equal(t, []string{"u.2", "u.1", "u.0"}, ids(ask(ix, "When does the train to Graz leave?"))[:3])
 	found := ask(ix, "What was moved?")
 	assert.Equal(t, []string{"u.2", "u.1", "u.0"}, ids(found)[:3])
@@ -77,7 +79,8 @@ func TestWhatCorrectsNothing(t *testing.T) {
 		ix.Append(memory.Message{ID: name, Name: name, Role: memory.RoleUser, Timestamp: at(start.AddDate(0, 0, i)),
 			Content: []string{"The hotel in Riga costs 90 euros.", "Sorry, I am late."}[i]}.Encode())
 	}
-	assert.Equal(t, []string{"Ann"}, ids(ask(ix, "What does the hotel in Riga cost?"))[:1], "another speaker corrects nothing")
+	best := ids(ask(ix, "What does the hotel in Riga cost?"))[:1]
+	assert.Equal(t, []string{"Ann"}, best, "another speaker corrects nothing")
 }
 
 // Bounds and what the asker has already hold for corrections too.

@@ -63,7 +63,8 @@ type Hit struct {
 	Score    float64 // more is better; hits of one Result compare
 	Text     string
 	Exchange []string // the ids of the messages around it, see the package comment
-	// Newer reports that the message is later than one of the best hits and has a rare name in common with it, or corrects it.
+	// Newer reports that the message is later than one of the best hits and has a rare name in common with it, or corrects
+	// it.
 	Newer bool
 }
 

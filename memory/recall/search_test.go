@@ -98,7 +98,8 @@ func TestBoundsHoldBeforeRanking(t *testing.T) {
 	ix := told("violet one thing", "violet two things", "violet three things", "violet four things")
 	r := Search([]*Index{ix}, Query{Text: "violet", From: start.AddDate(0, 0, 1), To: start.AddDate(0, 0, 3),
 		OldestFirst: true})
-	found := slices.DeleteFunc(ids(r), func(id string) bool { return strings.HasPrefix(id, "a.") }) // replies that are alike
+	isReply := func(id string) bool { return strings.HasPrefix(id, "a.") }
+	found := slices.DeleteFunc(ids(r), isReply) // which are alike
 	assert.Equal(t, []string{"u.1", "u.2"}, found)
 }
 

@@ -138,9 +138,6 @@ func languageOf(list []string) language {
 	return anyLanguage
 }
 
-// leastJudged is of how many words one is a stopword in English.
-const leastJudged = 5
-
 // elsewhere are words that hold together sentences of German, French, Spanish, Italian, Portuguese, Dutch, Swedish,
 // Romanian, Polish and Turkish, without those that English has, too. They say nothing in a text of these languages.
 var elsewhere = set(`

@@ -283,7 +283,8 @@ func TestProfilesOfInteractions(t *testing.T) {
 
 // Each override is of the profile's field with its name, which TestOverrides sets in part only.
 func TestEachOverrideIsAFieldOfTheProfile(t *testing.T) {
-	for _, part := range []reflect.Type{reflect.TypeFor[sanitize.Overrides](), reflect.TypeFor[sanitize.ThinkingOverrides](),
+	for _, part := range []reflect.Type{
+		reflect.TypeFor[sanitize.Overrides](), reflect.TypeFor[sanitize.ThinkingOverrides](),
 		reflect.TypeFor[sanitize.ReplayOverrides](), reflect.TypeFor[sanitize.RolesOverrides]()} {
 		of := reflect.TypeFor[sanitize.Profile]()
 		if part.Name() != "Overrides" {

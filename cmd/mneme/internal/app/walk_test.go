@@ -69,7 +69,8 @@ func walk(t *testing.T, h http.Handler, open ...string) map[string]string {
 			keyed := askRoute(h, route.Method, route.Path, http.Header{"Authorization": {"Bearer " + testAdminKey}})
 			assert.Equal(t, http.StatusForbidden, keyed.Code, "%s: a key opens it", name)
 		}
-		nobody := askRoute(h, route.Method, route.Path, http.Header{"Mneme-Internal-Secret": {testSecret}, "Mneme-Scopes": {"none"}})
+		nobody := askRoute(h, route.Method, route.Path,
+			http.Header{"Mneme-Internal-Secret": {testSecret}, "Mneme-Scopes": {"none"}})
 		body := nobody.Body.String()
 		assert.NotContains(t, body, "no scope in the service's table", "%s: who may come here? add it to the rights", name)
 		if nobody.Code != http.StatusForbidden {
