@@ -211,8 +211,7 @@ func (d *documents) list(c *gin.Context) error {
 	if err != nil {
 		return problemOf(err)
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, collectionList{append([]docstore.Info{}, infos...)})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, collectionList{append([]docstore.Info{}, infos...)}, nil)
 }
 
 // create is PUT /v1/collections/{c}.
@@ -248,9 +247,8 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 	}
 	readers := d.readers()
 	searched := append([]string{}, slices.Sorted(maps.Keys(readers))...)
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, readers[info.Name]...), searched,
-		d.library.Loader().Extensions()})
-	return nil
+	return api.Answer(c.Writer, status, description{info, append([]memory.Agent{}, readers[info.Name]...), searched,
+		d.library.Loader().Extensions()}, nil)
 }
 
 // drop is DELETE /v1/collections/{c}.
@@ -303,10 +301,7 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 		}
 	}
 	found, err := d.library.Search(c.Request.Context(), r)
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusOK, found)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusOK, found, err)
 }
 
 type documentPage struct {
@@ -329,8 +324,7 @@ func (d *documents) page(c *gin.Context, of docstore.Collection) error {
 	if err != nil && (of.Chat().IsZero() || !errors.Is(err, docstore.ErrNoCollection)) {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, documentPage{append([]docstore.Head{}, heads...), next})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, documentPage{append([]docstore.Head{}, heads...), next}, nil)
 }
 
 // get is GET …/documents/{id}.

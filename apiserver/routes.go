@@ -108,9 +108,8 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" +
-		r.id + "/events"})
-	return nil
+	return api.Answer(c.Writer, http.StatusAccepted,
+		api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" + r.id + "/events"}, nil)
 }
 
 // admit makes of a valid body what is to run, with the log of its events.
@@ -288,11 +287,7 @@ func (s *Server) deleteChat(c *gin.Context) error {
 		return err
 	}
 	dropped, err := s.documents.dropChat(c.Request.Context(), chat)
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, api.ChatErased{Documents: dropped})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, api.ChatErased{Documents: dropped}, err)
 }
 
 // deleteRuns is webmemory saying that nothing of a chat's runs may be kept; its documents stay.
@@ -345,13 +340,12 @@ func (s *Server) deleteConversation(c *gin.Context) error {
 }
 
 func (s *Server) getSubagents(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, api.SubagentList{Subagents: append([]api.SubagentInfo{}, s.subagents()...)})
-	return nil
+	out := api.SubagentList{Subagents: append([]api.SubagentInfo{}, s.subagents()...)}
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 func (s *Server) getHealth(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"}, nil)
 }
 
 // getReady says whether runs should be sent here, and why not.
@@ -369,8 +363,7 @@ func (s *Server) getReady(c *gin.Context) error {
 		out.Readiness, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}},
 			errStarting.Status
 	}
-	api.WriteJSON(c.Writer, status, out)
-	return nil
+	return api.Answer(c.Writer, status, out, nil)
 }
 
 // readiness answers GET /readyz.
@@ -407,8 +400,7 @@ func (s *Server) postEmbeddings(c *gin.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoVectors, err)
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, api.Embedded{Vectors: vectors})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, api.Embedded{Vectors: vectors}, nil)
 }
 
 var errNoVectors = &api.Problem{Status: http.StatusBadGateway, Code: "no_vectors", Retryable: true,

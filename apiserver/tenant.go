@@ -56,8 +56,7 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 		}
 		out.Conversations, out.Left = erased, out.Left+left
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // exportPage is how many documents are read at once: each may have megabytes.

@@ -45,8 +45,7 @@ func (s *Server) listTools(ctx context.Context) api.ToolList {
 }
 
 func (s *Server) getTools(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, s.listTools(c.Request.Context()))
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, s.listTools(c.Request.Context()), nil)
 }
 
 func (s *Server) callTool(c *gin.Context) error {
@@ -77,8 +76,7 @@ func (s *Server) callTool(c *gin.Context) error {
 	if err != nil {
 		return asProblem(err)
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, called)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, called, nil)
 }
 
 func (s *Server) acceptTools(c *gin.Context) error {
@@ -93,8 +91,7 @@ func (s *Server) acceptTools(c *gin.Context) error {
 		return asProblem(err)
 	}
 	now, _ := s.toolServer(c.Request.Context(), body.Server)
-	api.WriteJSON(c.Writer, http.StatusOK, now)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, now, nil)
 }
 
 func (s *Server) toolServer(ctx context.Context, name string) (api.ToolServer, bool) {

@@ -51,10 +51,9 @@ func (s *admission) answering(post func(*gin.Context) (*admitted, error)) func(*
 			return err
 		case a.kept == nil && prefersAsync(c.Request):
 			c.Header("Preference-Applied", respondAsync)
-			api.WriteJSON(c.Writer, http.StatusAccepted, webapi.Started{
+			return api.Answer(c.Writer, http.StatusAccepted, webapi.Started{
 				Outcome: webapi.OutcomeStarted, RunID: a.run.id, Events: webapi.RunPath(a.run.chat, a.run.id) + "/events",
-			})
-			return nil
+			}, nil)
 		case a.stream:
 			return s.streams.serveEvents(c, a.run)
 		}

@@ -67,8 +67,7 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 	slices.SortStableFunc(out.Approvals, func(a, b webapi.ApprovalEntry) int {
 		return int(max(-1, min(1, a.ExpiresAt-b.ExpiresAt)))
 	})
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // Webhook is told what runs wait for. It gets ids and the tool's name, and never arguments.

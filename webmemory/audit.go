@@ -87,6 +87,5 @@ func (s *auditor) getAudit(c *gin.Context) error {
 	if len(entries) == limit {
 		out.NextCursor = entries[limit-1].ID
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }

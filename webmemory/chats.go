@@ -46,18 +46,10 @@ func (s *chatList) listChats(c *gin.Context) error {
 		return badRequest("q has at most %d bytes.", maxSearch)
 	case order == byPin:
 		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
-		if err != nil {
-			return err
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, out)
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, out, err)
 	case order == byUse, of != memory.Tenant{}, s.cfg.Cold.Store != nil: // whose chats are all in the list
 		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
-		if err != nil {
-			return err
-		}
-		api.WriteJSON(c.Writer, http.StatusOK, out)
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, out, err)
 	}
 	chats, next, err := s.store.Chats.All(ctx, cursor, limit)
 	if err != nil {
@@ -69,8 +61,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 			out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
 		}
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
@@ -270,8 +261,7 @@ func (s *chatList) patchChat(c *gin.Context) error {
 	if entries[0].ChatCard == nil { // erased meanwhile
 		return errUnknownChat
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, entries[0])
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, entries[0], nil)
 }
 
 // listAll brings the chats that a version without the list has stored into it, some at a time.
@@ -353,8 +343,7 @@ func (s *chatList) getChat(c *gin.Context) error {
 			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes, Notes: h.Notes,
 		})
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // waitingOf is the run of a chat that waits; nil for none.

@@ -74,8 +74,7 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run) error {
 		out.Result, out.Failed = kept.Result, kept.Failed
 	}
 	s.metrics.claims.WithLabelValues(out.State).Inc()
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // claim asks for a call by its id where the run's calls are.

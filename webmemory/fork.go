@@ -84,11 +84,7 @@ func (s *portable) postFork(c *gin.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusCreated, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusCreated, out, err)
 }
 
 // quarantineLike gives a chat the quarantine of another one, before it has the messages.

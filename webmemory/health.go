@@ -150,8 +150,7 @@ type awayState struct {
 
 // healthz says that the process lives.
 func (s *monitor) healthz(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"}, nil)
 }
 
 // readyz says whether messages should be sent here, and why not. Redis being away
@@ -185,8 +184,7 @@ func (s *monitor) readyz(c *gin.Context) error {
 		because("draining", "The service is stopping and takes no new messages.")
 		status = http.StatusServiceUnavailable
 	}
-	api.WriteJSON(c.Writer, status, out)
-	return nil
+	return api.Answer(c.Writer, status, out, nil)
 }
 
 // metrics are this service's own, in a registry of its own.

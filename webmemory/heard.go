@@ -235,8 +235,7 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 		return err
 	}
 	if asked.Query == "" {
-		api.WriteJSON(c.Writer, http.StatusOK, out)
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
 	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "")
 	if err != nil {
@@ -247,6 +246,5 @@ func (s *heardRoutes) postRecalled(c *gin.Context) error {
 	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }

@@ -66,8 +66,7 @@ func (s *historyRoutes) getHistory(c *gin.Context) error {
 			return err
 		}
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // bounds are the offset of a page, counted from the start, and that behind it.

@@ -55,8 +55,7 @@ func (s *historyRoutes) getInfluence(c *gin.Context) error {
 	if n == 0 {
 		return errUnknownChat
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // getQuarantine is GET …/quarantine, and what the others answer.
@@ -66,11 +65,7 @@ func (s *historyRoutes) getQuarantine(c *gin.Context) error {
 		return err
 	}
 	entries, err := s.store.Chats.Quarantined(c.Request.Context(), chat)
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)}, err)
 }
 
 // postQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.

@@ -87,8 +87,7 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 func self(c *gin.Context) error {
 	p := access.From(c.Request.Context())
 	c.Header("Cache-Control", "no-store")
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.Self{ID: p.Key, Tenant: p.Tenant, Scopes: p.Scopes})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, webapi.Self{ID: p.Key, Tenant: p.Tenant, Scopes: p.Scopes}, nil)
 }
 
 func (s *keyring) listKeys(c *gin.Context) error {
@@ -105,8 +104,7 @@ func (s *keyring) listKeys(c *gin.Context) error {
 	for i, k := range all {
 		list.Keys[i] = webapi.KeyEntry{Key: k, Uses: uses[i]}
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, list)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, list, nil)
 }
 
 func (s *keyring) createKey(c *gin.Context) error {
@@ -140,8 +138,7 @@ func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key,
 		return err
 	}
 	c.Header("Cache-Control", "no-store")
-	api.WriteJSON(c.Writer, status, webapi.MadeKey{Text: text, Key: k})
-	return nil
+	return api.Answer(c.Writer, status, webapi.MadeKey{Text: text, Key: k}, nil)
 }
 
 // governed is the id in the path, of a key that the caller may change.
@@ -159,11 +156,7 @@ func (s *keyring) revokeKey(c *gin.Context) error {
 		return err
 	}
 	k, err := s.cfg.Keys.Revoke(c.Request.Context(), id)
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, k)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, k, err)
 }
 
 func (s *keyring) rotateKey(c *gin.Context) error {

@@ -130,8 +130,7 @@ func (e *ends) get(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")))
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")), nil)
 }
 
 // callsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.

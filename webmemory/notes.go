@@ -30,11 +30,7 @@ type noteRoutes struct {
 // getNotes is GET …/notes of a chat, of one of its subagents, or of a user.
 func (s *noteRoutes) getNotes(c *gin.Context) error {
 	found, err := s.notesOf(c)
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found...)})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found...)}, err)
 }
 
 // notesOf are the notes of a route's history or user.
@@ -75,10 +71,7 @@ func (s *noteRoutes) postNote(c *gin.Context) error {
 		n = made // also in a second attempt
 		return addNote(all, &n)
 	})
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusCreated, n)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
 // patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
@@ -116,10 +109,7 @@ func (s *noteRoutes) patchNote(c *gin.Context) error {
 		n = all[i]
 		return all, nil
 	})
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusOK, n)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusOK, n, err)
 }
 
 // deleteNote is DELETE …/notes/{id}.

@@ -151,11 +151,7 @@ func (s *portable) importChat(c *gin.Context) error {
 		})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusCreated, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusCreated, out, err)
 }
 
 // fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the

@@ -104,8 +104,7 @@ func (s *searcher) postRecall(c *gin.Context, r *run) error {
 		return badRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
 	}
 	if r.alone != nil { // nothing was said before
-		api.WriteJSON(c.Writer, http.StatusOK, api.Recalled{Hits: []api.RecallHit{}})
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, api.Recalled{Hits: []api.RecallHit{}}, nil)
 	}
 	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(asked.Budget, recallBudget), asked.Overhead, asked.Automatic
 	own := memory.ChatKey(r.chat)
@@ -155,10 +154,7 @@ var errNotHeld = &api.Problem{
 // answerRecall searches histories of one chat, and answers with what was found.
 func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
 	out, err := s.found(c.Request.Context(), q, keys...)
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusOK, out)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
 // found is what a search gives, as its asker gets it.

@@ -63,8 +63,7 @@ func (s *redactRoutes) redactMessage(c *gin.Context) error {
 	}
 	if dry {
 		c.Set(nothingDone, true)
-		api.WriteJSON(c.Writer, http.StatusOK, plan.out)
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, plan.out, nil)
 	}
 	return takenAwayBy(s.leaser, c, func() (webapi.Redacted, error) {
 		plan, err := takeAwayNow(s.leaser, key.Chat(), erasing, redactTimeout, func(ctx context.Context, w *writer) (

@@ -80,10 +80,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run) error {
 		err = s.store.Notes.Change(ctx, turn, key, change)
 	}
 	endMemory(span, 1, err)
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusCreated, n)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat

@@ -284,8 +284,7 @@ func (s *rewindRoutes) getSetAside(c *gin.Context) error {
 	for _, a := range all {
 		out.SetAside = append(out.SetAside, setAsideEntry(a))
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
@@ -331,11 +330,7 @@ func (s *rewindRoutes) postRestore(c *gin.Context) error {
 		out = setAsideEntry(*a)
 		return s.rewinder.restoreUnder(ctx, w, a)
 	})
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
 // restoreUnder puts back what is set aside, under the chat's lease.

@@ -78,11 +78,7 @@ func (s *rewinder) postRewound(c *gin.Context) error {
 	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
 		return badRequest("A rewind has a chat, a turn and the turn in which it began.")
 	}
-	if err := s.applyRewound(c.Request.Context(), fact); err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, struct{}{})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, struct{}{}, s.applyRewound(c.Request.Context(), fact))
 }
 
 // applyRewound drops what this process and its disk hold of runs that are taken back, and what was said to

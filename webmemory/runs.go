@@ -448,8 +448,7 @@ func (s *registry) getKnown(c *gin.Context) error {
 	for i, l := range lines {
 		out.Events[i] = l
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // knownEvents is what this process knows of a run's events, from its memory or from its

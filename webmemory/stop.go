@@ -30,8 +30,7 @@ func (s *resumer) stopRun(c *gin.Context) error {
 	if status == webapi.Stopping {
 		code = http.StatusAccepted
 	}
-	api.WriteJSON(c.Writer, code, webapi.StopStatus{RunID: id, Status: status})
-	return nil
+	return api.Answer(c.Writer, code, webapi.StopStatus{RunID: id, Status: status}, nil)
 }
 
 // stop stops a chat's run, which is r if this process has it.

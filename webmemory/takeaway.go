@@ -62,8 +62,7 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 		}
 		out, erased := any(e.out).(webapi.Erased)
 		c.Set(nothingDone, erased && out.Nothing)
-		api.WriteJSON(c.Writer, http.StatusOK, e.out)
-		return nil
+		return api.Answer(c.Writer, http.StatusOK, e.out, nil)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -97,8 +97,7 @@ func (s *tenancy) listTenants(c *gin.Context) error {
 		return err
 	}
 	list = slices.DeleteFunc(list, func(t webapi.Tenant) bool { return !governs(c, t.Tenant) })
-	api.WriteJSON(c.Writer, http.StatusOK, webapi.TenantList{Tenants: list})
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, webapi.TenantList{Tenants: list}, nil)
 }
 
 // tenants are those that have keys, have used some, or are being erased, by name.
@@ -151,11 +150,8 @@ func (s *tenancy) deleteTenant(c *gin.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
-	if err := e.run(ctx); err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, e.out)
-	return nil
+	err = e.run(ctx)
+	return api.Answer(c.Writer, http.StatusOK, e.out, err)
 }
 
 // tenantErasure is one request's part of the erasure of a tenant.

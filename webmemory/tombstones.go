@@ -66,8 +66,7 @@ func (s *tombstones) postErasure(c *gin.Context) error {
 			return err
 		}
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // concerned is what an erasure is of, by its name.

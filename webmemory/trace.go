@@ -23,9 +23,8 @@ func (s *historyRoutes) getTrace(c *gin.Context) error {
 		r = nil
 	}
 	if r != nil && r.log.Last() == 0 { // it waits for its turn
-		api.WriteJSON(c.Writer, http.StatusOK,
-			webapi.Trace{RunID: id, Started: event.Seconds(r.began), Steps: []webapi.TraceStep{}})
-		return nil
+		return api.Answer(c.Writer, http.StatusOK,
+			webapi.Trace{RunID: id, Started: event.Seconds(r.began), Steps: []webapi.TraceStep{}}, nil)
 	}
 	var events []event.Event
 	if r != nil {
@@ -47,8 +46,7 @@ func (s *historyRoutes) getTrace(c *gin.Context) error {
 	if trace == nil {
 		return errUnknownRun
 	}
-	api.WriteJSON(c.Writer, http.StatusOK, trace)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, trace, nil)
 }
 
 // logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.

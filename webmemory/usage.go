@@ -47,9 +47,5 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	if errors.Is(err, tally.ErrQuery) {
 		return badRequest("%s.", strings.ReplaceAll(err.Error(), tally.ErrQuery.Error()+": ", ""))
 	}
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, page)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, page, err)
 }

@@ -50,8 +50,7 @@ func (s *eraseRoutes) deleteUser(c *gin.Context) error {
 		return err
 	}
 	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Kept) == 0)
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // erasureLease is the time without progress before another process finishes a user's erasure.

@@ -42,10 +42,7 @@ func answerUser(c *gin.Context, s *searcher, q recall.Query, u memory.User) erro
 		return errNotEverywhere
 	}
 	out, err := foundOfUser(c.Request.Context(), s, q, u)
-	if err == nil {
-		api.WriteJSON(c.Writer, http.StatusOK, out)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
 // foundOfUser searches the chats that a user posted in last. Chats that sleep are searched in their objects and do not

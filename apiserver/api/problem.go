@@ -127,6 +127,14 @@ func WriteProblem(w http.ResponseWriter, p *Problem) {
 	WriteJSON(w, p.Status, problemBody{&shown})
 }
 
+// Answer answers with v if err is nil, and returns err. v must be encodable.
+func Answer(w http.ResponseWriter, status int, v any, err error) error {
+	if err == nil {
+		WriteJSON(w, status, v)
+	}
+	return err
+}
+
 // WriteJSON answers with v, without HTML escaping. v must be encodable.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
