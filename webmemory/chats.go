@@ -199,15 +199,7 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 }
 
 // patchChat is PATCH /v1/chats/{chat}.
-func (s *chatList) patchChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
-	var body webapi.ChatChange
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
-		return err
-	}
+func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
 	var title, metadata *string
 	if body.Title != nil {
 		if len(*body.Title) > webapi.MaxTitle {
@@ -307,11 +299,7 @@ func (s *chatList) tryListAll() error {
 }
 
 // getChat is GET /v1/chats/{chat}.
-func (s *chatList) getChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *chatList) getChat(c *gin.Context, chat memory.Chat) error {
 	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents()...)
 	if err != nil {
 		return err

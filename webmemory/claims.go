@@ -30,11 +30,7 @@ import (
 const maxTool = 256
 
 // postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *toolCalls) postClaim(c *gin.Context, r *run) error {
-	var asked api.ClaimRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *toolCalls) postClaim(c *gin.Context, r *run, asked api.ClaimRequest) error {
 	if asked.Subagent != "" {
 		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
 			return err
@@ -128,11 +124,7 @@ func (o *ownCalls) settle(id string, result []byte) (granted bool) {
 }
 
 // postSettle is POST /internal/v1/runs/{run}/calls/{call}.
-func (s *toolCalls) postSettle(c *gin.Context, r *run) error {
-	var asked api.SettleRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *toolCalls) postSettle(c *gin.Context, r *run, asked api.SettleRequest) error {
 	if len(asked.Result) > maxResult {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", maxResult, len(asked.Result))}

@@ -41,21 +41,13 @@ type eraseRoutes struct {
 }
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
-func (s *eraseRoutes) deleteHistory(c *gin.Context) error {
-	key, err := keyOf(c)
-	if err != nil {
-		return err
-	}
+func (s *eraseRoutes) deleteHistory(c *gin.Context, key memory.Key) error {
 	return s.erase(c, key.Chat(), wanted{history: &key})
 }
 
 // deleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
 // keys of Redis for what no index names.
-func (s *eraseRoutes) deleteChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *eraseRoutes) deleteChat(c *gin.Context, chat memory.Chat) error {
 	scan, err := flag(c, "scan")
 	if err != nil {
 		return err

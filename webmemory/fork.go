@@ -22,15 +22,7 @@ var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.Code
 
 // postFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
 // which it pins what it reads.
-func (s *portable) postFork(c *gin.Context) error {
-	source, err := chatOf(c)
-	if err != nil {
-		return err
-	}
-	var body webapi.ForkRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
-		return err
-	}
+func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.ForkRequest) error {
 	if body.As.IsZero() {
 		return badRequest("as is missing: the id of the new chat.")
 	}

@@ -158,11 +158,7 @@ func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
 }
 
 // postHeard is POST /internal/v1/chats/{chat}/heard.
-func (s *heardRoutes) postHeard(c *gin.Context) error {
-	var t heardTurn
-	if err := api.DecodeBody(c.Writer, c.Request, maxHeard, &t); err != nil {
-		return err
-	}
+func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 	key, err := heardKey(c, t.Subagent)
 	if err != nil {
 		return err
@@ -217,11 +213,7 @@ func (s *heardRoutes) writeHeard(w *writer, key memory.Key, all []memory.Message
 }
 
 // postRecalled is POST /internal/v1/chats/{chat}/recalled.
-func (s *heardRoutes) postRecalled(c *gin.Context) error {
-	var asked askedTurn
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *heardRoutes) postRecalled(c *gin.Context, asked askedTurn) error {
 	key, err := heardKey(c, asked.Subagent)
 	if err != nil {
 		return err

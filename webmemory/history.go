@@ -29,11 +29,7 @@ type historyRoutes struct {
 
 // getHistory is GET …/history of a chat or of one of its subagents. A negative
 // offset counts from the end.
-func (s *historyRoutes) getHistory(c *gin.Context) error {
-	key, err := keyOf(c)
-	if err != nil {
-		return err
-	}
+func (s *historyRoutes) getHistory(c *gin.Context, key memory.Key) error {
 	limit, err := number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err

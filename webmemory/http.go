@@ -265,6 +265,35 @@ func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Conte
 // chatOf is the chat of a path.
 func chatOf(c *gin.Context) (memory.Chat, error) { return tenantOf(c).Chat(c.Param("chat")) }
 
+// given returns the handler of a route with what read takes from each request.
+func given[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		v, err := read(c)
+		if err != nil {
+			return err
+		}
+		return h(c, v)
+	}
+}
+
+// decoder reads the body of a request: api.DecodeBody, or api.DecodeKnown for what people write.
+type decoder func(w http.ResponseWriter, r *http.Request, limit int64, v any) error
+
+// body returns the handler of a route with the decoded body of each request.
+func body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) func(*gin.Context) error {
+	return given(func(c *gin.Context) (v T, err error) {
+		err = decode(c.Writer, c.Request, limit, &v)
+		return v, err
+	}, h)
+}
+
+// inChat returns the handler of a route with the chat of its path and a body that people write.
+func inChat[T any](limit int64, h func(*gin.Context, memory.Chat, T) error) func(*gin.Context) error {
+	return given(chatOf, func(c *gin.Context, chat memory.Chat) error {
+		return body(api.DecodeKnown, limit, func(c *gin.Context, v T) error { return h(c, chat, v) })(c)
+	})
+}
+
 // isOfUser says whether a route is below a user's.
 func isOfUser(c *gin.Context) bool {
 	_, ok := c.Params.Get("user")

@@ -17,11 +17,7 @@ import (
 // quarantine that keeps a message or a source from prompts.
 
 // getInfluence is GET …/messages/{id}/influence: the answers of a chat with the message in their prompt.
-func (s *historyRoutes) getInfluence(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
 	id, places := c.Param("id"), map[string]int{}
 	out := webapi.Influence{Answers: []webapi.Influenced{}}
 	lost := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
@@ -59,25 +55,13 @@ func (s *historyRoutes) getInfluence(c *gin.Context) error {
 }
 
 // getQuarantine is GET …/quarantine, and what the others answer.
-func (s *historyRoutes) getQuarantine(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *historyRoutes) getQuarantine(c *gin.Context, chat memory.Chat) error {
 	entries, err := s.store.Chats.Quarantined(c.Request.Context(), chat)
 	return api.Answer(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)}, err)
 }
 
 // postQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
-func (s *historyRoutes) postQuarantine(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
-	var body webapi.Quarantine
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
-		return err
-	}
+func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body webapi.Quarantine) error {
 	if len(body.Entries) == 0 {
 		return badRequest("entries is empty: name messages by their ids, or sources as messages have them.")
 	}
@@ -101,15 +85,11 @@ func (s *historyRoutes) postQuarantine(c *gin.Context) error {
 		return badRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
 			memory.MaxQuarantine)
 	}
-	return s.getQuarantine(c)
+	return s.getQuarantine(c, chat)
 }
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.
-func (s *historyRoutes) deleteQuarantine(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *historyRoutes) deleteQuarantine(c *gin.Context, chat memory.Chat) error {
 	entry := c.Query("entry")
 	if entry == "" {
 		return badRequest("entry is missing: name what is released, as GET …/quarantine has it.")
@@ -117,5 +97,5 @@ func (s *historyRoutes) deleteQuarantine(c *gin.Context) error {
 	if _, err := s.store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
 		return err
 	}
-	return s.getQuarantine(c)
+	return s.getQuarantine(c, chat)
 }

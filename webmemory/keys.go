@@ -107,11 +107,7 @@ func (s *keyring) listKeys(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, list, nil)
 }
 
-func (s *keyring) createKey(c *gin.Context) error {
-	var body webapi.KeyRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
-		return err
-	}
+func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 	if (body.Tenant == memory.Tenant{}) {
 		body.Tenant = access.From(c.Request.Context()).Tenant
 	}
@@ -159,11 +155,7 @@ func (s *keyring) revokeKey(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, k, err)
 }
 
-func (s *keyring) rotateKey(c *gin.Context) error {
-	var body webapi.RotateRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxKeyBody, &body); err != nil {
-		return err
-	}
+func (s *keyring) rotateKey(c *gin.Context, body webapi.RotateRequest) error {
 	id, err := s.governed(c)
 	if err != nil {
 		return err

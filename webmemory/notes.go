@@ -55,11 +55,7 @@ func (s *noteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 }
 
 // postNote is POST …/notes: an operator's note, active at once.
-func (s *noteRoutes) postNote(c *gin.Context) error {
-	var asked webapi.NoteRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *noteRoutes) postNote(c *gin.Context, asked webapi.NoteRequest) error {
 	text, err := memory.NoteText(asked.Text)
 	if err != nil {
 		return err
@@ -75,11 +71,7 @@ func (s *noteRoutes) postNote(c *gin.Context) error {
 }
 
 // patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
-func (s *noteRoutes) patchNote(c *gin.Context) error {
-	var asked webapi.NoteChange
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *noteRoutes) patchNote(c *gin.Context, asked webapi.NoteChange) error {
 	if asked.State == "" && asked.Text == "" {
 		return badRequest("There is nothing to change: give state or text.")
 	}

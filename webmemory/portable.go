@@ -38,11 +38,7 @@ type portable struct {
 // exportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
 // own history, then those of the subagents' by name, the oldest first, their notes in the
 // same order, and a last one that counts them, by which a torn answer is known.
-func (s *portable) exportChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *portable) exportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
@@ -135,15 +131,11 @@ const (
 
 // importChat is POST …/import: lines as exportChat writes them, into a chat that has no
 // memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
-func (s *portable) importChat(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *portable) importChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	var out webapi.Imported
-	err = s.leaser.underTurn(ctx, chat, func(ctx context.Context, w *writer) error {
-		if err := s.histories.isEmpty(ctx, chat); err != nil {
+	err := s.leaser.underTurn(ctx, chat, func(ctx context.Context, w *writer) (err error) {
+		if err = s.histories.isEmpty(ctx, chat); err != nil {
 			return err
 		}
 		out, err = s.fillWhole(ctx, w, func(in *importing) error {

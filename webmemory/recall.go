@@ -53,11 +53,7 @@ const (
 )
 
 // getRecall is GET …/recall.
-func (s *searcher) getRecall(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
 	q, err := queryOf(c)
 	if err != nil {
 		return err
@@ -91,11 +87,7 @@ func queryOf(c *gin.Context) (q recall.Query, err error) {
 
 // postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
 // itself are before them anyway.
-func (s *searcher) postRecall(c *gin.Context, r *run) error {
-	var asked api.RecallRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *searcher) postRecall(c *gin.Context, r *run, asked api.RecallRequest) error {
 	q, err := recallQuery(asked.Query, asked.From, asked.To, "")
 	if err != nil {
 		return err

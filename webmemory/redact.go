@@ -42,11 +42,7 @@ type redactRoutes struct {
 }
 
 // redactMessage is DELETE …/messages/{id} of a chat or of one of its subagents.
-func (s *redactRoutes) redactMessage(c *gin.Context) error {
-	key, err := keyOf(c)
-	if err != nil {
-		return err
-	}
+func (s *redactRoutes) redactMessage(c *gin.Context, key memory.Key) error {
 	scope := c.DefaultQuery("scope", webapi.Exchange)
 	if scope != webapi.Exchange && scope != webapi.Message {
 		return badRequest("scope is exchange or message, not %.40q.", scope)

@@ -23,11 +23,7 @@ import (
 
 // postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
 // holds the chat's turn; the note is written under its number.
-func (s *noteRoutes) postRemember(c *gin.Context, r *run) error {
-	var asked api.RememberRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
-		return err
-	}
+func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked api.RememberRequest) error {
 	text, err := memory.NoteText(asked.Quote)
 	if err != nil {
 		return err

@@ -50,18 +50,12 @@ var (
 		Message: "The chat's memory has changed since; what was set aside is put back only where it was taken."}
 )
 
+type rewindRequest struct {
+	To json.RawMessage `json:"to"`
+}
+
 // postRewind is POST …/rewind. It stops what runs, as an erasure does.
-func (s *rewindRoutes) postRewind(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
-	var body struct {
-		To json.RawMessage `json:"to"`
-	}
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &body); err != nil {
-		return err
-	}
+func (s *rewindRoutes) postRewind(c *gin.Context, chat memory.Chat, body rewindRequest) error {
 	to := ""
 	if body.To == nil {
 		return badRequest("to is missing: the id of the last message that stays, or null for none.")
@@ -271,11 +265,7 @@ func (s *rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.C
 }
 
 // getSetAside is GET …/set-aside.
-func (s *rewindRoutes) getSetAside(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *rewindRoutes) getSetAside(c *gin.Context, chat memory.Chat) error {
 	all, err := s.store.Rewinds.List(c.Request.Context(), chat)
 	if err != nil {
 		return err
@@ -302,11 +292,7 @@ func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
 }
 
 // postRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
-func (s *rewindRoutes) postRestore(c *gin.Context) error {
-	chat, err := chatOf(c)
-	if err != nil {
-		return err
-	}
+func (s *rewindRoutes) postRestore(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	known := func(ctx context.Context) (*redisstore.SetAside, error) {
 		a, err := s.store.Rewinds.Read(ctx, chat, c.Param("id"))
@@ -319,7 +305,7 @@ func (s *rewindRoutes) postRestore(c *gin.Context) error {
 		return err
 	}
 	var out webapi.SetAside
-	err = s.leaser.underTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *writer) error {
+	err := s.leaser.underTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *writer) error {
 		a, err := known(ctx)
 		if err != nil {
 			return err

@@ -70,11 +70,7 @@ func (s *rewinder) tellRewound(ctx context.Context, fact rewound) error {
 }
 
 // postRewound is POST /internal/v1/rewinds: another process takes something back.
-func (s *rewinder) postRewound(c *gin.Context) error {
-	var fact rewound
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &fact); err != nil {
-		return err
-	}
+func (s *rewinder) postRewound(c *gin.Context, fact rewound) error {
 	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
 		return badRequest("A rewind has a chat, a turn and the turn in which it began.")
 	}

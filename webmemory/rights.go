@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"mneme/access"
+	"mneme/apiserver/api"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
@@ -33,10 +34,11 @@ type act struct {
 func (s *routes) acts() []act {
 	const (
 		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
+		internal       = internalPath + "/chats/:chat"
 		run, calls     = internalPath + "/runs/:run", internalPath + "/runs/:run/calls"
 		read, write    = access.MemoryRead, access.MemoryWrite
 	)
-	answering, keys, toAgents := s.admission.answering, s.keyring.on, s.registry.toAgents
+	answering, keys, tenants := s.admission.answering, s.keyring.on, s.tenancy.on
 	all := []act{
 		{"GET /", access.Open, "", getPage},
 		{"GET " + web.Folder + "*file", access.Open, "", getPage},
@@ -56,33 +58,36 @@ func (s *routes) acts() []act {
 		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
 
 		{"GET /v1/chats", read, "", s.chatList.listChats},
-		{"GET " + chat, read, "", s.chatList.getChat},
-		{"PATCH " + chat, write, "", s.chatList.patchChat},
-		{"DELETE " + chat, write, "chat.erase", s.eraseRoutes.deleteChat},
-		{"GET " + chat + "/recall", read, "", s.searcher.getRecall},
-		{"GET " + chat + "/export", read, "", s.portable.exportChat},
-		{"POST " + chat + "/import", write, "", s.portable.importChat},
-		{"GET " + chat + "/messages/:id/influence", read, "", s.historyRoutes.getInfluence},
-		{"GET " + chat + "/quarantine", read, "", s.historyRoutes.getQuarantine},
-		{"POST " + chat + "/quarantine", write, "chat.quarantine", s.historyRoutes.postQuarantine},
-		{"DELETE " + chat + "/quarantine", write, "chat.release", s.historyRoutes.deleteQuarantine},
-		{"POST " + chat + "/fork", write, "", s.portable.postFork},
-		{"POST " + chat + "/rewind", write, "chat.rewind", s.rewindRoutes.postRewind},
-		{"GET " + chat + "/set-aside", read, "", s.rewindRoutes.getSetAside},
-		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore", s.growing(s.rewindRoutes.postRestore)},
-		{"DELETE /v1/users/:user", write, "user.erase", s.eraseRoutes.deleteUser},
-		{"GET /v1/users/:user/recall", read, "", s.searcher.getUserRecall},
+		{"GET " + chat, read, "", given(chatOf, s.chatList.getChat)},
+		{"PATCH " + chat, write, "", inChat(maxBody, s.chatList.patchChat)},
+		{"DELETE " + chat, write, "chat.erase", given(chatOf, s.eraseRoutes.deleteChat)},
+		{"GET " + chat + "/recall", read, "", given(chatOf, s.searcher.getRecall)},
+		{"GET " + chat + "/export", read, "", given(chatOf, s.portable.exportChat)},
+		{"POST " + chat + "/import", write, "", given(chatOf, s.portable.importChat)},
+		{"GET " + chat + "/messages/:id/influence", read, "", given(chatOf, s.historyRoutes.getInfluence)},
+		{"GET " + chat + "/quarantine", read, "", given(chatOf, s.historyRoutes.getQuarantine)},
+		{"POST " + chat + "/quarantine", write, "chat.quarantine", inChat(maxBody, s.historyRoutes.postQuarantine)},
+		{"DELETE " + chat + "/quarantine", write, "chat.release", given(chatOf, s.historyRoutes.deleteQuarantine)},
+		{"POST " + chat + "/fork", write, "", inChat(maxBody, s.portable.postFork)},
+		{"POST " + chat + "/rewind", write, "chat.rewind", inChat(maxBody, s.rewindRoutes.postRewind)},
+		{"GET " + chat + "/set-aside", read, "", given(chatOf, s.rewindRoutes.getSetAside)},
+		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
+			s.growing(given(chatOf, s.rewindRoutes.postRestore))},
+		{"DELETE /v1/users/:user", write, "user.erase", given(userOf, s.eraseRoutes.deleteUser)},
+		{"GET /v1/users/:user/recall", read, "", given(userOf, s.searcher.getUserRecall)},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
 		{"GET " + webapi.SelfPath, access.AnyKey, "", self},
 		{"GET " + webapi.KeysPath, access.Admin, "", keys(s.keyring.listKeys)},
-		{"POST " + webapi.KeysPath, access.Admin, "key.create", keys(s.keyring.createKey)},
-		{"POST " + webapi.KeysPath + "/:key/rotate", access.Admin, "key.rotate", keys(s.keyring.rotateKey)},
+		{"POST " + webapi.KeysPath, access.Admin, "key.create",
+			keys(body(api.DecodeKnown, maxKeyBody, s.keyring.createKey))},
+		{"POST " + webapi.KeysPath + "/:key/rotate", access.Admin, "key.rotate",
+			keys(body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
 		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
-		{"GET " + webapi.TenantsPath, access.Admin, "", s.tenancy.on(s.tenancy.listTenants)},
-		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", s.tenancy.on(s.tenancy.exportTenant)},
-		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", s.tenancy.on(s.tenancy.deleteTenant)},
+		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.listTenants)},
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(given(tenantIn, s.tenancy.exportTenant))},
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(given(tenantIn, s.tenancy.deleteTenant))},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
 		{"ANY /v1/collections", access.Documents, "", s.documents},
@@ -93,31 +98,32 @@ func (s *routes) acts() []act {
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
 		// For other processes, and for the agents of a run.
-		{"POST " + run + "/recall", access.Internal, "", toAgents(s.searcher.postRecall)},
-		{"POST " + run + "/notes", access.Internal, "", toAgents(s.noteRoutes.postRemember)},
-		{"POST " + calls, access.Internal, "", toAgents(s.toolCalls.postClaim)},
-		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.toolCalls.postSettle)},
-		{"GET " + internalPath + "/chats/:chat/runs/:run", access.Internal, "", s.registry.getKnown},
-		{"GET " + internalPath + "/chats/:chat/calls/:run", access.Internal, "", s.ends.get},
-		{"POST " + internalPath + "/erasures", access.Internal, "", s.tombstones.postErasure},
-		{"POST " + internalPath + "/rewinds", access.Internal, "", s.rewinder.postRewound},
+		{"POST " + run + "/recall", access.Internal, "", toAgents(s.registry, s.searcher.postRecall)},
+		{"POST " + run + "/notes", access.Internal, "", toAgents(s.registry, s.noteRoutes.postRemember)},
+		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
+		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
+		{"GET " + internal + "/runs/:run", access.Internal, "", s.registry.getKnown},
+		{"GET " + internal + "/calls/:run", access.Internal, "", s.ends.get},
+		{"POST " + internalPath + "/erasures", access.Internal, "", body(api.DecodeBody, maxBody, s.tombstones.postErasure)},
+		{"POST " + internalPath + "/rewinds", access.Internal, "", body(api.DecodeBody, maxBody, s.rewinder.postRewound)},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
-		{"POST " + internalPath + "/chats/:chat/heard", access.InternalChat, "", s.growing(s.heardRoutes.postHeard)},
-		{"POST " + internalPath + "/chats/:chat/recalled", access.InternalRead, "", s.heardRoutes.postRecalled},
+		{"POST " + internal + "/heard", access.InternalChat, "",
+			s.growing(body(api.DecodeBody, maxHeard, s.heardRoutes.postHeard))},
+		{"POST " + internal + "/recalled", access.InternalRead, "", body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
 	}
 	for _, of := range []string{chat, subagent} {
 		all = append(all, []act{
-			{"GET " + of + "/history", read, "", s.historyRoutes.getHistory},
-			{"DELETE " + of + "/history", write, "history.erase", s.eraseRoutes.deleteHistory},
-			{"DELETE " + of + "/messages/:id", write, "message.redact", s.redactRoutes.redactMessage},
+			{"GET " + of + "/history", read, "", given(keyOf, s.historyRoutes.getHistory)},
+			{"DELETE " + of + "/history", write, "history.erase", given(keyOf, s.eraseRoutes.deleteHistory)},
+			{"DELETE " + of + "/messages/:id", write, "message.redact", given(keyOf, s.redactRoutes.redactMessage)},
 		}...)
 	}
 	for _, of := range []string{chat, subagent, "/v1/users/:user"} {
 		all = append(all, []act{
 			{"GET " + of + "/notes", read, "", s.noteRoutes.getNotes},
-			{"POST " + of + "/notes", write, "", s.growing(s.noteRoutes.postNote)},
-			{"PATCH " + of + "/notes/:id", write, "", s.noteRoutes.patchNote},
+			{"POST " + of + "/notes", write, "", s.growing(body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
+			{"PATCH " + of + "/notes/:id", write, "", body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
 			{"DELETE " + of + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
 		}...)
 	}

@@ -413,7 +413,7 @@ func (s *registry) endedRuns() []endHead {
 
 // toAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
 // be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
-func (s *registry) toAgents(answer func(c *gin.Context, r *run) error) func(c *gin.Context) error {
+func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, asked T) error) func(c *gin.Context) error {
 	return func(c *gin.Context) error {
 		s.mu.Lock()
 		r := s.live[c.Param("run")]
@@ -426,7 +426,7 @@ func (s *registry) toAgents(answer func(c *gin.Context, r *run) error) func(c *g
 			return errNotHeld
 		}
 		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
-		err := answer(c, r)
+		err := body(api.DecodeBody, maxBody, func(c *gin.Context, asked T) error { return answer(c, r, asked) })(c)
 		if err != nil && problemOf(err).Code == webapi.CodeTurnMoved {
 			err = errors.Join(errNotHeld, err)
 		}

@@ -25,11 +25,7 @@ import (
 const tenantPage = 100
 
 // exportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
-func (s *tenancy) exportTenant(c *gin.Context) error {
-	of, err := tenantIn(c)
-	if err != nil {
-		return err
-	}
+func (s *tenancy) exportTenant(c *gin.Context, of memory.Tenant) error {
 	ctx := c.Request.Context()
 	known, err := s.tenants(ctx)
 	if err != nil {

@@ -132,11 +132,7 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 }
 
 // deleteTenant is DELETE /v1/tenants/{tenant}.
-func (s *tenancy) deleteTenant(c *gin.Context) error {
-	of, err := tenantIn(c)
-	if err != nil {
-		return err
-	}
+func (s *tenancy) deleteTenant(c *gin.Context, of memory.Tenant) error {
 	if (of == memory.Tenant{}) {
 		return errDefaultTenant
 	}
@@ -150,7 +146,7 @@ func (s *tenancy) deleteTenant(c *gin.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
-	err = e.run(ctx)
+	err := e.run(ctx)
 	return api.Answer(c.Writer, http.StatusOK, e.out, err)
 }
 

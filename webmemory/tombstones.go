@@ -40,11 +40,7 @@ type applied struct {
 }
 
 // postErasure is POST /internal/v1/erasures: another process has erased something.
-func (s *tombstones) postErasure(c *gin.Context) error {
-	var e erasure
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &e); err != nil {
-		return err
-	}
+func (s *tombstones) postErasure(c *gin.Context, e erasure) error {
 	concerned, ok := concernedBy(e.Name)
 	if !ok || e.Turn <= 0 {
 		return badRequest("An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")

@@ -28,11 +28,7 @@ const (
 )
 
 // deleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
-func (s *eraseRoutes) deleteUser(c *gin.Context) error {
-	u, err := userOf(c)
-	if err != nil {
-		return err
-	}
+func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
 	chats, err := flag(c, "chats")
 	if err != nil {
 		return err

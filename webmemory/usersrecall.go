@@ -24,11 +24,7 @@ var errNotEverywhere = &api.Problem{
 }
 
 // getUserRecall is GET /v1/users/{user}/recall.
-func (s *searcher) getUserRecall(c *gin.Context) error {
-	u, err := userOf(c)
-	if err != nil {
-		return err
-	}
+func (s *searcher) getUserRecall(c *gin.Context, u memory.User) error {
 	q, err := queryOf(c)
 	if err != nil {
 		return err
