@@ -257,10 +257,7 @@ func (d *documents) drop(c *gin.Context, of docstore.Collection) error {
 	if err == nil && !dropped {
 		err = docstore.ErrNoCollection
 	}
-	if err == nil {
-		c.Status(http.StatusNoContent)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
 // dropChat removes the documents of a chat, and says whether there were any.

@@ -254,8 +254,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 	if r.log.Waiting() {
 		return api.ErrWaits
 	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return api.Answer(c.Writer, http.StatusNoContent, nil, nil)
 }
 
 // deleteRun is webmemory saying that it has stored everything of a run.
@@ -269,16 +268,14 @@ func (s *Server) deleteRun(c *gin.Context) error {
 	}
 	last, err := strconv.ParseInt(c.Query("last"), 10, 64)
 	if err == nil && r.log.Last() > last { // it was resumed since
-		c.Status(http.StatusNoContent)
-		return nil
+		return api.Answer(c.Writer, http.StatusNoContent, nil, nil)
 	}
 	// Its last event can be read a moment before the agent returns.
 	if err := s.await(c.Request.Context(), r); err != nil {
 		return err
 	}
 	s.forget(r)
-	c.Status(http.StatusNoContent)
-	return nil
+	return api.Answer(c.Writer, http.StatusNoContent, nil, nil)
 }
 
 func (s *Server) deleteChat(c *gin.Context) error {
@@ -292,11 +289,8 @@ func (s *Server) deleteChat(c *gin.Context) error {
 
 // deleteRuns is webmemory saying that nothing of a chat's runs may be kept; its documents stay.
 func (s *Server) deleteRuns(c *gin.Context) error {
-	if _, err := s.endRuns(c); err != nil {
-		return err
-	}
-	c.Status(http.StatusNoContent)
-	return nil
+	_, err := s.endRuns(c)
+	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
 // tenantOf is the tenant of a request's data: webmemory says it.
@@ -335,8 +329,7 @@ func (s *Server) deleteConversation(c *gin.Context) error {
 			return fmt.Errorf("%w: %w", errGatewayAway, err)
 		}
 	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return api.Answer(c.Writer, http.StatusNoContent, nil, nil)
 }
 
 func (s *Server) getSubagents(c *gin.Context) error {

@@ -183,10 +183,7 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 		}
 		return s.store.Chats.ListNew(ctx, key.Chat())
 	})
-	if err == nil {
-		c.Status(http.StatusNoContent)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
 // heardBehind is how many messages behind the end are looked through for one that was recorded before.

@@ -113,10 +113,7 @@ func (s *noteRoutes) deleteNote(c *gin.Context) error {
 		}
 		return slices.Delete(all, i, i+1), nil
 	})
-	if err == nil {
-		c.Status(http.StatusNoContent)
-	}
-	return err
+	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
 // changeNotes changes the notes of a route's user, or those of its history as the chat's only writer.

@@ -127,9 +127,12 @@ func WriteProblem(w http.ResponseWriter, p *Problem) {
 	WriteJSON(w, p.Status, problemBody{&shown})
 }
 
-// Answer answers with v if err is nil, and returns err. v must be encodable.
+// Answer answers with v if err is nil, without a body if v is nil, and returns err. v must be encodable.
 func Answer(w http.ResponseWriter, status int, v any, err error) error {
-	if err == nil {
+	switch {
+	case err == nil && v == nil:
+		w.WriteHeader(status)
+	case err == nil:
 		WriteJSON(w, status, v)
 	}
 	return err
