@@ -19,6 +19,5 @@ type AuditPage struct {
 
 // Audit gives a page: cursor, limit and tenant are its parameters.
 func (c *Client) Audit(ctx context.Context, question url.Values) (AuditPage, error) {
-	var page AuditPage
-	return page, c.Call(ctx, http.MethodGet, AuditPath+"?"+question.Encode(), &page)
+	return ask[AuditPage](ctx, c, http.MethodGet, AuditPath+"?"+question.Encode(), nil)
 }

@@ -83,9 +83,9 @@ func (notListening) Unwrap() error { return syscall.ECONNREFUSED }
 func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 	return func(yield func(memory.Chat, error) bool) {
 		for cursor := ""; ; {
-			var page ChatList
 			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
-			if err := c.Call(ctx, http.MethodGet, chatsPath+"?"+query.Encode(), &page); err != nil {
+			page, err := ask[ChatList](ctx, c, http.MethodGet, chatsPath+"?"+query.Encode(), nil)
+			if err != nil {
 				yield(memory.Chat{}, err)
 				return
 			}
@@ -104,16 +104,12 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 
 // ChangeChat changes what a list says of a chat.
 func (c *Client) ChangeChat(ctx context.Context, chat memory.Chat, change ChatChange) (ChatEntry, error) {
-	var out ChatEntry
-	err := c.sendJSON(ctx, http.MethodPatch, ChatPath(chat), change, &out)
-	return out, err
+	return ask[ChatEntry](ctx, c, http.MethodPatch, ChatPath(chat), change)
 }
 
 // Chat describes one chat.
 func (c *Client) Chat(ctx context.Context, chat memory.Chat) (ChatInfo, error) {
-	var info ChatInfo
-	err := c.Call(ctx, http.MethodGet, ChatPath(chat), &info)
-	return info, err
+	return ask[ChatInfo](ctx, c, http.MethodGet, ChatPath(chat), nil)
 }
 
 // Page reads up to limit messages of a history; a negative offset counts from
@@ -132,11 +128,9 @@ type PageQuery struct {
 
 // PageOf reads a part of a history.
 func (c *Client) PageOf(ctx context.Context, key memory.Key, q PageQuery) (HistoryPage, error) {
-	var page HistoryPage
 	query := url.Values{"offset": {strconv.Itoa(q.Offset)}, "limit": {strconv.Itoa(cmp.Or(q.Limit, pageSize))},
 		"archive": {strconv.FormatBool(q.Archive)}, "runs": {strconv.FormatBool(q.Runs)}}
-	err := c.Call(ctx, http.MethodGet, HistoryPath(key)+"?"+query.Encode(), &page)
-	return page, err
+	return ask[HistoryPage](ctx, c, http.MethodGet, HistoryPath(key)+"?"+query.Encode(), nil)
 }
 
 // Messages walks a history from an offset, which may be negative, to its end.
@@ -178,28 +172,23 @@ func (c *Client) EraseHistory(ctx context.Context, key memory.Key) ([]string, er
 }
 
 func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
-	var out Erased
-	err := c.Call(ctx, http.MethodDelete, path, &out)
+	out, err := ask[Erased](ctx, c, http.MethodDelete, path, nil)
 	return out.Erased, err
 }
 
 // Redact takes the text of a message away, and unless whole is false that of its exchange. dry only says what
 // it would do.
 func (c *Client) Redact(ctx context.Context, key memory.Key, id string, whole, dry bool) (Redacted, error) {
-	var out Redacted
 	query := url.Values{"scope": {Exchange}, "dry_run": {strconv.FormatBool(dry)}}
 	if !whole {
 		query.Set("scope", Message)
 	}
-	err := c.Call(ctx, http.MethodDelete, MessagePath(key, id)+"?"+query.Encode(), &out)
-	return out, err
+	return ask[Redacted](ctx, c, http.MethodDelete, MessagePath(key, id)+"?"+query.Encode(), nil)
 }
 
 // Recall searches a chat's memory; query has the parameters of GET …/recall.
 func (c *Client) Recall(ctx context.Context, chat memory.Chat, query url.Values) (Recalled, error) {
-	var out Recalled
-	err := c.Call(ctx, http.MethodGet, ChatPath(chat)+"/recall?"+query.Encode(), &out)
-	return out, err
+	return ask[Recalled](ctx, c, http.MethodGet, ChatPath(chat)+"/recall?"+query.Encode(), nil)
 }
 
 // Export copies all of a chat's memory as lines of ExportLine. An answer that is not whole
@@ -243,19 +232,18 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 
 // Notes lists the notes at a NotesPath or a UserNotesPath.
 func (c *Client) Notes(ctx context.Context, at string) ([]memory.Note, error) {
-	var out NoteList
-	err := c.Call(ctx, http.MethodGet, at, &out)
+	out, err := ask[NoteList](ctx, c, http.MethodGet, at, nil)
 	return out.Notes, err
 }
 
 // AddNote adds an operator's note.
 func (c *Client) AddNote(ctx context.Context, at string, n NoteRequest) (memory.Note, error) {
-	return c.sendNote(ctx, http.MethodPost, at, n)
+	return ask[memory.Note](ctx, c, http.MethodPost, at, n)
 }
 
 // ChangeNote changes a note.
 func (c *Client) ChangeNote(ctx context.Context, at, id string, n NoteChange) (memory.Note, error) {
-	return c.sendNote(ctx, http.MethodPatch, at+"/"+url.PathEscape(id), n)
+	return ask[memory.Note](ctx, c, http.MethodPatch, at+"/"+url.PathEscape(id), n)
 }
 
 // RemoveNote removes a note.
@@ -270,14 +258,7 @@ func (c *Client) EraseUser(ctx context.Context, u memory.User, chats bool) (Eras
 	if chats {
 		path += "?chats=true"
 	}
-	var out ErasedUser
-	err := c.Call(ctx, http.MethodDelete, path, &out)
-	return out, err
-}
-
-func (c *Client) sendNote(ctx context.Context, method, path string, body any) (n memory.Note, err error) {
-	err = c.sendJSON(ctx, method, path, body, &n)
-	return n, err
+	return ask[ErasedUser](ctx, c, http.MethodDelete, path, nil)
 }
 
 // Collections lists the collections of documents that there are, by name.
@@ -295,26 +276,7 @@ func (c *Client) Collections(ctx context.Context) ([]string, error) {
 
 // Search gives the passages of a collection that match a query best.
 func (c *Client) Search(ctx context.Context, collection string, r api.SearchRequest) (api.SearchResult, error) {
-	var out api.SearchResult
-	err := c.sendJSON(ctx, http.MethodPost, CollectionsPath+"/"+url.PathEscape(collection)+"/search", r, &out)
-	return out, err
-}
-
-// sendJSON is Call with a body.
-func (c *Client) sendJSON(ctx context.Context, method, path string, body, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	resp, err := c.Send(ctx, method, path, header, bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer)
+	return ask[api.SearchResult](ctx, c, http.MethodPost, CollectionsPath+"/"+url.PathEscape(collection)+"/search", r)
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.
@@ -327,7 +289,21 @@ func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
 func (c *Client) Call(ctx context.Context, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	resp, err := c.Send(ctx, method, path, nil, nil)
+	return c.callWith(ctx, method, path, nil, answer)
+}
+
+// callWith is Call with a JSON body, unless that is nil, for as long as ctx.
+func (c *Client) callWith(ctx context.Context, method, path string, body, answer any) error {
+	var header http.Header
+	var content io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		header, content = http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(raw)
+	}
+	resp, err := c.Send(ctx, method, path, header, content)
 	if err != nil {
 		return err
 	}
@@ -339,6 +315,14 @@ func (c *Client) Call(ctx context.Context, method, path string, answer any) erro
 		return fmt.Errorf("%s did not answer as webmemory does; is --url right? (%w)", c.base, err)
 	}
 	return nil
+}
+
+// ask is callWith with the answer as a value. It takes a minute at most.
+func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err = c.callWith(ctx, method, path, body, &answer)
+	return answer, err
 }
 
 // Send does one request, for as long as ctx. It gives the response, which the caller

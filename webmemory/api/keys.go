@@ -58,29 +58,22 @@ type KeyEntry struct {
 
 // CreateKey makes a key.
 func (c *Client) CreateKey(ctx context.Context, k KeyRequest) (MadeKey, error) {
-	var out MadeKey
-	err := c.sendJSON(ctx, http.MethodPost, KeysPath, k, &out)
-	return out, err
+	return ask[MadeKey](ctx, c, http.MethodPost, KeysPath, k)
 }
 
 // Keys lists the keys.
 func (c *Client) Keys(ctx context.Context) ([]KeyEntry, error) {
-	var out KeyList
-	err := c.Call(ctx, http.MethodGet, KeysPath, &out)
+	out, err := ask[KeyList](ctx, c, http.MethodGet, KeysPath, nil)
 	return out.Keys, err
 }
 
 // RevokeKey ends a key.
 func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
-	var out access.Key
-	err := c.Call(ctx, http.MethodDelete, KeysPath+"/"+url.PathEscape(id), &out)
-	return out, err
+	return ask[access.Key](ctx, c, http.MethodDelete, KeysPath+"/"+url.PathEscape(id), nil)
 }
 
 // RotateKey gives a key another text.
 func (c *Client) RotateKey(ctx context.Context, id string, overlap time.Duration) (MadeKey, error) {
-	var out MadeKey
-	err := c.sendJSON(ctx, http.MethodPost, KeysPath+"/"+url.PathEscape(id)+"/rotate",
-		RotateRequest{Overlap: int(overlap / time.Second)}, &out)
-	return out, err
+	return ask[MadeKey](ctx, c, http.MethodPost, KeysPath+"/"+url.PathEscape(id)+"/rotate",
+		RotateRequest{Overlap: int(overlap / time.Second)})
 }

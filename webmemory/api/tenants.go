@@ -92,16 +92,13 @@ type TenantExport struct {
 
 // Tenants lists the tenants that the key may see.
 func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
-	var out TenantList
-	err := c.Call(ctx, http.MethodGet, TenantsPath, &out)
+	out, err := ask[TenantList](ctx, c, http.MethodGet, TenantsPath, nil)
 	return out.Tenants, err
 }
 
 // EraseTenant erases some of what a tenant has; as long as Done is false it is to be called again.
 func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (ErasedTenant, error) {
-	var out ErasedTenant
-	err := c.Call(ctx, http.MethodDelete, tenantPath(of), &out)
-	return out, err
+	return ask[ErasedTenant](ctx, c, http.MethodDelete, tenantPath(of), nil)
 }
 
 // ExportTenant copies all that a tenant has as lines of TenantExport. An answer that is not whole is an error.
