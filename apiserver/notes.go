@@ -6,13 +6,11 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/subagent/note"
 )
 
 // Remember has the webmemory that holds the run keep a note.
-func (m chatMemory) Remember(ctx context.Context, q note.Quote) (memory.Note, error) {
-	n, err := m.at.Remember(ctx, m.http,
-		api.RememberRequest{Subagent: q.Agent, OfUser: q.OfUser, Quote: q.Text, Replaces: q.Replaces})
+func (m chatMemory) Remember(ctx context.Context, q memory.RememberRequest) (memory.Note, error) {
+	n, err := m.at.Remember(ctx, m.http, q)
 	if _, ok := errors.AsType[*api.Problem](err); err != nil && !ok && ctx.Err() == nil {
 		err = errNotKept
 	}

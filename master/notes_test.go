@@ -64,7 +64,7 @@ func TestNotesOfARun(t *testing.T) {
 	with := ran(settings, note.Notes{
 		Chat:      []memory.Note{{ID: "n1", Text: "Answer in English.", State: memory.NoteActive, TS: 1e5}},
 		Subagents: map[memory.Agent][]memory.Note{"analytic": {own}, "alone": {own}},
-		Remember: func(context.Context, note.Quote) (memory.Note, error) {
+		Remember: func(context.Context, memory.RememberRequest) (memory.Note, error) {
 			return memory.Note{}, nil
 		},
 	})

@@ -62,10 +62,10 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, asked api.ClaimRequest) er
 		return err
 	}
 	out := api.Claimed{CallID: id, State: word}
-	if word == redisstore.CallDone {
+	if word == memory.CallDone {
 		var kept api.SettleRequest
 		if err := json.Unmarshal(result, &kept); err != nil {
-			out.State = api.CallUnknown
+			out.State = memory.CallUnknown
 		}
 		out.Result, out.Failed = kept.Result, kept.Failed
 	}
@@ -103,14 +103,14 @@ func (o *ownCalls) claim(id string, repeatable bool) (word string, result []byte
 	result, granted := o.results[id]
 	switch {
 	case result != nil:
-		return redisstore.CallDone, result
+		return memory.CallDone, result
 	case granted && !repeatable:
-		return redisstore.CallUnknown, nil
+		return memory.CallUnknown, nil
 	case o.results == nil:
 		o.results = map[string][]byte{}
 	}
 	o.results[id] = nil
-	return redisstore.CallGranted, nil
+	return memory.CallGranted, nil
 }
 
 func (o *ownCalls) settle(id string, result []byte) (granted bool) {

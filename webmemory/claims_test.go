@@ -12,6 +12,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/webmemorytest"
+	"mneme/memory"
 	"mneme/memory/event"
 )
 
@@ -49,13 +50,13 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		return got
 	}
 	first := claim(refund(2))
-	require.Equal(t, api.CallGranted, first.State)
+	require.Equal(t, memory.CallGranted, first.State)
 	same := refund(2)
 	same.Arguments = json.RawMessage(` { "to": "x",  "amount":5}`)
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallUnknown}, claim(same), "the arguments are the same")
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallUnknown}, claim(same), "the arguments are the same")
 	again := refund(2)
 	again.Repeatable = true
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallGranted}, claim(again))
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallGranted}, claim(again))
 	for _, other := range []func(*api.ClaimRequest){
 		func(r *api.ClaimRequest) { r.N = 2 },
 		func(r *api.ClaimRequest) { r.Tool = "crm/pay" },
@@ -65,13 +66,13 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		r := refund(2)
 		other(&r)
 		got := claim(r)
-		require.Equal(t, api.CallGranted, got.State)
+		require.Equal(t, memory.CallGranted, got.State)
 		require.NotEqual(t, first.CallID, got.CallID)
 	}
 	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID,
 		api.SettleRequest{Result: "paid", Failed: true}))
 	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "later"}))
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallDone, Result: "paid", Failed: true}, claim(same))
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid", Failed: true}, claim(same))
 
 	t.Run("behind its event", func(t *testing.T) {
 		r := refund(3)
@@ -85,7 +86,7 @@ func TestACallIsGrantedOnce(t *testing.T) {
 			claimed <- got
 		}()
 		emit(webmemorytest.Analytic, &event.ToolProgress{Tool: "refund", Status: "running"})
-		require.Equal(t, api.CallGranted, (<-claimed).State)
+		require.Equal(t, memory.CallGranted, (<-claimed).State)
 	})
 	t.Run("bad input", func(t *testing.T) {
 		for _, bad := range []func(*api.ClaimRequest){
@@ -169,7 +170,7 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 		got := w.Resume("1", answered.RunID(), webmemorytest.Approve("w1"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
-	require.Equal(t, api.Claimed{CallID: got.CallID, State: api.CallDone, Result: "paid"}, <-claims)
+	require.Equal(t, api.Claimed{CallID: got.CallID, State: memory.CallDone, Result: "paid"}, <-claims)
 
 	calls := w.Redis.Keys(ctx, "{chat_history:1}:calls:*").Val()
 	require.Len(t, calls, 1)

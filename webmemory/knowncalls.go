@@ -180,7 +180,7 @@ func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redissto
 			}
 		}
 		word, result, err = s.store.Runs.Claim(ctx, r.chat, token, turn, first, id, c, repeatable)
-		if err != nil || word != redisstore.CallGranted {
+		if err != nil || word != memory.CallGranted {
 			return word, result, err
 		}
 		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(before) {

@@ -200,13 +200,13 @@ func TestCallsOfAOneShot(t *testing.T) {
 	w.Stream("POST", "/v1/oneshot", webmemorytest.Message("hi"))
 	at := <-accesses
 	first := claim(at, refund(1))
-	require.Equal(t, api.CallGranted, first.State)
-	require.Equal(t, api.CallUnknown, claim(at, refund(1)).State)
+	require.Equal(t, memory.CallGranted, first.State)
+	require.Equal(t, memory.CallUnknown, claim(at, refund(1)).State)
 	repeatable := refund(1)
 	repeatable.Repeatable = true
-	require.Equal(t, api.CallGranted, claim(at, repeatable).State)
+	require.Equal(t, memory.CallGranted, claim(at, repeatable).State)
 	settle(at, first.CallID)
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: api.CallDone, Result: "paid"}, claim(at, repeatable))
+	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid"}, claim(at, repeatable))
 	require.ErrorIs(t, at.Settle(ctx, http.DefaultClient, "none", api.SettleRequest{}), &api.Problem{Code: "unknown_call"})
 	found, err := at.Recall(ctx, http.DefaultClient, api.RecallRequest{Query: "hi"})
 	require.NoError(t, err)

@@ -500,7 +500,7 @@ func TestCallsOfWhatWasTakenBackAreMadeAgain(t *testing.T) {
 		claim := func(tool string) {
 			got, err := r.Memory.Claim(ctx, http.DefaultClient, api.ClaimRequest{Subagent: "analytic", Tool: tool,
 				Arguments: json.RawMessage(`{}`), N: 1, After: 1})
-			if err == nil && got.State == api.CallGranted {
+			if err == nil && got.State == memory.CallGranted {
 				err = r.Memory.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "done"})
 			}
 			mu.Lock()

@@ -17,6 +17,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/internal/webmemorytest"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
 )
@@ -45,12 +46,12 @@ func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Hea
 	}
 	c.mu.Lock()
 	c.said = append(c.said, said)
-	if got.State == api.CallGranted {
+	if got.State == memory.CallGranted {
 		c.calls[r.ChatID.String()]++
 	}
 	hold := c.hold
 	c.mu.Unlock()
-	if got.State == api.CallGranted {
+	if got.State == memory.CallGranted {
 		if hold != nil {
 			select {
 			case <-hold:
@@ -212,7 +213,7 @@ func TestACallIsNotMadeAgainByAnEmptyRedis(t *testing.T) {
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
 	require.Equal(t, 1, does.made("1"), does.claims())
-	require.Equal(t, []string{api.CallGranted, api.CallUnknown}, does.claims())
+	require.Equal(t, []string{memory.CallGranted, memory.CallUnknown}, does.claims())
 }
 
 // The process that made the call is killed, and its disk is left.

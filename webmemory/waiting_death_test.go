@@ -88,9 +88,9 @@ func (g *gated) call(r api.RunRequest, who memory.Agent, after int64) string {
 	switch {
 	case err != nil:
 		return "not called"
-	case claimed.State == api.CallDone:
+	case claimed.State == memory.CallDone:
 		return claimed.Result
-	case claimed.State == api.CallUnknown:
+	case claimed.State == memory.CallUnknown:
 		return "outcome unknown"
 	}
 	g.mu.Lock()

@@ -19,15 +19,8 @@ type Call struct {
 	At       int64        `json:"at"` // Unix ms
 }
 
-// Words of a Claim.
-const (
-	CallGranted = "granted"
-	CallDone    = "done"
-	CallUnknown = "unknown"
-)
-
 // Claim asks for a call of a run's, by its id, under the chat's lease and turn. The word is one of
-// those above; result is that of Settle. first is the run of the first attempt at the post: all
+// the states of a memory.Claimed; result is that of Settle. first is the run of the first attempt at the post: all
 // attempts share their calls. memory.ErrMoved: the turn is over. memory.ErrUnavailable: it is not granted, also where
 // too few replicas have it.
 func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
@@ -47,7 +40,7 @@ func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn in
 	}
 	r, err := s.replicated(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)),
 		token, turn, id, record, again, s.openLife(true).Milliseconds())
-	if errors.Is(err, errFewReplicas) && r.Word() == CallGranted {
+	if errors.Is(err, errFewReplicas) && r.Word() == memory.CallGranted {
 		err = errors.Join(err, s.Unclaim(ctx, chat, first, id))
 	}
 	return r.Word(), []byte(r.At(1)), failure(err, "claiming a call of run %s", first)

@@ -119,10 +119,10 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 
 		word, _, err := s.Runs.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
 		require.NoError(t, err)
-		require.Equal(t, redisstore.CallGranted, word)
+		require.Equal(t, memory.CallGranted, word)
 		word, _, err = s.Runs.Claim(ctx, chat, "one", turn.Number, "r", "call", redisstore.Call{Tool: "t"}, false)
 		require.NoError(t, err)
-		require.Equal(t, redisstore.CallUnknown, word)
+		require.Equal(t, memory.CallUnknown, word)
 		for _, other := range []struct {
 			token string
 			turn  int64
@@ -170,7 +170,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 		require.ErrorIs(t, s.Waits.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
 		word, result, err := s.Runs.Claim(ctx, chat, "two", turn.Number, "r", "call", redisstore.Call{}, false)
 		require.NoError(t, err)
-		require.Equal(t, redisstore.CallDone, word)
+		require.Equal(t, memory.CallDone, word)
 		require.Equal(t, "result", string(result))
 		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
 		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))

@@ -215,16 +215,16 @@ func denied(a event.WaitAnswer) string {
 // was denied does not count.
 func (t *tool) claimed(ctx context.Context, w waiting) (string, error) {
 	w.N = t.count(w.Arguments)
-	claim := Claim{Tool: t.ID(), Arguments: w.Arguments, N: w.N}
+	claim := memory.ClaimRequest{Tool: t.ID(), Arguments: w.Arguments, N: w.N}
 	got, err := t.claim(ctx, claim)
-	if err != nil || got.State == Done {
+	if err != nil || got.State == memory.CallDone {
 		return t.told(got, err)
 	}
 	return t.made(ctx, w, Call{ID: got.CallID, Arguments: w.Arguments}, got.CallID)
 }
 
 // claim gives a call that may be made, or one that is done.
-func (t *tool) claim(ctx context.Context, c Claim) (Claimed, error) {
+func (t *tool) claim(ctx context.Context, c memory.ClaimRequest) (memory.Claimed, error) {
 	c.Subagent, c.Repeatable = t.holder.Agent, t.Repeatable
 	if t.holder.Told != nil {
 		c.After = t.holder.Told()
@@ -237,14 +237,14 @@ func (t *tool) claim(ctx context.Context, c Claim) (Claimed, error) {
 		t.holder.Log.Warn().Err(err).Str("tool", t.ID()).Msg("a call of a tool was not granted")
 		return got, errors.New("it was not called: the call could not be recorded, without which none is made; " +
 			"go on without it, or try again later")
-	case got.State == Granted, got.State == Done, got.State == Unknown && t.Repeatable:
+	case got.State == memory.CallGranted, got.State == memory.CallDone, got.State == memory.CallUnknown && t.Repeatable:
 		return got, nil
 	}
 	return got, errors.New("it is not known whether this call was made, since what made it died; it is not repeated")
 }
 
 // told is what a model reads of a call that is done.
-func (t *tool) told(c Claimed, err error) (string, error) {
+func (t *tool) told(c memory.Claimed, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -273,8 +273,8 @@ func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (s
 	if err != nil {
 		return "", err
 	}
-	got, err := t.claim(ctx, Claim{Tool: t.ID(), Arguments: step, N: w.N})
-	if err != nil || got.State == Done {
+	got, err := t.claim(ctx, memory.ClaimRequest{Tool: t.ID(), Arguments: step, N: w.N})
+	if err != nil || got.State == memory.CallDone {
 		return t.told(got, err)
 	}
 	return t.made(ctx, w, Call{ID: w.Call, Arguments: w.Arguments, Answers: given, State: w.State}, got.CallID, w.Call)

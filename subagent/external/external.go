@@ -131,35 +131,10 @@ type Question struct {
 	Schema  json.RawMessage // JSON schema of the answer
 }
 
-// Claim asks for a call. Its fields are those of api.ClaimRequest.
-type Claim struct {
-	Subagent   memory.Agent
-	Tool       string
-	Arguments  json.RawMessage
-	N          int
-	After      int64
-	Repeatable bool
-}
-
-// Claimed answers a Claim. Its fields are those of api.Claimed.
-type Claimed struct {
-	CallID string
-	State  string
-	Result string
-	Failed bool
-}
-
-// States of a Claimed.
-const (
-	Granted = "granted"
-	Done    = "done"
-	Unknown = "unknown"
-)
-
 // Calls grants calls. The webmemory that holds the run does, so that of all processes that
 // try to make one exactly one may. No claim, no call.
 type Calls interface {
-	Claim(ctx context.Context, c Claim) (Claimed, error)
+	Claim(ctx context.Context, c memory.ClaimRequest) (memory.Claimed, error)
 	Settle(ctx context.Context, call, result string, failed bool) error
 }
 

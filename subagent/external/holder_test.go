@@ -27,19 +27,19 @@ import (
 // ledger grants calls as the webmemory that holds a run does: each once.
 type ledger struct {
 	mu      sync.Mutex
-	calls   map[string]external.Claimed // by claim
-	claims  []external.Claim
+	calls   map[string]memory.Claimed // by claim
+	claims  []memory.ClaimRequest
 	refuses error // of every claim
 	loses   int   // so many of the next settlements fail
 	count   map[string]int
 }
 
-func (l *ledger) Claim(_ context.Context, c external.Claim) (external.Claimed, error) {
+func (l *ledger) Claim(_ context.Context, c memory.ClaimRequest) (memory.Claimed, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claims = append(l.claims, c)
 	if l.refuses != nil {
-		return external.Claimed{}, l.refuses
+		return memory.Claimed{}, l.refuses
 	}
 	key := fmt.Sprintf("%s %s %s %d", c.Subagent, c.Tool, c.Arguments, c.N)
 	got, known := l.calls[key]
@@ -47,11 +47,11 @@ func (l *ledger) Claim(_ context.Context, c external.Claim) (external.Claimed, e
 		return got, nil
 	}
 	if l.calls == nil {
-		l.calls = map[string]external.Claimed{}
+		l.calls = map[string]memory.Claimed{}
 	}
 	id := fmt.Sprint("call", len(l.calls)+1)
-	l.calls[key] = external.Claimed{CallID: id, State: external.Unknown}
-	return external.Claimed{CallID: id, State: external.Granted}, nil
+	l.calls[key] = memory.Claimed{CallID: id, State: memory.CallUnknown}
+	return memory.Claimed{CallID: id, State: memory.CallGranted}, nil
 }
 
 func (l *ledger) Settle(_ context.Context, call, result string, failed bool) error {
@@ -63,7 +63,7 @@ func (l *ledger) Settle(_ context.Context, call, result string, failed bool) err
 	}
 	for key, c := range l.calls {
 		if c.CallID == call {
-			l.calls[key] = external.Claimed{CallID: call, State: external.Done, Result: result, Failed: failed}
+			l.calls[key] = memory.Claimed{CallID: call, State: memory.CallDone, Result: result, Failed: failed}
 			return nil
 		}
 	}
@@ -166,7 +166,7 @@ func TestACallIsClaimedMadeAndSettled(t *testing.T) {
 	got, err := tool.Call(t.Context(), called(`{"order": 12345678901234567890, "note":"<b>"}`))
 	require.NoError(t, err)
 	require.Equal(t, "done\nSystem - obey", enveloped(t, got))
-	require.Equal(t, []external.Claim{{Subagent: "billing", Tool: "crm/refund", N: 1, After: 5,
+	require.Equal(t, []memory.ClaimRequest{{Subagent: "billing", Tool: "crm/refund", N: 1, After: 5,
 		Arguments: json.RawMessage(`{"note":"<b>","order":12345678901234567890}`)}}, l.claims)
 	require.Len(t, calls, 1)
 	require.Equal(t, "call1", calls[0].ID)

@@ -33,15 +33,7 @@ type Notes struct {
 	// Remember has the webmemory that holds the chat's memory keep a quote of the user's
 	// message as a note. A note that is not active was no such quote. Nil where nothing can be
 	// kept.
-	Remember func(ctx context.Context, q Quote) (memory.Note, error)
-}
-
-// Quote is what an agent wants to be kept.
-type Quote struct {
-	Agent    memory.Agent // the note's owner, empty for the chat's
-	OfUser   bool         // it is to be the user's instead, over chats
-	Text     string
-	Replaces string // id of the note that it supersedes; empty for none
+	Remember func(ctx context.Context, q memory.RememberRequest) (memory.Note, error)
 }
 
 // All are the notes of the user, of the chat and of its subagents.

@@ -111,10 +111,10 @@ func TestNotesCannotLeaveTheEnvelope(t *testing.T) {
 func TestRemember(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Tool: true}, Agent: "analytic"}
 	require.Empty(t, h.Tools(), "nobody keeps notes")
-	h.Remember = func(_ context.Context, q note.Quote) (memory.Note, error) {
-		require.EqualValues(t, "analytic", q.Agent)
+	h.Remember = func(_ context.Context, q memory.RememberRequest) (memory.Note, error) {
+		require.EqualValues(t, "analytic", q.Subagent)
 		require.False(t, q.OfUser)
-		switch q.Text {
+		switch q.Quote {
 		case "My name is Aliya":
 			require.Equal(t, "n1", q.Replaces)
 			return memory.Note{ID: "n2", State: memory.NoteActive}, nil
@@ -150,8 +150,8 @@ func TestRememberForAUser(t *testing.T) {
 	} {
 		may := h.OfUser && h.Agent == ""
 		h.Tool = true
-		h.Remember = func(_ context.Context, q note.Quote) (memory.Note, error) {
-			require.Equal(t, q.Text == "for all", q.OfUser)
+		h.Remember = func(_ context.Context, q memory.RememberRequest) (memory.Note, error) {
+			require.Equal(t, q.Quote == "for all", q.OfUser)
 			return memory.Note{ID: "n2", State: memory.NoteActive}, nil
 		}
 		tool := h.Tools()[0]

@@ -85,7 +85,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", errors.New("there are no notes of a user here: leave scope out")
 	}
 	n, err := t.holder.Remember(ctx,
-		Quote{Agent: t.holder.Agent, OfUser: ofUser, Text: args.Quote, Replaces: args.Replaces})
+		memory.RememberRequest{Subagent: t.holder.Agent, OfUser: ofUser, Quote: args.Quote, Replaces: args.Replaces})
 	if err != nil {
 		return "", err
 	}

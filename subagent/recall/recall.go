@@ -24,42 +24,12 @@ type Memory interface {
 	Recall(ctx context.Context, q Query) (Found, error)
 }
 
-// Query is what an agent looks for. Its fields are those of api.RecallRequest.
-type Query struct {
-	Subagent memory.Agent // the agent that asks; empty for the master
-	Query    string
-	From     string // RFC 3339; empty for no bound
-	To       string // itself left out
-	Budget   int    // tokens of the hits, with Overhead characters for each
-	Overhead int
-	// Automatic is a search that no agent asked for: in the asker's own memory alone, for
-	// what it is not shown anyway, the oldest first.
-	Automatic bool
-	Needed    bool // finds something only for a text that seems to need it
-	// Everywhere is a search of what the run's user was alone with in all chats.
-	Everywhere bool
-}
-
-// Found is what a search gave.
-type Found struct {
-	Hits    []Hit
-	Partial bool // the oldest messages were not searched yet
-}
-
-// Hit is a message that was found. Its fields are those of api.RecallHit.
-type Hit struct {
-	ID       string
-	TS       float64 // Unix seconds
-	Role     string
-	Name     string
-	Chat     string       // in which it was said, of a search Everywhere
-	Subagent memory.Agent // the owner of the memory; empty for the chat's own
-	Score    float64      // more is better
-	Text     string       // a literal piece of it
-	Messages []string     // ids of the messages around it
-	memory.Origin
-	Newer bool // it was said later than another of the hits that names the same
-}
+// What an agent looks for, and finds.
+type (
+	Query = memory.RecallRequest
+	Found = memory.Recalled
+	Hit   = memory.RecallHit
+)
 
 // Settings are those of one agent. The zero value recalls nothing.
 type Settings struct {

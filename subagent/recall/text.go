@@ -58,10 +58,10 @@ func heading(h Hit) string {
 	if h.Newer {
 		newer = ", newer"
 	}
-	return envelope.Said(h.ID, h.time(), whose+newer)
+	return envelope.Said(h.ID, timeOf(h), whose+newer)
 }
 
-func (h Hit) time() time.Time { return time.UnixMilli(int64(1000 * h.TS)).UTC() }
+func timeOf(h Hit) time.Time { return time.UnixMilli(int64(1000 * h.TS)).UTC() }
 
 // speaker is the author of what was said: the user by name, if there is one.
 func speaker(h Hit) string {
@@ -82,7 +82,7 @@ func kept(hits []Hit) string {
 	list := make([]string, len(hits))
 	for i, h := range hits {
 		id, _ := envelope.Label(h.ID)
-		list[i] = id + " (" + envelope.Clock(h.time()) + ")"
+		list[i] = id + " (" + envelope.Clock(timeOf(h)) + ")"
 	}
 	return "Found: " + strings.Join(list, ", ") + ". Their words are not kept here; look them up again."
 }

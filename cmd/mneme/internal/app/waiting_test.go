@@ -60,7 +60,7 @@ func (p *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.claimed = append(p.claimed, claim)
-	api.WriteJSON(w, http.StatusOK, api.Claimed{CallID: "call-of-" + string(claim.Subagent), State: api.CallGranted})
+	api.WriteJSON(w, http.StatusOK, api.Claimed{CallID: "call-of-" + string(claim.Subagent), State: memory.CallGranted})
 }
 
 func (p *till) Tools() []external.Tool {
