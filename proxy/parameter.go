@@ -249,9 +249,9 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
 		return a.modes(nil, asked, asked)
 	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == "" && known.Default != sanitize.On:
-		return &sanitize.ThinkingOverrides{Default: string(sanitize.On)}
+		return &sanitize.ThinkingOverrides{Default: sanitize.On}
 	case beside == thinking.WhileOff && asked == "" && known.Default != sanitize.Off:
-		return &sanitize.ThinkingOverrides{Default: string(sanitize.Off)}
+		return &sanitize.ThinkingOverrides{Default: sanitize.Off}
 	case beside == thinking.WhileOff && strings.Contains(said.Name, "effort") && !known.NoEffortOff:
 		return &sanitize.ThinkingOverrides{NoEffortOff: &yes}
 	case said.Takes != nil && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
@@ -283,7 +283,7 @@ func (a *attempt) modes(takes []string, asked, refused string) *sanitize.Thinkin
 		}
 	}
 	if known.Default == sanitize.Off { // which is not sure of a model that is another one than its profile says
-		left.Default = string(sanitize.Unknown)
+		left.Default = sanitize.Unknown
 	}
 	if len(left.Modes) == 0 || slices.Contains(left.Modes, sanitize.Mode(asked)) {
 		return nil

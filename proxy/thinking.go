@@ -128,7 +128,7 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 		return nil
 	}
 	no, lost := false, wire.LostThinking
-	told := sanitize.ReplayOverrides{Reasoning: string(sanitize.Always)}
+	told := sanitize.ReplayOverrides{Reasoning: sanitize.Always}
 	enough := replay.Reasoning == sanitize.Always
 	if responses {
 		if enough {
@@ -141,13 +141,13 @@ func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Ru
 		if replay.Field == g.Field && replay.Reasoning == g.Reasoning {
 			return nil
 		}
-		told = sanitize.ReplayOverrides{Reasoning: string(g.Reasoning), Fields: g.Fields, Field: g.Field,
+		told = sanitize.ReplayOverrides{Reasoning: g.Reasoning, Fields: g.Fields, Field: g.Field,
 			Placeholder: &g.Placeholder, Signed: &g.Signed, Bound: &g.Bound, Redacted: &g.Redacted, First: &g.First,
 			StrictOff: &g.StrictOff}
 		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
 	}
 	if demand == thinking.DemandsOnCalls && !enough {
-		told.Reasoning, enough = string(sanitize.Required), replay.Reasoning == sanitize.Required
+		told.Reasoning, enough = sanitize.Required, replay.Reasoning == sanitize.Required
 	}
 	told.Field, told.Placeholder, told.Missed = "reasoning_content", &lost, &yes
 	if enough && !replay.Signed && replay.Field == told.Field {

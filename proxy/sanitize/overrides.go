@@ -32,47 +32,6 @@ type Overrides struct {
 	ChoiceWords       *bool             `yaml:"choice_words"`
 }
 
-// ThinkingOverrides are those of Thinking.
-type ThinkingOverrides struct {
-	Modes       []Mode   `yaml:"modes"`   // enabled, adaptive, disabled, between_tools
-	Default     string   `yaml:"default"` // on, off, unknown
-	LoopStart   *bool    `yaml:"loop_start"`
-	NeedsBudget *bool    `yaml:"needs_budget"`
-	Interleaved *bool    `yaml:"interleaved"`
-	Efforts     []string `yaml:"efforts"`
-	NoEffortOff *bool    `yaml:"no_effort_off"`
-
-	NoEffortTools *bool `yaml:"no_effort_tools"`
-}
-
-// ReplayOverrides are those of Replay.
-type ReplayOverrides struct {
-	Reasoning   string   `yaml:"need"`              // forbidden, optional, required, always
-	Fields      []string `yaml:"fields"`            // of a chat message
-	Field       string   `yaml:"placeholder_field"` // one of those
-	Placeholder *string  `yaml:"placeholder"`
-	Signed      *bool    `yaml:"signed"`
-	Bound       *bool    `yaml:"bound"`
-	OwnModel    *bool    `yaml:"own_model"`
-	OwnBackend  *bool    `yaml:"own_backend"`
-	Paired      *bool    `yaml:"paired"`
-	Split       *bool    `yaml:"split"`
-	Missed      *bool    `yaml:"-"`
-	Redacted    *bool    `yaml:"redacted"`
-	First       *bool    `yaml:"first"`
-	StrictOff   *bool    `yaml:"strict_off"`
-}
-
-// RolesOverrides are those of Roles.
-type RolesOverrides struct {
-	SystemInside    *bool `yaml:"system_inside"`
-	SystemAfterUser *bool `yaml:"system_after_user"`
-	NoSystem        *bool `yaml:"no_system"`
-	Developer       *bool `yaml:"developer"`
-	Strict          *bool `yaml:"strict"`
-	NoPrefill       *bool `yaml:"no_prefill"`
-}
-
 // minID is the shortest length of ids, in bytes, at which calls can differ.
 const minID = 8
 
@@ -119,7 +78,7 @@ func (o Overrides) Validate() error {
 	return errors.Join(faults...)
 }
 
-func oneOf[T ~string](key, value string, legal ...T) error {
+func oneOf[V, T ~string](key string, value V, legal ...T) error {
 	if value == "" || slices.Contains(legal, T(value)) {
 		return nil
 	}
@@ -135,7 +94,7 @@ func allOf[V, T ~string](key string, values []V, legal ...T) error {
 		if v == "" {
 			return fmt.Errorf("%s holds an empty name", key)
 		}
-		if err := oneOf(key, string(v), legal...); err != nil {
+		if err := oneOf(key, v, legal...); err != nil {
 			return err
 		}
 	}

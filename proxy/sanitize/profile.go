@@ -54,6 +54,16 @@ type Profile struct {
 	ClientHeaders bool `yaml:"client_headers"`
 }
 
+// The parts of a profile, and what a configuration changes of each: nil or empty for nothing.
+type (
+	Thinking          = ThinkingOf[bool]
+	ThinkingOverrides = ThinkingOf[*bool]
+	Replay            = ReplayOf[bool, string]
+	ReplayOverrides   = ReplayOf[*bool, *string]
+	Roles             = RolesOf[bool]
+	RolesOverrides    = RolesOf[*bool]
+)
+
 // Takes reports whether content of a kind is sent unchanged. All other content is replaced by wire.StandIn.
 func (p *Profile) Takes(kind string) bool {
 	base, _, _ := strings.Cut(kind, "/")
@@ -82,35 +92,35 @@ const (
 	Off     Switch = "off"
 )
 
-// Thinking says how a model is asked to think.
-type Thinking struct {
+// ThinkingOf says how a model is asked to think.
+type ThinkingOf[B any] struct {
 	// Modes are the accepted modes. nil means unknown: the client's mode stays. Empty but not nil
 	// means none: the member "thinking" is removed.
 	Modes   []Mode `yaml:"modes,flow"`
 	Default Switch `yaml:"default"`
 	// LoopStart: in manual mode the current tool loop must begin with thinking.
-	LoopStart bool `yaml:"loop_start"`
+	LoopStart B `yaml:"loop_start"`
 	// NeedsBudget: budget_tokens is required in manual mode.
-	NeedsBudget bool `yaml:"needs_budget"`
+	NeedsBudget B `yaml:"needs_budget"`
 	// Interleaved: manual mode thinks between tools only if a beta asks for it.
-	Interleaved bool `yaml:"interleaved"`
+	Interleaved B `yaml:"interleaved"`
 	// Efforts are the accepted levels of effort, in ascending order. nil means unknown: the
 	// client's level stays. Empty but not nil means none: it is removed.
 	Efforts []string `yaml:"efforts,flow"`
 	// NoEffortOff: an effort together with disabled thinking is refused.
-	NoEffortOff bool `yaml:"no_effort_off"`
+	NoEffortOff B `yaml:"no_effort_off"`
 	// NoEffortTools: with tools the model accepts no effort but "none"; since it thinks by default,
 	// that has to be sent.
-	NoEffortTools bool `yaml:"no_effort_tools"`
+	NoEffortTools B `yaml:"no_effort_tools"`
 	// ByEffort: an effort is the only way to ask for thinking, so that it says what the client's mode says.
-	ByEffort bool `yaml:"-"`
+	ByEffort B `yaml:"-"`
 }
 
 // Adapts reports whether the model is known to choose its budget itself, by an effort.
-func (t Thinking) Adapts() bool { return slices.Contains(t.Modes, Adaptive) }
+func (t ThinkingOf[B]) Adapts() bool { return slices.Contains(t.Modes, Adaptive) }
 
 // takes reports whether a mode is accepted. Models without known modes accept any.
-func (t Thinking) takes(m Mode) bool { return t.Modes == nil || slices.Contains(t.Modes, m) }
+func (t ThinkingOf[B]) takes(m Mode) bool { return t.Modes == nil || slices.Contains(t.Modes, m) }
 
 // Need says whether reasoning is sent back to the vendor.
 type Need string
@@ -131,35 +141,35 @@ const (
 
 var reasoningFields = []string{reasoningContent, "reasoning", "reasoning_details", "thinking_blocks", extraContent}
 
-// Replay says how reasoning is sent back.
-type Replay struct {
+// ReplayOf says how reasoning is sent back.
+type ReplayOf[B, S any] struct {
 	Reasoning Need `yaml:"need"`
 	// Fields are the members of a chat message that may carry it; nil for any.
 	Fields []string `yaml:"fields,flow"`
 	// Field is the member for the placeholder in a chat message.
 	Field string `yaml:"placeholder_field"`
 	// Placeholder is the text in place of missing reasoning.
-	Placeholder string `yaml:"placeholder"`
+	Placeholder S `yaml:"placeholder"`
 	// Split: without reasoning_split chat completions have the reasoning in their text.
-	Split bool `yaml:"split"`
+	Split B `yaml:"split"`
 	// Missed: the vendor has refused a request for lack of it, so the model thinks unless a request
 	// says otherwise, whatever else is known of it.
-	Missed bool `yaml:"-"`
+	Missed B `yaml:"-"`
 	// Signed: the vendor verifies signatures, so blocks must have one.
-	Signed bool `yaml:"signed"`
+	Signed B `yaml:"signed"`
 	// Bound: a block is bound to all that stands before it, and refused when that has changed.
-	Bound bool `yaml:"bound"`
+	Bound B `yaml:"bound"`
 	// OwnModel and OwnBackend: thinking of another model, or of another backend, of the same vendor is refused.
-	OwnModel   bool `yaml:"own_model"`
-	OwnBackend bool `yaml:"own_backend"`
+	OwnModel   B `yaml:"own_model"`
+	OwnBackend B `yaml:"own_backend"`
 	// Paired: an item of Responses that comes without its reasoning is refused under its id.
-	Paired bool `yaml:"paired"`
+	Paired B `yaml:"paired"`
 	// Redacted: redacted thinking blocks are accepted.
-	Redacted bool `yaml:"redacted"`
+	Redacted B `yaml:"redacted"`
 	// First: an assistant message with thinking must begin with it, unless thinking is adaptive.
-	First bool `yaml:"first"`
+	First B `yaml:"first"`
 	// StrictOff: no thinking is accepted anywhere while thinking is off.
-	StrictOff bool `yaml:"strict_off"`
+	StrictOff B `yaml:"strict_off"`
 }
 
 // ToolIDs are the vendor's rules for ids of tool calls. In the messages dialect they consist of A-Z
@@ -174,21 +184,21 @@ type ToolIDs struct {
 	Recurring bool `yaml:"recurring"`
 }
 
-// Roles are what a vendor accepts beyond user and assistant.
-type Roles struct {
+// RolesOf are what a vendor accepts beyond user and assistant.
+type RolesOf[B any] struct {
 	// SystemInside: a system message may be anywhere among the messages; otherwise only before all
 	// others.
-	SystemInside bool `yaml:"system_inside"`
+	SystemInside B `yaml:"system_inside"`
 	// SystemAfterUser: inside, a system message follows the user's, and is the last one or precedes an answer.
-	SystemAfterUser bool `yaml:"system_after_user"`
+	SystemAfterUser B `yaml:"system_after_user"`
 	// NoSystem: chat completions accept no system message at all.
-	NoSystem bool `yaml:"no_system"`
+	NoSystem B `yaml:"no_system"`
 	// Developer: the chat role of that name is accepted.
-	Developer bool `yaml:"developer"`
+	Developer B `yaml:"developer"`
 	// Strict: user and assistant alternate, and the user begins.
-	Strict bool `yaml:"strict"`
+	Strict B `yaml:"strict"`
 	// NoPrefill: the model does not continue an answer at the end of the messages.
-	NoPrefill bool `yaml:"no_prefill"`
+	NoPrefill B `yaml:"no_prefill"`
 }
 
 // Sampling says when temperature, top_p and top_k may differ from their defaults.
