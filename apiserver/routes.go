@@ -29,9 +29,9 @@ import (
 func (s *Server) routes() http.Handler {
 	e := s.seen.Edge(fail, s.letIn)
 	e.POST("/v1/runs", e.Answered(s.postRun))
-	e.GET("/v1/runs/:run/events", e.Answered(s.getEvents))
-	e.POST("/v1/runs/:run/stop", e.Answered(s.stopRun))
-	e.DELETE("/v1/runs/:run", e.Answered(s.deleteRun))
+	e.GET("/v1/runs/:run/events", e.Answered(s.ofRun(s.getEvents)))
+	e.POST("/v1/runs/:run/stop", e.Answered(s.ofRun(s.stopRun)))
+	e.DELETE("/v1/runs/:run", e.Answered(s.ofRun(s.deleteRun)))
 	e.DELETE("/v1/chats/:chat", e.Answered(s.deleteChat))
 	e.DELETE("/v1/chats/:chat/runs", e.Answered(s.deleteRuns))
 	e.DELETE("/v1/conversations/:id", e.Answered(s.deleteConversation))
@@ -130,12 +130,8 @@ func (s *Server) admit(ctx context.Context, body api.RunRequest) (master.Request
 }
 
 func (s *Server) hasAgent(version string) bool {
-	for _, info := range s.subagents() {
-		if string(info.Name) == version {
-			return true
-		}
-	}
-	return version == master.Version
+	named := func(info api.SubagentInfo) bool { return string(info.Name) == version }
+	return version == master.Version || slices.ContainsFunc(s.subagents(), named)
 }
 
 // request decodes the histories of a valid body, and checks its images, which costs too much to do twice.
@@ -217,20 +213,19 @@ func (s *Server) base(r *http.Request) string {
 	return scheme + local.String()
 }
 
-// named is the run of a path.
-func (s *Server) named(c *gin.Context) (*run, error) {
-	r, err := s.find(c.Param("run"))
-	if err == nil {
+// ofRun returns the handler of a route with the run of its path.
+func (s *Server) ofRun(h func(*gin.Context, *run) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		r, err := s.find(c.Param("run"))
+		if err != nil {
+			return err
+		}
 		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
+		return h(c, r)
 	}
-	return r, err
 }
 
-func (s *Server) getEvents(c *gin.Context) error {
-	r, err := s.named(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) getEvents(c *gin.Context, r *run) error {
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
 	api.ServeEvents(c.Writer, c.Request, r.log, s.cfg.Pace)
@@ -240,11 +235,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 // stopTime is how long the answer to a stop waits for the run to end, or to wait for an answer all the same.
 const stopTime = time.Second
 
-func (s *Server) stopRun(c *gin.Context) error {
-	r, err := s.named(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) stopRun(c *gin.Context, r *run) error {
 	r.cancel(subagent.ErrStopped)
 	select {
 	case <-r.ended:
@@ -258,11 +249,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 }
 
 // deleteRun is webmemory saying that it has stored everything of a run.
-func (s *Server) deleteRun(c *gin.Context) error {
-	r, err := s.named(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) deleteRun(c *gin.Context, r *run) error {
 	if !r.log.Done() && !r.log.Waiting() {
 		return errNotOver
 	}

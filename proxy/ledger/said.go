@@ -103,14 +103,7 @@ func PartsPrint(parts []jsontext.Value) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	message := []byte(`[{"role":"user","content":[`)
-	for i, p := range parts {
-		if i > 0 {
-			message = append(message, ',')
-		}
-		message = append(message, p...)
-	}
-	o, err := wire.ReadMessages(append(message, "]}]"...))
+	o, err := wire.ReadMessages(slices.Concat([]byte(`[{"role":"user","content":`), wire.Array(parts), []byte("}]")))
 	if err != nil {
 		return "" // impossible: they were parsed before
 	}

@@ -146,7 +146,7 @@ func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) 
 			inputs = slices.Concat(n.Lead, inputs)
 		}
 		stored := gjson.GetBytes(n.Body, "store").Type != gjson.False
-		e.Replace(at, list(mend(inputs, stored)))
+		e.Replace(at, wire.Array(mend(inputs, stored)))
 	}
 	if changed("tools") {
 		refit(&e, own, own.Members.Get("tools"), "", schemas(made), schemas(now), shorts)

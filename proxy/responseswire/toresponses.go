@@ -1,7 +1,6 @@
 package responseswire
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -36,7 +35,7 @@ func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, err
 	if err != nil {
 		return t, err
 	}
-	t.Body = wire.Splice(t.Body, o.Members.Get("input"), list(mend(inputs, false)))
+	t.Body = wire.Splice(t.Body, o.Members.Get("input"), wire.Array(mend(inputs, false)))
 	return t, nil
 }
 
@@ -81,19 +80,6 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 		}
 	}
 	return out, in, ignored, nil
-}
-
-// list is a JSON array of elements that keep their bytes.
-func list(elements []jsontext.Value) []byte {
-	return slices.Concat([]byte("["), bytes.Join(asBytes(elements), []byte(",")), []byte("]"))
-}
-
-func asBytes(values []jsontext.Value) [][]byte {
-	out := make([][]byte, len(values))
-	for i, v := range values {
-		out[i] = v
-	}
-	return out
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that

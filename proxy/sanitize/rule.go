@@ -2,6 +2,7 @@ package sanitize
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -64,10 +65,5 @@ func (p Profile) Learn(rules []Rule) Profile {
 
 // LeavesOut reports whether one of the rules is about a member. Rules are large, so that they are not copied.
 func LeavesOut(rules []Rule, name string) bool {
-	for i := range rules {
-		if rules[i].Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rules, func(r Rule) bool { return r.Name == name })
 }

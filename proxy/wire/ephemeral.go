@@ -87,7 +87,8 @@ func (o *Outline) PutParts(at map[int][]jsontext.Value) (*Outline, error) {
 			continue
 		}
 		results := slices.IndexFunc(m.Blocks, func(b BlockOutline) bool { return b.Type != ToolResultBlock })
-		front := append(bytes.Join(asBytes(parts), []byte(",")), ',')
+		front := bytes.TrimPrefix(Array(parts), []byte("["))
+		front[len(front)-1] = ','
 		switch content := o.Of(m.Content); {
 		case results >= 0:
 			first := m.Blocks[results].Start
@@ -97,12 +98,4 @@ func (o *Outline) PutParts(at map[int][]jsontext.Value) (*Outline, error) {
 		}
 	}
 	return o.WithBody(e.Apply(o.Body))
-}
-
-func asBytes(values []jsontext.Value) [][]byte {
-	out := make([][]byte, len(values))
-	for i, v := range values {
-		out[i] = v
-	}
-	return out
 }
