@@ -294,6 +294,9 @@ func inChat[T any](limit int64, h func(*gin.Context, memory.Chat, T) error) func
 	})
 }
 
+// chatOfAny is the chat of a path between processes, which names its tenant.
+func chatOfAny(c *gin.Context) (memory.Chat, error) { return memory.ParseChat(c.Param("chat")) }
+
 // isOfUser says whether a route is below a user's.
 func isOfUser(c *gin.Context) bool {
 	_, ok := c.Params.Get("user")

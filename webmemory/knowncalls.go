@@ -125,11 +125,7 @@ func (k knownCalls) add(more knownCalls) {
 }
 
 // get is GET /internal/v1/chats/{chat}/calls/{run}.
-func (e *ends) get(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return err
-	}
+func (e *ends) get(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")), nil)
 }
 

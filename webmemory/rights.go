@@ -102,8 +102,8 @@ func (s *routes) acts() []act {
 		{"POST " + run + "/notes", access.Internal, "", toAgents(s.registry, s.noteRoutes.postRemember)},
 		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
 		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
-		{"GET " + internal + "/runs/:run", access.Internal, "", s.registry.getKnown},
-		{"GET " + internal + "/calls/:run", access.Internal, "", s.ends.get},
+		{"GET " + internal + "/runs/:run", access.Internal, "", given(chatOfAny, s.registry.getKnown)},
+		{"GET " + internal + "/calls/:run", access.Internal, "", given(chatOfAny, s.ends.get)},
 		{"POST " + internalPath + "/erasures", access.Internal, "", body(api.DecodeBody, maxBody, s.tombstones.postErasure)},
 		{"POST " + internalPath + "/rewinds", access.Internal, "", body(api.DecodeBody, maxBody, s.rewinder.postRewound)},
 

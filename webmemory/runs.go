@@ -435,11 +435,7 @@ func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, asked T) e
 }
 
 // getKnown is GET /internal/v1/chats/{chat}/runs/{run}.
-func (s *registry) getKnown(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return err
-	}
+func (s *registry) getKnown(c *gin.Context, chat memory.Chat) error {
 	head, lines := s.knownEvents(chat, c.Param("run"))
 	if len(lines) == 0 {
 		return errUnknownRun

@@ -136,33 +136,24 @@ func asideKey(k memory.Key, at string) string {
 	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()
 }
 
-func rewoundKey(c memory.Chat, id string) string {
-	return memory.RedisKey{Kind: memory.KindRewound, Key: memory.ChatKey(c), Run: id}.String()
+// ofChat returns a chat's key of a kind, or that of one of its runs.
+func ofChat(kind memory.Kind, c memory.Chat, run string) string {
+	return memory.RedisKey{Kind: kind, Key: memory.ChatKey(c), Run: run}.String()
 }
 
-func waitingKey(c memory.Chat) string {
-	return memory.RedisKey{Kind: memory.KindWaiting, Key: memory.ChatKey(c)}.String()
-}
+func rewoundKey(c memory.Chat, id string) string { return ofChat(memory.KindRewound, c, id) }
 
-func callsKey(c memory.Chat, run string) string {
-	return memory.RedisKey{Kind: memory.KindCalls, Key: memory.ChatKey(c), Run: run}.String()
-}
+func waitingKey(c memory.Chat) string { return ofChat(memory.KindWaiting, c, "") }
 
-func leaseKey(c memory.Chat) string {
-	return memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(c)}.String()
-}
+func callsKey(c memory.Chat, run string) string { return ofChat(memory.KindCalls, c, run) }
 
-func firstKey(c memory.Chat) string {
-	return memory.RedisKey{Kind: memory.KindFirst, Key: memory.ChatKey(c)}.String()
-}
+func leaseKey(c memory.Chat) string { return ofChat(memory.KindLease, c, "") }
 
-func eventsKey(c memory.Chat, run string) string {
-	return memory.RedisKey{Kind: memory.KindEvents, Key: memory.ChatKey(c), Run: run}.String()
-}
+func firstKey(c memory.Chat) string { return ofChat(memory.KindFirst, c, "") }
 
-func recordKey(c memory.Chat, run string) string {
-	return memory.RedisKey{Kind: memory.KindRecord, Key: memory.ChatKey(c), Run: run}.String()
-}
+func eventsKey(c memory.Chat, run string) string { return ofChat(memory.KindEvents, c, run) }
+
+func recordKey(c memory.Chat, run string) string { return ofChat(memory.KindRecord, c, run) }
 
 const (
 	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends

@@ -3,6 +3,7 @@ package chatwire
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,25 +112,23 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	return t, err
 }
 
+// Lost returns the names of members that are lost, in order.
+func Lost(members map[string]bool) []string {
+	maps.DeleteFunc(members, func(_ string, lost bool) bool { return !lost })
+	return slices.Sorted(maps.Keys(members))
+}
+
 // lost are the members that translation maps, and out does not have.
-func (in request) lost(out wire.Request, o Options) (names []string) {
+func (in request) lost(out wire.Request, o Options) []string {
 	strict := func(t tool) bool { return t.Function.Strict }
-	for _, m := range []struct {
-		name string
-		lost bool
-	}{
-		{"messages.name", slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" })},
-		{"reasoning_effort", in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Through},
-		{"temperature", in.Temperature != nil && out.Temperature == nil},
-		{"tools.strict", slices.ContainsFunc(in.Tools, strict) &&
-			!slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Strict })},
-		{"top_p", in.TopP != nil && out.TopP == nil},
-	} {
-		if m.lost {
-			names = append(names, m.name)
-		}
-	}
-	return names
+	return Lost(map[string]bool{
+		"messages.name":    slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" }),
+		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Through,
+		"temperature":      in.Temperature != nil && out.Temperature == nil,
+		"tools.strict": slices.ContainsFunc(in.Tools, strict) &&
+			!slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Strict }),
+		"top_p": in.TopP != nil && out.TopP == nil,
+	})
 }
 
 // Think sets max_tokens, and turns thinking on where it is wanted and allowed, which it is not when

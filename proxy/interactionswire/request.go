@@ -26,17 +26,11 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	if t.Ignored, err = chatwire.Unmapped(&in); err != nil {
 		return t, err
 	}
-	for name, v := range map[string]jsontext.Value{"temperature": in.Temperature, "top_p": in.TopP} {
-		if len(v) > 0 {
-			t.Ignored = append(t.Ignored, name)
-		}
-	}
-	if in.ToolChoice != nil && in.ToolChoice.DisableParallel {
-		t.Ignored = append(t.Ignored, "tool_choice.disable_parallel_tool_use")
-	}
-	if slices.ContainsFunc(in.Tools, func(o wire.Tool) bool { return o.Strict }) {
-		t.Ignored = append(t.Ignored, "tools.strict")
-	}
+	t.Ignored = append(t.Ignored, chatwire.Lost(map[string]bool{
+		"temperature": len(in.Temperature) > 0, "top_p": len(in.TopP) > 0,
+		"tool_choice.disable_parallel_tool_use": in.ToolChoice != nil && in.ToolChoice.DisableParallel,
+		"tools.strict":                          slices.ContainsFunc(in.Tools, func(o wire.Tool) bool { return o.Strict }),
+	})...)
 	slices.Sort(t.Ignored)
 	for _, o := range in.Tools {
 		out.Tools = append(out.Tools, tool{"function", o.Name, o.Description, o.InputSchema})

@@ -47,24 +47,16 @@ var silentItems = []string{
 }
 
 // lost are the members that translation maps, and out does not have.
-func (in request) lost(out wire.Request, o chatwire.Options) (names []string) {
+func (in request) lost(out wire.Request, o chatwire.Options) []string {
 	if o.Native {
 		return nil
 	}
-	for _, m := range []struct {
-		name string
-		lost bool
-	}{
-		{"include", slices.ContainsFunc(in.Include, func(name string) bool { return name != encryptedReasoning })},
-		{"reasoning.effort", in.Reasoning != nil && in.Reasoning.Effort != "" && in.Reasoning.Effort != "none" &&
-			out.Thinking == nil && !o.Through},
-		{"temperature", in.Temperature != nil && out.Temperature == nil},
-		{"text.verbosity", in.Text != nil && in.Text.Verbosity != ""},
-		{"top_p", in.TopP != nil && out.TopP == nil},
-	} {
-		if m.lost {
-			names = append(names, m.name)
-		}
-	}
-	return names
+	return chatwire.Lost(map[string]bool{
+		"include": slices.ContainsFunc(in.Include, func(name string) bool { return name != encryptedReasoning }),
+		"reasoning.effort": in.Reasoning != nil && in.Reasoning.Effort != "" && in.Reasoning.Effort != "none" &&
+			out.Thinking == nil && !o.Through,
+		"temperature":    in.Temperature != nil && out.Temperature == nil,
+		"text.verbosity": in.Text != nil && in.Text.Verbosity != "",
+		"top_p":          in.TopP != nil && out.TopP == nil,
+	})
 }
