@@ -20,15 +20,8 @@ const MaxQuarantined = 256
 // one of several that is.
 func (q Quarantine) Has(id string, o Origin) bool {
 	return slices.ContainsFunc(q, func(entry string) bool {
-		if entry == id {
-			return true
-		}
-		for _, source := range strings.Split(o.Source, ", ") {
-			if source == entry || strings.HasPrefix(source, entry+" p. ") {
-				return true
-			}
-		}
-		return o.Source == entry
+		return entry == id || o.Source == entry || slices.ContainsFunc(strings.Split(o.Source, ", "),
+			func(source string) bool { return source == entry || strings.HasPrefix(source, entry+" p. ") })
 	})
 }
 

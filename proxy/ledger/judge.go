@@ -95,15 +95,7 @@ func (l *Ledger) look(v *view) {
 
 // lacks reports whether another process may know more about the request.
 func (v *view) lacks() bool {
-	if !v.known {
-		return true
-	}
-	for i := range v.messages {
-		if v.messages[i].lacks() {
-			return true
-		}
-	}
-	return false
+	return !v.known || slices.ContainsFunc(v.messages, func(m shownMessage) bool { return m.lacks() })
 }
 
 // lacks reports whether a unique key of the message found nothing.
