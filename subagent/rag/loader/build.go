@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -72,9 +73,9 @@ func (b *builder) whole(text string) {
 }
 
 // item adds to a list, which endList writes as one block. depth is how deep the item
-// lies in lists, from 0.
-func (b *builder) item(depth int, text string) {
-	b.items = append(b.items, strings.Repeat("  ", depth)+"- "+oneLine(text))
+// lies in lists, from 0. number is what it is numbered with, "" for a dash.
+func (b *builder) item(depth int, number, text string) {
+	b.items = append(b.items, strings.Repeat("  ", min(depth, 9))+cmp.Or(number, "-")+" "+oneLine(text))
 	b.room(0)
 }
 
@@ -101,8 +102,8 @@ func (b *builder) block(text string) chunk.Span {
 }
 
 // heading starts a section. The first heading of the highest level names the
-// document if nothing else does.
-func (b *builder) heading(level int, name string) {
+// document if nothing else does. number is what it is numbered with, which only the text has.
+func (b *builder) heading(level int, number, name string) {
 	name = oneLine(name)
 	if name == "" {
 		return
@@ -111,7 +112,7 @@ func (b *builder) heading(level int, name string) {
 		b.doc.Title = name
 	}
 	b.open(level, name)
-	span := b.block(name)
+	span := b.block(strings.TrimSpace(number + " " + name))
 	last := &b.doc.Sections[len(b.doc.Sections)-1]
 	last.Start, last.Body = span.Start, span.End
 }
@@ -181,6 +182,31 @@ func (b *builder) include(name string, d chunk.Document) {
 		b.skip(what, count)
 	}
 	b.skip("unreadable pages", len(d.Unread))
+}
+
+// deepestFile is how deep files, and parts of a message, may lie in each other.
+const deepestFile = 10
+
+// embed adds the text of a file that lies in another one, and counts it if it cannot be read.
+func (b *builder) embed(f file) {
+	title := b.doc.Title
+	f.depth++
+	err := error(refuse(Skipped, "it lies too deep"))
+	if f.depth <= deepestFile {
+		var reader Extractor
+		var label string
+		if reader, label, err = b.loader.reader(f); err == nil {
+			err = guard(label, func() error { return reader.extract(b, f) })
+		}
+	}
+	b.doc.Title = title
+	switch code := CodeOf(err); {
+	case err == nil:
+	case code == "" || code == TooLarge || code == Timeout:
+		b.fail(err)
+	default:
+		b.skip("embedded files", 1)
+	}
 }
 
 // meta notes what is known of the document beside its text. It is bounded: only
@@ -254,27 +280,3 @@ func clean(text string) string {
 
 // oneLine is cleaned text as one line of words.
 func oneLine(text string) string { return strings.Join(strings.Fields(clean(text)), " ") }
-
-// grid is a table while it is read. Its rows become lines "| a | b |".
-type grid struct {
-	rows, cells []string
-	size        int // of the rows, in bytes
-}
-
-func (g *grid) cell(text string) { g.cells = append(g.cells, oneLine(text)) }
-
-// endRow ends a row, unless it has no cells.
-func (g *grid) endRow() {
-	if len(g.cells) == 0 {
-		return
-	}
-	row := "| " + strings.Join(g.cells, " | ") + " |"
-	g.rows, g.cells, g.size = append(g.rows, row), nil, g.size+len(row)
-}
-
-// take gives the text of the table and empties it.
-func (g *grid) take() string {
-	rows := strings.Join(g.rows, "\n")
-	*g = grid{}
-	return rows
-}

@@ -16,24 +16,12 @@ import (
 
 // missing are the cases that fail, with the section of the work that they wait for.
 var missing = map[string]string{
-	"h-rowspan.html":            "1, tables, list numbers and text boxes",
-	"m-big-table.md":            "1, tables, list numbers and text boxes",
-	"w-box-before-heading.docx": "1, tables, list numbers and text boxes",
-	"w-box-in-sentence.docx":    "1, tables, list numbers and text boxes",
-	"w-gridspan.docx":           "1, tables, list numbers and text boxes",
-	"w-heading-number.docx":     "1, tables, list numbers and text boxes",
-	"x-merge-cell-across.xlsx":  "1, tables, list numbers and text boxes",
-	"c-twice.csv":               "2, lose nothing silently",
-	"d-form.pdf":                "2, lose nothing silently",
-	"e-no-end.eml":              "2, lose nothing silently",
-	"e-rfc2231.eml":             "2, lose nothing silently",
-	"e-stub.eml":                "2, lose nothing silently",
-	"h-faq-button.html":         "2, lose nothing silently",
-	"m-footnote-word.md":        "2, lose nothing silently",
-	"m-front-spaces.md":         "2, lose nothing silently",
-	"w-altchunk.docx":           "2, lose nothing silently",
-	"w-dropdown.docx":           "2, lose nothing silently",
-	"w-sym.docx":                "2, lose nothing silently",
+	"d-form.pdf":         "2, lose nothing silently",
+	"e-no-end.eml":       "2, lose nothing silently",
+	"e-rfc2231.eml":      "2, lose nothing silently",
+	"e-stub.eml":         "2, lose nothing silently",
+	"m-footnote-word.md": "2, lose nothing silently",
+	"m-front-spaces.md":  "2, lose nothing silently",
 }
 
 // TestDocumentCasesOutsideData loads files with one odd thing each and checks their text by the table in

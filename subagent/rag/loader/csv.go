@@ -38,7 +38,7 @@ func readCSV(b *builder, f file) error {
 		if err != nil {
 			return damaged(labelCSV, err)
 		}
-		rows.add(record)
+		rows.add(sheetRow{values: record})
 	}
 	return nil
 }

@@ -49,37 +49,14 @@ var (
 	lineStruck = regexp.MustCompile(`(?i)(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through\b`)
 )
 
-// marks renders the marks of the text in n, which has marks m. text is that of the open block.
-func (b *builder) marks(text *flow, n *html.Node, m mark) {
-	inline := n.Type != html.ElementNode || n.DataAtom == 0 || inlineTags[n.DataAtom] || n.Namespace != ""
-	switch {
-	case n.Type == html.TextNode:
-		at := text.Len()
-		b.run(text, n.Data, m)
-		n.Data = text.String()[at:]
-	case n.Type == html.ElementNode && (unseen[n.DataAtom] || n.DataAtom == atom.Head):
-		return
-	case n.Type == html.ElementNode:
-		own := elementMark(n)
-		m |= own
-		text.last &^= own & offLine // another element is another figure
-	}
-	if !inline {
-		text.Reset()
-	}
-	for c := n.FirstChild; c != nil; c = c.NextSibling {
-		b.marks(text, c, m)
-	}
-	if !inline {
-		text.Reset()
-	}
-}
-
 // elementMark returns the marks of an element and of its own style.
 func elementMark(n *html.Node) mark {
 	m := tagMarks[n.DataAtom]
 	if parent := n.Parent; n.Namespace == "math" && parent != nil && n.PrevSibling != nil {
-		m |= map[string]mark{"msup": raised, "msub": lowered}[parent.Data]
+		m |= map[string]mark{"msup": raised, "msub": lowered, "msubsup": raised}[parent.Data]
+		if parent.Data == "msubsup" && n.NextSibling != nil {
+			m ^= offLine
+		}
 	}
 	for _, a := range n.Attr {
 		if a.Key != "style" {

@@ -7,17 +7,12 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 	"golang.org/x/net/html/charset"
 )
 
-// readHTML reads a web page: as Markdown, and by its tags alone if it is too
-// deep for a tree.
+// readHTML reads a web page by its elements, and by its tags alone if it is too deep for a tree.
 func readHTML(b *builder, f file) error {
 	source, err := decode(f.data, f.htmlCharset())
 	if err != nil {
@@ -32,19 +27,34 @@ func readHTML(b *builder, f file) error {
 		return nil
 	}
 	b.doc.Title = oneLine(titleOf(root))
-	removeHidden(b, root)
-	if flatten(root, 0) > htmlDepth {
-		b.tags(source)
-		return nil
-	}
-	var text flow
-	b.marks(&text, root, 0)
-	if text, err := toMarkdown(b, root); err != nil {
-		b.tags(source)
-	} else if b.room(0) {
-		b.markdown(clean(text))
-	}
+	b.elements(root)
 	return nil
+}
+
+// fragment adds a piece of HTML. Rows without their table are read by their tags.
+func (b *builder) fragment(source string) {
+	nodes, err := html.ParseFragment(strings.NewReader(source), &html.Node{Type: html.ElementNode, Data: "body",
+		DataAtom: atom.Body})
+	if err != nil || tableRow.MatchString(source) && !strings.Contains(strings.ToLower(source), "<table") {
+		b.tags(source)
+		return
+	}
+	root := &html.Node{Type: html.DocumentNode}
+	for _, n := range nodes {
+		root.AppendChild(n)
+	}
+	b.elements(root)
+}
+
+var tableRow = regexp.MustCompile(`(?i)<t[rdh]\b`)
+
+// elements adds what a browser shows of a page.
+func (b *builder) elements(root *html.Node) {
+	removeHidden(b, root)
+	r := htmlReader{builder: b}
+	r.children(root, 0)
+	r.flush()
+	r.endList()
 }
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*encoding=["']([A-Za-z0-9._-]+)["']`)
@@ -64,56 +74,6 @@ func (f file) htmlCharset() string {
 		return name
 	}
 	return ""
-}
-
-// toMarkdown gives the page without what is no text of it.
-func toMarkdown(b *builder, root *html.Node) (string, error) {
-	c := converter.NewConverter(converter.WithPlugins(
-		base.NewBasePlugin(),
-		commonmark.NewCommonmarkPlugin(),
-		table.NewTablePlugin(
-			table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal),
-			table.WithNewlineBehavior(table.NewlineBehaviorPreserve),
-			table.WithHeaderPromotion(true),
-			table.WithSkipEmptyRows(true),
-		),
-	))
-	for _, tag := range []string{"nav", "svg", "template", "button", "select", "object", "canvas", "audio", "video"} {
-		c.Register.TagType(tag, converter.TagTypeRemove, converter.PriorityEarly)
-	}
-	// The converter itself looks at no context.
-	c.Register.Renderer(func(converter.Context, converter.Writer, *html.Node) converter.RenderStatus {
-		if b.ctx.Err() != nil {
-			panic(stop{context.Cause(b.ctx)}) // guard takes it
-		}
-		return converter.RenderTryNext
-	}, converter.PriorityEarly-1)
-	text, err := c.ConvertNode(root)
-	return string(text), err
-}
-
-const (
-	// htmlDepth is how deep elements may lie in each other. A converter copies the
-	// text once for each level.
-	htmlDepth = 100
-	// htmlLists is how deep lists and quotes may: with each level, every line of
-	// Markdown gets longer.
-	htmlLists = 8
-)
-
-// flatten makes plain blocks of lists and quotes that lie too deep, in so many lists
-// around n, and gives the depth of the tree, which its parser has bounded.
-func flatten(n *html.Node, lists int) (depth int) {
-	switch n.DataAtom {
-	case atom.Ul, atom.Ol, atom.Li, atom.Blockquote, atom.Pre:
-		if lists++; lists > 2*htmlLists { // a list's item is one more level
-			n.Data, n.DataAtom = "div", atom.Div
-		}
-	}
-	for c := n.FirstChild; c != nil; c = c.NextSibling {
-		depth = max(depth, flatten(c, lists))
-	}
-	return depth + 1
 }
 
 // titleOf is the text of the first title element.
@@ -136,7 +96,7 @@ func (b *builder) tags(source string) {
 				b.doc.Title = oneLine(block.text)
 			}
 		case block.level > 0:
-			b.heading(block.level, block.text)
+			b.heading(block.level, "", block.text)
 		case block.code:
 			b.whole(block.text)
 		default:
@@ -175,7 +135,9 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 	atom.Kbd: true, atom.Mark: true, atom.Q: true, atom.Rb: true, atom.Rp: true, atom.Rt: true, atom.Rtc: true,
 	atom.Ruby: true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true, atom.Strike: true,
 	atom.Strong: true, atom.Sub: true, atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true,
-	atom.Wbr: true, atom.Img: true}
+	atom.Wbr: true, atom.Img: true, atom.Acronym: true, atom.Bdo: true, atom.Big: true, atom.Button: true, atom.Data: true,
+	atom.Label: true, atom.Nobr: true, atom.Output: true, atom.Picture: true, atom.Slot: true, atom.Select: true,
+	atom.Input: true}
 
 // tagBlocks gives the blocks of HTML in order, until it ends or r fails.
 func (b *builder) tagBlocks(r io.Reader) iter.Seq[tagBlock] {

@@ -40,7 +40,7 @@ func readJSON(b *builder, f file) error {
 			continue
 		}
 		title := b.doc.Title
-		b.heading(1, cmp.Or(record.title, "record "+strconv.Itoa(v.number)))
+		b.heading(1, "", cmp.Or(record.title, "record "+strconv.Itoa(v.number)))
 		b.doc.Title = title // of one record, not of the file
 		b.paragraph(squeeze(record.text))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
-	table "github.com/yuin/goldmark/extension/ast"
+	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
@@ -171,17 +171,18 @@ func (w mdWriter) blocks(n ast.Node) {
 func (w mdWriter) block(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.Heading:
-		w.heading(n.Level, w.inline(n))
+		w.heading(n.Level, "", w.inline(n))
 	case *ast.FencedCodeBlock, *ast.CodeBlock:
 		w.whole(w.lines(n))
-	case *table.Table:
-		w.whole(w.table(n))
+	case *extast.Table:
+		t := w.table(n)
+		w.endTable(&t)
 	case *ast.List:
 		var out strings.Builder
 		w.list(&out, n, "")
 		w.paragraph(out.String())
 	case *ast.HTMLBlock:
-		w.tags(w.lines(n))
+		w.fragment(w.lines(n))
 	case *ast.Blockquote:
 		w.blocks(n)
 	case *ast.ThematicBreak, *ast.LinkReferenceDefinition:
@@ -233,8 +234,9 @@ func (w mdWriter) anything(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.FencedCodeBlock, *ast.CodeBlock:
 		return squeeze(w.lines(n))
-	case *table.Table:
-		return w.table(n)
+	case *extast.Table:
+		t := w.table(n)
+		return strings.Join(w.tableBlocks(&t), "\n")
 	case *ast.HTMLBlock:
 		return oneLine(w.tagless(w.lines(n)))
 	case *ast.Blockquote, *ast.List, *ast.ListItem:
@@ -247,15 +249,14 @@ func (w mdWriter) anything(n ast.Node) string {
 	return w.inline(n)
 }
 
-func (w mdWriter) table(n *table.Table) string {
-	var out grid
+func (w mdWriter) table(n *extast.Table) (t table) {
 	for row := n.FirstChild(); row != nil; row = row.NextSibling() {
 		for cell := row.FirstChild(); cell != nil; cell = cell.NextSibling() {
-			out.cell(w.inline(cell))
+			t.cell(w.inline(cell), 1, 1)
 		}
-		out.endRow()
+		w.endRow(&t, row.Kind() == extast.KindTableHeader)
 	}
-	return out.take()
+	return t
 }
 
 // inline is the text inside a block: of links and pictures only what a reader
@@ -281,7 +282,7 @@ func (w mdWriter) inlines(out *flow, n ast.Node, m mark) {
 		case *ast.Image:
 			w.skip("pictures", 1)
 			w.inlines(out, c, m)
-		case *table.Strikethrough:
+		case *extast.Strikethrough:
 			w.inlines(out, c, m|struck)
 		case *ast.AutoLink:
 			w.run(out, string(c.Label(w.source)), m)
@@ -292,7 +293,7 @@ func (w mdWriter) inlines(out *flow, n ast.Node, m mark) {
 			} else {
 				out.tag(kind, tag)
 			}
-		case *table.TaskCheckBox:
+		case *extast.TaskCheckBox:
 			if c.IsChecked {
 				w.run(out, "[x] ", m)
 			} else {

@@ -17,7 +17,9 @@ const (
 	lowered
 	struck
 	hidden
-	ruby // the reading of the characters beside it
+	ruby    // the reading of the characters beside it
+	symbol  // in the font Symbol
+	dingbat // in a font of Wingdings
 
 	offLine = raised | lowered
 )
@@ -38,7 +40,9 @@ func (b *builder) run(p *flow, text string, m mark) {
 	if text == "" {
 		return
 	}
-	m |= p.tags
+	if m |= p.tags; m&(symbol|dingbat) != 0 {
+		text = strings.Map(m.drawn, text)
+	}
 	last, blank := p.last, strings.TrimSpace(text) == ""
 	if p.last = m; blank {
 		p.last &= last
@@ -125,6 +129,48 @@ func (s *marking) put(m mark, on bool) {
 	if s.on &^= m; on {
 		s.on |= m
 	}
+}
+
+// font decides on fonts that draw other characters than those of the text.
+func (s *marking) font(name string) {
+	if name = strings.ToLower(name); name != "" {
+		s.put(symbol, name == "symbol")
+		s.put(dingbat, strings.HasPrefix(name, "wingdings") || name == "webdings")
+	}
+}
+
+// symbols are the characters of the font Symbol from 0x20 and from 0xa0
+// (unicode.org/Public/MAPPINGS/VENDORS/ADOBE/symbol.txt).
+var symbols = map[rune][]rune{
+	0x20: []rune(` !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼`),
+	0xa0: []rune("€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪\uf8ff⟩∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭"),
+}
+
+// dingbats are characters of Wingdings that mean something in a text. Others are marks of lists.
+var dingbats = map[rune]rune{0xfb: '✗', 0xfc: '✓', 0xfd: '☒', 0xfe: '☑', 0x6f: '☐', 0xa8: '☐', 0xdf: '←', 0xe0: '→',
+	0xe1: '↑', 0xe2: '↓', 0x4a: '☺', 0x4c: '☹', 0x28: '☎', 0x2a: '✉'}
+
+// drawn returns the character that a font of signs draws for a character, which may be one for private use.
+func (m mark) drawn(r rune) rune {
+	code := r
+	if r >= 0xf000 && r <= 0xf0ff {
+		code -= 0xf000
+	}
+	if m&dingbat != 0 {
+		switch {
+		case dingbats[code] != 0:
+			return dingbats[code]
+		case code > 0x20 && code <= 0xff:
+			return '•'
+		}
+		return r
+	}
+	for first, list := range symbols {
+		if at := int(code - first); at >= 0 && at < len(list) {
+			return list[at]
+		}
+	}
+	return r
 }
 
 // over returns the marks of text that had marks m without this style.

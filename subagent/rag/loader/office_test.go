@@ -219,7 +219,7 @@ func TestOpenDocument(t *testing.T) {
 <table:table-row table:number-rows-repeated="1048570"><table:table-cell table:number-columns-repeated="16384"/></table:table-row></table:table>
 <table:table table:name="No" table:style-name="ta2"><table:table-row>`+cell("hidden")+`</table:table-row></table:table></office:spreadsheet>`))
 	require.Equal(t, []string{"Prices: Tea: Green\nPrice: € 3\n\nTea: Green\nPrice: € 3"}, outline(d))
-	require.Equal(t, map[string]int{"hidden sheets": 1}, d.Skipped)
+	require.Equal(t, map[string]int{"hidden columns": 1, "hidden sheets": 1}, d.Skipped)
 
 	d = mustLoad(t, "a.odp",
 		makeOpen(t,

@@ -23,7 +23,7 @@ func readOpenDocument(b *builder, f file) error {
 		return refuse(Damaged, "the file is damaged: it is %s without its text", labelOpen)
 	}
 	b.doc.Title = a.textOf("meta.xml", "title")
-	r := openReader{builder: b, styles: markStyles{}}
+	r := openReader{builder: b, styles: markStyles{}, listed: map[string]*numbering{}}
 	a.elements("styles.xml", r.define)
 	a.walk("content.xml", &r)
 	return nil
@@ -38,38 +38,47 @@ type openReader struct {
 	style  *markStyle // the style being defined
 	marks  []mark     // of the open paragraphs and spans
 
-	open   []*openParagraph // the innermost last
-	later  []string         // inner paragraphs of the outermost one
-	lists  int              // open ones
-	pages  int              // slides so far
-	titled bool             // the open frame is the slide's title
-	object bool             // the open frame has an object, and a picture stands for it
+	open   []*openParagraph      // the innermost last
+	later  []string              // inner paragraphs of the outermost one
+	lists  []openList            // the innermost last
+	listed map[string]*numbering // by style
+	levels *numbering            // of the list's style being defined
+	pages  int                   // slides so far
+	titled bool                  // the open frame is the slide's title
+	object bool                  // the open frame has an object, and a picture stands for it
 	table  openTable
+}
+
+// openList is a list that is not read to its end.
+type openList struct {
+	style string
+	fresh bool // no paragraph of the open item was read
 }
 
 // openParagraph is one that is not read to its end.
 type openParagraph struct {
 	flow
-	level int // of a heading, 0 for none
+	level  int    // of a heading, 0 for none
+	number string // of an item or heading
 }
 
 // openTable is the outermost open table.
 type openTable struct {
-	depth  int
-	sheet  *rowWriter // of a spreadsheet, else nil
-	text   grid       // of any other document
-	values []string   // of the open row
-	cell   []string   // paragraphs of the open cell
-	repeat int        // of the open cell
-	again  int        // of the open row
-	column int        // columns so far
-	unseen map[int]bool
+	depth                int
+	sheet                *rowWriter // of a spreadsheet, else nil
+	table                           // of the document, or the row of a spreadsheet
+	paragraphs           []string   // of the open cell
+	repeat, across, down int        // of the open cell
+	again                int        // of the open row
+	place                int        // columns so far
+	names                bool       // rows name the columns
 }
 
 // openSkipped are elements that are left out, and what they count as.
 var openSkipped = map[string]string{
 	"annotation": "comments", "hidden-text": "hidden pieces of text", "plugin": "embedded objects",
-	"tracked-changes": "", "forms": "", "note-citation": "", "ruby-text": "", "desc": "", "title": "",
+	"placeholder": "placeholder prompts", "control": "form controls", "tracked-changes": "", "forms": "", "note-citation": "",
+	"ruby-text": "", "desc": "", "title": "", "number": "",
 }
 
 func (r *openReader) write(text string) {
@@ -91,9 +100,14 @@ func (r *openReader) mark() mark {
 	return 0
 }
 
-// define reads what styles say of marks (ODF 1.3 part 3, 20.387 and 20.398).
+// define reads what styles say of marks and numbers (ODF 1.3 part 3, 19.880, 20.387 and 20.398).
 func (r *openReader) define(e xml.StartElement) {
 	switch name := e.Name.Local; name {
+	case "list-style", "outline-style":
+		r.levels = &numbering{}
+		r.listed[map[string]string{"list-style": attribute(e, "name"), "outline-style": outlineStyle}[name]] = r.levels
+	case "list-level-style-number", "outline-level-style":
+		r.defineLevel(e)
 	case "style":
 		r.style = &markStyle{base: attribute(e, "parent-style-name")}
 		r.styles[attribute(e, "name")] = r.style
@@ -113,9 +127,75 @@ func (r *openReader) define(e xml.StartElement) {
 				r.style.put(lowered, by < 0 || strings.HasPrefix(attr.Value, "sub"))
 			case "text-line-through-style", "text-line-through-type":
 				r.style.put(struck, attr.Value != "none")
+			case "font-name", "font-family":
+				r.style.font(strings.Trim(attr.Value, "'"))
 			}
 		}
 	}
+}
+
+// outlineStyle is the name of the list that numbers headings.
+const outlineStyle = "\x00outline"
+
+// defineLevel reads how a level of a list is numbered.
+func (r *openReader) defineLevel(e xml.StartElement) {
+	level, err := strconv.Atoi(attribute(e, "level"))
+	format := formatOf(attribute(e, "num-format"))
+	if r.levels == nil || err != nil || level < 1 || level > deepestList || format == "" {
+		return
+	}
+	shown, _ := strconv.Atoi(attribute(e, "display-levels"))
+	var numbers []string
+	for of := level - max(min(shown, level), 1) + 1; of <= level; of++ {
+		numbers = append(numbers, "%"+strconv.Itoa(of))
+	}
+	start, err := strconv.Atoi(attribute(e, "start-value"))
+	if err != nil {
+		start = 1
+	}
+	r.levels.levels[level-1] = numberLevel{format, attribute(e, "num-prefix") + strings.Join(numbers, ".") +
+		attribute(e, "num-suffix"), start}
+}
+
+// startList starts a list, which counts on from the one before of its style if it says so.
+func (r *openReader) startList(e xml.StartElement) {
+	style := attribute(e, "style-name")
+	if n := len(r.lists); n > 0 && style == "" {
+		style = r.lists[n-1].style
+	}
+	if list := r.listed[style]; list != nil && len(r.lists) == 0 && attribute(e, "continue-numbering") != "true" &&
+		attribute(e, "continue-list") == "" && style != outlineStyle {
+		list.restart(0)
+	}
+	r.lists = append(r.lists, openList{style: style})
+}
+
+func (r *openReader) startItem(start string) {
+	n := len(r.lists)
+	if n == 0 {
+		return
+	}
+	r.lists[n-1].fresh = true
+	first, err := strconv.Atoi(start)
+	if list := r.listed[r.lists[n-1].style]; err == nil && list != nil && n <= deepestList {
+		list.counts[n-1] = first - list.levels[n-1].start
+	}
+}
+
+// number returns the number of the paragraph that begins: the first one of an item, or a heading.
+func (r *openReader) number(level int) string {
+	style := outlineStyle
+	if n := len(r.lists); n > 0 {
+		list := &r.lists[n-1]
+		if !list.fresh {
+			return ""
+		}
+		list.fresh, style, level = false, list.style, n
+	}
+	if list := r.listed[style]; list != nil && level > 0 && len(r.open) == 0 {
+		return list.next(level - 1)
+	}
+	return ""
 }
 
 // hides says whether an element is left out, and counts it.
@@ -137,6 +217,9 @@ func (r *openReader) hides(e xml.StartElement) bool {
 	if what != "" {
 		r.skip(what, 1)
 	}
+	if name == "table-row" && r.table.depth == 1 {
+		r.table.row += repeats(e, "number-rows-repeated", mostRows)
+	}
 	return true
 }
 
@@ -152,9 +235,10 @@ func (r *openReader) start(e xml.StartElement) bool {
 	switch name {
 	case "h":
 		level, _ := strconv.Atoi(attribute(e, "outline-level"))
-		r.open = append(r.open, &openParagraph{level: min(max(level, 1), 9)})
+		level = min(max(level, 1), 9)
+		r.open = append(r.open, &openParagraph{level: level, number: r.number(level)})
 	case "p":
-		r.open = append(r.open, &openParagraph{})
+		r.open = append(r.open, &openParagraph{number: r.number(0)})
 	case "s":
 		count, _ := strconv.Atoi(attribute(e, "c"))
 		r.write(strings.Repeat(" ", min(max(count, 1), 100)))
@@ -163,7 +247,9 @@ func (r *openReader) start(e xml.StartElement) bool {
 	case "line-break":
 		r.write("\n")
 	case "list":
-		r.lists++
+		r.startList(e)
+	case "list-item":
+		r.startItem(attribute(e, "start-value"))
 	case "page":
 		r.pages++
 		r.builder.open(1, "slide "+strconv.Itoa(r.pages))
@@ -190,32 +276,29 @@ func (r *openReader) startTable(name string, e xml.StartElement) {
 	case "table":
 		if t.depth++; t.depth == 1 && t.sheet != nil {
 			r.builder.open(1, oneLine(attribute(e, "name")))
-			t.unseen, t.column = map[int]bool{}, 0
+			t.sheet.hidden, t.place = map[int]bool{}, 0
 		}
 	case "table-column":
 		for range repeats(e, "number-columns-repeated", mostColumns) {
-			if t.unseen != nil && attribute(e, "visibility") == "collapse" {
-				t.unseen[t.column] = true
+			if t.depth == 1 && t.sheet != nil && attribute(e, "visibility") == "collapse" && t.place < mostColumns {
+				t.sheet.hidden[t.place] = true
 			}
-			t.column++
+			t.place++
 		}
+	case "table-header-rows":
+		t.names = t.depth == 1
 	case "table-row":
 		if t.depth == 1 {
-			t.again = repeats(e, "number-rows-repeated", mostRows)
-			t.values, t.column = nil, 0
+			t.again, t.place = repeats(e, "number-rows-repeated", mostRows), 0
 		}
 	case "table-cell", "covered-table-cell":
 		if t.depth == 1 {
-			t.cell, t.repeat = nil, repeats(e, "number-columns-repeated", mostColumns)
+			t.paragraphs, t.repeat = nil, repeats(e, "number-columns-repeated", mostColumns)
+			t.across = repeats(e, "number-columns-spanned", mostColumns)
+			t.down = repeats(e, "number-rows-spanned", mostRows)
 		}
 	}
 }
-
-// What a spreadsheet can have.
-const (
-	mostColumns = 16_384
-	mostRows    = 1 << 20
-)
 
 // repeats is how many cells or rows one element stands for.
 func repeats(e xml.StartElement, name string, most int) int {
@@ -231,7 +314,7 @@ func (r *openReader) end(name string) {
 	case "h", "p":
 		r.endParagraph()
 	case "list":
-		if r.lists = max(0, r.lists-1); r.lists == 0 {
+		if r.lists = r.lists[:max(0, len(r.lists)-1)]; len(r.lists) == 0 {
 			r.endList()
 		}
 	case "frame":
@@ -242,10 +325,12 @@ func (r *openReader) end(name string) {
 		}
 	case "table-row":
 		if r.table.depth == 1 {
-			r.endRow()
+			r.endOpenRow()
 		}
+	case "table-header-rows":
+		r.table.names = false
 	case "table":
-		r.endTable()
+		r.endOpenTable()
 	}
 }
 
@@ -261,12 +346,12 @@ func (r *openReader) endParagraph() {
 	switch {
 	case text == "":
 	case r.table.depth > 0:
-		r.table.cell = append(r.table.cell, text)
+		r.table.paragraphs = append(r.table.paragraphs, strings.TrimSpace(p.number+" "+text))
 	case n > 0:
 		r.later = append(r.later, text)
 	case p.level > 0:
 		r.endList()
-		r.heading(p.level, text)
+		r.heading(p.level, p.number, text)
 	case r.titled:
 		if r.doc.Title == "" {
 			r.doc.Title = oneLine(text)
@@ -275,8 +360,8 @@ func (r *openReader) endParagraph() {
 		r.rename("slide " + strconv.Itoa(r.pages) + ": " + oneLine(text))
 		r.paragraph(text)
 		return
-	case r.lists > 0:
-		r.item(min(r.lists, 10)-1, text)
+	case len(r.lists) > 0:
+		r.item(len(r.lists)-1, p.number, text)
 	default:
 		r.paragraph(squeeze(text))
 	}
@@ -290,45 +375,38 @@ func (r *openReader) endParagraph() {
 
 func (r *openReader) endCell() {
 	t := &r.table
-	value := strings.Join(t.cell, "\n")
-	t.cell = nil
+	text := strings.Join(t.paragraphs, "\n")
+	t.paragraphs = nil
 	for range t.repeat {
-		if !t.unseen[t.column] && (value != "" || t.sheet == nil) && len(t.values) < mostColumns {
-			t.values = append(t.values, make([]string, max(0, min(t.column, mostColumns)-len(t.values)))...)
-			t.values = append(t.values, value)
+		if text != "" || t.sheet == nil {
+			t.at(t.place, text, t.across, t.down)
 		}
-		t.column++
+		t.place++
 	}
 }
 
-func (r *openReader) endRow() {
+func (r *openReader) endOpenRow() {
 	t := &r.table
 	r.room(0)
-	switch {
-	case filled(t.values) == 0:
-	case t.sheet == nil:
-		for _, value := range t.values {
-			t.text.cell(value)
-		}
-		t.text.endRow()
-		r.room(t.text.size)
-	default:
-		for n := 0; n < t.again && r.err == nil; n++ {
-			t.sheet.add(t.values)
-		}
+	if t.sheet == nil {
+		r.endRow(&t.table, t.names)
+		return
+	}
+	cells := t.takeRow()
+	for n := 0; n < t.again && r.err == nil && cells != nil; n++ {
+		t.sheet.row(cells)
 	}
 }
 
-func (r *openReader) endTable() {
+func (r *openReader) endOpenTable() {
 	t := &r.table
 	if t.depth = max(0, t.depth-1); t.depth > 0 {
 		return
 	}
-	t.unseen = nil
 	if t.sheet == nil {
-		r.whole(t.text.take())
+		r.endTable(&t.table)
 		return
 	}
-	t.sheet.end()
-	t.sheet = &rowWriter{b: r.builder}
+	t.sheet.close()
+	t.table, t.sheet = table{}, &rowWriter{b: r.builder}
 }

@@ -288,7 +288,7 @@ func (b *builder) office(f file, label, usual string) (a *archive, main string, 
 // leftOut names parts that are no text, by the kind of relation to them.
 var leftOut = map[string]string{
 	"image": "pictures", "chart": "charts", "chartEx": "charts", "video": "films", "audio": "sounds",
-	"oleObject": "embedded files", "package": "embedded files", "aFChunk": "embedded files",
+	"oleObject": "embedded files", "package": "embedded files", "control": "form controls", "ctrlProp": "form controls",
 }
 
 // skipRelated counts what a part leads to that is no text of the document.

@@ -14,19 +14,41 @@ const headerRows = 20
 // few others, as a title or a date.
 type rowWriter struct {
 	b       *builder
-	first   [][]string // rows that wait for the decision
+	first   []sheetRow // rows that wait for the decision
 	columns []string
 	decided bool
 	rows    int
+	hidden  map[int]bool // columns, from 0, and whether one held something
 }
 
-// add takes a row; the slice may be used again.
-func (w *rowWriter) add(record []string) {
+// sheetRow is a row, and whether a cell of it spans others, or all.
+type sheetRow struct {
+	values       []string
+	spans, alone bool
+}
+
+// row takes the cells of a row.
+func (w *rowWriter) row(cells []cell) {
+	if text, found := alone(cells); found {
+		w.add(sheetRow{values: []string{text}, alone: true})
+		return
+	}
+	values := dense(cells)
+	for column := range w.hidden {
+		if column < len(values) && values[column] != "" {
+			w.hidden[column], values[column] = true, ""
+		}
+	}
+	w.add(sheetRow{values: values, spans: spread(cells)})
+}
+
+// add takes a row, whose values may be used again.
+func (w *rowWriter) add(row sheetRow) {
 	length := 0
-	for _, value := range record {
+	for _, value := range row.values {
 		length += len(value)
 	}
-	if !w.b.room(length) || filled(record) == 0 {
+	if !w.b.room(length) || filled(row.values) == 0 {
 		return
 	}
 	if w.rows++; w.rows > w.b.limits.Rows+1 { // one names the columns
@@ -34,10 +56,11 @@ func (w *rowWriter) add(record []string) {
 		return
 	}
 	if w.decided {
-		w.b.paragraph(rowText(w.columns, record))
+		w.write(row)
 		return
 	}
-	if w.first = append(w.first, slices.Clone(record)); len(w.first) == headerRows {
+	row.values = slices.Clone(row.values)
+	if w.first = append(w.first, row); len(w.first) == headerRows {
 		w.end()
 	}
 }
@@ -46,22 +69,56 @@ func (w *rowWriter) add(record []string) {
 func (w *rowWriter) end() {
 	rows := w.first
 	w.first, w.decided = nil, true
-	header := headerOf(rows)
-	if header == len(rows)-1 || len(rows) == 1 {
-		header = len(rows) // names of nothing are text, as is a single row
+	header, count := headerOf(rows)
+	if header+count >= len(rows) || len(rows) == 1 {
+		header, count = len(rows), 0 // names of nothing are text, as is a single row
 	}
 	for i, row := range rows {
 		switch {
 		case i < header:
-			w.b.paragraph(plainRow(row))
-		case i == header:
-			for _, name := range row {
-				w.columns = append(w.columns, oneLine(name))
-			}
+			w.b.paragraph(plainRow(row.values))
+		case i < header+count:
+			w.columns = under(w.columns, row.values)
 		default:
-			w.b.paragraph(rowText(w.columns, row))
+			w.write(row)
 		}
 	}
+}
+
+func (w *rowWriter) write(row sheetRow) {
+	if row.alone {
+		w.b.paragraph(plainRow(row.values))
+	} else {
+		w.b.paragraph(rowText(w.columns, row.values))
+	}
+}
+
+// close ends the table and counts its hidden columns.
+func (w *rowWriter) close() {
+	w.end()
+	for _, held := range w.hidden {
+		if held {
+			w.b.skip("hidden columns", 1)
+		}
+	}
+}
+
+// under returns the names of columns by the rows above and a row that names them too.
+func under(names, row []string) (all []string) {
+	for i := range max(len(names), len(row)) {
+		name, part := "", ""
+		if i < len(names) {
+			name = names[i]
+		}
+		if i < len(row) {
+			part = oneLine(row[i])
+		}
+		if part == name {
+			part = ""
+		}
+		all = append(all, strings.TrimSpace(name+" "+part))
+	}
+	return all
 }
 
 // filled is how many of a row's values are not empty.
@@ -86,24 +143,54 @@ func mostFrequent(values []int) (value, times int) {
 	return value, times
 }
 
-// headerOf is the place of the row that names the columns among the first ones, -1
-// if there is none: the first that has about as many values as most rows.
-func headerOf(rows [][]string) int {
+// headerOf is the place of the rows that name the columns among the first ones, and how many they are; -1 and 0
+// if there are none. The first of them has about as many values as most rows.
+func headerOf(rows []sheetRow) (at, count int) {
 	var values []int
 	for _, row := range rows {
-		values = append(values, filled(row))
+		values = append(values, filled(row.values))
 	}
 	usual, _ := mostFrequent(values)
 	for i, row := range rows {
 		// Single values above a table of several columns are its title.
-		if n := filled(row); n*2 > usual && (n > 1 || usual == 1) {
-			if !isHeader(row) && !(i+1 < len(rows) && isYears(row, rows[i+1])) {
-				return -1
-			}
-			return i
+		if n := filled(row.values); n*2 <= usual || n == 1 && usual != 1 {
+			continue
 		}
+		below := rows[i+1:]
+		names := under(nil, row.values)
+		for k := 0; k < min(len(below), mostHeader) && (k == 0 && row.spans || k > 0 && below[k-1].spans); k++ {
+			if slices.ContainsFunc(names, isNumber) {
+				break
+			}
+			if names = under(names, below[k].values); isHeader(names) {
+				return i, k + 2
+			}
+		}
+		if isHeader(row.values) || len(below) > 0 && isYears(row.values, below[0].values) || namesTwice(row.values, below) {
+			return i, 1
+		}
+		break
 	}
-	return -1
+	return -1, 0
+}
+
+// namesTwice says whether a row names columns, some by the same name. A value that also is below its column is no name.
+func namesTwice(record []string, below []sheetRow) bool {
+	seen := map[string]bool{}
+	var names []string
+	for i, name := range record {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if seen[name] {
+			for _, row := range below {
+				if i < len(row.values) && strings.EqualFold(strings.TrimSpace(row.values[i]), name) {
+					return false
+				}
+			}
+			continue
+		}
+		seen[name], names = true, append(names, name)
+	}
+	return len(names)*2 > len(record) && isHeader(names)
 }
 
 // plainRow is a row of no table.

@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -23,7 +24,7 @@ func readRTF(b *builder, f file) error {
 		return refuse(Damaged, "the file is damaged: its end is missing")
 	}
 	r.inTable, r.group = false, rtfGroup{}
-	r.endRow()
+	r.rowWord()
 	r.endParagraph()
 	return nil
 }
@@ -47,7 +48,18 @@ type rtfReader struct {
 	name      strings.Builder // of the document
 	level     int             // of the paragraph as a heading, 0 for none
 	inTable   bool            // the paragraph is one of a table
-	table     grid
+	table     table
+	cells     []string // of the open row
+	names     bool     // it names the columns
+	defined   []rtfCell
+	merge     rtfCell // of the cell being defined
+	edges     []int   // of the table's cells, in twips
+}
+
+// rtfCell is the definition of a cell of a row.
+type rtfCell struct {
+	right       int  // edge
+	left, above bool // it belongs to the cell beside or above it
 }
 
 // rtfGroup is what ends with a group.
@@ -169,7 +181,17 @@ func (r *rtfReader) word(word string, number int) {
 // rtfWords are what the other control words do.
 var rtfWords = map[string]func(r *rtfReader, number int){
 	"par": (*rtfReader).paragraphWord, "sect": (*rtfReader).paragraphWord, "page": (*rtfReader).paragraphWord,
-	"row":   func(r *rtfReader, _ int) { r.endRow() },
+	"row":    func(r *rtfReader, _ int) { r.rowWord() },
+	"trowd":  func(r *rtfReader, _ int) { r.defined, r.merge, r.names = nil, rtfCell{}, false },
+	"trhdr":  func(r *rtfReader, _ int) { r.names = true },
+	"clmrg":  func(r *rtfReader, _ int) { r.merge.left = true },
+	"clvmrg": func(r *rtfReader, _ int) { r.merge.above = true },
+	"cellx": func(r *rtfReader, number int) {
+		if len(r.defined) < mostColumns {
+			r.merge.right = number
+			r.defined, r.merge = append(r.defined, r.merge), rtfCell{}
+		}
+	},
 	"pard":  func(r *rtfReader, _ int) { r.level, r.inTable = 0, false },
 	"intbl": func(r *rtfReader, number int) { r.inTable = number != 0 },
 	"u":     (*rtfReader).unicode,
@@ -191,7 +213,7 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 	"f":          func(r *rtfReader, number int) { r.group.font = number },
 	"cell": func(r *rtfReader, _ int) {
 		if !r.group.skipped {
-			r.table.cell(r.text.String())
+			r.cells = append(r.cells, r.text.String())
 			r.text.Reset()
 		}
 	},
@@ -311,24 +333,60 @@ func (r *rtfReader) endParagraph() {
 	if r.group.skipped || r.group.mark&hidden != 0 {
 		return
 	}
-	if r.inTable || r.note > 0 || len(r.table.cells) > 0 {
+	if r.inTable || r.note > 0 || len(r.cells) > 0 {
 		r.run(&r.text, "\n", 0)
 		return
 	}
 	text := strings.TrimSpace(r.text.String())
 	r.text.Reset()
-	r.whole(r.table.take())
+	r.endTable(&r.table)
+	r.edges = nil
 	if r.level > 0 {
-		r.heading(r.level, text)
+		r.heading(r.level, "", text)
 	} else {
 		r.paragraph(squeeze(text))
 	}
 }
 
-func (r *rtfReader) endRow() {
-	if filled(r.table.cells) == 0 {
-		r.table.cells = nil
+const (
+	// sameEdge is by how many twips the edges of cells in one column may differ.
+	sameEdge = 60
+	// edgeUnit is how many twips the unit of a column has.
+	edgeUnit = 10
+	// mostEdges bounds the edges that are compared.
+	mostEdges = 1000
+)
+
+// edge returns the column that ends at a place, which cells of other rows may have too.
+func (r *rtfReader) edge(place int) int {
+	at, _ := slices.BinarySearch(r.edges, place-sameEdge)
+	if at == len(r.edges) || r.edges[at] > place+sameEdge {
+		if len(r.edges) >= mostEdges {
+			return place / edgeUnit
+		}
+		r.edges = slices.Insert(r.edges, at, place)
 	}
-	r.table.endRow()
-	r.room(r.table.size)
+	return r.edges[at] / edgeUnit
+}
+
+// rowWord ends a row. Its definition, which says where its cells end, may follow the cells.
+func (r *rtfReader) rowWord() {
+	at := 0
+	for i, text := range r.cells {
+		var defined rtfCell
+		across := 1
+		if i < len(r.defined) {
+			defined = r.defined[i]
+			across = max(r.edge(defined.right)-at, 1)
+		}
+		switch t := &r.table; {
+		case defined.left || defined.above:
+			t.join(defined.above, across)
+		default:
+			t.cell(text, across, 1)
+		}
+		at += across
+	}
+	r.cells = nil
+	r.endRow(&r.table, r.names)
 }

@@ -116,16 +116,10 @@ func (r *sheetsReader) admit(related []relation) error {
 
 // sheetShape is what has to be known of a sheet before its rows are read.
 type sheetShape struct {
-	hidden map[int]bool // columns, from 1, and whether one held something
-	merged []mergedRows // by their first row, those to come
-	open   []mergedRows // those of the row
+	hidden map[int]bool // columns, from 0, and whether one held something
+	merged []cell       // by their first row, those to come
+	table  table
 	marks  cellReader
-}
-
-// mergedRows are cells of several rows that are drawn as one.
-type mergedRows struct {
-	column, first, last int // from 1
-	value               string
 }
 
 // shape reads a sheet's columns and merged cells, and whether it is one that can
@@ -159,21 +153,23 @@ func (r *sheetsReader) shape(part string) (s sheetShape) {
 			first, _ := strconv.Atoi(attribute(e, "min"))
 			last, _ := strconv.Atoi(attribute(e, "max"))
 			for c := max(first, 1); isTrue(attribute(e, "hidden")) && c <= min(last, mostColumns); c++ {
-				s.hidden[c] = false
+				s.hidden[c-1] = false
 			}
+		case "oddHeader", "oddFooter":
+			r.skip("headers and footers", 1)
 		case "mergeCell":
 			from, to, _ := strings.Cut(attribute(e, "ref"), ":")
 			column, first, err1 := excelize.CellNameToCoordinates(from)
-			_, last, err2 := excelize.CellNameToCoordinates(to)
-			if err1 == nil && err2 == nil && first < last && len(s.merged) < mostMerged {
-				s.merged = append(s.merged, mergedRows{column: column, first: first, last: last})
+			right, last, err2 := excelize.CellNameToCoordinates(to)
+			if err1 == nil && err2 == nil && len(s.merged) < mostMerged {
+				s.merged = append(s.merged, cell{column: column - 1, across: right - column + 1, first: first, last: last})
 			}
 		}
 	})
 	if open {
 		r.skip("formulas without a stored value", 1)
 	}
-	slices.SortStableFunc(s.merged, func(a, b mergedRows) int { return a.first - b.first })
+	slices.SortStableFunc(s.merged, func(a, b cell) int { return a.first - b.first })
 	return s
 }
 
@@ -191,67 +187,56 @@ func (r *sheetsReader) sheet(name, part string) error {
 	}
 	defer rows.Close()
 	r.open(1, oneLine(name))
-	out := rowWriter{b: r.builder}
+	out := rowWriter{b: r.builder, hidden: shape.hidden}
 	for number := 1; r.room(0) && rows.Next(); number++ {
 		values, err := rows.Columns()
 		if err != nil {
 			return damaged(labelSheets, fmt.Errorf("%s: %w", part, err))
 		}
 		shape.marks.replace(number, values)
-		values = shape.row(number, values)
+		cells := shape.row(number, values)
 		if rows.GetRowOpts().Hidden {
-			r.skip("hidden rows", min(filled(values), 1))
+			r.skip("hidden rows", min(len(cells), 1))
 			continue
 		}
-		out.add(values)
+		out.row(cells)
 	}
 	if err := rows.Error(); err != nil {
 		return damaged(labelSheets, err)
 	}
-	out.end()
-	for _, held := range shape.hidden {
-		if held {
-			r.skip("hidden columns", 1)
-		}
-	}
-	r.skipDrawn(part)
+	out.close()
+	r.drawn(part)
 	return nil
 }
 
-// row is a row without what hidden columns hold, and with the values of merged
-// cells that start above it, so that it is understood alone.
-func (s *sheetShape) row(number int, values []string) []string {
-	for c := range s.hidden {
-		if c <= len(values) && values[c-1] != "" {
-			s.hidden[c], values[c-1] = true, ""
+// row returns the cells of a row. Merged cells are in each of their rows, so that each is understood alone.
+func (s *sheetShape) row(number int, values []string) []cell {
+	var merged map[int]cell
+	for ; len(s.merged) > 0 && s.merged[0].first <= number; s.merged = s.merged[1:] {
+		if s.merged[0].first == number {
+			if merged == nil {
+				merged = map[int]cell{}
+			}
+			merged[s.merged[0].column] = s.merged[0]
 		}
 	}
-	alone := filled(values) > 0
-	s.open = slices.DeleteFunc(s.open, func(m mergedRows) bool { return m.last < number })
-	for _, m := range s.open {
-		if _, hidden := s.hidden[m.column]; alone && !hidden && m.value != "" {
-			values = append(values, make([]string, max(0, m.column-len(values)))...)
-			values[m.column-1] = m.value
+	s.table.row = number
+	for i, value := range values {
+		if m := merged[i]; value != "" {
+			s.table.at(i, value, m.across, m.last-m.first+1)
 		}
 	}
-	for len(s.merged) > 0 && s.merged[0].first <= number {
-		m := s.merged[0]
-		s.merged = s.merged[1:]
-		if m.first == number && m.column <= len(values) {
-			m.value = values[m.column-1]
-			s.open = append(s.open, m)
-		}
-	}
-	return values
+	return s.table.takeRow()
 }
 
-// skipDrawn counts what lies on a sheet: comments, and in its drawings pictures
-// and charts.
-func (r *sheetsReader) skipDrawn(part string) {
+// drawn adds the text of a sheet's drawings, and counts what else lies on the sheet.
+func (r *sheetsReader) drawn(part string) {
 	related := r.archive.relations(part)
 	for _, to := range related {
 		if to.kind == "drawing" {
-			r.archive.skipRelated(r.archive.relations(to.target))
+			inner := r.archive.relations(to.target)
+			r.archive.drawn(append([]relation{{kind: "diagramData", target: to.target}}, inner...))
+			r.archive.skipRelated(inner)
 		}
 	}
 	r.archive.skipRelated(related)

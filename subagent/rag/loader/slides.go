@@ -52,19 +52,34 @@ func (a *archive) slide(number int, part string) {
 		b.doc.Title = s.title
 	}
 	s.addBlocks()
+	a.drawn(related)
+	a.skipRelated(related)
+}
+
+// drawn adds the text of diagrams, and of a slide's notes.
+func (a *archive) drawn(related []relation) {
 	for _, r := range related {
 		// The notes' page has the slide's number and picture too, as placeholders.
 		if r.kind != "diagramData" && r.kind != "notesSlide" {
 			continue
 		}
-		more := slideReader{builder: b, notes: r.kind == "notesSlide"}
+		more := slideReader{builder: a.b, notes: r.kind == "notesSlide"}
 		a.walk(r.target, &more)
 		if more.notes && len(more.blocks) > 0 {
 			more.blocks[0].text = "Notes: " + more.blocks[0].text
 		}
 		more.addBlocks()
 	}
-	a.skipRelated(related)
+}
+
+// diagram returns the text of a diagram, paragraph by paragraph.
+func (a *archive) diagram(part string) (texts []string) {
+	s := slideReader{builder: a.b}
+	a.walk(part, &s)
+	for _, block := range s.blocks {
+		texts = append(texts, block.text)
+	}
+	return texts
 }
 
 // slideReader turns the elements of a slide (PresentationML and DrawingML) into
@@ -83,7 +98,11 @@ type slideReader struct {
 	mark        mark // of the run
 	inText      bool
 	tables      int // open ones
-	table       grid
+	table       table
+	merged      string    // "h" or "v" for a cell that belongs to another one, else ""
+	numbers     numbering // of the shape's paragraphs
+	level       int       // of the paragraph
+	numbered    bool
 }
 
 type slideBlock struct {
@@ -132,6 +151,10 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		s.mark = 0
 	case "rPr":
 		s.mark = slideMark(e)
+	case "sym", "latin":
+		var font marking
+		font.font(attribute(e, "typeface"))
+		s.mark |= font.on
 	case "sup", "sub", "den":
 		if e.Name.Space == "m" { // of a formula
 			s.text.WriteString(formulaMarks[name])
@@ -140,8 +163,21 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		s.run(&s.text, "\n", 0)
 	case "tab":
 		s.run(&s.text, "\t", 0)
+	case "p":
+		s.level, s.numbered = 0, false
+	case "pPr":
+		s.level, _ = strconv.Atoi(attribute(e, "lvl"))
+	case "buAutoNum":
+		s.numbered = s.numbers.automatic(s.level, attribute(e, "type"), attribute(e, "startAt"))
 	case "tbl":
 		s.tables++
+	case "tc":
+		s.merged = ""
+		for _, way := range []string{"h", "v"} { // a cell may belong to both
+			if isTrue(attribute(e, way+"Merge")) {
+				s.merged = way
+			}
+		}
 	}
 	return true
 }
@@ -165,20 +201,34 @@ func (s *slideReader) end(name string) {
 	case "t":
 		s.inText = false
 	case "p":
-		if text := strings.TrimSpace(s.text.String()); text != "" {
-			s.shape = append(s.shape, text)
-		}
+		text := strings.TrimSpace(s.text.String())
 		s.text.Reset()
+		if text == "" {
+			return
+		}
+		number := ""
+		if s.numbered {
+			number = s.numbers.next(s.level) + " "
+		} else {
+			s.numbers.restart(s.level)
+		}
+		s.shape = append(s.shape, number+text)
 	case "sp", "pt": // of a slide, of a diagram
 		s.endShape()
 	case "tc":
-		s.table.cell(strings.Join(s.shape, " "))
+		if s.merged == "" {
+			s.table.cell(strings.Join(s.shape, " "), 1, 1)
+		} else {
+			s.table.join(s.merged == "v", 1)
+		}
 		s.shape = nil
 	case "tr":
-		s.table.endRow()
+		s.endRow(&s.table, false)
 	case "tbl":
 		if s.tables--; s.tables <= 0 {
-			s.blocks = append(s.blocks, slideBlock{s.table.take(), true})
+			for _, block := range s.tableBlocks(&s.table) {
+				s.blocks = append(s.blocks, slideBlock{block, true})
+			}
 		}
 	}
 }
@@ -187,9 +237,14 @@ func (s *slideReader) end(name string) {
 // footers of the slide are no text of it.
 func (s *slideReader) endShape() {
 	text := strings.Join(s.shape, "\n")
-	s.shape = nil
+	s.shape, s.numbers = nil, numbering{}
 	switch s.placeholder {
-	case "sldNum", "dt", "ftr", "hdr", "hidden":
+	case "sldNum", "dt":
+		return
+	case "ftr", "hdr", "hidden":
+		if text != "" {
+			s.skip(map[bool]string{true: "hidden pieces of text", false: "headers and footers"}[s.placeholder == "hidden"], 1)
+		}
 		return
 	case "title", "ctrTitle":
 		if s.notes {

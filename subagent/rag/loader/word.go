@@ -2,19 +2,24 @@ package loader
 
 import (
 	"encoding/xml"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// readWord reads a .docx: headings, paragraphs, lists, tables, footnotes and
+func init() { wordFile.into = readWord } // here, because embedded files are of any format
+
+// readWord reads a .docx: headings, paragraphs, lists, tables, text boxes, diagrams, footnotes and
 // endnotes. Deleted, struck and hidden text is left out, as are comments.
 func readWord(b *builder, f file) error {
 	a, main, related, err := b.office(f, labelWord, "word/document.xml")
 	if err != nil {
 		return err
 	}
-	w := wordReader{builder: b, levels: map[string]int{}, lists: map[string]bool{}, styles: markStyles{}}
-	a.elements(targetOf(related, "styles", "word/styles.xml"), w.style)
+	w := wordReader{builder: b, archive: a, related: related, depth: f.depth, levels: map[string]int{},
+		listed: map[string]bool{}, styles: markStyles{}, numbered: map[string]wordNumber{}}
+	a.walk(targetOf(related, "styles", "word/styles.xml"), &wordStyleReader{wordReader: &w})
+	w.numbers.read(a, targetOf(related, "numbering", "word/numbering.xml"))
 	for _, part := range []string{main, targetOf(related, "footnotes", "word/footnotes.xml"),
 		targetOf(related, "endnotes", "word/endnotes.xml")} {
 		a.walk(part, &w)
@@ -26,64 +31,109 @@ func readWord(b *builder, f file) error {
 // wordReader turns the elements of WordprocessingML into text.
 type wordReader struct {
 	*builder
-	levels map[string]int  // heading level by style
-	lists  map[string]bool // styles that are items of a list
-	styles markStyles
-	styled string // the style being defined
+	archive  *archive
+	related  []relation
+	depth    int             // of the file in others
+	levels   map[string]int  // heading level by style
+	listed   map[string]bool // styles that are items of a list
+	styles   markStyles
+	numbered map[string]wordNumber // by style
+	numbers  wordNumbers
 
-	text   flow // of the paragraph
-	level  int  // of the paragraph as a heading, 0 for none
-	depth  int  // of the paragraph in lists, from 1, 0 for none
-	inText bool
-	base   mark // of the paragraph
-	mark   mark // of the run
+	wordPlace
+	outer []wordPlace // around the open text boxes
+	later []string    // paragraphs of the text boxes in the open paragraph
 
-	tables int      // open ones
-	table  grid     // the outermost of them
-	cells  []string // paragraphs of its open cell
+	inText, inField bool
+	mark            mark // of the run
+	field           strings.Builder
+	choice          wordChoice
+	prompt          bool // the open control shows what to enter
 }
 
-// style learns which styles are headings and lists: their ids are in the language of the
+// wordPlace is what a text box interrupts.
+type wordPlace struct {
+	line   flow // of the paragraph
+	level  int  // of the paragraph as a heading, 0 for none
+	deep   int  // depth of the paragraph in lists, from 1, 0 for none
+	number wordNumber
+	base   mark // of the paragraph
+
+	tables int      // open ones
+	table  table    // the outermost of them
+	cells  []string // paragraphs of its open cell
+	across int      // columns of the cell
+	below  bool     // the cell continues the one above
+	header bool     // the row names the columns
+}
+
+// wordChoice is a form field with entries to choose from, or with a box to check.
+type wordChoice struct {
+	entries []string
+	chosen  int
+}
+
+// wordStyleReader reads the definitions of styles.
+type wordStyleReader struct {
+	*wordReader
+	name string // of the style being defined
+}
+
+func (w *wordStyleReader) end(string)   {}
+func (w *wordStyleReader) write(string) {}
+
+// start learns which styles are headings and lists: their ids are in the language of the
 // document's author, their names are English.
-func (w *wordReader) style(start xml.StartElement) {
-	switch start.Name.Local {
+func (w *wordStyleReader) start(e xml.StartElement) bool {
+	value := attribute(e, "val")
+	switch e.Name.Local {
 	case "style":
-		w.styled = attribute(start, "styleId")
-		w.styles[w.styled] = &markStyle{}
+		w.name = attribute(e, "styleId")
+		w.styles[w.name] = &markStyle{}
 	case "basedOn":
-		if style := w.styles[w.styled]; style != nil {
-			style.base = attribute(start, "val")
+		if style := w.styles[w.name]; style != nil {
+			style.base = value
 		}
 	case "name":
-		name := strings.ToLower(attribute(start, "val"))
+		name := strings.ToLower(value)
 		if level, ok := strings.CutPrefix(name, "heading "); ok {
-			w.levels[w.styled], _ = strconv.Atoi(level)
+			w.levels[w.name], _ = strconv.Atoi(level)
 		}
 		if name == "title" {
-			w.levels[w.styled] = 1
+			w.levels[w.name] = 1
 		}
 		if strings.HasPrefix(name, "list ") && name != "list paragraph" {
-			w.lists[w.styled] = true
+			w.listed[w.name] = true
 		}
 	case "outlineLvl":
-		if level, err := strconv.Atoi(attribute(start, "val")); err == nil && level < 9 && w.levels[w.styled] == 0 {
-			w.levels[w.styled] = level + 1
+		if level, err := strconv.Atoi(value); err == nil && level < 9 && w.levels[w.name] == 0 {
+			w.levels[w.name] = level + 1
 		}
+	case "numId", "ilvl":
+		number := w.numbered[w.name]
+		number.set(e)
+		w.numbered[w.name] = number
 	default:
-		if style := w.styles[w.styled]; style != nil {
-			wordMark(start, &style.marking)
+		if style := w.styles[w.name]; style != nil {
+			wordMark(e, &style.marking)
 		}
 	}
+	return !unshown[e.Name.Local]
 }
 
 // leastShift is by how many half-points text is raised or lowered at least. Converters of PDFs
 // shift text by less to place it.
 const leastShift = 6
 
+// isOn reports whether an element switches a property on.
+func isOn(e xml.StartElement) bool {
+	value := attribute(e, "val")
+	return value != "0" && value != "false" && value != "off"
+}
+
 // wordMark reads a property of a run that draws a mark.
 func wordMark(e xml.StartElement, style *marking) {
-	value := attribute(e, "val")
-	on := value != "0" && value != "false" && value != "off"
+	value, on := attribute(e, "val"), isOn(e)
 	switch e.Name.Local {
 	case "vanish":
 		style.put(hidden, on)
@@ -96,26 +146,31 @@ func wordMark(e xml.StartElement, style *marking) {
 		points, _ := strconv.Atoi(value)
 		style.put(raised, points >= leastShift)
 		style.put(lowered, points <= -leastShift)
+	case "rFonts":
+		style.font(attribute(e, "ascii"))
 	}
 }
 
 // unshown are elements with text that is not the document's: what was deleted, the second
-// version of a drawing, instructions for fields, readings, formatting that was changed.
-var unshown = map[string]bool{"del": true, "moveFrom": true, "Fallback": true, "instrText": true, "delText": true,
-	"rt": true, "rPrChange": true, "pPrChange": true}
+// version of a drawing, readings, formatting that was changed.
+var unshown = map[string]bool{"del": true, "moveFrom": true, "Fallback": true, "delText": true, "delInstrText": true,
+	"rt": true, "rPrChange": true, "pPrChange": true, "tblPrChange": true, "trPrChange": true, "tcPrChange": true}
 
 // formulaMarks stand before the parts of a formula.
 var formulaMarks = map[string]string{"sup": "^", "sub": "_", "den": "/"}
 
 func (w *wordReader) write(text string) {
-	if w.inText {
-		w.run(&w.text, text, w.mark)
-		w.room(w.text.Len())
+	switch {
+	case w.inText:
+		w.run(&w.line, text, w.mark)
+	case w.inField && w.field.Len() < 1<<16:
+		w.field.WriteString(text)
 	}
+	w.room(w.line.Len())
 }
 
 func (w *wordReader) start(e xml.StartElement) bool {
-	name := e.Name.Local
+	name, value := e.Name.Local, attribute(e, "val")
 	if unshown[name] {
 		return false
 	}
@@ -125,42 +180,115 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	case "r":
 		w.mark = w.base
 	case "rStyle":
-		w.mark = w.styles.of(attribute(e, "val")).over(w.mark)
+		w.mark = w.styles.of(value).over(w.mark)
 	case "sup", "sub", "den", "chr":
 		if e.Name.Space == "m" { // of a formula
-			w.text.WriteString(formulaMarks[name] + attribute(e, "m:val"))
+			w.line.WriteString(formulaMarks[name] + attribute(e, "m:val"))
 		}
-	case "tab":
-		w.run(&w.text, "\t", w.mark)
+	case "tab", "ptab":
+		w.run(&w.line, "\t", w.mark)
 	case "br", "cr":
-		w.run(&w.text, "\n", w.mark)
+		w.run(&w.line, "\n", w.mark)
 	case "noBreakHyphen":
-		w.run(&w.text, "-", w.mark)
+		w.run(&w.line, "-", w.mark)
+	case "sym":
+		if code, err := strconv.ParseUint(attribute(e, "char"), 16, 16); err == nil {
+			var font marking
+			font.font(attribute(e, "font"))
+			w.run(&w.line, string(rune(code)), font.over(w.mark))
+		}
 	case "p":
-		w.level, w.depth, w.base, w.mark = 0, 0, 0, 0
-		w.endParagraph() // of a text box's anchor
+		w.endParagraph()
+		w.level, w.deep, w.number, w.base, w.mark = 0, 0, wordNumber{}, 0, 0
 	case "pStyle":
-		style := attribute(e, "val")
-		w.level, w.base = w.levels[style], w.styles.of(style).on
-		if w.lists[style] {
-			w.depth = max(w.depth, 1)
+		w.level, w.base, w.number = w.levels[value], w.styles.of(value).on, w.numberOf(value)
+		if w.listed[value] || w.number.id != "" {
+			w.deep = max(w.deep, w.number.level+1)
 		}
 	case "outlineLvl":
-		if level, err := strconv.Atoi(attribute(e, "val")); err == nil && level < 9 && w.level == 0 {
+		if level, err := strconv.Atoi(value); err == nil && level < 9 && w.level == 0 {
 			w.level = level + 1
 		}
-	case "ilvl":
-		level, _ := strconv.Atoi(attribute(e, "val"))
-		w.depth = 1 + max(0, min(level, 9))
-	case "numId":
-		if attribute(e, "val") == "0" {
-			w.depth = 0
-		} else {
-			w.depth = max(w.depth, 1)
+	case "ilvl", "numId":
+		w.number.set(e)
+		if w.deep = w.number.level + 1; w.number.id == "" && name == "numId" {
+			w.deep = 0
 		}
-	case "tbl":
+	default:
+		return w.startBlock(e) && w.startField(e)
+	}
+	return true
+}
+
+// startBlock starts a table, a part of one, a text box or a file that is embedded.
+func (w *wordReader) startBlock(e xml.StartElement) bool {
+	span, _ := strconv.Atoi(attribute(e, "val"))
+	switch name := e.Name.Local; {
+	case name == "tbl":
 		w.tables++
 		w.endList()
+	case name == "txbxContent":
+		w.outer = append(w.outer, w.wordPlace)
+		w.wordPlace = wordPlace{}
+	case name == "altChunk", name == "relIds":
+		for _, r := range w.related {
+			switch {
+			case r.id == "":
+			case name == "altChunk" && r.id == attribute(e, "r:id"):
+				w.endList()
+				w.embed(file{name: r.target, data: w.archive.bytes(r.target), depth: w.depth})
+			case r.id == attribute(e, "r:dm"):
+				w.later = append(w.later, w.archive.diagram(r.target)...)
+			}
+		}
+	case w.tables != 1:
+	case name == "tr":
+		w.header = false
+	case name == "tblHeader":
+		w.header = isOn(e)
+	case name == "gridBefore":
+		w.table.cell("", span, 1)
+	case name == "tc":
+		w.across, w.below = 1, false
+	case name == "gridSpan":
+		w.across = span
+	case name == "vMerge":
+		w.below = attribute(e, "val") != "restart"
+	}
+	return true
+}
+
+// startField reads a part of a field or control. The prompt of an empty control is no text.
+func (w *wordReader) startField(e xml.StartElement) bool {
+	switch name := e.Name.Local; name {
+	case "sdt":
+		w.prompt = false
+	case "showingPlcHdr":
+		w.prompt = isOn(e)
+	case "sdtContent":
+		if w.prompt {
+			w.prompt = false
+			w.skip("placeholder prompts", 1)
+			return false
+		}
+	case "instrText":
+		w.inField = true
+	case "fldChar":
+		if instruction := w.field.String(); strings.HasPrefix(strings.TrimSpace(instruction), "EQ ") {
+			w.run(&w.line, w.equation(instruction), w.mark)
+		}
+		w.field.Reset()
+	case "ddList":
+		w.choice = wordChoice{}
+	case "checkBox":
+		w.choice = wordChoice{entries: []string{"[ ]", "[x]"}}
+	case "listEntry":
+		w.choice.entries = append(w.choice.entries, attribute(e, "val"))
+	case "default", "result", "checked":
+		value := attribute(e, "val")
+		if w.choice.chosen, _ = strconv.Atoi(value); value == "" || isTrue(value) {
+			w.choice.chosen = 1
+		}
 	default:
 		var direct marking
 		wordMark(e, &direct)
@@ -169,50 +297,214 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	return true
 }
 
+// overprint matches the field that draws a reading above its characters, or other text upon text.
+var overprint = regexp.MustCompile(`\\o.*\\s\\(?:up|do) *\d* *\([^()]*\) *[,;]([^()]*)\)|\\o.*\(([^()]*)[,;]\\s\\(?:up|do) *\d* *\(`)
+
+// equation returns what a field EQ shows, as far as it is text. Other formulas are counted.
+func (b *builder) equation(instruction string) string {
+	if m := overprint.FindStringSubmatch(instruction); m != nil {
+		return m[1] + m[2]
+	}
+	b.skip("formulas", 1)
+	return ""
+}
+
 func (w *wordReader) end(name string) {
 	switch name {
-	case "t":
-		w.inText = false
+	case "t", "instrText":
+		w.inText, w.inField = false, false
 	case "r":
 		w.mark = w.base
 	case "p":
 		w.endParagraph()
-	case "tc":
-		if w.tables == 1 {
-			w.table.cell(strings.Join(w.cells, " "))
-			w.cells = nil
+	case "ddList", "checkBox":
+		if at := w.choice.chosen; at >= 0 && at < len(w.choice.entries) {
+			w.run(&w.line, w.choice.entries[at], w.mark)
 		}
-	case "tr":
-		if w.tables == 1 {
-			w.table.endRow()
-			w.room(w.table.size)
-		}
-	case "tbl":
-		if w.tables = max(0, w.tables-1); w.tables == 0 {
-			w.cells = nil
-			w.whole(w.table.take())
+	case "txbxContent":
+		if n := len(w.outer) - 1; n >= 0 {
+			w.endParagraph()
+			w.wordPlace, w.outer = w.outer[n], w.outer[:n]
 		}
 	case "body", "footnotes", "endnotes":
 		w.endList()
+	default:
+		w.endTablePart(name)
+	}
+}
+
+func (w *wordReader) endTablePart(name string) {
+	switch {
+	case name == "tbl":
+		if w.tables = max(0, w.tables-1); w.tables > 0 {
+			return
+		}
+		w.cells = nil
+		if len(w.outer) > 0 {
+			w.later = append(w.later, w.tableBlocks(&w.table)...)
+		} else {
+			w.endTable(&w.table)
+		}
+	case w.tables != 1:
+	case name == "tc":
+		text := strings.Join(w.cells, " ")
+		if w.below && text == "" {
+			w.table.join(true, w.across)
+		} else {
+			w.table.cell(text, w.across, 1)
+		}
+		w.cells = nil
+	case name == "tr":
+		w.endRow(&w.table, w.header)
 	}
 }
 
 // endParagraph puts the paragraph where it belongs.
 func (w *wordReader) endParagraph() {
-	text := strings.TrimSpace(w.text.String())
-	w.text.Reset()
+	text := strings.TrimSpace(w.line.String())
+	w.line.Reset()
+	if text != "" {
+		w.put(text, w.numbers.next(w.number))
+	}
+	if len(w.outer) > 0 || len(w.later) == 0 {
+		return
+	}
+	later := w.later
+	w.later = nil
+	if w.tables > 0 {
+		w.cells = append(w.cells, later...)
+		return
+	}
+	w.endList()
+	for _, text := range later {
+		w.paragraph(text)
+	}
+}
+
+func (w *wordReader) put(text, number string) {
+	numbered := strings.TrimSpace(number + " " + text)
 	switch {
-	case text == "":
 	case w.tables > 0:
-		w.cells = append(w.cells, text)
+		w.cells = append(w.cells, numbered)
 		w.room(0)
+	case len(w.outer) > 0:
+		w.later = append(w.later, numbered)
 	case w.level > 0 && w.level <= 9:
 		w.endList()
-		w.heading(w.level, text)
-	case w.depth > 0:
-		w.item(w.depth-1, text)
+		w.heading(w.level, number, text)
+	case w.deep > 0:
+		w.item(w.deep-1, number, text)
 	default:
 		w.endList()
 		w.paragraph(squeeze(text))
 	}
+}
+
+// wordNumber is the place of a paragraph in a numbered list.
+type wordNumber struct {
+	id    string // of the list, "" for none
+	level int    // from 0
+	style string // whose own level it is
+}
+
+func (n *wordNumber) set(e xml.StartElement) {
+	value := attribute(e, "val")
+	if e.Name.Local == "ilvl" {
+		level, _ := strconv.Atoi(value)
+		n.level, n.style = min(max(level, 0), deepestList-1), ""
+		return
+	}
+	if n.id = value; value == "0" {
+		n.id = ""
+	}
+}
+
+// numberOf returns the list that a style, or one that it follows, numbers its paragraphs by.
+func (w *wordReader) numberOf(style string) (n wordNumber) {
+	for range deepestStyle {
+		if number, found := w.numbered[style]; found {
+			number.style = style
+			return number
+		}
+		if w.styles[style] == nil {
+			break
+		}
+		style = w.styles[style].base
+	}
+	return n
+}
+
+// wordNumbers are the numbered lists of a document (ECMA-376 part 1, 17.9).
+type wordNumbers struct {
+	lists  map[string]*numbering
+	styles map[string]int // level from 0, by style
+}
+
+// read reads the definitions of lists. Lists of one definition count together, unless a list starts anew.
+func (n *wordNumbers) read(a *archive, part string) {
+	n.lists, n.styles = map[string]*numbering{}, map[string]int{}
+	definitions, named, links := map[string]*numbering{}, map[string]*numbering{}, map[*numbering]string{}
+	open, shared, id, level := (*numbering)(nil), false, "", 0
+	a.elements(part, func(e xml.StartElement) {
+		value := attribute(e, "val")
+		number, err := strconv.Atoi(value)
+		switch e.Name.Local {
+		case "abstractNum":
+			open, shared = &numbering{}, false
+			definitions[attribute(e, "abstractNumId")] = open
+		case "num":
+			id, open = attribute(e, "numId"), nil
+		case "abstractNumId":
+			if open, shared = definitions[value], true; open != nil {
+				n.lists[id] = open
+			}
+		case "lvlOverride", "lvl":
+			level, _ = strconv.Atoi(attribute(e, "ilvl"))
+			level = min(max(level, 0), deepestList-1)
+			if open != nil && shared {
+				own := *open
+				open, shared, n.lists[id] = &own, false, &own
+			}
+		}
+		if open == nil {
+			return
+		}
+		switch l := &open.levels[level]; e.Name.Local {
+		case "lvl":
+			*l = numberLevel{format: "decimal"}
+		case "start", "startOverride":
+			if err == nil {
+				l.start = number
+			}
+		case "numFmt":
+			l.format = value
+		case "lvlText":
+			if l.text = value; l.format == "bullet" {
+				l.text = ""
+			}
+		case "pStyle":
+			n.styles[value] = level
+		case "styleLink":
+			named[value] = open
+		case "numStyleLink":
+			links[open] = value
+		}
+	})
+	for id, list := range n.lists {
+		if to := named[links[list]]; to != nil {
+			n.lists[id] = to
+		}
+	}
+}
+
+// next returns the number of the next paragraph, "" for none.
+func (n *wordNumbers) next(at wordNumber) string {
+	list := n.lists[at.id]
+	if list == nil {
+		return ""
+	}
+	if level, found := n.styles[at.style]; found && at.style != "" {
+		at.level = level
+	}
+	return list.next(at.level)
 }

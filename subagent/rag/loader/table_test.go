@@ -1,0 +1,333 @@
+package loader
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/subagent/rag/chunk"
+)
+
+// spanned is a cell of a test's table. Zero spans are 1.
+type spanned struct {
+	text         string
+	across, down int
+}
+
+func plainCells(texts ...string) (row []spanned) {
+	for _, text := range texts {
+		row = append(row, spanned{text: text})
+	}
+	return row
+}
+
+// tableCases are tables, and what formats make of them: lines, or "column: value" for sheets.
+var tableCases = []struct {
+	name        string
+	spans       bool
+	rows        [][]spanned
+	text, sheet string
+}{
+	{"plain", false, [][]spanned{plainCells("Item", "Price"), plainCells("Tent", "5"), plainCells("Canoe", "6")},
+		"| Item | Price | | Tent | 5 | | Canoe | 6 |", "Item: Tent Price: 5 Item: Canoe Price: 6"},
+	{"across", true, [][]spanned{plainCells("Item", "Size", "Price"), plainCells("Tent", "small", "5"),
+		{{"All sizes", 2, 1}, {"7 euros", 1, 1}}},
+		"| Item | Size | Price | | Tent | small | 5 | | All sizes | All sizes | 7 euros |",
+		"Item: Tent Size: small Price: 5 Item: All sizes Size: All sizes Price: 7 euros"},
+	{"down", true, [][]spanned{plainCells("Region", "Item", "Price"), {{"North", 1, 2}, {"Apples", 1, 1}, {"5", 1, 1}},
+		plainCells("Pears", "7")},
+		"| Region | Item | Price | | North | Apples | 5 | | North | Pears | 7 |",
+		"Region: North Item: Apples Price: 5 Region: North Item: Pears Price: 7"},
+	{"down at the end", true, [][]spanned{plainCells("Item", "Price", "Note"), {{"Apples", 1, 1}, {"5", 1, 1}, {"new", 1, 2}},
+		plainCells("Pears", "7")},
+		"| Item | Price | Note | | Apples | 5 | new | | Pears | 7 | new |",
+		"Item: Apples Price: 5 Note: new Item: Pears Price: 7 Note: new"},
+	{"both", true, [][]spanned{plainCells("Day", "Morning", "Evening"), {{"Mon", 1, 1}, {"closed", 2, 2}}, plainCells("Tue"),
+		plainCells("Wed", "a", "b")},
+		"| Day | Morning | Evening | | Mon | closed | closed | | Tue | closed | closed | | Wed | a | b |",
+		"Day: Mon Morning: closed Evening: closed Day: Tue Morning: closed Evening: closed Day: Wed Morning: a Evening: b"},
+	{"header of two rows", true, [][]spanned{{{"Item", 1, 2}, {"Price", 2, 1}}, plainCells("2024", "2025"),
+		plainCells("Tent", "5", "6"), plainCells("Canoe", "8", "9")},
+		"| Item | Price | Price | | Item | 2024 | 2025 | | Tent | 5 | 6 | | Canoe | 8 | 9 |",
+		"Item: Tent Price 2024: 5 Price 2025: 6 Item: Canoe Price 2024: 8 Price 2025: 9"},
+	{"title", true, [][]spanned{{{"Prices of May", 3, 1}}, plainCells("Item", "Spring", "Autumn"), plainCells("Tent", "5", "6"),
+		{{"Closed in winter", 3, 1}}},
+		"| Prices of May | | Item | Spring | Autumn | | Tent | 5 | 6 | | Closed in winter |",
+		"Prices of May Item: Tent Spring: 5 Autumn: 6 Closed in winter"},
+}
+
+// tableFormats write a table in each format. A row without a writer is a format without tables.
+var tableFormats = []struct {
+	format       *format
+	spans, sheet bool
+	write        func(t *testing.T, rows [][]spanned) string
+}{
+	{plainText, false, false, nil}, {jsonFile, false, false, nil}, {jsonLines, false, false, nil}, {pdfFile, false, false, nil},
+	{htmlPage, true, false, func(_ *testing.T, rows [][]spanned) string { return htmlTable(rows) }},
+	{markdown, true, false, func(_ *testing.T, rows [][]spanned) string { return "Before.\n\n" + htmlTable(rows) + "\n" }},
+	{markdown, false, false, func(_ *testing.T, rows [][]spanned) string { return markdownTable(rows) }},
+	{bookFile, true, false, func(t *testing.T, rows [][]spanned) string {
+		return makeBook(t, map[string]string{"OEBPS/text/two.xhtml": htmlTable(rows)})
+	}},
+	{mailFile, true, false, func(_ *testing.T, rows [][]spanned) string {
+		return "Content-Type: text/html; charset=utf-8\r\n\r\n" + htmlTable(rows)
+	}},
+	{wordFile, true, false, wordTable}, {slidesFile, true, false, slideTable}, {openFile, true, false, openText},
+	{rtfFile, true, false, func(_ *testing.T, rows [][]spanned) string { return rtfTable(rows, true) }},
+	{rtfFile, true, false, func(_ *testing.T, rows [][]spanned) string { return rtfTable(rows, false) }},
+	{openFile, true, true, openSheet}, {sheetsFile, true, true, sheetTable},
+	{csvFile, false, true, func(_ *testing.T, rows [][]spanned) string {
+		return eachRow(rows, "", "", "\n", func(c spanned) string { return c.text + ";" })
+	}},
+}
+
+// grown returns the rows with the places that spans cover as cells without spans: "<" for one that belongs to the
+// cell on its left, "^" for one that belongs to the cell above.
+func grown(rows [][]spanned) [][]spanned {
+	var out [][]spanned
+	below := map[[2]int]bool{}
+	for y, row := range rows {
+		var line []spanned
+		place := func() {
+			for below[[2]int{len(line), y}] {
+				line = append(line, spanned{text: "^"})
+			}
+		}
+		for _, c := range row {
+			place()
+			x := len(line)
+			line = append(line, c)
+			for range max(c.across, 1) - 1 {
+				line = append(line, spanned{text: "<"})
+			}
+			for dy := 1; dy < c.down; dy++ {
+				for dx := range max(c.across, 1) {
+					below[[2]int{x + dx, y + dy}] = true
+				}
+			}
+		}
+		place()
+		out = append(out, line)
+	}
+	return out
+}
+
+func eachRow(rows [][]spanned, head, start, end string, write func(c spanned) string) string {
+	out := head
+	for _, row := range rows {
+		out += start
+		for _, c := range row {
+			out += write(c)
+		}
+		out += end
+	}
+	return out
+}
+
+func htmlTable(rows [][]spanned) string {
+	return eachRow(rows, "<table>", "<tr>", "</tr>", func(c spanned) string {
+		return fmt.Sprintf(`<td colspan="%d" rowspan="%d">%s</td>`, max(c.across, 1), max(c.down, 1), c.text)
+	}) + "</table>"
+}
+
+func markdownTable(rows [][]spanned) string {
+	table := eachRow(rows, "", "|", "\n", func(c spanned) string { return " " + c.text + " |" })
+	first, rest, _ := strings.Cut(table, "\n")
+	return first + "\n" + strings.Repeat("|-", strings.Count(first, "|")-1) + "|\n" + rest
+}
+
+func wordTable(t *testing.T, rows [][]spanned) string {
+	var lines [][]spanned
+	for _, row := range grown(rows) {
+		var line []spanned
+		for i, c := range row {
+			if c.text != "<" && !(c.text == "^" && i > 0 && row[i-1].text == "^") {
+				line = append(line, c)
+			} else if c.text == "^" {
+				line[len(line)-1].across = 2
+			}
+		}
+		lines = append(lines, line)
+	}
+	return makeWord(t, eachRow(lines, "<w:tbl>", "<w:tr>", "</w:tr>", func(c spanned) string {
+		properties := fmt.Sprintf(`<w:gridSpan w:val="%d"/>`, max(c.across, 1))
+		switch {
+		case c.text == "^":
+			return "<w:tc><w:tcPr>" + properties + "<w:vMerge/></w:tcPr><w:p/></w:tc>"
+		case c.down > 1:
+			properties += `<w:vMerge w:val="restart"/>`
+		}
+		return "<w:tc><w:tcPr>" + properties + "</w:tcPr>" + wordParagraph(c.text) + "</w:tc>"
+	})+"</w:tbl>")
+}
+
+func slideTable(t *testing.T, rows [][]spanned) string {
+	return makeSlide(t, `</a:p></p:txBody></p:sp><p:graphicFrame>`+eachRow(grown(rows), "<a:tbl>", "<a:tr>", "</a:tr>",
+		func(c spanned) string {
+			switch c.text {
+			case "<":
+				return `<a:tc hMerge="1"><a:txBody><a:p/></a:txBody></a:tc>`
+			case "^":
+				return `<a:tc vMerge="1"><a:txBody><a:p/></a:txBody></a:tc>`
+			}
+			return fmt.Sprintf(`<a:tc gridSpan="%d" rowSpan="%d"><a:txBody>%s</a:txBody></a:tc>`, max(c.across, 1), max(c.down, 1),
+				drawn(c.text))
+		})+`</a:tbl></p:graphicFrame><p:sp><p:txBody><a:p>`)
+}
+
+func openTableXML(rows [][]spanned) string {
+	return eachRow(grown(rows), `<table:table table:name="S">`, "<table:table-row>", "</table:table-row>", func(c spanned) string {
+		if c.text == "<" || c.text == "^" {
+			return `<table:covered-table-cell/>`
+		}
+		return fmt.Sprintf(`<table:table-cell table:number-columns-spanned="%d" table:number-rows-spanned="%d"><text:p>%s</text:p>`+
+			`</table:table-cell>`, max(c.across, 1), max(c.down, 1), c.text)
+	}) + "</table:table>"
+}
+
+func openText(t *testing.T, rows [][]spanned) string {
+	return makeOpen(t, "", "<office:text>"+openTableXML(rows)+"</office:text>")
+}
+
+func openSheet(t *testing.T, rows [][]spanned) string {
+	return makeOpen(t, "", "<office:spreadsheet>"+openTableXML(rows)+"</office:spreadsheet>")
+}
+
+// rtfTable writes merged cells as such, or without them where a wider cell says the same.
+func rtfTable(rows [][]spanned, merged bool) string {
+	return eachRow(grown(rows), `{\rtf1\ansi `, "", "", func(spanned) string { return "" }) + func() (out string) {
+		for y, row := range grown(rows) {
+			defined, cells := "", ""
+			for i, c := range row {
+				word := map[string]string{"<": `\clmrg`, "^": `\clvmrg`}[c.text]
+				edge := fmt.Sprintf(`%s\cellx%d`, word, 1440*(i+1)+7*y)
+				switch {
+				case c.text == "<" && !merged:
+					defined = defined[:strings.LastIndex(defined, `\cellx`)] + fmt.Sprintf(`\cellx%d`, 1440*(i+1)+7*y)
+					continue
+				case word != "":
+					cells += `\cell`
+				default:
+					cells += " " + c.text + `\cell`
+				}
+				defined += edge
+			}
+			out += `\trowd` + defined + `\pard\intbl` + cells + `\row`
+		}
+		return out + "}"
+	}()
+}
+
+func sheetTable(t *testing.T, rows [][]spanned) string {
+	merges, sheet := "", ""
+	for y, row := range grown(rows) {
+		sheet += fmt.Sprintf(`<row r="%d">`, y+1)
+		for x, c := range row {
+			if c.text == "<" || c.text == "^" {
+				continue
+			}
+			sheet += fmt.Sprintf(`<c r="%c%d" t="inlineStr"><is><t>%s</t></is></c>`, 'A'+x, y+1, c.text)
+			if c.across > 1 || c.down > 1 {
+				merges += fmt.Sprintf(`<mergeCell ref="%c%d:%c%d"/>`, 'A'+x, y+1, 'A'+x+max(c.across, 1)-1, y+max(c.down, 1))
+			}
+		}
+		sheet += "</row>"
+	}
+	return makeWorkbook(t, sheet+"</sheetData><mergeCells>"+merges+"</mergeCells><sheetData>", "", "")
+}
+
+// Every format fills the cells that others span, and names the columns of each passage. A new format needs a row.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	rows := map[string]bool{}
+	for i, row := range tableFormats {
+		rows[row.format.label] = true
+		if row.write == nil {
+			continue
+		}
+		extension := row.format.extensions[0]
+		for _, c := range tableCases {
+			if c.spans && !row.spans {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d %s %s", i, extension, c.name), func(t *testing.T) {
+				t.Parallel()
+				want := c.text
+				if row.sheet {
+					want = c.sheet
+				}
+				d := mustLoad(t, "a"+extension, row.write(t, c.rows))
+				require.Contains(t, strings.Join(strings.Fields(d.Text), " "), want)
+			})
+		}
+		t.Run(fmt.Sprintf("%d %s long", i, extension), func(t *testing.T) {
+			t.Parallel()
+			long := [][]spanned{plainCells("parameter", "default")}
+			for n := range 300 {
+				long = append(long, plainCells(fmt.Sprintf("knob %d", n), strings.Repeat("value ", 3)))
+			}
+			passages := chunk.Split(mustLoad(t, "a"+extension, row.write(t, long)), chunk.Default())
+			require.Greater(t, len(passages), 5)
+			for _, p := range passages {
+				if strings.Contains(p.Text, "knob") {
+					require.Regexp(t, `parameter(?s:.*)knob`, p.Text)
+					require.Regexp(t, `default(?s:.*)value`, p.Text)
+				}
+			}
+		})
+	}
+	for _, f := range formats {
+		require.True(t, rows[f.label], "add a row for %s to tableFormats", f.label)
+	}
+}
+
+// Tables of strangers cost no more than the limits allow, whatever they say of spans.
+func TestHostileTables(t *testing.T) {
+	t.Parallel()
+	many := func(n int, text string) string { return strings.Repeat(text, n) }
+	huge := `<td colspan="100000" rowspan="1000000000">x</td>`
+	wordCell := `<w:tc><w:tcPr><w:gridSpan w:val="1000000000"/><w:vMerge/></w:tcPr><w:p/></w:tc>`
+	openCell := `<table:table-cell table:number-columns-spanned="1000000000" table:number-rows-spanned="1000000000" ` +
+		`table:number-columns-repeated="1000000000"><text:p>x</text:p></table:table-cell>`
+	merges := ""
+	for n := 1; n <= 20_000; n++ {
+		merges += fmt.Sprintf(`<mergeCell ref="A%d:XFD%d"/>`, n, n+1000)
+	}
+	for name, content := range map[string]string{
+		"wide.html":   "<table>" + many(2000, "<tr>"+huge+"<td>y</tr>") + "</table>",
+		"deep.html":   "<table><tr>" + many(20_000, huge) + "</tr>" + many(20_000, "<tr><td>y</tr>") + "</table>",
+		"empty.html":  "<p>x<table><tr>" + many(50_000, `<td rowspan=1000000000>z`) + "</tr>" + many(100_000, "<tr><td></tr>") + "</table>",
+		"none.html":   "<p>x<table><tr>" + many(50_000, `<td rowspan=1000000000>z`) + "</tr>" + many(100_000, "<tr></tr>") + "</table>",
+		"blank.html":  "<p>x<table>" + many(200_000, "<tr><td rowspan=99999999>") + "</table>",
+		"within.html": many(60, "<table><tr><td>a<td>b<td>") + "x",
+		"long.html":   "<table><tr><th>" + many(50_000, "name ") + many(2000, "<tr><td>y<td>z") + "</table>",
+		"many.html":   "<p>x<table><tr>" + many(3_000_000, "<td>"),
+		"wide.md":     "a\n\n<table>" + many(2000, "<tr>"+huge+"<td>y</tr>") + "</table>\n",
+		"wide.docx":   makeWord(t, wordParagraph("x")+"<w:tbl>"+many(3000, "<w:tr>"+wordCell+wordCell+"</w:tr>")+"</w:tbl>"),
+		"many.docx":   makeWord(t, wordParagraph("x")+"<w:tbl><w:tr>"+many(200_000, `<w:tc><w:tcPr><w:vMerge/></w:tcPr></w:tc>`)),
+		"before.docx": makeWord(t, "<w:tbl>"+many(3000, `<w:tr><w:trPr><w:gridBefore w:val="999999999"/></w:trPr><w:tc>`+wordParagraph("x")+
+			"</w:tc></w:tr>")+"</w:tbl>"),
+		"boxes.docx": makeWord(t, many(90, "<w:p><w:r><w:txbxContent><w:tbl><w:tr><w:tc>")+wordParagraph("x")),
+		"wide.pptx": makeSlide(t, "<a:tbl>"+many(3000, `<a:tr><a:tc gridSpan="1000000000"><a:p><a:t>x</a:t></a:p></a:tc>`+
+			many(20, `<a:tc hMerge="1"/><a:tc vMerge="1"/>`)+"</a:tr>")+"</a:tbl>"),
+		"wide.odt":   makeOpen(t, "", "<office:text><table:table>"+many(300, "<table:table-row>"+openCell+openCell+"</table:table-row>")+"</table:table>"),
+		"wide.ods":   makeOpen(t, "", "<office:spreadsheet><table:table>"+many(300, "<table:table-row>"+openCell+"</table:table-row>")+"</table:table>"),
+		"wide.xlsx":  makeWorkbook(t, `<row r="1"><c r="A1"><v>1</v></c></row></sheetData><mergeCells>`+merges+"</mergeCells><sheetData>", "", ""),
+		"wide.rtf":   `{\rtf1 ` + many(3000, `\trowd\cellx-999999999\clmrg\cellx999999999\clvmrg\cellx5\intbl x\cell y\cell z\cell\row `) + "}",
+		"many.rtf":   `{\rtf1 ` + many(200_000, `\cellx1`) + many(200_000, `x\cell`) + `\row}`,
+		"lists.docx": makeWord(t, many(3000, styled(`<w:numPr><w:ilvl w:val="99999"/><w:numId w:val="7"/></w:numPr>`, "x"))),
+		"list.html":  `<ol start="999999999999999" type=i><li value="-99999999">x</ol><ol reversed start=3999999>` + many(3000, "<li>x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := loadText(t, name, content, Limits{Time: 20 * time.Second, Text: 8 << 20})
+			require.NotEqual(t, Timeout, CodeOf(err), "the time limit ends it, and nothing else")
+			if err != nil {
+				require.Equal(t, TooLarge, CodeOf(err), err)
+			}
+		})
+	}
+}
