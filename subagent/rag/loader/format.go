@@ -19,6 +19,7 @@ type format struct {
 // Labels that readers use themselves.
 const (
 	labelPDF    = "PDF"
+	labelHTML   = "HTML"
 	labelWord   = "a Word document"
 	labelSlides = "a PowerPoint presentation"
 	labelSheets = "an Excel workbook"
@@ -35,7 +36,7 @@ var (
 	plainText = &format{"text", []string{".txt", ".text", ".log"}, nil, readText}
 	markdown  = &format{"Markdown", []string{".md", ".markdown"}, []string{"text/markdown", "text/x-markdown"},
 		readMarkdown}
-	htmlPage = &format{"HTML", []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"},
+	htmlPage = &format{labelHTML, []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"},
 		readHTML}
 	pdfFile  = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
 	wordFile = &format{labelWord, []string{".docx", ".docm"},

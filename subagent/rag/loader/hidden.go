@@ -194,37 +194,3 @@ func sizeless(n *html.Node) bool {
 	}
 	return true
 }
-
-// closedTags are elements with an end tag that is always written.
-var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true,
-	atom.Aside: true,
-	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true,
-	atom.Strong: true, atom.Font: true}
-
-// covered is the element that is left out and not closed yet, where a page is read by
-// its tags alone. Without a tree, only elements with an end tag that is always written
-// can hide what is in them: behind one that is never closed, the rest of the page would
-// be lost.
-type covered struct {
-	tag   atom.Atom
-	depth int // elements of that name in each other
-}
-
-// covers takes the next tag and says whether it belongs to what is left out.
-func (c *covered) covers(kind html.TokenType, t html.Token) bool {
-	switch {
-	case c.depth == 0:
-		if !unseen[t.DataAtom] && (kind != html.StartTagToken || !closedTags[t.DataAtom] || !hiddenNames(nil).hide(t.Attr)) {
-			return false
-		}
-		if kind == html.StartTagToken {
-			c.tag, c.depth = t.DataAtom, 1
-		}
-	case t.DataAtom != c.tag:
-	case kind == html.EndTagToken:
-		c.depth--
-	case kind == html.StartTagToken && closedTags[c.tag]:
-		c.depth++
-	}
-	return true
-}

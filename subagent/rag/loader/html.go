@@ -1,9 +1,6 @@
 package loader
 
 import (
-	"context"
-	"io"
-	"iter"
 	"regexp"
 	"strings"
 
@@ -12,49 +9,73 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// readHTML reads a web page by its elements, and by its tags alone if it is too deep for a tree.
+// readHTML reads a web page by its elements.
 func readHTML(b *builder, f file) error {
 	source, err := decode(f.data, f.htmlCharset())
 	if err != nil {
 		return err
 	}
-	root, err := html.Parse(watched{b.ctx, strings.NewReader(source)})
-	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
-	}
-	if err != nil {
-		b.tags(source)
-		return nil
-	}
-	b.doc.Title = oneLine(titleOf(root))
-	b.elements(root)
-	return nil
+	b.hypertext(source, true)
+	return b.err
 }
 
-// fragment adds a piece of HTML. Rows without their table are read by their tags.
-func (b *builder) fragment(source string) {
-	nodes, err := html.ParseFragment(strings.NewReader(source), &html.Node{Type: html.ElementNode, Data: "body",
-		DataAtom: atom.Body})
-	if err != nil || tableRow.MatchString(source) && !strings.Contains(strings.ToLower(source), "<table") {
-		b.tags(source)
+// hypertext adds what a browser shows of HTML. titled says that it names the document.
+func (b *builder) hypertext(source string, titled bool) {
+	root, err := html.Parse(watched{b.ctx, strings.NewReader(source)})
+	if err != nil && b.room(0) { // too deep
+		root, err = html.Parse(watched{b.ctx, strings.NewReader(shallow(source))})
+	}
+	if b.room(0); err != nil || b.err != nil {
+		b.fail(damaged(labelHTML, err))
 		return
 	}
-	root := &html.Node{Type: html.DocumentNode}
-	for _, n := range nodes {
-		root.AppendChild(n)
+	if titled {
+		b.doc.Title = oneLine(titleOf(root))
 	}
-	b.elements(root)
-}
-
-var tableRow = regexp.MustCompile(`(?i)<t[rdh]\b`)
-
-// elements adds what a browser shows of a page.
-func (b *builder) elements(root *html.Node) {
 	removeHidden(b, root)
 	r := htmlReader{builder: b}
 	r.children(root, 0)
 	r.flush()
 	r.endList()
+}
+
+// deepestHTML is how many elements of a deep page may be open, and how many below them that are hidden or marked.
+const deepestHTML = 100
+
+// shallow leaves out the tags of a page that lie too deep in others.
+func shallow(source string) string {
+	z := html.NewTokenizer(strings.NewReader(source))
+	var out strings.Builder
+	var kept []bool // the open elements
+	special := 0    // of those that are kept below the limit
+	for {
+		kind, raw := z.Next(), string(z.Raw())
+		token := z.Token()
+		n := len(kept) - 1
+		switch {
+		case kind == html.ErrorToken:
+			return out.String()
+		case kind != html.StartTagToken && kind != html.EndTagToken || unclosed[token.DataAtom]:
+		case kind == html.StartTagToken:
+			below := n >= deepestHTML && special < deepestHTML &&
+				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || hiddenNames(nil).hide(token.Attr))
+			if below {
+				special++
+			}
+			if kept = append(kept, n < deepestHTML || below); !kept[n+1] {
+				continue
+			}
+		case n >= 0:
+			keep := kept[n]
+			if kept = kept[:n]; !keep {
+				continue
+			}
+			if n > deepestHTML {
+				special--
+			}
+		}
+		out.WriteString(raw)
+	}
 }
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*encoding=["']([A-Za-z0-9._-]+)["']`)
@@ -86,45 +107,6 @@ func titleOf(root *html.Node) string {
 	return ""
 }
 
-// tags adds HTML by its tags alone: paragraphs and headings, no tables or lists.
-// It needs no tree, so no depth hurts it.
-func (b *builder) tags(source string) {
-	for block := range b.tagBlocks(watched{b.ctx, strings.NewReader(source)}) {
-		switch {
-		case block.title:
-			if b.doc.Title == "" {
-				b.doc.Title = oneLine(block.text)
-			}
-		case block.level > 0:
-			b.heading(block.level, "", block.text)
-		case block.code:
-			b.whole(block.text)
-		default:
-			b.paragraph(oneLine(block.text))
-		}
-		if b.err != nil {
-			return
-		}
-	}
-}
-
-// tagless is the text of a short piece of HTML.
-func (b *builder) tagless(source string) string {
-	var out []string
-	for block := range b.tagBlocks(strings.NewReader(source)) {
-		out = append(out, block.text)
-	}
-	return strings.Join(out, "\n")
-}
-
-// tagBlock is the text between two tags that divide blocks.
-type tagBlock struct {
-	text  string
-	level int // of a heading, else 0
-	title bool
-	code  bool
-}
-
 // unseen are elements with text that is none of the page's.
 var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Template: true, atom.Svg: true,
 	atom.Noscript: true, atom.Iframe: true, atom.Textarea: true}
@@ -139,49 +121,9 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 	atom.Label: true, atom.Nobr: true, atom.Output: true, atom.Picture: true, atom.Slot: true, atom.Select: true,
 	atom.Input: true}
 
-// tagBlocks gives the blocks of HTML in order, until it ends or r fails.
-func (b *builder) tagBlocks(r io.Reader) iter.Seq[tagBlock] {
-	return func(yield func(tagBlock) bool) {
-		z := html.NewTokenizer(r)
-		var block tagBlock
-		var text flow
-		var out covered
-		for {
-			kind := z.Next()
-			switch kind {
-			case html.TextToken:
-				if out.depth == 0 {
-					b.run(&text, string(z.Text()), 0)
-				}
-				continue
-			case html.CommentToken, html.DoctypeToken:
-				continue
-			}
-			token := z.Token()
-			tag := token.DataAtom
-			switch {
-			case kind == html.ErrorToken: // the end
-			case out.covers(kind, token):
-				continue
-			case inlineTags[tag]:
-				text.tag(kind, tag)
-				continue
-			case tag == atom.Td || tag == atom.Th:
-				b.run(&text, " ", 0)
-				continue
-			}
-			block.text = strings.TrimSpace(text.String())
-			if block.text != "" && !yield(block) || kind == html.ErrorToken {
-				return
-			}
-			text.Reset()
-			block = tagBlock{}
-			if kind == html.StartTagToken {
-				block.title, block.code = tag == atom.Title, tag == atom.Pre
-				if name := token.Data; len(name) == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6' {
-					block.level = int(name[1] - '0')
-				}
-			}
-		}
-	}
-}
+// unclosed are elements with an end tag that is often left out, or that have none.
+var unclosed = map[atom.Atom]bool{atom.P: true, atom.Li: true, atom.Td: true, atom.Th: true, atom.Tr: true, atom.Dt: true,
+	atom.Dd: true, atom.Option: true, atom.Optgroup: true, atom.Thead: true, atom.Tbody: true, atom.Tfoot: true, atom.Rt: true,
+	atom.Rp: true, atom.Html: true, atom.Head: true, atom.Body: true, atom.Br: true, atom.Img: true, atom.Hr: true,
+	atom.Input: true, atom.Meta: true, atom.Link: true, atom.Wbr: true, atom.Col: true, atom.Area: true, atom.Base: true,
+	atom.Embed: true, atom.Source: true, atom.Track: true}

@@ -5,7 +5,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 )
 
@@ -28,7 +27,6 @@ const (
 type flow struct {
 	strings.Builder
 	last mark // of the last run
-	tags mark // of the open HTML tags
 }
 
 // Reset empties p.
@@ -40,7 +38,7 @@ func (b *builder) run(p *flow, text string, m mark) {
 	if text == "" {
 		return
 	}
-	if m |= p.tags; m&(symbol|dingbat) != 0 {
+	if m&(symbol|dingbat) != 0 {
 		text = strings.Map(m.drawn, text)
 	}
 	last, blank := p.last, strings.TrimSpace(text) == ""
@@ -105,20 +103,6 @@ func startsFigure(text string) bool {
 // tagMarks are the marks of HTML elements.
 var tagMarks = map[atom.Atom]mark{atom.Sup: raised, atom.Sub: lowered, atom.S: struck, atom.Del: struck,
 	atom.Strike: struck, atom.Rt: ruby, atom.Rp: ruby, atom.Rtc: ruby}
-
-// tag takes an HTML tag inside a paragraph that is read without a tree. An end tag ends its mark.
-func (p *flow) tag(kind html.TokenType, tag atom.Atom) {
-	m := tagMarks[tag]
-	switch {
-	case tag == atom.Ruby || tag == atom.Rb:
-		p.tags &^= ruby // the end tags of readings are optional
-	case kind == html.StartTagToken:
-		p.tags |= m
-		p.last &^= m & offLine // another element is another figure
-	case kind == html.EndTagToken:
-		p.tags &^= m
-	}
-}
 
 // marking is what a style says of marks: which it decides, and which of them are on.
 type marking struct{ decided, on mark }
