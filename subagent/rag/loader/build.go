@@ -157,26 +157,21 @@ func (b *builder) close() {
 // include adds another document as a section of that name, with its own sections
 // below it.
 func (b *builder) include(name string, d chunk.Document) {
-	b.open(1, name)
-	span := b.block(d.Text)
+	b.heading(1, "", name)
+	at := b.block(d.Text).Start
 	if b.err != nil {
 		return
 	}
-	last := len(b.doc.Sections) - 1
-	own := &b.doc.Sections[last]
-	own.Start, own.Body, own.End = span.Start, span.Start, span.End
-	b.inside = false
-	if len(d.Sections) > 0 {
-		if own.End = span.Start + d.Sections[0].Start; own.End == own.Start {
-			b.doc.Sections = b.doc.Sections[:last]
-		}
+	own := &b.doc.Sections[len(b.doc.Sections)-1]
+	if own.End, b.inside = b.text.Len(), false; len(d.Sections) > 0 {
+		own.End = at + d.Sections[0].Start
 	}
 	for _, s := range d.Sections {
 		b.doc.Sections = append(b.doc.Sections, chunk.Section{Path: append([]string{name}, s.Path...),
-			Span: chunk.Span{Start: span.Start + s.Start, End: span.Start + s.End}, Body: span.Start + s.Body})
+			Span: chunk.Span{Start: at + s.Start, End: at + s.End}, Body: at + s.Body})
 	}
 	for _, w := range d.Whole {
-		b.doc.Whole = append(b.doc.Whole, chunk.Span{Start: span.Start + w.Start, End: span.Start + w.End})
+		b.doc.Whole = append(b.doc.Whole, chunk.Span{Start: at + w.Start, End: at + w.End})
 	}
 	for what, count := range d.Skipped {
 		b.skip(what, count)

@@ -14,16 +14,6 @@ import (
 	"mneme/subagent/rag/chunk"
 )
 
-// missing are the cases that fail, with the section of the work that they wait for.
-var missing = map[string]string{
-	"d-form.pdf":         "2, lose nothing silently",
-	"e-no-end.eml":       "2, lose nothing silently",
-	"e-rfc2231.eml":      "2, lose nothing silently",
-	"e-stub.eml":         "2, lose nothing silently",
-	"m-footnote-word.md": "2, lose nothing silently",
-	"m-front-spaces.md":  "2, lose nothing silently",
-}
-
 // TestDocumentCasesOutsideData loads files with one odd thing each and checks their text by the table in
 // EXPECTED.md.
 func TestDocumentCasesOutsideData(t *testing.T) {
@@ -41,12 +31,7 @@ func TestDocumentCasesOutsideData(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(dir, cells[0]))
 			require.NoError(t, err)
 			d, err := loadText(t, cells[0], string(data), Limits{})
-			fault := caseFault(cells, d, err)
-			if section, listed := missing[cells[0]]; listed {
-				require.NotEmpty(t, fault, "the case passes now: remove it from missing")
-				t.Skipf("waits for section %s: %s", section, fault)
-			}
-			require.Empty(t, fault)
+			require.Empty(t, caseFault(cells, d, err))
 		})
 	}
 }

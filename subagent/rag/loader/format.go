@@ -39,27 +39,29 @@ var (
 	htmlPage = &format{labelHTML, []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"},
 		readHTML}
 	pdfFile  = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
-	wordFile = &format{labelWord, []string{".docx", ".docm"},
+	wordFile = &format{labelWord, []string{".docx", ".docm", ".dotx"},
 		[]string{"application/vnd.openxmlformats-officedocument.wordprocessingml.document"}, readWord}
-	slidesFile = &format{labelSlides, []string{".pptx", ".pptm", ".ppsx"}, []string{
+	slidesFile = &format{labelSlides, []string{".pptx", ".pptm", ".ppsx", ".potx"}, []string{
 		"application/vnd.openxmlformats-officedocument.presentationml.presentation",
 	}, readSlides}
-	sheetsFile = &format{labelSheets, []string{".xlsx", ".xlsm"}, []string{
+	sheetsFile = &format{labelSheets, []string{".xlsx", ".xlsm", ".xltx"}, []string{
 		"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 	}, readSheets}
-	openFile = &format{labelOpen, []string{".odt", ".ods", ".odp"},
+	openFile = &format{labelOpen, []string{".odt", ".ods", ".odp", ".ott", ".ots", ".otp"},
 		[]string{"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet",
 			"application/vnd.oasis.opendocument.presentation"}, readOpenDocument}
-	bookFile  = &format{labelBook, []string{".epub"}, []string{"application/epub+zip"}, readBook}
-	rtfFile   = &format{labelRTF, []string{".rtf"}, []string{"application/rtf", "text/rtf"}, readRTF}
-	mailFile  = &format{labelMail, []string{".eml"}, []string{"message/rfc822"}, nil}
-	csvFile   = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
-	jsonFile  = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
-	jsonLines = &format{"JSON lines", []string{".jsonl", ".ndjson"},
+	bookFile   = &format{labelBook, []string{".epub"}, []string{"application/epub+zip"}, readBook}
+	rtfFile    = &format{labelRTF, []string{".rtf"}, []string{"application/rtf", "text/rtf"}, readRTF}
+	mailFile   = &format{labelMail, []string{".eml"}, []string{"message/rfc822"}, nil}
+	webArchive = &format{labelMail, []string{".mht", ".mhtml"}, []string{"multipart/related", "application/x-mimearchive"}, nil}
+	notebook   = &format{"a notebook", []string{".ipynb"}, []string{"application/x-ipynb+json"}, readNotebook}
+	csvFile    = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
+	jsonFile   = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
+	jsonLines  = &format{"JSON lines", []string{".jsonl", ".ndjson"},
 		[]string{"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"}, readJSON}
 
 	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile,
-		rtfFile, mailFile, csvFile, jsonFile, jsonLines}
+		rtfFile, mailFile, webArchive, notebook, csvFile, jsonFile, jsonLines}
 
 	// binary are the formats that their first bytes prove: a file named as one that has others is none.
 	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}

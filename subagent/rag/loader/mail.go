@@ -13,15 +13,12 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/html/charset"
 )
 
-// deepestMail is how deep parts of a message and attached messages may lie in each
-// other.
-const deepestMail = 10
-
-func init() { mailFile.into = readMail } // here, because attachments are of any format
+func init() { mailFile.into, webArchive.into = readMail, readMail } // here, because attachments are of any format
 
 // readMail reads an .eml (RFC 5322, MIME): the headers that people see, the text,
 // else the HTML, and a section for each attachment that is of a readable format.
@@ -46,7 +43,9 @@ func readMail(b *builder, f file) error {
 			b.meta("date", date.UTC().Format(time.RFC3339)) // sorts as text
 		}
 	}
-	b.paragraph(seen.String())
+	if f.said() != webArchive { // whose header no reader sees
+		b.paragraph(seen.String())
+	}
 	m := mailReader{builder: b, depth: f.depth}
 	return m.part(textproto.MIMEHeader(message.Header), message.Body)
 }
@@ -89,8 +88,8 @@ type mailReader struct {
 
 // part reads a part and those in it.
 func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
-	if m.depth++; m.depth > deepestMail {
-		return refuse(TooLarge, "the e-mail's parts lie more than %d deep in each other", deepestMail)
+	if m.depth++; m.depth > deepestFile {
+		return refuse(TooLarge, "the e-mail's parts lie more than %d deep in each other", deepestFile)
 	}
 	defer func() { m.depth-- }()
 	kind, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
@@ -102,7 +101,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 		return refuse(Encrypted, "the e-mail is encrypted: save it decrypted")
 	}
 	if boundary := parameters["boundary"]; boundary != "" && strings.HasPrefix(kind, "multipart/") {
-		return m.parts(kind, multipart.NewReader(watched{m.ctx, body}, boundary))
+		return m.parts(kind, multipart.NewReader(watched{m.ctx, io.MultiReader(body,
+			strings.NewReader("\r\n--"+boundary+"--"))}, boundary)) // the last boundary may be missing
 	}
 	data, err := io.ReadAll(watched{m.ctx, body})
 	if err != nil {
@@ -116,7 +116,7 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	}
 	switch {
 	case disposition == "attachment" || name != "" || kind != "text/plain" && kind != "text/html":
-		return m.attachment(name, kind, data)
+		return m.attachment(name, kind, data, disposition == "attachment")
 	case kind == "text/html":
 		title := m.doc.Title
 		err = readHTML(m.builder, file{contentType: mime.FormatMediaType(kind, parameters), data: data})
@@ -131,15 +131,19 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	return nil
 }
 
-// parts reads what a part is made of; of alternatives the plain text, else the last
-// one, which is the richest.
+// mailPart is a part that was not read yet.
+type mailPart struct {
+	header textproto.MIMEHeader
+	body   []byte
+}
+
+// parts reads what a part is made of.
 func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
-	var chosen textproto.MIMEHeader
-	var body []byte
-	for plain := false; ; {
+	var alternatives []mailPart
+	for {
 		p, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
-			break
+			return m.chosen(alternatives)
 		}
 		if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 			m.skip("unreadable parts", 1)
@@ -158,16 +162,71 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 		if err != nil {
 			return damaged(labelMail, err)
 		}
-		if !plain {
-			chosen, body = p.Header, data
+		alternatives = append(alternatives, mailPart{p.Header, data})
+	}
+}
+
+// longPlain is how many bytes of plain text only say that there is a better alternative in no mail.
+const longPlain = 1000
+
+// chosen reads the plain text of alternatives, or the richest that can be read. It reads both if neither has most words
+// of the other.
+func (m *mailReader) chosen(list []mailPart) error {
+	var plain, rich *mailPart
+	for i := range list {
+		kind, _, _ := mime.ParseMediaType(list[i].header.Get("Content-Type"))
+		switch {
+		case kind != "text/plain" && kind != "":
+			if rich == nil || kind == "text/html" || strings.HasPrefix(kind, "multipart/") {
+				rich = &list[i]
+			}
+		case plain == nil && len(bytes.TrimSpace(list[i].body)) > 0:
+			plain = &list[i]
 		}
-		kind, _, _ := mime.ParseMediaType(p.Header.Get("Content-Type"))
-		plain = plain || (kind == "text/plain" || kind == "") && len(bytes.TrimSpace(data)) > 0
 	}
-	if chosen == nil {
-		return nil
+	if plain != nil && rich != nil {
+		simple, full := map[string]bool(nil), map[string]bool(nil)
+		if len(plain.body) < longPlain {
+			simple, full = m.words(plain), m.words(rich)
+		}
+		switch {
+		case len(plain.body) >= longPlain || covers(simple, full):
+			rich = nil
+		case covers(full, simple):
+			plain = nil
+		}
 	}
-	return m.part(chosen, bytes.NewReader(body))
+	for _, part := range []*mailPart{plain, rich} {
+		if part != nil {
+			if err := m.part(part.header, bytes.NewReader(part.body)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// words returns the words of a part.
+func (m *mailReader) words(part *mailPart) map[string]bool {
+	words := map[string]bool{}
+	reader := mailReader{builder: m.loader.builder(m.ctx), depth: m.depth}
+	if len(part.body) < longPlain*maxRatio && reader.part(part.header, bytes.NewReader(part.body)) == nil {
+		for word := range strings.FieldsSeq(reader.text.String()) {
+			words[strings.ToLower(strings.TrimFunc(word, unicode.IsPunct))] = true
+		}
+	}
+	return words
+}
+
+// covers reports whether the words of a part are most of those of another one.
+func covers(words, other map[string]bool) bool {
+	found := 0
+	for word := range other {
+		if words[word] {
+			found++
+		}
+	}
+	return found*2 >= len(other)
 }
 
 var notBase64 = regexp.MustCompile(`[^A-Za-z0-9+/]+`)
@@ -188,17 +247,14 @@ func transferred(encoding string, data []byte) []byte {
 
 // attachment reads what is attached as a section of its own, and counts it if it
 // cannot be read.
-func (m *mailReader) attachment(name, kind string, data []byte) error {
+func (m *mailReader) attachment(name, kind string, data []byte, attached bool) error {
 	if name == "" && kind == "message/rfc822" {
 		name = "message.eml"
 	}
 	f := file{name: name, contentType: kind, data: data, depth: m.depth}
-	switch {
-	case strings.HasPrefix(kind, "image/"):
-		m.skip("pictures", 1)
-		return nil
-	case f.said() == nil:
-		m.skip("attachments", 1)
+	if what := map[bool]string{true: "pictures", false: "attachments"}[strings.HasPrefix(kind, "image/")]; what == "pictures" ||
+		f.said() == nil {
+		m.omit(what, name, attached)
 		return nil
 	}
 	inner := m.loader
@@ -211,7 +267,14 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 	case code == "" || code == TooLarge || code == Timeout:
 		return err
 	default:
-		m.skip("attachments", 1)
+		m.omit("attachments", name, attached)
 	}
 	return m.err
+}
+
+// omit counts what is not read, and names what is attached.
+func (m *mailReader) omit(what, name string, attached bool) {
+	if m.skip(what, 1); attached && name != "" {
+		m.paragraph("Attachment that was not read: " + oneLine(name))
+	}
 }

@@ -76,6 +76,13 @@ var markFormats = []struct {
 		return "Content-Type: text/html; charset=utf-8\r\n\r\n" +
 			htmlMarks(map[mark]string{raised: "sup", lowered: "sub", struck: "del", hidden: "span hidden"})(t, pieces)
 	}},
+	{webArchive, allMarks, func(t *testing.T, pieces []piece) string {
+		return "Content-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html; charset=utf-8\n\n" +
+			htmlMarks(map[mark]string{raised: "sup", lowered: "sub", struck: "s", hidden: "i hidden"})(t, pieces) + "\n--b--\n"
+	}},
+	{notebook, fontMarks | ruby, func(t *testing.T, pieces []piece) string {
+		return makeNotebook(t, htmlPieces(pieces, map[mark]string{raised: "sup", lowered: "sub", struck: "strike"}))
+	}},
 	{wordFile, allMarks, wordMarks(map[mark]string{raised: `<w:vertAlign w:val="superscript"/>`,
 		lowered: `<w:vertAlign w:val="subscript"/>`, struck: `<w:dstrike/>`, hidden: `<w:vanish/>`})},
 	{wordFile, allMarks, wordMarks(map[mark]string{raised: `<w:rStyle w:val="up"/>`, lowered: `<w:position w:val="-6"/>`,

@@ -72,6 +72,7 @@ func (b *builder) pdfPages(d *pdfium.Document) error {
 		if err != nil {
 			return err
 		}
+		b.skip("comments", page.Comments)
 		b.page(number, page.Text, page.Unmapped*2 > page.Glyphs)
 	}
 	if b.err == nil && b.pages == 0 {

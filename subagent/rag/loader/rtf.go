@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"cmp"
 	"regexp"
 	"slices"
@@ -41,9 +42,11 @@ type rtfReader struct {
 	font   int         // the document's
 	fonts  map[int]int // the code pages of fonts, 0 for the document's
 
-	bytes     []byte // in the code page, not decoded yet
-	surrogate rune   // the first half of a pair
-	omit      int    // characters to pass over, which repeat a Unicode one
+	opened    bool            // a group has just begun
+	field     strings.Builder // the instruction of a field
+	bytes     []byte          // in the code page, not decoded yet
+	surrogate rune            // the first half of a pair
+	omit      int             // characters to pass over, which repeat a Unicode one
 	text      flow
 	name      strings.Builder // of the document
 	level     int             // of the paragraph as a heading, 0 for none
@@ -66,6 +69,7 @@ type rtfCell struct {
 type rtfGroup struct {
 	skipped   bool // what is in it is not the document's text
 	title     bool // it is the document's title
+	field     bool // it is the instruction of a field
 	fonts     bool // it is the table of fonts
 	mark      mark
 	skipBytes int // characters that repeat a Unicode one
@@ -78,6 +82,8 @@ var rtfToken = regexp.MustCompile(`^(?:\\([a-zA-Z]+)(-?[0-9]+)? ?|\\'([0-9a-fA-F
 
 // next reads a token.
 func (r *rtfReader) next() {
+	opened := len(r.rest) > 0 && r.rest[0] == '{'
+	defer func() { r.opened = opened }()
 	m := rtfToken.FindSubmatch(r.rest)
 	if m == nil { // a brace, the end of a line, or a backslash at the end of the file
 		c := r.rest[0]
@@ -121,7 +127,13 @@ func (r *rtfReader) brace(c byte) {
 			r.run(&r.text, ") ", 0)
 			r.note = 0
 		}
+		ended := r.group.field && !r.groups[n].field
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
+		if instruction := r.field.String(); ended {
+			if r.field.Reset(); strings.HasPrefix(strings.TrimSpace(instruction), "EQ ") {
+				r.write(r.equation(instruction))
+			}
+		}
 	}
 	if c == '}' && n <= 0 {
 		r.rest = nil // what follows the document is none of it
@@ -132,7 +144,7 @@ func (r *rtfReader) brace(c byte) {
 func (r *rtfReader) symbol(c []byte) {
 	switch c[0] {
 	case '*':
-		r.group.starred = true
+		r.group.starred = r.opened
 	case '~':
 		r.write("\u00a0")
 	case '_':
@@ -149,10 +161,13 @@ var rtfText = map[string]string{"tab": "\t", "line": "\n", "emdash": "—", "end
 	"ldblquote": "“", "rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ", "nestcell": " ", "nestrow": "\n"}
 
 // rtfCounted are destinations that are not the document's text, and what they count as; rtfSkipped are others.
-var rtfCounted = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments"}
+var rtfCounted = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments",
+	"formfield": "form fields", "header": "headers and footers", "headerl": "headers and footers",
+	"headerr": "headers and footers", "headerf": "headers and footers", "footer": "headers and footers",
+	"footerl": "headers and footers", "footerr": "headers and footers", "footerf": "headers and footers"}
 
-var rtfSkipped = regexp.MustCompile(`^(?:colortbl|stylesheet|info|header[lrf]?|footer[lrf]?|fldinst|filetbl|listtable|` +
-	`xe|tc|bkmkstart|bkmkend|nonshppict|upr|sn|sv)$`)
+var rtfSkipped = regexp.MustCompile(`^(?:colortbl|stylesheet|info|fldinst|filetbl|listtable|` +
+	`xe|tc|bkmkstart|bkmkend|nonshppict|ud|sn|sv)$`)
 
 // rtfKnown are destinations that may be unknown, and are read.
 var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "shppict": true, "fonttbl": true}
@@ -169,7 +184,7 @@ func (r *rtfReader) word(word string, number int) {
 		if !r.group.skipped && what != "" {
 			r.skip(what, 1)
 		}
-		r.group.skipped, r.group.starred = true, false
+		r.group.skipped, r.group.starred, r.group.field = true, false, word == "fldinst"
 		return
 	}
 	r.group.starred = false
@@ -230,6 +245,9 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 	"fcharset": func(r *rtfReader, number int) {
 		if r.group.fonts && len(r.fonts) < 10_000 {
 			r.fonts[r.group.font] = rtfCharsets[number]
+			if name, _, _ := bytes.Cut(r.rest[:min(len(r.rest), 100)], []byte(";")); number == 2 && bytes.Contains(name, []byte("dings")) {
+				r.fonts[r.group.font] = dingbatPage
+			}
 		}
 	},
 }
@@ -249,7 +267,7 @@ func rtfMark(m mark, least int) func(*rtfReader, int) {
 func (r *rtfReader) plain(c []byte) {
 	passed := min(r.omit, len(c))
 	r.omit -= passed
-	if !r.group.skipped || r.group.title {
+	if !r.group.skipped || r.group.title || r.group.field {
 		r.bytes = append(r.bytes, c[passed:]...)
 	}
 }
@@ -278,13 +296,15 @@ func (r *rtfReader) write(text string) {
 	case r.group.title:
 		r.name.WriteString(text)
 		r.doc.Title = oneLine(r.name.String())
+	case r.group.field:
+		r.field.WriteString(text)
 	case !r.group.skipped:
-		r.run(&r.text, text, r.group.mark)
+		r.run(&r.text, text, r.group.mark|map[int]mark{symbolPage: symbol, dingbatPage: dingbat}[r.fonts[r.group.font]])
 	}
 }
 
-// symbolPage is the code page of fonts of symbols: mostly the marks of lists.
-const symbolPage = 42
+// The code pages of fonts of signs: mostly the marks of lists.
+const symbolPage, dingbatPage = 42, 43
 
 // flush decodes the bytes that wait.
 func (r *rtfReader) flush() {
@@ -294,14 +314,6 @@ func (r *rtfReader) flush() {
 	page, text := cmp.Or(r.fonts[r.group.font], r.page), string(r.bytes)
 	if known := rtfPage(page); known != nil {
 		text, _ = known.NewDecoder().String(text) // what is not of the page is replaced
-	}
-	if page == symbolPage {
-		text = strings.Map(func(c rune) rune {
-			if c < 0x80 {
-				return c
-			}
-			return '•'
-		}, text)
 	}
 	r.bytes = r.bytes[:0]
 	r.write(text)
@@ -318,7 +330,7 @@ func rtfPage(page int) encoding.Encoding {
 		return charmap.CodePage437
 	case 850:
 		return charmap.CodePage850
-	case symbolPage:
+	case symbolPage, dingbatPage:
 		return charmap.ISO8859_1
 	}
 	names := map[int]string{866: "ibm866", 932: "shift_jis", 936: "gbk", 949: "euc-kr", 950: "big5", 10000: "macintosh",

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -65,6 +66,10 @@ var tableFormats = []struct {
 	spans, sheet bool
 	write        func(t *testing.T, rows [][]spanned) string
 }{
+	{webArchive, true, false, func(_ *testing.T, rows [][]spanned) string {
+		return "Content-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n\n" + htmlTable(rows) + "\n--b--\n"
+	}},
+	{notebook, false, false, func(t *testing.T, rows [][]spanned) string { return makeNotebook(t, markdownTable(rows)) }},
 	{plainText, false, false, nil}, {jsonFile, false, false, nil}, {jsonLines, false, false, nil}, {pdfFile, false, false, nil},
 	{htmlPage, true, false, func(_ *testing.T, rows [][]spanned) string { return htmlTable(rows) }},
 	{markdown, true, false, func(_ *testing.T, rows [][]spanned) string { return "Before.\n\n" + htmlTable(rows) + "\n" }},
@@ -131,6 +136,13 @@ func htmlTable(rows [][]spanned) string {
 	return eachRow(rows, "<table>", "<tr>", "</tr>", func(c spanned) string {
 		return fmt.Sprintf(`<td colspan="%d" rowspan="%d">%s</td>`, max(c.across, 1), max(c.down, 1), c.text)
 	}) + "</table>"
+}
+
+// makeNotebook makes a notebook of one cell.
+func makeNotebook(t *testing.T, source string) string {
+	text, err := json.Marshal(strings.SplitAfter(source, "\n"))
+	require.NoError(t, err)
+	return `{"cells":[{"cell_type":"markdown","source":` + string(text) + `}],"nbformat":4}`
 }
 
 func markdownTable(rows [][]spanned) string {

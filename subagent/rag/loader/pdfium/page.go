@@ -16,27 +16,82 @@ type Page struct {
 	// Glyphs is how many drawn characters were looked at; Unmapped of them have a
 	// code that neither the font nor the file gives a meaning.
 	Glyphs, Unmapped int
+	// Comments counts the annotations whose text is not drawn on the page.
+	Comments int
 }
 
 // ErrPage is that a page cannot be loaded; others may be.
 var ErrPage = errors.New("the page cannot be read")
 
-// Page reads the page of a number, from 1.
+// Page reads the page of a number, from 1, with the values of its form and the text that is written upon it.
 func (d *Document) Page(number int) (Page, error) {
 	page := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
-	if page == 0 {
+	r := pageReader{Document: d}
+	values, draws := r.annotations(page)
+	if draws {
+		const ok = 1
+		if d.call("FPDFPage_Flatten", page, 0) == ok {
+			d.call("FPDF_ClosePage", page)
+			page = d.call("FPDF_LoadPage", d.handle, uint64(number-1))
+		}
+	}
+	if page != 0 {
+		r.text = d.call("FPDFText_LoadPage", page)
+	}
+	if r.text == 0 {
 		return Page{}, cmp.Or(d.err, ErrPage)
 	}
-	text := d.call("FPDFText_LoadPage", page)
-	if text == 0 {
-		return Page{}, cmp.Or(d.err, ErrPage)
-	}
-	r := pageReader{Document: d, text: text}
 	r.read()
-	d.call("FPDFText_ClosePage", text)
+	d.call("FPDFText_ClosePage", r.text)
 	d.call("FPDF_ClosePage", page)
-	r.page.Text = paragraphs(r.lines)
+	r.page.Text = strings.Join(append([]string{paragraphs(r.lines)}, values...), "\n\n")
 	return r.page, d.err
+}
+
+// annotations returns the text of the fields and notes on a page that have no drawing, says whether others have one, and
+// counts comments (ISO 32000-1, 12.5.6).
+func (r *pageReader) annotations(page uint64) (values []string, draws bool) {
+	const link, freeText, popup, widget, hidden = 2, 3, 16, 20, 2
+	count := int32(r.call("FPDFPage_GetAnnotCount", page))
+	for i := int32(0); i < count && r.err == nil && page != 0; i++ {
+		a := r.call("FPDFPage_GetAnnot", page, uint64(i))
+		switch kind := r.call("FPDFAnnot_GetSubtype", a); {
+		case a == 0 || kind == link || kind == popup || r.call("FPDFAnnot_GetFlags", a)&hidden != 0:
+		case kind != freeText && kind != widget:
+			if r.value(a, "Contents") != "" {
+				r.page.Comments++
+			}
+		case r.call("FPDFAnnot_HasKey", a, uint64(r.name("AP"))) != 0:
+			draws = true
+		default:
+			if text := r.value(a, map[bool]string{true: "Contents", false: "V"}[kind == freeText]); text != "" {
+				values = append(values, text)
+			}
+		}
+		r.call("FPDFPage_CloseAnnot", a)
+	}
+	return values, draws
+}
+
+// name writes a name into the module's memory.
+func (d *Document) name(key string) uint32 {
+	at := d.scratch + 32
+	d.memory.Write(at, append([]byte(key), 0))
+	return at
+}
+
+// value returns the text that an annotation has under a key.
+func (d *Document) value(a uint64, key string) string {
+	const most = 64 << 10 // bytes of UTF-16
+	n := d.call("FPDFAnnot_GetStringValue", a, uint64(d.name(key)), 0, 0)
+	if n <= 2 || n > most {
+		return ""
+	}
+	buffer := d.allocate(int(n))
+	d.call("FPDFAnnot_GetStringValue", a, uint64(d.name(key)), uint64(buffer), n)
+	text := string(d.utf16(buffer, int(n)/2-1))
+	d.call("free", uint64(buffer))
+	return strings.TrimSpace(text)
 }
 
 // pageReader collects the lines of a page in the order of the file.
