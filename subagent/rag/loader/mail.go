@@ -101,11 +101,10 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 		return refuse(Encrypted, "the e-mail is encrypted: save it decrypted")
 	}
 	if boundary := parameters["boundary"]; boundary != "" && strings.HasPrefix(kind, "multipart/") {
-		return m.parts(kind, multipart.NewReader(watched{m.ctx, io.MultiReader(body,
-			strings.NewReader("\r\n--"+boundary+"--"))}, boundary)) // the last boundary may be missing
+		return m.parts(kind, multipart.NewReader(watched{m.ctx, body}, boundary))
 	}
 	data, err := io.ReadAll(watched{m.ctx, body})
-	if err != nil {
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) { // the last boundary may be missing
 		return damaged(labelMail, err)
 	}
 	data = transferred(header.Get("Content-Transfer-Encoding"), data)
@@ -142,7 +141,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	var alternatives []mailPart
 	for {
 		p, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return m.chosen(alternatives)
 		}
 		if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
@@ -159,7 +158,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 			continue
 		}
 		data, err := io.ReadAll(p)
-		if err != nil {
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return damaged(labelMail, err)
 		}
 		alternatives = append(alternatives, mailPart{p.Header, data})

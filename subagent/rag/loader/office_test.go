@@ -3,6 +3,7 @@ package loader
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -165,7 +166,11 @@ func TestSheets(t *testing.T) {
 
 // makeBook makes a workbook of XML as it may be written by hand.
 func makeWorkbook(t testing.TB, sheet, strings, styles string) string {
-	return makeZip(t, map[string]string{
+	return makeWorkbookWith(t, sheet, strings, styles, nil)
+}
+
+func makeWorkbookWith(t testing.TB, sheet, strings, styles string, more map[string]string) string {
+	parts := map[string]string{
 		"[Content_Types].xml": `<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>`,
 		"_rels/.rels":         relationsXML([3]string{"1", "officeDocument", "xl/workbook.xml"}),
 		"xl/workbook.xml": `<workbook xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" ` +
@@ -179,7 +184,9 @@ func makeWorkbook(t testing.TB, sheet, strings, styles string) string {
 			"</sst>",
 		"xl/styles.xml": `<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">` +
 			styles + "</styleSheet>",
-	})
+	}
+	maps.Copy(parts, more)
+	return makeZip(t, parts)
 }
 
 func makeOpen(t testing.TB, styles, body string) string {

@@ -181,7 +181,7 @@ func (r *rtfReader) word(word string, number int) {
 	}
 	what := rtfCounted[word]
 	if what != "" || rtfSkipped.MatchString(word) || r.group.starred && !rtfKnown[word] {
-		if !r.group.skipped && what != "" {
+		if what != "" && (!r.group.skipped || r.group.field) {
 			r.skip(what, 1)
 		}
 		r.group.skipped, r.group.starred, r.group.field = true, false, word == "fldinst"

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,8 +112,6 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 		return f, refuse(Skipped, "it is hidden")
 	case entry.IsDir():
 		return File{}, nil
-	case extensionOf(name) != "" && !slices.Contains(w.extensions, extensionOf(name)):
-		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
 	}
 	info, err := fs.Stat(w.fsys, name) // of what a link points to
 	switch {
@@ -125,7 +124,29 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 	case info.IsDir():
 		return f, refuse(Skipped, "it is a link to a folder")
 	}
-	return f, f.saw(info, w.limit)
+	if err := f.saw(info, w.limit); err != nil || extensionOf(name) == "" || slices.Contains(w.extensions, extensionOf(name)) {
+		return f, err
+	}
+	if !f.isText() {
+		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
+	}
+	return f, nil
+}
+
+// isText reports whether a file of a type without a reader starts as text. The server reads it as such.
+func (f File) isText() bool {
+	switch kind, _, _ := strings.Cut(typeOf(extensionOf(f.ID)), "/"); kind {
+	case "image", "audio", "video", "font":
+		return false
+	}
+	opened, err := f.open(f.ID)
+	if err != nil {
+		return true // which the reading will say
+	}
+	defer opened.Close()
+	head, _ := io.ReadAll(io.LimitReader(opened, 1<<10))
+	found, err := magic(head)
+	return found == nil && err == nil && !bytes.ContainsRune(head, 0)
 }
 
 // saw notes what the system says of the file, unless that is why it is not for reading.

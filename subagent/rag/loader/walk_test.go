@@ -48,7 +48,8 @@ func TestWalk(t *testing.T) {
 	write(t, outside, map[string]string{"secret.txt": "secret"})
 	write(t, dir, map[string]string{
 		"b.md": "b", "a/z.txt": "z", "a/deep/er/x.PDF": "x", "README": "r", "отчёт.docx": "o",
-		".hidden.txt": "h", ".git/config.txt": "g", "picture.png": "p", "stream.jsonl": strings.Repeat("{}\n", 1000),
+		".hidden.txt": "h", ".git/config.txt": "g", "picture.png": "p",
+		"notes.rst": "n", "data.bin": "\x00\x01", "paper.tex.gz": "\x1f\x8b", "stream.jsonl": strings.Repeat("{}\n", 1000),
 		"big.txt": strings.Repeat("x", 2000), "bad\nname.txt": "b",
 	})
 	link := func(target, name string) { require.NoError(t, os.Symlink(target, filepath.Join(dir, name))) }
@@ -72,9 +73,12 @@ func TestWalk(t *testing.T) {
 		"bad name.txt (skipped): its name has characters that no name should have: rename it",
 		"big.txt (too_large): the file is larger than 1 KB",
 		"dangling.txt (skipped): it is a link that is not followed: no such file or directory",
+		"data.bin (unsupported): files of type .bin are not read",
 		"link.md",
 		"loop.txt (skipped): it is a link that is not followed: too many levels of symbolic links",
+		"notes.rst",
 		"out.txt (skipped): it is a link that is not followed: path escapes from parent",
+		"paper.tex.gz (unsupported): files of type .gz are not read",
 		"picture.png (unsupported): files of type .png are not read",
 		"pipe.txt (skipped): it is no regular file",
 		"relative.txt (skipped): it is a link that is not followed: path escapes from parent",
