@@ -259,6 +259,9 @@ func (b *builder) document() chunk.Document {
 // without the invisible characters that could hide or reorder what a reader
 // sees. The joiners stay: scripts and emoji are spelled with them.
 func clean(text string) string {
+	if isPlain(text) {
+		return text
+	}
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\r\n", "\n")
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -273,5 +276,20 @@ func clean(text string) string {
 	}, text)
 }
 
+// isPlain reports whether a text has only letters of ASCII, line feeds and tabs.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; (c < ' ' || c > '~') && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
 // oneLine is cleaned text as one line of words.
-func oneLine(text string) string { return strings.Join(strings.Fields(clean(text)), " ") }
+func oneLine(text string) string {
+	if text = clean(text); !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") && isPlain(text) {
+		return strings.Trim(text, " ")
+	}
+	return strings.Join(strings.Fields(text), " ")
+}

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -14,13 +15,14 @@ type htmlReader struct {
 	text  flow
 	lists []htmlList // the open ones
 	fresh bool       // nothing of the open item was read
+	raw   bool       // white space counts
 	cells *[]string  // paragraphs of the open cell of a table, nil outside of one
 }
 
-// htmlList is an open list.
+// htmlList is an open list, without a format if it is not numbered. start is the number of the next item.
 type htmlList struct {
-	level numberLevel // without a format if it is not numbered
-	step  int
+	numberLevel
+	step int
 }
 
 // htmlCounted are elements with text that is no text of the page, or that show something else, and what they count as.
@@ -38,16 +40,18 @@ func (r *htmlReader) children(n *html.Node, m mark) {
 
 func (r *htmlReader) node(n *html.Node, m mark) {
 	if n.Type == html.TextNode {
-		r.run(&r.text, htmlSpace.Replace(n.Data), m)
+		text := n.Data
+		if !r.raw {
+			text = htmlSpace.Replace(text)
+		}
+		r.run(&r.text, text, m)
 		r.room(r.text.Len())
 		return
 	}
 	tag, what := n.DataAtom, htmlCounted[n.DataAtom]
 	if n.Type != html.ElementNode || tag == atom.Head || what != "" || unseen[tag] && tag != atom.Textarea ||
 		n.Namespace == "math" && strings.HasPrefix(n.Data, "annotation") {
-		if what != "" && (tag != atom.Nav && tag != atom.Svg || hasText(n)) {
-			r.skip(what, 1)
-		}
+		r.skip(what, min(len(what), 1))
 		return
 	}
 	own := elementMark(n)
@@ -60,6 +64,8 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	case r.control(n, m):
 	case tag == 0 || inlineTags[tag] || n.Namespace != "":
 		r.children(n, m)
+	case r.raw:
+		r.children(n, m)
 	default:
 		r.flush()
 		r.blockElement(n, m)
@@ -67,37 +73,29 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	}
 }
 
-func hasText(n *html.Node) bool {
-	for inner := range n.Descendants() {
-		if inner.Type == html.TextNode && strings.TrimSpace(inner.Data) != "" &&
-			inner.Parent.DataAtom != atom.Style && inner.Parent.DataAtom != atom.Title {
-			return true
-		}
-	}
-	return false
-}
-
 // control reads an element that is shown by what its attributes say.
 func (r *htmlReader) control(n *html.Node, m mark) bool {
-	kind, value := strings.ToLower(htmlAttribute(n, "type")), htmlAttribute(n, "value")
+	kind, _ := htmlAttribute(n, "type")
+	value, _ := htmlAttribute(n, "value")
 	switch n.DataAtom {
 	case atom.Br:
 		value = "\n"
 	case atom.Img:
 		r.skip("pictures", 1)
-		value = htmlAttribute(n, "alt")
+		value, _ = htmlAttribute(n, "alt")
 	case atom.Button:
 		r.run(&r.text, " ", m)
 		r.children(n, m)
 		value = " "
 	case atom.Select:
-		value = " " + r.chosen(n) + " "
+		value = r.chosen(n)
 	case atom.Input:
-		switch kind {
+		switch kind = strings.ToLower(kind); kind {
 		case "hidden", "password", "image", "file", "range", "color":
 			return true
 		case "checkbox", "radio":
-			value = map[bool]string{true: "[x]", false: "[ ]"}[htmlHas(n, "checked")]
+			_, checked := htmlAttribute(n, "checked")
+			value = map[bool]string{true: "[x]", false: "[ ]"}[checked]
 		}
 		value = " " + value + " "
 	default:
@@ -109,38 +107,26 @@ func (r *htmlReader) control(n *html.Node, m mark) bool {
 
 // chosen returns the option that a list shows, and counts the others.
 func (r *htmlReader) chosen(n *html.Node) (text string) {
-	options, found := 0, false
+	options := 0
 	for option := range n.Descendants() {
-		if option.DataAtom != atom.Option {
-			continue
-		}
-		if options++; options == 1 || htmlHas(option, "selected") && !found {
-			found = htmlHas(option, "selected")
-			if text = ""; option.FirstChild != nil {
-				text = option.FirstChild.Data
+		if option.DataAtom == atom.Option && option.FirstChild != nil {
+			if _, chosen := htmlAttribute(option, "selected"); chosen || options == 0 {
+				text = " " + option.FirstChild.Data + " "
 			}
+			options++
 		}
 	}
 	r.skip("options of forms", options-1)
 	return text
 }
 
-func htmlAttribute(n *html.Node, name string) string {
+func htmlAttribute(n *html.Node, name string) (value string, found bool) {
 	for _, a := range n.Attr {
 		if a.Key == name {
-			return a.Val
+			return a.Val, true
 		}
 	}
-	return ""
-}
-
-func htmlHas(n *html.Node, name string) bool {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return true
-		}
-	}
-	return false
+	return "", false
 }
 
 // blockElement reads an element that is a block of its own. All text before it was written.
@@ -155,21 +141,14 @@ func (r *htmlReader) blockElement(n *html.Node, m mark) {
 			r.fresh = false
 		}
 	case atom.Pre, atom.Textarea, atom.Listing, atom.Xmp:
-		var text flow
-		for inner := range n.Descendants() {
-			switch {
-			case inner.Type == html.TextNode:
-				r.run(&text, inner.Data, m)
-			case inner.DataAtom == atom.Br:
-				r.run(&text, "\n", m)
-			}
+		r.raw = r.cells == nil
+		r.children(n, m)
+		if r.raw {
+			r.endList()
+			r.whole(r.text.String())
+			r.text.Reset()
 		}
-		if r.cells != nil {
-			*r.cells = append(*r.cells, oneLine(text.String()))
-			return
-		}
-		r.endList()
-		r.whole(text.String())
+		r.raw = false
 	case atom.Ul, atom.Ol, atom.Menu, atom.Dir:
 		r.startList(n)
 		r.children(n, m)
@@ -180,15 +159,13 @@ func (r *htmlReader) blockElement(n *html.Node, m mark) {
 		r.fresh = false
 	case atom.Li:
 		if last := len(r.lists) - 1; last >= 0 {
-			if value, err := strconv.Atoi(htmlAttribute(n, "value")); err == nil {
-				r.lists[last].level.start = value
-			}
+			r.lists[last].start = htmlNumber(n, "value", r.lists[last].start)
 		}
 		r.fresh = true
 		r.children(n, m)
 		r.flush()
 		if last := len(r.lists) - 1; last >= 0 {
-			r.lists[last].level.start += r.lists[last].step
+			r.lists[last].start += r.lists[last].step
 		}
 	case atom.Table:
 		r.tableElement(n, m)
@@ -200,39 +177,48 @@ func (r *htmlReader) blockElement(n *html.Node, m mark) {
 func (r *htmlReader) startList(n *html.Node) {
 	list := htmlList{step: 1}
 	if n.DataAtom == atom.Ol {
-		list.level.format, list.level.start = formatOf(htmlAttribute(n, "type")), 1
-		if list.level.format == "" {
-			list.level.format = "decimal"
-		}
-		if htmlHas(n, "reversed") {
-			list.level.start, list.step = 0, -1
-			for c := n.FirstChild; c != nil; c = c.NextSibling {
-				if c.DataAtom == atom.Li {
-					list.level.start++
+		first, _ := htmlAttribute(n, "type")
+		list.numberLevel = numberLevel{format: cmp.Or(formatOf(first), "decimal"), start: htmlNumber(n, "start", 1)}
+		if _, reversed := htmlAttribute(n, "reversed"); reversed {
+			list.step = -1
+			for c := range n.ChildNodes() {
+				if _, given := htmlAttribute(n, "start"); !given && c.DataAtom == atom.Li && c.PrevSibling != nil {
+					list.start++
 				}
 			}
-		}
-		if start, err := strconv.Atoi(htmlAttribute(n, "start")); err == nil {
-			list.level.start = start
 		}
 	}
 	r.lists = append(r.lists, list)
 }
 
+// htmlNumber returns the number that an attribute has, otherwise if it has none.
+func htmlNumber(n *html.Node, name string, otherwise int) int {
+	value, _ := htmlAttribute(n, name)
+	if number, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+		return number
+	}
+	return otherwise
+}
+
 // flush puts the text of a block where it belongs.
 func (r *htmlReader) flush() {
-	var lines []string
-	for line := range strings.SplitSeq(r.text.String(), "\n") {
-		lines = append(lines, oneLine(line))
-	}
+	text := r.text.String()
 	r.text.Reset()
-	text := strings.Trim(squeeze(strings.Join(lines, "\n")), "\n")
+	if strings.Contains(text, "\n") {
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			lines[i] = oneLine(line)
+		}
+		text = strings.Trim(squeeze(strings.Join(lines, "\n")), "\n")
+	} else {
+		text = oneLine(text)
+	}
 	switch last := len(r.lists) - 1; {
 	case text == "":
 	case r.cells != nil:
 		*r.cells = append(*r.cells, text)
 	case last >= 0 && r.fresh:
-		number := r.lists[last].level.number(r.lists[last].level.start)
+		number := r.lists[last].number(r.lists[last].start)
 		if r.fresh = false; number != "" {
 			number += "."
 		}
@@ -280,19 +266,15 @@ func (r *htmlReader) row(t *table, row *html.Node, m mark, header bool) {
 		r.children(n, m|elementMark(n))
 		r.flush()
 		r.cells = nil
-		across, _ := strconv.Atoi(htmlAttribute(n, "colspan"))
-		down, err := strconv.Atoi(htmlAttribute(n, "rowspan"))
-		if err == nil && down == 0 { // to the section's end
-			down = mostRows
-		}
-		t.cell(strings.Join(texts, " "), across, down)
+		down := cmp.Or(htmlNumber(n, "rowspan", 1), mostRows) // 0 for all of the section
+		t.cell(strings.Join(texts, " "), htmlNumber(n, "colspan", 1), down)
 	}
 	r.endRow(t, header || names)
 }
 
 // layout reports whether a table has blocks in its cells that are no values.
 func layout(table *html.Node) bool {
-	role := htmlAttribute(table, "role")
+	role, _ := htmlAttribute(table, "role")
 	blocks, names, cells := false, false, 0
 	for n := range table.Descendants() {
 		switch n.DataAtom {

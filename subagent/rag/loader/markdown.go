@@ -87,7 +87,7 @@ func (b *builder) markdown(source string) {
 			500))), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(
 			extension.NewStrikethroughHTMLRenderer(), 500)), mdhtml.WithUnsafe()))
 	links, count := parser.NewContext(), 0
-	source = definition.ReplaceAllStringFunc(source, func(line string) string {
+	define := func(line string) string {
 		m := definition.FindStringSubmatch(line)
 		if strings.HasPrefix(m[2], "^") || !address.MatchString(m[3]) && m[3] != "" {
 			return m[1] + `\` + line[len(m[1]):]
@@ -96,7 +96,10 @@ func (b *builder) markdown(source string) {
 			links.AddReference(parser.NewReference([]byte(m[2]), []byte("#"), nil))
 		}
 		return line
-	})
+	}
+	if strings.Contains(source, "]:") {
+		source = definition.ReplaceAllStringFunc(source, define)
+	}
 	for source != "" && b.room(0) {
 		piece := source[:pieceEnd(source)]
 		source = source[len(piece):]
