@@ -177,16 +177,15 @@ func (r *htmlReader) blockElement(n *html.Node, m mark) {
 func (r *htmlReader) startList(n *html.Node) {
 	list := htmlList{step: 1}
 	if n.DataAtom == atom.Ol {
-		first, _ := htmlAttribute(n, "type")
-		list.numberLevel = numberLevel{format: cmp.Or(formatOf(first), "decimal"), start: htmlNumber(n, "start", 1)}
+		kind, _ := htmlAttribute(n, "type")
+		first := 1
 		if _, reversed := htmlAttribute(n, "reversed"); reversed {
-			list.step = -1
+			first, list.step = 0, -1
 			for c := range n.ChildNodes() {
-				if _, given := htmlAttribute(n, "start"); !given && c.DataAtom == atom.Li && c.PrevSibling != nil {
-					list.start++
-				}
+				first += map[atom.Atom]int{atom.Li: 1}[c.DataAtom]
 			}
 		}
+		list.numberLevel = numberLevel{format: cmp.Or(formatOf(kind), "decimal"), start: htmlNumber(n, "start", first)}
 	}
 	r.lists = append(r.lists, list)
 }
