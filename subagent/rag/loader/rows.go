@@ -104,21 +104,26 @@ func (w *rowWriter) close() {
 }
 
 // under returns the names of columns by the rows above and a row that names them too.
-func under(names, row []string) (all []string) {
-	for i := range max(len(names), len(row)) {
-		name, part := "", ""
-		if i < len(names) {
-			name = names[i]
+func under(names, row []string) []string {
+	all := append(slices.Clone(names), make([]string, max(0, len(row)-len(names)))...)
+	for i, part := range row {
+		if part = oneLine(part); part != all[i] {
+			all[i] = strings.TrimSpace(all[i] + " " + part)
 		}
-		if i < len(row) {
-			part = oneLine(row[i])
-		}
-		if part == name {
-			part = ""
-		}
-		all = append(all, strings.TrimSpace(name+" "+part))
 	}
 	return all
+}
+
+// specifies reports whether a row may name columns under names: it says something new only where there is no name, or
+// one for several columns.
+func specifies(row, names []string) bool {
+	for i, name := range names {
+		several := i > 0 && names[i-1] == name || i+1 < len(names) && names[i+1] == name
+		if isNumber(name) || name != "" && !several && i < len(row) && filled(row[i:i+1]) > 0 && oneLine(row[i]) != name {
+			return false
+		}
+	}
+	return true
 }
 
 // filled is how many of a row's values are not empty.
@@ -158,10 +163,7 @@ func headerOf(rows []sheetRow) (at, count int) {
 		}
 		below := rows[i+1:]
 		names := under(nil, row.values)
-		for k := 0; k < min(len(below), mostHeader) && (k == 0 && row.spans || k > 0 && below[k-1].spans); k++ {
-			if slices.ContainsFunc(names, isNumber) {
-				break
-			}
+		for k := 0; k < min(len(below), mostHeader) && row.spans && specifies(below[k].values, names); k++ {
 			if names = under(names, below[k].values); isHeader(names) {
 				return i, k + 2
 			}
@@ -176,19 +178,14 @@ func headerOf(rows []sheetRow) (at, count int) {
 
 // namesTwice says whether a row names columns, some by the same name. A value that also is below its column is no name.
 func namesTwice(record []string, below []sheetRow) bool {
-	seen := map[string]bool{}
 	var names []string
-	for i, name := range record {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if seen[name] {
-			for _, row := range below {
-				if i < len(row.values) && strings.EqualFold(strings.TrimSpace(row.values[i]), name) {
-					return false
-				}
-			}
-			continue
+	seen := map[string]bool{}
+	for i, name := range under(nil, record) {
+		if !seen[name] {
+			names, seen[name] = append(names, name), true
+		} else if slices.ContainsFunc(below, func(r sheetRow) bool { return i < len(r.values) && oneLine(r.values[i]) == name }) {
+			return false
 		}
-		seen[name], names = true, append(names, name)
 	}
 	return len(names)*2 > len(record) && isHeader(names)
 }
