@@ -195,6 +195,7 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.md", "footnote of a word", "Due[^1].\n\n[^1]: Zebra.\n", "Due[^1].\n\n[^1]: Zebra."},
 		{"a.md", "line with brackets", "First.\n\n[Note]: Zebra\n", "[Note]: Zebra"},
 		{"a.md", "rows of HTML", "First.\n\n<table>\n\n<tr><td>5</td><td>7</td></tr>\n\n</table>\n", "| 5 | 7 |"},
+		{"a.md", "front matter of Windows", "\ufeff---\r\ntitle: T\r\n---\r\nZebra", "Zebra"},
 		{"a.md", "two rules", "---\nZebra runs.\n---\n\nFirst.", "Zebra"},
 		{"a.md", "front matter", "---  \ntitle: T\ntags:\n  - Zebra\n---\t\nFirst.", ""},
 		// PDF
@@ -207,6 +208,8 @@ func TestNothingIsLost(t *testing.T) {
 		// Mail
 		{"a.eml", "name of an attachment", mail("mixed", "--b\n\nFirst\n--b\nContent-Type: text/plain\nContent-Disposition: attachment; "+
 			"filename*0*=utf-8''Z%C3%A9; filename*1*=bra.txt\n\nlion\n--b--\n"), "attachment Zébra.txt\n\nlion"},
+		{"a.eml", "name that breaks the rules", mail("mixed", "--b\n\nFirst\n--b\nContent-Type: text/plain\nContent-Disposition: attachment; "+
+			"filename=Zébra of May.txt\n\nlion\n--b--\n"), "attachment Zébra of May.txt\n\nlion"},
 		{"a.eml", "name of what is not read", mail("mixed", "--b\n\nFirst\n--b\nContent-Type: application/zip\nContent-Disposition: attachment; "+
 			"filename=Zebra.zip\n\nlion\n--b--\n"), "Zebra.zip"},
 		{"a.eml", "text behind a stub", mail("alternative", "--b\n\nUse an HTML reader.\n--b\nContent-Type: text/html\n\n<p>Zebra costs 9\n--b--\n"), "Zebra costs 9"},

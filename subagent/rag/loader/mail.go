@@ -113,6 +113,9 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	if name == "" {
 		name = headerText(parameters["name"])
 	}
+	if m := looseName.FindStringSubmatch(header.Get("Content-Disposition")); name == "" && m != nil { // against the rules
+		disposition, name = strings.ToLower(m[1]), headerText(m[2])
+	}
 	switch {
 	case disposition == "attachment" || name != "" || kind != "text/plain" && kind != "text/html":
 		return m.attachment(name, kind, data, disposition == "attachment")
@@ -227,6 +230,8 @@ func covers(words, other map[string]bool) bool {
 	}
 	return found*2 >= len(other)
 }
+
+var looseName = regexp.MustCompile(`(?is)^\s*(\w+)\s*;.*\bfilename\s*=\s*"?([^";]+)`)
 
 var notBase64 = regexp.MustCompile(`[^A-Za-z0-9+/]+`)
 
