@@ -185,7 +185,7 @@ func (r *htmlReader) startList(n *html.Node) {
 				first += map[atom.Atom]int{atom.Li: 1}[c.DataAtom]
 			}
 		}
-		list.numberLevel = numberLevel{format: cmp.Or(formatOf(kind), "decimal"), start: htmlNumber(n, "start", first)}
+		list.numberLevel = numberLevel{format: cmp.Or(kind, "1"), start: htmlNumber(n, "start", first)}
 	}
 	r.lists = append(r.lists, list)
 }

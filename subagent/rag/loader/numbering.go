@@ -11,7 +11,7 @@ const deepestList = 10
 
 // numberLevel is how a level of a list is numbered.
 type numberLevel struct {
-	format string // "decimal", "lowerLetter" …; "" for none
+	format string // of the first number: "1", "01", "a", "A", "i", "I"; "" for none
 	text   string // with "%1" for the number of the first level, as in "Step %1:"
 	start  int
 }
@@ -31,36 +31,29 @@ func (n *numbering) next(level int) string {
 	n.restart(level + 1)
 	return strings.TrimSpace(levelNumber.ReplaceAllStringFunc(n.levels[level].text, func(name string) string {
 		of, _ := strconv.Atoi(name[1:])
-		if of < 1 || of > deepestList {
-			return ""
-		}
-		l := n.levels[of-1]
-		return l.number(l.start + max(n.counts[of-1], 1) - 1)
+		of = min(max(of, 1), deepestList) - 1
+		return n.levels[of].number(n.levels[of].start + max(n.counts[of], 1) - 1)
 	}))
 }
 
 // restart ends the counts of a level and those below it.
-func (n *numbering) restart(level int) {
-	for ; level >= 0 && level < deepestList; level++ {
-		n.counts[level] = 0
-	}
-}
+func (n *numbering) restart(level int) { clear(n.counts[min(max(level, 0), deepestList):]) }
 
 // number writes a number in the level's format.
 func (l numberLevel) number(number int) string {
 	text := strconv.Itoa(number)
-	switch format := strings.ToLower(l.format); {
-	case format == "", format == "none", format == "bullet", number < 0:
+	switch {
+	case l.format == "":
 		return ""
-	case format == "decimalzero" && number < 10:
-		text = "0" + text
-	case number == 0 || number > 1000:
-	case strings.HasSuffix(format, "letter"):
+	case l.format == "01" && number >= 0 && number < 10:
+		return "0" + text
+	case number < 1 || number > 1000:
+	case strings.EqualFold(l.format, "a"):
 		text = strings.Repeat(string(rune('a'+(number-1)%26)), (number-1)/26+1)
-	case strings.HasSuffix(format, "roman"):
+	case strings.EqualFold(l.format, "i"):
 		text = roman(number)
 	}
-	if strings.HasPrefix(l.format, "upper") {
+	if l.format < "a" {
 		text = strings.ToUpper(text)
 	}
 	return text
@@ -75,31 +68,28 @@ func roman(number int) (text string) {
 	return text
 }
 
-// formatOf returns the format that the first number of a list has in HTML and OpenDocument: "1", "a", "A", "i", "I".
-func formatOf(first string) string {
-	return map[string]string{"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}[first]
+// numberFormats are the formats by their names in WordprocessingML and PresentationML.
+var numberFormats = map[string]string{"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I",
+	"decimalZero": "01", "bullet": "", "none": "", "alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
+
+// formatNamed returns the format of a name, that of decimal numbers for others.
+func formatNamed(name string) string {
+	if format, known := numberFormats[name]; known {
+		return format
+	}
+	return "1"
 }
 
-// automatic sets a level by the name that PresentationML has for a format, as "alphaLcParenR" (ECMA-376 part 1, 20.1.10.61).
-func (n *numbering) automatic(level int, name, start string) bool {
-	if level < 0 || level >= deepestList {
-		return false
-	}
-	l := numberLevel{format: "decimal", text: "%" + strconv.Itoa(level+1), start: 1}
-	for prefix, format := range map[string]string{"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman",
-		"romanUc": "upperRoman"} {
-		if strings.HasPrefix(name, prefix) {
-			l.format = format
-		}
-	}
-	switch {
-	case strings.HasSuffix(name, "ParenBoth"):
-		l.text = "(" + l.text + ")"
-	case strings.HasSuffix(name, "ParenR"):
-		l.text += ")"
-	case strings.HasSuffix(name, "Period"):
-		l.text += "."
-	}
+// automaticNumber matches the name of a format of PresentationML, as "alphaLcParenR" (ECMA-376 part 1, 20.1.10.61).
+var automaticNumber = regexp.MustCompile(`^(alpha..|roman..|.*?)(ParenBoth|ParenR|Period|Plain)?$`)
+
+// automatic sets a level by the name of its format.
+func (n *numbering) automatic(level int, name, start string) {
+	m := automaticNumber.FindStringSubmatch(name)
+	level = min(max(level, 0), deepestList-1)
+	text := "%" + strconv.Itoa(level+1)
+	l := numberLevel{format: formatNamed(m[1]), start: 1, text: map[string]string{"ParenBoth": "(" + text + ")",
+		"ParenR": text + ")", "Period": text + ".", "Plain": text, "": text}[m[2]]}
 	if first, err := strconv.Atoi(start); err == nil {
 		l.start = first
 	}
@@ -107,5 +97,4 @@ func (n *numbering) automatic(level int, name, start string) bool {
 		n.levels[level] = l
 		n.restart(level)
 	}
-	return true
 }

@@ -140,7 +140,7 @@ const outlineStyle = "\x00outline"
 // defineLevel reads how a level of a list is numbered.
 func (r *openReader) defineLevel(e xml.StartElement) {
 	level, err := strconv.Atoi(attribute(e, "level"))
-	format := formatOf(attribute(e, "num-format"))
+	format := attribute(e, "num-format")
 	if r.levels == nil || err != nil || level < 1 || level > deepestList || format == "" {
 		return
 	}

@@ -168,7 +168,8 @@ func (s *slideReader) start(e xml.StartElement) bool {
 	case "pPr":
 		s.level, _ = strconv.Atoi(attribute(e, "lvl"))
 	case "buAutoNum":
-		s.numbered = s.numbers.automatic(s.level, attribute(e, "type"), attribute(e, "startAt"))
+		s.numbers.automatic(s.level, attribute(e, "type"), attribute(e, "startAt"))
+		s.numbered = true
 	case "tbl":
 		s.tables++
 	case "tc":

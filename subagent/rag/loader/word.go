@@ -17,9 +17,10 @@ func readWord(b *builder, f file) error {
 		return err
 	}
 	w := wordReader{builder: b, archive: a, related: related, depth: f.depth, levels: map[string]int{},
-		listed: map[string]bool{}, styles: markStyles{}, numbered: map[string]wordNumber{}}
+		listed: map[string]bool{}, styles: markStyles{}, numbered: map[string]wordNumber{}, linked: map[string]int{},
+		lists: map[string]*numbering{}}
 	a.walk(targetOf(related, "styles", "word/styles.xml"), &wordStyleReader{wordReader: &w})
-	w.numbers.read(a, targetOf(related, "numbering", "word/numbering.xml"))
+	w.readNumbers(targetOf(related, "numbering", "word/numbering.xml"))
 	for _, part := range []string{main, targetOf(related, "footnotes", "word/footnotes.xml"),
 		targetOf(related, "endnotes", "word/endnotes.xml")} {
 		a.walk(part, &w)
@@ -38,7 +39,8 @@ type wordReader struct {
 	listed   map[string]bool // styles that are items of a list
 	styles   markStyles
 	numbered map[string]wordNumber // by style
-	numbers  wordNumbers
+	linked   map[string]int        // levels of lists by style
+	lists    map[string]*numbering // by id
 
 	wordPlace
 	outer []wordPlace // around the open text boxes
@@ -364,7 +366,7 @@ func (w *wordReader) endParagraph() {
 	text := strings.TrimSpace(w.line.String())
 	w.line.Reset()
 	if text != "" {
-		w.put(text, w.numbers.next(w.number))
+		w.put(text, w.nextNumber())
 	}
 	if len(w.outer) > 0 || len(w.later) == 0 {
 		return
@@ -404,107 +406,79 @@ func (w *wordReader) put(text, number string) {
 type wordNumber struct {
 	id    string // of the list, "" for none
 	level int    // from 0
-	style string // whose own level it is
 }
 
 func (n *wordNumber) set(e xml.StartElement) {
-	value := attribute(e, "val")
-	if e.Name.Local == "ilvl" {
+	if value := attribute(e, "val"); e.Name.Local == "ilvl" {
 		level, _ := strconv.Atoi(value)
-		n.level, n.style = min(max(level, 0), deepestList-1), ""
-		return
-	}
-	if n.id = value; value == "0" {
+		n.level = min(max(level, 0), deepestList-1)
+	} else if n.id = value; value == "0" {
 		n.id = ""
 	}
 }
 
 // numberOf returns the list that a style, or one that it follows, numbers its paragraphs by.
-func (w *wordReader) numberOf(style string) (n wordNumber) {
+func (w *wordReader) numberOf(style string) wordNumber {
 	for range deepestStyle {
-		if number, found := w.numbered[style]; found {
-			number.style = style
+		if number, found := w.numbered[style]; found || w.styles[style] == nil {
+			if level, linked := w.linked[style]; linked {
+				number.level = level
+			}
 			return number
-		}
-		if w.styles[style] == nil {
-			break
 		}
 		style = w.styles[style].base
 	}
-	return n
+	return wordNumber{}
 }
 
-// wordNumbers are the numbered lists of a document (ECMA-376 part 1, 17.9).
-type wordNumbers struct {
-	lists  map[string]*numbering
-	styles map[string]int // level from 0, by style
-}
-
-// read reads the definitions of lists. Lists of one definition count together, unless a list starts anew.
-func (n *wordNumbers) read(a *archive, part string) {
-	n.lists, n.styles = map[string]*numbering{}, map[string]int{}
-	definitions, named, links := map[string]*numbering{}, map[string]*numbering{}, map[*numbering]string{}
+// readNumbers reads the definitions of lists (ECMA-376 part 1, 17.9). Lists of one definition count together, unless a
+// list starts anew.
+func (w *wordReader) readNumbers(part string) {
+	definitions := map[string]*numbering{}
 	open, shared, id, level := (*numbering)(nil), false, "", 0
-	a.elements(part, func(e xml.StartElement) {
-		value := attribute(e, "val")
-		number, err := strconv.Atoi(value)
-		switch e.Name.Local {
+	w.archive.elements(part, func(e xml.StartElement) {
+		name, value := e.Name.Local, attribute(e, "val")
+		switch name {
 		case "abstractNum":
 			open, shared = &numbering{}, false
 			definitions[attribute(e, "abstractNumId")] = open
 		case "num":
 			id, open = attribute(e, "numId"), nil
 		case "abstractNumId":
-			if open, shared = definitions[value], true; open != nil {
-				n.lists[id] = open
-			}
+			open, shared = definitions[value], true
+			w.lists[id] = open
 		case "lvlOverride", "lvl":
 			level, _ = strconv.Atoi(attribute(e, "ilvl"))
 			level = min(max(level, 0), deepestList-1)
 			if open != nil && shared {
 				own := *open
-				open, shared, n.lists[id] = &own, false, &own
+				open, shared, w.lists[id] = &own, false, &own
 			}
 		}
 		if open == nil {
 			return
 		}
-		switch l := &open.levels[level]; e.Name.Local {
+		switch l := &open.levels[level]; name {
 		case "lvl":
-			*l = numberLevel{format: "decimal"}
+			*l = numberLevel{format: "1"}
 		case "start", "startOverride":
-			if err == nil {
-				l.start = number
-			}
+			l.start, _ = strconv.Atoi(value)
 		case "numFmt":
-			l.format = value
+			l.format = formatNamed(value)
 		case "lvlText":
-			if l.text = value; l.format == "bullet" {
+			if l.text = value; l.format == "" && !strings.Contains(value, "%") { // the mark of a list
 				l.text = ""
 			}
 		case "pStyle":
-			n.styles[value] = level
-		case "styleLink":
-			named[value] = open
-		case "numStyleLink":
-			links[open] = value
+			w.linked[value] = level
 		}
 	})
-	for id, list := range n.lists {
-		if to := named[links[list]]; to != nil {
-			n.lists[id] = to
-		}
-	}
 }
 
-// next returns the number of the next paragraph, "" for none.
-func (n *wordNumbers) next(at wordNumber) string {
-	list := n.lists[at.id]
-	if list == nil {
-		return ""
+// nextNumber returns the number of the paragraph, "" for none.
+func (w *wordReader) nextNumber() string {
+	if list := w.lists[w.number.id]; list != nil {
+		return list.next(w.number.level)
 	}
-	if level, found := n.styles[at.style]; found && at.style != "" {
-		at.level = level
-	}
-	return list.next(at.level)
+	return ""
 }
