@@ -38,7 +38,8 @@ type table struct {
 	cells, open []cell // of the row; of rows above, which span the row
 	next        int    // of open
 	row, column int
-	count       int // of all cells
+	count       int // cells of the row
+	total       int // cells of all rows
 	filled      int // of them, from rows above
 	size        int // of the rows, in bytes
 }
@@ -90,11 +91,8 @@ func (t *table) join(above bool, across int) {
 	text := ""
 	if len(t.rows) > 0 && above {
 		before := t.rows[len(t.rows)-1]
-		at, found := slices.BinarySearchFunc(before, t.column, func(c cell, column int) int { return c.column - column })
-		if !found {
-			at--
-		}
-		if at >= 0 && t.column < before[at].column+before[at].across {
+		at, _ := slices.BinarySearchFunc(before, t.column, func(c cell, column int) int { return c.column + c.across - column - 1 })
+		if at < len(before) && before[at].column <= t.column {
 			text = before[at].text
 		}
 	}
@@ -112,6 +110,7 @@ func (t *table) takeRow() []cell {
 	}
 	t.cover(math.MaxInt)
 	cells, row := t.cells, t.row
+	t.total, t.count = t.total+t.count, 0
 	t.open = slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return c.last <= row || t.filled > mostFilled })
 	t.cells, t.next, t.column, t.row = nil, 0, 0, row+1
 	if !slices.ContainsFunc(cells, func(c cell) bool { return c.first == row && !c.joined && strings.TrimSpace(c.text) != "" }) {
@@ -132,7 +131,7 @@ func (b *builder) endRow(t *table, header bool) {
 		}
 		t.rows = append(t.rows, cells)
 	}
-	if b.room(t.size); t.count > mostCells {
+	if b.room(t.size); t.total > mostCells {
 		b.fail(refuse(TooLarge, "the file has a table of more than %d cells", mostCells))
 	}
 }
@@ -176,11 +175,7 @@ func (t *table) headerRows() int {
 		return min(t.header, mostHeader)
 	}
 	rows := 1
-	for rows < min(len(t.rows)-1, mostHeader) {
-		above := t.rows[rows-1]
-		if _, title := alone(above); !title && !spread(above) {
-			break
-		}
+	for rows < min(len(t.rows)-1, mostHeader) && spread(t.rows[rows-1]) {
 		rows++
 	}
 	return rows

@@ -346,3 +346,17 @@ func TestHostileTables(t *testing.T) {
 		})
 	}
 }
+
+// The rows of a sheet have no common limit of cells.
+func TestManyRows(t *testing.T) {
+	t.Parallel()
+	var sheet table
+	for range mostCells/8 + 10 {
+		for column := range 8 {
+			sheet.at(column, "x", 1, 1)
+		}
+		if cells := sheet.takeRow(); len(cells) != 8 {
+			require.Len(t, cells, 8)
+		}
+	}
+}
