@@ -53,11 +53,12 @@ var (
 	bookFile   = &format{labelBook, []string{".epub"}, []string{"application/epub+zip"}, readBook}
 	rtfFile    = &format{labelRTF, []string{".rtf"}, []string{"application/rtf", "text/rtf"}, readRTF}
 	mailFile   = &format{labelMail, []string{".eml"}, []string{"message/rfc822"}, nil}
-	webArchive = &format{labelMail, []string{".mht", ".mhtml"}, []string{"multipart/related", "application/x-mimearchive"}, nil}
-	notebook   = &format{"a notebook", []string{".ipynb"}, []string{"application/x-ipynb+json"}, readNotebook}
-	csvFile    = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
-	jsonFile   = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
-	jsonLines  = &format{"JSON lines", []string{".jsonl", ".ndjson"},
+	webArchive = &format{labelMail, []string{".mht", ".mhtml"},
+		[]string{"multipart/related", "application/x-mimearchive"}, nil}
+	notebook  = &format{"a notebook", []string{".ipynb"}, []string{"application/x-ipynb+json"}, readNotebook}
+	csvFile   = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
+	jsonFile  = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
+	jsonLines = &format{"JSON lines", []string{".jsonl", ".ndjson"},
 		[]string{"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"}, readJSON}
 
 	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile,

@@ -122,8 +122,11 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 	atom.Input: true}
 
 // unclosed are elements with an end tag that is often left out, or that have none.
-var unclosed = map[atom.Atom]bool{atom.P: true, atom.Li: true, atom.Td: true, atom.Th: true, atom.Tr: true, atom.Dt: true,
-	atom.Dd: true, atom.Option: true, atom.Optgroup: true, atom.Thead: true, atom.Tbody: true, atom.Tfoot: true, atom.Rt: true,
-	atom.Rp: true, atom.Html: true, atom.Head: true, atom.Body: true, atom.Br: true, atom.Img: true, atom.Hr: true,
-	atom.Input: true, atom.Meta: true, atom.Link: true, atom.Wbr: true, atom.Col: true, atom.Area: true, atom.Base: true,
-	atom.Embed: true, atom.Source: true, atom.Track: true}
+var unclosed = func() map[atom.Atom]bool {
+	all := map[atom.Atom]bool{}
+	for name := range strings.FieldsSeq(`p li td th tr dt dd option optgroup thead tbody tfoot rt rp html head body br img hr
+		input meta link wbr col area base embed source track`) {
+		all[atom.Lookup([]byte(name))] = true
+	}
+	return all
+}()

@@ -256,10 +256,11 @@ func (m *mailReader) attachment(name, kind string, data []byte, attached bool) e
 		name = "message.eml"
 	}
 	f := file{name: name, contentType: kind, data: data, depth: m.depth}
-	if what := map[bool]string{true: "pictures", false: "attachments"}[strings.HasPrefix(kind, "image/")]; what == "pictures" ||
-		f.said() == nil {
-		m.omit(what, name, attached)
-		return nil
+	switch {
+	case strings.HasPrefix(kind, "image/"):
+		return m.omit("pictures", name, attached)
+	case f.said() == nil:
+		return m.omit("attachments", name, attached)
 	}
 	inner := m.loader
 	inner.Limits = m.limits
@@ -271,14 +272,15 @@ func (m *mailReader) attachment(name, kind string, data []byte, attached bool) e
 	case code == "" || code == TooLarge || code == Timeout:
 		return err
 	default:
-		m.omit("attachments", name, attached)
+		return m.omit("attachments", name, attached)
 	}
 	return m.err
 }
 
 // omit counts what is not read, and names what is attached.
-func (m *mailReader) omit(what, name string, attached bool) {
+func (m *mailReader) omit(what, name string, attached bool) error {
 	if m.skip(what, 1); attached && name != "" {
 		m.paragraph("Attachment that was not read: " + oneLine(name))
 	}
+	return m.err
 }

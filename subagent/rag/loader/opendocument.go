@@ -77,8 +77,8 @@ type openTable struct {
 // openSkipped are elements that are left out, and what they count as.
 var openSkipped = map[string]string{
 	"annotation": "comments", "hidden-text": "hidden pieces of text", "plugin": "embedded objects",
-	"placeholder": "placeholder prompts", "control": "form controls", "tracked-changes": "", "forms": "", "note-citation": "",
-	"ruby-text": "", "desc": "", "title": "", "number": "",
+	"placeholder": "placeholder prompts", "control": "form controls", "tracked-changes": "", "forms": "",
+	"note-citation": "", "ruby-text": "", "desc": "", "title": "", "number": "",
 }
 
 func (r *openReader) write(text string) {

@@ -183,8 +183,12 @@ func namesTwice(record []string, below []sheetRow) bool {
 	for i, name := range under(nil, record) {
 		if !seen[name] {
 			names, seen[name] = append(names, name), true
-		} else if slices.ContainsFunc(below, func(r sheetRow) bool { return i < len(r.values) && oneLine(r.values[i]) == name }) {
-			return false
+			continue
+		}
+		for _, row := range below {
+			if i < len(row.values) && oneLine(row.values[i]) == name {
+				return false
+			}
 		}
 	}
 	return len(names)*2 > len(record) && isHeader(names)

@@ -245,7 +245,8 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 	"fcharset": func(r *rtfReader, number int) {
 		if r.group.fonts && len(r.fonts) < 10_000 {
 			r.fonts[r.group.font] = rtfCharsets[number]
-			if name, _, _ := bytes.Cut(r.rest[:min(len(r.rest), 100)], []byte(";")); number == 2 && bytes.Contains(name, []byte("dings")) {
+			name, _, _ := bytes.Cut(r.rest[:min(len(r.rest), 100)], []byte(";"))
+			if number == 2 && bytes.Contains(name, []byte("dings")) {
 				r.fonts[r.group.font] = dingbatPage
 			}
 		}

@@ -91,7 +91,7 @@ func (t *table) join(above bool, across int) {
 	text := ""
 	if len(t.rows) > 0 && above {
 		before := t.rows[len(t.rows)-1]
-		at, _ := slices.BinarySearchFunc(before, t.column, func(c cell, column int) int { return c.column + c.across - column - 1 })
+		at, _ := slices.BinarySearchFunc(before, t.column+1, func(c cell, end int) int { return c.column + c.across - end })
 		if at < len(before) && before[at].column <= t.column {
 			text = before[at].text
 		}
@@ -113,10 +113,12 @@ func (t *table) takeRow() []cell {
 	t.total, t.count = t.total+t.count, 0
 	t.open = slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return c.last <= row || t.filled > mostFilled })
 	t.cells, t.next, t.column, t.row = nil, 0, 0, row+1
-	if !slices.ContainsFunc(cells, func(c cell) bool { return c.first == row && !c.joined && strings.TrimSpace(c.text) != "" }) {
-		return nil
+	for _, c := range cells {
+		if c.first == row && !c.joined && strings.TrimSpace(c.text) != "" {
+			return cells
+		}
 	}
-	return cells
+	return nil
 }
 
 // endRow ends a row, which names the columns or does not. A row without text is none.

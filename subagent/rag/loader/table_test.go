@@ -71,7 +71,8 @@ var tableFormats = []struct {
 	write        func(t *testing.T, rows [][]spanned) string
 }{
 	{webArchive, true, false, func(_ *testing.T, rows [][]spanned) string {
-		return "Content-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n\n" + htmlTable(rows) + "\n--b--\n"
+		return "Content-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n\n" + htmlTable(rows) +
+			"\n--b--\n"
 	}},
 	{notebook, false, false, func(t *testing.T, rows [][]spanned) string { return makeNotebook(t, markdownTable(rows)) }},
 	{plainText, false, false, nil}, {jsonFile, false, false, nil}, {jsonLines, false, false, nil}, {pdfFile, false, false, nil},

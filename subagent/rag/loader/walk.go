@@ -124,10 +124,11 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 	case info.IsDir():
 		return f, refuse(Skipped, "it is a link to a folder")
 	}
-	if err := f.saw(info, w.limit); err != nil || extensionOf(name) == "" || slices.Contains(w.extensions, extensionOf(name)) {
+	kind := extensionOf(name)
+	if err := f.saw(info, w.limit); err != nil {
 		return f, err
 	}
-	if !f.isText() {
+	if kind != "" && !slices.Contains(w.extensions, kind) && !f.isText() {
 		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
 	}
 	return f, nil
