@@ -220,7 +220,7 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.csv", "names that occur twice", "date,note,note,amount\n2026-01-02,Zebra,cash,9\n2026-01-03,open,card,8\n", "note: Zebra\nnote: cash\namount: 9"},
 		{"a.ipynb", "cells", `{"cells":[{"cell_type":"markdown","source":["# T\n","Zebra"]},{"cell_type":"code","source":"x = 1",` +
 			`"outputs":[{"text":["out\n"]},{"data":{"text/html":"<p>shown","image/png":""}},{"ename":"E","evalue":"v"}]},` +
-			`{"cell_type":"raw","source":"end"}]}`, "T\n\nZebra\n\nx = 1\n\nout\n\nshown\n\nE: v\n\nend"},
+			`{"cell_type":"raw","source":"end"}]}`, "T\n\nZebra\n\nx = 1\n\nout\n\nshown\n\nv\n\nend"},
 		{"a.ipynb", "old cells", `{"worksheets":[{"cells":[{"cell_type":"code","input":["Zebra"]}]}]}`, "Zebra"},
 		{"a.mht", "page", "Subject: T\nContent-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n\n<p>Zebra\n--b\n" +
 			"Content-Type: text/css\nContent-Location: a.css\n\np{}\n--b--\n", "Zebra"},

@@ -171,8 +171,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 // longPlain is how many bytes of plain text only say that there is a better alternative in no mail.
 const longPlain = 1000
 
-// chosen reads the plain text of alternatives, or the richest that can be read. It reads both if neither has most words
-// of the other.
+// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its words.
 func (m *mailReader) chosen(list []mailPart) error {
 	var plain, rich *mailPart
 	for i := range list {
@@ -186,17 +185,8 @@ func (m *mailReader) chosen(list []mailPart) error {
 			plain = &list[i]
 		}
 	}
-	if plain != nil && rich != nil {
-		simple, full := map[string]bool(nil), map[string]bool(nil)
-		if len(plain.body) < longPlain {
-			simple, full = m.words(plain), m.words(rich)
-		}
-		switch {
-		case len(plain.body) >= longPlain || covers(simple, full):
-			rich = nil
-		case covers(full, simple):
-			plain = nil
-		}
+	if plain != nil && rich != nil && (len(plain.body) >= longPlain || covers(m.words(plain), m.words(rich))) {
+		rich = nil
 	}
 	for _, part := range []*mailPart{plain, rich} {
 		if part != nil {

@@ -18,18 +18,24 @@ func readNotebook(b *builder, f file) error {
 	}
 	gjson.Get(source, `[cells,worksheets.#.cells|@flatten]|@flatten`).ForEach(func(_, cell gjson.Result) bool {
 		text := joined(cell.Get("source")) + joined(cell.Get("input"))
-		switch kind := cell.Get("cell_type").String(); kind {
-		case "markdown":
+		if cell.Get("cell_type").String() == "markdown" {
 			b.markdown(clean(text))
-		case "code":
+		} else {
 			b.whole(text)
-		default:
-			b.paragraph(squeeze(text))
 		}
-		cell.Get("outputs").ForEach(func(_, output gjson.Result) bool {
-			b.output(output)
-			return b.err == nil
-		})
+		for _, output := range cell.Get("outputs").Array() {
+			data := output.Get("data")
+			text := joined(output.Get("text")) + joined(data.Get(`text/plain`)) + output.Get("evalue").String()
+			if b.whole(text); text == "" {
+				b.hypertext(joined(data.Get(`text/html`)), false)
+			}
+			data.ForEach(func(kind, _ gjson.Result) bool {
+				if !strings.HasPrefix(kind.String(), "text/") {
+					b.skip("pictures and other outputs", 1)
+				}
+				return true
+			})
+		}
 		return b.room(0)
 	})
 	return nil
@@ -45,26 +51,4 @@ func joined(v gjson.Result) string {
 		out.WriteString(line.String())
 	}
 	return out.String()
-}
-
-// output adds the text of a cell's output, and counts what is none.
-func (b *builder) output(output gjson.Result) {
-	data := output.Get("data")
-	text := joined(output.Get("text")) + joined(data.Get(`text/plain`))
-	if name := output.Get("ename").String(); name != "" {
-		text += name + ": " + output.Get("evalue").String()
-	}
-	data.ForEach(func(kind, value gjson.Result) bool {
-		switch name := kind.String(); {
-		case strings.HasPrefix(name, "image/"):
-			b.skip("pictures", 1)
-		case text != "" || name == "text/plain":
-		case name == "text/html":
-			b.hypertext(joined(value), false)
-		default:
-			b.skip("outputs", 1)
-		}
-		return true
-	})
-	b.whole(text)
 }
