@@ -93,6 +93,10 @@ func FuzzMail(f *testing.F) {
 // FuzzOfficeXML reaches the XML of the formats behind the archive's checksums.
 func FuzzOfficeXML(f *testing.F) {
 	for _, xml := range []string{"<p:sld><a:tbl><a:tr><a:tc><a:p><a:t>x</a:t></a:p></a:tc></a:tr></a:tbl><p:sp><p:ph type='title'/></p:sp></p:sld>", "</table:table></text:p><table:table><table:table-row><table:table-cell table:number-columns-repeated='99'><text:p>x",
+		"<a:tbl><a:tr><a:tc/><a:tc hMerge='1'/><a:tc vMerge='1'/></a:tr></a:tbl><a:pPr lvl='2'><a:buAutoNum type='x' startAt='9'/>",
+		"<text:list-style name='L'><text:list-level-style-number level='2' num-format='a'/></text:list-style><text:list style-name='L'>" +
+			"<text:list-item start-value='3'><text:p>x<table:table><table:table-row><table:table-cell number-columns-spanned='2' " +
+			"number-rows-spanned='3'><text:p>y</text:p></table:table-cell><table:covered-table-cell/></table:table-row>",
 		"<row r='2' hidden='1'><c r='ZZ1' t='s'><f/><v>3</v></c></row><cols><col min='1' max='3' " +
 			"hidden='1'/></cols><mergeCell ref='A1:B9'/>",
 		"<text:list></text:list></text:list><draw:page><draw:frame class='title'><text:h>x"} {
@@ -114,7 +118,10 @@ func FuzzOfficeXML(f *testing.F) {
 // FuzzWordXML reaches what lies behind the archive's checksums.
 func FuzzWordXML(f *testing.F) {
 	for _, body := range []string{wordParagraph("a"), "<w:tbl><w:tr><w:tc><w:p/></w:tc>",
-		styled(`<w:numPr><w:ilvl w:val="99"/></w:numPr>`, "x"), "</w:p></w:del>"} {
+		styled(`<w:numPr><w:ilvl w:val="99"/></w:numPr>`, "x"), "</w:p></w:del>", "<w:txbxContent></w:txbxContent></w:txbxContent><w:p>x",
+		`<w:tbl><w:tr><w:trPr><w:gridBefore w:val="2"/></w:trPr><w:tc><w:tcPr><w:gridSpan w:val="3"/><w:vMerge/></w:tcPr>`,
+		`<w:abstractNum/><w:num w:numId="1"><w:abstractNumId/><w:lvlOverride/><w:startOverride w:val="-5"/></w:num>`,
+		`<w:ddList><w:result w:val="-1"/></w:ddList><w:sdt><w:showingPlcHdr/><w:sdtContent>x</w:sdtContent></w:sdt>`} {
 		f.Add(fmt.Sprintf(wordXML, body))
 	}
 	f.Fuzz(func(t *testing.T, xml string) {
