@@ -3,6 +3,7 @@ package loader
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -113,13 +114,14 @@ func surveyOf(text string) survey {
 		start := -1
 		for i, r := range word {
 			s.visible++
-			letter := unicode.IsLetter(r) || unicode.Is(unicode.M, r)
+			letter := unicode.IsLetter(r) || r >= utf8.RuneSelf && unicode.Is(unicode.M, r)
 			switch {
 			case letter:
 				s.letters++
 				if r >= 0xc0 && r <= 0xff {
 					s.accented++
 				}
+			case r > ' ' && r <= '~':
 			case unicode.Is(unicode.Co, r):
 				s.private++
 			case r == unicode.ReplacementChar, !unicode.IsGraphic(r) && !unicode.In(r, unicode.Cf):
@@ -148,11 +150,13 @@ func (s *survey) word(word string) {
 	}
 	before := rune(0)
 	for _, r := range norm.NFD.String(word) {
-		if unicode.Is(unicode.Mn, r) {
+		if r < utf8.RuneSelf {
+			s.latin.count(latinPairs, before, r)
+		} else if unicode.Is(unicode.Mn, r) {
 			continue
+		} else {
+			s.cyrillic.count(cyrillicPairs, before, r)
 		}
-		s.latin.count(latinPairs, before, r)
-		s.cyrillic.count(cyrillicPairs, before, r)
 		before = r
 	}
 }
