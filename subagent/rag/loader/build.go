@@ -73,7 +73,7 @@ func (b *builder) whole(text string) {
 }
 
 // item adds to a list, which endList writes as one block. depth is how deep the item
-// lies in lists, from 0. number is what it is numbered with, "" for a dash.
+// lies in lists, from 0. number is its number, "" for a dash.
 func (b *builder) item(depth int, number, text string) {
 	b.items = append(b.items, strings.Repeat("  ", min(depth, 9))+cmp.Or(number, "-")+" "+oneLine(text))
 	b.room(0)
@@ -102,7 +102,7 @@ func (b *builder) block(text string) chunk.Span {
 }
 
 // heading starts a section. The first heading of the highest level names the
-// document if nothing else does. number is what it is numbered with, which only the text has.
+// document if nothing else does. Only the text has its number, not the section's name.
 func (b *builder) heading(level int, number, name string) {
 	name = oneLine(name)
 	if name == "" {
@@ -179,10 +179,10 @@ func (b *builder) include(name string, d chunk.Document) {
 	b.skip("unreadable pages", len(d.Unread))
 }
 
-// deepestFile is how deep files, and parts of a message, may lie in each other.
+// deepestFile bounds the nesting of embedded files and of the parts of a message.
 const deepestFile = 10
 
-// embed adds the text of a file that lies in another one, and counts it if it cannot be read.
+// embed adds the text of an embedded file. It counts a file that it cannot read.
 func (b *builder) embed(f file) {
 	title := b.doc.Title
 	f.depth++

@@ -7,8 +7,11 @@
 // document, or with a refusal that says why in one sentence and a code. Limits
 // bound the bytes, the time and the depth; a reader that fails on a broken file
 // takes nothing else down. What a reader cannot bound itself is bounded before it
-// is called: Markdown is parsed in pieces, HTML that is too deep is read without
-// its tree, and a PDF is rebuilt from the objects found in it.
+// is called: Markdown is parsed in pieces, and the innermost tags of HTML that is
+// too deep are dropped.
+//
+// All readers share three mechanisms: flow renders the marks of runs of text, table fills the cells
+// that others span, and numbering counts the items of lists. Markdown and notebooks are read as HTML.
 //
 // A file goes one way: Loader.reader chooses what reads it by its first bytes, then by what
 // the caller says, then by its name; the reader writes blocks into a builder, which

@@ -25,7 +25,7 @@ type htmlList struct {
 	step int
 }
 
-// htmlCounted are elements with text that is no text of the page, or that show something else, and what they count as.
+// htmlCounted maps elements without readable text to the names that they are counted under.
 var htmlCounted = map[atom.Atom]string{atom.Nav: "menus", atom.Svg: "drawings", atom.Iframe: "embedded pages",
 	atom.Object: "embedded objects", atom.Embed: "embedded objects", atom.Audio: "sounds", atom.Video: "films",
 	atom.Canvas: "drawings"}
@@ -73,7 +73,7 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	}
 }
 
-// control reads an element that is shown by what its attributes say.
+// control reads an element whose attributes have its text.
 func (r *htmlReader) control(n *html.Node, m mark) bool {
 	kind, _ := htmlAttribute(n, "type")
 	value, _ := htmlAttribute(n, "value")
@@ -271,7 +271,7 @@ func (r *htmlReader) row(t *table, row *html.Node, m mark, header bool) {
 	r.endRow(t, header || names)
 }
 
-// layout reports whether a table has blocks in its cells that are no values.
+// layout reports whether a table only lays out the page: its cells hold blocks instead of values.
 func layout(table *html.Node) bool {
 	role, _ := htmlAttribute(table, "role")
 	blocks, names, cells := false, false, 0

@@ -19,7 +19,7 @@ func readHTML(b *builder, f file) error {
 	return b.err
 }
 
-// hypertext adds what a browser shows of HTML. titled says that it names the document.
+// hypertext adds the visible text of HTML. If titled is set, its title names the document.
 func (b *builder) hypertext(source string, titled bool) {
 	root, err := html.Parse(watched{b.ctx, strings.NewReader(source)})
 	if err != nil && b.room(0) { // too deep
@@ -39,10 +39,10 @@ func (b *builder) hypertext(source string, titled bool) {
 	r.endList()
 }
 
-// deepestHTML is how many elements of a deep page may be open, and how many below them that are hidden or marked.
+// deepestHTML bounds the open elements of a deep page, and the hidden or marked ones below them.
 const deepestHTML = 100
 
-// shallow leaves out the tags of a page that lie too deep in others.
+// shallow removes the tags that are nested too deep.
 func shallow(source string) string {
 	z := html.NewTokenizer(strings.NewReader(source))
 	var out strings.Builder
@@ -121,7 +121,7 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 	atom.Label: true, atom.Nobr: true, atom.Output: true, atom.Picture: true, atom.Slot: true, atom.Select: true,
 	atom.Input: true}
 
-// unclosed are elements with an end tag that is often left out, or that have none.
+// unclosed are elements whose end tag is optional or missing.
 var unclosed = func() map[atom.Atom]bool {
 	all := map[atom.Atom]bool{}
 	for name := range strings.FieldsSeq(`p li td th tr dt dd option optgroup thead tbody tfoot rt rp html head body br img hr

@@ -24,7 +24,7 @@ type Limits struct {
 	// Rows is the number of rows of a CSV and of documents in a JSON file; 500,000.
 	Rows int
 	// Nesting is how deep JSON values and elements of XML may lie in each other;
-	// 500. HTML that is deeper is read as text without structure.
+	// 500. HTML that is deeper loses its innermost tags.
 	Nesting int
 	// Time is how long one call of Load may take, beside what an extractor is given and
 	// the wait for the engine of PDFs; 2 min. A negative one is none.

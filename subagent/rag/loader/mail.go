@@ -133,13 +133,13 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	return nil
 }
 
-// mailPart is a part that was not read yet.
+// mailPart is an unread part of a message.
 type mailPart struct {
 	header textproto.MIMEHeader
 	body   []byte
 }
 
-// parts reads what a part is made of.
+// parts reads the parts of a multipart.
 func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	var alternatives []mailPart
 	for {
@@ -168,7 +168,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	}
 }
 
-// longPlain is how many bytes of plain text only say that there is a better alternative in no mail.
+// longPlain is the size in bytes from which plain text is no stub.
 const longPlain = 1000
 
 // chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its words.
@@ -267,7 +267,7 @@ func (m *mailReader) attachment(name, kind string, data []byte, attached bool) e
 	return m.err
 }
 
-// omit counts what is not read, and names what is attached.
+// omit counts an unread part, and names it if it is attached.
 func (m *mailReader) omit(what, name string, attached bool) error {
 	if m.skip(what, 1); attached && name != "" {
 		m.paragraph("Attachment that was not read: " + oneLine(name))

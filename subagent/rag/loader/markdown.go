@@ -74,13 +74,13 @@ var (
 	deepLine = regexp.MustCompile(`^[ \t]{200}`)
 )
 
-// definition matches the start of a definition of a link. A footnote and a line with a word in brackets look like one.
+// definition matches the start of a link definition. A footnote and a line with a bracketed word look like one.
 var definition = regexp.MustCompile(`(?m)^( {0,3})\[([^\[\]\n]{1,200})\]:[ \t]*(\S*)`)
 
-// address matches what a link may lead to, beside a word.
+// address matches a link's target that is more than a word.
 var address = regexp.MustCompile(`[/#:@<]|\.\w`)
 
-// markdown adds Markdown to the document, which is read as the HTML that it stands for.
+// markdown converts Markdown to HTML and adds its text.
 func (b *builder) markdown(source string) {
 	md := goldmark.New(goldmark.WithExtensions(extension.Linkify, extension.Table, extension.TaskList),
 		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(struckParser{extension.NewStrikethroughParser()},

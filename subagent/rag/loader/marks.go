@@ -115,7 +115,7 @@ func (s *marking) put(m mark, on bool) {
 	}
 }
 
-// font decides on fonts that draw other characters than those of the text.
+// font sets the marks of fonts that draw other characters.
 func (s *marking) font(name string) {
 	if name = strings.ToLower(name); name != "" {
 		s.put(symbol, name == "symbol")
@@ -130,11 +130,11 @@ var symbols = map[rune][]rune{
 	0xa0: []rune("€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪\uf8ff⟩∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭"),
 }
 
-// dingbats are characters of Wingdings that mean something in a text. Others are marks of lists.
+// dingbats are the characters of Wingdings with a meaning. Others are bullets.
 var dingbats = map[rune]rune{0xfb: '✗', 0xfc: '✓', 0xfd: '☒', 0xfe: '☑', 0x6f: '☐', 0xa8: '☐', 0xdf: '←', 0xe0: '→',
 	0xe1: '↑', 0xe2: '↓', 0x4a: '☺', 0x4c: '☹', 0x28: '☎', 0x2a: '✉'}
 
-// drawn returns the character that a font of signs draws for a character, which may be one for private use.
+// drawn returns the character that a symbol font draws for r, which may be a private-use character.
 func (m mark) drawn(r rune) rune {
 	code := r
 	if r >= 0xf000 && r <= 0xf0ff {

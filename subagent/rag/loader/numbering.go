@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// deepestList is how many levels a list may have.
+// deepestList bounds the levels of a list.
 const deepestList = 10
 
-// numberLevel is how a level of a list is numbered.
+// numberLevel describes the numbers of one level of a list.
 type numberLevel struct {
 	format string // of the first number: "1", "01", "a", "A", "i", "I"; "" for none
 	text   string // with "%1" for the number of the first level, as in "Step %1:"

@@ -49,7 +49,7 @@ type openReader struct {
 	table  openTable
 }
 
-// openList is a list that is not read to its end.
+// openList is an open list.
 type openList struct {
 	style string
 	fresh bool // no paragraph of the open item was read
@@ -137,7 +137,7 @@ func (r *openReader) define(e xml.StartElement) {
 // outlineStyle is the name of the list that numbers headings.
 const outlineStyle = "\x00outline"
 
-// defineLevel reads how a level of a list is numbered.
+// defineLevel reads the number format of a level of a list.
 func (r *openReader) defineLevel(e xml.StartElement) {
 	level, err := strconv.Atoi(attribute(e, "level"))
 	format := attribute(e, "num-format")
@@ -157,7 +157,7 @@ func (r *openReader) defineLevel(e xml.StartElement) {
 		attribute(e, "num-suffix"), start}
 }
 
-// startList starts a list, which counts on from the one before of its style if it says so.
+// startList starts a list. It may continue the numbers of the last list with its style.
 func (r *openReader) startList(e xml.StartElement) {
 	style := attribute(e, "style-name")
 	if n := len(r.lists); n > 0 && style == "" {
@@ -182,7 +182,7 @@ func (r *openReader) startItem(start string) {
 	}
 }
 
-// number returns the number of the paragraph that begins: the first one of an item, or a heading.
+// number returns the number of the next paragraph if it starts an item or is a heading.
 func (r *openReader) number(level int) string {
 	style := outlineStyle
 	if n := len(r.lists); n > 0 {

@@ -21,7 +21,7 @@ type rowWriter struct {
 	hidden  map[int]bool // columns, from 0, and whether one held something
 }
 
-// sheetRow is a row, and whether a cell of it spans others, or all.
+// sheetRow is a row. spans reports whether a cell spans others, alone whether one spans all.
 type sheetRow struct {
 	values       []string
 	spans, alone bool
@@ -42,7 +42,7 @@ func (w *rowWriter) row(cells []cell) {
 	w.add(sheetRow{values: values, spans: spread(cells)})
 }
 
-// add takes a row, whose values may be used again.
+// add takes a row. The caller may reuse its values.
 func (w *rowWriter) add(row sheetRow) {
 	length := 0
 	for _, value := range row.values {
@@ -103,7 +103,7 @@ func (w *rowWriter) close() {
 	}
 }
 
-// under returns the names of columns by the rows above and a row that names them too.
+// under joins the names of columns with those of the next header row.
 func under(names, row []string) []string {
 	all := append(slices.Clone(names), make([]string, max(0, len(row)-len(names)))...)
 	for i, part := range row {
@@ -114,8 +114,7 @@ func under(names, row []string) []string {
 	return all
 }
 
-// specifies reports whether a row may name columns under names: it says something new only where there is no name, or
-// one for several columns.
+// specifies reports whether a row may be a header row under names. It must not change a name of a single column.
 func specifies(row, names []string) bool {
 	for i, name := range names {
 		several := i > 0 && names[i-1] == name || i+1 < len(names) && names[i+1] == name
@@ -148,8 +147,8 @@ func mostFrequent(values []int) (value, times int) {
 	return value, times
 }
 
-// headerOf is the place of the rows that name the columns among the first ones, and how many they are; -1 and 0
-// if there are none. The first of them has about as many values as most rows.
+// headerOf returns the index and the number of the header rows; -1 and 0 if there are none. The first header row has
+// about as many values as most rows.
 func headerOf(rows []sheetRow) (at, count int) {
 	var values []int
 	for _, row := range rows {
@@ -176,7 +175,7 @@ func headerOf(rows []sheetRow) (at, count int) {
 	return -1, 0
 }
 
-// namesTwice says whether a row names columns, some by the same name. A value that also is below its column is no name.
+// namesTwice reports whether a row is a header with repeated names. A value that its column repeats below is no name.
 func namesTwice(record []string, below []sheetRow) bool {
 	var names []string
 	seen := map[string]bool{}

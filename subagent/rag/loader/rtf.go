@@ -59,7 +59,7 @@ type rtfReader struct {
 	edges     []int   // of the table's cells, in twips
 }
 
-// rtfCell is the definition of a cell of a row.
+// rtfCell defines a cell of a row.
 type rtfCell struct {
 	right       int  // edge
 	left, above bool // it belongs to the cell beside or above it
@@ -304,7 +304,7 @@ func (r *rtfReader) write(text string) {
 	}
 }
 
-// The code pages of fonts of signs: mostly the marks of lists.
+// The code pages of symbol fonts.
 const symbolPage, dingbatPage = 42, 43
 
 // flush decodes the bytes that wait.
@@ -362,15 +362,15 @@ func (r *rtfReader) endParagraph() {
 }
 
 const (
-	// sameEdge is by how many twips the edges of cells in one column may differ.
+	// sameEdge is the largest distance between the edges of one column, in twips.
 	sameEdge = 60
-	// edgeUnit is how many twips the unit of a column has.
+	// edgeUnit is the unit of columns, in twips.
 	edgeUnit = 10
 	// mostEdges bounds the edges that are compared.
 	mostEdges = 1000
 )
 
-// edge returns the column that ends at a place, which cells of other rows may have too.
+// edge returns the column whose right edge is at or near a place.
 func (r *rtfReader) edge(place int) int {
 	at, _ := slices.BinarySearch(r.edges, place-sameEdge)
 	if at == len(r.edges) || r.edges[at] > place+sameEdge {

@@ -229,7 +229,7 @@ func (s *sheetShape) row(number int, values []string) []cell {
 	return s.table.takeRow()
 }
 
-// drawn adds the text of a sheet's drawings, and counts what else lies on the sheet.
+// drawn adds the text of a sheet's drawings and counts the other objects on the sheet.
 func (r *sheetsReader) drawn(part string) {
 	related := r.archive.relations(part)
 	for _, to := range related {

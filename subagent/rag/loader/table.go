@@ -15,10 +15,10 @@ const (
 	mostFilled = 1 << 20
 	// mostCells bounds all cells of a table.
 	mostCells = 2 << 20
-	// mostHeader is how many rows may name the columns.
+	// mostHeader bounds the header rows.
 	mostHeader = 5
-	// wholeTable is how many characters a table may have that is one block, and tableBlock those of a block of a longer
-	// table. Both fit into a passage.
+	// wholeTable is the largest table in one block, tableBlock the size of the blocks of a longer one, in characters.
+	// Both fit into a passage.
 	wholeTable, tableBlock = 1800, 1400
 )
 
@@ -79,7 +79,7 @@ func (t *table) at(column int, text string, across, down int) {
 	}
 }
 
-// join adds a cell that belongs to the one to its left, or above it.
+// join adds a cell that continues the cell to its left or above it.
 func (t *table) join(above bool, across int) {
 	t.cover(t.column)
 	n := len(t.cells) - 1
@@ -121,7 +121,7 @@ func (t *table) takeRow() []cell {
 	return nil
 }
 
-// endRow ends a row, which names the columns or does not. A row without text is none.
+// endRow ends a row, which may be a header. It drops a row without text.
 func (b *builder) endRow(t *table, header bool) {
 	if cells := t.takeRow(); cells != nil {
 		if header && t.header == len(t.rows) {
@@ -138,7 +138,7 @@ func (b *builder) endRow(t *table, header bool) {
 	}
 }
 
-// alone returns the only text of a row, which spans columns.
+// alone returns the text of a row with one text that spans columns.
 func alone(cells []cell) (text string, found bool) {
 	for _, c := range cells {
 		switch {
@@ -171,7 +171,7 @@ func dense(cells []cell) (values []string) {
 	return values
 }
 
-// headerRows returns how many rows name the columns: the first one, and those below it while it has a title or spans.
+// headerRows returns the number of header rows: the first row, and the next one while the last has spans.
 func (t *table) headerRows() int {
 	if t.header > 0 {
 		return min(t.header, mostHeader)

@@ -134,7 +134,7 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 	return f, nil
 }
 
-// isText reports whether a file of a type without a reader starts as text. The server reads it as such.
+// isText reports whether a file without a reader of its own starts as text. The server reads it as text.
 func (f File) isText() bool {
 	switch kind, _, _ := strings.Cut(typeOf(extensionOf(f.ID)), "/"); kind {
 	case "image", "audio", "video", "font":

@@ -53,7 +53,7 @@ type wordReader struct {
 	prompt          bool // the open control shows what to enter
 }
 
-// wordPlace is what a text box interrupts.
+// wordPlace is the state that a text box interrupts.
 type wordPlace struct {
 	line   flow // of the paragraph
 	level  int  // of the paragraph as a heading, 0 for none
@@ -299,10 +299,10 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 	return true
 }
 
-// overprint matches the field that draws a reading above its characters, or other text upon text.
+// overprint matches a field that draws a reading above its characters.
 var overprint = regexp.MustCompile(`\\o.*\\s\\(?:up|do) *\d* *\([^()]*\) *[,;]([^()]*)\)|\\o.*\(([^()]*)[,;]\\s\\(?:up|do) *\d* *\(`)
 
-// equation returns what a field EQ shows, as far as it is text. Other formulas are counted.
+// equation returns the text of an EQ field with a reading. It counts other formulas.
 func (b *builder) equation(instruction string) string {
 	if m := overprint.FindStringSubmatch(instruction); m != nil {
 		return m[1] + m[2]
@@ -417,7 +417,7 @@ func (n *wordNumber) set(e xml.StartElement) {
 	}
 }
 
-// numberOf returns the list that a style, or one that it follows, numbers its paragraphs by.
+// numberOf returns the numbered list of a style or of a style that it follows.
 func (w *wordReader) numberOf(style string) wordNumber {
 	for range deepestStyle {
 		if number, found := w.numbered[style]; found || w.styles[style] == nil {

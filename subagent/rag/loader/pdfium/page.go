@@ -16,14 +16,14 @@ type Page struct {
 	// Glyphs is how many drawn characters were looked at; Unmapped of them have a
 	// code that neither the font nor the file gives a meaning.
 	Glyphs, Unmapped int
-	// Comments counts the annotations whose text is not drawn on the page.
+	// Comments is the number of annotations with text that the page does not show.
 	Comments int
 }
 
 // ErrPage is that a page cannot be loaded; others may be.
 var ErrPage = errors.New("the page cannot be read")
 
-// Page reads the page of a number, from 1, with the values of its form and the text that is written upon it.
+// Page reads a page by its number, from 1, with its form values and FreeText annotations.
 func (d *Document) Page(number int) (Page, error) {
 	page := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
 	r := pageReader{Document: d}
@@ -48,8 +48,8 @@ func (d *Document) Page(number int) (Page, error) {
 	return r.page, d.err
 }
 
-// annotations returns the text of the fields and notes on a page that have no drawing, says whether others have one, and
-// counts comments (ISO 32000-1, 12.5.6).
+// annotations returns the text of fields and FreeText annotations without an appearance stream, and reports whether
+// others have one. It counts comments (ISO 32000-1, 12.5.6).
 func (r *pageReader) annotations(page uint64) (values []string, draws bool) {
 	const link, freeText, popup, widget, hidden = 2, 3, 16, 20, 2
 	count := int32(r.call("FPDFPage_GetAnnotCount", page))
