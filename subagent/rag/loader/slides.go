@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"encoding/xml"
 	"strconv"
 	"strings"
@@ -36,22 +37,14 @@ func readSlides(b *builder, f file) error {
 
 // slide reads one slide and what belongs to it.
 func (a *archive) slide(number int, part string) {
-	b, s := a.b, slideReader{builder: a.b}
-	a.walk(part, &s)
-	if s.unshown {
-		b.skip("hidden slides", 1)
+	s := slideReader{builder: a.b, name: "slide " + strconv.Itoa(number)}
+	s.open(1, s.name)
+	if a.walk(part, &s); s.unshown {
+		s.skip("hidden slides", 1)
 		return
 	}
+	s.doc.Title = cmp.Or(s.doc.Title, s.title)
 	related := a.relations(part)
-	name := "slide " + strconv.Itoa(number)
-	if s.title = oneLine(s.title); s.title != "" {
-		name += ": " + s.title
-	}
-	b.open(1, name)
-	if b.doc.Title == "" {
-		b.doc.Title = s.title
-	}
-	s.addBlocks()
 	a.drawn(related)
 	a.skipRelated(related)
 }
@@ -59,38 +52,23 @@ func (a *archive) slide(number int, part string) {
 // drawn adds the text of diagrams, and of a slide's notes.
 func (a *archive) drawn(related []relation) {
 	for _, r := range related {
-		// The notes' page has the slide's number and picture too, as placeholders.
-		if r.kind != "diagramData" && r.kind != "notesSlide" {
-			continue
+		switch r.kind {
+		case "diagramData":
+			a.walk(r.target, &slideReader{builder: a.b})
+		case "notesSlide": // which has the slide's number and picture too, as placeholders
+			a.walk(r.target, &slideReader{builder: a.b, prefix: "Notes: "})
 		}
-		more := slideReader{builder: a.b, notes: r.kind == "notesSlide"}
-		a.walk(r.target, &more)
-		if more.notes && len(more.blocks) > 0 {
-			more.blocks[0].text = "Notes: " + more.blocks[0].text
-		}
-		more.addBlocks()
 	}
-}
-
-// diagram returns the text of a diagram, paragraph by paragraph.
-func (a *archive) diagram(part string) (texts []string) {
-	s := slideReader{builder: a.b}
-	a.walk(part, &s)
-	for _, block := range s.blocks {
-		texts = append(texts, block.text)
-	}
-	return texts
 }
 
 // slideReader turns the elements of a slide (PresentationML and DrawingML) into
-// blocks of text. They are added when all of it was read: the section has the name of
-// the slide's title, which may stand anywhere on it.
+// blocks of text. The slide's title, which may be anywhere on it, names the section.
 type slideReader struct {
 	*builder
-	notes   bool // only the notes' own text counts
-	unshown bool // the slide is hidden
+	name    string // of the section, "" outside of slides
 	title   string
-	blocks  []slideBlock
+	prefix  string // of the first block
+	unshown bool   // the slide is hidden
 
 	placeholder string   // the type of the open shape, "" for none
 	shape       []string // paragraphs of the open shape or cell
@@ -103,21 +81,6 @@ type slideReader struct {
 	numbers     numbering // of the shape's paragraphs
 	level       int       // of the paragraph
 	numbered    bool
-}
-
-type slideBlock struct {
-	text  string
-	table bool
-}
-
-func (s *slideReader) addBlocks() {
-	for _, block := range s.blocks {
-		if block.table {
-			s.whole(block.text)
-		} else {
-			s.paragraph(block.text)
-		}
-	}
 }
 
 func (s *slideReader) write(text string) {
@@ -135,6 +98,7 @@ func (s *slideReader) start(e xml.StartElement) bool {
 	switch name {
 	case "sld":
 		s.unshown = attribute(e, "show") == "0" || attribute(e, "show") == "false"
+		return !s.unshown
 	case "cNvPr":
 		if attribute(e, "hidden") == "1" || attribute(e, "hidden") == "true" {
 			s.placeholder = "hidden"
@@ -227,9 +191,7 @@ func (s *slideReader) end(name string) {
 		s.endRow(&s.table, false)
 	case "tbl":
 		if s.tables--; s.tables <= 0 {
-			for _, block := range s.tableBlocks(&s.table) {
-				s.blocks = append(s.blocks, slideBlock{block, true})
-			}
+			s.endTable(&s.table)
 		}
 	}
 }
@@ -248,12 +210,15 @@ func (s *slideReader) endShape() {
 		}
 		return
 	case "title", "ctrTitle":
-		if s.notes {
+		if s.name == "" {
 			return
 		}
-		s.title = strings.TrimSpace(s.title + " " + text)
+		if s.title = oneLine(s.title + " " + text); s.title != "" {
+			s.rename(s.name + ": " + s.title)
+		}
 	}
 	if text != "" {
-		s.blocks = append(s.blocks, slideBlock{text: text})
+		s.paragraph(s.prefix + text)
+		s.prefix = ""
 	}
 }

@@ -240,7 +240,8 @@ func (w *wordReader) startBlock(e xml.StartElement) bool {
 				w.endList()
 				w.embed(file{name: r.target, data: w.archive.bytes(r.target), depth: w.depth})
 			case r.id == attribute(e, "r:dm"):
-				w.later = append(w.later, w.archive.diagram(r.target)...)
+				w.endList()
+				w.archive.walk(r.target, &slideReader{builder: w.builder})
 			}
 		}
 	case w.tables != 1:
