@@ -119,7 +119,7 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 	atom.Strong: true, atom.Sub: true, atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true,
 	atom.Wbr: true, atom.Img: true, atom.Acronym: true, atom.Bdo: true, atom.Big: true, atom.Button: true, atom.Data: true,
 	atom.Label: true, atom.Nobr: true, atom.Output: true, atom.Picture: true, atom.Slot: true, atom.Select: true,
-	atom.Input: true}
+	atom.Input: true, atom.Br: true}
 
 // unclosed are elements whose end tag is optional or missing.
 var unclosed = func() map[atom.Atom]bool {

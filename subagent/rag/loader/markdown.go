@@ -11,9 +11,10 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/renderer"
-	mdhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
 )
 
 // readMarkdown reads Markdown with tables and front matter.
@@ -85,7 +86,7 @@ func (b *builder) markdown(source string) {
 	md := goldmark.New(goldmark.WithExtensions(extension.Linkify, extension.Table, extension.TaskList),
 		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(struckParser{extension.NewStrikethroughParser()},
 			500))), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(
-			extension.NewStrikethroughHTMLRenderer(), 500)), mdhtml.WithUnsafe()))
+			extension.NewStrikethroughHTMLRenderer(), 500), util.Prioritized(rawRenderer{}, 500))))
 	links, count := parser.NewContext(), 0
 	define := func(line string) string {
 		m := definition.FindStringSubmatch(line)
@@ -110,6 +111,59 @@ func (b *builder) markdown(source string) {
 		}
 		b.hypertext(page.String(), false)
 	}
+}
+
+// rawRenderer writes the HTML in Markdown. A tag that is never closed must not take the text after it along.
+type rawRenderer struct{}
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (rawRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindRawHTML, rawInline)
+	r.Register(ast.KindHTMLBlock, rawBlock)
+}
+
+// rawInline writes a tag within a paragraph. One that is not for that is text, as in "the <title> of the page".
+func rawInline(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkSkipChildren, nil
+	}
+	raw := n.(*ast.RawHTML).Segments.Value(source)
+	z := html.NewTokenizer(bytes.NewReader(raw))
+	kind := z.Next()
+	token := z.Token()
+	switch {
+	case kind == html.CommentToken || kind == html.DoctypeToken:
+	case !inlineTags[token.DataAtom] || token.DataAtom == atom.Select:
+		raw = util.EscapeHTML(raw)
+	case tagMarks[token.DataAtom] == struck: // which ends with its paragraph
+		raw = []byte(map[bool]string{true: "<del>", false: "</del>"}[kind == html.StartTagToken])
+	}
+	_, err := w.Write(raw)
+	return ast.WalkSkipChildren, err
+}
+
+// swallowing matches the start of an element that has all text up to its end tag.
+var swallowing = regexp.MustCompile(`(?i)<(title|textarea|style|xmp|iframe|noembed|noframes|script|plaintext|select|template|svg|` +
+	`noscript|object|video|audio|canvas|s|strike)\b`)
+
+// rawBlock writes a block of HTML.
+func rawBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	block := n.(*ast.HTMLBlock)
+	raw := string(block.Lines().Value(source))
+	if block.HasClosure() {
+		raw += string(block.ClosureLine.Value(source))
+	}
+	ends := strings.ToLower(raw)
+	_, err := w.WriteString(swallowing.ReplaceAllStringFunc(raw, func(tag string) string {
+		if strings.Contains(ends, "</"+strings.ToLower(tag[1:])) {
+			return tag
+		}
+		return "&lt;" + tag[1:]
+	}))
+	return ast.WalkContinue, err
 }
 
 // struckParser parses text between two tildes as struck. A single one is text, as in "5~10".
