@@ -57,7 +57,7 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	own := elementMark(n)
 	m |= own
 	r.text.last &^= own & offLine // another element is another figure
-	if n.Namespace == "math" && n.Parent.Data == "mfrac" && n.PrevSibling != nil {
+	if n.Namespace == "math" && n.Parent.Data == "mfrac" && place(n) > 0 {
 		r.run(&r.text, "/", 0)
 	}
 	switch {

@@ -49,14 +49,24 @@ var (
 	lineStruck = regexp.MustCompile(`(?i)(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through\b`)
 )
 
+// formulaParts are the marks of the parts of a MathML element.
+var formulaParts = map[string][3]mark{"msup": {1: raised}, "msub": {1: lowered}, "msubsup": {1: lowered, 2: raised}}
+
+// place returns the number of elements before n in its parent, at most 2.
+func place(n *html.Node) (count int) {
+	for s := n.PrevSibling; s != nil && count < 2; s = s.PrevSibling {
+		if s.Type == html.ElementNode {
+			count++
+		}
+	}
+	return count
+}
+
 // elementMark returns the marks of an element and of its own style.
 func elementMark(n *html.Node) mark {
 	m := tagMarks[n.DataAtom]
-	if parent := n.Parent; n.Namespace == "math" && parent != nil && n.PrevSibling != nil {
-		m |= map[string]mark{"msup": raised, "msub": lowered, "msubsup": raised}[parent.Data]
-		if parent.Data == "msubsup" && n.NextSibling != nil {
-			m ^= offLine
-		}
+	if n.Namespace == "math" && n.Parent != nil {
+		m |= formulaParts[n.Parent.Data][place(n)]
 	}
 	for _, a := range n.Attr {
 		if a.Key != "style" {

@@ -147,10 +147,15 @@ func TestNothingIsLost(t *testing.T) {
 			`</w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>`+text("へ")+`</w:p>`, nil, nil), "in 東京へ"},
 		{"a.docx", "formula in a field", wordParts(t, `<w:p><w:r><w:instrText>EQ \f(1,2)</w:instrText></w:r><w:r><w:fldChar/></w:r></w:p>`, nil, nil), ""},
 		{"a.docx", "moved text", wordParts(t, `<w:p><w:moveFrom>`+text("gone")+`</w:moveFrom><w:moveTo>`+text("Zebra")+`</w:moveTo></w:p>`, nil, nil), "Zebra"},
+		{"a.docx", "initial", wordParts(t, `<w:p><w:pPr><w:framePr w:dropCap="drop"/></w:pPr>`+text("Z")+`</w:p>`+wordParagraph("ebra"), nil, nil),
+			"Zebra"},
+		{"a.docx", "picture's description", wordParts(t, `<w:p>`+text("See")+`<w:r><w:drawing><wp:docPr descr="A zebra"/></w:drawing></w:r>`+
+			`<w:r><w:drawing><wp:docPr descr="C:\a b\pic.jpg"/></w:drawing></w:r></w:p>`, nil, nil), "See A zebra"},
 		// PowerPoint
 		{"a.pptx", "footer", slideWith(shapeXML("ftr", "Zebra")), ""},
 		{"a.pptx", "hidden shape", slideWith(`<p:sp><p:nvSpPr><p:cNvPr hidden="1"/></p:nvSpPr><p:txBody>` + drawn("Zebra") + `</p:txBody></p:sp>`), ""},
 		{"a.pptx", "symbol", slideWith(`<p:sp><p:txBody><a:p><a:r><a:rPr><a:sym typeface="Symbol"/></a:rPr><a:t>&#xF0A3;</a:t></a:r></a:p></p:txBody></p:sp>`), "≤"},
+		{"a.pptx", "picture's description", slideWith(`<p:pic><p:nvPicPr><p:cNvPr descr="A zebra"/></p:nvPicPr></p:pic>`), "A zebra"},
 		// Excel
 		{"a.xlsx", "text box", drawing(map[string]string{"xl/worksheets/_rels/sheet1.xml.rels": relationsXML([3]string{"1", "drawing", "../drawings/d.xml"}),
 			"xl/drawings/d.xml": `<xdr:wsDr><xdr:sp><xdr:txBody>` + drawn("Zebra") + `</xdr:txBody></xdr:sp></xdr:wsDr>`}), "Zebra"},
@@ -164,6 +169,7 @@ func TestNothingIsLost(t *testing.T) {
 		// OpenDocument
 		{"a.odt", "placeholder prompt", odt(`<text:p>x<text:placeholder>Click here</text:placeholder></text:p>`), ""},
 		{"a.odt", "drop-down", odt(`<text:p>x<text:drop-down><text:label/>Zebra</text:drop-down></text:p>`), "xZebra"},
+		{"a.odt", "picture's description", odt(`<text:p>x<draw:frame><svg:desc>A zebra</svg:desc></draw:frame></text:p>`), "x\n\nA zebra"},
 		{"a.odt", "form control", odt(`<draw:control/>`), ""},
 		{"a.odt", "box in a heading", odt(`<text:h text:outline-level="1"><draw:text-box><text:p>Zebra</text:p></draw:text-box>Terms</text:h>`),
 			"Terms\n\nZebra"},
@@ -174,9 +180,12 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.rtf", "header", `{\rtf1 First {\header Zebra}}`, ""},
 		{"a.rtf", "form field", `{\rtf1 First {\field{\*\fldinst FORMDROPDOWN{\*\formfield{\*\ffl Zebra}}}{\fldrslt}}}`, ""},
 		{"a.rtf", "symbol", `{\rtf1{\fonttbl{\f1\fcharset2 Symbol;}{\f2\fcharset2 Wingdings;}}x {\f1\'a3}{\f1\u-3917 ?}{\f2\'fc}}`, "x ≤≥✓"},
+		{"a.rtf", "byte outside of the font's code page", `{\rtf1\ansicpg1252{\fonttbl{\f1\fcharset128 OpenSymbol;}}{\f1\'96 Zebra}}`, "– Zebra"},
 		{"a.rtf", "two alphabets", `{\rtf1 First {\upr{Zebra}{\*\ud{\u1103?}}}}`, "Zebra"},
 		{"a.rtf", "reading in a field", `{\rtf1 in {\field{\*\fldinst {EQ \\* jc2 \\o\\ad(\\s\\up 9(\u12392?),\u26481?)}}{\fldrslt }}}`, "in 東"},
 		// HTML
+		{"a.html", "formula", "<p>Zebra <math>\n<mfrac>\n<mn>1</mn>\n<mn>2</mn>\n</mfrac> <msubsup>\n<mn>3</mn>\n<mn>4</mn>\n<mn>5</mn>\n" +
+			"</msubsup></math>", "Zebra 1 /2 3 _4 ^5"},
 		{"a.html", "button", `<p>First<h3><button>Zebra here?</button></h3><p>Yes.`, "Zebra here?\n\nYes."},
 		{"a.html", "choice", `<p>Status: <select><option>draft<option selected>Zebra</select>`, "Status: Zebra"},
 		{"a.html", "field", `<p>Name: <input value=Zebra>`, "Name: Zebra"},

@@ -212,7 +212,7 @@ func TestOpenDocument(t *testing.T) {
 	require.Equal(t, "The title", d.Title)
 	require.Equal(t, []string{
 		"Guide: One  two\tthree\nline.\n\nA note.\n\n- one\n  - inner\n- two",
-		"Guide > Table: | Name | Days |\n| Ann | 28 29 |\n\nEnd.",
+		"Guide > Table: | Name | Days |\n| Ann | 28 29 |\n\nEnd.\n\nalt",
 	}, outline(d))
 	require.Equal(t, map[string]int{"pictures": 1, "comments": 1, "hidden pieces of text": 1}, d.Skipped)
 

@@ -78,7 +78,7 @@ type openTable struct {
 var openSkipped = map[string]string{
 	"annotation": "comments", "hidden-text": "hidden pieces of text", "plugin": "embedded objects",
 	"placeholder": "placeholder prompts", "control": "form controls", "tracked-changes": "", "forms": "",
-	"note-citation": "", "ruby-text": "", "desc": "", "title": "", "number": "",
+	"note-citation": "", "ruby-text": "", "title": "", "number": "",
 }
 
 func (r *openReader) write(text string) {
@@ -237,7 +237,7 @@ func (r *openReader) start(e xml.StartElement) bool {
 		level, _ := strconv.Atoi(attribute(e, "outline-level"))
 		level = min(max(level, 1), 9)
 		r.open = append(r.open, &openParagraph{level: level, number: r.number(level)})
-	case "p":
+	case "p", "desc": // of a picture
 		r.open = append(r.open, &openParagraph{number: r.number(0)})
 	case "s":
 		count, _ := strconv.Atoi(attribute(e, "c"))
@@ -311,7 +311,7 @@ func (r *openReader) end(name string) {
 		r.marks = r.marks[:max(0, len(r.marks)-1)]
 	}
 	switch name {
-	case "h", "p":
+	case "h", "p", "desc":
 		r.endParagraph()
 	case "list":
 		if r.lists = r.lists[:max(0, len(r.lists)-1)]; len(r.lists) == 0 {

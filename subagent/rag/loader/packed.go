@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"strings"
 
 	"golang.org/x/net/html/charset"
@@ -311,4 +312,15 @@ func (a *archive) skipRelated(list []relation) {
 			}
 		}
 	}
+}
+
+// pictureFile matches the name of a picture's file, which some programs write as its description.
+var pictureFile = regexp.MustCompile(`(?i)^\S+\.[a-z]{3,4}$|[\\/][^\\/]*\.[a-z]{3,4}$`)
+
+// description returns what the author wrote for readers who do not see a picture.
+func description(e xml.StartElement) string {
+	if text := attribute(e, "descr"); !pictureFile.MatchString(text) {
+		return " " + text + " "
+	}
+	return ""
 }

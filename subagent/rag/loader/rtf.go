@@ -312,9 +312,16 @@ func (r *rtfReader) flush() {
 	if len(r.bytes) == 0 {
 		return
 	}
-	page, text := cmp.Or(r.fonts[r.group.font], r.page), string(r.bytes)
-	if known := rtfPage(page); known != nil {
-		text, _ = known.NewDecoder().String(text) // what is not of the page is replaced
+	text := string(r.bytes)
+	for _, page := range []int{r.fonts[r.group.font], r.page} {
+		known := rtfPage(page)
+		if page == 0 || known == nil {
+			continue
+		}
+		text, _ = known.NewDecoder().String(string(r.bytes)) // what is not of the page is replaced
+		if !strings.Contains(text, "\ufffd") {
+			break
+		}
 	}
 	r.bytes = r.bytes[:0]
 	r.write(text)

@@ -100,8 +100,10 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		s.unshown = attribute(e, "show") == "0" || attribute(e, "show") == "false"
 		return !s.unshown
 	case "cNvPr":
-		if attribute(e, "hidden") == "1" || attribute(e, "hidden") == "true" {
+		if isTrue(attribute(e, "hidden")) {
 			s.placeholder = "hidden"
+		} else {
+			s.paragraph(description(e))
 		}
 	case "sp":
 		s.placeholder, s.shape = "", nil

@@ -55,11 +55,13 @@ type wordReader struct {
 
 // wordPlace is the state that a text box interrupts.
 type wordPlace struct {
-	line   flow // of the paragraph
-	level  int  // of the paragraph as a heading, 0 for none
-	deep   int  // depth of the paragraph in lists, from 1, 0 for none
-	number wordNumber
-	base   mark // of the paragraph
+	line    flow // of the paragraph
+	level   int  // of the paragraph as a heading, 0 for none
+	deep    int  // depth of the paragraph in lists, from 1, 0 for none
+	number  wordNumber
+	base    mark // of the paragraph
+	drops   bool // the paragraph is an initial that drops into the next one
+	initial string
 
 	tables int      // open ones
 	table  table    // the outermost of them
@@ -201,7 +203,11 @@ func (w *wordReader) start(e xml.StartElement) bool {
 		}
 	case "p":
 		w.endParagraph()
-		w.level, w.deep, w.number, w.base, w.mark = 0, 0, wordNumber{}, 0, 0
+		w.level, w.deep, w.number, w.base, w.mark, w.drops = 0, 0, wordNumber{}, 0, 0, false
+	case "framePr":
+		w.drops = attribute(e, "dropCap") != "" && attribute(e, "dropCap") != "none"
+	case "docPr":
+		w.run(&w.line, description(e), w.mark)
 	case "pStyle":
 		w.level, w.base, w.number = w.levels[value], w.styles.of(value).on, w.numberOf(value)
 		if w.listed[value] || w.number.id != "" {
@@ -366,8 +372,13 @@ func (w *wordReader) endTablePart(name string) {
 func (w *wordReader) endParagraph() {
 	text := strings.TrimSpace(w.line.String())
 	w.line.Reset()
-	if text != "" {
-		w.put(text, w.nextNumber())
+	switch {
+	case text == "":
+	case w.drops:
+		w.initial = text
+	default:
+		w.put(w.initial+text, w.nextNumber())
+		w.initial = ""
 	}
 	if len(w.outer) > 0 || len(w.later) == 0 {
 		return
