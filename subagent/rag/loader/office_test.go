@@ -265,3 +265,15 @@ func TestEntities(t *testing.T) {
 		}
 	}
 }
+
+// A part of a document that ends too early was cut: its last table would be lost.
+func TestCutPart(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"a.docx": makeWord(t, wordParagraph("x")+"<w:tbl><w:tr><w:tc>"+wordParagraph("lost")),
+		"a.odt":  makeOpen(t, "", "<office:text><text:p>x</text:p><table:table><table:table-row>"),
+	} {
+		_, err := loadText(t, name, content, Limits{})
+		require.Equal(t, Damaged, CodeOf(err), name)
+	}
+}

@@ -106,7 +106,7 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 		d.Strict = false
 		for depth := 0; a.b.err == nil; {
 			token, err := d.RawToken()
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) && depth <= 0 {
 				return nil
 			}
 			if err != nil {

@@ -323,14 +323,18 @@ func TestHostileTables(t *testing.T) {
 		"long.html":   "<table><tr><th>" + many(50_000, "name ") + many(2000, "<tr><td>y<td>z") + "</table>",
 		"wide.md":     "a\n\n<table>" + many(2000, "<tr>"+huge+"<td>y</tr>") + "</table>\n",
 		"wide.docx":   makeWord(t, wordParagraph("x")+"<w:tbl>"+many(3000, "<w:tr>"+wordCell+wordCell+"</w:tr>")+"</w:tbl>"),
-		"many.docx":   makeWord(t, wordParagraph("x")+"<w:tbl><w:tr>"+many(30_000, `<w:tc><w:tcPr><w:vMerge/></w:tcPr></w:tc>`)),
+		"many.docx": makeWord(t, wordParagraph("x")+"<w:tbl><w:tr>"+many(30_000, `<w:tc><w:tcPr><w:vMerge/></w:tcPr></w:tc>`)+
+			"</w:tr></w:tbl>"),
 		"before.docx": makeWord(t, "<w:tbl>"+many(3000, `<w:tr><w:trPr><w:gridBefore w:val="999999999"/></w:trPr><w:tc>`+wordParagraph("x")+
 			"</w:tc></w:tr>")+"</w:tbl>"),
-		"boxes.docx": makeWord(t, many(90, "<w:p><w:r><w:txbxContent><w:tbl><w:tr><w:tc>")+wordParagraph("x")),
+		"boxes.docx": makeWord(t, many(90, "<w:p><w:r><w:txbxContent><w:tbl><w:tr><w:tc>")+wordParagraph("x")+
+			many(90, "</w:tc></w:tr></w:tbl></w:txbxContent></w:r></w:p>")),
 		"wide.pptx": makeSlide(t, "<a:tbl>"+many(3000, `<a:tr><a:tc gridSpan="1000000000"><a:p><a:t>x</a:t></a:p></a:tc>`+
 			many(20, `<a:tc hMerge="1"/><a:tc vMerge="1"/>`)+"</a:tr>")+"</a:tbl>"),
-		"wide.odt":   makeOpen(t, "", "<office:text><table:table>"+many(300, "<table:table-row>"+openCell+openCell+"</table:table-row>")+"</table:table>"),
-		"wide.ods":   makeOpen(t, "", "<office:spreadsheet><table:table>"+many(300, "<table:table-row>"+openCell+"</table:table-row>")+"</table:table>"),
+		"wide.odt": makeOpen(t, "", "<office:text><table:table>"+many(300, "<table:table-row>"+openCell+openCell+"</table:table-row>")+
+			"</table:table></office:text>"),
+		"wide.ods": makeOpen(t, "", "<office:spreadsheet><table:table>"+many(300, "<table:table-row>"+openCell+"</table:table-row>")+
+			"</table:table></office:spreadsheet>"),
 		"wide.xlsx":  makeWorkbook(t, `<row r="1"><c r="A1"><v>1</v></c></row></sheetData><mergeCells>`+merges+"</mergeCells><sheetData>", "", ""),
 		"wide.rtf":   `{\rtf1 ` + many(3000, `\trowd\cellx-999999999\clmrg\cellx999999999\clvmrg\cellx5\intbl x\cell y\cell z\cell\row `) + "}",
 		"many.rtf":   `{\rtf1 ` + many(30_000, `\cellx1`) + many(30_000, `x\cell`) + `\row}`,
