@@ -73,10 +73,14 @@ func (b *builder) run(p *flow, text string, m mark) {
 // joint returns what divides a figure from the text before it, which is drawn at another height.
 // body is text without the white space at its start.
 func (p *flow) joint(text, body string, m, last mark) string {
-	if m == last || !startsFigure(body) {
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeft(body, signs))
+	if m == last || body == "" || !unicode.IsNumber(first) && (m == 0 || first != utf8.RuneError) {
 		return ""
 	}
 	before := strings.TrimRightFunc(p.String(), unicode.IsSpace)
+	if bare := strings.TrimRight(before, signs); bare != before && strings.HasSuffix(bare, "^") {
+		return "" // it continues a sign
+	}
 	end, _ := utf8.DecodeLastRuneInString(before)
 	apart := len(body) < len(text) || len(before) < p.Len()
 	sign := (unicode.IsPunct(end) || unicode.IsSymbol(end)) &&
@@ -94,11 +98,8 @@ func (p *flow) joint(text, body string, m, last mark) string {
 	return ") " // a raised figure before another one is a note: "1) 500"
 }
 
-// startsFigure reports whether text starts with a number, which may have a sign.
-func startsFigure(text string) bool {
-	first, _ := utf8.DecodeRuneInString(strings.TrimLeft(text, "+-−–"))
-	return unicode.IsNumber(first)
-}
+// signs start a figure. They may be a run of their own.
+const signs = "+-−–."
 
 // tagMarks are the marks of HTML elements.
 var tagMarks = map[atom.Atom]mark{atom.Sup: raised, atom.Sub: lowered, atom.S: struck, atom.Del: struck,

@@ -25,6 +25,8 @@ var markCases = []struct {
 	{"note", []piece{{"Fee 500", 0}, {"2", raised}, {" euros.", 0}}, "Fee 500^2 euros.", ""},
 	{"exponent", []piece{{"Moves 10", 0}, {"6", raised}, {" litres.", 0}}, "Moves 10^6 litres.", ""},
 	{"negative exponent", []piece{{"Weighs 10", 0}, {"-3", raised}, {" grams.", 0}}, "Weighs 10^-3 grams.", ""},
+	{"negative exponent of two runs", []piece{{"Weighs 10", 0}, {"-", raised}, {"3", raised}, {" grams.", 0}}, "Weighs 10^-3 grams.", ""},
+	{"decimal exponent", []piece{{"Is 10", 0}, {".5", raised}, {" long.", 0}}, "Is 10^.5 long.", ""},
 	{"note behind a full stop", []piece{{"It costs 500.", 0}, {"2", raised}, {" Next.", 0}}, "It costs 500.^2 Next.", ""},
 	{"note behind a sentence", []piece{{"It is cheap.", 0}, {"2", raised}, {" Next.", 0}}, "It is cheap.^2 Next.", ""},
 	{"note before a figure", []piece{{"Pay ", 0}, {"1", raised}, {"500 euros.", 0}}, "Pay 1) 500 euros.", ""},
