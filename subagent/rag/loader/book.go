@@ -28,8 +28,16 @@ func readBook(b *builder, f file) error {
 	}
 	title := a.textOf(main, "title")
 	b.meta("author", a.textOf(main, "creator"))
+	sheets := map[string]string{}
 	for i, chapter := range a.chapters(main) {
 		page := a.bytes(chapter)
+		b.linked = func(name string) string {
+			name = path.Join(path.Dir(chapter), name)
+			if _, found := sheets[name]; !found {
+				sheets[name] = string(a.bytes(name))
+			}
+			return sheets[name]
+		}
 		b.open(1, "chapter "+strconv.Itoa(i+1))
 		if err := readHTML(b, file{name: chapter, data: page}); err != nil {
 			return err

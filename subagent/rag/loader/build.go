@@ -28,6 +28,8 @@ type builder struct {
 	// Of the pages that were added, the illegible ones were left out.
 	pages, illegible int
 	loader           Loader // that the document is read by
+	sheet            *styleSheet
+	linked           func(name string) string // returns a style sheet that the page is linked to; nil if there are none
 }
 
 type heading struct {

@@ -54,7 +54,7 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 		r.skip(what, min(len(what), 1))
 		return
 	}
-	own := elementMark(n)
+	own := r.sheet.marks(n) &^ hidden
 	m |= own
 	r.text.last &^= own & offLine // another element is another figure
 	if n.Namespace == "math" && n.Parent.Data == "mfrac" && place(n) > 0 {
@@ -262,7 +262,7 @@ func (r *htmlReader) row(t *table, row *html.Node, m mark, header bool) {
 		names = names && n.DataAtom == atom.Th
 		var texts []string
 		r.cells, r.lists = &texts, nil
-		r.children(n, m|elementMark(n))
+		r.children(n, m|r.sheet.marks(n)&^hidden)
 		r.flush()
 		r.cells = nil
 		down := cmp.Or(htmlNumber(n, "rowspan", 1), mostRows) // 0 for all of the section

@@ -32,6 +32,7 @@ func (b *builder) hypertext(source string, titled bool) {
 	if titled {
 		b.doc.Title = oneLine(titleOf(root))
 	}
+	b.styles(root)
 	removeHidden(b, root)
 	r := htmlReader{builder: b}
 	r.children(root, 0)
@@ -58,7 +59,7 @@ func shallow(source string) string {
 		case kind != html.StartTagToken && kind != html.EndTagToken || unclosed[token.DataAtom]:
 		case kind == html.StartTagToken:
 			below := n >= deepestHTML && special < deepestHTML &&
-				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || hiddenNames(nil).hide(token.Attr))
+				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || (&styleSheet{}).of(token.Data, token.Attr) != 0)
 			if below {
 				special++
 			}

@@ -161,12 +161,13 @@ Forwarded text.
 func TestHiddenHTML(t *testing.T) {
 	d := mustLoad(t, "a.html",
 		`<style>/* .all{display:none} */ @import "x"; .off, #gone{ display : none } .tab{display:none} .tab.open{display:block}
-@media print { .menu{display:none} .off{color:red} } p.x{display:none} .ghost{visibility:hidden!important}</style>
+@media print { .menu{display:none} .off{color:red} } #on{display:block} p.x{display:none} .ghost{visibility:hidden!important}</style>
+<style media=print>p{display:none}</style>
 <body style="visibility:hidden"><p>Kept &lt;b&gt;.<p style="color:red;DISPLAY: none">no1<p hidden>no2<div style="font-size:0px">no3</div><p style="opacity: 0.0;">no4
 <div class="a off"><p>no5</div><p id=gone>no6<p class=tab>tab<p class=menu>menu<p class=ghost>no7<template>no8</template><p style="opacity:0;transform:none">fades in
-<div style="font-size:0"><span style="font-size:12px">sized</span></div><p style="opacity:0.5">half<p aria-hidden=true>said<p hidden=until-found>found<p class=x>other`)
-	require.Equal(t, "Kept <b>.\n\ntab\n\nmenu\n\nfades in\n\nsized\n\nhalf\n\nsaid\n\nfound\n\nother", d.Text)
-	require.Equal(t, map[string]int{"hidden pieces of text": 7}, d.Skipped)
+<div style="font-size:0"><span style="font-size:12px">sized</span></div><p style="opacity:0.5">half<p aria-hidden=true>said<p hidden=until-found>found<p class=x>no9<p class=off id=on>on`)
+	require.Equal(t, "Kept <b>.\n\ntab\n\nmenu\n\nfades in\n\nsized\n\nhalf\n\nsaid\n\nfound\n\non", d.Text)
+	require.Equal(t, map[string]int{"hidden pieces of text": 8}, d.Skipped)
 
 	d = mustLoad(t, "a.html", `<div id="app" style="display:none"><h1>All</h1> of it</div><script>show()</script>`)
 	require.Contains(t, d.Text, "All")

@@ -56,6 +56,10 @@ var markFormats = []struct {
 	{htmlPage, allMarks, htmlMarks(map[mark]string{raised: `span style="vertical-align: super"`,
 		lowered: `span style="vertical-align:sub;color:red"`, struck: `span style="text-decoration: line-through red"`,
 		hidden: `span style="display:none"`})},
+	{htmlPage, allMarks, func(t *testing.T, pieces []piece) string {
+		return "<style>" + markSheet + "</style>" + htmlMarks(map[mark]string{raised: "span class=up", lowered: "span id=down",
+			struck: "del", hidden: `b class="x gone"`})(t, pieces)
+	}},
 	{htmlPage, fontMarks | ruby, func(t *testing.T, pieces []piece) string { // too deep for a tree
 		return strings.Repeat("<b><div>", 300) +
 			htmlMarks(map[mark]string{raised: "sup", lowered: "sub", struck: "s"})(t, pieces)
@@ -71,7 +75,8 @@ var markFormats = []struct {
 			"META-INF/container.xml": `<container><rootfiles><rootfile full-path="c.opf"/></rootfiles></container>`,
 			"c.opf": `<package><manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest>` +
 				`<spine><itemref idref="a"/></spine></package>`,
-			"a.xhtml": htmlMarks(map[mark]string{raised: "sup", lowered: "sub", struck: "del", hidden: "span hidden"})(t, pieces),
+			"s.css": markSheet, "a.xhtml": `<html><head><link rel="stylesheet" href="s.css"/></head></html>` + htmlMarks(map[mark]string{
+				raised: `i class="up"`, lowered: `i id="down"`, struck: `i class="old"`, hidden: `b class="gone"`})(t, pieces),
 		})
 	}},
 	{mailFile, allMarks, func(t *testing.T, pieces []piece) string {
@@ -96,6 +101,10 @@ var markFormats = []struct {
 	{rtfFile, fontMarks | hidden, rtfMarks(map[mark]string{raised: `\up6`, lowered: `\dn6`, struck: `\striked1`, hidden: `\v1`})},
 	{pdfFile, offLine, pdfMarks},
 }
+
+// markSheet is a style sheet that draws marks.
+const markSheet = `.up{vertical-align:super;font-size:8pt} #down{vertical-align:sub} i.old{text-decoration:line-through} b.gone{display:none}
+	.gone{display:inline} u{vertical-align:baseline}`
 
 // each joins what write makes of pieces.
 func each(pieces []piece, write func(p piece) string) string {
