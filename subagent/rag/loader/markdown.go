@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -103,7 +104,7 @@ func (b *builder) markdown(source string) {
 	}
 	for source != "" && b.room(0) {
 		piece := source[:pieceEnd(source)]
-		source = source[len(piece):]
+		source = carryOver(piece, source[len(piece):])
 		var page bytes.Buffer
 		if hostile(piece) || md.Convert([]byte(piece), &page, parser.WithContext(links)) != nil {
 			b.paragraph(squeeze(piece))
@@ -184,6 +185,42 @@ func hostile(piece string) bool {
 		}
 	}
 	return false
+}
+
+var (
+	// namedRows matches the end of a piece in a table: its names, the line below them, and rows.
+	namedRows = regexp.MustCompile(`(?m)^(.*\|.*\n[ \t]*[|:-][ \t|:-]*-[ \t|:-]*\n)(?:.*\|.*\n)+\z`)
+	listItem  = regexp.MustCompile(`^ {0,3}(\d{1,9})[.)][ \t]`)
+)
+
+// carryOver returns the Markdown behind a piece, in which a table has its names and an item its number.
+func carryOver(piece, rest string) string {
+	row, _, _ := strings.Cut(rest, "\n")
+	if m := namedRows.FindStringSubmatch(piece); m != nil && strings.Contains(row, "|") && len(m[1]) < pieceSize/4 {
+		return m[1] + rest
+	}
+	item := listItem.FindStringSubmatchIndex(rest)
+	if item == nil {
+		return rest
+	}
+	number, apart := 0, false // of the next item, 0 outside of a list
+	for line := range strings.Lines(piece) {
+		m := listItem.FindStringSubmatch(line)
+		switch {
+		case m != nil && number == 0:
+			number, _ = strconv.Atoi(m[1])
+			fallthrough
+		case m != nil:
+			number++
+		case line[0] == '#' || apart && strings.TrimLeft(line, " \t\n") == line:
+			number = 0
+		}
+		apart = strings.TrimSpace(line) == ""
+	}
+	if number == 0 {
+		return rest
+	}
+	return rest[:item[2]] + strconv.Itoa(number) + rest[item[3]:]
 }
 
 // pieceEnd is where the first piece of Markdown ends: at the end of all if that is short.

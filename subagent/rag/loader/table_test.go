@@ -283,7 +283,11 @@ func TestTables(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s long", i, extension), func(t *testing.T) {
 			t.Parallel()
 			long := [][]spanned{plainCells("parameter", "default")}
-			for n := range 300 {
+			count := 300
+			if row.format == markdown && !row.spans {
+				count = 3000 // more than is parsed at once
+			}
+			for n := range count {
 				long = append(long, plainCells(fmt.Sprintf("knob %d", n), strings.Repeat("value ", 3)))
 			}
 			passages := chunk.Split(mustLoad(t, "a"+extension, row.write(t, long)), chunk.Default())
