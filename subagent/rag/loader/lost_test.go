@@ -52,8 +52,8 @@ func TestNumbers(t *testing.T) {
 			styled(`<w:pStyle w:val="h2"/>`, "Late")+wordParagraph("Words.")+inList(2, 0, "open")+inList(2, 0, "close")+
 			inList(4, 0, "dot")+inList(3, 0, "five")+inList(3, 1, "inner")),
 		wordStyles: `<w:styles><w:style w:styleId="h0"><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>` +
-			`<w:style w:styleId="h1"><w:name w:val="heading 1"/><w:basedOn w:val="h0"/></w:style><w:style w:styleId="h2">` +
-			`<w:name w:val="heading 2"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style></w:styles>`,
+			`<w:style w:styleId="h1"><w:name w:val="heading 1"/><w:basedOn w:val="h0"/></w:style><w:style w:styleId="h2"><w:basedOn ` +
+			`w:val="h0"/><w:name w:val="heading 2"/><w:pPr><w:numPr><w:ilvl w:val="1"/></w:numPr></w:pPr></w:style></w:styles>`,
 		"word/numbering.xml": wordNumbering,
 	})
 	number := func(level int, more string) string {
@@ -113,8 +113,27 @@ func TestNothingIsLost(t *testing.T) {
 	odt := func(body string) string {
 		return makeOpen(t, "", "<office:text><text:p>First.</text:p>"+body+"</office:text>")
 	}
+	level := func(level int, text, more string) string {
+		return fmt.Sprintf(`<w:lvl w:ilvl="%d"><w:start w:val="1"/>%s<w:lvlText w:val="%s"/></w:lvl>`, level, more, text)
+	}
+	// The list 1 has these levels, the list 2 begins the second of them at 5, the list 3 is that of a style.
+	numbered := func(levels, styles string, items ...string) string {
+		body := ""
+		for _, item := range items {
+			body += `<w:p><w:pPr><w:numPr><w:ilvl w:val="` + item[1:2] + `"/><w:numId w:val="` + item[:1] + `"/></w:numPr></w:pPr>` + text(item[2:]) + `</w:p>`
+		}
+		return makeZip(t, map[string]string{wordMain: fmt.Sprintf(wordXML, wordParagraph("First.")+body), wordStyles: `<w:styles>` + styles + `</w:styles>`,
+			"word/numbering.xml": `<w:numbering><w:abstractNum w:abstractNumId="1"><w:numStyleLink w:val="L"/></w:abstractNum><w:abstractNum w:abstractNumId="0">` +
+				`<w:styleLink w:val="L"/>` + levels + `</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId ` +
+				`w:val="0"/><w:lvlOverride w:ilvl="1"><w:startOverride w:val="5"/></w:lvlOverride></w:num><w:num w:numId="3"><w:abstractNumId w:val="1"/></w:num></w:numbering>`})
+	}
 	for _, c := range []struct{ name, element, content, want string }{
 		// Word
+		{"a.docx", "item without text", numbered(level(0, "%1.", ""), "", "10one", "10", "10Zebra"), "3. Zebra"},
+		{"a.docx", "level that never starts again", numbered(level(0, "%1.", "")+level(1, "Q%2", `<w:lvlRestart w:val="0"/>`), "", "10a", "11b", "10c", "11Zebra"), "Q2 Zebra"},
+		{"a.docx", "legal numbers", numbered(level(0, "%1.", `<w:numFmt w:val="upperRoman"/>`)+level(1, "%1.%2", `<w:isLgl/>`), "", "10a", "10b", "11Zebra"), "2.1 Zebra"},
+		{"a.docx", "list of a style", numbered(level(0, "Step %1:", ""), "", "30a", "30Zebra"), "Step 2: Zebra"},
+		{"a.docx", "one level starts anew", numbered(level(0, "%1.", "")+level(1, "%1.%2", ""), "", "10a", "10b", "11c", "21Zebra"), "2.5 Zebra"},
 		{"a.docx", "symbol", wordParts(t, "<w:p>"+text("if ")+`<w:r><w:sym w:font="Symbol" w:char="F0A3"/></w:r>`+text(" 5")+
 			`<w:r><w:sym w:font="Wingdings" w:char="F0FC"/></w:r></w:p>`, nil, nil), "if ≤ 5✓"},
 		{"a.docx", "text in a font of symbols", wordParts(t, `<w:p><w:r><w:rPr><w:rFonts w:ascii="Symbol"/></w:rPr><w:t>a</w:t></w:r></w:p>`,

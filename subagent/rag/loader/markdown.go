@@ -190,7 +190,9 @@ func hostile(piece string) bool {
 var (
 	// namedRows matches the end of a piece in a table: its names, the line below them, and rows.
 	namedRows = regexp.MustCompile(`(?m)^(.*\|.*\n[ \t]*[|:-][ \t|:-]*-[ \t|:-]*\n)(?:.*\|.*\n)+\z`)
-	listItem  = regexp.MustCompile(`^ {0,3}(\d{1,9})[.)][ \t]`)
+	listItem  = regexp.MustCompile(`(?m)^ {0,3}(\d{1,9})[.)][ \t]`)
+	// outsideList matches the start of a paragraph that belongs to no list.
+	outsideList = regexp.MustCompile(`\n\n[^\s\d]`)
 )
 
 // carryOver returns the Markdown behind a piece, in which a table has its names and an item its number.
@@ -199,28 +201,16 @@ func carryOver(piece, rest string) string {
 	if m := namedRows.FindStringSubmatch(piece); m != nil && strings.Contains(row, "|") && len(m[1]) < pieceSize/4 {
 		return m[1] + rest
 	}
-	item := listItem.FindStringSubmatchIndex(rest)
-	if item == nil {
+	piece = piece[strings.LastIndex(piece, "\n#")+1:]
+	if at := outsideList.FindAllStringIndex(piece, -1); at != nil {
+		piece = piece[at[len(at)-1][1]:]
+	}
+	next, before := listItem.FindStringSubmatchIndex(row), listItem.FindAllStringSubmatch(piece, -1)
+	if next == nil || before == nil {
 		return rest
 	}
-	number, apart := 0, false // of the next item, 0 outside of a list
-	for line := range strings.Lines(piece) {
-		m := listItem.FindStringSubmatch(line)
-		switch {
-		case m != nil && number == 0:
-			number, _ = strconv.Atoi(m[1])
-			fallthrough
-		case m != nil:
-			number++
-		case line[0] == '#' || apart && strings.TrimLeft(line, " \t\n") == line:
-			number = 0
-		}
-		apart = strings.TrimSpace(line) == ""
-	}
-	if number == 0 {
-		return rest
-	}
-	return rest[:item[2]] + strconv.Itoa(number) + rest[item[3]:]
+	first, _ := strconv.Atoi(before[0][1])
+	return rest[:next[2]] + strconv.Itoa(first+len(before)) + rest[next[3]:]
 }
 
 // pieceEnd is where the first piece of Markdown ends: at the end of all if that is short.

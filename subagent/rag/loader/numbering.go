@@ -14,12 +14,16 @@ type numberLevel struct {
 	format string // of the first number: "1", "01", "a", "A", "i", "I"; "" for none
 	text   string // with "%1" for the number of the first level, as in "Step %1:"
 	start  int
+	// reset is two more than the last level whose items start this one again; 0 stands for any level above.
+	reset int
+	legal bool // the numbers of all levels in it are decimal
 }
 
 // numbering counts the items of a list and writes their numbers as the levels say.
 type numbering struct {
 	levels [deepestList]numberLevel
-	counts [deepestList]int
+	counts *[deepestList]int // of items, which lists may share
+	anew   [deepestList]bool // the next item of the level does not follow the counts
 }
 
 var levelNumber = regexp.MustCompile(`%\d+`)
@@ -27,17 +31,34 @@ var levelNumber = regexp.MustCompile(`%\d+`)
 // next returns the number of the next item of a level from 0, "" for none.
 func (n *numbering) next(level int) string {
 	level = min(max(level, 0), deepestList-1)
+	n.restart(deepestList)
+	if n.anew[level] {
+		n.anew[level], n.counts[level] = false, 0
+	}
 	n.counts[level]++
-	n.restart(level + 1)
+	for below := level + 1; below < deepestList; below++ {
+		if reset := n.levels[below].reset; reset == 0 || level+2 <= reset {
+			n.counts[below] = 0
+		}
+	}
 	return strings.TrimSpace(levelNumber.ReplaceAllStringFunc(n.levels[level].text, func(name string) string {
 		of, _ := strconv.Atoi(name[1:])
 		of = min(max(of, 1), deepestList) - 1
-		return n.levels[of].number(n.levels[of].start + max(n.counts[of], 1) - 1)
+		part := n.levels[of]
+		if n.levels[level].legal && part.format != "" {
+			part.format = "1"
+		}
+		return part.number(part.start + max(n.counts[of], 1) - 1)
 	}))
 }
 
 // restart ends the counts of a level and those below it.
-func (n *numbering) restart(level int) { clear(n.counts[min(max(level, 0), deepestList):]) }
+func (n *numbering) restart(level int) {
+	if n.counts == nil {
+		n.counts = new([deepestList]int)
+	}
+	clear(n.counts[min(max(level, 0), deepestList):])
+}
 
 // number writes a number in the level's format.
 func (l numberLevel) number(number int) string {

@@ -104,7 +104,7 @@ func (r *openReader) mark() mark {
 func (r *openReader) define(e xml.StartElement) {
 	switch name := e.Name.Local; name {
 	case "list-style", "outline-style":
-		r.levels = &numbering{}
+		r.levels = &numbering{counts: new([deepestList]int)}
 		r.listed[map[string]string{"list-style": attribute(e, "name"), "outline-style": outlineStyle}[name]] = r.levels
 	case "list-level-style-number", "outline-level-style":
 		r.defineLevel(e)
@@ -153,8 +153,8 @@ func (r *openReader) defineLevel(e xml.StartElement) {
 	if err != nil {
 		start = 1
 	}
-	r.levels.levels[level-1] = numberLevel{format, attribute(e, "num-prefix") + strings.Join(numbers, ".") +
-		attribute(e, "num-suffix"), start}
+	r.levels.levels[level-1] = numberLevel{format: format, start: start,
+		text: attribute(e, "num-prefix") + strings.Join(numbers, ".") + attribute(e, "num-suffix")}
 }
 
 // startList starts a list. It may continue the numbers of the last list with its style.

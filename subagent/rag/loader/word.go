@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"encoding/xml"
 	"regexp"
 	"strconv"
@@ -62,6 +63,7 @@ type wordPlace struct {
 	base    mark // of the paragraph
 	drops   bool // the paragraph is an initial that drops into the next one
 	initial string
+	gone    bool // a part of the paragraph was deleted or is hidden
 
 	tables int      // open ones
 	table  table    // the outermost of them
@@ -166,6 +168,7 @@ var formulaMarks = map[string]string{"sup": "^", "sub": "_", "den": "/"}
 func (w *wordReader) write(text string) {
 	switch {
 	case w.inText:
+		w.gone = w.gone || w.mark&hidden != 0
 		w.run(&w.line, text, w.mark)
 	case w.inField && w.field.Len() < 1<<16:
 		w.field.WriteString(text)
@@ -176,6 +179,7 @@ func (w *wordReader) write(text string) {
 func (w *wordReader) start(e xml.StartElement) bool {
 	name, value := e.Name.Local, attribute(e, "val")
 	if unshown[name] {
+		w.gone = w.gone || name == "del" || name == "moveFrom"
 		return false
 	}
 	switch name {
@@ -203,14 +207,14 @@ func (w *wordReader) start(e xml.StartElement) bool {
 		}
 	case "p":
 		w.endParagraph()
-		w.level, w.deep, w.number, w.base, w.mark, w.drops = 0, 0, wordNumber{}, 0, 0, false
+		w.level, w.deep, w.number, w.base, w.mark, w.drops, w.gone = 0, 0, wordNumber{}, 0, 0, false, false
 	case "framePr":
 		w.drops = attribute(e, "dropCap") != "" && attribute(e, "dropCap") != "none"
 	case "docPr":
 		w.run(&w.line, description(e), w.mark)
 	case "pStyle":
 		w.level, w.base, w.number = w.levels[value], w.styles.of(value).on, w.numberOf(value)
-		if w.listed[value] || w.number.id != "" {
+		if w.listed[value] || w.number.id != "" && w.number.id != "0" {
 			w.deep = max(w.deep, w.number.level+1)
 		}
 	case "outlineLvl":
@@ -219,7 +223,7 @@ func (w *wordReader) start(e xml.StartElement) bool {
 		}
 	case "ilvl", "numId":
 		w.number.set(e)
-		if w.deep = w.number.level + 1; w.number.id == "" && name == "numId" {
+		if w.deep = w.number.level + 1; w.number.id == "0" {
 			w.deep = 0
 		}
 	default:
@@ -372,12 +376,19 @@ func (w *wordReader) endTablePart(name string) {
 func (w *wordReader) endParagraph() {
 	text := strings.TrimSpace(w.line.String())
 	w.line.Reset()
+	number := ""
+	if text != "" || !w.gone && w.mark&hidden == 0 {
+		number = w.nextNumber()
+	}
+	w.number = wordNumber{}
 	switch {
+	case text == "" && w.tables > 0 && number != "":
+		w.put("", number)
 	case text == "":
 	case w.drops:
 		w.initial = text
 	default:
-		w.put(w.initial+text, w.nextNumber())
+		w.put(w.initial+text, number)
 		w.initial = ""
 	}
 	if len(w.outer) > 0 || len(w.later) == 0 {
@@ -416,7 +427,7 @@ func (w *wordReader) put(text, number string) {
 
 // wordNumber is the place of a paragraph in a numbered list.
 type wordNumber struct {
-	id    string // of the list, "" for none
+	id    string // of the list, "0" for none, "" if nothing is said
 	level int    // from 0
 }
 
@@ -424,19 +435,21 @@ func (n *wordNumber) set(e xml.StartElement) {
 	if value := attribute(e, "val"); e.Name.Local == "ilvl" {
 		level, _ := strconv.Atoi(value)
 		n.level = min(max(level, 0), deepestList-1)
-	} else if n.id = value; value == "0" {
-		n.id = ""
+	} else {
+		n.id = value
 	}
 }
 
-// numberOf returns the numbered list of a style or of a style that it follows.
-func (w *wordReader) numberOf(style string) wordNumber {
+// numberOf returns the numbered list of a style. The list and the level may be those of styles that it follows.
+func (w *wordReader) numberOf(style string) (number wordNumber) {
+	level, known := w.linked[style]
 	for range deepestStyle {
-		if number, found := w.numbered[style]; found || w.styles[style] == nil {
-			if level, linked := w.linked[style]; linked {
-				number.level = level
-			}
-			return number
+		own, found := w.numbered[style]
+		if found && !known {
+			level, known = own.level, true
+		}
+		if own.id != "" || w.styles[style] == nil {
+			return wordNumber{own.id, level}
 		}
 		style = w.styles[style].base
 	}
@@ -446,18 +459,22 @@ func (w *wordReader) numberOf(style string) wordNumber {
 // readNumbers reads the definitions of lists (ECMA-376 part 1, 17.9). Lists of one definition count together, unless a
 // list starts anew.
 func (w *wordReader) readNumbers(part string) {
-	definitions := map[string]*numbering{}
+	definitions, styles, links := map[string]*numbering{}, map[string]*numbering{}, map[string]string{}
 	open, shared, id, level := (*numbering)(nil), false, "", 0
 	w.archive.elements(part, func(e xml.StartElement) {
 		name, value := e.Name.Local, attribute(e, "val")
 		switch name {
 		case "abstractNum":
-			open, shared = &numbering{}, false
-			definitions[attribute(e, "abstractNumId")] = open
+			open, shared, id = &numbering{counts: new([deepestList]int)}, false, attribute(e, "abstractNumId")
+			definitions[id] = open
+		case "styleLink":
+			styles[value] = open
+		case "numStyleLink":
+			links[id] = value
 		case "num":
 			id, open = attribute(e, "numId"), nil
 		case "abstractNumId":
-			open, shared = definitions[value], true
+			open, shared = cmp.Or(styles[links[value]], definitions[value]), true
 			w.lists[id] = open
 		case "lvlOverride", "lvl":
 			level, _ = strconv.Atoi(attribute(e, "ilvl"))
@@ -475,6 +492,12 @@ func (w *wordReader) readNumbers(part string) {
 			*l = numberLevel{format: "1"}
 		case "start", "startOverride":
 			l.start, _ = strconv.Atoi(value)
+			open.anew[level] = open.anew[level] || name == "startOverride"
+		case "lvlRestart":
+			above, _ := strconv.Atoi(value)
+			l.reset = above + 1
+		case "isLgl":
+			l.legal = isOn(e)
 		case "numFmt":
 			l.format = formatNamed(value)
 		case "lvlText":
