@@ -113,6 +113,7 @@ func TestNothingIsLost(t *testing.T) {
 	odt := func(body string) string {
 		return makeOpen(t, "", "<office:text><text:p>First.</text:p>"+body+"</office:text>")
 	}
+	code := func(kind string) string { return `<w:r><w:fldChar w:fldCharType="` + kind + `"/></w:r>` }
 	level := func(level int, text, more string) string {
 		return fmt.Sprintf(`<w:lvl w:ilvl="%d"><w:start w:val="1"/>%s<w:lvlText w:val="%s"/></w:lvl>`, level, more, text)
 	}
@@ -139,7 +140,7 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.docx", "text in a font of symbols", wordParts(t, `<w:p><w:r><w:rPr><w:rFonts w:ascii="Symbol"/></w:rPr><w:t>a</w:t></w:r></w:p>`,
 			nil, nil), "α"},
 		{"a.docx", "drop-down", wordParts(t, "<w:p>"+text("Is ")+`<w:r><w:fldChar><w:ffData><w:ddList><w:result w:val="2"/><w:listEntry `+
-			`w:val="a"/><w:listEntry w:val="b"/><w:listEntry w:val="Zebra"/></w:ddList></w:ffData></w:fldChar></w:r></w:p>`, nil, nil), "Is Zebra"},
+			`w:val="a"/><w:listEntry w:val="b"/><w:listEntry w:val="Zebra"/><w:default w:val="0"/></w:ddList></w:ffData></w:fldChar></w:r></w:p>`, nil, nil), "Is Zebra"},
 		{"a.docx", "check box", wordParts(t, "<w:p>"+text("Paid: ")+`<w:r><w:fldChar><w:ffData><w:checkBox><w:default w:val="0"/><w:checked/>`+
 			`</w:checkBox></w:ffData></w:fldChar></w:r></w:p>`, nil, nil), "Paid: [x]"},
 		{"a.docx", "placeholder prompt", wordParts(t, `<w:sdt><w:sdtPr><w:showingPlcHdr/></w:sdtPr><w:sdtContent>`+wordParagraph("Click here")+
@@ -164,6 +165,10 @@ func TestNothingIsLost(t *testing.T) {
 			`</w:rPr></w:style></w:styles>`}), "Zebra"},
 		{"a.docx", "reading in a field", wordParts(t, `<w:p>`+text("in ")+`<w:r><w:instrText>EQ \* jc2 \o\ad(\s\up 9(とうきょう),東京)</w:instrText>`+
 			`</w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>`+text("へ")+`</w:p>`, nil, nil), "in 東京へ"},
+		{"a.docx", "fields in each other", wordParts(t, `<w:p>`+text("Dear ")+code("begin")+text("7")+code("begin")+text("8")+code("separate")+text("lion")+
+			code("end")+code("separate")+text("Zebra")+code("end")+text(", hi")+`</w:p>`, nil, nil), "Dear Zebra, hi"},
+		{"a.docx", "symbol in a field", wordParts(t, `<w:p>`+text("x ")+code("begin")+`<w:r><w:instrText> SYMBOL 163 \f "Symbol" \s 10 </w:instrText></w:r>`+
+			code("separate")+code("end")+`<w:fldSimple w:instr="SYMBOL 179 \f Symbol"/></w:p>`, nil, nil), "x ≤≥"},
 		{"a.docx", "formula in a field", wordParts(t, `<w:p><w:r><w:instrText>EQ \f(1,2)</w:instrText></w:r><w:r><w:fldChar/></w:r></w:p>`, nil, nil), ""},
 		{"a.docx", "moved text", wordParts(t, `<w:p><w:moveFrom>`+text("gone")+`</w:moveFrom><w:moveTo>`+text("Zebra")+`</w:moveTo></w:p>`, nil, nil), "Zebra"},
 		{"a.docx", "initial", wordParts(t, `<w:p><w:pPr><w:framePr w:dropCap="drop"/></w:pPr>`+text("Z")+`</w:p>`+wordParagraph("ebra"), nil, nil),
@@ -199,6 +204,7 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.rtf", "header", `{\rtf1 First {\header Zebra}}`, ""},
 		{"a.rtf", "form field", `{\rtf1 First {\field{\*\fldinst FORMDROPDOWN{\*\formfield{\*\ffl Zebra}}}{\fldrslt}}}`, ""},
 		{"a.rtf", "symbol", `{\rtf1{\fonttbl{\f1\fcharset2 Symbol;}{\f2\fcharset2 Wingdings;}}x {\f1\'a3}{\f1\u-3917 ?}{\f2\'fc}}`, "x ≤≥✓"},
+		{"a.rtf", "symbol in a field", `{\rtf1 x {\field{\*\fldinst {SYMBOL 163 \\f "Symbol"}}{\fldrslt }}}`, "x ≤"},
 		{"a.rtf", "byte outside of the font's code page", `{\rtf1\ansicpg1252{\fonttbl{\f1\fcharset128 OpenSymbol;}}{\f1\'96 Zebra}}`, "– Zebra"},
 		{"a.rtf", "two alphabets", `{\rtf1 First {\upr{Zebra}{\*\ud{\u1103?}}}}`, "Zebra"},
 		{"a.rtf", "reading in a field", `{\rtf1 in {\field{\*\fldinst {EQ \\* jc2 \\o\\ad(\\s\\up 9(\u12392?),\u26481?)}}{\fldrslt }}}`, "in 東"},

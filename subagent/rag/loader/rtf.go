@@ -130,9 +130,8 @@ func (r *rtfReader) brace(c byte) {
 		ended := r.group.field && !r.groups[n].field
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
 		if instruction := r.field.String(); ended {
-			if r.field.Reset(); strings.HasPrefix(strings.TrimSpace(instruction), "EQ ") {
-				r.write(r.equation(instruction))
-			}
+			r.field.Reset()
+			r.write(r.fieldText(instruction))
 		}
 	}
 	if c == '}' && n <= 0 {

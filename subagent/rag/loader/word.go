@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/xml"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -50,6 +51,7 @@ type wordReader struct {
 	inText, inField bool
 	mark            mark // of the run
 	field           strings.Builder
+	codes           []bool // of the open fields, whether the instruction is open
 	choice          wordChoice
 	prompt          bool // the open control shows what to enter
 }
@@ -77,6 +79,7 @@ type wordPlace struct {
 type wordChoice struct {
 	entries []string
 	chosen  int
+	made    bool // other than by default
 }
 
 // wordStyleReader reads the definitions of styles.
@@ -167,7 +170,8 @@ var formulaMarks = map[string]string{"sup": "^", "sub": "_", "den": "/"}
 
 func (w *wordReader) write(text string) {
 	switch {
-	case w.inText:
+	case w.inText && !slices.Contains(w.codes, true):
+		w.field.Reset() // has a result
 		w.gone = w.gone || w.mark&hidden != 0
 		w.run(&w.line, text, w.mark)
 	case w.inField && w.field.Len() < 1<<16:
@@ -207,6 +211,7 @@ func (w *wordReader) start(e xml.StartElement) bool {
 		}
 	case "p":
 		w.endParagraph()
+		w.codes = nil
 		w.level, w.deep, w.number, w.base, w.mark, w.drops, w.gone = 0, 0, wordNumber{}, 0, 0, false, false
 	case "framePr":
 		w.drops = attribute(e, "dropCap") != "" && attribute(e, "dropCap") != "none"
@@ -286,11 +291,20 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 		}
 	case "instrText":
 		w.inField = true
-	case "fldChar":
-		if instruction := w.field.String(); strings.HasPrefix(strings.TrimSpace(instruction), "EQ ") {
-			w.run(&w.line, w.equation(instruction), w.mark)
-		}
+	case "fldSimple":
 		w.field.Reset()
+		w.field.WriteString(attribute(e, "instr"))
+	case "fldChar":
+		switch kind, n := attribute(e, "fldCharType"), len(w.codes)-1; {
+		case kind == "begin":
+			w.field.Reset()
+			w.codes = append(w.codes, true)
+		case kind != "separate":
+			w.codes = w.codes[:max(n, 0)]
+			w.endField()
+		case n >= 0:
+			w.codes[n] = false
+		}
 	case "ddList":
 		w.choice = wordChoice{}
 	case "checkBox":
@@ -298,9 +312,11 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 	case "listEntry":
 		w.choice.entries = append(w.choice.entries, attribute(e, "val"))
 	case "default", "result", "checked":
-		value := attribute(e, "val")
-		if w.choice.chosen, _ = strconv.Atoi(value); value == "" || isTrue(value) {
-			w.choice.chosen = 1
+		if value := attribute(e, "val"); name != "default" || !w.choice.made {
+			w.choice.made = name != "default"
+			if w.choice.chosen, _ = strconv.Atoi(value); value == "" || isTrue(value) {
+				w.choice.chosen = 1
+			}
 		}
 	default:
 		var direct marking
@@ -313,17 +329,38 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 // overprint matches a field that draws a reading above its characters.
 var overprint = regexp.MustCompile(`\\o.*\\s\\(?:up|do) *\d* *\([^()]*\) *[,;]([^()]*)\)|\\o.*\(([^()]*)[,;]\\s\\(?:up|do) *\d* *\(`)
 
-// equation returns the text of an EQ field with a reading. It counts other formulas.
-func (b *builder) equation(instruction string) string {
+// symbolField matches a field that draws a character.
+var symbolField = regexp.MustCompile(`^\s*SYMBOL\s+(\w+)\s.*\\f\s*"?([^"\\]*\w)`)
+
+// fieldText returns the text of a field without a result: a symbol, or an equation with a reading. It counts other
+// equations.
+func (b *builder) fieldText(instruction string) string {
+	if m := symbolField.FindStringSubmatch(instruction); m != nil {
+		code, _ := strconv.ParseUint(m[1], 0, 16)
+		var font marking
+		if font.font(m[2]); font.on != 0 {
+			return string(font.on.drawn(rune(code)))
+		}
+		return string(rune(code))
+	}
 	if m := overprint.FindStringSubmatch(instruction); m != nil {
 		return m[1] + m[2]
 	}
-	b.skip("formulas", 1)
+	if strings.HasPrefix(strings.TrimSpace(instruction), "EQ ") {
+		b.skip("formulas", 1)
+	}
 	return ""
+}
+
+func (w *wordReader) endField() {
+	w.run(&w.line, w.fieldText(w.field.String()), w.mark)
+	w.field.Reset()
 }
 
 func (w *wordReader) end(name string) {
 	switch name {
+	case "fldSimple":
+		w.endField()
 	case "t", "instrText":
 		w.inText, w.inField = false, false
 	case "r":
