@@ -73,6 +73,7 @@ func (b *builder) pdfPages(d *pdfium.Document) error {
 			return err
 		}
 		b.skip("comments", page.Comments)
+		b.skip("struck pieces of text", page.Struck)
 		b.page(number, page.Text, page.Unmapped*2 > page.Glyphs)
 	}
 	if b.err == nil && b.pages == 0 {

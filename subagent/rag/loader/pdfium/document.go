@@ -31,6 +31,7 @@ type Document struct {
 	err    error
 
 	handle  uint64
+	form    uint64 // of the fields, 0 before the first one
 	scratch uint32 // 64 bytes for results
 }
 

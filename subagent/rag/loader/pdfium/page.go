@@ -18,6 +18,7 @@ type Page struct {
 	Glyphs, Unmapped int
 	// Comments is the number of annotations with text that the page does not show.
 	Comments int
+	Struck   int // annotations that strike text, which is not marked
 }
 
 // ErrPage is that a page cannot be loaded; others may be.
@@ -27,8 +28,7 @@ var ErrPage = errors.New("the page cannot be read")
 func (d *Document) Page(number int) (Page, error) {
 	page := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
 	r := pageReader{Document: d}
-	values, draws := r.annotations(page)
-	if draws {
+	if r.annotations(page) {
 		const ok = 1
 		if d.call("FPDFPage_Flatten", page, 0) == ok {
 			d.call("FPDF_ClosePage", page)
@@ -44,33 +44,117 @@ func (d *Document) Page(number int) (Page, error) {
 	r.read()
 	d.call("FPDFText_ClosePage", r.text)
 	d.call("FPDF_ClosePage", page)
-	r.page.Text = strings.Join(append([]string{paragraphs(r.lines)}, values...), "\n\n")
+	values := r.place()
+	r.page.Text = strings.TrimRight(paragraphs(r.lines)+"\n\n"+values, "\n")
 	return r.page, d.err
 }
 
-// annotations returns the text of fields and FreeText annotations without an appearance stream, and reports whether
-// others have one. It counts comments (ISO 32000-1, 12.5.6).
-func (r *pageReader) annotations(page uint64) (values []string, draws bool) {
-	const link, freeText, popup, widget, hidden = 2, 3, 16, 20, 2
+// annotations reads the values of fields and the notes without an appearance stream, and reports whether other
+// annotations draw text. It counts comments (ISO 32000-1, 12.5.6).
+func (r *pageReader) annotations(page uint64) (draws bool) {
+	const link, freeText, strikeOut, stamp, popup, widget, watermark = 2, 3, 12, 13, 16, 20, 24
+	const hidden, noView = 2, 32
 	count := int32(r.call("FPDFPage_GetAnnotCount", page))
 	for i := int32(0); i < count && r.err == nil && page != 0; i++ {
 		a := r.call("FPDFPage_GetAnnot", page, uint64(i))
 		switch kind := r.call("FPDFAnnot_GetSubtype", a); {
-		case a == 0 || kind == link || kind == popup || r.call("FPDFAnnot_GetFlags", a)&hidden != 0:
-		case kind != freeText && kind != widget:
-			if r.value(a, "Contents") != "" {
-				r.page.Comments++
+		case a == 0 || kind == link || kind == popup || r.call("FPDFAnnot_GetFlags", a)&(hidden|noView) != 0:
+		case kind == widget && r.field(a):
+			r.call("FPDFAnnot_SetFlags", a, hidden) // its appearance may be out of date
+		case kind == freeText || kind == stamp || kind == widget || kind == watermark:
+			if r.call("FPDFAnnot_HasKey", a, uint64(r.name("AP"))) != 0 {
+				draws = true
+			} else if text := r.value(a, map[bool]string{true: "Contents", false: "V"}[kind == freeText]); text != "" {
+				r.fields = append(r.fields, field{text: text})
 			}
-		case r.call("FPDFAnnot_HasKey", a, uint64(r.name("AP"))) != 0:
-			draws = true
-		default:
-			if text := r.value(a, map[bool]string{true: "Contents", false: "V"}[kind == freeText]); text != "" {
-				values = append(values, text)
-			}
+		case kind == strikeOut:
+			r.page.Struck++
+		case r.value(a, "Contents") != "":
+			r.page.Comments++
 		}
 		r.call("FPDFPage_CloseAnnot", a)
 	}
-	return values, draws
+	return draws
+}
+
+// field is a value of a form, or a note.
+type field struct {
+	name, text string
+	tick       bool
+	line
+}
+
+// field reads a field of a form, and reports whether it has no other text.
+func (r *pageReader) field(a uint64) bool {
+	const checkBox, radio, comboBox, listBox, text, password = 2, 3, 4, 5, 6, 1 << 13
+	if r.form == 0 {
+		info := r.allocate(512)
+		r.memory.Write(info, append([]byte{1}, make([]byte, 511)...)) // version 1 without callbacks
+		r.form = r.call("FPDFDOC_InitFormFillEnvironment", r.handle, uint64(info))
+	}
+	var f field
+	switch kind := r.call("FPDFAnnot_GetFormFieldType", r.form, a); kind {
+	case checkBox, radio:
+		state := cmp.Or(r.value(a, "AS"), r.string("FPDFAnnot_GetFormFieldValue", r.form, a), "Off")
+		if f.tick, f.text = true, "[ ]"; state != "Off" {
+			f.text = "[x]"
+		}
+	case comboBox, listBox:
+		count := min(r.call("FPDFAnnot_GetOptionCount", r.form, a), 1000)
+		for i := uint64(0); i < count && r.err == nil; i++ {
+			if r.call("FPDFAnnot_IsOptionSelected", r.form, a, i) != 0 {
+				f.text += ", " + r.string("FPDFAnnot_GetOptionLabel", r.form, a, i)
+			}
+		}
+		f.text = strings.TrimPrefix(f.text, ", ")
+	case text:
+		if r.call("FPDFAnnot_GetFormFieldFlags", r.form, a)&password != 0 {
+			return true
+		}
+	default:
+		return false
+	}
+	if f.text == "" {
+		f.text = r.string("FPDFAnnot_GetFormFieldValue", r.form, a)
+	}
+	f.name = r.string("FPDFAnnot_GetFormFieldAlternateName", r.form, a)
+	if name := r.string("FPDFAnnot_GetFormFieldName", r.form, a); f.name == "" && len(name) > 2 && !strings.ContainsAny(name, "[0123456789") {
+		f.name = name
+	}
+	if f.text != "" && r.call("FPDFAnnot_GetRect", a, uint64(r.scratch)) != 0 {
+		f.line = r.rectangle()
+		r.fields = append(r.fields, f)
+	}
+	return true
+}
+
+// place writes values behind their labels, and returns those without one.
+func (r *pageReader) place() (rest string) {
+	const near = 150 // points
+	for _, f := range r.fields {
+		label, nearest := (*line)(nil), float32(near)
+		for i := range r.lines {
+			l := &r.lines[i]
+			gap := f.left - l.right
+			if f.tick {
+				gap = l.left - f.right
+			}
+			if middle := (l.top + l.bottom) / 2; middle > f.bottom && middle < f.top && gap > -2 && gap < nearest {
+				label, nearest = l, gap
+			}
+		}
+		switch {
+		case label == nil && f.name != "":
+			rest += f.name + ": " + f.text + "\n"
+		case label == nil:
+			rest += f.text + "\n"
+		case f.tick:
+			label.text = f.text + " " + label.text
+		default:
+			label.text += " " + f.text
+		}
+	}
+	return rest
 }
 
 // name writes a name into the module's memory.
@@ -82,13 +166,18 @@ func (d *Document) name(key string) uint32 {
 
 // value returns the text that an annotation has under a key.
 func (d *Document) value(a uint64, key string) string {
+	return d.string("FPDFAnnot_GetStringValue", a, uint64(d.name(key)))
+}
+
+// string returns the text that a function writes.
+func (d *Document) string(function string, args ...uint64) string {
 	const most = 64 << 10 // bytes of UTF-16
-	n := d.call("FPDFAnnot_GetStringValue", a, uint64(d.name(key)), 0, 0)
+	n := d.call(function, append(args, 0, 0)...)
 	if n <= 2 || n > most {
 		return ""
 	}
 	buffer := d.allocate(int(n))
-	d.call("FPDFAnnot_GetStringValue", a, uint64(d.name(key)), uint64(buffer), n)
+	d.call(function, append(args, uint64(buffer), n)...)
 	text := string(d.utf16(buffer, int(n)/2-1))
 	d.call("free", uint64(buffer))
 	return strings.TrimSpace(text)
@@ -97,9 +186,10 @@ func (d *Document) value(a uint64, key string) string {
 // pageReader collects the lines of a page in the order of the file.
 type pageReader struct {
 	*Document
-	text  uint64
-	page  Page
-	lines []line
+	text   uint64
+	page   Page
+	lines  []line
+	fields []field
 }
 
 // line is a line of text and its place on the page, in points from its lower left
@@ -173,6 +263,11 @@ func (r *pageReader) box(i int) (l line) {
 	if int32(at) < 0 || r.call("FPDFText_GetLooseCharBox", r.text, at, uint64(r.scratch)) == 0 {
 		return line{}
 	}
+	return r.rectangle()
+}
+
+// rectangle returns the rectangle that a function wrote.
+func (r *pageReader) rectangle() (l line) {
 	// FS_RECTF: left, top, right, bottom.
 	for n, to := range []*float32{&l.left, &l.top, &l.right, &l.bottom} {
 		*to, _ = r.memory.ReadFloat32Le(r.scratch + uint32(4*n))
