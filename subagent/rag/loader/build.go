@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"context"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -257,6 +258,8 @@ func (b *builder) document() chunk.Document {
 	return b.doc
 }
 
+var terminal = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+
 // clean gives text with line feeds and tabs as its only control characters, and
 // without the invisible characters that could hide or reorder what a reader
 // sees. The joiners stay: scripts and emoji are spelled with them.
@@ -265,6 +268,9 @@ func clean(text string) string {
 		return text
 	}
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\r\n", "\n")
+	if strings.Contains(text, "\x1b[") { // colours of a terminal
+		text = terminal.ReplaceAllString(text, "")
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\u200c' || r == '\u200d' || r >= ' ' && r < 0x7f:

@@ -15,8 +15,39 @@ func readHTML(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
+	if strings.Contains(source[:min(len(source), 1024)], "xmlns") {
+		source = hypertextOf(source)
+	}
 	b.hypertext(source, true)
 	return b.err
+}
+
+var (
+	cdata      = regexp.MustCompile(`(?s)<!\[CDATA\[.*?\]\]>`)
+	mathPrefix = regexp.MustCompile(`xmlns:(\w+)=["']http://www.w3.org/1998/Math/MathML`)
+)
+
+// hypertextOf returns HTML that means what a page of XML does: elements without content have an end tag.
+func hypertextOf(page string) string {
+	if m := mathPrefix.FindStringSubmatch(page); m != nil {
+		page = strings.NewReplacer("<"+m[1]+":", "<", "</"+m[1]+":", "</").Replace(page)
+	}
+	page = cdata.ReplaceAllStringFunc(page, func(text string) string { return html.EscapeString(text[9 : len(text)-3]) })
+	var out strings.Builder
+	for {
+		text, rest, found := strings.Cut(page, "/>")
+		out.WriteString(text)
+		if !found {
+			return out.String()
+		}
+		tag := text[strings.LastIndexByte(text, '<')+1:] + " "
+		tag = tag[:strings.IndexAny(tag, " \t\r\n")]
+		if page = rest; unclosed[atom.Lookup([]byte(tag))] { // an end tag would be another element
+			out.WriteString("/>")
+		} else {
+			out.WriteString("></" + tag + ">")
+		}
+	}
 }
 
 // hypertext adds the visible text of HTML. If titled is set, its title names the document.

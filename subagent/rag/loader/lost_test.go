@@ -151,6 +151,8 @@ func TestNothingIsLost(t *testing.T) {
 			"diagrams/d.xml"}}, map[string]string{"word/diagrams/d.xml": `<dgm:pt><dgm:t>` + drawn("Zebra") + `</dgm:t></dgm:pt>`}), "Zebra"},
 		{"a.docx", "embedded HTML", wordParts(t, `<w:altChunk r:id="c"/>`+wordParagraph("After."), [][3]string{{"c", "aFChunk", "c.html"}},
 			map[string]string{"word/c.html": "<p>Zebra"}), "Zebra\n\nAfter."},
+		{"a.docx", "other prefixes", wordParts(t, `<w:altChunk xmlns:x="http://schemas.openxmlformats.org/officeDocument/2006/relationships" x:id="c"/>`,
+			[][3]string{{"c", "aFChunk", "c.html"}}, map[string]string{"word/c.html": "<p>Zebra"}), "Zebra"},
 		{"a.docx", "embedded RTF", wordParts(t, `<w:altChunk r:id="c"/>`, [][3]string{{"c", "aFChunk", "c.rtf"}},
 			map[string]string{"word/c.rtf": `{\rtf1 Zebra}`}), "Zebra"},
 		{"a.docx", "embedded junk", wordParts(t, `<w:altChunk r:id="c"/>`, [][3]string{{"c", "aFChunk", "c.docx"}},
@@ -211,6 +213,9 @@ func TestNothingIsLost(t *testing.T) {
 		// HTML
 		{"a.html", "formula", "<p>Zebra <math>\n<mfrac>\n<mn>1</mn>\n<mn>2</mn>\n</mfrac> <msubsup>\n<mn>3</mn>\n<mn>4</mn>\n<mn>5</mn>\n" +
 			"</msubsup></math>", "Zebra 1 /2 3 _4 ^5"},
+		{"a.xhtml", "elements of XML", `<html xmlns="http://www.w3.org/1999/xhtml" xmlns:m="http://www.w3.org/1998/Math/MathML"><head><title/><script
+			src="x"/></head><body><p>One <i/>two<br/><del/>10<m:math><m:msup><m:mi/><m:mn>6</m:mn></m:msup></m:math></p><p><![CDATA[4 < Zebra]]></p></body></html>`,
+			"One two\n10^6\n\n4 < Zebra"},
 		{"a.html", "button", `<p>First<h3><button>Zebra here?</button></h3><p>Yes.`, "Zebra here?\n\nYes."},
 		{"a.html", "choice", `<p>Status: <select><option>draft<option selected>Zebra</select>`, "Status: Zebra"},
 		{"a.html", "field", `<p>Name: <input value=Zebra>`, "Name: Zebra"},
@@ -265,6 +270,8 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.ipynb", "cells", `{"cells":[{"cell_type":"markdown","source":["# T\n","Zebra"]},{"cell_type":"code","source":"x = 1",` +
 			`"outputs":[{"text":["out\n"]},{"data":{"text/html":"<p>shown","image/png":""}},{"ename":"E","evalue":"v"}]},` +
 			`{"cell_type":"raw","source":"end"}]}`, "T\n\nZebra\n\nx = 1\n\nout\n\nshown\n\nv\n\nend"},
+		{"a.ipynb", "objects", `{"cells":[{"cell_type":"code","source":"x","outputs":[{"data":{"text/plain":"<a.b object>","text/html":"<p>Zebra"}},` +
+			`{"data":{"text/plain":["<c at 0x7f>"],"text/latex":["lion"]}},{"text":["\u001b[31mred\u001b[0m"]}]}]}`, "x\n\nZebra\n\nlion\n\nred"},
 		{"a.ipynb", "old cells", `{"worksheets":[{"cells":[{"cell_type":"code","input":["Zebra"]}]}]}`, "Zebra"},
 		{"a.mht", "page", "Subject: T\nContent-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n\n<p>Zebra\n--b\n" +
 			"Content-Type: text/css\nContent-Location: a.css\n\np{}\n--b--\n", "Zebra"},

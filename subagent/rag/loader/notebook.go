@@ -1,6 +1,8 @@
 package loader
 
 import (
+	"cmp"
+	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -26,8 +28,15 @@ func readNotebook(b *builder, f file) error {
 		for _, output := range cell.Get("outputs").Array() {
 			data := output.Get("data")
 			text := joined(output.Get("text")) + joined(data.Get(`text/plain`)) + output.Get("evalue").String()
-			if b.whole(text); text == "" {
-				b.hypertext(joined(data.Get(`text/html`)), false)
+			switch marked, page := joined(data.Get(`text/markdown`)), joined(data.Get(`text/html`)); {
+			case text != "" && !objectName.MatchString(text):
+				b.whole(text)
+			case marked != "":
+				b.markdown(clean(marked))
+			case page != "":
+				b.hypertext(page, false)
+			default:
+				b.whole(cmp.Or(joined(data.Get(`text/latex`)), text))
 			}
 			data.ForEach(func(kind, _ gjson.Result) bool {
 				if !strings.HasPrefix(kind.String(), "text/") {
@@ -40,6 +49,9 @@ func readNotebook(b *builder, f file) error {
 	})
 	return nil
 }
+
+// objectName matches the name of an object, which stands for other forms of it.
+var objectName = regexp.MustCompile(`^\s*<[\w.]+ [^<>]*>\s*$`)
 
 // joined returns a text that may be a list of lines.
 func joined(v gjson.Result) string {

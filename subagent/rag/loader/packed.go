@@ -3,6 +3,7 @@ package loader
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -104,6 +105,7 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 		d := xml.NewDecoder(&tags{r: r})
 		d.CharsetReader = charset.NewReaderLabel
 		d.Strict = false
+		prefixes := map[string]string{}
 		for depth := 0; a.b.err == nil; {
 			token, err := d.RawToken()
 			if errors.Is(err, io.EOF) && depth <= 0 {
@@ -112,8 +114,9 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 			if err != nil {
 				return err
 			}
-			switch token.(type) {
+			switch t := token.(type) {
 			case xml.StartElement:
+				token = renamed(t, prefixes)
 				if depth++; depth > a.b.limits.Nesting {
 					return refuse(TooLarge, "the document's elements lie more than %d deep in each other", a.b.limits.Nesting)
 				}
@@ -124,6 +127,23 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 		}
 		return nil
 	})
+}
+
+// spaces are the usual prefixes of namespaces that elements or attributes are known by.
+var spaces = map[string]string{"relationships": "r", "math": "m"}
+
+// renamed returns an element with the usual prefixes. It learns other ones from the declarations.
+func renamed(e xml.StartElement, prefixes map[string]string) xml.StartElement {
+	for i, a := range e.Attr {
+		if usual := spaces[path.Base(a.Value)]; usual != "" && a.Name.Space == "xmlns" {
+			prefixes[a.Name.Local] = usual
+		}
+		if usual := prefixes[a.Name.Space]; usual != "" {
+			e.Attr[i].Name.Space = usual
+		}
+	}
+	e.Name.Space = cmp.Or(prefixes[e.Name.Space], e.Name.Space)
+	return e
 }
 
 // xmlReader makes text of the elements of a part, in their order.
