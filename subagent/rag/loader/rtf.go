@@ -24,7 +24,7 @@ func readRTF(b *builder, f file) error {
 	if len(r.groups) > 0 {
 		return refuse(Damaged, "the file is damaged: its end is missing")
 	}
-	r.inTable, r.group = false, rtfGroup{}
+	r.group = rtfGroup{}
 	r.rowWord()
 	r.endParagraph()
 	return nil
@@ -47,16 +47,22 @@ type rtfReader struct {
 	bytes     []byte          // in the code page, not decoded yet
 	surrogate rune            // the first half of a pair
 	omit      int             // characters to pass over, which repeat a Unicode one
-	text      flow
 	name      strings.Builder // of the document
-	level     int             // of the paragraph as a heading, 0 for none
-	inTable   bool            // the paragraph is one of a table
-	table     table
-	cells     []string // of the open row
-	names     bool     // it names the columns
-	defined   []rtfCell
-	merge     rtfCell // of the cell being defined
-	edges     []int   // of the table's cells, in twips
+	rtfPlace
+	outer []rtfPlace // around the open text boxes
+	later []string   // paragraphs of the text boxes in the open paragraph
+}
+
+// rtfPlace is the state that a text box interrupts.
+type rtfPlace struct {
+	start   int // groups around the text of the box
+	line    flow
+	table   table
+	cells   []string // of the open row
+	names   bool     // it names the columns
+	defined []rtfCell
+	merge   rtfCell // of the cell being defined
+	edges   []int   // of the table's cells, in twips
 }
 
 // rtfCell defines a cell of a row.
@@ -75,6 +81,8 @@ type rtfGroup struct {
 	skipBytes int // characters that repeat a Unicode one
 	font      int
 	starred   bool // a destination that may be unknown follows
+	level     int  // of the paragraph as a heading, 0 for none
+	inTable   bool // the paragraph is one of a table
 }
 
 // rtfToken matches a control word with its number, a byte in hexadecimal digits, a control symbol, or plain bytes.
@@ -108,7 +116,7 @@ func (r *rtfReader) next() {
 	default:
 		r.plain(m[0])
 	}
-	r.room(r.text.Len() + len(r.bytes))
+	r.room(r.line.Len() + len(r.bytes))
 }
 
 // brace begins or ends a group.
@@ -124,8 +132,12 @@ func (r *rtfReader) brace(c byte) {
 		r.group.starred, r.omit = false, 0
 	case c == '}' && n >= 0:
 		if r.note > n {
-			r.run(&r.text, ") ", 0)
+			r.run(&r.line, ") ", 0)
 			r.note = 0
+		}
+		if last := len(r.outer) - 1; last >= 0 && r.start > n {
+			r.endParagraph()
+			r.rtfPlace, r.outer = r.outer[last], r.outer[:last]
 		}
 		ended := r.group.field && !r.groups[n].field
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
@@ -166,10 +178,10 @@ var rtfCounted = map[string]string{"pict": "pictures", "objdata": "embedded obje
 	"footerl": "headers and footers", "footerr": "headers and footers", "footerf": "headers and footers"}
 
 var rtfSkipped = regexp.MustCompile(`^(?:colortbl|stylesheet|info|fldinst|filetbl|listtable|` +
-	`xe|tc|bkmkstart|bkmkend|nonshppict|ud|sn|sv)$`)
+	`xe|tc|bkmkstart|bkmkend|nonshppict|shprslt|ud|sn|sv)$`)
 
 // rtfKnown are destinations that may be unknown, and are read.
-var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "shppict": true, "fonttbl": true}
+var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "do": true, "shppict": true, "fonttbl": true}
 
 // word carries out a control word.
 func (r *rtfReader) word(word string, number int) {
@@ -195,6 +207,7 @@ func (r *rtfReader) word(word string, number int) {
 // rtfWords are what the other control words do.
 var rtfWords = map[string]func(r *rtfReader, number int){
 	"par": (*rtfReader).paragraphWord, "sect": (*rtfReader).paragraphWord, "page": (*rtfReader).paragraphWord,
+	"shptxt": (*rtfReader).boxWord, "dptxbxtext": (*rtfReader).boxWord,
 	"row":    func(r *rtfReader, _ int) { r.rowWord() },
 	"trowd":  func(r *rtfReader, _ int) { r.defined, r.merge, r.names = nil, rtfCell{}, false },
 	"trhdr":  func(r *rtfReader, _ int) { r.names = true },
@@ -206,8 +219,8 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 			r.defined, r.merge = append(r.defined, r.merge), rtfCell{}
 		}
 	},
-	"pard":  func(r *rtfReader, _ int) { r.level, r.inTable = 0, false },
-	"intbl": func(r *rtfReader, number int) { r.inTable = number != 0 },
+	"pard":  func(r *rtfReader, _ int) { r.group.level, r.group.inTable = 0, false },
+	"intbl": func(r *rtfReader, number int) { r.group.inTable = number != 0 },
 	"u":     (*rtfReader).unicode,
 	"bin":   func(r *rtfReader, number int) { r.rest = r.rest[min(max(number, 0), len(r.rest)):] },
 	"uc":    func(r *rtfReader, number int) { r.group.skipBytes = min(max(number, 0), 100) },
@@ -227,13 +240,13 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 	"f":          func(r *rtfReader, number int) { r.group.font = number },
 	"cell": func(r *rtfReader, _ int) {
 		if !r.group.skipped {
-			r.cells = append(r.cells, r.text.String())
-			r.text.Reset()
+			r.cells = append(r.cells, r.line.String())
+			r.line.Reset()
 		}
 	},
 	"outlinelevel": func(r *rtfReader, number int) {
 		if number >= 0 && number < 9 {
-			r.level = number + 1
+			r.group.level = number + 1
 		}
 	},
 	"footnote": func(r *rtfReader, _ int) {
@@ -253,6 +266,15 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 }
 
 func (r *rtfReader) paragraphWord(int) { r.endParagraph() }
+
+// boxWord begins the text of a box, which follows the paragraph around it.
+func (r *rtfReader) boxWord(int) {
+	if !r.group.skipped {
+		r.outer = append(r.outer, r.rtfPlace)
+		r.rtfPlace = rtfPlace{start: len(r.groups)}
+		r.group.level, r.group.inTable = 0, false
+	}
+}
 
 // rtfMark returns what a control word does that draws a mark if its number is at least that.
 func rtfMark(m mark, least int) func(*rtfReader, int) {
@@ -299,7 +321,7 @@ func (r *rtfReader) write(text string) {
 	case r.group.field:
 		r.field.WriteString(text)
 	case !r.group.skipped:
-		r.run(&r.text, text, r.group.mark|map[int]mark{symbolPage: symbol, dingbatPage: dingbat}[r.fonts[r.group.font]])
+		r.run(&r.line, text, r.group.mark|map[int]mark{symbolPage: symbol, dingbatPage: dingbat}[r.fonts[r.group.font]])
 	}
 }
 
@@ -352,19 +374,27 @@ func (r *rtfReader) endParagraph() {
 	if r.group.skipped || r.group.mark&hidden != 0 {
 		return
 	}
-	if r.inTable || r.note > 0 || len(r.cells) > 0 {
-		r.run(&r.text, "\n", 0)
+	if r.group.inTable || r.note > 0 || len(r.cells) > 0 {
+		r.run(&r.line, "\n", 0)
 		return
 	}
-	text := strings.TrimSpace(r.text.String())
-	r.text.Reset()
+	text := strings.TrimSpace(r.line.String())
+	r.line.Reset()
+	if len(r.outer) > 0 {
+		r.later = append(append(r.later, r.tableBlocks(&r.table)...), text)
+		return
+	}
 	r.endTable(&r.table)
 	r.edges = nil
-	if r.level > 0 {
-		r.heading(r.level, "", text)
+	if r.group.level > 0 {
+		r.heading(r.group.level, "", text)
 	} else {
 		r.paragraph(squeeze(text))
 	}
+	for _, text := range r.later {
+		r.paragraph(squeeze(text))
+	}
+	r.later = nil
 }
 
 const (
