@@ -268,6 +268,12 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.eml", "text behind a stub", mail("alternative", "--b\n\nUse an HTML reader.\n--b\nContent-Type: text/html\n\n<p>Zebra costs 9\n--b--\n"), "Zebra costs 9"},
 		{"a.eml", "stub of a related part", mail("alternative", "--b\n\nNo HTML.\n--b\nContent-Type: multipart/related; boundary=c\n\n--c\n"+
 			"Content-Type: text/html\n\n<p>Zebra costs 9\n--c--\n--b\nContent-Type: text/calendar\n\nBEGIN\n--b--\n"), "Zebra costs 9"},
+		{"a.eml", "name in another alphabet", mail("mixed", "--b\nContent-Type: text/plain; name*0*=iso-8859-1''Z%E9; name*1*=bra;\n name*2=\".txt\"\n\nlion\n--b--\n"),
+			"attachment Zébra.txt\n\nlion"},
+		{"a.eml", "figures of the HTML part", mail("alternative", "--b\n\nThe zebra of the zoo eats much. See the price in the page.\n--b\nContent-Type: "+
+			"text/html\n\n<p>The zebra of the zoo eats much. See the price in the page.<p>Zebra costs 9\n--b--\n"), "Zebra costs 9"},
+		{"a.eml", "soft line breaks", "Content-Type: text/plain; format=flowed\n\nThe price is nine \nthousand\n> a \n> Zebra\n-- \nAnn\n",
+			"The price is nine thousand\n> a Zebra\n-- \nAnn"},
 		{"a.eml", "no end", mail("mixed", "--b\nContent-Type: text/plain\n\nZebra"), "Zebra"},
 		// Others
 		{"a.csv", "names that occur twice", "date,note,note,amount\n2026-01-02,Zebra,cash,9\n2026-01-03,open,card,8\n", "note: Zebra\nnote: cash\namount: 9"},

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"mime/quotedprintable"
 	"net/mail"
 	"net/textproto"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -68,8 +70,11 @@ func mailHeader(data []byte) []byte {
 	return append(append(out, "\r\n"...), data[at:]...)
 }
 
+var language = regexp.MustCompile(`(=\?[\w-]+)\*[\w-]+\?`) // of a word
+
 // headerText is a header's value as people read it.
 func headerText(value string) string {
+	value = language.ReplaceAllString(value, "$1?")
 	words := mime.WordDecoder{CharsetReader: charset.NewReaderLabel}
 	if text, err := words.DecodeHeader(value); err == nil {
 		value = text
@@ -109,10 +114,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	}
 	data = transferred(header.Get("Content-Transfer-Encoding"), data)
 	disposition, named, _ := mime.ParseMediaType(header.Get("Content-Disposition"))
-	name := headerText(named["filename"])
-	if name == "" {
-		name = headerText(parameters["name"])
-	}
+	name := cmp.Or(extendedName(header.Get("Content-Disposition")), headerText(named["filename"]),
+		extendedName(header.Get("Content-Type")), headerText(parameters["name"]))
 	if m := looseName.FindStringSubmatch(header.Get("Content-Disposition")); name == "" && m != nil { // against the rules
 		disposition, name = strings.ToLower(m[1]), headerText(m[2])
 	}
@@ -129,8 +132,35 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if strings.EqualFold(parameters["format"], "flowed") {
+		text = unwrapped(text, strings.EqualFold(parameters["delsp"], "yes"))
+	}
 	m.paragraph(squeeze(text))
 	return nil
+}
+
+var quoteMarks = regexp.MustCompile(`^>*`)
+
+// unwrapped returns text without its soft line breaks (RFC 3676, 4). Those between words of a script without spaces
+// are no spaces if join is set.
+func unwrapped(text string, join bool) string {
+	var out strings.Builder
+	soft, before := false, ""
+	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
+		quote := quoteMarks.FindString(line)
+		if soft && quote == before {
+			line = strings.TrimPrefix(line[len(quote):], " ")
+		}
+		before = quote
+		if soft = strings.HasSuffix(line, " \n") && line != "-- \n"; soft {
+			line = line[:len(line)-1]
+			if join {
+				line = line[:len(line)-1]
+			}
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // mailPart is an unread part of a message.
@@ -168,10 +198,10 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	}
 }
 
-// longPlain is the size in bytes from which plain text is no stub.
-const longPlain = 1000
+// mostCompared is how many bytes of a part are compared with those of another one.
+const mostCompared = 200_000
 
-// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its words.
+// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its words or one of its figures.
 func (m *mailReader) chosen(list []mailPart) error {
 	var plain, rich *mailPart
 	for i := range list {
@@ -185,8 +215,13 @@ func (m *mailReader) chosen(list []mailPart) error {
 			plain = &list[i]
 		}
 	}
-	if plain != nil && rich != nil && (len(plain.body) >= longPlain || covers(m.words(plain), m.words(rich))) {
-		rich = nil
+	if plain != nil && rich != nil {
+		switch words, other := m.words(plain), m.words(rich); {
+		case covers(words, other):
+			rich = nil
+		case covers(other, words):
+			plain = nil
+		}
 	}
 	for _, part := range []*mailPart{plain, rich} {
 		if part != nil {
@@ -202,7 +237,7 @@ func (m *mailReader) chosen(list []mailPart) error {
 func (m *mailReader) words(part *mailPart) map[string]bool {
 	words := map[string]bool{}
 	reader := mailReader{builder: m.loader.builder(m.ctx), depth: m.depth}
-	if len(part.body) < longPlain*maxRatio && reader.part(part.header, bytes.NewReader(part.body)) == nil {
+	if len(part.body) < mostCompared && reader.part(part.header, bytes.NewReader(part.body)) == nil {
 		for word := range strings.FieldsSeq(reader.text.String()) {
 			words[strings.ToLower(strings.TrimFunc(word, unicode.IsPunct))] = true
 		}
@@ -210,15 +245,39 @@ func (m *mailReader) words(part *mailPart) map[string]bool {
 	return words
 }
 
-// covers reports whether the words of a part are most of those of another one.
+// covers reports whether the words of a part are most of those of another one, with all its figures.
 func covers(words, other map[string]bool) bool {
 	found := 0
 	for word := range other {
 		if words[word] {
 			found++
+		} else if strings.ContainsAny(word, "0123456789") && !strings.ContainsAny(word, "/@") {
+			return false
 		}
 	}
 	return found*2 >= len(other)
+}
+
+var extended = regexp.MustCompile(`(?is)\b(?:file)?name((?:\*\d+)?\*?)\s*=\s*"?([^";\s]*)`)
+
+// extendedName returns the name in a header that is in several parts or in an encoding of its own (RFC 2231), "" for none.
+func extendedName(header string) string {
+	var name strings.Builder
+	label := ""
+	for _, m := range extended.FindAllStringSubmatch(header, -1) {
+		if m[1] == "" {
+			continue
+		}
+		if parts := strings.SplitN(m[2], "'", 3); label == "" && len(parts) == 3 {
+			label, m[2] = parts[0], parts[2]
+		}
+		if plain, err := url.PathUnescape(m[2]); err == nil && strings.HasSuffix(m[1], "*") {
+			m[2] = plain
+		}
+		name.WriteString(m[2])
+	}
+	text, _ := decode([]byte(name.String()), label)
+	return oneLine(text)
 }
 
 var looseName = regexp.MustCompile(`(?is)^\s*(\w+)\s*;.*\bfilename\s*=\s*"?([^";]+)`)
@@ -227,6 +286,7 @@ var notBase64 = regexp.MustCompile(`[^A-Za-z0-9+/]+`)
 
 // transferred undoes a transfer encoding (RFC 2045, 6), as far as it can be.
 func transferred(encoding string, data []byte) []byte {
+	encoding, _, _ = strings.Cut(encoding, "(") // a comment
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "quoted-printable":
 		if plain, err := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(data))); err == nil {
