@@ -180,6 +180,10 @@ func TestNothingIsLost(t *testing.T) {
 		// PowerPoint
 		{"a.pptx", "footer", slideWith(shapeXML("ftr", "Zebra")), ""},
 		{"a.pptx", "hidden shape", slideWith(`<p:sp><p:nvSpPr><p:cNvPr hidden="1"/></p:nvSpPr><p:txBody>` + drawn("Zebra") + `</p:txBody></p:sp>`), ""},
+		{"a.pptx", "hidden group", slideWith(`<p:grpSp><p:cNvPr hidden="1"/><p:sp><p:cNvPr descr="Zebra"/><p:txBody>` + drawn("Zebra") + `</p:txBody></p:sp></p:grpSp>`), ""},
+		{"a.pptx", "hidden table", slideWith(`<p:graphicFrame><p:cNvPr hidden="1"/><a:tbl><a:tr><a:tc>` + drawn("Zebra") + `</a:tc></a:tr></a:tbl></p:graphicFrame>`), ""},
+		{"a.pptx", "list of a shape", slideWith(`<p:sp><p:txBody><a:lstStyle><a:lvl1pPr><a:buAutoNum type="arabicPeriod"/></a:lvl1pPr></a:lstStyle><a:p><a:pPr><a:buNone/></a:pPr>` +
+			`<a:r><a:t>lion</a:t></a:r></a:p>` + drawn("Zebra") + `</p:txBody></p:sp>`), "lion\n1. Zebra"},
 		{"a.pptx", "symbol", slideWith(`<p:sp><p:txBody><a:p><a:r><a:rPr><a:sym typeface="Symbol"/></a:rPr><a:t>&#xF0A3;</a:t></a:r></a:p></p:txBody></p:sp>`), "≤"},
 		{"a.pptx", "picture's description", slideWith(`<p:pic><p:nvPicPr><p:cNvPr descr="A zebra"/></p:nvPicPr></p:pic>`), "A zebra"},
 		// Excel
@@ -196,6 +200,11 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.odt", "placeholder prompt", odt(`<text:p>x<text:placeholder>Click here</text:placeholder></text:p>`), ""},
 		{"a.odt", "drop-down", odt(`<text:p>x<text:drop-down><text:label/>Zebra</text:drop-down></text:p>`), "xZebra"},
 		{"a.odt", "picture's description", odt(`<text:p>x<draw:frame><svg:desc>A zebra</svg:desc></draw:frame></text:p>`), "x\n\nA zebra"},
+		{"a.odt", "hidden paragraph", odt(`<text:p>lion<text:hidden-paragraph text:is-hidden="true"/>Zebra</text:p>`), ""},
+		{"a.odt", "hidden section", odt(`<text:section text:is-hidden="true"><text:p>Zebra</text:p></text:section>`), ""},
+		{"a.ods", "value without a paragraph", makeOpen(t, "", `<office:spreadsheet><table:table><table:shapes><text:p>lion</text:p></table:shapes><table:table-row>`+
+			`<table:table-cell office:value="42"/><table:table-cell office:value="7"><text:p/></table:table-cell><table:table-cell office:string-value="Zebra"/>`+
+			`</table:table-row></table:table></office:spreadsheet>`), "lion\n\n42 Zebra"},
 		{"a.odt", "form control", odt(`<draw:control/>`), ""},
 		{"a.odt", "box in a heading", odt(`<text:h text:outline-level="1"><draw:text-box><text:p>Zebra</text:p></draw:text-box>Terms</text:h>`),
 			"Terms\n\nZebra"},

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"encoding/xml"
 	"strconv"
 	"strings"
@@ -68,6 +69,7 @@ type openTable struct {
 	sheet                *rowWriter // of a spreadsheet, else nil
 	table                           // of the document, or the row of a spreadsheet
 	paragraphs           []string   // of the open cell
+	value                string     // of the open cell without a paragraph
 	repeat, across, down int        // of the open cell
 	again                int        // of the open row
 	place                int        // columns so far
@@ -204,7 +206,8 @@ func (r *openReader) hides(e xml.StartElement) bool {
 	what, found := openSkipped[name]
 	switch {
 	case found:
-	case r.styles.of(attribute(e, "style-name")).on&hidden != 0 || name == "section" && attribute(e, "display") == "none":
+	case r.styles.of(attribute(e, "style-name")).on&hidden != 0 || name == "section" &&
+		(attribute(e, "display") == "none" || isTrue(attribute(e, "is-hidden"))):
 		what = map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name]
 		if what == "" {
 			what = "hidden pieces of text"
@@ -244,6 +247,11 @@ func (r *openReader) start(e xml.StartElement) bool {
 		r.write(strings.Repeat(" ", min(max(count, 1), 100)))
 	case "tab":
 		r.write("\t")
+	case "hidden-paragraph":
+		if n := len(r.open) - 1; n >= 0 && isTrue(attribute(e, "is-hidden")) {
+			r.marks[len(r.marks)-1] |= hidden
+			r.open[n].Reset()
+		}
 	case "line-break":
 		r.write("\n")
 	case "list":
@@ -295,6 +303,7 @@ func (r *openReader) startTable(name string, e xml.StartElement) {
 		if t.depth == 1 {
 			t.paragraphs, t.repeat = nil, repeats(e, "number-columns-repeated", mostColumns)
 			t.across = repeats(e, "number-columns-spanned", mostColumns)
+			t.value = cmp.Or(attribute(e, "string-value"), attribute(e, "date-value"), attribute(e, "value"))
 			t.down = repeats(e, "number-rows-spanned", mostRows)
 		}
 	}
@@ -319,6 +328,8 @@ func (r *openReader) end(name string) {
 		}
 	case "frame":
 		r.titled = false
+	case "shapes":
+		r.paragraph(strings.Join(r.table.paragraphs, "\n"))
 	case "table-cell", "covered-table-cell":
 		if r.table.depth == 1 {
 			r.endCell()
@@ -341,7 +352,7 @@ func (r *openReader) endParagraph() {
 		return
 	}
 	p := r.open[n]
-	r.open = r.open[:n]
+	r.open, r.table.value = r.open[:n], ""
 	text := strings.TrimSpace(p.String())
 	switch {
 	case text == "":
@@ -376,7 +387,9 @@ func (r *openReader) endParagraph() {
 func (r *openReader) endCell() {
 	t := &r.table
 	text := strings.Join(t.paragraphs, "\n")
-	t.paragraphs = nil
+	if t.paragraphs = nil; t.sheet != nil && text == "" {
+		text = t.value
+	}
 	for range t.repeat {
 		if text != "" || t.sheet == nil {
 			t.at(t.place, text, t.across, t.down)

@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"encoding/xml"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -70,6 +71,7 @@ type slideReader struct {
 	prefix  string // of the first block
 	unshown bool   // the slide is hidden
 
+	shapes      []bool   // the open shapes and groups, whether they are hidden
 	placeholder string   // the type of the open shape, "" for none
 	shape       []string // paragraphs of the open shape or cell
 	text        flow
@@ -80,7 +82,8 @@ type slideReader struct {
 	merged      string    // "h" or "v" for a cell that belongs to another one, else ""
 	numbers     numbering // of the shape's paragraphs
 	level       int       // of the paragraph
-	numbered    bool
+	bullet      xml.StartElement
+	styles      [deepestList]xml.StartElement // bullets of the shape's levels
 }
 
 func (s *slideReader) write(text string) {
@@ -100,19 +103,20 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		s.unshown = attribute(e, "show") == "0" || attribute(e, "show") == "false"
 		return !s.unshown
 	case "cNvPr":
-		if isTrue(attribute(e, "hidden")) {
-			s.placeholder = "hidden"
-		} else {
+		if n := len(s.shapes) - 1; n >= 0 && isTrue(attribute(e, "hidden")) {
+			s.shapes[n] = true
+			s.skip("hidden pieces of text", 1)
+		}
+		if !slices.Contains(s.shapes, true) {
 			s.paragraph(description(e))
 		}
-	case "sp":
-		s.placeholder, s.shape = "", nil
+	case "sp", "grpSp", "graphicFrame", "pic", "cxnSp":
+		s.placeholder, s.shape, s.styles = "", nil, [deepestList]xml.StartElement{}
+		s.shapes = append(s.shapes, false)
 	case "ph":
-		if s.placeholder != "hidden" {
-			s.placeholder = attribute(e, "type")
-		}
+		s.placeholder = attribute(e, "type")
 	case "t":
-		s.inText = true
+		s.inText = !slices.Contains(s.shapes, true)
 	case "r", "fld":
 		s.mark = 0
 	case "rPr":
@@ -130,16 +134,18 @@ func (s *slideReader) start(e xml.StartElement) bool {
 	case "tab":
 		s.run(&s.text, "\t", 0)
 	case "p":
-		s.level, s.numbered = 0, false
+		s.level, s.bullet = 0, xml.StartElement{}
 	case "pPr":
 		s.level, _ = strconv.Atoi(attribute(e, "lvl"))
-	case "buAutoNum":
-		s.numbers.automatic(s.level, attribute(e, "type"), attribute(e, "startAt"))
-		s.numbered = true
+		s.level = min(max(s.level, 0), deepestList-1)
+	case "lvl1pPr", "lvl2pPr", "lvl3pPr", "lvl4pPr", "lvl5pPr", "lvl6pPr", "lvl7pPr", "lvl8pPr", "lvl9pPr":
+		s.level, s.bullet = int(name[3]-'1'), xml.StartElement{}
+	case "buAutoNum", "buChar", "buNone", "buBlip":
+		s.bullet = e
 	case "tbl":
 		s.tables++
 	case "tc":
-		s.merged = ""
+		s.merged, s.numbers = "", numbering{}
 		for _, way := range []string{"h", "v"} { // a cell may belong to both
 			if isTrue(attribute(e, way+"Merge")) {
 				s.merged = way
@@ -174,14 +180,23 @@ func (s *slideReader) end(name string) {
 			return
 		}
 		number := ""
-		if s.numbered {
+		if s.bullet.Name.Local == "" {
+			s.bullet = s.styles[s.level]
+		}
+		if e := s.bullet; e.Name.Local == "buAutoNum" {
+			s.numbers.automatic(s.level, attribute(e, "type"), attribute(e, "startAt"))
 			number = s.numbers.next(s.level) + " "
 		} else {
 			s.numbers.restart(s.level)
 		}
 		s.shape = append(s.shape, number+text)
+	case "lvl1pPr", "lvl2pPr", "lvl3pPr", "lvl4pPr", "lvl5pPr", "lvl6pPr", "lvl7pPr", "lvl8pPr", "lvl9pPr":
+		s.styles[s.level] = s.bullet
 	case "sp", "pt": // of a slide, of a diagram
 		s.endShape()
+		fallthrough
+	case "grpSp", "graphicFrame", "pic", "cxnSp":
+		s.shapes = s.shapes[:max(0, len(s.shapes)-1)]
 	case "tc":
 		if s.merged == "" {
 			s.table.cell(strings.Join(s.shape, " "), 1, 1)
@@ -206,9 +221,9 @@ func (s *slideReader) endShape() {
 	switch s.placeholder {
 	case "sldNum", "dt":
 		return
-	case "ftr", "hdr", "hidden":
+	case "ftr", "hdr":
 		if text != "" {
-			s.skip(map[bool]string{true: "hidden pieces of text", false: "headers and footers"}[s.placeholder == "hidden"], 1)
+			s.skip("headers and footers", 1)
 		}
 		return
 	case "title", "ctrTitle":
