@@ -16,6 +16,7 @@ type htmlReader struct {
 	lists []htmlList // the open ones
 	fresh bool       // nothing of the open item was read
 	raw   bool       // white space counts
+	all   bool       // hidden elements are read
 	cells *[]string  // paragraphs of the open cell of a table, nil outside of one
 }
 
@@ -54,8 +55,10 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 		r.skip(what, min(len(what), 1))
 		return
 	}
-	own := r.sheet.marks(n) &^ hidden
-	m |= own
+	if r.hides(n) {
+		return
+	}
+	own, m := r.marks(n, m)
 	r.text.last &^= own & offLine // another element is another figure
 	if n.Namespace == "math" && n.Parent.Data == "mfrac" && place(n) > 0 {
 		r.run(&r.text, "/", 0)
@@ -239,11 +242,14 @@ func (r *htmlReader) tableElement(n *html.Node, m mark) {
 	outer := *r
 	var t table
 	for section := n.FirstChild; section != nil; section = section.NextSibling {
+		if r.hides(section) {
+			continue
+		}
 		if section.DataAtom == atom.Caption {
 			r.node(section, m)
 		}
 		for row := section.FirstChild; row != nil && r.err == nil; row = row.NextSibling {
-			if row.DataAtom == atom.Tr {
+			if row.DataAtom == atom.Tr && !r.hides(row) {
 				r.row(&t, row, m, section.DataAtom == atom.Thead)
 			}
 		}
@@ -256,13 +262,14 @@ func (r *htmlReader) tableElement(n *html.Node, m mark) {
 func (r *htmlReader) row(t *table, row *html.Node, m mark, header bool) {
 	names := true
 	for n := row.FirstChild; n != nil; n = n.NextSibling {
-		if n.DataAtom != atom.Td && n.DataAtom != atom.Th {
+		if n.DataAtom != atom.Td && n.DataAtom != atom.Th || r.hides(n) {
 			continue
 		}
 		names = names && n.DataAtom == atom.Th
 		var texts []string
 		r.cells, r.lists = &texts, nil
-		r.children(n, m|r.sheet.marks(n)&^hidden)
+		_, own := r.marks(n, m)
+		r.children(n, own)
 		r.flush()
 		r.cells = nil
 		down := cmp.Or(htmlNumber(n, "rowspan", 1), mostRows) // 0 for all of the section

@@ -4,43 +4,19 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 )
 
-// removeHidden takes the elements out of a page that a browser does not show: by the
-// attribute hidden, their own style, or a plain rule of the page's style sheets.
-// What a script may show later counts as hidden too, unless nothing else is there.
-func removeHidden(b *builder, root *html.Node) {
-	var hidden []*html.Node
-	visible := false
-	var walk func(n *html.Node)
-	walk = func(n *html.Node) {
-		switch {
-		case n.Type == html.ElementNode && b.sheet.hides(n):
-			hidden = append(hidden, n)
-			return
-		case n.Type == html.ElementNode && (unseen[n.DataAtom] || n.DataAtom == atom.Head):
-			return
-		case n.Type == html.TextNode && strings.ContainsFunc(n.Data, func(r rune) bool {
-			return unicode.In(r, unicode.L, unicode.N)
-		}):
-			visible = true
-		}
-		for c := n.FirstChild; c != nil; c = c.NextSibling {
-			walk(c)
-		}
+// hides reports whether a browser does not show an element: by the attribute hidden, its own style, or a plain rule of
+// the page's style sheets. It counts the element. The page itself is shown: a script or an animation does it.
+func (r *htmlReader) hides(n *html.Node) bool {
+	if r.all || n.DataAtom == atom.Html || n.DataAtom == atom.Body || r.sheet.of(n.Data, n.Attr).on&hidden == 0 {
+		return false
 	}
-	walk(root) // its parser has bounded the depth
-	if !visible {
-		return
-	}
-	for _, n := range hidden {
-		n.Parent.RemoveChild(n)
-	}
-	b.skip("hidden pieces of text", len(hidden))
+	r.skip("hidden pieces of text", 1)
+	return true
 }
 
 // formulaParts are the marks of the parts of a MathML element.
@@ -56,28 +32,23 @@ func place(n *html.Node) (count int) {
 	return count
 }
 
-// marks returns the marks of an element, of its own style and of the style sheets.
-func (s *styleSheet) marks(n *html.Node) mark {
-	m := tagMarks[n.DataAtom]
+// marks returns the marks of an element in text with marks m.
+func (r *htmlReader) marks(n *html.Node, m mark) (own, all mark) {
+	style := r.sheet.of(n.Data, n.Attr)
+	own = tagMarks[n.DataAtom] | style.on&^hidden
 	if n.Namespace == "math" && n.Parent != nil {
-		m |= formulaParts[n.Parent.Data][place(n)]
+		own |= formulaParts[n.Parent.Data][place(n)]
 	}
-	return m | s.of(n.Data, n.Attr)
+	return own, m&^(style.decided&tiny) | own
 }
 
-var (
-	// An element's own style may leave nothing to be seen of it too.
-	faded    = regexp.MustCompile(`(?i)(?:^|[;\s])opacity\s*:` + nothing)
-	small    = regexp.MustCompile(`(?i)(?:^|[;\s])font-size\s*:` + nothing)
-	fontSize = regexp.MustCompile(`(?i)font(?:-size)?\s*:`)
-	moving   = regexp.MustCompile(`(?i)transform|transition|animation|will-change`)
-)
+// zero matches a value that leaves nothing to be seen.
+var zero = regexp.MustCompile(`^(?:0+(?:\.0*)?|\.0+)(?:px|pt|em|rem|%)?\s*(?:!important)?$`)
 
-// nothing is a value of zero.
-const nothing = `\s*(?:0+(?:\.0*)?|\.0+)(?:px|pt|em|rem|%)?\s*(?:!important\s*)?(?:$|;)`
-
-// declare adds what declarations say of marks.
-func (s *marking) declare(style string) {
+// declare adds what declarations say of marks. It reports whether they make an element transparent for good: many
+// pages move or fade in what they show.
+func (s *marking) declare(style string) bool {
+	faded, moves := false, false
 	for declaration := range strings.SplitSeq(style, ";") {
 		name, value, _ := strings.Cut(declaration, ":")
 		value = strings.ToLower(strings.TrimSpace(value))
@@ -88,11 +59,17 @@ func (s *marking) declare(style string) {
 		case "text-decoration", "text-decoration-line":
 			s.put(struck, strings.Contains(value, "line-through"))
 		case "display", "visibility":
-			word, _, _ := strings.Cut(value, "!")
-			word = strings.TrimSpace(word)
+			word := strings.TrimSpace(strings.TrimSuffix(value, "!important"))
 			s.put(hidden, s.on&hidden != 0 || word == "none" || word == "hidden" || word == "collapse")
+		case "font", "font-size":
+			s.put(tiny, zero.MatchString(value))
+		case "opacity":
+			faded = zero.MatchString(value)
+		case "transform", "transition", "animation", "will-change":
+			moves = true
 		}
 	}
+	return faded && !moves
 }
 
 var (
@@ -133,14 +110,14 @@ func newStyleSheet(source string) *styleSheet {
 			selectors = selectors[outer+1:]
 		}
 		var declared marking
-		if declared.declare(rule[at+1:]); declared.decided == 0 {
-			continue
-		}
+		declared.declare(rule[at+1:])
+		declared.on &^= tiny                                            // a rule for more may size what is inside
 		selectors = selectors[strings.LastIndexByte(selectors, ';')+1:] // behind @import
 		for selector := range strings.SplitSeq(selectors, ",") {
 			selector = strings.TrimSpace(selector)
 			plain := cssPlain.FindStringSubmatch(selector)
 			switch {
+			case declared.decided == 0:
 			case depth == 0 && plain != nil && selector != "":
 				count++
 				all := s.rules[selector]
@@ -186,14 +163,8 @@ func (b *builder) styles(root *html.Node) {
 	}
 }
 
-// hides says whether an element is hidden. The page itself never is: a script or an
-// animation shows it.
-func (s *styleSheet) hides(n *html.Node) bool {
-	return n.DataAtom != atom.Html && n.DataAtom != atom.Body && (s.of(n.Data, n.Attr)&hidden != 0 || sizeless(n))
-}
-
-// of returns the marks of an element with these attributes.
-func (s *styleSheet) of(tag string, attributes []html.Attribute) mark {
+// of returns what an element's attributes say of marks.
+func (s *styleSheet) of(tag string, attributes []html.Attribute) (all marking) {
 	var rules []cssRule
 	find := func(name string) {
 		for _, selector := range []string{name, tag + name} {
@@ -208,11 +179,10 @@ func (s *styleSheet) of(tag string, attributes []html.Attribute) mark {
 		switch a.Key {
 		case "hidden":
 			if a.Val != "until-found" {
-				return hidden
+				own.put(hidden, true)
 			}
 		case "style":
-			// Many pages move or fade in what they show.
-			if own.declare(a.Val); faded.MatchString(a.Val) && !moving.MatchString(a.Val) {
+			if own.declare(a.Val) {
 				own.put(hidden, true)
 			}
 		case "id":
@@ -224,28 +194,8 @@ func (s *styleSheet) of(tag string, attributes []html.Attribute) mark {
 		}
 	}
 	slices.SortFunc(rules, func(a, b cssRule) int { return a.order - b.order })
-	m := mark(0)
-	for _, rule := range rules {
-		m = rule.over(m)
+	for _, rule := range append(rules, cssRule{marking: own}) {
+		all.on, all.decided = rule.over(all.on), all.decided|rule.decided
 	}
-	return own.over(m)
-}
-
-// sizeless says whether an element's letters have no size, and none in it has an own
-// one.
-func sizeless(n *html.Node) bool {
-	sized := func(n *html.Node, style *regexp.Regexp) bool {
-		return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool {
-			return a.Key == "style" && style.MatchString(a.Val)
-		})
-	}
-	if !sized(n, small) {
-		return false
-	}
-	for inner := range n.Descendants() {
-		if sized(inner, fontSize) {
-			return false
-		}
-	}
-	return true
+	return all
 }

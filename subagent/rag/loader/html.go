@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 
@@ -64,11 +65,16 @@ func (b *builder) hypertext(source string, titled bool) {
 		b.doc.Title = oneLine(titleOf(root))
 	}
 	b.styles(root)
-	removeHidden(b, root)
+	start, skipped := b.text.Len(), maps.Clone(b.doc.Skipped)
 	r := htmlReader{builder: b}
-	r.children(root, 0)
-	r.flush()
-	r.endList()
+	for range 2 {
+		r.children(root, 0)
+		r.flush()
+		if r.endList(); r.all || b.text.Len() > start {
+			break
+		}
+		r.all, b.doc.Skipped = true, skipped // a script shows it
+	}
 }
 
 // deepestHTML bounds the open elements of a deep page, and the hidden or marked ones below them.
@@ -90,7 +96,7 @@ func shallow(source string) string {
 		case kind != html.StartTagToken && kind != html.EndTagToken || unclosed[token.DataAtom]:
 		case kind == html.StartTagToken:
 			below := n >= deepestHTML && special < deepestHTML &&
-				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || (&styleSheet{}).of(token.Data, token.Attr) != 0)
+				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || (&styleSheet{}).of(token.Data, token.Attr).on != 0)
 			if below {
 				special++
 			}

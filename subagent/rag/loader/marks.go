@@ -19,6 +19,7 @@ const (
 	ruby    // the reading of the characters beside it
 	symbol  // in the font Symbol
 	dingbat // in a font of Wingdings
+	tiny    // without a size
 
 	offLine = raised | lowered
 )
@@ -37,6 +38,9 @@ func (p *flow) Reset() { *p = flow{} }
 func (b *builder) run(p *flow, text string, m mark) {
 	if text == "" {
 		return
+	}
+	if m&tiny != 0 {
+		m |= hidden
 	}
 	if m&(symbol|dingbat) != 0 {
 		text = strings.Map(m.drawn, text)
