@@ -70,11 +70,8 @@ func mailHeader(data []byte) []byte {
 	return append(append(out, "\r\n"...), data[at:]...)
 }
 
-var language = regexp.MustCompile(`(=\?[\w-]+)\*[\w-]+\?`) // of a word
-
 // headerText is a header's value as people read it.
 func headerText(value string) string {
-	value = language.ReplaceAllString(value, "$1?")
 	words := mime.WordDecoder{CharsetReader: charset.NewReaderLabel}
 	if text, err := words.DecodeHeader(value); err == nil {
 		value = text
@@ -139,24 +136,19 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	return nil
 }
 
-var quoteMarks = regexp.MustCompile(`^>*`)
-
 // unwrapped returns text without its soft line breaks (RFC 3676, 4). Those between words of a script without spaces
 // are no spaces if join is set.
 func unwrapped(text string, join bool) string {
 	var out strings.Builder
 	soft, before := false, ""
 	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
-		quote := quoteMarks.FindString(line)
+		quote := line[:len(line)-len(strings.TrimLeft(line, ">"))]
 		if soft && quote == before {
 			line = strings.TrimPrefix(line[len(quote):], " ")
 		}
 		before = quote
 		if soft = strings.HasSuffix(line, " \n") && line != "-- \n"; soft {
-			line = line[:len(line)-1]
-			if join {
-				line = line[:len(line)-1]
-			}
+			line = strings.TrimSuffix(line, map[bool]string{true: " \n", false: "\n"}[join])
 		}
 		out.WriteString(line)
 	}
@@ -201,7 +193,8 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 // mostCompared is how many bytes of a part are compared with those of another one.
 const mostCompared = 200_000
 
-// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its words or one of its figures.
+// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its
+// words or one of its figures.
 func (m *mailReader) chosen(list []mailPart) error {
 	var plain, rich *mailPart
 	for i := range list {
@@ -258,16 +251,14 @@ func covers(words, other map[string]bool) bool {
 	return found*2 >= len(other)
 }
 
-var extended = regexp.MustCompile(`(?is)\b(?:file)?name((?:\*\d+)?\*?)\s*=\s*"?([^";\s]*)`)
+var extended = regexp.MustCompile(`(?is)\b(?:file)?name(\*(?:\d+\*?)?)\s*=\s*"?([^";\s]*)`)
 
-// extendedName returns the name in a header that is in several parts or in an encoding of its own (RFC 2231), "" for none.
+// extendedName returns the name in a header that is in several parts or in an encoding of its own (RFC 2231), "" for
+// none.
 func extendedName(header string) string {
 	var name strings.Builder
 	label := ""
 	for _, m := range extended.FindAllStringSubmatch(header, -1) {
-		if m[1] == "" {
-			continue
-		}
 		if parts := strings.SplitN(m[2], "'", 3); label == "" && len(parts) == 3 {
 			label, m[2] = parts[0], parts[2]
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -187,30 +186,16 @@ func hostile(piece string) bool {
 	return false
 }
 
-var (
-	// namedRows matches the end of a piece in a table: its names, the line below them, and rows.
-	namedRows = regexp.MustCompile(`(?m)^(.*\|.*\n[ \t]*[|:-][ \t|:-]*-[ \t|:-]*\n)(?:.*\|.*\n)+\z`)
-	listItem  = regexp.MustCompile(`(?m)^ {0,3}(\d{1,9})[.)][ \t]`)
-	// outsideList matches the start of a paragraph that belongs to no list.
-	outsideList = regexp.MustCompile(`\n\n[^\s\d]`)
-)
+// namedRows matches the end of a piece in a table: its names, the line below them, and rows.
+var namedRows = regexp.MustCompile(`(?m)^(.*\|.*\n[ \t]*[|:-][ \t|:-]*-[ \t|:-]*\n)(?:.*\|.*\n)+\z`)
 
-// carryOver returns the Markdown behind a piece, in which a table has its names and an item its number.
+// carryOver returns the Markdown behind a piece, in which a table has its names.
 func carryOver(piece, rest string) string {
 	row, _, _ := strings.Cut(rest, "\n")
 	if m := namedRows.FindStringSubmatch(piece); m != nil && strings.Contains(row, "|") && len(m[1]) < pieceSize/4 {
 		return m[1] + rest
 	}
-	piece = piece[strings.LastIndex(piece, "\n#")+1:]
-	if at := outsideList.FindAllStringIndex(piece, -1); at != nil {
-		piece = piece[at[len(at)-1][1]:]
-	}
-	next, before := listItem.FindStringSubmatchIndex(row), listItem.FindAllStringSubmatch(piece, -1)
-	if next == nil || before == nil {
-		return rest
-	}
-	first, _ := strconv.Atoi(before[0][1])
-	return rest[:next[2]] + strconv.Itoa(first+len(before)) + rest[next[3]:]
+	return rest
 }
 
 // pieceEnd is where the first piece of Markdown ends: at the end of all if that is short.

@@ -3,6 +3,7 @@ package pdfium
 import (
 	"cmp"
 	"errors"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -44,8 +45,8 @@ func (d *Document) Page(number int) (Page, error) {
 	r.read()
 	d.call("FPDFText_ClosePage", r.text)
 	d.call("FPDF_ClosePage", page)
-	values := r.place()
-	r.page.Text = strings.TrimRight(paragraphs(r.lines)+"\n\n"+values, "\n")
+	rest := r.place() // before the lines are joined
+	r.page.Text = strings.TrimRight(paragraphs(r.lines)+"\n\n"+rest, "\n")
 	return r.page, d.err
 }
 
@@ -84,6 +85,9 @@ type field struct {
 	line
 }
 
+// telling matches the name of a field that was not made by a program.
+var telling = regexp.MustCompile(`^[^\[\d]{3,}$`)
+
 // field reads a field of a form, and reports whether it has no other text.
 func (r *pageReader) field(a uint64) bool {
 	const checkBox, radio, comboBox, listBox, text, password = 2, 3, 4, 5, 6, 1 << 13
@@ -117,10 +121,8 @@ func (r *pageReader) field(a uint64) bool {
 	if f.text == "" {
 		f.text = r.string("FPDFAnnot_GetFormFieldValue", r.form, a)
 	}
-	f.name = r.string("FPDFAnnot_GetFormFieldAlternateName", r.form, a)
-	if name := r.string("FPDFAnnot_GetFormFieldName", r.form, a); f.name == "" && len(name) > 2 && !strings.ContainsAny(name, "[0123456789") {
-		f.name = name
-	}
+	f.name = cmp.Or(r.string("FPDFAnnot_GetFormFieldAlternateName", r.form, a),
+		telling.FindString(r.string("FPDFAnnot_GetFormFieldName", r.form, a)))
 	if f.text != "" && r.call("FPDFAnnot_GetRect", a, uint64(r.scratch)) != 0 {
 		f.line = r.rectangle()
 		r.fields = append(r.fields, f)
@@ -130,24 +132,18 @@ func (r *pageReader) field(a uint64) bool {
 
 // place writes values behind their labels, and returns those without one.
 func (r *pageReader) place() (rest string) {
-	const near = 150 // points
 	for _, f := range r.fields {
-		label, nearest := (*line)(nil), float32(near)
+		label, nearest := (*line)(nil), float32(150) // points
 		for i := range r.lines {
-			l := &r.lines[i]
-			gap := f.left - l.right
-			if f.tick {
-				gap = l.left - f.right
-			}
-			if middle := (l.top + l.bottom) / 2; middle > f.bottom && middle < f.top && gap > -2 && gap < nearest {
+			l, middle := &r.lines[i], (r.lines[i].top+r.lines[i].bottom)/2
+			gap := map[bool]float32{true: l.left - f.right, false: f.left - l.right}[f.tick]
+			if middle > f.bottom && middle < f.top && gap > -2 && gap < nearest {
 				label, nearest = l, gap
 			}
 		}
 		switch {
-		case label == nil && f.name != "":
-			rest += f.name + ": " + f.text + "\n"
 		case label == nil:
-			rest += f.text + "\n"
+			rest += strings.TrimPrefix(f.name+": "+f.text, ": ") + "\n"
 		case f.tick:
 			label.text = f.text + " " + label.text
 		default:
