@@ -51,7 +51,7 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	}
 	tag, what := n.DataAtom, htmlCounted[n.DataAtom]
 	if n.Type != html.ElementNode || tag == atom.Head || what != "" || unseen[tag] && tag != atom.Textarea ||
-		n.Namespace == "math" && strings.HasPrefix(n.Data, "annotation") {
+		strings.HasPrefix(local(n), "annotation") {
 		r.skip(what, min(len(what), 1))
 		return
 	}
@@ -60,7 +60,7 @@ func (r *htmlReader) node(n *html.Node, m mark) {
 	}
 	own, m := r.marks(n, m)
 	r.text.last &^= own & offLine // another element is another figure
-	if n.Namespace == "math" && n.Parent.Data == "mfrac" && place(n) > 0 {
+	if local(n.Parent) == "mfrac" && place(n) > 0 {
 		r.run(&r.text, "/", 0)
 	}
 	switch {

@@ -22,6 +22,9 @@ func (r *htmlReader) hides(n *html.Node) bool {
 // formulaParts are the marks of the parts of a MathML element.
 var formulaParts = map[string][3]mark{"msup": {1: raised}, "msub": {1: lowered}, "msubsup": {1: lowered, 2: raised}}
 
+// local returns the name of an element without a prefix.
+func local(n *html.Node) string { return n.Data[strings.LastIndexByte(n.Data, ':')+1:] }
+
 // place returns the number of elements before n in its parent, at most 2.
 func place(n *html.Node) (count int) {
 	for s := n.PrevSibling; s != nil && count < 2; s = s.PrevSibling {
@@ -36,8 +39,8 @@ func place(n *html.Node) (count int) {
 func (r *htmlReader) marks(n *html.Node, m mark) (own, all mark) {
 	style := r.sheet.of(n.Data, n.Attr)
 	own = tagMarks[n.DataAtom] | style.on&^hidden
-	if n.Namespace == "math" && n.Parent != nil {
-		own |= formulaParts[n.Parent.Data][place(n)]
+	if n.Parent != nil {
+		own |= formulaParts[local(n.Parent)][place(n)]
 	}
 	return own, m&^(style.decided&tiny) | own
 }

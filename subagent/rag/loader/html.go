@@ -23,16 +23,10 @@ func readHTML(b *builder, f file) error {
 	return b.err
 }
 
-var (
-	cdata      = regexp.MustCompile(`(?s)<!\[CDATA\[.*?\]\]>`)
-	mathPrefix = regexp.MustCompile(`xmlns:(\w+)=["']http://www.w3.org/1998/Math/MathML`)
-)
+var cdata = regexp.MustCompile(`(?s)<!\[CDATA\[.*?\]\]>`)
 
 // hypertextOf returns HTML that means what a page of XML does: elements without content have an end tag.
 func hypertextOf(page string) string {
-	if m := mathPrefix.FindStringSubmatch(page); m != nil {
-		page = strings.NewReplacer("<"+m[1]+":", "<", "</"+m[1]+":", "</").Replace(page)
-	}
 	page = cdata.ReplaceAllStringFunc(page, func(text string) string { return html.EscapeString(text[9 : len(text)-3]) })
 	var out strings.Builder
 	for {

@@ -110,15 +110,12 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 		return damaged(labelMail, err)
 	}
 	data = transferred(header.Get("Content-Transfer-Encoding"), data)
-	disposition, named, _ := mime.ParseMediaType(header.Get("Content-Disposition"))
-	name := cmp.Or(extendedName(header.Get("Content-Disposition")), headerText(named["filename"]),
-		extendedName(header.Get("Content-Type")), headerText(parameters["name"]))
-	if m := looseName.FindStringSubmatch(header.Get("Content-Disposition")); name == "" && m != nil { // against the rules
-		disposition, name = strings.ToLower(m[1]), headerText(m[2])
-	}
+	name := cmp.Or(nameIn(header.Get("Content-Disposition")), nameIn(header.Get("Content-Type")))
+	disposition, _, _ := strings.Cut(strings.ToLower(header.Get("Content-Disposition")), ";")
+	attached := strings.TrimSpace(disposition) == "attachment"
 	switch {
-	case disposition == "attachment" || name != "" || kind != "text/plain" && kind != "text/html":
-		return m.attachment(name, kind, data, disposition == "attachment")
+	case attached || name != "" || kind != "text/plain" && kind != "text/html":
+		return m.attachment(name, kind, data, attached)
 	case kind == "text/html":
 		title := m.doc.Title
 		err = readHTML(m.builder, file{contentType: mime.FormatMediaType(kind, parameters), data: data})
@@ -251,27 +248,29 @@ func covers(words, other map[string]bool) bool {
 	return found*2 >= len(other)
 }
 
-var extended = regexp.MustCompile(`(?is)\b(?:file)?name(\*(?:\d+\*?)?)\s*=\s*"?([^";\s]*)`)
+// namePart matches a name in a header, or a part of one.
+var namePart = regexp.MustCompile(`(?is)\b(?:file)?name(\*?\d*\*?)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)`)
 
-// extendedName returns the name in a header that is in several parts or in an encoding of its own (RFC 2231), "" for
-// none.
-func extendedName(header string) string {
-	var name strings.Builder
-	label := ""
-	for _, m := range extended.FindAllStringSubmatch(header, -1) {
-		if parts := strings.SplitN(m[2], "'", 3); label == "" && len(parts) == 3 {
-			label, m[2] = parts[0], parts[2]
+// nameIn returns the name of a file in a header. It may be in several parts, and in an encoding of its own (RFC 2231).
+func nameIn(header string) string {
+	plain, extended, label := "", "", ""
+	for _, m := range namePart.FindAllStringSubmatch(header, -1) {
+		value := strings.Trim(strings.TrimSpace(m[2]), `"`)
+		if m[1] == "" {
+			plain = headerText(strings.ReplaceAll(value, `\"`, `"`))
+			continue
 		}
-		if plain, err := url.PathUnescape(m[2]); err == nil && strings.HasSuffix(m[1], "*") {
-			m[2] = plain
+		if parts := strings.SplitN(value, "'", 3); label == "" && len(parts) == 3 {
+			label, value = parts[0], parts[2]
 		}
-		name.WriteString(m[2])
+		if decoded, err := url.PathUnescape(value); err == nil && strings.HasSuffix(m[1], "*") {
+			value = decoded
+		}
+		extended += value
 	}
-	text, _ := decode([]byte(name.String()), label)
-	return oneLine(text)
+	text, _ := decode([]byte(extended), label)
+	return cmp.Or(oneLine(text), plain)
 }
-
-var looseName = regexp.MustCompile(`(?is)^\s*(\w+)\s*;.*\bfilename\s*=\s*"?([^";]+)`)
 
 var notBase64 = regexp.MustCompile(`[^A-Za-z0-9+/]+`)
 

@@ -3,7 +3,6 @@ package loader
 import (
 	"archive/zip"
 	"bytes"
-	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -105,7 +104,6 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 		d := xml.NewDecoder(&tags{r: r})
 		d.CharsetReader = charset.NewReaderLabel
 		d.Strict = false
-		prefixes := map[string]string{}
 		for depth := 0; a.b.err == nil; {
 			token, err := d.RawToken()
 			if errors.Is(err, io.EOF) && depth <= 0 {
@@ -114,9 +112,8 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 			if err != nil {
 				return err
 			}
-			switch t := token.(type) {
+			switch token.(type) {
 			case xml.StartElement:
-				token = renamed(t, prefixes)
 				if depth++; depth > a.b.limits.Nesting {
 					return refuse(TooLarge, "the document's elements lie more than %d deep in each other", a.b.limits.Nesting)
 				}
@@ -127,23 +124,6 @@ func (a *archive) tokens(name string, each func(xml.Token)) {
 		}
 		return nil
 	})
-}
-
-// spaces are the usual prefixes of namespaces that elements or attributes are known by.
-var spaces = map[string]string{"relationships": "r", "math": "m"}
-
-// renamed returns an element with the usual prefixes. It learns other ones from the declarations.
-func renamed(e xml.StartElement, prefixes map[string]string) xml.StartElement {
-	for i, a := range e.Attr {
-		if usual := spaces[path.Base(a.Value)]; usual != "" && a.Name.Space == "xmlns" {
-			prefixes[a.Name.Local] = usual
-		}
-		if usual := prefixes[a.Name.Space]; usual != "" {
-			e.Attr[i].Name.Space = usual
-		}
-	}
-	e.Name.Space = cmp.Or(prefixes[e.Name.Space], e.Name.Space)
-	return e
 }
 
 // xmlReader makes text of the elements of a part, in their order.
@@ -240,15 +220,15 @@ func (a *archive) textOf(part, name string) string {
 	return oneLine(out.String())
 }
 
-// attribute is that of an element, by its name without a prefix unless one is
-// given, as in "r:id".
+// attribute is that of an element, by its name without a prefix. If one is given, as in "r:id", the attribute must have
+// a prefix, which programs choose freely.
 func attribute(e xml.StartElement, name string) string {
-	space, local, prefixed := strings.Cut(name, ":")
+	_, local, prefixed := strings.Cut(name, ":")
 	if !prefixed {
-		space, local = "", name
+		local = name
 	}
 	for _, a := range e.Attr {
-		if a.Name.Local == local && (!prefixed || a.Name.Space == space) {
+		if a.Name.Local == local && (!prefixed || a.Name.Space != "") {
 			return a.Value
 		}
 	}

@@ -126,9 +126,7 @@ func (s *slideReader) start(e xml.StartElement) bool {
 		font.font(attribute(e, "typeface"))
 		s.mark |= font.on
 	case "sup", "sub", "den":
-		if e.Name.Space == "m" { // of a formula
-			s.text.WriteString(formulaMarks[name])
-		}
+		s.text.WriteString(formulaMarks[name])
 	case "br":
 		s.run(&s.text, "\n", 0)
 	case "tab":

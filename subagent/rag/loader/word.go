@@ -194,9 +194,7 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	case "rStyle":
 		w.mark = w.styles.of(value).over(w.mark)
 	case "sup", "sub", "den", "chr":
-		if e.Name.Space == "m" { // of a formula
-			w.line.WriteString(formulaMarks[name] + attribute(e, "m:val"))
-		}
+		w.line.WriteString(formulaMarks[name] + attribute(e, "m:val"))
 	case "tab", "ptab":
 		w.run(&w.line, "\t", w.mark)
 	case "br", "cr":
