@@ -36,6 +36,7 @@ func readSheets(b *builder, f file) error {
 	}
 	r.book, err = excelize.OpenReader(bytes.NewReader(f.data), excelize.Options{
 		UnzipSizeLimit: b.limits.Unpacked, UnzipXMLSizeLimit: b.limits.Unpacked, // no temporary files
+		CultureInfo: excelize.CultureNameZhCN, // for the formats that only East Asian versions have
 	})
 	if err != nil {
 		return damaged(labelSheets, err)
