@@ -146,6 +146,9 @@ func newStyleSheet(source string) *styleSheet {
 	return s
 }
 
+// screens matches the media of style sheets that apply to any screen.
+var screens = regexp.MustCompile(`(?i)^[a-z, ]*\b(?:all|screen)\b[a-z, ]*$`)
+
 // styles reads the style sheets of a page for screens.
 func (b *builder) styles(root *html.Node) {
 	source := ""
@@ -153,7 +156,7 @@ func (b *builder) styles(root *html.Node) {
 		media, _ := htmlAttribute(n, "media")
 		rel, _ := htmlAttribute(n, "rel")
 		switch {
-		case media != "" && (!strings.Contains(media, "screen") && !strings.Contains(media, "all") || strings.Contains(media, "(")):
+		case media != "" && !screens.MatchString(media):
 		case n.DataAtom == atom.Style && n.FirstChild != nil:
 			source += n.FirstChild.Data + "\n"
 		case n.DataAtom == atom.Link && rel == "stylesheet" && b.linked != nil:

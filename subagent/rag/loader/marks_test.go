@@ -57,8 +57,8 @@ var markFormats = []struct {
 		lowered: `span style="vertical-align:sub;color:red"`, struck: `span style="text-decoration: line-through red"`,
 		hidden: `span style="display:none"`})},
 	{htmlPage, allMarks, func(t *testing.T, pieces []piece) string {
-		return "<style>" + markSheet + "</style>" + htmlMarks(map[mark]string{raised: "span class=up", lowered: "span id=down",
-			struck: "del", hidden: `b class="x gone"`})(t, pieces)
+		return "<style>" + markSheet + "</style>" + htmlMarks(map[mark]string{raised: "i class=up", lowered: "i id=down",
+			struck: "i class=old", hidden: `b class="x gone"`})(t, pieces)
 	}},
 	{htmlPage, fontMarks | ruby, func(t *testing.T, pieces []piece) string { // too deep for a tree
 		return strings.Repeat("<b><div>", 300) +

@@ -74,6 +74,7 @@ func (b *builder) pdfPages(d *pdfium.Document) error {
 		}
 		b.skip("comments", page.Comments)
 		b.skip("struck pieces of text", page.Struck)
+		b.skip("options of forms", page.Options)
 		b.page(number, page.Text, page.Unmapped*2 > page.Glyphs)
 	}
 	if b.err == nil && b.pages == 0 {

@@ -19,6 +19,7 @@ type Page struct {
 	Glyphs, Unmapped int
 	// Comments is the number of annotations with text that the page does not show.
 	Comments int
+	Options  int // of lists that are not chosen
 	Struck   int // annotations that strike text, which is not marked
 }
 
@@ -108,6 +109,8 @@ func (r *pageReader) field(a uint64) bool {
 		for i := uint64(0); i < count && r.err == nil; i++ {
 			if r.call("FPDFAnnot_IsOptionSelected", r.form, a, i) != 0 {
 				f.text += ", " + r.string("FPDFAnnot_GetOptionLabel", r.form, a, i)
+			} else {
+				r.page.Options++
 			}
 		}
 		f.text = strings.TrimPrefix(f.text, ", ")
