@@ -23,7 +23,10 @@ func readHTML(b *builder, f file) error {
 	return b.err
 }
 
-var cdata = regexp.MustCompile(`(?s)<!\[CDATA\[.*?\]\]>`)
+var (
+	cdata   = regexp.MustCompile(`(?s)<!\[CDATA\[.*?\]\]>`)
+	lastTag = regexp.MustCompile(`^<([A-Za-z][^\s<>/]*)`)
+)
 
 // hypertextOf returns HTML that means what a page of XML does: elements without content have an end tag.
 func hypertextOf(page string) string {
@@ -35,12 +38,11 @@ func hypertextOf(page string) string {
 		if !found {
 			return out.String()
 		}
-		tag := text[strings.LastIndexByte(text, '<')+1:] + " "
-		tag = tag[:strings.IndexAny(tag, " \t\r\n")]
-		if page = rest; unclosed[atom.Lookup([]byte(tag))] { // an end tag would be another element
+		tag := lastTag.FindStringSubmatch(text[max(0, strings.LastIndexAny(text, "<>")):])
+		if page = rest; tag == nil || unclosed[atom.Lookup([]byte(tag[1]))] { // an end tag would be another element
 			out.WriteString("/>")
 		} else {
-			out.WriteString("></" + tag + ">")
+			out.WriteString("></" + tag[1] + ">")
 		}
 	}
 }

@@ -227,8 +227,8 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.html", "formula", "<p>Zebra <math>\n<mfrac>\n<mn>1</mn>\n<mn>2</mn>\n</mfrac> <msubsup>\n<mn>3</mn>\n<mn>4</mn>\n<mn>5</mn>\n" +
 			"</msubsup></math>", "Zebra 1 /2 3 _4 ^5"},
 		{"a.xhtml", "elements of XML", `<html xmlns="http://www.w3.org/1999/xhtml" xmlns:m="http://www.w3.org/1998/Math/MathML"><head><title/><script
-			src="x"/></head><body><p>One <i/>two<br/><del/>10<m:math><m:msup><m:mi/><m:mn>6</m:mn></m:msup></m:math></p><p><![CDATA[4 < Zebra]]></p></body></html>`,
-			"One two\n10^6\n\n4 < Zebra"},
+			src="x"/></head><body><p>One <i/>two<br/><del/>10<m:math><m:msup><m:mi/><m:mn>6</m:mn></m:msup></m:math></p><p><![CDATA[4 < Zebra]]> or <b>&lt;x/></b></p></body></html>`,
+			"One two\n10^6\n\n4 < Zebra or <x/>"},
 		{"a.html", "button", `<p>First<h3><button>Zebra here?</button></h3><p>Yes.`, "Zebra here?\n\nYes."},
 		{"a.html", "choice", `<p>Status: <select><option>draft<option selected>Zebra</select>`, "Status: Zebra"},
 		{"a.html", "field", `<p>Name: <input value=Zebra>`, "Name: Zebra"},
