@@ -248,7 +248,7 @@ func (r *openReader) start(e xml.StartElement) bool {
 	case "tab":
 		r.write("\t")
 	case "hidden-paragraph":
-		if n := len(r.open) - 1; n >= 0 && isTrue(attribute(e, "is-hidden")) {
+		if n := len(r.open) - 1; n >= 0 && len(r.marks) > 0 && isTrue(attribute(e, "is-hidden")) {
 			r.marks[len(r.marks)-1] |= hidden
 			r.open[n].Reset()
 		}
