@@ -53,7 +53,8 @@ func TestACallIsGrantedOnce(t *testing.T) {
 	require.Equal(t, memory.CallGranted, first.State)
 	same := refund(2)
 	same.Arguments = json.RawMessage(` { "to": "x",  "amount":5}`)
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallUnknown}, claim(same), "the arguments are the same")
+	unknown := api.Claimed{CallID: first.CallID, State: memory.CallUnknown}
+	require.Equal(t, unknown, claim(same), "the arguments are the same")
 	again := refund(2)
 	again.Repeatable = true
 	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallGranted}, claim(again))

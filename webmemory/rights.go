@@ -110,7 +110,8 @@ func (s *routes) acts() []act {
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
 		{"POST " + internal + "/heard", access.InternalChat, "",
 			s.growing(body(api.DecodeBody, maxHeard, s.heardRoutes.postHeard))},
-		{"POST " + internal + "/recalled", access.InternalRead, "", body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
+		{"POST " + internal + "/recalled", access.InternalRead, "",
+			body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
 	}
 	for _, of := range []string{chat, subagent} {
 		all = append(all, []act{

@@ -20,14 +20,19 @@ type MemoryAccess struct {
 	CallsOnly bool `json:"calls_only,omitempty"`
 }
 
-// What the agents of a run ask of their chat's memory, and the answers.
 type (
-	RecallRequest   = memory.RecallRequest
-	Recalled        = memory.Recalled
-	RecallHit       = memory.RecallHit
-	ClaimRequest    = memory.ClaimRequest
+	// RecallRequest is the body of POST {MemoryAccess.URL}/recall.
+	RecallRequest = memory.RecallRequest
+	// Recalled answers a RecallRequest.
+	Recalled = memory.Recalled
+	// RecallHit is a message that was found.
+	RecallHit = memory.RecallHit
+	// ClaimRequest is the body of POST {MemoryAccess.URL}/calls.
+	ClaimRequest = memory.ClaimRequest
+	// Claimed answers a ClaimRequest.
+	Claimed = memory.Claimed
+	// RememberRequest is the body of POST {MemoryAccess.URL}/notes, which answers with the memory.Note.
 	RememberRequest = memory.RememberRequest
-	Claimed         = memory.Claimed
 )
 
 // Recall searches the chat's memory, by h.

@@ -54,14 +54,20 @@ type Profile struct {
 	ClientHeaders bool `yaml:"client_headers"`
 }
 
-// The parts of a profile, and what a configuration changes of each: nil or empty for nothing.
+// The parts of a profile. The overrides are what a configuration changes of them: nil or empty for nothing.
 type (
-	Thinking          = ThinkingOf[bool]
+	// Thinking is how a model thinks.
+	Thinking = ThinkingOf[bool]
+	// ThinkingOverrides change a Thinking.
 	ThinkingOverrides = ThinkingOf[*bool]
-	Replay            = ReplayOf[bool, string]
-	ReplayOverrides   = ReplayOf[*bool, *string]
-	Roles             = RolesOf[bool]
-	RolesOverrides    = RolesOf[*bool]
+	// Replay is what a model takes of earlier thinking.
+	Replay = ReplayOf[bool, string]
+	// ReplayOverrides change a Replay.
+	ReplayOverrides = ReplayOf[*bool, *string]
+	// Roles are the roles that a model knows.
+	Roles = RolesOf[bool]
+	// RolesOverrides change Roles.
+	RolesOverrides = RolesOf[*bool]
 )
 
 // Takes reports whether content of a kind is sent unchanged. All other content is replaced by wire.StandIn.

@@ -24,11 +24,13 @@ type Memory interface {
 	Recall(ctx context.Context, q Query) (Found, error)
 }
 
-// What an agent looks for, and finds.
 type (
+	// Query is what an agent looks for.
 	Query = memory.RecallRequest
+	// Found is what a search found.
 	Found = memory.Recalled
-	Hit   = memory.RecallHit
+	// Hit is a message that was found.
+	Hit = memory.RecallHit
 )
 
 // Settings are those of one agent. The zero value recalls nothing.
