@@ -72,7 +72,8 @@ func corrections(c *candidate, q Query) (chain []*candidate) {
 		}
 		newest = next
 	}
-	for position := newest; len(chain) <= correctionChain; {
+	position := newest
+	for range 2 * correctionChain {
 		e := c.ix.entry(position)
 		if e == c.entry {
 			chain = append(chain, c)

@@ -182,7 +182,9 @@ func Search(indexes []*Index, q Query) Result {
 	if len(when.spans) == 0 { // a question about a time is not about what came after it
 		all = withLater(all, q)
 	}
-	all = withCorrections(all, q)
+	if !alone { // a message of another time is no answer
+		all = withCorrections(all, q)
+	}
 	r.Hits = fill(all, q)
 	if q.OldestFirst {
 		slices.SortStableFunc(r.Hits, func(a, b Hit) int { return cmp.Compare(a.TS, b.TS) })

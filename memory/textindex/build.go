@@ -43,7 +43,9 @@ func (b *builder) add(d Document) {
 			b.words = b.read(b.words[:0], p.Text)
 			if i == 0 || p.Section != section {
 				section = p.Section
+				of := b.language
 				heading = b.heading(heading[:0], d.Title, section)
+				b.language = of
 			}
 			b.words = append(b.words, heading...)
 		}

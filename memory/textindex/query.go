@@ -126,8 +126,7 @@ func (a *analyzer) query(question string, past []earlier, of language) []term {
 func Asked(q Query) [][]string {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
-	own := textsOf(a.query(q.Text, nil, anyLanguage))
-	asked := [][]string{append(own, languageTerms[isEnglish], languageTerms[isForeign])}
+	asked := [][]string{textsOf(a.query(q.Text, nil, anyLanguage))}
 	for _, t := range earlierOf(q.History) {
 		terms := a.query(t.text, nil, anyLanguage)
 		asked = append(asked, textsOf(terms[:min(len(terms), maxTurnTerms)]))

@@ -104,16 +104,15 @@ const fewForeign = 10
 
 // language is that of a question that does not show its own.
 func (s *Snapshot) language() language {
-	frequency := func(of language) int {
-		if s.whole != nil {
-			return s.whole.Frequency[languageTerms[of]]
-		}
-		return Frequency(s, languageTerms[of])
+	english, others := 0, 0 // passages, those that are no longer there too
+	for _, p := range s.parts {
+		english += p.find(languageTerms[isEnglish]).count()
+		others += p.find(languageTerms[isForeign]).count()
 	}
-	if frequency(isEnglish) > fewForeign*frequency(isForeign) {
+	if s.whole == nil && english > fewForeign*others {
 		return isEnglish
 	}
-	return anyLanguage
+	return anyLanguage // or candidates of an engine, which do not show the language of the collection
 }
 
 // languageOf says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
@@ -143,7 +142,7 @@ func languageOf(list []string) language {
 var elsewhere = set(`
 der das und ist nicht ein eine einen einem einer eines wie wer wo wann warum welche welcher welches ich du er sie es wir
 ihr mir mich dir dich uns ihm ihn mein meine meinen meinem meiner dein deine deinen sein seine unser unsere auf aus bei mit
-nach von zu zum zur im am vom für über oder aber auch nur noch schon sehr wenn dass weil habe haben hatte bist sind wird
+nach von zu zum zur im vom für über oder aber auch nur noch schon sehr wenn dass weil habe haben hatte bist sind wird
 werden wurde kann kannst muss soll den dem
 le la les un une du et est pas je tu il elle nous vous ils cet cette ces qui que quoi où quand pourquoi combien quel quelle
 quels quelles mon ma ses notre votre leur dans sur avec sans aux avons avez ont été être avoir suis êtes

@@ -105,3 +105,11 @@ func TestShortQuestionsAndSpellingsFindTheirText(t *testing.T) {
 	}
 	require.NotEmpty(t, spellings)
 }
+
+// A word of two languages would make each short text of the one a text of the other.
+func TestFunctionWordsAreOfOneLanguage(t *testing.T) {
+	t.Parallel()
+	for word := range elsewhere {
+		require.False(t, stopwords[word], word)
+	}
+}

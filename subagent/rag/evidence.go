@@ -86,7 +86,9 @@ func (e *Evidence) keep(text string, a event.Answer) {
 	if e.answers == nil {
 		e.answers = map[string]event.Answer{}
 	}
-	e.answers[text] = a
+	if a.Status != "" || e.answers[text].Status == "" { // another agent may repeat an answer from documents
+		e.answers[text] = a
+	}
 }
 
 // Model wraps a model so that its texts are checked while they stream. It passes on complete sentences, lines and pieces

@@ -149,21 +149,31 @@ func newStyleSheet(source string) *styleSheet {
 // screens matches the media of style sheets that apply to any screen.
 var screens = regexp.MustCompile(`(?i)^[a-z, ]*\b(?:all|screen)\b[a-z, ]*$`)
 
+// mostStyles bounds the style sheets of a page, in bytes; later ones are not read.
+const mostStyles = 1 << 20
+
 // styles reads the style sheets of a page for screens.
 func (b *builder) styles(root *html.Node) {
-	source := ""
+	var out strings.Builder
+	linked := map[string]bool{}
 	for n := range root.Descendants() {
+		if out.Len() > mostStyles || !b.room(0) {
+			break
+		}
 		media, _ := htmlAttribute(n, "media")
 		rel, _ := htmlAttribute(n, "rel")
 		switch {
 		case media != "" && !screens.MatchString(media):
 		case n.DataAtom == atom.Style && n.FirstChild != nil:
-			source += n.FirstChild.Data + "\n"
+			out.WriteString(n.FirstChild.Data + "\n")
 		case n.DataAtom == atom.Link && rel == "stylesheet" && b.linked != nil:
-			href, _ := htmlAttribute(n, "href")
-			source += b.linked(href) + "\n"
+			if href, _ := htmlAttribute(n, "href"); !linked[href] {
+				linked[href] = true
+				out.WriteString(b.linked(href) + "\n")
+			}
 		}
 	}
+	source := out.String()
 	if b.sheet == nil || b.sheet.source != source {
 		b.sheet = newStyleSheet(source)
 	}

@@ -224,6 +224,7 @@ func TestNothingIsLost(t *testing.T) {
 		{"a.rtf", "two alphabets", `{\rtf1 First {\upr{Zebra}{\*\ud{\u1103?}}}}`, "Zebra"},
 		{"a.rtf", "reading in a field", `{\rtf1 in {\field{\*\fldinst {EQ \\* jc2 \\o\\ad(\\s\\up 9(\u12392?),\u26481?)}}{\fldrslt }}}`, "in 東"},
 		// HTML
+		{"a.md", "bracketed line in code", "```ts\n  [key: string]: Zebra;\n```\n", "[key: string]: Zebra;"},
 		{"a.html", "formula", "<p>Zebra <math>\n<mfrac>\n<mn>1</mn>\n<mn>2</mn>\n</mfrac> <msubsup>\n<mn>3</mn>\n<mn>4</mn>\n<mn>5</mn>\n" +
 			"</msubsup></math>", "Zebra 1 /2 3 _4 ^5"},
 		{"a.xhtml", "elements of XML", `<html xmlns="http://www.w3.org/1999/xhtml" xmlns:m="http://www.w3.org/1998/Math/MathML"><head><title/><script

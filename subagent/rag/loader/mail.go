@@ -140,8 +140,10 @@ func unwrapped(text string, join bool) string {
 	soft, before := false, ""
 	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
 		quote := line[:len(line)-len(strings.TrimLeft(line, ">"))]
-		if soft && quote == before {
+		if soft && quote == before && line != "-- \n" {
 			line = strings.TrimPrefix(line[len(quote):], " ")
+		} else if soft {
+			out.WriteByte('\n')
 		}
 		before = quote
 		if soft = strings.HasSuffix(line, " \n") && line != "-- \n"; soft {
@@ -207,6 +209,7 @@ func (m *mailReader) chosen(list []mailPart) error {
 	}
 	if plain != nil && rich != nil {
 		switch words, other := m.words(plain), m.words(rich); {
+		case words == nil || other == nil: // not compared
 		case covers(words, other):
 			rich = nil
 		case covers(other, words):
@@ -223,11 +226,14 @@ func (m *mailReader) chosen(list []mailPart) error {
 	return nil
 }
 
-// words returns the words of a part.
+// words returns the words of a part, nil of one that is too large to be compared.
 func (m *mailReader) words(part *mailPart) map[string]bool {
+	if len(part.body) >= mostCompared {
+		return nil
+	}
 	words := map[string]bool{}
 	reader := mailReader{builder: m.loader.builder(m.ctx), depth: m.depth}
-	if len(part.body) < mostCompared && reader.part(part.header, bytes.NewReader(part.body)) == nil {
+	if reader.part(part.header, bytes.NewReader(part.body)) == nil {
 		for word := range strings.FieldsSeq(reader.text.String()) {
 			words[strings.ToLower(strings.TrimFunc(word, unicode.IsPunct))] = true
 		}

@@ -75,8 +75,9 @@ var (
 	deepLine = regexp.MustCompile(`^[ \t]{200}`)
 )
 
-// definition matches the start of a link definition. A footnote and a line with a bracketed word look like one.
-var definition = regexp.MustCompile(`(?m)^( {0,3})\[([^\[\]\n]{1,200})\]:[ \t]*(\S*)`)
+// definition matches the start of a link definition, or a block of code. A footnote and a line with a bracketed word look
+// like a definition.
+var definition = regexp.MustCompile("(?m)^[ \t]*(?:```(?s:.*?)\n[ \t]*```|~~~(?s:.*?)\n[ \t]*~~~)|" + `^( {0,3})\[([^\[\]\n]{1,200})\]:[ \t]*(\S*)`)
 
 // address matches a link's target that is more than a word.
 var address = regexp.MustCompile(`[/#:@<]|\.\w`)
@@ -90,6 +91,9 @@ func (b *builder) markdown(source string) {
 	links, count := parser.NewContext(), 0
 	define := func(line string) string {
 		m := definition.FindStringSubmatch(line)
+		if m[2] == "" { // code
+			return line
+		}
 		if strings.HasPrefix(m[2], "^") || !address.MatchString(m[3]) && m[3] != "" {
 			return m[1] + `\` + line[len(m[1]):]
 		}

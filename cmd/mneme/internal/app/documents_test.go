@@ -227,7 +227,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.Contains(t, string(raw), "set redis.url")
-	require.Contains(t, s.say("1", "What does a ferry ticket cost?"), "I don't know")
+	require.Contains(t, s.say("1", "What does a ferry ticket cost?"), "There are no documents")
 }
 
 // A big upload passes webmemory as a stream, and a bad one is refused in words.

@@ -46,7 +46,10 @@ func (d *Document) Page(number int) (Page, error) {
 	r.read()
 	d.call("FPDFText_ClosePage", r.text)
 	d.call("FPDF_ClosePage", page)
-	rest := r.place() // before the lines are joined
+	if d.err != nil {
+		return r.page, d.err
+	}
+	rest := strings.Join(r.place(), "\n") // before the lines are joined
 	r.page.Text = strings.TrimRight(paragraphs(r.lines)+"\n\n"+rest, "\n")
 	return r.page, d.err
 }
@@ -58,6 +61,10 @@ func (r *pageReader) annotations(page uint64) (draws bool) {
 	const hidden, noView = 2, 32
 	count := int32(r.call("FPDFPage_GetAnnotCount", page))
 	for i := int32(0); i < count && r.err == nil && page != 0; i++ {
+		if i == mostAnnotations || len(r.fields) == mostFields {
+			r.page.Comments += int(count - i)
+			break
+		}
 		a := r.call("FPDFPage_GetAnnot", page, uint64(i))
 		switch kind := r.call("FPDFAnnot_GetSubtype", a); {
 		case a == 0 || kind == link || kind == popup || r.call("FPDFAnnot_GetFlags", a)&(hidden|noView) != 0:
@@ -78,6 +85,9 @@ func (r *pageReader) annotations(page uint64) (draws bool) {
 	}
 	return draws
 }
+
+// What a page may have. Other annotations are counted.
+const mostAnnotations, mostFields = 20_000, 2_000
 
 // field is a value of a form, or a note.
 type field struct {
@@ -134,19 +144,22 @@ func (r *pageReader) field(a uint64) bool {
 }
 
 // place writes values behind their labels, and returns those without one.
-func (r *pageReader) place() (rest string) {
+func (r *pageReader) place() (rest []string) {
 	for _, f := range r.fields {
 		label, nearest := (*line)(nil), float32(150) // points
 		for i := range r.lines {
 			l, middle := &r.lines[i], (r.lines[i].top+r.lines[i].bottom)/2
-			gap := map[bool]float32{true: l.left - f.right, false: f.left - l.right}[f.tick]
+			gap := f.left - l.right
+			if f.tick {
+				gap = l.left - f.right
+			}
 			if middle > f.bottom && middle < f.top && gap > -2 && gap < nearest {
 				label, nearest = l, gap
 			}
 		}
 		switch {
 		case label == nil:
-			rest += strings.TrimPrefix(f.name+": "+f.text, ": ") + "\n"
+			rest = append(rest, strings.TrimPrefix(f.name+": "+f.text, ": "))
 		case f.tick:
 			label.text = f.text + " " + label.text
 		default:
