@@ -17,11 +17,11 @@ type RecallRequest struct {
 	Automatic bool `json:"automatic,omitempty"`
 	Needed    bool `json:"needed,omitempty"` // finds something only for a query that seems to need it
 	// Everywhere searches what was said in all chats in which the run's user was alone, and not the memories of
-	// subagents. Of a run without a user, and in a chat of several, it is as if it were left out.
+	// subagents. It has no effect for a run without a user, and in a chat of several users.
 	Everywhere bool `json:"everywhere,omitempty"`
 }
 
-// Recalled is what a search of a chat's memory found.
+// Recalled is the result of a search of a chat's memory.
 type Recalled struct {
 	Hits []RecallHit `json:"hits"`
 	// Partial: some messages were not searched. The oldest ones are searched a moment later.
@@ -42,7 +42,7 @@ type RecallHit struct {
 	Text     string   `json:"text"`           // a literal piece of the message
 	Messages []string `json:"messages"`       // ids of the exchange that it is of
 	Origin
-	// Newer says that it was said later than one of the best hits and has a rare name in common with it.
+	// Newer reports that it is later than one of the best hits and has a rare name in common with it, or corrects it.
 	Newer bool `json:"newer,omitempty"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// near is the number of bytes around a number that may tell its sign.
+// near is the number of bytes around a number in which its sign is looked for.
 const near = 32
 
 var (

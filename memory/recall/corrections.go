@@ -18,7 +18,7 @@ var (
 		`поправка|вернее|точнее|ой|на самом деле|извини|извините|погоди|стоп|то есть)(\P{L}|$)`)
 	// denialStart begins a correction too, unless it answers a question.
 	denialStart = regexp.MustCompile(`(?i)^[^\pL\pN]*(no|nope|nah|nein|nee|non|нет)(\P{L}|$)`)
-	// correctionInside makes a message a correction or a change, wherever it stands.
+	// correctionInside matches words of a correction or a change anywhere in a message.
 	correctionInside = regexp.MustCompile(`(?i)(^|\P{L})(i meant|i mean|my mistake|i was wrong|i misspoke|rather than|` +
 		`instead|no longer|not any ?more|rescheduled|postponed|moved (it |them )?(to|from)|changed (it |them )?(to|from)|now (it is|it's)|` +
 		`ich meinte|mein fehler|ich habe mich geirrt|vertan|statt(dessen)?|nicht mehr|verschoben|verlegt|geändert|` +

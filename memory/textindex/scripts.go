@@ -86,7 +86,7 @@ func characters(list []string, text string) (all []string, rest string) {
 // "Ankara'da".
 var contractions = set("s t d m ll re ve")
 
-// language is what is known of the language of a text.
+// language is the language of a text, as far as its words show it.
 type language uint8
 
 const (
@@ -115,8 +115,7 @@ func (s *Snapshot) language() language {
 	return anyLanguage // or candidates of an engine, which do not show the language of the collection
 }
 
-// languageOf says whether the words of plain Latin letters in a text are to be taken for English: it has more stopwords
-// of it than words that hold sentences of other languages together.
+// languageOf returns English for a text with more English stopwords than function words of other languages.
 func languageOf(list []string) language {
 	others, stops := 0, 0
 	for _, word := range list {

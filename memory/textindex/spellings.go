@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// word is a word of a text. other says that it is another spelling of words that the text has.
+// word is a word of a text, or another spelling of words of the text.
 type word struct {
 	text  string
 	other bool

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Regexp gives a *regexp.Regexp, always the same. Its first use panics if the expression is wrong.
+// Regexp returns a *regexp.Regexp, always the same. Its first use panics if the expression is wrong.
 type Regexp func() *regexp.Regexp
 
 // New is for an expression that is known.

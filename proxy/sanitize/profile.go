@@ -56,11 +56,11 @@ type Profile struct {
 
 // The parts of a profile. The overrides are what a configuration changes of them: nil or empty for nothing.
 type (
-	// Thinking is how a model thinks.
+	// Thinking are the settings of a model's thinking.
 	Thinking = ThinkingOf[bool]
 	// ThinkingOverrides change a Thinking.
 	ThinkingOverrides = ThinkingOf[*bool]
-	// Replay is what a model takes of earlier thinking.
+	// Replay are the settings for sending reasoning back.
 	Replay = ReplayOf[bool, string]
 	// ReplayOverrides change a Replay.
 	ReplayOverrides = ReplayOf[*bool, *string]
@@ -98,7 +98,7 @@ const (
 	Off     Switch = "off"
 )
 
-// ThinkingOf says how a model is asked to think.
+// ThinkingOf are the settings of a request for thinking.
 type ThinkingOf[B any] struct {
 	// Modes are the accepted modes. nil means unknown: the client's mode stays. Empty but not nil
 	// means none: the member "thinking" is removed.
@@ -147,7 +147,7 @@ const (
 
 var reasoningFields = []string{reasoningContent, "reasoning", "reasoning_details", "thinking_blocks", extraContent}
 
-// ReplayOf says how reasoning is sent back.
+// ReplayOf are the settings for sending reasoning back.
 type ReplayOf[B, S any] struct {
 	Reasoning Need `yaml:"need"`
 	// Fields are the members of a chat message that may carry it; nil for any.

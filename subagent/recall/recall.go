@@ -25,9 +25,9 @@ type Memory interface {
 }
 
 type (
-	// Query is what an agent looks for.
+	// Query is an agent's search.
 	Query = memory.RecallRequest
-	// Found is what a search found.
+	// Found is the result of a search.
 	Found = memory.Recalled
 	// Hit is a message that was found.
 	Hit = memory.RecallHit

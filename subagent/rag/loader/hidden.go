@@ -88,7 +88,7 @@ type styleSheet struct {
 	rules  map[string]cssRule
 }
 
-// cssRule is what the rules with a selector say. Of those that apply, the last one wins.
+// cssRule merges the rules with one selector. Of those that apply, the last one wins.
 type cssRule struct {
 	marking
 	order int

@@ -189,7 +189,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	}
 }
 
-// mostCompared is how many bytes of a part are compared with those of another one.
+// mostCompared bounds, in bytes, the parts of a mail that are compared.
 const mostCompared = 200_000
 
 // chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its

@@ -317,7 +317,7 @@ func (a *archive) skipRelated(list []relation) {
 // pictureFile matches the name of a picture's file, which some programs write as its description.
 var pictureFile = regexp.MustCompile(`(?i)^\S+\.[a-z]{3,4}$|[\\/][^\\/]*\.[a-z]{3,4}$`)
 
-// description returns what the author wrote for readers who do not see a picture.
+// description returns the alternative text of a picture.
 func description(e xml.StartElement) string {
 	if text := attribute(e, "descr"); !pictureFile.MatchString(text) {
 		return " " + text + " "

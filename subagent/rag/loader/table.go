@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a table can have.
+// Limits of a table.
 const (
 	mostColumns = 16_384
 	mostRows    = 1 << 20

@@ -86,7 +86,7 @@ func (r *pageReader) annotations(page uint64) (draws bool) {
 	return draws
 }
 
-// What a page may have. Other annotations are counted.
+// Limits of a page. Further annotations are counted.
 const mostAnnotations, mostFields = 20_000, 2_000
 
 // field is a value of a form, or a note.
