@@ -37,9 +37,14 @@ type USD int64
 // most bounds a price, in millionths of a dollar per million tokens.
 const most = 100_000 * access.MicrosPerUSD
 
-// UnmarshalText reads dollars with up to six decimals.
-func (u *USD) UnmarshalText(text []byte) error {
-	n, err := access.ParseDollars(string(text))
+// UnmarshalYAML reads dollars with up to six decimals. With an UnmarshalText instead, goccy/go-yaml would format the
+// whole document once per price.
+func (u *USD) UnmarshalYAML(read func(any) error) error {
+	var text string
+	if err := read(&text); err != nil {
+		return err
+	}
+	n, err := access.ParseDollars(text)
 	if err != nil || n > most {
 		return fmt.Errorf("a price is a number of USD per million tokens, such as 2.50, not %q", text)
 	}

@@ -143,7 +143,6 @@ func run(ctx context.Context, cfg config.Config, o Options, start func(*app) err
 	if err := start(a); err != nil {
 		return err
 	}
-	dropStart()
 	for _, warning := range cfg.Cleartext() {
 		o.Log.Warn().Msg(warning)
 	}
