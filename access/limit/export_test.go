@@ -32,6 +32,13 @@ func (l *Limiter) Age(many int, by time.Duration) bool {
 	return true
 }
 
+// Kept returns the number of charges that Redis acknowledged to this process and that are kept.
+func (l *Limiter) Kept() int {
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	return len(l.charges.kept)
+}
+
 // Lost has all charges that are kept written again, as when a loss is found.
 func (l *Limiter) Lost() { l.charges.lost() }
 
