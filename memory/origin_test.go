@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -134,6 +135,7 @@ func TestAWordIsPastedAsAWhole(t *testing.T) {
 
 // Nobody types a word of megabytes. Searching it for marks of quoting took seconds.
 func TestAHugeMessageIsPasted(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	for _, piece := range []string{"%41", `\u0041`, "a.", "1 "} {
 		message := strings.Repeat(piece, 2<<20/len(piece))

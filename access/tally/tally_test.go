@@ -13,6 +13,7 @@ import (
 	"mneme/access/limit"
 	"mneme/access/tally"
 	"mneme/internal/redistest"
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -101,6 +102,7 @@ func TestTenantsAreApart(t *testing.T) {
 }
 
 func TestManyChatsOfADayComeInPages(t *testing.T) {
+	testtier.Slow(t)
 	client := redistest.Start(t).Client()
 	b := tally.New(client, 0)
 	const chats = 5000

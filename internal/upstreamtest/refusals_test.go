@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/proxy/wire"
 )
 
@@ -897,6 +898,7 @@ func TestRefusals(t *testing.T) {
 
 // A mangled request is accepted or refused. It never crashes the vendor.
 func TestMangledRequests(t *testing.T) {
+	testtier.Slow(t)
 	values, n := []any{nil, true, 0.5, "", "x", []any{}, []any{nil}, map[string]any{}}, 0
 	for _, r := range refusals {
 		v := New(r.at[0].config)

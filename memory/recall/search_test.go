@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -286,6 +287,7 @@ func conversation(n int) []json.RawMessage {
 
 // However an index came to its messages, it finds what one finds that was given them at once.
 func TestTheWayToAnIndexDoesNotMatterProperty(t *testing.T) {
+	testtier.Slow(t)
 	vocabulary := strings.Fields("violet blue river hotel Берлин ёлка nine apple stone glass")
 	rapid.Check(t, func(t *rapid.T) {
 		ix := New(key)

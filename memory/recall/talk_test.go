@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // Of made-up talk of three kinds, which testdata/talk/README.md describes: how many of the messages that need what was
 // said before get a block of it, how many of those that don't, and how many blocks have what answers.
 func TestBlocksInTalk(t *testing.T) {
+	testtier.Slow(t)
 	files, err := filepath.Glob("testdata/talk/*.json")
 	require.NoError(t, err)
 	require.Len(t, files, 10)

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/journal"
 )
@@ -27,6 +28,7 @@ func leave(t *testing.T, entries ...Entry) (dir, folder string) {
 // TestCrashWhileFoldersChangeHands kills at every state of the disk that the life of an adopted folder goes through,
 // and looks at what the next process finds.
 func TestCrashWhileFoldersChangeHands(t *testing.T) {
+	testtier.Slow(t)
 	left := []Entry{entry(alice, 1, 1), entry(alice, 1, 2), entry(bob, 1, 3)}
 	more := entry(alice, 1, 4)
 	tests := map[string]struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 )
 
@@ -116,6 +117,7 @@ func (m *model) check(t *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
+	testtier.Slow(t)
 	base := t.TempDir()
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {

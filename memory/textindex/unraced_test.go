@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/internal/testtier"
 )
 
 // However documents come and go, searches find what a look at every word of the
@@ -82,6 +84,7 @@ func TestIndexFindsWhatARescanFinds(t *testing.T) {
 // Ten thousand changes in two collections: what is deleted, replaced or of the other
 // collection is never found, and what is there is.
 func TestNothingDanglesOverManyChanges(t *testing.T) {
+	testtier.Slow(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	collections := []*Collection{NewCollection(), NewCollection()}
 	present := []map[string]string{{}, {}} // the word that only this version has
@@ -123,6 +126,7 @@ func TestNothingDanglesOverManyChanges(t *testing.T) {
 
 // What an analyzer remembers is bounded, and forgetting changes no terms.
 func TestWordsAreForgotten(t *testing.T) {
+	testtier.Slow(t)
 	var a analyzer
 	before := a.list("horses running")
 	for i := 0; a.size <= maxKnown; i++ {

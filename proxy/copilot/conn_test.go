@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/proxy/copilot"
 )
 
@@ -252,6 +253,7 @@ func TestACLIThatAsksWithoutReading(t *testing.T) {
 }
 
 func TestAWriteThatHangs(t *testing.T) {
+	testtier.Slow(t)
 	router, _ := connectByHand(t, copilot.RouterConfig{WriteTimeout: time.Second / 2})
 	first, second := del(t.Context(), router), del(t.Context(), router)
 	require.ErrorIs(t, <-first, copilot.ErrTransportClosed)

@@ -202,6 +202,7 @@ func TestNoiseFillsNoQueue(t *testing.T) {
 
 // While sessions stall, memory is bounded by their queues, whatever is sent.
 func TestMemoryIsBounded(t *testing.T) {
+	testtier.Slow(t)
 	const stalled, bound = 8, 1 << 20
 	server, router := start(t, copilot.RouterConfig{MaxBytes: bound})
 	server.Script(flood)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // refusals are the answers to what the model cannot answer.
@@ -573,6 +575,7 @@ var chats = [][]line{
 }
 
 func TestChats(t *testing.T) {
+	testtier.Slow(t)
 	for _, lines := range chats {
 		t.Run(lines[0].message, func(t *testing.T) {
 			c := newChat(t)

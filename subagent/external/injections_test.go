@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/testtier"
 	"mneme/memory"
 	"mneme/memory/provenance"
 	"mneme/subagent/external"
@@ -327,6 +328,7 @@ const mostPassed, mostAskedOf40 = 10, 6
 
 // No injection passes from_user, and few pass when_tainted. Benign tasks seldom ask a person.
 func TestInjectionsAndWishes(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	require.GreaterOrEqual(t, len(attacks), 140)
 	require.GreaterOrEqual(t, len(wanted), 40)

@@ -38,6 +38,7 @@ func bulk(from, to int, word string) []rag.Input {
 // the new documents and without any that was deleted or replaced; the changes are
 // applied once, behind the searches that came and went.
 func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	changes := 20_000
 	if testing.Short() {

@@ -102,6 +102,7 @@ func TestAReplicaFollowsOverSentinel(t *testing.T) {
 // While Redis is away what is known is found, degraded; when it is back the replica
 // comes to what was changed without it.
 func TestAReplicaFollowsAgainWhenRedisIsBack(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	writer := library(server.Client())

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/internal/ragtest"
+	"mneme/internal/testtier"
 )
 
 // No trick gets through, and the cuts between the pieces of a stream make no
@@ -47,6 +48,7 @@ func TestTricks(t *testing.T) {
 // A text that is made to be hard to read is checked as any other, in a time that grows
 // as its length.
 func TestTextsThatAreHardToReadEnd(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	const size = 4 << 10
 	many := func(format string, count int) string {

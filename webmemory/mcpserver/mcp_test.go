@@ -373,6 +373,7 @@ func TestMCPCrowd(t *testing.T) {
 
 // A run that fails is an error with its code.
 func TestMCPFailedRun(t *testing.T) {
+	testtier.Slow(t)
 	w := mcpWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model gave no answer.", Retryable: true})

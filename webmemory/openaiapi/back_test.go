@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
@@ -75,6 +76,7 @@ func users(words string) string {
 
 // What a client calls its messages is stored with them, and says what a message follows.
 func TestOpenAIByIDs(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	w := openaiWorld(t, repeats())
 	say := func(text, id, answer, parent string) webmemorytest.Response {

@@ -313,6 +313,7 @@ func TestAClientThatLeaves(t *testing.T) {
 
 // Many conversations at once, each with its own words: no byte crosses.
 func TestManyConversationsAtOnce(t *testing.T) {
+	testtier.Slow(t)
 	cli := fake(t)
 	g := start(t, cli)
 	var all sync.WaitGroup

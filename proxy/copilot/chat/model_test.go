@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/copilottest"
+	"mneme/internal/testtier"
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
 )
@@ -214,6 +215,7 @@ func TestCallsBelongToTheirCaller(t *testing.T) {
 // A session that is not needed for a while is closed, and resumed when a request needs
 // it; after the conversation's time it is deleted.
 func TestAnIdleSessionRests(t *testing.T) {
+	testtier.Slow(t)
 	inBubble(t, chat.Limits{}, func(b *bubble) {
 		d := b.dialogue("c")
 		d.say("user", "hello", "")

@@ -342,6 +342,7 @@ func twoWriters(t *testing.T, client redis.UniversalClient) {
 // A redis-server that is killed while documents are put has each of them whole or
 // not at all, and those that were acknowledged.
 func TestAKillLeavesNoHalfDocument(t *testing.T) {
+	testtier.Slow(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := docstore.New(impatient(t, server), 0)
 	c := created(t, s, "docs")

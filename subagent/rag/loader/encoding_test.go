@@ -13,6 +13,8 @@ import (
 	"golang.org/x/text/encoding/korean"
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/traditionalchinese"
+
+	"mneme/internal/testtier"
 )
 
 // undeclared are short texts and names in the encodings that programs wrote before UTF-8.
@@ -121,6 +123,7 @@ var (
 
 // TestUndeclaredEncodings checks that an undeclared encoding is decoded right or refused.
 func TestUndeclaredEncodings(t *testing.T) {
+	testtier.Slow(t)
 	right, refused := map[string]int{}, map[string]int{}
 	for _, c := range undeclared {
 		for _, e := range c.encodings {

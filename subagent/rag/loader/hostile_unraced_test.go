@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/internal/testtier"
 )
 
 // Tables of strangers cost no more than the limits allow, whatever they say of spans.
 func TestHostileTables(t *testing.T) {
+	testtier.Slow(t)
 	t.Parallel()
 	many := func(n int, text string) string { return strings.Repeat(text, n) }
 	huge := `<td colspan="100000" rowspan="1000000000">x</td>`

@@ -155,6 +155,7 @@ Setext
 
 // A document that is parsed in pieces loses nothing at the seams.
 func TestLongMarkdown(t *testing.T) {
+	testtier.Slow(t)
 	var source, want strings.Builder
 	for range 400 {
 		source.WriteString(
@@ -247,6 +248,7 @@ func TestEncodings(t *testing.T) {
 }
 
 func TestBinaryIsRefused(t *testing.T) {
+	testtier.Slow(t)
 	random := make([]byte, 10_000)
 	state := uint32(7)
 	for i := range random {

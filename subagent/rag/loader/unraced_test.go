@@ -74,6 +74,7 @@ func TestHostilePDFs(t *testing.T) {
 }
 
 func TestZipBombs(t *testing.T) {
+	testtier.Slow(t)
 	packed := bomb(t, 6<<20)
 	require.Less(t, len(packed), 100_000)
 	code, sentence := refusal(t, "a.docx", packed, Limits{})
@@ -100,6 +101,7 @@ func TestZipBombs(t *testing.T) {
 }
 
 func TestHostileSheets(t *testing.T) {
+	testtier.Slow(t)
 	require.Equal(t, "7", mustLoad(t, "a.xlsx", makeWorkbook(t, `<row r="1048576"><c r="XFD1048576"><v>7</v></c></row>`,
 		"", "")).Text)
 	for name, c := range map[string]struct {

@@ -143,6 +143,7 @@ func TestDocumentsAreFoundByAnEngine(t *testing.T) {
 
 // With the engine's frequencies and our formula the order and the scores are those of the index in the process.
 func TestTheOrderIsThatOfTheIndex(t *testing.T) {
+	testtier.Slow(t)
 	eachEngine(t, func(t *testing.T, w *world) {
 		outside, inside := w.process(t, true), w.process(t, false)
 		c := named(t, memory.Tenant{}, "docs")
