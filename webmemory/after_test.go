@@ -120,6 +120,7 @@ func TestAPostBehindAMessage(t *testing.T) {
 // and ends nothing.
 func TestAPostThatDoesNotFollow(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	refused := func(chat string, p webapi.MessageRequest, status int, code string) {
 		t.Helper()
@@ -219,6 +220,7 @@ func TestOneOfSeveralThatFollowIsTaken(t *testing.T) {
 // A failure that may pass is tried once more under the same key, whatever its first attempt took back.
 func TestARetryOfAPostBehindAMessage(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	f := &flaky{errors: map[memory.Chat][]event.Error{}}
 	w := webmemorytest.NewWorld(t, f.agent)
 	talk(t, w, "c", 0, 2)
@@ -237,6 +239,7 @@ func TestARetryOfAPostBehindAMessage(t *testing.T) {
 
 // A post that no apiserver takes leaves the chat as it was.
 func TestARefusedPostTakesNothingBack(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
 	talk(t, w, "c", 0, 8)
 	before, none := exportChat(t, w, "c"), ""

@@ -14,6 +14,7 @@ import (
 // What a post says beside its message reaches the agents; its metadata is stored with the message and
 // given back with it, its instructions are kept nowhere.
 func TestInstructionsAndMetadata(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	other := w.StartReplica()
 	posted := w.RecordRuns()
@@ -88,6 +89,7 @@ func TestInstructionsAndMetadata(t *testing.T) {
 
 // A schema that is costly to read is refused before anything reads it, and no run begins.
 func TestToolsThatAreNestedTooDeep(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	posted := w.RecordRuns()
 	deep := strings.Repeat(`{"type":"object","properties":{"a":`, 100) + `{"type":"string"}` + strings.Repeat("}}", 100)
@@ -112,6 +114,7 @@ func TestToolsThatAreNestedTooDeep(t *testing.T) {
 
 // What a body costs to decode is bounded by its members, wherever a client sends JSON.
 func TestBodiesOfTooManyMembers(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	many := `{"a":[1` + strings.Repeat(",1", 600_000) + `]}`
 	deep := strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000)
@@ -130,6 +133,7 @@ func TestBodiesOfTooManyMembers(t *testing.T) {
 
 // At POST /chat instructions have the name that the service had for them which this one replaces.
 func TestTheOlderNameOfInstructions(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	posted := w.RecordRuns()
 	chat := func(more string) webmemorytest.Response {

@@ -43,6 +43,7 @@ func TestNothingOfOneChatLooksThroughAllKeys(t *testing.T) {
 
 // A chat has keys for what it has used, not for all that is configured.
 func TestAChatLeavesFewKeys(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	require.Equal(t, 200, w.Post("1", "hi").Status)
 	webmemorytest.Eventually(t, "the turn is given back", func() bool { return len(w.Keys("{chat_history:1}:turn")) == 0 })
@@ -58,6 +59,7 @@ func TestAChatLeavesFewKeys(t *testing.T) {
 
 // Logs and records of runs go with their chat, also when what lists them is gone.
 func TestErasureWithoutTheChatsMeta(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	ctx := context.Background()
 	require.Equal(t, 200, w.Post("1", "hi", "Idempotency-Key", "k").Status)
@@ -69,6 +71,7 @@ func TestErasureWithoutTheChatsMeta(t *testing.T) {
 
 // What nothing leads to is found by looking through all keys, where that is asked for.
 func TestErasureByScan(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	ctx := context.Background()
 	require.Equal(t, 200, w.Post("1", "hi").Status)
@@ -96,6 +99,7 @@ func TestErasureByScan(t *testing.T) {
 // A zombie's first message to a subagent that the chat never used is refused, though
 // nothing of the subagent's holds the number of a newer turn.
 func TestTheFenceOfAnUnusedSubagent(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	ctx := context.Background()
 	store := redisstore.New(w.RedisServer.Client(), webmemorytest.Logger())

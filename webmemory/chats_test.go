@@ -131,6 +131,7 @@ func TestChatsInTheOrderOfUse(t *testing.T) {
 
 // A chat is given a title and metadata by any client that knows it, while it is busy too.
 func TestChangingWhatAListSays(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	w.Post("1", "first words")
 	awaitIdle(w, "1")
@@ -235,6 +236,7 @@ func TestPinnedChats(t *testing.T) {
 
 // A title that was made from the first message is hidden by one that a user sets, and goes with the message.
 func TestATitleThatWasMade(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	c, chat := newClient(t, w), memory.MustChat("1")
 	shows := func(want string, change webapi.ChatChange) {

@@ -41,6 +41,7 @@ func claiming(t *testing.T) (w *webmemorytest.World, access api.MemoryAccess, em
 }
 
 func TestACallIsGrantedOnce(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w, access, emit := claiming(t)
 	claim := func(r api.ClaimRequest) api.Claimed {

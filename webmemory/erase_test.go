@@ -86,6 +86,7 @@ func TestErasureGoesFirst(t *testing.T) {
 
 // An erasure that was asked for is done, though its client does not wait for it.
 func TestErasureGoesOnWithoutItsClient(t *testing.T) {
+	t.Parallel()
 	told, release := make(chan struct{}), make(chan struct{})
 	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})

@@ -46,6 +46,7 @@ func startShared(t *testing.T, a webmemorytest.Agent, p *fair.Places) (w *webmem
 
 // A tenant that has all places of work it can get keeps no other one from any route. Its own requests are refused.
 func TestEachRouteThatWorksSharesItsPlaces(t *testing.T) {
+	t.Parallel()
 	p := fair.New(2, 50*time.Millisecond)
 	w, routes := startShared(t, webmemorytest.Answers("hi"), p)
 	a, err := memory.ParseTenant("a")
@@ -81,6 +82,7 @@ func TestEachRouteThatWorksSharesItsPlaces(t *testing.T) {
 
 // Who waits for a model, for a turn, for a client or for a chat that another request changes has no place meanwhile.
 func TestNoPlaceIsHeldWhileARequestWaits(t *testing.T) {
+	t.Parallel()
 	p := fair.New(1, 10*time.Second)
 	release := make(chan struct{})
 	w, _ := startShared(t, webmemorytest.AnswersAfter(release), p)

@@ -128,6 +128,7 @@ func TestAResumeBehindTheEndOfAClosedRun(t *testing.T) {
 
 // Redis refuses reads, so nothing is known about the events.
 func TestARunOfAnotherProcessWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	second := w.StartReplica()
 	first := w.Post("1", "hi", "Idempotency-Key", "k", "Accept", "text/event-stream")

@@ -146,6 +146,7 @@ func TestAClientThatLeavesItsAnswer(t *testing.T) {
 
 // An answer under way when the service stops is served to its end.
 func TestAnAnswerWhileTheServiceDrains(t *testing.T) {
+	t.Parallel()
 	rest := make(chan struct{})
 	w := before(t, func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = rw.Write([]byte("half "))
@@ -166,6 +167,7 @@ func TestAnAnswerWhileTheServiceDrains(t *testing.T) {
 
 // What is between two machines only is not passed on; what is said of the answer is.
 func TestHeadersThatPass(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var got http.Header
 	w := before(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -228,6 +230,7 @@ func TestHeadersThatPass(t *testing.T) {
 // Documents that come as a stream and that the apiserver cannot take are refused, and
 // the connection on which they came is not left in a state that costs the next request.
 func TestAStreamThatIsNotRead(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	w.Apiserver.CloseClientConnections()
 	w.Apiserver.Close()

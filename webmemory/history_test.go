@@ -250,6 +250,7 @@ func TestThePageAtTheEndOfALongChat(t *testing.T) {
 // A page tells what the runs behind its messages showed, for as long as their logs are there: of a run that goes on,
 // of one that is over, and also where only a subagent's history is looked at.
 func TestPagesWithRuns(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
 	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {

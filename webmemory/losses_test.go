@@ -145,6 +145,7 @@ func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {
 
 // A chat with a memory that no process had cached is told too, where it was used before.
 func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	require.False(t, postReset(w, w.URL, "1", "one"))
 	require.False(t, postReset(w, w.URL, "2", "one"))
@@ -315,6 +316,7 @@ func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
 // was. Where a process that did not know it gave the chat another one, an erasure
 // reaches both.
 func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
 	other := w.StartReplica(webmemorytest.OwnDisk(t))

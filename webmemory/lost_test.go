@@ -83,6 +83,7 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 
 // The same while the run says its last events before the loss is noticed.
 func TestFlushedJustBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := &webmemorytest.Script{}
 	w := webmemorytest.NewWorld(t, s.Play) // whose lease is not renewed for seconds

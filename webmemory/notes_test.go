@@ -60,6 +60,7 @@ func states(notes []memory.Note) (out []string) {
 // An operator adds notes to a chat and to its subagents, corrects them, replaces them and
 // takes them away, also before anything was said; they are seen by every process at once.
 func TestNotes(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	second := w.StartReplica()
 	began := time.Now()
@@ -179,6 +180,7 @@ func TestNotesAndTurns(t *testing.T) {
 // message on; without any it is asked for as it would be without the feature. Notes that
 // cannot be read are set aside, and the chat goes on.
 func TestARunIsGivenTheNotes(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	asked := w.RecordRuns()
 	say := func() (run api.RunRequest, body string) {
@@ -219,6 +221,7 @@ func TestARunIsGivenTheNotes(t *testing.T) {
 // Notes go along with an export, and arrive proposed: no person here has said yes to
 // them. A second export and import changes nothing more, and messages stay as they are.
 func TestNotesAreTakenAlong(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	text := lines(3, 2)
 	status, body := w.Do("POST", "/v1/chats/a/import", text).Text()

@@ -73,6 +73,7 @@ func TestAOneShot(t *testing.T) {
 }
 
 func TestBadOneShots(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	for body, says := range map[string]string{
 		`{}`:                               "message is missing",
@@ -104,6 +105,7 @@ func TestBadOneShots(t *testing.T) {
 
 // A client that hangs up stops its run, a process that stops says so, and one-shots count among what is in hand.
 func TestAOneShotThatIsLeft(t *testing.T) {
+	t.Parallel()
 	stopped := make(chan struct{}, 10)
 	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
@@ -140,6 +142,7 @@ func light(api.RunRequest) []event.Wait {
 
 // A one-shot ends with the calls of its client's tools. The client sends the results with the transcript in a new one.
 func TestAOneShotCallsItsClientsTools(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, nil)
 	s := w.ScriptApiserver(webmemorytest.SuspendOn(light))
 	const tools = `"tools":[{"name":"light","parameters":{"type":"object"}}]`
@@ -172,6 +175,7 @@ func TestAOneShotCallsItsClientsTools(t *testing.T) {
 
 // Each call of an outside tool by a one-shot is granted once.
 func TestCallsOfAOneShot(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	w := webmemorytest.NewWorld(t, nil)
 	accesses := make(chan api.MemoryAccess)
@@ -227,6 +231,7 @@ func TestCallsOfAOneShot(t *testing.T) {
 
 // The client posts all that a message may say, and one-shots.
 func TestTheClientPosts(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, nil)
 	w.ScriptApiserver(webmemorytest.SuspendOn(light))
 	c, err := webapi.New(w.URL)

@@ -582,6 +582,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 
 // The document is served as it is.
 func TestOpenAPIIsServed(t *testing.T) {
+	t.Parallel()
 	rec := httptest.NewRecorder()
 	openapi.Serve(rec, httptest.NewRequest("GET", "/openapi.json", nil))
 	require.Equal(t, "application/json; charset=utf-8", rec.Header().Get("Content-Type"))

@@ -73,6 +73,7 @@ func readUnder(chat string, commands []string) (all, held int) {
 // under the turn no more than what changes, however long the chat is.
 func TestLittleIsReadUnderTheTurn(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	const exchanges = 12_000
 	status, body := w.Do("POST", "/v1/chats/long/import", lines(exchanges, 10)).Text()

@@ -129,6 +129,7 @@ func TestAnImportThatDied(t *testing.T) {
 // What is imported into a chat that was erased a moment ago stays, also when the process starts again and looks whether
 // the erasure is whole.
 func TestAnImportBehindAnErasure(t *testing.T) {
+	t.Parallel()
 	file, err := erasures.Open(filepath.Join(t.TempDir(), "erasures"))
 	require.NoError(t, err)
 	with := func(c *webmemory.Config) { c.Erasures = file }

@@ -419,6 +419,7 @@ func TestErasureBeatsAnOldSpool(t *testing.T) {
 
 // Neither Redis nor the spool takes an event: it is not shown, and the run ends.
 func TestNothingIsShownThatIsNotStored(t *testing.T) {
+	t.Parallel()
 	s := &webmemorytest.Script{}
 	w := webmemorytest.NewWorld(t, s.Play, webmemorytest.ShortenLease)
 	w.SpoolOptions.MaxBytes = 1
@@ -519,6 +520,7 @@ func TestARunOfAnotherProcess(t *testing.T) {
 
 // What was erased through one process is shown by no other.
 func TestErasureIsEverywhere(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("secret answer"))
 	second := w.StartReplica()
 	first := w.Post("1", "secret", "Idempotency-Key", "k")

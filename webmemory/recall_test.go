@@ -160,6 +160,7 @@ func TestRecallOverADamagedArchive(t *testing.T) {
 // long as it does, and with its token alone: their own for a prompt without what their window
 // shows, all of it when the master asks.
 func TestAgentsSearch(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release), func(c *webmemory.Config) { c.ContextWindow = 4 })
 	var b strings.Builder

@@ -287,6 +287,7 @@ func TestRedactionOfARunUnderWay(t *testing.T) {
 
 // A history that another program or a version before wrote is redacted by the ids that an export shows.
 func TestRedactionWithoutIDs(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("fine"))
 	require.NoError(t, w.Redis.Set(context.Background(), "chat_history:1", `[{"role":"user","content":"hello"},
 		{"role":"assistant","content":"hello"},{"role":"user","content":"`+pin+`"},{"role":"assistant","content":"`+pin+`",

@@ -119,6 +119,7 @@ func TestRedactionByAnIDOfRecall(t *testing.T) {
 
 // What is asked for must be there and make sense; a refusal changes nothing and stops nothing.
 func TestRedactionsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
 	tr := w.PostStream("1", "first")

@@ -57,6 +57,7 @@ func (h *holding) remember(t *testing.T, r api.RememberRequest) (memory.Note, er
 // What the user wrote in the message that the run answers becomes a note of the user's, of
 // the chat or of a subagent, while the run goes on; it names the message.
 func TestAgentsRemember(t *testing.T) {
+	t.Parallel()
 	h := newHolding(t)
 	const said = "Hi! My name is Aliya,\n I'm 34. Please answer\u00a0in English. Bosch is better. 我对花生过敏。"
 	h.say(t, "c", said)
@@ -250,6 +251,7 @@ func TestNobodyElseWritesNotes(t *testing.T) {
 
 // What a person says yes to is in force, in the place of what it replaces.
 func TestAPersonsYes(t *testing.T) {
+	t.Parallel()
 	h := newHolding(t)
 	old := doNote(t, h.World, 201, "POST", "c/notes", `{"text":"The budget is 100."}`)
 	h.say(t, "c", "We have more money, twice as much.")
@@ -266,6 +268,7 @@ func TestAPersonsYes(t *testing.T) {
 
 // A run that tries a failed message once more notes the message that was stored then.
 func TestRememberingInARetry(t *testing.T) {
+	t.Parallel()
 	tries := 0
 	var h holding
 	h.release = make(chan struct{})
@@ -322,6 +325,7 @@ func TestRememberingUnderALostLease(t *testing.T) {
 // A redaction takes the notes along that were made from the message, also proposals, which may
 // repeat it in other words; also once more when Redis comes back with them.
 func TestARedactionVoidsNotes(t *testing.T) {
+	t.Parallel()
 	h := newHolding(t)
 	doNote(t, h.World, 201, "POST", "c/notes", `{"text":"Answer in English."}`)
 	h.say(t, "c", "My pin is 4711")

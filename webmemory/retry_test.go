@@ -105,6 +105,7 @@ func TestARetryAfterShownTextIsOnePost(t *testing.T) {
 // One message that no model takes does not spoil those after it: its failure is
 // appended, and neither is sent again.
 func TestAFailureLeavesNoTrap(t *testing.T) {
+	t.Parallel()
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {lasting}}}
 	w := webmemorytest.NewWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
@@ -214,6 +215,7 @@ func TestTwoRetriesAreOneRun(t *testing.T) {
 
 // What a version before failures were stored left behind is tried once more too.
 func TestARetryOfAnOldFailure(t *testing.T) {
+	t.Parallel()
 	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
 	w := webmemorytest.NewWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
@@ -313,6 +315,7 @@ func TestAPostWhoseRunIsLostWhileRedisIsAway(t *testing.T) {
 
 // A request of a run carries histories as lists, also empty ones.
 func TestEmptyHistoriesTravelAsLists(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	bodies := w.RecordRuns()
 	require.Equal(t, 200, w.Post("1", "hi").Status)
@@ -327,6 +330,7 @@ func TestEmptyHistoriesTravelAsLists(t *testing.T) {
 
 // What no sensible client sends as a key is refused before anything runs.
 func TestKeysThatAreNone(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	for name, keys := range map[string][]string{
 		"too long":      {strings.Repeat("k", 256)},

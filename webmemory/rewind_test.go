@@ -148,6 +148,7 @@ func rounded(all []webapi.SetAside, like ...webapi.SetAside) []webapi.SetAside {
 
 // What is no rewind is refused before it stops a run or changes anything.
 func TestRewindsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
 	talk(t, w, "c", 0, 3)
 	talk(t, w, "other", 0, 3)
@@ -458,6 +459,7 @@ func TestARewindOfWhatNoRunMade(t *testing.T) {
 // Notes go with the messages that they were made from: a fork has those of what it copies, a rewind
 // voids those of what it takes back, and a person's own stay.
 func TestNotesOfRewindsAndForks(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
 	text, _, _ := strings.Cut(lines(9, 9), `{"messages"`)
 	for _, at := range []int{2, 7} {

@@ -198,6 +198,7 @@ func TestStoredBeforeShown(t *testing.T) {
 }
 
 func TestARunOutlivesItsClient(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
 	tr := w.PostStream("1", "hi")
@@ -219,6 +220,7 @@ func TestARunOutlivesItsClient(t *testing.T) {
 
 // A client that does not wait gets the run's place; the run goes on without a reader.
 func TestAMessageNeedNotBeWaitedFor(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(release))
 	for _, post := range []struct {
@@ -256,6 +258,7 @@ func TestAMessageNeedNotBeWaitedFor(t *testing.T) {
 // Clients must be able to tell a stream that broke off from one that ended: it is sent in chunks, over a
 // connection that is not announced to close. And they are told when to come back.
 func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
 	r := w.NewRequest("POST", "/v1/chats/1/messages", webmemorytest.Message("hi"), "Accept", "text/event-stream")
 	conn, err := net.Dial("tcp", r.URL.Host)
@@ -278,6 +281,7 @@ func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.AnswersAfter(nil))
 	tr := w.PostStream("1", "hi")
 	tr.Until("subagent_delegation")
@@ -291,6 +295,7 @@ func TestStop(t *testing.T) {
 }
 
 func TestARepeatedPostRunsOnce(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	runs := 0
 	release := make(chan struct{})
@@ -416,6 +421,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 }
 
 func TestAFailedRun(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, Message: r.Message})
 		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true})
@@ -428,6 +434,7 @@ func TestAFailedRun(t *testing.T) {
 }
 
 func TestTheApiserverIsAway(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	w.Apiserver.Close()
 	got := w.Post("1", "hi")
@@ -545,6 +552,7 @@ func TestReads(t *testing.T) {
 }
 
 func TestErasure(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("a"))
 	for _, chat := range []string{"1", "x:1"} {
 		require.Equal(t, 200, w.Post(chat, "secret").Status)
@@ -670,6 +678,7 @@ func TestErasureStopsWhatRuns(t *testing.T) {
 }
 
 func TestHistoriesAreTrimmed(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("a"), func(c *webmemory.Config) { c.MaxHistory = 4 })
 	for i := range 6 {
 		require.Equal(t, 200, w.Post("1", fmt.Sprint(i)).Status)
@@ -681,6 +690,7 @@ func TestHistoriesAreTrimmed(t *testing.T) {
 }
 
 func TestSessionLog(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("the answer"))
 	require.Equal(t, 200, w.Post("a:b", "line one\nline two").Status)
 	raw, err := os.ReadFile(filepath.Join(w.SessionLogs, "memory_a%3Ab.log"))
@@ -694,6 +704,7 @@ func TestSessionLog(t *testing.T) {
 }
 
 func TestHealthAndMetrics(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hi"))
 	require.Equal(t, 200, w.Do("GET", "/healthz", nil).Status)
 	metrics := w.Do("GET", "/metrics", nil)

@@ -17,6 +17,7 @@ import (
 
 // A run can be traced while it goes on and when it is over, on any process, and for no longer than it can be read.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := webmemorytest.NewWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		webmemorytest.AnswersAfter(release)(ctx, r, func(h event.Head, p event.Payload) {

@@ -398,6 +398,7 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 
 // A process that is killed while it erases a user's chats leaves the rest to the process that is asked next.
 func TestAKillWhileAUserIsErased(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
 	url, process := w.StartChild(w.ChildConfig())
 	const chats = 40

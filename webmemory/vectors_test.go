@@ -19,6 +19,7 @@ import (
 // Where the apiserver has an embedding model, what says the same in other words is found; a
 // message that the model refuses is found by its words, and without the model all are.
 func TestRecallByMeaning(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.RecallVectors = 100 })
 	var down atomic.Bool
 	runs := apiserver.New(apiserver.Config{Embed: func(_ context.Context, texts []string) ([][]float32, error) {

@@ -193,6 +193,7 @@ func TestAnswersAreIdempotent(t *testing.T) {
 
 // What the agents have not begun to do waits as before, also for another decision.
 func TestARunThatDoesNotGoOnWaitsAgain(t *testing.T) {
+	t.Parallel()
 	w, s, run := webmemorytest.NewSuspendedWorld(t)
 	w.SetApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/runs" {

@@ -37,6 +37,7 @@ func reader(t *testing.T, say string) string {
 // post that waits.
 func TestAnswersFromDocumentsAsData(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	quote := "A ferry ticket costs 14 crowns."
 	for want, test := range map[string]struct {
 		say     string

@@ -254,6 +254,7 @@ func TestScenarios(t *testing.T) {
 
 // The stored histories are what the transcript says, message by message.
 func TestTheTranscriptIsWhatIsStored(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	model := scriptedModel{otherwise: "knowledge", tasks: map[string][]task{
 		"Rex is my dog":  {{"analytic", "My dog is called Rex."}, {"analytic", "What is my dog called?"}},
@@ -289,6 +290,7 @@ func TestTheTranscriptIsWhatIsStored(t *testing.T) {
 }
 
 func TestStartErrorsAreOneClearSentence(t *testing.T) {
+	t.Parallel()
 	taken := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	file := t.TempDir() + "/file"
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -319,6 +321,7 @@ func TestStartErrorsAreOneClearSentence(t *testing.T) {
 }
 
 func TestTheWelcomeNamesThreeCommands(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	for _, want := range []string{"curl -N http://" + u.addrs.Webmemory, "redis-cli", "mneme chat --chat 12345",
 		"offline"} {
@@ -328,6 +331,7 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 
 // The backends of the route that answers are named, also those behind its first choice.
 func TestTheWelcomeNamesARoute(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), backend("far", "openai", "http://127.0.0.1:1/v1"),
 		backend("near", "offline", ""), "MNEME_PROXY_ROUTES={main: {use: [far, near]}}")
 	require.Contains(t, u.out.String(), "Model: master, of backend far, the first choice of route main (far, near).\n")
@@ -335,6 +339,7 @@ func TestTheWelcomeNamesARoute(t *testing.T) {
 
 // A subagent with isolated calls remembers nothing, and nothing of it is stored.
 func TestIsolatedCallsEndToEnd(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	u := start(t, introduction("Oyuna").environ(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(),
 		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, calls: isolated}, {name: knowledge}]")...)
@@ -355,6 +360,7 @@ func TestIsolatedCallsEndToEnd(t *testing.T) {
 
 // What is configured for the master comes behind the built-in prompt, or in its place.
 func TestTheMastersPromptReachesTheModel(t *testing.T) {
+	t.Parallel()
 	fake := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	vendor := httptest.NewServer(fake)
 	t.Cleanup(vendor.Close)
@@ -373,6 +379,7 @@ func TestTheMastersPromptReachesTheModel(t *testing.T) {
 
 // Vendors of either dialect answer with no other change.
 func TestOtherKindsOfBackends(t *testing.T) {
+	t.Parallel()
 	for kind, vendor := range map[string]upstreamtest.Vendor{
 		"openai": upstreamtest.Chat, "anthropic": upstreamtest.Anthropic,
 	} {

@@ -218,6 +218,7 @@ func TestBackupAndRestore(t *testing.T) {
 }
 
 func TestABackupNeedsAStore(t *testing.T) {
+	t.Parallel()
 	k := kept{t: t}
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
 	_, err := app.Backup(t.Context(), k.config("MNEME_DATA_DIR="+nowhere), &bytes.Buffer{}, zerolog.Nop(),

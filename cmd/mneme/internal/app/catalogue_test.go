@@ -33,6 +33,7 @@ func (s sourceOf) Tools() (all []external.Tool) {
 
 // What agents have is listed with its state and called by hand, by name and by id.
 func TestTheCatalogue(t *testing.T) {
+	t.Parallel()
 	yes := true
 	s := sdk.NewServer(&sdk.Implementation{Name: "crm", Version: "1"}, nil)
 	for name, hints := range map[string]*sdk.ToolAnnotations{"find.one": nil, "refund": {DestructiveHint: &yes},

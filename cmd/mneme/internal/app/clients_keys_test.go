@@ -179,6 +179,7 @@ func TestACopilotCLIWithKeys(t *testing.T) {
 
 // What mneme up prints to try works with keys as it stands there.
 func TestTheWelcomeWithKeys(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_AUTH_MODE=keys")
 	welcome := u.out.String()
 	require.Contains(t, welcome,

@@ -235,6 +235,7 @@ func (u *up) askSubagent(chat, name, message string) string {
 
 // A data directory of the version before opens as it is, also a second time.
 func TestADataDirectoryOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
 	want := map[string][]json.RawMessage{}
 	require.NoError(t, json.Unmarshal(readBefore(t, "embedded.histories.json"), &want))
 	vendor, backend := scripted(t, "Still here.")
@@ -259,6 +260,7 @@ func TestADataDirectoryOfTheVersionBefore(t *testing.T) {
 // A Redis that the version before wrote is used as it is: histories, documents, the
 // gateway's conversations, and what was answered under a key.
 func TestARedisOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
 	s := redisBefore(t)
 	client := s.Client()
 	want := stored(t, client)

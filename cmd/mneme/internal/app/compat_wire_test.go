@@ -102,6 +102,7 @@ func requestsBefore(t *testing.T) (fresh, known []byte) {
 // A webmemory of the version before is served by an apiserver of today: it may send
 // null for a history that holds nothing, and understands what it gets.
 func TestAWebmemoryOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
 	vendor, backend := scripted(t, "Still here.")
 	gateway := serve(t, app.Proxy, append(backend, "MNEME_PROXY_LISTEN=127.0.0.1:0")...)
 	apis := serve(t, app.Apiserver, "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_APISERVER_PROXY=http://"+gateway.Proxy)
@@ -170,6 +171,7 @@ func readEventsBefore(t *testing.T, url string) (events []eventBefore) {
 // An apiserver of the version before serves a webmemory of today: it understands what
 // it is sent, and its events become the histories that they became before.
 func TestAnApiserverOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var asked []runRequestBefore // guarded by mu
 	mux := http.NewServeMux()

@@ -161,6 +161,7 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 
 // The comparison itself: what varies may differ, and nothing else.
 func TestAnOutputThatIsAlike(t *testing.T) {
+	t.Parallel()
 	for i, c := range []struct {
 		shown, printed string
 		want           bool

@@ -97,6 +97,7 @@ func perMinute(limit, sent int) *upstreamtest.Fault {
 // An agent with a model that is configured to be small keeps to it from the start, and so
 // does a subagent.
 func TestConfiguredContextTokens(t *testing.T) {
+	t.Parallel()
 	s := &small{kind: "openai", limit: 6_000, refuse: openAIs}
 	environ := append(s.start(t), "MNEME_AGENTS_MASTER_CONTEXT_TOKENS=6000",
 		"MNEME_AGENTS_SUBAGENTS=[{name: analytic, context_tokens: 6000}, {name: knowledge}]")
@@ -112,6 +113,7 @@ func TestConfiguredContextTokens(t *testing.T) {
 
 // A model that refuses any length ends the run with a code and a sentence of ours.
 func TestALengthThatNothingCures(t *testing.T) {
+	t.Parallel()
 	s := &small{kind: "openai", limit: 1, refuse: openAIs}
 	u := start(t, s.start(t)...)
 	events := u.stream("1", "Hello")

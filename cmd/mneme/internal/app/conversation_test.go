@@ -17,6 +17,7 @@ import (
 // call of a tool, and in the next run, though the memory holds what was said only.
 // Erasing the chat erases that, too.
 func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
+	t.Parallel()
 	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
 	server := httptest.NewServer(vendor)
 	defer server.Close()

@@ -16,6 +16,7 @@ import (
 // A whole mneme with a Copilot CLI that answers the master: the CLI is told to come back
 // to the gateway's own port, and the chat is one session.
 func TestACopilotCLIBehindTheMaster(t *testing.T) {
+	t.Parallel()
 	cli := copilottest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off",
 		backend("off", "offline", ""),
@@ -30,6 +31,7 @@ func TestACopilotCLIBehindTheMaster(t *testing.T) {
 }
 
 func TestACopilotCLIThatIsNotInstalled(t *testing.T) {
+	t.Parallel()
 	cfg, err := config.Load("", mergeBackends([]string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
 		"MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off", backend("off", "offline", ""),
 		backend("cli", "copilot", "", "provider_backend: off", "command: [no-such-copilot]")}))

@@ -24,6 +24,7 @@ func cpu(t *testing.T) time.Duration {
 // quadratic in how often an element comes again. It does not run beside other tests, whose time would count.
 func TestEqualElementsCostWhatDifferentOnesCost(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	const n = 6_000 // pairs; lines of the import
 	s := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=offline")
 	list := func(element func(i int) string, different bool) string {

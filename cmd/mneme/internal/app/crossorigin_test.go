@@ -140,6 +140,7 @@ func send(t *testing.T, addr string, c call, headers ...string) (*http.Response,
 // Whatever a hostile page's browser would send, no service does it, and each says
 // so as it says its other errors.
 func TestPagesOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
 	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	before := x.state()
 	for name, headers := range map[string][]string{
@@ -182,6 +183,7 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 
 // A refusal names the setting that allows what was refused, and tells a stranger nothing of what is allowed.
 func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
+	t.Parallel()
 	first := newTarget(t, "MNEME_HTTP_ALLOWED_HOSTS=[chat.example.org]",
 		"MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	read := calls[0]
@@ -206,6 +208,7 @@ func TestARefusalNamesTheSettingThatAllows(t *testing.T) {
 // A page of an allowed origin uses all services; behind the first, webmemory's
 // documents lie with the apiserver, which judges no origin a second time.
 func TestPagesOfAllowedOrigins(t *testing.T) {
+	t.Parallel()
 	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=[https://app.example]")
 	page := []string{"Origin: https://app.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
 	for _, c := range []call{
@@ -245,6 +248,7 @@ func TestPagesOfAllowedOrigins(t *testing.T) {
 // Each service has the guard when it runs alone, too, and answers clients other than
 // browsers by all the names of a compose project or a cluster.
 func TestTheGuardOfEachServiceAlone(t *testing.T) {
+	t.Parallel()
 	const outside = "0.0.0.0:0"
 	redis := redistest.Start(t)
 	name := "localhost" // as a service of a compose project calls another by one label
@@ -325,6 +329,7 @@ func ownIPs(t *testing.T) (ips []string) {
 // The README's way in, by the real curl with the content type that it sets itself,
 // to every name that a person types.
 func TestCurlAndBotsGoOnWorking(t *testing.T) {
+	t.Parallel()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("curl is not installed")

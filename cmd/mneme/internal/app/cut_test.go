@@ -16,6 +16,7 @@ import (
 // agents: the user gets it whole, and sees nothing of it twice.
 func TestAnAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	const said = "These are enough words to come in more than one piece of a stream, as answers do."
 	whole := upstreamtest.Reply(upstreamtest.Say(said))
 	other := upstreamtest.Reply(upstreamtest.Say("Now it begins otherwise, and goes on for some words."))

@@ -78,6 +78,7 @@ var stores = map[string]func(t *testing.T) []string{
 // A conversation about documents through the public API, with follow-ups that
 // only mean something after what was said before.
 func TestAConversationAboutDocuments(t *testing.T) {
+	t.Parallel()
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			u := start(t, scriptedModel{
@@ -117,6 +118,7 @@ func citationNumbers(a event.Assistant) (numbers []string) {
 }
 
 func TestWhatTheDocumentsDoNotSay(t *testing.T) {
+	t.Parallel()
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
 	a := u.ask("1", "What does a zeppelin flight cost?")
 	require.Contains(t, a.Content, "There are no documents")
@@ -132,6 +134,7 @@ func TestWhatTheDocumentsDoNotSay(t *testing.T) {
 // A document loaded into a chat is found there and nowhere else, and goes with it.
 func TestAnUploadBelongsToItsChat(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			u := start(t, scriptedModel{
@@ -157,6 +160,7 @@ func TestAnUploadBelongsToItsChat(t *testing.T) {
 
 // Histories keep ids and quotes of what was found, not the passages.
 func TestHistoriesKeepNoPassages(t *testing.T) {
+	t.Parallel()
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
 		backend("model", "openai", reader(t, "It burns whale oil [1].")),
 		"MNEME_PROXY_TEAMMATES={knowledge: model}")...)
@@ -187,6 +191,7 @@ func (s *stopper) File(string) {
 // An ingest that is interrupted leaves what it had put, and the next one sends
 // only the rest.
 func TestAnInterruptedIngestGoesOn(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	client, err := webapi.New(u.url(""))
 	require.NoError(t, err)
@@ -233,6 +238,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 // A big upload passes webmemory as a stream, and a bad one is refused in words.
 func TestUploadsThroughThePublicAPI(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	status, body := u.request("PUT", "/v1/collections/docs/documents/a", "application/json", `{"text":"x"}`)
 	require.Equal(t, http.StatusNotFound, status)
@@ -252,6 +258,7 @@ func TestUploadsThroughThePublicAPI(t *testing.T) {
 
 // The result of a document passes webmemory while the next one is not sent yet.
 func TestResultsAreStreamedThroughThePublicAPI(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	u.load(nil)
 	read, write := io.Pipe()

@@ -11,6 +11,7 @@ import (
 
 // A key that a client puts into an address is repeated by no answer of any service.
 func TestAKeyInAnAddressIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	for _, key := range []string{"mn_ops_" + strings.Repeat("aB3-_", 8), "sk-proj-" + strings.Repeat("x7", 20)} {
 		for _, at := range []string{
@@ -36,6 +37,7 @@ func TestAKeyInAnAddressIsNotRepeated(t *testing.T) {
 
 // No answer of any service is taken for a page or a script by a browser that guesses.
 func TestNoAnswerIsSniffed(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	for _, service := range []string{u.addrs.Webmemory, u.addrs.Apiserver, u.addrs.Proxy} {
 		for _, path := range []string{"/", "/nothing", "/healthz", "/metrics", "/v1/models", "/v1/chats", "/openapi.json"} {

@@ -163,6 +163,7 @@ func fakeCLI(t *testing.T) string {
 // How hard the master and a subagent think, as it reaches the vendor.
 func TestTheAgentsEffort(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	for name, c := range map[string]struct {
 		model   string
 		environ []string

@@ -60,6 +60,7 @@ func TestARedisThatEvictsIsWarnedOf(t *testing.T) {
 // A webmemory that listens on all addresses tells the others one at which it is
 // reached; a name that it is told to advertise is its own.
 func TestWhereOtherWebmemoriesReachThisOne(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	told := func() (urls []string) {
 		for _, value := range server.Client().HGetAll(t.Context(), "mneme:processes").Val() {

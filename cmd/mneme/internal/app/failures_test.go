@@ -146,6 +146,7 @@ func (f *failing) post(key, path, body string, args ...any) (out failureTold) {
 // the one with the limit, and when trying again helps.
 func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	f := newFailing(t)
 	free := f.key("default", "", "")
 	const day, vendors = 24 * 3600, "vendor"
@@ -221,6 +222,7 @@ func TestEverySurfaceTellsWhoseFaultItIs(t *testing.T) {
 // As many runs at once as a key may have are refused at the door, on every surface.
 func TestEverySurfaceTellsOfRunsAtOnce(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	f := newFailing(t)
 	key, release := f.key("default", "1runs", ""), make(chan struct{})
 	holding := upstreamtest.Canned(500, "")
@@ -264,6 +266,7 @@ func TestEverySurfaceTellsOfRunsAtOnce(t *testing.T) {
 
 // A client that tries a streamed question again after a 429 is answered, and its chat goes on.
 func TestAStreamThatIsRefusedIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	f := newFailing(t)
 	key := f.key("default", "", "")
 	f.fault.Store(new(upstreamtest.RateLimited(30)))

@@ -90,6 +90,7 @@ agents:
 
 // The key of the reranker is the apiserver's to have.
 func TestAnApiserverNeedsTheKeyOfItsReranker(t *testing.T) {
+	t.Parallel()
 	cfg, err := config.Load("", []string{"MNEME_RETRIEVAL_RERANK_URL=http://127.0.0.1:1/v1/rerank",
 		"MNEME_RETRIEVAL_RERANK_API_KEY_ENV=NO_SUCH_KEY",
 		"MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir()})

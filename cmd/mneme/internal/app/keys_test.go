@@ -45,6 +45,7 @@ func ask(t *testing.T, method, url, key, body string) (int, string) {
 // agents behind the internal secret, and a revocation reaches the other one.
 func TestKeysOverTwoProcesses(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	environ := []string{"MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL=" + server.URL(),
 		"MNEME_INTERNAL_SECRET=" + strings.Repeat("secret-", 8)}
@@ -139,6 +140,7 @@ func TestKeysOverTwoProcesses(t *testing.T) {
 }
 
 func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
+	t.Parallel()
 	for _, service := range []string{"WEBMEMORY", "APISERVER", "PROXY"} {
 		cfg, err := config.Load("", []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
 			"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
@@ -154,6 +156,7 @@ func TestWhoCanBeReachedFromElsewhereAsksForKeysOrSaysNo(t *testing.T) {
 // revoked, and one that goes with its tenant, are nothing to tell of.
 func TestKeysThatRedisLostAreTold(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
 		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))
@@ -212,6 +215,7 @@ func TestKeysThatRedisLostAreTold(t *testing.T) {
 
 // The internal secret is for services of ours: another server that is asked does not get it, nor the caller's name.
 func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
+	t.Parallel()
 	heads := make(chan http.Header, 8)
 	judge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		heads <- r.Header.Clone()
@@ -246,6 +250,7 @@ func TestARerankerIsNotToldTheInternalSecret(t *testing.T) {
 
 // The caller that erased, redacted, changed keys or read as an admin is found later, by ids alone.
 func TestWhoDidWhatIsKept(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
 		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))

@@ -18,6 +18,7 @@ import (
 
 // What a key has spent is in the list of keys and in the metrics, which have those keys alone that were used last.
 func TestWhatKeysHaveSpent(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	vendor := counting(t, func(string) {})
 	u := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),

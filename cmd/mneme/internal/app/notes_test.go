@@ -17,6 +17,7 @@ import (
 // user's words, and stands in every prompt from the next message on, before all messages, with
 // vendors of either dialect; what a model words itself is shown to none.
 func TestWhatAgentsRememberStandsInPrompts(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]upstreamtest.Config{
 		"messages": {Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}},
 		"chat":     {Vendor: upstreamtest.Chat},
@@ -89,6 +90,7 @@ func TestWhatAgentsRememberStandsInPrompts(t *testing.T) {
 // What a mail says that a person has summarised is no note of hers, though the model is talked into making one: it
 // waits for her yes, and no prompt of any chat of hers has it. What she tells beside it does.
 func TestAPastedMailIsNotWhatThePersonWants(t *testing.T) {
+	t.Parallel()
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	server := httptest.NewServer(vendor)
 	defer server.Close()
@@ -127,6 +129,7 @@ func TestAPastedMailIsNotWhatThePersonWants(t *testing.T) {
 
 // The offline model notes each fact in the user's words, says "Noted" only of a note, and notes no question.
 func TestTheOfflineModelNotesFacts(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	require.Equal(t, "Noted: your dog is called Rex.", u.say("7", "My dog is called Rex."))
 	require.Equal(t, "Записано: вас зовут Алия.", u.say("7", "Меня зовут Алия"))

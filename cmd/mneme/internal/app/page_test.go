@@ -9,6 +9,7 @@ import (
 )
 
 func TestThePageHasAnAddressThatABrowserCanOpen(t *testing.T) {
+	t.Parallel()
 	for at, want := range map[string]string{
 		"127.0.0.1:8080": "http://127.0.0.1:8080/", "[::]:8080": "http://127.0.0.1:8080/",
 		"0.0.0.0:80": "http://127.0.0.1:80/", "[::1]:8080": "http://[::1]:8080/",

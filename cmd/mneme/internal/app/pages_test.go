@@ -34,6 +34,7 @@ func paged(pages ...string) string {
 // page; pages with another text than a reader sees are named and not searched.
 func TestPagesOfAPDF(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
 	u.load(nil)
 	put := func(id, content string) (o rag.Outcome) {

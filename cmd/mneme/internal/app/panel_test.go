@@ -333,6 +333,7 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 }
 
 func TestWithoutAPanelThereIsNoAgentDiscuss(t *testing.T) {
+	t.Parallel()
 	s := &sitting{up: start(t, "MNEME_DATA_DIR="+t.TempDir())}
 	_, err := s.types("discuss", "Should the API be REST or gRPC?\n")
 	require.ErrorContains(t, err, `There is no agent_version "discuss"; there are: master`)

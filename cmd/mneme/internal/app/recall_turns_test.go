@@ -109,6 +109,7 @@ var wantedTurns = os.Getenv("MNEME_TURNS")
 // MNEME_TURNS=1000 leads longer chats.
 func TestRecalledMessagesChangeNothingElse(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	turns := 30
 	if n, err := strconv.Atoi(wantedTurns); err == nil {
 		turns = n

@@ -26,6 +26,7 @@ import (
 // directory, and no model is sent it any more.
 func TestARedactionReachesEverythingThatKeepsText(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
 	server := httptest.NewServer(vendor)
 	defer server.Close()

@@ -18,6 +18,7 @@ import (
 // them, and in no log, header or metric; nor is what the user wrote in the log.
 func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	const key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
 	const wrote = "my doctor found a harmless lump on my left arm"
 	for name, c := range map[string]struct {

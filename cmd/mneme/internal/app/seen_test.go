@@ -107,6 +107,7 @@ func until(t *testing.T, what string, state func() bool) {
 // One id joins what the three services say of a run, and the vendor gets none of it
 // but the trace.
 func TestARunIsSeenEverywhere(t *testing.T) {
+	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	s := startSeen(t)
 	status, run, answer := s.post("/v1/chats/tg:777:Ana/messages", `{"message":"How much is 6 times 7?"}`,
@@ -175,6 +176,7 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 
 // A trace is made where none comes, or what comes is none.
 func TestATraceIsMadeWhereNoneComes(t *testing.T) {
+	t.Parallel()
 	s := startSeen(t)
 	for _, header := range []string{"", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "a doctor's letter"} {
 		before := s.claude.Count()
@@ -198,6 +200,7 @@ func TestATraceIsMadeWhereNoneComes(t *testing.T) {
 
 // What goes wrong names its run, wherever it is told.
 func TestErrorsNameTheirRun(t *testing.T) {
+	t.Parallel()
 	s := startSeen(t)
 	s.claude.Fail(upstreamtest.Fault{Status: 401}, upstreamtest.Fault{Status: 401})
 	status, run, answer := s.post("/v1/chats/9/messages", `{"message":"Hello"}`, "Idempotency-Key", "k1")
@@ -265,6 +268,7 @@ func (s *seen) of(service, message string) (n int) {
 
 // What an operator watches of runs moves with them.
 func TestRunsAreSeenInMetrics(t *testing.T) {
+	t.Parallel()
 	s := startSeen(t, "MNEME_RECALL_AUTO=off") // searches use the cache too
 	has := func(addr, line string) func() bool {
 		return func() bool { return strings.Contains(metrics(t, addr), "\n"+line+"\n") }
@@ -317,6 +321,7 @@ func TestRunsAreSeenInMetrics(t *testing.T) {
 
 // A vendor that refuses everything fills no log, and each request is in it all the same.
 func TestAVendorThatGoesOnRefusing(t *testing.T) {
+	t.Parallel()
 	s := startSeen(t)
 	const posts = 7
 	for range posts {
@@ -338,6 +343,7 @@ func TestAVendorThatGoesOnRefusing(t *testing.T) {
 // with the reason.
 func TestARedisThatIsAwayIsSeen(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	s := startSeen(t, "MNEME_REDIS_URL="+server.URL())
 	ready := func(addr string) telemetry.Readiness {
@@ -390,6 +396,7 @@ var tableRow = regexp.MustCompile("(?m)^\\| `((?:mneme_|go_|process_)[a-z_*]+)`[
 // The table of all metrics says what /metrics of each service has.
 // Each fault of the table names tests that there are, and metrics of the other table.
 func TestTheTableOfFaults(t *testing.T) {
+	t.Parallel()
 	docs, err := os.ReadFile("../../../../docs/operation.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(docs), "### What goes wrong, and what tells of it")
@@ -422,6 +429,7 @@ func TestTheTableOfFaults(t *testing.T) {
 }
 
 func TestTheTableOfMetrics(t *testing.T) {
+	t.Parallel()
 	cli := copilottest.Start(t)
 	s := startSeen(t,
 		backend("cli", "copilot", "", "provider_backend: gpt", fmt.Sprintf("addr: %q", cli.Addr())))

@@ -21,6 +21,7 @@ import (
 // nothing.
 func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	s := withTenantsAnd(t, []string{"MNEME_LIMITS_TENANTS={acme: {stored: 100KB}}"}, "acme", "beta")
 	lines := func(text string, count int) string {
 		var b bytes.Buffer
@@ -121,6 +122,7 @@ func TestATenantStoresNoMoreThanItsLimit(t *testing.T) {
 
 // A body that exceeds the bytes that are left is refused with the same error, whichever route it is sent to.
 func TestABodyBeyondTheStorageLimitIsRefused(t *testing.T) {
+	t.Parallel()
 	s := withTenantsAnd(t, []string{"MNEME_LIMITS_TENANTS={acme: {stored: 2KB}}"}, "acme")
 	s.must("acme", "POST", "/v1/chats/c/notes", `{"text":"short"}`)
 	for method, path := range map[string]string{

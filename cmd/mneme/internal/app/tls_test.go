@@ -67,6 +67,7 @@ const (
 
 // All services in one process, by sockets and without: messages, the page's address, plain HTTP, a renewal.
 func TestUpWithTLS(t *testing.T) {
+	t.Parallel()
 	for name, service := range map[string]func(context.Context, config.Config, app.Options) error{
 		"in process": app.Up, "over sockets": app.UpOverSockets} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +113,7 @@ func TestUpWithTLS(t *testing.T) {
 // and after all of them were started again.
 func TestServicesWithTLS(t *testing.T) {
 	testtier.Slow(t)
+	t.Parallel()
 	ca := tlstest.New(t)
 	cert, key := ca.Issue(t, month, month/2, "mneme.example.com").Write(t, t.TempDir())
 	apis, gateway := freeport.Addr(t), freeport.Addr(t)
@@ -160,6 +162,7 @@ func TestServicesWithTLS(t *testing.T) {
 }
 
 func TestAStartWithoutAGoodCertificateSaysWhy(t *testing.T) {
+	t.Parallel()
 	ca, dir := tlstest.New(t), t.TempDir()
 	cert, key := ca.Issue(t, month, month/2, "mneme.example.com").Write(t, dir)
 	other := filepath.Join(dir, "other.pem")

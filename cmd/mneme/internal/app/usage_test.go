@@ -21,6 +21,7 @@ import (
 
 // What a post took is counted for its key, tenant and chat, and another tenant sees none of it.
 func TestUsageOfTwoTenants(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	one := start(t, "MNEME_AUTH_MODE=keys", "MNEME_REDIS_URL="+server.URL(), "MNEME_DATA_DIR="+t.TempDir(),
 		"MNEME_INTERNAL_SECRET="+strings.Repeat("secret-", 8))
@@ -90,6 +91,7 @@ func counting(t *testing.T, see func(body string)) *httptest.Server {
 
 // What a run says it cost, with its subagent's calls, is what the counters of its chat say, by the price of each model.
 func TestWhatAChatCost(t *testing.T) {
+	t.Parallel()
 	vendor := counting(t, func(string) {})
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_TEAMMATE_BACKEND=v",
 		backend("v", "openai", vendor.URL+"/v1", `model_map: {"*": gpt-4.1}`))
@@ -123,6 +125,7 @@ func TestWhatAChatCost(t *testing.T) {
 // What a run took stays with its answer when its events are gone: any process tells it then, models are not told, and
 // it goes where the answer goes.
 func TestARecordOutlivesTheEventsOfItsRun(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	look := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = look.Close() })

@@ -133,6 +133,7 @@ func TestEachRouteOfTheGatewayNeedsItsScope(t *testing.T) {
 
 // No route of webmemory runs its handler without a right. TestEachActNeedsItsScopeOnEachRoute tests the scopes.
 func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
+	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("x"))
 	var handler http.Handler
 	w.Middleware = func(h http.Handler) http.Handler { handler = h; return h }
