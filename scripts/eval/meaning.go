@@ -44,13 +44,33 @@ func (m meaning) Import(ctx context.Context, c conversations.Conversation) error
 // Ask searches by words and by the vector of the question.
 func (m meaning) Ask(
 	ctx context.Context, q conversations.Question, askedAt float64, budget int,
+) ([]conversations.Hit, error) {
+	return m.search(ctx, q, q.Question, askedAt, budget)
+}
+
+// vectorsAlone searches the indexes of a meaning without the words of the question.
+type vectorsAlone struct{ meaning }
+
+// Import does nothing: the meaning has imported the conversation.
+func (vectorsAlone) Import(context.Context, conversations.Conversation) error { return nil }
+
+// Ask searches by the vector of the question.
+func (m vectorsAlone) Ask(
+	ctx context.Context, q conversations.Question, askedAt float64, budget int,
+) ([]conversations.Hit, error) {
+	return m.search(ctx, q, "", askedAt, budget)
+}
+
+// search searches by some words and by the vector of the question.
+func (m meaning) search(
+	ctx context.Context, q conversations.Question, words string, askedAt float64, budget int,
 ) (hits []conversations.Hit, err error) {
 	v, err := m.endpoint.Query(ctx, recall.Placed(q.Question))
 	if err != nil {
 		return nil, err
 	}
 	found := recall.Search([]*recall.Index{m.indexes[q.Conversation]}, recall.Query{
-		Text: q.Question, AskedAt: time.UnixMilli(int64(askedAt * 1000)), Budget: budget, Vector: v.Vector,
+		Text: words, AskedAt: time.UnixMilli(int64(askedAt * 1000)), Budget: budget, Vector: v.Vector,
 	})
 	for _, h := range found.Hits {
 		hits = append(hits, conversations.Hit{ID: h.ID, Text: h.Text})

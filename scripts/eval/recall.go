@@ -28,7 +28,7 @@ func (con *console) recall() *cobra.Command {
 		Use: "recall", Short: "How well what was said is found again",
 		Long: `Starts a webmemory of its own in a temporary folder, imports conversations, each as a chat, asks for the messages that answer their questions, and prints how often some and all of these are found in 500, 800, 1,500 and 4,000 tokens, by kind of question, with R@1, R@5 and MRR. Beside it, from the same run: textbook BM25 and the newest messages alone. The intervals are bootstraps over the questions. Words alone are searched, so that the figures are the same on every run; the exit code does not depend on them.
 
-With --embed-url, or the configuration in --config, it is measured, too, what vectors add (recall.vectors): the same index with the vectors of all messages. All messages and questions of the set are sent to that endpoint, which may cost; --vectors keeps what came for the next run.
+With --embed-url, or the configuration in --config, vectors are measured, too (recall.vectors): the same index with the vectors of all messages, searched by words and vectors, and by vectors alone. All messages and questions of the set are sent to that endpoint, which may cost; --vectors keeps what came for the next run.
 
 A set is a folder with conversations/NAME.jsonl (lines {"id","ts","role","name"?,"text"}) and questions.jsonl ({"conversation","id","kind","question","asked_at"?,"evidence":["message id"]}). Questions without evidence are passed over.
 
@@ -67,9 +67,10 @@ Examples, with relative paths from scripts/:
 		}
 		defer end()
 		if o.Endpoint == nil {
-			return conversations.Run(ctx, set, service, nil, tell)
+			return conversations.Run(ctx, set, service, nil, nil, tell)
 		}
-		r, err := conversations.Run(ctx, set, service, meaning{o.Endpoint, map[string]*recall.Index{}}, tell)
+		both := meaning{o.Endpoint, map[string]*recall.Index{}}
+		r, err := conversations.Run(ctx, set, service, both, vectorsAlone{both}, tell)
 		if err == nil {
 			r.Embedded = &o.Endpoint.Report
 		}

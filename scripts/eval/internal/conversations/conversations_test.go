@@ -84,7 +84,7 @@ func TestTheBudgetEndsAtTheFirstThatDoesNotFit(t *testing.T) {
 func TestMeasures(t *testing.T) {
 	text := func(i int) string { return garden(t).Conversations[0].Messages[i].Text }
 	f := &fixed{hits: []Hit{{"m0", text(0)}, {"m1", text(1)}, {"m5", text(5)}}}
-	r, err := Run(t.Context(), garden(t), f, nil, func(string) {})
+	r, err := Run(t.Context(), garden(t), f, nil, nil, func(string) {})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ada", "zoya"}, f.imported)
 
@@ -125,7 +125,7 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestAnswersAboveTheirBudgetAreNamed(t *testing.T) {
-	r, err := Run(t.Context(), garden(t), &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}, nil, func(string) {})
+	r, err := Run(t.Context(), garden(t), &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}, nil, nil, func(string) {})
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))
@@ -133,6 +133,6 @@ func TestAnswersAboveTheirBudgetAreNamed(t *testing.T) {
 }
 
 func TestAFailedQuestionEndsTheRun(t *testing.T) {
-	_, err := Run(t.Context(), garden(t), &fixed{err: errors.New("out of order")}, nil, func(string) {})
+	_, err := Run(t.Context(), garden(t), &fixed{err: errors.New("out of order")}, nil, nil, func(string) {})
 	assert.ErrorContains(t, err, "question q0: out of order")
 }

@@ -35,11 +35,12 @@ func (r *Report) count() {
 // The ways that a report compares.
 func own(a asked) outcome      { return a.own }
 func meaning(a asked) outcome  { return a.meaning }
+func alone(a asked) outcome    { return a.alone }
 func bm25(a asked) outcome     { return a.bm25 }
 func ofWindow(a asked) outcome { return a.window }
 
 // fits says that no answer was longer than its budget.
-func (a asked) fits() bool { return !a.own.overdrew && !a.meaning.overdrew }
+func (a asked) fits() bool { return !a.own.overdrew && !a.meaning.overdrew && !a.alone.overdrew }
 
 // of are the questions of a kind, all for "".
 func (r *Report) of(kind string) []asked {
@@ -90,14 +91,17 @@ func (r *Report) whole(way func(asked) outcome) map[string]any {
 	return f
 }
 
-// wayMeaning is the name of what finds by meaning, too.
-const wayMeaning = "recall + vectors"
+// The names of the ways that use vectors.
+const (
+	wayMeaning = "recall + vectors"
+	wayAlone   = "vectors alone"
+)
 
 // MarshalJSON gives the means: of all questions, by kind, and of the baselines.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	f := r.whole(own)
 	if r.byMeaning {
-		f["vectors"], f["embedded"] = r.whole(meaning), r.Embedded
+		f["vectors"], f["vectors_alone"], f["embedded"] = r.whole(meaning), r.whole(alone), r.Embedded
 	}
 	plain := mean(r.asked, bm25).ranks()
 	maps.Copy(plain, mean(r.asked, bm25).byBudget())
@@ -131,6 +135,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		line(name, list, "recall", own)
 		if r.byMeaning {
 			line(name, list, wayMeaning, meaning)
+			line(name, list, wayAlone, alone)
 		}
 		line(name, list, "bm25", bm25)
 		line(name, list, "window", ofWindow)
@@ -149,8 +154,8 @@ R@k: share of the evidence in the first k hits; MRR: of the first hit with evide
 bm25: textbook BM25 over messages, up to the first that does not fit. window: the newest messages that fit.
 `, pieceLength)
 	if r.byMeaning {
-		fmt.Fprintf(&b, "%s: the index with its vectors, all messages of a conversation being placed (recall.vectors).\n%v",
-			wayMeaning, r.Embedded)
+		fmt.Fprintf(&b, "%s: the index with the vectors of all messages (recall.vectors). %s: the same index without the words "+
+			"of the question.\n%v", wayMeaning, wayAlone, r.Embedded)
 	}
 	_, err := b.WriteTo(out)
 	return err

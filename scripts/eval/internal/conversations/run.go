@@ -145,9 +145,9 @@ func (j judge) ranks(o *outcome, hits []Hit) {
 	}
 }
 
-// Run imports the conversations of a set and asks its questions. What finds by meaning, too, is
-// measured beside the first; nil for none.
-func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing string)) (*Report, error) {
+// Run imports the conversations of a set into r and byMeaning and asks its questions. byMeaning searches by words and
+// vectors, alone by the vectors of byMeaning; both are nil if vectors are not measured.
+func Run(ctx context.Context, s *Set, r, byMeaning, alone Recall, tell func(doing string)) (*Report, error) {
 	conversations := map[string]*Conversation{}
 	texts := map[string]map[string]string{}
 	baselines := map[string]*textbook{}
@@ -184,6 +184,9 @@ func Run(ctx context.Context, s *Set, r, byMeaning Recall, tell func(doing strin
 			if err == nil && byMeaning != nil {
 				err = a.meaning.ask(ctx, byMeaning, j, q, askedAt, i)
 			}
+			if err == nil && alone != nil {
+				err = a.alone.ask(ctx, alone, j, q, askedAt, i)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("question %s: %w", q.ID, err)
 			}
@@ -209,8 +212,8 @@ func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedA
 
 // asked is a question and what came of it by each way.
 type asked struct {
-	question                   Question
-	own, meaning, bm25, window outcome
+	question                          Question
+	own, meaning, alone, bm25, window outcome
 }
 
 // resamples is how often questions are drawn anew for an interval.
