@@ -134,11 +134,10 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 	var keys []Key
 	for some := range slices.Chunk(ids, 500) {
 		cmds := make([]*redis.MapStringStringCmd, len(some))
-		if _, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if _, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 			for i, id := range some {
 				cmds[i] = p.HGetAll(ctx, recordName(id))
 			}
-			return nil
 		}); err != nil {
 			return nil, redisscript.Unavailable(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/master"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/recall"
 )
@@ -21,12 +22,12 @@ import (
 // the token that came with it. A run that came without has no memory to search.
 func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	var path, token string
-	var asked api.RecallRequest
+	var asked memory.RecallRequest
 	holder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, token = r.URL.Path, r.Header.Get("Authorization")
 		raw, _ := io.ReadAll(r.Body)
 		_ = json.Unmarshal(raw, &asked)
-		api.WriteJSON(w, http.StatusOK, api.Recalled{Partial: true, Hits: []api.RecallHit{
+		api.WriteJSON(w, http.StatusOK, memory.Recalled{Partial: true, Hits: []memory.RecallHit{
 			{ID: "r.1", TS: 2, Role: "user", Name: "Ann", Subagent: "analytic", Score: 3, Text: "tea",
 				Messages: []string{"r.1"}},
 		}})
@@ -58,7 +59,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	require.Equal(t, recall.Found{Partial: true, Hits: []recall.Hit{{ID: "r.1", TS: 2, Role: "user", Name: "Ann",
 		Subagent: "analytic", Score: 3, Text: "tea", Messages: []string{"r.1"}}}}, o.found)
 	require.Equal(t, []string{"/internal/v1/runs/R1/recall", "Bearer secret"}, []string{path, token})
-	require.Equal(t, api.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,
+	require.Equal(t, memory.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,
 		Overhead: 9, Automatic: true, Needed: true}, asked)
 
 	s.post(t, request("R2"))

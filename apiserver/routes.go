@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -152,9 +151,9 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	_, noUser := body.ChatID.Tenant().User(body.User)
 	req.Notes.OfUser = noUser == nil
 	if body.Memory != nil {
-		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
-		if req.Calls = at; !at.at.CallsOnly {
-			req.Memory, req.Notes.Remember = at, at.Remember
+		at := body.Memory.By(s.cfg.Memory)
+		if req.Calls = at; !at.CallsOnly {
+			req.Memory, req.Notes.Remember = at, remember(at)
 		}
 	}
 	if req.Context, err = history("context", body.Context); err != nil {

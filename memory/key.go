@@ -37,16 +37,19 @@ type Agent string
 
 // ParseChat reads back what String wrote into the store. What a client says is an id, of
 // which [Tenant.Chat] makes the chat.
-func ParseChat(s string) (Chat, error) {
+func ParseChat(s string) (Chat, error) { return parseOf(s, "chat", Tenant.Chat) }
+
+// parseOf reads an id behind a tenant and a slash, if it has one.
+func parseOf[T any](s, what string, of func(Tenant, string) (T, error)) (none T, err error) {
 	name, id, prefixed := strings.Cut(s, "/")
 	if !prefixed {
-		return Tenant{}.Chat(s)
+		return of(Tenant{}, s)
 	}
 	tenant, err := ParseTenant(name)
 	if err != nil || tenant == (Tenant{}) {
-		return Chat{}, fmt.Errorf("%w: %s is no chat", ErrBadName, clip(s))
+		return none, fmt.Errorf("%w: %s is no %s", ErrBadName, clip(s), what)
 	}
-	return tenant.Chat(id)
+	return of(tenant, id)
 }
 
 // MustChat is the default tenant's chat of an id that is known to be one; it panics otherwise.

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"strings"
 )
 
 // User is the author of messages, over the chats of a tenant. The zero value is no user.
@@ -22,17 +21,7 @@ func (t Tenant) User(id string) (User, error) {
 }
 
 // ParseUser reads back what String wrote into the store.
-func ParseUser(s string) (User, error) {
-	name, id, prefixed := strings.Cut(s, "/")
-	if !prefixed {
-		return Tenant{}.User(s)
-	}
-	tenant, err := ParseTenant(name)
-	if err != nil || tenant == (Tenant{}) {
-		return User{}, fmt.Errorf("%w: %s is no user", ErrBadName, clip(s))
-	}
-	return tenant.User(id)
-}
+func ParseUser(s string) (User, error) { return parseOf(s, "user", Tenant.User) }
 
 // IsZero says whether it is no user.
 func (u User) IsZero() bool { return u.id == "" }

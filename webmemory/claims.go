@@ -30,7 +30,7 @@ import (
 const maxTool = 256
 
 // postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *toolCalls) postClaim(c *gin.Context, r *run, asked api.ClaimRequest) error {
+func (s *toolCalls) postClaim(c *gin.Context, r *run, asked memory.ClaimRequest) error {
 	if asked.Subagent != "" {
 		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, asked api.ClaimRequest) er
 	if err != nil {
 		return err
 	}
-	out := api.Claimed{CallID: id, State: word}
+	out := memory.Claimed{CallID: id, State: word}
 	if word == memory.CallDone {
 		var kept api.SettleRequest
 		if err := json.Unmarshal(result, &kept); err != nil {
@@ -165,7 +165,7 @@ func (r *run) holder() (token string, turn int64) {
 }
 
 // callID follows from what is called, so that it is the same in every attempt at the call.
-func callID(first string, c api.ClaimRequest) string {
+func callID(first string, c memory.ClaimRequest) string {
 	h := sha256.New()
 	for _, part := range []string{first, string(c.Subagent), c.Tool, string(canonical(c.Arguments)), strconv.Itoa(c.N)} {
 		fmt.Fprintf(h, "%d\x00%s", len(part), part)

@@ -3,7 +3,6 @@ package webmemory_test
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +16,8 @@ import (
 )
 
 // refund is the claim of a call, behind an event.
-func refund(after int64) api.ClaimRequest {
-	return api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`),
+func refund(after int64) memory.ClaimRequest {
+	return memory.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`),
 		N: 1, After: after}
 }
 
@@ -44,9 +43,9 @@ func TestACallIsGrantedOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w, access, emit := claiming(t)
-	claim := func(r api.ClaimRequest) api.Claimed {
+	claim := func(r memory.ClaimRequest) memory.Claimed {
 		t.Helper()
-		got, err := access.Claim(ctx, http.DefaultClient, r)
+		got, err := access.Claim(ctx, r)
 		require.NoError(t, err)
 		return got
 	}
@@ -54,16 +53,16 @@ func TestACallIsGrantedOnce(t *testing.T) {
 	require.Equal(t, memory.CallGranted, first.State)
 	same := refund(2)
 	same.Arguments = json.RawMessage(` { "to": "x",  "amount":5}`)
-	unknown := api.Claimed{CallID: first.CallID, State: memory.CallUnknown}
+	unknown := memory.Claimed{CallID: first.CallID, State: memory.CallUnknown}
 	require.Equal(t, unknown, claim(same), "the arguments are the same")
 	again := refund(2)
 	again.Repeatable = true
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallGranted}, claim(again))
-	for _, other := range []func(*api.ClaimRequest){
-		func(r *api.ClaimRequest) { r.N = 2 },
-		func(r *api.ClaimRequest) { r.Tool = "crm/pay" },
-		func(r *api.ClaimRequest) { r.Subagent = "" },
-		func(r *api.ClaimRequest) { r.Arguments = json.RawMessage(`{"amount":6}`) },
+	require.Equal(t, memory.Claimed{CallID: first.CallID, State: memory.CallGranted}, claim(again))
+	for _, other := range []func(*memory.ClaimRequest){
+		func(r *memory.ClaimRequest) { r.N = 2 },
+		func(r *memory.ClaimRequest) { r.Tool = "crm/pay" },
+		func(r *memory.ClaimRequest) { r.Subagent = "" },
+		func(r *memory.ClaimRequest) { r.Arguments = json.RawMessage(`{"amount":6}`) },
 	} {
 		r := refund(2)
 		other(&r)
@@ -71,17 +70,16 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		require.Equal(t, memory.CallGranted, got.State)
 		require.NotEqual(t, first.CallID, got.CallID)
 	}
-	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID,
-		api.SettleRequest{Result: "paid", Failed: true}))
-	require.NoError(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: "later"}))
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid", Failed: true}, claim(same))
+	require.NoError(t, access.Settle(ctx, first.CallID, "paid", true))
+	require.NoError(t, access.Settle(ctx, first.CallID, "later", false))
+	require.Equal(t, memory.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid", Failed: true}, claim(same))
 
 	t.Run("behind its event", func(t *testing.T) {
 		r := refund(3)
 		r.N = 7
-		claimed := make(chan api.Claimed)
+		claimed := make(chan memory.Claimed)
 		go func() {
-			got, err := access.Claim(ctx, http.DefaultClient, r)
+			got, err := access.Claim(ctx, r)
 			if err != nil {
 				t.Error(err)
 			}
@@ -91,26 +89,26 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		require.Equal(t, memory.CallGranted, (<-claimed).State)
 	})
 	t.Run("bad input", func(t *testing.T) {
-		for _, bad := range []func(*api.ClaimRequest){
-			func(r *api.ClaimRequest) { r.N = 0 },
-			func(r *api.ClaimRequest) { r.After = -1 },
-			func(r *api.ClaimRequest) { r.Tool = "" },
-			func(r *api.ClaimRequest) { r.Tool = strings.Repeat("x", 300) },
-			func(r *api.ClaimRequest) { r.Subagent = "no such:name" },
-			func(r *api.ClaimRequest) { r.Arguments = json.RawMessage(`[1]`) },
+		for _, bad := range []func(*memory.ClaimRequest){
+			func(r *memory.ClaimRequest) { r.N = 0 },
+			func(r *memory.ClaimRequest) { r.After = -1 },
+			func(r *memory.ClaimRequest) { r.Tool = "" },
+			func(r *memory.ClaimRequest) { r.Tool = strings.Repeat("x", 300) },
+			func(r *memory.ClaimRequest) { r.Subagent = "no such:name" },
+			func(r *memory.ClaimRequest) { r.Arguments = json.RawMessage(`[1]`) },
 		} {
 			r := refund(2)
 			bad(&r)
-			_, err := access.Claim(ctx, http.DefaultClient, r)
+			_, err := access.Claim(ctx, r)
 			require.ErrorIs(t, err, &api.Problem{Code: "bad_request"})
 		}
-		err := access.Settle(ctx, http.DefaultClient, "none", api.SettleRequest{})
+		err := access.Settle(ctx, "none", "", false)
 		require.ErrorIs(t, err, &api.Problem{Code: "unknown_call"})
-		err = access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{Result: strings.Repeat("x", 300<<10)})
+		err = access.Settle(ctx, first.CallID, strings.Repeat("x", 300<<10), false)
 		require.ErrorIs(t, err, &api.Problem{Code: "too_large"})
 		stranger := access
 		stranger.Token = "other"
-		_, err = stranger.Claim(ctx, http.DefaultClient, refund(2))
+		_, err = stranger.Claim(ctx, refund(2))
 		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	})
 	t.Run("not under a turn that is over", func(t *testing.T) {
@@ -118,16 +116,16 @@ func TestACallIsGrantedOnce(t *testing.T) {
 		require.NoError(t, w.Redis.HIncrBy(ctx, "{chat_history:1}:meta", "turn", 1).Err())
 		r := refund(2)
 		r.N = 9
-		_, err := access.Claim(ctx, http.DefaultClient, r)
+		_, err := access.Claim(ctx, r)
 		require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
-		require.ErrorIs(t, access.Settle(ctx, http.DefaultClient, first.CallID, api.SettleRequest{}),
+		require.ErrorIs(t, access.Settle(ctx, first.CallID, "", false),
 			&api.Problem{Code: "run_not_held"})
 		require.NoError(t, w.Redis.HSet(ctx, "{chat_history:1}:meta", "turn", turn).Err())
 	})
 	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })
-	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	_, err := access.Claim(ctx, refund(2))
 	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 }
 
@@ -136,14 +134,14 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w, access, emit := claiming(t)
-	got, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	got, err := access.Claim(ctx, refund(2))
 	require.NoError(t, err)
-	require.NoError(t, access.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "paid"}))
+	require.NoError(t, access.Settle(ctx, got.CallID, "paid", false))
 	emit(event.Head{}, &event.Error{Code: "upstream_failed", Message: "Away.", Retryable: true})
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
 	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })
 
-	claims := make(chan api.Claimed, 2)
+	claims := make(chan memory.Claimed, 2)
 	asks := webmemorytest.SuspendOn(webmemorytest.OneApproval)
 	w.ScriptApiserver(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		emits := emit
@@ -151,7 +149,7 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 			emits = func(h event.Head, p event.Payload) {
 				emit(h, p)
 				if _, ok := p.(*event.RunResumed); ok {
-					got, err := r.Memory.Claim(ctx, http.DefaultClient, refund(5))
+					got, err := r.Memory.Claim(ctx, refund(5))
 					if err != nil {
 						w.T.Error(err)
 					}
@@ -172,7 +170,7 @@ func TestAFurtherAttemptDoesNotCallAgain(t *testing.T) {
 		got := w.Resume("1", answered.RunID(), webmemorytest.Approve("w1"))
 		require.Equal(t, 200, got.Status, string(got.Body))
 	})
-	require.Equal(t, api.Claimed{CallID: got.CallID, State: memory.CallDone, Result: "paid"}, <-claims)
+	require.Equal(t, memory.Claimed{CallID: got.CallID, State: memory.CallDone, Result: "paid"}, <-claims)
 
 	calls := w.Redis.Keys(ctx, "{chat_history:1}:calls:*").Val()
 	require.Len(t, calls, 1)
@@ -191,7 +189,7 @@ func TestCallsAreErasedWithTheirChat(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w, access, emit := claiming(t)
-	_, err := access.Claim(ctx, http.DefaultClient, refund(2))
+	_, err := access.Claim(ctx, refund(2))
 	require.NoError(t, err)
 	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Redis.ZCard(ctx, "turns:open").Val() == 0 })

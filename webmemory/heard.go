@@ -126,7 +126,7 @@ type askedTurn struct {
 
 // recalledTurn answers it.
 type recalledTurn struct {
-	api.Recalled
+	memory.Recalled
 	// Erased is the history's version, which changes with each erasure. Parts of another version are not shown.
 	Erased string `json:"erased"`
 }

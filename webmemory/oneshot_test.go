@@ -191,15 +191,15 @@ func TestCallsOfAOneShot(t *testing.T) {
 		emit(event.Head{}, &event.Assistant{Content: "done"})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})
-	claim := func(at api.MemoryAccess, r api.ClaimRequest) api.Claimed {
+	claim := func(at api.MemoryAccess, r memory.ClaimRequest) memory.Claimed {
 		t.Helper()
-		got, err := at.Claim(ctx, http.DefaultClient, r)
+		got, err := at.Claim(ctx, r)
 		require.NoError(t, err)
 		return got
 	}
 	settle := func(at api.MemoryAccess, id string) {
 		t.Helper()
-		require.NoError(t, at.Settle(ctx, http.DefaultClient, id, api.SettleRequest{Result: "paid"}))
+		require.NoError(t, at.Settle(ctx, id, "paid", false))
 	}
 	w.Stream("POST", "/v1/oneshot", webmemorytest.Message("hi"))
 	at := <-accesses
@@ -210,20 +210,20 @@ func TestCallsOfAOneShot(t *testing.T) {
 	repeatable.Repeatable = true
 	require.Equal(t, memory.CallGranted, claim(at, repeatable).State)
 	settle(at, first.CallID)
-	require.Equal(t, api.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid"}, claim(at, repeatable))
-	require.ErrorIs(t, at.Settle(ctx, http.DefaultClient, "none", api.SettleRequest{}), &api.Problem{Code: "unknown_call"})
-	found, err := at.Recall(ctx, http.DefaultClient, api.RecallRequest{Query: "hi"})
+	require.Equal(t, memory.Claimed{CallID: first.CallID, State: memory.CallDone, Result: "paid"}, claim(at, repeatable))
+	require.ErrorIs(t, at.Settle(ctx, "none", "", false), &api.Problem{Code: "unknown_call"})
+	found, err := at.Recall(ctx, memory.RecallRequest{Query: "hi"})
 	require.NoError(t, err)
 	require.Empty(t, found.Hits)
-	_, err = at.Remember(ctx, http.DefaultClient, api.RememberRequest{Quote: "hi"})
+	_, err = at.Remember(ctx, memory.RememberRequest{Quote: "hi"})
 	require.ErrorContains(t, err, "without a chat")
 	stranger := at
 	stranger.Token = "other"
-	_, err = stranger.Claim(ctx, http.DefaultClient, refund(1))
+	_, err = stranger.Claim(ctx, refund(1))
 	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	over <- struct{}{}
 	webmemorytest.Eventually(t, "no calls after the end", func() bool {
-		_, err := at.Claim(ctx, http.DefaultClient, refund(1))
+		_, err := at.Claim(ctx, refund(1))
 		return err != nil
 	})
 	require.Empty(t, chatKeysAndIDs(w))

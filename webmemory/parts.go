@@ -67,10 +67,7 @@ func (known heads) without(has func(id string) bool) func(redisstore.Segment) bo
 
 // within says whether it is known of a segment that it has no others than some messages.
 func (known heads) within(has func(id string) bool) func(redisstore.Segment) bool {
-	return func(seg redisstore.Segment) bool {
-		of, ok := known[seg]
-		return ok && !slices.ContainsFunc(of, func(h head) bool { return !has(h.ID) })
-	}
+	return known.without(func(id string) bool { return !has(id) })
 }
 
 // part is a segment of a history, or what is at hand of it.

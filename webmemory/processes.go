@@ -1,18 +1,14 @@
 package webmemory
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +18,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // This file is about the other processes that serve the same memory: each writes into
@@ -46,13 +43,6 @@ const (
 	otherDials   = time.Second
 	otherAnswers = 3 * time.Second
 )
-
-// maxOther bounds another process's answer, in bytes: the events of one run and
-// what JSON adds.
-const maxOther = 80 << 20
-
-// errOther says that another process did not do what it was asked for.
-var errOther = errors.New("another webmemory could not be asked")
 
 func newOthersClient(seen *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
 	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
@@ -192,40 +182,15 @@ func (n *neighbours) listed(all []redisstore.Process, before, silent bool) []red
 	return slices.Collect(maps.Values(now))
 }
 
-// askOther calls an internal route of another process: path is what follows
-// internalPath. body, if not nil, is sent as JSON; what is answered is read into
-// into. The error is errOther or, if it answered with one, an
-// *api.Problem.
+// askOther calls an internal route of another process. path is what follows internalPath. The error is an *api.Problem
+// if the process answered with one.
 func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
-	var sent io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		sent = bytes.NewReader(raw)
+	to, err := webapi.NewOver(p.URL, s.between)
+	if err == nil {
+		err = to.CallWith(ctx, method, internalPath+path, body, into)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(p.URL, "/")+internalPath+path, sent)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errOther, p.ID, err)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := s.between.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errOther, p.ID, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("process %s: %w", p.ID, api.ReadProblem(resp))
-	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxOther))
-	if err != nil {
-		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
+		return fmt.Errorf("asking process %s: %w", p.ID, err)
 	}
 	return nil
 }

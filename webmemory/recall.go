@@ -85,9 +85,9 @@ func queryOf(c *gin.Context) (q recall.Query, err error) {
 	return q, err
 }
 
-// postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
+// postRecall is what the agents of a run ask, see memory.RecallRequest. Messages of the run
 // itself are before them anyway.
-func (s *searcher) postRecall(c *gin.Context, r *run, asked api.RecallRequest) error {
+func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest) error {
 	q, err := recallQuery(asked.Query, asked.From, asked.To, "")
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *searcher) postRecall(c *gin.Context, r *run, asked api.RecallRequest) e
 		return badRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
 	}
 	if r.alone != nil { // nothing was said before
-		return api.Answer(c.Writer, http.StatusOK, api.Recalled{Hits: []api.RecallHit{}}, nil)
+		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
 	}
 	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(asked.Budget, recallBudget), asked.Overhead, asked.Automatic
 	own := memory.ChatKey(r.chat)
@@ -150,23 +150,23 @@ func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.K
 }
 
 // found is what a search gives, as its asker gets it.
-func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key) (api.Recalled, error) {
+func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
 	found, unread, err := s.recall(ctx, q, nil, keys...)
 	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
 		err = &memory.DamagedError{Key: unread[0].String(), Cause: errors.New("it cannot be searched")}
 	}
 	if err != nil {
-		return api.Recalled{}, err
+		return memory.Recalled{}, err
 	}
-	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial || len(unread) > 0}
+	out := memory.Recalled{Hits: []memory.RecallHit{}, Partial: found.Partial || len(unread) > 0}
 	for _, h := range found.Hits {
 		out.Hits = append(out.Hits, hitOf(h))
 	}
 	return out, nil
 }
 
-func hitOf(h recall.Hit) api.RecallHit {
-	return api.RecallHit{ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score,
+func hitOf(h recall.Hit) memory.RecallHit {
+	return memory.RecallHit{ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score,
 		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
 }
 

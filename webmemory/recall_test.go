@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/internal/testtier"
 	"mneme/internal/webmemorytest"
+	"mneme/memory"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -186,46 +186,46 @@ func TestAgentsSearch(t *testing.T) {
 	var run api.RunRequest
 	require.NoError(t, json.Unmarshal(<-asked, &run))
 	require.NotNil(t, run.Memory)
-	search := func(r api.RecallRequest) string {
-		found, err := run.Memory.Recall(t.Context(), http.DefaultClient, r)
+	search := func(r memory.RecallRequest) string {
+		found, err := run.Memory.Recall(t.Context(), r)
 		require.NoError(t, err)
 		return texts(found)
 	}
 	const question = "What is my name?"
 	const own, later, theirs = "My name is Aliya.", "My name is not Bob.", "Her name is Carla."
-	found := search(api.RecallRequest{Query: question, Automatic: true})
+	found := search(memory.RecallRequest{Query: question, Automatic: true})
 	require.Contains(t, found, own)
 	require.NotContains(t, found, later, "it is in the window")
 	require.NotContains(t, found, theirs, "it is a subagent's")
 	require.NotContains(t, found, question, "it is of this run")
-	require.Equal(t, found, search(api.RecallRequest{Query: question, Automatic: true, Needed: true}))
+	require.Equal(t, found, search(memory.RecallRequest{Query: question, Automatic: true, Needed: true}))
 	const told = "I was told a name today, isn't that nice!"
-	require.Contains(t, search(api.RecallRequest{Query: told, Automatic: true}), own)
-	require.Empty(t, search(api.RecallRequest{Query: told, Automatic: true, Needed: true}), "it needs none")
-	found = search(api.RecallRequest{Query: question})
+	require.Contains(t, search(memory.RecallRequest{Query: told, Automatic: true}), own)
+	require.Empty(t, search(memory.RecallRequest{Query: told, Automatic: true, Needed: true}), "it needs none")
+	found = search(memory.RecallRequest{Query: question})
 	for _, text := range []string{own, later, theirs} {
 		require.Contains(t, found, text)
 	}
 	require.NotContains(t, found, "Dora", "it is another chat's")
-	require.Empty(t, search(api.RecallRequest{Query: question, Automatic: true, Subagent: "analytic"}), "in its window")
-	require.Equal(t, theirs, search(api.RecallRequest{Query: question, Subagent: "analytic"}))
-	require.Empty(t, search(api.RecallRequest{Query: question, From: "2030-01-01"}))
+	require.Empty(t, search(memory.RecallRequest{Query: question, Automatic: true, Subagent: "analytic"}), "in its window")
+	require.Equal(t, theirs, search(memory.RecallRequest{Query: question, Subagent: "analytic"}))
+	require.Empty(t, search(memory.RecallRequest{Query: question, From: "2030-01-01"}))
 
 	var refused *api.Problem
-	for want, r := range map[string]api.RecallRequest{
+	for want, r := range map[string]memory.RecallRequest{
 		"query is missing":   {},
 		"from is a time":     {Query: "x", From: "yesterday"},
 		"budget is a whole":  {Query: "x", Budget: -1},
 		"A subagent's name ": {Query: "x", Subagent: "../b"},
 	} {
-		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, r)
+		_, err := run.Memory.Recall(t.Context(), r)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 400, refused.Status)
 		require.Contains(t, refused.Message, want)
 	}
 	forbidden := func(m api.MemoryAccess) {
 		t.Helper()
-		_, err := m.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
+		_, err := m.Recall(t.Context(), memory.RecallRequest{Query: question})
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 403, refused.Status)
 	}
@@ -235,7 +235,7 @@ func TestAgentsSearch(t *testing.T) {
 	close(release)
 	stream.Until("run_finished")
 	require.Eventually(t, func() bool {
-		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
+		_, err := run.Memory.Recall(t.Context(), memory.RecallRequest{Query: question})
 		return err != nil
 	}, 30*time.Second, 5*time.Millisecond, "the run lends nothing once it is over")
 	forbidden(*run.Memory)

@@ -21,9 +21,9 @@ import (
 // anything by what it read; so what it asks for becomes an active note only if the user
 // tells it in the very message that the run answers. Anything else is proposed to a person.
 
-// postRemember is POST …/notes of a run's agents, see api.RememberRequest. The run's driver
+// postRemember is POST …/notes of a run's agents, see memory.RememberRequest. The run's driver
 // holds the chat's turn; the note is written under its number.
-func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked api.RememberRequest) error {
+func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberRequest) error {
 	text, err := memory.NoteText(asked.Quote)
 	if err != nil {
 		return err

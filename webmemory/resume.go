@@ -358,9 +358,7 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		d.run.end()
 		return nil, errors.Join(err, back)
 	}
-	s.registry.mu.Lock()
 	s.registry.enlist(d.run)
-	s.registry.mu.Unlock()
 	s.workers.Go(func() { s.runner.work(d) })
 	for _, a := range answers {
 		s.did(ctx, chat.Tenant(), besideEntries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
@@ -418,9 +416,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	req.Approved = append(req.Approved, granted...)
 	if s.cfg.SelfURL != "" {
 		req.Memory = s.access(r, nil)
-		s.registry.mu.Lock()
 		s.registry.enlist(r) // its agents may ask before the apiserver has answered
-		s.registry.mu.Unlock()
 	}
 	asking, cancel := context.WithTimeout(r.trail.In(ctx), storeTimeout)
 	defer cancel()

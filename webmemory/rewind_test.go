@@ -500,10 +500,10 @@ func TestCallsOfWhatWasTakenBackAreMadeAgain(t *testing.T) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message,
 			RetryOf: r.RetryOf})
 		claim := func(tool string) {
-			got, err := r.Memory.Claim(ctx, http.DefaultClient, api.ClaimRequest{Subagent: "analytic", Tool: tool,
+			got, err := r.Memory.Claim(ctx, memory.ClaimRequest{Subagent: "analytic", Tool: tool,
 				Arguments: json.RawMessage(`{}`), N: 1, After: 1})
 			if err == nil && got.State == memory.CallGranted {
-				err = r.Memory.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "done"})
+				err = r.Memory.Settle(ctx, got.CallID, "done", false)
 			}
 			mu.Lock()
 			defer mu.Unlock()

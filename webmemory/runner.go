@@ -200,9 +200,7 @@ func (s *runner) resume(w *writer) *run {
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	r.elsewhere = true
 	close(r.posted)
-	s.registry.mu.Lock()
 	s.registry.enlist(r)
-	s.registry.mu.Unlock()
 	d := s.driver(r, w, w.Open.Events)
 	d.left, d.owner = true, w.Open.By
 	w.opened(*w.Open)
@@ -234,9 +232,7 @@ func (s *runner) deny(w *writer, why *denial) *run {
 	r := newRun(open.Run, w.chat, "")
 	r.keyed, r.elsewhere = true, true // as far as is known
 	close(r.posted)
-	s.registry.mu.Lock()
 	s.registry.enlist(r)
-	s.registry.mu.Unlock()
 	d := s.driver(r, w, "")
 	d.left = true
 	s.workers.Go(func() {

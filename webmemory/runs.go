@@ -268,8 +268,9 @@ func (s *registry) retire(r *run) {
 }
 
 // enlist puts a run on the list of this process, in the place of one with its id.
-// The caller holds mu.
 func (s *registry) enlist(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if before := s.live[r.id]; before != nil {
 		s.unlist(before)
 	}

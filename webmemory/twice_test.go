@@ -38,7 +38,7 @@ func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Hea
 	emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
 	emit(webmemorytest.Analytic, &event.ToolProgress{Tool: "refund", Status: "running"})
 	after := int64(len(r.Resume.Events)) + 2
-	got, err := r.Memory.Claim(ctx, http.DefaultClient, api.ClaimRequest{Subagent: "analytic", Tool: "crm/refund",
+	got, err := r.Memory.Claim(ctx, memory.ClaimRequest{Subagent: "analytic", Tool: "crm/refund",
 		Arguments: json.RawMessage(`{}`), N: 1, After: after})
 	said := got.State
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Hea
 				return
 			}
 		}
-		_ = r.Memory.Settle(ctx, http.DefaultClient, got.CallID, api.SettleRequest{Result: "refunded"})
+		_ = r.Memory.Settle(ctx, got.CallID, "refunded", false)
 	}
 	emit(webmemorytest.Analytic, &event.ToolResult{ToolCallID: "t-w1", Name: "refund", Content: said})
 	emit(webmemorytest.Analytic, &event.Completion{Response: "done", Status: event.Completed})

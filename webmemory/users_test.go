@@ -69,7 +69,7 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 	h.Middleware = tenants
 	h.URL, h.user = h.StartReplica(), "ann@example.com"
 	h.say(t, "first", "Hi, my name is Aliya.")
-	n, err := h.remember(t, api.RememberRequest{Quote: "my name is Aliya", OfUser: true})
+	n, err := h.remember(t, memory.RememberRequest{Quote: "my name is Aliya", OfUser: true})
 	require.NoError(t, err)
 	require.Equal(t, memory.NoteActive, n.State)
 	require.Equal(t, "first", n.Chat)
@@ -101,7 +101,7 @@ func TestAUserIsKnownInEachChat(t *testing.T) {
 	for _, user := range []string{"", "bob", "ANN@example.com", "no id", strings.Repeat("a", 129)} {
 		h.user = user
 		require.Empty(t, h.say(t, "second", "And I?").UserNotes, user)
-		_, err := h.remember(t, api.RememberRequest{Quote: "And I?", OfUser: true})
+		_, err := h.remember(t, memory.RememberRequest{Quote: "And I?", OfUser: true})
 		if user != "bob" && user != "ANN@example.com" {
 			require.ErrorContains(t, err, "a run that has a user", user)
 		} else {
@@ -201,14 +201,14 @@ func TestNotesOfAUserFromTwoChatsAtOnce(t *testing.T) {
 	var adding sync.WaitGroup
 	for i, chat := range []string{"a", "b"} {
 		h.URL = urls[i]
-		memory := h.say(t, chat, said+" "+chat).Memory
+		held := h.say(t, chat, said+" "+chat).Memory
 		for _, word := range strings.Fields(said) {
 			quote := word
 			if chat == "b" {
 				quote = strings.ToLower(word)
 			}
 			adding.Go(func() {
-				_, err := memory.Remember(t.Context(), http.DefaultClient, api.RememberRequest{Quote: quote, OfUser: true})
+				_, err := held.Remember(t.Context(), memory.RememberRequest{Quote: quote, OfUser: true})
 				if err != nil {
 					t.Errorf("%s: %v", quote, err)
 				}
@@ -251,12 +251,12 @@ func TestANoteOfAUserGoesWithItsMessage(t *testing.T) {
 			for _, chat := range []string{"other", "c"} {
 				quote := "My pin is 4711 in " + chat
 				h.say(t, chat, quote)
-				n, err := h.remember(t, api.RememberRequest{Quote: quote, OfUser: true})
+				n, err := h.remember(t, memory.RememberRequest{Quote: quote, OfUser: true})
 				require.NoError(t, err)
-				_, err = h.remember(t, api.RememberRequest{Quote: "The user's pin: 4711 " + chat, OfUser: true})
+				_, err = h.remember(t, memory.RememberRequest{Quote: "The user's pin: 4711 " + chat, OfUser: true})
 				require.NoError(t, err)
 				require.Equal(t, chat, n.Chat)
-				_, err = h.remember(t, api.RememberRequest{Quote: quote})
+				_, err = h.remember(t, memory.RememberRequest{Quote: quote})
 				require.NoError(t, err)
 				h.release <- struct{}{}
 				h.stream.Until("run_finished")
@@ -296,7 +296,7 @@ func TestANoteOfAUserUnderALostLease(t *testing.T) {
 	h.say(t, "c", "My name is Aliya")
 	require.NoError(t,
 		h.Redis.HSet(t.Context(), "{chat_history:c}:meta", "turn", time.Now().Add(time.Minute).UnixMilli()).Err())
-	_, err := h.remember(t, api.RememberRequest{Quote: "My name is Aliya", OfUser: true})
+	_, err := h.remember(t, memory.RememberRequest{Quote: "My name is Aliya", OfUser: true})
 	require.ErrorIs(t, err, &api.Problem{Code: "run_not_held"})
 	require.Empty(t, h.Keys("user_notes:"))
 	close(h.release)

@@ -43,7 +43,7 @@ func answerUser(c *gin.Context, s *searcher, q recall.Query, u memory.User) erro
 
 // foundOfUser searches the chats that a user posted in last. Chats that sleep are searched in their objects and do not
 // wake. Chats that cannot be read are named in the answer.
-func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User) (out api.Recalled, err error) {
+func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User) (out memory.Recalled, err error) {
 	posted, err := s.store.Users.Recent(ctx, u, s.cfg.RecallEverywhere)
 	if err != nil {
 		return out, err
@@ -77,7 +77,7 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 	for _, key := range unread {
 		failed = append(failed, key.Chat())
 	}
-	out = api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial || len(failed) > 0}
+	out = memory.Recalled{Hits: []memory.RecallHit{}, Partial: found.Partial || len(failed) > 0}
 	for _, chat := range failed {
 		out.Unread = append(out.Unread, chat.ID())
 	}

@@ -2,14 +2,13 @@ package webmemory_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/apiserver/api"
 	"mneme/internal/webmemorytest"
+	"mneme/memory"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -111,8 +110,8 @@ func TestAnAgentSearchesAUsersChats(t *testing.T) {
 			post("here", c.others, "Good morning!")
 			h.user = c.user
 			h.say(t, "here", "Where is it?")
-			found, err := h.run.Memory.Recall(t.Context(), http.DefaultClient,
-				api.RecallRequest{Query: "spare key", Everywhere: true})
+			found, err := h.run.Memory.Recall(t.Context(),
+				memory.RecallRequest{Query: "spare key", Everywhere: true})
 			require.NoError(t, err)
 			chat := ""
 			for _, hit := range found.Hits {

@@ -83,7 +83,7 @@ func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head,
 
 // call is one of the tool, if it is granted.
 func (g *gated) call(r api.RunRequest, who memory.Agent, after int64) string {
-	claimed, err := r.Memory.Claim(context.Background(), http.DefaultClient, api.ClaimRequest{
+	claimed, err := r.Memory.Claim(context.Background(), memory.ClaimRequest{
 		Subagent: who, Tool: "crm/refund", Arguments: json.RawMessage(`{}`), N: 1, After: after})
 	switch {
 	case err != nil:
@@ -96,7 +96,7 @@ func (g *gated) call(r api.RunRequest, who memory.Agent, after int64) string {
 	g.mu.Lock()
 	g.calls[fmt.Sprint(r.ChatID, who, r.Message)]++
 	g.mu.Unlock()
-	_ = r.Memory.Settle(context.Background(), http.DefaultClient, claimed.CallID, api.SettleRequest{Result: "refunded"})
+	_ = r.Memory.Settle(context.Background(), claimed.CallID, "refunded", false)
 	return "refunded"
 }
 

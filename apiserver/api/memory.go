@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,28 +19,19 @@ type MemoryAccess struct {
 	Token string `json:"token"`
 	// CallsOnly: the run has no chat, so nothing is searched or noted there; calls of tools are granted.
 	CallsOnly bool `json:"calls_only,omitempty"`
+
+	by *http.Client // nil for http.DefaultClient
 }
 
-type (
-	// RecallRequest is the body of POST {MemoryAccess.URL}/recall.
-	RecallRequest = memory.RecallRequest
-	// Recalled answers a RecallRequest.
-	Recalled = memory.Recalled
-	// RecallHit is a message that was found.
-	RecallHit = memory.RecallHit
-	// ClaimRequest is the body of POST {MemoryAccess.URL}/calls.
-	ClaimRequest = memory.ClaimRequest
-	// Claimed answers a ClaimRequest.
-	Claimed = memory.Claimed
-	// RememberRequest is the body of POST {MemoryAccess.URL}/notes, which answers with the memory.Note.
-	RememberRequest = memory.RememberRequest
-)
+// By returns m with a client for its requests.
+func (m MemoryAccess) By(h *http.Client) MemoryAccess {
+	m.by = h
+	return m
+}
 
-// Recall searches the chat's memory, by h.
-func (m MemoryAccess) Recall(ctx context.Context, h *http.Client, r RecallRequest) (Recalled, error) {
-	var out Recalled
-	err := m.post(ctx, h, "/recall", r, &out)
-	return out, err
+// Recall searches the chat's memory.
+func (m MemoryAccess) Recall(ctx context.Context, r memory.RecallRequest) (out memory.Recalled, err error) {
+	return out, m.post(ctx, "/recall", r, &out)
 }
 
 // MaxEmbedTexts is how many texts an EmbedRequest has at most.
@@ -80,11 +72,9 @@ type RunNotes struct {
 	SubagentNotes map[memory.Agent][]memory.Note `json:"subagent_notes,omitempty"`
 }
 
-// Remember makes a note, by h.
-func (m MemoryAccess) Remember(ctx context.Context, h *http.Client, r RememberRequest) (memory.Note, error) {
-	var out memory.Note
-	err := m.post(ctx, h, "/notes", r, &out)
-	return out, err
+// Remember makes a note.
+func (m MemoryAccess) Remember(ctx context.Context, r memory.RememberRequest) (out memory.Note, err error) {
+	return out, m.post(ctx, "/notes", r, &out)
 }
 
 // SettleRequest is the body of POST {MemoryAccess.URL}/calls/{call}: what a granted call returned.
@@ -93,24 +83,22 @@ type SettleRequest struct {
 	Failed bool   `json:"failed,omitempty"`
 }
 
-// Claim asks for a call, by h.
-func (m MemoryAccess) Claim(ctx context.Context, h *http.Client, r ClaimRequest) (Claimed, error) {
-	var out Claimed
-	err := m.post(ctx, h, "/calls", r, &out)
-	return out, err
+// Claim asks the webmemory that holds the run for a call of a tool outside.
+func (m MemoryAccess) Claim(ctx context.Context, r memory.ClaimRequest) (out memory.Claimed, err error) {
+	return out, m.post(ctx, "/calls", r, &out)
 }
 
-// Settle says what a granted call returned, by h.
-func (m MemoryAccess) Settle(ctx context.Context, h *http.Client, call string, r SettleRequest) error {
-	return m.post(ctx, h, "/calls/"+url.PathEscape(call), r, nil)
+// Settle says what a granted call returned.
+func (m MemoryAccess) Settle(ctx context.Context, call, result string, failed bool) error {
+	return m.post(ctx, "/calls/"+url.PathEscape(call), SettleRequest{Result: result, Failed: failed}, nil)
 }
 
 // post calls a route below URL. Its errors are those of a Client.
-func (m MemoryAccess) post(ctx context.Context, h *http.Client, path string, body, into any) error {
+func (m MemoryAccess) post(ctx context.Context, path string, body, into any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	at := &Client{base: m.URL, http: h, token: m.Token}
+	at := &Client{base: m.URL, http: cmp.Or(m.by, http.DefaultClient), token: m.Token}
 	return at.call(ctx, http.MethodPost, path, bytes.NewReader(raw), into)
 }

@@ -60,5 +60,5 @@ func (all auditEntries) WriteText(out io.Writer) error {
 		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}
-	return writeTable(out, table)
+	return writeColumns(out, table)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ Examples:
 // errNothing says that no program listens on an address.
 var errNothing = errors.New("nothing listens")
 
-// ask is what a service answers to a GET with 200, at most 64 KiB of it; other answers are errors.
+// ask is what a service answers to a GET with 200; other answers are errors.
 func ask(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.ownURL(service)
@@ -59,11 +60,7 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := (&http.Client{Transport: con.transport()}).Do(req)
+	resp, body, err := exchange(ctx, con.transport(), http.MethodGet, u.String(), nil)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "", fmt.Errorf("%w on %s", errNothing, u.Host)
@@ -72,14 +69,29 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 	case err != nil:
 		return "", err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err != nil {
-		return "", fmt.Errorf("reading the answer of %s: %w", u.Host, err)
-	}
 	text := strings.TrimSpace(term.Clean(string(body)))
 	if resp.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("%s is not ready: %s %s", u.Host, resp.Status, text)
 	}
 	return text, nil
+}
+
+// exchange sends a request and reads its answer, at most 8 MiB of it.
+func exchange(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (*http.Response, []byte,
+	error) {
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := (&http.Client{Transport: via}).Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the answer of %s: %w", req.URL.Host, err)
+	}
+	return resp, got, nil
 }

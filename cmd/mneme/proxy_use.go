@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,10 +35,7 @@ func (con *console) gateway(c *cobra.Command) *gateway {
 	return g
 }
 
-const (
-	adminTimeout = 30 * time.Second
-	maxAdmin     = 8 << 20 // bytes of an answer
-)
+const adminTimeout = 30 * time.Second
 
 // ask does one request of the admin group and reads its JSON into answer.
 func (g gateway) ask(ctx context.Context, method, path string, body []byte, answer any) error {
@@ -53,12 +49,7 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := (&http.Client{Transport: carry}).Do(req)
+	resp, got, err := exchange(ctx, carry, method, base+path, body)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s: start `mneme up` or `mneme proxy`", base)
@@ -67,11 +58,6 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 			err = request.Err
 		}
 		return fmt.Errorf("reaching %s: %w", base, err)
-	}
-	defer resp.Body.Close()
-	got, err := io.ReadAll(io.LimitReader(resp.Body, maxAdmin))
-	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", base, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s refuses (%d): %s", base, resp.StatusCode,

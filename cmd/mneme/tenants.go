@@ -34,7 +34,7 @@ func (l tenantList) WriteText(out io.Writer) error {
 		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, minute(t.Used),
 			state})
 	}
-	return writeTable(out, table)
+	return writeColumns(out, table)
 }
 
 func (con *console) tenantsLs() *cobra.Command {

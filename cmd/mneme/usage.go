@@ -97,7 +97,7 @@ func (u usageRows) WriteText(out io.Writer) error {
 		}
 		table = append(table, append(cells, access.Dollars(n.Micros), strconv.FormatInt(n.Unpriced, 10)))
 	}
-	err := writeTable(out, table)
+	err := writeColumns(out, table)
 	if len(names) == 0 && err == nil {
 		_, err = fmt.Fprintln(out, "No calls of models are counted by "+u.By+" in these days. --since looks further back, "+
 			"--tenant at another tenant.")

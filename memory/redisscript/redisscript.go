@@ -32,6 +32,12 @@ func New(files embed.FS, names ...string) *redis.Script {
 	return redis.NewScript(source.String())
 }
 
+// Pipe sends the commands that add queues in one round trip. Each command keeps its own error, and the first one is
+// returned.
+func Pipe(ctx context.Context, client redis.Cmdable, add func(redis.Pipeliner)) ([]redis.Cmder, error) {
+	return client.Pipelined(ctx, func(p redis.Pipeliner) error { add(p); return nil })
+}
+
 // Call is one run of a script.
 type Call struct {
 	Script *redis.Script

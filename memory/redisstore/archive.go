@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Archives is about what trims cut off histories: a hash beside each history, with an array of messages by the position
@@ -136,10 +137,9 @@ func (s Archives) Segments(ctx context.Context, key memory.Key) ([]Segment, erro
 func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	var totals, ends *redis.SliceCmd
 	var fields *redis.StringSliceCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		totals, fields = p.HMGet(ctx, archiveKey(key), "messages"), p.HKeys(ctx, archiveKey(key))
 		ends = p.HMGet(ctx, metaKey(key), "first", "joins", "archived")
-		return nil
 	})
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
@@ -242,11 +242,10 @@ func withLost(segments []Segment, messages int) []Segment {
 // trip: what an index over a history and its archive is held against.
 func (s Archives) Archived(ctx context.Context, keys ...memory.Key) ([]int, error) {
 	cmds := make([]*redis.StringCmd, len(keys))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, key := range keys {
 			cmds[i] = p.HGet(ctx, metaKey(key), "archived")
 		}
-		return nil
 	})
 	out := make([]int, len(keys))
 	for i, cmd := range cmds {

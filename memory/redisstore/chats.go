@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Chats is about the list of chats in the order of use, and what it says of each. The list is an index: a
@@ -107,7 +108,7 @@ type Card struct {
 func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
 	metas, archives := make([]*redis.SliceCmd, len(chats)), make([]*redis.StringCmd, len(chats))
 	sizes, pins := make([]*redis.IntCmd, len(chats)), make([]*redis.FloatCmd, len(chats))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, chat := range chats {
 			key := memory.ChatKey(chat)
 			metas[i] = p.HMGet(ctx, metaKey(key), "title", "begins", "metadata", "open", "waits", "count", "len")
@@ -115,7 +116,6 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 			sizes[i] = p.StrLen(ctx, key.String())
 			pins[i] = p.ZScore(ctx, s.chatsKey(chat), pinMark+chat.ID())
 		}
-		return nil
 	})
 	cards := make([]Card, len(chats))
 	var untitled []int
@@ -180,11 +180,10 @@ func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
 // made of the time, tells when it was used.
 func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 	turns := make([]*redis.StringCmd, len(chats))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, chat := range chats {
 			turns[i] = p.HGet(ctx, chatMeta(chat), "turn")
 		}
-		return nil
 	})
 	members := map[string][]redis.Z{}
 	for i, chat := range chats {
@@ -194,11 +193,10 @@ func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 		list := s.chatsKey(chat)
 		members[list] = append(members[list], redis.Z{Score: float64(integer(turns[i].Val())), Member: chat.ID()})
 	}
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for list, members := range members {
 			p.ZAddNX(ctx, list, members...)
 		}
-		return nil
 	})
 	if err != nil {
 		return failure(err, "listing chats")
@@ -213,14 +211,13 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 		return nil, nil
 	}
 	awake, asleep := make([]*redis.FloatCmd, len(ids)), make([][]*redis.FloatCmd, len(ids))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, id := range ids {
 			awake[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
 			if chat, ok := (Place{Member: id}).Chat(of); ok {
 				asleep[i] = coldScores(ctx, s.core, p, chat)
 			}
 		}
-		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, failure(err, "looking when chats were used")

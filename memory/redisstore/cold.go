@@ -16,6 +16,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/cold"
+	"mneme/memory/redisscript"
 )
 
 // Cold is about chats that sleep in the cold store: a list of them for each tenant, and how the keys of one leave Redis
@@ -45,14 +46,13 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	woken := make([]*redis.FloatCmd, len(chats))
 	var listed *redis.FloatCmd
-	cmds, _ := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	cmds, _ := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
 			scores[i] = coldScores(ctx, s.core, p, chat)
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "turn", "cold")
 			woken[i] = p.ZScore(ctx, wokenChats, chat.String())
 		}
-		return nil
 	})
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
@@ -130,11 +130,10 @@ func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.A
 		names = append(names, historyKeys(key)...)
 	}
 	types, ends := make([]*redis.StatusCmd, len(names)), make([]*redis.DurationCmd, len(names))
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, name := range names {
 			types[i], ends[i] = p.Type(ctx, name), p.PTTL(ctx, name)
 		}
-		return nil
 	})
 	for i := 0; i < len(names) && err == nil; i++ {
 		k := cold.Key{Name: names[i]}
@@ -225,8 +224,8 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 	cutIn func(memory.Key) int64) error {
 	for key, keys := range byHistory(chat, o.Keys) {
 		history, meta := cold.Key{Name: key.String()}, cold.Key{Name: metaKey(key)}
-		cut, err := s.redis.HGet(ctx, metaKey(key), "cut").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
+		cut, err := s.field(ctx, metaKey(key), "cut")
+		if err != nil {
 			return failure(err, "waking chat %s", chat)
 		}
 		changed := max(integer(cut), cutIn(key)) > o.Turn
@@ -439,11 +438,10 @@ func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bo
 
 // unlistCold takes a chat off the list of those that sleep.
 func unlistCold(ctx context.Context, s *core, chat memory.Chat) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, key := range coldKeys(s, chat) {
 			p.ZRem(ctx, key, chat.ID())
 		}
-		return nil
 	})
 	return err
 }

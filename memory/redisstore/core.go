@@ -232,11 +232,10 @@ func (s *core) keptLife(keyed bool) time.Duration {
 // forget deletes keys, and when all of them are gone the fields of the chat's meta by which they are found: in a Cluster
 // the meta may lie on a node that answers while another one, which has a key, does not.
 func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []string) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, name := range names { // one by one, since they lie in several slots of a Cluster
 			p.Del(ctx, name)
 		}
-		return nil
 	})
 	if err == nil && len(fields) > 0 {
 		err = s.redis.HDel(ctx, chatMeta(chat), fields...).Err()
@@ -282,11 +281,17 @@ func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, 
 
 // members are those of a list in a field of a chat's meta; what is no list has none.
 func (s *core) members(ctx context.Context, chat memory.Chat, field string) (all []string, err error) {
-	text, err := s.redis.HGet(ctx, chatMeta(chat), field).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+	text, err := s.field(ctx, chatMeta(chat), field)
+	return membersOf(text), err
+}
+
+// field reads a field of a hash, "" if there is none.
+func (s *core) field(ctx context.Context, key, name string) (string, error) {
+	text, err := s.redis.HGet(ctx, key, name).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
 	}
-	return membersOf(text), nil
+	return text, err
 }
 
 // membersOf reads a set that is in a field.

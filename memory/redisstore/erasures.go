@@ -12,6 +12,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/redisscript"
 )
 
 // Erasures is about what was taken away on purpose and must not come back. It keeps a sorted set of what was erased, by
@@ -32,10 +33,9 @@ func (s Erasures) Note(ctx context.Context, turn int64, names ...string) error {
 	for i, name := range names {
 		members[i] = redis.Z{Score: float64(turn), Member: name}
 	}
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		p.ZAddGT(ctx, erasuresKey, members...)
 		p.ZRemRangeByScore(ctx, erasuresKey, "-inf", strconv.FormatInt(s.now().Add(-tombstone).UnixMilli(), 10))
-		return nil
 	})
 	return failure(err, "noting an erasure")
 }
@@ -75,12 +75,11 @@ func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
 func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut, hidden string, err error) {
 	var marks [3]*redis.StringCmd
 	var scores [2]*redis.FloatCmd
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		marks[0], marks[1] = p.HGet(ctx, metaKey(key), "erased"), p.HGet(ctx, metaKey(key), "cut")
 		marks[2] = p.HGet(ctx, chatMeta(key.Chat()), quarantined)
 		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
 		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
-		return nil
 	})
 	for _, err := range []error{marks[0].Err(), marks[1].Err(), marks[2].Err(), scores[0].Err(), scores[1].Err()} {
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -94,11 +93,8 @@ func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut,
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for
 // none. It is written with the erasure, so a Redis that has it has done that.
 func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
-	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, failure(err, "looking for the erasure of %s", key)
-	}
-	return integer(mark), nil
+	mark, err := s.field(ctx, metaKey(key), "erased")
+	return integer(mark), failure(err, "looking for the erasure of %s", key)
 }
 
 // Cut erases once more what was erased in a turn, after Redis has forgotten that:

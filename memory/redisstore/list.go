@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Stored is one history as it lies in Redis.
@@ -125,14 +126,13 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 	counts := make([]*redis.StringCmd, len(ordered))
 	archives := make([]*redis.SliceCmd, len(ordered))
 	notes := make([]*redis.StringCmd, len(ordered))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, k := range ordered {
 			sizes[i] = p.StrLen(ctx, k.String())
 			counts[i] = p.HGet(ctx, metaKey(k), "count")
 			archives[i] = p.HMGet(ctx, archiveKey(k), "messages", "bytes")
 			notes[i] = p.Get(ctx, notesKey(k))
 		}
-		return nil
 	})
 	var out []Stored
 	for i, k := range ordered {
@@ -174,11 +174,10 @@ func (s Chats) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 		}
 	}
 	cmds := make([][2]*redis.IntCmd, len(keys))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, k := range keys {
 			cmds[i] = [2]*redis.IntCmd{p.Exists(ctx, k.String()), p.Exists(ctx, metaKey(k))}
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, failure(err, "looking for %v", keys)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // Notes is about the notes of histories: a JSON array beside each history that has some, changed by
@@ -23,11 +24,10 @@ const NoTurn = writingBack
 // be read is a memory.DamagedError.
 func (s Notes) Read(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
 	values := make([]*redis.StringCmd, len(keys))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, key := range keys {
 			values[i] = p.Get(ctx, notesKey(key))
 		}
-		return nil
 	})
 	all := make([][]memory.Note, len(keys))
 	for i, key := range keys {

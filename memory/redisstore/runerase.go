@@ -139,11 +139,10 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 		taken[run] = true
 	}
 	for some := range slices.Chunk(fields, 1024) {
-		calls, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs there are none
+		calls, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs there are none
 			for _, f := range some {
 				p.HGetAll(ctx, callsKey(chat, f[len("r:"):]))
 			}
-			return nil
 		})
 		if err != nil && !redisscript.WrongType(err) { // what another program put there is no call
 			return err
@@ -176,11 +175,10 @@ func (s Runs) change(ctx context.Context, chat memory.Chat, answer string, runs 
 	for some := range slices.Chunk(runs, 1024) {
 		var logs []string
 		var calls []redisscript.Call
-		there, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // of most runs nothing is kept any more
+		there, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs nothing is kept any more
 			for _, run := range some {
 				p.Exists(ctx, recordKey(chat, run))
 			}
-			return nil
 		})
 		if err != nil {
 			return failure(err, "changing runs of chat %s", chat)

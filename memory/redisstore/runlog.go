@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // A run's log is a stream. An entry's id is <seq>-0, with the number of its last
@@ -132,14 +133,13 @@ var ErrGap = errors.New("the run's log has a gap")
 // must be written anew, see Relog.
 func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
 	key, entries := eventsKey(chat, run), join(events)
-	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, e := range entries {
 			p.XAdd(ctx, e.add(key))
 		}
 		if keep {
 			p.Expire(ctx, key, s.logLife())
 		}
-		return nil
 	})
 	if len(cmds) == 0 {
 		return 0, unavailable(err)
@@ -205,11 +205,10 @@ func eventsAfter(after int64, found []redis.XMessage) (out []Logged, damaged err
 // read, has no events.
 func (s Runs) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]Logged, error) {
 	cmds := make([]*redis.XMessageSliceCmd, len(runs))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, run := range runs {
 			cmds[i] = p.XRange(ctx, eventsKey(chat, run), "-", "+")
 		}
-		return nil
 	})
 	out := make([][]Logged, len(runs))
 	for i, cmd := range cmds {

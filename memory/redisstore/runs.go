@@ -89,10 +89,9 @@ func (s Runs) Retried(ctx context.Context, chat memory.Chat, first, body string,
 	life, record := s.openLife(true), recordKey(chat, first)
 	err := s.redis.HSet(ctx, chatMeta(chat), "r:"+first, s.now().Add(life).UnixMilli()).Err()
 	if err == nil {
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 			p.HSet(ctx, record, "body", body, "newest", attempt)
 			p.Expire(ctx, record, life)
-			return nil
 		})
 	}
 	return failure(err, "noting attempt %d of run %s", attempt, first)

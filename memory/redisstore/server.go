@@ -90,9 +90,8 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 	}
 	for _, node := range masters {
 		var server, capacity *redis.InfoCmd // one section each: older servers take no list
-		_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := redisscript.Pipe(ctx, node, func(p redis.Pipeliner) {
 			server, capacity = p.InfoMap(ctx, "server"), p.InfoMap(ctx, "memory")
-			return nil
 		})
 		if err = failure(err, "asking which servers there are"); errors.Is(err, memory.ErrRefused) {
 			continue // it hides INFO, which says nothing about its data
@@ -165,11 +164,10 @@ func (s Server) Save(ctx context.Context) error {
 func (s Server) Sound(ctx context.Context) error {
 	names := []string{epochKey, openChats, processesKey, erasuresKey}
 	types := make([]*redis.StatusCmd, len(names))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, name := range names {
 			types[i] = p.Type(ctx, name)
 		}
-		return nil
 	})
 	for i, name := range names {
 		if found := types[i].Val(); found != "" && found != "none" && found != typeOf(name) {

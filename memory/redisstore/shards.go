@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // This file is about the lists of a tenant that are spread over several keys, so that none of them is large in its slot
@@ -132,14 +133,13 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 // is read, and nothing else is.
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
 	plain := make([]*redis.ZSliceCmd, len(shards))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, from := range shards {
 			if !from.exact {
 				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true,
 					Start: from.from.Used, Stop: "-inf", Count: int64(from.look) + 1}) // with the place itself
 			}
 		}
-		return nil
 	})
 	var strays []stray
 	for i, from := range shards {
@@ -223,24 +223,22 @@ type stray struct {
 // no place here. The order: a process that dies between leaves an entry twice, and never none.
 func gathered(ctx context.Context, s *core, strays []stray) error {
 	there := make([]*redis.FloatCmd, len(strays))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, e := range strays {
 			p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
 			there[i] = p.ZScore(ctx, e.into, e.place.Member)
 		}
-		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) { // of one that was erased meanwhile
 		return err
 	}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, e := range strays {
 			p.ZRem(ctx, e.shard.key, e.place.Member)
 			if int64(there[i].Val()) <= e.place.Used {
 				e.shard.places = append(e.shard.places, e.place)
 			}
 		}
-		return nil
 	})
 	return err
 }

@@ -156,14 +156,13 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	cmds := make([]*redis.Cmd, len(copies))
 	values := make([]*redis.StringCmd, len(copies))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, have := range copies {
 			cmds[i] = loadScript.EvalSha(ctx, p, historyKeys(have.Key()), loadArgs(turn, have)...)
 			if have.Size() == 0 {
 				values[i] = p.Get(ctx, have.Key().String())
 			}
 		}
-		return nil
 	})
 	current := make([]*memory.History, len(copies))
 	for i, have := range copies {

@@ -9,6 +9,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/bytecount"
+	"mneme/memory/redisscript"
 )
 
 // Tenants is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
@@ -32,10 +33,9 @@ type TenantUse struct {
 // List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
 func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		used = p.ZRangeWithScores(ctx, string(memory.KindTenants), 0, -1)
 		erasing = p.ZRangeWithScores(ctx, string(memory.KindErasing), 0, -1)
-		return nil
 	})
 	if err != nil {
 		return nil, failure(err, "listing the tenants")
@@ -95,11 +95,10 @@ func (s *core) chatLists(of memory.Tenant) []string {
 
 // counted returns the total number of members of sorted sets. Pins, whose scores are negative, do not count.
 func counted(ctx context.Context, s *core, keys ...string) (all int, err error) {
-	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, key := range keys {
 			p.ZCount(ctx, key, "0", "+inf")
 		}
-		return nil
 	})
 	for _, cmd := range cmds {
 		all += int(cmd.(*redis.IntCmd).Val())
@@ -145,9 +144,8 @@ func (s Tenants) Users(ctx context.Context, of memory.Tenant, after, count int) 
 	key := memory.ListKey(memory.KindUsers, of)
 	var page *redis.StringSliceCmd
 	var number *redis.IntCmd
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		page, number = p.ZRange(ctx, key, int64(after), int64(after+count-1)), p.ZCard(ctx, key)
-		return nil
 	})
 	if err != nil {
 		return nil, 0, failure(err, "listing the users of the tenant %s", of)

@@ -383,23 +383,17 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 
 // Of is the number of a chat's newest turn, 0 if there was none.
 func (s Turns) Of(ctx context.Context, chat memory.Chat) (int64, error) {
-	text, err := s.redis.HGet(ctx, chatMeta(chat), "turn").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, failure(err, "looking for the turn of chat %s", chat)
-	}
-	return integer(text), nil
+	text, err := s.field(ctx, chatMeta(chat), "turn")
+	return integer(text), failure(err, "looking for the turn of chat %s", chat)
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.
 func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
-	text, err := s.redis.HGet(ctx, chatMeta(chat), "open").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
+	text, err := s.field(ctx, chatMeta(chat), "open")
+	if text == "" {
 		return nil, failure(err, "looking for the open run of chat %s", chat)
 	}
-	return readOpenRun(text, s.Secret), nil
+	return readOpenRun([]byte(text), s.Secret), nil
 }
 
 // Holders are the tokens under which the turns of chats with an open run are held; empty
@@ -410,13 +404,12 @@ func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 		return nil, failure(err, "looking who holds the turns of open runs")
 	}
 	leases := map[memory.Chat]*redis.StringCmd{}
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for _, m := range members {
 			if chat, err := memory.ParseChat(m); err == nil {
 				leases[chat] = p.Get(ctx, leaseKey(chat))
 			}
 		}
-		return nil
 	})
 	tokens := map[memory.Chat]string{}
 	for chat, lease := range leases {
@@ -448,20 +441,16 @@ type Loss struct {
 // TellLoss notes that a run of the chat has told of what it lost.
 func (s Turns) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
 	meta := chatMeta(chat)
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		p.HDel(ctx, meta, "lost")
 		p.HSet(ctx, meta, "told", epoch)
-		return nil
 	})
 	return failure(err, "noting that a loss of chat %s was told", chat)
 }
 
 // Conversation is the gateway's conversation of a chat, "" for none.
 func (s Turns) Conversation(ctx context.Context, chat memory.Chat) (string, error) {
-	id, err := s.redis.HGet(ctx, chatMeta(chat), "conversation").Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
+	id, err := s.field(ctx, chatMeta(chat), "conversation")
 	return id, failure(err, "looking for the conversation of chat %s", chat)
 }
 

@@ -14,6 +14,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/bytecount"
 	"mneme/memory/erasures"
+	"mneme/memory/redisscript"
 )
 
 // Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn
@@ -195,11 +196,10 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset,
 	var page *redis.ZSliceCmd
 	var number *redis.IntCmd
 	last := strconv.FormatInt(until, 10)
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		page = p.ZRangeByScoreWithScores(ctx, userChatsKey(u),
 			&redis.ZRangeBy{Min: "(0", Max: last, Offset: int64(offset), Count: int64(count)})
 		number = p.ZCount(ctx, userChatsKey(u), "(0", last)
-		return nil
 	})
 	if err != nil {
 		return nil, 0, failure(err, "listing the chats of the user %s", u)
@@ -238,11 +238,10 @@ func (s Users) Recent(ctx context.Context, u memory.User, count int) (chats []me
 func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (chats []memory.Chat,
 	hidden memory.Quarantine, err error) {
 	metas := make([]*redis.SliceCmd, len(posted))
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, chat := range posted {
 			metas[i] = p.HMGet(ctx, chatMeta(chat), "user", quarantined)
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, nil, failure(err, "looking who posted in the chats of the user %s", u)
@@ -261,9 +260,8 @@ func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (c
 func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
 	var of *redis.StringCmd
 	var size *redis.IntCmd
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		of, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
-		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, false, failure(err, "looking who posted in chat %s", chat)

@@ -112,10 +112,9 @@ func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *W
 // rested has a chat looked after when the first of its waits expires, and lists it.
 func (s Waits) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
 	at := float64(rest.First)
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		p.ZAdd(ctx, openChats, redis.Z{Score: at, Member: chat.String()})
 		p.ZAdd(ctx, waitsKey(chat.Tenant()), redis.Z{Score: at, Member: chat.ID()})
-		return nil
 	})
 	return err
 }
@@ -152,11 +151,8 @@ func (s Waits) Reopen(ctx context.Context, chat memory.Chat, token string, ttl t
 
 // Rest says which run of a chat waits; nil for none.
 func (s Waits) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
-	record, err := s.redis.HGet(ctx, chatMeta(chat), "waits").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, failure(err, "looking whether chat %s waits", chat)
-	}
-	return readRest(record), nil
+	record, err := s.field(ctx, chatMeta(chat), "waits")
+	return readRest(record), failure(err, "looking whether chat %s waits", chat)
 }
 
 // Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
@@ -207,13 +203,10 @@ func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 
 // Answers is what a run's record knows of how its waits were answered, by the wait's id.
 func (s Waits) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
-	text, err := s.redis.HGet(ctx, recordKey(chat, run), "answers").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, failure(err, "looking for the answers to run %s", run)
-	}
+	text, err := s.field(ctx, recordKey(chat, run), "answers")
 	known := map[string]string{}
 	_ = json.Unmarshal([]byte(text), &known) // what cannot be read answers nothing
-	return known, nil
+	return known, failure(err, "looking for the answers to run %s", run)
 }
 
 // KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
@@ -285,14 +278,13 @@ func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit 
 // off the list.
 func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
 	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, z := range page {
 			if chat, err := of.Chat(z.Member.(string)); err == nil {
 				rests[i] = p.HGet(ctx, chatMeta(chat), "waits")
 				states[i] = p.HMGet(ctx, waitingKey(chat), "run", "seq", "event", "open")
 			}
 		}
-		return nil
 	})
 	found := make([]*Waiting, len(page))
 	for i, z := range page {
@@ -331,11 +323,10 @@ func (s Waits) forgetWaiting(ctx context.Context, chat memory.Chat, before int64
 	if err != nil || before != 0 && (rest == nil || rest.Turn >= before) {
 		return nil, err
 	}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		p.Unlink(ctx, waitingKey(chat))
 		p.HDel(ctx, chatMeta(chat), "waits")
 		p.ZRem(ctx, waitsKey(chat.Tenant()), chat.ID())
-		return nil
 	})
 	return rest, err
 }

@@ -45,7 +45,8 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 		out.Tools = append(out.Tools, tool{Type: functionTool, Function: f})
 	}
 	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		if out.ToolChoice, err = chatChoice(*in.ToolChoice); err != nil {
+		choice := tool{Type: functionTool, Function: function{Name: in.ToolChoice.Name}}
+		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
 			return Translated{}, err
 		}
 		if in.ToolChoice.DisableParallel {
@@ -210,16 +211,4 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 		return nil, replaced, nil
 	}
 	return []chatMessage{m}, replaced, nil
-}
-
-func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
-	switch c.Type {
-	case "auto", "none":
-		return wire.Quote(c.Type), nil
-	case "any":
-		return wire.Quote("required"), nil
-	case "tool":
-		return wire.Marshal(tool{Type: functionTool, Function: function{Name: c.Name}})
-	}
-	return nil, wire.Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }

@@ -82,14 +82,6 @@ const (
 	Unknown                 // the ledger does not know it
 )
 
-func (s State) String() string {
-	names := [...]string{"no thinking", "proven", "altered", "foreign", "refused", "unknown"}
-	if s < 0 || int(s) >= len(names) {
-		return "no state"
-	}
-	return names[s]
-}
-
 // Judged is what is known of one assistant message of a request. Its slices are shared and must not
 // be changed.
 type Judged struct {

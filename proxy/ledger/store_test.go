@@ -209,8 +209,3 @@ func TestManyAtATime(t *testing.T) {
 	}
 	require.Equal(t, scopes*writers*turns, l.Stats().Turns)
 }
-
-func TestStateNames(t *testing.T) {
-	require.Equal(t, "refused", ledger.Refused.String())
-	require.Equal(t, "no state", ledger.State(99).String())
-}

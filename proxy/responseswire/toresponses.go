@@ -72,7 +72,8 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 			Parameters: t.InputSchema, Strict: new(t.Strict)}) // without it a vendor is strict
 	}
 	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		if out.ToolChoice, err = choice(*in.ToolChoice); err != nil {
+		choice := tool{Type: functionTool, Name: in.ToolChoice.Name}
+		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
 			return out, in, nil, err
 		}
 		if in.ToolChoice.DisableParallel {
@@ -304,16 +305,4 @@ func over(is, v jsontext.Value) jsontext.Value {
 		return true
 	})
 	return append(out, '}')
-}
-
-func choice(c wire.ToolChoice) (jsontext.Value, error) {
-	switch c.Type {
-	case "auto", "none":
-		return wire.Quote(c.Type), nil
-	case "any":
-		return wire.Quote("required"), nil
-	case "tool":
-		return wire.Marshal(tool{Type: functionTool, Name: c.Name})
-	}
-	return nil, wire.Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }

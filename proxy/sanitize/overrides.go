@@ -8,29 +8,9 @@ import (
 	"strings"
 )
 
-// Overrides are a configuration's changes to a profile. nil or empty keeps the table's value; an
-// empty list that is not nil means none.
-type Overrides struct {
-	Thinking          ThinkingOverrides `yaml:"thinking"`
-	Replay            ReplayOverrides   `yaml:"reasoning"`
-	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // replaces the table's as a whole
-	Roles             RolesOverrides    `yaml:"roles"`
-	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking, effort
-	ContextManagement string            `yaml:"context_management"` // passed, beta, rejected
-	Betas             []string          `yaml:"betas"`              // the only ones that are sent
-	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
-	MarksCache        *bool             `yaml:"marks_cache"`
-	CompletionTokens  *bool             `yaml:"completion_tokens"`
-	Schemas           *bool             `yaml:"json_schema"`
-	TextOnly          *bool             `yaml:"text_only"`
-	NoImages          *bool             `yaml:"no_images"`
-	NoContent         []string          `yaml:"no_content"` // the only kinds beside images that are replaced
-	ClientHeaders     *bool             `yaml:"client_headers"`
-	ToolSchemas       string            `yaml:"tool_schemas"` // any, object, top, subset, plain
-	ToolNames         *int              `yaml:"tool_names"`   // 0: any name
-	VendorTools       string            `yaml:"vendor_tools"` // all, client, none
-	ChoiceWords       *bool             `yaml:"choice_words"`
-}
+// Overrides are a configuration's changes to a profile. nil or empty keeps the table's value; an empty list that is not
+// nil means none. ToolIDs replace the table's as a whole.
+type Overrides ProfileOf[*bool, *int, *string, *ToolIDs]
 
 // minID is the shortest length of ids, in bytes, at which calls can differ.
 const minID = 8

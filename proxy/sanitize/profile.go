@@ -9,49 +9,52 @@ import (
 
 // Profile is what one model of one vendor accepts. The zero value of a field demands nothing. As YAML it has the words
 // of Overrides.
-type Profile struct {
+type Profile ProfileOf[bool, int, string, ToolIDs]
+
+// ProfileOf has the fields of Profile and Overrides, which differ in the types of their flags, numbers, texts and ToolIDs.
+type ProfileOf[B, N, S, I any] struct {
 	Vendor string `yaml:"-"`
 	// Model is the matching row of the table, such as "opus 4.8"; empty for a model that is not
 	// listed.
-	Model    string   `yaml:"-"`
-	Thinking Thinking `yaml:"thinking"`
-	Replay   Replay   `yaml:"reasoning"`
-	ToolIDs  ToolIDs  `yaml:"tool_ids"`
-	Roles    Roles    `yaml:"roles"`
-	Sampling Sampling `yaml:"sampling"`
+	Model    string         `yaml:"-"`
+	Thinking ThinkingOf[B]  `yaml:"thinking"`
+	Replay   ReplayOf[B, S] `yaml:"reasoning"`
+	ToolIDs  I              `yaml:"tool_ids"`
+	Roles    RolesOf[B]     `yaml:"roles"`
+	Sampling Sampling       `yaml:"sampling"`
 	// ContextManagement says what is done with the member of that name.
 	ContextManagement Support `yaml:"context_management"`
 	// Betas are the accepted values of the anthropic-beta header; nil for any.
 	Betas []string `yaml:"betas,flow"`
 	// CacheMarkers bounds the cache_control members in a request; 0 for no bound.
-	CacheMarkers int `yaml:"cache_markers"`
+	CacheMarkers N `yaml:"cache_markers"`
 	// MarksCache: nothing is cached unasked, so a request without markers gets some, see markPrefixes.
-	MarksCache bool `yaml:"marks_cache"`
+	MarksCache B `yaml:"marks_cache"`
 	// CompletionTokens: chat completions refuse max_tokens and have max_completion_tokens instead.
-	CompletionTokens bool `yaml:"completion_tokens"`
+	CompletionTokens B `yaml:"completion_tokens"`
 	// Schemas: an answer is held to a JSON Schema by output_config.format.
-	Schemas bool `yaml:"json_schema"`
+	Schemas B `yaml:"json_schema"`
 	// ToolSchemas is what is taken of the schemas of tools; empty for any.
 	ToolSchemas SchemaForm `yaml:"tool_schemas"`
 	// ToolNames is the greatest length of a tool's name, in bytes, which has no other characters than A-Z a-z 0-9 _ -;
 	// 0: any name.
-	ToolNames int `yaml:"tool_names"`
+	ToolNames N `yaml:"tool_names"`
 	// VendorTools are the tools with types of Anthropic's that are taken; empty for all.
 	VendorTools VendorTools `yaml:"vendor_tools"`
 	// ChoiceWords: in chat completions tool_choice is a word.
-	ChoiceWords bool `yaml:"choice_words"`
+	ChoiceWords B `yaml:"choice_words"`
 	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
 	// not all of the vendor's models or servers take parts.
-	TextOnly bool `yaml:"text_only"`
+	TextOnly B `yaml:"text_only"`
 	// NoImages: the vendor's models take none, and refuse a request with one or do not look at it.
-	NoImages bool `yaml:"no_images"`
+	NoImages B `yaml:"no_images"`
 	// NoContent are the kinds of content that are refused, see wire.ContentKind. A kind without a slash includes all
 	// sources and tools.
 	NoContent []string `yaml:"no_content,flow"`
 	// Carried are the kinds of content that the vendor's dialect has; nil for any.
 	Carried []string `yaml:"-"`
 	// ClientHeaders: the first line of the system prompt may be Claude Code's billing header.
-	ClientHeaders bool `yaml:"client_headers"`
+	ClientHeaders B `yaml:"client_headers"`
 }
 
 // The parts of a profile. The overrides are what a configuration changes of them: nil or empty for nothing.

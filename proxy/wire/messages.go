@@ -220,6 +220,19 @@ type ToolChoice struct {
 	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
 }
 
+// OpenAI returns c as OpenAI's APIs have it. tool is their object that names the tool.
+func (c ToolChoice) OpenAI(tool any) (jsontext.Value, error) {
+	switch c.Type {
+	case "auto", "none":
+		return Quote(c.Type), nil
+	case "any":
+		return Quote("required"), nil
+	case "tool":
+		return Marshal(tool)
+	}
+	return nil, Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
+}
+
 // Thinking is the request's setting for thinking.
 type Thinking struct {
 	Type         string `json:"type"` // enabled, adaptive, disabled

@@ -1,6 +1,7 @@
 package openaimodel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,24 +23,8 @@ func EraseConversation(ctx context.Context, client *http.Client, base, id string
 // it erased, and how many are left: it is to be called again until none is. A server that keeps none, and so knows no
 // such request, has nothing to forget.
 func EraseTenant(ctx context.Context, client *http.Client, base string) (erased, left int, err error) {
-	at := strings.TrimRight(base, "/") + "/v1/conversations"
-	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, at, http.NoBody)
-	if err != nil {
-		return 0, 0, fmt.Errorf("erase conversations: %w", err)
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return 0, 0, fmt.Errorf("erase conversations: %w", err)
-	}
-	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusMethodNotAllowed:
-		return 0, 0, nil
-	case resp.StatusCode != http.StatusOK:
-		return 0, 0, fmt.Errorf("erase conversations: the gateway answered with status %d", resp.StatusCode)
-	}
 	var out struct{ Erased, Left int }
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&out); err != nil {
+	if err := ask(ctx, client, http.MethodDelete, base, "/v1/conversations", nil, &out); err != nil {
 		return 0, 0, fmt.Errorf("erase conversations: %w", err)
 	}
 	return out.Erased, out.Left, nil
@@ -55,22 +40,31 @@ func KeepConversation(ctx context.Context, client *http.Client, base, id string,
 
 func ofConversation(ctx context.Context, client *http.Client, method, base, id, path string, body io.Reader,
 	what string) error {
-	if client == nil {
-		client = http.DefaultClient
-	}
-	at := strings.TrimRight(base, "/") + "/v1/conversations/" + url.PathEscape(id) + path
-	r, err := http.NewRequestWithContext(ctx, method, at, body)
-	if err != nil {
+	if err := ask(ctx, client, method, base, "/v1/conversations/"+url.PathEscape(id)+path, body, nil); err != nil {
 		return fmt.Errorf("%s conversation %s: %w", what, id, err)
 	}
-	resp, err := client.Do(r)
+	return nil
+}
+
+// ask sends a request to the gateway at base and decodes the answer into out, if that is not nil. If the server does not
+// know the request, out stays as it is. A nil client is http.DefaultClient.
+func ask(ctx context.Context, client *http.Client, method, base, path string, body io.Reader, out any) error {
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(base, "/")+path, body)
 	if err != nil {
-		return fmt.Errorf("%s conversation %s: %w", what, id, err)
+		return err
 	}
-	_ = resp.Body.Close()
+	resp, err := cmp.Or(client, http.DefaultClient).Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
 	switch {
-	case resp.StatusCode/100 == 2, resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusMethodNotAllowed:
+	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusMethodNotAllowed:
+		return nil
+	case resp.StatusCode/100 != 2:
+		return fmt.Errorf("the gateway answered with status %d", resp.StatusCode)
+	case out == nil:
 		return nil
 	}
-	return fmt.Errorf("%s conversation %s: the gateway answered with status %d", what, id, resp.StatusCode)
+	return json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(out)
 }

@@ -2,11 +2,8 @@ package openaimodel
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 )
@@ -51,26 +48,12 @@ func (m *Model) ContextTokens(ctx context.Context) int {
 func (m *Model) ask(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	at := strings.TrimRight(m.config.BaseURL, "/") + "/v1/models/" + url.PathEscape(m.config.Model)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return 0
-	}
-	client := m.config.HTTP
-	if client == nil {
-		client = http.DefaultClient
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return 0 // the call that follows says it
-	}
-	defer func() { _ = resp.Body.Close() }()
 	var model struct {
 		Tokens int `json:"context_tokens"`
 	}
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&model) != nil ||
-		model.Tokens < 0 {
-		return 0
+	path := "/v1/models/" + url.PathEscape(m.config.Model)
+	if ask(ctx, m.config.HTTP, http.MethodGet, m.config.BaseURL, path, nil, &model) != nil {
+		return 0 // the call that follows says it
 	}
-	return model.Tokens
+	return max(model.Tokens, 0)
 }

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	maxAnswer   = 64 << 20 // bytes of one JSON answer
+	maxAnswer   = 80 << 20 // bytes of one JSON answer, such as the events of a run
 	callTimeout = time.Minute
 	pageSize    = 100 // messages or chats asked for at once
 )
@@ -289,11 +289,11 @@ func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
 func (c *Client) Call(ctx context.Context, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return c.callWith(ctx, method, path, nil, answer)
+	return c.CallWith(ctx, method, path, nil, answer)
 }
 
-// callWith is Call with a JSON body, unless that is nil, for as long as ctx.
-func (c *Client) callWith(ctx context.Context, method, path string, body, answer any) error {
+// CallWith is Call with a JSON body, unless that is nil, for as long as ctx.
+func (c *Client) CallWith(ctx context.Context, method, path string, body, answer any) error {
 	var header http.Header
 	var content io.Reader
 	if body != nil {
@@ -317,11 +317,11 @@ func (c *Client) callWith(ctx context.Context, method, path string, body, answer
 	return nil
 }
 
-// ask is callWith with the answer as a value. It takes a minute at most.
+// ask is CallWith with the answer as a value. It takes a minute at most.
 func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err = c.callWith(ctx, method, path, body, &answer)
+	err = c.CallWith(ctx, method, path, body, &answer)
 	return answer, err
 }
 

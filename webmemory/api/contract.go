@@ -305,7 +305,7 @@ type MessageRef struct {
 }
 
 // Recalled answers GET …/recall.
-type Recalled = api.Recalled
+type Recalled = memory.Recalled
 
 // ExportLine is a line of GET …/export, and of the body of POST …/import.
 type ExportLine struct {

@@ -12,7 +12,7 @@ import (
 // run that goes on has stopped.
 func (c *Client) Rewind(ctx context.Context, chat memory.Chat, to *string) (SetAside, error) {
 	var out SetAside
-	err := c.callWith(ctx, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{To: to}, &out)
+	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{To: to}, &out)
 	return out, err
 }
 
@@ -25,13 +25,13 @@ func (c *Client) SetAside(ctx context.Context, chat memory.Chat) ([]SetAside, er
 // Restore puts back what a rewind took back.
 func (c *Client) Restore(ctx context.Context, chat memory.Chat, id string) (SetAside, error) {
 	var out SetAside
-	err := c.callWith(ctx, http.MethodPost, ChatPath(chat)+"/set-aside/"+url.PathEscape(id)+"/restore", nil, &out)
+	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/set-aside/"+url.PathEscape(id)+"/restore", nil, &out)
 	return out, err
 }
 
 // Fork makes a chat that begins with what this one remembers.
 func (c *Client) Fork(ctx context.Context, chat memory.Chat, r ForkRequest) (Imported, error) {
 	var out Imported
-	err := c.callWith(ctx, http.MethodPost, ChatPath(chat)+"/fork", r, &out)
+	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/fork", r, &out)
 	return out, err
 }

@@ -254,10 +254,10 @@ func stamp(seconds float64) string {
 	return time.UnixMilli(int64(seconds * 1000)).UTC().Format("2006-01-02 15:04 MST")
 }
 
-func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInput) (string, api.Recalled, error) {
+func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInput) (string, memory.Recalled, error) {
 	chat, err := memory.Tenant{}.Chat(in.Chat)
 	if err != nil {
-		return "", api.Recalled{}, api.BadRequest(err)
+		return "", memory.Recalled{}, api.BadRequest(err)
 	}
 	query := url.Values{"query": {in.Query}}
 	if in.Subagent != "" {
@@ -265,7 +265,7 @@ func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInp
 	}
 	found, err := c.Memory.Recall(ctx, chat, query)
 	if err != nil {
-		return "", api.Recalled{}, err
+		return "", memory.Recalled{}, err
 	}
 	var b strings.Builder
 	for _, h := range found.Hits {

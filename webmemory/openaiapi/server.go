@@ -41,19 +41,20 @@ type Config struct {
 	Answered func(memory string)
 }
 
-// Settings are what an operator decides.
+// Settings are what an operator decides. The tags are those of package config.
 type Settings struct {
-	Enabled bool // the service has the endpoint
-	// Names of headers: those that name the chat, the first that is there; those that name a
-	// message, its answer and what it follows; and the one that marks a task of the client's own.
-	ChatHeaders    []string
-	MessageHeaders []string
-	AnswerHeaders  []string
-	ParentHeaders  []string
-	TaskHeaders    []string
-	Progress       string // Reasoning or None
-	OnDisconnect   string // Stop or Continue
-	OnMismatch     string // Append or Transcript
+	Enabled bool `yaml:"enabled"` // the service has the endpoint
+	// ChatHeaders name the chat: the first header that is there.
+	ChatHeaders []string `yaml:"chat_headers" check:"dive,header"`
+	// MessageHeaders name a message of the user, AnswerHeaders its answer, and ParentHeaders what it follows.
+	MessageHeaders []string `yaml:"message_headers" check:"dive,header"`
+	AnswerHeaders  []string `yaml:"answer_headers" check:"dive,header"`
+	ParentHeaders  []string `yaml:"parent_headers" check:"dive,header"`
+	// TaskHeaders mark a task of the client's own.
+	TaskHeaders  []string `yaml:"task_headers" check:"dive,header"`
+	Progress     string   `yaml:"progress" check:"oneof=reasoning none"`
+	OnDisconnect string   `yaml:"on_disconnect" check:"oneof=stop continue"`
+	OnMismatch   string   `yaml:"on_mismatch" check:"oneof=append transcript"`
 }
 
 // Values of Settings.

@@ -314,7 +314,7 @@ var aliases = map[reflect.Type]string{
 	reflect.TypeFor[rag.Outcome]():         "PutResult",
 	reflect.TypeFor[api.LinesEnd]():        "PutResultsEnd",
 	reflect.TypeFor[memory.FunctionCall](): "FunctionCall",
-	reflect.TypeFor[api.Recalled]():        "RecallResult",
+	reflect.TypeFor[memory.Recalled]():     "RecallResult",
 	reflect.TypeFor[event.Error]():         "RunError",
 	reflect.TypeFor[api.Problem]():         "ProblemDetail",
 	reflect.TypeFor[access.Key]():          "KeyInfo",

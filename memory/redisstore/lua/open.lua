@@ -4,9 +4,6 @@
 -- KEYS  lease, meta of the chat's history, that history
 -- ARGV  token, lease in ms, the run's record, the beginning of a chat that has nothing yet ("": none), the user
 --       under whom it is posted ("*": nobody, "": it was posted before)
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return {'moved'}
-end
 redis.call('HSET', KEYS[2], 'open', ARGV[3])
 redis.call('HDEL', KEYS[2], 'waits') -- at most one run of a chat is not over
 redis.call('PEXPIRE', KEYS[1], ARGV[2])

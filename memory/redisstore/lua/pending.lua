@@ -4,10 +4,6 @@
 -- KEYS  meta of the chat's history, what a rewind took back (absent: it is none)
 -- ARGV  turn, the change ("": it is done), life of what was set aside in ms, Unix ms at which that ends,
 --       what describes a rewind that begins ("": it is described, or none)
-local turn = redis.call('HGET', KEYS[1], 'turn')
-if number(turn) > tonumber(ARGV[1]) then
-  return {'moved', turn}
-end
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], 'pending')
 else

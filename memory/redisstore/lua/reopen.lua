@@ -2,9 +2,6 @@
 -- from stays until the run is over or waits again.
 -- KEYS  lease, meta of the chat's history, what the run goes on from
 -- ARGV  token, lease in ms, run, the open run's record
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return {'moved'}
-end
 if redis.call('HGET', KEYS[3], 'run') ~= ARGV[3] or redis.call('HEXISTS', KEYS[2], 'waits') == 0 then
   return {'lost'}
 end

@@ -2,10 +2,6 @@
 -- come behind an erasure.
 -- KEYS  meta of the chat's history, what the rewind takes back
 -- ARGV  turn, id of the rewind, life in ms, Unix ms at which it ends, field, value
-local turn = redis.call('HGET', KEYS[1], 'turn')
-if number(turn) > tonumber(ARGV[1]) then
-  return {'moved', turn}
-end
 redis.call('HSET', KEYS[1], 'a:' .. ARGV[2], ARGV[4])
 redis.call('PERSIST', KEYS[1])
 redis.call('HSET', KEYS[2], ARGV[5], ARGV[6])

@@ -3,9 +3,6 @@
 -- KEYS  lease, meta of the chat's history, what the run goes on from, calls of the run
 -- ARGV  token, run, what the chat says of the wait, Unix ms until which it is kept, then the run's
 --       fields in the index
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return {'moved'}
-end
 if redis.call('HGET', KEYS[3], 'run') ~= ARGV[2] then
   return {'lost'}
 end

@@ -3,9 +3,6 @@
 -- The archive comes with the id of the message that follows it.
 -- KEYS  meta, a string, a hash
 -- ARGV  turn, value of the string ('': none), fields of the hash and their values
-if number(redis.call('HGET', KEYS[1], 'turn')) > tonumber(ARGV[1]) then
-  return {'moved'}
-end
 redis.call('HSET', KEYS[1], 'turn', ARGV[1])
 redis.call('PERSIST', KEYS[1])
 if ARGV[2] ~= '' then

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"mneme/memory/redisscript"
 )
 
 // Mark is a place in a collection's log. The zero Mark is none.
@@ -57,11 +58,10 @@ func (s *Store) Last(ctx context.Context, c Collection) (Mark, error) {
 // command each; the zero Mark for one that is not there.
 func (s *Store) Lasts(ctx context.Context, collections ...Collection) ([]Mark, error) {
 	metas := make([]*redis.SliceCmd, len(collections))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, c := range collections {
 			metas[i] = p.HMGet(ctx, c.metaKey(), "version", "mark")
 		}
-		return nil
 	})
 	marks := make([]Mark, len(collections))
 	for i, cmd := range metas {
@@ -106,11 +106,10 @@ func Feed(ctx context.Context, s *Store, c Collection, before, now string) (bool
 // none if the mark is the end. ErrGap if the log does not have the mark.
 func (s *Store) Tail(ctx context.Context, c Collection, from Mark, count int) ([]Change, error) {
 	var tail, last *redis.XMessageSliceCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		// From the mark on, so that it is seen whether it is still there.
 		tail = p.XRangeN(ctx, c.logKey(), strconv.FormatInt(from.Version, 10)+"-0", "+", int64(count)+1)
 		last = p.XRevRangeN(ctx, c.logKey(), "+", "-", 1)
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of %s: %w", c, unavailable(err))

@@ -338,9 +338,8 @@ func (s *Store) listChat(ctx context.Context, c Collection) error {
 // All gives all collections of a tenant other than the default one, those of chats too, and some that may not be there.
 func (s *Store) All(ctx context.Context, tenant memory.Tenant) ([]Collection, error) {
 	var names, chats *redis.StringSliceCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		names, chats = p.SMembers(ctx, namesKey(tenant)), p.SMembers(ctx, chatsKey(tenant))
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing all collections: %w", unavailable(err))
@@ -395,12 +394,11 @@ func (s *Store) Collections(ctx context.Context, tenant memory.Tenant) ([]Info, 
 func (s *Store) infos(ctx context.Context, collections []Collection) ([]Info, error) {
 	metas := make([]*redis.MapStringStringCmd, len(collections))
 	counts := make([]*redis.IntCmd, len(collections))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
 		for i, c := range collections {
 			metas[i] = p.HGetAll(ctx, c.metaKey())
 			counts[i] = p.HLen(ctx, c.documentsKey())
 		}
-		return nil
 	})
 	var infos []Info
 	for i, c := range collections {

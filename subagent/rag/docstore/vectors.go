@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"mneme/memory/redisscript"
 )
 
 // Vectors reads the vectors of passages in a space, by the hash of their text;
@@ -70,11 +71,10 @@ func (s *Store) KeepVectors(ctx context.Context, c Collection, space string, liv
 			dead = append(dead, f)
 		}
 	}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for page := range slices.Chunk(dead, MaxPage) {
 			p.HDel(ctx, c.vectorsKey(), page...)
 		}
-		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("removing vectors of %s: %w", c, unavailable(err))

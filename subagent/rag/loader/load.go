@@ -102,19 +102,12 @@ func emptySentence(reader Extractor) string {
 // stranger's file must not end the process. It catches panics of this goroutine only.
 func guard(label string, read func() error) (err error) {
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case stop:
-			err = p.err
-		default:
+		if p := recover(); p != nil {
 			err = damaged(label, fmt.Errorf("panic: %v", p))
 		}
 	}()
 	return read()
 }
-
-// stop is what our own callbacks panic with where a library offers no other way to end it.
-type stop struct{ err error }
 
 // readAll reads at most limit bytes.
 func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {

@@ -22,7 +22,7 @@ func completions(
 		Help: "Chat completions that have begun, by what is remembered of them: chat, none, or mismatch.",
 	}, []string{"memory"})
 	return openaiapi.New(openaiapi.Config{
-		Memory: memory, Agents: agents, Log: seen.Log, Settings: openaiapi.Settings(cfg.OpenAI),
+		Memory: memory, Agents: agents, Log: seen.Log, Settings: cfg.OpenAI,
 		Gateway: cfg.Apiserver.Proxy, ToGateway: toGateway,
 		Answered: func(memory string) { answered.WithLabelValues(memory).Inc() },
 	})

@@ -34,7 +34,7 @@ import (
 type till struct {
 	mu      sync.Mutex
 	paid    []string // by call
-	claimed []api.ClaimRequest
+	claimed []memory.ClaimRequest
 	settled []string
 }
 
@@ -54,13 +54,13 @@ func (p *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	var claim api.ClaimRequest
+	var claim memory.ClaimRequest
 	if err := api.DecodeBody(w, r, 1<<20, &claim); err != nil || r.Header.Get("Authorization") != "Bearer now" {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
 	p.claimed = append(p.claimed, claim)
-	api.WriteJSON(w, http.StatusOK, api.Claimed{CallID: "call-of-" + string(claim.Subagent), State: memory.CallGranted})
+	api.WriteJSON(w, http.StatusOK, memory.Claimed{CallID: "call-of-" + string(claim.Subagent), State: memory.CallGranted})
 }
 
 func (p *till) Tools() []external.Tool {

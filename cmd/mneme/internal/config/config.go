@@ -14,6 +14,7 @@ import (
 	"mneme/memory"
 	"mneme/proxy/sanitize"
 	"mneme/subagent/panel"
+	"mneme/webmemory/openaiapi"
 )
 
 // Config is the whole configuration, complete and checked as Load returns it.
@@ -42,12 +43,12 @@ type Config struct {
 	// servers of the Model Context Protocol, by name
 	MCP map[string]MCPServer `yaml:"mcp" check:"keys=server"`
 	// REST calls and tools of servers that one agent is shown
-	MaxTools  int       `yaml:"max_tools" default:"40" check:"positive"`
-	Approvals Approvals `yaml:"approvals"`
-	OpenAI    OpenAI    `yaml:"openai"`
-	Limits    Limits    `yaml:"limits"`
-	Budgets   Budgets   `yaml:"budgets"`
-	Usage     Usage     `yaml:"usage"`
+	MaxTools  int                `yaml:"max_tools" default:"40" check:"positive"`
+	Approvals Approvals          `yaml:"approvals"`
+	OpenAI    openaiapi.Settings `yaml:"openai"`
+	Limits    Limits             `yaml:"limits"`
+	Budgets   Budgets            `yaml:"budgets"`
+	Usage     Usage              `yaml:"usage"`
 	// of models by their vendors' names, over the built-in ones
 	Prices map[string]Price `yaml:"prices"`
 

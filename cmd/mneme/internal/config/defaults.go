@@ -26,7 +26,7 @@ func Default() Config {
 		}
 		return yaml.Unmarshal([]byte(text), s.value.Addr().Interface())
 	})
-	c.OpenAI = OpenAI(openaiapi.Defaults())
+	c.OpenAI = openaiapi.Defaults()
 	return c
 }
 

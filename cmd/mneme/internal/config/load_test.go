@@ -612,29 +612,20 @@ func TestIntegersOfVariablesAreDecimal(t *testing.T) {
 func TestRemovedVariables(t *testing.T) {
 	for variable, want := range map[string]string{
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=openai": "variables for members of proxy.backends were removed in 0.3; write " +
-			"proxy: {backends: {kimi: {kind: VALUE}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as " +
-			"{kimi: {kind: VALUE}}",
-		"MNEME_PROXY_BACKENDS_MY_GLM_API_KEY_ENV=GLM_KEY":     "such as {my_glm: {api_key_env: VALUE}}",
-		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "such as {v: {api_key_env: VALUE}}",
-		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy: {backends: {v: {base_url: VALUE}}} into mneme.yaml",
-		"MNEME_PROXY_BACKENDS_V_THINKING_BUDGET_TOKENS=5":     "such as {v: {thinking: {budget_tokens: VALUE}}}",
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=*=gpt-4.1,a=b":      "such as {v: {model_map: {name: value}}}",
-		"MNEME_PROXY_BACKENDS_V_MODEL_MAP=gpt-4.1":            "such as {v: {model_map: {name: value}}}",
-		"MNEME_PROXY_BACKENDS_V_COMMAND=copilot,--key=hush":   "such as {v: {command: [value, …]}}",
-		"MNEME_PROXY_BACKENDS_V_COLOUR=hush": "write proxy: {backends: {name: {key: value}}} into mneme.yaml, or set MNEME_PROXY_BACKENDS to one " +
-			"YAML value such as {name: {key: value}}",
-		"MNEME_PROXY_ROUTES_MAIN_USE=far,near": "write proxy: {routes: {main: {use: [value, …]}}} into mneme.yaml",
+			"proxy.backends into mneme.yaml, or set MNEME_PROXY_BACKENDS to one YAML value such as {name: {key: value}}",
+		"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=sk-hush":          "write proxy.backends into mneme.yaml",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=https://u:hush@x/v1": "write proxy.backends into mneme.yaml",
+		"MNEME_PROXY_BACKENDS_V_COLOUR=hush":                  "write proxy.backends into mneme.yaml",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MODEL=small": "variables for members of agents.subagents were removed in 0.3; " +
-			"write agents: {subagents: [{name: analytic, model: VALUE}, …]} into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to " +
-			"one YAML value such as [{name: analytic, model: VALUE}, …]",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "[{name: analytic, reasoning_effort: VALUE}, …]",
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_RECALL_TOOL=false": "[{name: analytic, recall: {tool: VALUE}}, …]",
-		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "panel: {members: [{name: VALUE}, …]}",
-		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "such as {my_model: {cached_input: VALUE}}",
-		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "such as {acme: {rate: VALUE}}",
-		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "write retrieval: {extractors: {.pdf: {timeout: VALUE}}} into",
-		"MNEME_PROXY_ROUTES_MAIN_KEYS=a=hush":               "such as {main: {keys: {name: [value, …]}}}",
-		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "such as {crm: {headers: {name: value}}}",
+			"write agents.subagents into mneme.yaml, or set MNEME_AGENTS_SUBAGENTS to one YAML value such as " +
+			"[{key: value}, …]",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=": "set MNEME_AGENTS_SUBAGENTS to one YAML value",
+		"MNEME_PANEL_MEMBERS_CLAUDE_NAME=opus":              "set MNEME_PANEL_MEMBERS to one YAML value",
+		"MNEME_PRICES_MY_MODEL_CACHED_INPUT=0.1":            "set MNEME_PRICES to one YAML value",
+		"MNEME_LIMITS_TENANTS_ACME_RATE=600/m":              "set MNEME_LIMITS_TENANTS to one YAML value",
+		"MNEME_RETRIEVAL_EXTRACTORS_PDF_TIMEOUT=9s":         "set MNEME_RETRIEVAL_EXTRACTORS to one YAML value",
+		"MNEME_PROXY_ROUTES_MAIN_KEYS=a=hush":               "set MNEME_PROXY_ROUTES to one YAML value",
+		"MNEME_MCP_CRM_HEADERS=X-Api-Key=hush":              "set MNEME_MCP to one YAML value",
 	} {
 		t.Run(variable, func(t *testing.T) {
 			name, _, _ := strings.Cut(variable, "=")
