@@ -292,10 +292,7 @@ func beginning(id, title string) string { return id + " " + title }
 // TitleSet is the title that ChangeCard set; "" for none.
 func (s Chats) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
 	title, err := s.redis.HGet(ctx, chatMeta(chat), "title").Result()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
-	return title, failure(err, "reading the title of chat %s", chat)
+	return title, readFailure(err, "reading the title of chat %s", chat)
 }
 
 // RedactTitle takes the text out of a title that was made from a message that has names by its id. A title that

@@ -95,10 +95,7 @@ func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut,
 // none. It is written with the erasure, so a Redis that has it has done that.
 func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, failure(err, "looking for the erasure of %s", key)
-	}
-	return integer(mark), nil
+	return integer(mark), readFailure(err, "looking for the erasure of %s", key)
 }
 
 // Cut erases once more what was erased in a turn, after Redis has forgotten that:

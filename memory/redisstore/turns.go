@@ -384,22 +384,13 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 // Of is the number of a chat's newest turn, 0 if there was none.
 func (s Turns) Of(ctx context.Context, chat memory.Chat) (int64, error) {
 	text, err := s.redis.HGet(ctx, chatMeta(chat), "turn").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, failure(err, "looking for the turn of chat %s", chat)
-	}
-	return integer(text), nil
+	return integer(text), readFailure(err, "looking for the turn of chat %s", chat)
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.
 func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
 	text, err := s.redis.HGet(ctx, chatMeta(chat), "open").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, failure(err, "looking for the open run of chat %s", chat)
-	}
-	return readOpenRun(text, s.Secret), nil
+	return readOpenRun(text, s.Secret), readFailure(err, "looking for the open run of chat %s", chat)
 }
 
 // Holders are the tokens under which the turns of chats with an open run are held; empty
@@ -459,10 +450,7 @@ func (s Turns) TellLoss(ctx context.Context, chat memory.Chat, epoch string) err
 // Conversation is the gateway's conversation of a chat, "" for none.
 func (s Turns) Conversation(ctx context.Context, chat memory.Chat) (string, error) {
 	id, err := s.redis.HGet(ctx, chatMeta(chat), "conversation").Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return id, failure(err, "looking for the conversation of chat %s", chat)
+	return id, readFailure(err, "looking for the conversation of chat %s", chat)
 }
 
 // ChangeConversation gives a chat another conversation of the gateway's, and names the one that it had.

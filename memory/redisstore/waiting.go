@@ -153,10 +153,7 @@ func (s Waits) Reopen(ctx context.Context, chat memory.Chat, token string, ttl t
 // Rest says which run of a chat waits; nil for none.
 func (s Waits) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
 	record, err := s.redis.HGet(ctx, chatMeta(chat), "waits").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, failure(err, "looking whether chat %s waits", chat)
-	}
-	return readRest(record), nil
+	return readRest(record), readFailure(err, "looking whether chat %s waits", chat)
 }
 
 // Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
@@ -208,12 +205,9 @@ func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 // Answers is what a run's record knows of how its waits were answered, by the wait's id.
 func (s Waits) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
 	text, err := s.redis.HGet(ctx, recordKey(chat, run), "answers").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, failure(err, "looking for the answers to run %s", run)
-	}
 	known := map[string]string{}
 	_ = json.Unmarshal([]byte(text), &known) // what cannot be read answers nothing
-	return known, nil
+	return known, readFailure(err, "looking for the answers to run %s", run)
 }
 
 // KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
