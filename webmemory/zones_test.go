@@ -111,7 +111,8 @@ func TestRecallInAZone(t *testing.T) {
 		}
 		require.ElementsMatch(t, strings.Fields(c.want), ids, "%+v", c)
 	}
-	require.Equal(t, 200, w.Do("POST", "/v1/chats/own/messages", webapi.MessageRequest{Message: "Word", User: "ann"}).Status)
+	post := webapi.MessageRequest{Message: "Word", User: "ann"}
+	require.Equal(t, 200, w.Do("POST", "/v1/chats/own/messages", post).Status)
 	now := time.Now().UTC()
 	for _, zone := range []string{"Pacific/Kiritimati", "Etc/GMT+12"} {
 		status, body := putZone(w, "ann", zone)

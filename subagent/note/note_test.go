@@ -54,7 +54,8 @@ func TestNotesInAPrompt(t *testing.T) {
 		"a 2026-03-03 \"Count in euros.\"\n", name)
 	require.Len(t, h.All(), 7)
 	require.Equal(t, "n0", h.Chat[0].ID, "the notes themselves keep their order")
-	require.Equal(t, master, note.Holder{Settings: h.Settings, Notes: note.Notes{Chat: h.Chat[:2]}}.System(t.Context(), "Rules."))
+	few := note.Holder{Settings: h.Settings, Notes: note.Notes{Chat: h.Chat[:2]}}
+	require.Equal(t, master, few.System(t.Context(), "Rules."))
 }
 
 // The day of a note is the one in the zone of the run, and the zone changes nothing else.
