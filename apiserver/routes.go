@@ -143,6 +143,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		Format: body.ResponseFormat,
 	}
 	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}
+	req.Zone, _ = api.ReadZone(body.TimeZone) // no message is lost because of it
 	var err error
 	if req.Sent, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {
 		return req, err

@@ -97,6 +97,7 @@ type Request struct {
 	Images       loop.Images       // what the answering agent sees of images; Message says that those of its own are there
 	Sent         []memory.Image    // the references of Images.Own, stored with the message
 	Waits        bool              // for the client's tools the run may wait without Memory
+	Zone         *time.Location    // the user's; nil if it is unknown
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
 	Format       json.RawMessage   // of the master's answer, see loop.Loop
 	First        []string          // of Tools, one of which the master's first call has to call; empty for any or none
@@ -130,7 +131,7 @@ func (a *Agent) begin(
 	run.kit()
 	fair.Do(ctx, func(context.Context) { run.read() })
 	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
-	ctx = provenance.In(run.models.In(ctx, "", ""), &run.sources)
+	ctx = memory.WithZone(provenance.In(run.models.In(ctx, "", ""), &run.sources), r.Zone)
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
@@ -298,7 +299,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 		Images: r.req.Images, Format: r.req.Format, First: r.req.First,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
-	l.System = loop.Behind(notes.System(l.System), r.req.Instructions)
+	l.System = loop.Behind(notes.System(ctx, l.System), r.req.Instructions)
 	l.Tools = append(append(l.Tools, r.own...), notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Model: r.agent.Model, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)

@@ -8,8 +8,10 @@ type RecallRequest struct {
 	// chat is searched, for the master the chat's and those of its subagents.
 	Subagent Agent  `json:"subagent,omitempty"`
 	Query    string `json:"query"`
-	From     string `json:"from,omitempty"`   // see api.ReadTime; empty for no bound
-	To       string `json:"to,omitempty"`     // the first moment that is too late
+	From     string `json:"from,omitempty"` // see api.ReadTime; empty for no bound
+	To       string `json:"to,omitempty"`   // the first moment that is too late
+	// TimeZone is the IANA zone of the words for times in Query; empty for UTC.
+	TimeZone string `json:"time_zone,omitempty"`
 	Budget   int    `json:"budget,omitempty"` // tokens of the hits; 0 for the default
 	Overhead int    `json:"overhead,omitempty"`
 	// Automatic is a search for a prompt that no agent asked for: in the asker's own memory

@@ -197,6 +197,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"user_notes:" + id:                             {Kind: memory.KindUserNotes, Run: id},
 		"{user_notes:" + id + "}:damaged:1":            {Kind: memory.KindUserNotes, Run: id, Aside: "1"},
 		"mneme:user-chats:" + id:                       {Kind: memory.KindUserChats, Run: id},
+		"mneme:user-zone:acme/ann":                     {Kind: memory.KindUserZone, Run: "acme/ann"},
 		"mneme:user-chats:acme/ann":                    {Kind: memory.KindUserChats, Run: "acme/ann"},
 		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
 	}

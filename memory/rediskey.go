@@ -63,10 +63,11 @@ const KindKey Kind = "mneme:key"
 const (
 	KindUserNotes Kind = "user_notes"       // the JSON array of the user's notes
 	KindUserChats Kind = "mneme:user-chats" // the chats that the user posted in, by the last run
+	KindUserZone  Kind = "mneme:user-zone"  // the user's time zone, an IANA name
 )
 
 // ofUsers are the kinds of which there is one key for each user; RedisKey.Run is the user, behind the tenant.
-var ofUsers = []Kind{KindUserNotes, KindUserChats}
+var ofUsers = []Kind{KindUserNotes, KindUserChats, KindUserZone}
 
 // numbered are the kinds of which there are many keys that are of no chat; their names are in RedisKey.Run.
 var numbered = []Kind{KindTools, KindKey}
@@ -106,7 +107,7 @@ var types = map[Kind]string{
 	KindProcesses: "hash",
 	KindTools:     "hash",
 	KindKeys:      "zset", KindKey: "hash",
-	KindUserNotes: "string", KindUserChats: "zset",
+	KindUserNotes: "string", KindUserChats: "zset", KindUserZone: "string",
 	KindTenants: "zset", KindErasing: "zset", KindUsers: "zset", KindWoken: "zset",
 	KindProbe: "string",
 }

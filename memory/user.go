@@ -1,7 +1,10 @@
 package memory
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"time"
 )
 
 // User is the author of messages, over the chats of a tenant. The zero value is no user.
@@ -42,4 +45,17 @@ func (u User) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 func (u *User) UnmarshalText(b []byte) (err error) {
 	*u, err = ParseUser(string(b))
 	return err
+}
+
+type zoneKey struct{}
+
+// WithZone returns a context for a run whose user is in a time zone; nil means that the zone is unknown.
+func WithZone(ctx context.Context, zone *time.Location) context.Context {
+	return context.WithValue(ctx, zoneKey{}, zone)
+}
+
+// ZoneOf returns the time zone of the run's user, or fallback if it is unknown.
+func ZoneOf(ctx context.Context, fallback *time.Location) *time.Location {
+	zone, _ := ctx.Value(zoneKey{}).(*time.Location)
+	return cmp.Or(zone, fallback)
 }

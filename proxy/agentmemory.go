@@ -386,7 +386,7 @@ func recollection(raw []byte) string {
 			whose += " (from " + source + ")"
 		}
 		text, _ := envelope.Neutralise(h.Get("text").Str)
-		lines = append(lines, envelope.Said(h.Get("id").Str, time.UnixMilli(int64(1000*h.Get("ts").Num)), ""),
+		lines = append(lines, envelope.Said(h.Get("id").Str, time.UnixMilli(int64(1000*h.Get("ts").Num)).UTC(), ""),
 			whose+": "+text)
 	}
 	if lines == nil {

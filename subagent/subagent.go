@@ -116,7 +116,7 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 func (s *Subagent) Resume(
 	ctx context.Context, kit Kit, task Task, state json.RawMessage, answers loop.Answers, emit func(event.Payload) error,
 ) (Outcome, error) {
-	l, _ := s.loop(kit, task, emit)
+	l, _ := s.loop(ctx, kit, task, emit)
 	result, err := l.Resume(ctx, state, answers, teller{emit, provenance.From(ctx)})
 	return conclude(ctx, kit, result, err, emit)
 }
@@ -156,7 +156,7 @@ func Origin(ctx context.Context, answer string, citations []event.Citation) (o m
 // oneModel is the work of a subagent that is a model with its tools.
 func (s *Subagent) oneModel(kit Kit) Work {
 	return func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error) {
-		l, asker := s.loop(kit, task, emit)
+		l, asker := s.loop(ctx, kit, task, emit)
 		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
@@ -170,13 +170,15 @@ func (s *Subagent) oneModel(kit Kit) Work {
 }
 
 // loop is the model with its tools, and the Asker for what was said before.
-func (s *Subagent) loop(kit Kit, task Task, emit func(event.Payload) error) (loop.Loop, recall.Asker) {
+func (s *Subagent) loop(
+	ctx context.Context, kit Kit, task Task, emit func(event.Payload) error,
+) (loop.Loop, recall.Asker) {
 	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
 		Conversation: task.Conversation, NoWaits: task.NoWaits, Images: task.Images}
 	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Model: l.Model, Agent: s.Name, Emit: emit}
 	if s.Calls != event.Isolated {
 		notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
-		l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)
+		l.System, l.Tools = notes.System(ctx, l.System), append(slices.Clip(l.Tools), notes.Tools()...)
 		l.Tools = append(l.Tools, asker.Tools()...)
 	}
 	l.System = loop.Behind(l.System, task.Instructions)

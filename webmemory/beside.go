@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -24,6 +25,9 @@ const (
 func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
+	}
+	if _, err := api.ReadZone(p.TimeZone); err != nil {
+		return err
 	}
 	if err := api.CheckInstructions("instructions", p.Instructions); err != nil {
 		return err
@@ -55,6 +59,15 @@ func checkBeside(p *webapi.MessageRequest) error {
 			Message: fmt.Sprintf("The tools have %d bytes, at most %d are taken.", size, maxToolBytes)}
 	}
 	return api.ValidateTools(p.Tools)
+}
+
+// zoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
+// read.
+func zoneOf(ctx context.Context, s *core, given string, u memory.User) string {
+	if given == "" && !u.IsZero() {
+		given, _ = s.store.Users.Zone(ctx, u)
+	}
+	return given
 }
 
 // hashedBeside returns what the hash of a post covers beside its message, "" if the post has nothing of it. A retry may

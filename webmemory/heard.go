@@ -226,7 +226,7 @@ func (s *heardRoutes) postRecalled(c *gin.Context, asked askedTurn) error {
 	if asked.Query == "" {
 		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
-	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "")
+	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "", "")
 	if err != nil {
 		return err
 	}

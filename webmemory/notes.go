@@ -33,6 +33,24 @@ func (s *noteRoutes) getNotes(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found...)}, err)
 }
 
+// getUser is GET /v1/users/{user}.
+func (s *noteRoutes) getUser(c *gin.Context, u memory.User) error {
+	zone, err := s.store.Users.Zone(c.Request.Context(), u)
+	return api.Answer(c.Writer, http.StatusOK, webapi.UserSettings{TimeZone: zone}, err)
+}
+
+// putUser is PUT /v1/users/{user}.
+func (s *noteRoutes) putUser(c *gin.Context, set webapi.UserSettings) error {
+	u, err := userOf(c)
+	if err == nil {
+		_, err = api.ReadZone(set.TimeZone)
+	}
+	if err == nil {
+		err = s.store.Users.SetZone(c.Request.Context(), u, set.TimeZone)
+	}
+	return api.Answer(c.Writer, http.StatusOK, set, err)
+}
+
 // notesOf are the notes of a route's history or user.
 func (s *noteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	ctx := c.Request.Context()

@@ -50,6 +50,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
 		Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
+		TimeZone: zoneOf(c.Request.Context(), s.core, p.TimeZone, r.user),
 	}
 	if p.AgentVersion == webapi.Master {
 		req.Context = p.Context
@@ -70,7 +71,8 @@ func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 		return err
 	}
 	as := webapi.MessageRequest{Message: p.Message, AgentVersion: p.AgentVersion, User: p.User, Tools: p.Tools,
-		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted}
+		Wishes: p.Wishes, Instructions: p.Instructions, Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
+		TimeZone: p.TimeZone}
 	resultsAnswered := p.Message == "" && last == memory.RoleTool && masters && len(p.Images) == 0
 	if resultsAnswered {
 		as.Message = last

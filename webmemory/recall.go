@@ -54,7 +54,7 @@ const (
 
 // getRecall is GET …/recall.
 func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
-	q, err := queryOf(c)
+	q, err := queryOf(c, c.Query("time_zone"))
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
 	return s.answerRecall(c, q, keys...)
 }
 
-// queryOf is what a request looks for, and how much of it.
-func queryOf(c *gin.Context) (q recall.Query, err error) {
-	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"))
+// queryOf is what a request looks for in a time zone, and how much of it.
+func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
+	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
 	if err == nil && len(q.Text) > maxRecallQuery {
 		err = badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
 	}
@@ -88,7 +88,7 @@ func queryOf(c *gin.Context) (q recall.Query, err error) {
 // postRecall is what the agents of a run ask, see memory.RecallRequest. Messages of the run
 // itself are before them anyway.
 func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest) error {
-	q, err := recallQuery(asked.Query, asked.From, asked.To, "")
+	q, err := recallQuery(asked.Query, asked.From, asked.To, "", asked.TimeZone)
 	if err != nil {
 		return err
 	}
@@ -170,11 +170,15 @@ func hitOf(h recall.Hit) memory.RecallHit {
 		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
 }
 
-// recallQuery reads what is looked for, and when; the times are empty for none.
-func recallQuery(text, from, to, askedAt string) (q recall.Query, err error) {
-	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now()}
+// recallQuery reads what is looked for, and when; the times are empty for none, the zone for UTC.
+func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
+	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now().UTC()}
 	if q.Text == "" {
 		return q, badRequest("query is missing: say what to look for.")
+	}
+	named, err := api.ReadZone(zone)
+	if err != nil {
+		return q, err
 	}
 	for _, t := range []struct {
 		name, text string
@@ -183,20 +187,21 @@ func recallQuery(text, from, to, askedAt string) (q recall.Query, err error) {
 		if t.text == "" {
 			continue
 		}
-		if *t.into, err = readTime(t.text); err != nil {
+		if *t.into, err = readTime(t.text, cmp.Or(named, time.UTC)); err != nil {
 			return q, badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
 				t.name, t.text)
 		}
 	}
+	q.AskedAt = q.AskedAt.In(cmp.Or(named, q.AskedAt.Location())) // an asked_at with an offset has its own zone
 	return q, nil
 }
 
-// readTime reads a time of a query.
-func readTime(text string) (time.Time, error) {
+// readTime reads a time of a query; a day is one of a zone.
+func readTime(text string, zone *time.Location) (time.Time, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		return time.UnixMilli(int64(seconds * 1000)), nil
+		return time.UnixMilli(int64(seconds * 1000)).In(zone), nil
 	}
-	at, err := time.Parse(time.DateOnly, text)
+	at, err := time.ParseInLocation(time.DateOnly, text, zone)
 	if err != nil {
 		at, err = time.Parse(time.RFC3339, text)
 	}

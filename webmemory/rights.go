@@ -73,6 +73,8 @@ func (s *routes) acts() []act {
 		{"GET " + chat + "/set-aside", read, "", given(chatOf, s.rewindRoutes.getSetAside)},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
 			s.growing(given(chatOf, s.rewindRoutes.postRestore))},
+		{"GET /v1/users/:user", read, "", given(userOf, s.noteRoutes.getUser)},
+		{"PUT /v1/users/:user", write, "", s.growing(body(api.DecodeKnown, maxBody, s.noteRoutes.putUser))},
 		{"DELETE /v1/users/:user", write, "user.erase", given(userOf, s.eraseRoutes.deleteUser)},
 		{"GET /v1/users/:user/recall", read, "", given(userOf, s.searcher.getUserRecall)},
 

@@ -198,6 +198,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: loss.Approved,
 		Instructions: p.Instructions, Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
+		TimeZone: zoneOf(ctx, s.core, p.TimeZone, r.user),
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	question := openQuestion(chat, p.Message)

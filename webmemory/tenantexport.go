@@ -42,7 +42,7 @@ func (s *tenancy) exportTenant(c *gin.Context, of memory.Tenant) error {
 	if err := x.write(begins); err != nil {
 		return broken(c, err)
 	}
-	for _, part := range []func(context.Context) error{x.keys, x.chats, x.notes, x.documents, x.usage, x.audit} {
+	for _, part := range []func(context.Context) error{x.keys, x.chats, x.users, x.documents, x.usage, x.audit} {
 		if err := part(ctx); err != nil {
 			return broken(c, err)
 		}
@@ -128,14 +128,21 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 	})
 }
 
-// notes exports the notes of users.
-func (x *tenantExport) notes(ctx context.Context) error {
+// users exports the time zones and the notes of users.
+func (x *tenantExport) users(ctx context.Context) error {
 	for place := 0; ; place += tenantPage {
 		page, all, err := x.store.Tenants.Users(ctx, x.of, place, tenantPage)
 		if err != nil {
 			return err
 		}
 		for _, u := range page {
+			zone, err := x.store.Users.Zone(ctx, u)
+			if err == nil && zone != "" {
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUser, User: u.ID(), TimeZone: zone})
+			}
+			if err != nil {
+				return err
+			}
 			notes, err := x.store.Users.Notes(ctx, u)
 			if unread(err) {
 				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problemOf(err).Message})

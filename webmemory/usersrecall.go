@@ -25,7 +25,7 @@ var errNotEverywhere = &api.Problem{
 
 // getUserRecall is GET /v1/users/{user}/recall.
 func (s *searcher) getUserRecall(c *gin.Context, u memory.User) error {
-	q, err := queryOf(c)
+	q, err := queryOf(c, zoneOf(c.Request.Context(), s.core, c.Query("time_zone"), u))
 	if err != nil {
 		return err
 	}

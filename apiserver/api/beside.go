@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"time"
+	_ "time/tzdata" // zones do not depend on the machine's files
 
 	"mneme/memory"
 )
@@ -114,4 +117,21 @@ func CheckImages(own, before []string) ([]memory.Image, error) {
 		return nil, badRequest(fmt.Sprintf("Of the images %v.", err))
 	}
 	return all[:len(own):len(own)], nil
+}
+
+// zoneName matches names of the IANA database. It excludes other files beside the machine's zones, such as localtime
+// and right/UTC: another replica may lack them or read something else.
+var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9+_-]*(?:/[A-Z][A-Za-z0-9+_-]*)*$`)
+
+// ReadZone returns the time zone of a member or parameter time_zone; nil if it is empty. The error is a *Problem.
+func ReadZone(name string) (*time.Location, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if zoneName.MatchString(name) && name != "Local" {
+		if zone, err := time.LoadLocation(name); err == nil {
+			return zone, nil
+		}
+	}
+	return nil, badRequest(fmt.Sprintf("time_zone must be an IANA name such as Europe/Berlin, not %.80q.", name))
 }

@@ -68,7 +68,7 @@ func tenantNamed(name string) (memory.Tenant, error) {
 func (con *console) tenantsExport() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export <tenant>", Short: "Print all that a tenant has.",
-		Long: `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
+		Long: `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user (with a time zone), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
 
 Examples:
   mneme tenants export acme > acme.ndjson

@@ -49,14 +49,14 @@ func Seal(what, text string) string {
 	return Open(what, nonce, "") + text + Close(what, nonce)
 }
 
-// Said is the heading of a message in a Recalled envelope: its id, its time in UTC, and more about it.
+// Said is the heading of a message in a Recalled envelope: its id, its time, and more about it.
 func Said(id string, at time.Time, more string) string {
 	id, _ = Label(id)
 	return "<said " + id + " " + Clock(at) + more + ">"
 }
 
-// Clock returns a time in UTC as models read it, to the minute.
-func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
+// Clock returns a time as models read it, to the minute. The text around it has to name the time's zone.
+func Clock(at time.Time) string { return at.Format("2006-01-02 15:04") }
 
 // Neutralise gives a text without what could pass for the envelope, a speaker or a
 // citation, and without invisible characters; signals counts what looks like an

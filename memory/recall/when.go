@@ -163,8 +163,15 @@ func num(digits string) int {
 	return n
 }
 
+// on returns the first moment of a day. If the clock changes at midnight, the day begins at 01:00 or has 00:00 twice, and
+// time.Date may return a time of the day before or the second 00:00.
 func (c clock) on(y, m, d int) time.Time {
-	return time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.asked.Location())
+	noon := time.Date(y, time.Month(m), d, 12, 0, 0, 0, c.asked.Location())
+	t := time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.asked.Location()).Add(-time.Hour)
+	for t.Day() != noon.Day() {
+		t = t.Add(time.Hour)
+	}
+	return t
 }
 
 // day is the beginning of a day so many days after the one of the question.
@@ -177,9 +184,10 @@ func (c clock) days(from, to int) span { return during(c.day(from), c.day(to)) }
 
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
-		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
+		if t, err := time.Parse(layout, w); err == nil {
+			year, month, day := t.Date()
 			months := i / 6 // 1 from the first month on
-			return during(t, t.AddDate(0, months, 1-months))
+			return during(c.on(year, int(month), day), c.on(year, int(month)+months, day+1-months))
 		}
 	}
 	return span{}
@@ -229,14 +237,15 @@ func (c clock) begin(unit string, back int) time.Time {
 // back is the day so many units before the present one.
 func (c clock) back(unit string, n int) time.Time {
 	days := map[string][3]int{"d": {0, 0, 1}, "w": {0, 0, 7}, "m": {0, 1, 0}, "y": {1, 0, 0}}[unit]
-	return c.day(0).AddDate(-n*days[0], -n*days[1], -n*days[2])
+	year, month, day := c.asked.Date()
+	return c.on(year-n*days[0], int(month)-n*days[1], day-n*days[2])
 }
 
 // ago is a time some units back, give or take one, and more for many.
 func (c clock) ago(n int, unit string) span {
 	about := map[string][2]int{"d": {0, 1}, "w": {3, 1}, "m": {15, 5}, "y": {120, 30}}[unit]
-	days, day := about[0]+about[1]*n/4, c.back(unit, n)
-	return during(day.AddDate(0, 0, -days), day.AddDate(0, 0, days+1))
+	days := about[0] + about[1]*n/4
+	return clock{c.back(unit, n)}.days(-days, days+1)
 }
 
 // before is the beginning of what lies before a time, behind words of these kinds: none, or a little more than the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestTimesInQuestions(t *testing.T) {
@@ -83,5 +84,39 @@ func TestTimesInQuestions(t *testing.T) {
 			got = append(got, s.from.Format(time.DateOnly)+" "+s.to.Format(time.DateOnly))
 		}
 		assert.Equal(t, want, got, text)
+	}
+}
+
+// Days begin and end as the clocks of a zone do, on the days of a change, too.
+func TestTimesInAZone(t *testing.T) {
+	for _, c := range []struct{ zone, asked, text, from, to string }{
+		{"Asia/Tokyo", "2026-03-05T23:30:00+09:00", "yesterday", "2026-03-04T00:00:00+09:00", "2026-03-05T00:00:00+09:00"},
+		{"Asia/Tokyo", "2026-03-06T00:30:00+09:00", "yesterday", "2026-03-05T00:00:00+09:00", "2026-03-06T00:00:00+09:00"},
+		{"America/Los_Angeles", "2026-03-05T23:30:00-08:00", "today", "2026-03-05T00:00:00-08:00", "2026-03-06T00:00:00-08:00"},
+		{"Asia/Kathmandu", "2026-03-05T00:30:00+05:45", "yesterday", "2026-03-04T00:00:00+05:45", "2026-03-05T00:00:00+05:45"},
+		{"Pacific/Kiritimati", "2026-01-01T00:30:00+14:00", "last year", "2025-01-01T00:00:00+14:00", "2026-01-01T00:00:00+14:00"},
+		{"Europe/Berlin", "2026-03-29T12:00:00+02:00", "today", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"},
+		{"Europe/Berlin", "2026-03-30T00:30:00+02:00", "yesterday", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"},
+		{"Europe/Berlin", "2026-10-25T23:30:00+01:00", "last Sunday", "2026-10-18T00:00:00+02:00", "2026-10-19T00:00:00+02:00"},
+		{"Europe/Berlin", "2026-10-26T23:30:00+01:00", "on Sunday", "2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00"},
+		{"Europe/Berlin", "2026-11-15T12:00:00+01:00", "last month", "2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00"},
+		{"Europe/Berlin", "2026-10-26T12:00:00+01:00", "one day ago", "2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00"},
+		// Midnight does not exist: the clock goes from 24:00 to 01:00.
+		{"Africa/Cairo", "2026-04-24T12:00:00+03:00", "today", "2026-04-24T01:00:00+03:00", "2026-04-25T00:00:00+03:00"},
+		{"America/Santiago", "2026-09-06T12:00:00-03:00", "today", "2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"},
+		{"America/Santiago", "2026-09-06T12:00:00-03:00", "yesterday", "2026-09-05T00:00:00-04:00", "2026-09-06T01:00:00-03:00"},
+		{"America/Santiago", "2026-09-06T12:00:00-03:00", "two days ago", "2026-09-04T00:00:00-04:00", "2026-09-05T00:00:00-04:00"},
+		{"America/Santiago", "2026-09-10T12:00:00-03:00", "on 2026-09-06", "2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"},
+		// Midnight comes twice: the clock goes from 01:00 to 00:00.
+		{"America/Havana", "2026-11-01T12:00:00-05:00", "today", "2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"},
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		require.NoError(t, err)
+		asked, err := time.Parse(time.RFC3339, c.asked)
+		require.NoError(t, err)
+		got := times(c.text, asked.In(zone)).spans
+		if assert.Len(t, got, 1, c.text) {
+			assert.Equal(t, c.from+" "+c.to, got[0].from.Format(time.RFC3339)+" "+got[0].to.Format(time.RFC3339), "%+v", c)
+		}
 	}
 }

@@ -288,10 +288,7 @@ func beginning(id, title string) string { return id + " " + title }
 
 // TitleSet is the title that ChangeCard set; "" for none.
 func (s Chats) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
-	title, err := s.redis.HGet(ctx, chatMeta(chat), "title").Result()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
+	title, err := s.field(ctx, chatMeta(chat), "title")
 	return title, failure(err, "reading the title of chat %s", chat)
 }
 

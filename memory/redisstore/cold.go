@@ -391,10 +391,7 @@ func (s Cold) Unwoke(ctx context.Context, chat memory.Chat, at int64) error {
 // Holds says whether a lease is held under a token.
 func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, error) {
 	holder, err := s.redis.Get(ctx, leaseKey(chat)).Result()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
-	return holder == token, failure(err, "looking who holds the turn of chat %s", chat)
+	return holder == token, readFailure(err, "looking who holds the turn of chat %s", chat)
 }
 
 // FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.

@@ -115,6 +115,14 @@ func failure(err error, doing string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), unavailable(err))
 }
 
+// readFailure is failure for a read of something that may be missing.
+func readFailure(err error, doing string, args ...any) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return failure(err, doing, args...)
+}
+
 // integer reads a turn or another number; what is none counts as 0, since any program may
 // write into Redis.
 func integer(text string) int64 {

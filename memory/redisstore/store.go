@@ -40,6 +40,7 @@ package redisstore
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants
 //	mneme:stored[:<tenant>]           hash: the bytes that a tenant stores, see package bytecount
 //	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
+//	mneme:user-zone:<user>            the IANA time zone of a user
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
@@ -56,7 +57,7 @@ package redisstore
 //	Redactions  messages that say nothing any more
 //	Erasures    what was erased, for all processes, and erasing it once more
 //	Notes       the notes of histories
-//	Users       the notes of users, and the chats that each posted in
+//	Users       the notes and time zones of users, and the chats that each posted in
 //	Chats       the list of chats, their titles, and which histories there are
 //	Cold        chats that sleep in the cold store
 //	Tenants     which there are, and the lists of what each has

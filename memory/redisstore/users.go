@@ -17,10 +17,10 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn
-// guards, and the list of the chats that each posted in, by the last run. A chat's meta says under which user it
-// was posted, in user, and has u:<user> for each user that a note was made for from it: both are there before what they
-// lead to. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
+// Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn guards, the
+// time zone of each, and the list of the chats that each posted in, by the last run. A chat's meta says under which
+// user it was posted, in user, and has u:<user> for each user that a note was made for from it: both are there before what
+// they lead to. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
 type Users struct {
 	*core
 	erasures Erasures
@@ -98,8 +98,23 @@ func (s Users) VoidNotes(ctx context.Context, chat memory.Chat, void func(memory
 	return gone, nil
 }
 
-// EraseNotes removes the notes of a user, with what was set aside of them, and says how many they were. Redis is
-// told of it first, under a Unix time in ms: see VoidOldNotes.
+// Zone returns a user's IANA time zone, "" for none.
+func (s Users) Zone(ctx context.Context, u memory.User) (string, error) {
+	zone, err := s.redis.Get(ctx, userZoneKey(u)).Result()
+	return zone, readFailure(err, "reading the time zone of the user %s", u)
+}
+
+// SetZone stores a user's time zone, "" for none.
+func (s Users) SetZone(ctx context.Context, u memory.User, zone string) error {
+	err := s.list(ctx, u)
+	if err == nil {
+		err = s.redis.Set(ctx, userZoneKey(u), zone, 0).Err()
+	}
+	return failure(err, "storing the time zone of the user %s", u)
+}
+
+// EraseNotes removes the notes of a user, with what was set aside of them, and says how many they were. It also removes
+// the time zone. Redis is told of it first, under a Unix time in ms: see VoidOldNotes.
 func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
 	if err := s.erasures.Note(ctx, at, erasures.User(u)); err != nil {
 		return 0, err
@@ -119,7 +134,7 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 }
 
 // VoidOldNotes erases once more what a Redis that came back from an older state has of the notes of a user that
-// were erased at a Unix time in ms: those that are from before.
+// were erased at a Unix time in ms: those that are from before. The time zone has no time, so a newer one goes, too.
 func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
 	if err := s.eraseAside(ctx, u); err != nil {
 		return failure(err, "erasing the notes of the user %s", u)
@@ -129,7 +144,7 @@ func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error 
 	})
 }
 
-// eraseAside removes what was set aside of the notes of a user.
+// eraseAside removes what was set aside of the notes of a user, and the time zone.
 func (s Users) eraseAside(ctx context.Context, u memory.User) error {
 	aside, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
 	for i := 0; i < len(aside) && err == nil; i++ {
@@ -137,6 +152,9 @@ func (s Users) eraseAside(ctx context.Context, u memory.User) error {
 	}
 	if err == nil && len(aside) > 0 {
 		err = s.redis.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0").Err()
+	}
+	if err == nil {
+		err = s.redis.Del(ctx, userZoneKey(u)).Err()
 	}
 	return err
 }
@@ -263,10 +281,7 @@ func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat)
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		of, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return false, false, failure(err, "looking who posted in chat %s", chat)
-	}
-	return of.Val() == u.ID(), of.Val() != "" || size.Val() > 0, nil
+	return of.Val() == u.ID(), of.Val() != "" || size.Val() > 0, readFailure(err, "looking who posted in chat %s", chat)
 }
 
 // Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
@@ -358,6 +373,8 @@ func (s Users) openedNotes(ctx context.Context, u memory.User, found *redis.Stri
 	}
 	return notes, nil
 }
+
+func userZoneKey(u memory.User) string { return memory.UserKey(memory.KindUserZone, u) }
 
 func userNotesKey(u memory.User) string { return memory.UserKey(memory.KindUserNotes, u) }
 

@@ -11,7 +11,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// utterance is a text of the user. at is the day of a note, or the day and time of a recalled message in UTC.
+// utterance is a text of the user. at is the day of a note, or the day, time and zone of a recalled message.
 type utterance struct{ text, at string }
 
 // transcript reads a request. It returns the user's texts, oldest first and the request last, and the results of the
@@ -44,17 +44,19 @@ func transcript(req *wire.Request) (texts []utterance, results []wire.Block) {
 
 // cutRecalled cuts the block of recalled messages off a text. It returns what the user says in the block.
 func cutRecalled(text string) (rest string, list []utterance) {
-	_, block, _ := strings.Cut(text, `<recalled nonce="`)
+	intro, block, _ := strings.Cut(text, `<recalled nonce="`)
 	nonce, block, _ := strings.Cut(block, "\">\n")
 	block, rest, closed := strings.Cut(block, "\n</recalled nonce=\""+nonce+`">`)
 	if !closed {
 		return text, nil
 	}
+	_, zone, _ := strings.Cut(intro, "Times are ")
+	zone, _, _ = strings.Cut(zone, ".")
 	at := ""
 	for _, m := range patterns["recalled"]().FindAllStringSubmatch(block, -1) {
 		at = cmp.Or(m[1], at)
 		if m[2] == wire.RoleUser || m[1] != "" && !match("role", m[2]) { // a name, right after the heading
-			list = append(list, utterance{m[3], at})
+			list = append(list, utterance{m[3], at + " " + zone})
 		}
 	}
 	return rest, list

@@ -134,6 +134,13 @@ Eve (assistant): My name is Eve.
 </recalled nonce="ABCDEFGHIJKLMNOPQRSTUVWXY2">
 `
 
+// The time of a fact is in the zone that the block names.
+func TestTheZoneOfARecalledMessage(t *testing.T) {
+	block := strings.Replace(recalledBlock, "UTC", "Asia/Tokyo", 1)
+	a := newChat(t).call([]simMessage{userText("Hello"), userText(block + "\nWhat is my name?")}, nil)
+	require.Equal(t, "Your name is Aliya. You said so on 2024-05-13 at 08:00 Asia/Tokyo.", a.text())
+}
+
 // Recalled messages of the user are facts with a time. Those of the assistant are not.
 func TestRecalledMessagesAnswerQuestions(t *testing.T) {
 	for _, tools := range [][]simTool{simAgents, {calcTool, dateTool}} {

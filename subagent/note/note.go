@@ -50,12 +50,12 @@ type Holder struct {
 
 // System is the agent's system prompt with the notes behind it, the newest first: the user's, the chat's, and those of
 // its own.
-func (h Holder) System(prompt string) string {
+func (h Holder) System(ctx context.Context, prompt string) string {
 	notes := slices.Concat(h.User, h.Chat)
 	if h.Agent != "" {
 		notes = append(notes, h.Subagents[h.Agent]...)
 	}
-	return loop.Behind(prompt, write(notes, h.Budget))
+	return loop.Behind(prompt, write(notes, h.Budget, memory.ZoneOf(ctx, time.UTC)))
 }
 
 // The envelope. A note is a JSON string in which no angle bracket is literal, so that none
@@ -70,7 +70,7 @@ const (
 
 // write puts the newest notes into the envelope, as many as fit into a budget, and says how many do not. The operator's
 // are the first that are given room, so that no number of others takes their place.
-func write(notes []memory.Note, budget int) string {
+func write(notes []memory.Note, budget int, zone *time.Location) string {
 	const left = "(%d more notes did not fit.)\n"
 	room := budget - memory.Tokens(opening+fmt.Sprintf(left, len(notes))+closing)
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.State != memory.NoteActive })
@@ -83,7 +83,7 @@ func write(notes []memory.Note, budget int) string {
 			if err != nil || operators != (n.By == memory.ByOperator) {
 				continue
 			}
-			line := fmt.Sprintf("%s %s %s\n", n.ID, time.Unix(int64(n.TS), 0).UTC().Format(time.DateOnly), text)
+			line := fmt.Sprintf("%s %s %s\n", n.ID, time.Unix(int64(n.TS), 0).In(zone).Format(time.DateOnly), text)
 			if size := memory.Tokens(line); size <= room {
 				room -= size
 				lines[i] = line

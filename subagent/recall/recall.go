@@ -68,17 +68,17 @@ func (a Asker) Block(ctx context.Context, given string) (string, error) {
 	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.MayNeed(given)) {
 		return "", nil
 	}
-	budget := budgetOf(ctx, a)
+	budget, zone := budgetOf(ctx, a), memory.ZoneOf(ctx, time.UTC)
 	within, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	found, err := a.Memory.Recall(within, Query{
-		Subagent: a.Agent, Query: given, Budget: budget - frameTokens, Overhead: leastHeading, Automatic: true,
-		Needed: a.Auto == Question,
+		Subagent: a.Agent, Query: given, Budget: budget - frameTokens - tokens(zone.String()), Overhead: leastHeading,
+		Automatic: true, Needed: a.Auto == Question, TimeZone: zone.String(),
 	})
 	if ctx.Err() != nil { // the run is over
 		return "", nil
 	}
-	text, shown := block(found.Hits, budget)
+	text, shown := block(found.Hits, zone, budget)
 	if found.Hits = shown; err == nil && len(shown) == 0 {
 		return "", nil
 	}
@@ -126,10 +126,10 @@ func (a Asker) tell(ctx context.Context, found Found, err error) error {
 }
 
 // block writes hits, and leaves out the worst until it has no more tokens than budget.
-func block(hits []Hit, budget int) (text string, shown []Hit) {
+func block(hits []Hit, zone *time.Location, budget int) (text string, shown []Hit) {
 	shown = slices.Clone(hits)
 	for len(shown) > 0 {
-		if text = write(blockIntro, shown, true); tokens(text) <= budget {
+		if text = write(blockIntro, zone, shown, true); tokens(text) <= budget {
 			return text, shown
 		}
 		worst := 0

@@ -71,6 +71,33 @@ Ann: Me too
 	require.Equal(t, memory.Agent("analytic"), m.asked[0].Subagent)
 }
 
+// The memory is searched, and times are read and written, in the zone of the run.
+func TestTheZoneOfTheRun(t *testing.T) {
+	m := &shelf{found: recall.Found{Hits: []recall.Hit{said("r.1", "user", "I like tea.", 2, "r.1")}}}
+	a, _ := asker(m, recall.Always)
+	text, err := a.Block(t.Context(), "What do I like?")
+	require.NoError(t, err)
+	require.Contains(t, text, "not instructions. Times are UTC.\n")
+	zone, err := time.LoadLocation("Asia/Kathmandu")
+	require.NoError(t, err)
+	ctx := memory.WithZone(t.Context(), zone)
+	text, err = a.Block(ctx, "What do I like?")
+	require.NoError(t, err)
+	require.Contains(t, text, "not instructions. Times are Asia/Kathmandu.\n")
+	require.Contains(t, text, "\n<said r.1 2024-03-05 16:15>\n")
+	look := a.Tools()[0]
+	text, err = look.Call(ctx, call(`{"query":"tea","from":"2024-03-05","to":"2024-03-05"}`))
+	require.NoError(t, err)
+	require.Contains(t, text, "Times are Asia/Kathmandu.\n")
+	require.Contains(t, text, "\n<said r.1 2024-03-05 16:15>\n")
+	require.Contains(t, look.(interface{ Kept(string) string }).Kept(text), "r.1 (2024-03-05 16:15)")
+	require.Equal(t, "UTC", m.asked[0].TimeZone)
+	require.Equal(t, "Asia/Kathmandu", m.asked[1].TimeZone)
+	require.Equal(t, "Asia/Kathmandu", m.asked[2].TimeZone)
+	require.Equal(t, "2024-03-05T00:00:00+05:45", m.asked[2].From)
+	require.Equal(t, "2024-03-06T00:00:00+05:45", m.asked[2].To)
+}
+
 func TestWhenNothingIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		auto, given string

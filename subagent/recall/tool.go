@@ -80,16 +80,17 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
 		return "", fmt.Errorf(`the arguments are not the JSON object {"query": "…"}: %w`, err)
 	}
+	zone := memory.ZoneOf(ctx, time.UTC)
 	q := Query{Subagent: t.asker.Agent, Query: strings.TrimSpace(args.Query), Overhead: toolHeading,
-		Everywhere: args.Everywhere && wide(t.asker)}
+		Everywhere: args.Everywhere && wide(t.asker), TimeZone: zone.String()}
 	if q.Query == "" {
 		return "", errors.New("the query is empty: say what to look for")
 	}
 	var err error
-	if q.From, err = bound("from", args.From, 0); err != nil {
+	if q.From, err = bound("from", args.From, zone, 0); err != nil {
 		return "", err
 	}
-	if q.To, err = bound("to", args.To, 1); err != nil {
+	if q.To, err = bound("to", args.To, zone, 1); err != nil {
 		return "", err
 	}
 	q.Budget = budgetOf(ctx, t.asker)
@@ -117,10 +118,10 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	if q.Everywhere {
 		intro = everywhereIntro
 	}
-	result := write(intro, found.Hits, false) + later
+	result := write(intro, zone, found.Hits, false) + later
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept[result] = kept(found.Hits)
+	t.kept[result] = kept(found.Hits, zone)
 	return result, nil
 }
 
@@ -136,11 +137,11 @@ func (t *tool) Kept(result string) string {
 
 // bound reads a time. One that is a day means its beginning, or the day after it so many
 // days on.
-func bound(name, text string, days int) (string, error) {
+func bound(name, text string, zone *time.Location, days int) (string, error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return "", nil
 	}
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
+	if day, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
 		return day.AddDate(0, 0, days).Format(time.RFC3339), nil
 	}
 	if _, err := time.Parse(time.RFC3339, text); err != nil {

@@ -149,11 +149,16 @@ func TestCalculatorRefuses(t *testing.T) {
 // call runs a tool of the set as the loop does.
 func call(t *testing.T, name, arguments string) (string, error) {
 	t.Helper()
+	return callIn(t.Context(), t, name, arguments)
+}
+
+func callIn(ctx context.Context, t *testing.T, name, arguments string) (string, error) {
+	t.Helper()
 	zone := time.FixedZone("MSK", 3*60*60)
 	now := func() time.Time { return time.Date(2026, 2, 3, 14, 5, 6, 0, zone) }
 	for _, tool := range analytic(now) {
 		if tool.Spec().Name == name {
-			return tool.Call(context.Background(), memory.ToolCall{
+			return tool.Call(ctx, memory.ToolCall{
 				ID: "1", Function: memory.FunctionCall{Name: name, Arguments: arguments},
 			})
 		}

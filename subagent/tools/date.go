@@ -69,7 +69,7 @@ func (date) Spec() loop.Spec { return dateSpec }
 func (date) Computes() {}
 
 // Call does what the arguments say and returns one line of text.
-func (d date) Call(_ context.Context, call memory.ToolCall) (string, error) {
+func (d date) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	var a dateArguments
 	if err := decode(call, &a); err != nil {
 		return "", err
@@ -78,7 +78,8 @@ func (d date) Call(_ context.Context, call memory.ToolCall) (string, error) {
 		return "", err
 	}
 	if a.Operation == "now" {
-		return d.now().Format(dayLayout + ", 15:04:05 MST (-07:00)"), nil
+		now := d.now()
+		return now.In(memory.ZoneOf(ctx, now.Location())).Format(dayLayout + ", 15:04:05 MST (-07:00)"), nil
 	}
 	from, err := parseDate("date", a.Date)
 	if err != nil {

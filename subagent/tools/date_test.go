@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/memory"
 )
 
 func TestDate(t *testing.T) {
@@ -45,6 +47,20 @@ func TestDate(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.want, got)
 		})
+	}
+}
+
+func TestDateInTheZoneOfTheRun(t *testing.T) {
+	for zone, want := range map[string]string{
+		"Asia/Kathmandu":      "2026-02-03 Tuesday, 16:50:06 +0545 (+05:45)",
+		"Pacific/Kiritimati":  "2026-02-04 Wednesday, 01:05:06 +14 (+14:00)",
+		"America/Los_Angeles": "2026-02-03 Tuesday, 03:05:06 PST (-08:00)",
+	} {
+		in, err := time.LoadLocation(zone)
+		require.NoError(t, err)
+		got, err := callIn(memory.WithZone(t.Context(), in), t, "date", `{"operation":"now"}`)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	}
 }
 

@@ -94,6 +94,9 @@ type MessageRequest struct {
 	OnBusy       string       `json:"on_busy,omitempty"`       // Queue, Reject or Interrupt; empty for Queue
 	// User is whom the message is of, for tools that are told; at most 255 bytes.
 	User string `json:"user,omitempty"`
+	// TimeZone is the IANA zone in which "yesterday" and the days of notes are meant. If it is empty, the stored zone of
+	// User is used, or UTC.
+	TimeZone string `json:"time_zone,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`
 	api.Wishes
@@ -119,6 +122,11 @@ type MessageRequest struct {
 	// IfLast is the id of the chat's last message, "" for none: if another one stands there when the message has
 	// its turn, it is refused with CodeMessagesSince. Nil: whatever stands there.
 	IfLast *string `json:"if_last,omitempty"`
+}
+
+// UserSettings is the body of PUT /v1/users/{user} and answers it and GET.
+type UserSettings struct {
+	TimeZone string `json:"time_zone"` // IANA name, of posts that have none; "" for UTC
 }
 
 // ChatRequest is the body of POST /chat, which always streams.

@@ -21,6 +21,7 @@ type OneShotRequest struct {
 	Context      []json.RawMessage `json:"context,omitempty"`
 	Instructions string            `json:"instructions,omitempty"` // as of a MessageRequest
 	User         string            `json:"user,omitempty"`         // as of a MessageRequest
+	TimeZone     string            `json:"time_zone,omitempty"`    // as of a MessageRequest
 	Pasted       []memory.Span     `json:"pasted,omitzero"`        // as of a MessageRequest
 	Tools        []ClientTool      `json:"tools,omitempty"`        // as of a MessageRequest
 	Images       []string          `json:"images,omitempty"`       // as of a MessageRequest

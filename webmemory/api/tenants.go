@@ -62,6 +62,7 @@ const (
 	TenantLine     = "chat_line" // a line of the chat's own export
 	TenantUnread   = "unread"    // a chat, a part of it, or a user's notes could not be read
 	TenantNote     = "user_note"
+	TenantUser     = "user"
 	TenantDocument = "document"
 	TenantUsage    = "usage"
 	TenantAudit    = "audit"
@@ -82,6 +83,7 @@ type TenantExport struct {
 	Error      string           `json:"error,omitempty"` // why something is unread
 	User       string           `json:"user,omitempty"`
 	Note       *memory.Note     `json:"note,omitempty"`
+	TimeZone   string           `json:"time_zone,omitempty"` // the user's
 	Collection string           `json:"collection,omitempty"`
 	Document   json.RawMessage  `json:"document,omitempty"` // of the collection, or of the chat
 	By         tally.By         `json:"by,omitempty"`

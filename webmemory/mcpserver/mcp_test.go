@@ -144,6 +144,11 @@ func TestMCPTools(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, got.text, "user: the word is heron")
 			require.NotEmpty(t, got.data["hits"])
+			require.Contains(t, got.text, " UTC, user")
+			got, err = callTool(there, "recall", map[string]any{"chat": "a-" + era, "query": "What did I say today?",
+				"time_zone": "Asia/Tokyo"}, nil)
+			require.NoError(t, err)
+			require.Contains(t, got.text, " JST, user: the word is heron")
 			got, err = callTool(there, "ask", map[string]any{"chat": "a-" + era, "message": "again", "agent": "analytic"}, nil)
 			require.NoError(t, err)
 			require.Equal(t, "hello", got.text)
@@ -172,6 +177,7 @@ func TestMCPRefuses(t *testing.T) {
 			{"ask", ask("c", strings.Repeat("x", 1<<20+1)), nil, "too_large", "A message may have 1048576 bytes"},
 			{"ask", ask("c", "hi"), mcp.Meta{mcpserver.MetaKey: 1}, "bad_request", "printable ASCII"},
 			{"ask", ask("c", "hi"), mcp.Meta{mcpserver.MetaKey: "a\nb"}, "bad_request", "printable ASCII"},
+			{"recall", map[string]any{"chat": "c", "query": "x", "time_zone": "Local"}, nil, "bad_request", "Europe/Berlin"},
 			{"recall", map[string]any{"chat": "c", "query": ""}, nil, "bad_request", "query is missing"},
 			{"recall", map[string]any{"chat": "c", "query": "x", "subagent": "../x"}, nil, "bad_request", "name"},
 			{"recall", map[string]any{"chat": "nobody-was-here", "query": "x"}, nil, "", "Nothing was found."},

@@ -55,6 +55,7 @@ type recallInput struct {
 	Chat     string `json:"chat" jsonschema:"id of the conversation"`
 	Query    string `json:"query" jsonschema:"what to look for, in words or as a question"`
 	Subagent string `json:"subagent,omitempty" jsonschema:"name of the agent whose memory alone is searched"`
+	TimeZone string `json:"time_zone,omitempty" jsonschema:"IANA time zone of the user such as Europe/Berlin, in which yesterday is meant and times are given; UTC without it"`
 }
 
 type searchInput struct {
@@ -244,14 +245,14 @@ func waitingNote(a answer) string {
 		"Ask the user to give it on the page or in `mneme chat`, or call POST %s.",
 		a.ResumePath)
 	for _, w := range a.Waits {
-		fmt.Fprintf(&b, "\n- %s (%s %s, until %s): %s", w.ID, w.Kind, w.Tool, stamp(w.ExpiresAt), w.Reason)
+		fmt.Fprintf(&b, "\n- %s (%s %s, until %s): %s", w.ID, w.Kind, w.Tool, stamp(w.ExpiresAt, nil), w.Reason)
 	}
 	return b.String()
 }
 
-// stamp is a time of Unix seconds.
-func stamp(seconds float64) string {
-	return time.UnixMilli(int64(seconds * 1000)).UTC().Format("2006-01-02 15:04 MST")
+// stamp is a time of Unix seconds in a zone, nil for UTC.
+func stamp(seconds float64, zone *time.Location) string {
+	return time.UnixMilli(int64(seconds * 1000)).In(cmp.Or(zone, time.UTC)).Format("2006-01-02 15:04 MST")
 }
 
 func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInput) (string, memory.Recalled, error) {
@@ -259,7 +260,7 @@ func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInp
 	if err != nil {
 		return "", memory.Recalled{}, api.BadRequest(err)
 	}
-	query := url.Values{"query": {in.Query}}
+	query := url.Values{"query": {in.Query}, "time_zone": {in.TimeZone}}
 	if in.Subagent != "" {
 		query.Set("subagent", in.Subagent)
 	}
@@ -268,8 +269,9 @@ func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInp
 		return "", memory.Recalled{}, err
 	}
 	var b strings.Builder
+	zone, _ := api.ReadZone(in.TimeZone) // webmemory has checked it
 	for _, h := range found.Hits {
-		fmt.Fprintf(&b, "%s, %s: %s\n\n", stamp(h.TS), strings.TrimSpace(string(h.Subagent)+" "+h.Role), h.Text)
+		fmt.Fprintf(&b, "%s, %s: %s\n\n", stamp(h.TS, zone), strings.TrimSpace(string(h.Subagent)+" "+h.Role), h.Text)
 	}
 	if len(found.Hits) == 0 {
 		b.WriteString("Nothing was found.\n")

@@ -159,11 +159,18 @@ export async function send(chat, where, body, { key = randomID(), after, signal,
       onRun?.(run);
       return await follow(chat, run, { after, signal, onEvent, first });
     } catch (err) {
+      if (err.status === 400 && body.time_zone) { // the service may not know this zone
+        delete body.time_zone;
+        continue;
+      }
       if (err.code !== "unreachable" || failures >= 5) throw err;
     }
     await pause(Math.min(longestPause, 250 * 2 ** failures++), signal);
   }
 }
+
+// timeZone is the browser's IANA time zone, undefined if it names none.
+export const timeZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || undefined;
 
 // clock is a time of day, with the date where it is not today's. seconds are Unix seconds.
 export function clock(seconds) {

@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { readPage, useHistory } from "./history.js";
 import { keepSent, wordsOf } from "./images.js";
-import { chatPath, follow, get, href, path, post, send } from "./lib.js";
+import { chatPath, follow, get, href, path, post, send, timeZone } from "./lib.js";
 import { may } from "./key.js";
 import { usePoll } from "./parts.js";
 import { fold, goesOn, newRun, runOf } from "./run.js";
@@ -153,7 +153,7 @@ export function useTalk(chat, changed) {
   const say = useCallback((message, agent, at, last = "", images = [], pasted = undefined) => {
     const begin = { ...newRun(undefined, message), started: Date.now() / 1000, hideFrom: at, sent: images };
     return attend(begin, async (o) => {
-      const body = { message, agent_version: agent, images, pasted };
+      const body = { message, agent_version: agent, images, pasted, time_zone: timeZone() };
       if (at !== undefined) {
         const before = at > 0 ? (await readPage(chat, "", at - 1, 1)).messages[0] : undefined;
         Object.assign(body, { after: before?.id ?? "", if_last: last });

@@ -51,7 +51,7 @@ var acts = []act{
 	{"list pending runs", []access.Scope{access.Approve}, false, "GET /v1/approvals"},
 	{"read a memory", []access.Scope{access.MemoryRead}, false, "GET /v1/chats,GET /v1/chats/{},GET /v1/chats/{}/recall," +
 		"GET /v1/chats/{}/export,GET /v1/chats/{}/messages/{}/influence,GET /v1/chats/{}/quarantine," +
-		"GET /v1/chats/{}/set-aside,GET /v1/users/{}/recall,GET /v1/chats/{}/history," +
+		"GET /v1/chats/{}/set-aside,GET /v1/users/{},GET /v1/users/{}/recall,GET /v1/chats/{}/history," +
 		"GET /v1/chats/{}/subagents/{}/history,GET /v1/chats/{}/notes,GET /v1/chats/{}/subagents/{}/notes," +
 		"GET /v1/users/{}/notes,GET /v1/responses/{},GET /c/{}/v1/responses/{},GET /v1/conversations/{}," +
 		"GET /v1/conversations/{}/items,MCP recall"},
@@ -59,7 +59,7 @@ var acts = []act{
 	{"write a memory", []access.Scope{access.MemoryWrite}, false, "PATCH /v1/chats/{},POST /v1/chats/{}/import," +
 		"POST /v1/chats/{}/fork,POST /v1/chats/{}/rewind,POST /v1/chats/{}/set-aside/{}/restore," +
 		"POST /v1/chats/{}/quarantine,DELETE /v1/chats/{}/quarantine,POST /v1/chats/{}/notes," +
-		"POST /v1/chats/{}/subagents/{}/notes,POST /v1/users/{}/notes,PATCH /v1/chats/{}/notes/{}," +
+		"POST /v1/chats/{}/subagents/{}/notes,POST /v1/users/{}/notes,PUT /v1/users/{},PATCH /v1/chats/{}/notes/{}," +
 		"PATCH /v1/chats/{}/subagents/{}/notes/{},PATCH /v1/users/{}/notes/{}"},
 	{"erase", []access.Scope{access.MemoryWrite}, false, "DELETE /v1/chats/{}/messages/{}," +
 		"DELETE /v1/chats/{}/subagents/{}/messages/{},DELETE /v1/chats/{}/notes/{}," +
@@ -470,7 +470,7 @@ func TestABudgetBoundsEachActThatCallsAModel(t *testing.T) {
 // wordless are the routes that read, and whose answers have no word of a chat.
 var wordless = strings.Split("GET /v1/models,GET /v1/models/{},GET /c/{}/v1/models,GET /c/{}/v1/models/{},"+
 	"GET /v1/chats/{}/set-aside,GET /v1/chats/{}/messages/{}/influence,GET /v1/chats/{}/quarantine,"+
-	"GET /v1/chats/{}/documents,"+
+	"GET /v1/chats/{}/documents,GET /v1/users/{},"+
 	"GET /v1/conversations/{},GET /v1/usage,GET /v1/collections,GET /v1/collections/{},GET /v1/collections/{}/documents,"+
 	"GET /v1/audit,GET /v1/keys,GET /v1/keys/self,GET /v1/tenants,GW GET /v1/models,GW GET /v1/models/{},"+
 	"GW GET /v1/responses,GW GET /v1/responses/{},GW GET /admin/backend,GW GET /admin/usage", ",")

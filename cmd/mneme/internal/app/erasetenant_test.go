@@ -61,6 +61,7 @@ func filled(t *testing.T, s *tenanted, of, word string) {
 	s.must(of, "POST", "/v1/chats/c1/notes", `{"text":"note `+word+`"}`)
 	s.must(of, "POST", "/v1/users/ann/notes", `{"text":"ann's `+word+`"}`)
 	s.must(of, "POST", "/v1/users/carol/notes", `{"text":"carol's `+word+`, who posted nowhere"}`)
+	s.must(of, "PUT", "/v1/users/dora", `{"time_zone":"Asia/Tokyo"}`)
 	s.must(of, "PATCH", "/v1/chats/c2", `{"title":"Title `+word+`","metadata":{"of":"`+word+`"}}`)
 	s.must(of, "PUT", "/v1/collections/papers", "")
 	s.must(of, "PUT", "/v1/collections/papers/documents/ferry", "The ferry is "+word+".", "Content-Type", "text/markdown")
@@ -205,6 +206,8 @@ func TestATenantIsExportedAndErased(t *testing.T) {
 	require.Equal(t, int64(3), kinds["chat"], export)
 	require.Equal(t, int64(3), kinds["document"])
 	require.Equal(t, int64(2), kinds["user_note"])
+	require.Equal(t, int64(1), kinds["user"])
+	require.Contains(t, export, `{"kind":"user","user":"dora","time_zone":"Asia/Tokyo"}`)
 	require.Positive(t, kinds["audit"])
 	require.Positive(t, kinds["key"])
 	for _, text := range []string{"carol's rosebud", "ann's rosebud", "note rosebud", "The ferry is rosebud", "The tram is",

@@ -505,6 +505,7 @@ var operations = [][2]string{
 	{"DELETE /v1/chats/{chat}/subagents/analytic/notes/{note}", ""},
 	{"GET /v1/users/ann/notes", ""}, {"POST /v1/users/ann/notes", `{"text":"Lives in {n}."}`},
 	{"PATCH /v1/users/ann/notes/{note}", `{"text":"Lives."}`}, {"DELETE /v1/users/ann/notes/{note}", ""},
+	{"GET /v1/users/ann", ""}, {"PUT /v1/users/ann", `{"time_zone":"Asia/Tokyo"}`},
 	{"GET /v1/users/ann/recall?query=locker", ""}, {"DELETE /v1/users/ann?chats=true", ""},
 	{"GET /v1/collections", ""}, {"PUT /v1/collections/docs", ""}, {"GET /v1/collections/docs", ""},
 	{"DELETE /v1/collections/docs", ""}, {"GET /v1/collections/docs/documents", ""},

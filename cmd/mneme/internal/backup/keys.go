@@ -77,7 +77,8 @@ func ofMemory(k memory.RedisKey) role {
 	case memory.KindMeta:
 		return meta
 	case memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindWaiting, memory.KindCalls, memory.KindTools,
-		memory.KindAudit, memory.KindStored, memory.KindUserNotes, memory.KindUserChats, memory.KindKey, memory.KindUsers:
+		memory.KindAudit, memory.KindStored, memory.KindUserNotes, memory.KindUserChats, memory.KindUserZone,
+		memory.KindKey, memory.KindUsers:
 		return plain
 	case memory.KindKeys, memory.KindTenants, memory.KindErasing, memory.KindWoken:
 		if k.Aside == "" {
