@@ -100,22 +100,28 @@ func (p postings) decode(to []posting) []posting {
 	_, at := binary.Uvarint(p)
 	passage := int32(-1)
 	for at < len(p) {
-		step, n := uint64(p[at]), 1
-		if step >= 0x80 {
-			step, n = binary.Uvarint(p[at:])
-		}
-		at += n
+		var step uint64
 		times := uint64(1)
-		if step&1 == 0 {
-			if times, n = uint64(p[at]), 1; times >= 0x80 {
-				times, n = binary.Uvarint(p[at:])
-			}
-			at += n
+		if step, at = varint(p, at); step&1 == 0 {
+			times, at = varint(p, at)
 		}
 		passage += int32(step >> 1)
 		to = append(to, posting{passage, uint32(times)})
 	}
 	return to
+}
+
+// varint reads the number at a place, and gives the place behind it.
+func varint(p []byte, at int) (n uint64, next int) {
+	if p[at] < 0x80 {
+		return uint64(p[at]), at + 1
+	}
+	return longVarint(p, at) // apart, so that this is inlined
+}
+
+func longVarint(p []byte, at int) (n uint64, next int) {
+	n, size := binary.Uvarint(p[at:])
+	return n, at + size
 }
 
 // list collects the postings of one term.
