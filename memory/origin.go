@@ -161,8 +161,10 @@ func Own(message string, pasted []Span) Words {
 		keep = lines[0]
 	case last > 0 && asked(lines[last]):
 		keep = lines[last]
-	case aboutText.MatchString(own):
-		keep = unquoted(own)
+	default:
+		if typed := unquoted(own); typed != own && aboutText.MatchString(own) { // which takes longer
+			keep = typed
+		}
 	}
 	if keep != own {
 		theirs += "\n" + own
@@ -320,8 +322,8 @@ var (
 	// Unspaced matches letters of scripts that put no space between words.
 	Unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 	// structured matches lines that programs write: quoted ones, rows of tables, JSON, markup and lines of a log.
-	structured = regexp.MustCompile(`^[>|}]|^[{\[]\s*(?:["{\[\d]|$)|^<[a-zA-Z/!?]|^"[^"]*":|\t|^\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
-		`^\W?\d{4}-\d{2}-\d{2}[T ]\d|^[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$`)
+	structured = regexp.MustCompile(`^(?:[>|}]|[{\[]\s*(?:["{\[\d]|$)|<[a-zA-Z/!?]|"[^"]*":|.*\t|\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
+		`\W?\d{4}-\d{2}-\d{2}[T ]\d|[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$)`)
 	markup = regexp.MustCompile(`[{\[]\s*["{]|<[a-zA-Z/!][^\s<>]*[ >]`)
 	// introduces matches separators before quoted words, and label matches the name of a value of the person's own.
 	introduces = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])|\s(?:[-–—|~]+|[-=]+>)\s`)

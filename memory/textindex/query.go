@@ -174,13 +174,13 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 		}
 	}
 	share := min(relatedMost, relatedShare+relatedTerm*float64(count-1))
-	asked := s.score(s.look(own), refused, 0)
+	asked := s.score(s.look(own), refused, 0, 0)
 	defer asked.release()
 	var on []earlier
 	after := asked // the user's turn after t, or the question
 	for _, t := range past {
 		terms := a.query(t.text, nil, s.language())
-		said := s.score(s.look(terms[:min(len(terms), maxTurnTerms)]), refused, 0)
+		said := s.score(s.look(terms[:min(len(terms), maxTurnTerms)]), refused, 0, 0)
 		defer said.release()
 		switch {
 		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || count == 1 && t.weight == weightUser):

@@ -102,7 +102,7 @@ func (s *Snapshot) Search(q Query) Result {
 	if q.Duplicates { // else it is unknown how many passages have equal texts
 		keep = max(q.Limit, 1)
 	}
-	found := s.score(terms, refused, keep)
+	found := s.score(terms, refused, keep, 0)
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
 	switch {
@@ -146,23 +146,16 @@ func (s *Snapshot) RareWords(text string, most int) (best float64) {
 			words, terms[w] = append(words, w), []sought{t}
 		}
 	}
-	sums := s.score(nil, nil, 0)
+	sums := s.score(nil, nil, 0, 0)
 	defer sums.release()
-	var with []int32
 	for _, w := range words {
-		r := s.score(terms[w], s.dead(), 0)
-		with = with[:0]
+		r := s.score(terms[w], s.dead(), 0, hasWord)
+		sums.found = append(sums.found, r.found...)
 		for _, i := range r.found {
-			if r.scores[i] >= hasWord*r.most {
-				with = append(with, i)
-			}
-		}
-		r.release()
-		sums.found = append(sums.found, with...)
-		for _, i := range with {
-			sums.scores[i] += s.idf(len(with)) / s.idf(1)
+			sums.scores[i] += s.idf(len(r.found)) / s.idf(1)
 			best = max(best, sums.scores[i])
 		}
+		r.release()
 	}
 	return best
 }
@@ -182,10 +175,10 @@ type sought struct {
 	gain      float64 // weight and idf; it adds less than K1+1 times that to a score
 }
 
-// look looks terms up.
+// look looks terms up, and leaves out other spellings that no passage has.
 func (s *Snapshot) look(terms []term) []sought {
-	list := make([]sought, len(terms))
-	for i, t := range terms {
+	list := make([]sought, 0, len(terms))
+	for _, t := range terms {
 		lists, frequency := s.lists(t.text)
 		if s.whole != nil {
 			of, asked := s.whole.Frequency[t.text]
@@ -193,7 +186,9 @@ func (s *Snapshot) look(terms []term) []sought {
 				lists, frequency, t.weight = nil, 0, 0
 			}
 		}
-		list[i] = sought{t, lists, frequency, t.weight * s.idf(frequency)}
+		if frequency > 0 || !t.word.other {
+			list = append(list, sought{t, lists, frequency, t.weight * s.idf(frequency)})
+		}
 	}
 	return list
 }
@@ -202,7 +197,6 @@ func compareGains(a, b sought) int { return cmp.Compare(b.gain, a.gain) }
 
 // telling are the at most n terms of the greatest gains.
 func telling(terms []sought, n int) []sought {
-	terms = slices.DeleteFunc(terms, func(t sought) bool { return t.frequency == 0 && t.word.other })
 	slices.SortStableFunc(terms, compareGains)
 	terms = terms[:min(n, len(terms))]
 	return slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > common && t.gain*commonGain < terms[0].gain })
@@ -235,9 +229,10 @@ type scoring struct {
 }
 
 // score scores the passages that are not refused for some terms, by BM25. With keep above 0 only the keep best and those
-// equal to the last of them have a score: terms of less gain, which have most postings, add only to passages that can
-// still be among them (MaxScore, Turtle and Flood 1995). Searches share the room for the scores, so it must be released.
-func (s *Snapshot) score(terms []sought, refused []bitset, keep int) *scoring {
+// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains: terms
+// of less gain, which have most postings, add only to passages that can still be among them (MaxScore, Turtle and Flood
+// 1995). Searches share the room for the scores, so it must be released.
+func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float64) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
 	if len(r.scores) < s.size {
 		r.scores = make([]float64, s.size+s.size/8) // it will grow
@@ -248,25 +243,26 @@ func (s *Snapshot) score(terms []sought, refused []bitset, keep int) *scoring {
 	for _, t := range terms {
 		rest += t.gain * (K1 + 1)
 	}
+	floor := part * rest / (K1 + 1)
 	for i, t := range terms {
 		r.add(t)
 		if rest -= t.gain * (K1 + 1); i == len(terms)-1 {
 			rest = 0 // to the last bit
 		}
-		if keep > 0 {
-			r.prune(keep, rest)
+		switch {
+		case rest >= r.highest/2: // so is the least of the best scores, probably, and it takes long to find
+		case keep > 0:
+			r.prune(r.least(keep), rest)
+		case part > 0:
+			r.prune(floor, rest)
 		}
 	}
 	return r
 }
 
-// prune takes the scores of passages that further terms, which add less than rest, do not lift among the keep best. If
-// they do not lift a passage without a score either, it closes the scoring to those.
-func (r *scoring) prune(keep int, rest float64) {
-	if rest >= r.highest {
-		return // as the least of the best scores would be, which takes longer to find
-	}
-	least := r.least(keep)
+// prune takes the scores of passages that further terms, which add less than rest, do not lift to the least wanted score.
+// If they do not lift a passage without a score to it either, it closes the scoring to those.
+func (r *scoring) prune(least, rest float64) {
 	if r.closed = r.closed || rest < least; !r.closed {
 		return
 	}
@@ -298,9 +294,6 @@ func (r *scoring) strength() float64 {
 
 // add adds what a term scores to the passages that have it.
 func (r *scoring) add(t sought) {
-	if t.frequency == 0 && t.word.other {
-		return
-	}
 	r.most += t.gain
 	r.gain = max(r.gain, t.gain)
 	average := float64(r.length) / float64(max(r.live, 1))
