@@ -243,7 +243,9 @@ func asked(line string) bool {
 
 // unquoted returns a line without quotations and without the text after a dash or a colon that names no value.
 func unquoted(line string) string {
-	line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+	if line = doubleQuoted(line); !strings.ContainsAny(line, `"“„‟«‹「『:：{[<-–—|~=`) {
+		return line
+	}
 	line = quotation.ReplaceAllStringFunc(line, func(text string) string {
 		if !figure.MatchString(text) && len(strings.Fields(text)) <= 3 {
 			return text
@@ -261,6 +263,14 @@ func unquoted(line string) string {
 	return line
 }
 
+// doubleQuoted returns a line with double quotation marks for single ones.
+func doubleQuoted(line string) string {
+	if !strings.ContainsAny(line, "'’‘") { // matching takes longer
+		return line
+	}
+	return closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+}
+
 // quoted parts a message by the marks of quoting.
 func quoted(message string) (own, pasted string) {
 	var mine, theirs strings.Builder
@@ -276,7 +286,7 @@ func quoted(message string) (own, pasted string) {
 			fenced, rest = fenced != fence, rest || parts
 			continue
 		}
-		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+		line = doubleQuoted(line)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
 			text := strings.Trim(quoted, quoteMarks)
 			if named := !colon.MatchString(quoted) || !figure.MatchString(text); named && !isPasted(text) {
