@@ -41,7 +41,7 @@ func withLater(all []*candidate, q Query) []*candidate {
 				c = all[at]
 			}
 			c.newer = true
-			n := q.Overhead + min(c.length, mostShown)
+			n := q.Overhead + min(c.length(), mostShown)
 			if at >= 0 && at < place || n > left || slices.ContainsFunc(moved, same) || q.hides(c) {
 				continue
 			}

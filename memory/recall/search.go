@@ -202,8 +202,9 @@ func fill(all []*candidate, q Query) []Hit {
 		if left <= q.Overhead {
 			break
 		}
-		text, n := c.text, q.Overhead+c.length
-		if c.length > mostShown && left >= q.Overhead+pieceLength {
+		text, length := c.text, c.length()
+		n := q.Overhead + length
+		if length > mostShown && left >= q.Overhead+pieceLength {
 			text = c.around(pieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}

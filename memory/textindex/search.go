@@ -2,7 +2,6 @@ package textindex
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
 	"sort"
@@ -299,12 +298,12 @@ func (r *scoring) add(t sought) {
 	average := float64(r.length) / float64(max(r.live, 1))
 	most, highest := t.gain*(K1+1), r.highest
 	for i, list := range t.lists {
-		if list == nil {
+		if list == "" {
 			continue
 		}
 		scores, refused, lengths := r.scores[r.bases[i]:], r.refused[i], r.parts[i].lengths
-		passage := -1
-		for _, at := binary.Uvarint(list); at < len(list); {
+		passage, list := -1, string(list)
+		for _, at := varint(list, 0); at < len(list); {
 			var step, n uint64
 			if step, at = varint(list, at); step&1 == 0 {
 				n, at = varint(list, at)
@@ -341,7 +340,7 @@ func (s *Snapshot) lists(term string) (lists []postings, frequency int) {
 	for i, p := range s.parts {
 		lists[i] = p.find(term)
 		switch {
-		case lists[i] == nil:
+		case lists[i] == "":
 		case p.dead == nil:
 			frequency += lists[i].count()
 		default:
