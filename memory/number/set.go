@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 )
 
 // Set holds the values of the numbers, dates and times of texts. It has true for those that a text states: its sentence
@@ -81,23 +80,18 @@ func Claims(text string) []Number {
 	})
 }
 
-// Without returns a text with a sign in the place of each figure and date, and with single spaces.
+// wholeDate is namedDate with the rest of the month's name.
+var wholeDate = regexp.MustCompile(`(?:` + namedDate.String() + `)\pL*`)
+
+// Without returns a text in lower case and single spaces, with a sign in the place of each figure and date.
 func Without(text string) string {
-	var b strings.Builder
-	text, at := Fold(text), 0
-	list := read(text)
-	slices.SortStableFunc(list, func(a, b Number) int { // the longer of two at one place is a date
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
-	})
-	for _, n := range list {
-		if n.Start >= at && !n.Words {
-			b.WriteString(text[at:n.Start] + "#")
-			if at = n.End; strings.HasPrefix(n.Values[0], "month") { // and the rest of the month's name
-				at = len(text) - len(strings.TrimLeftFunc(text[at:], unicode.IsLetter))
-			}
+	text = wholeDate.ReplaceAllString(lower(Fold(text)), "#")
+	for _, n := range slices.Backward(Find(text)) {
+		if !n.Words {
+			text = text[:n.Start] + "#" + text[n.End:]
 		}
 	}
-	return strings.Join(strings.Fields(b.String()+text[at:]), " ")
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // read returns the numbers of a text, and the months of its dates, with what their sentences say of them.

@@ -91,6 +91,7 @@ func (s *Snapshot) Search(q Query) Result {
 	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
 	terms := s.look(a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language()))
+	slices.SortStableFunc(terms, func(a, b sought) int { return cmp.Compare(b.gain, a.gain) })
 	if q.MaxFrequency > 0 {
 		terms = slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > q.MaxFrequency })
 	}
@@ -192,11 +193,8 @@ func (s *Snapshot) look(terms []term) []sought {
 	return list
 }
 
-func compareGains(a, b sought) int { return cmp.Compare(b.gain, a.gain) }
-
-// telling are the at most n terms of the greatest gains.
+// telling are the at most n terms of the greatest gains, which are in front.
 func telling(terms []sought, n int) []sought {
-	slices.SortStableFunc(terms, compareGains)
 	terms = terms[:min(n, len(terms))]
 	return slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > common && t.gain*commonGain < terms[0].gain })
 }
@@ -228,8 +226,8 @@ type scoring struct {
 }
 
 // score scores the passages that are not refused for some terms, by BM25. With keep above 0 only the keep best and those
-// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains: terms
-// of less gain, which have most postings, add only to passages that can still be among them (MaxScore, Turtle and Flood
+// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains: the last
+// terms, which should have the least gains, add only to passages that can still be among them (MaxScore, Turtle and Flood
 // 1995). Searches share the room for the scores, so it must be released.
 func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float64) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
@@ -237,8 +235,6 @@ func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float6
 		r.scores = make([]float64, s.size+s.size/8) // it will grow
 	}
 	rest := 0.0
-	terms = slices.Clone(terms)
-	slices.SortStableFunc(terms, compareGains)
 	for _, t := range terms {
 		rest += t.gain * (K1 + 1)
 	}

@@ -27,7 +27,7 @@ func (r *Result) mergeVersions() {
 	asked := number.Claims(r.Query)
 	for _, places := range alike {
 		group := make([]Passage, len(places))
-		dated, documents, figures := true, map[string]bool{}, make([]number.Set, len(places))
+		dated, documents := true, map[string]bool{}
 		for i, at := range places {
 			group[i], documents[r.Passages[at].DocID] = r.Passages[at], true
 			dated = dated && group[i].date != ""
@@ -38,13 +38,8 @@ func (r *Result) mergeVersions() {
 			}
 			return cmp.Compare(b.version, a.version)
 		})
-		for i, p := range group {
-			figures[i] = number.Set{}
-			figures[i].Add(p.Title+"\n"+p.Text, true)
-		}
 		told := slices.ContainsFunc(asked, func(n number.Number) bool {
-			newest, _ := figures[0].Has(n)
-			return !newest && slices.ContainsFunc(figures, func(s number.Set) bool { found, _ := s.Has(n); return found })
+			return !group[0].has(n) && slices.ContainsFunc(group, func(p Passage) bool { return p.has(n) })
 		})
 		if told || len(documents) < len(group) {
 			continue
@@ -56,4 +51,12 @@ func (r *Result) mergeVersions() {
 		r.Passages[places[0]] = group[0]
 	}
 	r.Passages = slices.DeleteFunc(r.Passages, func(p Passage) bool { return p.DocID == "" })
+}
+
+// has reports whether the passage or its title has a number.
+func (p Passage) has(n number.Number) bool {
+	figures := number.Set{}
+	figures.Add(p.Title+"\n"+p.Text, true)
+	found, _ := figures.Has(n)
+	return found
 }
