@@ -22,10 +22,16 @@ type tongue struct {
 }
 
 var tongues = map[string]tongue{
-	"english": {"the and of to a in is it you that he was for on are with as his they be at one have this from or had by but",
-		"b c d f g h l m n p r s t w st ch sh th tr", "a e i o u ea ou ee", "s ing ed er ly tion", "what did I say about", "?"},
-	"german": {"der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an werden aus er hat dass",
-		"b d f g h k l m n r s t w sch st ch pf z", "a e i o u ei au ie ä ü", "en er ung e lich heit", "was habe ich über", "gesagt?"},
+	"english": {
+		"the and of to a in is it you that he was for on are with as his they be at one have this from or had by but",
+		"b c d f g h l m n p r s t w st ch sh th tr", "a e i o u ea ou ee", "s ing ed er ly tion",
+		"what did I say about", "?",
+	},
+	"german": {
+		"der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an werden aus er hat dass",
+		"b d f g h k l m n r s t w sch st ch pf z", "a e i o u ei au ie ä ü", "en er ung e lich heit",
+		"was habe ich über", "gesagt?",
+	},
 }
 
 // speech draws texts. Words of syllables have ranks, and the frequencies of a Zipf distribution.
@@ -90,8 +96,8 @@ func (s speech) questions(n int, least, most uint64) []string {
 	return list
 }
 
-// Searches in large chats, of 500,000 messages, too, unless -short is given: for common and for rare words, with a bound and
-// with a time, and as they run before each answer (needed). Reported are wall and processor times.
+// Searches in large chats, of 500,000 messages, too, unless -short is given: for common and for rare words, with a bound
+// and with a time, and as they run before each answer (needed). Reported are wall and processor times.
 func BenchmarkQuestions(b *testing.B) {
 	for _, messages := range []int{100_000, 500_000} {
 		if messages > 100_000 && testing.Short() {

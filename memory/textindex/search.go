@@ -195,8 +195,9 @@ func (s *Snapshot) look(terms []term) []sought {
 
 // telling are the at most n terms of the greatest gains, which are in front.
 func telling(terms []sought, n int) []sought {
-	terms = terms[:min(n, len(terms))]
-	return slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > common && t.gain*commonGain < terms[0].gain })
+	return slices.DeleteFunc(terms[:min(n, len(terms))], func(t sought) bool {
+		return t.frequency > common && t.gain*commonGain < terms[0].gain
+	})
 }
 
 // dead are the passages that are no longer there, by part.
@@ -226,9 +227,9 @@ type scoring struct {
 }
 
 // score scores the passages that are not refused for some terms, by BM25. With keep above 0 only the keep best and those
-// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains: the last
-// terms, which should have the least gains, add only to passages that can still be among them (MaxScore, Turtle and Flood
-// 1995). Searches share the room for the scores, so it must be released.
+// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains. The
+// last terms, which should have the least gains, add only to passages that can still be among them (MaxScore, Turtle and
+// Flood 1995). Searches share the room for the scores, so it must be released.
 func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float64) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
 	if len(r.scores) < s.size {
