@@ -161,8 +161,10 @@ func Own(message string, pasted []Span) Words {
 		keep = lines[0]
 	case last > 0 && asked(lines[last]):
 		keep = lines[last]
-	case aboutText.MatchString(own):
-		keep = unquoted(own)
+	default:
+		if typed := unquoted(own); typed != own && aboutText.MatchString(own) { // which takes longer
+			keep = typed
+		}
 	}
 	if keep != own {
 		theirs += "\n" + own
@@ -241,7 +243,9 @@ func asked(line string) bool {
 
 // unquoted returns a line without quotations and without the text after a dash or a colon that names no value.
 func unquoted(line string) string {
-	line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+	if line = doubleQuoted(line); !strings.ContainsAny(line, `"“„‟«‹「『:：{[<-–—|~=`) {
+		return line
+	}
 	line = quotation.ReplaceAllStringFunc(line, func(text string) string {
 		if !figure.MatchString(text) && len(strings.Fields(text)) <= 3 {
 			return text
@@ -259,6 +263,14 @@ func unquoted(line string) string {
 	return line
 }
 
+// doubleQuoted returns a line with double quotation marks for single ones.
+func doubleQuoted(line string) string {
+	if !strings.ContainsAny(line, "'’‘") { // matching takes longer
+		return line
+	}
+	return closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+}
+
 // quoted parts a message by the marks of quoting.
 func quoted(message string) (own, pasted string) {
 	var mine, theirs strings.Builder
@@ -274,7 +286,7 @@ func quoted(message string) (own, pasted string) {
 			fenced, rest = fenced != fence, rest || parts
 			continue
 		}
-		line = closeQuote.ReplaceAllString(openQuote.ReplaceAllString(line, `$1"`), `"$1`)
+		line = doubleQuoted(line)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
 			text := strings.Trim(quoted, quoteMarks)
 			if named := !colon.MatchString(quoted) || !figure.MatchString(text); named && !isPasted(text) {
@@ -320,8 +332,8 @@ var (
 	// Unspaced matches letters of scripts that put no space between words.
 	Unspaced = regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]`)
 	// structured matches lines that programs write: quoted ones, rows of tables, JSON, markup and lines of a log.
-	structured = regexp.MustCompile(`^[>|}]|^[{\[]\s*(?:["{\[\d]|$)|^<[a-zA-Z/!?]|^"[^"]*":|\t|^\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
-		`^\W?\d{4}-\d{2}-\d{2}[T ]\d|^[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$`)
+	structured = regexp.MustCompile(`^(?:[>|}]|[{\[]\s*(?:["{\[\d]|$)|<[a-zA-Z/!?]|"[^"]*":|.*\t|\W?\d{1,2}[:.]\d{2}\b.*:\s|` +
+		`\W?\d{4}-\d{2}-\d{2}[T ]\d|[^\s;,|]+(?:\s*[;|]\s*[^\s;,|]+){2,}$)`)
 	markup = regexp.MustCompile(`[{\[]\s*["{]|<[a-zA-Z/!][^\s<>]*[ >]`)
 	// introduces matches separators before quoted words, and label matches the name of a value of the person's own.
 	introduces = regexp.MustCompile(`[:：](?:\s|$|["“„‟«‹「『])|\s(?:[-–—|~]+|[-=]+>)\s`)

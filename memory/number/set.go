@@ -80,6 +80,23 @@ func Claims(text string) []Number {
 	})
 }
 
+// wholeDate is namedDate with the rest of the month's name.
+var wholeDate = regexp.MustCompile(`(?:` + namedDate.String() + `)\pL*`)
+
+// inCode matches the beginning of a word that makes its figures parts of a name, such as "AB12".
+var inCode = regexp.MustCompile(`\pL\d\S*$|\pL$`)
+
+// Without returns a text in lower case and single spaces, with a sign in the place of each figure and date.
+func Without(text string) string {
+	text = wholeDate.ReplaceAllString(lower(Fold(text)), "#")
+	for _, n := range slices.Backward(Find(text)) {
+		if !n.Words && !inCode.MatchString(text[max(0, n.Start-maxForm):n.Start]) {
+			text = text[:n.Start] + "#" + text[n.End:]
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
 // read returns the numbers of a text, and the months of its dates, with what their sentences say of them.
 func read(text string) []Number {
 	list, low := Find(text), lower(text)

@@ -20,7 +20,8 @@ type Index struct {
 	words   *textindex.Collection // a document for each position, with passages of the text
 	vectors *textindex.Collection // the same, of what is placed
 
-	writer sync.Mutex // held by changes, so that they take turns
+	writer  sync.Mutex         // held by changes, so that they take turns
+	authors map[author]*author // guarded by writer
 
 	mu    sync.RWMutex
 	front []*entry        // before the first message that was appended, the latest first; guarded by mu
@@ -34,22 +35,32 @@ type Index struct {
 // entry is a message as it is searched and shown. It never changes. Its position counts
 // from the first that was appended, those in front of it from -1 down.
 type entry struct {
-	id       string
-	role     string
-	name     string
-	origin   memory.Origin
-	ts       float64
-	text     string        // empty without content
-	pasted   []memory.Span // see memory.Message
-	length   int           // of the text, in characters
-	passages []int32       // where the passages after the first begin in text
+	id string
+	*author
+	ts   float64
+	text string // empty without content
+	*extra
 }
+
+// author says whose words messages are, which share it.
+type author struct {
+	role, name string
+	origin     memory.Origin
+}
+
+// extra is what few messages have.
+type extra struct {
+	pasted   []memory.Span // see memory.Message
+	passages []int32       // where the passages after the first begin in the text
+}
+
+var noExtra = &extra{}
 
 // New makes an Index without messages.
 func New(key memory.Key) *Index {
 	return &Index{
 		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), at: map[string]int{},
-		names: map[string]bool{},
+		names: map[string]bool{}, authors: map[author]*author{},
 	}
 }
 
@@ -159,7 +170,12 @@ func (ix *Index) fresh(raw []json.RawMessage) []*entry {
 	entries := make([]*entry, 0, len(raw))
 	for i, id := range ids {
 		if !known[i] {
-			entries = append(entries, newEntry(id, raw[i]))
+			e := newEntry(id, raw[i])
+			if ix.authors[*e.author] == nil {
+				ix.authors[*e.author] = e.author
+			}
+			e.author = ix.authors[*e.author]
+			entries = append(entries, e)
 		}
 	}
 	return entries
@@ -212,31 +228,34 @@ func (ix *Index) Place(vectors map[string][]float32) {
 const maxToolResult = 4 << 10
 
 func newEntry(id string, raw json.RawMessage) *entry {
-	e := &entry{id: strings.Clone(id)}
+	e := &entry{id: strings.Clone(id), author: &author{}, extra: noExtra}
 	var m memory.Message
 	if json.Unmarshal(raw, &m) != nil || m.Failure != "" && !m.Partial {
 		return e
 	}
-	e.role, e.name, e.origin, e.ts, e.text = m.Role, m.Name, m.Origin, m.Timestamp, m.Content
-	e.pasted = m.Pasted
+	e.author, e.ts, e.text = &author{m.Role, m.Name, m.Origin}, m.Timestamp, m.Content
 	if m.Role == memory.RoleTool && len(e.text) > maxToolResult {
 		e.text = strings.Clone(memory.Shorten(e.text, maxToolResult))
 	}
 	if strings.TrimSpace(e.text) == "" {
 		e.text = ""
 	}
-	e.length = utf8.RuneCountInString(e.text)
-	e.passages = passages(e.text)
+	if starts := passages(e.text); starts != nil || m.Pasted != nil {
+		e.extra = &extra{m.Pasted, starts}
+	}
 	return e
 }
 
 // entrySize is what an entry takes besides its strings, with its place in the index and in
 // the list of ids.
-const entrySize = 256
+const entrySize = 160
 
 func (e *entry) size() int {
-	return entrySize + len(e.id) + len(e.role) + len(e.name) + len(e.text) + 4*cap(e.passages)
+	return entrySize + len(e.id) + len(e.text) + 4*cap(e.passages)
 }
+
+// length returns the characters of the text.
+func (e *entry) length() int { return utf8.RuneCountInString(e.text) }
 
 func (e *entry) time() time.Time { return time.UnixMilli(int64(1000 * e.ts)) }
 

@@ -41,7 +41,7 @@ func withLater(all []*candidate, q Query) []*candidate {
 				c = all[at]
 			}
 			c.newer = true
-			n := q.Overhead + min(c.length, mostShown)
+			n := q.Overhead + min(c.length(), mostShown)
 			if at >= 0 && at < place || n > left || slices.ContainsFunc(moved, same) || q.hides(c) {
 				continue
 			}
@@ -67,7 +67,8 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 	}
 	s := scoringOf(ix, q)
 	best := 0.0
-	for _, h := range words.Search(textindex.Query{Text: names, Limit: laterPool, Duplicates: true}).Hits {
+	rare := textindex.Query{Text: names, Limit: laterPool, MaxFrequency: mostNames, Duplicates: true}
+	for _, h := range words.Search(rare).Hits {
 		position := positionOf(h.Document)
 		e := ix.entry(position)
 		if e != nil && e.ts > seed.ts && s.inside(e) && h.Passage <= len(e.passages) && h.Score >= laterLeast*best {

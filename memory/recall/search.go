@@ -202,8 +202,9 @@ func fill(all []*candidate, q Query) []Hit {
 		if left <= q.Overhead {
 			break
 		}
-		text, n := c.text, q.Overhead+c.length
-		if c.length > mostShown && left >= q.Overhead+pieceLength {
+		text, length := c.text, c.length()
+		n := q.Overhead + length
+		if length > mostShown && left >= q.Overhead+pieceLength {
 			text = c.around(pieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}
@@ -245,6 +246,7 @@ func (ix *Index) search(q Query, spans []span, alone bool) (textindex.Result, []
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := scoringOf(ix, q)
+	s.by = make(map[int]*candidate, 4*pool)
 	if alone && anyIn(ix, spans) {
 		s.only = spans
 	}
@@ -301,7 +303,7 @@ type scoring struct {
 
 // scoringOf has no candidates yet.
 func scoringOf(ix *Index, q Query) scoring {
-	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
+	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1)}
 	if !q.From.IsZero() {
 		s.from = seconds(q.From)
 	}

@@ -97,8 +97,8 @@ func PassageTerms(d Document) [][]string {
 	b.add(d)
 	terms := make([][]string, len(d.Passages))
 	for place, l := range b.lists {
-		decoded := postings(binary.AppendUvarint(nil, uint64(l.count)))
-		for _, at := range append(decoded, l.bytes...).decode(nil) {
+		list := postings(append(binary.AppendUvarint(nil, uint64(l.count)), l.bytes...))
+		for _, at := range list.decode(nil) {
 			for range at.times {
 				terms[at.passage] = append(terms[at.passage], a.terms[b.used[place]])
 			}
@@ -196,7 +196,7 @@ func mergeFresh(segments []*segment) []*segment {
 func groupFresh(segments []*segment, runs int) (groups [][]*segment) {
 	total := 0
 	for _, s := range segments {
-		total += len(s.lists)
+		total += len(s.data)
 	}
 	most := min(total/runs+1, maxSegment)
 	size := most // so that the first begins a run
@@ -206,7 +206,7 @@ func groupFresh(segments []*segment, runs int) (groups [][]*segment) {
 		}
 		last := len(groups) - 1
 		groups[last] = append(groups[last], s)
-		size += len(s.lists)
+		size += len(s.data)
 	}
 	return slices.Clip(groups)
 }
@@ -214,15 +214,13 @@ func groupFresh(segments []*segment, runs int) (groups [][]*segment) {
 // merge makes one segment of parts, without the documents that are not kept.
 func merge(parts []part, keep func(s *segment, doc int) bool) *segment {
 	w := writer{}
-	size, words := 0, 0
+	size := 0
 	numbers := make([][]int32, len(parts))
 	for i, p := range parts {
-		size += len(p.lists)
-		words = max(words, len(p.terms))
+		size += len(p.data)
 		numbers[i] = w.take(p.segment, keep)
 	}
-	w.lists = make([]byte, 0, size)
-	w.terms.Grow(words)
+	w.data = make([]byte, 0, size)
 	heads := make([]int, len(parts)) // the next term of each part
 	var l list
 	var decoded []posting

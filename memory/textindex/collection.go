@@ -313,7 +313,7 @@ func (e *edit) untidy() []int {
 		if p.live*2 < len(p.lengths) {
 			return []int{i}
 		}
-		if len(p.lists) < maxSegment/fanout {
+		if len(p.data) < maxSegment/fanout {
 			size := bits.Len(uint(p.live)) / 2
 			bySize[size] = append(bySize[size], i)
 			if len(bySize[size]) == fanout {

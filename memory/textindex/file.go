@@ -19,7 +19,7 @@ func Format() string {
 	terms := PassageTerms(Document{Title: "Café", Passages: []Passage{{Text: formatProbe}}})[0]
 	sum := sha256.Sum256([]byte(strings.Join(terms, " ") + fmt.Sprint(len(stopwords), headingCount,
 		maxStemmed)))
-	return "index/1/" + hex.EncodeToString(sum[:8])
+	return "index/2/" + hex.EncodeToString(sum[:8])
 }
 
 // formatProbe is a text that changes of the analysis are likely to show in.
@@ -58,10 +58,8 @@ func (f Frozen) Write(to io.Writer) error {
 	}
 	w.number(uint64(len(f.now.parts)))
 	for _, p := range f.now.parts {
-		w.text(p.terms)
+		w.text(p.data)
 		numbers(w, p.starts)
-		numbers(w, p.lists)
-		numbers(w, p.offsets)
 		w.number(uint64(len(p.docs)))
 		for _, d := range p.docs {
 			w.text(d.id)
@@ -97,10 +95,8 @@ func Read(from io.Reader, size int64) (c *Collection, err error) {
 	}
 	var e edit
 	for range r.count(1) {
-		s := &segment{terms: r.text()}
+		s := &segment{data: r.text()}
 		s.starts = readNumbers[uint32](r)
-		s.lists = readNumbers[byte](r)
-		s.offsets = readNumbers[uint32](r)
 		s.docs = make([]entry, r.count(1))
 		for i := range s.docs {
 			s.docs[i] = entry{id: r.text(), first: int32(r.number())}

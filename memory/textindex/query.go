@@ -23,6 +23,8 @@ type Query struct {
 	// apart best, for texts that are longer than questions. Terms of very many passages
 	// are then left out beside rare ones. 0 for all terms.
 	Terms int
+	// MaxFrequency leaves terms out that more passages have; 0 for none.
+	MaxFrequency int
 	// Duplicates lets passages of equal text follow the best of them; without it
 	// they are left out.
 	Duplicates bool
@@ -172,13 +174,13 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 		}
 	}
 	share := min(relatedMost, relatedShare+relatedTerm*float64(count-1))
-	asked := s.score(own, refused)
+	asked := s.score(s.look(own), refused, 0, 0)
 	defer asked.release()
 	var on []earlier
 	after := asked // the user's turn after t, or the question
 	for _, t := range past {
 		terms := a.query(t.text, nil, s.language())
-		said := s.score(terms[:min(len(terms), maxTurnTerms)], refused)
+		said := s.score(s.look(terms[:min(len(terms), maxTurnTerms)]), refused, 0, 0)
 		defer said.release()
 		switch {
 		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || count == 1 && t.weight == weightUser):
@@ -233,7 +235,7 @@ func (f Feedback) withDefaults() Feedback {
 // widen adds the terms of feedback to what a query scored, and gives the factor that makes the
 // weights of all terms 1 together. Those of the query stay as they are, so that its terms need
 // not be looked up again.
-func (r *scoring) widen(a *analyzer, query []term, f Feedback) (scale float64) {
+func (r *scoring) widen(a *analyzer, query []sought, f Feedback) (scale float64) {
 	frequent := f.frequent(a, r.best(f.Passages, false))
 	if len(frequent) == 0 {
 		return 1
@@ -243,9 +245,8 @@ func (r *scoring) widen(a *analyzer, query []term, f Feedback) (scale float64) {
 		own += t.weight
 	}
 	best := r.gain
-	for _, t := range share(frequent, own*f.Weight/(1-f.Weight)) {
-		_, frequency := r.lists(t.text)
-		if frequency <= common || t.weight*r.idf(frequency)*commonGain >= best {
+	for _, t := range r.look(share(frequent, own*f.Weight/(1-f.Weight))) {
+		if t.frequency <= common || t.gain*commonGain >= best {
 			r.add(t)
 		}
 	}

@@ -90,11 +90,19 @@ func (s *Snapshot) Search(q Query) Result {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
-	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language())
-	if q.Terms > 0 {
-		terms = s.telling(terms, q.Terms)
+	terms := s.look(a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language()))
+	slices.SortStableFunc(terms, func(a, b sought) int { return cmp.Compare(b.gain, a.gain) })
+	if q.MaxFrequency > 0 {
+		terms = slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > q.MaxFrequency })
 	}
-	found := s.score(terms, refused)
+	if q.Terms > 0 {
+		terms = telling(terms, q.Terms)
+	}
+	keep := 0
+	if q.Duplicates { // else it is unknown how many passages have equal texts
+		keep = max(q.Limit, 1)
+	}
+	found := s.score(terms, refused, keep, 0)
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
 	switch {
@@ -103,20 +111,19 @@ func (s *Snapshot) Search(q Query) Result {
 	case result.Strength < s.weak:
 		result.Status = StatusWeak
 	}
-	for i, t := range terms {
-		if t.history && found.known[i] {
+	for _, t := range terms {
+		if t.history && t.frequency > 0 {
 			result.FromHistory = append(result.FromHistory, t.word.text)
 		}
 	}
+	scale := 1.0
 	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.Below == 0 || result.Strength < f.Below) {
-		scale := found.widen(a, terms, f.withDefaults())
-		result.Hits = found.best(q.Limit, q.Duplicates)
-		for i := range result.Hits {
-			result.Hits[i].Score *= scale
-		}
-		return result
+		scale = found.widen(a, terms, f.withDefaults())
 	}
 	result.Hits = found.best(q.Limit, q.Duplicates)
+	for i := range result.Hits {
+		result.Hits[i].Score *= scale
+	}
 	return result
 }
 
@@ -129,30 +136,26 @@ func (s *Snapshot) RareWords(text string, most int) (best float64) {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
 	var words []string
-	terms := map[string][]term{}
-	for _, t := range a.query(text, nil, s.language()) {
+	terms := map[string][]sought{}
+	for _, t := range s.look(a.query(text, nil, s.language())) {
 		switch w := t.word.text; {
 		case t.word.other:
 		case terms[w] != nil:
 			terms[w] = append(terms[w], t)
 		case len(words) < most:
-			words, terms[w] = append(words, w), []term{t}
+			words, terms[w] = append(words, w), []sought{t}
 		}
 	}
-	sums := map[int32]float64{}
+	sums := s.score(nil, nil, 0, 0)
+	defer sums.release()
 	for _, w := range words {
-		r := s.score(terms[w], s.dead())
-		var with []int32
+		r := s.score(terms[w], s.dead(), 0, hasWord)
+		sums.found = append(sums.found, r.found...)
 		for _, i := range r.found {
-			if r.scores[i] >= hasWord*r.most {
-				with = append(with, i)
-			}
+			sums.scores[i] += s.idf(len(r.found)) / s.idf(1)
+			best = max(best, sums.scores[i])
 		}
 		r.release()
-		for _, i := range with {
-			sums[i] += s.idf(len(with)) / s.idf(1)
-			best = max(best, sums[i])
-		}
 	}
 	return best
 }
@@ -164,30 +167,37 @@ const (
 	commonGain = 8
 )
 
-// telling are the at most n terms of the greatest weights and idf.
-func (s *Snapshot) telling(terms []term, n int) []term {
-	room := scoring{Snapshot: s}
-	type gain struct {
-		term
-		gain   float64
-		common bool
-	}
-	var gains []gain
+// sought is a term with its postings in each part.
+type sought struct {
+	term
+	lists     []postings
+	frequency int     // live passages that have it
+	gain      float64 // weight and idf; it adds less than K1+1 times that to a score
+}
+
+// look looks terms up, and leaves out other spellings that no passage has.
+func (s *Snapshot) look(terms []term) []sought {
+	list := make([]sought, 0, len(terms))
 	for _, t := range terms {
-		_, frequency := room.lists(t.text)
-		if frequency == 0 && t.word.other {
-			continue
+		lists, frequency := s.lists(t.text)
+		if s.whole != nil {
+			of, asked := s.whole.Frequency[t.text]
+			if frequency = max(frequency, of); !asked {
+				lists, frequency, t.weight = nil, 0, 0
+			}
 		}
-		gains = append(gains, gain{t, t.weight * s.idf(frequency), frequency > common})
-	}
-	slices.SortStableFunc(gains, func(a, b gain) int { return cmp.Compare(b.gain, a.gain) })
-	var told []term
-	for _, g := range gains[:min(n, len(gains))] {
-		if !g.common || g.gain*commonGain >= gains[0].gain {
-			told = append(told, g.term)
+		if frequency > 0 || !t.word.other {
+			list = append(list, sought{t, lists, frequency, t.weight * s.idf(frequency)})
 		}
 	}
-	return told
+	return list
+}
+
+// telling are the at most n terms of the greatest gains, which are in front.
+func telling(terms []sought, n int) []sought {
+	return slices.DeleteFunc(terms[:min(n, len(terms))], func(t sought) bool {
+		return t.frequency > common && t.gain*commonGain < terms[0].gain
+	})
 }
 
 // dead are the passages that are no longer there, by part.
@@ -210,24 +220,55 @@ type scoring struct {
 	*Snapshot
 	*tally
 	refused []bitset
-	decoded []posting // room
-	known   []bool    // by term, whether a passage has it
-	most    float64   // the weighted sum of the terms' idf
-	gain    float64   // the most that a term adds to it
-	highest float64   // of the scores
+	closed  bool    // to passages without a score
+	most    float64 // the weighted sum of the terms' idf
+	gain    float64 // the most that a term adds to it
+	highest float64 // of the scores
 }
 
-// score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
-// must be released.
-func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
+// score scores the passages that are not refused for some terms, by BM25. With keep above 0 only the keep best and those
+// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains. The
+// last terms, which should have the least gains, add only to passages that can still be among them (MaxScore, Turtle and
+// Flood 1995). Searches share the room for the scores, so it must be released.
+func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float64) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
 	if len(r.scores) < s.size {
 		r.scores = make([]float64, s.size+s.size/8) // it will grow
 	}
+	rest := 0.0
 	for _, t := range terms {
+		rest += t.gain * (K1 + 1)
+	}
+	floor := part * rest / (K1 + 1)
+	for i, t := range terms {
 		r.add(t)
+		if rest -= t.gain * (K1 + 1); i == len(terms)-1 {
+			rest = 0 // to the last bit
+		}
+		switch {
+		case rest >= r.highest/2: // so is the least of the best scores, probably, and it takes long to find
+		case keep > 0:
+			r.prune(r.least(keep), rest)
+		case part > 0:
+			r.prune(floor, rest)
+		}
 	}
 	return r
+}
+
+// prune takes the scores of passages that further terms, which add less than rest, do not lift to the least wanted score.
+// If they do not lift a passage without a score to it either, it closes the scoring to those.
+func (r *scoring) prune(least, rest float64) {
+	if r.closed = r.closed || rest < least; !r.closed {
+		return
+	}
+	r.found = slices.DeleteFunc(r.found, func(i int32) bool {
+		out := r.scores[i]+rest*(1+1e-9) < least
+		if out {
+			r.scores[i] = 0
+		}
+		return out
+	})
 }
 
 // release gives the scores back, all zero, to be used again.
@@ -248,42 +289,38 @@ func (r *scoring) strength() float64 {
 }
 
 // add adds what a term scores to the passages that have it.
-func (r *scoring) add(t term) {
-	lists, frequency := r.lists(t.text)
-	if r.whole != nil {
-		of, asked := r.whole.Frequency[t.text]
-		if frequency = max(frequency, of); !asked {
-			lists, frequency, t.weight = nil, 0, 0
-		}
-	}
-	r.known = append(r.known, frequency > 0)
-	if frequency == 0 && t.word.other {
-		return
-	}
-	idf := r.idf(frequency)
-	r.most += t.weight * idf
-	r.gain = max(r.gain, t.weight*idf)
+func (r *scoring) add(t sought) {
+	r.most += t.gain
+	r.gain = max(r.gain, t.gain)
 	average := float64(r.length) / float64(max(r.live, 1))
-	most, highest := t.weight*idf*(K1+1), r.highest
-	for i, list := range lists {
-		if list == nil {
+	most, highest := t.gain*(K1+1), r.highest
+	for i, list := range t.lists {
+		if list == "" {
 			continue
 		}
 		scores, refused, lengths := r.scores[r.bases[i]:], r.refused[i], r.parts[i].lengths
-		r.decoded = list.decode(r.decoded[:0])
-		for _, at := range r.decoded {
-			if refused.has(int(at.passage)) {
-				continue
+		passage, list := -1, string(list)
+		for _, at := varint(list, 0); at < len(list); {
+			var step, n uint64
+			if step, at = varint(list, at); step&1 == 0 {
+				n, at = varint(list, at)
+			} else {
+				n = 1
 			}
-			times := float64(at.times)
-			discount := K1*(1-B) + K1*B/average*float64(lengths[at.passage])
-			score := scores[at.passage]
+			passage += int(step >> 1)
+			score := scores[passage]
 			if score == 0 {
-				r.found = append(r.found, int32(r.bases[i])+at.passage)
+				if r.closed || refused.has(passage) {
+					continue
+				}
+				r.found = append(r.found, int32(r.bases[i]+passage))
 			}
-			score += most * times / (times + discount)
-			scores[at.passage] = score
-			highest = max(highest, score) // no term takes from a score
+			times := float64(n)
+			score += most * times / (times + K1*(1-B) + K1*B/average*float64(lengths[passage]))
+			scores[passage] = score
+			if score > highest { // no term takes from a score
+				highest = score
+			}
 		}
 	}
 	r.highest = highest
@@ -295,17 +332,16 @@ func (s *Snapshot) idf(frequency int) float64 {
 }
 
 // lists gives a term's postings in each part and how many live passages have it.
-func (r *scoring) lists(term string) (lists []postings, frequency int) {
-	lists = make([]postings, len(r.parts))
-	for i, p := range r.parts {
+func (s *Snapshot) lists(term string) (lists []postings, frequency int) {
+	lists = make([]postings, len(s.parts))
+	for i, p := range s.parts {
 		lists[i] = p.find(term)
 		switch {
-		case lists[i] == nil:
+		case lists[i] == "":
 		case p.dead == nil:
 			frequency += lists[i].count()
 		default:
-			r.decoded = lists[i].decode(r.decoded[:0])
-			for _, at := range r.decoded {
+			for _, at := range lists[i].decode(nil) {
 				if !p.dead.has(int(at.passage)) {
 					frequency++
 				}
@@ -317,8 +353,7 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 
 // Frequency is how many passages have a term, one of Terms.
 func Frequency(s *Snapshot, term string) int {
-	room := scoring{Snapshot: s}
-	_, n := room.lists(term)
+	_, n := s.lists(term)
 	return n
 }
 

@@ -4,16 +4,13 @@ import (
 	"encoding/binary"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // segment is an immutable index of some documents. Nothing in it holds a pointer
 // per term or posting, so that a large one costs the garbage collector nothing.
 type segment struct {
-	terms   string   // all terms, ascending, one behind the other
-	starts  []uint32 // where term i begins in terms; one more for the end
-	lists   []byte   // the postings of all terms, in their order
-	offsets []uint32 // where the postings of term i begin in lists; one more for the end
+	data   string   // all terms, ascending, each with its length in front and its postings behind
+	starts []uint32 // where that of term i begins; one more for the end
 
 	docs    []entry
 	lengths []uint32 // of each passage, in terms
@@ -35,19 +32,26 @@ const maxSegment = 1 << 30
 // postings are the postings of a term: their count, then each as the distance
 // from the passage before, doubled, plus 1 if the term stands there once;
 // otherwise its count follows. All numbers are varints.
-type postings []byte
+type postings string
 
-// find gives the postings of a term, nil if no text has it.
+// find gives the postings of a term, empty if no text has it.
 func (s *segment) find(term string) postings {
 	i := sort.Search(len(s.starts)-1, func(i int) bool { return s.term(i) >= term })
 	if i == len(s.starts)-1 || s.term(i) != term {
-		return nil
+		return ""
 	}
 	return s.postings(i)
 }
 
-func (s *segment) term(i int) string       { return s.terms[s.starts[i]:s.starts[i+1]] }
-func (s *segment) postings(i int) postings { return s.lists[s.offsets[i]:s.offsets[i+1]] }
+func (s *segment) term(i int) string {
+	n, at := varint(s.data, int(s.starts[i]))
+	return s.data[at : at+int(n)]
+}
+
+func (s *segment) postings(i int) postings {
+	n, at := varint(s.data, int(s.starts[i]))
+	return postings(s.data[at+int(n) : s.starts[i+1]])
+}
 
 // document is the position among docs of the document that a passage belongs to.
 func (s *segment) document(passage int) int {
@@ -65,7 +69,7 @@ func (s *segment) passages(doc int) (first, end int) {
 // bytes is about how many the segment takes, with what a Collection keeps of its documents.
 func (s *segment) bytes() int {
 	const perDocument, perVector = 96, 24
-	size := len(s.terms) + 4*(len(s.starts)+len(s.offsets)+len(s.lengths)) + len(s.lists) + 8*len(s.hashes)
+	size := len(s.data) + 4*(len(s.starts)+len(s.lengths)) + 8*len(s.hashes)
 	for _, d := range s.docs {
 		size += perDocument + len(d.id)
 	}
@@ -85,7 +89,10 @@ func (s *segment) vector(passage int) vector {
 
 // count is how many passages have the term.
 func (p postings) count() int {
-	n, _ := binary.Uvarint(p)
+	if p == "" {
+		return 0
+	}
+	n, _ := varint(string(p), 0)
 	return int(n)
 }
 
@@ -96,26 +103,35 @@ type posting struct {
 }
 
 // decode appends the postings to a list, ascending by passage.
-func (p postings) decode(to []posting) []posting {
-	_, at := binary.Uvarint(p)
-	passage := int32(-1)
-	for at < len(p) {
-		step, n := uint64(p[at]), 1
-		if step >= 0x80 {
-			step, n = binary.Uvarint(p[at:])
-		}
-		at += n
+func (list postings) decode(to []posting) []posting {
+	passage, p := int32(-1), string(list)
+	for _, at := varint(p, 0); at < len(p); {
+		var step uint64
 		times := uint64(1)
-		if step&1 == 0 {
-			if times, n = uint64(p[at]), 1; times >= 0x80 {
-				times, n = binary.Uvarint(p[at:])
-			}
-			at += n
+		if step, at = varint(p, at); step&1 == 0 {
+			times, at = varint(p, at)
 		}
 		passage += int32(step >> 1)
 		to = append(to, posting{passage, uint32(times)})
 	}
 	return to
+}
+
+// varint reads the number at a place, and gives the place behind it.
+func varint(p string, at int) (n uint64, next int) {
+	if p[at] < 0x80 {
+		return uint64(p[at]), at + 1
+	}
+	return longVarint(p, at) // apart, so that this is inlined
+}
+
+func longVarint(p string, at int) (n uint64, next int) {
+	for shift := 0; ; shift += 7 {
+		n |= uint64(p[at]&0x7f) << shift
+		if at++; p[at-1] < 0x80 {
+			return n, at
+		}
+	}
 }
 
 // list collects the postings of one term.
@@ -143,18 +159,16 @@ func (l *list) add(passage int32, times uint32) {
 // writer lays out the terms of a segment, which come in ascending order.
 type writer struct {
 	segment
-	terms strings.Builder
+	data []byte
 }
 
 func (w *writer) write(term string, l *list) {
 	if l.count == 0 {
 		return
 	}
-	w.starts = append(w.starts, uint32(w.terms.Len()))
-	w.offsets = append(w.offsets, uint32(len(w.lists)))
-	w.terms.WriteString(term)
-	w.lists = binary.AppendUvarint(w.lists, uint64(l.count))
-	w.lists = append(w.lists, l.bytes...)
+	w.starts = append(w.starts, uint32(len(w.data)))
+	w.data = append(binary.AppendUvarint(w.data, uint64(len(term))), term...)
+	w.data = append(binary.AppendUvarint(w.data, uint64(l.count)), l.bytes...)
 }
 
 func (w *writer) passage(length uint32, hash uint64, v vector) {
@@ -171,10 +185,9 @@ func (w *writer) passage(length uint32, hash uint64, v vector) {
 
 // finish gives the segment without spare room.
 func (w *writer) finish() *segment {
-	w.starts = slices.Clone(append(w.starts, uint32(w.terms.Len())))
-	w.offsets = slices.Clone(append(w.offsets, uint32(len(w.lists))))
 	s := w.segment
-	s.terms = strings.Clone(w.terms.String())
-	s.lists = slices.Clone(s.lists)
+	s.data = string(w.data)
+	s.starts = slices.Clone(append(s.starts, uint32(len(w.data))))
+	s.docs, s.lengths, s.hashes = slices.Clone(s.docs), slices.Clone(s.lengths), slices.Clone(s.hashes)
 	return &s
 }

@@ -122,7 +122,7 @@ func (s *Snapshot) threshold(sample sample) float64 {
 
 // strengthWithout is the strength of a query that a document may not answer.
 func (s *Snapshot) strengthWithout(id string, terms []term) float64 {
-	r := s.score(terms, s.dead())
+	r := s.score(s.look(terms), s.dead(), 0, 0)
 	defer r.release()
 	best := 0.0
 	for _, i := range r.found {

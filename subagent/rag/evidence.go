@@ -201,7 +201,7 @@ func passageSupport(p Passage) *support {
 // read computes the other fields.
 func (s *support) read() *support {
 	s.once.Do(func() {
-		isPassage := s.passage != (Passage{})
+		isPassage := s.passage.Text != ""
 		s.numbers, s.addresses = number.Set{}, map[string]bool{}
 		s.numbers.Add(s.text, isPassage)
 		f := envelope.Fold(s.text)

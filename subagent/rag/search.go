@@ -75,6 +75,8 @@ type Passage struct {
 	Text     string  `json:"text"`
 	// RerankScore is the reranker's, if it saw the passage; it, not Score, orders then.
 	RerankScore *float64 `json:"rerank_score,omitempty"`
+	// OtherVersions have the same text with other figures, in older documents, the newest first.
+	OtherVersions []Version `json:"other_versions,omitempty"`
 
 	Collection string `json:"collection"`
 	Hash       string `json:"hash"` // of the text, to find it again
@@ -82,6 +84,9 @@ type Passage struct {
 	strength float64 // its part of the query, comparable between collections
 	held     *held   // where its text is; nil when the text is here
 	ordinal  int     // in that document
+	opening  string  // the document's first passage
+	date     string  // in the document's metadata
+	version  int64   // of the document
 }
 
 // Search gives the passages of the collections that match best. A result that is
@@ -111,9 +116,9 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 // reranker reads texts.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, error) {
 	k := cmp.Or(r.K, DefaultK)
-	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
+	q := query{text: r.Query, history: r.History, k: 2 * k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
 	if l.o.Rerank.Reranker != nil {
-		q.k = max(k, l.o.Rerank.Top)
+		q.k = max(q.k, l.o.Rerank.Top)
 	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
 	waiting := false
@@ -143,6 +148,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, erro
 	best.Degraded = best.Degraded || q.degraded || waiting
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
 	l.fill(ctx, legs, &best)
+	best.mergeVersions()
 	l.rerank(ctx, &best, r.History, k)
 	return best, nil
 }
@@ -429,7 +435,8 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 				continue
 			}
 			if text, ok := p.held.text(p.ordinal); ok {
-				p.Text, p.held = text, nil
+				p.opening, _ = p.held.text(0)
+				p.Text, p.date, p.version, p.held = text, p.held.Metadata["date"], p.held.Version, nil
 			} else if !slices.Contains(missing, p.DocID) {
 				missing = append(missing, p.DocID)
 			}
@@ -449,11 +456,15 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 			if p.held == nil || p.Collection != g.collection.String() {
 				continue
 			}
+			d := documents[p.DocID]
+			if p.date, p.version = d.Metadata["date"], d.Version; len(d.Passages) > 0 {
+				p.opening = d.Text[d.Passages[0].Start:d.Passages[0].End]
+			}
 			if g.outside != nil {
-				p.complete(documents[p.DocID])
+				p.complete(d)
 				continue
 			}
-			at, text := p.held.Passages[p.ordinal], documents[p.DocID].Text
+			at, text := p.held.Passages[p.ordinal], d.Text
 			if int(at.End) <= len(text) && sumOf(text[at.Start:at.End]) == at.Hash {
 				p.Text, p.held = text[at.Start:at.End], nil
 			}

@@ -116,7 +116,11 @@ func (t *Session) hand(r Result) Result {
 		t.given[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
-		for _, field := range []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section} {
+		fields := []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section}
+		for v := range p.OtherVersions {
+			fields = append(fields, &p.OtherVersions[v].DocID, &p.OtherVersions[v].Title, &p.OtherVersions[v].Date)
+		}
+		for _, field := range fields {
 			*field, signals = envelope.Label(*field)
 			r.InjectionSignals += signals
 		}

@@ -118,10 +118,10 @@ func TestAFilterComesBeforeTheRanking(t *testing.T) {
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
 	for i := range 150 {
-		putWith(t, l, c, fmt.Sprintf("en%03d", i), fmt.Sprintf("apples apples apples %d", i), "lang", "en")
+		putWith(t, l, c, fmt.Sprintf("en%03d", i), fmt.Sprintf("apples apples apples n%d", i), "lang", "en")
 	}
 	for i := range 12 {
-		putWith(t, l, c, fmt.Sprintf("ru%03d", i), fmt.Sprintf("one word of apples among many others that nobody asks for %d",
+		putWith(t, l, c, fmt.Sprintf("ru%03d", i), fmt.Sprintf("one word of apples among many others that nobody asks for n%d",
 			i), "lang", "ru")
 	}
 	whole := search(t, l, "apples", c)
