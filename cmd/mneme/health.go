@@ -60,7 +60,7 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	resp, body, err := exchange(ctx, con.transport(), http.MethodGet, u.String(), nil)
+	status, body, err := exchange(ctx, con.transport(), http.MethodGet, u.String(), nil)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "", fmt.Errorf("%w on %s", errNothing, u.Host)
@@ -70,28 +70,27 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 		return "", err
 	}
 	text := strings.TrimSpace(term.Clean(string(body)))
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s is not ready: %s %s", u.Host, resp.Status, text)
+	if status != http.StatusOK {
+		return "", fmt.Errorf("%s is not ready: %d %s %s", u.Host, status, http.StatusText(status), text)
 	}
 	return text, nil
 }
 
-// exchange sends a request and reads its answer, at most 8 MiB of it.
-func exchange(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (*http.Response, []byte,
-	error) {
+// exchange sends a request. It returns the status and the body, at most 8 MiB of it.
+func exchange(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := (&http.Client{Transport: via}).Do(req)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the answer of %s: %w", req.URL.Host, err)
+		return 0, nil, fmt.Errorf("reading the answer of %s: %w", req.URL.Host, err)
 	}
-	return resp, got, nil
+	return resp.StatusCode, got, nil
 }

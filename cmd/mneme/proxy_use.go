@@ -49,7 +49,7 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	resp, got, err := exchange(ctx, carry, method, base+path, body)
+	status, got, err := exchange(ctx, carry, method, base+path, body)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s: start `mneme up` or `mneme proxy`", base)
@@ -59,9 +59,9 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 		}
 		return fmt.Errorf("reaching %s: %w", base, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s refuses (%d): %s", base, resp.StatusCode,
-			term.OneLine(wire.ReadFailure(resp.StatusCode, got).Message, 500))
+	if status != http.StatusOK {
+		return fmt.Errorf("%s refuses (%d): %s", base, status,
+			term.OneLine(wire.ReadFailure(status, got).Message, 500))
 	}
 	if err := json.Unmarshal(got, answer); err != nil {
 		return fmt.Errorf("%s did not answer as the gateway does; is --url right? (%w)", base, err)

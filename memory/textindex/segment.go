@@ -103,13 +103,13 @@ type posting struct {
 }
 
 // decode appends the postings to a list, ascending by passage.
-func (list postings) decode(to []posting) []posting {
-	passage, p := int32(-1), string(list)
-	for _, at := varint(p, 0); at < len(p); {
+func (p postings) decode(to []posting) []posting {
+	passage, list := int32(-1), string(p)
+	for _, at := varint(list, 0); at < len(list); {
 		var step uint64
 		times := uint64(1)
-		if step, at = varint(p, at); step&1 == 0 {
-			times, at = varint(p, at)
+		if step, at = varint(list, at); step&1 == 0 {
+			times, at = varint(list, at)
 		}
 		passage += int32(step >> 1)
 		to = append(to, posting{passage, uint32(times)})

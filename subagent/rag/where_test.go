@@ -121,8 +121,8 @@ func TestAFilterComesBeforeTheRanking(t *testing.T) {
 		putWith(t, l, c, fmt.Sprintf("en%03d", i), fmt.Sprintf("apples apples apples n%d", i), "lang", "en")
 	}
 	for i := range 12 {
-		putWith(t, l, c, fmt.Sprintf("ru%03d", i), fmt.Sprintf("one word of apples among many others that nobody asks for n%d",
-			i), "lang", "ru")
+		text := fmt.Sprintf("one word of apples among many others that nobody asks for n%d", i)
+		putWith(t, l, c, fmt.Sprintf("ru%03d", i), text, "lang", "ru")
 	}
 	whole := search(t, l, "apples", c)
 	r,

@@ -125,7 +125,8 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestAnswersAboveTheirBudgetAreNamed(t *testing.T) {
-	r, err := Run(t.Context(), garden(t), &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}, nil, nil, func(string) {})
+	long := &fixed{hits: []Hit{{"m0", strings.Repeat("x", 2001)}}}
+	r, err := Run(t.Context(), garden(t), long, nil, nil, func(string) {})
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))

@@ -154,8 +154,8 @@ R@k: share of the evidence in the first k hits; MRR: of the first hit with evide
 bm25: textbook BM25 over messages, up to the first that does not fit. window: the newest messages that fit.
 `, pieceLength)
 	if r.byMeaning {
-		fmt.Fprintf(&b, "%s: the index with the vectors of all messages (recall.vectors). %s: the same index without the words "+
-			"of the question.\n%v", wayMeaning, wayAlone, r.Embedded)
+		fmt.Fprintf(&b, "%s: the index with the vectors of all messages (recall.vectors). %s: the same index without the "+
+			"words of the question.\n%v", wayMeaning, wayAlone, r.Embedded)
 	}
 	_, err := b.WriteTo(out)
 	return err
