@@ -31,7 +31,8 @@ func (m MemoryAccess) By(h *http.Client) MemoryAccess {
 
 // Recall searches the chat's memory.
 func (m MemoryAccess) Recall(ctx context.Context, r memory.RecallRequest) (out memory.Recalled, err error) {
-	return out, m.post(ctx, "/recall", r, &out)
+	err = m.post(ctx, "/recall", r, &out)
+	return out, err
 }
 
 // MaxEmbedTexts is how many texts an EmbedRequest has at most.
@@ -74,7 +75,8 @@ type RunNotes struct {
 
 // Remember makes a note.
 func (m MemoryAccess) Remember(ctx context.Context, r memory.RememberRequest) (out memory.Note, err error) {
-	return out, m.post(ctx, "/notes", r, &out)
+	err = m.post(ctx, "/notes", r, &out)
+	return out, err
 }
 
 // SettleRequest is the body of POST {MemoryAccess.URL}/calls/{call}: what a granted call returned.
@@ -85,7 +87,8 @@ type SettleRequest struct {
 
 // Claim asks the webmemory that holds the run for a call of a tool outside.
 func (m MemoryAccess) Claim(ctx context.Context, r memory.ClaimRequest) (out memory.Claimed, err error) {
-	return out, m.post(ctx, "/calls", r, &out)
+	err = m.post(ctx, "/calls", r, &out)
+	return out, err
 }
 
 // Settle says what a granted call returned.

@@ -82,7 +82,8 @@ const toolTimeout = 15 * time.Minute
 // Tools lists the tools of all agents.
 func (c *Client) Tools(ctx context.Context) (ToolList, error) {
 	var list ToolList
-	return list, c.call(ctx, http.MethodGet, "/v1/tools", nil, &list)
+	err := c.call(ctx, http.MethodGet, "/v1/tools", nil, &list)
+	return list, err
 }
 
 // CallTool calls a tool by hand.

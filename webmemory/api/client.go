@@ -227,7 +227,8 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 		return out, err
 	}
 	defer resp.Body.Close()
-	return out, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
+	return out, err
 }
 
 // Notes lists the notes at a NotesPath or a UserNotesPath.
