@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,7 @@ type Query struct {
 	VectorWeight float64
 
 	speaker speaker // that the text asks about
+	words   wordSet // of the text
 }
 
 const defaultBudget = 800 // tokens
@@ -103,6 +105,8 @@ const (
 
 	// userFavor is for what the user said: it is what a model knows from nowhere else.
 	userFavor = 0.25
+	// emptyFavor is the factor for messages that say nothing, see says.
+	emptyFavor = 0.1
 	// recentFavor is for a message of this moment; it halves in recentHalf days.
 	recentFavor = 0.03
 	recentHalf  = 30
@@ -157,7 +161,7 @@ func Search(indexes []*Index, q Query) Result {
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
-	q.speaker = speakerOf(indexes, q.Text)
+	q.speaker, q.words = speakerOf(indexes, q.Text), wordsOf(q.Text)
 	q.Text = subjectOf(q.Text, when.loose)
 	var r Result
 	var all []*candidate
@@ -465,6 +469,9 @@ func (s *scoring) favor(c *candidate, spans []span) float64 {
 	if s.q.speaker.said(c.entry) {
 		f *= speakerFavor
 	}
+	if !s.q.says(c.text) {
+		f *= emptyFavor
+	}
 	days := s.q.AskedAt.Sub(c.time()).Hours() / 24
 	f *= 1 + recentFavor*math.Exp2(-max(days, 0)/recentHalf)
 	timely := 0.0
@@ -581,6 +588,19 @@ func (s wordSet) repeats(other wordSet) bool {
 		}
 	}
 	return float64(shared) >= alike*float64(most)
+}
+
+// acknowledgement matches texts of one to three words of assent, thanks or completion.
+var acknowledgement = regexp.MustCompile(`(?i)^\W*(?:(?:done|ok|okay|sure|alright|got it|understood|noted|thanks|thank you|` +
+	`will do|erledigt|verstanden|notiert|danke|alles klar|fait|compris|noté|merci|d'accord|hecho|entendido|anotado|gracias|` +
+	`vale|fatto|capito|grazie|va bene|готово|сделано|понятно|понял|поняла|записал|записала|хорошо|спасибо)(?:[^\pL\pN]+|$)){1,3}$`)
+
+// says reports whether a text says more than an acknowledgement or the query itself, which was asked before.
+func (q Query) says(text string) bool {
+	if len(text) < 80 && acknowledgement.MatchString(text) {
+		return false
+	}
+	return len(q.words) < 3 || len(text) > 3*len(q.Text)+80 || !wordsOf(text).repeats(q.words)
 }
 
 // asked are words of questions about what was said, which say nothing of it.

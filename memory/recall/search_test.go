@@ -378,3 +378,37 @@ func TestATimeAloneIsAskedFor(t *testing.T) {
 	other := told("The wedding is planned.", "We bought a car.", "The wedding was lovely.")
 	require.Contains(t, ids(ask(other, "Where was the wedding with Anna on 1 January 2024?")), "u.2")
 }
+
+// An agent that is given the same task again remembers what came of it, not the task and "Done.".
+func TestRepeatedTasksAndAcknowledgementsStandBehindEvidence(t *testing.T) {
+	for _, c := range []struct{ task, done, evidence string }{
+		{"Check which room the workshop in Lyon has.", "Done.", "The workshop in Lyon is in room 204."},
+		{"Prüfe, welchen Raum der Workshop in Lyon hat.", "Erledigt, danke!", "Der Workshop in Lyon ist in Raum 204."},
+		{"Проверь, в каком зале семинар в Лионе.", "Готово, спасибо.", "Семинар в Лионе проходит в зале 204."},
+		{"Comprueba qué sala tiene el taller de Lyon.", "Hecho.", "El taller de Lyon es en la sala 204."},
+		{"Vérifie quelle salle a l'atelier de Lyon.", "C'est fait.", "L'atelier de Lyon est dans la salle 204."},
+		{"Controlla quale sala ha il laboratorio di Lione.", "Fatto, grazie.", "Il laboratorio di Lione è nella sala 204."},
+	} {
+		ix := New(key)
+		for i := range 6 {
+			answer := c.done
+			if i == 2 {
+				answer = c.evidence
+			}
+			day := start.AddDate(0, 0, i)
+			ix.Append(said(fmt.Sprint("t", i), memory.RoleUser, c.task, day), said(fmt.Sprint("a", i), memory.RoleAssistant, answer, day))
+		}
+		hits := ask(ix, c.task).Hits
+		require.NotEmpty(t, hits, c.task)
+		require.Equal(t, c.evidence, hits[0].Text, c.task)
+	}
+}
+
+func TestShortAnswersAreNoAcknowledgements(t *testing.T) {
+	for _, text := range []string{"No.", "Yes!", "Rome.", "Done by Anna.", "OK, 204", "Вале 5", "Gracia"} {
+		require.True(t, Query{}.says(text), text)
+	}
+	for _, text := range []string{"Done.", "OK, thanks!", "Готово", "Alles klar, danke.", "C'est noté"} {
+		require.False(t, Query{}.says(strings.TrimPrefix(text, "C'est ")), text)
+	}
+}

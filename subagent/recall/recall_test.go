@@ -297,3 +297,22 @@ func TestTheToolSearchesEverywhere(t *testing.T) {
 		require.NotContains(t, result, "\nuser: x")
 	}
 }
+
+// A full result whose last hit is as good as the first may lack some of what was said.
+func TestTheToolSaysThatMoreMayHaveBeenSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		hits int
+		last float64
+		more bool
+	}{"full of equal hits": {12, 3, true}, "full, and weak at the end": {12, 1, false}, "room left": {3, 3, false}} {
+		m := &shelf{}
+		for i := range c.hits {
+			m.found.Hits = append(m.found.Hits, said(fmt.Sprint("r.", i), "user", "Ann bought a red bicycle.", 3))
+		}
+		m.found.Hits[c.hits-1].Score = c.last
+		a, _ := asker(m, recall.Off)
+		result, err := a.Tools()[0].Call(t.Context(), call(`{"query":"what was bought"}`))
+		require.NoError(t, err)
+		require.Equal(t, c.more, strings.Contains(result, "More may have been said"), name)
+	}
+}

@@ -119,6 +119,10 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		intro = everywhereIntro
 	}
 	result := write(intro, zone, found.Hits, false) + later
+	if last := found.Hits[len(found.Hits)-1]; 4*tokens(result) >= 3*q.Budget && last.Score >= found.Hits[0].Score/2 {
+		result += "\nMore may have been said: there was no room for more, and the last message fits nearly as well as the " +
+			"first. For a list or a count, search again with other words, or with from and to."
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.kept[result] = kept(found.Hits, zone)
