@@ -49,7 +49,7 @@ const (
 	automaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go
-	fillFirst      = 32        // of the newest of them, before the first answer
+	fillFirst      = 64        // of the newest of them, before the first answer
 )
 
 // getRecall is GET …/recall.
