@@ -104,10 +104,14 @@ func (s Users) Zone(ctx context.Context, u memory.User) (string, error) {
 	return zone, readFailure(err, "reading the time zone of the user %s", u)
 }
 
-// SetZone stores a user's time zone, "" for none.
+// SetZone stores a user's time zone; "" removes it.
 func (s Users) SetZone(ctx context.Context, u memory.User, zone string) error {
 	err := s.list(ctx, u)
-	if err == nil {
+	switch {
+	case err != nil:
+	case zone == "":
+		err = s.redis.Del(ctx, userZoneKey(u)).Err()
+	default:
 		err = s.redis.Set(ctx, userZoneKey(u), zone, 0).Err()
 	}
 	return failure(err, "storing the time zone of the user %s", u)
