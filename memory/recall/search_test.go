@@ -396,7 +396,8 @@ func TestRepeatedTasksAndAcknowledgementsStandBehindEvidence(t *testing.T) {
 				answer = c.evidence
 			}
 			day := start.AddDate(0, 0, i)
-			ix.Append(said(fmt.Sprint("t", i), memory.RoleUser, c.task, day), said(fmt.Sprint("a", i), memory.RoleAssistant, answer, day))
+			ix.Append(said(fmt.Sprint("t", i), memory.RoleUser, c.task, day))
+			ix.Append(said(fmt.Sprint("a", i), memory.RoleAssistant, answer, day))
 		}
 		hits := ask(ix, c.task).Hits
 		require.NotEmpty(t, hits, c.task)
