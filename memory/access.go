@@ -44,7 +44,7 @@ type RecallHit struct {
 	Text     string   `json:"text"`           // a literal piece of the message
 	Messages []string `json:"messages"`       // ids of the exchange that it is of
 	Origin
-	// Newer reports that it is later than one of the best hits and has a rare name in common with it, or corrects it.
+	// Newer reports that the message is later than one of the best hits and shares a rare name with it, or corrects it.
 	Newer bool `json:"newer,omitempty"`
 }
 

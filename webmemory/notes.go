@@ -20,7 +20,8 @@ import (
 // This file is about notes: what must stand in every prompt of a chat, or of one of its
 // subagents, or of all chats of a user. A person changes them by the public routes, those of a chat under its turn.
 
-// noteRoutes is about notes, of histories and of users. It changes those of a history under the chat's turn.
+// noteRoutes serves the notes of histories and users, and the settings of users. It changes a history's notes under the
+// chat's turn.
 type noteRoutes struct {
 	*core
 	histories *histories

@@ -73,7 +73,7 @@ func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
 	return s.answerRecall(c, q, keys...)
 }
 
-// queryOf is what a request looks for in a time zone, and how much of it.
+// queryOf reads the query of a request, with its budget.
 func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
 	if err == nil && len(q.Text) > maxRecallQuery {
@@ -85,8 +85,8 @@ func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	return q, err
 }
 
-// postRecall is what the agents of a run ask, see memory.RecallRequest. Messages of the run
-// itself are before them anyway.
+// postRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
+// they have.
 func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest) error {
 	q, err := recallQuery(asked.Query, asked.From, asked.To, "", asked.TimeZone)
 	if err != nil {
@@ -196,7 +196,7 @@ func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err erro
 	return q, nil
 }
 
-// readTime reads a time of a query; a day is one of a zone.
+// readTime reads a time of a query. A day begins in the zone.
 func readTime(text string, zone *time.Location) (time.Time, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		return time.UnixMilli(int64(seconds * 1000)).In(zone), nil

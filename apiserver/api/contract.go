@@ -30,8 +30,7 @@ type RunRequest struct {
 	RunNotes
 	// User is the message's user, for tools that are told; empty if it is not known.
 	User string `json:"user,omitempty"`
-	// TimeZone is the user's IANA zone, in which "yesterday" and the days of notes are meant; empty or unknown for
-	// UTC.
+	// TimeZone is the user's IANA zone for "yesterday" and the days of notes; empty or unknown for UTC.
 	TimeZone string `json:"time_zone,omitempty"`
 	// Tools are the client's own. The master may call them; the run waits for what they return.
 	Tools []ClientTool `json:"tools,omitempty"`

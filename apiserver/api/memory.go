@@ -20,12 +20,12 @@ type MemoryAccess struct {
 	// CallsOnly: the run has no chat, so nothing is searched or noted there; calls of tools are granted.
 	CallsOnly bool `json:"calls_only,omitempty"`
 
-	by *http.Client // nil for http.DefaultClient
+	client *http.Client // nil for http.DefaultClient
 }
 
-// By returns m with a client for its requests.
-func (m MemoryAccess) By(h *http.Client) MemoryAccess {
-	m.by = h
+// WithClient returns m with a client for its requests.
+func (m MemoryAccess) WithClient(h *http.Client) MemoryAccess {
+	m.client = h
 	return m
 }
 
@@ -91,7 +91,7 @@ func (m MemoryAccess) Claim(ctx context.Context, r memory.ClaimRequest) (out mem
 	return out, err
 }
 
-// Settle says what a granted call returned.
+// Settle reports the result of a granted call.
 func (m MemoryAccess) Settle(ctx context.Context, call, result string, failed bool) error {
 	return m.post(ctx, "/calls/"+url.PathEscape(call), SettleRequest{Result: result, Failed: failed}, nil)
 }
@@ -102,6 +102,6 @@ func (m MemoryAccess) post(ctx context.Context, path string, body, into any) err
 	if err != nil {
 		return err
 	}
-	at := &Client{base: m.URL, http: cmp.Or(m.by, http.DefaultClient), token: m.Token}
+	at := &Client{base: m.URL, http: cmp.Or(m.client, http.DefaultClient), token: m.Token}
 	return at.call(ctx, http.MethodPost, path, bytes.NewReader(raw), into)
 }

@@ -43,7 +43,7 @@ Examples:
 // errNothing says that no program listens on an address.
 var errNothing = errors.New("nothing listens")
 
-// ask is what a service answers to a GET with 200; other answers are errors.
+// ask sends a GET to a service and returns the body. A status other than 200 is an error.
 func ask(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.ownURL(service)

@@ -48,7 +48,7 @@ type author struct {
 	origin     memory.Origin
 }
 
-// extra is what few messages have.
+// extra has the fields that few messages need.
 type extra struct {
 	pasted   []memory.Span // see memory.Message
 	passages []int32       // where the passages after the first begin in the text

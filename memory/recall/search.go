@@ -49,6 +49,7 @@ type Query struct {
 
 	speaker speaker // that the text asks about
 	words   wordSet // of the text
+	length  int     // of the text, in bytes
 }
 
 const defaultBudget = 800 // tokens
@@ -105,7 +106,7 @@ const (
 
 	// userFavor is for what the user said: it is what a model knows from nowhere else.
 	userFavor = 0.25
-	// emptyFavor is the factor for messages that say nothing, see says.
+	// emptyFavor is the factor for acknowledgements and repetitions of the query.
 	emptyFavor = 0.1
 	// recentFavor is for a message of this moment; it halves in recentHalf days.
 	recentFavor = 0.03
@@ -161,7 +162,7 @@ func Search(indexes []*Index, q Query) Result {
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
 	alone := when.alone()
-	q.speaker, q.words = speakerOf(indexes, q.Text), wordsOf(q.Text)
+	q.speaker, q.words, q.length = speakerOf(indexes, q.Text), wordsOf(q.Text), len(q.Text)
 	q.Text = subjectOf(q.Text, when.loose)
 	var r Result
 	var all []*candidate
@@ -595,12 +596,13 @@ var acknowledgement = regexp.MustCompile(`(?i)^\W*(?:(?:done|ok|okay|sure|alrigh
 	`will do|erledigt|verstanden|notiert|danke|alles klar|fait|compris|noté|merci|d'accord|hecho|entendido|anotado|gracias|` +
 	`vale|fatto|capito|grazie|va bene|готово|сделано|понятно|понял|поняла|записал|записала|хорошо|спасибо)(?:[^\pL\pN]+|$)){1,3}$`)
 
-// says reports whether a text says more than an acknowledgement or the query itself, which was asked before.
+// says reports whether a text says more than an acknowledgement or the query itself, which may have been asked before.
+// Texts of another length do not repeat the query; to compare words takes longer.
 func (q Query) says(text string) bool {
-	if len(text) < 80 && acknowledgement.MatchString(text) {
+	if len(text) < 60 && strings.Count(text, " ") < 6 && acknowledgement.MatchString(text) {
 		return false
 	}
-	return len(q.words) < 3 || len(text) > 3*len(q.Text)+80 || !wordsOf(text).repeats(q.words)
+	return len(q.words) < 3 || 3*len(text) < 2*q.length || 2*len(text) > 3*q.length || !wordsOf(text).repeats(q.words)
 }
 
 // asked are words of questions about what was said, which say nothing of it.

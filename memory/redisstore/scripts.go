@@ -21,7 +21,7 @@ var (
 	appendScript  = redisscript.New(lua, "common", "append")
 	asideScript   = redisscript.New(lua, "common", "aside")
 	cutScript     = redisscript.New(lua, "common", "cut")
-	indexScript   = redisscript.New(lua, "common", "fence", "index")
+	indexScript   = redisscript.New(lua, "common", "index")
 	loadScript    = redisscript.New(lua, "common", "load")
 	replaceScript = redisscript.New(lua, "common", "replace")
 	eraseScript   = redisscript.New(lua, "common", "erase")
@@ -44,7 +44,7 @@ var (
 	setAsideScript   = redisscript.New(lua, "common", "fence", "set_aside")
 	pendingScript    = redisscript.New(lua, "common", "fence", "pending")
 	answerScript     = redisscript.New(lua, "common", "answer")
-	notesScript      = redisscript.New(lua, "common", "fence", "notes")
+	notesScript      = redisscript.New(lua, "common", "notes")
 	userNotesScript  = redisscript.New(lua, "user_notes")
 	pinScript        = redisscript.New(lua, "pin")
 	stateScript      = redisscript.New(lua, "common", "lease", "state")
@@ -53,7 +53,7 @@ var (
 	answersScript    = redisscript.New(lua, "common", "answers")
 	callsScript      = redisscript.New(lua, "common", "lease", "calls")
 	staleScript      = redisscript.New(lua, "common", "stale")
-	membersScript    = redisscript.New(lua, "common", "fence", "members")
+	membersScript    = redisscript.New(lua, "common", "members")
 	claimScript      = redisscript.New(lua, "common", "claim")
 	settleScript     = redisscript.New(lua, "common", "settle")
 	chatsScript      = redisscript.New(lua, "chats")
@@ -144,7 +144,7 @@ func asideKey(k memory.Key, at string) string {
 	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()
 }
 
-// ofChat returns a chat's key of a kind, or that of one of its runs.
+// ofChat returns the key of a kind for a chat, or for one of its runs.
 func ofChat(kind memory.Kind, c memory.Chat, run string) string {
 	return memory.RedisKey{Kind: kind, Key: memory.ChatKey(c), Run: run}.String()
 }

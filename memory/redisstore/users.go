@@ -17,10 +17,10 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Users is about users, each the same over all chats: the notes of each, a JSON array that no chat's turn guards, the
-// time zone of each, and the list of the chats that each posted in, by the last run. A chat's meta says under which
-// user it was posted, in user, and has u:<user> for each user that a note was made for from it: both are there before what
-// they lead to. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
+// Users stores what belongs to a user over all chats: the notes, a JSON array that no chat's turn guards, the time zone,
+// and the list of the chats that the user posted in, by the last run. In a chat's meta, the field user has the chat's
+// user, and u:<user> marks each user who has a note from the chat. Both are written before the list and the notes. Notes
+// are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
 type Users struct {
 	*core
 	erasures Erasures
@@ -117,8 +117,8 @@ func (s Users) SetZone(ctx context.Context, u memory.User, zone string) error {
 	return failure(err, "storing the time zone of the user %s", u)
 }
 
-// EraseNotes removes the notes of a user, with what was set aside of them, and says how many they were. It also removes
-// the time zone. Redis is told of it first, under a Unix time in ms: see VoidOldNotes.
+// EraseNotes removes the notes of a user, the damaged copies that were set aside, and the time zone. It returns the number
+// of notes. The erasure is first recorded in Redis under a Unix time in ms, see VoidOldNotes.
 func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
 	if err := s.erasures.Note(ctx, at, erasures.User(u)); err != nil {
 		return 0, err
@@ -137,8 +137,8 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
 
-// VoidOldNotes erases once more what a Redis that came back from an older state has of the notes of a user that
-// were erased at a Unix time in ms: those that are from before. The time zone has no time, so a newer one goes, too.
+// VoidOldNotes repeats an erasure after Redis came back from an older state: it removes the notes from before a Unix time
+// in ms. The time zone has no time, so a newer zone goes, too.
 func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
 	if err := s.eraseAside(ctx, u); err != nil {
 		return failure(err, "erasing the notes of the user %s", u)

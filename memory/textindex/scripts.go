@@ -102,9 +102,9 @@ var languageTerms = map[language]string{isEnglish: "_en", isForeign: "_xx"}
 // words is in English.
 const fewForeign = 10
 
-// language is that of a question that does not show its own.
+// language returns the language for a question whose words do not show one.
 func (s *Snapshot) language() language {
-	english, others := 0, 0 // passages, those that are no longer there too
+	english, others := 0, 0 // passages, including removed ones
 	for _, p := range s.parts {
 		english += p.find(languageTerms[isEnglish]).count()
 		others += p.find(languageTerms[isForeign]).count()

@@ -226,10 +226,10 @@ type scoring struct {
 	highest float64 // of the scores
 }
 
-// score scores the passages that are not refused for some terms, by BM25. With keep above 0 only the keep best and those
-// equal to the last of them have a score, and with a part only those with at least this part of the terms' gains. The
-// last terms, which should have the least gains, add only to passages that can still be among them (MaxScore, Turtle and
-// Flood 1995). Searches share the room for the scores, so it must be released.
+// score scores the passages that are not refused for some terms, by BM25. If keep is above 0, only the keep best passages
+// have a score, with any that equal the last. If part is above 0, only passages with at least this part of the terms'
+// gains have one. Terms with the least gains should come last: they add only to passages that can still be among the best
+// (MaxScore, Turtle and Flood 1995). Searches share the room for the scores, so it must be released.
 func (s *Snapshot) score(terms []sought, refused []bitset, keep int, part float64) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, tally: s.shared.tallies.Get().(*tally)}
 	if len(r.scores) < s.size {

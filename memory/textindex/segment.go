@@ -34,7 +34,7 @@ const maxSegment = 1 << 30
 // otherwise its count follows. All numbers are varints.
 type postings string
 
-// find gives the postings of a term, empty if no text has it.
+// find returns the postings of a term, empty if no text has it.
 func (s *segment) find(term string) postings {
 	i := sort.Search(len(s.starts)-1, func(i int) bool { return s.term(i) >= term })
 	if i == len(s.starts)-1 || s.term(i) != term {
@@ -117,7 +117,7 @@ func (p postings) decode(to []posting) []posting {
 	return to
 }
 
-// varint reads the number at a place, and gives the place behind it.
+// varint reads the number at a position, and returns the position behind it.
 func varint(p string, at int) (n uint64, next int) {
 	if p[at] < 0x80 {
 		return uint64(p[at]), at + 1

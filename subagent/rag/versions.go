@@ -14,18 +14,12 @@ type Version struct {
 	Date  string `json:"date,omitempty"` // of the document's metadata
 }
 
-// mergeVersions keeps, of passages that differ only in figures, the one of the newest document, in the place of the best
-// of them, and lists the others there. Their documents begin alike, too, so that two contracts in one form stay apart.
-// Passages of one document stay, and so do those that a figure of the query tells from the newest.
+// mergeVersions replaces passages that differ only in figures by the passage of the newest document, at the best rank, and
+// lists the others in it. The documents must begin alike, so that two contracts in one form stay apart. Passages of one
+// document stay. If the query has a figure that only older versions have, all versions stay.
 func (r *Result) mergeVersions() {
-	alike := map[[4]string][]int{}
-	for i, p := range r.Passages {
-		form := [4]string{p.Collection, number.Without(cmp.Or(p.Title, p.DocID)), number.Without(p.opening),
-			number.Without(p.Text)}
-		alike[form] = append(alike[form], i)
-	}
 	asked := number.Claims(r.Query)
-	for _, places := range alike {
+	for _, places := range r.alike() {
 		group := make([]Passage, len(places))
 		dated, documents := true, map[string]bool{}
 		for i, at := range places {
@@ -51,6 +45,37 @@ func (r *Result) mergeVersions() {
 		r.Passages[places[0]] = group[0]
 	}
 	r.Passages = slices.DeleteFunc(r.Passages, func(p Passage) bool { return p.DocID == "" })
+}
+
+// alike returns the places of passages that differ only in figures, for each form that several have. Few have the title
+// in common, so the longer texts of few are compared.
+func (r *Result) alike() [][]int {
+	all := make([]int, len(r.Passages))
+	for i := range all {
+		all[i] = i
+	}
+	groups := [][]int{all}
+	for _, form := range []func(Passage) string{
+		func(p Passage) string { return p.Collection + "\n" + number.Without(cmp.Or(p.Title, p.DocID)) },
+		func(p Passage) string { return number.Without(p.opening) },
+		func(p Passage) string { return number.Without(p.Text) },
+	} {
+		var finer [][]int
+		for _, group := range groups {
+			by := map[string][]int{}
+			for _, i := range group {
+				text := form(r.Passages[i])
+				by[text] = append(by[text], i)
+			}
+			for _, places := range by {
+				if len(places) > 1 {
+					finer = append(finer, places)
+				}
+			}
+		}
+		groups = finer
+	}
+	return groups
 }
 
 // has reports whether the passage or its title has a number.

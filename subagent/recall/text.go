@@ -10,7 +10,7 @@ import (
 	"mneme/memory/envelope"
 )
 
-// What stands before messages that were recalled, and before the name of their time zone.
+// Introductions of recalled messages. The name of the time zone follows caution.
 const (
 	blockIntro      = "What was said earlier in this chat, outside of the other messages here."
 	toolIntro       = "What was said in this chat, the best first."
@@ -42,8 +42,8 @@ func write(intro string, zone *time.Location, hits []Hit, joined bool) string {
 	return intro + caution + zone.String() + ".\n" + envelope.Seal(envelope.Recalled, strings.Join(lines, "\n"))
 }
 
-// heading is "<said ID DATE TIME>", with the memory's owner unless that is the chat, the chat if it may be another one, and a word for what is newer on
-// the same than another message.
+// heading is "<said ID DATE TIME>", with the subagent or the other chat that the message is from, and "newer" for a
+// correction or a later message about the same.
 func heading(h Hit, zone *time.Location) string {
 	whose := ""
 	if h.Subagent != "" {

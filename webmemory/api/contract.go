@@ -94,8 +94,8 @@ type MessageRequest struct {
 	OnBusy       string       `json:"on_busy,omitempty"`       // Queue, Reject or Interrupt; empty for Queue
 	// User is whom the message is of, for tools that are told; at most 255 bytes.
 	User string `json:"user,omitempty"`
-	// TimeZone is the IANA zone in which "yesterday" and the days of notes are meant. If it is empty, the stored zone of
-	// User is used, or UTC.
+	// TimeZone is the IANA zone for "yesterday" and the days of notes. If it is empty, the stored zone of User is used, or
+	// UTC.
 	TimeZone string `json:"time_zone,omitempty"`
 	// Tools are the client's own: a run that calls one waits for its result.
 	Tools []ClientTool `json:"tools,omitempty"`

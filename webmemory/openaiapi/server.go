@@ -41,10 +41,10 @@ type Config struct {
 	Answered func(memory string)
 }
 
-// Settings are what an operator decides. The tags are those of package config.
+// Settings are the operator's settings. Package config reads the tags.
 type Settings struct {
 	Enabled bool `yaml:"enabled"` // the service has the endpoint
-	// ChatHeaders name the chat: the first header that is there.
+	// ChatHeaders name the chat. The first header of the request counts.
 	ChatHeaders []string `yaml:"chat_headers" check:"dive,header"`
 	// MessageHeaders name a message of the user, AnswerHeaders its answer, and ParentHeaders what it follows.
 	MessageHeaders []string `yaml:"message_headers" check:"dive,header"`

@@ -3,6 +3,10 @@
 -- raises the turn of all of it.
 -- KEYS  meta of the chat's history
 -- ARGV  turn (0: no turn's write, whose history takes on the chat's number), field
+local turn = redis.call('HGET', KEYS[1], 'turn')
+if ARGV[1] ~= '0' and number(turn) > tonumber(ARGV[1]) then
+  return {'moved', turn}
+end
 if redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[1]) == 1 then
   redis.call('HDEL', KEYS[1], 'agents')
 end

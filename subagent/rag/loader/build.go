@@ -30,7 +30,7 @@ type builder struct {
 	pages, illegible int
 	loader           Loader // that the document is read by
 	sheet            *styleSheet
-	linked           func(name string) string // returns a style sheet that the page is linked to; nil if there are none
+	linked           func(name string) string // returns a linked style sheet; nil without style sheets
 }
 
 type heading struct {
@@ -75,8 +75,8 @@ func (b *builder) whole(text string) {
 	}
 }
 
-// item adds to a list, which endList writes as one block. depth is how deep the item
-// lies in lists, from 0. number is its number, "" for a dash.
+// item adds to a list, which endList writes as one block. depth is the nesting of
+// the item's list, from 0. number is its number, "" for a dash.
 func (b *builder) item(depth int, number, text string) {
 	b.items = append(b.items, strings.Repeat("  ", min(depth, 9))+cmp.Or(number, "-")+" "+oneLine(text))
 	b.room(0)

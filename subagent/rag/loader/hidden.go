@@ -82,20 +82,19 @@ var (
 	cssPlain = regexp.MustCompile(`^(?:[a-z][a-z0-9]*)?([.#][\w-]+)?$`)
 )
 
-// styleSheet is what the style sheets of a page say of marks by plain selectors, as "p", ".name", "p.name" and "#name".
+// styleSheet has the marks that a page's style sheets set by plain selectors: "p", ".name", "p.name" and "#name".
 type styleSheet struct {
 	source string
 	rules  map[string]cssRule
 }
 
-// cssRule merges the rules with one selector. Of those that apply, the last one wins.
+// cssRule merges the rules with one selector. The last rule that applies wins.
 type cssRule struct {
 	marking
 	order int
 }
 
-// newStyleSheet reads style sheets. A name is not hidden if a rule for more than it shows it again, as those of menus
-// and tabs do.
+// newStyleSheet reads style sheets. A name is not hidden if a longer selector shows it again, as menus and tabs do.
 func newStyleSheet(source string) *styleSheet {
 	s := &styleSheet{source, map[string]cssRule{}}
 	shown := map[string]bool{}
@@ -107,7 +106,7 @@ func newStyleSheet(source string) *styleSheet {
 			continue
 		}
 		selectors := rule[:at]
-		// A rule for some media, or of an animation, lies in another one.
+		// Rules for media and animations contain other rules.
 		if outer := strings.LastIndexByte(selectors, '{'); outer >= 0 {
 			depth += strings.Count(selectors, "{")
 			selectors = selectors[outer+1:]

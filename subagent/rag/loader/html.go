@@ -81,7 +81,7 @@ func shallow(source string) string {
 	z := html.NewTokenizer(strings.NewReader(source))
 	var out strings.Builder
 	var kept []bool // the open elements
-	special := 0    // of those that are kept below the limit
+	special := 0    // elements kept below the limit
 	for {
 		kind, raw := z.Next(), string(z.Raw())
 		token := z.Token()

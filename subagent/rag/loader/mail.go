@@ -133,8 +133,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	return nil
 }
 
-// unwrapped returns text without its soft line breaks (RFC 3676, 4). Those between words of a script without spaces
-// are no spaces if join is set.
+// unwrapped returns text without its soft line breaks (RFC 3676, 4). If join is set, words of
+// a script without spaces are joined without one.
 func unwrapped(text string, join bool) string {
 	var out strings.Builder
 	soft, before := false, ""
@@ -192,8 +192,8 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 // mostCompared bounds, in bytes, the parts of a mail that are compared.
 const mostCompared = 200_000
 
-// chosen reads the plain text of alternatives, and the richest that can be read if the plain text lacks most of its
-// words or one of its figures.
+// chosen reads the plain text of alternatives. If it lacks most words or any figure of the richest readable alternative,
+// that is read, too.
 func (m *mailReader) chosen(list []mailPart) error {
 	var plain, rich *mailPart
 	for i := range list {
@@ -226,7 +226,7 @@ func (m *mailReader) chosen(list []mailPart) error {
 	return nil
 }
 
-// words returns the words of a part, nil of one that is too large to be compared.
+// words returns the words of a part, or nil if the part is too large to be compared.
 func (m *mailReader) words(part *mailPart) map[string]bool {
 	if len(part.body) >= mostCompared {
 		return nil
@@ -241,7 +241,7 @@ func (m *mailReader) words(part *mailPart) map[string]bool {
 	return words
 }
 
-// covers reports whether the words of a part are most of those of another one, with all its figures.
+// covers reports whether a part has most words and all figures of another part.
 func covers(words, other map[string]bool) bool {
 	found := 0
 	for word := range other {

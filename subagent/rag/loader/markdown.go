@@ -33,7 +33,7 @@ var (
 	frontName = regexp.MustCompile(`^([\w-]+)[ \t]*:(.*)`)
 )
 
-// frontMatter takes the front matter as metadata and gives what follows. Only "name: value" is read of it.
+// frontMatter stores the front matter as metadata and returns the rest. It reads only lines "name: value".
 func (b *builder) frontMatter(source string) string {
 	head := front.FindStringSubmatch(source)
 	if head == nil {
@@ -126,7 +126,7 @@ func (rawRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindHTMLBlock, rawBlock)
 }
 
-// rawInline writes a tag within a paragraph. One that is not for that is text, as in "the <title> of the page".
+// rawInline writes a tag within a paragraph. A tag that cannot stand there is text, as in "the <title> of the page".
 func rawInline(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkSkipChildren, nil
@@ -193,7 +193,7 @@ func hostile(piece string) bool {
 // namedRows matches the end of a piece in a table: its names, the line below them, and rows.
 var namedRows = regexp.MustCompile(`(?m)^(.*\|.*\n[ \t]*[|:-][ \t|:-]*-[ \t|:-]*\n)(?:.*\|.*\n)+\z`)
 
-// carryOver returns the Markdown behind a piece, in which a table has its names.
+// carryOver returns the Markdown behind a piece. If it begins in a table, the table's header is repeated.
 func carryOver(piece, rest string) string {
 	row, _, _ := strings.Cut(rest, "\n")
 	if m := namedRows.FindStringSubmatch(piece); m != nil && strings.Contains(row, "|") && len(m[1]) < pieceSize/4 {

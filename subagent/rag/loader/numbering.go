@@ -14,7 +14,7 @@ type numberLevel struct {
 	format string // of the first number: "1", "01", "a", "A", "i", "I"; "" for none
 	text   string // with "%1" for the number of the first level, as in "Step %1:"
 	start  int
-	// reset is two more than the last level whose items start this one again; 0 stands for any level above.
+	// reset is two more than the last level whose items start this one again; 0 means any level above.
 	reset int
 	legal bool // the numbers of all levels in it are decimal
 }

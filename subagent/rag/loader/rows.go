@@ -103,7 +103,7 @@ func (w *rowWriter) close() {
 	}
 }
 
-// under joins the names of columns with those of the next header row.
+// under joins the names of columns with the names in the next header row.
 func under(names, row []string) []string {
 	all := append(slices.Clone(names), make([]string, max(0, len(row)-len(names)))...)
 	for i, part := range row {
@@ -147,7 +147,7 @@ func mostFrequent(values []int) (value, times int) {
 	return value, times
 }
 
-// headerOf returns the index and the number of the header rows; -1 and 0 if there are none. The first header row has
+// headerOf returns the index and the number of the header rows; -1 and 0 without one. The first header row has
 // about as many values as most rows.
 func headerOf(rows []sheetRow) (at, count int) {
 	var values []int
@@ -175,7 +175,7 @@ func headerOf(rows []sheetRow) (at, count int) {
 	return -1, 0
 }
 
-// namesTwice reports whether a row is a header with repeated names. A value that its column repeats below is no name.
+// namesTwice reports whether a row is a header with repeated names. A value that its column repeats below does not count as a name.
 func namesTwice(record []string, below []sheetRow) bool {
 	var names []string
 	seen := map[string]bool{}

@@ -82,7 +82,7 @@ type rtfGroup struct {
 	font      int
 	starred   bool // a destination that may be unknown follows
 	level     int  // of the paragraph as a heading, 0 for none
-	inTable   bool // the paragraph is one of a table
+	inTable   bool // the paragraph is in a table
 }
 
 // rtfToken matches a control word with its number, a byte in hexadecimal digits, a control symbol, or plain bytes.
@@ -339,7 +339,7 @@ func (r *rtfReader) flush() {
 		if page == 0 || known == nil {
 			continue
 		}
-		text, _ = known.NewDecoder().String(string(r.bytes)) // what is not of the page is replaced
+		text, _ = known.NewDecoder().String(string(r.bytes)) // bytes outside the code page are replaced
 		if !strings.Contains(text, "\ufffd") {
 			break
 		}
@@ -418,7 +418,7 @@ func (r *rtfReader) edge(place int) int {
 	return r.edges[at] / edgeUnit
 }
 
-// rowWord ends a row. Its definition, which says where its cells end, may follow the cells.
+// rowWord ends a row. The row's definition, with the ends of its cells, may follow the cells.
 func (r *rtfReader) rowWord() {
 	at := 0
 	for i, text := range r.cells {

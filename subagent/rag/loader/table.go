@@ -183,7 +183,7 @@ func (t *table) headerRows() int {
 	return rows
 }
 
-// lines writes the rows. Columns in which no cell begins are left out.
+// lines writes the rows. Columns without the beginning of a cell are left out.
 func (t *table) lines(b *builder) (lines []string) {
 	var columns []int
 	for _, row := range t.rows {
@@ -237,7 +237,7 @@ func (b *builder) tableBlocks(t *table) (blocks []string) {
 	count = min(count, len(lines))
 	header := strings.Join(lines[:count], "\n")
 	size := utf8.RuneCountInString(header)
-	if size > tableBlock/2 { // repeating it would cost more than it tells
+	if size > tableBlock/2 { // too long to be repeated
 		header, size, count = lines[0], utf8.RuneCountInString(lines[0]), 1
 	}
 	first, room := 0, size

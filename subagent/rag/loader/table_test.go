@@ -93,8 +93,8 @@ var tableFormats = []struct {
 	}},
 }
 
-// grown returns the rows with the places that spans cover as cells without spans: "<" for one that belongs to the
-// cell on its left, "^" for one that belongs to the cell above.
+// grown returns the rows with the places that spans cover as cells without spans: "<" belongs to the cell on
+// its left, "^" to the cell above.
 func grown(rows [][]spanned) [][]spanned {
 	var out [][]spanned
 	below := map[[2]int]bool{}

@@ -274,7 +274,7 @@ func (w *wordReader) startBlock(e xml.StartElement) bool {
 	return true
 }
 
-// startField reads a part of a field or control. The prompt of an empty control is no text.
+// startField reads a part of a field or control. The prompt of an empty control is left out.
 func (w *wordReader) startField(e xml.StartElement) bool {
 	switch name := e.Name.Local; name {
 	case "sdt":
@@ -475,7 +475,7 @@ func (n *wordNumber) set(e xml.StartElement) {
 	}
 }
 
-// numberOf returns the numbered list of a style. The list and the level may be those of styles that it follows.
+// numberOf returns the numbered list of a style. The list and the level may be inherited.
 func (w *wordReader) numberOf(style string) (number wordNumber) {
 	level, known := w.linked[style]
 	for range deepestStyle {

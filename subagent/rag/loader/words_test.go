@@ -28,8 +28,8 @@ var wordReaders = map[string][]string{
 var pandocWords = []string{"pandoc", "--to=plain", "--wrap=none", "FILE"}
 
 // BenchmarkWords compares the words that are read from the files in the folder REAL_FILES (scripts/real-files, or any
-// other) with those that Poppler's pdftotext and pandoc read. Neither is the truth. It prints the files in which less
-// than .95 of the other program's words are found, and reports the mean share by extension. Files with fewer than ten
+// other) with the words from Poppler's pdftotext and pandoc. Neither is the truth. It prints files with less than .95 of
+// the other program's words, and reports the mean share by extension. Files with fewer than ten
 // words do not count.
 func BenchmarkWords(b *testing.B) {
 	dir := os.Getenv("REAL_FILES")

@@ -90,7 +90,7 @@ func TestYesterdayIsTheUsers(t *testing.T) {
 	}
 }
 
-// The page posts the browser's zone. A browser that names none, or one that the service does not know, loses no message.
+// The page posts the browser's zone. No message is lost if the browser names no zone, or an unknown one.
 func TestThePageSendsItsZone(t *testing.T) {
 	testtier.Slow(t)
 	ctx := newBrowser(t)

@@ -143,7 +143,7 @@ func (r *pageReader) field(a uint64) bool {
 	return true
 }
 
-// place writes values behind their labels, and returns those without one.
+// place writes values behind their labels, and returns the values without a label.
 func (r *pageReader) place() (rest []string) {
 	for _, f := range r.fields {
 		label, nearest := (*line)(nil), float32(150) // points
