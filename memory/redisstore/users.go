@@ -17,10 +17,10 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Users stores what belongs to a user over all chats: the notes, a JSON array that no chat's turn guards, the time zone,
-// and the list of the chats that the user posted in, by the last run. In a chat's meta, the field user has the chat's
-// user, and u:<user> marks each user who has a note from the chat. Both are written before the list and the notes. Notes
-// are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
+// Users stores what belongs to a user over all chats: the notes, a JSON array that no chat's turn guards, the time
+// zone, and the list of the chats that the user posted in, by the last run. In a chat's meta, the field user has the
+// chat's user, and u:<user> marks each user who has a note from the chat. Both are written before the list and the
+// notes. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
 type Users struct {
 	*core
 	erasures Erasures

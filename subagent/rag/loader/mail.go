@@ -192,8 +192,8 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 // mostCompared bounds, in bytes, the parts of a mail that are compared.
 const mostCompared = 200_000
 
-// chosen reads the plain text of alternatives. If it lacks most words or any figure of the richest readable alternative,
-// that is read, too.
+// chosen reads the plain text of alternatives if it covers the richest part, and the richest part if it covers the plain
+// text. If neither covers the other, it reads both.
 func (m *mailReader) chosen(list []mailPart) error {
 	var plain, rich *mailPart
 	for i := range list {
