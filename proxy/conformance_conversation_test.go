@@ -123,8 +123,9 @@ var conversationRows = []transcript{
 		as("mate"), thinkingDropped, say("Second"), vendorLacks("thinks"),
 		as("other"), thinkingDropped, say("Second"), vendorGot("thinks")),
 	row("yes five times", "equal answers to equal questions, or equal turns with equal calls, are taken for one another.",
-		runEach(thinkers...).vary(variants{{"texts", nil}, {"calls", nothing}}),
-		thinkingDropped, func(p *play) {
+		runEach(thinkers...).vary(variants{{"texts", nil}, {"calls", nothing}}, variants{
+			{"thinking dropped", thinkingDropped}, {"signatures mixed up", damaged("signatures of another block")}}),
+		func(p *play) {
 			thoughts := 0
 			thought := func() string { thoughts++; return fmt.Sprintf("thought %d.", thoughts) }
 			for range 5 {

@@ -36,7 +36,8 @@ type Message struct {
 	Answer *Form // for an assistant's message; nil for others
 	Said   *Said // for a message of another role
 	// By is the turn that the message certainly is: it shows the turn, and has a signature or a
-	// tool id that no other turn has. It is nil for none, and set by Conversation.
+	// tool id that no other turn has. It is nil for none, and if another message is the same turn by such a key. It is
+	// set by Conversation.
 	By *Node
 	// Apart: it certainly is a turn that has no place in the tree, and so none of it that says the same. It is set by
 	// Conversation.
@@ -225,10 +226,20 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 		return t
 	}
 	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
+	at := map[*Node]int{}
 	for i := range shown {
-		if m := &shown[i]; m.Answer != nil {
-			m.By, m.Apart = b.by(m.Answer)
+		m := &shown[i]
+		if m.Answer == nil {
+			continue
 		}
+		if m.By, m.Apart = b.by(m.Answer); m.By == nil {
+			continue
+		}
+		if before, twice := at[m.By]; twice { // the client mixed up signatures
+			shown[before].By, m.By = nil, nil
+			continue
+		}
+		at[m.By] = i
 	}
 	return t
 }
