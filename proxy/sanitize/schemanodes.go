@@ -31,11 +31,13 @@ const (
 	matches  = "It must match this JSON Schema, too: "
 	maxNote  = 2000 // of what is told at once, in bytes
 	anything = `{"type":"string","description":"Any JSON value."}`
+	maxNodes = 2000      // of a schema, each reference that is followed included; the ones behind are anything
+	maxMore  = 128 << 10 // bytes that references may add to a schema; the ones behind are as those within themselves
 )
 
 // node is a schema within the subset or the plain form. Inside are the references that lead to it.
 func (f *schemaFitter) node(raw []byte, inside []string) []byte {
-	if raw[0] != '{' || f.left <= 0 {
+	if raw[0] != '{' || f.left <= 0 || string(raw) == anything {
 		return []byte(anything)
 	}
 	f.left--
@@ -44,7 +46,7 @@ func (f *schemaFitter) node(raw []byte, inside []string) []byte {
 		if f.form == SchemaSubset {
 			return f.choice(o, inside)
 		}
-		f.choose(&o, inside)
+		inside = f.choose(&o, inside)
 	}
 	if fit := f.oneType(&o, inside); fit != nil {
 		return fit
@@ -55,7 +57,8 @@ func (f *schemaFitter) node(raw []byte, inside []string) []byte {
 	return o.raw()
 }
 
-// flat puts what $ref and allOf lead to in their place. A reference within itself is not followed.
+// flat puts what $ref and allOf lead to in their place. A reference within itself is not followed, and none once the
+// references have added maxMore bytes: without that bound a short schema could become one of many megabytes.
 func (f *schemaFitter) flat(o object, inside []string) (object, []string) {
 	for range 32 {
 		ref, all := o.get("$ref"), o.get("allOf")
@@ -64,8 +67,9 @@ func (f *schemaFitter) flat(o object, inside []string) (object, []string) {
 			name := textOf(ref)
 			o.drop("$ref")
 			target := f.resolve(name)
-			if target != nil && !slices.Contains(inside, name) && f.left > 0 {
+			if target != nil && !slices.Contains(inside, name) && f.left > 0 && f.more+len(target) <= maxMore {
 				f.left--
+				f.more += len(target)
 				inside = append(slices.Clip(inside), name)
 				f.merge(&o, objectOf(target))
 				break
@@ -220,16 +224,16 @@ func (f *schemaFitter) choice(o object, inside []string) []byte {
 		return f.node(o.raw(), inside)
 	}
 	for i, it := range items {
-		branch := it.raw
+		branch, within := it.raw, inside
 		if len(shared.members) > 0 && branch[0] == '{' {
 			with, more := objectOf(branch), shared
-			if with, _ = f.flat(with, inside); with.has("type") {
+			if with, within = f.flat(with, inside); with.has("type") {
 				more.drop("type")
 			}
 			f.merge(&with, more)
 			branch = with.raw()
 		}
-		items[i].raw = f.node(branch, inside)
+		items[i].raw = f.node(branch, within)
 		same = same && bytes.Equal(items[i].raw, it.raw)
 	}
 	if same {
@@ -240,27 +244,31 @@ func (f *schemaFitter) choice(o object, inside []string) []byte {
 	return node.raw()
 }
 
-// choose makes one of several alternatives the node's own, and tells the others.
-func (f *schemaFitter) choose(o *object, inside []string) {
+// choose makes one of several alternatives the node's own, and tells the others. It returns the references that lead to
+// what is inside.
+func (f *schemaFitter) choose(o *object, inside []string) []string {
 	var branches []object
+	within := inside // of the first one
 	allObjects := true
 	for _, word := range []string{"anyOf", "oneOf"} {
 		for _, it := range elements(o.get(word)) {
-			branch, _ := f.flat(objectOf(it.raw), inside)
+			branch, refs := f.flat(objectOf(it.raw), inside)
 			if kind := branch.text("type"); kind == "null" {
 				say(o, "May be null.")
 				continue
 			} else if kind != "object" && !branch.has("properties") {
 				allObjects = false
 			}
-			branches = append(branches, branch)
+			if branches = append(branches, branch); len(branches) == 1 {
+				within = refs
+			}
 		}
 	}
 	if allObjects && len(branches) > 1 {
-		f.unite(o)
+		inside = f.unite(o, inside)
 		o.set("type", []byte(`"object"`))
 		*o = objectOf(o.raw())
-		return
+		return inside
 	}
 	if len(branches) > 1 {
 		f.tell(o, "anyOf", "oneOf")
@@ -270,9 +278,10 @@ func (f *schemaFitter) choose(o *object, inside []string) {
 	if len(branches) > 0 {
 		f.merge(o, branches[0])
 	}
-	*o, _ = f.flat(objectOf(o.raw()), inside)
+	*o, within = f.flat(objectOf(o.raw()), within)
 	f.tell(o, "anyOf", "oneOf") // of the alternative
 	*o = objectOf(o.raw())
+	return within
 }
 
 // oneType sees to it that a node has one type. It gives the whole node if that is a choice of several.

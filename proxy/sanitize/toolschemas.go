@@ -140,22 +140,21 @@ type schemaFitter struct {
 	keys bool   // names of arguments are of A-Z a-z 0-9 _ . - and at most 64 long
 	lax  bool   // at the top enum, const and not are taken
 	root []byte // in which $ref points
-	left int    // nodes that may still be made: references within references could grow without end
+	left int    // nodes that may still be made, see maxNodes
+	more int    // bytes that references have added, see maxMore
 }
-
-const maxNodes = 2000
 
 // fit is the schema in its form; the same bytes if it is.
 func (f *schemaFitter) fit() []byte {
 	if f.form == "" || f.form == SchemaAny {
 		return f.root
 	}
-	o := objectOf(f.root)
+	o, inside := objectOf(f.root), []string{"#"}
 	if f.root[0] != '{' {
 		return []byte(`{"type":"object","properties":{}}`)
 	}
 	if o.has("$ref") {
-		o, _ = f.flat(o, nil)
+		o, inside = f.flat(o, inside)
 	}
 	switch kinds := typesOf(o.get("type")); {
 	case len(kinds) == 0, len(kinds) > 1 && slices.Contains(kinds, "object"):
@@ -169,30 +168,32 @@ func (f *schemaFitter) fit() []byte {
 	if f.form == SchemaObject {
 		return o.raw()
 	}
-	f.open(&o)
+	inside = f.open(&o, inside)
 	if f.keys {
 		f.renounce(&o)
 	}
 	if f.form == SchemaTop {
 		return o.raw()
 	}
-	return f.node(o.raw(), nil)
+	return f.node(o.raw(), inside)
 }
 
 // open takes compositions out of the top: what all alternatives have is its own, and which of them go
-// together is told.
-func (f *schemaFitter) open(o *object) {
+// together is told. Inside are the references that lead to it, with those that are followed.
+func (f *schemaFitter) open(o *object, inside []string) []string {
 	if o.has("allOf") {
-		*o, _ = f.flat(*o, nil)
+		*o, inside = f.flat(*o, inside)
 	}
-	f.unite(o)
+	inside = f.unite(o, inside)
 	if f.form == SchemaTop && !f.lax {
 		f.tell(o, "enum", "const", "not")
 	}
+	return inside
 }
 
 // unite gives an object the properties of its alternatives. Required is what all of them require.
-func (f *schemaFitter) unite(o *object) {
+func (f *schemaFitter) unite(o *object, inside []string) []string {
+	within := inside
 	for _, word := range []string{"anyOf", "oneOf"} {
 		all := o.get(word)
 		if all == nil {
@@ -202,7 +203,8 @@ func (f *schemaFitter) unite(o *object) {
 		var required []string
 		var told [][]byte
 		for i, it := range elements(all) {
-			branch, _ := f.flat(objectOf(it.raw), nil)
+			branch, refs := f.flat(objectOf(it.raw), inside)
+			within = slices.Concat(within, refs[len(inside):])
 			needs := textsIn(branch.get("required"))
 			if i == 0 {
 				required = needs
@@ -221,6 +223,7 @@ func (f *schemaFitter) unite(o *object) {
 			say(o, matches+`{"`+word+`":[`+string(bytes.Join(told, []byte(",")))+"]}")
 		}
 	}
+	return within
 }
 
 // renounce takes out the arguments with names that the vendor refuses. The model may give them all the same.

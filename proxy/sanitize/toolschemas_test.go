@@ -104,6 +104,32 @@ func TestSchemasThatAreFineStay(t *testing.T) {
 	}
 }
 
+// What a schema becomes is bounded, and does not become something else again.
+func TestSchemasWithManyReferencesStaySmall(t *testing.T) {
+	t.Parallel()
+	fork := ""
+	for i := range 40 {
+		fork += fmt.Sprintf(`"d%d":{"type":"object","description":"%s","properties":{"l":{"$ref":"#/$defs/d%d"},"r":{"$ref":"#/$defs/d%d"}}},`,
+			i, strings.Repeat("long ", 400), i+1, i+1)
+	}
+	for schema, most := range map[string]int{
+		`{"$ref":"#","type":"object","properties":{"a":{"anyOf":[{"type":"object","properties":{"b":{"type":"array"}}},` +
+			`{"$ref":"#","prefixItems":[]}],"type":["string","null"],"const":true}}}`: 1000,
+		`{"type":"object","properties":{"x":{"anyOf":[{"$ref":"#"},{"$ref":"#"}],"prefixItems":[{"$ref":"#"}]}}}`: 1000,
+		`{"type":"object","properties":{"x":{"$ref":"#/$defs/d0"}},"$defs":{` + fork + `"x":{}}}`:                 200_000,
+	} {
+		for _, vendor := range []string{"gemini", "openai", "anthropic", "glm"} {
+			in := toolRequest(t, vendor, schema)
+			if vendor == "glm" {
+				in.Rules = []sanitize.Rule{{Schemas: []string{sanitize.Tools(in.Outline, in.Dialect)[0].Key}}}
+			}
+			once := schemaFrom(t, in)
+			require.Less(t, len(once), max(most, len(schema)+500), "%s: %.300s", vendor, schema)
+			require.Equal(t, once, schemaFrom(t, toolRequest(t, vendor, once)), vendor)
+		}
+	}
+}
+
 // schemaOf makes a schema of everything that JSON Schema has, right and wrong.
 func (g generator) schemaOf(depth int) string {
 	var members []string
