@@ -18,11 +18,12 @@ type Parameter struct {
 	Unless  []string // compact JSON values that ask for what happens anyway, and so are accepted
 }
 
-// Parameters are the members of a request by their names. Those that are not listed are ignored.
+// Parameters are the members of a request that are refused, or accepted with some values, by their names. All others are
+// ignored.
 type Parameters map[string]Parameter
 
-// chatParameters is the table of docs/dialects.md for chat-completions requests to a messages
-// backend. Members that are not listed are ignored too.
+// chatParameters has the refused members of the table in docs/dialects.md for chat-completions requests to a messages
+// backend.
 var chatParameters = Parameters{
 	"audio":              {Refused: "audio answers are not served"},
 	"function_call":      {Refused: "use tool_choice", Unless: []string{`"none"`, `"auto"`}},
@@ -32,34 +33,16 @@ var chatParameters = Parameters{
 	"n":                  {Refused: "one request gives one choice", Unless: []string{"1"}},
 	"top_logprobs":       {Refused: "this model gives no log probabilities", Unless: []string{"0"}},
 	"web_search_options": {Refused: "web search is not served"},
-
-	"frequency_penalty": {},
-	"logit_bias":        {},
-	"metadata":          {},
-	"prediction":        {},
-	"presence_penalty":  {},
-	"prompt_cache_key":  {},
-	"safety_identifier": {},
-	"seed":              {},
-	"service_tier":      {},
-	"store":             {},
-	"verbosity":         {},
 }
 
-// MessagesParameters is the table for messages requests to a backend of another dialect.
-var MessagesParameters = Parameters{
-	"container":   {Refused: "this model has no containers"},
-	"mcp_servers": {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
-	"thread":      {Unless: []string{`{"type":"create"}`}}, // see Unmapped
-
-	"compaction":         {},
-	"context_management": {},
-	"fallbacks":          {Unless: []string{"[]"}},
-	"inference_geo":      {},
-	"output_config":      {},
-	"service_tier":       {Unless: []string{`"auto"`}},
-	"speed":              {Unless: []string{`"standard"`}},
-	"top_k":              {},
+// messagesParameters is the table for messages requests to a backend of another dialect.
+var messagesParameters = Parameters{
+	"container":    {Refused: "this model has no containers"},
+	"mcp_servers":  {Refused: "this model cannot call MCP servers", Unless: []string{"[]"}},
+	"thread":       {Unless: []string{`{"type":"create"}`}}, // see Unmapped
+	"fallbacks":    {Unless: []string{"[]"}},
+	"service_tier": {Unless: []string{`"auto"`}},
+	"speed":        {Unless: []string{`"standard"`}},
 }
 
 // Unmapped makes functions of a messages request's tools, and returns the members that a backend of another dialect does
@@ -68,7 +51,7 @@ func Unmapped(in *wire.Request) (ignored []string, err error) {
 	if err := NoThread(in.Other["thread"]); err != nil {
 		return nil, err
 	}
-	if ignored, err = MessagesParameters.Judge(in.Other); err != nil {
+	if ignored, err = messagesParameters.Judge(in.Other); err != nil {
 		return nil, err
 	}
 	left, err := onlyFunctions(in)

@@ -14,7 +14,7 @@ import (
 func TestEveryParameterIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "dialects.md"))
 	require.NoError(t, err)
-	for _, table := range []Parameters{chatParameters, MessagesParameters} {
+	for _, table := range []Parameters{chatParameters, messagesParameters} {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			require.Contains(t, string(doc), "`"+name+"`", "docs/dialects.md")
 		}

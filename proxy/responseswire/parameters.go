@@ -7,21 +7,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// responsesParameters is the table of docs/dialects.md for requests of this dialect to another backend. Members
-// that are not listed are ignored too.
+// responsesParameters has the refused members of the table in docs/dialects.md for requests of this dialect to another
+// backend.
 var responsesParameters = chatwire.Parameters{
 	"prompt":       {Refused: "prompts are not kept here"},
 	"top_logprobs": {Refused: "this model gives no log probabilities", Unless: []string{"0"}},
-
-	"client_metadata":   {},
-	"frequency_penalty": {},
-	"max_tool_calls":    {},
-	"metadata":          {},
-	"presence_penalty":  {},
-	"prompt_cache_key":  {},
-	"service_tier":      {},
-	"stream_options":    {},
-	"truncation":        {},
 }
 
 // refusedIncludes are the parts of an answer that no other dialect has, with the reason. Others are ignored: they
