@@ -2,10 +2,11 @@ package chatwire
 
 import (
 	"crypto/rand"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
 )
 
 // Values of finish_reason.
@@ -114,13 +115,7 @@ func (c content) MarshalJSONTo(e *jsontext.Encoder) error {
 
 // text joins the texts and refusals of c.
 func (c content) text(between string) string {
-	var words []string
-	for _, p := range c {
-		if s := p.Text + p.Refusal; s != "" {
-			words = append(words, s)
-		}
-	}
-	return strings.Join(words, between)
+	return wire.JoinTexts(c, between, func(p part) string { return p.Text + p.Refusal })
 }
 
 type tool struct {

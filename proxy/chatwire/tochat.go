@@ -88,19 +88,15 @@ func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool
 	for i, m := range in.Messages {
 		var added []chatMessage
 		var stood bool
-		var err error
 		switch m.Role {
 		case wire.RoleSystem:
 			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(m.Content.Text("\n\n"))}}
 		case wire.RoleUser:
 			added, stood = userMessages(m.Content, files)
 		case wire.RoleAssistant:
-			added, stood, err = assistantMessage(m.Content)
+			added, stood = assistantMessage(m.Content)
 		default:
-			err = wire.Refuse("its role %q is none of user, assistant, system", m.Role)
-		}
-		if err != nil {
-			return nil, false, wire.Refuse("messages[%d]: %v", i, err)
+			return nil, false, wire.Refuse("messages[%d]: its role %q is none of user, assistant, system", i, m.Role)
 		}
 		out, replaced = append(out, added...), replaced || stood
 	}
@@ -159,11 +155,7 @@ func compact(parts content) content {
 
 // userPart translates a block. ok is false if a text replaces it.
 func userPart(b wire.Block, files bool) (p part, ok bool) {
-	kind := b.Type
-	if b.Source != nil {
-		kind += "/" + b.Source.Type
-	}
-	switch {
+	switch kind := b.SourceKind(); {
 	case kind == wire.TextBlock:
 		return part{Type: textPart, Text: b.Text}, true
 	case kind == wire.DocumentText:
@@ -181,7 +173,7 @@ func userPart(b wire.Block, files bool) (p part, ok bool) {
 
 // assistantMessage drops thinking, which is of use only to the vendor that produced it. replaced reports whether a text
 // replaces anything.
-func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, err error) {
+func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool) {
 	m := chatMessage{Role: wire.RoleAssistant}
 	var words content
 	for _, b := range blocks {
@@ -189,15 +181,8 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 		case wire.TextBlock:
 			words = append(words, part{Type: textPart, Text: b.Text})
 		case wire.ToolUseBlock:
-			input := b.Input.Clone()
-			if len(input) == 0 {
-				input = jsontext.Value("{}")
-			}
-			if err := input.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-				return nil, false, wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
-			}
 			m.ToolCalls = append(m.ToolCalls, toolCall{
-				ID: b.ID, Type: functionTool, Function: functionCall{b.Name, string(input)},
+				ID: b.ID, Type: functionTool, Function: functionCall{b.Name, string(b.Arguments())},
 			})
 		case wire.ThinkingBlock, wire.RedactedBlock:
 		default:
@@ -208,7 +193,7 @@ func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool, er
 		m.Content = textContent(s)
 	}
 	if m.Content == nil && m.ToolCalls == nil {
-		return nil, replaced, nil
+		return nil, replaced
 	}
-	return []chatMessage{m}, replaced, nil
+	return []chatMessage{m}, replaced
 }

@@ -60,7 +60,7 @@ func (a *MessagesAnswer) Event(data []byte) error {
 		return err
 	}
 	if e.Type == "error" {
-		return failure(e.Error)
+		return wire.ReadError(e.Error)
 	}
 	a.start(e.Interaction)
 	switch e.Type {
@@ -107,14 +107,6 @@ func (a *MessagesAnswer) End() error {
 	return nil
 }
 
-// failure reads an error of an interaction.
-func failure(e jsontext.Value) error {
-	if e.Kind() != '{' {
-		e = jsontext.Value("{}")
-	}
-	return wire.ReadFailure(0, slices.Concat([]byte(`{"error":`), e, []byte("}")))
-}
-
 func (a *MessagesAnswer) start(i *interaction) {
 	if a.started {
 		return
@@ -132,7 +124,7 @@ func (a *MessagesAnswer) begin(index int, raw jsontext.Value) error {
 		return err
 	}
 	if len(g.Error) > 0 && g.Error.Kind() != 'n' {
-		return failure(g.Error)
+		return wire.ReadError(g.Error)
 	}
 	switch g.Type {
 	case outputStep:

@@ -2,7 +2,6 @@ package interactionswire
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
@@ -99,14 +98,14 @@ func (s *steps) message(i int, m wire.Message) error {
 	switch m.Role {
 	case wire.RoleSystem: // there is no such step
 		s.add(step{Type: userStep, Content: []content{{Type: wire.TextBlock, Text: m.Content.Text("\n\n")}}})
-		return nil
 	case wire.RoleUser:
 		s.user(m.Content)
-		return nil
 	case wire.RoleAssistant:
-		return s.assistant(m.Content, i > s.spoken)
+		s.assistant(m.Content, i > s.spoken)
+	default:
+		return wire.Refuse("its role %q is none of user, assistant, system", m.Role)
 	}
-	return wire.Refuse("its role %q is none of user, assistant, system", m.Role)
+	return nil
 }
 
 // user puts results first, directly behind the calls. A result has texts and images; what else is in it follows.
@@ -146,7 +145,7 @@ func (s *steps) user(blocks wire.Content) {
 }
 
 // assistant gives thoughts back as they came; others are left out. Since: the user spoke last before it.
-func (s *steps) assistant(blocks wire.Content, since bool) error {
+func (s *steps) assistant(blocks wire.Content, since bool) {
 	for i, b := range blocks {
 		switch b.Type {
 		case wire.TextBlock:
@@ -154,9 +153,7 @@ func (s *steps) assistant(blocks wire.Content, since bool) error {
 				s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.Text}}})
 			}
 		case wire.ToolUseBlock:
-			if err := s.call(b, kept(blocks[i+1:], callStep), since); err != nil {
-				return err
-			}
+			s.call(b, kept(blocks[i+1:], callStep), since)
 		case wire.ThinkingBlock, wire.RedactedBlock:
 			if v := kept(blocks[i:], thoughtStep); v != nil {
 				s.out = append(s.out, v)
@@ -165,7 +162,6 @@ func (s *steps) assistant(blocks wire.Content, since bool) error {
 			s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.StandIn()}}})
 		}
 	}
-	return nil
 }
 
 // kept is what the first of blocks seals of a step of a type; nil for nothing.
@@ -181,20 +177,13 @@ func kept(blocks wire.Content, kind string) jsontext.Value {
 }
 
 // call translates a call; is has the members of one of this vendor's that its block does not have.
-func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
-	arguments := b.Input.Clone()
-	if len(arguments) == 0 {
-		arguments = jsontext.Value("{}")
-	}
-	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-		return wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
-	}
+func (s *steps) call(b wire.Block, is jsontext.Value, since bool) {
 	if is == nil && since {
-		s.told[b.ID] = "The tool " + b.Name + " was called with " + string(arguments) + " and gave:"
-		return nil
+		s.told[b.ID] = "The tool " + b.Name + " was called with " + string(b.Arguments()) + " and gave:"
+		return
 	}
 	s.names[b.ID] = b.Name
-	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: arguments})
+	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: b.Arguments()})
 	last := &s.out[len(s.out)-1]
 	gjson.ParseBytes(is).ForEach(func(name, value gjson.Result) bool {
 		if name.Str != "type" {
@@ -202,15 +191,10 @@ func (s *steps) call(b wire.Block, is jsontext.Value, since bool) error {
 		}
 		return true
 	})
-	return nil
 }
 
 func contentOf(b wire.Block) content {
-	kind := b.Type
-	if b.Source != nil {
-		kind += "/" + b.Source.Type
-	}
-	switch kind {
+	switch b.SourceKind() {
 	case wire.TextBlock:
 		return content{Type: wire.TextBlock, Text: b.Text}
 	case wire.DocumentBlock + "/text":
@@ -228,11 +212,5 @@ func contentOf(b wire.Block) content {
 }
 
 func joined(parts []content, between string) string {
-	var words []string
-	for _, p := range parts {
-		if p.Text != "" {
-			words = append(words, p.Text)
-		}
-	}
-	return strings.Join(words, between)
+	return wire.JoinTexts(parts, between, func(c content) string { return c.Text })
 }

@@ -115,7 +115,7 @@ func (a *MessagesAnswer) Body(body []byte) error {
 	}
 	switch {
 	case r.Status == statusFailed || len(r.Error) > 0 && r.Error.Kind() != 'n':
-		return failure(r.Error)
+		return wire.ReadError(r.Error)
 	case r.Status != statusCompleted && r.Status != statusIncomplete:
 		return chatwire.ErrCut
 	}
@@ -139,17 +139,6 @@ func (a *MessagesAnswer) End() error {
 	return nil
 }
 
-// failure reads the error of a response.
-func failure(e jsontext.Value) error {
-	body, err := wire.Marshal(struct {
-		Error jsontext.Value `json:"error"`
-	}{e})
-	if err != nil {
-		return err
-	}
-	return wire.ReadFailure(0, body)
-}
-
 // step translates one event.
 func (a *MessagesAnswer) step(e event) error {
 	switch e.Type {
@@ -160,12 +149,12 @@ func (a *MessagesAnswer) step(e event) error {
 				Message string         `json:"message"`
 			}{e.Code, e.Message})
 		}
-		return failure(e.Error)
+		return wire.ReadError(e.Error)
 	case "response.failed", "response.cancelled":
 		if e.Response == nil {
-			return failure(nil)
+			return wire.ReadError(nil)
 		}
-		return failure(e.Response.Error)
+		return wire.ReadError(e.Response.Error)
 	case "response.created", "response.in_progress":
 		a.start(e.Response)
 	case "response.output_item.added":

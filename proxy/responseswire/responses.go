@@ -1,8 +1,6 @@
 package responseswire
 
 import (
-	"strings"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -135,16 +133,7 @@ func (c content) MarshalJSONTo(e *jsontext.Encoder) error {
 
 // text joins the texts and refusals of c.
 func (c content) text(between string) string {
-	if len(c) == 1 {
-		return c[0].Text + c[0].Refusal
-	}
-	var words []string
-	for _, p := range c {
-		if s := p.Text + p.Refusal; s != "" {
-			words = append(words, s)
-		}
-	}
-	return strings.Join(words, between)
+	return wire.JoinTexts(c, between, func(p part) string { return p.Text + p.Refusal })
 }
 
 // Types of parts.

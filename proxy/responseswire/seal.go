@@ -31,17 +31,14 @@ var plainMembers = []string{"id", "name", "role", "type"}
 
 // add takes an item with a block of the index at.
 func (t *tail) add(at int, raw string) {
-	is := []byte("{")
+	names := slices.Clone(said)
 	gjson.Parse(raw).ForEach(func(name, value gjson.Result) bool {
-		if !slices.Contains(said, name.Str) && value.Type != gjson.Null {
-			if len(is) > 1 {
-				is = append(is, ',')
-			}
-			is = append(append(append(is, name.Raw...), ':'), value.Raw...)
+		if value.Type == gjson.Null {
+			names = append(names, name.Str)
 		}
 		return true
 	})
-	t.Items = append(t.Items, tailItem{At: at, Is: append(is, '}')})
+	t.Items = append(t.Items, tailItem{At: at, Is: without(jsontext.Value(raw), names)})
 }
 
 // signature seals the tail of a turn of so many blocks; it is empty if nothing in it is worth keeping.

@@ -186,11 +186,7 @@ func compact(parts content) content {
 }
 
 func userPart(b wire.Block) part {
-	kind := b.Type
-	if b.Source != nil {
-		kind += "/" + b.Source.Type
-	}
-	switch kind {
+	switch b.SourceKind() {
 	case wire.TextBlock:
 		var own part
 		if v, ok := wire.Unseal(b.Text); ok && wire.Unmarshal(v, &own) == nil {
@@ -255,9 +251,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 			}
 			it = item{Type: messageItem, Role: wire.RoleAssistant, Content: content{{Type: outputText, Text: b.Text}}}
 		case wire.ToolUseBlock:
-			if it, err = t.call(b, is); err != nil {
-				return nil, err
-			}
+			it = t.call(b, is)
 		case wire.ThinkingBlock, wire.RedactedBlock:
 			continue
 		default:
@@ -272,14 +266,8 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 	return out, nil
 }
 
-func (t *items) call(b wire.Block, is jsontext.Value) (item, error) {
-	arguments := b.Input.Clone()
-	if len(arguments) == 0 {
-		arguments = jsontext.Value("{}")
-	}
-	if err := arguments.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
-		return item{}, wire.Refuse("the input of tool use %q cannot be read: %v", b.ID, err)
-	}
+func (t *items) call(b wire.Block, is jsontext.Value) item {
+	arguments := b.Arguments()
 	it := item{Type: callItem, CallID: b.ID, Name: b.Name, Arguments: jsonText(arguments)}
 	name, renamed := t.names[b.Name]
 	if renamed {
@@ -289,7 +277,7 @@ func (t *items) call(b wire.Block, is jsontext.Value) (item, error) {
 		it.Type, it.Arguments, it.Input = customItem, "", jsonText(gjson.GetBytes(arguments, "input").String())
 		t.custom = append(t.custom, b.ID)
 	}
-	return it, nil
+	return it
 }
 
 // over is the object is with those members of v that it lacks.

@@ -190,13 +190,7 @@ func texts(content gjson.Result) string {
 }
 
 func lines(all ...string) string {
-	var out []string
-	for _, s := range all {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
-	return strings.Join(out, "\n")
+	return JoinTexts(all, "\n", func(s string) string { return s })
 }
 
 // illegible matches strings that only programs read: data: URLs, and long ones without white space in the alphabet of

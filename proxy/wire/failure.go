@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,6 +145,14 @@ func ReadFailure(status int, body []byte) Failure {
 	}
 	f.Type = "" // a name that only the chat dialect has
 	return f
+}
+
+// ReadError reads the error in an answer or an event, which has no status.
+func ReadError(e jsontext.Value) error {
+	if len(e) == 0 {
+		e = jsontext.Value("null")
+	}
+	return ReadFailure(0, slices.Concat([]byte(`{"error":`), e, []byte("}")))
 }
 
 // statuses are the names of errors in both dialects and of several vendors, with the status that

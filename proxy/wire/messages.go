@@ -82,10 +82,15 @@ type Content []Block
 
 // Text joins the texts of the blocks.
 func (c Content) Text(between string) string {
+	return JoinTexts(c, between, func(b Block) string { return b.Text })
+}
+
+// JoinTexts joins the texts of parts. It omits empty texts.
+func JoinTexts[P any](parts []P, between string, text func(P) string) string {
 	var words []string
-	for _, b := range c {
-		if b.Text != "" {
-			words = append(words, b.Text)
+	for _, p := range parts {
+		if s := text(p); s != "" {
+			words = append(words, s)
 		}
 	}
 	return strings.Join(words, between)
@@ -160,6 +165,21 @@ func (b Block) append(dst []byte) []byte {
 		return append(dst, other...)
 	}
 	return append(dst, '}')
+}
+
+// Arguments returns the input of a tool use as compact JSON, an empty object without one.
+func (b Block) Arguments() jsontext.Value {
+	input := orEmptyObject(b.Input).Clone()
+	_ = input.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)) // it was read before
+	return input
+}
+
+// SourceKind returns the type of a block. If the block has a source, a slash and the type of the source follow.
+func (b Block) SourceKind() string {
+	if b.Source == nil {
+		return b.Type
+	}
+	return b.Type + "/" + b.Source.Type
 }
 
 // InputObject makes a tool's input of arguments given as text. Models may write arguments that are
