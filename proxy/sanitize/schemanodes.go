@@ -467,9 +467,7 @@ func (f *schemaFitter) tell(o *object, words ...string) {
 
 // say adds a sentence to a description.
 func say(o *object, sentence string) {
-	if len(sentence) > maxNote {
-		sentence = strings.ToValidUTF8(sentence[:maxNote], "") + "…"
-	}
+	sentence = wire.Clip(sentence, maxNote)
 	said := o.text("description")
 	if strings.Contains(said, sentence) {
 		return

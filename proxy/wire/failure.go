@@ -129,15 +129,9 @@ func ReadFailure(status int, body []byte) Failure {
 			f.Message, number = cmp.Or(f.Message, base.Get("status_msg").Str), baseStatuses[base.Get("status_code").Int()]
 		}
 	}
-	if f.Message == "" {
-		f.Message = clip(strings.TrimSpace(string(body)), maxMessage)
-	}
-	if f.Message == "" {
-		f.Message = cmp.Or(http.StatusText(status), "the backend failed without saying why")
-	}
-	if f.Status == 0 {
-		f.Status = statusOf(f, number)
-	}
+	f.Message = cmp.Or(f.Message, Clip(strings.TrimSpace(string(body)), maxMessage), http.StatusText(status),
+		"the backend failed without saying why")
+	f.Status = cmp.Or(f.Status, statusOf(f, number))
 	for _, class := range classes {
 		if class.messages == f.Type {
 			return f
@@ -209,7 +203,8 @@ func unquote(v jsontext.Value) string {
 	return s
 }
 
-func clip(s string, n int) string {
+// Clip cuts a text at n bytes, at a character, and marks the cut.
+func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

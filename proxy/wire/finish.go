@@ -54,5 +54,5 @@ func EndingOf(reason string) Ending { return endings[strings.ToLower(reason)] }
 // FailedEnding returns the failure of an answer that ended for a reason of the class EndFailed.
 func FailedEnding(reason string) Failure {
 	return Failure{Status: http.StatusBadGateway, Code: "answer_failed",
-		Message: "the backend ended its answer with the reason " + clip(string(Quote(reason)), 100)}
+		Message: "the backend ended its answer with the reason " + Clip(string(Quote(reason)), 100)}
 }

@@ -368,12 +368,12 @@ func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result out
 	case err != nil:
 		return failed(err)
 	}
-	return outcome{callState: callState{Ended: true, Content: Cut(content)}}
+	return outcome{callState: callState{Ended: true, Content: Cut(content, 0)}}
 }
 
 // failed is a call with an error that the model reads.
 func failed(err error) outcome {
-	return outcome{callState: callState{Ended: true, Content: Cut(fmt.Sprintf("(error: %v)", err)), Failed: true}}
+	return outcome{callState: callState{Ended: true, Content: Cut(fmt.Sprintf("(error: %v)", err), 0), Failed: true}}
 }
 
 func (l Loop) tool(name string) Tool {
@@ -388,12 +388,15 @@ func (l Loop) tool(name string) Tool {
 // cutMark stands where a long tool result was cut.
 const cutMark = "\n… (cut: the result was longer than 256 KiB)"
 
-// Cut makes a tool result fit to be stored: valid UTF-8, and at most
+// Cut makes a tool result fit to be stored with so many bytes around it: valid UTF-8, and together at most
 // memory.MaxToolResult bytes, cut at a character with a mark at the end.
-func Cut(s string) string {
+func Cut(s string, around int) string { return Clip(s, memory.MaxToolResult-around, cutMark) }
+
+// Clip makes a text valid UTF-8 of at most limit bytes, cut at a character with a mark at the end.
+func Clip(s string, limit int, mark string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= memory.MaxToolResult {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:memory.MaxToolResult-len(cutMark)], "") + cutMark
+	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
 }

@@ -257,9 +257,9 @@ func TestAPanicOfAToolIsTheCallers(t *testing.T) {
 
 func TestLongResultsAreCutAtACharacter(t *testing.T) {
 	long := strings.Repeat("ж", memory.MaxToolResult)
-	cut := loop.Cut(long)
+	cut := loop.Cut(long, 0)
 	require.LessOrEqual(t, len(cut), memory.MaxToolResult)
 	require.Contains(t, cut, "(cut:")
 	require.True(t, strings.HasPrefix(long, strings.TrimRight(cut[:len(cut)-100], "\ufffd")))
-	require.Equal(t, "short", loop.Cut("short"))
+	require.Equal(t, "short", loop.Cut("short", 0))
 }

@@ -246,7 +246,7 @@ func (c *caller) failed(ctx context.Context, err error) (external.Returned, erro
 func internal(e *jsonrpc.Error) bool { return -32005 <= e.Code && e.Code <= -32003 || e.Code == -32001 }
 
 // text is what a tool said, to be kept.
-func (c *caller) text(s string) string { return loop.Cut(c.server.secrets.Text(s)) }
+func (c *caller) text(s string) string { return loop.Cut(c.server.secrets.Text(s), 0) }
 
 // returned is a result as the model is told it.
 func (c *caller) returned(r *mcp.CallToolResult) external.Returned {

@@ -240,15 +240,8 @@ func (r *round) spend(u event.Usage) {
 	r.usage = r.usage.Add(u)
 }
 
-// clip cuts s to at most limit bytes, at a character, and marks the cut.
-func clip(s string, limit int) string {
-	const mark = "…"
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
-}
+// clip cuts s to at most limit bytes.
+func clip(s string, limit int) string { return loop.Clip(s, limit, "…") }
 
 // words accepts any, and keeps them.
 func words(into *string) func(text string) (string, error) {

@@ -449,11 +449,7 @@ func (a *answer) tell(format string, args ...any) {
 	if a.h.Progress == None {
 		return
 	}
-	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
-	if len(text) > maxLine {
-		text = strings.ToValidUTF8(text[:maxLine], "") + "…"
-	}
-	text += "\n"
+	text := wire.Clip(strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), maxLine) + "\n"
 	a.progress.WriteString(text)
 	a.send(delta{Reasoning: text}, "")
 }
