@@ -82,7 +82,7 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 			keys = append(keys, k)
 		}
 	}
-	for _, at := range idSpans(o, m, t.Dialect) {
+	for _, at := range o.CallIDs(t.Dialect, m) {
 		id, _ := o.Text(at)
 		called(id)
 	}
@@ -196,7 +196,7 @@ func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Fo
 		}
 	}
 	var edits wire.Edits
-	for _, at := range idSpans(o, m, e.turn.Dialect) {
+	for _, at := range o.CallIDs(e.turn.Dialect, m) {
 		vendor, _ := o.Text(at)
 		edits.Replace(at, wire.Quote(names[vendor]))
 	}
@@ -209,23 +209,6 @@ func contentSpan(m *wire.MessageOutline, d wire.Dialect) wire.Span {
 		return m.Span
 	}
 	return m.Content
-}
-
-// idSpans are the places of a message's tool ids.
-func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Span {
-	var spans []wire.Span
-	if d == wire.Chat {
-		for _, call := range o.Elements(m.Members.Get("tool_calls")) {
-			spans = append(spans, o.Object(call).Get("id"))
-		}
-		return slices.DeleteFunc(spans, func(s wire.Span) bool { return !s.Found() })
-	}
-	for _, b := range m.Blocks {
-		if b.Type == wire.ToolUseBlock {
-			spans = append(spans, b.Members.Get("id"))
-		}
-	}
-	return slices.DeleteFunc(spans, func(s wire.Span) bool { return !s.Found() })
 }
 
 // toolIDs are both names of every tool use: matched by position if all of them are named, else by

@@ -37,7 +37,7 @@ func FuzzSeals(f *testing.F) {
 		}
 		if o, m, err := outlineOf(turn); err == nil {
 			// The first call of a tool has another name for the client.
-			for _, at := range idSpans(o, m, turn.Dialect) {
+			for _, at := range o.CallIDs(turn.Dialect, m) {
 				if id, ok := o.Text(at); ok && turn.Tools == nil {
 					turn.Tools = []ToolID{{Vendor: id, Client: "call_abcdefghijklmnopqrstuvwx"}}
 				}

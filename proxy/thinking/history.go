@@ -133,23 +133,6 @@ func (h history) count(m *wire.MessageOutline) int {
 	return n
 }
 
-// toolIDs are the spans of the ids of a message's tool uses, in their order.
-func (h history) toolIDs(m *wire.MessageOutline) []wire.Span {
-	var ids []wire.Span
-	if h.dialect == wire.Chat {
-		for _, call := range h.calls(m) {
-			ids = append(ids, call.Get("id"))
-		}
-		return ids
-	}
-	for _, b := range m.Blocks {
-		if b.Type == wire.ToolUseBlock {
-			ids = append(ids, b.Members.Get("id"))
-		}
-	}
-	return ids
-}
-
 // loop is the index of the first message of the current tool loop, which begins behind the last
 // user message that has no tool results.
 func (h history) loop() int {

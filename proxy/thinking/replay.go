@@ -253,7 +253,7 @@ func (r *Replay) apply(steps []step) (body []byte, report Report) {
 			r.take(&e, m, j, s)
 			report.count(s, h.count(m))
 			if s.do != putBack {
-				e.Rename(h.Outline, h.toolIDs(m), ids)
+				e.Rename(h.Outline, h.CallIDs(h.dialect, m), ids)
 			}
 		}
 		if ids != nil {

@@ -1,5 +1,23 @@
 package wire
 
+import "slices"
+
+// CallIDs are the spans of the ids of a message's tool calls, in their order.
+func (o *Outline) CallIDs(d Dialect, m *MessageOutline) []Span {
+	var ids []Span
+	if d == Chat {
+		for _, call := range o.Elements(m.Members.Get("tool_calls")) {
+			ids = append(ids, o.Object(call).Get("id"))
+		}
+	}
+	for _, b := range m.Blocks {
+		if d != Chat && b.Type == ToolUseBlock {
+			ids = append(ids, b.Members.Get("id"))
+		}
+	}
+	return slices.DeleteFunc(ids, func(s Span) bool { return !s.Found() })
+}
+
 // ResultIDs are the spans of the ids of the tool calls that a message answers, in their order.
 func (o *Outline) ResultIDs(d Dialect, m *MessageOutline) []Span {
 	if d == Chat {
