@@ -2,20 +2,15 @@ package ledger
 
 import (
 	"hash/maphash"
-	"sync"
+
+	"github.com/maypok86/otter/v2"
 )
 
 // forms is a cache of parsed messages by their bytes, because a client sends the same messages with
 // every request. A form depends on these bytes alone, so the cache leaks nothing between tenants.
-//
-// It has two generations: a hit moves to the younger one, and when that is full the older one is
-// dropped.
 type forms[F sized] struct {
+	*otter.Cache[print, F]
 	a, b maphash.Seed
-
-	mu         sync.Mutex
-	young, old map[print]F // guarded by mu
-	bytes      int         // of young; guarded by mu
 }
 
 // sized estimates its own memory, in bytes.
@@ -28,11 +23,12 @@ type print struct {
 	size int
 }
 
-// maxForms bounds one generation, in bytes.
-const maxForms = 2 << 20
+// maxForms bounds a cache, in bytes.
+const maxForms = 4 << 20
 
 func newForms[F sized]() *forms[F] {
-	return &forms[F]{a: maphash.MakeSeed(), b: maphash.MakeSeed(), young: map[print]F{}}
+	return &forms[F]{otter.Must(&otter.Options[print, F]{MaximumWeight: maxForms,
+		Weigher: func(_ print, f F) uint32 { return uint32(f.size() + 64) }}), maphash.MakeSeed(), maphash.MakeSeed()}
 }
 
 // print is the identity of bytes that are read as chat completions, or else as messages.
@@ -42,35 +38,4 @@ func (c *forms[F]) print(content []byte, chat bool) print {
 		p.size++
 	}
 	return p
-}
-
-func (c *forms[F]) get(p print) (f F, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f, ok = c.young[p]; ok {
-		return f, true
-	}
-	if f, ok = c.old[p]; ok {
-		c.keep(p, f)
-	}
-	return f, ok
-}
-
-func (c *forms[F]) put(p print, f F) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keep(p, f)
-}
-
-// keep adds to the younger generation. The caller holds mu.
-func (c *forms[F]) keep(p print, f F) {
-	if _, known := c.young[p]; known {
-		return
-	}
-	size := f.size() + 64
-	if c.bytes+size > maxForms {
-		c.old, c.young, c.bytes = c.young, map[print]F{}, 0
-	}
-	c.young[p] = f
-	c.bytes += size
 }

@@ -181,10 +181,10 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 			continue
 		}
 		print := l.said.print(o.Body[m.Start:m.End], d == wire.Chat)
-		s, ok := l.said.get(print)
+		s, ok := l.said.GetIfPresent(print)
 		if !ok {
 			s = saidOf(o, m, d)
-			l.said.put(print, s)
+			l.said.Set(print, s)
 		}
 		out[i].Said = s
 	}
@@ -194,10 +194,10 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 // form is the form of an assistant message, from the cache if it was parsed before.
 func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	print := l.forms.print(o.Of(contentSpan(m, d)), d == wire.Chat)
-	f, ok := l.forms.get(print)
+	f, ok := l.forms.GetIfPresent(print)
 	if !ok {
 		f = formOf(o, m, d)
-		l.forms.put(print, f)
+		l.forms.Set(print, f)
 	}
 	return f
 }

@@ -200,7 +200,7 @@ func (l *Ledger) find(scope Scope) *book {
 		case err != nil:
 			l.config.Log.Warn().Err(err).Str("backend", e.turn.Origin.Backend).Msg("an answer is not kept in the ledger")
 		case len(e.keys) > 0 && l.store.add(e, now) && seen != nil:
-			l.forms.put(l.forms.print(seen, e.turn.Dialect == wire.Chat), form)
+			l.forms.Set(l.forms.print(seen, e.turn.Dialect == wire.Chat), form)
 		}
 	}
 	return l.store.find(scope, now)
