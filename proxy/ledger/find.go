@@ -40,7 +40,7 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 			add(toolKey(id))
 		}
 		if m.Role == wire.RoleAssistant {
-			f := l.form(o, m, d)
+			f := l.Form(o, m, d)
 			add(f.keys[:f.shown]...)
 			for _, p := range f.parts {
 				keys = append(keys, lasting(p.key)...)

@@ -61,9 +61,9 @@ func (f *Form) thinks() bool {
 	return slices.ContainsFunc(f.parts, func(p part) bool { return p.key != "" })
 }
 
-// shows reports whether the message with the form m shows the turn with the form f: their visible
+// Shows reports whether the message with the form m shows the turn with the form f: their visible
 // parts are equal, be it that m shows thinking of f inside <think> tags.
-func (f *Form) shows(m *Form) bool {
+func (f *Form) Shows(m *Form) bool {
 	if overlap(f.visible, m.visible) {
 		return true
 	}

@@ -57,7 +57,7 @@ func (l *Ledger) read(r Request) []shownMessage {
 		if r.Read != nil {
 			f = r.Read[i].Answer
 		} else {
-			f = l.form(r.Outline, m, r.Dialect)
+			f = l.Form(r.Outline, m, r.Dialect)
 		}
 		messages = append(messages, shownMessage{index: i, form: f})
 		keys += len(f.keys)

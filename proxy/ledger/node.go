@@ -112,7 +112,7 @@ func (n *Node) ToolIDs() (ids []string) {
 // thinking must end the turn from that thinking on: behind it the client has deleted what is missing.
 func (n *Node) EndsWith(m *Form) bool {
 	f := n.answer
-	if len(m.tools) == 0 || len(m.tools) > len(f.tools) || f.shows(m) {
+	if len(m.tools) == 0 || len(m.tools) > len(f.tools) || f.Shows(m) {
 		return false
 	}
 	if n.Turn().Dialect == wire.Chat { // has the text before the calls
@@ -132,13 +132,9 @@ func (n *Node) EndsWith(m *Form) bool {
 			return false // impossible: it was parsed before
 		}
 		f := formOf(end, &end.Messages[0], wire.Messages)
-		return thinks(f) == thinks(m) && f.shows(m)
+		return thinks(f) == thinks(m) && f.Shows(m)
 	})
 }
-
-// Shows reports whether a message with the form m shows the turn with the form f, whatever became
-// of its thinking.
-func (f *Form) Shows(m *Form) bool { return f.shows(m) }
 
 // Speaks is Shows for a message without the turn's tool calls.
 func (f *Form) Speaks(m *Form) bool {
@@ -165,11 +161,6 @@ func (f *Form) Names(m *Form) map[string]string {
 	return names
 }
 
-// Form returns the form of an assistant message of a request.
-func (l *Ledger) Form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
-	return l.form(o, m, d)
-}
-
 // Read parses all messages of a request.
 func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 	out := make([]Message, len(o.Messages))
@@ -177,7 +168,7 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 		m := &o.Messages[i]
 		out[i].Span = m.Span
 		if m.Role == wire.RoleAssistant {
-			out[i].Answer = l.form(o, m, d)
+			out[i].Answer = l.Form(o, m, d)
 			continue
 		}
 		print := l.said.print(o.Body[m.Start:m.End], d == wire.Chat)
@@ -191,8 +182,8 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 	return out
 }
 
-// form is the form of an assistant message, from the cache if it was parsed before.
-func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
+// Form returns the form of an assistant message, from the cache if it was parsed before.
+func (l *Ledger) Form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	print := l.forms.print(o.Of(contentSpan(m, d)), d == wire.Chat)
 	f, ok := l.forms.GetIfPresent(print)
 	if !ok {
@@ -263,7 +254,7 @@ func (t Tree) Showing(m *Form) iter.Seq[*Node] {
 		}
 		for i, e := range entries {
 			again := len(m.keys)-m.shown > 1 && slices.Contains(entries[:i], e)
-			if e.node == nil || again || !e.node.answer.shows(m) {
+			if e.node == nil || again || !e.node.answer.Shows(m) {
 				continue
 			}
 			if !yield(e.node) {
@@ -296,7 +287,7 @@ func (b *book) by(m *Form) (n *Node, apart bool) {
 			continue
 		}
 		for _, e := range b.index[k] {
-			if e == by || e.turn.Cut || !e.form.shows(m) {
+			if e == by || e.turn.Cut || !e.form.Shows(m) {
 				continue
 			}
 			if by != nil {

@@ -17,7 +17,7 @@ func (v *view) turnOf(m *shownMessage) (turn *entry, edited bool) {
 			continue
 		}
 		named = append(named, one)
-		if one.form.shows(m.form) {
+		if one.form.Shows(m.form) {
 			shown = append(shown, one)
 		}
 	}
