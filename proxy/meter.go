@@ -12,6 +12,7 @@ import (
 	"mneme/access/tally"
 	"mneme/memory/tracing"
 	"mneme/proxy/usage"
+	"mneme/proxy/wire"
 )
 
 // meter decides what a call took, once and however it ended: that is charged to its budgets, and is what reports add
@@ -31,19 +32,19 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		read = &heard.tokens
 	}
 	t, estimated := read.Tokens(a.doc.Body)
-	if t == (usage.Tokens{}) && (left || outcome == outcomeOK) { // the vendor reads the request, whatever it answers
-		t.Input, estimated = usage.EstimateInput(a.doc.Body), true
+	if t == (wire.Usage{}) && (left || outcome == outcomeOK) { // the vendor reads the request, whatever it answers
+		t.InputTokens, estimated = usage.EstimateInput(a.doc.Body), true
 	}
 	s.metrics.used(a.backend.name, t)
 
 	n := tally.Counts{
-		Calls: 1, Input: t.Input + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation,
-		Output: t.Output, Reasoning: t.Reasoning, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
+		Calls: 1, Input: t.InputTokens + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation,
+		Output: t.OutputTokens, Reasoning: t.OutputDetails.ThinkingTokens, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
 	}
 	p, priced := priceOf(a.routed)
 	if n.Unpriced = one(!priced); priced {
-		n.Micros = p.Cost(price.Tokens{Input: t.Input, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
-			Output: t.Output})
+		n.Micros = p.Cost(price.Tokens{Input: t.InputTokens, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
+			Output: t.OutputTokens})
 	}
 	who, chat := access.From(ctx), x.trail.Chat
 	if chat == "" && !a.minted && !a.found {

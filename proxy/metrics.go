@@ -14,7 +14,7 @@ import (
 	"mneme/proxy/conversation"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
-	"mneme/proxy/usage"
+	"mneme/proxy/wire"
 )
 
 // Outcomes of a request, as metrics and the log call them.
@@ -257,12 +257,12 @@ func (m *metrics) continued(x said) {
 }
 
 // used counts the tokens of a call.
-func (m *metrics) used(backend string, t usage.Tokens) {
+func (m *metrics) used(backend string, t wire.Usage) {
 	for _, c := range []struct {
 		kind string
 		n    int64
 	}{
-		{"input", t.Input}, {"output", t.Output}, {"cache_read", t.CacheRead}, {"cache_creation", t.CacheCreation},
+		{"input", t.InputTokens}, {"output", t.OutputTokens}, {"cache_read", t.CacheRead}, {"cache_creation", t.CacheCreation},
 	} {
 		if c.n > 0 {
 			m.tokens.WithLabelValues(backend, c.kind).Add(float64(c.n))

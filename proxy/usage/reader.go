@@ -72,19 +72,17 @@ func (r *Reader) count(u wire.Usage) {
 // Tokens gives the counts when the answer is over, or broke off. What the vendor
 // left untold is estimated, from the request as it was sent and from the text
 // that came; estimated then says so. Without an answer there is nothing to count.
-func (r *Reader) Tokens(request []byte) (t Tokens, estimated bool) {
-	c := r.counts
-	t = Tokens{Input: c.InputTokens, CacheRead: c.CacheRead, CacheCreation: c.CacheCreation, Output: c.OutputTokens,
-		Reasoning: c.OutputDetails.ThinkingTokens}
+func (r *Reader) Tokens(request []byte) (t wire.Usage, estimated bool) {
 	spoken := r.text.tokens()
 	if !r.told && spoken == 0 {
-		return Tokens{}, false
+		return t, false
 	}
-	if t.Input+t.CacheRead+t.CacheCreation == 0 {
-		t.Input, estimated = EstimateInput(request), true
+	t = r.counts
+	if t.InputTokens+t.CacheRead+t.CacheCreation == 0 {
+		t.InputTokens, estimated = EstimateInput(request), true
 	}
-	if (!r.final || t.Output == 0) && spoken > t.Output {
-		t.Output, estimated = spoken, true
+	if (!r.final || t.OutputTokens == 0) && spoken > t.OutputTokens {
+		t.OutputTokens, estimated = spoken, true
 	}
 	return t, estimated
 }

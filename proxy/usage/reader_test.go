@@ -44,109 +44,109 @@ func TestReader(t *testing.T) {
 		dialect   wire.Dialect
 		events    []string
 		body      string
-		want      usage.Tokens
+		want      wire.Usage
 		estimated bool
 	}{
-		"messages, stream": {wire.Messages, []string{start, hello, end}, "", usage.Tokens{
-			Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15,
+		"messages, stream": {wire.Messages, []string{start, hello, end}, "", wire.Usage{
+			InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 15,
 		}, false},
 		"messages, JSON": {
 			wire.Messages, nil, `{"content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":25,"output_tokens":15}}`,
-			usage.Tokens{Input: 25, Output: 15}, false,
+			wire.Usage{InputTokens: 25, OutputTokens: 15}, false,
 		},
 		"messages, all of it in the end": {
 			wire.Messages,
 			[]string{`{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}`,
 				`{"type":"message_delta","usage":{"input_tokens":9,"output_tokens":4,"cache_read_input_tokens":2}}`},
-			"", usage.Tokens{Input: 9, CacheRead: 2, Output: 4}, false,
+			"", wire.Usage{InputTokens: 9, CacheRead: 2, OutputTokens: 4}, false,
 		},
 		"messages, zeros in the end take nothing back": {
 			wire.Messages, []string{start, `{"type":"message_delta","usage":{"input_tokens":0,"output_tokens":4}}`},
-			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 4}, false,
+			"", wire.Usage{InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 4}, false,
 		},
 		"messages, counted again in each delta": {
 			wire.Messages, []string{start, `{"type":"message_delta","usage":{"output_tokens":4}}`, end},
-			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15}, false,
+			"", wire.Usage{InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 15}, false,
 		},
 		"messages, a tool's input that looks like usage": {
 			wire.Messages, []string{
 				start,
 				`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{\"usage\":{\"output_tokens\":999}}"}}`, end,
 			},
-			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15}, false,
+			"", wire.Usage{InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 15}, false,
 		},
-		"messages, cut off": {wire.Messages, []string{start, hello}, "", usage.Tokens{
-			Input: 25, CacheRead: 3, CacheCreation: 7, Output: 8,
+		"messages, cut off": {wire.Messages, []string{start, hello}, "", wire.Usage{
+			InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 8,
 		}, true},
-		"messages, only head": {wire.Messages, []string{start}, "", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7,
-			Output: 1}, false},
+		"messages, only head": {wire.Messages, []string{start}, "", wire.Usage{InputTokens: 25, CacheRead: 3, CacheCreation: 7,
+			OutputTokens: 1}, false},
 		"messages, an error": {
 			wire.Messages, []string{`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, "",
-			usage.Tokens{}, false,
+			wire.Usage{}, false,
 		},
-		"messages, untold": {wire.Messages, []string{hello}, "", usage.Tokens{Input: asked, Output: 8}, true},
+		"messages, untold": {wire.Messages, []string{hello}, "", wire.Usage{InputTokens: asked, OutputTokens: 8}, true},
 		"chat, stream": {
 			wire.Chat, []string{
 				chunk,
 				`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":12,"total_tokens":42,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens_details":{"reasoning_tokens":5}}}`, "[DONE]",
 			},
-			"", usage.Tokens{Input: 20, CacheRead: 10, Output: 12, Reasoning: 5}, false,
+			"", wire.Usage{InputTokens: 20, CacheRead: 10, OutputTokens: 12, OutputDetails: wire.OutputDetails{ThinkingTokens: 5}}, false,
 		},
 		"chat, JSON": {
 			wire.Chat, nil, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`,
-			usage.Tokens{Input: 30, Output: 12}, false,
+			wire.Usage{InputTokens: 30, OutputTokens: 12}, false,
 		},
 		"chat, counted in each": {
 			wire.Chat, []string{`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":1}}`,
-				`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":2}}`}, "", usage.Tokens{Input: 30, Output: 2}, false,
+				`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":2}}`}, "", wire.Usage{InputTokens: 30, OutputTokens: 2}, false,
 		},
 		"chat, inside the choice": {
 			wire.Chat, []string{
 				chunk,
 				`{"choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":8,"completion_tokens":3,"cached_tokens":8}}]}`,
-			}, "", usage.Tokens{CacheRead: 8, Output: 3}, false,
+			}, "", wire.Usage{CacheRead: 8, OutputTokens: 3}, false,
 		},
 		"chat, DeepSeek's cache": {
 			wire.Chat, nil,
 			`{"usage":{"prompt_tokens":30,"completion_tokens":12,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}}`,
-			usage.Tokens{Input: 10, CacheRead: 20, Output: 12}, false,
+			wire.Usage{InputTokens: 10, CacheRead: 20, OutputTokens: 12}, false,
 		},
 		"chat, thinking beside the completion": {
 			wire.Chat, nil, `{"usage":{"prompt_tokens":32,"completion_tokens":9,"total_tokens":135,
 				"prompt_tokens_details":{"cached_tokens":6},"completion_tokens_details":{"reasoning_tokens":94}}}`,
-			usage.Tokens{Input: 26, CacheRead: 6, Output: 103, Reasoning: 94}, false,
+			wire.Usage{InputTokens: 26, CacheRead: 6, OutputTokens: 103, OutputDetails: wire.OutputDetails{ThinkingTokens: 94}}, false,
 		},
 		"chat, thinking in the total alone": {
 			wire.Chat, nil, `{"usage":{"prompt_tokens":20,"completion_tokens":198,"total_tokens":623}}`,
-			usage.Tokens{Input: 20, Output: 603, Reasoning: 405}, false,
+			wire.Usage{InputTokens: 20, OutputTokens: 603, OutputDetails: wire.OutputDetails{ThinkingTokens: 405}}, false,
 		},
 		"messages, thinking": {
 			wire.Messages, []string{start, `{"type":"message_delta","usage":{"output_tokens":15,"output_tokens_details":` +
 				`{"thinking_tokens":9}}}`},
-			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15, Reasoning: 9}, false,
+			"", wire.Usage{InputTokens: 25, CacheRead: 3, CacheCreation: 7, OutputTokens: 15, OutputDetails: wire.OutputDetails{ThinkingTokens: 9}}, false,
 		},
-		"chat, not asked for": {wire.Chat, []string{chunk, chunk, "[DONE]"}, "", usage.Tokens{Input: asked, Output: 7},
+		"chat, not asked for": {wire.Chat, []string{chunk, chunk, "[DONE]"}, "", wire.Usage{InputTokens: asked, OutputTokens: 7},
 			true},
 		"chat, arguments, untold": {
 			wire.Chat, []string{`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments": "{\"a\":1}"}}]}}]}`}, "",
-			usage.Tokens{Input: asked, Output: 2}, true,
+			wire.Usage{InputTokens: asked, OutputTokens: 2}, true,
 		},
 		"chat, zeros for everything": {
-			wire.Chat, []string{chunk, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`}, "", usage.Tokens{
-				Input: asked, Output: 4,
+			wire.Chat, []string{chunk, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`}, "", wire.Usage{
+				InputTokens: asked, OutputTokens: 4,
 			}, true,
 		},
 		"embeddings": {wire.Chat, nil, `{"data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}`,
-			usage.Tokens{Input: 8}, false},
+			wire.Usage{InputTokens: 8}, false},
 		"counts that are none": {
 			wire.Chat, nil, `{"usage":{"prompt_tokens":-5,"completion_tokens":"many","prompt_tokens_details":[]}}`,
-			usage.Tokens{}, false,
+			wire.Usage{}, false,
 		},
-		"a count beyond belief": {wire.Messages, nil, `{"usage":{"input_tokens":1e300,"output_tokens":3}}`, usage.Tokens{
-			Input: asked, Output: 3,
+		"a count beyond belief": {wire.Messages, nil, `{"usage":{"input_tokens":1e300,"output_tokens":3}}`, wire.Usage{
+			InputTokens: asked, OutputTokens: 3,
 		}, true},
-		"no answer": {wire.Chat, nil, `not JSON`, usage.Tokens{}, false},
-		"nothing":   {wire.Messages, nil, "", usage.Tokens{}, false},
+		"no answer": {wire.Chat, nil, `not JSON`, wire.Usage{}, false},
+		"nothing":   {wire.Messages, nil, "", wire.Usage{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r usage.Reader
@@ -177,10 +177,11 @@ func TestReaderTakesAnything(t *testing.T) {
 		}
 		hearBody(&r, dialect, []byte(strings.Join(rapid.SliceOf(parts).Draw(t, "body"), "")))
 		tokens, _ := r.Tokens([]byte(strings.Join(rapid.SliceOf(parts).Draw(t, "request"), "")))
-		for _, n := range []int64{tokens.Input, tokens.CacheRead, tokens.CacheCreation, tokens.Output, tokens.Reasoning} {
+		for _, n := range []int64{tokens.InputTokens, tokens.CacheRead, tokens.CacheCreation, tokens.OutputTokens,
+			tokens.OutputDetails.ThinkingTokens} {
 			require.GreaterOrEqual(t, n, int64(0))
 		}
-		require.LessOrEqual(t, tokens.Reasoning, tokens.Output)
+		require.LessOrEqual(t, tokens.OutputDetails.ThinkingTokens, tokens.OutputTokens)
 	})
 }
 
