@@ -1,9 +1,10 @@
 package copilot
 
+import "slices"
+
 // queue is the bounded queue of a session's unread events. It is guarded by its route.
 type queue struct {
-	events    []event // unread from index first on; those before are zero
-	first     int
+	events    []event // oldest first
 	bytes     int
 	maxEvents int
 	maxBytes  int
@@ -13,7 +14,7 @@ type queue struct {
 // empty queue takes any one event: a frame's size is bounded anyway, and a reader that keeps up
 // must not fail because an answer is long.
 func (q *queue) push(e event) (joined, ok bool) {
-	n := q.len()
+	n := len(q.events)
 	if n > 0 && q.bytes+e.size() > q.maxBytes {
 		return false, false
 	}
@@ -27,39 +28,21 @@ func (q *queue) push(e event) (joined, ok bool) {
 	if n >= q.maxEvents {
 		return false, false
 	}
-	q.compact()
 	q.events = append(q.events, e)
 	q.bytes += e.size()
 	return false, true
 }
 
-// compact moves the events to the front of the slice once half of it is unused, so that the slice
-// does not grow for a reader that is always slightly behind and never empties it.
-func (q *queue) compact() {
-	if len(q.events) < cap(q.events) || q.first < len(q.events)/2 {
-		return
-	}
-	n := copy(q.events, q.events[q.first:])
-	clear(q.events[n:])
-	q.events, q.first = q.events[:n], 0
-}
-
 // pop removes the oldest event.
 func (q *queue) pop() (event, bool) {
-	if q.len() == 0 {
+	if len(q.events) == 0 {
 		return event{}, false
 	}
-	e := q.events[q.first]
-	q.events[q.first] = event{} // releases what the event refers to
-	q.first++
+	e := q.events[0]
+	q.events = slices.Delete(q.events, 0, 1) // of few: what a model says is joined
 	q.bytes -= e.size()
-	if q.first == len(q.events) {
-		q.events, q.first = q.events[:0], 0
-	}
 	return e, true
 }
 
-func (q *queue) len() int { return len(q.events) - q.first }
-
 // drop removes all events and frees their memory.
-func (q *queue) drop() { q.events, q.first, q.bytes = nil, 0, 0 }
+func (q *queue) drop() { q.events, q.bytes = nil, 0 }

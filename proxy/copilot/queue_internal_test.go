@@ -50,13 +50,13 @@ func TestAQueueGivesWhatItTook(t *testing.T) {
 				if e, ok := q.pop(); ok {
 					write(&out, e)
 				}
-				if q.len() == 0 {
+				if len(q.events) == 0 {
 					last = ""
 				}
 			},
 			"": func(t *rapid.T) {
-				require.LessOrEqual(t, q.len(), q.maxEvents)
-				require.True(t, q.bytes <= q.maxBytes || q.len() == 1, "%d bytes of %d in %d events", q.bytes, q.maxBytes, q.len())
+				require.LessOrEqual(t, len(q.events), q.maxEvents)
+				require.True(t, q.bytes <= q.maxBytes || len(q.events) == 1, "%d bytes of %d in %d events", q.bytes, q.maxBytes, len(q.events))
 			},
 		})
 		for e, ok := q.pop(); ok; e, ok = q.pop() {

@@ -64,7 +64,7 @@ func (r *route) push(e event) (what pushed, depth int) {
 	if wasJoined {
 		what = joined
 	}
-	return what, r.queue.len()
+	return what, len(r.queue.events)
 }
 
 func (r *route) signal() {
@@ -158,5 +158,5 @@ func (r *route) next(ctx context.Context, silence time.Duration) (event, error) 
 func (r *route) quiet(silence time.Duration, began time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.queue.len() == 0 && time.Since(r.heard) >= silence && time.Since(began) >= silence
+	return len(r.queue.events) == 0 && time.Since(r.heard) >= silence && time.Since(began) >= silence
 }
