@@ -58,22 +58,16 @@ type SessionConfig struct {
 	System string
 	// Tools are all that the model may call. The CLI's own tools (shell, files) are
 	// always off.
-	Tools            []Tool
-	ReasoningEffort  string // empty: the CLI's default
-	WorkingDirectory string // empty: the CLI's own
+	Tools []Tool
 }
 
 // Provider is where the CLI sends the session's model calls.
 type Provider struct {
-	Type            string            `json:"type"`              // openai, azure or anthropic
-	WireAPI         string            `json:"wireApi,omitempty"` // of openai: completions or responses
-	BaseURL         string            `json:"baseUrl"`           // ends in /v1 for openai
-	APIKey          string            `json:"apiKey,omitempty"`
-	Headers         map[string]string `json:"headers,omitempty"` // of every call of the session
-	ModelID         string            `json:"modelId,omitempty"` // a model that the CLI knows the limits of
-	WireModel       string            `json:"wireModel,omitempty"`
-	MaxPromptTokens int               `json:"maxPromptTokens,omitzero"`
-	MaxOutputTokens int               `json:"maxOutputTokens,omitzero"`
+	Type    string            `json:"type"`              // openai, azure or anthropic
+	WireAPI string            `json:"wireApi,omitempty"` // of openai: completions or responses
+	BaseURL string            `json:"baseUrl"`           // ends in /v1 for openai
+	APIKey  string            `json:"apiKey,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"` // of every call of the session
 }
 
 // Prompt begins a turn.

@@ -81,15 +81,13 @@ type (
 
 // createParams are those of session.create and session.resume.
 type createParams struct {
-	SessionID        string        `json:"sessionId"`
-	Model            string        `json:"model,omitempty"`
-	Provider         *Provider     `json:"provider,omitempty"`
-	SystemMessage    systemMessage `json:"systemMessage"`
-	Tools            []toolParams  `json:"tools"`
-	AvailableTools   []string      `json:"availableTools"` // without it the model has a shell
-	ReasoningEffort  string        `json:"reasoningEffort,omitempty"`
-	WorkingDirectory string        `json:"workingDirectory,omitempty"`
-	Behaviour        behaviour     `json:",embed"`
+	SessionID      string        `json:"sessionId"`
+	Model          string        `json:"model,omitempty"`
+	Provider       *Provider     `json:"provider,omitempty"`
+	SystemMessage  systemMessage `json:"systemMessage"`
+	Tools          []toolParams  `json:"tools"`
+	AvailableTools []string      `json:"availableTools"` // without it the model has a shell
+	Behaviour      behaviour     `json:",embed"`
 }
 
 type systemMessage struct {
@@ -122,12 +120,11 @@ type infinite struct {
 
 func newCreateParams(id string, c SessionConfig) createParams {
 	p := createParams{
-		SessionID: id, Model: c.Model, Provider: c.provider(id), ReasoningEffort: c.ReasoningEffort,
-		WorkingDirectory: c.WorkingDirectory,
-		SystemMessage:    systemMessage{Mode: "replace", Content: c.System},
-		Tools:            []toolParams{},
-		AvailableTools:   []string{},
-		Behaviour:        behaviour{Streaming: true, RequestPermission: true, SkipCustomInstructions: true},
+		SessionID: id, Model: c.Model, Provider: c.provider(id),
+		SystemMessage:  systemMessage{Mode: "replace", Content: c.System},
+		Tools:          []toolParams{},
+		AvailableTools: []string{},
+		Behaviour:      behaviour{Streaming: true, RequestPermission: true, SkipCustomInstructions: true},
 	}
 	for _, t := range c.Tools {
 		// Without Overrides a tool with the name of one of the CLI's own, such as

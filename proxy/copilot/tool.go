@@ -38,8 +38,7 @@ func (r ToolResult) wire() toolResult {
 // Usage counts the tokens of model calls as the CLI reports them: JSON numbers, which
 // may be written as 12.0.
 type Usage struct {
-	Input      float64 `json:"inputTokens"`
-	Output     float64 `json:"outputTokens"`
-	CacheRead  float64 `json:"cacheReadTokens"`
-	CacheWrite float64 `json:"cacheWriteTokens"`
+	Input     float64 `json:"inputTokens"`
+	Output    float64 `json:"outputTokens"`
+	CacheRead float64 `json:"cacheReadTokens"`
 }

@@ -145,5 +145,4 @@ func (u *Usage) add(v Usage) {
 	u.Input += v.Input
 	u.Output += v.Output
 	u.CacheRead += v.CacheRead
-	u.CacheWrite += v.CacheWrite
 }

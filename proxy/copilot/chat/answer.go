@@ -146,7 +146,7 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 		m := &said{Role: wire.RoleAssistant, Content: &text, ToolCalls: calls}
 		c := a.base
 		c.Choices, c.Usage = []choice{{Message: m, FinishReason: wire.NullString(finish)}}, u
-		a.deliver(http.StatusOK, encode(c))
+		a.head <- headed{resp: plain(a.http, http.StatusOK, encode(c))}
 		return
 	}
 	a.begin()
@@ -181,14 +181,10 @@ func (a *response) fail(err error) {
 		}
 		a.head <- headed{resp: resp}
 	case errors.As(err, &f):
-		a.deliver(f.Status, f.Body(wire.Chat))
+		a.head <- headed{resp: failed(a.http, f)}
 	default:
 		a.head <- headed{err: err}
 	}
-}
-
-func (a *response) deliver(status int, b []byte) {
-	a.head <- headed{resp: plain(a.http, status, b)}
 }
 
 func failed(hr *http.Request, f wire.Failure) *http.Response {
