@@ -255,9 +255,6 @@ func (a *answer) begin(e event.Event) {
 
 // open begins the stream.
 func (a *answer) open() {
-	a.mu.Lock()
-	a.head()
-	a.mu.Unlock()
 	empty := ""
 	a.send(delta{Role: memory.RoleAssistant, Content: &empty}, "")
 	a.held = false
@@ -306,6 +303,7 @@ func (a *answer) write(data []byte) { put(a, data, (*sse.Writer).Data) }
 func put(a *answer, data []byte, by func(*sse.Writer, []byte) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.head()
 	_ = by(a.out, data) // a client that has left ends the request
 	a.unsent = true
 }
@@ -563,18 +561,12 @@ func (a *answer) endStream(finish string) {
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *answer) fail(err error) {
-	a.mu.Lock()
-	if a.quiet != nil {
-		a.quiet.Stop()
-		a.quiet = nil // no ping comes before the status, or behind the error
-	}
-	begun := a.out != nil
-	a.mu.Unlock()
+	a.close() // no ping comes before the status, or behind the error
 	if a.call.asked != nil {
 		err = inResponses(err)
 	}
 	switch f := failureOf(err); {
-	case !begun:
+	case a.out == nil:
 		refuse(a.w, err)
 	case a.response != nil:
 		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))

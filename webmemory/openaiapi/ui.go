@@ -302,7 +302,6 @@ func (a *uiAnswer) show(e event.Event) {
 		a.run, a.first = e.RunID, e.Seq
 		a.mu.Lock()
 		a.w.Header().Set(webapi.RunID, a.run) // without effect where a ping has sent the head
-		a.head()
 		a.mu.Unlock()
 		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
 	}
