@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,11 +35,7 @@ const continueHeader = "X-Ag-Continue"
 
 const badConversationID = "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
 
-func isConversationID(id string) bool {
-	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._:-", r)
-	})
-}
+var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
 // name says where the turns of a request belong. A request that names no
 // conversation gets a new one, with an id that cannot be guessed, unless it leaves no
@@ -158,10 +155,10 @@ func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
 		id = header
 	}
 	thread := x.in.header.Get(threadHeader)
-	if id == "" && x.endpoint.dialect == wire.Responses && isConversationID(thread) {
+	if id == "" && x.endpoint.dialect == wire.Responses && conversationID.MatchString(thread) {
 		id = thread
 	}
-	if id != "" && !isConversationID(id) {
+	if id != "" && !conversationID.MatchString(id) {
 		return "", o, wire.Failure{Status: 400, Message: badConversationID}
 	}
 	o, err = o.WithBody(e.Apply(o.Body))
@@ -172,7 +169,7 @@ func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
 // unknown is erased, too.
 func (s *Server) eraseConversation(c *gin.Context) {
 	id := c.Param("id")
-	if !isConversationID(id) {
+	if !conversationID.MatchString(id) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}
@@ -234,7 +231,7 @@ const maxKeep = 8 * 24 * time.Hour
 // is unknown is kept from its first turn on.
 func (s *Server) keepConversation(c *gin.Context) {
 	id := c.Param("id")
-	if !isConversationID(id) {
+	if !conversationID.MatchString(id) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"mneme/proxy/wire"
 )
 
@@ -100,14 +102,10 @@ func (f *schemaFitter) flat(o object, inside []string) (object, []string) {
 func (f *schemaFitter) resolve(ref string) []byte {
 	path, ok := strings.CutPrefix(ref, "#")
 	at := f.root
-	for step := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if !ok || path == "" {
-			break
-		}
-		if plain, err := url.PathUnescape(step); err == nil {
-			step = plain
-		}
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	for step := range jsontext.Pointer(path).Tokens() {
 		if i, err := strconv.Atoi(step); err == nil && at[0] == '[' {
 			items := elements(at)
 			if i < 0 || i >= len(items) {

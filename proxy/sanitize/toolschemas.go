@@ -11,6 +11,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/wire"
 )
 
@@ -231,7 +232,7 @@ func (f *schemaFitter) renounce(o *object) {
 	properties := objectOf(o.get("properties"))
 	var gone []string
 	for _, m := range properties.members {
-		if legalKey(m.Name) {
+		if legalKey().MatchString(m.Name) {
 			continue
 		}
 		gone = append(gone, m.Name)
@@ -248,12 +249,5 @@ func (f *schemaFitter) renounce(o *object) {
 	o.drop("additionalProperties")
 }
 
-func legalKey(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '.' && c != '-' {
-			return false
-		}
-	}
-	return name != "" && len(name) <= 64
-}
+// legalKey matches a name of an argument that Claude takes.
+var legalKey = lazyregexp.New(`^[A-Za-z0-9_.-]{1,64}$`)

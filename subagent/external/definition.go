@@ -262,11 +262,7 @@ func (w *walk) referred(to string) (int, error) {
 		return 0, fmt.Errorf("the reference %q is none to a part of it", to)
 	}
 	at := w.root
-	for step := range strings.SplitSeq(strings.TrimPrefix(fragment, "/"), "/") {
-		if fragment == "" {
-			break
-		}
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	for step := range jsontext.Pointer(fragment).Tokens() {
 		switch v := at.(type) {
 		case map[string]any:
 			at = v[step]
