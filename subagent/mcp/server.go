@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -60,13 +61,11 @@ func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *serv
 		name: name, config: c, pins: pins, log: log, secrets: hidden(c), state: StateStarting,
 		known: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	if s.know = sync.OnceFunc(func() { close(s.known) }); !s.pinning() {
+	if s.know = sync.OnceFunc(func() { close(s.known) }); !s.config.Pin {
 		s.know()
 	}
 	return s
 }
-
-func (s *server) pinning() bool { return s.config.Pin }
 
 // hidden is what is secret in the configuration.
 func hidden(c ServerConfig) *secrets.Set {
@@ -81,7 +80,8 @@ func hidden(c ServerConfig) *secrets.Set {
 // run keeps a session until ctx ends.
 func (s *server) run(ctx context.Context) {
 	if len(s.config.Command) > 0 {
-		defer lockThread()()
+		runtime.LockOSThread() // for what it starts
+		defer runtime.UnlockOSThread()
 	}
 	defer s.set(StateAway, "the service ends")
 	backoff := minBackoff
@@ -245,7 +245,7 @@ func (s *server) refresh(ctx context.Context, session *session) error {
 	}
 	first := false
 	s.update(func() { s.offered, first = &o, len(s.pinned) == 0 })
-	if !s.pinning() || !first || len(o.tools) == 0 {
+	if !s.config.Pin || !first || len(o.tools) == 0 {
 		return nil
 	}
 	pinned, err := s.pins.Pin(ctx, s.name, slices.Collect(maps.Values(o.tools))...)
@@ -259,7 +259,7 @@ func (s *server) refresh(ctx context.Context, session *session) error {
 
 // readPins reads what is pinned.
 func (s *server) readPins(ctx context.Context) error {
-	if !s.pinning() {
+	if !s.config.Pin {
 		return nil
 	}
 	pinned, err := s.pins.Pinned(ctx, s.name)
@@ -284,10 +284,10 @@ func (s *server) update(change func()) {
 	change()
 	s.usable, s.differ = nil, nil
 	switch {
-	case s.offered == nil && s.pinning():
+	case s.offered == nil && s.config.Pin:
 		s.usable = slices.Collect(maps.Values(s.pinned))
 	case s.offered == nil:
-	case !s.pinning():
+	case !s.config.Pin:
 		s.usable = slices.Collect(maps.Values(s.offered.tools))
 	default:
 		s.compare()
@@ -318,7 +318,7 @@ func (s *server) compare() {
 
 // accept pins what is offered now.
 func (s *server) accept(ctx context.Context) error {
-	if !s.pinning() {
+	if !s.config.Pin {
 		return fmt.Errorf("the tools of %s are not pinned: what it offers is used as it is", s.name)
 	}
 	session, err := s.current(ctx)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -35,12 +34,6 @@ type session struct {
 
 	mu       sync.Mutex
 	progress map[string]func(string) // by progress token
-}
-
-// lockThread keeps the goroutine on its thread, for what it starts, until it is undone.
-func lockThread() func() {
-	runtime.LockOSThread()
-	return runtime.UnlockOSThread
 }
 
 // open makes a session. Each other attempt is of the older era only, for servers that are silent
