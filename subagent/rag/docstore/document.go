@@ -1,10 +1,8 @@
 package docstore
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -193,13 +191,11 @@ func (d Document) encode() (stored, error) {
 }
 
 func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	b, err := memory.EncodeJSON(v)
+	if err != nil {
 		panic(fmt.Sprintf("docstore: %T does not encode: %v", v, err)) // only strings, numbers and lists of them
 	}
-	return bytes.TrimRight(b.Bytes(), "\n")
+	return b
 }
 
 // Collection names documents that are searched together. It is comparable; Named
