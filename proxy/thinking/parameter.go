@@ -140,15 +140,9 @@ func phrase(near, expression string, read func([]string) (Refused, bool)) refusa
 // thinking come first, since their words are the more special ones.
 var refusals = slices.Concat(askings, bounds, []refusalRule{
 	// Values of a header (https://github.com/vercel/ai/issues/10981, https://github.com/yiliqi78/TOKENICODE/issues/59).
-	phrase("anthropic-beta", `unexpected value\(s\) ('[^;]+') for the 'anthropic-beta' header`,
-		func(m []string) (Refused, bool) {
-			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf().FindAllString(m[1], -1)}, true
-		}),
+	phrase("anthropic-beta", `unexpected value\(s\) ('[^;]+') for the 'anthropic-beta' header`, betas),
 	phrase("beta", `\b(?:unexpected|unsupported|invalid|unknown) (?:anthropic[- ])?beta (?:flags?|headers?|values?)`+
-		`(?:\(s\))?([^;]*)`,
-		func(m []string) (Refused, bool) {
-			return Refused{Name: BetaHeader, Value: true, Refuses: valueOf().FindAllString(m[1], -1)}, true
-		}),
+		`(?:\(s\))?([^;]*)`, betas),
 	// https://github.com/anthropics/claude-code/issues/27944 https://github.com/anthropics/claude-code/issues/24493
 	phrase("long context beta", `long context beta`,
 		always(Refused{Name: BetaHeader, Value: true, Refuses: []string{"context-1m-2025-08-07"}})),
@@ -248,6 +242,11 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 
 // location matches the list in which pydantic says where a value is.
 const location = `'loc': ?[\[(] ?'body', ?((?:'[^']*'|\d+)(?:, ?(?:'[^']*'|\d+))*),? ?[\])]`
+
+// betas reads the refused values of the header.
+func betas(m []string) (Refused, bool) {
+	return Refused{Name: BetaHeader, Value: true, Refuses: valueOf().FindAllString(m[1], -1)}, true
+}
 
 func always(r Refused) func([]string) (Refused, bool) {
 	return func([]string) (Refused, bool) { return r, true }
