@@ -133,13 +133,9 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.MaxBody == 0 {
-		l.MaxBody = 32 << 20
-	}
+	l.MaxBody = cmp.Or(l.MaxBody, 32<<20)
 	l.Calls = cmp.Or(l.Calls, 4096)
-	if l.Client == 0 {
-		l.Client = time.Minute
-	}
+	l.Client = cmp.Or(l.Client, time.Minute)
 	l.Return = cmp.Or(l.Return, time.Minute)
 	return l
 }
@@ -178,12 +174,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-func (c Config) teammateBackend() string {
-	if c.TeammateBackend == "" {
-		return c.Active
-	}
-	return c.TeammateBackend
-}
+func (c Config) teammateBackend() string { return cmp.Or(c.TeammateBackend, c.Active) }
 
 // named finds fault with a name that is neither a backend's nor a route's.
 func (c Config) named(key, backend string) error {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -276,10 +277,7 @@ func caller(r *http.Request) string {
 
 // tenant tells callers apart by the credential that they present.
 func tenant(h http.Header) string {
-	credential := h.Get("X-Api-Key")
-	if credential == "" {
-		credential = strings.TrimPrefix(h.Get("Authorization"), "Bearer ")
-	}
+	credential := cmp.Or(h.Get("X-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
 	if credential == "" {
 		return ""
 	}

@@ -137,14 +137,9 @@ func (m *metrics) watch(s *Server) {
 			m.conversations.WithLabelValues(pipeline, string(outcome))
 		}
 	}
-	flag := func(on bool) float64 {
-		if on {
-			return 1
-		}
-		return 0
-	}
+
 	s.seen.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 {
-		return flag(s.ledger.Degraded())
+		return float64(one(s.ledger.Degraded()))
 	})
 	s.seen.Gauge("mneme_proxy_turns_waiting", "Answered turns and refusals that Redis has not taken yet.",
 		func() float64 { return float64(s.ledger.Stats().Waiting) })
@@ -156,7 +151,7 @@ func (m *metrics) watch(s *Server) {
 		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name},
 			s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often is left alone.",
-		}, func() float64 { return flag(b.alone()) })
+		}, func() float64 { return float64(one(b.alone())) })
 	}
 }
 

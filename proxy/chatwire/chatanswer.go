@@ -1,6 +1,7 @@
 package chatwire
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -131,9 +132,7 @@ func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 		if e.Message == nil {
 			return dst, nil
 		}
-		if a.asked.Model == "" {
-			a.asked.Model = e.Message.Model
-		}
+		a.asked.Model = cmp.Or(a.asked.Model, e.Message.Model)
 		a.begin(e.Message.ID)
 		a.usage.Update(e.Message.Usage)
 		return a.emit(dst, `"role":"assistant","content":"`, nil, `"`), nil

@@ -2,6 +2,7 @@ package copilot
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -80,19 +81,11 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 		return ch, nil
 	case <-exited:
 		processgroup.Kill(cmd)
-		return nil, fmt.Errorf("%w: it ended before it listened (%w): %s", ErrStart, exitOf(exit), tail)
+		return nil, fmt.Errorf("%w: it ended before it listened (%w): %s", ErrStart, cmp.Or(exit, errors.New("exit status 0")), tail)
 	case <-ctx.Done():
 		ch.stop()
 		return nil, fmt.Errorf("%w: it did not say its port: %w: %s", ErrStart, context.Cause(ctx), tail)
 	}
-}
-
-// exitOf names a clean exit, too.
-func exitOf(exit error) error {
-	if exit == nil {
-		return errors.New("exit status 0")
-	}
-	return exit
 }
 
 // portLine is what a CLI says when it listens.

@@ -1,6 +1,7 @@
 package copilot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,12 +125,7 @@ func outlive(ctx context.Context, by time.Duration) (context.Context, context.Ca
 }
 
 // usable is nil if the session can have a turn.
-func (s *Session) usable() error {
-	if s.broken != nil {
-		return s.broken
-	}
-	return s.route.ended()
-}
+func (s *Session) usable() error { return cmp.Or(s.broken, s.route.ended()) }
 
 // breakWith ends the turn and the session for good, for this reason.
 func (s *Session) breakWith(err error) error {

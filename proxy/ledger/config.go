@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,20 +31,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		value    *int
-		standard int
-	}{{&c.ScopeTurns, 200}, {&c.ScopeBytes, 8 << 20}, {&c.Turns, 50_000}, {&c.Bytes, 8 << 20}} {
-		if *d.value <= 0 {
-			*d.value = d.standard
-		}
-	}
-	if c.TTL <= 0 {
-		c.TTL = 24 * time.Hour
-	}
-	if c.Patience <= 0 {
-		c.Patience = 50 * time.Millisecond
-	}
+	c.ScopeTurns = cmp.Or(max(c.ScopeTurns, 0), 200)
+	c.ScopeBytes = cmp.Or(max(c.ScopeBytes, 0), 8<<20)
+	c.Turns = cmp.Or(max(c.Turns, 0), 50_000)
+	c.Bytes = cmp.Or(max(c.Bytes, 0), 8<<20)
+	c.TTL = cmp.Or(max(c.TTL, 0), 24*time.Hour)
+	c.Patience = cmp.Or(max(c.Patience, 0), 50*time.Millisecond)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

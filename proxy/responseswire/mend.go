@@ -1,6 +1,7 @@
 package responseswire
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -88,13 +89,7 @@ func answered(v jsontext.Value) bool {
 		kind != messageItem && !strings.HasSuffix(kind, "_output") && kind != "compaction"
 }
 
-func kindOf(v jsontext.Value) string {
-	kind := gjson.GetBytes(v, "type").Str
-	if kind == "" {
-		return messageItem
-	}
-	return kind
-}
+func kindOf(v jsontext.Value) string { return cmp.Or(gjson.GetBytes(v, "type").Str, messageItem) }
 
 // without is an object without the named members; itself without names.
 func without(v jsontext.Value, names []string) jsontext.Value {

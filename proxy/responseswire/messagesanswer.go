@@ -183,9 +183,7 @@ func (a *MessagesAnswer) start(r *response) {
 		return
 	}
 	a.started = true
-	if r == nil {
-		r = new(response)
-	}
+	r = cmp.Or(r, new(response))
 	a.out.Start(cmp.Or(r.ID, NewID()), cmp.Or(a.asked.Model, r.Model))
 }
 
@@ -316,9 +314,7 @@ func (a *MessagesAnswer) close() {
 // end takes the last event. The items in it are those that came before, unless the vendor left out events.
 func (a *MessagesAnswer) end(e event) {
 	r := e.Response
-	if r == nil {
-		r = new(response)
-	}
+	r = cmp.Or(r, new(response))
 	for i, it := range r.Output {
 		a.finish(i, it)
 	}

@@ -82,9 +82,7 @@ var (
 
 // NewResponsesAnswer begins an answer with the clock's times.
 func NewResponsesAnswer(a Asked, clock func() time.Time) *ResponsesAnswer {
-	if a.ID == "" {
-		a.ID = NewID()
-	}
+	a.ID = cmp.Or(a.ID, NewID())
 	return &ResponsesAnswer{asked: a, clock: clock, created: clock().Unix()}
 }
 
@@ -191,9 +189,7 @@ func (a *ResponsesAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 		}
 	case wire.MessageDelta:
 		a.usage.Update(e.Usage)
-		if a.stop == "" {
-			a.stop = string(e.Delta.StopReason)
-		}
+		a.stop = cmp.Or(a.stop, string(e.Delta.StopReason))
 	}
 	return dst, nil
 }
@@ -204,9 +200,7 @@ func (a *ResponsesAnswer) start(dst []byte, model string) []byte {
 		return dst
 	}
 	a.started = true
-	if a.asked.Model == "" {
-		a.asked.Model = model
-	}
+	a.asked.Model = cmp.Or(a.asked.Model, model)
 	if !a.asked.Stream {
 		return dst
 	}

@@ -554,9 +554,7 @@ func (in request) echo(previous string) (jsontext.Value, error) {
 	if in.Text != nil {
 		e.Text = *in.Text
 	}
-	if e.Text.Format == nil {
-		e.Text.Format = &format{Type: "text"}
-	}
+	e.Text.Format = cmp.Or(e.Text.Format, &format{Type: "text"})
 	return wire.Marshal(e)
 }
 

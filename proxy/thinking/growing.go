@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -112,9 +113,7 @@ func (p *pieces) add(o *wire.Outline, at wire.Span) {
 		to = &next
 		*p = append(*p, to)
 	}
-	if to.id == "" {
-		to.id = next.id
-	}
+	to.id = cmp.Or(to.id, next.id)
 	for _, m := range members {
 		if slices.Contains(growingText, m.Name) {
 			to.growing.add(m.Name, o.Of(m.Value))

@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -201,12 +202,8 @@ func measures(text, members string) Length {
 			}
 		}
 	}
-	if l.Input == 0 {
-		l.Input = firstOf(inputs, text, members)
-	}
-	if l.Output == 0 {
-		l.Output = firstOf(outputs, text, members)
-	}
+	l.Input = cmp.Or(l.Input, firstOf(inputs, text, members))
+	l.Output = cmp.Or(l.Output, firstOf(outputs, text, members))
 	switch {
 	case l.Input == 0 && l.Sent > l.Output:
 		l.Input = l.Sent - l.Output

@@ -66,19 +66,14 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	for _, d := range []struct {
-		value *time.Duration
-		unset time.Duration
-	}{
-		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
-		{&l.Total, DefaultTotal}, {&l.Stream, 6 * time.Hour}, {&l.Backoff, 250 * time.Millisecond},
-		{&l.MaxWait, 10 * time.Second},
-		{&l.Cooldown, 10 * time.Second},
-	} {
-		if *d.value == 0 {
-			*d.value = d.unset
-		}
-	}
+	l.Dial = cmp.Or(l.Dial, 10*time.Second)
+	l.FirstByte = cmp.Or(l.FirstByte, 5*time.Minute)
+	l.Idle = cmp.Or(l.Idle, 3*time.Minute)
+	l.Total = cmp.Or(l.Total, DefaultTotal)
+	l.Stream = cmp.Or(l.Stream, 6*time.Hour)
+	l.Backoff = cmp.Or(l.Backoff, 250*time.Millisecond)
+	l.MaxWait = cmp.Or(l.MaxWait, 10*time.Second)
+	l.Cooldown = cmp.Or(l.Cooldown, 10*time.Second)
 	l.Retries = cmp.Or(l.Retries, 2)
 	l.Burst = cmp.Or(l.Burst, 10)
 	l.Failures = cmp.Or(l.Failures, 10)

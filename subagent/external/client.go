@@ -1,6 +1,7 @@
 package external
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,9 +18,7 @@ const clientServer = "client"
 // ClientTools are tools that the client of the run has: a call of one waits for what it returned
 // there. They are the holder's agent's beside its Tools.
 func (h Holder) ClientTools(all []Definition) []loop.Tool {
-	if h.Definitions == nil {
-		h.Definitions = &Definitions{}
-	}
+	h.Definitions = cmp.Or(h.Definitions, &Definitions{})
 	tools := make([]loop.Tool, len(all))
 	for i, d := range all {
 		d.Server = clientServer

@@ -28,9 +28,7 @@ type Holder struct {
 
 // Tools are the agent's, each a loop.Resumer. They are those of this run: make them once.
 func (h Holder) Tools() []loop.Tool {
-	if h.Definitions == nil {
-		h.Definitions = &Definitions{}
-	}
+	h.Definitions = cmp.Or(h.Definitions, &Definitions{})
 	var all []Tool
 	for _, s := range h.Sources {
 		all = append(all, s.Tools()...)

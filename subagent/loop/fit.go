@@ -132,10 +132,7 @@ func (p *prompt) level(length []int, start, end, room int) (total int) {
 func cutMiddle(text string, has, want int) string {
 	for keep := len(text) / max(has, 1) * want; ; keep = keep * 9 / 10 {
 		head := runeStart(text, keep*3/5)
-		tail := runeStart(text, len(text)-keep*2/5)
-		if tail < head {
-			tail = head
-		}
+		tail := max(head, runeStart(text, len(text)-keep*2/5))
 		mark := fmt.Sprintf("\n… (cut: %d characters) …\n", utf8.RuneCountInString(text[head:tail]))
 		short := strings.TrimRight(text[:head], " \n") + mark + strings.TrimLeft(text[tail:], " \n")
 		if keep == 0 || memory.Tokens(short) <= want {

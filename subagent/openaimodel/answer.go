@@ -125,12 +125,9 @@ func (a *collector) piece(p openai.ToolCall) {
 		}
 	}
 	if c == nil {
-		c = &partialCall{index: len(a.calls), id: p.ID}
+		c = &partialCall{index: len(a.calls), id: cmp.Or(p.ID, "call_"+rand.Text()[:24])}
 		if p.Index != nil {
 			c.index = *p.Index
-		}
-		if c.id == "" {
-			c.id = "call_" + rand.Text()[:24]
 		}
 		a.calls = append(a.calls, c)
 	}

@@ -60,12 +60,9 @@ func New(c Config) *Model {
 }
 
 func newClient(baseURL string, h *http.Client) *openai.Client {
-	if h == nil {
-		h = http.DefaultClient
-	}
 	c := openai.DefaultConfig("")
 	c.BaseURL = strings.TrimRight(baseURL, "/") + "/v1"
-	c.HTTPClient = doer{h}
+	c.HTTPClient = doer{cmp.Or(h, http.DefaultClient)}
 	return openai.NewClientWithConfig(c)
 }
 

@@ -10,6 +10,7 @@
 package panel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -82,12 +83,8 @@ func New(c Config) (*Panel, error) {
 	if c.Limit < 0 || c.Timeout < 0 {
 		return nil, errors.New("a panel's limit and timeout must be more than 0")
 	}
-	if c.Limit == 0 {
-		c.Limit = DefaultLimit
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Limit = cmp.Or(c.Limit, DefaultLimit)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	return &Panel{members: c.Members, moderator: c.Moderator, timeout: c.Timeout, slots: make(chan struct{}, c.Limit)}, nil
 }
 

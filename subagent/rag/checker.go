@@ -2,6 +2,7 @@ package rag
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -397,7 +398,5 @@ func conclude(a *event.Answer) {
 	case a.Status == "":
 		a.Status = event.Answered
 	}
-	if a.Answer == "" {
-		a.Answer = nothingFound(strings.Join(a.Missing, " "), true)
-	}
+	a.Answer = cmp.Or(a.Answer, nothingFound(strings.Join(a.Missing, " "), true))
 }

@@ -91,15 +91,9 @@ func (f Fusion) Fuse(limit int, words, vectors []textindex.Hit, weight float64) 
 }
 
 func (o Options) orDefault() Options {
-	if o.Patience <= 0 {
-		o.Patience = 2 * time.Second
-	}
-	if o.CatchUp <= 0 {
-		o.CatchUp = 500 * time.Millisecond
-	}
-	if o.Chats <= 0 {
-		o.Chats = 256
-	}
+	o.Patience = cmp.Or(max(o.Patience, 0), 2*time.Second)
+	o.CatchUp = cmp.Or(max(o.CatchUp, 0), 500*time.Millisecond)
+	o.Chats = cmp.Or(max(o.Chats, 0), 256)
 	if !(o.VectorWeight > 0 && o.VectorWeight < 1) { // also NaN
 		o.VectorWeight = DefaultVectorWeight
 	}

@@ -8,6 +8,7 @@
 package chunk
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -49,9 +50,7 @@ func (o Options) sane() Options {
 	if o.Target <= 0 {
 		o.Target = o.Max * d.Target / d.Max
 	}
-	if o.Overlap == 0 {
-		o.Overlap = o.Max * d.Overlap / d.Max
-	}
+	o.Overlap = cmp.Or(o.Overlap, o.Max*d.Overlap/d.Max)
 	o.Overlap = max(0, min(o.Overlap, o.Max*maxOverlap/100))
 	// A passage's new text and the overlap together must fit.
 	o.Target = max(1, min(o.Target, o.Max-o.Overlap))

@@ -209,10 +209,7 @@ func packed(data []byte) (*format, error) {
 // looksLikeHTML says whether a text starts as a web page does.
 func looksLikeHTML(data []byte) bool {
 	start := strings.ToLower(string(bytes.TrimLeft(data[:min(len(data), 1024)], "\ufeff \t\r\n")))
-	for _, tag := range []string{"<!doctype html", "<html", "<head>", "<body"} {
-		if strings.HasPrefix(start, tag) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"<!doctype html", "<html", "<head>", "<body"}, func(tag string) bool {
+		return strings.HasPrefix(start, tag)
+	})
 }

@@ -71,9 +71,7 @@ func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
 	case strings.TrimSpace(d.Text) == "":
 		return chunk.Document{}, refuse(Empty, "%s", emptySentence(reader))
 	}
-	if d.Title == "" {
-		d.Title = oneLine(chunk.TitleOf(f.name))
-	}
+	d.Title = cmp.Or(d.Title, oneLine(chunk.TitleOf(f.name)))
 	return d, nil
 }
 

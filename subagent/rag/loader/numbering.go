@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -54,9 +55,7 @@ func (n *numbering) next(level int) string {
 
 // restart ends the counts of a level and those below it.
 func (n *numbering) restart(level int) {
-	if n.counts == nil {
-		n.counts = new([deepestList]int)
-	}
+	n.counts = cmp.Or(n.counts, new([deepestList]int))
 	clear(n.counts[min(max(level, 0), deepestList):])
 }
 

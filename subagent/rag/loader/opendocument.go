@@ -208,10 +208,7 @@ func (r *openReader) hides(e xml.StartElement) bool {
 	case found:
 	case r.styles.of(attribute(e, "style-name")).on&hidden != 0 || name == "section" &&
 		(attribute(e, "display") == "none" || isTrue(attribute(e, "is-hidden"))):
-		what = map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name]
-		if what == "" {
-			what = "hidden pieces of text"
-		}
+		what = cmp.Or(map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name], "hidden pieces of text")
 	case name == "table-row" && (attribute(e, "visibility") == "collapse" || attribute(e, "visibility") == "filter"):
 		what = "hidden rows" // a great many empty ones may be one element
 	default:
@@ -364,9 +361,7 @@ func (r *openReader) endParagraph() {
 		r.endList()
 		r.heading(p.level, p.number, text)
 	case r.titled:
-		if r.doc.Title == "" {
-			r.doc.Title = oneLine(text)
-		}
+		r.doc.Title = cmp.Or(r.doc.Title, oneLine(text))
 		r.titled = false
 		r.rename("slide " + strconv.Itoa(r.pages) + ": " + oneLine(text))
 		r.paragraph(text)
