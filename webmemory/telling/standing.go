@@ -1,0 +1,31 @@
+package telling
+
+import (
+	"regexp"
+	"strings"
+
+	"mneme/memory"
+)
+
+// Standing returns the sentences of a message in which its writer tells how to be served from then on, or a lasting
+// fact such as a diet. At most maxStanding are returned. A rule of words is wrong at times.
+func Standing(own string) (sentences []string) {
+	for _, sentence := range split(oneSpelling(own)) {
+		said := words(lead.ReplaceAllString(sentence, ""))
+		text, err := memory.NoteText(sentence)
+		if len(sentences) < maxStanding && stands.MatchString(said) && err == nil &&
+			!momentary.MatchString(firstDay.ReplaceAllString(said, " ")) && Tells(own, text) {
+			sentences = append(sentences, text)
+		}
+	}
+	return sentences
+}
+
+const maxStanding = 5
+
+var (
+	stands = regexp.MustCompile(`^ (?:(?:` + listed("polite") + `) )*(?:` +
+		strings.ReplaceAll(listed("standing"), "VERB", "(?:"+listed("service")+")") + ")")
+	firstDay  = regexp.MustCompile(" (?:" + listed("first day") + ") ")
+	momentary = regexp.MustCompile(" (?:" + listed("momentary") + ") ")
+)
