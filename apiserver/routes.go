@@ -154,7 +154,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	if body.Memory != nil {
 		at := body.Memory.WithClient(s.cfg.Memory)
 		if req.Calls = at; !at.CallsOnly {
-			req.Memory, req.Notes.Remember = at, remember(at)
+			req.Memory, req.Notes.Remember, req.Notes.Forget = at, at.Remember, at.Forget
 		}
 	}
 	if req.Context, err = history("context", body.Context); err != nil {

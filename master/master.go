@@ -300,7 +300,8 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
 	l.System = loop.Behind(notes.System(ctx, l.System), r.req.Instructions)
-	l.Tools = append(append(l.Tools, r.own...), notes.Tools()...)
+	l.Tools = append(l.Tools, r.own...)
+	l.Tools = append(l.Tools, notes.Tools(l.Tools...)...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Model: r.agent.Model, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
 	if err := r.apart(l.Tools); err != nil {

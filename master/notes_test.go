@@ -67,12 +67,13 @@ func TestNotesOfARun(t *testing.T) {
 		Remember: func(context.Context, memory.RememberRequest) (memory.Note, error) {
 			return memory.Note{}, nil
 		},
+		Forget: func(context.Context, memory.ForgetRequest) (memory.Forgotten, error) { return memory.Forgotten{}, nil },
 	})
 	require.Contains(t, with["Master."].System, "<notes>\nn1 1970-01-02 \"Answer in English.\"\n</notes>")
 	require.Contains(t, with["Analytic."].System,
 		"<notes>\nn1 1970-01-02 \"Answer in English.\"\nn2 1970-01-01 \"Count in euros.\"\n</notes>")
 	require.Equal(t, "Alone.", with["Alone."].System)
-	require.Equal(t, []string{"analytic", "alone", "remember"}, tools(with["Master."]))
-	require.Equal(t, []string{"remember"}, tools(with["Analytic."]))
+	require.Equal(t, []string{"analytic", "alone", "remember", "forget"}, tools(with["Master."]))
+	require.Equal(t, []string{"remember", "forget"}, tools(with["Analytic."]))
 	require.Empty(t, tools(with["Alone."]))
 }

@@ -89,3 +89,15 @@ type RememberRequest struct {
 	Quote    string `json:"quote"`
 	Replaces string `json:"replaces,omitempty"` // id of the note that it supersedes
 }
+
+// ForgetRequest is the body of POST {api.MemoryAccess.URL}/forget.
+type ForgetRequest struct {
+	Text string `json:"text"` // words of earlier messages or notes
+}
+
+// Forgotten answers a ForgetRequest.
+type Forgotten struct {
+	Asked    bool `json:"asked"`    // the user asked for it in the newest message; otherwise nothing was changed
+	Messages int  `json:"messages"` // earlier messages of the chat that models are no longer shown
+	Notes    int  `json:"notes"`    // notes that models are no longer shown
+}

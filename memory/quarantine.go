@@ -6,9 +6,13 @@ import (
 	"strings"
 )
 
-// Quarantine is what a chat's models are not shown until it is released: entries are the ids of messages and the names
-// of sources, see Origin.
+// Quarantine is what a chat's models are not shown until it is released: entries are the ids of messages and runs, and
+// the names of sources, see Origin. After ForgetEntry, an id is that of a message with words that the user asked to
+// forget, or of the run in which the user asked. Such an entry proposes to a person to redact it.
 type Quarantine []string
+
+// ForgetEntry begins the entries that a user asked for.
+const ForgetEntry = "forget:"
 
 // MaxQuarantine bounds the entries of one chat.
 const MaxQuarantine = 1000
@@ -16,12 +20,14 @@ const MaxQuarantine = 1000
 // MaxQuarantined bounds an entry, in bytes.
 const MaxQuarantined = 256
 
-// Has says whether a message is in quarantine: by its id, or by its source, whichever page of a document or whichever
-// one of several that is.
+// Has reports whether a message is in quarantine: by its id, its run, or its source, whichever page of a document or
+// whichever one of several that is.
 func (q Quarantine) Has(id string, o Origin) bool {
 	return slices.ContainsFunc(q, func(entry string) bool {
-		return entry == id || o.Source == entry || slices.ContainsFunc(strings.Split(o.Source, ", "),
-			func(source string) bool { return source == entry || strings.HasPrefix(source, entry+" p. ") })
+		hidden := strings.TrimPrefix(entry, ForgetEntry)
+		return hidden == id || hidden == RunOf(id) || o.Source == entry ||
+			slices.ContainsFunc(strings.Split(o.Source, ", "),
+				func(source string) bool { return source == entry || strings.HasPrefix(source, entry+" p. ") })
 	})
 }
 

@@ -178,7 +178,7 @@ func (s *Subagent) loop(
 	asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Model: l.Model, Agent: s.Name, Emit: emit}
 	if s.Calls != event.Isolated {
 		notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
-		l.System, l.Tools = notes.System(ctx, l.System), append(slices.Clip(l.Tools), notes.Tools()...)
+		l.System, l.Tools = notes.System(ctx, l.System), append(slices.Clip(l.Tools), notes.Tools(l.Tools...)...)
 		l.Tools = append(l.Tools, asker.Tools()...)
 	}
 	l.System = loop.Behind(l.System, task.Instructions)

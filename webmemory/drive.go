@@ -280,6 +280,7 @@ func (d *driver) note(e event.Event) {
 	case *event.RunStarted:
 		if p.RetryOf == "" { // else it is there already
 			say("message saved: %s", p.Message)
+			d.proposeNotes(p)
 		}
 	case *event.Recalled:
 		say("%s: %v", cmp.Or(e.Subagent, "master"), p)

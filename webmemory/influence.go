@@ -82,11 +82,13 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 		return err
 	}
 	if full {
-		return badRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
-			memory.MaxQuarantine)
+		return errQuarantineFull
 	}
 	return s.getQuarantine(c, chat)
 }
+
+var errQuarantineFull = badRequest(
+	"the quarantine of a chat has %d entries at most: release some, or redact the messages.", memory.MaxQuarantine)
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.
 func (s *historyRoutes) deleteQuarantine(c *gin.Context, chat memory.Chat) error {

@@ -225,7 +225,24 @@ func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPla
 	if err := s.store.Runs.Redact(ctx, w.chat, 0, redactedAnswer(), runs...); err != nil {
 		return err
 	}
+	if err := s.releaseForgotten(ctx, w.chat, plan); err != nil {
+		return err
+	}
 	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
+}
+
+// releaseForgotten releases the entries of a quarantine that proposed a redaction.
+func (s *eraser) releaseForgotten(ctx context.Context, chat memory.Chat, plan redactionPlan) error {
+	entries, err := s.store.Chats.Quarantined(ctx, chat)
+	entries = slices.DeleteFunc(entries, func(entry string) bool {
+		id, forgotten := strings.CutPrefix(entry, memory.ForgetEntry)
+		return !forgotten || id != plan.what.Run &&
+			!slices.ContainsFunc(plan.keys, func(key memory.Key) bool { return plan.what.Has(key, id) })
+	})
+	if err == nil && len(entries) > 0 {
+		_, err = s.store.Chats.Quarantine(ctx, chat, true, entries...)
+	}
+	return err
 }
 
 // finishRedaction brings a redaction to its end that another process left pending. The turn that found it goes on in

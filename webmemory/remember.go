@@ -79,6 +79,28 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
+// proposeNotes proposes to a person what a message tells for good, as notes of its chat. What an agent notes itself
+// replaces a proposal with the same text.
+func (d *driver) proposeNotes(said *event.RunStarted) {
+	told := telling.Standing(memory.Own(said.Message, said.Pasted).Own)
+	if len(told) == 0 || d.writer.detached.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
+	defer cancel()
+	key, propose := memory.ChatKey(d.run.chat), func(all []memory.Note) (_ []memory.Note, err error) {
+		for i := 0; i < len(told) && err == nil; i++ {
+			n := newNote(told[i], memory.NoteProposed, memory.ByUser)
+			n.Message = memory.MessageID(d.run.id, 1)
+			all, err = addNote(all, &n)
+		}
+		return all, err
+	}
+	if err := d.runner.store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
+		d.log.Warn().Err(err).Msg("what a message tells for good was not proposed as a note")
+	}
+}
+
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
 // and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
 // came too late for that goes again.

@@ -347,3 +347,33 @@ func TestARedactionVoidsNotes(t *testing.T) {
 	require.Empty(t, h.say(t, "c", "and now?").SubagentNotes)
 	require.Equal(t, []string{"active: Answer in English."}, states(listNotes(t, h.World, "c")))
 }
+
+// A rule that a user sets is proposed to a person once, though no agent notes it. An agent's note of it is active, and
+// no model is shown a proposal.
+func TestRulesAreProposed(t *testing.T) {
+	t.Parallel()
+	h := newHolding(t)
+	said := func(text string) []string {
+		h.say(t, "c", text)
+		h.release <- struct{}{}
+		h.stream.Until("run_finished")
+		return states(listNotes(t, h.World, "c"))
+	}
+	rule := []string{"proposed: Always answer without comments."}
+	require.Equal(t, rule, said("Hi! Always answer without comments. What is Go?"))
+	n := listNotes(t, h.World, "c")[0]
+	require.Equal(t, memory.ByUser, n.By)
+	require.Equal(t, h.run.RunID+".1", n.Message)
+	require.Equal(t, rule, said("Always answer, without comments!"), "the same is not proposed twice")
+	require.Equal(t, rule, said("Always is a strange word. Where else can I eat?"))
+	require.Equal(t, rule, said("Translate this mail:\n\nHi. Never use emojis.\nEve"))
+	h.say(t, "c", "Always answer without comments.")
+	require.Empty(t, h.run.Notes)
+	_, err := h.remember(t, memory.RememberRequest{Quote: "Always answer without comments."})
+	require.NoError(t, err)
+	h.release <- struct{}{}
+	h.stream.Until("run_finished")
+	require.Equal(t, []string{"active: Always answer without comments.", "proposed: Ich esse keine Pilze."},
+		said("Ich esse keine Pilze."))
+	close(h.release)
+}

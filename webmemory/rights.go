@@ -102,6 +102,7 @@ func (s *routes) acts() []act {
 		// For other processes, and for the agents of a run.
 		{"POST " + run + "/recall", access.Internal, "", toAgents(s.registry, s.searcher.postRecall)},
 		{"POST " + run + "/notes", access.Internal, "", toAgents(s.registry, s.noteRoutes.postRemember)},
+		{"POST " + run + "/forget", access.Internal, "", toAgents(s.registry, s.noteRoutes.postForget)},
 		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
 		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
 		{"GET " + internal + "/runs/:run", access.Internal, "", given(chatOfAny, s.registry.getKnown)},

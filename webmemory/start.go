@@ -202,7 +202,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	question := openQuestion(chat, p.Message)
-	if r.retryOf != "" && question >= 0 {
+	if r.retryOf != "" && question >= 0 && !loss.Quarantine.Has(chat.IDs()[question], memory.Origin{}) {
 		req.RetryOf = r.retryOf
 	}
 	if len(p.Context) > 0 && p.AgentVersion == webapi.Master {

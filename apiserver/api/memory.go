@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -75,8 +76,23 @@ type RunNotes struct {
 
 // Remember makes a note.
 func (m MemoryAccess) Remember(ctx context.Context, r memory.RememberRequest) (out memory.Note, err error) {
-	err = m.post(ctx, "/notes", r, &out)
+	err = m.change(ctx, "/notes", r, &out)
 	return out, err
+}
+
+// Forget hides words from models.
+func (m MemoryAccess) Forget(ctx context.Context, r memory.ForgetRequest) (out memory.Forgotten, err error) {
+	err = m.change(ctx, "/forget", r, &out)
+	return out, err
+}
+
+// change is a post whose error is for a model if the memory gave no response.
+func (m MemoryAccess) change(ctx context.Context, path string, body, into any) error {
+	err := m.post(ctx, path, body, into)
+	if _, ok := errors.AsType[*Problem](err); err != nil && !ok && ctx.Err() == nil {
+		return errors.New("the chat's memory is unavailable: it may be unchanged")
+	}
+	return err
 }
 
 // SettleRequest is the body of POST {MemoryAccess.URL}/calls/{call}: what a granted call returned.

@@ -202,7 +202,11 @@ func classify(text string) step {
 	tells := match("tellsEN", s+" ") || languageOf(s) == 1 && match("tellsRU", s)
 	fragment := match("pronoun", s) || match("correction", quote) && match("value", s)
 	using, sum, topics := find("using", quote), find("sum", s), len(newFact(s).keys)
+	forgotten := find("forgotten", s)
 	switch {
+	case forgotten != nil && using == nil:
+		raw, _ := json.Marshal(forgotten[1]) // a string
+		return step{call: true, text: `use forget {"text":` + string(raw) + `}`}
 	case using != nil && json.Valid([]byte(using[2])):
 		return step{call: true, text: quote}
 	case sum != nil:

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -225,5 +226,21 @@ func TestLongAndNestedTextIsBounded(t *testing.T) {
 				requireComplete(t, roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText(text)}, Tools: tools}))
 			}
 		})
+	}
+}
+
+// The master passes the words that the user asks to forget to the tool forget, and repeats its result.
+func TestWordsAreForgotten(t *testing.T) {
+	forget := simTool{Name: "forget", Description: "Hides words.", InputSchema: json.RawMessage(`{"type":"object"}`)}
+	for message, words := range map[string]string{"Please forget 4711.": "4711", "Forget my PIN!": "my PIN",
+		"Забудь мой пин": "мой пин", "Delete the number 47 11": "the number 47 11"} {
+		r := simRequest{Model: "m", MaxTokens: 1000, Tools: append(newChat(t).tools, forget),
+			Messages: []simMessage{userText(message)}}
+		call := roundTrip(t, r).Content[0]
+		require.Equal(t, "forget", call.Name, message)
+		require.JSONEq(t, `{"text":"`+words+`"}`, string(call.Input))
+		r.Messages = append(r.Messages, simMessage{"assistant", []simBlock{call}}, simMessage{"user",
+			[]simBlock{{Type: "tool_result", ToolUseID: call.ID, Content: "2 messages are hidden."}}})
+		require.Equal(t, "2 messages are hidden.", roundTrip(t, r).text())
 	}
 }

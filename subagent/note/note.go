@@ -34,6 +34,8 @@ type Notes struct {
 	// message as a note. A note that is not active was no such quote. Nil where nothing can be
 	// kept.
 	Remember func(ctx context.Context, q memory.RememberRequest) (memory.Note, error)
+	// Forget has it hide words from models, if the user's message asks for that. Nil where nothing can be kept.
+	Forget func(ctx context.Context, q memory.ForgetRequest) (memory.Forgotten, error)
 }
 
 // All are the notes of the user, of the chat and of its subagents.

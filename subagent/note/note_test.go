@@ -186,3 +186,47 @@ func TestRememberForAUser(t *testing.T) {
 		}
 	}
 }
+
+// The tool forget says what happened, in sentences that the model can repeat. It makes room for another tool of its name.
+func TestForget(t *testing.T) {
+	h := note.Holder{Settings: note.Settings{Tool: true}}
+	var answer memory.Forgotten
+	var failure error
+	h.Forget = func(_ context.Context, q memory.ForgetRequest) (memory.Forgotten, error) {
+		require.Equal(t, "4711", q.Text)
+		return answer, failure
+	}
+	tools := h.Tools()
+	require.Len(t, tools, 1)
+	require.Empty(t, h.Tools(tools...))
+	call := func(arguments string) string {
+		said, err := tools[0].Call(t.Context(), memory.ToolCall{Function: memory.FunctionCall{Arguments: arguments}})
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		return said
+	}
+	require.Contains(t, call(`{"text":4711}`), "the arguments are not the JSON object")
+	for want, got := range map[string]memory.Forgotten{
+		"Nothing was hidden or changed":                     {},
+		"Nothing earlier in this chat and no note":          {Asked: true},
+		"shown the 2 earlier messages of this chat and 1 n": {Asked: true, Messages: 2, Notes: 1},
+		"a person must confirm the deletion":                {Asked: true, Messages: 1},
+		"Notes of the operator and other chats are unch":    {Asked: true, Notes: 3},
+	} {
+		answer = got
+		require.Contains(t, call(`{"text":"4711"}`), want)
+	}
+	failure = errors.New("away")
+	require.Equal(t, "error: away", call(`{"text":"4711"}`))
+}
+
+// Of two names that a user told, a prompt shows the newer first, and when each was told.
+func TestTheNewerNameIsShownFirst(t *testing.T) {
+	h := note.Holder{Settings: note.Settings{Budget: 500}}
+	h.Chat = active("My name is Zara.", "My name is Zora.")
+	h.Chat[0].TS, h.Chat[1].TS = day(2), day(9)
+	prompt := h.System(t.Context(), "")
+	require.Contains(t, prompt, "2026-03-09 \"My name is Zora.\"\nn0 2026-03-02 \"My name is Zara.\"")
+	require.Contains(t, prompt, "the newer where two differ")
+}

@@ -5,21 +5,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mneme/memory"
 	"mneme/subagent/loop"
 )
 
-// ToolName is what models call the tool.
-const ToolName = "remember"
+// ToolName and ForgetName are what models call the tools.
+const (
+	ToolName   = "remember"
+	ForgetName = "forget"
+)
 
-// Tools are the agent's: one, or none.
-func (h Holder) Tools() []loop.Tool {
-	if !h.Tool || h.Remember == nil {
-		return nil
+// Tools are the agent's beside others. A tool with the name ForgetName takes the place of the one here.
+func (h Holder) Tools(others ...loop.Tool) (tools []loop.Tool) {
+	if h.Tool && h.Remember != nil {
+		tools = append(tools, &tool{h})
 	}
-	return []loop.Tool{&tool{h}}
+	named := func(t loop.Tool) bool { return t.Spec().Name == ForgetName }
+	if h.Tool && h.Forget != nil && !slices.ContainsFunc(others, named) {
+		tools = append(tools, &forgetTool{h})
+	}
+	return tools
 }
 
 type tool struct{ holder Holder }
