@@ -3,8 +3,10 @@ package webmemory_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -242,4 +244,35 @@ func TestARunIsNotStoppedBeforeItsNewHolderAskedForIt(t *testing.T) {
 	all := readFrames(joined)
 	require.Len(t, all, webmemorytest.ScriptEvents)
 	require.Contains(t, all[webmemorytest.ScriptEvents-1], `"completed"`)
+}
+
+// Redis comes back with a chat's turn but without its run, which another process brings back a moment later. A post that
+// was repeated in between joins the run. It does not wait behind it until its time is over.
+func TestARepeatedPostJoinsARunThatComesBack(t *testing.T) {
+	t.Parallel()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
+	s.Allow("1", 2)
+	going := w.PostStream("1", "hi", "Idempotency-Key", "k")
+	for range 2 {
+		going.Next()
+	}
+	ctx := context.Background()
+	lost := map[string]string{}
+	for _, key := range w.Redis.Keys(ctx, "*"+going.RunID()+"*").Val() {
+		lost[key] = w.Redis.Dump(ctx, key).Val()
+	}
+	require.NotEmpty(t, lost)
+	require.NoError(t, w.Redis.Del(ctx, slices.Collect(maps.Keys(lost))...).Err())
+	time.AfterFunc(300*time.Millisecond, func() { // by then the repeated post waits for the turn
+		for key, value := range lost {
+			w.Redis.RestoreReplace(ctx, key, 0, value)
+		}
+	})
+	var again *webmemorytest.Stream
+	w.Target(second, func() { again = w.PostStream("1", "hi", "Idempotency-Key", "k") })
+	require.Equal(t, going.RunID(), again.RunID())
+	s.Allow("1", webmemorytest.ScriptEvents)
+	require.Len(t, readFrames(again), webmemorytest.ScriptEvents)
 }

@@ -49,6 +49,9 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	defer r.waits(nil)
 	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
 	defer cancel()
+	if r.keyed {
+		go s.lookAgain(waiting, r, dismiss)
+	}
 	token := ""
 	if at == before {
 		token = s.token()
@@ -60,7 +63,7 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	}
 	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
 		if waits.Run == r.id {
-			return errOwnWait
+			return errOwnRun
 		}
 		return s.runner.count(ctx, r)
 	})
@@ -73,9 +76,19 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	return w, nil
 }
 
-// errOwnWait: the run that waits in the chat is that of the very post, and another process has put it back since the
-// post looked for it.
-var errOwnWait = errors.New("the post's own run waits")
+// lookAgain dismisses a post that waits for a turn when its own run turns up: after a loss of Redis, the process that has
+// the run may put it back later than the post looked for it. It returns when waiting ends.
+func (s *leaser) lookAgain(waiting context.Context, r *run, dismiss context.CancelCauseFunc) {
+	for pause(waiting, jitter(time.Second)) == nil {
+		if found, err := recordOf(waiting, s.store, r); err == nil && found != nil {
+			dismiss(errOwnRun)
+		}
+	}
+}
+
+// errOwnRun indicates that the run that has the chat's turn, or waits in it, is the post's own, which another process has
+// put back since the post looked for it.
+var errOwnRun = errors.New("the chat's run is the post's own")
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
 // its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
