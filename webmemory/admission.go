@@ -24,6 +24,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about admission: what a post may hold, and idempotency. A post with an
@@ -85,7 +86,7 @@ type admitted struct {
 
 // messagePosted is POST /v1/chats/{chat}/messages.
 func (s *admission) messagePosted(c *gin.Context) (*admitted, error) {
-	chat, err := chatOf(c)
+	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +95,9 @@ func (s *admission) messagePosted(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	if p.ChatID != nil && p.ChatID.ID() != chat.ID() {
-		return nil, badRequest("chat_id in the body (%s) is not the chat of the path (%s).", p.ChatID.ID(), chat.ID())
+		return nil, problem.BadRequest("chat_id in the body (%s) is not the chat of the path (%s).", p.ChatID.ID(), chat.ID())
 	}
-	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
+	return s.admit(c, chat, p, p.Stream || problem.AcceptsSSE(c.Request))
 }
 
 // chatPosted is POST /chat, the shape of the original service; it always streams.
@@ -106,16 +107,16 @@ func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	if p.CustomSystemPrompt != "" && p.Instructions != "" {
-		return nil, badRequest("custom_system_prompt is instructions by its older name; send one of the two.")
+		return nil, problem.BadRequest("custom_system_prompt is instructions by its older name; send one of the two.")
 	}
 	if err := api.CheckInstructions("custom_system_prompt", p.CustomSystemPrompt); err != nil {
 		return nil, err
 	}
 	p.Instructions = cmp.Or(p.Instructions, p.CustomSystemPrompt)
 	if p.ChatID == nil {
-		return nil, badRequest("chat_id is missing: it is a string or an integer.")
+		return nil, problem.BadRequest("chat_id is missing: it is a string or an integer.")
 	}
-	chat, err := tenantOf(c).Chat(p.ChatID.ID())
+	chat, err := problem.TenantOf(c).Chat(p.ChatID.ID())
 	if err == nil {
 		err = s.tier.wake(c.Request.Context(), chat)
 	}
@@ -176,7 +177,7 @@ var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: n
 // references of the post's images, and has its message say that they are there.
 func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
 	if strings.TrimSpace(p.Message) == "" && len(p.Images) == 0 {
-		return nil, badRequest("message is missing or empty.")
+		return nil, problem.BadRequest("message is missing or empty.")
 	}
 	if images, err = api.CheckImages(p.Images, p.ImagesBefore); err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err 
 		}
 	}
 	if _, ok := places[p.OnBusy]; !ok {
-		return nil, badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+		return nil, problem.BadRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
 	if err := checkBeside(p); err != nil {
 		return nil, err
@@ -217,14 +218,14 @@ func (s *admission) versions() []string {
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values(webapi.IdempotencyKey)
 	if len(values) > 1 {
-		return "", badRequest("There are %d Idempotency-Key headers; send one.", len(values))
+		return "", problem.BadRequest("There are %d Idempotency-Key headers; send one.", len(values))
 	}
 	key := r.Header.Get(webapi.IdempotencyKey)
 	if len(key) > webapi.MaxKey {
-		return "", badRequest("An Idempotency-Key has at most %d bytes; this one has %d.", webapi.MaxKey, len(key))
+		return "", problem.BadRequest("An Idempotency-Key has at most %d bytes; this one has %d.", webapi.MaxKey, len(key))
 	}
 	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", badRequest("An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+		return "", problem.BadRequest("An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
 	}
 	return key, nil
 }
@@ -334,8 +335,8 @@ func (r *run) join(ctx context.Context, again *run) (*run, error) {
 	}
 	select {
 	case <-r.done:
-		if errors.Is(r.refused, errErased) {
-			return nil, errErased // what was erased comes back by no repetition
+		if errors.Is(r.refused, problem.ErrErased) {
+			return nil, problem.ErrErased // what was erased comes back by no repetition
 		}
 		if r.log.Last() == 0 {
 			return nil, nil
@@ -452,7 +453,7 @@ func sameBody(record *redisstore.Record, again *run) error {
 // begun is the error of a run that this process left, as a waiting client is told: 409 and
 // 503 would say that nothing ran, but it has, and goes on in another process.
 func begun(err error) error {
-	p := *problemOf(err)
+	p := *problem.Of(err)
 	if p.Status == http.StatusNotFound { // no apiserver has the run any more, and this process may not close it
 		return fmt.Errorf("%w: %w", errMayRun, err)
 	}
@@ -515,7 +516,7 @@ func (r *run) mayPass() bool {
 func (r *run) final(ctx context.Context) (status int, body any) {
 	out, _, err := r.collect(ctx)
 	if err != nil {
-		p := problemOf(err)
+		p := problem.Of(err)
 		return p.Status, p
 	}
 	return http.StatusOK, out

@@ -21,6 +21,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about the persons that are to answer: the list of what all runs wait for, and
@@ -34,18 +35,18 @@ type webhooks struct {
 
 // getApprovals is GET /v1/approvals.
 func (s *resumer) getApprovals(c *gin.Context) error {
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
 	}
 	if status := c.DefaultQuery("status", "open"); status != "open" {
-		return badRequest("status is open, not %.40q: what was answered is in the events of its run.", status)
+		return problem.BadRequest("status is open, not %.40q: what was answered is in the events of its run.", status)
 	}
 	kind := c.Query("kind")
 	if kinds := []string{event.Approval, event.Question, event.ClientResult}; kind != "" && !slices.Contains(kinds, kind) {
-		return badRequest("kind is approval, question or client_result, not %.40q.", kind)
+		return problem.BadRequest("kind is approval, question or client_result, not %.40q.", kind)
 	}
-	chats, waiting, next, err := s.store.Waits.List(c.Request.Context(), tenantOf(c), c.Query("cursor"), limit)
+	chats, waiting, next, err := s.store.Waits.List(c.Request.Context(), problem.TenantOf(c), c.Query("cursor"), limit)
 	if err != nil {
 		return err
 	}

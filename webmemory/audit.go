@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about the audit log, of acts that can hurt others and their actors: how it is written and read;
@@ -48,7 +49,7 @@ func (s *routes) audit(c *gin.Context) {
 		entry = readAsAdmin
 	}
 	target := cmp.Or(c.GetString(auditTarget), strings.TrimPrefix(c.Request.URL.EscapedPath(), "/v1/"))
-	s.did(c.Request.Context(), tenantOf(c), entry, target)
+	s.did(c.Request.Context(), problem.TenantOf(c), entry, target)
 }
 
 // did writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
@@ -71,7 +72,7 @@ func (s *auditor) getAudit(c *gin.Context) error {
 	if s.cfg.Audit == nil {
 		return errAuditOff
 	}
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
 	}

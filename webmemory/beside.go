@@ -10,6 +10,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about what a post says beside its message: the client's own tools, the user
@@ -24,7 +25,7 @@ const (
 // checkBeside validates what a post has beside its message.
 func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
-		return badRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
+		return problem.BadRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
 	}
 	if _, err := api.ReadZone(p.TimeZone); err != nil {
 		return err
@@ -33,7 +34,7 @@ func checkBeside(p *webapi.MessageRequest) error {
 		return err
 	}
 	if err := memory.CheckSpans(p.Message, p.Pasted); err != nil {
-		return badRequest("pasted %v.", err)
+		return problem.BadRequest("pasted %v.", err)
 	}
 	if err := api.CheckMetadata(p.Metadata); err != nil {
 		return err
@@ -48,7 +49,8 @@ func checkBeside(p *webapi.MessageRequest) error {
 		return nil
 	}
 	if p.AgentVersion != "" && p.AgentVersion != webapi.Master {
-		return badRequest("tools and response_format go with the master, not with agent_version %.80q.", p.AgentVersion)
+		return problem.BadRequest("tools and response_format go with the master, not with agent_version %.80q.",
+			p.AgentVersion)
 	}
 	size := 0
 	for _, t := range p.Tools {

@@ -16,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
@@ -32,18 +33,18 @@ const maxSearch = 256
 
 // listChats is GET /v1/chats.
 func (s *chatList) listChats(c *gin.Context) error {
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	ctx, of, cursor, q := c.Request.Context(), tenantOf(c), c.Query("cursor"), c.Query("q")
+	ctx, of, cursor, q := c.Request.Context(), problem.TenantOf(c), c.Query("cursor"), c.Query("q")
 	switch order := c.Query("order"); {
 	case order != "" && order != byUse && order != byPin:
-		return badRequest("order is %s, %s or left out, not %.40q.", byUse, byPin, order)
+		return problem.BadRequest("order is %s, %s or left out, not %.40q.", byUse, byPin, order)
 	case q != "" && order == "":
-		return badRequest("q goes with order=%s.", byUse)
+		return problem.BadRequest("q goes with order=%s.", byUse)
 	case len(q) > maxSearch:
-		return badRequest("q has at most %d bytes.", maxSearch)
+		return problem.BadRequest("q has at most %d bytes.", maxSearch)
 	case order == byPin:
 		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
@@ -203,7 +204,7 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 	var title, metadata *string
 	if body.Title != nil {
 		if len(*body.Title) > webapi.MaxTitle {
-			return badRequest("title has %d bytes, at most %d are taken.", len(*body.Title), webapi.MaxTitle)
+			return problem.BadRequest("title has %d bytes, at most %d are taken.", len(*body.Title), webapi.MaxTitle)
 		}
 		plain := memory.Plain(*body.Title)
 		title = &plain
@@ -225,7 +226,7 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 	ctx := c.Request.Context()
 	if body.Made {
 		if title == nil || *title == "" {
-			return badRequest("made goes with a title.")
+			return problem.BadRequest("made goes with a title.")
 		}
 		if err := s.store.Chats.MakeTitle(ctx, chat, *title); err != nil {
 			return err

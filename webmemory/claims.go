@@ -19,6 +19,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about calls of tools outside: an agent claims each before it makes it, by routes
@@ -37,19 +38,19 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, asked memory.ClaimRequest)
 		}
 	}
 	if asked.Tool == "" || len(asked.Tool) > maxTool {
-		return badRequest("tool is the name of a tool, of 1 to %d bytes.", maxTool)
+		return problem.BadRequest("tool is the name of a tool, of 1 to %d bytes.", maxTool)
 	}
 	if !isObject(asked.Arguments) {
-		return badRequest("arguments is missing or no object.")
+		return problem.BadRequest("arguments is missing or no object.")
 	}
 	if asked.N < 1 || asked.After < 0 {
-		return badRequest("n is a whole number from 1 on, and after one from 0 on.")
+		return problem.BadRequest("n is a whole number from 1 on, and after one from 0 on.")
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
 	defer cancel()
 	err := r.log.Reach(ctx, asked.After) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
-		return badRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
+		return problem.BadRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
 			asked.After)
 	}
 	if err != nil {

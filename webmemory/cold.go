@@ -16,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/cold"
 	"mneme/memory/redisstore"
+	"mneme/webmemory/problem"
 )
 
 // This file is about chats that are idle for long: each leaves Redis as one object of the cold store, and comes back
@@ -49,17 +50,16 @@ const (
 	freshlyUsed = 24 * time.Hour // a chat that was only read falls asleep again so much later
 )
 
-// errAsleep says that the cold store could not be asked for what it has of a chat.
-var errAsleep = errors.New("the cold store cannot be asked")
-
 // unread reports whether an error concerns a single chat: its stored copy is damaged or cannot be read.
-func unread(err error) bool { return errors.Is(err, memory.ErrDamaged) || errors.Is(err, errAsleep) }
+func unread(err error) bool {
+	return errors.Is(err, memory.ErrDamaged) || errors.Is(err, problem.ErrAsleep)
+}
 
 // awake returns a handler that wakes the chat of its path first. A chat with an object that cannot be read can still be
 // erased.
 func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		if chat, err := chatOf(c); err == nil {
+		if chat, err := problem.ChatOf(c); err == nil {
 			err = s.wake(c.Request.Context(), chat)
 			erases := c.Request.Method == "DELETE" && c.FullPath() == "/v1/chats/:chat"
 			if err != nil && !(erases && unread(err)) {
@@ -136,7 +136,7 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.
 		switch {
 		case errors.As(err, &held):
 			if pause(ctx, jitter(min(held.Left, 100*time.Millisecond))) != nil {
-				return fmt.Errorf("%w: %w", errQueueSlow, err)
+				return fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 			}
 		case !errors.Is(err, memory.ErrMoved):
 			return err
@@ -281,14 +281,14 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sle
 }
 
 // failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no
-// object that it is damaged, is errAsleep.
+// object that it is damaged, is problem.ErrAsleep.
 func (s *coldTier) failed(err error, chat memory.Chat) error {
 	s.metrics.cold.WithLabelValues(coldFailed).Inc()
 	s.seen.Often.Error().Err(err).Str("chat", chat.String()).Msg("a chat does not go into the cold store, or out of it")
 	if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errAsleep, err)
+	return fmt.Errorf("%w: %w", problem.ErrAsleep, err)
 }
 
 // skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.

@@ -15,6 +15,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	"mneme/webmemory/problem"
 )
 
 // This file is about driving a run: its events come from the apiserver, are stored, and
@@ -453,15 +454,15 @@ func (d *driver) secure(ctx context.Context) error {
 // run; the run itself goes on if another process has it or will have it, and is stopped
 // if its events can be stored nowhere.
 func (d *driver) abandon(cause error) {
-	p := problemOf(cause)
+	p := problem.Of(cause)
 	d.run.log.Abort(p)
 	level := d.log.Error()
-	if errors.Is(cause, errShutdown) {
+	if errors.Is(cause, problem.ErrShutdown) {
 		level = d.log.Info()
 	}
 	level.Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was left")
 	d.runner.metrics.runs.WithLabelValues("left").Inc()
-	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
+	if errors.Is(cause, problem.ErrShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
 	}
 	if errors.Is(cause, memory.ErrMoved) {

@@ -14,6 +14,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about erasing. An erasure is done under the chat's lease, before all posts
@@ -48,7 +49,7 @@ func (s *eraseRoutes) deleteHistory(c *gin.Context, key memory.Key) error {
 // deleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
 // keys of Redis for what no index names.
 func (s *eraseRoutes) deleteChat(c *gin.Context, chat memory.Chat) error {
-	scan, err := flag(c, "scan")
+	scan, err := problem.Flag(c, "scan")
 	if err != nil {
 		return err
 	}

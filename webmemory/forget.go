@@ -16,6 +16,7 @@ import (
 	"mneme/memory"
 	numbers "mneme/memory/number"
 	"mneme/memory/textindex"
+	"mneme/webmemory/problem"
 	"mneme/webmemory/telling"
 )
 
@@ -27,7 +28,8 @@ const maxForgotten = 50
 func (s *noteRoutes) postForget(c *gin.Context, r *run, asked memory.ForgetRequest) (err error) {
 	has, n := wordsOf(asked.Text), utf8.RuneCountInString(memory.OneLine(asked.Text))
 	if n < 3 || n > memory.MaxNote || has == nil {
-		return badRequest("text has the words to be forgotten, 3 to %d characters with a letter or a digit.", memory.MaxNote)
+		return problem.BadRequest("text has the words to be forgotten, 3 to %d characters with a letter or a digit.",
+			memory.MaxNote)
 	}
 	said, out := r.said(), memory.Forgotten{}
 	if said == nil || r.alone != nil || r.turn.Load() == 0 {
@@ -46,7 +48,7 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, has func(string) bool, 
 		return err
 	}
 	if out.Messages = len(ids); len(ids) > maxForgotten {
-		return badRequest("%d messages contain these words, more than %d: name longer words.", len(ids), maxForgotten)
+		return problem.BadRequest("%d messages contain these words, more than %d: name longer words.", len(ids), maxForgotten)
 	}
 	entries := []string{memory.ForgetEntry + r.id} // its next messages may repeat the words
 	for _, id := range ids {

@@ -12,6 +12,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about forks: a chat that begins with what another one remembers, up to a message.
@@ -24,7 +25,7 @@ var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.Code
 // which it pins what it reads.
 func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.ForkRequest) error {
 	if body.As.IsZero() {
-		return badRequest("as is missing: the id of the new chat.")
+		return problem.BadRequest("as is missing: the id of the new chat.")
 	}
 	as, err := source.Tenant().Chat(body.As.ID())
 	if err != nil {

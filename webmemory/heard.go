@@ -12,6 +12,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/provenance"
+	"mneme/webmemory/problem"
 )
 
 // This file is about agents that are not mneme's, such as Claude Code: the gateway, which hears what they and their
@@ -59,9 +60,9 @@ func (t heardTurn) check(key memory.Key, now time.Time) error {
 	began := time.UnixMilli(t.Began)
 	switch {
 	case !strings.HasPrefix(key.Chat().ID(), agentChats) && (t.Session != itemSession || t.Subagent != ""):
-		return badRequest("turns are recorded in chats whose ids begin with %s.", agentChats)
+		return problem.BadRequest("turns are recorded in chats whose ids begin with %s.", agentChats)
 	case began.Before(now.Add(-maxTurn)), began.After(now.Add(maxAhead)):
-		return badRequest("began is not a time of the last %s, in Unix milliseconds.", maxTurn)
+		return problem.BadRequest("began is not a time of the last %s, in Unix milliseconds.", maxTurn)
 	}
 	return nil
 }
@@ -72,16 +73,17 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 		for i, raw := range t.Messages {
 			m, err := contextMessage(raw)
 			if err != nil {
-				return nil, badRequest("messages[%d]: %s", i, err)
+				return nil, problem.BadRequest("messages[%d]: %s", i, err)
 			}
 			if len(m.Content) > memory.MaxMessage {
-				return nil, badRequest("messages[%d] has %d bytes, at most %d are taken.", i, len(m.Content), memory.MaxMessage)
+				return nil, problem.BadRequest("messages[%d] has %d bytes, at most %d are taken.", i, len(m.Content),
+					memory.MaxMessage)
 			}
 			all = append(all, memory.Message{Role: m.Role, Content: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
 		}
 	} else {
 		if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
-			return nil, badRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
+			return nil, problem.BadRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
 		}
 		all = []memory.Message{{Role: memory.RoleUser, Content: t.Said}, {Role: memory.RoleAssistant, Content: t.Answered}}
 		if t.Answered == "" {
@@ -141,7 +143,7 @@ func heardID(parts ...string) (id string, err error) {
 			return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 		})
 		if !ok {
-			return "", badRequest("session and turn are 1 to 32 letters and digits.")
+			return "", problem.BadRequest("session and turn are 1 to 32 letters and digits.")
 		}
 	}
 	return strings.Join(parts, "-"), nil
@@ -149,7 +151,7 @@ func heardID(parts ...string) (id string, err error) {
 
 // heardKey is the history of a turn.
 func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
-	chat, err := chatOf(c)
+	chat, err := problem.ChatOf(c)
 	if err != nil || subagent == "" {
 		return memory.ChatKey(chat), err
 	}

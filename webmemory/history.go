@@ -15,6 +15,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about pages of a history, with or without its archive.
@@ -30,19 +31,19 @@ type historyRoutes struct {
 // getHistory is GET …/history of a chat or of one of its subagents. A negative
 // offset counts from the end.
 func (s *historyRoutes) getHistory(c *gin.Context, key memory.Key) error {
-	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	offset, err := number(c, "offset", 0, -1<<31, 1<<31-1)
+	offset, err := problem.Number(c, "offset", 0, -1<<31, 1<<31-1)
 	if err != nil {
 		return err
 	}
-	archive, err := flag(c, "archive")
+	archive, err := problem.Flag(c, "archive")
 	if err != nil {
 		return err
 	}
-	runs, err := flag(c, "runs")
+	runs, err := problem.Flag(c, "runs")
 	if err != nil {
 		return err
 	}

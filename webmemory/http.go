@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,11 +19,9 @@ import (
 	"mneme/access/fair"
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/event"
-	"mneme/memory/journal"
-	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 	"mneme/webmemory/web"
 )
 
@@ -96,7 +93,7 @@ func (s *routes) fairly(a act) func(*gin.Context) error {
 	_, path, _ := strings.Cut(a.does, " ")
 	whole := changesMemory(a.scope, path)
 	return func(c *gin.Context) error {
-		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.work, tenantOf(c)))
+		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.work, problem.TenantOf(c)))
 		if !whole {
 			return a.answer(c)
 		}
@@ -138,7 +135,7 @@ func (s *routes) fail(c *gin.Context, err error) {
 	case errors.Is(err, telemetry.ErrNoMethod):
 		err = api.NoMethod(c.Request, c.Writer.Header())
 	}
-	p := *problemOf(err)
+	p := *problem.Of(err)
 	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
 		c.Status(statusGone)
@@ -177,176 +174,10 @@ func cure(path string) string {
 // statusGone is what the log says of a request if its client left first.
 const statusGone = 499
 
-func badRequest(format string, args ...any) *api.Problem {
-	return &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
-}
-
-// problemOf is the one place that turns this service's errors into answers.
-func problemOf(err error) *api.Problem {
-	if known, ok := errors.AsType[*api.Problem](err); ok {
-		return known
-	}
-	if no := new(access.Refusal); errors.As(err, &no) {
-		return &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message, Retryable: no.RetryAfter > 0,
-			RetryAfter: no.RetryAfter}
-	}
-	var named *memory.DamagedError
-	var refused *memory.RefusedError
-	code, said := webapi.CodeInternal, ""
-	if i := slices.IndexFunc(failures, func(f failure) bool { return errors.Is(err, f.err) }); i >= 0 {
-		code = failures[i].code
-	}
-	switch {
-	case code == webapi.CodeBadRequest:
-		said = sentence(err)
-	case errors.Is(err, errAsleep):
-		said = "The chat sleeps in the cold store, which cannot be asked right now. Please try again later."
-	case code == webapi.CodeHistoryDamaged && errors.As(err, &named) && strings.HasSuffix(named.Key, ".json.gz"):
-		said = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase "+
-			"the chat.", named.Key)
-	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
-		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
-			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
-	case errors.As(err, &refused):
-		said = fmt.Sprintf("Redis refuses %s. GET /readyz says how an operator permits it.", refused.What)
-	case errors.Is(err, memory.ErrReadOnly):
-		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. " +
-			"Please try again later."
-	}
-	return api.ProblemOf(event.Fail(code, said, 0))
-}
-
-// failure is an error of this service and the code of its event.Failure.
-type failure struct {
-	err  error
-	code string
-}
-
-// failures are this service's errors; of an error that is several of them the first one counts.
-var failures = []failure{
-	{memory.ErrBadName, webapi.CodeBadRequest},
-	{errQueueFull, webapi.CodeTooManyMessages},
-	{errTooManyChats, webapi.CodeTooManyChats},
-	{fair.ErrFull, webapi.CodeTooManyChats},
-	{errQueueSlow, webapi.CodeChatBusy},
-	{errErased, webapi.CodeChatErased},
-	{memory.ErrMoved, webapi.CodeTurnMoved},
-	{memory.ErrFull, webapi.CodeHistoryFull},
-	{memory.ErrDamaged, webapi.CodeHistoryDamaged},
-	{memory.ErrReadOnly, webapi.CodeMemoryUnavailable},
-	{memory.ErrRefused, webapi.CodeMemoryRefused},
-	{memory.ErrUnavailable, webapi.CodeMemoryUnavailable},
-	{errAsleep, webapi.CodeMemoryUnavailable},
-	{spool.ErrFull, webapi.CodeMemoryUnavailable},
-	{journal.ErrFailed, webapi.CodeMemoryUnavailable},
-	{errShutdown, webapi.CodeShuttingDown},
-	{context.Canceled, webapi.CodeClientLeft},
-	{context.DeadlineExceeded, webapi.CodeTimeout},
-}
-
-// sentence is an error's text as a sentence.
-func sentence(err error) string {
-	text := strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": ")
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:] + "."
-}
-
-func acceptsSSE(r *http.Request) bool {
-	return slices.ContainsFunc(r.Header.Values("Accept"), func(v string) bool {
-		return strings.Contains(v, "text/event-stream")
-	})
-}
-
-// tenantOf is the tenant of a request's data: it comes with the caller, and from nowhere else.
-func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
-
-// chatOf is the chat of a path.
-func chatOf(c *gin.Context) (memory.Chat, error) { return tenantOf(c).Chat(c.Param("chat")) }
-
-// given returns the handler of a route with what read takes from each request.
-func given[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) error) func(*gin.Context) error {
-	return func(c *gin.Context) error {
-		v, err := read(c)
-		if err != nil {
-			return err
-		}
-		return h(c, v)
-	}
-}
-
-// decoder reads the body of a request: api.DecodeBody, or api.DecodeKnown for what people write.
-type decoder func(w http.ResponseWriter, r *http.Request, limit int64, v any) error
-
-// body returns the handler of a route with the decoded body of each request.
-func body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) func(*gin.Context) error {
-	return given(func(c *gin.Context) (v T, err error) {
-		err = decode(c.Writer, c.Request, limit, &v)
-		return v, err
-	}, h)
-}
-
-// inChat returns the handler of a route with the chat of its path and a body that people write.
-func inChat[T any](limit int64, h func(*gin.Context, memory.Chat, T) error) func(*gin.Context) error {
-	return given(chatOf, func(c *gin.Context, chat memory.Chat) error {
-		return body(api.DecodeKnown, limit, func(c *gin.Context, v T) error { return h(c, chat, v) })(c)
-	})
-}
-
-// chatOfAny is the chat of a path between processes, which names its tenant.
-func chatOfAny(c *gin.Context) (memory.Chat, error) { return memory.ParseChat(c.Param("chat")) }
-
-// isOfUser says whether a route is below a user's.
-func isOfUser(c *gin.Context) bool {
-	_, ok := c.Params.Get("user")
-	return ok
-}
-
-// userOf is the user of a path.
-func userOf(c *gin.Context) (memory.User, error) { return tenantOf(c).User(c.Param("user")) }
-
-func keyOf(c *gin.Context) (memory.Key, error) {
-	chat, err := chatOf(c)
-	if err != nil {
-		return memory.Key{}, err
-	}
-	name, ok := c.Params.Get("name")
-	if !ok {
-		return memory.ChatKey(chat), nil
-	}
-	agent, err := memory.ParseAgent(name)
-	return memory.SubagentKey(agent, chat), err
-}
-
-// flag is a query parameter that is true or false; it is false when it is absent.
-func flag(c *gin.Context, name string) (bool, error) {
-	switch text := c.Query(name); text {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	default:
-		return false, badRequest("%s is true or false, not %.40q.", name, text)
-	}
-}
-
-func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
-	text := c.Query(name)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high {
-		return 0, badRequest("%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
-	}
-	return n, nil
-}
-
 // forward passes on what concerns documents, which the apiserver keeps: it streams the body there and the answer back.
 func (s *routes) forward(c *gin.Context) error {
 	if _, ok := c.Params.Get("chat"); ok {
-		if _, err := chatOf(c); err != nil {
+		if _, err := problem.ChatOf(c); err != nil {
 			return err
 		}
 	}
@@ -354,7 +185,7 @@ func (s *routes) forward(c *gin.Context) error {
 	draining := s.registry.draining
 	s.registry.mu.Unlock()
 	if draining {
-		return errShutdown
+		return problem.ErrShutdown
 	}
 	if c.Query("stream") == "true" { // results are read while the body is on its way
 		defer api.FullDuplex(c.Writer, c.Request)()

@@ -11,6 +11,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about what a message did, and what is done about it: the answers that had it in their prompt, and the
@@ -63,11 +64,11 @@ func (s *historyRoutes) getQuarantine(c *gin.Context, chat memory.Chat) error {
 // postQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
 func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body webapi.Quarantine) error {
 	if len(body.Entries) == 0 {
-		return badRequest("entries is empty: name messages by their ids, or sources as messages have them.")
+		return problem.BadRequest("entries is empty: name messages by their ids, or sources as messages have them.")
 	}
 	for _, entry := range body.Entries {
 		if entry == "" || len(entry) > memory.MaxQuarantined {
-			return badRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
+			return problem.BadRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
 		}
 	}
 	histories, err := s.histories.look(c.Request.Context(), chat, heads{})
@@ -87,14 +88,14 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 	return s.getQuarantine(c, chat)
 }
 
-var errQuarantineFull = badRequest(
+var errQuarantineFull = problem.BadRequest(
 	"the quarantine of a chat has %d entries at most: release some, or redact the messages.", memory.MaxQuarantine)
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.
 func (s *historyRoutes) deleteQuarantine(c *gin.Context, chat memory.Chat) error {
 	entry := c.Query("entry")
 	if entry == "" {
-		return badRequest("entry is missing: name what is released, as GET …/quarantine has it.")
+		return problem.BadRequest("entry is missing: name what is released, as GET …/quarantine has it.")
 	}
 	if _, err := s.store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
 		return err

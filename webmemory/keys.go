@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about the API keys. A caller with the scope admin makes and ends those of its own tenant; of the
@@ -39,7 +40,7 @@ func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
 			return errKeysOff
 		}
 		// A tenant may have thousands.
-		return keyProblem(s.searches.In(c.Request.Context(), tenantOf(c), func() error { return h(c) }))
+		return keyProblem(s.searches.In(c.Request.Context(), problem.TenantOf(c), func() error { return h(c) }))
 	}
 }
 
@@ -47,7 +48,8 @@ func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
 func keyProblem(err error) error {
 	switch {
 	case errors.Is(err, access.ErrBadKey):
-		return badRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(), access.ErrBadKey.Error()+": "))
+		return problem.BadRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(),
+			access.ErrBadKey.Error()+": "))
 	case errors.Is(err, access.ErrUnknownKey):
 		return errUnknownKey
 	}
@@ -69,15 +71,15 @@ var errOthersTenant = &api.Problem{Status: http.StatusForbidden, Code: "forbidde
 func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	name := c.Query("tenant")
 	if name == "" {
-		return tenantOf(c), nil
+		return problem.TenantOf(c), nil
 	}
 	of, err := memory.ParseTenant(name)
 	switch {
 	case err != nil:
-		return of, badRequest("%s.", err)
+		return of, problem.BadRequest("%s.", err)
 	case !governs(c, of):
 		return of, errOthersTenant
-	case of != tenantOf(c):
+	case of != problem.TenantOf(c):
 		err = access.From(c.Request.Context()).Need(access.Admin)
 	}
 	return of, err
@@ -112,11 +114,12 @@ func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 		body.Tenant = access.From(c.Request.Context()).Tenant
 	}
 	if !governs(c, body.Tenant) {
-		return badRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
+		return problem.BadRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
 	}
 	limits, err := access.ParseLimits(body.Rate, body.Budget)
 	if err != nil {
-		return badRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(), access.ErrBadLimit.Error()+": "))
+		return problem.BadRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(),
+			access.ErrBadLimit.Error()+": "))
 	}
 	text, k, err := s.cfg.Keys.Create(c.Request.Context(), access.Key{
 		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Limits: limits,

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/webmemory/problem"
 )
 
 // This file is about bringing back what Redis lost by a restart or a failover, which storewatch.go notices: a lease
@@ -293,7 +294,7 @@ func (s *writeBacker) restoreRun(ctx context.Context, head endHead) error {
 		return err
 	}
 	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", now)
-	if errors.Is(err, errErased) {
+	if errors.Is(err, problem.ErrErased) {
 		return nil
 	}
 	if err != nil {
@@ -305,7 +306,7 @@ func (s *writeBacker) restoreRun(ctx context.Context, head endHead) error {
 		if run == head.Run {
 			return nil
 		}
-		return errQueueSlow
+		return problem.ErrQueueSlow
 	}
 	defer w.next()
 	_, lines := s.registry.knownEvents(head.Chat.Chat, head.Run)

@@ -15,6 +15,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about notes: what must stand in every prompt of a chat, or of one of its
@@ -42,7 +43,7 @@ func (s *noteRoutes) getUser(c *gin.Context, u memory.User) error {
 
 // putUser is PUT /v1/users/{user}.
 func (s *noteRoutes) putUser(c *gin.Context, set webapi.UserSettings) error {
-	u, err := userOf(c)
+	u, err := problem.UserOf(c)
 	if err == nil {
 		_, err = api.ReadZone(set.TimeZone)
 	}
@@ -55,14 +56,14 @@ func (s *noteRoutes) putUser(c *gin.Context, set webapi.UserSettings) error {
 // notesOf are the notes of a route's history or user.
 func (s *noteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	ctx := c.Request.Context()
-	if isOfUser(c) {
-		u, err := userOf(c)
+	if problem.IsOfUser(c) {
+		u, err := problem.UserOf(c)
 		if err != nil {
 			return nil, err
 		}
 		return s.store.Users.Notes(ctx, u)
 	}
-	key, err := keyOf(c)
+	key, err := problem.KeyOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +93,10 @@ func (s *noteRoutes) postNote(c *gin.Context, asked webapi.NoteRequest) error {
 // patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
 func (s *noteRoutes) patchNote(c *gin.Context, asked webapi.NoteChange) error {
 	if asked.State == "" && asked.Text == "" {
-		return badRequest("There is nothing to change: give state or text.")
+		return problem.BadRequest("There is nothing to change: give state or text.")
 	}
 	if asked.State != "" && asked.State != memory.NoteActive {
-		return badRequest("state is %q, or left out, not %.40q.", memory.NoteActive, asked.State)
+		return problem.BadRequest("state is %q, or left out, not %.40q.", memory.NoteActive, asked.State)
 	}
 	text := ""
 	if asked.Text != "" {
@@ -137,14 +138,14 @@ func (s *noteRoutes) deleteNote(c *gin.Context) error {
 
 // changeNotes changes the notes of a route's user, or those of its history as the chat's only writer.
 func (s *noteRoutes) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
-	if isOfUser(c) {
-		u, err := userOf(c)
+	if problem.IsOfUser(c) {
+		u, err := problem.UserOf(c)
 		if err != nil {
 			return err
 		}
 		return s.store.Users.ChangeNotes(c.Request.Context(), u, change)
 	}
-	key, err := keyOf(c)
+	key, err := problem.KeyOf(c)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // oneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client gets
@@ -39,7 +40,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	if err := s.checkOneShot(&p); err != nil {
 		return nil, err
 	}
-	chat, err := tenantOf(c).Chat(rand.Text())
+	chat, err := problem.TenantOf(c).Chat(rand.Text())
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	masters := p.AgentVersion == "" || p.AgentVersion == webapi.Master
 	if p.Bare && (!masters || len(p.Tools) > 0) {
-		return badRequest("bare goes with the master, and with no tools.")
+		return problem.BadRequest("bare goes with the master, and with no tools.")
 	}
 	last, err := checkContext(p.Context)
 	if err != nil {
@@ -91,13 +92,14 @@ func checkContext(context []json.RawMessage) (last string, err error) {
 	for i, raw := range context {
 		m, err := contextMessage(raw)
 		if err != nil {
-			return "", badRequest("context[%d]: %s", i, err)
+			return "", problem.BadRequest("context[%d]: %s", i, err)
 		}
 		for _, c := range m.ToolCalls {
 			calls[c.ID] = true
 		}
 		if m.Role == memory.RoleTool && !calls[m.ToolCallID] {
-			return "", badRequest("context[%d] is the result of a call %.80q that no message before it makes.", i, m.ToolCallID)
+			return "", problem.BadRequest("context[%d] is the result of a call %.80q that no message before it makes.", i,
+				m.ToolCallID)
 		}
 		last, size = m.Role, size+len(raw)
 	}
@@ -112,7 +114,7 @@ func checkContext(context []json.RawMessage) (last string, err error) {
 func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 	type plain memory.Message // without what is read into other writers' messages
 	if err := api.UnmarshalKnown(raw, (*plain)(&m)); err != nil {
-		return m, errors.New(problemOf(err).Message)
+		return m, errors.New(problem.Of(err).Message)
 	}
 	switch {
 	case !slices.Contains([]string{memory.RoleUser, memory.RoleAssistant, memory.RoleTool}, m.Role):
@@ -134,7 +136,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	r.trail = telemetry.From(ctx)
 	ctx = beginSpan(ctx, s.cfg.Traces, r, req.Message, req.User, "")
 	c.Header(webapi.RunID, r.id)
-	stream = stream || acceptsSSE(c.Request)
+	stream = stream || problem.AcceptsSSE(c.Request)
 	c.Request.Header.Del("Prefer") // an asynchronous client could not get the answer
 	c.Request.Header.Del("Last-Event-ID")
 	c.Request.URL.RawQuery = ""
@@ -159,7 +161,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	s.registry.mu.Unlock()
 	if draining {
 		next()
-		return nil, errShutdown
+		return nil, problem.ErrShutdown
 	}
 	if err := s.runner.count(ctx, r); err != nil {
 		close(r.posted)
@@ -212,7 +214,7 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 		_ = at.Stop(done, r.id)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
-		for _, e := range r.log.Closing(problemOf(err).Failure(), time.Now()) {
+		for _, e := range r.log.Closing(problem.Of(err).Failure(), time.Now()) {
 			_ = r.log.Append(e) // the next ones of its log
 		}
 		outcome = event.Failed

@@ -22,6 +22,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about taking a chat's memory along: all histories as lines of JSON, and back.
@@ -221,7 +222,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	case err != nil:
 		return api.BodyError(err)
 	case in.count+in.noted == 0:
-		return badRequest("The body has no messages: it must be lines such as GET …/export gives.")
+		return problem.BadRequest("The body has no messages: it must be lines such as GET …/export gives.")
 	}
 	return nil
 }
@@ -265,7 +266,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 	text, err := memory.NoteText(n.Text)
 	switch {
 	case err != nil:
-		return in.refuse("%s", strings.TrimSuffix(sentence(err), "."))
+		return in.refuse("%s", strings.TrimSuffix(problem.Of(err).Message, "."))
 	case !plainID.MatchString(n.ID):
 		return in.refuse("the id of a note is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
 	case n.Replaces != "" && !plainID.MatchString(n.Replaces), n.Message != "" && !plainID.MatchString(n.Message):
@@ -302,7 +303,7 @@ func (in *importing) storeNotes(ctx context.Context) error {
 }
 
 func (in *importing) refuse(format string, args ...any) error {
-	return badRequest("Line %d: %s.", in.line, fmt.Sprintf(format, args...))
+	return problem.BadRequest("Line %d: %s.", in.line, fmt.Sprintf(format, args...))
 }
 
 // add stores one message.

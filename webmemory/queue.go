@@ -8,13 +8,7 @@ import (
 	"sync"
 
 	"mneme/memory"
-)
-
-var (
-	errQueueFull    = errors.New("too many messages wait for this chat's turn")
-	errQueueSlow    = errors.New("the chat's turn did not come in time")
-	errTooManyChats = errors.New("too many chats have work in hand")
-	errErased       = errors.New("the chat was erased while this waited for its turn")
+	"mneme/webmemory/problem"
 )
 
 // place is where a chat's line takes a waiter in.
@@ -52,7 +46,7 @@ type waiter struct {
 }
 
 // enter waits in the chat's line and returns what calls in the next. It fails with
-// errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has then left
+// problem.ErrQueueFull, problem.ErrQueueSlow, problem.ErrTooManyChats or the cause of ctx's end, and has then left
 // nothing behind. again is for a caller that had its turn and gave it up to one that goes first
 // (errClaimed): it lines up behind those that go first and before all others, whatever the
 // limits.
@@ -74,7 +68,7 @@ func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again boo
 func ended(waiting context.Context) error {
 	err := context.Cause(waiting)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errQueueSlow
+		return problem.ErrQueueSlow
 	}
 	return err
 }
@@ -87,15 +81,15 @@ func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 	l := q.lines[chat]
 	switch {
 	case l == nil && len(q.lines) >= q.chats && at < erasing && !again:
-		return nil, errTooManyChats
+		return nil, problem.ErrTooManyChats
 	case l == nil:
 		q.lines[chat] = &line{}
 		close(w.called)
 		return w, nil
 	case at == now:
-		return nil, errQueueSlow
+		return nil, problem.ErrQueueSlow
 	case len(l.waiting) >= q.limit && at < erasing && !again:
-		return nil, errQueueFull
+		return nil, problem.ErrQueueFull
 	}
 	i := len(l.waiting)
 	if at >= before || again {

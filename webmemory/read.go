@@ -12,6 +12,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about looking at runs. A run of another process is read from its log in Redis.
@@ -160,7 +161,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 			switch {
 			case ctx.Err() != nil:
 			case finished && errors.Is(err, memory.ErrUnavailable):
-				r.log.Abort(problemOf(err))
+				r.log.Abort(problem.Of(err))
 				return
 			case errors.Is(err, memory.ErrUnavailable):
 			case finished && !grown && !r.log.Done():
@@ -184,7 +185,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 			case <-ctx.Done():
 				return
 			case <-s.life.Done():
-				r.log.Abort(problemOf(errShutdown))
+				r.log.Abort(problem.Of(problem.ErrShutdown))
 				return
 			case <-last.C:
 				r.log.Abort(api.ErrGone)

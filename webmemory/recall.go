@@ -23,6 +23,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
+	"mneme/webmemory/problem"
 )
 
 // This file is about finding what was said in a chat, however long ago. Each history that is
@@ -77,10 +78,10 @@ func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
 func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
 	if err == nil && len(q.Text) > maxRecallQuery {
-		err = badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
+		err = problem.BadRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
 	}
 	if err == nil {
-		q.Budget, err = number(c, "budget", recallBudget, 1, maxRecallBudget)
+		q.Budget, err = problem.Number(c, "budget", recallBudget, 1, maxRecallBudget)
 	}
 	return q, err
 }
@@ -93,7 +94,7 @@ func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest
 		return err
 	}
 	if asked.Budget < 0 || asked.Budget > maxRecallBudget || asked.Overhead < 0 {
-		return badRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
+		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
 	}
 	if r.alone != nil { // nothing was said before
 		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
@@ -174,7 +175,7 @@ func hitOf(h recall.Hit) memory.RecallHit {
 func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
 	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now().UTC()}
 	if q.Text == "" {
-		return q, badRequest("query is missing: say what to look for.")
+		return q, problem.BadRequest("query is missing: say what to look for.")
 	}
 	named, err := api.ReadZone(zone)
 	if err != nil {
@@ -188,7 +189,7 @@ func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err erro
 			continue
 		}
 		if *t.into, err = readTime(t.text, cmp.Or(named, time.UTC)); err != nil {
-			return q, badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
+			return q, problem.BadRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
 				t.name, t.text)
 		}
 	}

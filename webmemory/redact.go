@@ -19,6 +19,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about redaction: messages of a chat lose their text, in the histories, in their archives, and
@@ -45,9 +46,9 @@ type redactRoutes struct {
 func (s *redactRoutes) redactMessage(c *gin.Context, key memory.Key) error {
 	scope := c.DefaultQuery("scope", webapi.Exchange)
 	if scope != webapi.Exchange && scope != webapi.Message {
-		return badRequest("scope is exchange or message, not %.40q.", scope)
+		return problem.BadRequest("scope is exchange or message, not %.40q.", scope)
 	}
-	dry, err := flag(c, "dry_run")
+	dry, err := problem.Flag(c, "dry_run")
 	if err != nil {
 		return err
 	}

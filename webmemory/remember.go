@@ -14,6 +14,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 	"mneme/webmemory/telling"
 )
 
@@ -29,12 +30,12 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 		return err
 	}
 	if r.alone != nil {
-		return badRequest("Nothing is noted in a run without a chat.")
+		return problem.BadRequest("Nothing is noted in a run without a chat.")
 	}
 	key := memory.ChatKey(r.chat)
 	if asked.Subagent != "" {
 		if !slices.Contains(s.cfg.Agents(), asked.Subagent) {
-			return badRequest("There is no subagent %.80q.", string(asked.Subagent))
+			return problem.BadRequest("There is no subagent %.80q.", string(asked.Subagent))
 		}
 		key = memory.SubagentKey(asked.Subagent, r.chat)
 	}
@@ -43,7 +44,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 		return errNotHeld
 	}
 	if asked.OfUser && (r.user.IsZero() || asked.Subagent != "") {
-		return badRequest("Only the master of a run that has a user makes notes of the user's.")
+		return problem.BadRequest("Only the master of a run that has a user makes notes of the user's.")
 	}
 	ctx := c.Request.Context()
 	n, said := newNote(text, memory.NoteProposed, memory.ByModel), r.said()

@@ -19,6 +19,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about answers to what a run waits for: they are checked, the run is opened again
@@ -46,7 +47,7 @@ const (
 
 // resumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
 func (s *resumer) resumePosted(c *gin.Context) (*admitted, error) {
-	chat, err := chatOf(c)
+	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -67,36 +68,37 @@ func (s *resumer) resumePosted(c *gin.Context) (*admitted, error) {
 	// The stream is of what follows: the client that answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
 	c.Header(webapi.RunID, id)
-	return &admitted{r, kept, body.Stream || acceptsSSE(c.Request)}, nil
+	return &admitted{r, kept, body.Stream || problem.AcceptsSSE(c.Request)}, nil
 }
 
 // checkAnswers says what is wrong with answers by themselves.
 func checkAnswers(answers []event.WaitAnswer) error {
 	if len(answers) == 0 {
-		return badRequest("answers is missing or empty: it needs one for each wait of the run.")
+		return problem.BadRequest("answers is missing or empty: it needs one for each wait of the run.")
 	}
 	seen := map[string]bool{}
 	for _, a := range answers {
 		switch {
 		case a.ID == "":
-			return badRequest("An answer has no id: that of the wait which it answers.")
+			return problem.BadRequest("An answer has no id: that of the wait which it answers.")
 		case seen[a.ID]:
-			return badRequest("The wait %.80q is answered twice.", a.ID)
+			return problem.BadRequest("The wait %.80q is answered twice.", a.ID)
 		case a.Decision != event.Approve && a.Decision != event.Deny && a.Decision != event.Edit:
-			return badRequest("decision is approve, deny or edit, not %.40q.", a.Decision)
+			return problem.BadRequest("decision is approve, deny or edit, not %.40q.", a.Decision)
 		case a.Decision == event.Edit && !isObject(a.Arguments):
-			return badRequest("The edit of %.80q needs arguments, an object: those that take the place of the others.", a.ID)
+			return problem.BadRequest(
+				"The edit of %.80q needs arguments, an object: those that take the place of the others.", a.ID)
 		case a.Decision != event.Edit && len(a.Arguments) > 0:
-			return badRequest("arguments go with the decision edit, not with %s: leave them out of the answer to %.80q.",
+			return problem.BadRequest("arguments go with the decision edit, not with %s: leave them out of the answer to %.80q.",
 				a.Decision, a.ID)
 		case a.Decision != event.Approve && len(a.Result) > 0:
-			return badRequest("result goes with the decision approve, not with %s: leave it out of the answer to %.80q.",
+			return problem.BadRequest("result goes with the decision approve, not with %s: leave it out of the answer to %.80q.",
 				a.Decision, a.ID)
 		case len(a.Result) > maxResult || len(a.Arguments) > maxResult:
 			return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 				Message: fmt.Sprintf("The result or the arguments of %.80q have more than %d bytes.", a.ID, maxResult)}
 		case len(a.Reason) > maxReason:
-			return badRequest("The reason of %.80q has more than %d bytes.", a.ID, maxReason)
+			return problem.BadRequest("The reason of %.80q has more than %d bytes.", a.ID, maxReason)
 		}
 		seen[a.ID] = true
 	}
@@ -122,11 +124,13 @@ func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, ru
 		_, known := besideRights[what]
 		switch kind := waits[i].Kind; {
 		case !known:
-			return badRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID, kind)
+			return problem.BadRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID,
+				kind)
 		case kind == event.Approval && len(a.Result) > 0:
-			return badRequest("%.80q is an approval: it takes no result; leave that out, or send edit and arguments.", a.ID)
+			return problem.BadRequest("%.80q is an approval: it takes no result; leave that out, or send edit and arguments.",
+				a.ID)
 		case kind != event.Approval && a.Decision == event.Approve && len(a.Result) == 0:
-			return badRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, kind)
+			return problem.BadRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, kind)
 		}
 		if err := may(ctx, what); err != nil {
 			return err
@@ -199,7 +203,7 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, nobodyInTime))
 		}
 		r, err := s.tryReopen(ctx, chat, id, answers)
-		if r != nil || err != nil && !errors.Is(err, errQueueSlow) {
+		if r != nil || err != nil && !errors.Is(err, problem.ErrQueueSlow) {
 			return r, nil, w.Seq, err
 		}
 		// Another process has the lease, perhaps with the same answers.
@@ -306,7 +310,7 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 }
 
 // tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
-// errQueueSlow: it is to be looked at again.
+// problem.ErrQueueSlow: it is to be looked at again.
 func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	*run, error) {
 	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
@@ -424,7 +428,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err != nil {
 		s.registry.forgetRun(r)
 		s.workers.Go(func() { s.forget(r) })
-		if problemOf(err).Status == http.StatusRequestEntityTooLarge {
+		if problem.Of(err).Status == http.StatusRequestEntityTooLarge {
 			return err // which no repetition changes
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)

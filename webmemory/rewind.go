@@ -17,6 +17,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about going back: what was said behind a message is taken back, in every history of the
@@ -58,10 +59,10 @@ type rewindRequest struct {
 func (s *rewindRoutes) postRewind(c *gin.Context, chat memory.Chat, body rewindRequest) error {
 	to := ""
 	if body.To == nil {
-		return badRequest("to is missing: the id of the last message that stays, or null for none.")
+		return problem.BadRequest("to is missing: the id of the last message that stays, or null for none.")
 	}
 	if string(body.To) != "null" && (json.Unmarshal(body.To, &to) != nil || to == "") {
-		return badRequest("to is the id of a message or null, not %.80s.", body.To)
+		return problem.BadRequest("to is the id of a message or null, not %.80s.", body.To)
 	}
 	// Before anything is stopped for it.
 	known := heads{}

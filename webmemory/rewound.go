@@ -18,6 +18,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
+	"mneme/webmemory/problem"
 )
 
 // This file is about rewinds as facts: how all processes hear of one, drop what they hold of it, and tell a Redis again
@@ -72,7 +73,7 @@ func (s *rewinder) tellRewound(ctx context.Context, fact rewound) error {
 // postRewound is POST /internal/v1/rewinds: another process takes something back.
 func (s *rewinder) postRewound(c *gin.Context, fact rewound) error {
 	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
-		return badRequest("A rewind has a chat, a turn and the turn in which it began.")
+		return problem.BadRequest("A rewind has a chat, a turn and the turn in which it began.")
 	}
 	return api.Answer(c.Writer, http.StatusOK, struct{}{}, s.applyRewound(c.Request.Context(), fact))
 }
@@ -87,7 +88,7 @@ func (s *rewinder) applyRewound(ctx context.Context, fact rewound) error {
 	for _, name := range fact.Keys {
 		key, ok := memory.ParseKey(name)
 		if !ok || key.Chat() != fact.Chat.Chat {
-			return badRequest("%.200q is no history of the chat.", name)
+			return problem.BadRequest("%.200q is no history of the chat.", name)
 		}
 		cuts[name] = fact.Turn
 	}

@@ -15,6 +15,7 @@ import (
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/openapi"
+	"mneme/webmemory/problem"
 	"mneme/webmemory/web"
 )
 
@@ -58,38 +59,41 @@ func (s *routes) acts() []act {
 		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
 
 		{"GET /v1/chats", read, "", s.chatList.listChats},
-		{"GET " + chat, read, "", given(chatOf, s.chatList.getChat)},
-		{"PATCH " + chat, write, "", inChat(maxBody, s.chatList.patchChat)},
-		{"DELETE " + chat, write, "chat.erase", given(chatOf, s.eraseRoutes.deleteChat)},
-		{"GET " + chat + "/recall", read, "", given(chatOf, s.searcher.getRecall)},
-		{"GET " + chat + "/export", read, "", given(chatOf, s.portable.exportChat)},
-		{"POST " + chat + "/import", write, "", given(chatOf, s.portable.importChat)},
-		{"GET " + chat + "/messages/:id/influence", read, "", given(chatOf, s.historyRoutes.getInfluence)},
-		{"GET " + chat + "/quarantine", read, "", given(chatOf, s.historyRoutes.getQuarantine)},
-		{"POST " + chat + "/quarantine", write, "chat.quarantine", inChat(maxBody, s.historyRoutes.postQuarantine)},
-		{"DELETE " + chat + "/quarantine", write, "chat.release", given(chatOf, s.historyRoutes.deleteQuarantine)},
-		{"POST " + chat + "/fork", write, "", inChat(maxBody, s.portable.postFork)},
-		{"POST " + chat + "/rewind", write, "chat.rewind", inChat(maxBody, s.rewindRoutes.postRewind)},
-		{"GET " + chat + "/set-aside", read, "", given(chatOf, s.rewindRoutes.getSetAside)},
+		{"GET " + chat, read, "", problem.Given(problem.ChatOf, s.chatList.getChat)},
+		{"PATCH " + chat, write, "", problem.InChat(maxBody, s.chatList.patchChat)},
+		{"DELETE " + chat, write, "chat.erase", problem.Given(problem.ChatOf, s.eraseRoutes.deleteChat)},
+		{"GET " + chat + "/recall", read, "", problem.Given(problem.ChatOf, s.searcher.getRecall)},
+		{"GET " + chat + "/export", read, "", problem.Given(problem.ChatOf, s.portable.exportChat)},
+		{"POST " + chat + "/import", write, "", problem.Given(problem.ChatOf, s.portable.importChat)},
+		{"GET " + chat + "/messages/:id/influence", read, "", problem.Given(problem.ChatOf, s.historyRoutes.getInfluence)},
+		{"GET " + chat + "/quarantine", read, "", problem.Given(problem.ChatOf, s.historyRoutes.getQuarantine)},
+		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(maxBody, s.historyRoutes.postQuarantine)},
+		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Given(problem.ChatOf,
+			s.historyRoutes.deleteQuarantine)},
+		{"POST " + chat + "/fork", write, "", problem.InChat(maxBody, s.portable.postFork)},
+		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(maxBody, s.rewindRoutes.postRewind)},
+		{"GET " + chat + "/set-aside", read, "", problem.Given(problem.ChatOf, s.rewindRoutes.getSetAside)},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
-			s.growing(given(chatOf, s.rewindRoutes.postRestore))},
-		{"GET /v1/users/:user", read, "", given(userOf, s.noteRoutes.getUser)},
-		{"PUT /v1/users/:user", write, "", s.growing(body(api.DecodeKnown, maxBody, s.noteRoutes.putUser))},
-		{"DELETE /v1/users/:user", write, "user.erase", given(userOf, s.eraseRoutes.deleteUser)},
-		{"GET /v1/users/:user/recall", read, "", given(userOf, s.searcher.getUserRecall)},
+			s.growing(problem.Given(problem.ChatOf, s.rewindRoutes.postRestore))},
+		{"GET /v1/users/:user", read, "", problem.Given(problem.UserOf, s.noteRoutes.getUser)},
+		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, maxBody, s.noteRoutes.putUser))},
+		{"DELETE /v1/users/:user", write, "user.erase", problem.Given(problem.UserOf, s.eraseRoutes.deleteUser)},
+		{"GET /v1/users/:user/recall", read, "", problem.Given(problem.UserOf, s.searcher.getUserRecall)},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
 		{"GET " + webapi.SelfPath, access.AnyKey, "", self},
 		{"GET " + webapi.KeysPath, access.Admin, "", keys(s.keyring.listKeys)},
 		{"POST " + webapi.KeysPath, access.Admin, "key.create",
-			keys(body(api.DecodeKnown, maxKeyBody, s.keyring.createKey))},
+			keys(problem.Body(api.DecodeKnown, maxKeyBody, s.keyring.createKey))},
 		{"POST " + webapi.KeysPath + "/:key/rotate", access.Admin, "key.rotate",
-			keys(body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
+			keys(problem.Body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
 		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
 		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.listTenants)},
-		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(given(tenantIn, s.tenancy.exportTenant))},
-		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(given(tenantIn, s.tenancy.deleteTenant))},
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Given(tenantIn,
+			s.tenancy.exportTenant))},
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Given(tenantIn,
+			s.tenancy.deleteTenant))},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
 		{"ANY /v1/collections", access.Documents, "", s.documents},
@@ -105,29 +109,32 @@ func (s *routes) acts() []act {
 		{"POST " + run + "/forget", access.Internal, "", toAgents(s.registry, s.noteRoutes.postForget)},
 		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
 		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
-		{"GET " + internal + "/runs/:run", access.Internal, "", given(chatOfAny, s.registry.getKnown)},
-		{"GET " + internal + "/calls/:run", access.Internal, "", given(chatOfAny, s.ends.get)},
-		{"POST " + internalPath + "/erasures", access.Internal, "", body(api.DecodeBody, maxBody, s.tombstones.postErasure)},
-		{"POST " + internalPath + "/rewinds", access.Internal, "", body(api.DecodeBody, maxBody, s.rewinder.postRewound)},
+		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Given(problem.ChatOfAny, s.registry.getKnown)},
+		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Given(problem.ChatOfAny, s.ends.get)},
+		{"POST " + internalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
+			s.tombstones.postErasure)},
+		{"POST " + internalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
+			s.rewinder.postRewound)},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
 		{"POST " + internal + "/heard", access.InternalChat, "",
-			s.growing(body(api.DecodeBody, maxHeard, s.heardRoutes.postHeard))},
+			s.growing(problem.Body(api.DecodeBody, maxHeard, s.heardRoutes.postHeard))},
 		{"POST " + internal + "/recalled", access.InternalRead, "",
-			body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
+			problem.Body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
 	}
 	for _, of := range []string{chat, subagent} {
 		all = append(all, []act{
-			{"GET " + of + "/history", read, "", given(keyOf, s.historyRoutes.getHistory)},
-			{"DELETE " + of + "/history", write, "history.erase", given(keyOf, s.eraseRoutes.deleteHistory)},
-			{"DELETE " + of + "/messages/:id", write, "message.redact", given(keyOf, s.redactRoutes.redactMessage)},
+			{"GET " + of + "/history", read, "", problem.Given(problem.KeyOf, s.historyRoutes.getHistory)},
+			{"DELETE " + of + "/history", write, "history.erase", problem.Given(problem.KeyOf, s.eraseRoutes.deleteHistory)},
+			{"DELETE " + of + "/messages/:id", write, "message.redact", problem.Given(problem.KeyOf,
+				s.redactRoutes.redactMessage)},
 		}...)
 	}
 	for _, of := range []string{chat, subagent, "/v1/users/:user"} {
 		all = append(all, []act{
 			{"GET " + of + "/notes", read, "", s.noteRoutes.getNotes},
-			{"POST " + of + "/notes", write, "", s.growing(body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
-			{"PATCH " + of + "/notes/:id", write, "", body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
+			{"POST " + of + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
+			{"PATCH " + of + "/notes/:id", write, "", problem.Body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
 			{"DELETE " + of + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
 		}...)
 	}
@@ -227,7 +234,7 @@ func (s *routes) letIn(c *gin.Context) {
 
 // refuse answers a request that may not come in, in the shape of its endpoint.
 func (s *routes) refuse(c *gin.Context, err error) {
-	p := problemOf(err)
+	p := problem.Of(err)
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}

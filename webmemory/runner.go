@@ -16,6 +16,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // runner drives runs to their end or to where they wait, those of this process (driver) and those that another one
@@ -169,12 +170,12 @@ func (s *runner) forget(r *run) {
 // reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
 // is a goneError.
 func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, before int64, failing *time.Time) error {
-	var problem *api.Problem
+	var p *api.Problem
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone ||
-		problem.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
+	case errors.As(broken, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone ||
+		p.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
 	case broken == nil && log.AtWait():
 		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
@@ -214,7 +215,7 @@ func (s *runner) resume(w *writer) *run {
 		}
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
-			d.run.log.Abort(problemOf(err))
+			d.run.log.Abort(problem.Of(err))
 			_ = w.release(w.leave, &d.log)
 			r.end()
 			s.registry.retire(r)
@@ -239,7 +240,7 @@ func (s *runner) deny(w *writer, why *denial) *run {
 		finished, err := d.denied(r.trail.In(s.life), why)
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
-			r.log.Abort(problemOf(err))
+			r.log.Abort(problem.Of(err))
 		}
 		s.leave(d, finished)
 	})

@@ -25,6 +25,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about a run as this process holds it, and about the list of those: the
@@ -305,7 +306,7 @@ func (s *registry) expire() {
 
 // find gives the run of a path, nil if it neither is nor lately was in this process.
 func (s *registry) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
-	chat, err = chatOf(c)
+	chat, err = problem.ChatOf(c)
 	if err != nil {
 		return memory.Chat{}, nil, err
 	}
@@ -370,7 +371,7 @@ func (s *registry) dismiss(chat memory.Chat) {
 		if r.chat == chat {
 			r.mu.Lock()
 			if r.dismiss != nil {
-				r.dismiss(errErased)
+				r.dismiss(problem.ErrErased)
 			}
 			r.mu.Unlock()
 		}
@@ -427,8 +428,8 @@ func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, asked T) e
 			return errNotHeld
 		}
 		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
-		err := body(api.DecodeBody, maxBody, func(c *gin.Context, asked T) error { return answer(c, r, asked) })(c)
-		if err != nil && problemOf(err).Code == webapi.CodeTurnMoved {
+		err := problem.Body(api.DecodeBody, maxBody, func(c *gin.Context, asked T) error { return answer(c, r, asked) })(c)
+		if err != nil && problem.Of(err).Code == webapi.CodeTurnMoved {
 			err = errors.Join(errNotHeld, err)
 		}
 		return err

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -25,6 +24,7 @@ import (
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	"mneme/memory/tracing"
+	"mneme/webmemory/problem"
 )
 
 // Config says how the service behaves. Zero values mean the defaults.
@@ -125,8 +125,7 @@ type Server struct {
 	end context.CancelCauseFunc // of life
 }
 
-// errShutdown ends runs that did not finish in time when the service stops.
-var errShutdown = errors.New("the service is shutting down")
+// problem.ErrShutdown ends runs that did not finish in time when the service stops.
 
 // New is a service over a store, its cache and the spool beside it, asking the
 // apiserver behind runs.
@@ -263,7 +262,7 @@ func (s *Server) Drain(ctx context.Context) {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			s.end(errShutdown)
+			s.end(problem.ErrShutdown)
 			<-r.done
 		}
 	}
@@ -271,7 +270,7 @@ func (s *Server) Drain(ctx context.Context) {
 
 // Close ends what still runs and waits for it.
 func (s *Server) Close() {
-	s.end(errShutdown)
+	s.end(problem.ErrShutdown)
 	s.workers.Wait()
 	s.leaser.keeper.close() // after all workers, which may hold leases
 	s.peers.between.CloseIdleConnections()

@@ -8,6 +8,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about spans: one of each run, and those of what is done to the memory. Those of agents and models stand
@@ -32,7 +33,7 @@ func endSpan(r *run) {
 	outcome, failed := cmp.Or(r.log.Outcome(), "left"), ""
 	switch {
 	case r.refused != nil:
-		outcome, failed = event.Failed, problemOf(r.refused).Code
+		outcome, failed = event.Failed, problem.Of(r.refused).Code
 	case r.log.Waiting():
 		outcome = webapi.OutcomeWaiting
 	case outcome == event.Failed:
@@ -49,7 +50,7 @@ func endMemory(span *tracing.Span, records int, err error) {
 	}
 	failed := ""
 	if err != nil {
-		failed = problemOf(err).Code
+		failed = problem.Of(err).Code
 	}
 	span.Set(tracing.MemoryRecords.Int(records))
 	span.End(failed)

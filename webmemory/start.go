@@ -271,14 +271,14 @@ func openQuestion(h *memory.History, message string) int {
 // hasRun says whether the apiserver refused a run since it has one with this id: the
 // post is a repetition of one with a record that Redis has lost.
 func hasRun(err error) bool {
-	var problem *api.Problem
-	return errors.As(err, &problem) && problem.Code == api.RunConflict
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Code == api.RunConflict
 }
 
 // asking is a failure to reach the apiserver in a client's words.
 func asking(err error) error {
-	if problem, ok := errors.AsType[*api.Problem](err); ok && (problem.Status == http.StatusServiceUnavailable ||
-		problem.Status == http.StatusBadRequest || problem.Status == http.StatusRequestEntityTooLarge || hasRun(err)) {
+	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Status == http.StatusServiceUnavailable ||
+		p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge || hasRun(err)) {
 		return err
 	}
 	if errors.Is(err, context.Canceled) {

@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // countEvery is the least time between two counts of the same chat's bytes.
@@ -113,7 +114,7 @@ func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err erro
 // are sure to be new.
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		of := tenantOf(c)
+		of := problem.TenantOf(c)
 		left, err := s.room(c.Request.Context(), of)
 		if err != nil {
 			return err

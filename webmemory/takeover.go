@@ -16,6 +16,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	"mneme/webmemory/problem"
 )
 
 // This file is about taking over runs that other processes left, most of them by dying.
@@ -100,7 +101,8 @@ func (s *takeover) lookAt(chat memory.Chat) {
 	defer cancel()
 	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
-		busy := errors.Is(err, errQueueSlow) || errors.Is(err, errTooManyChats) || errors.Is(err, errErased)
+		busy := errors.Is(err, problem.ErrQueueSlow) || errors.Is(err, problem.ErrTooManyChats) || errors.Is(err,
+			problem.ErrErased)
 		if !busy && s.life.Err() == nil {
 			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}

@@ -17,6 +17,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about taking along all that a tenant has, as lines of JSON of which each says what it is.
@@ -91,7 +92,7 @@ func (x *tenantExport) chats(ctx context.Context) error {
 				continue
 			}
 			if err := x.chat(ctx, chat, p.Used); unread(err) {
-				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problemOf(err).Message})
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problem.Of(err).Message})
 				if err != nil {
 					return err
 				}
@@ -145,7 +146,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 			}
 			notes, err := x.store.Users.Notes(ctx, u)
 			if unread(err) {
-				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problemOf(err).Message})
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problem.Of(err).Message})
 			}
 			if err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/webmemory/problem"
 )
 
 // tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
@@ -43,7 +44,8 @@ type applied struct {
 func (s *tombstones) postErasure(c *gin.Context, e erasure) error {
 	concerned, ok := concernedBy(e.Name)
 	if !ok || e.Turn <= 0 {
-		return badRequest("An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
+		return problem.BadRequest(
+			"An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
 	}
 	out := applied{Runs: s.registry.runsHere(concerned.chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {

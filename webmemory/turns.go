@@ -21,6 +21,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // leaser is about whose turn a chat is: a place in this process's line, the lease in Redis, and what has to be done
@@ -126,7 +127,7 @@ func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			closed = left.id
 		}
 		if at == now {
-			return nil, errQueueSlow
+			return nil, problem.ErrQueueSlow
 		}
 		select {
 		case <-left.done:
@@ -338,7 +339,7 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			if err == nil {
 				err = s.store.Turns.Leave(ctx, chat, token)
 			}
-			return nil, errors.Join(errErased, err)
+			return nil, errors.Join(problem.ErrErased, err)
 		}
 		if err == nil && taken.Conversation == conversation { // nothing of the chat may have been there
 			slept, failed := s.tier.slept(ctx, chat, taken)
@@ -362,7 +363,7 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			return l, nil
 		}
 		if at == now {
-			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
+			return nil, fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 		}
 		if pause(waiting, jitter(min(held.Left, wait))) != nil {
 			return nil, fmt.Errorf("%w: %w", ended(waiting), err)

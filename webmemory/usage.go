@@ -12,6 +12,7 @@ import (
 	"mneme/access/tally"
 	"mneme/apiserver/api"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file answers what calls of models took and cost, from the counters that the gateway keeps in the same Redis.
@@ -28,7 +29,7 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	q := tally.Query{By: tally.By(cmp.Or(c.Query("by"), string(tally.ByTenant))),
 		Name: c.Query("chat"), Cursor: c.Query("cursor")}
 	if q.Name != "" && c.Query("by") != "" && q.By != tally.ByChat {
-		return badRequest("chat goes with by=chat only.")
+		return problem.BadRequest("chat goes with by=chat only.")
 	}
 	if q.Name != "" {
 		q.By = tally.ByChat
@@ -45,7 +46,7 @@ func (s *auditor) readUsage(c *gin.Context) error {
 		page, err = s.cfg.Usage.Read(c.Request.Context(), q)
 	}
 	if errors.Is(err, tally.ErrQuery) {
-		return badRequest("%s.", strings.ReplaceAll(err.Error(), tally.ErrQuery.Error()+": ", ""))
+		return problem.BadRequest("%s.", strings.ReplaceAll(err.Error(), tally.ErrQuery.Error()+": ", ""))
 	}
 	return api.Answer(c.Writer, http.StatusOK, page, err)
 }

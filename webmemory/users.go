@@ -15,6 +15,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file erases users: the notes at once, and the chats some at a time. The list of the chats is in Redis, and each
@@ -29,7 +30,7 @@ const (
 
 // deleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
 func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
-	chats, err := flag(c, "chats")
+	chats, err := problem.Flag(c, "chats")
 	if err != nil {
 		return err
 	}

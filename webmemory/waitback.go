@@ -9,6 +9,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	"mneme/webmemory/problem"
 )
 
 // This file is about single runs that Redis lost. What one that waits for an answer goes on from is beside its events
@@ -39,7 +40,7 @@ func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	}
 	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
-		return errors.Is(err, errQueueSlow), nil
+		return errors.Is(err, problem.ErrQueueSlow), nil
 	}
 	if w.Open != nil {
 		s.runner.resume(w)
