@@ -27,30 +27,16 @@ type windows struct {
 	find func(model string) int
 
 	mu    sync.Mutex
-	known map[string]window // by the backend's name; guarded by mu
+	known map[string]int // by the backend's name; guarded by mu
 }
 
-// window is the number and, made once, the header's values.
-type window struct {
-	tokens int
-	header []string
-}
-
-func newWindow(tokens int) window {
-	w := window{tokens: tokens}
-	if tokens > 0 {
-		w.header = []string{strconv.Itoa(tokens)}
-	}
-	return w
-}
-
-// of is the window of a model; zero if it is unknown.
-func (w *windows) of(model string) window {
+// of is the window of a model in tokens; 0 if it is unknown.
+func (w *windows) of(model string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found, ok := w.known[model]
 	if !ok {
-		found = newWindow(w.find(model))
+		found = w.find(model)
 		w.keep(model, found)
 	}
 	return found
@@ -61,13 +47,13 @@ func (w *windows) of(model string) window {
 func (w *windows) learn(model string, tokens int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keep(model, newWindow(tokens))
+	w.keep(model, tokens)
 }
 
 // keep must be called with mu held. Clients choose names, so their number is bounded.
-func (w *windows) keep(model string, found window) {
+func (w *windows) keep(model string, found int) {
 	if w.known == nil || len(w.known) >= maxModels {
-		w.known = map[string]window{}
+		w.known = map[string]int{}
 	}
 	w.known[strings.Clone(model)] = found
 }
@@ -101,8 +87,8 @@ func isLocal(base string) bool {
 
 // tellWindow puts the window of the request's model into the answer's header.
 func (x routed) tellWindow() {
-	if w := x.backend.windows.of(x.model); w.tokens > 0 {
-		x.client.Header()[contextHeader] = w.header
+	if tokens := x.backend.windows.of(x.model); tokens > 0 {
+		x.client.Header().Set(contextHeader, strconv.Itoa(tokens))
 	}
 }
 

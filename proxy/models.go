@@ -62,12 +62,12 @@ func (s *Server) modelsBackend(c *gin.Context, scope string) *backend {
 
 // chatModel shows the model that a name leads to.
 func (b *backend) chatModel(name string) chatModel {
-	return chatModel{ID: name, Object: "model", OwnedBy: "mneme", Tokens: b.windows.of(b.models.find(name)).tokens}
+	return chatModel{ID: name, Object: "model", OwnedBy: "mneme", Tokens: b.windows.of(b.models.find(name))}
 }
 
 func (b *backend) messagesModel(name string) messagesModel {
 	model := b.models.find(name)
-	tokens := b.windows.of(model).tokens
+	tokens := b.windows.of(model)
 	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), tokens, tokens, b.outputTokens(model)}
 }
 

@@ -178,7 +178,7 @@ func (x routed) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	if l.Excess != thinking.OverWindow {
 		return f
 	}
-	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model).tokens)
+	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model))
 	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
 	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong),
 		Param: "messages"}
