@@ -104,13 +104,13 @@ func StandIn(v gjson.Result) string {
 		return v.Get("text").Str
 	case FileContent + "/text":
 		text, _ := fileText(v)
-		return lines(v.Get("filename").Str+v.Get("file.filename").Str, text)
+		return Join("\n", v.Get("filename").Str+v.Get("file.filename").Str, text)
 	case DocumentText:
-		return lines(v.Get("title").Str, v.Get("context").Str, v.Get("source.data").Str)
+		return Join("\n", v.Get("title").Str, v.Get("context").Str, v.Get("source.data").Str)
 	case "document/content":
-		return lines(v.Get("title").Str, v.Get("context").Str, texts(v.Get("source.content")))
+		return Join("\n", v.Get("title").Str, v.Get("context").Str, texts(v.Get("source.content")))
 	case "search_result":
-		return lines(v.Get("title").Str, v.Get("source").Str, texts(v.Get("content")))
+		return Join("\n", v.Get("title").Str, v.Get("source").Str, texts(v.Get("content")))
 	case "tool_reference":
 		return fmt.Sprintf("[The tool %s can be called now.]", v.Get("tool_name").Str)
 	default:
@@ -186,11 +186,12 @@ func texts(content gjson.Result) string {
 		all = append(all, StandIn(b))
 		return true
 	})
-	return lines(all...)
+	return Join("\n", all...)
 }
 
-func lines(all ...string) string {
-	return JoinTexts(all, "\n", func(s string) string { return s })
+// Join joins texts. It omits empty ones.
+func Join(between string, all ...string) string {
+	return JoinTexts(all, between, func(s string) string { return s })
 }
 
 // illegible matches strings that only programs read: data: URLs, and long ones without white space in the alphabet of

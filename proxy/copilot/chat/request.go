@@ -127,7 +127,7 @@ func read(b []byte) (*request, error) {
 	}
 	r := &request{model: in.Model, stream: in.Stream, tallied: in.StreamOptions.IncludeUsage}
 	for len(in.Messages) > 0 && wire.IsSystem(in.Messages[0].Role) {
-		r.system = join(r.system, in.Messages[0].Content.text)
+		r.system = wire.Join("\n\n", r.system, in.Messages[0].Content.text)
 		in.Messages = in.Messages[1:]
 	}
 	r.said = in.Messages
@@ -147,13 +147,6 @@ func read(b []byte) (*request, error) {
 		r.sums = append(r.sums, m.sum())
 	}
 	return r, nil
-}
-
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "\n\n" + b
 }
 
 // check refuses what the CLI has no way to take.

@@ -61,7 +61,7 @@ func (r *request) told(n int) string {
 	if n == 0 {
 		return r.system
 	}
-	return join(r.system, recordHead+record(r.said[:n]))
+	return wire.Join("\n\n", r.system, recordHead+record(r.said[:n]))
 }
 
 // prompt makes one prompt of the input: results of tools first, since they stand in
@@ -74,10 +74,10 @@ func (r *request) prompt() copilot.Prompt {
 			results = append(results, m)
 			continue
 		}
-		words = join(words, strings.TrimSpace(m.Content.text))
+		words = wire.Join("\n\n", words, strings.TrimSpace(m.Content.text))
 	}
 	if len(results) > 0 {
-		words = join(resultsHead+record(results), words)
+		words = wire.Join("\n\n", resultsHead+record(results), words)
 	}
 	return copilot.Prompt{Text: words}
 }
