@@ -433,19 +433,13 @@ func (t *tool) Origin(string) memory.Origin {
 	return memory.Origin{From: memory.FromOutside, Source: t.ID()}
 }
 
-// Origin implements loop.Sourced.
-func (t *clientTool) Origin(result string) memory.Origin { return t.of.Origin(result) }
-
-// Described returns the values in a server's description of its tool. A tool of the configuration has none.
+// Described returns the values in a server's or client's description of its tool. A tool of the configuration has none.
 func (t *tool) Described() (o memory.Origin, telling string) {
 	if t.Server == HTTP {
 		return o, ""
 	}
 	return memory.Origin{From: memory.FromClient, Source: "the description of " + t.ID()}, t.telling()
 }
-
-// Described returns the values in the client's description of its tool.
-func (t *clientTool) Described() (o memory.Origin, telling string) { return t.of.Described() }
 
 // toldValues is how many values a person is told the origins of in the sentence.
 const toldValues = 5

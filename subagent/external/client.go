@@ -28,21 +28,18 @@ func (h Holder) ClientTools(all []Definition) []loop.Tool {
 }
 
 // clientTool is one of them.
-type clientTool struct{ of tool }
-
-// Spec presents the tool.
-func (t *clientTool) Spec() loop.Spec { return t.of.Spec() }
+type clientTool struct{ tool }
 
 // Call waits for the client's result.
 func (t *clientTool) Call(_ context.Context, call memory.ToolCall) (string, error) {
-	arguments, err := t.of.arguments(call.Function.Arguments)
+	arguments, err := t.arguments(call.Function.Arguments)
 	if err != nil {
 		return "", err
 	}
-	wait := t.of.wait(event.ClientResult)
+	wait := t.wait(event.ClientResult)
 	wait.Arguments, wait.ToolCallID = arguments, call.ID
-	wait.Reason = fmt.Sprintf("The client is to run its tool %s.", t.of.Name)
-	return t.of.suspended(waiting{Hash: t.of.hash, Arguments: arguments, Wait: wait.ID}, wait)
+	wait.Reason = fmt.Sprintf("The client is to run its tool %s.", t.Name)
+	return t.suspended(waiting{Hash: t.hash, Arguments: arguments, Wait: wait.ID}, wait)
 }
 
 // Resume gives the client's result as text from outside: a string as it is, anything else as
@@ -62,5 +59,5 @@ func (t *clientTool) Resume(
 	if json.Unmarshal(answer.Result, &text) != nil {
 		text = string(answer.Result)
 	}
-	return t.of.enveloped(text, false)
+	return t.enveloped(text, false)
 }
