@@ -2,6 +2,7 @@ package chatwire
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -145,10 +146,8 @@ func userMessages(blocks wire.Content, files bool) (results []chatMessage, repla
 
 // compact makes one string of parts that are all text, because many backends accept nothing else.
 func compact(parts content) content {
-	for _, p := range parts {
-		if p.Type != textPart {
-			return parts
-		}
+	if slices.ContainsFunc(parts, func(p part) bool { return p.Type != textPart }) {
+		return parts
 	}
 	return textContent(parts.text("\n"))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,10 +254,5 @@ func (r *Router) route(id string) (route *route, closed bool) {
 	if route = r.routes[id]; route != nil {
 		return route, false
 	}
-	for _, c := range r.closed {
-		if c == id && id != "" {
-			return nil, true
-		}
-	}
-	return nil, false
+	return nil, id != "" && slices.Contains(r.closed[:], id)
 }

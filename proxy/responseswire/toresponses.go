@@ -177,10 +177,8 @@ func (t *items) userItems(blocks wire.Content) []item {
 
 // compact makes one string of parts that are all text, as most tools give.
 func compact(parts content) content {
-	for _, p := range parts {
-		if p.Type != inputText {
-			return parts
-		}
+	if slices.ContainsFunc(parts, func(p part) bool { return p.Type != inputText }) {
+		return parts
 	}
 	return content{{Text: parts.text("\n")}}
 }

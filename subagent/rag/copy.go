@@ -209,12 +209,9 @@ func (h *held) whole() (string, bool) {
 
 // fits reports whether a text contains the passages at their places.
 func (h *held) fits(text string) bool {
-	for _, p := range h.Passages {
-		if int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.Hash {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(h.Passages, func(p place) bool {
+		return int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.Hash
+	})
 }
 
 // update is a set of changes to apply.
