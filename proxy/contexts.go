@@ -5,7 +5,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/maypok86/otter/v2"
 
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -22,46 +23,30 @@ const (
 )
 
 // windows are the context windows of a backend's models: what the vendor's errors
-// said of them, else what the table says.
+// said of them, else what the table says. Clients choose names, so their number is bounded.
 type windows struct {
-	find func(model string) int
-
-	mu    sync.Mutex
-	known map[string]int // by the backend's name; guarded by mu
+	find  func(model string) int
+	known *otter.Cache[string, int] // by the backend's name
 }
 
 // of is the window of a model in tokens; 0 if it is unknown.
 func (w *windows) of(model string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	found, ok := w.known[model]
+	found, ok := w.known.GetIfPresent(model)
 	if !ok {
-		found = w.find(model)
-		w.keep(model, found)
+		found, _ = w.known.SetIfAbsent(strings.Clone(model), w.find(model))
 	}
 	return found
 }
 
 // learn keeps what a vendor said of a model. It counts more than the table: some
 // regions, accounts and servers give a model less, some more.
-func (w *windows) learn(model string, tokens int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.keep(model, tokens)
-}
-
-// keep must be called with mu held. Clients choose names, so their number is bounded.
-func (w *windows) keep(model string, found int) {
-	if w.known == nil || len(w.known) >= maxModels {
-		w.known = map[string]int{}
-	}
-	w.known[strings.Clone(model)] = found
-}
+func (w *windows) learn(model string, tokens int) { w.known.Set(strings.Clone(model), tokens) }
 
 // newWindows are those of the backend that b describes.
 func (b BackendConfig) newWindows() *windows {
 	local := isLocal(b.BaseURL)
-	return &windows{find: func(model string) int {
+	known := otter.Must(&otter.Options[string, int]{MaximumSize: maxModels})
+	return &windows{known: known, find: func(model string) int {
 		switch b.Kind {
 		case KindOffline:
 			return offlineWindow
