@@ -39,7 +39,8 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 
 	n := tally.Counts{
 		Calls: 1, Input: t.InputTokens + t.CacheRead + t.CacheCreation, Cached: t.CacheRead, Written: t.CacheCreation,
-		Output: t.OutputTokens, Reasoning: t.OutputDetails.ThinkingTokens, Estimated: one(estimated), Failed: one(outcome != outcomeOK),
+		Output: t.OutputTokens, Reasoning: t.OutputDetails.ThinkingTokens, Estimated: one(estimated),
+		Failed: one(outcome != outcomeOK),
 	}
 	p, priced := priceOf(a.routed)
 	if n.Unpriced = one(!priced); priced {

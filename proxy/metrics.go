@@ -257,7 +257,8 @@ func (m *metrics) used(backend string, t wire.Usage) {
 		kind string
 		n    int64
 	}{
-		{"input", t.InputTokens}, {"output", t.OutputTokens}, {"cache_read", t.CacheRead}, {"cache_creation", t.CacheCreation},
+		{"input", t.InputTokens}, {"output", t.OutputTokens}, {"cache_read", t.CacheRead},
+		{"cache_creation", t.CacheCreation},
 	} {
 		if c.n > 0 {
 			m.tokens.WithLabelValues(backend, c.kind).Add(float64(c.n))

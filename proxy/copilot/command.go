@@ -81,7 +81,8 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 		return ch, nil
 	case <-exited:
 		processgroup.Kill(cmd)
-		return nil, fmt.Errorf("%w: it ended before it listened (%w): %s", ErrStart, cmp.Or(exit, errors.New("exit status 0")), tail)
+		exit = cmp.Or(exit, errors.New("exit status 0"))
+		return nil, fmt.Errorf("%w: it ended before it listened (%w): %s", ErrStart, exit, tail)
 	case <-ctx.Done():
 		ch.stop()
 		return nil, fmt.Errorf("%w: it did not say its port: %w: %s", ErrStart, context.Cause(ctx), tail)

@@ -56,7 +56,8 @@ func TestAQueueGivesWhatItTook(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				require.LessOrEqual(t, len(q.events), q.maxEvents)
-				require.True(t, q.bytes <= q.maxBytes || len(q.events) == 1, "%d bytes of %d in %d events", q.bytes, q.maxBytes, len(q.events))
+				require.True(t, q.bytes <= q.maxBytes || len(q.events) == 1, "%d bytes of %d in %d events", q.bytes, q.maxBytes,
+					len(q.events))
 			},
 		})
 		for e, ok := q.pop(); ok; e, ok = q.pop() {

@@ -114,7 +114,8 @@ func TestReader(t *testing.T) {
 		"chat, thinking beside the completion": {
 			wire.Chat, nil, `{"usage":{"prompt_tokens":32,"completion_tokens":9,"total_tokens":135,
 				"prompt_tokens_details":{"cached_tokens":6},"completion_tokens_details":{"reasoning_tokens":94}}}`,
-			wire.Usage{InputTokens: 26, CacheRead: 6, OutputTokens: 103, OutputDetails: wire.OutputDetails{ThinkingTokens: 94}}, false,
+			wire.Usage{InputTokens: 26, CacheRead: 6, OutputTokens: 103,
+				OutputDetails: wire.OutputDetails{ThinkingTokens: 94}}, false,
 		},
 		"chat, thinking in the total alone": {
 			wire.Chat, nil, `{"usage":{"prompt_tokens":20,"completion_tokens":198,"total_tokens":623}}`,

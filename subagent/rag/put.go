@@ -117,8 +117,8 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 // stored is a document in its stored form, split into passages.
 func (l *Library) stored(in Input) docstore.Document {
 	d := docstore.Document{
-		ID: in.ID, Title: cmp.Or(in.Document.Title, chunk.TitleOf(in.ID)), Source: in.Document.Source, Metadata: in.Document.Metadata,
-		From: in.From, Text: in.Document.Text, Passages: []docstore.Passage{},
+		ID: in.ID, Title: cmp.Or(in.Document.Title, chunk.TitleOf(in.ID)), Source: in.Document.Source,
+		Metadata: in.Document.Metadata, From: in.From, Text: in.Document.Text, Passages: []docstore.Passage{},
 	}
 	if len(d.Text) > docstore.MaxText {
 		return d // the store refuses it; splitting would be wasted
