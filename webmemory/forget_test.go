@@ -184,14 +184,14 @@ func TestNotesAreForgotten(t *testing.T) {
 	got, err := forget("my pin is 4711")
 	require.NoError(t, err)
 	require.Equal(t, 2, got.Notes)
-	before := forgetting{h.World, nil}.quarantine(t, "c")
+	listed := forgetting{h.World, nil}.quarantine(t, "c")
 	again, err := forget("my pin is 4711")
 	require.NoError(t, err)
 	require.Equal(t, memory.Forgotten{Asked: true, Messages: got.Messages}, again)
 	after := forgetting{h.World, nil}.quarantine(t, "c")
-	require.ElementsMatch(t, before.Entries, after.Entries)
+	require.ElementsMatch(t, listed.Entries, after.Entries)
 	require.Equal(t, []string{"proposed: My PIN is 4711.", "active: I like tea."}, states(listNotes(t, h.World, "c")))
-	for text, status := range map[string]int{"": 400, "ab": 400, "...": 400, strings.Repeat("x", 501): 400} {
+	for text, status := range map[string]int{"": 400, "c++": 400, "...": 400, strings.Repeat("x", 501): 400} {
 		_, err := forget(text)
 		var p *api.Problem
 		require.ErrorAs(t, err, &p)
@@ -199,10 +199,12 @@ func TestNotesAreForgotten(t *testing.T) {
 	}
 	h.release <- struct{}{}
 	h.stream.Until("run_finished")
+	before := h.run.ConversationID
 	next := h.say(t, "c", "and now?")
 	raw, err := next.MarshalJSON()
 	require.NoError(t, err)
 	require.NotContains(t, string(raw), "4711")
+	require.NotEqual(t, before, next.ConversationID, "the gateway would put hidden calls back")
 	require.Len(t, next.Notes, 1)
 	require.Empty(t, next.UserNotes)
 	close(h.release)
@@ -226,7 +228,9 @@ func TestNobodyElseForgets(t *testing.T) {
 		Pasted: []memory.Span{{6, 25}}}).Text()
 	require.Equal(t, 200, status, "%s", body)
 	require.Contains(t, body, "Nothing was hidden or changed")
-	said, _ := f.say(t, "Forget that I was in Oslo", "Oslo in May", "")
+	said, _ := f.say(t, "Please remove the trailing comma in line 3.", "4711", "")
+	require.Contains(t, said, "Nothing was hidden or changed", "the user speaks of nothing that a message with the words has")
+	said, _ = f.say(t, "Forget that I was in Oslo", "Oslo in May", "")
 	require.Contains(t, said, "Nothing earlier in this chat and no note contains these words")
 	said, _ = f.say(t, "Forget all that talk", "talk", "")
 	require.Contains(t, said, "no model is shown the 30 earlier messages")

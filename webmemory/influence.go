@@ -1,6 +1,8 @@
 package webmemory
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -78,18 +80,26 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 	if err != nil {
 		return err
 	}
-	full, err := s.store.Chats.Quarantine(c.Request.Context(), chat, false, body.Entries...)
-	if err != nil {
+	if err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...); err != nil {
 		return err
-	}
-	if full {
-		return errQuarantineFull
 	}
 	return s.getQuarantine(c, chat)
 }
 
-var errQuarantineFull = problem.BadRequest(
-	"the quarantine of a chat has %d entries at most: release some, or redact the messages.", memory.MaxQuarantine)
+// quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, which would
+// put hidden calls back.
+func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) error {
+	full, err := s.store.Chats.Quarantine(ctx, chat, false, entries...)
+	if err != nil {
+		return err
+	}
+	if full {
+		return problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
+			memory.MaxQuarantine)
+	}
+	_, err = s.store.Turns.ChangeConversation(ctx, chat, rand.Text())
+	return err
+}
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.
 func (s *historyRoutes) deleteQuarantine(c *gin.Context, chat memory.Chat) error {
