@@ -95,7 +95,7 @@ func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error)
 	}
 	var accepted RunAccepted
 	its := c.of(r.ChatID.Tenant())
-	err = its.callWithin(ctx, callTimeout, r.RunID, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
+	err = its.callWithin(ctx, callTimeout, r.RunID, http.MethodPost, "/v1/runs", body, &accepted)
 	return accepted, err
 }
 
@@ -147,18 +147,22 @@ func (c *Client) of(tenant memory.Tenant) *Client {
 	return &its
 }
 
-func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
+func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
 	return c.callWithin(ctx, callTimeout, "", method, path, body, into)
 }
 
-// callWithin does a request, about a run if one is named.
-func (c *Client) callWithin(ctx context.Context, limit time.Duration, run, method, path string, body io.Reader,
-	into any) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+// send sends a request, about a run if one is named. A body that is not yet bytes is encoded as JSON. nil sends none.
+func (c *Client) send(ctx context.Context, run, method, path string, body any) (*http.Response, error) {
+	raw, encoded := body.([]byte)
+	if body != nil && !encoded {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(raw))
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -174,7 +178,14 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, run, metho
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := do(c, req, run)
+	return do(c, req, run)
+}
+
+// callWithin sends a request and decodes the answer.
+func (c *Client) callWithin(ctx context.Context, limit time.Duration, run, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	resp, err := c.send(ctx, run, method, path, body)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -53,12 +51,8 @@ type Embedded struct {
 
 // Embed places texts.
 func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
-	raw, err := json.Marshal(EmbedRequest{texts})
-	if err != nil {
-		return nil, err
-	}
 	var out Embedded
-	if err := c.call(ctx, http.MethodPost, "/v1/embeddings", bytes.NewReader(raw), &out); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/v1/embeddings", EmbedRequest{texts}, &out); err != nil {
 		return nil, err
 	}
 	if len(out.Vectors) != len(texts) {
@@ -114,10 +108,6 @@ func (m MemoryAccess) Settle(ctx context.Context, call, result string, failed bo
 
 // post calls a route below URL. Its errors are those of a Client.
 func (m MemoryAccess) post(ctx context.Context, path string, body, into any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
 	at := &Client{base: m.URL, http: cmp.Or(m.client, http.DefaultClient), token: m.Token}
-	return at.call(ctx, http.MethodPost, path, bytes.NewReader(raw), into)
+	return at.call(ctx, http.MethodPost, path, body, into)
 }

@@ -38,15 +38,7 @@ const maxDocumentLine = 256 << 20
 
 // TenantDocuments gives all documents of a tenant to take, and says how many they were.
 func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take func(TenantDocument) error) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/tenant/export", http.NoBody)
-	if err != nil {
-		return 0, fmt.Errorf("reading the documents of the tenant %s: %w", of, err)
-	}
-	req.Header.Set(TenantHeader, of.String())
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := do(c, req, "")
+	resp, err := c.of(of).send(ctx, "", http.MethodGet, "/v1/tenant/export", nil)
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -89,19 +88,13 @@ func (c *Client) Tools(ctx context.Context) (ToolList, error) {
 // CallTool calls a tool by hand.
 func (c *Client) CallTool(ctx context.Context, call ToolCall) (ToolCalled, error) {
 	var called ToolCalled
-	body, err := json.Marshal(call)
-	if err == nil {
-		err = c.callWithin(ctx, toolTimeout, "", http.MethodPost, "/v1/tools/call", bytes.NewReader(body), &called)
-	}
+	err := c.callWithin(ctx, toolTimeout, "", http.MethodPost, "/v1/tools/call", call, &called)
 	return called, err
 }
 
 // AcceptTools has what a server offers now used from now on.
 func (c *Client) AcceptTools(ctx context.Context, server string) (ToolServer, error) {
 	var now ToolServer
-	body, err := json.Marshal(ToolAccept{server})
-	if err == nil {
-		err = c.call(ctx, http.MethodPost, "/v1/tools/accept", bytes.NewReader(body), &now)
-	}
+	err := c.call(ctx, http.MethodPost, "/v1/tools/accept", ToolAccept{server}, &now)
 	return now, err
 }
