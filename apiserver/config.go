@@ -50,7 +50,7 @@ type Config struct {
 	// api.MemoryAccess; nil for http.DefaultClient.
 	Memory *http.Client
 
-	Tools Tools // that lie outside; nil for none
+	Tools func() Tools // of the moment, that lie outside; nil for none
 
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB

@@ -38,7 +38,7 @@ func (s *Server) toolRoutes(e *telemetry.Edge) {
 func (s *Server) listTools(ctx context.Context) api.ToolList {
 	var list api.ToolList
 	if s.cfg.Tools != nil {
-		list = s.cfg.Tools.List(ctx)
+		list = s.cfg.Tools().List(ctx)
 	}
 	list.Tools, list.Servers = append([]api.ToolInfo{}, list.Tools...), append([]api.ToolServer{}, list.Servers...)
 	return list
@@ -72,7 +72,7 @@ func (s *Server) callTool(c *gin.Context) error {
 	if s.cfg.Tools == nil {
 		return api.ErrUnknownTool
 	}
-	called, err := s.cfg.Tools.Call(c.Request.Context(), call)
+	called, err := s.cfg.Tools().Call(c.Request.Context(), call)
 	if err != nil {
 		return asProblem(err)
 	}
@@ -87,7 +87,7 @@ func (s *Server) acceptTools(c *gin.Context) error {
 	if _, known := s.toolServer(c.Request.Context(), body.Server); !known {
 		return api.ErrUnknownToolServer
 	}
-	if err := s.cfg.Tools.Accept(c.Request.Context(), body.Server); err != nil {
+	if err := s.cfg.Tools().Accept(c.Request.Context(), body.Server); err != nil {
 		return asProblem(err)
 	}
 	now, _ := s.toolServer(c.Request.Context(), body.Server)

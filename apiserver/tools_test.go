@@ -46,7 +46,7 @@ func (s *toolShelf) Accept(_ context.Context, server string) error {
 // Tools are listed, called by hand and accepted; a server that is away keeps no service from being ready.
 func TestTools(t *testing.T) {
 	tools := &toolShelf{}
-	s := start(t, apiserver.Config{Tools: tools}, echo)
+	s := start(t, apiserver.Config{Tools: func() apiserver.Tools { return tools }}, echo)
 	list, err := s.Tools(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, tools.List(t.Context()), list)

@@ -40,7 +40,7 @@ func (crm) Accept(context.Context, string) error { return nil }
 
 // Tools are listed, called and accepted on the command line.
 func TestTools(t *testing.T) {
-	s := apiserver.New(apiserver.Config{Tools: crm{}}, nil, nil, zerolog.Nop())
+	s := apiserver.New(apiserver.Config{Tools: func() apiserver.Tools { return crm{} }}, nil, nil, zerolog.Nop())
 	web := httptest.NewServer(s.Handler())
 	t.Cleanup(func() { web.Close(); _ = s.Close() })
 	tools := func(args ...string) result {

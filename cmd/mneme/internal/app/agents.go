@@ -44,19 +44,6 @@ func (l *liveAgents) Run(ctx context.Context, r master.Request, publish func(eve
 	l.Load().Run(ctx, r, publish)
 }
 
-// List implements apiserver.Tools.
-func (l *liveAgents) List(ctx context.Context) api.ToolList { return l.Load().List(ctx) }
-
-// Call implements apiserver.Tools.
-func (l *liveAgents) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled, error) {
-	return l.Load().Call(ctx, call)
-}
-
-// Accept implements apiserver.Tools.
-func (l *liveAgents) Accept(ctx context.Context, server string) error {
-	return l.Load().Accept(ctx, server)
-}
-
 // newAgents makes the agents. All their model calls go to the proxy: the master's by its
 // main routes, a subagent's by /teammate/<name>.
 func newAgents(

@@ -119,10 +119,7 @@ func (c *catalogue) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled
 	return api.ToolCalled{}, api.ErrUnknownTool
 }
 
-// Accept implements apiserver.Tools.
+// Accept implements apiserver.Tools. The server is one of List.
 func (c *catalogue) Accept(ctx context.Context, server string) error {
-	if c.servers == nil {
-		return api.ErrUnknownToolServer
-	}
 	return c.servers.Accept(ctx, server)
 }

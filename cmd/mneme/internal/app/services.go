@@ -337,7 +337,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed: embed, Gate: gate, Traces: a.traces.Tracer("apiserver"),
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: &now,
+		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: func() apiserver.Tools { return now.Load() },
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
