@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,14 +39,7 @@ type console struct {
 }
 
 // getenv is a variable's value, empty if it is not set.
-func (con *console) getenv(name string) string {
-	for _, pair := range con.environ {
-		if value, found := strings.CutPrefix(pair, name+"="); found {
-			return value
-		}
-	}
-	return ""
-}
+func (con *console) getenv(name string) string { return config.Environ(con.environ)[name] }
 
 func main() {
 	runtime.MemProfileRate = 0 // there is nothing by which the samples could be read, and they take a megabyte

@@ -80,10 +80,8 @@ func (con *console) configured(c *cobra.Command, load func(file string, environ 
 
 // serve lets check look at the configuration, and runs the service until a signal. A
 // check means that the process runs the gateway: its backends are looked at once it
-// listens, and what is wrong with them is logged. ready is called then too.
-func (con *console) serve(ctx context.Context, cfg config.Config, start start, check func(config.Config) error,
-	ready ...func(app.Addrs),
-) error {
+// listens, and what is wrong with them is logged.
+func (con *console) serve(ctx context.Context, cfg config.Config, start start, check func(config.Config) error) error {
 	if check != nil {
 		if err := check(cfg); err != nil {
 			return err
@@ -121,12 +119,7 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 		defer looking.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		ready = append(ready, func(app.Addrs) { looking.Go(func() { logProblems(ctx, cfg, o.Log) }) })
-	}
-	o.Ready = func(at app.Addrs) {
-		for _, f := range ready {
-			f(at)
-		}
+		o.Ready = func(app.Addrs) { looking.Go(func() { logProblems(ctx, cfg, o.Log) }) }
 	}
 	return start(ctx, cfg, o)
 }
