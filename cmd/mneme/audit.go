@@ -24,7 +24,6 @@ func (con *console) audit() *cobra.Command {
 Examples:
   mneme audit --since 1d
   mneme audit --tenant acme --json`,
-		Args: cobra.NoArgs,
 	}
 	since := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
 	tenant := c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one")

@@ -36,7 +36,6 @@ Examples:
   mneme usage --by chat --since 7d
   mneme usage --by model --tenant acme --json
   mneme usage --by run --chat 12345 --json | jq 'select(.started > now - 86400)'`,
-		Args: cobra.NoArgs,
 	}
 	question := map[string]*string{
 		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent, model or backend; or run"),
