@@ -145,41 +145,45 @@ func (b *Book) oldest(now time.Time) time.Time {
 	return now.UTC().Add(-b.keep).Truncate(24 * time.Hour)
 }
 
-// sweepDays bounds how many days are deleted by one command.
-const sweepDays = 100
-
 // formerStream is where earlier versions kept a record of each call, beside the counters.
 const formerStream = "proxy:usage"
 
 // Sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
 // written, if more was kept then. Their names are known, so that nothing is searched. The former stream goes with them.
 func (b *Book) Sweep(ctx context.Context, t memory.Tenant) error {
-	day := b.oldest(time.Now())
-	today := day.Format(time.DateOnly)
+	oldest := b.oldest(time.Now())
+	today := oldest.Format(time.DateOnly)
 	b.mu.Lock()
 	done := b.swept[t] == today
 	b.mu.Unlock()
 	if done {
 		return nil
 	}
-	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
+	if err := b.remove(ctx, t, oldest.Add(-day), time.Now().Add(-MostKeep-day)); err != nil {
 		return err
-	}
-	for end := time.Now().Add(-MostKeep); day.After(end); {
-		var keys []string
-		for range sweepDays {
-			day = day.Add(-24 * time.Hour)
-			for _, by := range Dimensions {
-				keys = append(keys, hash(t, day.Format(time.DateOnly), by))
-			}
-		}
-		if err := b.redis.Unlink(ctx, keys...).Err(); err != nil {
-			return err
-		}
 	}
 	b.mu.Lock()
 	b.swept[t] = today
 	b.mu.Unlock()
+	return nil
+}
+
+// remove deletes the counters of a tenant of the days from one on back to another, and the former stream.
+func (b *Book) remove(ctx context.Context, t memory.Tenant, from, to time.Time) error {
+	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
+		return err
+	}
+	var keys []string
+	for at := from.UTC(); at.After(to); at = at.Add(-day) {
+		for _, by := range Dimensions {
+			keys = append(keys, hash(t, at.Format(time.DateOnly), by))
+		}
+	}
+	for some := range slices.Chunk(keys, 500) {
+		if err := b.redis.Unlink(ctx, some...).Err(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -204,20 +208,9 @@ const clockSkew = time.Hour
 // Erase removes all counters of a tenant. The names of their keys follow from the days for which any are kept. The ids
 // of its calls of a day stay until they expire: a call that had ended and is not known would be charged again.
 func (b *Book) Erase(ctx context.Context, t memory.Tenant) error {
-	var names []string
-	now := time.Now().UTC()
-	for at := now.Add(24 * time.Hour); !at.Before(now.Add(-b.keep - 24*time.Hour)); at = at.Add(-24 * time.Hour) {
-		for _, by := range Dimensions {
-			names = append(names, hash(t, at.Format(time.DateOnly), by))
-		}
-	}
-	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
+	now := time.Now()
+	if err := b.remove(ctx, t, now.Add(day), now.Add(-b.keep-2*day)); err != nil {
 		return fmt.Errorf("erasing usage: %w", err)
-	}
-	for some := range slices.Chunk(names, 500) {
-		if err := b.redis.Unlink(ctx, some...).Err(); err != nil {
-			return fmt.Errorf("erasing usage: %w", err)
-		}
 	}
 	return nil
 }
@@ -320,11 +313,12 @@ func (b *Book) each(ctx context.Context, days []string, ask func(redis.Pipeliner
 // maxDays bounds a question.
 const maxDays = 3660
 
+const day = 24 * time.Hour
+
 func (q Query) days() (days []string, err error) {
 	if !slices.Contains(Dimensions, q.By) {
 		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery, q.By)
 	}
-	const day = 24 * time.Hour
 	since, until := q.Since.UTC().Truncate(day), q.Until.UTC().Truncate(day)
 	if since.After(until) || until.Sub(since) > maxDays*day {
 		return nil, fmt.Errorf("%w: since must be before until, and at most %d days", ErrQuery, maxDays)
