@@ -51,15 +51,11 @@ func ForProcessors() *Places { return New(max(2, runtime.GOMAXPROCS(0)), 30*time
 // Enter waits for a place of a tenant. The caller that gets it leaves it, once or more often. The error is ErrFull,
 // or the cause of ctx's end.
 func (p *Places) Enter(ctx context.Context, tenant memory.Tenant) (leave func(), err error) {
-	left := false // guarded by mu
-	leave = func() {
+	leave = sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !left {
-			left = true
-			p.leave(tenant)
-		}
-	}
+		p.leave(tenant)
+	})
 	p.mu.Lock()
 	if len(p.waiting) == 0 && p.mayEnter(tenant) { // the usual case, without what waiting takes
 		p.enter(tenant)
