@@ -160,28 +160,14 @@ func (b bound) limit() int64 { return cmp.Or(b.budget.N, b.rate.N) }
 
 // append adds the five words that the scripts read.
 func (b bound) append(text []byte) []byte {
-	text = append(strconv.AppendInt(text, int64(b.holder)+1, 10), ' ')
-	word := func(words ...string) {
-		for _, w := range words {
-			text = append(append(text, w...), ' ')
-		}
-	}
-	number := func(n int64) { text = append(strconv.AppendInt(text, n, 10), ' ') }
+	holder := b.holder + 1
 	switch {
 	case b.budget.N != 0:
-		word("budget", string(b.budget.Of))
-		number(b.budget.N)
-		word(string(b.budget.Period))
+		return fmt.Appendf(text, "%d budget %s %d %s ", holder, b.budget.Of, b.budget.N, b.budget.Period)
 	case b.rate.Per == 0:
-		word(string(b.rate.Of), string(b.rate.Of))
-		number(b.rate.N)
-		word("-")
-	default:
-		word("rate", string(b.rate.Of))
-		number(b.rate.N)
-		number(b.rate.Per.Microseconds())
+		return fmt.Appendf(text, "%d %s %[2]s %d - ", holder, b.rate.Of, b.rate.N)
 	}
-	return text
+	return fmt.Appendf(text, "%d rate %s %d %d ", holder, b.rate.Of, b.rate.N, b.rate.Per.Microseconds())
 }
 
 // enclosing are all limits that enclose a call: those of its key, its tenant and its user.
