@@ -335,7 +335,7 @@ func (h *History) Since(cut int64) *History {
 	if len(left) == len(all) {
 		return h
 	}
-	short := Empty(h.Key()).with(raws(left))
+	short := Empty(h.Key()).With(raws(left)...)
 	short.Follows(cut, h.First())
 	short.ProvenIn(h.Turn())
 	return short
@@ -391,9 +391,8 @@ func Decode(raw []json.RawMessage) ([]Message, error) {
 	return messages, nil
 }
 
-// With is the history with one more message; raw must not change afterwards.
-// It costs O(1) as long as h is the longest history of its line.
-func (h *History) With(raw []byte) *History {
+// with is the history with one more message.
+func (h *History) with(raw json.RawMessage) *History {
 	grown := &History{key: h.key, log: h.log, n: h.n + 1, sum: h.sum.next(raw), size: h.size + 1 + len(raw)}
 	if h.n == 0 { // absent or empty: no comma, and two brackets
 		grown.size = len("[]") + len(raw)
@@ -411,10 +410,11 @@ func (h *History) With(raw []byte) *History {
 	return grown
 }
 
-// with is the history with more messages.
-func (h *History) with(messages []json.RawMessage) *History {
+// With is the history with more messages, whose bytes must not change afterwards. Each costs O(1) as long as h is the
+// longest history of its line.
+func (h *History) With(messages ...json.RawMessage) *History {
 	for _, raw := range messages {
-		h = h.With(raw)
+		h = h.with(raw)
 	}
 	return h
 }
@@ -483,7 +483,7 @@ func (h *History) Excess(n, bytes int) int {
 // their ids. As a trim does, it notes which message was kept first.
 func (h *History) Without(n int) *History {
 	raw := h.Raw(n)
-	short := Empty(h.key).with(raw)
+	short := Empty(h.key).With(raw...)
 	short.Follows(h.Cut(), IDs(raw[:1])[0])
 	return short
 }

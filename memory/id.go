@@ -130,7 +130,7 @@ func (h *History) IDs() []string { return IDs(h.Raw(0)) }
 
 // Identified is a history of its own in which every message carries its id.
 func (h *History) Identified() *History {
-	return Empty(h.key).with(identified(h.Raw(0)))
+	return Empty(h.key).With(identified(h.Raw(0))...)
 }
 
 // identified are messages, each with its id.

@@ -57,7 +57,7 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 	if len(odd) == 0 && len(b) == mine.Len() && same(whole, b) {
 		messages = mine.Raw(0) // the copy as it is: others may have it too
 	}
-	merged = Empty(stored.Key()).with(messages)
+	merged = Empty(stored.Key()).With(messages...)
 	merged.Follows(max(stored.Cut(), mine.Cut()), first)
 	merged.ProvenIn(max(stored.Turn(), mine.Turn()))
 	return merged, odd

@@ -60,7 +60,7 @@ func (h *History) Redacted(has func(id string) bool) (*History, error) {
 	if err != nil || !found || slices.EqualFunc(out, h.Raw(0), same) {
 		return h, err
 	}
-	fresh := Empty(h.key).with(out)
+	fresh := Empty(h.key).With(out...)
 	fresh.stand(func(s *standing) { *s = h.standing() })
 	return fresh, nil
 }

@@ -410,10 +410,8 @@ type Importer struct {
 	archives Archives
 	turn     int64
 	limit    int
-	key      memory.Key
-	position int               // messages that were archived
-	kept     []json.RawMessage // the others
-	bytes    int
+	position int             // messages that were archived
+	kept     *memory.History // the others
 }
 
 // Import begins to fill a history under a turn, which must have been raised on it. No more
@@ -425,14 +423,14 @@ func (s Archives) Import(ctx context.Context, turn int64, key memory.Key, limit 
 			return nil, err
 		}
 	}
-	im := &Importer{archives: s, turn: turn, limit: limit, key: key}
+	im := &Importer{archives: s, turn: turn, limit: limit, kept: memory.Empty(key)}
 	return im, im.segment(ctx, 0, "", "")
 }
 
 // Add takes the next message, which carries its id.
 func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
-	im.kept, im.bytes = append(im.kept, message), im.bytes+len(message)
-	if im.bytes > 2*trimBytes || im.limit > 0 && len(im.kept) > 2*im.limit+segmentMessages {
+	im.kept = im.kept.With(message)
+	if im.kept.Size() > 2*trimBytes || im.limit > 0 && im.kept.Len() > 2*im.limit+segmentMessages {
 		return im.shorten(ctx)
 	}
 	return nil
@@ -440,20 +438,15 @@ func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
 
 // shorten archives what is too much.
 func (im *Importer) shorten(ctx context.Context) error {
-	h := memory.Empty(im.key)
-	for _, raw := range im.kept {
-		h = h.With(raw)
-	}
-	n := h.Excess(im.limit, trimBytes*4/5)
+	n := im.kept.Excess(im.limit, trimBytes*4/5)
 	if n == 0 && im.limit > 0 { // one exchange, or messages of no user: no matter where it is cut
-		n = max(len(im.kept)-im.limit, 0)
+		n = max(im.kept.Len()-im.limit, 0)
 	}
-	gone := im.kept[:n]
-	im.kept = slices.Clone(im.kept[n:])
-	im.bytes = 0
-	for _, raw := range im.kept {
-		im.bytes += len(raw)
+	if n == 0 {
+		return nil
 	}
+	gone := im.kept.Raw(0)[:n]
+	im.kept = im.kept.Without(n)
 	for len(gone) > 0 {
 		size, count := 0, 0
 		for count < len(gone) && count < segmentMessages && (count == 0 || size+len(gone[count]) <= segmentBytes) {
@@ -478,12 +471,12 @@ func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
 }
 
 func (im *Importer) segment(ctx context.Context, count int, about, value string) error {
-	r, err := im.archives.call(ctx, segmentScript, append(historyKeys(im.key), archiveKey(im.key)),
+	r, err := im.archives.call(ctx, segmentScript, append(historyKeys(im.kept.Key()), archiveKey(im.kept.Key())),
 		im.turn, im.position, count, about, value)
 	if err == nil && r.Word() != "ok" {
 		err = fmt.Errorf("%w: somebody else writes into the history", memory.ErrUnavailable)
 	}
-	return failure(err, "importing %s", im.key)
+	return failure(err, "importing %s", im.kept.Key())
 }
 
 // Close stores what stays at hand, and with it that the history was changed on purpose.
@@ -491,10 +484,7 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 	if err := im.shorten(ctx); err != nil {
 		return nil, err
 	}
-	h := memory.Empty(im.key)
-	for _, raw := range im.kept {
-		h = h.With(raw)
-	}
+	h := im.kept
 	if h.Len() == 0 {
 		return h, nil
 	}
@@ -505,10 +495,10 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 	h.Follows(im.turn, first)
 	err := im.archives.histories.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
 	if err != nil {
-		return nil, failure(err, "importing %s", im.key)
+		return nil, failure(err, "importing %s", h.Key())
 	}
 	h.ProvenIn(im.turn)
-	return h, im.archives.retire(ctx, im.key)
+	return h, im.archives.retire(ctx, h.Key())
 }
 
 // Remembered is how many messages a history has with its archive.

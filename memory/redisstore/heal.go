@@ -315,10 +315,7 @@ func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int
 		if err != nil || h.Len() == 0 || !changed {
 			return nil, err
 		}
-		fresh := memory.Empty(key)
-		for _, raw := range left {
-			fresh = fresh.With(raw)
-		}
+		fresh := memory.Empty(key).With(left...)
 		if fresh.Len() == h.Len() {
 			fresh.Follows(cut, h.First())
 		}

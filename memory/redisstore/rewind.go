@@ -329,9 +329,9 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	front := 0
 	for _, p := range taken {
 		front += len(p.left)
-		h = grown(h, p.left)
+		h = h.With(p.left...)
 	}
-	h = grown(h, hot)
+	h = h.With(hot...)
 	archived, first := "", ""
 	stays := min(h.Excess(limit, trimBytes*4/5), front) // in the archive
 	raw := h.Raw(stays)
@@ -344,7 +344,7 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 			write(p.Segment, p.left[:n])
 		}
 	}
-	if h = grown(memory.Empty(key), raw); h.Len() > 0 && (have.First() != "" || len(segments) > 0) {
+	if h = memory.Empty(key).With(raw...); h.Len() > 0 && (have.First() != "" || len(segments) > 0) {
 		first = h.IDs()[0]
 	}
 	value := []byte{}
@@ -363,13 +363,6 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	h.Follows(cut, first)
 	h.ProvenIn(max(turn, cut))
 	return h, nil
-}
-
-func grown(h *memory.History, more []json.RawMessage) *memory.History {
-	for _, raw := range more {
-		h = h.With(raw)
-	}
-	return h
 }
 
 // PutBack puts messages behind the one with an id ("" for the front), in a history or its archive, as a
@@ -402,7 +395,7 @@ func (s Rewinds) PutBack(ctx context.Context, turn int64, have *memory.History, 
 	} else {
 		raw = slices.Concat(raw[:at], p.Messages, raw[at:])
 	}
-	fresh := grown(memory.Empty(key), raw)
+	fresh := memory.Empty(key).With(raw...)
 	first := ""
 	if have.First() != "" || segments > 0 {
 		first = fresh.IDs()[0]

@@ -356,11 +356,7 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := have
-	for _, raw := range more.Raw(0) {
-		h = h.With(raw)
-	}
-	return h, nil
+	return have.With(more.Raw(0)...), nil
 }
 
 // Append implements memory.Store. Apart from the first message of a subagent in
