@@ -32,10 +32,14 @@ func New(files embed.FS, names ...string) *redis.Script {
 	return redis.NewScript(source.String())
 }
 
-// Pipe sends the commands that add queues in one round trip. Each command keeps its own error, and the first one is
-// returned.
+// Pipe sends the commands that add queues in one round trip. Each command keeps its own error, and the first one of a
+// command that did not run is returned.
 func Pipe(ctx context.Context, client redis.Cmdable, add func(redis.Pipeliner)) ([]redis.Cmder, error) {
-	return client.Pipelined(ctx, func(p redis.Pipeliner) error { add(p); return nil })
+	cmds, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { add(p); return nil })
+	if !failed(err) {
+		err = firstFailure(cmds)
+	}
+	return cmds, err
 }
 
 // Call is one run of a script.
@@ -88,12 +92,7 @@ func InOrder(ctx context.Context, client redis.UniversalClient, scripts []*redis
 				return nil
 			})
 		}
-		var err error
-		for _, cmd := range cmds {
-			if err == nil && failed(cmd.Err()) {
-				err = cmd.Err()
-			}
-		}
+		err := firstFailure(cmds)
 		if again || !Unknown(err) {
 			return err
 		}
@@ -110,6 +109,16 @@ func InOrder(ctx context.Context, client redis.UniversalClient, scripts []*redis
 
 // failed says whether a command did not run; a key that is not there is an answer.
 func failed(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
+
+// firstFailure is the first error of commands that did not run.
+func firstFailure(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if failed(cmd.Err()) {
+			return cmd.Err()
+		}
+	}
+	return nil
+}
 
 // Command is a call of a script as a command for InOrder.
 func Command(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {

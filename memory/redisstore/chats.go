@@ -219,7 +219,7 @@ func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Pla
 			}
 		}
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil {
 		return nil, failure(err, "looking when chats were used")
 	}
 	places := make([]Place, len(ids))

@@ -46,7 +46,7 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	woken := make([]*redis.FloatCmd, len(chats))
 	var listed *redis.FloatCmd
-	cmds, _ := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		listed = p.ZScore(ctx, coldList, filledMember)
 		for i, chat := range chats {
 			scores[i] = coldScores(ctx, s.core, p, chat)
@@ -54,10 +54,8 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 			woken[i] = p.ZScore(ctx, wokenChats, chat.String())
 		}
 	})
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, failure(err, "looking up the chats")
-		}
+	if err != nil {
+		return nil, failure(err, "looking up the chats")
 	}
 	all := make([]Sleep, len(chats))
 	for i := range chats {

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -75,19 +74,14 @@ func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
 func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut, hidden string, err error) {
 	var marks [3]*redis.StringCmd
 	var scores [2]*redis.FloatCmd
-	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		marks[0], marks[1] = p.HGet(ctx, metaKey(key), "erased"), p.HGet(ctx, metaKey(key), "cut")
 		marks[2] = p.HGet(ctx, chatMeta(key.Chat()), quarantined)
 		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
 		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
 	})
-	for _, err := range []error{marks[0].Err(), marks[1].Err(), marks[2].Err(), scores[0].Err(), scores[1].Err()} {
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return 0, "", "", failure(err, "looking whether %s was erased", key)
-		}
-	}
 	erased = max(integer(marks[0].Val()), int64(scores[0].Val()), int64(scores[1].Val()))
-	return erased, marks[1].Val(), marks[2].Val(), nil
+	return erased, marks[1].Val(), marks[2].Val(), failure(err, "looking whether %s was erased", key)
 }
 
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -119,9 +118,7 @@ func (s Runs) Withdraw(ctx context.Context, chat memory.Chat, run string) error 
 	}
 	if err == nil {
 		var begins string
-		if begins, err = s.redis.HGet(ctx, chatMeta(chat), "begins").Result(); errors.Is(err, redis.Nil) {
-			err = nil
-		}
+		begins, err = s.field(ctx, chatMeta(chat), "begins")
 		if strings.HasPrefix(begins, run+".") {
 			gone = append(gone, "begins")
 		}

@@ -229,7 +229,7 @@ func gathered(ctx context.Context, s *core, strays []stray) error {
 			there[i] = p.ZScore(ctx, e.into, e.place.Member)
 		}
 	})
-	if err != nil && !errors.Is(err, redis.Nil) { // of one that was erased meanwhile
+	if err != nil {
 		return err
 	}
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {

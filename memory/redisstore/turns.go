@@ -404,7 +404,7 @@ func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 		return nil, failure(err, "looking who holds the turns of open runs")
 	}
 	leases := map[memory.Chat]*redis.StringCmd{}
-	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
+	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, m := range members {
 			if chat, err := memory.ParseChat(m); err == nil {
 				leases[chat] = p.Get(ctx, leaseKey(chat))
@@ -413,12 +413,9 @@ func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	})
 	tokens := map[memory.Chat]string{}
 	for chat, lease := range leases {
-		if err := lease.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, failure(err, "looking who holds the turns of open runs")
-		}
 		tokens[chat] = lease.Val()
 	}
-	return tokens, nil
+	return tokens, failure(err, "looking who holds the turns of open runs")
 }
 
 // maxHolders bounds how many chats Holders looks at.

@@ -297,8 +297,8 @@ func (s Users) Unpost(ctx context.Context, u memory.User, p Posted) error {
 // PostedLike notes that a chat without a memory, of which the turn is held, is to have what another one has: it was
 // posted under the same user.
 func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
-	id, err := s.redis.HGet(ctx, chatMeta(as), "user").Result()
-	if errors.Is(err, redis.Nil) {
+	id, err := s.field(ctx, chatMeta(as), "user")
+	if err == nil && id == "" {
 		return nil
 	}
 	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
@@ -309,9 +309,7 @@ func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	}
 	if err == nil {
 		var before string
-		if before, err = s.redis.HGet(ctx, chatMeta(chat), "user").Result(); errors.Is(err, redis.Nil) {
-			err = nil
-		} else if before != id { // what it had then may be set aside
+		if before, err = s.field(ctx, chatMeta(chat), "user"); before != "" && before != id { // that may be set aside
 			id = severalUsers
 		}
 	}
@@ -323,12 +321,8 @@ func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 
 // unposted takes a chat off the list of the one user under whom it was posted.
 func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
-	id, err := s.redis.HGet(ctx, chatMeta(chat), "user").Result()
-	u, bad := chat.Tenant().User(id)
-	if errors.Is(err, redis.Nil) || err == nil && bad != nil {
-		return nil
-	}
-	if err == nil {
+	id, err := s.field(ctx, chatMeta(chat), "user")
+	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
 		err = s.redis.ZRem(ctx, userChatsKey(u), chat.ID()).Err()
 	}
 	return err

@@ -278,7 +278,7 @@ func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit 
 // off the list.
 func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
 	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
-	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
+	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, z := range page {
 			if chat, err := of.Chat(z.Member.(string)); err == nil {
 				rests[i] = p.HGet(ctx, chatMeta(chat), "waits")
@@ -286,17 +286,13 @@ func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]
 			}
 		}
 	})
+	if err != nil {
+		return nil, failure(err, "listing the chats that wait")
+	}
 	found := make([]*Waiting, len(page))
 	for i, z := range page {
 		if rests[i] != nil {
-			record, err := rests[i].Result()
-			if err == nil {
-				err = states[i].Err()
-			}
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return nil, failure(err, "listing the chats that wait")
-			}
-			if rest := readRest(record); rest != nil {
+			if rest := readRest(rests[i].Val()); rest != nil {
 				fields := map[string]string{}
 				for j, name := range []string{"run", "seq", "event", "open"} {
 					fields[name], _ = states[i].Val()[j].(string)
