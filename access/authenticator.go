@@ -34,20 +34,15 @@ const (
 // wrongKey is all that is said of a key that is none: not whether its id is one.
 const wrongKey = "This key is not known; check it for a part that is missing, or ask for another one."
 
-// source is where keys are found.
-type source interface {
-	find(ctx context.Context, id string) (k Key, ok bool, err error)
-}
-
 // Authenticator tells the principal of a key. Safe for concurrent use; Close it.
 type Authenticator struct {
-	file  source // asked first; nil for none
+	file  *File  // asked first; nil for none
 	store *Store // nil for none
 	log   zerolog.Logger
 	now   func() time.Time
 
 	found *otter.Cache[string, entry]     // by id
-	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when no source is asked again
+	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when the store is not asked again
 
 	// lost are keys that were good here, by id, and of which the store has no record although they were not revoked. They
 	// open nothing. An entry was read when a request came with it last.
@@ -80,14 +75,11 @@ type entry struct {
 // NewAuthenticator finds keys in a file and in a store, either of which may be nil.
 func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticator {
 	a := &Authenticator{
-		store: store, log: log, now: time.Now,
+		file: file, store: store, log: log, now: time.Now,
 		found: otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
 		wrong: otter.Must(&otter.Options[string, time.Time]{MaximumSize: known}),
 		lost:  otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
 		used:  make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
-	}
-	if file != nil {
-		a.file = file
 	}
 	a.life, a.end = context.WithCancel(context.Background())
 	go a.noteUses()
@@ -146,11 +138,10 @@ func (a *Authenticator) Check(ctx context.Context, p Principal) error {
 
 // InFile gives the ids of the keys in the operator's file, of which this process knows, by their tenants.
 func (a *Authenticator) InFile() map[memory.Tenant][]string {
-	file, ok := a.file.(*File)
-	if !ok {
+	if a.file == nil {
 		return nil
 	}
-	return file.tenants()
+	return a.file.tenants()
 }
 
 // key finds the key of an id, for a caller with the text of a hash, or "" for any. Of a text that does not open what
@@ -158,8 +149,8 @@ func (a *Authenticator) InFile() map[memory.Tenant][]string {
 // with a made-up id as well, so that the time it takes does not tell which ids there are.
 func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, error) {
 	if a.file != nil {
-		if k, ok, err := a.file.find(ctx, id); ok || err != nil {
-			return k, ok, err
+		if k, ok := a.file.find(id); ok {
+			return k, true, nil
 		}
 	}
 	if a.store == nil {

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -121,13 +120,13 @@ func (f *File) parse(raw []byte) (map[string]Key, error) {
 	return keys, nil
 }
 
-// find is as of a Store; it fails only where the file cannot be read at all.
-func (f *File) find(_ context.Context, id string) (Key, bool, error) {
+// find finds a key by its id.
+func (f *File) find(id string) (Key, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.look()
 	k, ok := f.keys[id]
-	return k, ok, nil
+	return k, ok
 }
 
 // tenants are the ids of all keys, in their order, by the tenant.
