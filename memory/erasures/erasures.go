@@ -54,11 +54,8 @@ func User(u memory.User) string { return ofUser + u.String() }
 // UserOf parses a name that User made; ok is false for a name of another kind.
 func UserOf(name string) (u memory.User, ok bool) {
 	rest, of := strings.CutPrefix(name, ofUser)
-	if !of {
-		return memory.User{}, false
-	}
 	u, err := memory.ParseUser(rest)
-	return u, err == nil
+	return u, of && err == nil
 }
 
 // byHand is the prefix of names of histories that were changed by hand.
@@ -71,10 +68,8 @@ func HandCut(key memory.Key) string { return byHand + key.String() }
 // HandCutOf parses a name that HandCut made; ok is false for a name of another kind.
 func HandCutOf(name string) (key memory.Key, ok bool) {
 	rest, hand := strings.CutPrefix(name, byHand)
-	if !hand {
-		return memory.Key{}, false
-	}
-	return memory.ParseKey(rest)
+	key, ok = memory.ParseKey(rest)
+	return key, hand && ok
 }
 
 // redaction is the prefix of names of redactions.
