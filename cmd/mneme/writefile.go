@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"mneme/memory/journal"
 )
@@ -14,26 +12,15 @@ import (
 // disk; until then it is a .tmp file beside it. The file is its owner's only: it holds what
 // users said, or keys.
 func writeFile(path string, overwrite bool, save func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	if err = mayWrite(path, overwrite); err == nil {
-		err = save(f)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = mayWrite(path, overwrite) // once more: a backup may take long
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return journal.SyncDir(filepath.Dir(path))
+	return journal.Replace(path, ".tmp", func(out io.Writer) error {
+		if err := mayWrite(path, overwrite); err != nil {
+			return err
+		}
+		if err := save(out); err != nil {
+			return err
+		}
+		return mayWrite(path, overwrite) // once more: a backup may take long
+	})
 }
 
 func mayWrite(path string, overwrite bool) error {

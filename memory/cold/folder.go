@@ -3,6 +3,7 @@ package cold
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,18 +29,10 @@ func (d Folder) Put(_ context.Context, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+draft)
-	if err != nil {
+	return journal.Replace(path, draft, func(out io.Writer) error {
+		_, err := out.Write(data)
 		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return journal.SyncDir(filepath.Dir(path))
+	})
 }
 
 // Get implements Store.

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -121,9 +122,7 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 
 // at is the journal of a directory, not open yet.
 func at(dir string, opts Options) *Journal {
-	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = defaultMaxRecord
-	}
+	opts.MaxRecord = cmp.Or(opts.MaxRecord, defaultMaxRecord)
 	return &Journal{dir: dir, opts: opts}
 }
 
@@ -326,6 +325,25 @@ func (j *Journal) scan(f io.ReaderAt, size int64) scanner {
 }
 
 func (j *Journal) syncDir() error { return SyncDir(j.dir) }
+
+// Replace has save write a file that gets the name path once it is whole and on the disk. Until then its name is path, a
+// number and ending.
+func Replace(path, ending string, save func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+ending)
+	if err != nil {
+		return err
+	}
+	if err = save(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return SyncDir(filepath.Dir(path))
+}
 
 // SyncDir makes the names in a directory survive a power loss.
 func SyncDir(dir string) error {
