@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,12 +71,7 @@ const entrySize = 40
 
 // NewLog is the empty log of a run.
 func NewLog(run string, limits Limits) *Log {
-	if limits.Events == 0 {
-		limits.Events = 24_000
-	}
-	if limits.Bytes == 0 {
-		limits.Bytes = 64 << 20
-	}
+	limits.Events, limits.Bytes = cmp.Or(limits.Events, 24_000), cmp.Or(limits.Bytes, 64<<20)
 	return &Log{run: run, limits: limits}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,16 +23,6 @@ type Pace struct {
 	Write     time.Duration // for 64 KiB to be taken by the client; 30 s
 }
 
-func (p Pace) withDefaults() Pace {
-	if p.Heartbeat <= 0 {
-		p.Heartbeat = 15 * time.Second
-	}
-	if p.Write <= 0 {
-		p.Write = 30 * time.Second
-	}
-	return p
-}
-
 // ServeEvents answers a request for a run's events: those after the request's
 // Last-Event-ID (or ?last_event_id=), then those to come until the run is over or waits.
 // Nothing new in such a run → 204. It returns when the stream has ended:
@@ -39,8 +30,8 @@ func (p Pace) withDefaults() Pace {
 // pace.Write; such a client resumes with Last-Event-ID. It starts no goroutine.
 func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
 	if after, ok := startsAt(w, r, log); ok {
-		pace = pace.withDefaults()
-		follow(r.Context(), log, after, pace.Heartbeat, sse.NewWriter(w, pace.Write))
+		to := sse.NewWriter(w, cmp.Or(pace.Write, 30*time.Second))
+		follow(r.Context(), log, after, cmp.Or(pace.Heartbeat, 15*time.Second), to)
 	}
 }
 

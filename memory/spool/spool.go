@@ -61,9 +61,7 @@ type Spool struct {
 // for the operator; the service starts without it. It also starts when the disk is full: Add fails
 // until there is room.
 func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
-	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = defaultMaxBytes
-	}
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaultMaxBytes)
 	s := &Spool{
 		dir: dir, opts: opts, log: log, name: newFolderName(),
 		queues:   map[Queue][]*pending{},

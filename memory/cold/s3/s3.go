@@ -4,6 +4,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,10 +37,7 @@ type store struct {
 // Open is the store in a bucket. It asks nothing yet: a server that is away does not keep the service from its start.
 // Errors are about the configuration.
 func Open(c Config) (cold.Store, error) {
-	if c.Endpoint == "" {
-		c.Endpoint = "https://s3.amazonaws.com"
-	}
-	at, err := url.Parse(c.Endpoint)
+	at, err := url.Parse(cmp.Or(c.Endpoint, "https://s3.amazonaws.com"))
 	if err != nil {
 		return nil, err
 	}
