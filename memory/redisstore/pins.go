@@ -16,30 +16,26 @@ type Tools struct{ *core }
 
 // Pinned are the definitions that are pinned of a server's tools, by name; none if none
 // ever were. What cannot be read is a memory.DamagedError, which Accept mends.
-func (s Tools) Pinned(ctx context.Context, server string) (map[string]json.RawMessage, error) {
+func Pinned[T any](ctx context.Context, s Tools, server string) (map[string]T, error) {
 	key := pinsKey(server)
 	values, err := s.redis.HGetAll(ctx, key).Result()
 	if err != nil {
 		return nil, failure(err, "reading the pinned tools of %s", server)
 	}
-	tools := make(map[string]json.RawMessage, len(values))
+	tools := make(map[string]T, len(values))
 	for name, value := range values {
-		if !json.Valid([]byte(value)) {
-			return nil, &memory.DamagedError{Key: key, Cause: fmt.Errorf("the definition of %q is no JSON", name)}
+		var tool T
+		if err := json.Unmarshal([]byte(value), &tool); err != nil {
+			return nil, &memory.DamagedError{Key: key, Cause: fmt.Errorf("the definition of %q cannot be read: %w", name, err)}
 		}
-		tools[name] = json.RawMessage(value)
+		tools[name] = tool
 	}
 	return tools, nil
 }
 
-// Pin pins definitions of a server of which nothing is pinned, and gives what is pinned
-// then: of processes that do so at once, one pins and all are given the same.
-func (s Tools) Pin(ctx context.Context, server string, tools map[string]json.RawMessage) (
-	map[string]json.RawMessage, error) {
-	if err := s.pin(ctx, "keep", server, tools); err != nil {
-		return nil, err
-	}
-	return s.Pinned(ctx, server)
+// Pin pins definitions of a server of which nothing is pinned. Of processes that do so at once one pins.
+func (s Tools) Pin(ctx context.Context, server string, tools map[string]json.RawMessage) error {
+	return s.pin(ctx, "keep", server, tools)
 }
 
 // Accept pins definitions in the place of all that are pinned of a server.

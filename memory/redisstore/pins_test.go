@@ -34,7 +34,7 @@ func TestPins(t *testing.T) {
 
 func pins(t *testing.T, client redis.UniversalClient) {
 	replicas := []*redisstore.Store{redisstore.New(client, zerolog.Nop()), redisstore.New(client, zerolog.Nop())}
-	none, err := replicas[0].Tools.Pinned(ctx, "crm")
+	none, err := redisstore.Pinned[json.RawMessage](ctx, replicas[0].Tools, "crm")
 	require.NoError(t, err)
 	require.Empty(t, none)
 
@@ -43,9 +43,8 @@ func pins(t *testing.T, client redis.UniversalClient) {
 	for i := range found {
 		all.Go(func() {
 			tool := json.RawMessage(fmt.Sprintf(`{ "name": "refund", "description": "<%d>" }`, i))
-			pinned, err := replicas[i%2].Tools.Pin(ctx, "crm", map[string]json.RawMessage{"refund": tool})
-			if err == nil {
-				found[i] = pinned
+			if replicas[i%2].Tools.Pin(ctx, "crm", map[string]json.RawMessage{"refund": tool}) == nil {
+				found[i], _ = redisstore.Pinned[json.RawMessage](ctx, replicas[i%2].Tools, "crm")
 			}
 		})
 	}
@@ -57,24 +56,25 @@ func pins(t *testing.T, client redis.UniversalClient) {
 	require.Regexp(t, `^{"name":"refund","description":"<\d>"}$`, client.HGet(ctx, "mneme:tools:crm", "refund").Val())
 
 	other := map[string]json.RawMessage{"a": json.RawMessage(`{}`), "b": json.RawMessage(`{"x":1}`)}
-	kept, err := replicas[1].Tools.Pin(ctx, "crm", other)
+	require.NoError(t, replicas[1].Tools.Pin(ctx, "crm", other))
+	kept, err := redisstore.Pinned[json.RawMessage](ctx, replicas[1].Tools, "crm")
 	require.NoError(t, err)
 	require.Equal(t, found[0], kept)
 	require.NoError(t, replicas[1].Tools.Accept(ctx, "crm", other))
-	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
+	kept, err = redisstore.Pinned[json.RawMessage](ctx, replicas[0].Tools, "crm")
 	require.NoError(t, err)
 	require.Equal(t, other, kept)
 
 	require.Error(t, replicas[0].Tools.Accept(ctx, "crm", map[string]json.RawMessage{"a": json.RawMessage(`{`)}))
 	require.NoError(t, client.HSet(ctx, "mneme:tools:crm", "odd", "{").Err())
-	_, err = replicas[0].Tools.Pinned(ctx, "crm")
+	_, err = redisstore.Pinned[json.RawMessage](ctx, replicas[0].Tools, "crm")
 	require.ErrorIs(t, err, memory.ErrDamaged)
 	require.NoError(t, replicas[0].Tools.Accept(ctx, "crm", other))
-	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
+	kept, err = redisstore.Pinned[json.RawMessage](ctx, replicas[0].Tools, "crm")
 	require.NoError(t, err)
 	require.Equal(t, other, kept)
 	require.NoError(t, client.Set(ctx, "mneme:tools:crm", "text", 0).Err())
-	kept, err = replicas[0].Tools.Pinned(ctx, "crm")
+	kept, err = redisstore.Pinned[json.RawMessage](ctx, replicas[0].Tools, "crm")
 	require.NoError(t, err)
 	require.Empty(t, kept, "what is no hash is set aside")
 }

@@ -195,16 +195,19 @@ func granted(t *config.ToolEntry, tool external.Tool) external.Tool {
 type pins struct{ store *redisstore.Store }
 
 func (p pins) Pinned(ctx context.Context, server string) (map[string]external.Definition, error) {
-	return definitions(p.store.Tools.Pinned(ctx, server))
+	return redisstore.Pinned[external.Definition](ctx, p.store.Tools, server)
 }
 
 func (p pins) Pin(ctx context.Context, server string, tools ...external.Definition) (
 	map[string]external.Definition, error) {
 	raw, err := encoded(tools)
+	if err == nil {
+		err = p.store.Tools.Pin(ctx, server, raw)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return definitions(p.store.Tools.Pin(ctx, server, raw))
+	return p.Pinned(ctx, server)
 }
 
 func (p pins) Accept(ctx context.Context, server string, tools ...external.Definition) error {
@@ -225,16 +228,4 @@ func encoded(tools []external.Definition) (map[string]json.RawMessage, error) {
 		all[d.Name] = raw
 	}
 	return all, nil
-}
-
-func definitions(raw map[string]json.RawMessage, err error) (map[string]external.Definition, error) {
-	all := map[string]external.Definition{}
-	for name, text := range raw {
-		var d external.Definition
-		if err := json.Unmarshal(text, &d); err != nil {
-			return nil, fmt.Errorf("the pinned tool %q cannot be read: %w", name, err)
-		}
-		all[name] = d
-	}
-	return all, err
 }
