@@ -41,10 +41,7 @@ func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) e
 			f.Metadata[key] = values[len(values)-1]
 		}
 	}
-	if err := d.makeChat(ctx, of); err != nil {
-		return err
-	}
-	if _, err := d.library.Info(ctx, of); err != nil { // before all of a body is read for nothing
+	if err := d.find(ctx, of); err != nil {
 		return err
 	}
 	if query.Get("stream") == "true" {

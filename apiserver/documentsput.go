@@ -44,7 +44,7 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 	if in.Err != nil {
 		return in.Err
 	}
-	if err := d.makeChat(c.Request.Context(), of); err != nil {
+	if err := d.find(c.Request.Context(), of); err != nil {
 		return err
 	}
 	var outcome rag.Outcome
@@ -103,12 +103,13 @@ func bodyProblem(err error) error {
 	return errCutBody
 }
 
-// makeChat makes the collection of a chat: one by name has to be there.
-func (d *documents) makeChat(ctx context.Context, of docstore.Collection) error {
+// find finds a collection by name, or makes that of a chat, before all of a body is read for nothing.
+func (d *documents) find(ctx context.Context, of docstore.Collection) (err error) {
 	if of.Chat().IsZero() {
-		return nil
+		_, err = d.library.Info(ctx, of)
+	} else {
+		_, err = d.library.Create(ctx, of)
 	}
-	_, err := d.library.Create(ctx, of)
 	return err
 }
 
@@ -125,10 +126,7 @@ func input(body api.Document) rag.Input {
 // result is sent as soon as it is there.
 func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	ctx := c.Request.Context()
-	if err := d.makeChat(ctx, of); err != nil {
-		return err
-	}
-	if _, err := d.library.Info(ctx, of); err != nil { // before all of a body is read for nothing
+	if err := d.find(ctx, of); err != nil {
 		return err
 	}
 	if c.Query("stream") == "true" {
