@@ -261,7 +261,9 @@ func (s *Server) deleteRun(c *gin.Context, r *run) error {
 	if err := s.await(c.Request.Context(), r); err != nil {
 		return err
 	}
-	s.forget(r)
+	s.mu.Lock()
+	s.drop(r)
+	s.mu.Unlock()
 	return api.Answer(c.Writer, http.StatusNoContent, nil, nil)
 }
 

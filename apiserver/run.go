@@ -262,12 +262,3 @@ func (s *Server) erase(runs ...*run) {
 		s.unlist(r)
 	}
 }
-
-// forget drops the events of runs that have ended.
-func (s *Server) forget(runs ...*run) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range runs {
-		s.drop(r)
-	}
-}
