@@ -38,6 +38,9 @@ func (e *engine) snapshot(emit func(payload []byte) error) error {
 // snapshotKey emits the records of one key, for every type of value that a listed command can
 // create.
 func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]string) error) error {
+	var items []string
+	var err error
+	command, words := "", itself
 	switch kind := db.Type(key); kind {
 	case "string":
 		value, err := db.Get(key)
@@ -46,37 +49,30 @@ func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]st
 		}
 		return put([]string{"SET", key, value})
 	case "hash":
-		fields, err := db.HKeys(key)
-		if err != nil {
-			return err
-		}
-		return chunks(fields, func(f string) []string { return []string{f, db.HGet(key, f)} }, put, "HSET", key)
+		command, words = "HSET", func(f string) []string { return []string{f, db.HGet(key, f)} }
+		items, err = db.HKeys(key)
 	case "list":
-		items, err := db.List(key)
-		if err != nil {
-			return err
-		}
-		return chunks(items, itself, put, "RPUSH", key)
+		command = "RPUSH"
+		items, err = db.List(key)
 	case "set":
-		members, err := db.Members(key)
-		if err != nil {
-			return err
-		}
-		return chunks(members, itself, put, "SADD", key)
+		command = "SADD"
+		items, err = db.Members(key)
 	case "zset":
-		scores, err := db.SortedSet(key)
-		if err != nil {
-			return err
-		}
-		members := slices.Sorted(maps.Keys(scores))
-		return chunks(members, func(m string) []string {
+		var scores map[string]float64
+		scores, err = db.SortedSet(key)
+		command, words = "ZADD", func(m string) []string {
 			return []string{strconv.FormatFloat(scores[m], 'g', -1, 64), m}
-		}, put, "ZADD", key)
+		}
+		items = slices.Sorted(maps.Keys(scores))
 	case "stream":
 		return e.snapshotStream(db, key, put)
 	default:
 		return fmt.Errorf("unknown type %q", kind)
 	}
+	if err != nil {
+		return err
+	}
+	return chunks(items, words, put, command, key)
 }
 
 func itself(item string) []string { return []string{item} }
