@@ -106,11 +106,8 @@ func readKey(id string, fields map[string]string) (k Key, ok bool) {
 // find reads a key. ok is false if there is none.
 func (s *Store) find(ctx context.Context, id string) (k Key, ok bool, err error) {
 	fields, err := s.redis.HGetAll(ctx, recordName(id)).Result()
-	if err != nil {
-		return Key{}, false, redisscript.Unavailable(err)
-	}
 	k, ok = readKey(id, fields)
-	return k, ok, nil
+	return k, ok, redisscript.Unavailable(err)
 }
 
 // Get is a key of an id, of whatever tenant. Errors are ErrUnknownKey.
@@ -153,10 +150,7 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 // change sets fields of a record if its hash is as given, "" for any. ok is false if it is not.
 func (s *Store) change(ctx context.Context, id, hash string, fields ...any) (ok bool, err error) {
 	n, err := changeScript.Run(ctx, s.redis, []string{recordName(id)}, slices.Concat([]any{hash}, fields)...).Int()
-	if err != nil {
-		return false, redisscript.Unavailable(err)
-	}
-	return n == 1, nil
+	return n == 1, redisscript.Unavailable(err)
 }
 
 // Revoke ends a key, which no Authenticator takes any more after Fresh at the latest. A revoked one
@@ -210,10 +204,7 @@ func (s *Store) touch(ctx context.Context, u use) error {
 		return err
 	}
 	used := redis.Z{Score: float64(u.minute.Unix()), Member: u.tenant.String()}
-	if err := s.redis.ZAddGT(ctx, string(memory.KindTenants), used).Err(); err != nil {
-		return redisscript.Unavailable(err)
-	}
-	return nil
+	return redisscript.Unavailable(s.redis.ZAddGT(ctx, string(memory.KindTenants), used).Err())
 }
 
 // TenantErased is how the actions begin that the default tenant's audit log has of the erasure of another tenant: one

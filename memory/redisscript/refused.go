@@ -36,10 +36,13 @@ var refusals = []struct {
 const keyRefused = "a key"
 
 // Unavailable returns an error of a Redis client as memory.ErrUnavailable, and as a memory.RefusedError if the server
-// refused the command for good. keys are the command's keys, if they are known.
+// refused the command for good; nil if there is none. keys are the command's keys, if they are known.
 func Unavailable(err error, keys ...string) error {
 	var reply redis.Error
-	if !errors.As(err, &reply) {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &reply):
 		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 	}
 	for _, r := range refusals {
@@ -57,14 +60,14 @@ func Unavailable(err error, keys ...string) error {
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }
 
-// Keys returns the keys of a script's call.
-func Keys(cmd *redis.Cmd) (keys []string) {
-	args := cmd.Args()
-	if len(args) < 3 {
-		return nil
+// Keys returns the keys of a script's call, and the first argument of another command.
+func Keys(cmd redis.Cmder) (keys []string) {
+	args, from, n := cmd.Args(), 1, 1
+	if strings.HasPrefix(cmd.Name(), "eval") && len(args) > 2 {
+		from = 3
+		n, _ = args[2].(int)
 	}
-	n, _ := args[2].(int)
-	for _, key := range args[3:min(3+n, len(args))] {
+	for _, key := range args[min(from, len(args)):min(from+n, len(args))] {
 		keys = append(keys, fmt.Sprint(key))
 	}
 	return keys

@@ -72,7 +72,7 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 				if !wrongType(cmd.Err()) {
 					continue
 				}
-				for _, name := range keysOf(cmd) {
+				for _, name := range redisscript.Keys(cmd) {
 					wrong[name] = true
 				}
 				if failed := m.mendFor(ctx, cmd); failed != nil {
@@ -85,7 +85,7 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			}
 			var again []redis.Cmder
 			for _, cmd := range cmds {
-				if slices.ContainsFunc(keysOf(cmd), func(name string) bool { return wrong[name] }) {
+				if slices.ContainsFunc(redisscript.Keys(cmd), func(name string) bool { return wrong[name] }) {
 					cmd.SetErr(nil)
 					again = append(again, cmd)
 				}
@@ -101,30 +101,17 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// keysOf are the keys that a command names, as far as ours use it.
-func keysOf(cmd redis.Cmder) []string {
-	args, from, n := cmd.Args(), 1, 1
-	if strings.HasPrefix(cmd.Name(), "eval") && len(args) > 2 {
-		from, n = 3, int(integer(fmt.Sprint(args[2])))
-	}
-	var names []string
-	for _, arg := range args[min(from, len(args)):min(from+n, len(args))] {
-		names = append(names, fmt.Sprint(arg))
-	}
-	return names
-}
-
 // mendFor moves away what a command found to be of the wrong type. An error names the
 // key that stays in the way.
 func (m mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	var names []string
-	for _, name := range keysOf(cmd) {
+	for _, name := range redisscript.Keys(cmd) {
 		if typeOf(name) != "" {
 			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		return &memory.DamagedError{Key: strings.Join(keysOf(cmd), ", "), Cause: cmd.Err()}
+		return &memory.DamagedError{Key: strings.Join(redisscript.Keys(cmd), ", "), Cause: cmd.Err()}
 	}
 	return m.mendAll(ctx, names...)
 }
