@@ -333,15 +333,11 @@ var leaving = []time.Duration{gather + 5*time.Millisecond, 6 * gather}
 // taken back whenever Redis is there again.
 func (l *Limiter) unjudged(ctx context.Context, r Reservation, err error) (Reservation, error) {
 	r.unreserved = true
-	if ctx.Err() != nil {
-		l.Commit(r, tally.Call{})
-		return Reservation{}, context.Cause(ctx)
+	if ctx.Err() == nil && l.passes(err) {
+		return r, nil
 	}
-	if !l.passes(err) {
-		l.Commit(r, tally.Call{})
-		return Reservation{}, ErrAway
-	}
-	return r, nil
+	l.Commit(r, tally.Call{})
+	return Reservation{}, cmp.Or(context.Cause(ctx), ErrAway)
 }
 
 // passes says whether one more goes on although Redis does not answer.

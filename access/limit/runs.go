@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,12 +63,9 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 	}
 	reply, err := l.ask(ctx, r.call("enter"))
 	switch i := int(number(reply, 1)) - 1; {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || !l.passes(err)):
 		r.Leave() // it may be counted all the same
-		return nil, context.Cause(ctx)
-	case err != nil && !l.passes(err):
-		r.Leave()
-		return nil, ErrAway
+		return nil, cmp.Or(context.Cause(ctx), ErrAway)
 	case err == nil && reply.Word() == "refused" && i >= 0 && i < len(whose):
 		return nil, &Refusal{Standing: Standing{Limit: bounding[i].N}, RetryAfter: time.Second,
 			message: fmt.Sprintf("the %s has as many runs at once as it may (%d): try again when one has ended", whose[i],
