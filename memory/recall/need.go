@@ -22,8 +22,8 @@ var (
 	oneSpelling  = strings.NewReplacer("ё", "е", "’", "'")
 	unspelt      = regexp.MustCompile(`\p{Cyrillic}|\p{Han}`) // scripts of languages without articles
 	name         = regexp.MustCompile(`(\pL+) (\p{Lu}[\pL-]{2,})('s)?`)
-	prepositions = words(`в во с о об на у к по из от для за`)
-	places       = words(`of in the to from at on between than`) // stand before names of places
+	prepositions = textindex.WordSet(`в во с о об на у к по из от для за`)
+	places       = textindex.WordSet(`of in the to from at on between than`) // stand before names of places
 	// bids are the endings of Russian imperatives, past those of verbs that tell what was.
 	bids = regexp.MustCompile(`^[а-я]+(й|и|ь|йте|ите|ьте|йся|ись)$`)
 	past = regexp.MustCompile(`^([а-я]{2,}(л|ла|лся|лась|лись)|[а-я]+[^с]ли|[a-z]{3,}ed)$`)

@@ -606,7 +606,7 @@ func (q Query) says(text string) bool {
 }
 
 // asked are words of questions about what was said, which say nothing of it.
-var asked = words(`say said says saying tell told telling mention mentioned talk talked talking discuss discussed remember
+var asked = textindex.WordSet(`say said says saying tell told telling mention mentioned talk talked talking discuss discussed remember
 remind recall list говорил говорила говорили сказал сказала сказали рассказывал рассказывала рассказывали рассказал рассказала
 упоминал упоминала упоминали упомянул упомянула обсуждали помнишь напомни вспомни перечисли`)
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"mneme/memory/textindex"
 )
 
 // span is a time that a question speaks of: from its beginning up to its end. One that comes again, each year or each
@@ -280,7 +282,7 @@ func (t timed) alone() bool {
 	return len(t.spans) > 0 && (left == 0 || left == 1 && what)
 }
 
-var whats = words(`what what's что чем о`)
+var whats = textindex.WordSet(`what what's что чем о`)
 
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
 // while back. Of two beside each other, as in "November last year", the part is meant that they have in common;
@@ -358,12 +360,4 @@ func (c clock) read(of []string) (span, int) {
 		}
 	}
 	return span{}, 0
-}
-
-func words(list string) map[string]bool {
-	set := map[string]bool{}
-	for _, w := range strings.Fields(list) {
-		set[w] = true
-	}
-	return set
 }

@@ -83,7 +83,7 @@ type term struct {
 const otherWeight = 0.5
 
 // faint words count in a question only if it has no others, as in "Что мне нельзя есть?".
-var faint = set("no not nor нельзя есть")
+var faint = WordSet("no not nor нельзя есть")
 
 // query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.

@@ -84,7 +84,7 @@ func characters(list []string, text string) (all []string, rest string) {
 
 // contractions are what stands behind an apostrophe within an English word; any other separates, as in "l'eau" and
 // "Ankara'da".
-var contractions = set("s t d m ll re ve")
+var contractions = WordSet("s t d m ll re ve")
 
 // language is the language of a text, as far as its words show it.
 type language uint8
@@ -138,7 +138,7 @@ func languageOf(list []string) language {
 
 // elsewhere are words that hold together sentences of German, French, Spanish, Italian, Portuguese, Dutch, Swedish,
 // Romanian, Polish and Turkish, without those that English has, too. They say nothing in a text of these languages.
-var elsewhere = set(`
+var elsewhere = WordSet(`
 der das und ist nicht ein eine einen einem einer eines wie wer wo wann warum welche welcher welches ich du er sie es wir
 ihr mir mich dir dich uns ihm ihn mein meine meinen meinem meiner dein deine deinen sein seine unser unsere auf aus bei mit
 nach von zu zum zur im vom für über oder aber auch nur noch schon sehr wenn dass weil habe haben hatte bist sind wird

@@ -272,7 +272,7 @@ func cyrillic(r rune) bool { return r >= 'а' && r <= 'я' }
 // stopwords say nothing about what a text is about: they hold sentences and
 // questions together. They are the usual ones of Snowball and question words in
 // their forms. A contraction stands as a whole, since its stem would be no stopword.
-var stopwords = set(`
+var stopwords = WordSet(`
 a about above after again against all am an and any are as at be because been before being below between both but by
 can could did do does doing down during each few for from further had has have having he her here hers herself him
 himself his how i if in into is it its itself just me more most my myself now of off on once only or other
@@ -293,7 +293,8 @@ we'd we'll we're we've weren't what's when's where's who's why's won't wouldn't 
 тут ты у уж уже хорошо хоть чего чей чем чему через что чтоб чтобы чуть чье чьего чьей чьи чьих чья эта эти это этого
 этой этом этот эту я`)
 
-func set(words string) map[string]bool {
+// WordSet is the set of the words of a text with blanks between them.
+func WordSet(words string) map[string]bool {
 	s := map[string]bool{}
 	for _, w := range strings.Fields(words) {
 		s[w] = true
