@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -52,12 +51,12 @@ Examples:
 // auditEntries are to be shown.
 type auditEntries []audit.Entry
 
-// WriteText prints a line for each.
-func (all auditEntries) WriteText(out io.Writer) error {
+// Text has a line for each.
+func (all auditEntries) Text() string {
 	table := [][]string{{"AT", "TENANT", "KEY", "ACTION", "TARGET"}}
 	for _, e := range all {
 		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}
-	return writeColumns(out, table)
+	return columns(table)
 }

@@ -88,16 +88,14 @@ func (con *console) printKey(k webapi.MadeKey, err error, asJSON bool) error {
 	}
 	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
 		k.Tenant, k.ID)
-	return con.show(madeKey(k), nil, asJSON)
+	return con.show(madeKey{k}, nil, asJSON)
 }
 
 // madeKey is to be shown.
-type madeKey webapi.MadeKey
+type madeKey struct{ webapi.MadeKey }
 
-func (k madeKey) WriteText(out io.Writer) error {
-	_, err := fmt.Fprintln(out, k.Text)
-	return err
-}
+// Text is the key itself, on a line.
+func (k madeKey) Text() string { return k.MadeKey.Text + "\n" }
 
 // days is a duration that may be in days, such as 90d.
 func days(s string) (time.Duration, error) {
@@ -133,10 +131,9 @@ Examples:
 // keyList is to be shown.
 type keyList []webapi.KeyEntry
 
-func (l keyList) WriteText(out io.Writer) error {
+func (l keyList) Text() string {
 	if len(l) == 0 {
-		_, err := fmt.Fprintln(out, "there are no keys; make one with mneme keys create")
-		return err
+		return "there are no keys; make one with mneme keys create\n"
 	}
 	rows := [][]string{{"ID", "NAME", "TENANT", "SCOPES", "USED", "STATE", "LIMIT", "SPENT", "HELD", "RESETS"}}
 	for _, k := range l {
@@ -157,7 +154,7 @@ func (l keyList) WriteText(out io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	return writeColumns(out, rows)
+	return columns(rows)
 }
 
 // amount is one of a limit, money in USD.

@@ -118,12 +118,13 @@ func versionLine() string {
 }
 
 // show prints a report for people or as JSON, unless there was an error.
-func (con *console) show(report interface{ WriteText(io.Writer) error }, err error, asJSON bool) error {
+func (con *console) show(report interface{ Text() string }, err error, asJSON bool) error {
 	switch {
 	case err != nil:
 		return err
 	case !asJSON:
-		return report.WriteText(con.stdout)
+		_, err = io.WriteString(con.stdout, report.Text())
+		return err
 	}
 	e := json.NewEncoder(con.stdout)
 	e.SetIndent("", "  ")

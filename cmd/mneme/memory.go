@@ -326,8 +326,8 @@ Examples:
 // recalled is what a search found, to be shown.
 type recalled struct{ webapi.Recalled }
 
-func (r recalled) WriteText(out io.Writer) error {
-	var b bytes.Buffer
+func (r recalled) Text() string {
+	var b strings.Builder
 	for _, h := range r.Hits {
 		who := h.Role
 		if h.Subagent != "" {
@@ -342,8 +342,7 @@ func (r recalled) WriteText(out io.Writer) error {
 	case r.Partial:
 		b.WriteString("(the oldest messages are not searched yet; ask again in a moment)\n")
 	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return b.String()
 }
 
 func (con *console) memoryExport() *cobra.Command {

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,8 +51,8 @@ type redaction struct {
 	dry bool
 }
 
-func (r redaction) WriteText(out io.Writer) error {
-	var b bytes.Buffer
+func (r redaction) Text() string {
+	var b strings.Builder
 	const most = 50 // that are shown
 	list := func(what string, refs []webapi.MessageRef) {
 		for _, ref := range refs[:min(len(refs), most)] {
@@ -75,6 +74,5 @@ func (r redaction) WriteText(out io.Writer) error {
 	if r.Partial {
 		b.WriteString("(a damaged part of an archive could not be searched)\n")
 	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return b.String()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,7 +82,8 @@ func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat
 		}
 		rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
 	}
-	return writeColumns(con.stdout, rows)
+	_, err = io.WriteString(con.stdout, columns(rows))
+	return err
 }
 
 func (con *console) memoryFork() *cobra.Command {

@@ -84,13 +84,13 @@ type takenOver struct {
 	LeftOut  []string `json:"left_out"`      // conversations that cannot be read, and why
 }
 
-func (t takenOver) WriteText(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "imported %s with %s\nhere already, and left as they are: %d; without a message: %d\n",
+func (t takenOver) Text() string {
+	text := fmt.Sprintf("imported %s with %s\nhere already, and left as they are: %d; without a message: %d\n",
 		plural(t.Chats, "chat"), plural(t.Messages, "message"), t.Already, t.Empty)
 	for _, why := range t.LeftOut {
-		_, _ = fmt.Fprintf(out, "left out: %s\n", term.OneLine(why, 400))
+		text += fmt.Sprintf("left out: %s\n", term.OneLine(why, 400))
 	}
-	return err
+	return text
 }
 
 // takeOver imports what another service exported.

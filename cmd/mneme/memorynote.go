@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -130,25 +129,24 @@ type chatNote struct {
 	memory.Note
 }
 
-func (list chatNotes) WriteText(out io.Writer) error {
-	return writeNotes(out, "HISTORY", len(list), func(i int) (string, memory.Note) {
+func (list chatNotes) Text() string {
+	return noteTable("HISTORY", len(list), func(i int) (string, memory.Note) {
 		return cmp.Or(string(list[i].Subagent), "(chat)"), list[i].Note
 	})
 }
 
 type userNotes []memory.Note
 
-func (list userNotes) WriteText(out io.Writer) error {
-	return writeNotes(out, "CHAT", len(list), func(i int) (string, memory.Note) {
+func (list userNotes) Text() string {
+	return noteTable("CHAT", len(list), func(i int) (string, memory.Note) {
 		return cmp.Or(list[i].Chat, "-"), list[i]
 	})
 }
 
-// writeNotes writes a table. The first column, with the title origin, names the place that a note comes from.
-func writeNotes(out io.Writer, origin string, count int, at func(i int) (string, memory.Note)) error {
+// noteTable formats notes. The first column, with the title origin, names the place that a note comes from.
+func noteTable(origin string, count int, at func(i int) (string, memory.Note)) string {
 	if count == 0 {
-		_, err := fmt.Fprintln(out, "there are no notes")
-		return err
+		return "there are no notes\n"
 	}
 	rows := [][]string{{origin, "ID", "STATE", "BY", "SINCE", "TEXT"}}
 	for i := range count {
@@ -157,7 +155,7 @@ func writeNotes(out io.Writer, origin string, count int, at func(i int) (string,
 		rows = append(rows, []string{term.OneLine(name, 130), term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
 			term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
 	}
-	return writeColumns(out, rows)
+	return columns(rows)
 }
 
 func (con *console) noteAdd() *cobra.Command {

@@ -2,16 +2,17 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 )
 
-// writeColumns writes rows with all columns to the left.
-func writeColumns(out io.Writer, rows [][]string) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// columns formats rows with all columns to the left.
+func columns(rows [][]string) string {
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
-	return table.Flush()
+	_ = table.Flush() // into memory
+	return b.String()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +21,8 @@ func (con *console) tenants() *cobra.Command {
 // tenantList is to be shown.
 type tenantList []webapi.Tenant
 
-// WriteText prints a line for each.
-func (l tenantList) WriteText(out io.Writer) error {
+// Text has a line for each.
+func (l tenantList) Text() string {
 	table := [][]string{{"TENANT", "KEYS", "CHATS", "STORED", "USED", "STATE"}}
 	for _, t := range l {
 		state := ""
@@ -34,7 +33,7 @@ func (l tenantList) WriteText(out io.Writer) error {
 		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, minute(t.Used),
 			state})
 	}
-	return writeColumns(out, table)
+	return columns(table)
 }
 
 func (con *console) tenantsLs() *cobra.Command {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -75,10 +73,9 @@ Examples:
 // toolList is to be shown.
 type toolList api.ToolList
 
-func (l toolList) WriteText(out io.Writer) error {
+func (l toolList) Text() string {
 	if len(l.Tools) == 0 && len(l.Servers) == 0 {
-		_, err := fmt.Fprintln(out, "there are no tools")
-		return err
+		return "there are no tools\n"
 	}
 	rows := [][]string{{"AGENT", "TOOL", "ID", "KIND", "ASKS", "STATE"}}
 	for _, t := range l.Tools {
@@ -86,8 +83,8 @@ func (l toolList) WriteText(out io.Writer) error {
 			term.OneLine(t.ID, 200), term.OneLine(t.Kind, 20), term.OneLine(cmp.Or(t.Policy, "never"), 40),
 			term.OneLine(t.State, 20)})
 	}
-	var b bytes.Buffer
-	_ = writeColumns(&b, rows) // into memory
+	var b strings.Builder
+	b.WriteString(columns(rows))
 	for _, says := range l.LeftOut {
 		fmt.Fprintf(&b, "\n%s\n", term.OneLine(says, 2000))
 	}
@@ -108,8 +105,7 @@ func (l toolList) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  cannot be used: %s\n", term.OneLine(strings.Join(s.Refused, ", "), 2000))
 		}
 	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return b.String()
 }
 
 func (con *console) toolsCall() *cobra.Command {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -76,8 +75,8 @@ type usageRows struct {
 	Rows []tally.Row `json:"rows"`
 }
 
-// WriteText prints a line for each name, what cost most first.
-func (u usageRows) WriteText(out io.Writer) error {
+// Text has a line for each name, what cost most first.
+func (u usageRows) Text() string {
 	sums := map[string]tally.Counts{}
 	for _, row := range u.Rows {
 		sum := sums[row.Name]
@@ -96,12 +95,12 @@ func (u usageRows) WriteText(out io.Writer) error {
 		}
 		table = append(table, append(cells, access.Dollars(n.Micros), strconv.FormatInt(n.Unpriced, 10)))
 	}
-	err := writeColumns(out, table)
-	if len(names) == 0 && err == nil {
-		_, err = fmt.Fprintln(out, "No calls of models are counted by "+u.By+" in these days. --since looks further back, "+
-			"--tenant at another tenant.")
+	text := columns(table)
+	if len(names) == 0 {
+		text += "No calls of models are counted by " + u.By + " in these days. --since looks further back, --tenant at " +
+			"another tenant.\n"
 	}
-	return err
+	return text
 }
 
 // printRuns prints a line for each run of which there is a record in the histories of a chat, archives included.

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -86,8 +85,8 @@ func leftOut(o rag.Outcome) bool {
 // maxListed is how many refusals a text lists of each kind; JSON has all.
 const maxListed = 20
 
-// WriteText writes the report for people.
-func (r Report) WriteText(w io.Writer) error {
+// Text is the report for people.
+func (r Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "collection %s: %d new, %d changed, %d unchanged, %d removed, %d refused", r.Collection, r.New,
 		r.Changed, r.Unchanged, r.Removed, len(r.Refused))
@@ -118,8 +117,7 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Unread {
 		b.WriteString(r.unreadNote() + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // unreadNote says that no subagent will find what is loaded.
