@@ -19,6 +19,7 @@ import (
 	"mneme/access/price"
 	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/term"
 )
 
 // credential gives the transport by which a command reaches the service at a URL: with a key if
@@ -107,15 +108,7 @@ func (con *console) asOperator(at string) (http.RoundTripper, error) {
 // keyFile is where keys are kept, each behind the address that it is for: one must not go elsewhere.
 // Empty: there is no home.
 func (con *console) keyFile() string {
-	dir := con.getenv("XDG_CONFIG_HOME")
-	if dir == "" {
-		home := con.getenv("HOME")
-		if home == "" {
-			return ""
-		}
-		dir = filepath.Join(home, ".config")
-	}
-	return filepath.Join(dir, "mneme", "key")
+	return term.UserFile(con.getenv, "XDG_CONFIG_HOME", ".config", "key")
 }
 
 // keptKey is the key for an address, "" for none. A file that others can read or replace is refused.

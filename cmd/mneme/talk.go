@@ -122,7 +122,7 @@ func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.
 		interrupts := make(chan os.Signal, 2)
 		signal.Notify(interrupts, os.Interrupt)
 		defer signal.Stop(interrupts)
-		editor := term.OpenLineEditor(term.StateFile("chat_history"))
+		editor := term.OpenLineEditor(term.UserFile(con.getenv, "XDG_STATE_HOME", ".local/state", "chat_history"))
 		defer editor.Close()
 		o.Interrupts, o.ReadLine, o.Remember = interrupts, editor.ReadLine, editor.Remember
 	}

@@ -91,15 +91,16 @@ func (s Style) wrap(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// StateFile returns the path of a file of the user's state, by the XDG Base Directory Specification, or "" without a home.
-func StateFile(name string) string {
-	dir := os.Getenv("XDG_STATE_HOME")
+// UserFile returns the path of a file of the user by the XDG Base Directory Specification: in the folder of a variable,
+// or in another one in the home. It is "" without a home.
+func UserFile(getenv func(string) string, variable, inHome, name string) string {
+	dir := getenv(variable)
 	if !filepath.IsAbs(dir) {
-		home, err := os.UserHomeDir()
-		if err != nil {
+		home := getenv("HOME")
+		if home == "" {
 			return ""
 		}
-		dir = filepath.Join(home, ".local", "state")
+		dir = filepath.Join(home, inHome)
 	}
 	return filepath.Join(dir, "mneme", name)
 }

@@ -40,10 +40,14 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-func TestStateFile(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", "/state")
-	require.Equal(t, "/state/mneme/f", StateFile("f"))
-	t.Setenv("XDG_STATE_HOME", "relative")
-	t.Setenv("HOME", "/home/u")
-	require.Equal(t, "/home/u/.local/state/mneme/f", StateFile("f"))
+func TestUserFile(t *testing.T) {
+	environ := map[string]string{"XDG_STATE_HOME": "/state"}
+	file := func() string {
+		return UserFile(func(name string) string { return environ[name] }, "XDG_STATE_HOME", ".local/state", "f")
+	}
+	require.Equal(t, "/state/mneme/f", file())
+	environ["XDG_STATE_HOME"] = "relative"
+	require.Empty(t, file(), "there is no home")
+	environ["HOME"] = "/home/u"
+	require.Equal(t, "/home/u/.local/state/mneme/f", file())
 }
