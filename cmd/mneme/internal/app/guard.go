@@ -29,12 +29,12 @@ func (a *app) guarded(
 	if a.addrs.Certificate != nil {
 		hosts = append(hosts, plainNames(a.addrs.Certificate)...)
 	}
-	c := crossorigin.Config{Hosts: hosts, Origins: cfg.HTTP.AllowedOrigins}
 	counted := func(w http.ResponseWriter, r *http.Request, no *api.Problem) {
 		seen.Count("(refused)", r.Method, no.Status, 0)
 		refuse(w, r, no)
 	}
-	return bounded(crossorigin.New(c, seen.Often).Protect(h, counted), cfg.HTTP.BodyTimeout, counted)
+	guard := crossorigin.New(hosts, cfg.HTTP.AllowedOrigins, seen.Often)
+	return bounded(guard.Protect(h, counted), cfg.HTTP.BodyTimeout, counted)
 }
 
 // ownHosts are the names under which the services listen and call each other.

@@ -29,12 +29,6 @@ import (
 	"mneme/apiserver/api"
 )
 
-// Config says what is taken beside what is safe anyway. What is no name of a host or no origin is passed over.
-type Config struct {
-	Hosts   []string // http.allowed_hosts, and names under which the operator's configuration calls the services
-	Origins []string // http.allowed_origins
-}
-
 // Refuse answers a request that is turned away in the words of its service.
 type Refuse func(http.ResponseWriter, *http.Request, *api.Problem)
 
@@ -45,16 +39,17 @@ type Guard struct {
 	log     zerolog.Logger
 }
 
-// New makes a guard that logs what it refuses; a page can make it refuse any number of
-// times.
-func New(c Config, log zerolog.Logger) *Guard {
+// New makes a guard that logs what it refuses; a page can make it refuse any number of times. Beside what is safe anyway
+// it takes hosts (http.allowed_hosts, and names by which the operator's configuration calls the services) and origins
+// (http.allowed_origins), but for those that are no name of a host and no origin.
+func New(hosts, origins []string, log zerolog.Logger) *Guard {
 	g := &Guard{hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
-	for _, text := range c.Hosts {
+	for _, text := range hosts {
 		if host, err := Host(text); err == nil {
 			g.hosts[host] = true
 		}
 	}
-	for _, text := range c.Origins {
+	for _, text := range origins {
 		if origin, err := Origin(text); err == nil {
 			g.origins[origin] = true
 		}

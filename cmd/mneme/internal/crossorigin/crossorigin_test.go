@@ -17,8 +17,11 @@ import (
 	"mneme/memory/telemetry"
 )
 
-func guard(c crossorigin.Config, next http.HandlerFunc, log io.Writer) http.Handler {
-	return crossorigin.New(c, telemetry.Open("", zerolog.New(log)).Often).Protect(next,
+// taken is what a guard takes beside what is safe.
+type taken struct{ Hosts, Origins []string }
+
+func guard(c taken, next http.HandlerFunc, log io.Writer) http.Handler {
+	return crossorigin.New(c.Hosts, c.Origins, telemetry.Open("", zerolog.New(log)).Often).Protect(next,
 		func(w http.ResponseWriter, _ *http.Request, no *api.Problem) {
 			http.Error(w, no.Code+": "+no.Message, no.Status)
 		})
@@ -43,7 +46,7 @@ func send(h http.Handler, method, path, body string, headers ...string) *httptes
 }
 
 func TestHosts(t *testing.T) {
-	h := guard(crossorigin.Config{Hosts: []string{"Apiserver.Prod.svc", "chat.example.org"}}, ok,
+	h := guard(taken{Hosts: []string{"Apiserver.Prod.svc", "chat.example.org"}}, ok,
 		io.Discard)
 	for _, host := range []string{
 		"localhost", "localhost:8080", "LocalHost:8080", "localhost.", "web.localhost:80", "127.0.0.1", "127.0.0.1:8080",
@@ -75,7 +78,7 @@ func TestHosts(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	h := guard(crossorigin.Config{Hosts: []string{"chat.example.org"}, Origins: []string{
+	h := guard(taken{Hosts: []string{"chat.example.org"}, Origins: []string{
 		"https://app.example", "app://obsidian.md",
 	}}, ok, io.Discard)
 	for name, test := range map[string]struct {
@@ -167,7 +170,7 @@ func TestOrigins(t *testing.T) {
 
 // The types that a form can send come from programs only.
 func TestBodies(t *testing.T) {
-	h := guard(crossorigin.Config{Origins: []string{"https://app.example"}}, ok, io.Discard)
+	h := guard(taken{Origins: []string{"https://app.example"}}, ok, io.Discard)
 	const page = "Origin: https://app.example"
 	for _, kind := range []string{"application/x-www-form-urlencoded", "text/plain;charset=UTF-8",
 		"multipart/form-data; boundary=x", "", "bad;;type", "Text/Plain"} {
@@ -191,7 +194,7 @@ func TestBodies(t *testing.T) {
 
 func TestCORS(t *testing.T) {
 	var inside *http.Request
-	h := guard(crossorigin.Config{Origins: []string{"https://app.example"}},
+	h := guard(taken{Origins: []string{"https://app.example"}},
 		func(w http.ResponseWriter, r *http.Request) { inside = r }, io.Discard)
 	w := send(h, "OPTIONS", "/v1/chats/1/messages", "", "Origin: https://app.example",
 		"Access-Control-Request-Method: POST",
@@ -221,7 +224,7 @@ func TestCORS(t *testing.T) {
 
 func TestRefusalsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	h := guard(crossorigin.Config{}, ok, &log)
+	h := guard(taken{}, ok, &log)
 	for range 1000 {
 		send(h, "POST", "/v1/chats/1/messages", "my secret", "Origin: https://evil.test\nlevel: fatal",
 			"Sec-Fetch-Site: cross-site")
@@ -236,7 +239,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 
 // The guard is in the way of every call to a model: programs cost it nothing.
 func TestProgramsAllocateNothing(t *testing.T) {
-	h := guard(crossorigin.Config{Hosts: []string{"127.0.0.1"}}, func(http.ResponseWriter, *http.Request) {}, io.Discard)
+	h := guard(taken{Hosts: []string{"127.0.0.1"}}, func(http.ResponseWriter, *http.Request) {}, io.Discard)
 	for _, host := range []string{"127.0.0.1:8080", "localhost:8080", "webmemory:8080", "[::1]:8080"} {
 		r := httptest.NewRequest("POST", "http://"+host+"/v1/messages", nil)
 		require.Zero(t, testing.AllocsPerRun(100, func() { h.ServeHTTP(nil, r) }), host)
