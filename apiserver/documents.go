@@ -68,11 +68,6 @@ type documents struct {
 	puts      *fair.Places
 }
 
-func newDocuments(cfg Config, subagents func() []api.SubagentInfo) *documents {
-	return &documents{library: cfg.Documents, subagents: subagents, limit: cfg.MaxDocument,
-		puts: fair.New(putsAtOnce, putPatience)}
-}
-
 // readers are the subagents that search each collection.
 func (d *documents) readers() map[string][]memory.Agent {
 	readers := map[string][]memory.Agent{}

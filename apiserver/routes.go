@@ -152,7 +152,8 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	_, noUser := body.ChatID.Tenant().User(body.User)
 	req.Notes.OfUser = noUser == nil
 	if body.Memory != nil {
-		at := body.Memory.WithClient(s.cfg.Memory)
+		at := *body.Memory
+		at.Client = s.cfg.Memory
 		if req.Calls = at; !at.CallsOnly {
 			req.Memory, req.Notes.Remember, req.Notes.Forget = at, at.Remember, at.Forget
 		}

@@ -71,7 +71,7 @@ func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerol
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
-	s.documents = newDocuments(s.cfg, subagents)
+	s.documents = &documents{cfg.Documents, subagents, s.cfg.MaxDocument, fair.New(putsAtOnce, putPatience)}
 	s.metrics = newMetrics(s)
 	s.handler = s.routes()
 	s.janitor.Go(s.sweep)

@@ -19,13 +19,7 @@ type MemoryAccess struct {
 	// CallsOnly: the run has no chat, so nothing is searched or noted there; calls of tools are granted.
 	CallsOnly bool `json:"calls_only,omitempty"`
 
-	client *http.Client // nil for http.DefaultClient
-}
-
-// WithClient returns m with a client for its requests.
-func (m MemoryAccess) WithClient(h *http.Client) MemoryAccess {
-	m.client = h
-	return m
+	Client *http.Client `json:"-"` // nil for http.DefaultClient
 }
 
 // Recall searches the chat's memory.
@@ -108,6 +102,6 @@ func (m MemoryAccess) Settle(ctx context.Context, call, result string, failed bo
 
 // post calls a route below URL. Its errors are those of a Client.
 func (m MemoryAccess) post(ctx context.Context, path string, body, into any) error {
-	at := &Client{base: m.URL, http: cmp.Or(m.client, http.DefaultClient), token: m.Token}
+	at := &Client{base: m.URL, http: cmp.Or(m.Client, http.DefaultClient), token: m.Token}
 	return at.call(ctx, http.MethodPost, path, body, into)
 }
