@@ -45,7 +45,8 @@ func newClient(store *Server, conn net.Conn, outside bool) *client {
 // its own, because a client may send a long pipeline before it reads the first reply: if the reader
 // waited for the client to read, both sides would wait for ever.
 func (c *client) serve() {
-	out := newOutbox()
+	var out outbox
+	out.changed.L = &out.mu
 	var writer sync.WaitGroup
 	writer.Go(func() { out.writeTo(c.conn) })
 	defer writer.Wait()
@@ -160,12 +161,6 @@ type outbox struct {
 	changed  sync.Cond
 	waiting  []byte
 	finished bool
-}
-
-func newOutbox() *outbox {
-	o := &outbox{}
-	o.changed.L = &o.mu
-	return o
 }
 
 // add queues a reply and keeps its bytes. It reports false when the client is gone or has left

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
 )
 
 // engine runs commands on miniredis and collects their effects. It is not safe for concurrent use.
@@ -33,7 +34,7 @@ type engine struct {
 func newEngine() (*engine, error) {
 	e := &engine{mini: miniredis.NewMiniRedis(), expiries: expiries{first: map[string]time.Duration{}}}
 	e.peer, e.in = server.NewPeer(bufio.NewWriterSize(&e.reply, 512)), bufio.NewReaderSize(&e.reply, 512)
-	e.scripts = newScripts(e.fromScript)
+	e.scripts = &scripts{known: map[string]*lua.LFunction{}, call: e.fromScript}
 	// miniredis starts without a listener by Dial. The connection is not needed: commands are
 	// dispatched directly.
 	conn, err := e.mini.Dial()

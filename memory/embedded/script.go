@@ -17,18 +17,13 @@ import (
 // for each run, which costs more than what our scripts do in it.) No script leaves anything there for the next: it can make no
 // global variable.
 type scripts struct {
-	state *lua.LState               // nil before the first script
-	known map[string]*lua.LFunction // by the SHA-1 of the text, in hex
-	call  func(args []string) (any, error)
+	state *lua.LState                      // nil before the first script
+	known map[string]*lua.LFunction        // by the SHA-1 of the text, in hex
+	call  func(args []string) (any, error) // runs a command, and returns what server.ParseReply does
 }
 
 // maxStack bounds the values that a script has at a time, an unpacked list of arguments above all.
 const maxStack = 1 << 20
-
-// newScripts runs scripts that call commands by call, which returns what server.ParseReply does.
-func newScripts(call func(args []string) (any, error)) *scripts {
-	return &scripts{known: map[string]*lua.LFunction{}, call: call}
-}
 
 // open makes the state.
 func (s *scripts) open() {
