@@ -237,16 +237,13 @@ func (r *restorer) flush(ctx context.Context) error {
 	if r.pipe.Len() == 0 {
 		return nil
 	}
-	commands, err := r.pipe.Exec(ctx)
+	commands, _ := r.pipe.Exec(ctx) // each command keeps its own error
 	r.size = 0
 	for _, c := range commands {
 		// An entry that is there already: the commands were sent twice, since the first answer was lost.
 		if c.Err() != nil && !strings.Contains(c.Err().Error(), "equal or smaller") {
 			return c.Err()
 		}
-	}
-	if len(commands) == 0 {
-		return err
 	}
 	return nil
 }
