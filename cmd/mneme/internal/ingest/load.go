@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"mneme/apiserver/api"
 	"mneme/subagent/rag"
@@ -108,25 +110,17 @@ func (l *loading) walk(ctx context.Context, sources []source) (jobs []job, err e
 // load sends the files, several at a time, so that the server has the next one while it
 // stores the last. The first error that is not one file's own ends the run.
 func (l *loading) load(ctx context.Context, jobs []job) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var working sync.WaitGroup
-	var next atomic.Int64
-	for range uploads {
-		working.Go(func() {
-			for ctx.Err() == nil {
-				n := int(next.Add(1)) - 1
-				if n >= len(jobs) {
-					return
-				}
-				if err := l.file(ctx, jobs[n]); err != nil {
-					cancel(err)
-				}
+	sending, within := errgroup.WithContext(ctx)
+	sending.SetLimit(uploads)
+	for _, j := range jobs {
+		sending.Go(func() error {
+			if within.Err() != nil {
+				return nil
 			}
+			return l.file(within, j)
 		})
 	}
-	working.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(sending.Wait(), context.Cause(ctx))
 }
 
 // file sends one file unless the collection has it as it is. An error ends the run.
