@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Collection is documents that are searched together. Safe for concurrent use:
@@ -188,16 +190,12 @@ func (c *Collection) build(documents []Document) []*segment {
 
 // onAll does n things on all processors; it returns when they are done.
 func onAll(n int, do func(i int)) {
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), n) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
-		})
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		group.Go(func() error { do(i); return nil })
 	}
-	group.Wait()
+	_ = group.Wait() // which has no errors
 }
 
 // batch cuts documents into runs that end when they have so many passages.
