@@ -42,7 +42,7 @@ type Authenticator struct {
 	now   func() time.Time
 
 	found *otter.Cache[string, entry]     // by id
-	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: until when the store is not asked again
+	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: when the store is asked again
 
 	// lost are keys that were good here, by id, and of which the store has no record although they were not revoked. They
 	// open nothing. An entry was read when a request came with it last.
