@@ -34,7 +34,7 @@ type Entry struct {
 	Target string        `json:"target,omitempty"` // what it was done to, as a path: its ids and no text
 }
 
-// Log appends and reads entries. A nil one keeps nothing. Safe for concurrent use.
+// Log appends and reads entries. Writing to a nil one keeps nothing. Safe for concurrent use.
 type Log struct {
 	redis redis.UniversalClient
 }
