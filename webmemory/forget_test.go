@@ -229,7 +229,7 @@ func TestNobodyElseForgets(t *testing.T) {
 	require.Equal(t, 200, status, "%s", body)
 	require.Contains(t, body, "Nothing was hidden or changed")
 	said, _ := f.say(t, "Please remove the trailing comma in line 3.", "4711", "")
-	require.Contains(t, said, "Nothing was hidden or changed", "the user speaks of nothing that a message with the words has")
+	require.Contains(t, said, "Nothing was hidden or changed", "no message with 4711 has a word of the order")
 	said, _ = f.say(t, "Forget that I was in Oslo", "Oslo in May", "")
 	require.Contains(t, said, "Nothing earlier in this chat and no note contains these words")
 	said, _ = f.say(t, "Forget all that talk", "talk", "")
