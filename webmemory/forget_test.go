@@ -31,6 +31,7 @@ type forgetModel struct {
 	words  string // to forget; empty for no call
 	answer string
 	shown  string // the last prompt
+	fails  bool   // after the tool
 }
 
 func (m *forgetModel) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
@@ -45,10 +46,21 @@ func (m *forgetModel) Generate(_ context.Context, r loop.Request) iter.Seq2[loop
 		d = loop.Delta{Usage: d.Usage, Calls: []memory.ToolCall{{ID: "f1", Type: "function",
 			Function: memory.FunctionCall{Name: "forget", Arguments: string(args)}}}}
 	} else if last.Role == memory.RoleTool {
-		d.Text += last.Content
+		if d.Text += last.Content; m.fails {
+			return func(yield func(loop.Delta, error) bool) {
+				yield(loop.Delta{}, downError{})
+			}
+		}
 	}
 	return func(yield func(loop.Delta, error) bool) { yield(d, nil) }
 }
+
+// downError is that of a model that is down.
+type downError struct{}
+
+func (downError) Error() string { return "down" }
+
+func (downError) Describe() *event.Error { return event.Fail(event.Unavailable, "", 0) }
 
 // forgetting is a world whose agent has the model, with little in its window.
 type forgetting struct {
@@ -158,6 +170,11 @@ func TestAUserAsksToForget(t *testing.T) {
 		require.Equal(t, 200, status, "%s", body)
 	}
 	require.Equal(t, webapi.Quarantine{Entries: []string{}}, f.quarantine(t, "c"), "nothing is left to do")
+	status, exported := f.Do("GET", "/v1/chats/copy/export", nil).Text()
+	require.Equal(t, 200, status, "%s", exported)
+	status, body = f.Do("POST", "/v1/chats/moved/import", exported).Text()
+	require.Equal(t, 201, status, "%s", body)
+	require.Equal(t, q, f.quarantine(t, "moved"), "an export has it")
 	status, body = f.Do("DELETE", "/v1/chats/copy", nil).Text()
 	require.Equal(t, 200, status, "%s", body)
 	require.Empty(t, f.quarantine(t, "copy").Entries)
@@ -245,4 +262,25 @@ func (f forgetting) importMany(t *testing.T) {
 	for i := range 26 {
 		f.say(t, fmt.Sprintf("The weather of day %d is fine.", i), "", "Good weather.")
 	}
+}
+
+// A run in which the user asks to forget something fails, and its post is repeated. The message is stored once.
+func TestARepeatedPostThatForgetsIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	f := newForgetting(t)
+	f.old(t)
+	post := func() int {
+		status, _ := f.Do("POST", "/v1/chats/c/messages", webapi.MessageRequest{Message: "Please forget 4711."},
+			"Idempotency-Key", "k").Text()
+		return status
+	}
+	f.model.words, f.model.fails = "4711", true
+	require.Equal(t, 502, post())
+	f.model.mu.Lock()
+	f.model.fails = false
+	f.model.mu.Unlock()
+	require.Equal(t, 200, post())
+	status, body := f.Do("GET", "/v1/chats/c/export", nil).Text()
+	require.Equal(t, 200, status)
+	require.Equal(t, 1, strings.Count(body, "Please forget 4711."))
 }

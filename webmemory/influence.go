@@ -68,10 +68,8 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 	if len(body.Entries) == 0 {
 		return problem.BadRequest("entries is empty: name messages by their ids, or sources as messages have them.")
 	}
-	for _, entry := range body.Entries {
-		if entry == "" || len(entry) > memory.MaxQuarantined {
-			return problem.BadRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
-		}
+	if err := checkQuarantine(body.Entries); err != nil {
+		return err
 	}
 	histories, err := s.histories.look(c.Request.Context(), chat, heads{})
 	if err == nil && len(histories) == 0 {
@@ -84,6 +82,16 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 		return err
 	}
 	return s.getQuarantine(c, chat)
+}
+
+// checkQuarantine returns an error if an entry is empty or too long.
+func checkQuarantine(entries []string) *api.Problem {
+	for _, entry := range entries {
+		if entry == "" || len(entry) > memory.MaxQuarantined {
+			return problem.BadRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
+		}
+	}
+	return nil
 }
 
 // quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, which would

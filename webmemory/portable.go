@@ -82,6 +82,13 @@ func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	if err != nil {
 		return err
 	}
+	hidden, err := s.store.Chats.Quarantined(ctx, stored[0].Key.Chat())
+	if err == nil && len(hidden) > 0 {
+		err = write(webapi.ExportLine{Quarantine: hidden})
+	}
+	if err != nil {
+		return err
+	}
 	return write(webapi.ExportLine{Messages: &count, Notes: notes})
 }
 
@@ -251,6 +258,8 @@ func (in *importing) take(ctx context.Context, text []byte) error {
 		}
 	case line.Note != nil:
 		return in.note(line)
+	case len(line.Quarantine) > 0:
+		return in.hide(ctx, line.Quarantine)
 	case line.Message != nil:
 		return in.add(ctx, line)
 	}
@@ -282,6 +291,18 @@ func (in *importing) note(line webapi.ExportLine) error {
 	in.notes[key] = append(in.notes[key], n)
 	in.noted++
 	return nil
+}
+
+// hide puts messages of the chat into quarantine.
+func (in *importing) hide(ctx context.Context, entries memory.Quarantine) error {
+	if err := checkQuarantine(entries); err != nil {
+		return in.refuse("%s", err.Message)
+	}
+	full, err := in.portable.store.Chats.Quarantine(ctx, in.writer.chat, false, entries...)
+	if full {
+		return in.refuse("a quarantine has at most %d entries", memory.MaxQuarantine)
+	}
+	return err
 }
 
 // authors are those that a note may be by.

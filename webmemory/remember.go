@@ -90,7 +90,14 @@ func (d *driver) proposeNotes(said *event.RunStarted) {
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
 	key, propose := memory.ChatKey(d.run.chat), func(all []memory.Note) (_ []memory.Note, err error) {
-		for i := 0; i < len(told) && err == nil; i++ {
+		proposed := 0
+		for _, n := range all {
+			if n.State == memory.NoteProposed {
+				proposed++
+			}
+		}
+		// A further proposal would remove the oldest one, which may be a note that the user asked to forget.
+		for i := 0; i < len(told) && err == nil && proposed+i < maxProposed; i++ {
 			n := newNote(told[i], memory.NoteProposed, memory.ByUser)
 			n.Message = memory.MessageID(d.run.id, 1)
 			all, err = addNote(all, &n)

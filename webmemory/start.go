@@ -189,20 +189,26 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	key := memory.ChatKey(r.chat)
 	chat := w.history(key)
+	question, hidden := openQuestion(chat, p.Message), loss.Quarantine
+	retried := r.retryOf != "" && question >= 0
+	if retried { // a first attempt that was to forget something is hidden, with the question
+		hidden = slices.DeleteFunc(hidden, func(entry string) bool {
+			return entry == memory.ForgetEntry+memory.RunOf(chat.IDs()[question])
+		})
+	}
 	said := []string{sessionLine("request: %s", p.Message),
 		sessionLine("history of the chat loaded: %d messages", chat.Len())}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,
-		Context:          loss.Quarantine.Without(chat.Window(s.cfg.ContextWindow)),
+		Context:          hidden.Without(chat.Window(s.cfg.ContextWindow)),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: loss.Approved,
 		Instructions: p.Instructions, Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 		TimeZone: zoneOf(ctx, s.core, p.TimeZone, r.user),
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
-	question := openQuestion(chat, p.Message)
-	if r.retryOf != "" && question >= 0 && !loss.Quarantine.Has(chat.IDs()[question], memory.Origin{}) {
+	if retried {
 		req.RetryOf = r.retryOf
 	}
 	if len(p.Context) > 0 && p.AgentVersion == webapi.Master {
@@ -213,7 +219,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	for _, a := range w.agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
-		req.SubagentContexts[a] = loss.Quarantine.Without(h.Window(s.cfg.SubagentContextWindow))
+		req.SubagentContexts[a] = hidden.Without(h.Window(s.cfg.SubagentContextWindow))
 		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
 		if len(p.Context) > 0 && p.AgentVersion == string(a) {
 			req.SubagentContexts[a], shown[h.Key()] = p.Context, windowed{h, nil}

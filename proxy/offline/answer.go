@@ -205,7 +205,11 @@ func classify(text string) step {
 	forgotten := find("forgotten", s)
 	switch {
 	case forgotten != nil && using == nil:
-		raw, _ := json.Marshal(forgotten[1]) // a string
+		words := strings.Fields(forgotten[1])
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w, "0123456789") }); i >= 0 {
+			words = words[i:] // "my PIN 4711"
+		}
+		raw, _ := json.Marshal(strings.Join(words, " ")) // a string
 		return step{call: true, text: `use forget {"text":` + string(raw) + `}`}
 	case using != nil && json.Valid([]byte(using[2])):
 		return step{call: true, text: quote}

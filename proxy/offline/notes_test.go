@@ -233,7 +233,7 @@ func TestLongAndNestedTextIsBounded(t *testing.T) {
 func TestWordsAreForgotten(t *testing.T) {
 	forget := simTool{Name: "forget", Description: "Hides words.", InputSchema: json.RawMessage(`{"type":"object"}`)}
 	for message, words := range map[string]string{"Please forget 4711.": "4711", "Forget my PIN!": "my PIN",
-		"Забудь мой пин": "мой пин", "Delete the number 47 11": "the number 47 11"} {
+		"Забудь мой пин": "мой пин", "Delete the number 47 11": "47 11", "Please forget my PIN 4711": "4711"} {
 		r := simRequest{Model: "m", MaxTokens: 1000, Tools: append(newChat(t).tools, forget),
 			Messages: []simMessage{userText(message)}}
 		call := roundTrip(t, r).Content[0]
