@@ -35,7 +35,8 @@ func (s *speller) add(start, end int) bool {
 	if s.words > 0 && start == s.end+1 {
 		sign = s.text[s.end]
 	}
-	hyphen := sign == '-' || sign == '_'
+	thousands := sign == '.' && len(raw) == 3 && isNumber(raw) && isNumber(s.last) // 1.050, or a decimal
+	hyphen := sign == '-' || sign == '_' || thousands
 	blank := (sign == ' ' || sign == '/') && isCode(s.last)
 	amount := ""
 	if blank && isUnit(raw) && isNumber(s.last) {
