@@ -386,7 +386,7 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 	defer cancel()
 	for opening := time.Now().Add(time.Second); ; {
 		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-		if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
+		if err != nil || record == nil || record.Over() && !record.Torn() || record.Newest > r.attempt {
 			return record, err
 		}
 		line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)

@@ -276,3 +276,37 @@ func TestARepeatedPostJoinsARunThatComesBack(t *testing.T) {
 	s.Allow("1", webmemorytest.ScriptEvents)
 	require.Len(t, readFrames(again), webmemorytest.ScriptEvents)
 }
+
+// Redis loses a run between its last event and its answer, so that it has the answer alone. A post that is repeated on
+// another process receives all events, which the first process brings back.
+func TestARunWithAnAnswerAloneIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	s := &webmemorytest.Script{}
+	w := webmemorytest.NewWorld(t, s.Play)
+	second := w.StartReplica(webmemorytest.OwnDisk(t), webmemorytest.ShortenLease)
+	s.Allow("1", webmemorytest.ScriptEvents)
+	over := w.PostStream("1", "hi", "Idempotency-Key", "k")
+	seen := readFrames(over)
+	requireCompleted(w, w.URL, "1", "k", over.RunID(), seen)
+	ctx := context.Background()
+	answer := map[string]string{}
+	webmemorytest.Eventually(t, "the answer is stored", func() bool {
+		for _, key := range w.Redis.Keys(ctx, "*"+over.RunID()+"*").Val() {
+			if result := w.Redis.HGet(ctx, key, "result").Val(); result != "" {
+				answer[key] = result
+			}
+		}
+		return len(answer) == 1
+	})
+	_, err := w.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, result := range answer {
+			p.HSet(ctx, key, "result", result)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	w.Target(second, func() {
+		require.Equal(t, seen, readFrames(w.PostStream("1", "hi", "Idempotency-Key", "k")))
+	})
+}

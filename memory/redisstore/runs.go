@@ -37,6 +37,9 @@ type Record struct {
 // Over says whether the run has come to its end.
 func (r *Record) Over() bool { return len(r.Result) > 0 || r.Rewound }
 
+// Torn reports whether Redis lost the run after its last event and before its answer, so that only the answer is left.
+func (r *Record) Torn() bool { return len(r.Result) > 0 && r.Body == "" && !r.Rewound }
+
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
 func (s Runs) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
