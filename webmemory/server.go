@@ -125,8 +125,6 @@ type Server struct {
 	end context.CancelCauseFunc // of life
 }
 
-// problem.ErrShutdown ends runs that did not finish in time when the service stops.
-
 // New is a service over a store, its cache and the spool beside it, asking the
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,

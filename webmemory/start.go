@@ -57,8 +57,8 @@ func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	ctx = beginSpan(ctx, s.cfg.Traces, r, p.Message, p.User, "")
 	w, err := s.leaser.turnOf(ctx, r, places[p.OnBusy])
-	if errors.Is(err, errOwnRun) {
-		return &redisstore.Record{Body: r.body}, nil
+	if own, ok := errors.AsType[*ownRunError](err); ok {
+		return own.record, nil
 	}
 	if err != nil {
 		return nil, err

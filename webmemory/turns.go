@@ -51,7 +51,7 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
 	defer cancel()
 	if r.keyed {
-		go s.lookAgain(waiting, r, dismiss)
+		s.workers.Go(func() { s.watchOwnRun(waiting, r, dismiss) })
 	}
 	token := ""
 	if at == before {
@@ -64,7 +64,7 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	}
 	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
 		if waits.Run == r.id {
-			return errOwnRun
+			return &ownRunError{&redisstore.Record{Body: r.body}}
 		}
 		return s.runner.count(ctx, r)
 	})
@@ -77,19 +77,21 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 	return w, nil
 }
 
-// lookAgain dismisses a post that waits for a turn when its own run turns up: after a loss of Redis, the process that has
-// the run may put it back later than the post looked for it. It returns when waiting ends.
-func (s *leaser) lookAgain(waiting context.Context, r *run, dismiss context.CancelCauseFunc) {
+// watchOwnRun stops a waiting post when the record of its run appears. After Redis loses data, another process may
+// restore the record late. It returns when waiting ends.
+func (s *leaser) watchOwnRun(waiting context.Context, r *run, dismiss context.CancelCauseFunc) {
 	for pause(waiting, jitter(time.Second)) == nil {
 		if found, err := recordOf(waiting, s.store, r); err == nil && found != nil {
-			dismiss(errOwnRun)
+			dismiss(&ownRunError{found})
+			return
 		}
 	}
 }
 
-// errOwnRun indicates that the run that has the chat's turn, or waits in it, is the post's own, which another process has
-// put back since the post looked for it.
-var errOwnRun = errors.New("the chat's run is the post's own")
+// ownRunError indicates that another process has restored the run of this post, with its record.
+type ownRunError struct{ record *redisstore.Record }
+
+func (*ownRunError) Error() string { return "the chat's run is the post's own" }
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
 // its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
