@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
@@ -49,14 +48,6 @@ var hexHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 type fileKey struct {
 	Key  `yaml:",inline"`
 	Hash string `yaml:"hash"`
-	line int
-}
-
-// UnmarshalYAML reads a key and notes its line.
-func (k *fileKey) UnmarshalYAML(node ast.Node) error {
-	type plain fileKey
-	k.line = node.GetToken().Position.Line
-	return yaml.NodeToValue(node, (*plain)(k), yaml.Strict())
 }
 
 // read takes the file if it has changed.
@@ -96,10 +87,15 @@ func (f *File) parse(raw []byte) (map[string]Key, error) {
 		}
 		return nil, fmt.Errorf("%s:%d: %w", f.path, line, err)
 	}
+	lines := entryLines(string(raw))
 	keys := map[string]Key{}
-	for _, k := range read.Keys {
+	for i, k := range read.Keys {
 		bad := func(format string, args ...any) error {
-			return fmt.Errorf("%s:%d: %s", f.path, k.line, fmt.Sprintf(format, args...))
+			line := 0
+			if i < len(lines) {
+				line = lines[i]
+			}
+			return fmt.Errorf("%s:%d: %s", f.path, line, fmt.Sprintf(format, args...))
 		}
 		if k.Name == "" {
 			k.Name = k.ID
@@ -150,4 +146,19 @@ func (f *File) look() {
 			f.log.Error().Err(err).Msg("the file of keys has changed and is wrong; the keys stay as they were")
 		}
 	}
+}
+
+// entryLines are the numbers of the lines at which the entries of the first list begin.
+func entryLines(text string) (lines []int) {
+	indent, n := "", 0
+	for line := range strings.Lines(text) {
+		n++
+		rest := strings.TrimLeft(line, " ")
+		before := line[:len(line)-len(rest)]
+		if !strings.HasPrefix(rest, "- ") || len(lines) > 0 && before != indent {
+			continue
+		}
+		indent, lines = before, append(lines, n)
+	}
+	return lines
 }
