@@ -100,4 +100,5 @@ type Forgotten struct {
 	Asked    bool `json:"asked"`    // the user asked for it in the newest message; otherwise nothing was changed
 	Messages int  `json:"messages"` // earlier messages of the chat that models are no longer shown
 	Notes    int  `json:"notes"`    // notes that models are no longer shown
+	Exchange bool `json:"exchange"` // all messages of the run are hidden, too
 }

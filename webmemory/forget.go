@@ -27,46 +27,54 @@ const maxForgotten = 50
 
 // postForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses
 // the words: a person redacts the messages, or releases them.
-func (s *noteRoutes) postForget(c *gin.Context, r *run, asked memory.ForgetRequest) (err error) {
-	part := wordsOf(asked.Text)
-	if n := utf8.RuneCountInString(part.letters); n < 2 || n > memory.MaxNote {
-		return problem.BadRequest("text has the words to be forgotten, with 2 to %d letters and digits.", memory.MaxNote)
-	}
+func (s *noteRoutes) postForget(c *gin.Context, r *run, asked memory.ForgetRequest) error {
 	said, out := r.said(), memory.Forgotten{}
 	if said == nil || r.alone != nil || r.turn.Load() == 0 {
 		return errNotHeld
 	}
-	if request := telling.AsksToForget(memory.Own(said.Message, said.Pasted).Typed); request != "" {
-		err = s.forget(c.Request.Context(), r, part, request, &out)
+	order := telling.AsksToForget(memory.Own(said.Message, said.Pasted).Typed)
+	f := forgetting{part: wordsOf(asked.Text), terms: textindex.Terms(order)}
+	if n := utf8.RuneCountInString(f.part.letters); n < 2 || n > memory.MaxNote || len(textindex.Terms(asked.Text)) == 0 {
+		return problem.BadRequest("text has the words to be forgotten, with 2 to %d letters and digits. Words such as "+
+			"\"the\" are not enough.", memory.MaxNote)
 	}
+	if out.Asked = order != ""; !out.Asked {
+		return api.Answer(c.Writer, http.StatusOK, out, nil)
+	}
+	f.named = wordsOf(order).contain(f.part)
+	err := s.forget(c.Request.Context(), r, f, &out)
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// forget hides what contains some words: messages, and notes that are not the operator's. A request has the words
-// itself, or a word of a message with them ("my PIN"): a model cannot hide what the user does not speak of.
-func (s *noteRoutes) forget(ctx context.Context, r *run, part words, request string, out *memory.Forgotten) error {
-	ids, asked, err := s.histories.containing(ctx, r, part, textindex.Terms(request))
+// forgetting selects what a user asks to forget.
+type forgetting struct {
+	part  words
+	named bool     // the order contains part
+	terms []string // of the order
+}
+
+// has reports whether a text contains the words, and something that the order names: a model cannot hide a text that
+// has nothing to do with the order.
+func (f forgetting) has(text string) bool {
+	return wordsOf(text).contain(f.part) && (f.named || slices.ContainsFunc(textindex.Terms(text), func(term string) bool {
+		return slices.Contains(f.terms, term)
+	}))
+}
+
+// forget hides all messages and notes that f selects, except the operator's notes. If it selects any, or the order
+// contains the words, it hides the run too, because further messages of the run may repeat the words.
+func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memory.Forgotten) error {
+	ids, err := s.histories.containing(ctx, r, f)
 	if err != nil {
 		return err
 	}
-	if out.Asked = len(ids) == 0 || asked || wordsOf(request).contain(part); !out.Asked {
-		return nil
-	}
 	if out.Messages = len(ids); len(ids) > maxForgotten {
-		return problem.BadRequest("%d messages contain these words, more than %d: name longer words.", len(ids), maxForgotten)
+		return problem.BadRequest("more than %d messages contain these words: name longer words.", maxForgotten)
 	}
-	entries := []string{memory.ForgetEntry + r.id} // its next messages may repeat the words
-	for _, id := range ids {
-		entries = append(entries, memory.ForgetEntry+id)
-	}
-	if err := s.histories.quarantine(ctx, r.chat, entries...); err != nil {
-		return err
-	}
-	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
 	hidden := map[string]bool{} // ids of notes
 	propose := func(all []memory.Note) ([]memory.Note, error) {
 		for i, n := range all {
-			if n.State == memory.NoteActive && n.By != memory.ByOperator && wordsOf(n.Text).contain(part) {
+			if n.State == memory.NoteActive && n.By != memory.ByOperator && f.has(n.Text) {
 				all[i].State, hidden[n.ID] = memory.NoteProposed, true
 			}
 		}
@@ -79,19 +87,26 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, part words, request str
 	if err == nil && !r.user.IsZero() {
 		err = s.store.Users.ChangeNotes(ctx, r.user, propose)
 	}
-	out.Notes = len(hidden)
-	return err
+	if out.Notes = len(hidden); err != nil || len(ids)+len(hidden) == 0 && !f.named {
+		return err
+	}
+	entries := []string{memory.ForgetEntry + r.id}
+	for _, id := range ids {
+		entries = append(entries, memory.ForgetEntry+id)
+	}
+	out.Exchange = true
+	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
+	return s.histories.quarantine(ctx, r.chat, entries...)
 }
 
-// containing returns the ids of the messages of earlier runs of a chat whose text or tool arguments contain some words,
-// and whether one of them has one of some terms.
-func (s *histories) containing(ctx context.Context, r *run, part words, terms []string) (ids []string, named bool,
-	err error) {
+// containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool
+// calls. It stops after maxForgotten and one more.
+func (s *histories) containing(ctx context.Context, r *run, f forgetting) (ids []string, err error) {
 	v, err := s.look(ctx, r.chat, nil)
 	for _, key := range v.keys() {
 		for raw, err := range s.walk(ctx, v[key]) {
-			if err != nil {
-				return nil, false, err
+			if err != nil || len(ids) > maxForgotten {
+				return ids, err
 			}
 			var m memory.Message
 			_ = json.Unmarshal(raw, &m) // no model is shown what cannot be read
@@ -100,19 +115,18 @@ func (s *histories) containing(ctx context.Context, r *run, part words, terms []
 				_ = json.Unmarshal([]byte(call.Function.Arguments), &arguments)
 				m.Content += fmt.Sprint("\n", arguments, "\n", call.Function.Arguments)
 			}
-			if _, id := headOf(raw); memory.RunOf(id) != r.id && wordsOf(m.Content).contain(part) {
-				has := func(term string) bool { return slices.Contains(terms, term) }
-				ids, named = append(ids, id), named || slices.ContainsFunc(textindex.Terms(m.Content), has)
+			if _, id := headOf(raw); memory.RunOf(id) != r.id && f.has(m.Content) {
+				ids = append(ids, id)
 			}
 			fair.Yield(ctx)
 		}
 	}
-	return ids, named, err
+	return ids, err
 }
 
 // words is a text as forget compares it.
 type words struct {
-	letters string // and digits, in lower case, without accents and without what stands between them
+	letters string // letters and digits in lower case, without accents, spaces and punctuation
 	edges   []bool // by byte of letters, and at its end: a word begins or ends there
 }
 

@@ -134,7 +134,7 @@ func TestAUserAsksToForget(t *testing.T) {
 	doUserNote(t, f.World, 201, "POST", "ann/notes", `{"text":"Likes 4711 a lot."}`)
 
 	said, shown := f.say(t, "Please forget my bank PIN, I don't use it any more.", "4711", "OK, 4711 is hidden. ")
-	require.Contains(t, said, "no model is shown the 4 earlier messages of this chat and 0 notes")
+	require.Contains(t, said, "(earlier messages of this chat: 4, notes: 0)")
 	require.Contains(t, said, "a person must confirm the deletion")
 	require.Contains(t, said, "Notes of the operator and other chats are unchanged", "only a person changes those")
 	require.Contains(t, shown, `"Name":"forget"`)
@@ -204,7 +204,7 @@ func TestNotesAreForgotten(t *testing.T) {
 	listed := forgetting{h.World, nil}.quarantine(t, "c")
 	again, err := forget("my pin is 4711")
 	require.NoError(t, err)
-	require.Equal(t, memory.Forgotten{Asked: true, Messages: got.Messages}, again)
+	require.Equal(t, memory.Forgotten{Asked: true, Messages: got.Messages, Exchange: true}, again)
 	after := forgetting{h.World, nil}.quarantine(t, "c")
 	require.ElementsMatch(t, listed.Entries, after.Entries)
 	require.Equal(t, []string{"proposed: My PIN is 4711.", "active: I like tea."}, states(listNotes(t, h.World, "c")))
@@ -247,14 +247,22 @@ func TestNobodyElseForgets(t *testing.T) {
 	require.Contains(t, body, "Nothing was hidden or changed")
 	said, _ := f.say(t, "Please remove the trailing comma in line 3.", "4711", "")
 	require.Contains(t, said, "Nothing was hidden or changed", "no message with 4711 has a word of the order")
+	doUserNote(t, f.World, 201, "POST", "ann/notes", `{"text":"I'm allergic to penicillin."}`)
+	said, shown := f.say(t, "Please remove the trailing comma in line 3. The budget is 500.", "penicillin", "")
+	require.Contains(t, said, "Nothing was hidden or changed")
+	require.Contains(t, shown, "penicillin")
+	_, shown = f.say(t, "And now?", "", "OK.")
+	require.Contains(t, shown, "The budget is 500", "the exchange is not hidden, either")
+	said, _ = f.say(t, "Forget the rest.", "the", "")
+	require.Contains(t, said, "are not enough")
 	said, _ = f.say(t, "Forget that I was in Oslo", "Oslo in May", "")
-	require.Contains(t, said, "Nothing earlier in this chat and no note contains these words")
+	require.Contains(t, said, "Nothing was hidden or changed")
 	said, _ = f.say(t, "Forget all that talk", "talk", "")
-	require.Contains(t, said, "no model is shown the 30 earlier messages")
+	require.Contains(t, said, "(earlier messages of this chat: 30, notes: 0)")
 	f.importMany(t)
 	said, _ = f.say(t, "Forget the weather", "weather", "")
 	require.Contains(t, said, "name longer words")
-	require.Len(t, f.quarantine(t, "c").Entries, 32) // and the two runs in which the user asked
+	require.Len(t, f.quarantine(t, "c").Entries, 31) // and the run in which the user asked
 }
 
 // importMany has a second chat's worth of messages about the weather said in the chat.

@@ -208,11 +208,11 @@ func TestForget(t *testing.T) {
 	}
 	require.Contains(t, call(`{"text":4711}`), "the arguments are not the JSON object")
 	for want, got := range map[string]memory.Forgotten{
-		"Nothing was hidden or changed":                     {},
-		"Nothing earlier in this chat and no note":          {Asked: true},
-		"shown the 2 earlier messages of this chat and 1 n": {Asked: true, Messages: 2, Notes: 1},
-		"a person must confirm the deletion":                {Asked: true, Messages: 1},
-		"Notes of the operator and other chats are unch":    {Asked: true, Notes: 3},
+		"the user does not ask for it":            {},
+		"no earlier message and no note contains": {Asked: true},
+		"messages of this chat: 2, notes: 1)":     {Asked: true, Exchange: true, Messages: 2, Notes: 1},
+		"a person must confirm the deletion":      {Asked: true, Exchange: true, Messages: 1},
+		"operator and other chats are unchanged":  {Asked: true, Exchange: true, Notes: 3},
 	} {
 		answer = got
 		require.Contains(t, call(`{"text":"4711"}`), want)
