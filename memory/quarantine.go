@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// Quarantine is what a chat's models are not shown until it is released: entries are the ids of messages and runs, and
-// the names of sources, see Origin. After ForgetEntry, an id is that of a message with words that the user asked to
-// forget, or of the run in which the user asked. Such an entry proposes to a person to redact it.
+// Quarantine is what a chat's models are not shown until it is released. Entries are the ids of messages, the names of
+// sources, see Origin, and ForgetEntry with an id. Such an entry asks a person to redact the message.
 type Quarantine []string
 
-// ForgetEntry begins the entries that a user asked for.
+// ForgetEntry begins an entry that names a message to be forgotten, or the run that requested it.
 const ForgetEntry = "forget:"
 
 // MaxQuarantine bounds the entries of one chat.
@@ -23,10 +22,11 @@ const MaxQuarantined = 256
 // Has reports whether a message is in quarantine: by its id, its run, or its source, whichever page of a document or
 // whichever one of several that is.
 func (q Quarantine) Has(id string, o Origin) bool {
+	run, sources := RunOf(id), strings.Split(o.Source, ", ")
 	return slices.ContainsFunc(q, func(entry string) bool {
-		hidden := strings.TrimPrefix(entry, ForgetEntry)
-		return hidden == id || hidden == RunOf(id) || o.Source == entry ||
-			slices.ContainsFunc(strings.Split(o.Source, ", "),
+		forgotten, _ := strings.CutPrefix(entry, ForgetEntry)
+		return forgotten == id || run != "" && entry == ForgetEntry+run || o.Source == entry ||
+			slices.ContainsFunc(sources,
 				func(source string) bool { return source == entry || strings.HasPrefix(source, entry+" p. ") })
 	})
 }

@@ -101,6 +101,7 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	if unfinished != nil {
 		d.log.Warn().Err(unfinished).Msg("the end of a run waits for Redis")
 	}
+	d.eraseHidden(ctx)
 	if err := d.writer.trim(d.runner.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
@@ -242,6 +243,9 @@ func (d *driver) take(events []event.Event) error {
 		if err := d.show(e); err != nil {
 			return err
 		}
+		if p, ok := e.Payload.(*event.RunStarted); ok && p.RetryOf == "" {
+			d.proposeNotes(p)
+		}
 		d.clock(e)
 		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.writer.detached.Load() {
 			d.runner.storeWatch.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
@@ -281,7 +285,6 @@ func (d *driver) note(e event.Event) {
 	case *event.RunStarted:
 		if p.RetryOf == "" { // else it is there already
 			say("message saved: %s", p.Message)
-			d.proposeNotes(p)
 		}
 	case *event.Recalled:
 		say("%s: %v", cmp.Or(e.Subagent, "master"), p)

@@ -96,7 +96,27 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 	}
 	out.Exchange = true
 	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
-	return s.histories.quarantine(ctx, r.chat, entries...)
+	before, err := s.histories.quarantine(ctx, r.chat, entries...)
+	r.mu.Lock()
+	r.hidden = append(r.hidden, before)
+	r.mu.Unlock()
+	return err
+}
+
+// eraseHidden erases the conversations of the gateway that have messages which a finished run hid. If it fails, the
+// gateway removes them when they expire.
+func (d *driver) eraseHidden(ctx context.Context) {
+	d.run.mu.Lock()
+	hidden := d.run.hidden
+	d.run.mu.Unlock()
+	for _, id := range hidden {
+		if id == "" {
+			continue
+		}
+		if err := d.runner.runs.EraseConversation(ctx, d.run.chat.Tenant(), id); err != nil {
+			d.log.Warn().Err(err).Msg("the gateway still has hidden messages until they expire")
+		}
+	}
 }
 
 // containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool

@@ -78,7 +78,11 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 	if err != nil {
 		return err
 	}
-	if err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...); err != nil {
+	before, err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...)
+	if err == nil && before != "" {
+		err = s.runs.EraseConversation(c.Request.Context(), chat.Tenant(), before)
+	}
+	if err != nil {
 		return err
 	}
 	return s.getQuarantine(c, chat)
@@ -94,19 +98,18 @@ func checkQuarantine(entries []string) *api.Problem {
 	return nil
 }
 
-// quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, which would
-// put hidden calls back.
-func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) error {
+// quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
+// gateway would put hidden calls back. The caller erases the conversation before, if there was one.
+func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) (before string, err error) {
 	full, err := s.store.Chats.Quarantine(ctx, chat, false, entries...)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if full {
-		return problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
+		return "", problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
 			memory.MaxQuarantine)
 	}
-	_, err = s.store.Turns.ChangeConversation(ctx, chat, rand.Text())
-	return err
+	return s.store.Turns.ChangeConversation(ctx, chat, rand.Text())
 }
 
 // deleteQuarantine is DELETE …/quarantine?entry=: it is released.

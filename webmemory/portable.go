@@ -199,6 +199,8 @@ type importing struct {
 	notes map[memory.Key][]memory.Note // that are stored last
 	noted int                          // how many they are
 
+	hidden memory.Quarantine // stored last
+
 	bytes   int64 // of the messages
 	room    int64 // bytes that the tenant may store
 	missing int   // messages of a fork's source that are not there any more
@@ -259,7 +261,7 @@ func (in *importing) take(ctx context.Context, text []byte) error {
 	case line.Note != nil:
 		return in.note(line)
 	case len(line.Quarantine) > 0:
-		return in.hide(ctx, line.Quarantine)
+		return in.hide(line.Quarantine)
 	case line.Message != nil:
 		return in.add(ctx, line)
 	}
@@ -294,15 +296,14 @@ func (in *importing) note(line webapi.ExportLine) error {
 }
 
 // hide puts messages of the chat into quarantine.
-func (in *importing) hide(ctx context.Context, entries memory.Quarantine) error {
+func (in *importing) hide(entries memory.Quarantine) error {
 	if err := checkQuarantine(entries); err != nil {
 		return in.refuse("%s", err.Message)
 	}
-	full, err := in.portable.store.Chats.Quarantine(ctx, in.writer.chat, false, entries...)
-	if full {
+	if in.hidden = append(in.hidden, entries...); len(in.hidden) > memory.MaxQuarantine {
 		return in.refuse("a quarantine has at most %d entries", memory.MaxQuarantine)
 	}
-	return err
+	return nil
 }
 
 // authors are those that a note may be by.
@@ -311,7 +312,7 @@ var authors = []string{memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDo
 // plainID is what an id of a note, or of a message that one was made from, looks like.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// storeNotes stores the notes, when all messages are stored.
+// storeNotes stores the notes and the quarantine, when all messages are stored.
 func (in *importing) storeNotes(ctx context.Context) error {
 	for key, notes := range in.notes {
 		err := in.portable.store.Notes.Change(ctx, in.writer.Number, key,
@@ -320,7 +321,11 @@ func (in *importing) storeNotes(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if len(in.hidden) == 0 {
+		return nil
+	}
+	_, err := in.portable.store.Chats.Quarantine(ctx, in.writer.chat, false, in.hidden...)
+	return err
 }
 
 func (in *importing) refuse(format string, args ...any) error {

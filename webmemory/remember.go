@@ -80,7 +80,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
-// proposeNotes proposes to a person what a message tells for good, as notes of its chat. What an agent notes itself
+// proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. What an agent notes itself
 // replaces a proposal with the same text.
 func (d *driver) proposeNotes(said *event.RunStarted) {
 	told := telling.Standing(memory.Own(said.Message, said.Pasted).Own)
@@ -105,7 +105,7 @@ func (d *driver) proposeNotes(said *event.RunStarted) {
 		return all, err
 	}
 	if err := d.runner.store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
-		d.log.Warn().Err(err).Msg("what a message tells for good was not proposed as a note")
+		d.log.Warn().Err(err).Msg("proposing notes failed")
 	}
 }
 

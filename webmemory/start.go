@@ -192,7 +192,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	question, hidden := openQuestion(chat, p.Message), loss.Quarantine
 	retried := r.retryOf != "" && question >= 0
 	if retried { // a first attempt that was to forget something is hidden, with the question
-		hidden = slices.DeleteFunc(hidden, func(entry string) bool {
+		hidden = slices.DeleteFunc(slices.Clone(hidden), func(entry string) bool {
 			return entry == memory.ForgetEntry+memory.RunOf(chat.IDs()[question])
 		})
 	}

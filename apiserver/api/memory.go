@@ -74,11 +74,11 @@ func (m MemoryAccess) Forget(ctx context.Context, r memory.ForgetRequest) (out m
 	return out, err
 }
 
-// change is a post whose error is for a model if the memory gave no response.
+// change posts body. If the memory does not respond, it returns an error that the model can read.
 func (m MemoryAccess) change(ctx context.Context, path string, body, into any) error {
 	err := m.post(ctx, path, body, into)
 	if _, ok := errors.AsType[*Problem](err); err != nil && !ok && ctx.Err() == nil {
-		return errors.New("the chat's memory is unavailable: it may be unchanged")
+		return errors.New("the chat's memory is unavailable; the change may not have been stored")
 	}
 	return err
 }

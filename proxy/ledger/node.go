@@ -36,8 +36,8 @@ type Message struct {
 	Answer *Form // for an assistant's message; nil for others
 	Said   *Said // for a message of another role
 	// By is the turn that the message certainly is: it shows the turn, and has a signature or a
-	// tool id that no other turn has. It is nil for none, and if another message is the same turn by such a key. It is
-	// set by Conversation.
+	// tool id that no other turn has. It is nil if no turn matches, or if two messages match the same
+	// turn. Conversation sets it.
 	By *Node
 	// Apart: it certainly is a turn that has no place in the tree, and so none of it that says the same. It is set by
 	// Conversation.

@@ -34,7 +34,7 @@ type Notes struct {
 	// message as a note. A note that is not active was no such quote. Nil where nothing can be
 	// kept.
 	Remember func(ctx context.Context, q memory.RememberRequest) (memory.Note, error)
-	// Forget has it hide words from models, if the user's message asks for that. Nil where nothing can be kept.
+	// Forget hides words from models if the user's message requests it. It is nil for runs without a memory.
 	Forget func(ctx context.Context, q memory.ForgetRequest) (memory.Forgotten, error)
 }
 

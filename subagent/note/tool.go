@@ -18,7 +18,7 @@ const (
 	ForgetName = "forget"
 )
 
-// Tools are the agent's beside others. A tool with the name ForgetName takes the place of the one here.
+// Tools returns the note tools. It omits forget if others has a tool of that name.
 func (h Holder) Tools(others ...loop.Tool) (tools []loop.Tool) {
 	if h.Tool && h.Remember != nil {
 		tools = append(tools, &tool{h})

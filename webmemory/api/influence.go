@@ -23,7 +23,7 @@ const (
 
 // Quarantine is what no model is shown of a chat, in windows and by recall, until it is released.
 type Quarantine struct {
-	// Entries are ids of messages and runs, and names of sources as messages have them. "forget:" and an id is what a
-	// user asked to forget: a person redacts it or releases it.
+	// Entries are ids of messages, and names of sources as messages have them. "forget:" and the id of a message or a
+	// run is what a user asked to forget: a person redacts it or releases it.
 	Entries []string `json:"entries"`
 }

@@ -3,6 +3,7 @@ package telling
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // AsksToForget returns the sentence of a message that asks to forget or delete something, in its writer's own words and
@@ -14,38 +15,45 @@ func AsksToForget(typed string) (order string) {
 	}
 	said := words(message)
 	if len(message) > maxMessage || aboutTexts.MatchString(said) ||
-		reports.MatchString(ownWords.ReplaceAllString(said, " ")) {
+		reports.MatchString(ownWords().ReplaceAllString(said, " ")) {
 		return ""
 	}
 	for _, sentence := range split(message) {
 		said := " "
-		for _, clause := range commas.Split(withoutEnd(sentence), -1) {
+		for _, clause := range commas().Split(withoutEnd(sentence), -1) {
 			said += strings.TrimPrefix(strings.TrimRight(words(clause), ".? "), " ") + " , "
 		}
-		said = ownWords.ReplaceAllString(firstNo.ReplaceAllString(said, " "), " ")
-		at := forgets.FindStringIndex(said)
-		asked := strings.Contains(sentence, "?") && !orderAsked.MatchString(said)
-		if revokes.MatchString(said) {
+		said = ownWords().ReplaceAllString(firstNo().ReplaceAllString(said, " "), " ")
+		at := forgets().FindStringIndex(said)
+		asked := strings.Contains(sentence, "?") && !orderAsked().MatchString(said)
+		if revokes().MatchString(said) {
 			return ""
 		}
-		if order == "" && at != nil && !asked && !supposesToForget.MatchString(said) &&
-			!denies.MatchString(said[:at[1]-1]+nextClause.ReplaceAllString(said[at[1]-1:], " ")) {
-			order = polite.ReplaceAllString(said, " ")
+		if order == "" && at != nil && !asked && !supposesToForget().MatchString(said) &&
+			!denies().MatchString(said[:at[1]-1]+nextClause().ReplaceAllString(said[at[1]-1:], " ")) {
+			order = polite().ReplaceAllString(said, " ")
 		}
 	}
 	return order
 }
 
+// pattern returns a regular expression that is compiled at its first use, because the lists are long.
+func pattern(expression func() string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression()) })
+}
+
 var (
-	commas  = regexp.MustCompile(`[,;(]\s|\s[—–-]\s`)
-	firstNo = regexp.MustCompile(`^ (?:` + listed("first no") + `) , `)
-	polite  = regexp.MustCompile(" (?:" + listed("polite") + ") ")
-	forgets = regexp.MustCompile(`(?:^ | , | (?:` + listed("then") + `) )(?:(?:` + listed("polite") + `) )*(?:` +
-		listed("forget") + `) `)
-	orderAsked       = regexp.MustCompile(" (?:" + listed("forget asked") + ") ")
-	supposesToForget = regexp.MustCompile(" (?:" + listed("forget supposed") + ") ")
-	denies           = regexp.MustCompile(" (?:" + listed("denies") + ") ")
-	nextClause       = regexp.MustCompile(" (?:,|" + listed("then") + ") .*")
-	ownWords         = regexp.MustCompile(" (?:" + listed("own words") + ") ")
-	revokes          = regexp.MustCompile(`(?:^| ,) (?:` + listed("revokes") + ") ")
+	commas  = pattern(func() string { return `[,;(]\s|\s[—–-]\s` })
+	firstNo = pattern(func() string { return `^ (?:` + listed("first no") + `) , ` })
+	polite  = pattern(func() string { return " (?:" + listed("polite") + ") " })
+	forgets = pattern(func() string {
+		return `(?:^ | , | (?:` + listed("then") + `) )(?:(?:` + listed("polite") + `) )*(?:` +
+			listed("forget") + `) `
+	})
+	orderAsked       = pattern(func() string { return " (?:" + listed("forget asked") + ") " })
+	supposesToForget = pattern(func() string { return " (?:" + listed("forget supposed") + ") " })
+	denies           = pattern(func() string { return " (?:" + listed("denies") + ") " })
+	nextClause       = pattern(func() string { return " (?:,|" + listed("then") + ") .*" })
+	ownWords         = pattern(func() string { return " (?:" + listed("own words") + ") " })
+	revokes          = pattern(func() string { return `(?:^| ,) (?:` + listed("revokes") + ") " })
 )

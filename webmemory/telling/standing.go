@@ -1,7 +1,6 @@
 package telling
 
 import (
-	"regexp"
 	"strings"
 
 	"mneme/memory"
@@ -13,8 +12,8 @@ func Standing(own string) (sentences []string) {
 	for _, sentence := range split(oneSpelling(own)) {
 		said := words(lead.ReplaceAllString(sentence, ""))
 		text, err := memory.NoteText(sentence)
-		if len(sentences) < maxStanding && stands.MatchString(said) && err == nil &&
-			!momentary.MatchString(firstDay.ReplaceAllString(said, " ")) && Tells(own, text) {
+		if len(sentences) < maxStanding && stands().MatchString(said) && err == nil &&
+			!momentary().MatchString(firstDay().ReplaceAllString(said, " ")) && Tells(own, text) {
 			sentences = append(sentences, text)
 		}
 	}
@@ -24,8 +23,10 @@ func Standing(own string) (sentences []string) {
 const maxStanding = 5
 
 var (
-	stands = regexp.MustCompile(`^ (?:(?:` + listed("polite") + `) )*(?:` +
-		strings.ReplaceAll(listed("standing"), "VERB", "(?:"+listed("service")+")") + ")")
-	firstDay  = regexp.MustCompile(" (?:" + listed("first day") + ") ")
-	momentary = regexp.MustCompile(" (?:" + listed("momentary") + ") ")
+	stands = pattern(func() string {
+		return `^ (?:(?:` + listed("polite") + `) )*(?:` +
+			strings.ReplaceAll(listed("standing"), "VERB", "(?:"+listed("service")+")") + ")"
+	})
+	firstDay  = pattern(func() string { return " (?:" + listed("first day") + ") " })
+	momentary = pattern(func() string { return " (?:" + listed("momentary") + ") " })
 )

@@ -41,6 +41,8 @@ Always is a strange word.
 I don't eat there any more, where else?
 I don't eat there any more.
 Call me tomorrow at ten.
+Call me Ishmael is a famous first line.
+Keep your answers short for this one.
 Never say never.
 From now on it gets colder.
 I always forget my keys.
@@ -365,6 +367,8 @@ Translate: Forget my PIN.
 > Forget my PIN
 What is my PIN?
 Forget not my PIN.
+Please forget my PIN. No, don't.
+Забудь мой пин. Нет, оставь.
 Once I have bought milk, forget peanuts.
 Forget peanuts as soon as I say so.
 Forget peanuts. No wait, keep it.

@@ -119,7 +119,10 @@ func (c *catalogue) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled
 	return api.ToolCalled{}, api.ErrUnknownTool
 }
 
-// Accept implements apiserver.Tools. The server is one of List.
+// Accept implements apiserver.Tools.
 func (c *catalogue) Accept(ctx context.Context, server string) error {
+	if c.servers == nil { // a reload removed the last one
+		return api.ErrUnknownToolServer
+	}
 	return c.servers.Accept(ctx, server)
 }
