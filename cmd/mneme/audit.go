@@ -16,14 +16,11 @@ import (
 )
 
 func (con *console) audit() *cobra.Command {
-	c := &cobra.Command{
-		Use: "audit", Short: "Print who erased, redacted, approved, changed keys, and read as an admin.",
-		Long: `The oldest come first. KEY is the id of a key; it is empty for the operator and where there are no keys.
+	c := newCommand("audit", "Print who erased, redacted, approved, changed keys, and read as an admin.", `The oldest come first. KEY is the id of a key; it is empty for the operator and where there are no keys.
 
 Examples:
   mneme audit --since 1d
-  mneme audit --tenant acme --json`,
-	}
+  mneme audit --tenant acme --json`)
 	since := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
 	tenant := c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one")
 	asJSON := c.Flags().Bool("json", false, "Print the entries as JSON")

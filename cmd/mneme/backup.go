@@ -17,9 +17,7 @@ import (
 )
 
 func (con *console) backup() *cobra.Command {
-	c := &cobra.Command{
-		Use: "backup <file>", Short: "Save everything that is stored into a file.",
-		Long: `The file - is standard output. Saves everything that is stored: histories, documents, what the gateway keeps of conversations, and usage; not the session logs, which are files. Services may run meanwhile. The configuration says which store: the embedded one in data_dir, which is read through redis.embedded_listen while mneme runs, or the Redis of redis.url or redis.addrs. The file can be restored into either of them.
+	c := newCommand("backup <file>", "Save everything that is stored into a file.", `The file - is standard output. Saves everything that is stored: histories, documents, what the gateway keeps of conversations, and usage; not the session logs, which are files. Services may run meanwhile. The configuration says which store: the embedded one in data_dir, which is read through redis.embedded_listen while mneme runs, or the Redis of redis.url or redis.addrs. The file can be restored into either of them.
 
 The file holds what users said, in the clear: keep it as you keep the store.
 
@@ -27,8 +25,7 @@ Examples:
   mneme backup mneme.backup
   mneme backup "mneme-$(date +%F).backup"
   docker compose exec -T webmemory /usr/local/bin/mneme backup - > mneme.backup
-  zcat mneme.backup | head -n 3`,
-	}
+  zcat mneme.backup | head -n 3`)
 	force := c.Flags().Bool("force", false, "Write over an existing file")
 	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
 		return con.save(ctx, cfg, args[0], *force)
@@ -68,15 +65,12 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 }
 
 func (con *console) restore() *cobra.Command {
-	c := &cobra.Command{
-		Use: "restore <file>", Short: "Restore the store from such a file.",
-		Long: `The file - is standard input. Writes a backup into the store that the configuration names: the embedded one in data_dir, or a Redis. Stop all of mneme's services first; a store that is seen to be in use is refused. So is one that holds anything of mneme's, unless --force is given; then nothing of it stays, and the old folder of an embedded store is kept under another name. A file that is damaged or cut short is refused before anything is written.
+	c := newCommand("restore <file>", "Restore the store from such a file.", `The file - is standard input. Writes a backup into the store that the configuration names: the embedded one in data_dir, or a Redis. Stop all of mneme's services first; a store that is seen to be in use is refused. So is one that holds anything of mneme's, unless --force is given; then nothing of it stays, and the old folder of an embedded store is kept under another name. A file that is damaged or cut short is refused before anything is written.
 
 Examples:
   mneme restore mneme.backup
   MNEME_REDIS_URL=redis://127.0.0.1:6379 mneme restore mneme.backup
-  docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`,
-	}
+  docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`)
 	force := c.Flags().Bool("force", false, "Replace everything of mneme's that the store holds")
 	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
 		return con.restoreFrom(ctx, cfg, args[0], *force)

@@ -40,6 +40,11 @@ func wrongRequest(err error) error {
 // errVersion ends a command line that asks for the version, whatever else it holds.
 var errVersion = errors.New("the version is asked for")
 
+// newCommand returns a command with its usage line, its summary and its description.
+func newCommand(use, short, long string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Long: long}
+}
+
 // group is a command that only holds others.
 func group(name, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name + " <command>", Short: short}

@@ -26,15 +26,12 @@ import (
 )
 
 func (con *console) configCheck() *cobra.Command {
-	c := &cobra.Command{
-		Use: "check", Short: "Check the configuration and ask its backends for their models.",
-		Long: `Prints a line for the file and one for each backend. Without --call nothing is paid for: backends are asked which models they have, which shows whether address, key and model names are right. The exit code is 1 if something is wrong.
+	c := newCommand("check", "Check the configuration and ask its backends for their models.", `Prints a line for the file and one for each backend. Without --call nothing is paid for: backends are asked which models they have, which shows whether address, key and model names are right. The exit code is 1 if something is wrong.
 
 Examples:
   mneme config check
   mneme config check --call
-  mneme config check --config my.yaml`,
-	}
+  mneme config check --config my.yaml`)
 	call := c.Flags().Bool("call", false, "Also make one small paid call of a model at each backend")
 	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
 		return con.check(ctx, cfg, *call)
@@ -42,14 +39,11 @@ Examples:
 }
 
 func (con *console) configShow() *cobra.Command {
-	c := &cobra.Command{
-		Use: "show", Short: "Print the effective configuration, without secrets.",
-		Long: `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
+	c := newCommand("show", "Print the effective configuration, without secrets.", `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
 
 Examples:
   mneme config show
-  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`,
-	}
+  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`)
 	return con.withConfiguration(c, func(_ context.Context, cfg config.Config, _ []string) error {
 		text, err := cfg.YAML()
 		if err != nil {

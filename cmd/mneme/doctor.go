@@ -87,13 +87,10 @@ type redisServer struct {
 }
 
 func doctor(con *console) *cobra.Command {
-	c := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong with an installation, and say what to do.",
-		Long: `Prints a line for each check: of Redis, the disk, the configuration and its vendors, prices, keys, and the versions of the services that run. Nothing is changed, and nothing is paid for. The exit code is 1 if something is wrong; a service that does not run is no fault, and neither is an unknown fact.
+	c := newCommand("doctor", "Look for what is wrong with an installation, and say what to do.", `Prints a line for each check: of Redis, the disk, the configuration and its vendors, prices, keys, and the versions of the services that run. Nothing is changed, and nothing is paid for. The exit code is 1 if something is wrong; a service that does not run is no fault, and neither is an unknown fact.
 
 Examples:
-  mneme doctor --config my.yaml`,
-	}
+  mneme doctor --config my.yaml`)
 	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
 		logging.Disable() // what go-redis says of a connection comes back as an error
 		con.local = &config.Local{TLS: cfg.TLS}

@@ -20,15 +20,12 @@ import (
 
 // health is also what containers use as their health check.
 func (con *console) health() *cobra.Command {
-	c := &cobra.Command{
-		Use: "health [<url>]", Short: "Ask a service whether it is ready.",
-		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. Without a URL it is the webmemory of this machine's configuration; an address without http:// or https:// is asked by TLS if the configuration has tls. /readyz is asked unless there is a path.
+	c := newCommand("health [<url>]", "Ask a service whether it is ready.", `Prints the service's own words; the exit code is 0 when it is ready, else 1. Without a URL it is the webmemory of this machine's configuration; an address without http:// or https:// is asked by TLS if the configuration has tls. /readyz is asked unless there is a path.
 
 Examples:
   mneme health
   mneme health 127.0.0.1:8082
-  mneme health http://127.0.0.1:8082/healthz`,
-	}
+  mneme health http://127.0.0.1:8082/healthz`)
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		text, err := ask(c.Context(), con, append(args, con.own().Webmemory.Listen)[0], *timeout)

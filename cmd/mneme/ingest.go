@@ -14,9 +14,7 @@ import (
 )
 
 func (con *console) ingest() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ingest <path> ...", Short: "Load documents that subagents answer from.",
-		Long: `Paths are directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines.
+	c := newCommand("ingest <path> ...", "Load documents that subagents answer from.", `Paths are directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines.
 
 A directory is kept in step with the collection: new and changed files are loaded, those that are gone are removed, the others are not sent. Single files are added. A file does not take the place of another one with the same id: it is refused, and --prefix gives it an id of its own. If it is interrupted, run it again: it goes on where it was. A hidden file, or one of another type, is skipped in a directory; any other that could not be read is refused, and then the exit code is 1.
 
@@ -24,8 +22,7 @@ Examples:
   mneme ingest docs --collection docs
   mneme ingest handbook.pdf prices.csv --collection shop
   mneme ingest ./wiki --collection wiki --no-prune --json | jq .refused
-  mneme ingest ./fr --collection docs --prefix fr --metadata lang=fr`,
-	}
+  mneme ingest ./fr --collection docs --prefix fr --metadata lang=fr`)
 	var o ingest.Options
 	f := c.Flags()
 	f.StringVar(&o.Collection, "collection", "", "The collection to load into, by its `NAME`; it is made if it is not there")

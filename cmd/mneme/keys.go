@@ -25,9 +25,7 @@ func (con *console) keys() *cobra.Command {
 }
 
 func (con *console) keysCreate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "create", Short: "Make a key, and print it this once.",
-		Long: `The key is the only line on standard output; the service keeps a hash of it and can never show it again. Scopes:
+	c := newCommand("create", "Make a key, and print it this once.", `The key is the only line on standard output; the service keeps a hash of it and can never show it again. Scopes:
 
   chat          post messages, read runs and their answers
   memory:read   read histories, notes, lists and exports
@@ -42,8 +40,7 @@ On the service's own machine no key is needed for this: the internal secret in i
 Examples:
   mneme keys create --name bot --scopes chat,memory:read
   mneme keys create --tenant acme --name bot --scopes chat --rate 60/m --budget 5000000tokens/month
-  mneme keys create --name me --scopes admin --expires 90d | mneme keys use`,
-	}
+  mneme keys create --name me --scopes admin --expires 90d | mneme keys use`)
 	var k webapi.KeyRequest
 	c.Flags().StringVar(&k.Name, "name", "", "What the key is for, a `NAME` for people")
 	c.Flags().Func("tenant", "Whose data it opens, a `TENANT` (default)", func(s string) (err error) {
@@ -112,15 +109,12 @@ func days(s string) (time.Duration, error) {
 }
 
 func (con *console) keysLs() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ls", Short: "List the keys, without their texts.",
-		Long: `USED is the minute of the last use. A key has a line for each of its limits: what is SPENT of it, what calls that run HELD beside that (or how many calls or runs go on), and when it RESETS: a budget begins anew, a rate is unused again if nothing more comes. Money is in USD.
+	c := newCommand("ls", "List the keys, without their texts.", `USED is the minute of the last use. A key has a line for each of its limits: what is SPENT of it, what calls that run HELD beside that (or how many calls or runs go on), and when it RESETS: a budget begins anew, a rate is unused again if nothing more comes. Money is in USD.
 
 Examples:
   mneme keys ls
   mneme keys ls --json | jq -r '.[].id'
-  mneme keys ls --json | jq '.[] | {id, uses}'`,
-	}
+  mneme keys ls --json | jq '.[] | {id, uses}'`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		keys, err := client.Keys(ctx)
@@ -187,13 +181,10 @@ func keyState(k access.Key, now time.Time) string {
 }
 
 func (con *console) keysRevoke() *cobra.Command {
-	c := &cobra.Command{
-		Use: "revoke <id>", Short: "End a key.",
-		Long: `Within 5 seconds no process takes it any more. It stays in the list.
+	c := newCommand("revoke <id>", "End a key.", `Within 5 seconds no process takes it any more. It stays in the list.
 
 Examples:
-  mneme keys revoke q3v7nmx2aa`,
-	}
+  mneme keys revoke q3v7nmx2aa`)
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		k, err := client.RevokeKey(ctx, args[0])
 		if err == nil {
@@ -204,13 +195,10 @@ Examples:
 }
 
 func (con *console) keysRotate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rotate <id>", Short: "Give a key another text, and print it this once.",
-		Long: `Id, tenant, scopes and what was spent stay. With --overlap the former text is taken, too, until that is over; without it ends within 5 seconds.
+	c := newCommand("rotate <id>", "Give a key another text, and print it this once.", `Id, tenant, scopes and what was spent stay. With --overlap the former text is taken, too, until that is over; without it ends within 5 seconds.
 
 Examples:
-  mneme keys rotate q3v7nmx2aa --overlap 24h`,
-	}
+  mneme keys rotate q3v7nmx2aa --overlap 24h`)
 	var overlap time.Duration
 	c.Flags().Func("overlap", "For how long the former text is taken, a `TIME` such as 24h or 7d, at most 30d (0s)",
 		func(s string) (err error) {
@@ -225,15 +213,12 @@ Examples:
 }
 
 func (con *console) keysUse() *cobra.Command {
-	c := &cobra.Command{
-		Use: "use", Short: "Keep a key, which comes on standard input, for the commands of this user.",
-		Long: `It is kept in ~/.config/mneme/key, which nobody else may read, for the address of --url alone; mneme chat, mneme memory and the others take it from there. MNEME_KEY and --key win over it.
+	c := newCommand("use", "Keep a key, which comes on standard input, for the commands of this user.", `It is kept in ~/.config/mneme/key, which nobody else may read, for the address of --url alone; mneme chat, mneme memory and the others take it from there. MNEME_KEY and --key win over it.
 
 Examples:
   mneme keys use < key.txt
   mneme keys use --url https://mneme.example.com < key.txt
-  mneme keys use --forget`,
-	}
+  mneme keys use --forget`)
 	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")

@@ -15,14 +15,11 @@ import (
 )
 
 func (con *console) mcp() *cobra.Command {
-	c := &cobra.Command{
-		Use: "mcp", Short: "Serve ask, recall and search_documents to another agent, over MCP on stdio.",
-		Long: `An agent such as Claude Code, Cursor or codex starts this as a server of the Model Context Protocol: its messages come on standard input and the answers go to standard output. It ends with its input. Clients that speak MCP over HTTP need no such process: webmemory serves the same tools at POST /mcp.
+	c := newCommand("mcp", "Serve ask, recall and search_documents to another agent, over MCP on stdio.", `An agent such as Claude Code, Cursor or codex starts this as a server of the Model Context Protocol: its messages come on standard input and the answers go to standard output. It ends with its input. Clients that speak MCP over HTTP need no such process: webmemory serves the same tools at POST /mcp.
 
 Examples:
   claude mcp add mneme -- mneme mcp
-  mneme mcp --url=https://mneme.example.com`,
-	}
+  mneme mcp --url=https://mneme.example.com`)
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer release()

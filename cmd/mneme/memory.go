@@ -40,12 +40,9 @@ func historyKey(args []string) (memory.Chat, memory.Key, error) {
 }
 
 func (con *console) memoryLs() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ls", Short: "List the histories of all chats, or of one.",
-		Long: `Examples:
+	c := newCommand("ls", "List the histories of all chats, or of one.", `Examples:
   mneme memory ls
-  mneme memory ls --chat=-100123`,
-	}
+  mneme memory ls --chat=-100123`)
 	var chat memory.Chat
 	chatFlag(c, &chat, "One chat only, by its `ID`")
 	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
@@ -91,16 +88,13 @@ func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat 
 }
 
 func (con *console) memoryGet() *cobra.Command {
-	c := &cobra.Command{
-		Use: "get <chat> [<subagent>]", Short: "Print a history, or its last messages.",
-		Long: `Without <subagent> it prints the chat's own history. Write -- before a chat whose id begins with -, as in the last example.
+	c := newCommand("get <chat> [<subagent>]", "Print a history, or its last messages.", `Without <subagent> it prints the chat's own history. Write -- before a chat whose id begins with -, as in the last example.
 
 Examples:
   mneme memory get 12345
   mneme memory get 12345 analytic --json | jq
   mneme memory get 12345 --last 10
-  mneme memory get -- -100123 analytic`,
-	}
+  mneme memory get -- -100123 analytic`)
 	last := c.Flags().IntP("last", "n", 0, "Print only the last messages, a `NUMBER`")
 	asJSON := c.Flags().Bool("json", false, "Print the stored messages as one JSON array")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
@@ -189,9 +183,7 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 }
 
 func (con *console) memoryRm() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rm <chat> [<subagent>]", Short: "Erase a chat, a subagent's history or a user's notes.",
-		Long: `Without <subagent> it erases the whole chat: its history, its subagents' histories and its runs. With --user it erases the notes of a user and, with --chats, the chats in which only this user posted. It keeps and lists chats with other posts. An erasure cannot be undone. Write -- before a chat whose id begins with -, as in the last example.
+	c := newCommand("rm <chat> [<subagent>]", "Erase a chat, a subagent's history or a user's notes.", `Without <subagent> it erases the whole chat: its history, its subagents' histories and its runs. With --user it erases the notes of a user and, with --chats, the chats in which only this user posted. It keeps and lists chats with other posts. An erasure cannot be undone. Write -- before a chat whose id begins with -, as in the last example.
 
 --scan also finds histories that another program wrote for subagents that are not configured, and data of older versions. It takes seconds per million keys in Redis.
 
@@ -200,8 +192,7 @@ Examples:
   mneme memory rm 12345 analytic --yes
   mneme memory rm 12345 --scan
   mneme memory rm ann --user --chats
-  mneme memory rm --yes -- -100123`,
-	}
+  mneme memory rm --yes -- -100123`)
 	yes := c.Flags().BoolP("yes", "y", false, "Skip the prompt")
 	scan := c.Flags().Bool("scan", false, "Search all keys of Redis, too")
 	ofUser := userFlag(c)
@@ -297,14 +288,11 @@ func (con *console) eraseUser(ctx context.Context, client *webapi.Client, id str
 }
 
 func (con *console) memorySearch() *cobra.Command {
-	c := &cobra.Command{
-		Use: "search <chat> <query>", Short: "Find what was said in a chat, however long ago.",
-		Long: `It prints the messages that match best, literally, with their time, whose memory they are of and their ids. The query is words, or a question in English or Russian, also about a time ("in May", "last week").
+	c := newCommand("search <chat> <query>", "Find what was said in a chat, however long ago.", `It prints the messages that match best, literally, with their time, whose memory they are of and their ids. The query is words, or a question in English or Russian, also about a time ("in May", "last week").
 
 Examples:
   mneme memory search 12345 "what am I allergic to?"
-  mneme memory search 12345 "berlin budget" --subagent analytic --json | jq`,
-	}
+  mneme memory search 12345 "berlin budget" --subagent analytic --json | jq`)
 	f := c.Flags()
 	subagent := f.String("subagent", "", "Only the memory of this subagent, a `NAME`")
 	from := f.String("from", "", "Not from before this `TIME`, such as 2024-03-05 or 2024-03-05T10:00:00Z")
@@ -346,14 +334,11 @@ func (r recalled) Text() string {
 }
 
 func (con *console) memoryExport() *cobra.Command {
-	c := &cobra.Command{
-		Use: "export <chat>", Short: "Print all of a chat's memory, to be kept or imported elsewhere.",
-		Long: `All histories with what trims moved to their archives, a line of JSON for each message, the oldest first; the last line counts them.
+	c := newCommand("export <chat>", "Print all of a chat's memory, to be kept or imported elsewhere.", `All histories with what trims moved to their archives, a line of JSON for each message, the oldest first; the last line counts them.
 
 Examples:
   mneme memory export 12345 > 12345.ndjson
-  mneme memory export -- -100123 | gzip > chat.ndjson.gz`,
-	}
+  mneme memory export -- -100123 | gzip > chat.ndjson.gz`)
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, _ []string) error {
 		out := bufio.NewWriter(con.stdout)
 		return errors.Join(client.Export(ctx, chat, out), out.Flush())

@@ -12,17 +12,14 @@ import (
 )
 
 func (con *console) memoryRedact() *cobra.Command {
-	c := &cobra.Command{
-		Use: "redact <chat> <id>", Short: "Take away what a message says, and with it its exchange.",
-		Long: `The messages stay where they are and say "(redacted)", in the history, its archive and wherever else their text is kept. It cannot be undone. Messages that repeat their words are named and not changed; "mneme memory search" shows ids.
+	c := newCommand("redact <chat> <id>", "Take away what a message says, and with it its exchange.", `The messages stay where they are and say "(redacted)", in the history, its archive and wherever else their text is kept. It cannot be undone. Messages that repeat their words are named and not changed; "mneme memory search" shows ids.
 
 --scope exchange, the default, is the run that made the message, in the chat's history and in those of its subagents; of a message that no run made it is what its user said and what follows that. --scope message is the message alone.
 
 Examples:
   mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.1 --dry-run
   mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.1
-  mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.2 --subagent analytic --scope message --json | jq`,
-	}
+  mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.2 --subagent analytic --scope message --json | jq`)
 	f := c.Flags()
 	subagent := f.String("subagent", "", "In the memory of this subagent, a `NAME`")
 	scope := f.String("scope", webapi.Exchange, "How much: exchange or message, a `SCOPE`")

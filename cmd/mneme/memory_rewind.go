@@ -14,9 +14,7 @@ import (
 )
 
 func (con *console) memoryRewind() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rewind <chat> [<message>]", Short: "Remove the messages after one, or restore them.",
-		Long: `It removes the messages of all runs that began after <message> from every history of the chat, including archives. A running run is stopped. <message> is an id from mneme memory search or mneme memory get --json.
+	c := newCommand("rewind <chat> [<message>]", "Remove the messages after one, or restore them.", `It removes the messages of all runs that began after <message> from every history of the chat, including archives. A running run is stopped. <message> is an id from mneme memory search or mneme memory get --json.
 
 Removed messages are kept for 24 hours. --list shows them, and --restore puts them back. A rewind can only be restored if the chat has no newer messages. Restore several rewinds in reverse order.
 
@@ -24,8 +22,7 @@ Examples:
   mneme memory rewind 12345 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9
   mneme memory rewind 12345 --start
   mneme memory rewind 12345 --list
-  mneme memory rewind 12345 --restore 1760000000000`,
-	}
+  mneme memory rewind 12345 --restore 1760000000000`)
 	start := c.Flags().Bool("start", false, "Take back all messages")
 	list := c.Flags().Bool("list", false, "List the rewinds that can be restored")
 	restore := c.Flags().String("restore", "", "Restore the messages of a rewind, an `ID`")
@@ -87,14 +84,11 @@ func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat
 }
 
 func (con *console) memoryFork() *cobra.Command {
-	c := &cobra.Command{
-		Use: "fork <chat> <new>", Short: "Make a chat that begins with the memory of another one.",
-		Long: `All histories go along, archives too, with ids and times; the chat itself is not changed. The new chat must have no memory yet. Either all of it is stored or nothing.
+	c := newCommand("fork <chat> <new>", "Make a chat that begins with the memory of another one.", `All histories go along, archives too, with ids and times; the chat itself is not changed. The new chat must have no memory yet. Either all of it is stored or nothing.
 
 Examples:
   mneme memory fork 12345 12345-b
-  mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`,
-	}
+  mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`)
 	at := c.Flags().String("at", "", "The last message that goes along, an `ID`")
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		as, err := memory.Tenant{}.Chat(args[1])

@@ -21,9 +21,7 @@ import (
 )
 
 func (con *console) memoryImport() *cobra.Command {
-	c := &cobra.Command{
-		Use: "import <chat-or-file> [<file>]", Short: "Fill new chats with an export, of this service or of another one.",
-		Long: `Without --from the first argument is the chat, and without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
+	c := newCommand("import <chat-or-file> [<file>]", "Fill new chats with an export, of this service or of another one.", `Without --from the first argument is the chat, and without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
 
 With --from the one argument is a file: the data export of ChatGPT or Claude, as the archive that was downloaded or as its conversations.json, or what mem0's get_all gave, as JSON. Each conversation becomes a chat with its title and times, such as chatgpt-<its id>; the memories of a user of mem0 become the chat mem0-<user>. A chat that has a memory already stays as it is, so after an interruption the same command goes on. A conversation that cannot be read is named and left out, and then the exit code is 1.
 
@@ -31,8 +29,7 @@ Examples:
   mneme memory import 777 12345.ndjson
   mneme memory export 12345 | mneme memory import 12345 --url http://other:8080
   mneme memory import --from chatgpt chatgpt-export.zip
-  mneme memory import --from claude conversations.json --json | jq .left_out`,
-	}
+  mneme memory import --from claude conversations.json --json | jq .left_out`)
 	from := c.Flags().String("from", "", "Take over the export of a `SERVICE`: "+strings.Join(chatexport.Services, ", "))
 	asJSON := c.Flags().Bool("json", false, "With --from: print the summary as JSON")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {

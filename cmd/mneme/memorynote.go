@@ -64,15 +64,12 @@ func withNotes(con *console, c *cobra.Command,
 }
 
 func (con *console) noteLs() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ls <chat> [<subagent>]", Short: "List the notes of a chat, a subagent or a user.",
-		Long: `Without <subagent> it lists the notes of the chat and of all its subagents. Models see active notes. Proposed notes need your approval (mneme memory note set --active). Superseded notes were replaced by newer ones. For a user, it also prints the chat that each note comes from.
+	c := newCommand("ls <chat> [<subagent>]", "List the notes of a chat, a subagent or a user.", `Without <subagent> it lists the notes of the chat and of all its subagents. Models see active notes. Proposed notes need your approval (mneme memory note set --active). Superseded notes were replaced by newer ones. For a user, it also prints the chat that each note comes from.
 
 Examples:
   mneme memory note ls 12345
   mneme memory note ls 12345 analytic --json | jq
-  mneme memory note ls ann --user`,
-	}
+  mneme memory note ls ann --user`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	ofUser := userFlag(c)
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
@@ -159,15 +156,12 @@ func noteTable(origin string, count int, at func(i int) (string, memory.Note)) s
 }
 
 func (con *console) noteAdd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "add <chat> <text>", Short: "Add a note to the prompts of a chat or a user.",
-		Long: `All models of the chat see the note. With --subagent only that subagent sees it. With --user it is in the prompts of all chats of the user.
+	c := newCommand("add <chat> <text>", "Add a note to the prompts of a chat or a user.", `All models of the chat see the note. With --subagent only that subagent sees it. With --user it is in the prompts of all chats of the user.
 
 Examples:
   mneme memory note add 12345 "Answer in English, even if the question is in another language."
   mneme memory note add 12345 "Count in euros." --subagent analytic
-  mneme memory note add ann "My name is Ann." --user`,
-	}
+  mneme memory note add ann "My name is Ann." --user`)
 	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
 	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
 		n, err := client.AddNote(ctx, path, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
@@ -179,13 +173,10 @@ Examples:
 }
 
 func (con *console) noteSet() *cobra.Command {
-	c := &cobra.Command{
-		Use: "set <chat> <note>", Short: "Accept or edit a proposed note.",
-		Long: `Examples:
+	c := newCommand("set <chat> <note>", "Accept or edit a proposed note.", `Examples:
   mneme memory note set 12345 nabcdefghijk --active
   mneme memory note set 12345 nabcdefghijk --text "My name is Aliya."
-  mneme memory note set ann nabcdefghijk --active --user`,
-	}
+  mneme memory note set ann nabcdefghijk --active --user`)
 	active := c.Flags().Bool("active", false, "Show the note to models")
 	text := c.Flags().String("text", "", "The new `TEXT` of the note")
 	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
@@ -205,12 +196,9 @@ func (con *console) noteSet() *cobra.Command {
 }
 
 func (con *console) noteRm() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rm <chat> <note>", Short: "Remove a note.",
-		Long: `Examples:
+	c := newCommand("rm <chat> <note>", "Remove a note.", `Examples:
   mneme memory note rm 12345 nabcdefghijk
-  mneme memory note rm ann nabcdefghijk --user`,
-	}
+  mneme memory note rm ann nabcdefghijk --user`)
 	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
 		err := client.RemoveNote(ctx, path, args[1])
 		if err == nil {

@@ -72,15 +72,12 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 const adminBackend = "/admin/backend"
 
 func (con *console) proxyUse() *cobra.Command {
-	c := &cobra.Command{
-		Use: "use [<name>]", Short: "Show the gateway's backends and routes, or switch the active one.",
-		Long: `Without <name> they are listed, each backend with what its refusals have taught the gateway since it began. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
+	c := newCommand("use [<name>]", "Show the gateway's backends and routes, or switch the active one.", `Without <name> they are listed, each backend with what its refusals have taught the gateway since it began. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
 
 Examples:
   mneme proxy use
   mneme proxy use glm
-  mneme proxy use glm --url http://127.0.0.1:8082`,
-	}
+  mneme proxy use glm --url http://127.0.0.1:8082`)
 	gateway := con.gateway(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return use(c.Context(), con.stdout, *gateway, strings.Join(args, ""))

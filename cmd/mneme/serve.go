@@ -37,7 +37,7 @@ type start func(context.Context, config.Config, app.Options) error
 
 // service is a command that runs one. A check means that it is a gateway alone.
 func (con *console) service(name, short, long string, start start, check func(config.Config) error) *cobra.Command {
-	c, load := &cobra.Command{Use: name, Short: short, Long: long}, config.Load
+	c, load := newCommand(name, short, long), config.Load
 	if check != nil {
 		load = config.LoadGateway
 	}

@@ -90,16 +90,13 @@ func plain(err error) error {
 }
 
 func (con *console) chat() *cobra.Command {
-	c := &cobra.Command{
-		Use: "chat", Short: "Chat in the terminal.",
-		Long: `Each line of the input is a message. Ctrl-C stops a running answer. At the prompt, Ctrl-C and Ctrl-D leave. On a terminal, a line that ends with \ continues on the next line. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
+	c := newCommand("chat", "Chat in the terminal.", `Each line of the input is a message. Ctrl-C stops a running answer. At the prompt, Ctrl-C and Ctrl-D leave. On a terminal, a line that ends with \ continues on the next line. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
 
 Examples:
   mneme chat
   mneme chat --chat=-100123
   mneme chat --agent discuss
-  echo "What is my name?" | mneme chat --chat 12345 -q`,
-	}
+  echo "What is my name?" | mneme chat --chat 12345 -q`)
 	o := chat.Options{Chat: memory.MustChat("terminal"), In: con.stdin, Out: con.stdout}
 	chatFlag(c, &o.Chat, "The chat's `ID` (terminal)")
 	c.Flags().Func("agent", "Send messages to this agent, a `NAME`, instead of the master", func(s string) (err error) {

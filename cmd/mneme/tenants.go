@@ -37,14 +37,11 @@ func (l tenantList) Text() string {
 }
 
 func (con *console) tenantsLs() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ls", Short: "List the tenants that have keys, or whose keys were used.",
-		Long: `KEYS are those that open something now, STORED is the size of chats and documents, USED is the minute in which one of them was last used. An admin of a tenant sees its own.
+	c := newCommand("ls", "List the tenants that have keys, or whose keys were used.", `KEYS are those that open something now, STORED is the size of chats and documents, USED is the minute in which one of them was last used. An admin of a tenant sees its own.
 
 Examples:
   mneme tenants ls
-  mneme tenants ls --json | jq -r '.[].tenant'`,
-	}
+  mneme tenants ls --json | jq -r '.[].tenant'`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		tenants, err := client.Tenants(ctx)
@@ -65,14 +62,11 @@ func tenantNamed(name string) (memory.Tenant, error) {
 }
 
 func (con *console) tenantsExport() *cobra.Command {
-	c := &cobra.Command{
-		Use: "export <tenant>", Short: "Print all that a tenant has.",
-		Long: `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user (with a time zone), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
+	c := newCommand("export <tenant>", "Print all that a tenant has.", `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user (with a time zone), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
 
 Examples:
   mneme tenants export acme > acme.ndjson
-  mneme tenants export acme | jq -c 'select(.kind == "chat_line" and .chat == "12345") | .line' > 12345.ndjson`,
-	}
+  mneme tenants export acme | jq -c 'select(.kind == "chat_line" and .chat == "12345") | .line' > 12345.ndjson`)
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		of, err := tenantNamed(args[0])
 		if err != nil {
@@ -84,13 +78,10 @@ Examples:
 }
 
 func (con *console) tenantsErase() *cobra.Command {
-	c := &cobra.Command{
-		Use: "erase <tenant>", Short: "End the keys of a tenant and erase all that it has.",
-		Long: `Its keys are revoked first; keys of auth.keys_file have to be taken out of the file before. Then chats, users, documents, conversations at the gateway, usage and the log of who did what go, and last the keys. It cannot be undone. What is interrupted is gone on with when it is called again. That the tenant was erased, by which key and when, stays in mneme audit of the default tenant.
+	c := newCommand("erase <tenant>", "End the keys of a tenant and erase all that it has.", `Its keys are revoked first; keys of auth.keys_file have to be taken out of the file before. Then chats, users, documents, conversations at the gateway, usage and the log of who did what go, and last the keys. It cannot be undone. What is interrupted is gone on with when it is called again. That the tenant was erased, by which key and when, stays in mneme audit of the default tenant.
 
 Examples:
-  mneme tenants export acme > acme.ndjson && mneme tenants erase acme --yes`,
-	}
+  mneme tenants export acme > acme.ndjson && mneme tenants erase acme --yes`)
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		of, err := tenantNamed(args[0])

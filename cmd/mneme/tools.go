@@ -55,14 +55,11 @@ func (con *console) withApiserver(c *cobra.Command,
 }
 
 func (con *console) toolsLs() *cobra.Command {
-	c := &cobra.Command{
-		Use: "ls", Short: "List the tools of all agents, and the servers that they come from.",
-		Long: `ASKS says when a person is asked before a call. A tool that is not what was accepted is not used; it stands below its server.
+	c := newCommand("ls", "List the tools of all agents, and the servers that they come from.", `ASKS says when a person is asked before a call. A tool that is not what was accepted is not used; it stands below its server.
 
 Examples:
   mneme tools ls
-  mneme tools ls --json | jq .servers`,
-	}
+  mneme tools ls --json | jq .servers`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return con.withApiserver(c, func(ctx context.Context, client *api.Client, _ []string) error {
 		list, err := client.Tools(ctx)
@@ -109,14 +106,11 @@ func (l toolList) Text() string {
 }
 
 func (con *console) toolsCall() *cobra.Command {
-	c := &cobra.Command{
-		Use: "call <tool> [<arguments>]", Short: "Call a tool by hand, with arguments in JSON.",
-		Long: `The tool is named as models call it, or by its id. The call is of no run: nobody is asked before it, it is not claimed, and it does what the tool does.
+	c := newCommand("call <tool> [<arguments>]", "Call a tool by hand, with arguments in JSON.", `The tool is named as models call it, or by its id. The call is of no run: nobody is asked before it, it is not claimed, and it does what the tool does.
 
 Examples:
   mneme tools call find_customer '{"name":"Aliya"}' --agent support
-  mneme tools call crm/find_customer '{"name":"Aliya"}' --agent support`,
-	}
+  mneme tools call crm/find_customer '{"name":"Aliya"}' --agent support`)
 	agent := c.Flags().String("agent", "", "The subagent whose tool it is, a `NAME`; the master if none is given")
 	return con.withApiserver(c, func(ctx context.Context, client *api.Client, args []string) error {
 		call := api.ToolCall{Agent: memory.Agent(*agent), Tool: args[0], Arguments: json.RawMessage(`{}`)}
@@ -142,14 +136,11 @@ Examples:
 }
 
 func (con *console) toolsAccept() *cobra.Command {
-	c := &cobra.Command{
-		Use: "accept <server>", Short: "Use what a server of tools offers now.",
-		Long: `The names, descriptions, parameters and hints of a server's tools are kept as they were when it was first reached. What differs later is not used, in any process, until it is accepted.
+	c := newCommand("accept <server>", "Use what a server of tools offers now.", `The names, descriptions, parameters and hints of a server's tools are kept as they were when it was first reached. What differs later is not used, in any process, until it is accepted.
 
 Examples:
   mneme tools ls
-  mneme tools accept crm`,
-	}
+  mneme tools accept crm`)
 	return con.withApiserver(c, func(ctx context.Context, client *api.Client, args []string) error {
 		now, err := client.AcceptTools(ctx, args[0])
 		if err == nil {

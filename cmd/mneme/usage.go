@@ -24,9 +24,7 @@ import (
 )
 
 func (con *console) usage() *cobra.Command {
-	c := &cobra.Command{
-		Use: "usage", Short: "Print what calls of models took and cost.",
-		Long: `The counters are of whole UTC days. UNPRICED counts the calls of models whose price is not known; they are not in USD.
+	c := newCommand("usage", "Print what calls of models took and cost.", `The counters are of whole UTC days. UNPRICED counts the calls of models whose price is not known; they are not in USD.
 
 With --by run --json each line is a run of one chat, from what its memory keeps with the answer: run_id, tenant, chat, agent, started (Unix seconds), outcome, and in record its model, backend, tokens and cost. Runs that showed nothing before they were stopped, and what is erased, are in the counters alone.
 
@@ -34,8 +32,7 @@ Examples:
   mneme usage --chat 12345
   mneme usage --by chat --since 7d
   mneme usage --by model --tenant acme --json
-  mneme usage --by run --chat 12345 --json | jq 'select(.started > now - 86400)'`,
-	}
+  mneme usage --by run --chat 12345 --json | jq 'select(.started > now - 86400)'`)
 	question := map[string]*string{
 		"by":     c.Flags().String("by", "tenant", "`WHAT` a line stands for: key, tenant, user, chat, subagent, model or backend; or run"),
 		"since":  c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31"),
