@@ -24,7 +24,7 @@ Examples:
 	since := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
 	tenant := c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one")
 	asJSON := c.Flags().Bool("json", false, "Print the entries as JSON")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		from, err := tally.ParseDay(*since, time.Now())
 		if err != nil {
 			return wrong("--since: %s", strings.TrimPrefix(err.Error(), tally.ErrQuery.Error()+": "))
@@ -38,7 +38,7 @@ Examples:
 			page, err := client.Audit(ctx, question)
 			entries = append(entries, page.Entries...)
 			if err != nil || page.NextCursor == "" {
-				return con.show(entries, err, *asJSON)
+				return printReport(con.stdout, entries, err, *asJSON)
 			}
 			question.Set("cursor", page.NextCursor)
 		}
@@ -55,5 +55,5 @@ func (all auditEntries) Text() string {
 		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}
-	return columns(table)
+	return formatTable(table)
 }

@@ -27,7 +27,7 @@ Examples:
   docker compose exec -T webmemory /usr/local/bin/mneme backup - > mneme.backup
   zcat mneme.backup | head -n 3`)
 	force := c.Flags().Bool("force", false, "Write over an existing file")
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, args []string) error {
 		return con.save(ctx, cfg, args[0], *force)
 	})
 }
@@ -44,7 +44,7 @@ func (con *console) save(ctx context.Context, cfg config.Config, file string, fo
 		tell, end := term.Counter(con.stderr)
 		defer end()
 		var err error
-		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log),
+		saved, err = app.Backup(ctx, cfg, out, newLogger(con.stderr, cfg.Log),
 			func(s backup.Summary) { tell("saved %d keys, %s", s.Keys, s) })
 		return err
 	}
@@ -72,7 +72,7 @@ Examples:
   MNEME_REDIS_URL=redis://127.0.0.1:6379 mneme restore mneme.backup
   docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`)
 	force := c.Flags().Bool("force", false, "Replace everything of mneme's that the store holds")
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, args []string) error {
 		return con.restoreFrom(ctx, cfg, args[0], *force)
 	})
 }
@@ -103,7 +103,7 @@ func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name str
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	tell, end := term.Counter(con.stderr)
-	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log),
+	done, kept, err := app.Restore(ctx, cfg, file, force, newLogger(con.stderr, cfg.Log),
 		func(s backup.Summary) { tell("restored %d keys, %s", s.Keys, s) })
 	end()
 	if err != nil {

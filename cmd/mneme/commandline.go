@@ -208,9 +208,8 @@ func wrongFlag(c *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// fromVariable lets an environment variable give a flag's value where the command line
-// does not.
-func (con *console) fromVariable(c *cobra.Command, flag, variable string) {
+// bindVariable makes an environment variable the default of a flag.
+func bindVariable(con *console, c *cobra.Command, flag, variable string) {
 	f := c.Flags().Lookup(flag)
 	f.Usage += " ($" + variable + ")"
 	if value := con.getenv(variable); value != "" {

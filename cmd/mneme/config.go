@@ -33,7 +33,7 @@ Examples:
   mneme config check --call
   mneme config check --config my.yaml`)
 	call := c.Flags().Bool("call", false, "Also make one small paid call of a model at each backend")
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) error {
 		return con.check(ctx, cfg, *call)
 	})
 }
@@ -44,7 +44,7 @@ func (con *console) configShow() *cobra.Command {
 Examples:
   mneme config show
   MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`)
-	return con.withConfiguration(c, func(_ context.Context, cfg config.Config, _ []string) error {
+	return withConfiguration(con, c, config.Load, func(_ context.Context, cfg config.Config, _ []string) error {
 		text, err := cfg.YAML()
 		if err != nil {
 			return err
@@ -64,7 +64,7 @@ func (con *console) check(ctx context.Context, cfg config.Config, call bool) err
 	defer release()
 	fmt.Fprintf(con.stdout, "%s: valid\n", cmp.Or(cfg.File(), "no "+config.DefaultFile+", the defaults"))
 	if cfg.TLS.On() {
-		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, con.logger(cfg.Log))
+		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, newLogger(con.stderr, cfg.Log))
 		if err != nil {
 			return err
 		}
@@ -145,4 +145,20 @@ func say(ctx context.Context, m loop.Model) (usage event.Usage, err error) {
 		usage = usage.Add(delta.Usage)
 	}
 	return usage, nil
+}
+
+// withConfiguration makes c run with the configuration that load returns. It adds the flag --config.
+func withConfiguration(con *console, c *cobra.Command, load func(file string, environ []string) (config.Config, error),
+	run func(ctx context.Context, cfg config.Config, args []string) error,
+) *cobra.Command {
+	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
+	bindVariable(con, c, "config", "MNEME_CONFIG")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := load(*file, con.environ)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), cfg, args)
+	}
+	return c
 }

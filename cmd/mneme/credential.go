@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,18 +16,15 @@ import (
 
 	"mneme/access"
 	"mneme/access/price"
-	"mneme/cmd/mneme/internal/certificate"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 )
 
-// credential gives the transport by which a command reaches the service at a URL: with a key if
-// there is one.
+// credential returns the transport for the service at a URL. The transport sends the key, if there is one.
 type credential func(url string) (http.RoundTripper, error)
 
-// keyFlag gives a command the flag that holds a key. Without it the key is that of MNEME_KEY, or the
-// one that mneme keys use has kept for the address.
-func (con *console) keyFlag(c *cobra.Command) credential {
+// keyFlag adds the flag --key. Its default is MNEME_KEY, or else the key that mneme keys use stored for the address.
+func keyFlag(con *console, c *cobra.Command) credential {
 	key := c.Flags().String("key", "", "A `KEY` of the service, where it asks for one; "+
 		"others on the machine can see flags ($MNEME_KEY)")
 	return func(at string) (http.RoundTripper, error) {
@@ -38,7 +34,7 @@ func (con *console) keyFlag(c *cobra.Command) credential {
 		}
 		if text == "" {
 			var err error
-			if text, err = con.keptKey(at); err != nil {
+			if text, err = storedKey(con, at); err != nil {
 				return nil, err
 			}
 		}
@@ -49,46 +45,18 @@ func (con *console) keyFlag(c *cobra.Command) credential {
 	}
 }
 
-// transport is one of the command's own. Services with the certificate that is configured on this machine are
-// known by it.
-func (con *console) transport() http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	if own := con.own().TLS; own.On() {
-		t.DialTLSContext = certificate.TrustIn(own.Cert).Dial
-	}
-	return certificate.Explained{Base: t}
-}
-
-// own is where the services of this machine listen, and by which certificate.
-func (con *console) own() config.Local {
-	if con.local == nil {
-		own := config.LoadLocal(con.getenv("MNEME_CONFIG"), con.environ)
-		con.local = &own
-	}
-	return *con.local
-}
-
-// ownURL is that of an address of this machine at which a service listens. One that listens on all addresses is called
-// by the loopback one.
-func (con *console) ownURL(addr string) string {
-	if host, port, err := net.SplitHostPort(addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
-		addr = net.JoinHostPort("127.0.0.1", port)
-	}
-	return con.own().TLS.Scheme() + "://" + addr
-}
-
-// checkURL refuses what is no URL of a service.
-func checkURL(raw, service, such string) error {
+// checkURL returns an error if raw is not the URL of a service.
+func checkURL(raw, service, example string) error {
 	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return wrong("%q is no URL of %s; give one such as %s", raw, service, such)
+		return wrong("%q is no URL of %s; give one such as %s", raw, service, example)
 	}
 	return nil
 }
 
-// asOperator is the transport to a service of this machine for a user that may read the data
-// folder: with the internal secret, if there is one.
-func (con *console) asOperator(at string) (http.RoundTripper, error) {
-	if !price.Local(at) && con.getenv(config.SecretVar) == "" {
+// operatorTransport returns a transport that sends the internal secret, if there is one and the service is on this
+// machine or the secret is in the environment.
+func operatorTransport(con *console, url string) (http.RoundTripper, error) {
+	if !price.Local(url) && con.getenv(config.SecretVar) == "" {
 		return con.transport(), nil // the secret goes to no other machine
 	}
 	cfg, err := config.Load(con.getenv("MNEME_CONFIG"), con.environ)
@@ -105,15 +73,15 @@ func (con *console) asOperator(at string) (http.RoundTripper, error) {
 	return access.Carrier{Base: con.transport(), Secret: secret}, nil
 }
 
-// keyFile is where keys are kept, each behind the address that it is for: one must not go elsewhere.
-// Empty: there is no home.
-func (con *console) keyFile() string {
+// keyFile returns the path of the stored keys, or "" if there is no home. Each line holds an address and its key. A key
+// must go to no other address.
+func keyFile(con *console) string {
 	return term.UserFile(con.getenv, "XDG_CONFIG_HOME", ".config", "key")
 }
 
-// keptKey is the key for an address, "" for none. A file that others can read or replace is refused.
-func (con *console) keptKey(at string) (string, error) {
-	path := con.keyFile()
+// storedKey returns the key for an address, or "". It returns an error if others can read or replace the file.
+func storedKey(con *console, at string) (string, error) {
+	path := keyFile(con)
 	if path == "" {
 		return "", nil
 	}
@@ -124,7 +92,7 @@ func (con *console) keptKey(at string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the kept key cannot be read: %w; set MNEME_KEY", err)
 	}
-	if err := errors.Join(closed(path, 0o077), closed(filepath.Dir(path), 0o022)); err != nil {
+	if err := errors.Join(checkPrivate(path, 0o077), checkPrivate(filepath.Dir(path), 0o022)); err != nil {
 		return "", err
 	}
 	for line := range strings.Lines(string(raw)) {
@@ -135,23 +103,23 @@ func (con *console) keptKey(at string) (string, error) {
 	return "", nil
 }
 
-// closed is an error that says what to do if others have rights to a file or folder.
-func closed(path string, others fs.FileMode) error {
+// checkPrivate returns an error if others have rights to a file or folder.
+func checkPrivate(path string, forbidden fs.FileMode) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode().Perm(); mode&others != 0 {
+	if mode := info.Mode().Perm(); mode&forbidden != 0 {
 		return fmt.Errorf("the kept keys are open to others on this machine: %s has the mode %04o. Take their rights away "+
 			"(chmod go= %s), and rotate the keys if somebody may have read them", path, mode, path)
 	}
 	return nil
 }
 
-// keepKey keeps a key for an address; "" forgets it. The file is replaced as a whole, with rights for its owner alone;
-// others that are written at the same time wait. open is an error if others had rights to it so far.
-func (con *console) keepKey(at, key string) (path string, open, err error) {
-	if path = con.keyFile(); path == "" {
+// storeKey stores a key for an address. An empty key deletes the stored one. A lock file serializes processes, and only
+// the owner has rights to the new file. exposed is an error if others had rights to the old file.
+func storeKey(con *console, at, key string) (path string, exposed, err error) {
+	if path = keyFile(con); path == "" {
 		return "", nil, errors.New("there is no home to keep a key in; set HOME, or give the key in MNEME_KEY")
 	}
 	dir := filepath.Dir(path)
@@ -169,25 +137,25 @@ func (con *console) keepKey(at, key string) (path string, open, err error) {
 	raw, err := os.ReadFile(path)
 	switch {
 	case err == nil:
-		open = closed(path, 0o077)
+		exposed = checkPrivate(path, 0o077)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", nil, err
 	}
-	if closed(dir, 0o077) != nil {
+	if checkPrivate(dir, 0o077) != nil {
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return "", nil, err
 		}
 	}
-	return path, open, writeFile(path, true, func(out io.Writer) error {
-		_, err := io.WriteString(out, withKey(string(raw), strings.TrimRight(at, "/"), key))
+	return path, exposed, writeFile(path, true, func(out io.Writer) error {
+		_, err := io.WriteString(out, replaceKey(string(raw), strings.TrimRight(at, "/"), key))
 		return err
 	})
 }
 
-// withKey is the text of the file of keys with another key for an address, or with none.
-func withKey(kept, at, key string) string {
+// replaceKey returns the text of the key file with another key for an address, or with none.
+func replaceKey(text, at, key string) string {
 	var out strings.Builder
-	for line := range strings.Lines(kept) {
+	for line := range strings.Lines(text) {
 		if base, _, _ := strings.Cut(line, " "); base != at {
 			out.WriteString(strings.TrimRight(line, "\n") + "\n")
 		}

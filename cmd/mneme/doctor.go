@@ -91,7 +91,7 @@ func doctor(con *console) *cobra.Command {
 
 Examples:
   mneme doctor --config my.yaml`)
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) error {
 		logging.Disable() // what go-redis says of a connection comes back as an error
 		con.local = &config.Local{TLS: cfg.TLS}
 		o, err := app.RedisOptions(cfg.Redis)
@@ -155,7 +155,7 @@ func permissions(ctx context.Context, p *installation) (said string, is verdict)
 	if said, is := unasked(p); said != "" {
 		return said, is
 	}
-	err := redisstore.New(p.client, p.con.logger(p.cfg.Log)).Server.Probe(ctx)
+	err := redisstore.New(p.client, newLogger(p.con.stderr, p.cfg.Log)).Server.Probe(ctx)
 	var refused *memory.RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -310,11 +310,11 @@ var buildInfo = regexp.MustCompile(`mneme_build_info\{.*revision="(.*?)",version
 func versions(ctx context.Context, p *installation) (said string, is verdict) {
 	var urls, lines, all []string
 	// That Redis does not answer is told above.
-	living, _, _ := redisstore.New(p.client, p.con.logger(p.cfg.Log)).Processes.Look(ctx)
+	living, _, _ := redisstore.New(p.client, newLogger(p.con.stderr, p.cfg.Log)).Processes.Look(ctx)
 	for _, one := range living {
 		urls = append(urls, one.URL)
 	}
-	listed, own := len(urls), p.con.ownURL
+	listed, own := len(urls), p.con.localURL
 	urls = append(urls, own(p.cfg.Webmemory.Listen), own(p.cfg.Apiserver.Listen), p.cfg.Webmemory.Apiserver,
 		own(p.cfg.Proxy.Listen), p.cfg.Apiserver.Proxy)
 	for i, url := range urls {

@@ -28,7 +28,7 @@ Examples:
   mneme health http://127.0.0.1:8082/healthz`)
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		text, err := ask(c.Context(), con, append(args, con.own().Webmemory.Listen)[0], *timeout)
+		text, err := ask(c.Context(), con, append(args, con.localServices().Webmemory.Listen)[0], *timeout)
 		if err == nil {
 			fmt.Fprintln(con.stdout, text)
 		}
@@ -43,7 +43,7 @@ var errNothing = errors.New("nothing listens")
 // ask sends a GET to a service and returns the body. A status other than 200 is an error.
 func ask(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
-		service = con.ownURL(service)
+		service = con.localURL(service)
 	}
 	if err := checkURL(service, "a service", "http://127.0.0.1:8080"); err != nil {
 		return "", err

@@ -48,7 +48,7 @@ Examples:
 		return err
 	})
 	asJSON := f.Bool("json", false, "Print the summary as JSON")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, paths []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, paths []string) error {
 		o.Paths = paths
 		return con.load(ctx, client, o, *asJSON)
 	})
@@ -69,18 +69,11 @@ func (con *console) load(ctx context.Context, client *webapi.Client, o ingest.Op
 	case err != nil && sent > 0:
 		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(sent, "document"))
 	}
-	if err := con.show(report, err, asJSON); err != nil {
+	if err := printReport(con.stdout, report, err, asJSON); err != nil {
 		return err
 	}
 	if n := len(report.Refused); n > 0 {
 		return errors.New(plural(n, "document") + " could not be loaded; the summary says why")
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -45,7 +45,7 @@ Examples:
 	c.Flags().StringVar(&k.Name, "name", "", "What the key is for, a `NAME` for people")
 	c.Flags().Func("tenant", "Whose data it opens, a `TENANT` (default)", func(s string) (err error) {
 		k.Tenant, err = memory.ParseTenant(s)
-		return plain(err)
+		return trimSentinel(err)
 	})
 	c.Flags().Func("scopes", "What it may do: `SCOPES` with commas between them", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
@@ -63,7 +63,7 @@ Examples:
 	_ = c.MarkFlagRequired("name") // the flags are there
 	_ = c.MarkFlagRequired("scopes")
 	asJSON := c.Flags().Bool("json", false, "Print JSON, with the key as a member")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		made, err := client.CreateKey(ctx, k)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (con *console) printKey(k webapi.MadeKey, err error, asJSON bool) error {
 	}
 	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
 		k.Tenant, k.ID)
-	return con.show(madeKey{k}, nil, asJSON)
+	return printReport(con.stdout, madeKey{k}, nil, asJSON)
 }
 
 // madeKey is to be shown.
@@ -116,9 +116,9 @@ Examples:
   mneme keys ls --json | jq -r '.[].id'
   mneme keys ls --json | jq '.[] | {id, uses}'`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		keys, err := client.Keys(ctx)
-		return con.show(keyList(keys), err, *asJSON)
+		return printReport(con.stdout, keyList(keys), err, *asJSON)
 	})
 }
 
@@ -148,7 +148,7 @@ func (l keyList) Text() string {
 		}
 		rows = append(rows, row)
 	}
-	return columns(rows)
+	return formatTable(rows)
 }
 
 // amount is one of a limit, money in USD.
@@ -185,7 +185,7 @@ func (con *console) keysRevoke() *cobra.Command {
 
 Examples:
   mneme keys revoke q3v7nmx2aa`)
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		k, err := client.RevokeKey(ctx, args[0])
 		if err == nil {
 			fmt.Fprintf(con.stdout, "%s (%s) is revoked\n", k.ID, term.OneLine(k.Name, 64))
@@ -206,7 +206,7 @@ Examples:
 			return err
 		})
 	asJSON := c.Flags().Bool("json", false, "Print JSON, with the key as a member")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		made, err := client.RotateKey(ctx, args[0], overlap)
 		return con.printKey(made, err, *asJSON)
 	})
@@ -219,8 +219,8 @@ Examples:
   mneme keys use < key.txt
   mneme keys use --url https://mneme.example.com < key.txt
   mneme keys use --forget`)
-	url := c.Flags().String("url", con.ownURL(con.own().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
-	con.fromVariable(c, "url", "MNEME_URL")
+	url := c.Flags().String("url", con.localURL(con.localServices().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
+	bindVariable(con, c, "url", "MNEME_URL")
 	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")
 	c.RunE = func(*cobra.Command, []string) error {
 		if err := checkURL(*url, "a service", "http://127.0.0.1:8080"); err != nil {
@@ -237,11 +237,11 @@ Examples:
 				return fmt.Errorf("what came on standard input is no key: it begins with %s and is one line", access.Prefix)
 			}
 		}
-		path, open, err := con.keepKey(*url, text)
+		path, exposed, err := storeKey(con, *url, text)
 		if err != nil {
 			return err
 		}
-		if open != nil {
+		if exposed != nil {
 			fmt.Fprintf(con.stderr,
 				"Others could read %s; its mode is 0600 now. Rotate the keys in it if somebody may have.\n", path)
 		}

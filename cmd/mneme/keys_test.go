@@ -33,12 +33,12 @@ func TestAKeyIsKeptForItsAddressAlone(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	for at, want := range map[string]string{"https://mneme.example.com": text, "https://evil.example.com": "",
 		"https://mneme.example.com.evil.com": "", "http://mneme.example.com": ""} {
-		got, err := con.keptKey(at)
+		got, err := storedKey(con, at)
 		require.NoError(t, err)
 		require.Equal(t, want, got, at)
 	}
 	require.Equal(t, exitOK, run(t.Context(), []string{"keys", "use", "--forget", "--url", "https://mneme.example.com"}, con))
-	got, err := con.keptKey("https://mneme.example.com")
+	got, err := storedKey(con, "https://mneme.example.com")
 	require.NoError(t, err)
 	require.Empty(t, got)
 	con.stdin = strings.NewReader("sk-123\n")
@@ -59,7 +59,7 @@ const aKey = "mn_bot_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
 	const at = "https://mneme.example.com"
 	con, path := theirs(t)
-	_, open, err := con.keepKey(at, aKey)
+	_, open, err := storeKey(con, at, aKey)
 	require.NoError(t, err)
 	require.NoError(t, open)
 	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -68,7 +68,7 @@ func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
 		require.Equal(t, mode, info.Mode().Perm(), name)
 		for _, wide := range []os.FileMode{0o022, 0o077} {
 			require.NoError(t, os.Chmod(name, mode|wide))
-			_, err = con.keptKey(at)
+			_, err = storedKey(con, at)
 			require.ErrorContains(t, err, "chmod go= "+name)
 			require.ErrorContains(t, err, "rotate")
 
@@ -80,7 +80,7 @@ func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, mode, info.Mode().Perm(), name)
 			con.stderr = new(strings.Builder)
-			got, err := con.keptKey(at)
+			got, err := storedKey(con, at)
 			require.NoError(t, err)
 			require.Equal(t, aKey, got)
 		}
@@ -90,21 +90,21 @@ func TestKeptKeysAreTheirOwnersAlone(t *testing.T) {
 // Many commands keep keys at once: all are there in the end, and a reader meanwhile finds a whole file.
 func TestKeysThatAreKeptAtOnceAreAllKept(t *testing.T) {
 	con, path := theirs(t)
-	_, _, err := con.keepKey("http://first", aKey)
+	_, _, err := storeKey(con, "http://first", aKey)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			_, _, err := con.keepKey(fmt.Sprint("http://host-", i), fmt.Sprint(aKey, i))
+			_, _, err := storeKey(con, fmt.Sprint("http://host-", i), fmt.Sprint(aKey, i))
 			assert.NoError(t, err)
-			got, err := con.keptKey("http://first")
+			got, err := storedKey(con, "http://first")
 			assert.NoError(t, err)
 			assert.Equal(t, aKey, got)
 		})
 	}
 	all.Wait()
 	for i := range 16 {
-		got, err := con.keptKey(fmt.Sprint("http://host-", i))
+		got, err := storedKey(con, fmt.Sprint("http://host-", i))
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(aKey, i), got)
 	}
@@ -149,7 +149,7 @@ func TestARedirectionCarriesNoKeyAway(t *testing.T) {
 		}))
 		t.Cleanup(s.Close)
 		con, _ := theirs(t)
-		_, _, err := con.keepKey(s.URL, aKey)
+		_, _, err := storeKey(con, s.URL, aKey)
 		require.NoError(t, err)
 		for _, args := range [][]string{{"memory", "ls"}, {"keys", "ls"}, {"chat", "-q"}, {"usage"}} {
 			con.stdin = strings.NewReader("hi\n")
@@ -204,7 +204,7 @@ func TestTheInternalSecretStaysOnThisMachine(t *testing.T) {
 	con := &console{environ: []string{"MNEME_DATA_DIR=" + dir}}
 	for at, sent := range map[string]bool{"http://127.0.0.1:8081": true, "http://localhost:8081": true,
 		"https://mneme.example.com": false, "http://127.0.0.1.evil.com": false} {
-		carry, err := con.asOperator(at)
+		carry, err := operatorTransport(con, at)
 		require.NoError(t, err)
 		c, ours := carry.(access.Carrier)
 		require.Equal(t, sent, ours && c.Secret != "", at)
@@ -232,7 +232,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	key := "mn_ops_" + strings.Repeat("aB3-_", 8)
 	for _, format := range []string{"json", "console", "auto"} {
 		var log, file strings.Builder
-		out := (&console{stderr: &log}).logger(config.Log{Level: "info", Format: format}, &file)
+		out := newLogger(&log, config.Log{Level: "info", Format: format}, &file)
 		out.Warn().Str("path", "/v1/chats/"+key).Msg("request")
 		require.Contains(t, log.String(), "/v1/chats/mn_ops_***", format)
 		require.Contains(t, file.String(), "/v1/chats/mn_ops_***", format)

@@ -5,10 +5,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 
@@ -16,8 +14,6 @@ import (
 
 	module "mneme"
 	"mneme/cmd/mneme/internal/app"
-	"mneme/cmd/mneme/internal/config"
-	"mneme/cmd/mneme/internal/models"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
@@ -29,22 +25,44 @@ const (
 	exitUsage   = 2
 )
 
-// console is the process as the commands see it; tests give their own.
-type console struct {
-	environ        []string
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	places         models.Places // where mneme up looks for models; the zero value is the real ones
-	local          *config.Local // once it was asked for; see console.own
-}
-
-// getenv is a variable's value, empty if it is not set.
-func (con *console) getenv(name string) string { return config.Environ(con.environ)[name] }
-
 func main() {
 	runtime.MemProfileRate = 0 // there is nothing by which the samples could be read, and they take a megabyte
 	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout,
 		stderr: os.Stderr}))
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, con *console) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	err := execute(ctx, con.root(), args, con)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errVersion):
+		fmt.Fprintln(con.stdout, versionLine())
+		return exitOK
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(con.stderr, "mneme: %v; see mneme --help\n", err)
+		return exitUsage
+	default:
+		fmt.Fprintf(con.stderr, "mneme: %v\n", err)
+		if webapi.IsUnauthorized(err) {
+			fmt.Fprintln(con.stderr,
+				"Keep a key for the address with mneme keys use, or set MNEME_KEY, which wins over a kept one.")
+		}
+		return exitFailure
+	}
+}
+
+// versionLine is name, version, revision and Go's version.
+func versionLine() string {
+	version := module.Version()
+	if revision := telemetry.Revision(); revision != "" {
+		version += " " + revision
+	}
+	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // root is the command that holds all others.
@@ -77,56 +95,8 @@ func (con *console) root() *cobra.Command {
 	)
 }
 
-// run executes one command line and returns its exit code.
-func run(ctx context.Context, args []string, con *console) int {
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	err := execute(ctx, con.root(), args, con)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errVersion):
-		fmt.Fprintln(con.stdout, versionLine())
-		return exitOK
-	case errors.As(err, new(usageError)):
-		fmt.Fprintf(con.stderr, "mneme: %v; see mneme --help\n", err)
-		return exitUsage
-	default:
-		fmt.Fprintf(con.stderr, "mneme: %v\n", err)
-		if webapi.IsUnauthorized(err) {
-			fmt.Fprintln(con.stderr,
-				"Keep a key for the address with mneme keys use, or set MNEME_KEY, which wins over a kept one.")
-		}
-		return exitFailure
-	}
-}
-
 func (con *console) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version.", RunE: func(*cobra.Command, []string) error {
 		return errVersion
 	}}
-}
-
-// versionLine is name, version, revision and Go's version.
-func versionLine() string {
-	version := module.Version()
-	if revision := telemetry.Revision(); revision != "" {
-		version += " " + revision
-	}
-	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// show prints a report for people or as JSON, unless there was an error.
-func (con *console) show(report interface{ Text() string }, err error, asJSON bool) error {
-	switch {
-	case err != nil:
-		return err
-	case !asJSON:
-		_, err = io.WriteString(con.stdout, report.Text())
-		return err
-	}
-	e := json.NewEncoder(con.stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(report)
 }

@@ -20,7 +20,7 @@ func (con *console) mcp() *cobra.Command {
 Examples:
   claude mcp add mneme -- mneme mcp
   mneme mcp --url=https://mneme.example.com`)
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer release()
 		log := zerolog.New(con.stderr).With().Timestamp().Logger()

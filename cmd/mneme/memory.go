@@ -22,23 +22,6 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// historyKey is the history that a chat id, and perhaps a subagent's name, stand for on
-// the command line.
-func historyKey(args []string) (memory.Chat, memory.Key, error) {
-	chat, err := memory.Tenant{}.Chat(args[0])
-	if err != nil {
-		return chat, memory.Key{}, wrong("<chat>: %w", plain(err))
-	}
-	if len(args) == 1 {
-		return chat, memory.ChatKey(chat), nil
-	}
-	agent, err := memory.ParseAgent(args[1])
-	if err != nil {
-		return chat, memory.Key{}, wrong("[<subagent>]: %w", plain(err))
-	}
-	return chat, memory.SubagentKey(agent, chat), nil
-}
-
 func (con *console) memoryLs() *cobra.Command {
 	c := newCommand("ls", "List the histories of all chats, or of one.", `Examples:
   mneme memory ls
@@ -46,7 +29,7 @@ func (con *console) memoryLs() *cobra.Command {
 	var chat memory.Chat
 	chatFlag(c, &chat, "One chat only, by its `ID`")
 	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
 		table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES\tARCHIVED\tBYTES\tNOTES")
 		if chat.IsZero() {
@@ -97,7 +80,7 @@ Examples:
   mneme memory get -- -100123 analytic`)
 	last := c.Flags().IntP("last", "n", 0, "Print only the last messages, a `NUMBER`")
 	asJSON := c.Flags().Bool("json", false, "Print the stored messages as one JSON array")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		_, key, err := historyKey(args)
 		if err != nil {
 			return err
@@ -197,7 +180,7 @@ Examples:
 	scan := c.Flags().Bool("scan", false, "Search all keys of Redis, too")
 	ofUser := userFlag(c)
 	chats := c.Flags().Bool("chats", false, "With --user: erase the chats in which only this user posted")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		switch {
 		case *ofUser && (*scan || len(args) > 1):
 			return wrong("use --user without <subagent> and --scan")
@@ -219,7 +202,7 @@ func (con *console) eraseHistories(ctx context.Context, client *webapi.Client, a
 	}
 	whole := len(args) == 1
 	if !yes {
-		if err := con.confirm(ctx, client, chat, key, whole); err != nil {
+		if err := confirmHistories(con, ctx, client, chat, key, whole); err != nil {
 			return err
 		}
 	}
@@ -255,7 +238,7 @@ func (con *console) eraseUser(ctx context.Context, client *webapi.Client, id str
 			what = "the notes and the chats of the user %s"
 		}
 		fmt.Fprintf(con.stdout, what+"\n", u.ID())
-		if err := con.sure(); err != nil {
+		if err := confirm(con); err != nil {
 			return err
 		}
 	}
@@ -307,7 +290,7 @@ Examples:
 			}
 		}
 		found, err := client.Recall(ctx, chat, query)
-		return con.show(recalled{found}, err, *asJSON)
+		return printReport(con.stdout, recalled{found}, err, *asJSON)
 	})
 }
 
@@ -345,8 +328,8 @@ Examples:
 	})
 }
 
-// confirm lists the histories that will be erased and asks for confirmation.
-func (con *console) confirm(ctx context.Context, client *webapi.Client, chat memory.Chat, key memory.Key,
+// confirmHistories lists the histories that will be erased and asks for confirmation.
+func confirmHistories(con *console, ctx context.Context, client *webapi.Client, chat memory.Chat, key memory.Key,
 	whole bool,
 ) error {
 	info, err := client.Chat(ctx, chat)
@@ -358,11 +341,11 @@ func (con *console) confirm(ctx context.Context, client *webapi.Client, chat mem
 			fmt.Fprintf(con.stdout, "%s  %d messages, %d bytes\n", term.OneLine(h.Key, 300), h.Messages, h.Bytes)
 		}
 	}
-	return con.sure()
+	return confirm(con)
 }
 
-// sure asks for confirmation. Any answer except yes is an error.
-func (con *console) sure() error {
+// confirm asks for confirmation. Any answer except yes is an error.
+func confirm(con *console) error {
 	fmt.Fprint(con.stdout, "Erase this? It cannot be undone. [y/N] ")
 	answer, err := bufio.NewReader(con.stdin).ReadString('\n')
 	if err != nil && answer == "" {

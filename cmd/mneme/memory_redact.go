@@ -25,7 +25,7 @@ Examples:
 	scope := f.String("scope", webapi.Exchange, "How much: exchange or message, a `SCOPE`")
 	dry := f.Bool("dry-run", false, "Change nothing, only say what would be redacted")
 	asJSON := f.Bool("json", false, "Print JSON")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		history := args[:1]
 		if *subagent != "" {
 			history = append(history[:1:1], *subagent)
@@ -38,7 +38,7 @@ Examples:
 			return wrong("--scope is exchange or message, not %.40q", *scope)
 		}
 		done, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
-		return con.show(redaction{done, *dry}, err, *asJSON)
+		return printReport(con.stdout, redaction{done, *dry}, err, *asJSON)
 	})
 }
 

@@ -79,7 +79,7 @@ func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat
 		}
 		rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
 	}
-	_, err = io.WriteString(con.stdout, columns(rows))
+	_, err = io.WriteString(con.stdout, formatTable(rows))
 	return err
 }
 
@@ -93,7 +93,7 @@ Examples:
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		as, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
-			return wrong("<new>: %w", plain(err))
+			return wrong("<new>: %w", trimSentinel(err))
 		}
 		done, err := client.Fork(ctx, chat, webapi.ForkRequest{As: as, At: *at})
 		if err == nil {

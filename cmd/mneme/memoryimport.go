@@ -32,7 +32,7 @@ Examples:
   mneme memory import --from claude conversations.json --json | jq .left_out`)
 	from := c.Flags().String("from", "", "Take over the export of a `SERVICE`: "+strings.Join(chatexport.Services, ", "))
 	asJSON := c.Flags().Bool("json", false, "With --from: print the summary as JSON")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		switch {
 		case *from == "" && *asJSON:
 			return wrong("--json goes with --from")
@@ -118,7 +118,7 @@ func takeOver(ctx context.Context, con *console, client *webapi.Client, service,
 	case len(done.LeftOut) > 0:
 		err = errors.New(plural(len(done.LeftOut), "conversation") + " could not be imported; the summary says why")
 	}
-	return errors.Join(con.show(done, nil, asJSON), err)
+	return errors.Join(printReport(con.stdout, done, nil, asJSON), err)
 }
 
 // take imports one conversation. An error ends the import.

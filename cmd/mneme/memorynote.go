@@ -39,7 +39,7 @@ func notesPath(id, subagent string, ofUser bool) (string, error) {
 func parseUser(id string) (memory.User, error) {
 	u, err := memory.Tenant{}.User(id)
 	if err != nil {
-		return u, wrong("<user>: %w", plain(err))
+		return u, wrong("<user>: %w", trimSentinel(err))
 	}
 	return u, nil
 }
@@ -54,7 +54,7 @@ func withNotes(con *console, c *cobra.Command,
 ) *cobra.Command {
 	ofUser := userFlag(c)
 	subagent := c.Flags().String("subagent", "", "The notes of this subagent of the chat, a `NAME`")
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		path, err := notesPath(args[0], *subagent, *ofUser)
 		if err != nil {
 			return err
@@ -72,17 +72,17 @@ Examples:
   mneme memory note ls ann --user`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	ofUser := userFlag(c)
-	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		if *ofUser {
 			path, err := notesPath(args[0], strings.Join(args[1:], ""), true)
 			if err != nil {
 				return err
 			}
 			notes, err := client.Notes(ctx, path)
-			return con.show(userNotes(notes), err, *asJSON)
+			return printReport(con.stdout, userNotes(notes), err, *asJSON)
 		}
 		list, err := listNotes(ctx, client, args)
-		return con.show(list, err, *asJSON)
+		return printReport(con.stdout, list, err, *asJSON)
 	})
 }
 
@@ -152,7 +152,7 @@ func noteTable(origin string, count int, at func(i int) (string, memory.Note)) s
 		rows = append(rows, []string{term.OneLine(name, 130), term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
 			term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
 	}
-	return columns(rows)
+	return formatTable(rows)
 }
 
 func (con *console) noteAdd() *cobra.Command {

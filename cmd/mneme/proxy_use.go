@@ -29,9 +29,9 @@ type gateway struct {
 // gateway gives a command the flag that names the gateway.
 func (con *console) gateway(c *cobra.Command) *gateway {
 	g := new(gateway)
-	c.Flags().StringVar(&g.url, "url", con.ownURL(con.own().Proxy.Listen), "The gateway's address, a `URL`")
-	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
-	g.credential = con.keyFlag(c)
+	c.Flags().StringVar(&g.url, "url", con.localURL(con.localServices().Proxy.Listen), "The gateway's address, a `URL`")
+	bindVariable(con, c, "url", "MNEME_APISERVER_PROXY")
+	g.credential = keyFlag(con, c)
 	return g
 }
 

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -17,7 +16,6 @@ import (
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
 	"mneme/cmd/mneme/internal/term"
-	"mneme/memory/secrets"
 )
 
 const webmemoryHelp = `Examples:
@@ -41,8 +39,8 @@ func (con *console) service(name, short, long string, start start, check func(co
 	if check != nil {
 		load = config.LoadGateway
 	}
-	return con.configured(c, load, func(ctx context.Context, cfg config.Config, _ []string) error {
-		return con.serve(ctx, cfg, start, check)
+	return withConfiguration(con, c, load, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return serve(con, ctx, cfg, start, check)
 	})
 }
 
@@ -54,34 +52,10 @@ func (con *console) proxy() *cobra.Command {
 	return c
 }
 
-// withConfiguration makes a command of one that runs with the configuration; a flag names
-// its file.
-func (con *console) withConfiguration(c *cobra.Command,
-	run func(ctx context.Context, cfg config.Config, args []string) error,
-) *cobra.Command {
-	return con.configured(c, config.Load, run)
-}
-
-// configured is withConfiguration with another way to load it.
-func (con *console) configured(c *cobra.Command, load func(file string, environ []string) (config.Config, error),
-	run func(ctx context.Context, cfg config.Config, args []string) error,
-) *cobra.Command {
-	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
-	con.fromVariable(c, "config", "MNEME_CONFIG")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := load(*file, con.environ)
-		if err != nil {
-			return err
-		}
-		return run(c.Context(), cfg, args)
-	}
-	return c
-}
-
 // serve lets check look at the configuration, and runs the service until a signal. A
 // check means that the process runs the gateway: its backends are looked at once it
 // listens, and what is wrong with them is logged.
-func (con *console) serve(ctx context.Context, cfg config.Config, start start, check func(config.Config) error) error {
+func serve(con *console, ctx context.Context, cfg config.Config, start start, check func(config.Config) error) error {
 	if check != nil {
 		if err := check(cfg); err != nil {
 			return err
@@ -102,7 +76,7 @@ func (con *console) serve(ctx context.Context, cfg config.Config, start start, c
 	hangups := make(chan os.Signal, 1) // those that come together are one
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log, also...), Reload: hangups,
+	o := app.Options{Out: con.stdout, Log: newLogger(con.stderr, cfg.Log, also...), Reload: hangups,
 		Load: func() (config.Config, error) {
 			if attached && !term.IsTerminal(con.stdin) {
 				release() // the signal says that the terminal was closed
@@ -139,21 +113,4 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 	ctx, release := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, release)
 	return ctx, release
-}
-
-// logger writes to standard error: for people if that is a terminal, else JSON. JSON is also written to others.
-func (con *console) logger(c config.Log, others ...io.Writer) zerolog.Logger {
-	level, err := zerolog.ParseLevel(c.Level)
-	if err != nil {
-		level = zerolog.InfoLevel // Validate lets no other name through
-	}
-	out := con.stderr
-	if c.Format == "console" || c.Format == "auto" && term.IsTerminal(con.stderr) {
-		out = zerolog.ConsoleWriter{Out: con.stderr, TimeFormat: time.TimeOnly,
-			NoColor: !term.StyleFor(con.stderr).Coloured()}
-	}
-	if len(others) > 0 {
-		out = zerolog.MultiLevelWriter(append(others, out)...)
-	}
-	return zerolog.New(secrets.Log{Writer: out}).Level(level).With().Timestamp().Logger()
 }

@@ -33,7 +33,7 @@ func (l tenantList) Text() string {
 		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, minute(t.Used),
 			state})
 	}
-	return columns(table)
+	return formatTable(table)
 }
 
 func (con *console) tenantsLs() *cobra.Command {
@@ -43,9 +43,9 @@ Examples:
   mneme tenants ls
   mneme tenants ls --json | jq -r '.[].tenant'`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		tenants, err := client.Tenants(ctx)
-		return con.show(tenantList(tenants), err, *asJSON)
+		return printReport(con.stdout, tenantList(tenants), err, *asJSON)
 	})
 }
 
@@ -54,7 +54,7 @@ func tenantNamed(name string) (memory.Tenant, error) {
 	of, err := memory.ParseTenant(name)
 	switch {
 	case err != nil:
-		return of, wrong("<tenant>: %w", plain(err))
+		return of, wrong("<tenant>: %w", trimSentinel(err))
 	case name == "":
 		return of, wrong("name a tenant; mneme tenants ls lists them")
 	}
@@ -67,7 +67,7 @@ func (con *console) tenantsExport() *cobra.Command {
 Examples:
   mneme tenants export acme > acme.ndjson
   mneme tenants export acme | jq -c 'select(.kind == "chat_line" and .chat == "12345") | .line' > 12345.ndjson`)
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		of, err := tenantNamed(args[0])
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (con *console) tenantsErase() *cobra.Command {
 Examples:
   mneme tenants export acme > acme.ndjson && mneme tenants erase acme --yes`)
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		of, err := tenantNamed(args[0])
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ Examples:
 			if err := con.showTenant(ctx, client, of); err != nil {
 				return err
 			}
-			if err := con.sure(); err != nil {
+			if err := confirm(con); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,7 @@ func (con *console) showTenant(ctx context.Context, client *webapi.Client, of me
 	all, err := client.Tenants(ctx)
 	for _, t := range all {
 		if t.Tenant == of && err == nil {
-			err = con.show(tenantList{t}, nil, false)
+			err = printReport(con.stdout, tenantList{t}, nil, false)
 		}
 	}
 	return err

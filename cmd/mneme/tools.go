@@ -24,13 +24,13 @@ func (con *console) tools() *cobra.Command {
 }
 
 // withApiserver makes a command that speaks to an apiserver.
-func (con *console) withApiserver(c *cobra.Command,
+func withApiserver(con *console, c *cobra.Command,
 	run func(ctx context.Context, client *api.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", con.ownURL(con.own().Apiserver.Listen), "The apiserver's address, a `URL`")
-	con.fromVariable(c, "url", "MNEME_WEBMEMORY_APISERVER")
+	url := c.Flags().String("url", con.localURL(con.localServices().Apiserver.Listen), "The apiserver's address, a `URL`")
+	bindVariable(con, c, "url", "MNEME_WEBMEMORY_APISERVER")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		carry, err := con.asOperator(*url)
+		carry, err := operatorTransport(con, *url)
 		if err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ Examples:
   mneme tools ls
   mneme tools ls --json | jq .servers`)
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
-	return con.withApiserver(c, func(ctx context.Context, client *api.Client, _ []string) error {
+	return withApiserver(con, c, func(ctx context.Context, client *api.Client, _ []string) error {
 		list, err := client.Tools(ctx)
-		return con.show(toolList(list), err, *asJSON)
+		return printReport(con.stdout, toolList(list), err, *asJSON)
 	})
 }
 
@@ -81,7 +81,7 @@ func (l toolList) Text() string {
 			term.OneLine(t.State, 20)})
 	}
 	var b strings.Builder
-	b.WriteString(columns(rows))
+	b.WriteString(formatTable(rows))
 	for _, says := range l.LeftOut {
 		fmt.Fprintf(&b, "\n%s\n", term.OneLine(says, 2000))
 	}
@@ -112,7 +112,7 @@ Examples:
   mneme tools call find_customer '{"name":"Aliya"}' --agent support
   mneme tools call crm/find_customer '{"name":"Aliya"}' --agent support`)
 	agent := c.Flags().String("agent", "", "The subagent whose tool it is, a `NAME`; the master if none is given")
-	return con.withApiserver(c, func(ctx context.Context, client *api.Client, args []string) error {
+	return withApiserver(con, c, func(ctx context.Context, client *api.Client, args []string) error {
 		call := api.ToolCall{Agent: memory.Agent(*agent), Tool: args[0], Arguments: json.RawMessage(`{}`)}
 		if len(args) > 1 {
 			if call.Arguments = json.RawMessage(args[1]); !json.Valid(call.Arguments) {
@@ -141,7 +141,7 @@ func (con *console) toolsAccept() *cobra.Command {
 Examples:
   mneme tools ls
   mneme tools accept crm`)
-	return con.withApiserver(c, func(ctx context.Context, client *api.Client, args []string) error {
+	return withApiserver(con, c, func(ctx context.Context, client *api.Client, args []string) error {
 		now, err := client.AcceptTools(ctx, args[0])
 		if err == nil {
 			fmt.Fprintf(con.stdout, "%s: %d tools are used as they are now\n", term.OneLine(now.Server, 64), now.Tools)

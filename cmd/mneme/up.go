@@ -24,7 +24,7 @@ import (
 func (con *console) up() *cobra.Command {
 	c := newCommand("up", "Run everything in one process.", `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read. The first line that it prints is the address of the page.
 
-Without a mneme.yaml it looks for a model: a key in ` + strings.Join(models.KeyVars(), ", ") + `, or Ollama or LM Studio on this machine. On a terminal it asks whether to use it and writes mneme.yaml; otherwise an offline demonstration model answers. An existing mneme.yaml is never changed.
+Without a mneme.yaml it looks for a model: a key in `+strings.Join(models.KeyVars(), ", ")+`, or Ollama or LM Studio on this machine. On a terminal it asks whether to use it and writes mneme.yaml; otherwise an offline demonstration model answers. An existing mneme.yaml is never changed.
 
 Examples:
   mneme up
@@ -35,9 +35,9 @@ Examples:
   mneme up --config my.yaml
   MNEME_DATA_DIR=/var/lib/mneme mneme up`)
 	model := c.Flags().String("model", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
-	con.fromVariable(c, "model", "MNEME_MODEL")
+	bindVariable(con, c, "model", "MNEME_MODEL")
 	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
+	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
 		if err := agree(cfg, *model, *offline); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ Examples:
 				return err
 			}
 		}
-		return con.serve(ctx, cfg, app.Up, checkEndpoints)
+		return serve(con, ctx, cfg, app.Up, checkEndpoints)
 	})
 }
 

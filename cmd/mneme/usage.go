@@ -41,7 +41,7 @@ Examples:
 		"tenant": c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one"),
 	}
 	asJSON := c.Flags().Bool("json", false, "Print the rows of all days as JSON")
-	return con.withKeys(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		if *question["chat"] != "" && !c.Flags().Changed("by") {
 			*question["by"] = string(tally.ByChat)
 		}
@@ -62,7 +62,7 @@ Examples:
 			}
 		}
 		rows, err := client.Usage(ctx, values)
-		return con.show(usageRows{*question["by"], rows}, err, *asJSON)
+		return printReport(con.stdout, usageRows{*question["by"], rows}, err, *asJSON)
 	})
 }
 
@@ -92,7 +92,7 @@ func (u usageRows) Text() string {
 		}
 		table = append(table, append(cells, access.Dollars(n.Micros), strconv.FormatInt(n.Unpriced, 10)))
 	}
-	text := columns(table)
+	text := formatTable(table)
 	if len(names) == 0 {
 		text += "No calls of models are counted by " + u.By + " in these days. --since looks further back, --tenant at " +
 			"another tenant.\n"
