@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -107,3 +109,21 @@ func plural(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
+
+// confirm asks whether to erase. It returns an error unless the answer is yes.
+func confirm(con *console) error {
+	fmt.Fprint(con.stdout, "Erase this? It cannot be undone. [y/N] ")
+	answer, err := bufio.NewReader(con.stdin).ReadString('\n')
+	if err != nil && answer == "" {
+		fmt.Fprintln(con.stdout)
+		return errors.New("nothing erased: not confirmed (use --yes to skip the prompt)")
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing erased")
+}
+
+// formatTime formats a Unix time in seconds as local time.
+func formatTime(ts float64) string { return time.UnixMilli(int64(ts * 1000)).Format(time.DateTime) }

@@ -11,7 +11,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) memoryRedact() *cobra.Command {
+func memoryRedactCommand(con *console) *cobra.Command {
 	c := newCommand("redact <chat> <id>", "Take away what a message says, and with it its exchange.", `The messages stay where they are and say "(redacted)", in the history, its archive and wherever else their text is kept. It cannot be undone. Messages that repeat their words are named and not changed; "mneme memory search" shows ids.
 
 --scope exchange, the default, is the run that made the message, in the chat's history and in those of its subagents; of a message that no run made it is what its user said and what follows that. --scope message is the message alone.
@@ -37,37 +37,37 @@ Examples:
 		if *scope != webapi.Exchange && *scope != webapi.Message {
 			return wrong("--scope is exchange or message, not %.40q", *scope)
 		}
-		done, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
-		return printReport(con.stdout, redaction{done, *dry}, err, *asJSON)
+		redacted, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
+		return printReport(con.stdout, redactionReport{redacted, *dry}, err, *asJSON)
 	})
 }
 
-// redaction is what was redacted, to be shown.
-type redaction struct {
+// redactionReport is the result of a redaction.
+type redactionReport struct {
 	webapi.Redacted
 	dry bool
 }
 
-func (r redaction) Text() string {
+func (r redactionReport) Text() string {
 	var b strings.Builder
-	const most = 50 // that are shown
-	list := func(what string, refs []webapi.MessageRef) {
-		for _, ref := range refs[:min(len(refs), most)] {
-			fmt.Fprintf(&b, "%s  %s", what, term.OneLine(ref.ID, 200))
+	const limit = 50 // messages shown
+	list := func(label string, refs []webapi.MessageRef) {
+		for _, ref := range refs[:min(len(refs), limit)] {
+			fmt.Fprintf(&b, "%s  %s", label, term.OneLine(ref.ID, 200))
 			if ref.Subagent != "" {
 				fmt.Fprintf(&b, "  %s", ref.Subagent)
 			}
 			b.WriteByte('\n')
 		}
-		if more := len(refs) - most; more > 0 {
-			fmt.Fprintf(&b, "%s  … and %d more, which --json names\n", what, more)
+		if more := len(refs) - limit; more > 0 {
+			fmt.Fprintf(&b, "%s  … and %d more, which --json names\n", label, more)
 		}
 	}
-	what := "redacted"
+	label := "redacted"
 	if r.dry {
-		what = "would be redacted"
+		label = "would be redacted"
 	}
-	list(what, r.Redacted.Redacted)
+	list(label, r.Redacted.Redacted)
 	if r.Partial {
 		b.WriteString("(a damaged part of an archive could not be searched)\n")
 	}

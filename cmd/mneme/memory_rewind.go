@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +12,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) memoryRewind() *cobra.Command {
+func memoryRewindCommand(con *console) *cobra.Command {
 	c := newCommand("rewind <chat> [<message>]", "Remove the messages after one, or restore them.", `It removes the messages of all runs that began after <message> from every history of the chat, including archives. A running run is stopped. <message> is an id from mneme memory search or mneme memory get --json.
 
 Removed messages are kept for 24 hours. --list shows them, and --restore puts them back. A rewind can only be restored if the chat has no newer messages. Restore several rewinds in reverse order.
@@ -39,34 +38,36 @@ Examples:
 		case c.Flags().Changed("restore") && *restore == "":
 			return wrong("--restore needs the ID of a rewind, which --list prints")
 		case *list:
-			return con.listRewinds(ctx, client, chat)
+			return listRewinds(ctx, con.stdout, client, chat)
 		case !*start && len(args) == 1:
-			done, err := client.Restore(ctx, chat, *restore)
-			if err == nil {
-				fmt.Fprintf(con.stdout, "restored %d messages of %d histories\n", done.Messages, len(done.Histories))
+			restored, err := client.Restore(ctx, chat, *restore)
+			if err != nil {
+				return err
 			}
-			return err
+			fmt.Fprintf(con.stdout, "restored %d messages of %d histories\n", restored.Messages, len(restored.Histories))
+			return nil
 		}
 		var last *string
 		if !*start {
 			last = &args[1]
 		}
-		done, err := client.Rewind(ctx, chat, last)
+		removed, err := client.Rewind(ctx, chat, last)
 		switch {
 		case err != nil:
 			return err
-		case done.Messages == 0:
+		case removed.Messages == 0:
 			fmt.Fprintln(con.stdout, "there is nothing to take back")
 			return nil
 		}
 		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; to restore them before %s, run\n"+
-			"  mneme memory rewind --restore %s -- %s\n", done.Messages, len(done.Histories), clock(done.Until), done.ID,
-			chat.ID())
+			"  mneme memory rewind --restore %s -- %s\n", removed.Messages, len(removed.Histories), formatTime(removed.Until),
+			removed.ID, chat.ID())
 		return nil
 	})
 }
 
-func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat memory.Chat) error {
+// listRewinds prints the rewinds that can be restored.
+func listRewinds(ctx context.Context, out io.Writer, client *webapi.Client, chat memory.Chat) error {
 	all, err := client.SetAside(ctx, chat)
 	if err != nil {
 		return err
@@ -77,31 +78,8 @@ func (con *console) listRewinds(ctx context.Context, client *webapi.Client, chat
 		if a.To != nil {
 			to = term.OneLine(*a.To, 128)
 		}
-		rows = append(rows, []string{term.OneLine(a.ID, 20), clock(a.TS), clock(a.Until), to, fmt.Sprint(a.Messages)})
+		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), to, fmt.Sprint(a.Messages)})
 	}
-	_, err = io.WriteString(con.stdout, formatTable(rows))
+	_, err = io.WriteString(out, formatTable(rows))
 	return err
 }
-
-func (con *console) memoryFork() *cobra.Command {
-	c := newCommand("fork <chat> <new>", "Make a chat that begins with the memory of another one.", `All histories go along, archives too, with ids and times; the chat itself is not changed. The new chat must have no memory yet. Either all of it is stored or nothing.
-
-Examples:
-  mneme memory fork 12345 12345-b
-  mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`)
-	at := c.Flags().String("at", "", "The last message that goes along, an `ID`")
-	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
-		as, err := memory.Tenant{}.Chat(args[1])
-		if err != nil {
-			return wrong("<new>: %w", trimSentinel(err))
-		}
-		done, err := client.Fork(ctx, chat, webapi.ForkRequest{As: as, At: *at})
-		if err == nil {
-			fmt.Fprintf(con.stdout, "chat %s has %d messages of %d histories\n", as.ID(), done.Messages, done.Histories)
-		}
-		return err
-	})
-}
-
-// clock formats a Unix time in seconds for people.
-func clock(ts float64) string { return time.UnixMilli(int64(ts * 1000)).Format(time.DateTime) }

@@ -20,7 +20,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) memoryImport() *cobra.Command {
+func memoryImportCommand(con *console) *cobra.Command {
 	c := newCommand("import <chat-or-file> [<file>]", "Fill new chats with an export, of this service or of another one.", `Without --from the first argument is the chat, and without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
 
 With --from the one argument is a file: the data export of ChatGPT or Claude, as the archive that was downloaded or as its conversations.json, or what mem0's get_all gave, as JSON. Each conversation becomes a chat with its title and times, such as chatgpt-<its id>; the memories of a user of mem0 become the chat mem0-<user>. A chat that has a memory already stays as it is, so after an interruption the same command goes on. A conversation that cannot be read is named and left out, and then the exit code is 1.
@@ -43,7 +43,7 @@ Examples:
 		case len(args) != 1:
 			return wrong("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
-		return takeOver(ctx, con, client, *from, args[0], *asJSON)
+		return importConversations(ctx, con, client, *from, args[0], *asJSON)
 	})
 }
 
@@ -53,35 +53,36 @@ func importChat(ctx context.Context, con *console, client *webapi.Client, args [
 	if err != nil {
 		return err
 	}
-	from := con.stdin
+	export := con.stdin
 	if len(args) == 2 {
 		f, err := os.Open(args[1])
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		from = f
+		export = f
 	}
-	done, err := client.Import(ctx, chat, from)
-	if err == nil {
-		fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", done.Messages, done.Histories)
-		if done.Notes > 0 {
-			fmt.Fprintf(con.stdout, "%d notes wait for a yes: mneme memory note ls %s\n", done.Notes, chat)
-		}
+	imported, err := client.Import(ctx, chat, export)
+	if err != nil {
+		return err
 	}
-	return err
+	fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", imported.Messages, imported.Histories)
+	if imported.Notes > 0 {
+		fmt.Fprintf(con.stdout, "%d notes wait for a yes: mneme memory note ls %s\n", imported.Notes, chat)
+	}
+	return nil
 }
 
-// takenOver says what became of another service's export.
-type takenOver struct {
+// importReport counts the conversations of another service's export.
+type importReport struct {
 	Chats    int      `json:"chats"`
 	Messages int      `json:"messages"`
-	Already  int      `json:"already_there"` // chats that have a memory, and were not touched
-	Empty    int      `json:"empty"`         // conversations in which nothing was said
-	LeftOut  []string `json:"left_out"`      // conversations that cannot be read, and why
+	Already  int      `json:"already_there"` // unchanged chats, which have a memory
+	Empty    int      `json:"empty"`         // conversations without a message
+	LeftOut  []string `json:"left_out"`      // unreadable conversations, with the reason
 }
 
-func (t takenOver) Text() string {
+func (t importReport) Text() string {
 	text := fmt.Sprintf("imported %s with %s\nhere already, and left as they are: %d; without a message: %d\n",
 		plural(t.Chats, "chat"), plural(t.Messages, "message"), t.Already, t.Empty)
 	for _, why := range t.LeftOut {
@@ -90,8 +91,8 @@ func (t takenOver) Text() string {
 	return text
 }
 
-// takeOver imports what another service exported.
-func takeOver(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
+// importConversations imports the export of another service.
+func importConversations(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
 	ctx, release := untilSignal(ctx)
 	defer release()
 	file, err := os.Open(name)
@@ -103,11 +104,11 @@ func takeOver(ctx context.Context, con *console, client *webapi.Client, service,
 	if err != nil {
 		return err
 	}
-	done := takenOver{LeftOut: []string{}}
+	report := importReport{LeftOut: []string{}}
 	tell, end := term.Counter(con.stderr)
 	err = chatexport.Read(file, size, service, func(chat chatexport.Chat, broken error) error {
-		tell("imported %d chats, %d were here already", done.Chats, done.Already)
-		return done.take(ctx, client, chat, broken)
+		tell("imported %d chats, %d were here already", report.Chats, report.Already)
+		return report.add(ctx, client, chat, broken)
 	})
 	end()
 	switch {
@@ -115,14 +116,14 @@ func takeOver(ctx context.Context, con *console, client *webapi.Client, service,
 		err = errors.New("stopped; run the same command again to go on")
 	case err != nil:
 		err = fmt.Errorf("%s: %w", name, err)
-	case len(done.LeftOut) > 0:
-		err = errors.New(plural(len(done.LeftOut), "conversation") + " could not be imported; the summary says why")
+	case len(report.LeftOut) > 0:
+		err = errors.New(plural(len(report.LeftOut), "conversation") + " could not be imported; the summary says why")
 	}
-	return errors.Join(printReport(con.stdout, done, nil, asJSON), err)
+	return errors.Join(printReport(con.stdout, report, nil, asJSON), err)
 }
 
-// take imports one conversation. An error ends the import.
-func (t *takenOver) take(ctx context.Context, client *webapi.Client, c chatexport.Chat, broken error) error {
+// add imports one conversation. An error ends the import.
+func (t *importReport) add(ctx context.Context, client *webapi.Client, c chatexport.Chat, broken error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -152,7 +153,7 @@ func (t *takenOver) take(ctx context.Context, client *webapi.Client, c chatexpor
 	t.Chats, t.Messages = t.Chats+1, t.Messages+in.Messages
 	if c.Title != "" {
 		title := memory.Shorten(c.Title, webapi.MaxTitle)
-		// The next import leaves the chat as it is, so it gets its title even if somebody stops this one.
+		// The next import leaves the chat unchanged, so a stopped import still sets the title.
 		_, err = client.ChangeChat(context.WithoutCancel(ctx), c.Chat, webapi.ChatChange{Title: &title})
 	}
 	return err

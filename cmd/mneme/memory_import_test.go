@@ -78,11 +78,11 @@ func TestTakingOverFromOtherServices(t *testing.T) {
 	// Again, by when something was said since.
 	r = memory("import", "--from", "chatgpt", "export.zip", "--json")
 	require.Equal(t, 1, r.code)
-	var again takenOver
+	var again importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &again))
 	require.Len(t, again.LeftOut, 1)
 	again.LeftOut = nil
-	require.Equal(t, takenOver{Already: 2, Empty: 1}, again)
+	require.Equal(t, importReport{Already: 2, Empty: 1}, again)
 	require.Equal(t, 2, strings.Count(memory("get", "chatgpt-c-1").stdout, "арахис"))
 
 	file("claude.json", `[{"uuid":"q-1","name":"Trip","created_at":"2025-02-01T10:00:00Z","chat_messages":[
