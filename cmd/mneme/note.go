@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
@@ -56,5 +58,60 @@ func withNotes(con *console, c *cobra.Command,
 			return err
 		}
 		return run(ctx, client, path, args)
+	})
+}
+
+func noteAddCommand(con *console) *cobra.Command {
+	c := newCommand("add <chat> <text>", "Add a note to the prompts of a chat or a user.", `All models of the chat see the note. With --subagent only that subagent sees it. With --user it is in the prompts of all chats of the user.
+
+Examples:
+  mneme memory note add 12345 "Answer in English, even if the question is in another language."
+  mneme memory note add 12345 "Count in euros." --subagent analytic
+  mneme memory note add ann "My name is Ann." --user`)
+	replaces := c.Flags().String("replaces", "", "The note that it supersedes, an `ID`")
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
+		n, err := client.AddNote(ctx, path, webapi.NoteRequest{Text: args[1], Replaces: *replaces})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(con.stdout, "noted as", term.OneLine(n.ID, 130))
+		return nil
+	})
+}
+
+func noteSetCommand(con *console) *cobra.Command {
+	c := newCommand("set <chat> <note>", "Accept or edit a proposed note.", `Examples:
+  mneme memory note set 12345 nabcdefghijk --active
+  mneme memory note set 12345 nabcdefghijk --text "My name is Aliya."
+  mneme memory note set ann nabcdefghijk --active --user`)
+	active := c.Flags().Bool("active", false, "Show the note to models")
+	text := c.Flags().String("text", "", "The new `TEXT` of the note")
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
+		change := webapi.NoteChange{Text: *text}
+		if *active {
+			change.State = memory.NoteActive
+		}
+		if change == (webapi.NoteChange{}) {
+			return wrong("nothing to change: add --active or --text")
+		}
+		n, err := client.ChangeNote(ctx, path, args[1], change)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(con.stdout, "%s: %s\n", term.OneLine(n.State, 20), term.OneLine(n.Text, 2*memory.MaxNote))
+		return nil
+	})
+}
+
+func noteRemoveCommand(con *console) *cobra.Command {
+	c := newCommand("rm <chat> <note>", "Remove a note.", `Examples:
+  mneme memory note rm 12345 nabcdefghijk
+  mneme memory note rm ann nabcdefghijk --user`)
+	return withNotes(con, c, func(ctx context.Context, client *webapi.Client, path string, args []string) error {
+		if err := client.RemoveNote(ctx, path, args[1]); err != nil {
+			return err
+		}
+		fmt.Fprintln(con.stdout, "removed")
+		return nil
 	})
 }
