@@ -15,7 +15,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) audit() *cobra.Command {
+func auditCommand(con *console) *cobra.Command {
 	c := newCommand("audit", "Print who erased, redacted, approved, changed keys, and read as an admin.", `The oldest come first. KEY is the id of a key; it is empty for the operator and where there are no keys.
 
 Examples:
@@ -45,10 +45,10 @@ Examples:
 	})
 }
 
-// auditEntries are to be shown.
+// auditEntries is the report of audit.
 type auditEntries []audit.Entry
 
-// Text has a line for each.
+// Text formats a line per entry.
 func (all auditEntries) Text() string {
 	table := [][]string{{"AT", "TENANT", "KEY", "ACTION", "TARGET"}}
 	for _, e := range all {

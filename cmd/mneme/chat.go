@@ -14,7 +14,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) chat() *cobra.Command {
+func chatCommand(con *console) *cobra.Command {
 	c := newCommand("chat", "Chat in the terminal.", `Each line of the input is a message. Ctrl-C stops a running answer. At the prompt, Ctrl-C and Ctrl-D leave. On a terminal, a line that ends with \ continues on the next line. Without a terminal the first error ends the chat. Earlier lines are kept in ~/.local/state/mneme/chat_history.
 
 Examples:
@@ -30,12 +30,12 @@ Examples:
 	})
 	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "Print answers only, no delegations")
 	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
-		return con.converse(ctx, client, o)
+		return runChat(ctx, con, client, o)
 	})
 }
 
-// converse runs a chat, with a line editor if the console is a terminal.
-func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.Options) error {
+// runChat runs a chat. On a terminal, it has a line editor.
+func runChat(ctx context.Context, con *console, client *webapi.Client, o chat.Options) error {
 	o.Style = term.StyleFor(con.stdout)
 	o.Interactive = term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout)
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"go/doc/comment"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -251,38 +250,5 @@ func listCommands(c *cobra.Command, prefix string, list func(name, short string)
 		case child.IsAvailableCommand():
 			list(strings.TrimPrefix(child.CommandPath(), prefix), child.Short)
 		}
-	}
-}
-
-// bashCompletion asks the command for what fits, as the scripts of the other shells do,
-// which the library makes. The library's own for bash would need the package
-// bash-completion and a bash newer than that of macOS.
-const bashCompletion = `_mneme() {
-    local IFS=$'\n'
-    COMPREPLY=($(mneme __completeNoDesc "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v '^:'))
-}
-complete -o default -F _mneme mneme
-`
-
-func (con *console) completion() *cobra.Command {
-	return &cobra.Command{
-		Use: "completion <shell>", Short: "Print a script that lets a shell complete commands.",
-		Long: `Examples:
-  source <(mneme completion bash)          # in ~/.bashrc
-  source <(mneme completion zsh)           # in ~/.zshrc, behind compinit
-  mneme completion fish > ~/.config/fish/completions/mneme.fish`,
-		ValidArgs: []string{"bash", "zsh", "fish"},
-		RunE: func(c *cobra.Command, args []string) error {
-			switch args[0] {
-			case "bash":
-				_, err := io.WriteString(con.stdout, bashCompletion)
-				return err
-			case "zsh":
-				return c.Root().GenZshCompletion(con.stdout)
-			case "fish":
-				return c.Root().GenFishCompletion(con.stdout, true)
-			}
-			return wrong(`<shell> must be one of "bash","zsh","fish" but got %q`, args[0])
-		},
 	}
 }

@@ -65,7 +65,7 @@ func TestEveryCommandTellsAWrongLineFromAFailure(t *testing.T) {
 	silent := map[string]string{
 		"mcp": "asks the service once a client has asked it", "keys use": "keeps a key and asks nobody",
 	}
-	all := leaves((&console{}).root(), nil)
+	all := leaves(rootCommand(&console{}), nil)
 	require.Greater(t, len(all), 40)
 	for line, c := range all {
 		if c.Hidden {

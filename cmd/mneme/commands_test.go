@@ -25,7 +25,7 @@ func TestThePageOfCommands(t *testing.T) {
 	b.WriteString("# Commands\n\nEach command with its flags, as `mneme <command> --help` explains them with examples. " +
 		"This page is made of them by\n`go test ./cmd/mneme -run TestThePageOfCommands -update`.\n\n" +
 		"| command | what it does | flags |\n|---|---|---|\n")
-	all := leaves((&console{}).root(), nil)
+	all := leaves(rootCommand(&console{}), nil)
 	for _, line := range slices.Sorted(maps.Keys(all)) {
 		c, flags := all[line], []string(nil)
 		c.Flags().VisitAll(func(f *pflag.Flag) {

@@ -86,7 +86,7 @@ type redisServer struct {
 	timeErr   error         // of TIME
 }
 
-func doctor(con *console) *cobra.Command {
+func doctorCommand(con *console) *cobra.Command {
 	c := newCommand("doctor", "Look for what is wrong with an installation, and say what to do.", `Prints a line for each check: of Redis, the disk, the configuration and its vendors, prices, keys, and the versions of the services that run. Nothing is changed, and nothing is paid for. The exit code is 1 if something is wrong; a service that does not run is no fault, and neither is an unknown fact.
 
 Examples:
@@ -266,9 +266,7 @@ func disk(_ context.Context, p *installation) (said string, is verdict) {
 
 func vendors(ctx context.Context, p *installation) (said string, is verdict) {
 	var out strings.Builder
-	quiet := *p.con
-	quiet.stdout = &out
-	err := quiet.check(ctx, p.cfg, false)
+	err := checkBackends(ctx, &out, newLogger(p.con.stderr, p.cfg.Log), p.cfg, false)
 	if err != nil {
 		out.WriteString(err.Error())
 	}
@@ -321,8 +319,8 @@ func versions(ctx context.Context, p *installation) (said string, is verdict) {
 		if slices.Contains(urls[:i], url) {
 			continue
 		}
-		text, err := ask(ctx, p.con, url+"/metrics", patience/5) // a paused one takes connections and never answers
-		if i >= listed && errors.Is(err, errNothing) {
+		text, err := getStatus(ctx, p.con, url+"/metrics", patience/5) // a paused one takes connections and never answers
+		if i >= listed && errors.Is(err, errNoListener) {
 			continue
 		}
 		is := buildInfo.FindStringSubmatch(text)

@@ -18,8 +18,8 @@ import (
 	"mneme/cmd/mneme/internal/term"
 )
 
-// health is also what containers use as their health check.
-func (con *console) health() *cobra.Command {
+// healthCommand is also the health check of the containers.
+func healthCommand(con *console) *cobra.Command {
 	c := newCommand("health [<url>]", "Ask a service whether it is ready.", `Prints the service's own words; the exit code is 0 when it is ready, else 1. Without a URL it is the webmemory of this machine's configuration; an address without http:// or https:// is asked by TLS if the configuration has tls. /readyz is asked unless there is a path.
 
 Examples:
@@ -28,20 +28,21 @@ Examples:
   mneme health http://127.0.0.1:8082/healthz`)
 	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		text, err := ask(c.Context(), con, append(args, con.localServices().Webmemory.Listen)[0], *timeout)
-		if err == nil {
-			fmt.Fprintln(con.stdout, text)
+		text, err := getStatus(c.Context(), con, append(args, con.localServices().Webmemory.Listen)[0], *timeout)
+		if err != nil {
+			return err
 		}
-		return err
+		fmt.Fprintln(con.stdout, text)
+		return nil
 	}
 	return c
 }
 
-// errNothing says that no program listens on an address.
-var errNothing = errors.New("nothing listens")
+// errNoListener indicates that no program listens on an address.
+var errNoListener = errors.New("nothing listens")
 
-// ask sends a GET to a service and returns the body. A status other than 200 is an error.
-func ask(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
+// getStatus sends a GET to a service and returns the body. A status other than 200 is an error.
+func getStatus(ctx context.Context, con *console, service string, timeout time.Duration) (string, error) {
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.localURL(service)
 	}
@@ -57,10 +58,10 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	status, body, err := exchange(ctx, con.transport(), http.MethodGet, u.String(), nil)
+	status, body, err := sendRequest(ctx, con.transport(), http.MethodGet, u.String(), nil)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "", fmt.Errorf("%w on %s", errNothing, u.Host)
+		return "", fmt.Errorf("%w on %s", errNoListener, u.Host)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "", fmt.Errorf("%s did not answer within %s", u.Host, timeout)
 	case err != nil:
@@ -73,8 +74,8 @@ func ask(ctx context.Context, con *console, service string, timeout time.Duratio
 	return text, nil
 }
 
-// exchange sends a request. It returns the status and the body, at most 8 MiB of it.
-func exchange(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (int, []byte, error) {
+// sendRequest sends a request. It returns the status and the body, at most 8 MiB of it.
+func sendRequest(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err

@@ -13,7 +13,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) ingest() *cobra.Command {
+func ingestCommand(con *console) *cobra.Command {
 	c := newCommand("ingest <path> ...", "Load documents that subagents answer from.", `Paths are directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines.
 
 A directory is kept in step with the collection: new and changed files are loaded, those that are gone are removed, the others are not sent. Single files are added. A file does not take the place of another one with the same id: it is refused, and --prefix gives it an id of its own. If it is interrupted, run it again: it goes on where it was. A hidden file, or one of another type, is skipped in a directory; any other that could not be read is refused, and then the exit code is 1.
@@ -50,13 +50,13 @@ Examples:
 	asJSON := f.Bool("json", false, "Print the summary as JSON")
 	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, paths []string) error {
 		o.Paths = paths
-		return con.load(ctx, client, o, *asJSON)
+		return ingestDocuments(ctx, con, client, o, *asJSON)
 	})
 }
 
-// load loads documents and prints the summary. Documents that were refused are an error.
-func (con *console) load(ctx context.Context, client *webapi.Client, o ingest.Options, asJSON bool) error {
-	ctx, release := untilSignal(ctx)
+// ingestDocuments loads documents and prints the summary. It returns an error if the service refused a document.
+func ingestDocuments(ctx context.Context, con *console, client *webapi.Client, o ingest.Options, asJSON bool) error {
+	ctx, release := cancelOnSignal(ctx)
 	defer release()
 	progress, end := ingest.NewProgress(con.stderr)
 	o.Progress = progress

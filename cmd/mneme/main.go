@@ -1,6 +1,6 @@
-// Command mneme is a chat service with subagents that remember: its three services, alone or in one process, and the
-// commands to talk to them. It owns flags and what is printed. What a command asks of a service it asks over HTTP, by
-// webmemory/api and its like, and the services are put together in internal/app alone.
+// Command mneme is a chat service whose subagents remember. It runs its three services, in one process or in several,
+// and has commands that call them. Each command is a function that returns a cobra.Command. Commands call services over
+// HTTP with the clients of webmemory/api and apiserver/api. Only internal/app composes services.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, con *console) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	err := execute(ctx, con.root(), args, con)
+	err := execute(ctx, rootCommand(con), args, con)
 	switch {
 	case err == nil:
 		return exitOK
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, con *console) int {
 	}
 }
 
-// versionLine is name, version, revision and Go's version.
+// versionLine returns the version, the revision and the platform.
 func versionLine() string {
 	version := module.Version()
 	if revision := telemetry.Revision(); revision != "" {
@@ -65,37 +65,37 @@ func versionLine() string {
 	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// root is the command that holds all others.
-func (con *console) root() *cobra.Command {
+// rootCommand returns the command that holds all others.
+func rootCommand(con *console) *cobra.Command {
 	return group("mneme", "A chat service whose subagents remember. Start with: mneme up, then in another terminal: "+
 		"mneme chat",
-		con.up(),
-		con.service("webmemory", "Run the public service: chats and their memory.", webmemoryHelp, app.Webmemory, nil),
-		con.service("apiserver", "Run the service of the agents.", apiserverHelp, app.Apiserver, nil),
-		con.proxy(),
-		con.chat(),
-		con.mcp(),
+		upCommand(con),
+		serviceCommand(con, "webmemory", "Run the public service: chats and their memory.", webmemoryHelp, app.Webmemory, nil),
+		serviceCommand(con, "apiserver", "Run the service of the agents.", apiserverHelp, app.Apiserver, nil),
+		proxyCommand(con),
+		chatCommand(con),
+		mcpCommand(con),
 		group("memory", "Look at memories, move them and erase them.",
 			memoryListCommand(con), memoryGetCommand(con), memorySearchCommand(con), noteCommand(con), memoryExportCommand(con), memoryImportCommand(con),
 			memoryForkCommand(con), memoryRewindCommand(con), memoryRedactCommand(con), memoryEraseCommand(con)),
 		toolsCommand(con),
 		keysCommand(con),
 		tenantsCommand(con),
-		con.usage(),
-		con.audit(),
-		con.ingest(),
-		con.backup(),
-		con.restore(),
-		group("journal", "Mend what is on the disk.", con.journalSalvage()),
-		group("config", "Check the configuration, or show it.", con.configCheck(), con.configShow()),
-		doctor(con),
-		con.health(),
-		con.version(),
-		con.completion(),
+		usageCommand(con),
+		auditCommand(con),
+		ingestCommand(con),
+		backupCommand(con),
+		restoreCommand(con),
+		group("journal", "Mend what is on the disk.", journalSalvageCommand(con)),
+		group("config", "Check the configuration, or show it.", configCheckCommand(con), configShowCommand(con)),
+		doctorCommand(con),
+		healthCommand(con),
+		versionCommand(con),
+		completionCommand(con),
 	)
 }
 
-func (con *console) version() *cobra.Command {
+func versionCommand(con *console) *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version.", RunE: func(*cobra.Command, []string) error {
 		return errVersion
 	}}

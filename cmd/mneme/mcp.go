@@ -14,7 +14,7 @@ import (
 	"mneme/webmemory/mcpserver"
 )
 
-func (con *console) mcp() *cobra.Command {
+func mcpCommand(con *console) *cobra.Command {
 	c := newCommand("mcp", "Serve ask, recall and search_documents to another agent, over MCP on stdio.", `An agent such as Claude Code, Cursor or codex starts this as a server of the Model Context Protocol: its messages come on standard input and the answers go to standard output. It ends with its input. Clients that speak MCP over HTTP need no such process: webmemory serves the same tools at POST /mcp.
 
 Examples:

@@ -93,7 +93,7 @@ func (t importReport) Text() string {
 
 // importConversations imports the export of another service.
 func importConversations(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
-	ctx, release := untilSignal(ctx)
+	ctx, release := cancelOnSignal(ctx)
 	defer release()
 	file, err := os.Open(name)
 	if err != nil {

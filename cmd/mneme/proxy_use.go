@@ -20,14 +20,14 @@ import (
 	"mneme/proxy/wire"
 )
 
-// gateway is the gateway with the admin group that a command speaks to.
+// gateway is a client of the gateway's admin routes.
 type gateway struct {
 	url        string
 	credential credential
 }
 
-// gateway gives a command the flag that names the gateway.
-func (con *console) gateway(c *cobra.Command) *gateway {
+// gatewayFlags adds the flags for the address and the key of the gateway.
+func gatewayFlags(con *console, c *cobra.Command) *gateway {
 	g := new(gateway)
 	c.Flags().StringVar(&g.url, "url", con.localURL(con.localServices().Proxy.Listen), "The gateway's address, a `URL`")
 	bindVariable(con, c, "url", "MNEME_APISERVER_PROXY")
@@ -37,8 +37,8 @@ func (con *console) gateway(c *cobra.Command) *gateway {
 
 const adminTimeout = 30 * time.Second
 
-// ask does one request of the admin group and reads its JSON into answer.
-func (g gateway) ask(ctx context.Context, method, path string, body []byte, answer any) error {
+// call sends a request and decodes the JSON of the response into answer.
+func (g gateway) call(ctx context.Context, method, path string, body []byte, answer any) error {
 	base := strings.TrimRight(g.url, "/")
 	if err := checkURL(base, "the gateway", "http://127.0.0.1:8082"); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	status, got, err := exchange(ctx, carry, method, base+path, body)
+	status, got, err := sendRequest(ctx, carry, method, base+path, body)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s: start `mneme up` or `mneme proxy`", base)
@@ -71,53 +71,53 @@ func (g gateway) ask(ctx context.Context, method, path string, body []byte, answ
 
 const adminBackend = "/admin/backend"
 
-func (con *console) proxyUse() *cobra.Command {
+func proxyUseCommand(con *console) *cobra.Command {
 	c := newCommand("use [<name>]", "Show the gateway's backends and routes, or switch the active one.", `Without <name> they are listed, each backend with what its refusals have taught the gateway since it began. Requests that begin later go to that backend or route; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
 
 Examples:
   mneme proxy use
   mneme proxy use glm
   mneme proxy use glm --url http://127.0.0.1:8082`)
-	gateway := con.gateway(c)
+	gateway := gatewayFlags(con, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return use(c.Context(), con.stdout, *gateway, strings.Join(args, ""))
+		return useBackend(c.Context(), con.stdout, *gateway, strings.Join(args, ""))
 	}
 	return c
 }
 
-// use makes the backend or the route of a name the gateway's active one; without a name it lists them.
-func use(ctx context.Context, out io.Writer, gateway gateway, name string) error {
+// useBackend activates a backend or a route. Without a name it lists them.
+func useBackend(ctx context.Context, out io.Writer, gateway gateway, name string) error {
 	var before, after proxy.BackendState
-	if err := gateway.ask(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
+	if err := gateway.call(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
 		return err
 	}
-	known := slices.Concat(before.Backends, before.Routes)
+	names := slices.Concat(before.Backends, before.Routes)
 	if name == "" {
-		for _, backend := range known {
+		for _, backend := range names {
 			mark := " "
 			if backend == before.Active {
 				mark = "*"
 			}
-			called := backend
+			line := backend
 			if choices := before.Choices[backend]; len(choices) > 0 {
-				called += " (" + strings.Join(choices, ", ") + ")"
+				line += " (" + strings.Join(choices, ", ") + ")"
 			}
-			fmt.Fprintln(out, mark, term.OneLine(called, 500))
+			fmt.Fprintln(out, mark, term.OneLine(line, 500))
 			for _, rule := range before.Learned[backend] {
 				fmt.Fprintln(out, "    learned:", term.OneLine(rule, 1000))
 			}
 		}
 		return nil
 	}
-	if !slices.Contains(known, name) {
-		return fmt.Errorf("the gateway has no backend %q; it has %s", name, term.OneLine(strings.Join(known, ", "), 1000))
+	if !slices.Contains(names, name) {
+		return fmt.Errorf("the gateway has no backend %q; it has %s", name, term.OneLine(strings.Join(names, ", "), 1000))
 	}
 	body, err := json.Marshal(map[string]string{"active": name})
 	if err != nil {
 		return err
 	}
-	// Also when it is active already: by configuration, perhaps, and not by choice.
-	if err := gateway.ask(ctx, http.MethodPut, adminBackend, body, &after); err != nil {
+	// Also if the backend is active, because the request makes the configured backend a choice.
+	if err := gateway.call(ctx, http.MethodPut, adminBackend, body, &after); err != nil {
 		return err
 	}
 	if before.Active == after.Active {

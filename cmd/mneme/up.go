@@ -21,7 +21,7 @@ import (
 	"mneme/cmd/mneme/internal/term"
 )
 
-func (con *console) up() *cobra.Command {
+func upCommand(con *console) *cobra.Command {
 	c := newCommand("up", "Run everything in one process.", `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read. The first line that it prints is the address of the page.
 
 Without a mneme.yaml it looks for a model: a key in `+strings.Join(models.KeyVars(), ", ")+`, or Ollama or LM Studio on this machine. On a terminal it asks whether to use it and writes mneme.yaml; otherwise an offline demonstration model answers. An existing mneme.yaml is never changed.
@@ -38,7 +38,7 @@ Examples:
 	bindVariable(con, c, "model", "MNEME_MODEL")
 	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
 	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
-		if err := agree(cfg, *model, *offline); err != nil {
+		if err := checkModelFlags(cfg, *model, *offline); err != nil {
 			return err
 		}
 		if !*offline && !cfg.ChoosesModel() {
@@ -51,11 +51,11 @@ Examples:
 				return err
 			}
 		}
-		return serve(con, ctx, cfg, app.Up, checkEndpoints)
+		return serve(ctx, con, cfg, app.Up, checkEndpoints)
 	})
 }
 
-// checkEndpoints wants everything that the endpoints of the configuration need.
+// checkEndpoints returns an error if the configuration lacks something that an endpoint needs.
 func checkEndpoints(cfg config.Config) error {
 	return cmp.Or(cfg.RequireSecrets(""), cfg.RequireEmbeddings())
 }
@@ -63,9 +63,8 @@ func checkEndpoints(cfg config.Config) error {
 // autoModel is the value of --model that takes the first model that is found.
 const autoModel = "auto"
 
-// agree refuses flags that a configuration contradicts. One that --model wrote at an
-// earlier start agrees.
-func agree(cfg config.Config, wanted string, offline bool) error {
+// checkModelFlags returns an error if the configuration contradicts --model or --offline.
+func checkModelFlags(cfg config.Config, wanted string, offline bool) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
 	case offline && wanted != "":
@@ -111,7 +110,7 @@ func (s search) configure(ctx context.Context, cfg config.Config, name string) (
 	if err != nil {
 		return cfg, err
 	}
-	if err := create(config.DefaultFile, choice.File(cfg)); err != nil {
+	if err := createFile(config.DefaultFile, choice.File(cfg)); err != nil {
 		return cfg, err
 	}
 	chosen, err := config.Load("", s.environ)
@@ -123,8 +122,8 @@ func (s search) configure(ctx context.Context, cfg config.Config, name string) (
 	return chosen, nil
 }
 
-// create writes a new file.
-func create(name string, text []byte) error {
+// createFile writes a new file.
+func createFile(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already and is not overwritten", name)

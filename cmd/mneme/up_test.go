@@ -206,12 +206,12 @@ func TestUpNeverChangesAFile(t *testing.T) {
 	for _, agrees := range []string{"", "auto", "gpt", "gpt-4.1", "http://127.0.0.1:1/v1/"} {
 		cfg, err := config.Load("", nil)
 		require.NoError(t, err)
-		require.NoError(t, agree(cfg, agrees, false), agrees)
+		require.NoError(t, checkModelFlags(cfg, agrees, false), agrees)
 	}
 	text, err := os.ReadFile(config.DefaultFile)
 	require.NoError(t, err)
 	require.Equal(t, mine, string(text))
-	require.ErrorContains(t, create(config.DefaultFile, nil), "mneme.yaml is there already and is not overwritten")
+	require.ErrorContains(t, createFile(config.DefaultFile, nil), "mneme.yaml is there already and is not overwritten")
 }
 
 // started is a mneme that runs in the test.

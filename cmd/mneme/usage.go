@@ -23,7 +23,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-func (con *console) usage() *cobra.Command {
+func usageCommand(con *console) *cobra.Command {
 	c := newCommand("usage", "Print what calls of models took and cost.", `The counters are of whole UTC days. UNPRICED counts the calls of models whose price is not known; they are not in USD.
 
 With --by run --json each line is a run of one chat, from what its memory keeps with the answer: run_id, tenant, chat, agent, started (Unix seconds), outcome, and in record its model, backend, tokens and cost. Runs that showed nothing before they were stopped, and what is erased, are in the counters alone.
@@ -66,13 +66,13 @@ Examples:
 	})
 }
 
-// usageRows are to be shown.
+// usageRows is the report of usage.
 type usageRows struct {
 	By   string      `json:"by"`
 	Rows []tally.Row `json:"rows"`
 }
 
-// Text has a line for each name, what cost most first.
+// Text formats a line per name, the most expensive first.
 func (u usageRows) Text() string {
 	sums := map[string]tally.Counts{}
 	for _, row := range u.Rows {
@@ -100,7 +100,7 @@ func (u usageRows) Text() string {
 	return text
 }
 
-// printRuns prints a line for each run of which there is a record in the histories of a chat, archives included.
+// printRuns prints a line for each run with a record in the histories of a chat, including archives.
 func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat memory.Chat) error {
 	var self webapi.Self
 	err := client.Call(ctx, http.MethodGet, webapi.SelfPath, &self)

@@ -30,32 +30,31 @@ const proxyHelp = `Examples:
   mneme proxy
   mneme proxy --config my.yaml`
 
-// start runs services until the context ends, as those of package app.
+// start runs services until the context ends. The functions of package app have this type.
 type start func(context.Context, config.Config, app.Options) error
 
-// service is a command that runs one. A check means that it is a gateway alone.
-func (con *console) service(name, short, long string, start start, check func(config.Config) error) *cobra.Command {
+// serviceCommand returns a command that runs a service. With a check, the service is a gateway only.
+func serviceCommand(con *console, name, short, long string, start start, check func(config.Config) error) *cobra.Command {
 	c, load := newCommand(name, short, long), config.Load
 	if check != nil {
 		load = config.LoadGateway
 	}
 	return withConfiguration(con, c, load, func(ctx context.Context, cfg config.Config, _ []string) error {
-		return serve(con, ctx, cfg, start, check)
+		return serve(ctx, con, cfg, start, check)
 	})
 }
 
-// proxy runs the gateway itself too, so that other commands can stand beside that.
-func (con *console) proxy() *cobra.Command {
-	c := con.service("proxy", "The gateway to the models.", "Without a command it runs.\n\n"+proxyHelp, app.Proxy,
+// proxyCommand runs the gateway, and also holds the command proxy use.
+func proxyCommand(con *console) *cobra.Command {
+	c := serviceCommand(con, "proxy", "The gateway to the models.", "Without a command it runs.\n\n"+proxyHelp, app.Proxy,
 		config.Config.RequireKeys)
-	c.AddCommand(con.proxyUse())
+	c.AddCommand(proxyUseCommand(con))
 	return c
 }
 
-// serve lets check look at the configuration, and runs the service until a signal. A
-// check means that the process runs the gateway: its backends are looked at once it
-// listens, and what is wrong with them is logged.
-func serve(con *console, ctx context.Context, cfg config.Config, start start, check func(config.Config) error) error {
+// serve checks the configuration and runs the service until a signal. With a check, the process runs the gateway. Once
+// the gateway listens, serve logs the faults of its backends.
+func serve(ctx context.Context, con *console, cfg config.Config, start start, check func(config.Config) error) error {
 	if check != nil {
 		if err := check(cfg); err != nil {
 			return err
@@ -65,41 +64,40 @@ func serve(con *console, ctx context.Context, cfg config.Config, start start, ch
 	if err != nil {
 		return err
 	}
-	var also []io.Writer
+	var logs []io.Writer
 	if file != nil {
 		defer file.Close()
-		also = append(also, file)
+		logs = append(logs, file)
 	}
-	ctx, release := untilSignal(ctx)
+	ctx, release := cancelOnSignal(ctx)
 	defer release()
 	attached := term.IsTerminal(con.stdin)
-	hangups := make(chan os.Signal, 1) // those that come together are one
+	hangups := make(chan os.Signal, 1) // signals that arrive together are one
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	o := app.Options{Out: con.stdout, Log: newLogger(con.stderr, cfg.Log, also...), Reload: hangups,
+	o := app.Options{Out: con.stdout, Log: newLogger(con.stderr, cfg.Log, logs...), Reload: hangups,
 		Load: func() (config.Config, error) {
 			if attached && !term.IsTerminal(con.stdin) {
 				release() // the signal says that the terminal was closed
 				return cfg, errors.New("the terminal is gone, so this ends")
 			}
 			fresh, err := config.Again(cfg, con.environ)
-			if err == nil && check != nil {
-				err = check(fresh)
+			if err != nil || check == nil {
+				return fresh, err
 			}
-			return fresh, err
+			return fresh, check(fresh)
 		}}
 	if check != nil {
-		var looking sync.WaitGroup
-		defer looking.Wait()
+		var checks sync.WaitGroup
+		defer checks.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		o.Ready = func(app.Addrs) { looking.Go(func() { logProblems(ctx, cfg, o.Log) }) }
+		o.Ready = func(app.Addrs) { checks.Go(func() { logProblems(ctx, cfg, o.Log) }) }
 	}
 	return start(ctx, cfg, o)
 }
 
-// logProblems asks the backends for their models, which costs nothing, and logs a
-// sentence for each that calls would fail at.
+// logProblems asks the backends for their models, which costs nothing. It logs a warning for each unusable backend.
 func logProblems(ctx context.Context, cfg config.Config, log zerolog.Logger) {
 	for _, r := range models.Check(ctx, cfg) {
 		if err := r.Err(cfg); err != nil && ctx.Err() == nil {
@@ -108,8 +106,8 @@ func logProblems(ctx context.Context, cfg config.Config, log zerolog.Logger) {
 	}
 }
 
-// untilSignal ends the context at the first SIGINT or SIGTERM; the second one ends the process.
-func untilSignal(parent context.Context) (context.Context, func()) {
+// cancelOnSignal returns a context that ends at the first SIGINT or SIGTERM. The second one ends the process.
+func cancelOnSignal(parent context.Context) (context.Context, func()) {
 	ctx, release := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, release)
 	return ctx, release

@@ -13,7 +13,7 @@ import (
 	"mneme/memory/journal"
 )
 
-func (con *console) journalSalvage() *cobra.Command {
+func journalSalvageCommand(con *console) *cobra.Command {
 	return &cobra.Command{
 		Use: "salvage <dir>", Short: "Mend a damaged journal: keep every sound record of it.",
 		Long: `<dir> is the folder that holds the file journal: redis in data_dir, or one of those in data_dir/spool.

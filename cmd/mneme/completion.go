@@ -1,0 +1,40 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// bashCompletion asks the command for what fits, as the scripts of the other shells do,
+// which the library makes. The library's own for bash would need the package
+// bash-completion and a bash newer than that of macOS.
+const bashCompletion = `_mneme() {
+    local IFS=$'\n'
+    COMPREPLY=($(mneme __completeNoDesc "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v '^:'))
+}
+complete -o default -F _mneme mneme
+`
+
+func completionCommand(con *console) *cobra.Command {
+	return &cobra.Command{
+		Use: "completion <shell>", Short: "Print a script that lets a shell complete commands.",
+		Long: `Examples:
+  source <(mneme completion bash)          # in ~/.bashrc
+  source <(mneme completion zsh)           # in ~/.zshrc, behind compinit
+  mneme completion fish > ~/.config/fish/completions/mneme.fish`,
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(c *cobra.Command, args []string) error {
+			switch args[0] {
+			case "bash":
+				_, err := io.WriteString(con.stdout, bashCompletion)
+				return err
+			case "zsh":
+				return c.Root().GenZshCompletion(con.stdout)
+			case "fish":
+				return c.Root().GenFishCompletion(con.stdout, true)
+			}
+			return wrong(`<shell> must be one of "bash","zsh","fish" but got %q`, args[0])
+		},
+	}
+}
