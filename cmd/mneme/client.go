@@ -42,8 +42,7 @@ func withChat(con *console, c *cobra.Command,
 
 // withTransport is withWebmemory. Without a key, the client uses the transport of keyless, unless that is nil.
 func withTransport(con *console, c *cobra.Command, run webmemoryRun, keyless credential) *cobra.Command {
-	url := c.Flags().String("url", con.localURL(con.localServices().Webmemory.Listen), "webmemory's address, a `URL`")
-	bindVariable(con, c, "url", "MNEME_URL")
+	url := variableFlag(con, c, "url", "MNEME_URL", con.localURL(con.localServices().Webmemory.Listen), "webmemory's address, a `URL`")
 	credential := keyFlag(con, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := credential(*url)

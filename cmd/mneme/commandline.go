@@ -207,13 +207,11 @@ func wrongFlag(c *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// bindVariable makes an environment variable the default of a flag.
-func bindVariable(con *console, c *cobra.Command, flag, variable string) {
-	f := c.Flags().Lookup(flag)
-	f.Usage += " ($" + variable + ")"
-	if value := con.getenv(variable); value != "" {
-		_ = f.Value.Set(value) // a string, which takes any
-	}
+// variableFlag adds a flag. Without the flag, its value is that of an environment variable or else the default.
+func variableFlag(con *console, c *cobra.Command, name, variable, standard, usage string) *string {
+	value := c.Flags().String(name, standard, usage+" ($"+variable+")")
+	*value = cmp.Or(con.getenv(variable), *value) // help still shows the default
+	return value
 }
 
 const helpWidth = 80

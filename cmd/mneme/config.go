@@ -9,12 +9,11 @@ import (
 )
 
 func configShowCommand(con *console) *cobra.Command {
-	c := newCommand("show", "Print the effective configuration, without secrets.", `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
+	return withConfiguration(con, newCommand("show", "Print the effective configuration, without secrets.", `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
 
 Examples:
   mneme config show
-  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`)
-	return withConfiguration(con, c, config.Load, func(_ context.Context, cfg config.Config, _ []string) error {
+  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`), config.Load, func(_ context.Context, cfg config.Config, _ []string) error {
 		text, err := cfg.YAML()
 		if err != nil {
 			return err
@@ -28,8 +27,8 @@ Examples:
 func withConfiguration(con *console, c *cobra.Command, load func(file string, environ []string) (config.Config, error),
 	run func(ctx context.Context, cfg config.Config, args []string) error,
 ) *cobra.Command {
-	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
-	bindVariable(con, c, "config", "MNEME_CONFIG")
+	file := variableFlag(con, c, "config", "MNEME_CONFIG", "",
+		"Configuration `FILE`; mneme.yaml is read without this flag if it is there")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, err := load(*file, con.environ)
 		if err != nil {

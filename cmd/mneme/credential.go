@@ -45,12 +45,13 @@ func keyFlag(con *console, c *cobra.Command) credential {
 	}
 }
 
-// checkURL returns an error if raw is not the URL of a service.
-func checkURL(raw, service, example string) error {
-	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return wrong("%q is no URL of %s; give one such as %s", raw, service, example)
+// parseURL parses the URL of a service.
+func parseURL(raw, service, example string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, wrong("%q is no URL of %s; give one such as %s", raw, service, example)
 	}
-	return nil
+	return u, nil
 }
 
 // operatorTransport returns a transport that sends the internal secret, if there is one and the service is on this

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -46,10 +45,7 @@ func getStatus(ctx context.Context, con *console, service string, timeout time.D
 	if host, _, err := net.SplitHostPort(service); err == nil && !strings.Contains(host, "/") {
 		service = con.localURL(service)
 	}
-	if err := checkURL(service, "a service", "http://127.0.0.1:8080"); err != nil {
-		return "", err
-	}
-	u, err := url.Parse(service)
+	u, err := parseURL(service, "a service", "http://127.0.0.1:8080")
 	if err != nil {
 		return "", err
 	}

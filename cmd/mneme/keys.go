@@ -47,11 +47,10 @@ func parseLifetime(s string) (time.Duration, error) {
 }
 
 func keysRevokeCommand(con *console) *cobra.Command {
-	c := newCommand("revoke <id>", "End a key.", `Within 5 seconds no process takes it any more. It stays in the list.
+	return withOperator(con, newCommand("revoke <id>", "End a key.", `Within 5 seconds no process takes it any more. It stays in the list.
 
 Examples:
-  mneme keys revoke q3v7nmx2aa`)
-	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
+  mneme keys revoke q3v7nmx2aa`), func(ctx context.Context, client *webapi.Client, args []string) error {
 		k, err := client.RevokeKey(ctx, args[0])
 		if err != nil {
 			return err

@@ -17,11 +17,10 @@ Examples:
   mneme keys use < key.txt
   mneme keys use --url https://mneme.example.com < key.txt
   mneme keys use --forget`)
-	url := c.Flags().String("url", con.localURL(con.localServices().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
-	bindVariable(con, c, "url", "MNEME_URL")
+	url := variableFlag(con, c, "url", "MNEME_URL", con.localURL(con.localServices().Webmemory.Listen), "webmemory's or the gateway's address, a `URL`")
 	forget := c.Flags().Bool("forget", false, "Forget the key that is kept for the address")
 	c.RunE = func(*cobra.Command, []string) error {
-		if err := checkURL(*url, "a service", "http://127.0.0.1:8080"); err != nil {
+		if _, err := parseURL(*url, "a service", "http://127.0.0.1:8080"); err != nil {
 			return err
 		}
 		text := ""

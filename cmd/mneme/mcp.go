@@ -15,12 +15,11 @@ import (
 )
 
 func mcpCommand(con *console) *cobra.Command {
-	c := newCommand("mcp", "Serve ask, recall and search_documents to another agent, over MCP on stdio.", `An agent such as Claude Code, Cursor or codex starts this as a server of the Model Context Protocol: its messages come on standard input and the answers go to standard output. It ends with its input. Clients that speak MCP over HTTP need no such process: webmemory serves the same tools at POST /mcp.
+	return withWebmemory(con, newCommand("mcp", "Serve ask, recall and search_documents to another agent, over MCP on stdio.", `An agent such as Claude Code, Cursor or codex starts this as a server of the Model Context Protocol: its messages come on standard input and the answers go to standard output. It ends with its input. Clients that speak MCP over HTTP need no such process: webmemory serves the same tools at POST /mcp.
 
 Examples:
   claude mcp add mneme -- mneme mcp
-  mneme mcp --url=https://mneme.example.com`)
-	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+  mneme mcp --url=https://mneme.example.com`), func(ctx context.Context, client *webapi.Client, _ []string) error {
 		ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer release()
 		log := zerolog.New(con.stderr).With().Timestamp().Logger()

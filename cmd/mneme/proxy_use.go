@@ -22,25 +22,16 @@ import (
 
 // gateway is a client of the gateway's admin routes.
 type gateway struct {
-	url        string
+	url        *string
 	credential credential
-}
-
-// gatewayFlags adds the flags for the address and the key of the gateway.
-func gatewayFlags(con *console, c *cobra.Command) *gateway {
-	g := new(gateway)
-	c.Flags().StringVar(&g.url, "url", con.localURL(con.localServices().Proxy.Listen), "The gateway's address, a `URL`")
-	bindVariable(con, c, "url", "MNEME_APISERVER_PROXY")
-	g.credential = keyFlag(con, c)
-	return g
 }
 
 const adminTimeout = 30 * time.Second
 
 // call sends a request and decodes the JSON of the response into answer.
 func (g gateway) call(ctx context.Context, method, path string, body []byte, answer any) error {
-	base := strings.TrimRight(g.url, "/")
-	if err := checkURL(base, "the gateway", "http://127.0.0.1:8082"); err != nil {
+	base := strings.TrimRight(*g.url, "/")
+	if _, err := parseURL(base, "the gateway", "http://127.0.0.1:8082"); err != nil {
 		return err
 	}
 	carry, err := g.credential(base)
@@ -78,9 +69,10 @@ Examples:
   mneme proxy use
   mneme proxy use glm
   mneme proxy use glm --url http://127.0.0.1:8082`)
-	gateway := gatewayFlags(con, c)
+	url := variableFlag(con, c, "url", "MNEME_APISERVER_PROXY", con.localURL(con.localServices().Proxy.Listen), "The gateway's address, a `URL`")
+	gateway := gateway{url, keyFlag(con, c)}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return useBackend(c.Context(), con.stdout, *gateway, strings.Join(args, ""))
+		return useBackend(c.Context(), con.stdout, gateway, strings.Join(args, ""))
 	}
 	return c
 }

@@ -62,12 +62,11 @@ func (l tenantList) Text() string {
 }
 
 func tenantsExportCommand(con *console) *cobra.Command {
-	c := newCommand("export <tenant>", "Print all that a tenant has.", `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user (with a time zone), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
+	return withOperator(con, newCommand("export <tenant>", "Print all that a tenant has.", `Lines of JSON, of which each says in "kind" what it is: tenant, key (without its hash), chat, chat_line (as mneme memory export prints it), user (with a time zone), user_note, document, usage, audit, and at last end, which counts the others. What broke off has no end, and is an error.
 
 Examples:
   mneme tenants export acme > acme.ndjson
-  mneme tenants export acme | jq -c 'select(.kind == "chat_line" and .chat == "12345") | .line' > 12345.ndjson`)
-	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
+  mneme tenants export acme | jq -c 'select(.kind == "chat_line" and .chat == "12345") | .line' > 12345.ndjson`), func(ctx context.Context, client *webapi.Client, args []string) error {
 		tenant, err := parseTenant(args[0])
 		if err != nil {
 			return err

@@ -22,8 +22,7 @@ func toolsCommand(con *console) *cobra.Command {
 func withApiserver(con *console, c *cobra.Command,
 	run func(ctx context.Context, client *api.Client, args []string) error,
 ) *cobra.Command {
-	url := c.Flags().String("url", con.localURL(con.localServices().Apiserver.Listen), "The apiserver's address, a `URL`")
-	bindVariable(con, c, "url", "MNEME_WEBMEMORY_APISERVER")
+	url := variableFlag(con, c, "url", "MNEME_WEBMEMORY_APISERVER", con.localURL(con.localServices().Apiserver.Listen), "The apiserver's address, a `URL`")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		carry, err := operatorTransport(con, *url)
 		if err != nil {
@@ -50,12 +49,11 @@ func withApiserver(con *console, c *cobra.Command,
 }
 
 func toolsAcceptCommand(con *console) *cobra.Command {
-	c := newCommand("accept <server>", "Use what a server of tools offers now.", `The names, descriptions, parameters and hints of a server's tools are kept as they were when it was first reached. What differs later is not used, in any process, until it is accepted.
+	return withApiserver(con, newCommand("accept <server>", "Use what a server of tools offers now.", `The names, descriptions, parameters and hints of a server's tools are kept as they were when it was first reached. What differs later is not used, in any process, until it is accepted.
 
 Examples:
   mneme tools ls
-  mneme tools accept crm`)
-	return withApiserver(con, c, func(ctx context.Context, client *api.Client, args []string) error {
+  mneme tools accept crm`), func(ctx context.Context, client *api.Client, args []string) error {
 		server, err := client.AcceptTools(ctx, args[0])
 		if err != nil {
 			return err

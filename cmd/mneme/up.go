@@ -34,8 +34,7 @@ Examples:
   mneme up --model http://127.0.0.1:9090/v1
   mneme up --config my.yaml
   MNEME_DATA_DIR=/var/lib/mneme mneme up`)
-	model := c.Flags().String("model", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
-	bindVariable(con, c, "model", "MNEME_MODEL")
+	model := variableFlag(con, c, "model", "MNEME_MODEL", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
 	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
 	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
 		if err := checkModelFlags(cfg, *model, *offline); err != nil {

@@ -103,19 +103,19 @@ func (u usageRows) Text() string {
 // printRuns prints a line for each run with a record in the histories of a chat, including archives.
 func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat memory.Chat) error {
 	var self webapi.Self
-	err := client.Call(ctx, http.MethodGet, webapi.SelfPath, &self)
 	var export bytes.Buffer
-	if err := cmp.Or(err, client.Export(ctx, chat, &export)); err != nil {
+	err := cmp.Or(client.Call(ctx, http.MethodGet, webapi.SelfPath, &self), client.Export(ctx, chat, &export))
+	if err != nil {
 		return err
 	}
 	out, started := json.NewEncoder(to), map[string]float64{}
-	for lines := json.NewDecoder(&export); lines.More() && err == nil; {
+	for lines := json.NewDecoder(&export); lines.More(); {
 		var line webapi.ExportLine
 		var m memory.Message
 		if err := lines.Decode(&line); err != nil {
 			return err
 		}
-		_ = json.Unmarshal(line.Message, &m) // what is no message, or a foreign writer's, has no record
+		_ = json.Unmarshal(line.Message, &m) // a line without a message, or of another program, has no record
 		run, _, _ := memory.SplitID(m.ID)
 		started[run] = cmp.Or(started[run], m.Timestamp) // of the message that the run answers
 		outcome := event.Completed
@@ -124,10 +124,13 @@ func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat me
 		} else if m.Partial {
 			outcome = event.Stopped
 		}
-		if len(m.Run) > 0 {
-			err = out.Encode(map[string]any{"run_id": run, "tenant": self.Tenant, "chat": chat, "started": started[run],
-				"agent": cmp.Or(line.Subagent, webapi.Master), "outcome": outcome, "record": m.Run})
+		if len(m.Run) == 0 {
+			continue
+		}
+		if err := out.Encode(map[string]any{"run_id": run, "tenant": self.Tenant, "chat": chat, "started": started[run],
+			"agent": cmp.Or(line.Subagent, webapi.Master), "outcome": outcome, "record": m.Run}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
