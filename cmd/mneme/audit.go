@@ -33,25 +33,22 @@ Examples:
 		if *tenant != "" {
 			question.Set("tenant", *tenant)
 		}
-		entries := auditEntries{}
+		entries := []audit.Entry{}
 		for {
 			page, err := client.Audit(ctx, question)
 			entries = append(entries, page.Entries...)
 			if err != nil || page.NextCursor == "" {
-				return printReport(con.stdout, entries, err, *asJSON)
+				return printReport(con.stdout, entries, formatEntries, err, *asJSON)
 			}
 			question.Set("cursor", page.NextCursor)
 		}
 	})
 }
 
-// auditEntries is the report of audit.
-type auditEntries []audit.Entry
-
-// Text formats a line per entry.
-func (all auditEntries) Text() string {
+// formatEntries formats a line per entry.
+func formatEntries(entries []audit.Entry) string {
 	table := [][]string{{"AT", "TENANT", "KEY", "ACTION", "TARGET"}}
-	for _, e := range all {
+	for _, e := range entries {
 		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}

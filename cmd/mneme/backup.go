@@ -38,10 +38,9 @@ func saveBackup(ctx context.Context, con *console, cfg config.Config, file strin
 	ctx, release := cancelOnSignal(ctx)
 	defer release()
 	var saved backup.Summary
-	write := func(out io.Writer) error {
+	write := func(out io.Writer) (err error) {
 		tell, end := term.Counter(con.stderr)
 		defer end()
-		var err error
 		saved, err = app.Backup(ctx, cfg, out, newLogger(con.stderr, cfg.Log),
 			func(s backup.Summary) { tell("saved %d keys, %s", s.Keys, s) })
 		return err

@@ -27,8 +27,7 @@ Examples:
 func withConfiguration(con *console, c *cobra.Command, load func(file string, environ []string) (config.Config, error),
 	run func(ctx context.Context, cfg config.Config, args []string) error,
 ) *cobra.Command {
-	file := variableFlag(con, c, "config", "MNEME_CONFIG", "",
-		"Configuration `FILE`; mneme.yaml is read without this flag if it is there")
+	file := variableFlag(con, c, "config", "MNEME_CONFIG", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, err := load(*file, con.environ)
 		if err != nil {

@@ -33,13 +33,13 @@ type console struct {
 // getenv returns the value of a variable, or "" if it is not set.
 func (con *console) getenv(name string) string { return config.Environ(con.environ)[name] }
 
-// printReport prints a report as text or as JSON. If err is not nil, it prints nothing and returns err.
-func printReport(out io.Writer, report interface{ Text() string }, err error, asJSON bool) error {
+// printReport prints a report as JSON or with format. If err is not nil, it prints nothing and returns err.
+func printReport[T any](out io.Writer, report T, format func(T) string, err error, asJSON bool) error {
 	switch {
 	case err != nil:
 		return err
 	case !asJSON:
-		_, err = io.WriteString(out, report.Text())
+		_, err = io.WriteString(out, format(report))
 		return err
 	}
 	e := json.NewEncoder(out)

@@ -69,7 +69,7 @@ func ingestDocuments(ctx context.Context, con *console, client *webapi.Client, o
 	case err != nil && sent > 0:
 		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(sent, "document"))
 	}
-	if err := printReport(con.stdout, report, err, asJSON); err != nil {
+	if err := printReport(con.stdout, report, ingest.Report.Text, err, asJSON); err != nil {
 		return err
 	}
 	if n := len(report.Refused); n > 0 {

@@ -14,21 +14,19 @@ import (
 )
 
 func journalSalvageCommand(con *console) *cobra.Command {
-	return &cobra.Command{
-		Use: "salvage <dir>", Short: "Mend a damaged journal: keep every sound record of it.",
-		Long: `<dir> is the folder that holds the file journal: redis in data_dir, or one of those in data_dir/spool.
+	c := newCommand("salvage <dir>", "Mend a damaged journal: keep every sound record of it.", `<dir> is the folder that holds the file journal: redis in data_dir, or one of those in data_dir/spool.
 
 The embedded store and the spool keep what they acknowledge in journals. One that is damaged in the middle is refused at start, with the place. This command writes it anew with every record that is sound, before the damage and behind it, and keeps the damaged file beside it under another name. It says which bytes were lost. A sound journal stays as it is, and so does one that a process has open: stop mneme first.
 
 A history that lost records is set aside as damaged when it is used next, or lacks messages. The file that is kept holds texts that no erasure reaches: delete it when it is of no more use.
 
 Examples:
-  mneme journal salvage data/redis`,
-		RunE: func(_ *cobra.Command, args []string) error { return salvage(con.stdout, args[0]) },
-	}
+  mneme journal salvage data/redis`)
+	c.RunE = func(_ *cobra.Command, args []string) error { return salvage(con.stdout, args[0]) }
+	return c
 }
 
-// salvage mends the journal in a folder and says what was lost of it.
+// salvage repairs the journal in a folder and prints the lost bytes.
 func salvage(out io.Writer, dir string) error {
 	found, err := journal.Salvage(dir, journal.Options{})
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,14 +23,8 @@ func keysCommand(con *console) *cobra.Command {
 func printKey(con *console, k webapi.MadeKey, asJSON bool) error {
 	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
 		k.Tenant, k.ID)
-	return printReport(con.stdout, madeKey{k}, nil, asJSON)
+	return printReport(con.stdout, k, func(k webapi.MadeKey) string { return k.Text + "\n" }, nil, asJSON)
 }
-
-// madeKey is the report of a new key.
-type madeKey struct{ webapi.MadeKey }
-
-// Text returns the key as a line.
-func (k madeKey) Text() string { return k.MadeKey.Text + "\n" }
 
 // parseLifetime parses a duration that may be in days, such as 90d.
 func parseLifetime(s string) (time.Duration, error) {

@@ -24,19 +24,17 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		keys, err := client.Keys(ctx)
-		return printReport(con.stdout, keyList(keys), err, *asJSON)
+		return printReport(con.stdout, keys, formatKeys, err, *asJSON)
 	})
 }
 
-// keyList is the report of keys ls.
-type keyList []webapi.KeyEntry
-
-func (l keyList) Text() string {
-	if len(l) == 0 {
+// formatKeys formats a line per key and limit.
+func formatKeys(keys []webapi.KeyEntry) string {
+	if len(keys) == 0 {
 		return "there are no keys; make one with mneme keys create\n"
 	}
 	rows := [][]string{{"ID", "NAME", "TENANT", "SCOPES", "USED", "STATE", "LIMIT", "SPENT", "HELD", "RESETS"}}
-	for _, k := range l {
+	for _, k := range keys {
 		scopes := make([]string, len(k.Scopes))
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)

@@ -23,8 +23,9 @@ Examples:
 		if _, err := parseURL(*url, "a service", "http://127.0.0.1:8080"); err != nil {
 			return err
 		}
-		text := ""
+		text, result := "", "forgotten in"
 		if !*forget {
+			result = "kept in"
 			raw, err := io.ReadAll(io.LimitReader(con.stdin, 4096))
 			if err != nil {
 				return err
@@ -41,10 +42,6 @@ Examples:
 		if exposed != nil {
 			fmt.Fprintf(con.stderr,
 				"Others could read %s; its mode is 0600 now. Rotate the keys in it if somebody may have.\n", path)
-		}
-		result := "kept in"
-		if *forget {
-			result = "forgotten in"
 		}
 		fmt.Fprintf(con.stderr, "The key for %s is %s %s\n", *url, result, path)
 		return nil

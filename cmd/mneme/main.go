@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	module "mneme"
-	"mneme/cmd/mneme/internal/app"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
@@ -70,8 +69,8 @@ func rootCommand(con *console) *cobra.Command {
 	return group("mneme", "A chat service whose subagents remember. Start with: mneme up, then in another terminal: "+
 		"mneme chat",
 		upCommand(con),
-		serviceCommand(con, "webmemory", "Run the public service: chats and their memory.", webmemoryHelp, app.Webmemory, nil),
-		serviceCommand(con, "apiserver", "Run the service of the agents.", apiserverHelp, app.Apiserver, nil),
+		webmemoryCommand(con),
+		apiserverCommand(con),
 		proxyCommand(con),
 		chatCommand(con),
 		mcpCommand(con),

@@ -119,7 +119,7 @@ func importConversations(ctx context.Context, con *console, client *webapi.Clien
 	case len(report.LeftOut) > 0:
 		err = errors.New(plural(len(report.LeftOut), "conversation") + " could not be imported; the summary says why")
 	}
-	return errors.Join(printReport(con.stdout, report, nil, asJSON), err)
+	return errors.Join(printReport(con.stdout, report, importReport.Text, nil, asJSON), err)
 }
 
 // add imports one conversation. An error ends the import.

@@ -22,15 +22,13 @@ func memoryListCommand(con *console) *cobra.Command {
 	var chat memory.Chat
 	chatFlag(c, &chat, "One chat only, by its `ID`")
 	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
-	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
+	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES\tARCHIVED\tBYTES\tNOTES")
 		if chat.IsZero() {
-			err = listChats(ctx, table, client, *limit)
-		} else {
-			err = listChat(ctx, table, client, chat)
+			return errors.Join(listChats(ctx, table, client, *limit), table.Flush())
 		}
-		return errors.Join(table.Flush(), err)
+		return errors.Join(listChat(ctx, table, client, chat), table.Flush())
 	})
 }
 

@@ -38,17 +38,13 @@ Examples:
 			return wrong("--scope is exchange or message, not %.40q", *scope)
 		}
 		redacted, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
-		return printReport(con.stdout, redactionReport{redacted, *dry}, err, *asJSON)
+		format := func(r webapi.Redacted) string { return formatRedaction(r, *dry) }
+		return printReport(con.stdout, redacted, format, err, *asJSON)
 	})
 }
 
-// redactionReport is the result of a redaction.
-type redactionReport struct {
-	webapi.Redacted
-	dry bool
-}
-
-func (r redactionReport) Text() string {
+// formatRedaction lists the messages of a redaction. If dry is set, the redaction was not made.
+func formatRedaction(r webapi.Redacted, dry bool) string {
 	var b strings.Builder
 	const limit = 50 // messages shown
 	list := func(label string, refs []webapi.MessageRef) {
@@ -64,10 +60,10 @@ func (r redactionReport) Text() string {
 		}
 	}
 	label := "redacted"
-	if r.dry {
+	if dry {
 		label = "would be redacted"
 	}
-	list(label, r.Redacted.Redacted)
+	list(label, r.Redacted)
 	if r.Partial {
 		b.WriteString("(a damaged part of an archive could not be searched)\n")
 	}

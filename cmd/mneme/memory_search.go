@@ -35,14 +35,12 @@ Examples:
 			}
 		}
 		found, err := client.Recall(ctx, chat, query)
-		return printReport(con.stdout, searchReport{found}, err, *asJSON)
+		return printReport(con.stdout, found, formatHits, err, *asJSON)
 	})
 }
 
-// searchReport is the result of a search.
-type searchReport struct{ webapi.Recalled }
-
-func (r searchReport) Text() string {
+// formatHits formats the messages that a search found.
+func formatHits(r webapi.Recalled) string {
 	var b strings.Builder
 	for _, h := range r.Hits {
 		author := h.Role

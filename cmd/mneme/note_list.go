@@ -29,15 +29,15 @@ Examples:
 				return err
 			}
 			notes, err := client.Notes(ctx, path)
-			return printReport(con.stdout, userNotes(notes), err, *asJSON)
+			return printReport(con.stdout, notes, formatUserNotes, err, *asJSON)
 		}
 		list, err := listNotes(ctx, client, args)
-		return printReport(con.stdout, list, err, *asJSON)
+		return printReport(con.stdout, list, formatChatNotes, err, *asJSON)
 	})
 }
 
 // listNotes returns the notes of one history, or of all histories of a chat.
-func listNotes(ctx context.Context, client *webapi.Client, args []string) (list chatNotes, err error) {
+func listNotes(ctx context.Context, client *webapi.Client, args []string) (list []chatNote, err error) {
 	chat, key, err := historyKey(args)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func listNotes(ctx context.Context, client *webapi.Client, args []string) (list 
 			}
 		}
 	}
-	list = chatNotes{}
+	list = []chatNote{}
 	for _, key := range keys {
 		notes, err := client.Notes(ctx, webapi.NotesPath(key))
 		if err != nil {
@@ -68,10 +68,8 @@ func listNotes(ctx context.Context, client *webapi.Client, args []string) (list 
 	return list, nil
 }
 
-type chatNotes []chatNote
-
-func (list chatNotes) Text() string {
-	return noteTable("HISTORY", len(list), func(i int) (string, memory.Note) {
+func formatChatNotes(list []chatNote) string {
+	return formatNotes("HISTORY", len(list), func(i int) (string, memory.Note) {
 		return cmp.Or(string(list[i].Subagent), "(chat)"), list[i].Note
 	})
 }
@@ -82,16 +80,14 @@ type chatNote struct {
 	memory.Note
 }
 
-type userNotes []memory.Note
-
-func (list userNotes) Text() string {
-	return noteTable("CHAT", len(list), func(i int) (string, memory.Note) {
+func formatUserNotes(list []memory.Note) string {
+	return formatNotes("CHAT", len(list), func(i int) (string, memory.Note) {
 		return cmp.Or(list[i].Chat, "-"), list[i]
 	})
 }
 
-// noteTable formats notes. The first column, with the title origin, names the place that a note comes from.
-func noteTable(origin string, count int, at func(i int) (string, memory.Note)) string {
+// formatNotes formats notes. The first column, with the title origin, names the place that a note comes from.
+func formatNotes(origin string, count int, at func(i int) (string, memory.Note)) string {
 	if count == 0 {
 		return "there are no notes\n"
 	}

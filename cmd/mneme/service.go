@@ -18,18 +18,6 @@ import (
 	"mneme/cmd/mneme/internal/term"
 )
 
-const webmemoryHelp = `Examples:
-  mneme webmemory
-  MNEME_REDIS_URL=redis://localhost:6379 MNEME_WEBMEMORY_APISERVER=http://localhost:8081 mneme webmemory`
-
-const apiserverHelp = `Examples:
-  mneme apiserver
-  MNEME_APISERVER_PROXY=http://localhost:8082 mneme apiserver`
-
-const proxyHelp = `Examples:
-  mneme proxy
-  mneme proxy --config my.yaml`
-
 // start runs services until the context ends. The functions of package app have this type.
 type start func(context.Context, config.Config, app.Options) error
 
@@ -44,10 +32,25 @@ func serviceCommand(con *console, name, short, long string, start start, check f
 	})
 }
 
+func webmemoryCommand(con *console) *cobra.Command {
+	return serviceCommand(con, "webmemory", "Run the public service: chats and their memory.", `Examples:
+  mneme webmemory
+  MNEME_REDIS_URL=redis://localhost:6379 MNEME_WEBMEMORY_APISERVER=http://localhost:8081 mneme webmemory`, app.Webmemory, nil)
+}
+
+func apiserverCommand(con *console) *cobra.Command {
+	return serviceCommand(con, "apiserver", "Run the service of the agents.", `Examples:
+  mneme apiserver
+  MNEME_APISERVER_PROXY=http://localhost:8082 mneme apiserver`, app.Apiserver, nil)
+}
+
 // proxyCommand runs the gateway, and also holds the command proxy use.
 func proxyCommand(con *console) *cobra.Command {
-	c := serviceCommand(con, "proxy", "The gateway to the models.", "Without a command it runs.\n\n"+proxyHelp, app.Proxy,
-		config.Config.RequireKeys)
+	c := serviceCommand(con, "proxy", "The gateway to the models.", `Without a command it runs.
+
+Examples:
+  mneme proxy
+  mneme proxy --config my.yaml`, app.Proxy, config.Config.RequireKeys)
 	c.AddCommand(proxyUseCommand(con))
 	return c
 }

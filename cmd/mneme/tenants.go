@@ -39,17 +39,14 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		tenants, err := client.Tenants(ctx)
-		return printReport(con.stdout, tenantList(tenants), err, *asJSON)
+		return printReport(con.stdout, tenants, formatTenants, err, *asJSON)
 	})
 }
 
-// tenantList is the report of tenants ls.
-type tenantList []webapi.Tenant
-
-// Text formats a line per tenant.
-func (l tenantList) Text() string {
+// formatTenants formats a line per tenant.
+func formatTenants(tenants []webapi.Tenant) string {
 	table := [][]string{{"TENANT", "KEYS", "CHATS", "STORED", "USED", "STATE"}}
-	for _, t := range l {
+	for _, t := range tenants {
 		state := ""
 		if t.Erasing {
 			state = "being erased; go on with mneme tenants erase " + t.Tenant.String()

@@ -60,7 +60,8 @@ func printTenant(ctx context.Context, out io.Writer, client *webapi.Client, tena
 	}
 	for _, t := range all {
 		if t.Tenant == tenant {
-			return printReport(out, tenantList{t}, nil, false)
+			_, err = io.WriteString(out, formatTenants([]webapi.Tenant{t}))
+			return err
 		}
 	}
 	return nil

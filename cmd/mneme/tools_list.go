@@ -22,14 +22,12 @@ Examples:
 	asJSON := c.Flags().Bool("json", false, "Print JSON")
 	return withApiserver(con, c, func(ctx context.Context, client *api.Client, _ []string) error {
 		list, err := client.Tools(ctx)
-		return printReport(con.stdout, toolList(list), err, *asJSON)
+		return printReport(con.stdout, list, formatTools, err, *asJSON)
 	})
 }
 
-// toolList is the report of tools ls.
-type toolList api.ToolList
-
-func (l toolList) Text() string {
+// formatTools formats a line per tool, and then the state of each server.
+func formatTools(l api.ToolList) string {
 	if len(l.Tools) == 0 && len(l.Servers) == 0 {
 		return "there are no tools\n"
 	}

@@ -62,18 +62,18 @@ Examples:
 			}
 		}
 		rows, err := client.Usage(ctx, values)
-		return printReport(con.stdout, usageRows{*question["by"], rows}, err, *asJSON)
+		return printReport(con.stdout, usageReport{*question["by"], rows}, usageReport.Text, err, *asJSON)
 	})
 }
 
-// usageRows is the report of usage.
-type usageRows struct {
+// usageReport is the report of usage.
+type usageReport struct {
 	By   string      `json:"by"`
 	Rows []tally.Row `json:"rows"`
 }
 
 // Text formats a line per name, the most expensive first.
-func (u usageRows) Text() string {
+func (u usageReport) Text() string {
 	sums := map[string]tally.Counts{}
 	for _, row := range u.Rows {
 		sum := sums[row.Name]
