@@ -27,7 +27,7 @@ Examples:
 	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
 		from, err := tally.ParseDay(*since, time.Now())
 		if err != nil {
-			return wrong("--since: %s", strings.TrimPrefix(err.Error(), tally.ErrQuery.Error()+": "))
+			return badUsage("--since: %s", strings.TrimPrefix(err.Error(), tally.ErrQuery.Error()+": "))
 		}
 		question := url.Values{"cursor": {audit.Since(from)}, "limit": {fmt.Sprint(audit.MaxPage)}}
 		if *tenant != "" {

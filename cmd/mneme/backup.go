@@ -33,7 +33,7 @@ Examples:
 // saveBackup writes a backup of the store into a file.
 func saveBackup(ctx context.Context, con *console, cfg config.Config, file string, force bool) error {
 	if file == "-" && term.IsTerminal(con.stdout) {
-		return wrong("a backup is no text for a terminal: name a file, or send standard output into one")
+		return badUsage("a backup is no text for a terminal: name a file, or send standard output into one")
 	}
 	ctx, release := cancelOnSignal(ctx)
 	defer release()

@@ -60,7 +60,7 @@ func withTransport(con *console, c *cobra.Command, run webmemoryRun, keyless cre
 		if err = run(c.Context(), client, args); c.Name() == "chat" || c.Name() == "import" {
 			return err // these commands send their input, so a bad request is not the command line's fault
 		}
-		return wrongRequest(err)
+		return mapBadRequest(err)
 	}
 	return c
 }
@@ -85,14 +85,14 @@ func trimSentinel(err error) error {
 func historyKey(args []string) (memory.Chat, memory.Key, error) {
 	chat, err := memory.Tenant{}.Chat(args[0])
 	if err != nil {
-		return chat, memory.Key{}, wrong("<chat>: %w", trimSentinel(err))
+		return chat, memory.Key{}, badUsage("<chat>: %w", trimSentinel(err))
 	}
 	if len(args) == 1 {
 		return chat, memory.ChatKey(chat), nil
 	}
 	agent, err := memory.ParseAgent(args[1])
 	if err != nil {
-		return chat, memory.Key{}, wrong("[<subagent>]: %w", trimSentinel(err))
+		return chat, memory.Key{}, badUsage("[<subagent>]: %w", trimSentinel(err))
 	}
 	return chat, memory.SubagentKey(agent, chat), nil
 }

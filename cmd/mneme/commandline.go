@@ -23,13 +23,14 @@ import (
 
 func init() { cobra.EnableCommandSorting = false } // help lists commands as they are declared
 
-// usageError is a command line that is wrong, and not a command that failed.
+// usageError is an error of the command line. It sets the exit code 2.
 type usageError struct{ error }
 
-func wrong(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// badUsage returns a usageError.
+func badUsage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// wrongRequest makes a service's refusal of what a command line asks for an error of the command line.
-func wrongRequest(err error) error {
+// mapBadRequest turns a service's status 400 into a usageError.
+func mapBadRequest(err error) error {
 	if refused := new(api.Problem); errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
 		return usageError{err}
 	}
@@ -44,7 +45,7 @@ func newCommand(use, short, long string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Long: long}
 }
 
-// group is a command that only holds others.
+// group returns a command that only holds others.
 func group(name, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name + " <command>", Short: short}
 	c.AddCommand(children...)
@@ -81,7 +82,9 @@ func refuseRemoved(root *cobra.Command) {
 		parent, name, _ := strings.Cut(line, " ")
 		at, _, _ := root.Find([]string{parent})
 		c := &cobra.Command{Use: name + " ...", Hidden: true, DisableFlagParsing: true,
-			RunE: func(*cobra.Command, []string) error { return wrong("mneme %s was removed: use %s", line, replacement) }}
+			RunE: func(*cobra.Command, []string) error {
+				return badUsage("mneme %s was removed: use %s", line, replacement)
+			}}
 		c.SetHelpFunc(func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "mneme %s was removed: use %s\n", line, replacement)
 		})
@@ -97,7 +100,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, con *conso
 	root.SetOut(con.stdout)
 	root.SetErr(con.stderr)
 	root.SetHelpFunc(help)
-	root.SetFlagErrorFunc(wrongFlag)
+	root.SetFlagErrorFunc(describeFlagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
 	root.PersistentFlags().BoolFunc("version", "Print the version", func(string) error { return errVersion })
@@ -106,11 +109,11 @@ func execute(ctx context.Context, root *cobra.Command, args []string, con *conso
 	return root.ExecuteContext(ctx)
 }
 
-// prepare gives a command and those below it what all of them have in common.
+// prepare sets the common fields of a command and its children.
 func prepare(c *cobra.Command) {
 	c.Args = checkArguments
 	c.Flags().SortFlags = false
-	if !c.Runnable() { // or its arguments would not be checked
+	if !c.Runnable() { // cobra checks the arguments of runnable commands only
 		c.RunE = func(*cobra.Command, []string) error { return nil }
 	}
 	for _, child := range c.Commands() {
@@ -122,26 +125,26 @@ func prepare(c *cobra.Command) {
 // [<optional>], and ... for any number.
 func checkArguments(c *cobra.Command, args []string) error {
 	if missing := missingFlags(c); len(missing) > 0 {
-		return wrong("missing flags: %s", strings.Join(missing, ", "))
+		return badUsage("missing flags: %s", strings.Join(missing, ", "))
 	}
 	_, rest, _ := strings.Cut(c.Use, " ")
 	wanted := strings.Fields(strings.TrimSuffix(rest, " ..."))
 	if rest == "<command>" {
 		if len(args) == 0 {
-			return wrong(`expected one of "%s"`, strings.Join(names(c), `", "`))
+			return badUsage(`expected one of "%s"`, strings.Join(names(c), `", "`))
 		}
-		wanted = nil // the one that is there is no command, or it would have been found
+		wanted = nil // cobra found no command of this name
 	}
 	if len(args) < len(wanted) && strings.HasPrefix(wanted[len(args)], "<") {
-		return wrong("expected %q", wanted[len(args)])
+		return badUsage("expected %q", wanted[len(args)])
 	}
 	if len(args) > len(wanted) && !strings.HasSuffix(rest, "...") {
-		return wrong("unexpected argument %s%s", args[len(wanted)], meant(args[len(wanted)], "", names(c)))
+		return badUsage("unexpected argument %s%s", args[len(wanted)], suggest(args[len(wanted)], "", names(c)))
 	}
 	return nil
 }
 
-// missingFlags are the required flags that were not given.
+// missingFlags returns the required flags that are not set.
 func missingFlags(c *cobra.Command) (missing []string) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
@@ -152,7 +155,7 @@ func missingFlags(c *cobra.Command) (missing []string) {
 	return missing
 }
 
-// names are those of the commands below one.
+// names returns the names of the children of a command.
 func names(c *cobra.Command) (names []string) {
 	for _, child := range c.Commands() {
 		if child.IsAvailableCommand() {
@@ -162,8 +165,8 @@ func names(c *cobra.Command) (names []string) {
 	return names
 }
 
-// meant proposes the name that a mistyped one is like, or that it begins.
-func meant(typed, dashes string, names []string) string {
+// suggest returns a hint with the name that typed resembles or begins.
+func suggest(typed, dashes string, names []string) string {
 	near := api.Nearest(typed, names)
 	if at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, typed) }); at >= 0 {
 		near = names[at]
@@ -174,12 +177,12 @@ func meant(typed, dashes string, names []string) string {
 	return fmt.Sprintf(", did you mean %q?", dashes+near)
 }
 
-// kinds say what a flag of a type takes.
-var kinds = map[string]string{"bool": "true or false", "boolfunc": "true or false", "int": "a whole number",
+// flagKinds describes the value of a flag by its type.
+var flagKinds = map[string]string{"bool": "true or false", "boolfunc": "true or false", "int": "a whole number",
 	"duration": "a duration such as 90s", "float64Slice": "numbers with commas between them"}
 
-// wrongFlag is pflag's error in a sentence.
-func wrongFlag(c *cobra.Command, err error) error {
+// describeFlagError returns pflag's error as a sentence.
+func describeFlagError(c *cobra.Command, err error) error {
 	var (
 		unknown *pflag.NotExistError
 		value   *pflag.InvalidValueError
@@ -189,20 +192,20 @@ func wrongFlag(c *cobra.Command, err error) error {
 	case errors.Is(err, errVersion):
 		return err
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return wrong("unknown flag -%s", unknown.GetSpecifiedName())
+		return badUsage("unknown flag -%s", unknown.GetSpecifiedName())
 	case errors.As(err, &unknown) && replacementOf(c, unknown.GetSpecifiedName()) != "":
-		return wrong("--%s was removed: use %s", unknown.GetSpecifiedName(), replacementOf(c, unknown.GetSpecifiedName()))
+		return badUsage("--%s was removed: use %s", unknown.GetSpecifiedName(), replacementOf(c, unknown.GetSpecifiedName()))
 	case errors.As(err, &unknown):
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		return wrong("unknown flag --%s%s", unknown.GetSpecifiedName(), meant(unknown.GetSpecifiedName(), "--", names))
+		return badUsage("unknown flag --%s%s", unknown.GetSpecifiedName(), suggest(unknown.GetSpecifiedName(), "--", names))
 	case errors.As(err, &lacks):
-		return wrong("--%s needs a value", lacks.GetFlag().Name)
-	case errors.As(err, &value) && kinds[value.GetFlag().Value.Type()] != "":
-		return wrong("--%s: expected %s but got %q", value.GetFlag().Name, kinds[value.GetFlag().Value.Type()],
+		return badUsage("--%s needs a value", lacks.GetFlag().Name)
+	case errors.As(err, &value) && flagKinds[value.GetFlag().Value.Type()] != "":
+		return badUsage("--%s: expected %s but got %q", value.GetFlag().Name, flagKinds[value.GetFlag().Value.Type()],
 			value.GetValue())
 	case errors.As(err, &value):
-		return wrong("--%s: %w", value.GetFlag().Name, errors.Unwrap(value))
+		return badUsage("--%s: %w", value.GetFlag().Name, errors.Unwrap(value))
 	}
 	return usageError{err}
 }

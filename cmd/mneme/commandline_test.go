@@ -89,7 +89,7 @@ func TestEveryCommandTellsAWrongLineFromAFailure(t *testing.T) {
 				fails(exitUsage, strings.Fields(line)...)
 			}
 			c.Flags().VisitAll(func(f *pflag.Flag) {
-				if kinds[f.Value.Type()] != "" && f.Name != "version" {
+				if flagKinds[f.Value.Type()] != "" && f.Name != "version" {
 					fails(exitUsage, append(right, "--"+f.Name+"=x")...)
 				}
 			})

@@ -31,7 +31,7 @@ func completionCommand(con *console) *cobra.Command {
 		case "fish":
 			return c.Root().GenFishCompletion(con.stdout, true)
 		}
-		return wrong(`<shell> must be one of "bash","zsh","fish" but got %q`, args[0])
+		return badUsage(`<shell> must be one of "bash","zsh","fish" but got %q`, args[0])
 	}
 	return c
 }

@@ -39,7 +39,7 @@ func keyFlag(con *console, c *cobra.Command) credential {
 			}
 		}
 		if strings.ContainsAny(text, " \t\r\n") {
-			return nil, wrong("the key has a space or a line feed in it; give it as mneme keys create printed it")
+			return nil, badUsage("the key has a space or a line feed in it; give it as mneme keys create printed it")
 		}
 		return access.Bearer{Base: con.transport(), Key: text}, nil
 	}
@@ -49,7 +49,7 @@ func keyFlag(con *console, c *cobra.Command) credential {
 func parseURL(raw, service, example string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, wrong("%q is no URL of %s; give one such as %s", raw, service, example)
+		return nil, badUsage("%q is no URL of %s; give one such as %s", raw, service, example)
 	}
 	return u, nil
 }

@@ -42,47 +42,47 @@ func judge(ok bool) verdict {
 	return bad
 }
 
-// checks run in this order: the checks of Redis use the INFO that the first one has read. ask returns the facts and a
-// verdict. todo is the cause and the fix of a bad verdict; it is empty if the facts include them.
+// checks run in this order, because the checks of Redis use the INFO that the first one reads. run returns the facts and
+// a verdict. fix is the cause and the fix of a bad verdict. It is empty if the facts include them.
 var checks = []struct {
 	name string
-	ask  func(ctx context.Context, p *installation) (said string, is verdict)
-	todo string
+	run  func(ctx context.Context, p *installation) (facts string, result verdict)
+	fix  string
 }{
 	{"redis", reach, "start it, or correct redis in the configuration"},
 	{"redis permissions", permissions, ""},
-	{"redis version", ofEach(fromInfo(redisVersion)), "it is too old: install Redis 6.2 or newer, or Valkey"},
-	{"redis persistence", ofEach(fromInfo(persistence)),
+	{"redis version", eachServer(fromInfo(redisVersion)), "it is too old: install Redis 6.2 or newer, or Valkey"},
+	{"redis persistence", eachServer(fromInfo(persistence)),
 		"its restart loses memories: set appendonly yes, on a disk with room"},
-	{"redis eviction", ofEach(fromInfo(eviction)),
+	{"redis eviction", eachServer(fromInfo(eviction)),
 		"it throws memories away when it is full: set maxmemory-policy noeviction"},
-	{"clock", ofEach(clocks), "lives, limits and days go by both clocks: let NTP set them"},
+	{"clock", eachServer(clocks), "lives, limits and days go by both clocks: let NTP set them"},
 	{"disk", disk, "it may be full soon, and takes nothing then: make room for 1 GiB, or move data_dir"},
 	{"config and vendors", vendors, ""},
 	{"prices", prices, ""},
-	{"keys", unlimited, "they may spend anything: set limits.tenants, or revoke them for some with --rate or --budget"},
+	{"keys", keyLimits, "they may spend anything: set limits.tenants, or revoke them for some with --rate or --budget"},
 	{"versions", versions, "start again what is older or does not answer, all of one version"},
 }
 
-// patience bounds each check, but for that of the disk: nothing bounds what a file system takes.
-const patience = 15 * time.Second
+// checkTimeout bounds each check except the check of the disk, because file system calls have no timeout.
+const checkTimeout = 15 * time.Second
 
-// installation is what is looked at.
+// installation is the subject of the checks.
 type installation struct {
 	con     *console
 	cfg     config.Config
-	client  redis.UniversalClient // of Redis, or of the port of the embedded store
-	servers []redisServer         // of a Redis that answers
+	client  redis.UniversalClient // for Redis or the port of the embedded store
+	servers []redisServer         // empty if Redis does not answer
 }
 
-// redisServer is what a server that holds keys says of itself.
+// redisServer holds the facts about a Redis server with keys.
 type redisServer struct {
 	addr      string
 	info      map[string]map[string]string
 	infoErr   error         // of INFO
-	save      string        // when it takes snapshots
+	save      string        // the schedule of snapshots
 	configErr error         // of CONFIG
-	apart     time.Duration // at least so far its clock is from this machine's
+	skew      time.Duration // the least difference between its clock and this machine's
 	timeErr   error         // of TIME
 }
 
@@ -92,7 +92,7 @@ func doctorCommand(con *console) *cobra.Command {
 Examples:
   mneme doctor --config my.yaml`)
 	return withConfiguration(con, c, config.Load, func(ctx context.Context, cfg config.Config, _ []string) error {
-		logging.Disable() // what go-redis says of a connection comes back as an error
+		logging.Disable() // go-redis also returns the errors that it logs
 		con.local = &config.Local{TLS: cfg.TLS}
 		o, err := app.RedisOptions(cfg.Redis)
 		if err != nil {
@@ -104,14 +104,14 @@ Examples:
 		p, faults := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
 		defer p.client.Close()
 		for _, c := range checks {
-			within, cancel := context.WithTimeout(ctx, patience)
-			said, is := c.ask(within, p)
+			within, cancel := context.WithTimeout(ctx, checkTimeout)
+			facts, result := c.run(within, p)
 			cancel()
-			if is == bad {
+			if result == bad {
 				faults++
-				said = strings.TrimSuffix(said+": "+c.todo, ": ")
+				facts = strings.TrimSuffix(facts+": "+c.fix, ": ")
 			}
-			fmt.Fprintf(con.stdout, "%-18s  %-7s  %s\n", c.name, is, term.OneLine(said, 2000))
+			fmt.Fprintf(con.stdout, "%-18s  %-7s  %s\n", c.name, result, term.OneLine(facts, 2000))
 		}
 		if faults > 0 {
 			return fmt.Errorf("%d of %d checks found something wrong", faults, len(checks))
@@ -120,7 +120,7 @@ Examples:
 	})
 }
 
-func reach(ctx context.Context, p *installation) (said string, is verdict) {
+func reach(ctx context.Context, p *installation) (facts string, result verdict) {
 	if p.cfg.Redis.Embedded() {
 		return "embedded", good
 	}
@@ -130,7 +130,7 @@ func reach(ctx context.Context, p *installation) (said string, is verdict) {
 		asked := time.Now()
 		var theirs time.Time
 		theirs, s.timeErr = node.Time(ctx).Result()
-		s.apart = max(time.Until(theirs), asked.Sub(theirs))
+		s.skew = max(time.Until(theirs), asked.Sub(theirs))
 		s.info, s.infoErr = node.InfoMap(ctx).Result()
 		var save map[string]string
 		save, s.configErr = node.ConfigGet(ctx, "save").Result()
@@ -151,9 +151,9 @@ func reach(ctx context.Context, p *installation) (said string, is verdict) {
 }
 
 // permissions probes Redis as webmemory does.
-func permissions(ctx context.Context, p *installation) (said string, is verdict) {
-	if said, is := unasked(p); said != "" {
-		return said, is
+func permissions(ctx context.Context, p *installation) (facts string, result verdict) {
+	if facts, result := skipRedis(p); facts != "" {
+		return facts, result
 	}
 	err := redisstore.New(p.client, newLogger(p.con.stderr, p.cfg.Log)).Server.Probe(ctx)
 	var refused *memory.RefusedError
@@ -166,8 +166,8 @@ func permissions(ctx context.Context, p *installation) (said string, is verdict)
 	return "scripts, writes and mneme's keys", good
 }
 
-// unasked returns the verdict of the Redis checks if there is no Redis to ask, else an empty text.
-func unasked(p *installation) (said string, is verdict) {
+// skipRedis returns the verdict of the Redis checks if there is no Redis to ask, else an empty text.
+func skipRedis(p *installation) (facts string, result verdict) {
 	switch {
 	case p.cfg.Redis.Embedded():
 		return "embedded", good
@@ -177,25 +177,25 @@ func unasked(p *installation) (said string, is verdict) {
 	return "", good
 }
 
-// ofEach returns look as a check of all servers. It reports the first bad server, else the first unknown one.
-func ofEach(look func(s redisServer) (said string, is verdict)) func(context.Context, *installation) (string, verdict) {
+// eachServer returns look as a check of all servers. It reports the first bad server, else the first unknown one.
+func eachServer(look func(s redisServer) (facts string, result verdict)) func(context.Context, *installation) (string, verdict) {
 	return func(_ context.Context, p *installation) (string, verdict) {
-		said, is := unasked(p)
+		facts, result := skipRedis(p)
 		for _, s := range p.servers {
-			facts, one := look(s)
+			text, one := look(s)
 			switch {
 			case one == bad:
-				return s.addr + ": " + facts, bad
-			case is == good:
-				said, is = facts, one
+				return s.addr + ": " + text, bad
+			case result == good:
+				facts, result = text, one
 			}
 		}
-		return said, is
+		return facts, result
 	}
 }
 
 // fromInfo returns look as a check that is unknown if the server refuses INFO.
-func fromInfo(look func(s redisServer) (said string, is verdict)) func(redisServer) (string, verdict) {
+func fromInfo(look func(s redisServer) (facts string, result verdict)) func(redisServer) (string, verdict) {
 	return func(s redisServer) (string, verdict) {
 		if s.infoErr != nil {
 			return s.infoErr.Error(), unknown
@@ -204,7 +204,7 @@ func fromInfo(look func(s redisServer) (said string, is verdict)) func(redisServ
 	}
 }
 
-func redisVersion(s redisServer) (said string, is verdict) {
+func redisVersion(s redisServer) (facts string, result verdict) {
 	var number float64 // of 7.4.1 it is 7.4
 	if _, err := fmt.Sscanf(s.info["Server"]["redis_version"], "%f", &number); err != nil {
 		return "INFO has no redis_version", unknown
@@ -212,59 +212,59 @@ func redisVersion(s redisServer) (said string, is verdict) {
 	return s.info["Server"]["redis_version"], judge(number >= 6.2)
 }
 
-func persistence(s redisServer) (said string, is verdict) {
+func persistence(s redisServer) (facts string, result verdict) {
 	info := s.info["Persistence"]
 	logs, wrote := info["aof_last_write_status"], info["rdb_last_bgsave_status"]
 	save := s.save
 	if s.configErr != nil {
 		save = s.configErr.Error()
 	}
-	said = fmt.Sprintf("appendonly %s (%s), save %q (%s)", info["aof_enabled"], logs, save, wrote)
+	facts = fmt.Sprintf("appendonly %s (%s), save %q (%s)", info["aof_enabled"], logs, save, wrote)
 	switch {
 	case logs == "err" || wrote == "err":
-		return said, bad
+		return facts, bad
 	case info["aof_enabled"] == "1" || s.save != "":
-		return said, good
+		return facts, good
 	case s.configErr != nil || info["aof_enabled"] == "":
-		return said, unknown
+		return facts, unknown
 	}
-	return said, bad
+	return facts, bad
 }
 
-func eviction(s redisServer) (said string, is verdict) {
+func eviction(s redisServer) (facts string, result verdict) {
 	limit, policy := s.info["Memory"]["maxmemory"], s.info["Memory"]["maxmemory_policy"]
-	said = fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy)
+	facts = fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy)
 	evicts, known := app.Evicts(s.info)
 	if !known && limit != "0" {
-		return said, unknown
+		return facts, unknown
 	}
-	return said, judge(limit == "0" || !evicts)
+	return facts, judge(limit == "0" || !evicts)
 }
 
 // clocks may be 2 s apart: far more than NTP leaves, far less than the 20 s after which a process is taken for dead.
-func clocks(s redisServer) (said string, is verdict) {
+func clocks(s redisServer) (facts string, result verdict) {
 	if s.timeErr != nil {
 		return s.timeErr.Error(), unknown
 	}
-	said = fmt.Sprintf("%v between Redis and this machine", max(s.apart, 0).Round(time.Second))
-	return said, judge(s.apart < 2*time.Second)
+	facts = fmt.Sprintf("%v between Redis and this machine", max(s.skew, 0).Round(time.Second))
+	return facts, judge(s.skew < 2*time.Second)
 }
 
-func disk(_ context.Context, p *installation) (said string, is verdict) {
-	var of syscall.Statfs_t
+func disk(_ context.Context, p *installation) (facts string, result verdict) {
+	var stat syscall.Statfs_t
 	dir, err := filepath.Abs(p.cfg.DataDir)
-	err = cmp.Or(err, syscall.Statfs(dir, &of))
-	for ; errors.Is(err, syscall.ENOENT) && dir != "/"; err = syscall.Statfs(dir, &of) {
+	err = cmp.Or(err, syscall.Statfs(dir, &stat))
+	for ; errors.Is(err, syscall.ENOENT) && dir != "/"; err = syscall.Statfs(dir, &stat) {
 		dir = filepath.Dir(dir) // the first start makes the folder
 	}
 	if err != nil {
 		return dir + ": " + err.Error(), bad
 	}
-	free := of.Bavail * uint64(of.Bsize) >> 20
+	free := stat.Bavail * uint64(stat.Bsize) >> 20
 	return fmt.Sprintf("%d MiB are free in %s", free, dir), judge(free >= 1024)
 }
 
-func vendors(ctx context.Context, p *installation) (said string, is verdict) {
+func vendors(ctx context.Context, p *installation) (facts string, result verdict) {
 	var out strings.Builder
 	err := checkBackends(ctx, &out, newLogger(p.con.stderr, p.cfg.Log), p.cfg, false)
 	if err != nil {
@@ -273,14 +273,14 @@ func vendors(ctx context.Context, p *installation) (said string, is verdict) {
 	return strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "; "), judge(err == nil)
 }
 
-func prices(_ context.Context, p *installation) (said string, is verdict) {
+func prices(_ context.Context, p *installation) (facts string, result verdict) {
 	if err := p.cfg.RequirePrices(false); err != nil {
 		return err.Error(), bad
 	}
 	return "each model in use has one, or needs none", good
 }
 
-func unlimited(ctx context.Context, p *installation) (said string, is verdict) {
+func keyLimits(ctx context.Context, p *installation) (facts string, result verdict) {
 	if p.cfg.Auth.Mode != config.AuthKeys {
 		return "none is asked for (auth.mode)", good
 	}
@@ -300,14 +300,14 @@ func unlimited(ctx context.Context, p *installation) (said string, is verdict) {
 	return fmt.Sprintf("%d of %d without limits %s", len(free), len(keys), strings.Join(free, ", ")), judge(len(free) == 0)
 }
 
-// buildInfo is what runs, among a service's metrics.
+// buildInfo matches the revision and the version in the metrics of a service.
 var buildInfo = regexp.MustCompile(`mneme_build_info\{.*revision="(.*?)",version="(.*?)"`)
 
 // versions asks the services that the list of processes and the configuration name. Of those that only the
 // configuration names none has to run.
-func versions(ctx context.Context, p *installation) (said string, is verdict) {
+func versions(ctx context.Context, p *installation) (facts string, result verdict) {
 	var urls, lines, all []string
-	// That Redis does not answer is told above.
+	// The first check reports that Redis does not answer.
 	living, _, _ := redisstore.New(p.client, newLogger(p.con.stderr, p.cfg.Log)).Processes.Look(ctx)
 	for _, one := range living {
 		urls = append(urls, one.URL)
@@ -319,16 +319,16 @@ func versions(ctx context.Context, p *installation) (said string, is verdict) {
 		if slices.Contains(urls[:i], url) {
 			continue
 		}
-		text, err := getStatus(ctx, p.con, url+"/metrics", patience/5) // a paused one takes connections and never answers
+		text, err := getStatus(ctx, p.con, url+"/metrics", checkTimeout/5) // a paused service never answers
 		if i >= listed && errors.Is(err, errNoListener) {
 			continue
 		}
-		is := buildInfo.FindStringSubmatch(text)
-		if is == nil {
+		build := buildInfo.FindStringSubmatch(text)
+		if build == nil {
 			return fmt.Sprintf("%s does not say its version (%v)", url, err), bad
 		}
-		lines, all = append(lines, strings.TrimSpace(url+" "+is[2]+" "+is[1])), append(all, is[0])
+		lines, all = append(lines, strings.TrimSpace(url+" "+build[2]+" "+build[1])), append(all, build[0])
 	}
-	said = cmp.Or(strings.Join(lines, ", "), "none runs where the configuration names one")
-	return said, judge(len(slices.Compact(all)) < 2)
+	facts = cmp.Or(strings.Join(lines, ", "), "none runs where the configuration names one")
+	return facts, judge(len(slices.Compact(all)) < 2)
 }

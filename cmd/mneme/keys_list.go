@@ -40,7 +40,7 @@ func formatKeys(keys []webapi.KeyEntry) string {
 			scopes[i] = string(s)
 		}
 		row := []string{term.OneLine(k.ID, 32), term.OneLine(k.Name, 64), k.Tenant.String(),
-			term.OneLine(strings.Join(scopes, ","), 100), formatMinute(k.Used), formatState(k.Key, time.Now()), "-", "-", "-", "-"}
+			term.OneLine(strings.Join(scopes, ","), 100), formatMinute(k.Used), keyState(k.Key, time.Now()), "-", "-", "-", "-"}
 		for i, u := range k.Uses {
 			if i > 0 { // a line per limit; only the first one names the key
 				rows, row = append(rows, row), make([]string, len(row))
@@ -71,8 +71,8 @@ func formatMinute(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04")
 }
 
-// formatState describes whether a key can be used.
-func formatState(k access.Key, now time.Time) string {
+// keyState describes whether a key can be used.
+func keyState(k access.Key, now time.Time) string {
 	switch {
 	case !k.Revoked.IsZero():
 		return "revoked " + formatMinute(k.Revoked)

@@ -29,13 +29,13 @@ Examples:
 	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		switch {
 		case *ofUser && (*scan || len(args) > 1):
-			return wrong("use --user without <subagent> and --scan")
+			return badUsage("use --user without <subagent> and --scan")
 		case *ofUser:
 			return eraseUser(ctx, con, client, args[0], *chats, *yes)
 		case *chats:
-			return wrong("--chats needs --user")
+			return badUsage("--chats needs --user")
 		case *scan && len(args) > 1:
-			return wrong("use --scan without <subagent>")
+			return badUsage("use --scan without <subagent>")
 		}
 		return eraseHistories(ctx, con, client, args, *scan, *yes)
 	})

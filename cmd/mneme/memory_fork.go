@@ -20,7 +20,7 @@ Examples:
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		target, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
-			return wrong("<new>: %w", trimSentinel(err))
+			return badUsage("<new>: %w", trimSentinel(err))
 		}
 		copied, err := client.Fork(ctx, chat, webapi.ForkRequest{As: target, At: *at})
 		if err != nil {

@@ -33,7 +33,7 @@ Examples:
 			return err
 		}
 		if *last < 0 || c.Flags().Changed("last") && *last == 0 {
-			return wrong("--last must be 1 or more")
+			return badUsage("--last must be 1 or more")
 		}
 		return printHistory(ctx, con.stdout, client, key, -*last, *asJSON)
 	})

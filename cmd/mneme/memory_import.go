@@ -35,13 +35,13 @@ Examples:
 	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		switch {
 		case *from == "" && *asJSON:
-			return wrong("--json goes with --from")
+			return badUsage("--json goes with --from")
 		case *from == "":
 			return importChat(ctx, con, client, args)
 		case !slices.Contains(chatexport.Services, *from):
-			return wrong(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *from)
+			return badUsage(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *from)
 		case len(args) != 1:
-			return wrong("--from takes one file and no chat: the chats are named after the export's conversations")
+			return badUsage("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
 		return importConversations(ctx, con, client, *from, args[0], *asJSON)
 	})

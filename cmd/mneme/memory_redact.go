@@ -35,7 +35,7 @@ Examples:
 			return err
 		}
 		if *scope != webapi.Exchange && *scope != webapi.Message {
-			return wrong("--scope is exchange or message, not %.40q", *scope)
+			return badUsage("--scope is exchange or message, not %.40q", *scope)
 		}
 		redacted, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
 		format := func(r webapi.Redacted) string { return formatRedaction(r, *dry) }

@@ -34,9 +34,9 @@ Examples:
 		}
 		switch {
 		case chosen != 1:
-			return wrong("give one of <message> (the last one to keep), --start, --list and --restore")
+			return badUsage("give one of <message> (the last one to keep), --start, --list and --restore")
 		case c.Flags().Changed("restore") && *restore == "":
-			return wrong("--restore needs the ID of a rewind, which --list prints")
+			return badUsage("--restore needs the ID of a rewind, which --list prints")
 		case *list:
 			return listRewinds(ctx, con.stdout, client, chat)
 		case !*start && len(args) == 1:
@@ -78,7 +78,8 @@ func listRewinds(ctx context.Context, out io.Writer, client *webapi.Client, chat
 		if a.To != nil {
 			to = term.OneLine(*a.To, 128)
 		}
-		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), to, fmt.Sprint(a.Messages)})
+		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), to,
+			fmt.Sprint(a.Messages)})
 	}
 	_, err = io.WriteString(out, formatTable(rows))
 	return err

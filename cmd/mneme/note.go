@@ -21,7 +21,7 @@ func noteCommand(con *console) *cobra.Command {
 func notesPath(id, subagent string, ofUser bool) (string, error) {
 	switch {
 	case ofUser && subagent != "":
-		return "", wrong("a user has no subagents: use --user without <subagent> and --subagent")
+		return "", badUsage("a user has no subagents: use --user without <subagent> and --subagent")
 	case ofUser:
 		u, err := parseUser(id)
 		return webapi.UserNotesPath(u), err
@@ -37,7 +37,7 @@ func notesPath(id, subagent string, ofUser bool) (string, error) {
 func parseUser(id string) (memory.User, error) {
 	u, err := memory.Tenant{}.User(id)
 	if err != nil {
-		return u, wrong("<user>: %w", trimSentinel(err))
+		return u, badUsage("<user>: %w", trimSentinel(err))
 	}
 	return u, nil
 }
@@ -92,7 +92,7 @@ func noteSetCommand(con *console) *cobra.Command {
 			change.State = memory.NoteActive
 		}
 		if change == (webapi.NoteChange{}) {
-			return wrong("nothing to change: add --active or --text")
+			return badUsage("nothing to change: add --active or --text")
 		}
 		n, err := client.ChangeNote(ctx, path, args[1], change)
 		if err != nil {

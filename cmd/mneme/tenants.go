@@ -23,9 +23,9 @@ func parseTenant(name string) (memory.Tenant, error) {
 	tenant, err := memory.ParseTenant(name)
 	switch {
 	case err != nil:
-		return tenant, wrong("<tenant>: %w", trimSentinel(err))
+		return tenant, badUsage("<tenant>: %w", trimSentinel(err))
 	case name == "":
-		return tenant, wrong("name a tenant; mneme tenants ls lists them")
+		return tenant, badUsage("name a tenant; mneme tenants ls lists them")
 	}
 	return tenant, nil
 }
@@ -52,8 +52,8 @@ func formatTenants(tenants []webapi.Tenant) string {
 			state = "being erased; go on with mneme tenants erase " + t.Tenant.String()
 		}
 		stored := fmt.Sprintf("%.3f MB", float64(t.Bytes)/1e6)
-		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored, formatMinute(t.Used),
-			state})
+		table = append(table, []string{t.Tenant.String(), fmt.Sprint(t.Keys), fmt.Sprint(t.Chats), stored,
+			formatMinute(t.Used), state})
 	}
 	return formatTable(table)
 }

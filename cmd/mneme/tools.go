@@ -39,7 +39,7 @@ func withApiserver(con *console, c *cobra.Command,
 		case errors.Is(err, api.ErrUnreachable):
 			return fmt.Errorf("nothing answers at %s: start `mneme up` or `mneme apiserver`", *url)
 		case errors.As(err, &problem) && problem.Status == http.StatusBadRequest:
-			return wrong("%s", term.Clean(problem.Message))
+			return badUsage("%s", term.Clean(problem.Message))
 		case errors.As(err, &problem):
 			return errors.New(term.Clean(problem.Message))
 		}

@@ -23,7 +23,7 @@ Examples:
 		call := api.ToolCall{Agent: memory.Agent(*agent), Tool: args[0], Arguments: json.RawMessage(`{}`)}
 		if len(args) > 1 {
 			if call.Arguments = json.RawMessage(args[1]); !json.Valid(call.Arguments) {
-				return wrong("the arguments are no JSON: %s", term.OneLine(args[1], 200))
+				return badUsage("the arguments are no JSON: %s", term.OneLine(args[1], 200))
 			}
 		}
 		result, err := client.CallTool(ctx, call)

@@ -67,7 +67,7 @@ func checkModelFlags(cfg config.Config, wanted string, offline bool) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
 	case offline && wanted != "":
-		return wrong("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
+		return badUsage("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
 	case offline && cfg.HasModel():
 		return fmt.Errorf("--offline: %s names another model; remove proxy.backends there, or the flag", where)
 	case wanted == "" || !cfg.ChoosesModel() || cfg.HasModel() && wanted == autoModel:

@@ -47,7 +47,7 @@ Examples:
 		}
 		if *question["by"] == "run" {
 			if !*asJSON || slices.ContainsFunc([]string{"since", "until", "tenant"}, c.Flags().Changed) {
-				return wrong("--by run prints all runs of a --chat as --json, without --since, --until and --tenant")
+				return badUsage("--by run prints all runs of a --chat as --json, without --since, --until and --tenant")
 			}
 			chat, err := memory.ParseChat(*question["chat"])
 			if err != nil {
