@@ -40,8 +40,8 @@ Examples:
 	})
 }
 
-// checkBackends prints the faults of a configuration and its backends. If call is set, it also makes a paid call at each
-// backend.
+// checkBackends prints the faults of a configuration and its backends. If call is set, it also makes a paid call at
+// each backend.
 func checkBackends(ctx context.Context, out io.Writer, log zerolog.Logger, cfg config.Config, call bool) error {
 	if err := cmp.Or(checkEndpoints(cfg), config.CheckLog(cfg)); err != nil {
 		return err

@@ -42,8 +42,8 @@ func judge(ok bool) verdict {
 	return bad
 }
 
-// checks run in this order, because the checks of Redis use the INFO that the first one reads. run returns the facts and
-// a verdict. fix is the cause and the fix of a bad verdict. It is empty if the facts include them.
+// checks run in this order, because the checks of Redis use the INFO that the first one reads. run returns the facts
+// and a verdict. fix is the cause and the fix of a bad verdict. It is empty if the facts include them.
 var checks = []struct {
 	name string
 	run  func(ctx context.Context, p *installation) (facts string, result verdict)
@@ -178,7 +178,7 @@ func skipRedis(p *installation) (facts string, result verdict) {
 }
 
 // eachServer returns look as a check of all servers. It reports the first bad server, else the first unknown one.
-func eachServer(look func(s redisServer) (facts string, result verdict)) func(context.Context, *installation) (string, verdict) {
+func eachServer(look func(redisServer) (string, verdict)) func(context.Context, *installation) (string, verdict) {
 	return func(_ context.Context, p *installation) (string, verdict) {
 		facts, result := skipRedis(p)
 		for _, s := range p.servers {

@@ -21,8 +21,8 @@ func keysCommand(con *console) *cobra.Command {
 
 // printKey prints only the key on standard output, so that it can be piped.
 func printKey(con *console, k webapi.MadeKey, asJSON bool) error {
-	fmt.Fprintf(con.stderr, "Key %s of tenant %s. It is shown this once; end it with: mneme keys revoke %s\n", k.ID,
-		k.Tenant, k.ID)
+	fmt.Fprintf(con.stderr, "Key %[1]s of tenant %[2]s. It is shown this once; end it with: mneme keys revoke %[1]s\n",
+		k.ID, k.Tenant)
 	return printReport(con.stdout, k, func(k webapi.MadeKey) string { return k.Text + "\n" }, nil, asJSON)
 }
 

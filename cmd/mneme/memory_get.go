@@ -73,11 +73,7 @@ func printHistory(ctx context.Context, to io.Writer, client *webapi.Client, key 
 
 // writeElement writes an element of a JSON array, with the bracket or the comma before it.
 func writeElement(out *bufio.Writer, raw json.RawMessage, index int) error {
-	separator := byte(',')
-	if index == 0 {
-		separator = '['
-	}
-	if err := out.WriteByte(separator); err != nil {
+	if err := out.WriteByte("[,"[min(index, 1)]); err != nil {
 		return err
 	}
 	var compact bytes.Buffer // without the white space of the response
