@@ -90,12 +90,12 @@ func rootCommand(con *console) *cobra.Command {
 		group("config", "Check the configuration, or show it.", configCheckCommand(con), configShowCommand(con)),
 		doctorCommand(con),
 		healthCommand(con),
-		versionCommand(con),
+		versionCommand(),
 		completionCommand(con),
 	)
 }
 
-func versionCommand(con *console) *cobra.Command {
+func versionCommand() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version.", RunE: func(*cobra.Command, []string) error {
 		return errVersion
 	}}

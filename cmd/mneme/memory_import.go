@@ -43,7 +43,7 @@ Examples:
 		case len(args) != 1:
 			return badUsage("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
-		return importConversations(ctx, con, client, *from, args[0], *asJSON)
+		return importService(ctx, con, client, *from, args[0], *asJSON)
 	})
 }
 
@@ -91,8 +91,8 @@ func (t importReport) Text() string {
 	return text
 }
 
-// importConversations imports the export of another service.
-func importConversations(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
+// importService imports the export of another service.
+func importService(ctx context.Context, con *console, client *webapi.Client, service, name string, asJSON bool) error {
 	ctx, release := cancelOnSignal(ctx)
 	defer release()
 	file, err := os.Open(name)

@@ -22,13 +22,13 @@ import (
 type start func(context.Context, config.Config, app.Options) error
 
 // serviceCommand returns a command that runs a service. With a check, the service is a gateway only.
-func serviceCommand(con *console, name, short, long string, start start, check func(config.Config) error) *cobra.Command {
+func serviceCommand(con *console, name, short, long string, run start, check func(config.Config) error) *cobra.Command {
 	c, load := newCommand(name, short, long), config.Load
 	if check != nil {
 		load = config.LoadGateway
 	}
 	return withConfiguration(con, c, load, func(ctx context.Context, cfg config.Config, _ []string) error {
-		return serve(ctx, con, cfg, start, check)
+		return serve(ctx, con, cfg, run, check)
 	})
 }
 
