@@ -47,10 +47,10 @@ func restoreBackup(ctx context.Context, con *console, cfg config.Config, name st
 	}
 	defer file.Close()
 	found, err := backup.Verify(file)
-	if err == nil {
-		_, err = file.Seek(0, io.SeekStart)
-	}
 	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	tell, end := term.Counter(con.stderr)
