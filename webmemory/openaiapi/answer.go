@@ -13,7 +13,6 @@ import (
 
 	"mneme/access/fair"
 	"mneme/apiserver/api"
-	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/proxy/wire"
@@ -24,8 +23,6 @@ import (
 // or what responses.go makes of it.
 
 const (
-	// writeTime is how long a client may take for a piece of a stream.
-	writeTime = 30 * time.Second
 	// stopTime bounds the request that stops the run of a client that left.
 	stopTime = 10 * time.Second
 	// maxLine bounds what a line of progress says, in bytes.
@@ -136,11 +133,7 @@ type answer struct {
 	finish    string
 	calls     []toolCall
 	response  *response // nil for a chat completion
-
-	mu     sync.Mutex  // of who writes to out
-	out    *sse.Writer // guarded by mu; nil before the head, and for a whole answer
-	quiet  *time.Timer // guarded by mu; nil before the first event, and for a whole answer
-	unsent bool        // guarded by mu: something was written since the last flush
+	stream    *Stream   // empty for a whole answer
 }
 
 // reader understands a request of one dialect.
@@ -164,8 +157,8 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
 	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
-	a := &answer{h: h, w: w, call: c, memory: MemoryNone, collected: webapi.NewCollected("")}
-	defer a.close()
+	a := &answer{h: h, w: w, stream: h.NewStream(w), call: c, memory: MemoryNone, collected: webapi.NewCollected("")}
+	defer a.stream.Close()
 	for e, err := range h.run(ctx, r, c, a) {
 		if err != nil {
 			a.left(r)
@@ -248,9 +241,7 @@ func (a *answer) begin(e event.Event) {
 		return
 	}
 	a.held = true
-	a.mu.Lock()
-	a.quiet = time.AfterFunc(a.h.Hold, a.ping)
-	a.mu.Unlock()
+	a.stream.Start()
 }
 
 // open begins the stream.
@@ -262,64 +253,6 @@ func (a *answer) open() {
 		a.show(e)
 	}
 	a.untold = nil
-}
-
-// head sends the head of a stream with the next flush. The caller holds mu.
-func (a *answer) head() {
-	if a.out == nil {
-		a.out = sse.NewWriter(a.w, writeTime)
-	}
-}
-
-// ping tells a client that the answer goes on. The first one also ends the wait for something to show: what is between
-// here and the client may cut a connection on which nothing comes.
-func (a *answer) ping() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.quiet == nil {
-		return
-	}
-	if a.head(); a.out.Comment("ping") == nil {
-		_ = a.out.Flush() // a client that has left ends the request
-	}
-	a.quiet.Reset(a.h.Heartbeat)
-}
-
-// close ends the answer.
-func (a *answer) close() {
-	a.flush()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.quiet != nil {
-		a.quiet.Stop()
-		a.quiet = nil
-	}
-}
-
-// write writes data of a stream, which is sent with the next flush.
-func (a *answer) write(data []byte) { put(a, data, (*sse.Writer).Data) }
-
-// put is write, by one way of a Writer.
-func put(a *answer, data []byte, by func(*sse.Writer, []byte) error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.head()
-	_ = by(a.out, data) // a client that has left ends the request
-	a.unsent = true
-}
-
-// flush sends what was written.
-func (a *answer) flush() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.unsent {
-		return
-	}
-	_ = a.out.Flush()
-	a.unsent = false
-	if a.quiet != nil {
-		a.quiet.Reset(a.h.Heartbeat)
-	}
 }
 
 // send sends a chunk of a stream; finish is empty but for the last one.
@@ -335,7 +268,7 @@ func (a *answer) send(d delta, finish string) {
 	if finish != "" {
 		one.FinishReason = &finish
 	}
-	a.write(a.encode(completion{Choices: []choice{one}}))
+	a.stream.Data(a.encode(completion{Choices: []choice{one}}))
 }
 
 // encode is a chunk in one line.
@@ -554,23 +487,23 @@ func (a *answer) endStream(finish string) {
 	}
 	a.send(last, finish)
 	if a.call.StreamOptions.IncludeUsage {
-		a.write(a.encode(completion{Choices: []choice{}, Usage: chatUsage(a)}))
+		a.stream.Data(a.encode(completion{Choices: []choice{}, Usage: chatUsage(a)}))
 	}
-	a.write([]byte("[DONE]"))
+	a.stream.Data([]byte("[DONE]"))
 }
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *answer) fail(err error) {
-	a.close() // no ping comes before the status, or behind the error
+	a.stream.Close() // no ping comes before the status, or behind the error
 	if a.call.asked != nil {
 		err = inResponses(err)
 	}
 	switch f := failureOf(err); {
-	case a.out == nil:
+	case !a.stream.Started():
 		refuse(a.w, err)
 	case a.response != nil:
 		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
 	default:
-		a.write(line(f.body()))
+		a.stream.Data(line(f.body()))
 	}
 }

@@ -453,7 +453,7 @@ func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
 // client is that of one answer: what it has is sent when no event is there for the moment.
 func (a *answer) client() *webapi.Client {
 	c := *a.h.Memory
-	c.Run, c.Quiet, c.Inside = func(id string) { a.run = id }, a.flush, true
+	c.Run, c.Quiet, c.Inside = func(id string) { a.run = id }, a.stream.Flush, true
 	return &c
 }
 

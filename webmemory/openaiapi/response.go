@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
-	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/proxy/responseswire"
@@ -57,7 +56,7 @@ func (r *response) take(d delta) {
 // shows gives events to a client, if there are any.
 func shows(a *answer, frames []byte) {
 	if len(frames) > 0 {
-		put(a, frames, (*sse.Writer).Frames)
+		a.stream.Frames(frames)
 	}
 }
 

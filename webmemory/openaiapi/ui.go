@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"mneme/access"
 	"mneme/access/fair"
@@ -236,9 +235,9 @@ func uiStream(h *Handler, w http.ResponseWriter, r *http.Request,
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
 	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
-	a := &uiAnswer{answer: &answer{h: h, w: w, call: &call{}, collected: webapi.NewCollected("")},
+	a := &uiAnswer{answer: &answer{h: h, w: w, stream: h.NewStream(w), call: &call{}, collected: webapi.NewCollected("")},
 		delegations: map[string]*delegation{}, shows: map[string]bool{}, asked: map[string]string{}}
-	defer a.close()
+	defer a.stream.Close()
 	var all events
 	var err error
 	if a.chat, err = h.chatOf(r, "", ""); err == nil {
@@ -254,9 +253,7 @@ func uiStream(h *Handler, w http.ResponseWriter, r *http.Request,
 		return
 	}
 	w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
-	a.mu.Lock()
-	a.quiet = time.AfterFunc(h.Hold, a.ping)
-	a.mu.Unlock()
+	a.stream.Start()
 	for e, err := range all {
 		if err != nil {
 			a.fail(err)
@@ -293,16 +290,14 @@ type delegation struct {
 func (a *uiAnswer) part(kind string, p part) {
 	all := part{"type": kind}
 	maps.Copy(all, p)
-	a.write(line(all))
+	a.stream.Data(line(all))
 }
 
 // show gives an event to the client.
 func (a *uiAnswer) show(e event.Event) {
 	if a.first == 0 {
 		a.run, a.first = e.RunID, e.Seq
-		a.mu.Lock()
-		a.w.Header().Set(webapi.RunID, a.run) // without effect where a ping has sent the head
-		a.mu.Unlock()
+		a.stream.SetHeader(webapi.RunID, a.run)
 		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
 	}
 	a.collected.Add(e)
@@ -477,18 +472,18 @@ func (a *uiAnswer) end() {
 		"totalTokens": used.InputTokens + used.OutputTokens, "cachedInputTokens": used.CachedTokens,
 		"reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}
 	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"usage": usage, "outcome": a.collected.Outcome}})
-	a.write([]byte("[DONE]"))
+	a.stream.Data([]byte("[DONE]"))
 }
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *uiAnswer) fail(err error) {
-	a.close() // no ping comes before the status, or behind the error
+	a.stream.Close() // no ping comes before the status, or behind the error
 	f := failureOf(err)
-	if a.out == nil {
+	if !a.stream.Started() {
 		RefuseUI(a.w, &f.Problem)
 		return
 	}
 	a.hush()
 	a.part("error", part{"errorText": secrets.Keyless(f.Message)})
-	a.write([]byte("[DONE]"))
+	a.stream.Data([]byte("[DONE]"))
 }
