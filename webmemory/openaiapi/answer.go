@@ -13,6 +13,7 @@ import (
 
 	"mneme/access/fair"
 	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/proxy/wire"
@@ -23,6 +24,8 @@ import (
 // or what responses.go makes of it.
 
 const (
+	// writeTime is how long a client may take for a piece of a stream.
+	writeTime = 30 * time.Second
 	// stopTime bounds the request that stops the run of a client that left.
 	stopTime = 10 * time.Second
 	// maxLine bounds what a line of progress says, in bytes.
@@ -139,11 +142,7 @@ type answer struct {
 // reader understands a request of one dialect.
 type reader func(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error)
 
-// answers is POST /v1/chat/completions and POST /v1/responses.
-func (h *Handler) answers(read reader) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { answerTo(h, w, r, read) }
-}
-
+// answerTo is POST /v1/chat/completions and POST /v1/responses.
 func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	var c *call
 	err := fair.Share(r.Context(), func(ctx context.Context) (err error) {
@@ -154,9 +153,8 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 		refuse(w, err)
 		return
 	}
-	ctx, end := context.WithCancelCause(r.Context())
-	defer end(nil)
-	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
+	ctx, end := h.Bound(r.Context())
+	defer end()
 	a := &answer{h: h, w: w, stream: h.NewStream(w), call: c, memory: MemoryNone, collected: webapi.NewCollected("")}
 	defer a.stream.Close()
 	for e, err := range h.run(ctx, r, c, a) {
@@ -253,6 +251,94 @@ func (a *answer) open() {
 		a.show(e)
 	}
 	a.untold = nil
+}
+
+// Stream writes server-sent events to one client, and comments while there are none. It sends the HTTP head with the
+// first of them.
+type Stream struct {
+	h      *Handler
+	w      http.ResponseWriter
+	mu     sync.Mutex
+	out    *sse.Writer // guarded by mu; nil before the head
+	quiet  *time.Timer // guarded by mu; nil before Start and after Close
+	unsent bool        // guarded by mu: something was written since the last flush
+}
+
+// NewStream returns a stream that has sent nothing.
+func (h *Handler) NewStream(w http.ResponseWriter) *Stream { return &Stream{h: h, w: w} }
+
+// Start begins the comments. The first one comes after Config.Hold, because a proxy may cut a connection without
+// traffic. It sends the head, so the status is decided then.
+func (s *Stream) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quiet = time.AfterFunc(s.h.Hold, s.ping)
+}
+
+// SetHeader sets a header of the head. It has no effect if a comment has sent the head.
+func (s *Stream) SetHeader(name, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w.Header().Set(name, value)
+}
+
+// head begins the head. The caller holds mu.
+func (s *Stream) head() {
+	if s.out == nil {
+		s.out = sse.NewWriter(s.w, writeTime)
+	}
+}
+
+func (s *Stream) ping() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.quiet == nil {
+		return
+	}
+	if s.head(); s.out.Comment("ping") == nil {
+		_ = s.out.Flush() // a client that has left ends the request
+	}
+	s.quiet.Reset(s.h.Heartbeat)
+}
+
+// Close flushes the stream and ends its comments. It reports whether the head is sent. Close is idempotent.
+func (s *Stream) Close() (begun bool) {
+	s.Flush()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.quiet != nil {
+		s.quiet.Stop()
+		s.quiet = nil
+	}
+	return s.out != nil
+}
+
+// Data writes an event with data. The next flush sends it.
+func (s *Stream) Data(data []byte) { s.write(data, (*sse.Writer).Data) }
+
+// Frames writes events that are encoded already. The next flush sends them.
+func (s *Stream) Frames(frames []byte) { s.write(frames, (*sse.Writer).Frames) }
+
+func (s *Stream) write(data []byte, by func(*sse.Writer, []byte) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head()
+	_ = by(s.out, data) // a client that has left ends the request
+	s.unsent = true
+}
+
+// Flush sends what was written.
+func (s *Stream) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unsent {
+		return
+	}
+	_ = s.out.Flush()
+	s.unsent = false
+	if s.quiet != nil {
+		s.quiet.Reset(s.h.Heartbeat)
+	}
 }
 
 // send sends a chunk of a stream; finish is empty but for the last one.
@@ -494,12 +580,12 @@ func (a *answer) endStream(finish string) {
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *answer) fail(err error) {
-	a.stream.Close() // no ping comes before the status, or behind the error
+	begun := a.stream.Close() // no ping comes before the status, or behind the error
 	if a.call.asked != nil {
 		err = inResponses(err)
 	}
 	switch f := failureOf(err); {
-	case !a.stream.Started():
+	case !begun:
 		refuse(a.w, err)
 	case a.response != nil:
 		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))

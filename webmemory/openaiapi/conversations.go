@@ -190,7 +190,7 @@ func (h *Handler) deleteItem(r *http.Request, chat memory.Chat) (any, error) {
 	if _, err := h.Memory.Redact(r.Context(), memory.ChatKey(chat), message, false, false); err != nil {
 		return nil, err
 	}
-	return h.getConversation(r.WithContext(goingOn(r.Context())), chat)
+	return h.getConversation(r.WithContext(WithMemoryScopes(r.Context())), chat)
 }
 
 // placeOf returns the place at the end of an item's id, or -1 without an id.
@@ -243,7 +243,7 @@ func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (all []item) {
 // addItems appends the items of a request to a chat and returns the stored messages. The Agents SDK adds each turn that
 // mneme has answered: of the messages that the chat's newest run has stored none is stored again.
 func (h *Handler) addItems(r *http.Request, chat memory.Chat) ([]json.RawMessage, error) {
-	raw, err := api.ReadBody(nil, r, maxBody, jsonbound.Transcript)
+	raw, err := api.ReadBody(nil, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
@@ -264,10 +264,10 @@ func (h *Handler) addItems(r *http.Request, chat memory.Chat) ([]json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	system := func(m chatMessage) bool { return m.Role == wire.RoleSystem }
+	system := func(m ChatMessage) bool { return m.Role == wire.RoleSystem }
 	messages := contextOf(slices.DeleteFunc(request.Messages, system))
 	newest := webapi.PageQuery{Offset: -maxItems, Limit: maxItems}
-	page, err := h.Memory.PageOf(goingOn(r.Context()), memory.ChatKey(chat), newest)
+	page, err := h.Memory.PageOf(WithMemoryScopes(r.Context()), memory.ChatKey(chat), newest)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+	raw, err := api.ReadBody(w, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
 		refuse(w, err)
 		return

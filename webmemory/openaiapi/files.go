@@ -28,8 +28,8 @@ import (
 // fileTime bounds how long the files of a message are waited for. One may be read for two minutes.
 const fileTime = 3 * time.Minute
 
-// filePart is a file as a part of a message.
-type filePart struct {
+// FilePart is a file as a part of a message.
+type FilePart struct {
 	Name string `json:"filename"`
 	Data string `json:"file_data"` // a data: URL of base64, or the base64 alone
 	ID   string `json:"file_id"`
@@ -38,7 +38,7 @@ type filePart struct {
 }
 
 // name is the last part of the file's name, as it can stand in a line and in a path.
-func (f filePart) name() string {
+func (f FilePart) name() string {
 	name := strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
@@ -54,8 +54,8 @@ func (f filePart) name() string {
 // fileLine is what a message says of a file that it comes with.
 var fileLine = regexp.MustCompile(`(?m)^\[file: .*\]$`)
 
-// withFiles is the text of a message that comes with files: behind it one line for each says that it was there.
-func withFiles(text string, files []filePart) string {
+// WithFiles is the text of a message that comes with files: behind it one line for each says that it was there.
+func WithFiles(text string, files []FilePart) string {
 	between := "\n\n"
 	for _, f := range files {
 		name, _ := envelope.Label(f.name())

@@ -9,7 +9,7 @@ import (
 )
 
 // images are the references of a message's images; none if they cannot be taken.
-func (m chatMessage) images() []memory.Image {
+func (m ChatMessage) images() []memory.Image {
 	all, err := api.CheckImages(m.Content.Images, nil)
 	if err != nil {
 		return nil

@@ -28,15 +28,15 @@ const maxReads = 5
 // Sizes of pages of a history, in messages: of the newest page at least, and of older pages.
 const leastPage, largePage = 20, 200
 
-// events are the events that answer a request.
-type events = iter.Seq2[event.Event, error]
+// Events are the events that answer a request.
+type Events = iter.Seq2[event.Event, error]
 
-func failed(err error) events {
+func failed(err error) Events {
 	return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
 }
 
 // run returns the events that answer a request. Before the first one it sets a.memory.
-func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) events {
+func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) Events {
 	if c.last().Role == memory.RoleTool {
 		return h.results(ctx, c, a)
 	}
@@ -54,7 +54,7 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 }
 
 // postMessage posts a message of the user to a chat.
-func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *answer) events {
+func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *answer) Events {
 	var t transcript
 	if err := fair.Share(ctx, func(context.Context) error { t = c.transcript(); return nil }); err != nil {
 		return failed(err)
@@ -93,6 +93,44 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
+// Post is a message of the user to a chat, as another protocol gives it.
+type Post struct {
+	Chat     memory.Chat
+	Messages []ChatMessage // of the user and the assistant, oldest first; the last one is new
+	// Replaces asks for another text of the new message, or for another answer to it. Newest asks for another answer to
+	// what the client believes to be the newest message. Otherwise the message follows all others.
+	Replaces, Newest bool
+	Key              string // Idempotency-Key, "" for none
+	// Request has all but the message's content. Its metadata has the client's id of the message.
+	Request webapi.MessageRequest
+}
+
+// Post posts a message at its place, and returns the events that answer it. It stores the message's files first.
+func (h *Handler) Post(ctx context.Context, s *Stream, p Post) (Events, error) {
+	c := &call{request: request{Messages: p.Messages}, said: p.Messages, chat: &p.Chat}
+	if err := c.readFiles(); err != nil {
+		return nil, err
+	}
+	r, m, t := &p.Request, c.last().Content, transcript{}
+	r.Message, r.Pasted, r.Images, r.ImagesBefore = m.Text, m.Pasted, m.Images, c.earlierImages()
+	if p.Replaces || p.Newest {
+		t = c.transcript()
+		t.ClientID, t.Replaces, t.Newest = r.Metadata[api.MessageIDMember], p.Replaces, p.Newest
+	}
+	return postAt(ctx, h, c, &answer{h: h, stream: s, call: c}, t, *r, p.Key), nil
+}
+
+// Follow returns the events of a run from its first one.
+func (h *Handler) Follow(ctx context.Context, s *Stream, chat memory.Chat, run string) Events {
+	return (&answer{h: h, stream: s}).client().Follow(ctx, chat, run)
+}
+
+// Resume answers the waits of a run, and returns the events that follow.
+func (h *Handler) Resume(ctx context.Context, s *Stream, chat memory.Chat, run string,
+	answers []event.WaitAnswer) Events {
+	return resumed(ctx, &answer{h: h, stream: s, call: &call{}, chat: &chat, run: run}, answers)
+}
+
 // aloneMark ends the name of the client of a message that came without a transcript.
 const aloneMark = ".alone"
 
@@ -105,7 +143,7 @@ func isRetry(r *http.Request) bool { return strings.Trim(r.Header.Get(retryHeade
 // postAt posts a message to a chat at the place that match returns. If another client posts in between, postAt reads the
 // chat again. key is the Idempotency-Key, "" for none.
 func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, body webapi.MessageRequest,
-	key string) events {
+	key string) Events {
 	return func(yield func(event.Event, error) bool) {
 		p := &placement{h: h, c: c, a: a, t: t, body: body, chosen: key, keyed: key != "",
 			key: cmp.Or(key, rand.Text())}
@@ -151,7 +189,7 @@ type placement struct {
 }
 
 // place reads the chat, decides where the message goes, and returns the events that answer it.
-func (p *placement) place(ctx context.Context) (events, error) {
+func (p *placement) place(ctx context.Context) (Events, error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
 	a.memory, a.chat = MemoryNone, nil
 	d, err := p.decide(ctx)
@@ -195,7 +233,7 @@ func (p *placement) decide(ctx context.Context) (decision, error) {
 }
 
 // post posts the message at its place, in a fork of the chat or in a new chat if the decision says so.
-func (p *placement) post(ctx context.Context, d decision) (_ events, err error) {
+func (p *placement) post(ctx context.Context, d decision) (_ Events, err error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
 	begins := c.chat == c.fresh
 	switch {
@@ -298,7 +336,7 @@ func (p *placement) mustReadAgain(e event.Event, err error) bool {
 
 // join yields the events of the run that answers the same message. It holds them until there is something to show, or to
 // the end if the client gets the answer whole. Of a run that is stopped before that it yields the last event only.
-func (p *placement) join(all events) events {
+func (p *placement) join(all Events) Events {
 	return func(yield func(event.Event, error) bool) {
 		var held []event.Event
 		for e, err := range all {
@@ -345,7 +383,7 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 	var known []message
 	var unplaced error
 	size := min(max(2*len(t.Exchanges)+8, leastPage), largePage)
-	err = backwards(goingOn(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
+	err = backwards(WithMemoryScopes(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
 		unplaced = fair.Share(ctx, func(context.Context) error {
 			var older []message
 			for _, raw := range page {
@@ -382,9 +420,9 @@ func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
 	}
 }
 
-// goingOn returns a context with the memory scopes. With it, a chat is read and forked to find the place of a message. The
-// scope chat includes this, because the client gets nothing of it.
-func goingOn(ctx context.Context) context.Context {
+// WithMemoryScopes returns a context with the memory scopes. With it, a chat is read and forked to find the place of a
+// message. The scope chat includes this, because the client gets nothing of it.
+func WithMemoryScopes(ctx context.Context) context.Context {
 	p, asked := access.Known(ctx)
 	if !asked {
 		return ctx
@@ -429,7 +467,7 @@ func unlessMade(err error) (made bool, _ error) {
 }
 
 // oneShot is a request without a chat.
-func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) events {
+func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) Events {
 	body := webapi.OneShotRequest{AgentVersion: c.agent, Stream: true, Instructions: c.instructions, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Bare: c.bare}
 	before := c.said
@@ -460,14 +498,18 @@ func (a *answer) client() *webapi.Client {
 // callID is the id by which a client knows a call of its tool: it leads back to the run and to the wait, and in
 // Responses to the chat.
 func callID(a *answer, wait string) string {
-	id := "call_" + a.run + "_" + wait
+	id := CallID(a.run, wait)
 	if a.call.asked != nil {
 		id += ofChat(a.chat)
 	}
 	return id
 }
 
-func splitCallID(id string) (run, wait string, ok bool) {
+// CallID returns the id of a call without a chat.
+func CallID(run, wait string) string { return "call_" + run + "_" + wait }
+
+// SplitCallID returns the run and the wait of a call's id.
+func SplitCallID(id string) (run, wait string, ok bool) {
 	if id, ok = strings.CutPrefix(id, "call_"); ok {
 		run, wait, ok = strings.Cut(id, "_")
 		wait, _, _ = strings.Cut(wait, "_") // behind it stands the chat, in Responses
@@ -477,7 +519,7 @@ func splitCallID(id string) (run, wait string, ok bool) {
 
 // results answers what a run waits for with the results of the client's tools, with which a
 // request ends.
-func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
+func (h *Handler) results(ctx context.Context, c *call, a *answer) Events {
 	from := len(c.said)
 	for from > 0 && c.said[from-1].Role == memory.RoleTool {
 		from--
@@ -486,7 +528,7 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 	var answers []event.WaitAnswer
 	foreign := 0
 	for _, m := range c.said[from:] {
-		run, wait, ok := splitCallID(m.ToolCallID)
+		run, wait, ok := SplitCallID(m.ToolCallID)
 		if !ok {
 			foreign++
 			continue
@@ -519,15 +561,15 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) events {
 		return h.oneShot(ctx, c, a)
 	}
 	a.memory, a.chat, a.run = MemoryChat, c.chat, of
-	return resumed(a, answers, a.client().Resume(ctx, *c.chat, of, 0, answers...))
+	return resumed(ctx, a, answers)
 }
 
 // resumed is what follows some answers. A client that gives them once more may be shown the
 // run from its first event on.
-func resumed(a *answer, answers []event.WaitAnswer, all events) events {
+func resumed(ctx context.Context, a *answer, answers []event.WaitAnswer) Events {
 	return func(yield func(event.Event, error) bool) {
 		skips := false
-		for e, err := range all {
+		for e, err := range a.client().Resume(ctx, *a.chat, a.run, 0, answers...) {
 			if err != nil {
 				yield(e, resultsError(a, answers, err))
 				return
@@ -566,12 +608,12 @@ func missingResults(ids []string) error {
 }
 
 // unanswered returns the ids of the last message's tool calls that have no result.
-func unanswered(before, results []chatMessage) (ids []string) {
+func unanswered(before, results []ChatMessage) (ids []string) {
 	if len(before) == 0 {
 		return nil
 	}
 	for _, call := range before[len(before)-1].ToolCalls {
-		if !slices.ContainsFunc(results, func(r chatMessage) bool { return r.ToolCallID == call.ID }) {
+		if !slices.ContainsFunc(results, func(r ChatMessage) bool { return r.ToolCallID == call.ID }) {
 			ids = append(ids, call.ID)
 		}
 	}

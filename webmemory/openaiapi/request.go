@@ -18,14 +18,14 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// maxBody bounds a request's body, in bytes: a transcript, with the images that it may hold.
-const maxBody = 32 << 20
+// MaxBody bounds a request's body, in bytes: a transcript, with the images that it may hold.
+const MaxBody = 32 << 20
 
 // request is the body of POST /v1/chat/completions, as far as it is read. What else clients send,
 // such as temperature, is the business of the operator that configures the agents, and ignored.
 type request struct {
 	Model         string        `json:"model"`
-	Messages      []chatMessage `json:"messages"`
+	Messages      []ChatMessage `json:"messages"`
 	Stream        bool          `json:"stream"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
@@ -39,27 +39,27 @@ type request struct {
 	ResponseFormat json.RawMessage `json:"response_format"`
 }
 
-// chatMessage is one message of a request.
-type chatMessage struct {
+// ChatMessage is one message of a request.
+type ChatMessage struct {
 	Role       string            `json:"role"`
-	Content    content           `json:"content"`
+	Content    Content           `json:"content"`
 	ToolCalls  []memory.ToolCall `json:"tool_calls"`
 	ToolCallID string            `json:"tool_call_id"`
 	at         int               // its place in the request
 }
 
-// content is a message's text, of all of its parts, its images, its files, of which the text has a line each, and the
+// Content is a message's text, of all of its parts, its images, its files, of which the text has a line each, and the
 // type of the first part that is none of these.
-type content struct {
+type Content struct {
 	Text   string
 	Pasted []memory.Span // as of a webapi.MessageRequest
 	Images []string
-	Files  []filePart
+	Files  []FilePart
 	Other  string
 }
 
 // UnmarshalJSON reads a string, null or a list of parts.
-func (c *content) UnmarshalJSON(raw []byte) error {
+func (c *Content) UnmarshalJSON(raw []byte) error {
 	if string(raw) == "null" || json.Unmarshal(raw, &c.Text) == nil {
 		return nil
 	}
@@ -70,8 +70,8 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 		// An address, alone or as the member url of an object.
 		ImageURL json.RawMessage `json:"image_url"`
 		// Of chat completions; Responses have its members beside the type.
-		File *filePart `json:"file"`
-		filePart
+		File *FilePart `json:"file"`
+		FilePart
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return fmt.Errorf("content is a string or a list of parts")
@@ -90,21 +90,21 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 			}
 			c.Images = append(c.Images, at.URL)
 		case "file", "input_file":
-			f := *cmp.Or(p.File, &p.filePart)
+			f := *cmp.Or(p.File, &p.FilePart)
 			f.at = i
 			c.Files = append(c.Files, f)
 		default:
 			c.Other = cmp.Or(c.Other, p.Type, "unknown")
 		}
 	}
-	c.Text, c.Pasted = joinTexts(texts)
-	c.Text = withFiles(c.Text, c.Files)
+	c.Text, c.Pasted = JoinTexts(texts)
+	c.Text = WithFiles(c.Text, c.Files)
 	return nil
 }
 
-// joinTexts joins the text parts of a message. A client that sends several has added all but the first one to what the
+// JoinTexts joins the text parts of a message. A client that sends several has added all but the first one to what the
 // user typed. If that is not certainly typed, no part is.
-func joinTexts(texts []string) (text string, pasted []memory.Span) {
+func JoinTexts(texts []string) (text string, pasted []memory.Span) {
 	text = strings.Join(texts, "\n")
 	if len(texts) < 2 {
 		return text, nil
@@ -132,7 +132,7 @@ type call struct {
 	request
 	agent        string        // as agent_version
 	instructions string        // the system messages, and what tool_choice says
-	said         []chatMessage // the others
+	said         []ChatMessage // the others
 	own          []webapi.ClientTool
 	wishes       api.Wishes        // what tool_choice and response_format say to the master's model
 	metadata     map[string]string // of the request, without what names the chat
@@ -146,7 +146,7 @@ type call struct {
 
 // read understands a request.
 func read(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
-	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+	raw, err := api.ReadBody(w, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (c *call) sort() error {
 }
 
 // last is the newest message; one without a role if nothing was said.
-func (c *call) last() (m chatMessage) {
+func (c *call) last() (m ChatMessage) {
 	if len(c.said) > 0 {
 		m = c.said[len(c.said)-1]
 	}
@@ -318,7 +318,7 @@ func (c *call) transcript() (t transcript) {
 }
 
 // context are messages as a one-shot takes them.
-func contextOf(said []chatMessage) []json.RawMessage {
+func contextOf(said []ChatMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, m := range said {
 		text := m.Content.Text

@@ -160,7 +160,7 @@ func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
 
 // deleteResponse is DELETE /v1/responses/{id}: the chat forgets what was said and answered, as by a redaction.
 func (h *Handler) deleteResponse(w http.ResponseWriter, r *http.Request) {
-	chat, m, err := answered(h, r.WithContext(goingOn(r.Context()))) // the client gets nothing of what is read
+	chat, m, err := answered(h, r.WithContext(WithMemoryScopes(r.Context()))) // the client gets nothing of what is read
 	if err == nil {
 		_, err = h.Memory.Redact(r.Context(), memory.ChatKey(chat), m.ID, true, false)
 	}

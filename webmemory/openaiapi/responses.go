@@ -38,7 +38,7 @@ type place struct {
 
 // readResponse understands a request of Responses.
 func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, error) {
-	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+	raw, err := api.ReadBody(w, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
@@ -209,14 +209,14 @@ func splitID(id string) (run string, chat *memory.Chat, ok bool) {
 }
 
 // begin fills a chat with what was said before a request's message.
-func begin(ctx context.Context, h *Handler, chat memory.Chat, before []chatMessage) error {
+func begin(ctx context.Context, h *Handler, chat memory.Chat, before []ChatMessage) error {
 	var lines bytes.Buffer
 	for _, m := range contextOf(before) {
 		lines.Write(append(line(webapi.ExportLine{Message: m}), '\n'))
 	}
 	count := len(before)
 	lines.Write(line(webapi.ExportLine{Messages: &count}))
-	_, err := h.Memory.Import(goingOn(ctx), chat, &lines)
+	_, err := h.Memory.Import(WithMemoryScopes(ctx), chat, &lines)
 	_, err = unlessMade(err)
 	return err
 }
@@ -229,7 +229,7 @@ func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string)
 	if as, err = (memory.Tenant{}).Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8])); err != nil {
 		return as, false, err
 	}
-	_, err = h.Memory.Fork(goingOn(ctx), chat, webapi.ForkRequest{As: as, At: at})
+	_, err = h.Memory.Fork(WithMemoryScopes(ctx), chat, webapi.ForkRequest{As: as, At: at})
 	made, err = unlessMade(err)
 	return as, made, err
 }

@@ -111,6 +111,13 @@ type Handler struct {
 	abandoned runSet
 }
 
+// Bound returns a context that Close cancels too.
+func (h *Handler) Bound(ctx context.Context) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(h.life, func() { end(errShutdown) })
+	return ctx, func() { stop(); end(nil) }
+}
+
 // errShutdown ends answers that are not over when the handler is closed.
 var errShutdown = &api.Problem{
 	Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
@@ -126,8 +133,9 @@ func New(c Config) *Handler {
 	h := &Handler{Config: c, routes: http.NewServeMux(), created: time.Now().Unix()}
 	h.life, h.end = context.WithCancel(context.Background())
 	for _, base := range []string{"", "/c/{chat}"} {
-		h.routes.HandleFunc("POST "+base+"/v1/chat/completions", h.answers(read))
-		h.routes.HandleFunc("POST "+base+"/v1/responses", h.answers(readResponse))
+		for path, read := range map[string]reader{"/v1/chat/completions": read, "/v1/responses": readResponse} {
+			h.routes.HandleFunc("POST "+base+path, func(w http.ResponseWriter, r *http.Request) { answerTo(h, w, r, read) })
+		}
 		h.routes.HandleFunc("GET "+base+"/v1/responses/{response}", h.getResponse)
 		h.routes.HandleFunc("DELETE "+base+"/v1/responses/{response}", h.deleteResponse)
 		h.routes.HandleFunc("POST "+base+"/v1/embeddings", h.embed)
@@ -144,8 +152,8 @@ func New(c Config) *Handler {
 	} {
 		h.routes.HandleFunc(route, h.conversations(answer))
 	}
-	h.routes.HandleFunc("POST /v1/chats/{chat}/ui", h.postUI)
-	h.routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", h.resumeUI)
+	h.routes.HandleFunc("POST /v1/chats/{chat}/ui", uiStream(h, postUI))
+	h.routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", uiStream(h, resumeUI))
 	return h
 }
 
@@ -278,6 +286,9 @@ func failureOf(err error) *failure {
 	broken.Retryable = webapi.Retryable(err)
 	return broken
 }
+
+// ProblemOf returns the Problem of any error.
+func ProblemOf(err error) *api.Problem { return &failureOf(err).Problem }
 
 // errorBody is an error's JSON.
 type errorBody struct {

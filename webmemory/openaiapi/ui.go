@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/secrets"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // This file is about what useChat of the AI SDK asks for: a message to a chat, an answer once more, answers to what a
@@ -85,19 +85,17 @@ func RefuseUI(w http.ResponseWriter, p *api.Problem) {
 const CodeHeader = "Mneme-Error-Code"
 
 // postUI is POST /v1/chats/{chat}/ui.
-func (h *Handler) postUI(w http.ResponseWriter, r *http.Request) {
-	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (all events, err error) {
-		err = fair.Share(ctx, func(within context.Context) (err error) {
-			all, err = a.posted(ctx, w, r.WithContext(within))
-			return err
-		})
-		return all, err
+func postUI(ctx context.Context, a *uiAnswer, r *http.Request) (all Events, err error) {
+	err = fair.Share(ctx, func(within context.Context) (err error) {
+		all, err = a.posted(ctx, r.WithContext(within))
+		return err
 	})
+	return all, err
 }
 
 // posted understands a request. The events are read outside of the place in which it works, with ctx.
-func (a *uiAnswer) posted(ctx context.Context, w http.ResponseWriter, r *http.Request) (events, error) {
-	raw, err := api.ReadBody(w, r, maxBody, jsonbound.Transcript)
+func (a *uiAnswer) posted(ctx context.Context, r *http.Request) (Events, error) {
+	raw, err := api.ReadBody(a.w, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
@@ -113,26 +111,23 @@ func (a *uiAnswer) posted(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	switch {
 	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-		return a.said(ctx, &body, at)
+		return a.post(ctx, &body, at)
 	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
 		return a.answered(ctx, body.Messages[at])
 	}
-	return nil, invalid("messages", "messages has to end with one of the user, or with answers to what a run waits for.")
+	return nil, problem.BadRequest("messages has to end with one of the user, or with answers to what a run waits for.")
 }
 
 // resumeUI is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
-func (h *Handler) resumeUI(w http.ResponseWriter, r *http.Request) {
-	uiStream(h, w, r, func(ctx context.Context, a *uiAnswer) (events, error) {
-		info, err := h.Memory.Chat(goingOn(ctx), *a.chat)
-		if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
-			info.Run = info.Waiting.RunID
-		}
-		if err != nil || info.Run == "" {
-			return nil, err
-		}
-		a.run = info.Run
-		return a.client().Follow(ctx, *a.chat, info.Run), nil
-	})
+func resumeUI(ctx context.Context, a *uiAnswer, _ *http.Request) (Events, error) {
+	info, err := a.h.Memory.Chat(WithMemoryScopes(ctx), a.chat)
+	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
+		info.Run = info.Waiting.RunID
+	}
+	if err != nil || info.Run == "" {
+		return nil, err
+	}
+	return a.h.Follow(ctx, a.stream, a.chat, info.Run), nil
 }
 
 // maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools. Waits
@@ -143,14 +138,14 @@ func maySee(ctx context.Context, waits []event.Wait) bool {
 		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
 }
 
-// said is a message of the user, at a place of those that useChat holds.
-func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, error) {
-	id := body.Messages[at].ID
+// post posts a message of the user, at a place of those that useChat holds.
+func (a *uiAnswer) post(ctx context.Context, body *uiRequest, at int) (Events, error) {
+	id, p := body.Messages[at].ID, Post{Chat: a.chat}
 	for i, m := range body.Messages[:at+1] {
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		c, texts := chatMessage{Role: m.Role}, []string(nil)
+		c, texts := ChatMessage{Role: m.Role}, []string(nil)
 		for _, p := range m.Parts {
 			switch {
 			case p.Type == "text":
@@ -158,43 +153,34 @@ func (a *uiAnswer) said(ctx context.Context, body *uiRequest, at int) (events, e
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
 			case p.Type == "file" && i == at: // that of an older message is a document already
-				c.Content.Files = append(c.Content.Files, filePart{Name: p.Filename, Data: p.URL})
+				c.Content.Files = append(c.Content.Files, FilePart{Name: p.Filename, Data: p.URL})
 			}
 		}
-		c.Content.Text, c.Content.Pasted = joinTexts(texts)
+		c.Content.Text, c.Content.Pasted = JoinTexts(texts)
 		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
 			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
-				return nil, invalid("pasted", "pasted %v.", err)
+				return nil, problem.BadRequest("pasted %v.", err)
 			}
 			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
 		}
-		c.Content.Text = withFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
-		a.call.said = append(a.call.said, c)
+		c.Content.Text = WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
+		p.Messages = append(p.Messages, c)
 	}
-	if err := a.call.readFiles(); err != nil {
-		return nil, err
-	}
-	clear(a.call.last().Content.Files) // they may be large, and the call is there as long as its run
-	post := webapi.MessageRequest{Message: a.call.last().Content.Text, AgentVersion: body.AgentVersion, Stream: true,
-		Pasted: a.call.last().Content.Pasted, OnBusy: body.OnBusy, User: body.User, Tools: body.Tools,
-		Instructions: body.Instructions, Images: a.call.last().Content.Images, ImagesBefore: a.call.earlierImages()}
-	post.Metadata = map[string]string{}
+	p.Request = webapi.MessageRequest{AgentVersion: body.AgentVersion, Stream: true, OnBusy: body.OnBusy, User: body.User,
+		Tools: body.Tools, Instructions: body.Instructions, Metadata: map[string]string{}}
 	if id != "" {
-		post.Metadata[api.MessageIDMember] = id
+		p.Request.Metadata[api.MessageIDMember] = id
 	}
-	key, t := "", transcript{}
-	switch {
-	case body.MessageID != "" || body.Trigger == regenerates:
-		t = a.call.transcript()
-		t.ClientID, t.Replaces, t.Newest = id, body.MessageID != "", body.MessageID == ""
-	case id != "": // the same message again
-		key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
+	p.Replaces, p.Newest = body.MessageID != "", body.MessageID == "" && body.Trigger == regenerates
+	if id != "" && !p.Replaces && !p.Newest { // the same message again
+		p.Key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}
-	return postAt(ctx, a.h, a.call, a.answer, t, post, key), nil
+	return a.h.Post(ctx, a.stream, p)
 }
 
 // answered goes on with a run that waits, by the answers in the last step of the message that asked for them.
-func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
+func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (Events, error) {
+	var run string
 	var answers []event.WaitAnswer
 	for _, p := range m.Parts {
 		switch p.Type {
@@ -215,53 +201,54 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (events, error) {
 		if responded && !p.Approval.Approved || p.State == "output-error" {
 			w.Decision = event.Deny
 		}
-		run, wait, ok := splitCallID(of)
+		of, wait, ok := SplitCallID(of)
 		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
 			continue
 		}
-		a.run, w.ID = run, wait
+		run, w.ID = of, wait
 		answers = append(answers, w)
 	}
 	if len(answers) == 0 {
-		return nil, invalid("messages", "The last message is the assistant's, and has no answer to what a run waits for.")
+		return nil, problem.BadRequest("The last message is the assistant's, and has no answer to what a run waits for.")
 	}
-	return resumed(a.answer, answers, a.client().Resume(ctx, *a.chat, a.run, 0, answers...)), nil
+	return a.h.Resume(ctx, a.stream, a.chat, run, answers), nil
 }
 
 // uiStream answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
 // its client leaves does not stop the run: it comes back for the rest.
-func uiStream(h *Handler, w http.ResponseWriter, r *http.Request,
-	begin func(context.Context, *uiAnswer) (events, error)) {
-	ctx, end := context.WithCancelCause(r.Context())
-	defer end(nil)
-	defer context.AfterFunc(h.life, func() { end(errShutdown) })()
-	a := &uiAnswer{answer: &answer{h: h, w: w, stream: h.NewStream(w), call: &call{}, collected: webapi.NewCollected("")},
-		delegations: map[string]*delegation{}, shows: map[string]bool{}, asked: map[string]string{}}
-	defer a.stream.Close()
-	var all events
-	var err error
-	if a.chat, err = h.chatOf(r, "", ""); err == nil {
-		a.call.chat = a.chat
-		all, err = begin(ctx, a)
-	}
-	switch {
-	case err != nil:
-		a.fail(err)
-		return
-	case all == nil:
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
-	a.stream.Start()
-	for e, err := range all {
+func uiStream(h *Handler, begin func(context.Context, *uiAnswer, *http.Request) (Events, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, end := h.Bound(r.Context())
+		defer end()
+		a := &uiAnswer{h: h, w: w, stream: h.NewStream(w), collected: webapi.NewCollected(""),
+			delegations: map[string]*delegation{}, shows: map[string]bool{}, asked: map[string]string{}}
+		defer a.stream.Close()
+		chat, err := memory.Tenant{}.Chat(r.PathValue("chat"))
 		if err != nil {
-			a.fail(err)
+			a.fail(problem.BadRequest("The path names no chat: %s", api.BadRequest(err).Message))
 			return
 		}
-		a.show(e)
+		a.chat = chat
+		all, err := begin(ctx, a, r)
+		switch {
+		case err != nil:
+			a.fail(err)
+			return
+		case all == nil:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
+		a.stream.Start()
+		for e, err := range all {
+			if err != nil {
+				a.fail(err)
+				return
+			}
+			a.show(e)
+		}
+		a.end()
 	}
-	a.end()
 }
 
 // part is a part of the stream. Parts have the members that each of the AI SDK's versions 5, 6 and 7 takes: the older
@@ -270,7 +257,16 @@ type part map[string]any
 
 // uiAnswer is an answer as a UI message stream.
 type uiAnswer struct {
-	*answer
+	h         *Handler
+	w         http.ResponseWriter
+	stream    *Stream
+	chat      memory.Chat
+	run       string
+	agent     string // as of the event.RunStarted
+	collected *webapi.Collected
+	raw       strings.Builder // the text of the answer so far
+	piece     strings.Builder // its part since the last break
+
 	texts       int    // parts of text so far
 	text        string // id of the one that is open; empty for none
 	delegations map[string]*delegation
@@ -286,25 +282,25 @@ type delegation struct {
 	Text  string `json:"text"`  // the end of what it does, then its answer
 }
 
-// part sends a part of the stream.
+// part sends a part of the stream, with its type.
 func (a *uiAnswer) part(kind string, p part) {
-	all := part{"type": kind}
-	maps.Copy(all, p)
-	a.stream.Data(line(all))
+	p["type"] = kind
+	line, _ := memory.EncodeJSON(p) // plain values of ours
+	a.stream.Data(line)
 }
 
 // show gives an event to the client.
 func (a *uiAnswer) show(e event.Event) {
-	if a.first == 0 {
-		a.run, a.first = e.RunID, e.Seq
+	if a.run == "" {
+		a.run = e.RunID
 		a.stream.SetHeader(webapi.RunID, a.run)
 		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
 	}
 	a.collected.Add(e)
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
-		a.call.agent = p.AgentVersion
-		a.part("start-step", nil)
+		a.agent = p.AgentVersion
+		a.part("start-step", part{})
 	case *event.Recalled:
 		a.part("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
 			"agent": cmp.Or(string(e.Subagent), webapi.Master), "messages": p.Messages, "failed": p.Failed}})
@@ -328,7 +324,7 @@ func (a *uiAnswer) show(e event.Event) {
 		a.hush()
 		a.delegate(e, p.Task, "running", "")
 	case *event.SubagentDelta:
-		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.call.agent { // whom the user talks to
+		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.agent { // whom the user talks to
 			a.say(p.Text)
 		}
 	case *event.ToolProgress:
@@ -421,7 +417,7 @@ func (a *uiAnswer) settle(id string, output any) {
 // wait shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
 func (a *uiAnswer) wait(waits []event.Wait) {
 	for _, w := range waits {
-		more, given := part{"providerMetadata": part{"mneme": w}}, callID(a.answer, w.ID)
+		more, given := part{"providerMetadata": part{"mneme": w}}, CallID(a.run, w.ID)
 		a.asked[given] = given
 		if w.Kind == event.Approval {
 			a.asked[given], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
@@ -431,13 +427,13 @@ func (a *uiAnswer) wait(waits []event.Wait) {
 			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[given]})
 		}
 	}
-	a.part("finish-step", nil)
+	a.part("finish-step", part{})
 }
 
 // goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
 func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
 	for _, w := range answers {
-		id := a.asked[callID(a.answer, w.ID)]
+		id := a.asked[CallID(a.run, w.ID)]
 		switch {
 		case !a.shows[id]:
 		case w.Decision == event.Deny:
@@ -447,7 +443,7 @@ func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
 			a.settle(id, w.Decision)
 		}
 	}
-	a.part("start-step", nil)
+	a.part("start-step", part{})
 }
 
 // end completes the answer.
@@ -461,29 +457,27 @@ func (a *uiAnswer) end() {
 	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
 		// AI SDK's names: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol.
 		finish = strings.ReplaceAll(cmp.Or(a.collected.FinishReason, finishStop), "_", "-")
-		a.part("finish-step", nil)
+		a.part("finish-step", part{})
 	}
 	if a.collected.Outcome == event.Stopped {
 		finish = "other"
-		a.part("abort", nil)
+		a.part("abort", part{})
 	}
 	used := a.collected.Usage
-	usage := part{"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens,
-		"totalTokens": used.InputTokens + used.OutputTokens, "cachedInputTokens": used.CachedTokens,
-		"reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}
-	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"usage": usage, "outcome": a.collected.Outcome}})
+	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"outcome": a.collected.Outcome, "usage": part{
+		"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens, "totalTokens": used.InputTokens + used.OutputTokens,
+		"cachedInputTokens": used.CachedTokens, "reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}}})
 	a.stream.Data([]byte("[DONE]"))
 }
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *uiAnswer) fail(err error) {
-	a.stream.Close() // no ping comes before the status, or behind the error
-	f := failureOf(err)
-	if !a.stream.Started() {
-		RefuseUI(a.w, &f.Problem)
+	p := ProblemOf(err)
+	if !a.stream.Close() { // no ping comes before the status, or behind the error
+		RefuseUI(a.w, p)
 		return
 	}
 	a.hush()
-	a.part("error", part{"errorText": secrets.Keyless(f.Message)})
+	a.part("error", part{"errorText": secrets.Keyless(p.Message)})
 	a.stream.Data([]byte("[DONE]"))
 }
