@@ -43,6 +43,7 @@ import (
 	"mneme/webmemory/mcpserver"
 	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/openapi"
+	"mneme/webmemory/uistream"
 )
 
 // described is the document at /openapi.json, as a check of real answers.
@@ -182,7 +183,7 @@ func (d *described) check(name string, o describedOperation, got *keptAnswer) {
 		d.valid(name, d.schema(content.Schema), got.body.Bytes())
 	}
 	if said.Codes != nil && kind == "text/plain" {
-		assert.Contains(d.t, said.Codes, got.Header().Get(openaiapi.CodeHeader), "%s answers %d", name, got.status)
+		assert.Contains(d.t, said.Codes, got.Header().Get(uistream.CodeHeader), "%s answers %d", name, got.status)
 	} else if said.Codes != nil {
 		var refusal struct{ Error struct{ Code string } }
 		assert.NoError(d.t, json.Unmarshal(got.body.Bytes(), &refusal))
@@ -262,6 +263,7 @@ func startFull(w *webmemorytest.World, more ...func(*webmemory.Config)) (url str
 	w.T.Helper()
 	var tools atomic.Pointer[mcpserver.Handler]
 	var completions atomic.Pointer[openaiapi.Handler]
+	var ui atomic.Value
 	url = w.StartReplica(func(c *webmemory.Config) {
 		everywhere(c)
 		for _, change := range more {
@@ -269,6 +271,7 @@ func startFull(w *webmemorytest.World, more ...func(*webmemory.Config)) (url str
 		}
 		c.MCP = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tools.Load().ServeHTTP(rw, r) })
 		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { completions.Load().ServeHTTP(rw, r) })
+		c.UI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { ui.Load().(http.Handler).ServeHTTP(rw, r) })
 	})
 	memory, err := webapi.New(url)
 	require.NoError(w.T, err)
@@ -283,6 +286,7 @@ func startFull(w *webmemorytest.World, more ...func(*webmemory.Config)) (url str
 	w.T.Cleanup(gateway.Close)
 	completions.Store(openaiapi.New(openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(),
 		Settings: openaiapi.Defaults(), Gateway: gateway.URL}))
+	ui.Store(uistream.New(completions.Load()))
 	w.T.Cleanup(tools.Load().Close)
 	w.T.Cleanup(memory.Close)
 	return url

@@ -16,6 +16,7 @@ import (
 	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/openapi"
 	"mneme/webmemory/problem"
+	"mneme/webmemory/uistream"
 	"mneme/webmemory/web"
 )
 
@@ -159,8 +160,8 @@ func (s *routes) acts() []act {
 		{"DELETE " + conversation + "/items/:item", write, "", served(s.cfg.OpenAI)},
 	}...)
 	return append(all,
-		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.OpenAI)},
-		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.OpenAI)},
+		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.UI)},
+		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.UI)},
 	)
 }
 
@@ -245,7 +246,7 @@ func (s *routes) refuse(c *gin.Context, err error) {
 		return
 	}
 	if strings.HasPrefix(c.FullPath(), "/v1/chats/:chat/ui") {
-		openaiapi.RefuseUI(c.Writer, p)
+		uistream.Refuse(c.Writer, p)
 		return
 	}
 	s.fail(c, p)

@@ -65,6 +65,7 @@ type Config struct {
 	SelfURL   string        // base URL under which the apiserver reaches this one; "": agents do not search
 	MCP       http.Handler  // of POST /mcp; nil for none
 	OpenAI    http.Handler  // of POST /v1/chat/completions and its kin; nil for none
+	UI        http.Handler  // of useChat of the AI SDK; nil for none
 	Gate      *access.Gate  // lets requests in; nil asks nobody
 	// DialTLS connects to other webmemories by https; nil: as to any server. See http.Transport.DialTLSContext.
 	DialTLS func(ctx context.Context, network, addr string) (net.Conn, error)

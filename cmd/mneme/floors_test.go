@@ -62,6 +62,7 @@ var floors = map[string][]string{
 	"webmemory/openapi":   {},
 	"webmemory/mcpserver": {"=access/fair", "=access/jsonbound", "=memory", "memory/event", "memory/telemetry", "=apiserver/api", "webmemory/api"},
 	"webmemory/openaiapi": {"=access", "=access/fair", "=access/jsonbound", "=memory", "=memory/envelope", "memory/event", "memory/secrets", "=proxy/wire", "=proxy/chatwire", "=proxy/responseswire", "apiserver/api", "webmemory/api"},
+	"webmemory/uistream":  {"=access", "=access/fair", "=access/jsonbound", "=memory", "memory/event", "memory/secrets", "apiserver/api", "webmemory/api", "=webmemory/openaiapi", "=webmemory/problem"},
 	"webmemory/web":       {},
 	"deploy/examples":     {"=access", "=memory", "memory/event", "=apiserver/api", "webmemory/api"},
 	"cmd":                 {"memory", "access", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},

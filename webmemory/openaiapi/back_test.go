@@ -141,7 +141,7 @@ func TestOpenAIMetadataBesideIDs(t *testing.T) {
 func TestOpenAILosesNothing(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	urls := []string{w.URL, startOpenAI(w)}
+	urls := []string{w.URL, w.StartOpenAI()}
 	var answered, refused atomic.Int64
 	var clients sync.WaitGroup
 	for i := range 40 {

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -22,35 +20,14 @@ import (
 	"mneme/internal/webmemorytest"
 	"mneme/master"
 	"mneme/memory/event"
-	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
 )
 
-// startOpenAI starts a replica with the OpenAI routes.
-func startOpenAI(w *webmemorytest.World, change ...func(*openaiapi.Config)) (url string) {
-	w.T.Helper()
-	var served atomic.Pointer[openaiapi.Handler]
-	url = w.StartReplica(func(c *webmemory.Config) {
-		c.OpenAI = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { served.Load().ServeHTTP(rw, r) })
-	})
-	memory, err := webapi.New(url)
-	require.NoError(w.T, err)
-	w.T.Cleanup(memory.Close)
-	cfg := openaiapi.Config{Memory: memory, Agents: webmemorytest.AgentNames, Log: zerolog.Nop(),
-		Settings: openaiapi.Defaults()}
-	for _, c := range change {
-		c(&cfg)
-	}
-	served.Store(openaiapi.New(cfg))
-	w.T.Cleanup(served.Load().Close)
-	return url
-}
-
 // openaiWorld is newWorld with a process that has it.
 func openaiWorld(t *testing.T, a webmemorytest.Agent, change ...func(*openaiapi.Config)) *webmemorytest.World {
 	w := webmemorytest.NewWorld(t, a)
-	w.URL = startOpenAI(w, change...)
+	w.URL = w.StartOpenAI(change...)
 	return w
 }
 
@@ -154,7 +131,7 @@ func TestOpenAIBytes(t *testing.T) {
 		`"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n\n"+
 		"data: [DONE]\n\n", plainly(got.Body))
 
-	w.URL = startOpenAI(w, func(c *openaiapi.Config) { c.Progress = openaiapi.None })
+	w.URL = w.StartOpenAI(func(c *openaiapi.Config) { c.Progress = openaiapi.None })
 	require.NotContains(t, string(postCompletion(w, "c", transcriptOf("again")).Body), "reasoning_content")
 }
 
@@ -387,7 +364,7 @@ func TestOpenAIHeadWaits(t *testing.T) {
 			got.Header.Get("Retry-After"), got.Header.Get("X-Should-Retry"), got.Header.Get("Content-Type"),
 			got.Header.Get("Mneme-Memory")})
 	}
-	w.URL = startOpenAI(w, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Hour, time.Millisecond })
+	w.URL = w.StartOpenAI(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Hour, time.Millisecond })
 	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/c/d/v1/chat/completions",
 		`{"model":"mneme","stream":true,"messages":[{"role":"user","content":"wait"}]}`))
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ func filesWorld(t *testing.T, change ...func(*openaiapi.Config)) (w *webmemoryte
 	runs = apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Answers("hello"), nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
 	w.SetApiserver(runs.Handler())
-	w.URL = startOpenAI(w, change...)
+	w.URL = w.StartOpenAI(change...)
 	return w, runs, documents
 }
 
@@ -224,7 +224,7 @@ func TestOpenAIFilesOfAProcessThatEnds(t *testing.T) {
 	got := postCompletion(w, "c", body)
 	require.Equal(t, 503, got.Status, string(got.Body))
 	require.NotEmpty(t, got.Header.Get("Retry-After"))
-	w.URL = startOpenAI(w)
+	w.URL = w.StartOpenAI()
 	require.Empty(t, w.History("chat_history:c"))
 	require.Len(t, documentIDs(w, "c"), 1)
 	require.Equal(t, 200, postCompletion(w, "c", body).Status)

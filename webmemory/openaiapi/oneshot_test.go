@@ -154,7 +154,7 @@ func TestOpenAIToolsWithoutAChat(t *testing.T) {
 		cfg.BaseURL = url + "/v1"
 		return openai.NewClientWithConfig(cfg)
 	}
-	other := startOpenAI(w)
+	other := w.StartOpenAI()
 	request := withTools("turn it on", "light", "radio")
 	got, err := client(w.URL).CreateChatCompletion(t.Context(), request)
 	require.NoError(t, err)

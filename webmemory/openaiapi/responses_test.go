@@ -229,7 +229,7 @@ func TestResponsesKeepNothing(t *testing.T) {
 func TestResponsesPreviousIsAPlace(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	other := startOpenAI(w)
+	other := w.StartOpenAI()
 	after := func(id, text string) string { return `"input":"` + text + `","previous_response_id":"` + id + `"` }
 	a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
 	b, _, r := requireResponse(w, "", after(a, "b"))
@@ -277,7 +277,7 @@ func TestResponsesPreviousIsAPlace(t *testing.T) {
 func TestResponsesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, repeats())
-	urls := []string{w.URL, startOpenAI(w)}
+	urls := []string{w.URL, w.StartOpenAI()}
 	a, _, _ := requireResponse(w, "", `"conversation":"c","input":"a"`)
 	chats := make([]string, 6)
 	var all sync.WaitGroup
@@ -464,7 +464,7 @@ func TestResponsesClientTools(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
 	s := w.ScriptApiserver(clientCalls)
-	other := startOpenAI(w)
+	other := w.StartOpenAI()
 	for _, stream := range []string{"", `"stream":true,`} {
 		for name, next := range map[string]func(id string, out []gjson.Result, results string) (base, members string){
 			"previous": func(id string, _ []gjson.Result, results string) (string, string) {

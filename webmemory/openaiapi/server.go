@@ -152,8 +152,6 @@ func New(c Config) *Handler {
 	} {
 		h.routes.HandleFunc(route, h.conversations(answer))
 	}
-	h.routes.HandleFunc("POST /v1/chats/{chat}/ui", uiStream(h, postUI))
-	h.routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", uiStream(h, resumeUI))
 	return h
 }
 

@@ -35,6 +35,9 @@ type program struct {
 // endpoints are the routes that take transcripts, by how the chat is named.
 var endpoints = []string{"header", "path", "metadata", "conversation", "useChat"}
 
+// regenerates is the trigger with which useChat asks for another answer.
+const regenerates = "regenerate-message"
+
 // options are the fields and headers of a request, except its messages.
 type options struct {
 	trigger, messageID string // of useChat
@@ -48,7 +51,8 @@ func (p *program) request(lines []line, o options) *http.Request {
 	var messages []any
 	for _, l := range lines {
 		if p.endpoint == "useChat" {
-			messages = append(messages, uiMessage(l.role, l.id, map[string]any{"type": "text", "text": l.text}))
+			messages = append(messages, map[string]any{"id": l.id, "role": l.role,
+				"parts": []any{map[string]any{"type": "text", "text": l.text}}})
 		} else {
 			messages = append(messages, map[string]any{"role": l.role, "content": l.text})
 		}
@@ -66,7 +70,7 @@ func (p *program) request(lines []line, o options) *http.Request {
 		body = map[string]any{"model": "mneme", "conversation": p.chat, "input": messages}
 	case "useChat":
 		path = "/v1/chats/" + p.chat + "/ui"
-		if body["trigger"] = submits; o.trigger != "" {
+		if body["trigger"] = "submit-message"; o.trigger != "" {
 			body["trigger"] = o.trigger
 		}
 		if o.messageID != "" {
@@ -87,7 +91,10 @@ func (p *program) send(lines []line, o options) webmemorytest.Response {
 	case "conversation":
 		answer = gjson.GetBytes(got.Body, `output.#(type=="message").content.0.text`).Str
 	case "useChat":
-		answer = uiText(uiParts(p.w.T, got.Body))
+		answer = ""
+		for line := range strings.Lines(string(got.Body)) {
+			answer += gjson.Get(strings.TrimPrefix(line, "data: "), "delta").Str
+		}
 	}
 	p.held = append(slices.Clone(lines), line{"assistant", answer, got.RunID()})
 	return got
@@ -171,13 +178,13 @@ var changes = []change{
 		return append(p.held[:len(p.held):len(p.held)], user(next)), options{}
 	}},
 	{"the newest answer again", true, func(p *program, _ string) ([]line, options) {
-		return p.held[: len(p.held)-1 : len(p.held)-1], options{trigger: regeneratesUI}
+		return p.held[: len(p.held)-1 : len(p.held)-1], options{trigger: regenerates}
 	}},
 	{"the newest message changed", true, func(p *program, next string) ([]line, options) {
 		return append(cut(p, len(p.held)-2, len(p.held)), user(next)), options{messageID: p.held[len(p.held)-2].id}
 	}},
 	{"an older answer again", true, func(p *program, _ string) ([]line, options) {
-		return p.held[:1:1], options{trigger: regeneratesUI}
+		return p.held[:1:1], options{trigger: regenerates}
 	}},
 	{"an older message changed", true, plain(func(p *program) []line { return p.held[:0:0] })},
 }

@@ -147,7 +147,7 @@ func routesOf(t *testing.T, mcpTools []string) (all []string) {
 		return h
 	}
 	none := http.NotFoundHandler()
-	w.StartReplica(func(c *webmemory.Config) { c.MCP, c.OpenAI = none, none })
+	w.StartReplica(func(c *webmemory.Config) { c.MCP, c.OpenAI, c.UI = none, none, none })
 	for path, methods := range gjson.GetBytes(openapi.Document(), "paths").Map() {
 		for method := range methods.Map() {
 			add("", strings.ToUpper(method)+" "+path)

@@ -39,6 +39,7 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/webmemory"
+	"mneme/webmemory/uistream"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -434,7 +435,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
 		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
-		w.OpenAI, closeCompletions = c, c.Close
+		w.OpenAI, w.UI, closeCompletions = c, uistream.New(c), c.Close
 	}
 	if w.Cold, err = a.openCold(cfg, store, seen.Log); err != nil {
 		return err

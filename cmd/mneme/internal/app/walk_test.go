@@ -138,7 +138,7 @@ func TestEachRouteOfWebmemoryNeedsItsScope(t *testing.T) {
 	var handler http.Handler
 	w.Middleware = func(h http.Handler) http.Handler { handler = h; return h }
 	none := http.NotFoundHandler()
-	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI = gateOfTests(t), none, none })
+	w.StartReplica(func(c *webmemory.Config) { c.Gate, c.MCP, c.OpenAI, c.UI = gateOfTests(t), none, none, none })
 	needs := walk(t, handler, "GET /", "GET /ui/*file", "GET /openapi.json", "GET /healthz", "GET /readyz", "GET /metrics")
 	require.NotEmpty(t, needs)
 }

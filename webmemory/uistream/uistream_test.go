@@ -1,4 +1,4 @@
-package openaiapi_test
+package uistream_test
 
 import (
 	"bufio"
@@ -25,11 +25,12 @@ import (
 	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/openaiapi"
+	"mneme/webmemory/uistream"
 )
 
-// uiMembers are the members that a part may have: those that the schemas of AI SDK 5 and 6, which refuse any other one,
+// partMembers are the members that a part may have: those that the schemas of AI SDK 5 and 6, which refuse any other one,
 // and of 7 have in common, by the sources of ai 5.0.277, 6.0.326 and 7.0.173. Those of approvals are of 6 and 7.
-var uiMembers = map[string]string{
+var partMembers = map[string]string{
 	"start": "messageId messageMetadata", "start-step": "", "finish-step": "", "abort": "",
 	"finish": "finishReason messageMetadata", "error": "errorText", "text-start": "id", "text-delta": "id delta", "text-end": "id",
 	"tool-input-available":  "toolCallId toolName input providerExecuted providerMetadata dynamic",
@@ -40,9 +41,9 @@ var uiMembers = map[string]string{
 	"data-subagent":         "id data", "data-memory": "id data", "data-tool": "id data",
 }
 
-// uiParts are the parts of a stream, with RUN in the place of its run's id. It holds them to what the SDK throws an
+// partsOf are the parts of a stream, with RUN in the place of its run's id. It holds them to what the SDK throws an
 // error about; held are the parts of tools that the client has before.
-func uiParts(t *testing.T, body []byte, held ...string) (parts []string) {
+func partsOf(t *testing.T, body []byte, held ...string) (parts []string) {
 	t.Helper()
 	frames := strings.Split(strings.TrimSuffix(string(body), "\n\n"), "\n\n")
 	require.Equal(t, "data: [DONE]", frames[len(frames)-1], string(body))
@@ -58,7 +59,7 @@ func uiParts(t *testing.T, body []byte, held ...string) (parts []string) {
 		}
 		p := gjson.Parse(data)
 		kind := p.Get("type").Str
-		allowed, known := uiMembers[kind]
+		allowed, known := partMembers[kind]
 		require.True(t, known, data)
 		p.ForEach(func(name, _ gjson.Result) bool {
 			require.Contains(t, append(strings.Fields(allowed), "type"), name.Str, data)
@@ -91,32 +92,32 @@ func kinds(parts []string) (out []string) {
 	return out
 }
 
-// uiText is the text of a stream's parts.
-func uiText(parts []string) (text string) {
+// textOf is the text of a stream's parts.
+func textOf(parts []string) (text string) {
 	for _, p := range parts {
 		text += gjson.Get(p, "delta").Str
 	}
 	return text
 }
 
-// uiSays is the body of a message of the user; each of the texts is ID=TEXT, and has an answer but for the last.
-func uiSays(trigger, messageID string, texts ...string) string {
+// userBody is the body of a message of the user; each of the texts is ID=TEXT, and has an answer but for the last.
+func userBody(trigger, messageID string, texts ...string) string {
 	var messages []any
 	for i, text := range texts {
 		id, words, _ := strings.Cut(text, "=")
 		if i > 0 {
-			messages = append(messages, uiMessage("assistant", "a"+id, map[string]any{"type": "text", "text": "whatever"}))
+			messages = append(messages, message("assistant", "a"+id, map[string]any{"type": "text", "text": "whatever"}))
 		}
-		messages = append(messages, uiMessage("user", id, map[string]any{"type": "text", "text": words}))
+		messages = append(messages, message("user", id, map[string]any{"type": "text", "text": words}))
 	}
-	return uiBody(trigger, messageID, messages...)
+	return bodyOf(trigger, messageID, messages...)
 }
 
-func uiMessage(role, id string, parts ...any) map[string]any {
+func message(role, id string, parts ...any) map[string]any {
 	return map[string]any{"id": id, "role": role, "parts": parts}
 }
 
-func uiBody(trigger, messageID string, messages ...any) string {
+func bodyOf(trigger, messageID string, messages ...any) string {
 	body := map[string]any{"id": "page", "messages": messages, "trigger": trigger, "theme": "dark"}
 	if messageID != "" {
 		body["messageId"] = messageID
@@ -126,12 +127,12 @@ func uiBody(trigger, messageID string, messages ...any) string {
 }
 
 const (
-	submits, regeneratesUI = "submit-message", "regenerate-message"
-	startPart              = `{"messageId":"RUN","messageMetadata":{"chat":"c","run":"RUN"},"type":"start"}`
+	submits, regenerates = "submit-message", "regenerate-message"
+	startPart            = `{"messageId":"RUN","messageMetadata":{"chat":"c","run":"RUN"},"type":"start"}`
 )
 
-// postUI posts to chat c as useChat does.
-func postUI(w *webmemorytest.World, body string, header ...string) webmemorytest.Response {
+// post posts to chat c as useChat does.
+func post(w *webmemorytest.World, body string, header ...string) webmemorytest.Response {
 	w.T.Helper()
 	return w.Do("POST", "/v1/chats/c/ui", body, header...)
 }
@@ -162,10 +163,10 @@ func usesTools(_ context.Context, r master.Request, emit func(event.Head, event.
 }
 
 // Every part in its order, byte for byte.
-func TestUIParts(t *testing.T) {
+func TestParts(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, usesTools)
-	got := postUI(w, uiSays(submits, "", "u1=What does it cost?"))
+	w := newWorld(t, usesTools)
+	got := post(w, userBody(submits, "", "u1=What does it cost?"))
 	require.Equal(t, 200, got.Status, string(got.Body))
 	require.Equal(t, "v1", got.Header.Get("x-vercel-ai-ui-message-stream"))
 	require.Equal(t, "text/event-stream", got.Header.Get("Content-Type"))
@@ -198,15 +199,15 @@ func TestUIParts(t *testing.T) {
 		`{"type":"finish-step"}`,
 		`{"finishReason":"stop","messageMetadata":{"outcome":"completed","usage":{"cachedInputTokens":60,"costMicroUSD":null,"inputTokens":100,` +
 			`"outputTokens":20,"reasoningTokens":5,"totalTokens":120}},"type":"finish"}`,
-	}, uiParts(t, got.Body))
+	}, partsOf(t, got.Body))
 	require.Equal(t, []string{"user: What does it cost?", "assistant: It <b>costs</b> 14 [1][2]."},
 		w.History("chat_history:c"))
 }
 
 // Of a subagent that the page asks past the master the text comes as it is written.
-func TestUISubagent(t *testing.T) {
+func TestSubagent(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := newWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		of := event.Head{Subagent: "analytic", CallID: "c"}
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(of, &event.Delegation{Task: r.Message, Calls: event.Serial})
@@ -216,64 +217,64 @@ func TestUISubagent(t *testing.T) {
 		emit(event.Head{}, &event.Assistant{Content: "It is 14."})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})
-	parts := uiParts(t, postUI(w, strings.Replace(uiSays(submits, "", "u=hi"), "{", `{"agent_version":"analytic",`, 1)).Body)
-	require.Equal(t, "It is 14.", uiText(parts))
+	parts := partsOf(t, post(w, strings.Replace(userBody(submits, "", "u=hi"), "{", `{"agent_version":"analytic",`, 1)).Body)
+	require.Equal(t, "It is 14.", textOf(parts))
 	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
 		"data-subagent", "text-delta", "data-subagent", "text-end", "finish-step", "finish"}, kinds(parts))
 }
 
 // A message sent again is the same message; one that is regenerated or edited takes its own place, whatever has become
 // of the client's other messages.
-func TestUISubmitsAndReplaces(t *testing.T) {
+func TestSubmitsAndReplaces(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, repeats())
+	w := newWorld(t, numberedAnswers())
 	says := func(want string, trigger, id string, texts ...string) {
 		t.Helper()
-		got := postUI(w, uiSays(trigger, id, texts...))
+		got := post(w, userBody(trigger, id, texts...))
 		require.Equal(t, 200, got.Status, string(got.Body))
-		require.Equal(t, want, uiText(uiParts(t, got.Body)))
+		require.Equal(t, want, textOf(partsOf(t, got.Body)))
 	}
 	says("1: one", submits, "", "u1=one")
 	says("1: one", submits, "", "u1=one")
 	says("2: two", submits, "", "u1=one", "u2=two")
 	says("3: three", submits, "", "u3=three")
-	require.Equal(t, "one two three", userWords(w, "c"))
-	says("4: three", regeneratesUI, "au3", "u1=one", "u2=two", "u3=three")
-	says("5: three", regeneratesUI, "", "u3=three")
-	require.Equal(t, "one two three", userWords(w, "c"))
+	require.Equal(t, "one two three", userTexts(w, "c"))
+	says("4: three", regenerates, "au3", "u1=one", "u2=two", "u3=three")
+	says("5: three", regenerates, "", "u3=three")
+	require.Equal(t, "one two three", userTexts(w, "c"))
 	says("6: drei", submits, "u3", "u1=one", "u2=two", "u3=drei")
-	require.Equal(t, "one two drei", userWords(w, "c"))
+	require.Equal(t, "one two drei", userTexts(w, "c"))
 	says("7: zwei", submits, "u2", "u1=one", "u2=zwei")
-	require.Equal(t, "one zwei", userWords(w, "c"), "what was said since then is taken back")
-	says("8: zwei", regeneratesUI, "", "u1=one", "u2=zwei")
+	require.Equal(t, "one zwei", userTexts(w, "c"), "what was said since then is taken back")
+	says("8: zwei", regenerates, "", "u1=one", "u2=zwei")
 	says("9: eins", submits, "u1", "u1=eins")
-	require.Equal(t, "eins", userWords(w, "c"))
-	stale := postUI(w, uiSays(regeneratesUI, "", "u9=new"))
+	require.Equal(t, "eins", userTexts(w, "c"))
+	stale := post(w, userBody(regenerates, "", "u9=new"))
 	require.Equal(t, 409, stale.Status, "the page does not know the newest message")
-	says("10: new", regeneratesUI, "", "u1=eins", "u9=new")
-	says("11: new", regeneratesUI, "", "u1=eins", "u9=new")
-	require.Equal(t, "eins new", userWords(w, "c"), "one that never came is new")
+	says("10: new", regenerates, "", "u1=eins", "u9=new")
+	says("11: new", regenerates, "", "u1=eins", "u9=new")
+	require.Equal(t, "eins new", userTexts(w, "c"), "one that never came is new")
 	for i := range 30 {
 		says(fmt.Sprintf("%d: more", i+12), submits, "", fmt.Sprintf("m%d=more", i))
 	}
 	says("42: Eins", submits, "u1", "u1=Eins")
-	require.Equal(t, "Eins", userWords(w, "c"), "however long ago")
+	require.Equal(t, "Eins", userTexts(w, "c"), "however long ago")
 	first := gjson.GetBytes(w.Do("GET", "/v1/chats/c/export", nil).Body, "..0.message.id").Str
 	says("43: EINS", submits, first, first+"=EINS")
-	require.Equal(t, "EINS", userWords(w, "c"), "by the id that the history has")
+	require.Equal(t, "EINS", userTexts(w, "c"), "by the id that the history has")
 }
 
 // A client that leaves does not stop its run; it comes back to it by another process, from the beginning, and finds
 // nothing once it is over.
-func TestUIResumes(t *testing.T) {
+func TestResumes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
+	w := newWorld(t, webmemorytest.AnswersAfter(release))
 	const stream = "/v1/chats/c/ui/page/stream"
 	require.Equal(t, 204, w.Do("GET", stream, nil).Status, "there is no run")
 	ctx, leave := context.WithCancel(t.Context())
 	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui",
-		uiSays(submits, "", "u=hi")).WithContext(ctx))
+		userBody(submits, "", "u=hi")).WithContext(ctx))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
@@ -286,7 +287,7 @@ func TestUIResumes(t *testing.T) {
 	webmemorytest.Eventually(t, "the stream is over", func() bool {
 		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), "\nmneme_event_streams 0\n")
 	})
-	w.URL = startOpenAI(w)
+	w.URL = w.StartOpenAI()
 	resp, err = http.DefaultClient.Do(w.NewRequest("GET", stream, nil))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -295,42 +296,42 @@ func TestUIResumes(t *testing.T) {
 	close(release)
 	whole, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	parts := uiParts(t, whole)
+	parts := partsOf(t, whole)
 	require.Equal(t, startPart, parts[0])
 	require.Equal(t, []string{"start", "start-step", "data-subagent", "data-subagent", "text-start", "text-delta",
 		"text-end", "finish-step", "finish"}, kinds(parts))
-	require.Equal(t, "answer to hi", uiText(parts))
+	require.Equal(t, "answer to hi", textOf(parts))
 	webmemorytest.Eventually(t, "the run is over", func() bool { return w.Do("GET", stream, nil).Status == 204 })
 	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.History("chat_history:c"))
 }
 
 // A run that is stopped ends as one that was aborted, and the page that sees it is told what it took.
-func TestUIStops(t *testing.T) {
+func TestStops(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, webmemorytest.AnswersAfter(nil))
-	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
+	w := newWorld(t, webmemorytest.AnswersAfter(nil))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", userBody(submits, "", "u=hi")))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	run := resp.Header.Get(webapi.RunID)
 	require.Equal(t, 202, w.Do("POST", "/v1/chats/c/runs/"+run+"/stop", nil).Status)
 	whole, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	parts := uiParts(t, whole)
+	parts := partsOf(t, whole)
 	require.Equal(t, []string{"finish-step", "abort", "finish"}, kinds(parts)[len(parts)-3:])
 	require.Equal(t, "stopped", gjson.Get(parts[len(parts)-1], "messageMetadata.outcome").Str)
 }
 
 // The process that answers dies, and another one has the rest.
-func TestUIProcessDies(t *testing.T) {
+func TestProcessDies(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	release := make(chan struct{})
-	w := openaiWorld(t, webmemorytest.AnswersAfter(release))
+	w := newWorld(t, webmemorytest.AnswersAfter(release))
 	first := w.URL
-	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", uiSays(submits, "", "u=hi")))
+	resp, err := http.DefaultClient.Do(w.NewRequest("POST", "/v1/chats/c/ui", userBody(submits, "", "u=hi")))
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	second := startOpenAI(w)
+	second := w.StartOpenAI()
 	w.Shutdown(first)
 	cut, _ := io.ReadAll(resp.Body)
 	require.NotContains(t, string(cut), `"type":"finish"`)
@@ -342,11 +343,11 @@ func TestUIProcessDies(t *testing.T) {
 		return got.Status == 200 || got.Status == 204
 	})
 	if got.Status == 200 {
-		require.Equal(t, "answer to hi", uiText(uiParts(t, got.Body)))
+		require.Equal(t, "answer to hi", textOf(partsOf(t, got.Body)))
 	}
 	webmemorytest.Eventually(t, "the answer is stored", func() bool { return len(w.History("chat_history:c")) == 2 })
-	again := postUI(w, uiSays(submits, "", "u=hi"))
-	require.Equal(t, "answer to hi", uiText(uiParts(t, again.Body)), "the message sent again has the answer")
+	again := post(w, userBody(submits, "", "u=hi"))
+	require.Equal(t, "answer to hi", textOf(partsOf(t, again.Body)), "the message sent again has the answer")
 	require.Len(t, w.History("chat_history:c"), 2)
 }
 
@@ -376,24 +377,24 @@ func respond(parts []string, run string, approved bool, reason string) map[strin
 	}) {
 		list = append(list, inputs[id])
 	}
-	return uiMessage("assistant", run, list...)
+	return message("assistant", run, list...)
 }
 
 // What a run waits for is an approval of the page, yes or no; the run goes on in the same message, in another step.
-func TestUIApprovals(t *testing.T) {
+func TestApprovals(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	w := openaiWorld(t, nil)
+	w := newWorld(t, nil)
 	w.ScriptApiserver(webmemorytest.SuspendOn(func(api.RunRequest) []event.Wait {
 		return webmemorytest.Approvals("w1", "w2")
 	}))
-	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "refund me"})
+	user := message("user", "u", map[string]any{"type": "text", "text": "refund me"})
 	for _, approved := range []bool{true, false} {
 		t.Run(fmt.Sprint(approved), func(t *testing.T) {
 			chat := fmt.Sprint("/v1/chats/", approved, "/ui")
-			got := w.Do("POST", chat, uiBody(submits, "", user))
+			got := w.Do("POST", chat, bodyOf(submits, "", user))
 			require.Equal(t, 200, got.Status, string(got.Body))
-			run, parts := got.RunID(), uiParts(t, got.Body)
+			run, parts := got.RunID(), partsOf(t, got.Body)
 			require.Equal(t, []string{"start", "start-step", "data-subagent", "tool-input-available", "tool-input-available",
 				"tool-input-available", "tool-approval-request", "tool-input-available", "tool-approval-request", "finish-step",
 				"finish"}, kinds(parts))
@@ -403,18 +404,18 @@ func TestUIApprovals(t *testing.T) {
 			require.Equal(t, "tool-calls", gjson.Get(parts[10], "finishReason").Str)
 
 			w.AwaitSuspension(fmt.Sprint(approved))
-			shown := uiParts(t, w.Do("GET", chat+"/page/stream", nil).Body)
+			shown := partsOf(t, w.Do("GET", chat+"/page/stream", nil).Body)
 			require.Equal(t, kinds(parts), kinds(shown), "a page that is loaded anew asks the same")
 
 			answers := respond(parts, run, approved, "too much")
 			one := respond(parts[:len(parts)-4], run, approved, "")
-			refused := w.Do("POST", chat, uiBody(submits, run, user, one))
+			refused := w.Do("POST", chat, bodyOf(submits, run, user, one))
 			require.Equal(t, 400, refused.Status, string(refused.Body))
 			require.Contains(t, string(refused.Body), "there is none for call_"+run+"_w2")
 
-			got = w.Do("POST", chat, uiBody(submits, run, user, answers))
+			got = w.Do("POST", chat, bodyOf(submits, run, user, answers))
 			require.Equal(t, 200, got.Status, string(got.Body))
-			parts = uiParts(t, got.Body, "c/t-w1", "c/t-w2")
+			parts = partsOf(t, got.Body, "c/t-w1", "c/t-w2")
 			want := []string{"start", "start-step", "tool-output-available", "tool-output-available", "data-subagent",
 				"text-start", "text-delta", "text-end", "finish-step", "finish"}
 			if !approved {
@@ -423,47 +424,47 @@ func TestUIApprovals(t *testing.T) {
 			require.Equal(t, want, kinds(parts))
 			require.Equal(t, run, gjson.GetBytes(got.Body[len("data: "):], "messageId").Str, "it is the same message")
 			require.Equal(t, map[bool]string{true: "decided: approve approve", false: "decided: deny deny"}[approved],
-				uiText(parts))
+				textOf(parts))
 			for _, p := range parts {
 				if gjson.Get(p, "type").Str == "data-subagent" {
 					require.Equal(t, "task", gjson.Get(p, "data.task").Str, "what the page knows of it stays")
 				}
 			}
-			again := w.Do("POST", chat, uiBody(submits, run, user, answers))
+			again := w.Do("POST", chat, bodyOf(submits, run, user, answers))
 			require.Equal(t, string(got.Body), string(again.Body), "the same answers again join the run")
-			late := w.Do("POST", chat, uiBody(submits, run, user, respond(shown, run, !approved, "")))
+			late := w.Do("POST", chat, bodyOf(submits, run, user, respond(shown, run, !approved, "")))
 			require.Equal(t, 409, late.Status, string(late.Body))
 		})
 	}
 }
 
 // A tool of the page's own: its output is the page's, and one that failed is told the model.
-func TestUIClientTools(t *testing.T) {
+func TestClientTools(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, nil)
-	w.ScriptApiserver(clientCalls)
+	w := newWorld(t, nil)
+	w.ScriptApiserver(callTool)
 	var body map[string]any
-	require.NoError(t, json.Unmarshal([]byte(uiSays(submits, "", "u=light please")), &body))
+	require.NoError(t, json.Unmarshal([]byte(userBody(submits, "", "u=light please")), &body))
 	body["tools"] = []any{map[string]any{"name": "light", "description": "Lights.",
 		"parameters": map[string]any{"type": "object"}}}
 	got := w.Do("POST", "/v1/chats/c/ui", body)
 	require.Equal(t, 200, got.Status, string(got.Body))
-	parts, run := uiParts(t, got.Body), got.RunID()
+	parts, run := partsOf(t, got.Body), got.RunID()
 	call := parts[slices.Index(kinds(parts), "tool-input-available")]
 	require.Equal(t, "call_RUN_W0", gjson.Get(call, "toolCallId").Str)
 	require.False(t, gjson.Get(call, "providerExecuted").Exists(), "the page is asked to run it")
 	done := map[string]any{"type": "dynamic-tool", "toolName": "light", "toolCallId": "call_" + run + "_W0",
 		"state": "output-available", "input": map[string]any{}, "output": map[string]any{"on": true}}
-	got = postUI(w, uiBody(submits, run, uiMessage("assistant", run, map[string]any{"type": "step-start"}, done)))
+	got = post(w, bodyOf(submits, run, message("assistant", run, map[string]any{"type": "step-start"}, done)))
 	require.Equal(t, 200, got.Status, string(got.Body))
-	require.Equal(t, `approve {"on":true}`, uiText(uiParts(t, got.Body)))
+	require.Equal(t, `approve {"on":true}`, textOf(partsOf(t, got.Body)))
 }
 
 // What is wrong is said before the stream, as a status and a sentence, which useChat shows; a run that fails says so
 // inside of it.
-func TestUIErrors(t *testing.T) {
+func TestErrors(t *testing.T) {
 	t.Parallel()
-	w := openaiWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := newWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
 			Metadata: r.Metadata})
 		emit(event.Head{}, &event.AssistantDelta{Text: "I"})
@@ -497,10 +498,10 @@ func TestUIErrors(t *testing.T) {
 			404, "unknown_run", "no such run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := postUI(w, c.body)
+			got := post(w, c.body)
 			require.Equal(t, c.status, got.Status, string(got.Body))
 			require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
-			require.Equal(t, c.code, got.Header.Get(openaiapi.CodeHeader), string(got.Body))
+			require.Equal(t, c.code, got.Header.Get(uistream.CodeHeader), string(got.Body))
 			require.Contains(t, string(got.Body), c.says)
 		})
 	}
@@ -509,44 +510,44 @@ func TestUIErrors(t *testing.T) {
 	require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
 	require.Empty(t, w.History("chat_history:c"), "none of them left anything")
 
-	parts := uiParts(t, postUI(w, user(text("hi"))).Body)
+	parts := partsOf(t, post(w, user(text("hi"))).Body)
 	require.Equal(t, []string{"start", "start-step", "text-start", "text-delta", "text-end", "error"}, kinds(parts))
 	require.Equal(t, `{"errorText":"The budget is spent.","type":"error"}`, parts[5])
-	w.URL = startOpenAI(w, func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Millisecond })
-	require.Equal(t, parts, uiParts(t, postUI(w, strings.Replace(user(text("ho")), `"u"`, `"v"`, 1)).Body))
+	w.URL = w.StartOpenAI(func(o *openaiapi.Config) { o.Heartbeat, o.Hold = time.Millisecond, time.Millisecond })
+	require.Equal(t, parts, partsOf(t, post(w, strings.Replace(user(text("ho")), `"u"`, `"v"`, 1)).Body))
 }
 
 // A file becomes a document of the chat, once however often its message is sent.
-func TestUIFiles(t *testing.T) {
+func TestFiles(t *testing.T) {
 	t.Parallel()
-	w, _, _ := filesWorld(t)
+	w := filesWorld(t)
 	file := map[string]any{"type": "file", "mediaType": "text/markdown", "filename": "anchor.md",
 		"url": "data:text/markdown;base64," + base64.StdEncoding.EncodeToString([]byte("It weighs 77 pounds."))}
-	user := uiMessage("user", "u", map[string]any{"type": "text", "text": "How heavy?"}, file)
-	for _, body := range []string{uiBody(submits, "", user), uiBody(submits, "", user), uiBody(regeneratesUI, "", user)} {
-		got := postUI(w, body)
+	user := message("user", "u", map[string]any{"type": "text", "text": "How heavy?"}, file)
+	for _, body := range []string{bodyOf(submits, "", user), bodyOf(submits, "", user), bodyOf(regenerates, "", user)} {
+		got := post(w, body)
 		require.Equal(t, 200, got.Status, string(got.Body))
-		uiParts(t, got.Body)
+		partsOf(t, got.Body)
 		require.Equal(t, []string{"user: How heavy?\n\n[file: anchor.md]", "assistant: hello"}, w.History("chat_history:c"))
-		require.Len(t, documentIDs(w, "c"), 1)
+		require.EqualValues(t, 1, documentCount(w, "c"))
 	}
 }
 
 // Images come along, and so do the page's orders and the agent that it chooses; files that the model was shown before
 // are no reason to refuse a message.
-func TestUIMessage(t *testing.T) {
+func TestMessage(t *testing.T) {
 	t.Parallel()
 	seen := make(chan master.Request, 1)
-	w := openaiWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		seen <- r
 		webmemorytest.Answers("ok")(ctx, r, emit)
 	})
 	const dot = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEAAAAALAAAAAABAAEAAAICRAEAOw=="
 	text := func(s string) map[string]any { return map[string]any{"type": "text", "text": s} }
-	got := postUI(w, strings.Replace(uiBody(submits, "", uiMessage("system", "s", text("Be brief.")),
-		uiMessage("user", "u0", text("a"), map[string]any{"type": "file", "mediaType": "application/pdf", "url": "data:,"}),
-		uiMessage("assistant", "a0", text("b"), map[string]any{"type": "data-x", "id": "x", "data": []int{1}}),
-		uiMessage("user", "u", text("What"), text("is this?"),
+	got := post(w, strings.Replace(bodyOf(submits, "", message("system", "s", text("Be brief.")),
+		message("user", "u0", text("a"), map[string]any{"type": "file", "mediaType": "application/pdf", "url": "data:,"}),
+		message("assistant", "a0", text("b"), map[string]any{"type": "data-x", "id": "x", "data": []int{1}}),
+		message("user", "u", text("What"), text("is this?"),
 			map[string]any{"type": "file", "mediaType": "image/gif", "url": dot})),
 		"{", `{"agent_version":"analytic","instructions":"Be kind.",`, 1))
 	require.Equal(t, 200, got.Status, string(got.Body))

@@ -1,4 +1,4 @@
-package openaiapi
+package uistream
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/secrets"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/problem"
 )
 
@@ -28,14 +29,14 @@ import (
 // counts. A new message follows all there is; one that is regenerated or edited is found by its id, whatever has become
 // of the words, and takes its own place. Nothing else of a page's is believed: two of them may show one chat.
 
-// regenerates is the trigger of an answer once more; any other is that of a message, new or edited, or of answers.
-const regenerates = "regenerate-message"
+// triggerRegenerate is the trigger of an answer once more; any other is that of a message, new or edited, or of answers.
+const triggerRegenerate = "regenerate-message"
 
-// uiRequest is the body of DefaultChatTransport. Beside its members an application may send some of a message's.
-type uiRequest struct {
-	Messages  []uiMessage `json:"messages"`
-	Trigger   string      `json:"trigger"`
-	MessageID string      `json:"messageId"` // of the message that is edited, regenerated, or has the answers
+// request is the body of DefaultChatTransport. Beside its members an application may send some of a message's.
+type request struct {
+	Messages  []message `json:"messages"`
+	Trigger   string    `json:"trigger"`
+	MessageID string    `json:"messageId"` // of the message that is edited, regenerated, or has the answers
 
 	AgentVersion string              `json:"agent_version"`
 	OnBusy       string              `json:"on_busy"`
@@ -45,14 +46,14 @@ type uiRequest struct {
 	Pasted       []memory.Span       `json:"pasted"` // as of a webapi.MessageRequest, in the text parts joined by line breaks
 }
 
-type uiMessage struct {
-	ID    string   `json:"id"`
-	Role  string   `json:"role"`
-	Parts []uiPart `json:"parts"`
+type message struct {
+	ID    string        `json:"id"`
+	Role  string        `json:"role"`
+	Parts []messagePart `json:"parts"`
 }
 
-// uiPart is a part of a message, as far as it is read.
-type uiPart struct {
+// messagePart is a part of a message, as far as it is read.
+type messagePart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id"`
 	Text       string          `json:"text"`
@@ -71,9 +72,9 @@ type uiPart struct {
 	} `json:"approval"`
 }
 
-// RefuseUI answers a request of useChat that does not come to the Handler: by the sentence alone, which useChat shows
+// Refuse answers a request of useChat that does not come to the Handler: by the sentence alone, which useChat shows
 // as the error's message.
-func RefuseUI(w http.ResponseWriter, p *api.Problem) {
+func Refuse(w http.ResponseWriter, p *api.Problem) {
 	p.SetHeader(w.Header())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set(CodeHeader, p.Code)
@@ -84,43 +85,43 @@ func RefuseUI(w http.ResponseWriter, p *api.Problem) {
 // CodeHeader has the code of an error that is told by its sentence alone.
 const CodeHeader = "Mneme-Error-Code"
 
-// postUI is POST /v1/chats/{chat}/ui.
-func postUI(ctx context.Context, a *uiAnswer, r *http.Request) (all Events, err error) {
+// post is POST /v1/chats/{chat}/ui.
+func post(ctx context.Context, a *answer, r *http.Request) (all openaiapi.Events, err error) {
 	err = fair.Share(ctx, func(within context.Context) (err error) {
-		all, err = a.posted(ctx, r.WithContext(within))
+		all, err = a.read(ctx, r.WithContext(within))
 		return err
 	})
 	return all, err
 }
 
-// posted understands a request. The events are read outside of the place in which it works, with ctx.
-func (a *uiAnswer) posted(ctx context.Context, r *http.Request) (Events, error) {
-	raw, err := api.ReadBody(a.w, r, MaxBody, jsonbound.Transcript)
+// read understands a request. The events are read outside of the place in which it works, with ctx.
+func (a *answer) read(ctx context.Context, r *http.Request) (openaiapi.Events, error) {
+	raw, err := api.ReadBody(a.w, r, openaiapi.MaxBody, jsonbound.Transcript)
 	if err != nil {
 		return nil, err
 	}
-	var body uiRequest
+	var body request
 	if err := api.Unmarshal(raw, &body); err != nil {
 		return nil, err
 	}
 	at := len(body.Messages) - 1
 	for i, m := range body.Messages {
-		if body.Trigger != regenerates && m.ID != "" && m.ID == body.MessageID {
+		if body.Trigger != triggerRegenerate && m.ID != "" && m.ID == body.MessageID {
 			at = i
 		}
 	}
 	switch {
 	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-		return a.post(ctx, &body, at)
+		return a.postMessage(ctx, &body, at)
 	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
-		return a.answered(ctx, body.Messages[at])
+		return a.resumeRun(ctx, body.Messages[at])
 	}
 	return nil, problem.BadRequest("messages has to end with one of the user, or with answers to what a run waits for.")
 }
 
-// resumeUI is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
-func resumeUI(ctx context.Context, a *uiAnswer, _ *http.Request) (Events, error) {
-	info, err := a.h.Memory.Chat(WithMemoryScopes(ctx), a.chat)
+// resume is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
+func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, error) {
+	info, err := a.h.Memory.Chat(openaiapi.WithMemoryScopes(ctx), a.chat)
 	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
 		info.Run = info.Waiting.RunID
 	}
@@ -138,14 +139,14 @@ func maySee(ctx context.Context, waits []event.Wait) bool {
 		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
 }
 
-// post posts a message of the user, at a place of those that useChat holds.
-func (a *uiAnswer) post(ctx context.Context, body *uiRequest, at int) (Events, error) {
-	id, p := body.Messages[at].ID, Post{Chat: a.chat}
+// postMessage posts a message of the user, at a place of those that useChat holds.
+func (a *answer) postMessage(ctx context.Context, body *request, at int) (openaiapi.Events, error) {
+	id, p := body.Messages[at].ID, openaiapi.Post{Chat: a.chat}
 	for i, m := range body.Messages[:at+1] {
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		c, texts := ChatMessage{Role: m.Role}, []string(nil)
+		c, texts := openaiapi.ChatMessage{Role: m.Role}, []string(nil)
 		for _, p := range m.Parts {
 			switch {
 			case p.Type == "text":
@@ -153,17 +154,17 @@ func (a *uiAnswer) post(ctx context.Context, body *uiRequest, at int) (Events, e
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
 			case p.Type == "file" && i == at: // that of an older message is a document already
-				c.Content.Files = append(c.Content.Files, FilePart{Name: p.Filename, Data: p.URL})
+				c.Content.Files = append(c.Content.Files, openaiapi.FilePart{Name: p.Filename, Data: p.URL})
 			}
 		}
-		c.Content.Text, c.Content.Pasted = JoinTexts(texts)
+		c.Content.Text, c.Content.Pasted = openaiapi.JoinTexts(texts)
 		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
 			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
 				return nil, problem.BadRequest("pasted %v.", err)
 			}
 			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
 		}
-		c.Content.Text = WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
+		c.Content.Text = openaiapi.WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
 		p.Messages = append(p.Messages, c)
 	}
 	p.Request = webapi.MessageRequest{AgentVersion: body.AgentVersion, Stream: true, OnBusy: body.OnBusy, User: body.User,
@@ -171,15 +172,15 @@ func (a *uiAnswer) post(ctx context.Context, body *uiRequest, at int) (Events, e
 	if id != "" {
 		p.Request.Metadata[api.MessageIDMember] = id
 	}
-	p.Replaces, p.Newest = body.MessageID != "", body.MessageID == "" && body.Trigger == regenerates
+	p.Replaces, p.Newest = body.MessageID != "", body.MessageID == "" && body.Trigger == triggerRegenerate
 	if id != "" && !p.Replaces && !p.Newest { // the same message again
 		p.Key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
 	}
 	return a.h.Post(ctx, a.stream, p)
 }
 
-// answered goes on with a run that waits, by the answers in the last step of the message that asked for them.
-func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (Events, error) {
+// resumeRun goes on with a run that waits, by the answers in the last step of the message that asked for them.
+func (a *answer) resumeRun(ctx context.Context, m message) (openaiapi.Events, error) {
 	var run string
 	var answers []event.WaitAnswer
 	for _, p := range m.Parts {
@@ -190,18 +191,18 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (Events, error) {
 			a.delegations[p.ID] = &delegation{}
 			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // what it does not say is left out from here on
 		}
-		a.shows[p.ToolCallID] = p.ToolCallID != ""
+		a.tools[p.ToolCallID] = p.ToolCallID != ""
 		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
 			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
 		responded := p.State == "approval-responded"
 		if responded {
 			of = p.Approval.ID
-			a.asked[of] = p.ToolCallID
+			a.waits[of] = p.ToolCallID
 		}
 		if responded && !p.Approval.Approved || p.State == "output-error" {
 			w.Decision = event.Deny
 		}
-		of, wait, ok := SplitCallID(of)
+		of, wait, ok := openaiapi.SplitCallID(of)
 		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
 			continue
 		}
@@ -214,14 +215,25 @@ func (a *uiAnswer) answered(ctx context.Context, m uiMessage) (Events, error) {
 	return a.h.Resume(ctx, a.stream, a.chat, run, answers), nil
 }
 
-// uiStream answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
+// New returns the routes of useChat over the chats of h, whose Close ends the streams.
+func New(h *openaiapi.Handler) http.Handler {
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /v1/chats/{chat}/ui", serve(h, post))
+	routes.HandleFunc("GET /v1/chats/{chat}/ui/{id}/stream", serve(h, resume))
+	return routes
+}
+
+// starter reads a request, and returns the events that answer it, or none.
+type starter = func(context.Context, *answer, *http.Request) (openaiapi.Events, error)
+
+// serve answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
 // its client leaves does not stop the run: it comes back for the rest.
-func uiStream(h *Handler, begin func(context.Context, *uiAnswer, *http.Request) (Events, error)) http.HandlerFunc {
+func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := h.Bound(r.Context())
 		defer end()
-		a := &uiAnswer{h: h, w: w, stream: h.NewStream(w), collected: webapi.NewCollected(""),
-			delegations: map[string]*delegation{}, shows: map[string]bool{}, asked: map[string]string{}}
+		a := &answer{h: h, w: w, stream: h.NewStream(w), collected: webapi.NewCollected(""),
+			delegations: map[string]*delegation{}, tools: map[string]bool{}, waits: map[string]string{}}
 		defer a.stream.Close()
 		chat, err := memory.Tenant{}.Chat(r.PathValue("chat"))
 		if err != nil {
@@ -251,15 +263,18 @@ func uiStream(h *Handler, begin func(context.Context, *uiAnswer, *http.Request) 
 	}
 }
 
+// maxProgress bounds the progress that a part of a delegation shows, in bytes.
+const maxProgress = 200
+
 // part is a part of the stream. Parts have the members that each of the AI SDK's versions 5, 6 and 7 takes: the older
 // ones refuse a part with another one.
 type part map[string]any
 
-// uiAnswer is an answer as a UI message stream.
-type uiAnswer struct {
-	h         *Handler
+// answer is an answer as a UI message stream.
+type answer struct {
+	h         *openaiapi.Handler
 	w         http.ResponseWriter
-	stream    *Stream
+	stream    *openaiapi.Stream
 	chat      memory.Chat
 	run       string
 	agent     string // as of the event.RunStarted
@@ -267,11 +282,11 @@ type uiAnswer struct {
 	raw       strings.Builder // the text of the answer so far
 	piece     strings.Builder // its part since the last break
 
-	texts       int    // parts of text so far
-	text        string // id of the one that is open; empty for none
+	textCount   int    // parts of text so far
+	textID      string // id of the one that is open; empty for none
 	delegations map[string]*delegation
-	shows       map[string]bool   // parts of tools that the client has
-	asked       map[string]string // the part of a tool, by the callID of the wait that it shows
+	tools       map[string]bool   // parts of tools that the client has
+	waits       map[string]string // the part of a tool, by the callID of the wait that it shows
 }
 
 // delegation is what a data-subagent part says, which each later one of the same id replaces.
@@ -282,202 +297,202 @@ type delegation struct {
 	Text  string `json:"text"`  // the end of what it does, then its answer
 }
 
-// part sends a part of the stream, with its type.
-func (a *uiAnswer) part(kind string, p part) {
+// writePart sends a part of the stream, with its type.
+func (a *answer) writePart(kind string, p part) {
 	p["type"] = kind
 	line, _ := memory.EncodeJSON(p) // plain values of ours
 	a.stream.Data(line)
 }
 
 // show gives an event to the client.
-func (a *uiAnswer) show(e event.Event) {
+func (a *answer) show(e event.Event) {
 	if a.run == "" {
 		a.run = e.RunID
 		a.stream.SetHeader(webapi.RunID, a.run)
-		a.part("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
+		a.writePart("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
 	}
 	a.collected.Add(e)
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
 		a.agent = p.AgentVersion
-		a.part("start-step", part{})
+		a.writePart("start-step", part{})
 	case *event.Recalled:
-		a.part("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
+		a.writePart("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
 			"agent": cmp.Or(string(e.Subagent), webapi.Master), "messages": p.Messages, "failed": p.Failed}})
 	case *event.AssistantDelta:
-		a.say(p.Text)
+		a.writeText(p.Text)
 	case *event.Assistant:
 		switch rest, begun := strings.CutPrefix(p.Content, a.piece.String()); {
 		case a.raw.String() == p.Content, begun && rest == "":
 		case begun:
-			a.say(rest)
+			a.writeText(rest)
 		default:
-			a.hush()
-			a.say(p.Content)
+			a.endText()
+			a.writeText(p.Content)
 		}
-		a.hush()
-		a.sources(p.Citations)
+		a.endText()
+		a.writeSources(p.Citations)
 	case *event.MasterTool:
-		a.hush()
-		a.part("data-tool", part{"id": p.Tool, "data": p})
+		a.endText()
+		a.writePart("data-tool", part{"id": p.Tool, "data": p})
 	case *event.Delegation:
-		a.hush()
+		a.endText()
 		a.delegate(e, p.Task, "running", "")
 	case *event.SubagentDelta:
 		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.agent { // whom the user talks to
-			a.say(p.Text)
+			a.writeText(p.Text)
 		}
 	case *event.ToolProgress:
 		a.delegate(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
 	case *event.AssistantWithTools:
 		for _, c := range p.ToolCalls {
-			a.tool(partOf(e.CallID, c.ID), c.Function.Name, json.RawMessage(c.Function.Arguments),
+			a.writeTool(toolPartID(e.CallID, c.ID), c.Function.Name, json.RawMessage(c.Function.Arguments),
 				part{"providerExecuted": true})
 		}
 	case *event.ToolResult:
-		a.settle(partOf(e.CallID, p.ToolCallID), p.Content)
+		a.writeOutput(toolPartID(e.CallID, p.ToolCallID), p.Content)
 	case *event.Completion:
 		a.delegate(e, "", p.Status, p.Response)
 	case *event.RunWaiting:
-		a.wait(p.Waits)
+		a.writeWaits(p.Waits)
 	case *event.RunResumed:
-		a.goOn(p.Answers)
+		a.writeDecisions(p.Answers)
 	}
 }
 
-// say shows a piece of the answer.
-func (a *uiAnswer) say(text string) {
-	if a.text == "" {
-		a.texts++
-		a.text = fmt.Sprint("text-", a.texts)
-		a.part("text-start", part{"id": a.text})
+// writeText shows a piece of the answer.
+func (a *answer) writeText(text string) {
+	if a.textID == "" {
+		a.textCount++
+		a.textID = fmt.Sprint("text-", a.textCount)
+		a.writePart("text-start", part{"id": a.textID})
 	}
 	a.raw.WriteString(text)
 	a.piece.WriteString(text)
-	a.part("text-delta", part{"id": a.text, "delta": text})
+	a.writePart("text-delta", part{"id": a.textID, "delta": text})
 }
 
-// hush ends a part of text. What is said behind it is another one.
-func (a *uiAnswer) hush() {
-	if a.piece.Reset(); a.text != "" {
-		a.part("text-end", part{"id": a.text})
-		a.text = ""
+// endText ends a part of text. What is said behind it is another one.
+func (a *answer) endText() {
+	if a.piece.Reset(); a.textID != "" {
+		a.writePart("text-end", part{"id": a.textID})
+		a.textID = ""
 	}
 }
 
-// sources are the citations of the answer, with all that is known of each beside.
-func (a *uiAnswer) sources(all []event.Citation) {
+// writeSources shows the citations of the answer, with all that is known of each beside.
+func (a *answer) writeSources(all []event.Citation) {
 	for _, c := range all {
 		p := part{"sourceId": fmt.Sprint(c.N), "title": c.Place(), "providerMetadata": part{"mneme": c}}
 		if strings.HasPrefix(c.Source, "https://") || strings.HasPrefix(c.Source, "http://") {
 			p["url"] = c.Source
-			a.part("source-url", p)
+			a.writePart("source-url", p)
 			continue
 		}
 		p["mediaType"], p["filename"] = "text/plain", cmp.Or(c.Source, c.DocID)
-		a.part("source-document", p)
+		a.writePart("source-document", p)
 	}
 }
 
 // delegate shows what changes of a delegation. Of what a subagent does it is the end, since each part has all of it;
 // of its answer it is all.
-func (a *uiAnswer) delegate(e event.Event, task, state, text string) {
+func (a *answer) delegate(e event.Event, task, state, text string) {
 	d := cmp.Or(a.delegations[e.CallID], &delegation{})
 	a.delegations[e.CallID] = d
 	d.Name, d.Task, d.State = string(e.Subagent), cmp.Or(task, d.Task), cmp.Or(state, d.State)
 	if d.Text += text; state != "" {
 		d.Text = text
-	} else if len(d.Text) > maxLine {
-		d.Text = strings.ToValidUTF8(d.Text[len(d.Text)-maxLine:], "")
+	} else if len(d.Text) > maxProgress {
+		d.Text = strings.ToValidUTF8(d.Text[len(d.Text)-maxProgress:], "")
 	}
-	a.part("data-subagent", part{"id": e.CallID, "data": d})
+	a.writePart("data-subagent", part{"id": e.CallID, "data": d})
 }
 
-// partOf names the part of a tool's call: models use the same ids in several delegations.
-func partOf(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
+// toolPartID names the part of a tool's call: models use the same ids in several delegations.
+func toolPartID(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
 
-// tool shows a call of a tool, with more about it. One that is not ours is for the page to run.
-func (a *uiAnswer) tool(id, name string, input json.RawMessage, more part) {
-	a.hush()
+// writeTool shows a call of a tool, with more about it. One that is not ours is for the page to run.
+func (a *answer) writeTool(id, name string, input json.RawMessage, more part) {
+	a.endText()
 	more["toolCallId"], more["toolName"], more["input"], more["dynamic"] = id, name, input, true
 	if !json.Valid(input) {
 		more["input"] = string(input)
 	}
-	a.shows[id] = true
-	a.part("tool-input-available", more)
+	a.tools[id] = true
+	a.writePart("tool-input-available", more)
 }
 
-// settle shows the output of a tool. The SDK takes an output without its call for a broken stream.
-func (a *uiAnswer) settle(id string, output any) {
-	if a.shows[id] {
-		a.part("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
+// writeOutput shows the output of a tool. The SDK takes an output without its call for a broken stream.
+func (a *answer) writeOutput(id string, output any) {
+	if a.tools[id] {
+		a.writePart("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
 	}
 }
 
-// wait shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
-func (a *uiAnswer) wait(waits []event.Wait) {
+// writeWaits shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
+func (a *answer) writeWaits(waits []event.Wait) {
 	for _, w := range waits {
-		more, given := part{"providerMetadata": part{"mneme": w}}, CallID(a.run, w.ID)
-		a.asked[given] = given
+		more, given := part{"providerMetadata": part{"mneme": w}}, openaiapi.CallID(a.run, w.ID)
+		a.waits[given] = given
 		if w.Kind == event.Approval {
-			a.asked[given], more["providerExecuted"] = partOf(w.CallID, w.ToolCallID), true
+			a.waits[given], more["providerExecuted"] = toolPartID(w.CallID, w.ToolCallID), true
 		}
-		a.tool(a.asked[given], w.Tool, w.Arguments, more)
+		a.writeTool(a.waits[given], w.Tool, w.Arguments, more)
 		if w.Kind == event.Approval {
-			a.part("tool-approval-request", part{"approvalId": given, "toolCallId": a.asked[given]})
+			a.writePart("tool-approval-request", part{"approvalId": given, "toolCallId": a.waits[given]})
 		}
 	}
-	a.part("finish-step", part{})
+	a.writePart("finish-step", part{})
 }
 
-// goOn shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
-func (a *uiAnswer) goOn(answers []event.WaitAnswer) {
+// writeDecisions shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
+func (a *answer) writeDecisions(answers []event.WaitAnswer) {
 	for _, w := range answers {
-		id := a.asked[CallID(a.run, w.ID)]
+		id := a.waits[openaiapi.CallID(a.run, w.ID)]
 		switch {
-		case !a.shows[id]:
+		case !a.tools[id]:
 		case w.Decision == event.Deny:
-			a.part("tool-output-denied", part{"toolCallId": id})
-			delete(a.shows, id) // what the model is told of it is no output
+			a.writePart("tool-output-denied", part{"toolCallId": id})
+			delete(a.tools, id) // what the model is told of it is no output
 		case !strings.Contains(id, "/"): // no event has the output of what is not a subagent's
-			a.settle(id, w.Decision)
+			a.writeOutput(id, w.Decision)
 		}
 	}
-	a.part("start-step", part{})
+	a.writePart("start-step", part{})
 }
 
 // end completes the answer.
-func (a *uiAnswer) end() {
+func (a *answer) end() {
 	if err := a.collected.Err(); err != nil {
 		a.fail(err)
 		return
 	}
-	a.hush()
+	a.endText()
 	finish := "tool-calls"
 	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
 		// AI SDK's names: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol.
-		finish = strings.ReplaceAll(cmp.Or(a.collected.FinishReason, finishStop), "_", "-")
-		a.part("finish-step", part{})
+		finish = strings.ReplaceAll(cmp.Or(a.collected.FinishReason, "stop"), "_", "-")
+		a.writePart("finish-step", part{})
 	}
 	if a.collected.Outcome == event.Stopped {
 		finish = "other"
-		a.part("abort", part{})
+		a.writePart("abort", part{})
 	}
 	used := a.collected.Usage
-	a.part("finish", part{"finishReason": finish, "messageMetadata": part{"outcome": a.collected.Outcome, "usage": part{
+	a.writePart("finish", part{"finishReason": finish, "messageMetadata": part{"outcome": a.collected.Outcome, "usage": part{
 		"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens, "totalTokens": used.InputTokens + used.OutputTokens,
 		"cachedInputTokens": used.CachedTokens, "reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}}})
 	a.stream.Data([]byte("[DONE]"))
 }
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
-func (a *uiAnswer) fail(err error) {
-	p := ProblemOf(err)
+func (a *answer) fail(err error) {
+	p := openaiapi.ProblemOf(err)
 	if !a.stream.Close() { // no ping comes before the status, or behind the error
-		RefuseUI(a.w, p)
+		Refuse(a.w, p)
 		return
 	}
-	a.hush()
-	a.part("error", part{"errorText": secrets.Keyless(p.Message)})
+	a.endText()
+	a.writePart("error", part{"errorText": secrets.Keyless(p.Message)})
 	a.stream.Data([]byte("[DONE]"))
 }
