@@ -241,13 +241,12 @@ func (s *routes) refuse(c *gin.Context, err error) {
 	}
 	path := c.FullPath()
 	openAI := []string{"/v1/chat/completions", "/v1/conversations", "/v1/embeddings", "/v1/models", "/v1/responses"}
-	if slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }) {
+	switch {
+	case slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }):
 		openaiapi.Refuse(c.Writer, p)
-		return
-	}
-	if strings.HasPrefix(c.FullPath(), "/v1/chats/:chat/ui") {
+	case strings.HasPrefix(path, "/v1/chats/:chat/ui"):
 		uistream.Refuse(c.Writer, p)
-		return
+	default:
+		s.fail(c, p)
 	}
-	s.fail(c, p)
 }

@@ -150,7 +150,7 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 		return err
 	})
 	if err != nil {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
 	ctx, end := h.Bound(r.Context())
@@ -295,9 +295,8 @@ func (s *Stream) ping() {
 	if s.quiet == nil {
 		return
 	}
-	if s.head(); s.out.Comment("ping") == nil {
-		_ = s.out.Flush() // a client that has left ends the request
-	}
+	s.head()
+	_, _ = s.out.Comment("ping"), s.out.Flush() // a client that has left ends the request
 	s.quiet.Reset(s.h.Heartbeat)
 }
 
@@ -586,7 +585,7 @@ func (a *answer) fail(err error) {
 	}
 	switch f := failureOf(err); {
 	case !begun:
-		refuse(a.w, err)
+		Refuse(a.w, err)
 	case a.response != nil:
 		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
 	default:

@@ -71,13 +71,13 @@ func (h *Handler) conversations(answer func(r *http.Request, chat memory.Chat) (
 	return func(w http.ResponseWriter, r *http.Request) {
 		chat, err := memory.Tenant{}.Chat(cmp.Or(r.PathValue("conversation"), "conv_"+rand.Text()))
 		if err != nil {
-			refuse(w, notFound(http.StatusNotFound, "conversation", "conversation_not_found",
+			Refuse(w, notFound(http.StatusNotFound, "conversation", "conversation_not_found",
 				"Conversation with id '%.200s' not found.", r.PathValue("conversation")))
 			return
 		}
 		out, err := answer(r, chat)
 		if err != nil {
-			refuse(w, inResponses(err))
+			Refuse(w, inResponses(err))
 			return
 		}
 		api.WriteJSON(w, http.StatusOK, out)

@@ -19,18 +19,18 @@ var errGatewayAway = &api.Problem{
 // takes, costs and is refused with is the gateway's.
 func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
 	if _, err := h.chatOf(r, "", ""); err != nil && r.PathValue("chat") != "" {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
 	raw, err := api.ReadBody(w, r, MaxBody, jsonbound.Transcript)
 	if err != nil {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
-	away := func(w http.ResponseWriter, _ *http.Request, _ error) { refuse(w, errGatewayAway) }
+	away := func(w http.ResponseWriter, _ *http.Request, _ error) { Refuse(w, errGatewayAway) }
 	to, err := api.Pass(h.Gateway, h.ToGateway, away, func(error) {})
 	if err != nil {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
 	r = r.Clone(r.Context())

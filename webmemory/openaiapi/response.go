@@ -140,7 +140,7 @@ func answered(h *Handler, r *http.Request) (chat memory.Chat, m memory.Message, 
 func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
 	_, m, err := answered(h, r)
 	if err != nil {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
 	var record event.Record
@@ -165,7 +165,7 @@ func (h *Handler) deleteResponse(w http.ResponseWriter, r *http.Request) {
 		_, err = h.Memory.Redact(r.Context(), memory.ChatKey(chat), m.ID, true, false)
 	}
 	if err != nil {
-		refuse(w, err)
+		Refuse(w, err)
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, map[string]any{"id": r.PathValue("response"), "object": "response", "deleted": true})

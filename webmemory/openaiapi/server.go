@@ -170,13 +170,9 @@ type model struct {
 const masterModel = "mneme"
 
 func (h *Handler) models() []model {
-	ids := []string{masterModel}
+	all := []model{{masterModel, "model", h.created, masterModel}}
 	for _, a := range h.Agents() {
-		ids = append(ids, masterModel+"/"+string(a))
-	}
-	all := make([]model, len(ids))
-	for i, id := range ids {
-		all[i] = model{ID: id, Object: "model", Created: h.created, OwnedBy: masterModel}
+		all = append(all, model{masterModel + "/" + string(a), "model", h.created, masterModel})
 	}
 	return all
 }
@@ -192,7 +188,7 @@ func (h *Handler) getModel(w http.ResponseWriter, r *http.Request) {
 	all := h.models()
 	at := slices.IndexFunc(all, func(m model) bool { return m.ID == r.PathValue("model") })
 	if at < 0 {
-		refuse(w, noModel(r.PathValue("model")))
+		Refuse(w, noModel(r.PathValue("model")))
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, all[at])
@@ -320,9 +316,9 @@ func (f *failure) body() errorBody {
 	return errorBody{d}
 }
 
-// refuse answers with an error. OpenAI's own clients try again by themselves after some statuses;
+// Refuse answers with an error. OpenAI's own clients try again by themselves after some statuses;
 // they are told where that cannot help.
-func refuse(w http.ResponseWriter, err error) {
+func Refuse(w http.ResponseWriter, err error) {
 	f := failureOf(err)
 	if !f.Retryable {
 		w.Header().Set("X-Should-Retry", "false")
@@ -332,6 +328,3 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	api.WriteJSON(w, cmp.Or(f.Status, http.StatusInternalServerError), f.body())
 }
-
-// Refuse answers a request that does not come to the Handler, as the Handler would.
-func Refuse(w http.ResponseWriter, p *api.Problem) { refuse(w, p) }

@@ -181,8 +181,7 @@ func (a *answer) postMessage(ctx context.Context, body *request, at int) (openai
 
 // resumeRun goes on with a run that waits, by the answers in the last step of the message that asked for them.
 func (a *answer) resumeRun(ctx context.Context, m message) (openaiapi.Events, error) {
-	var run string
-	var answers []event.WaitAnswer
+	run, answers := "", []event.WaitAnswer(nil)
 	for _, p := range m.Parts {
 		switch p.Type {
 		case "step-start":
