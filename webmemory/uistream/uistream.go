@@ -1,3 +1,13 @@
+// Package uistream serves the UI message stream protocol of the Vercel AI SDK, which useChat speaks, over the chats of
+// a webmemory: POST /v1/chats/{chat}/ui and GET /v1/chats/{chat}/ui/{id}/stream. The protocol is described at
+// https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol.
+//
+// The package owns the request and the parts of the stream. A request posts a message, regenerates or edits one, or
+// answers the waits of a run. Package openaiapi posts the message at its place and returns the events of the run.
+//
+// The package never stores anything and never trusts the client's history, because two pages may show one chat. Of the
+// client's messages only the new one counts. A new message follows all others. An edited or regenerated message is
+// found by its id and takes its own place.
 package uistream
 
 import (
@@ -22,198 +32,6 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about what useChat of the AI SDK asks for: a message to a chat, an answer once more, answers to what a
-// run waits for, or the stream of a run under way.
-//
-// The chat is that of the path, and its history is webmemory's: of the messages that useChat holds only the new one
-// counts. A new message follows all there is; one that is regenerated or edited is found by its id, whatever has become
-// of the words, and takes its own place. Nothing else of a page's is believed: two of them may show one chat.
-
-// triggerRegenerate is the trigger of an answer once more; any other is that of a message, new or edited, or of answers.
-const triggerRegenerate = "regenerate-message"
-
-// request is the body of DefaultChatTransport. Beside its members an application may send some of a message's.
-type request struct {
-	Messages  []message `json:"messages"`
-	Trigger   string    `json:"trigger"`
-	MessageID string    `json:"messageId"` // of the message that is edited, regenerated, or has the answers
-
-	AgentVersion string              `json:"agent_version"`
-	OnBusy       string              `json:"on_busy"`
-	User         string              `json:"user"`
-	Tools        []webapi.ClientTool `json:"tools"`
-	Instructions string              `json:"instructions"`
-	Pasted       []memory.Span       `json:"pasted"` // as of a webapi.MessageRequest, in the text parts joined by line breaks
-}
-
-type message struct {
-	ID    string        `json:"id"`
-	Role  string        `json:"role"`
-	Parts []messagePart `json:"parts"`
-}
-
-// messagePart is a part of a message, as far as it is read.
-type messagePart struct {
-	Type       string          `json:"type"`
-	ID         string          `json:"id"`
-	Text       string          `json:"text"`
-	MediaType  string          `json:"mediaType"`
-	URL        string          `json:"url"`
-	Filename   string          `json:"filename"`
-	Data       json.RawMessage `json:"data"`
-	ToolCallID string          `json:"toolCallId"`
-	State      string          `json:"state"`
-	Output     json.RawMessage `json:"output"`
-	ErrorText  string          `json:"errorText"`
-	Approval   struct {
-		ID       string `json:"id"`
-		Approved bool   `json:"approved"`
-		Reason   string `json:"reason"`
-	} `json:"approval"`
-}
-
-// Refuse answers a request of useChat that does not come to the Handler: by the sentence alone, which useChat shows
-// as the error's message.
-func Refuse(w http.ResponseWriter, p *api.Problem) {
-	p.SetHeader(w.Header())
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set(CodeHeader, p.Code)
-	w.WriteHeader(cmp.Or(p.Status, http.StatusInternalServerError))
-	_, _ = w.Write([]byte(secrets.Keyless(p.Message))) // a client that has left needs none
-}
-
-// CodeHeader has the code of an error that is told by its sentence alone.
-const CodeHeader = "Mneme-Error-Code"
-
-// post is POST /v1/chats/{chat}/ui.
-func post(ctx context.Context, a *answer, r *http.Request) (all openaiapi.Events, err error) {
-	err = fair.Share(ctx, func(within context.Context) (err error) {
-		all, err = a.read(ctx, r.WithContext(within))
-		return err
-	})
-	return all, err
-}
-
-// read understands a request. The events are read outside of the place in which it works, with ctx.
-func (a *answer) read(ctx context.Context, r *http.Request) (openaiapi.Events, error) {
-	raw, err := api.ReadBody(a.w, r, openaiapi.MaxBody, jsonbound.Transcript)
-	if err != nil {
-		return nil, err
-	}
-	var body request
-	if err := api.Unmarshal(raw, &body); err != nil {
-		return nil, err
-	}
-	at := len(body.Messages) - 1
-	for i, m := range body.Messages {
-		if body.Trigger != triggerRegenerate && m.ID != "" && m.ID == body.MessageID {
-			at = i
-		}
-	}
-	switch {
-	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-		return a.postMessage(ctx, &body, at)
-	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
-		return a.resumeRun(ctx, body.Messages[at])
-	}
-	return nil, problem.BadRequest("messages has to end with one of the user, or with answers to what a run waits for.")
-}
-
-// resume is GET /v1/chats/{chat}/ui/{id}/stream: the run under way, or the one that waits, from its first event.
-func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, error) {
-	info, err := a.h.Memory.Chat(openaiapi.WithMemoryScopes(ctx), a.chat)
-	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
-		info.Run = info.Waiting.RunID
-	}
-	if err != nil || info.Run == "" {
-		return nil, err
-	}
-	return a.h.Follow(ctx, a.stream, a.chat, info.Run), nil
-}
-
-// maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools. Waits
-// for a person need a right to decide or to read the chat.
-func maySee(ctx context.Context, waits []event.Wait) bool {
-	caller := access.From(ctx)
-	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
-		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
-}
-
-// postMessage posts a message of the user, at a place of those that useChat holds.
-func (a *answer) postMessage(ctx context.Context, body *request, at int) (openaiapi.Events, error) {
-	id, p := body.Messages[at].ID, openaiapi.Post{Chat: a.chat}
-	for i, m := range body.Messages[:at+1] {
-		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
-			continue
-		}
-		c, texts := openaiapi.ChatMessage{Role: m.Role}, []string(nil)
-		for _, p := range m.Parts {
-			switch {
-			case p.Type == "text":
-				texts = append(texts, p.Text)
-			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
-				c.Content.Images = append(c.Content.Images, p.URL)
-			case p.Type == "file" && i == at: // that of an older message is a document already
-				c.Content.Files = append(c.Content.Files, openaiapi.FilePart{Name: p.Filename, Data: p.URL})
-			}
-		}
-		c.Content.Text, c.Content.Pasted = openaiapi.JoinTexts(texts)
-		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
-			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
-				return nil, problem.BadRequest("pasted %v.", err)
-			}
-			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
-		}
-		c.Content.Text = openaiapi.WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
-		p.Messages = append(p.Messages, c)
-	}
-	p.Request = webapi.MessageRequest{AgentVersion: body.AgentVersion, Stream: true, OnBusy: body.OnBusy, User: body.User,
-		Tools: body.Tools, Instructions: body.Instructions, Metadata: map[string]string{}}
-	if id != "" {
-		p.Request.Metadata[api.MessageIDMember] = id
-	}
-	p.Replaces, p.Newest = body.MessageID != "", body.MessageID == "" && body.Trigger == triggerRegenerate
-	if id != "" && !p.Replaces && !p.Newest { // the same message again
-		p.Key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
-	}
-	return a.h.Post(ctx, a.stream, p)
-}
-
-// resumeRun goes on with a run that waits, by the answers in the last step of the message that asked for them.
-func (a *answer) resumeRun(ctx context.Context, m message) (openaiapi.Events, error) {
-	run, answers := "", []event.WaitAnswer(nil)
-	for _, p := range m.Parts {
-		switch p.Type {
-		case "step-start":
-			answers = nil
-		case "data-subagent":
-			a.delegations[p.ID] = &delegation{}
-			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // what it does not say is left out from here on
-		}
-		a.tools[p.ToolCallID] = p.ToolCallID != ""
-		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
-			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
-		responded := p.State == "approval-responded"
-		if responded {
-			of = p.Approval.ID
-			a.waits[of] = p.ToolCallID
-		}
-		if responded && !p.Approval.Approved || p.State == "output-error" {
-			w.Decision = event.Deny
-		}
-		of, wait, ok := openaiapi.SplitCallID(of)
-		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
-			continue
-		}
-		run, w.ID = of, wait
-		answers = append(answers, w)
-	}
-	if len(answers) == 0 {
-		return nil, problem.BadRequest("The last message is the assistant's, and has no answer to what a run waits for.")
-	}
-	return a.h.Resume(ctx, a.stream, a.chat, run, answers), nil
-}
-
 // New returns the routes of useChat over the chats of h, whose Close ends the streams.
 func New(h *openaiapi.Handler) http.Handler {
 	routes := http.NewServeMux()
@@ -225,8 +43,8 @@ func New(h *openaiapi.Handler) http.Handler {
 // starter reads a request, and returns the events that answer it, or none.
 type starter = func(context.Context, *answer, *http.Request) (openaiapi.Events, error)
 
-// serve answers with the events of a run as a UI message stream; without any, that there is nothing to resume. That
-// its client leaves does not stop the run: it comes back for the rest.
+// serve returns a handler that answers with a run's events as a UI message stream, or with a 204 if there is no run. A
+// client that disconnects does not stop the run. It can resume the stream.
 func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := h.Bound(r.Context())
@@ -262,14 +80,198 @@ func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 	}
 }
 
+// triggerRegenerate asks for another answer. Any other trigger posts or edits a message, or answers waits.
+const triggerRegenerate = "regenerate-message"
+
+// request is the body that DefaultChatTransport sends, with optional members of a webapi.MessageRequest.
+type request struct {
+	Messages  []message `json:"messages"`
+	Trigger   string    `json:"trigger"`
+	MessageID string    `json:"messageId"` // of the message that is edited, regenerated, or has the answers
+
+	AgentVersion string              `json:"agent_version"`
+	OnBusy       string              `json:"on_busy"`
+	User         string              `json:"user"`
+	Tools        []webapi.ClientTool `json:"tools"`
+	Instructions string              `json:"instructions"`
+	Pasted       []memory.Span       `json:"pasted"` // as of a webapi.MessageRequest, in the text parts joined by line breaks
+}
+
+type message struct {
+	ID    string        `json:"id"`
+	Role  string        `json:"role"`
+	Parts []messagePart `json:"parts"`
+}
+
+// messagePart has the members of a message's part that this package reads.
+type messagePart struct {
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Text       string          `json:"text"`
+	MediaType  string          `json:"mediaType"`
+	URL        string          `json:"url"`
+	Filename   string          `json:"filename"`
+	Data       json.RawMessage `json:"data"`
+	ToolCallID string          `json:"toolCallId"`
+	State      string          `json:"state"`
+	Output     json.RawMessage `json:"output"`
+	ErrorText  string          `json:"errorText"`
+	Approval   struct {
+		ID       string `json:"id"`
+		Approved bool   `json:"approved"`
+		Reason   string `json:"reason"`
+	} `json:"approval"`
+}
+
+// Refuse answers a request with an error. The body is the sentence alone, which useChat shows as the error's message.
+func Refuse(w http.ResponseWriter, p *api.Problem) {
+	p.SetHeader(w.Header())
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set(CodeHeader, p.Code)
+	w.WriteHeader(cmp.Or(p.Status, http.StatusInternalServerError))
+	_, _ = w.Write([]byte(secrets.Keyless(p.Message))) // a client that has left needs none
+}
+
+// CodeHeader is the header with the code of an error.
+const CodeHeader = "Mneme-Error-Code"
+
+// post serves POST /v1/chats/{chat}/ui.
+func post(ctx context.Context, a *answer, r *http.Request) (all openaiapi.Events, err error) {
+	err = fair.Share(ctx, func(within context.Context) (err error) {
+		all, err = a.read(ctx, r.WithContext(within))
+		return err
+	})
+	return all, err
+}
+
+// read reads a request. The returned events use ctx, because they outlive the fair share that bounds r.
+func (a *answer) read(ctx context.Context, r *http.Request) (openaiapi.Events, error) {
+	raw, err := api.ReadBody(a.w, r, openaiapi.MaxBody, jsonbound.Transcript)
+	if err != nil {
+		return nil, err
+	}
+	var body request
+	if err := api.Unmarshal(raw, &body); err != nil {
+		return nil, err
+	}
+	at := len(body.Messages) - 1
+	for i, m := range body.Messages {
+		if body.Trigger != triggerRegenerate && m.ID != "" && m.ID == body.MessageID {
+			at = i
+		}
+	}
+	switch {
+	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
+		return a.postMessage(ctx, &body, at)
+	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
+		return a.resumeRun(ctx, body.Messages[at])
+	}
+	return nil, problem.BadRequest("messages has to end with one of the user, or with answers to what a run waits for.")
+}
+
+// resume serves GET /v1/chats/{chat}/ui/{id}/stream. It returns the chat's running or waiting run from its first event.
+func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, error) {
+	info, err := a.h.Memory.Chat(openaiapi.WithMemoryScopes(ctx), a.chat)
+	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
+		info.Run = info.Waiting.RunID
+	}
+	if err != nil || info.Run == "" {
+		return nil, err
+	}
+	return a.h.Follow(ctx, a.stream, a.chat, info.Run), nil
+}
+
+// maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools.
+// Waits for a person need a right to decide or to read the chat.
+func maySee(ctx context.Context, waits []event.Wait) bool {
+	caller := access.From(ctx)
+	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
+		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
+}
+
+// postMessage posts the user's message with the index at.
+func (a *answer) postMessage(ctx context.Context, body *request, at int) (openaiapi.Events, error) {
+	id, p := body.Messages[at].ID, openaiapi.Post{Chat: a.chat}
+	for i, m := range body.Messages[:at+1] {
+		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
+			continue
+		}
+		c, texts := openaiapi.ChatMessage{Role: m.Role}, []string(nil)
+		for _, p := range m.Parts {
+			switch {
+			case p.Type == "text":
+				texts = append(texts, p.Text)
+			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
+				c.Content.Images = append(c.Content.Images, p.URL)
+			case p.Type == "file" && i == at: // files of older messages are documents already
+				c.Content.Files = append(c.Content.Files, openaiapi.FilePart{Name: p.Filename, Data: p.URL})
+			}
+		}
+		c.Content.Text, c.Content.Pasted = openaiapi.JoinTexts(texts)
+		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
+			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
+				return nil, problem.BadRequest("pasted %v.", err)
+			}
+			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
+		}
+		c.Content.Text = openaiapi.WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
+		p.Messages = append(p.Messages, c)
+	}
+	p.Request = webapi.MessageRequest{AgentVersion: body.AgentVersion, Stream: true, OnBusy: body.OnBusy, User: body.User,
+		Tools: body.Tools, Instructions: body.Instructions, Metadata: map[string]string{}}
+	if id != "" {
+		p.Request.Metadata[api.MessageIDMember] = id
+	}
+	p.Replaces, p.Newest = body.MessageID != "", body.MessageID == "" && body.Trigger == triggerRegenerate
+	if id != "" && !p.Replaces && !p.Newest { // the same message again
+		p.Key = fmt.Sprintf("ui-%x", sha256.Sum256([]byte(id)))
+	}
+	return a.h.Post(ctx, a.stream, p)
+}
+
+// resumeRun resumes a waiting run with the answers in the last step of the message.
+func (a *answer) resumeRun(ctx context.Context, m message) (openaiapi.Events, error) {
+	run, answers := "", []event.WaitAnswer(nil)
+	for _, p := range m.Parts {
+		switch p.Type {
+		case "step-start":
+			answers = nil
+		case "data-subagent":
+			a.delegations[p.ID] = &delegation{}
+			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // malformed members stay empty
+		}
+		a.tools[p.ToolCallID] = p.ToolCallID != ""
+		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
+			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
+		responded := p.State == "approval-responded"
+		if responded {
+			of = p.Approval.ID
+			a.waits[of] = p.ToolCallID
+		}
+		if responded && !p.Approval.Approved || p.State == "output-error" {
+			w.Decision = event.Deny
+		}
+		of, wait, ok := openaiapi.SplitCallID(of)
+		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
+			continue
+		}
+		run, w.ID = of, wait
+		answers = append(answers, w)
+	}
+	if len(answers) == 0 {
+		return nil, problem.BadRequest("The last message is the assistant's, and has no answer to what a run waits for.")
+	}
+	return a.h.Resume(ctx, a.stream, a.chat, run, answers), nil
+}
+
 // maxProgress bounds the progress that a part of a delegation shows, in bytes.
 const maxProgress = 200
 
-// part is a part of the stream. Parts have the members that each of the AI SDK's versions 5, 6 and 7 takes: the older
-// ones refuse a part with another one.
+// part is a part of the stream. It has only members that the AI SDK's versions 5, 6 and 7 all accept, because versions
+// 5 and 6 reject a part with an unknown member.
 type part map[string]any
 
-// answer is an answer as a UI message stream.
+// answer writes an answer as a UI message stream.
 type answer struct {
 	h         *openaiapi.Handler
 	w         http.ResponseWriter
@@ -288,35 +290,35 @@ type answer struct {
 	waits       map[string]string // the part of a tool, by the callID of the wait that it shows
 }
 
-// delegation is what a data-subagent part says, which each later one of the same id replaces.
+// delegation is the data of a data-subagent part. A later part with the same id replaces it.
 type delegation struct {
 	Name  string `json:"name"`
 	Task  string `json:"task"`
 	State string `json:"state"` // "running", or the status of an event.Completion
-	Text  string `json:"text"`  // the end of what it does, then its answer
+	Text  string `json:"text"`  // the end of its progress, then its answer
 }
 
-// writePart sends a part of the stream, with its type.
-func (a *answer) writePart(kind string, p part) {
+// write writes a part of the stream, and sets its type.
+func (a *answer) write(kind string, p part) {
 	p["type"] = kind
 	line, _ := memory.EncodeJSON(p) // plain values of ours
 	a.stream.Data(line)
 }
 
-// show gives an event to the client.
+// show writes the parts of an event.
 func (a *answer) show(e event.Event) {
 	if a.run == "" {
 		a.run = e.RunID
 		a.stream.SetHeader(webapi.RunID, a.run)
-		a.writePart("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
+		a.write("start", part{"messageId": a.run, "messageMetadata": part{"run": a.run, "chat": a.chat.ID()}})
 	}
 	a.collected.Add(e)
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
 		a.agent = p.AgentVersion
-		a.writePart("start-step", part{})
+		a.write("start-step", part{})
 	case *event.Recalled:
-		a.writePart("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
+		a.write("data-memory", part{"id": fmt.Sprint("memory-", e.Seq), "data": part{
 			"agent": cmp.Or(string(e.Subagent), webapi.Master), "messages": p.Messages, "failed": p.Failed}})
 	case *event.AssistantDelta:
 		a.writeText(p.Text)
@@ -333,16 +335,16 @@ func (a *answer) show(e event.Event) {
 		a.writeSources(p.Citations)
 	case *event.MasterTool:
 		a.endText()
-		a.writePart("data-tool", part{"id": p.Tool, "data": p})
+		a.write("data-tool", part{"id": p.Tool, "data": p})
 	case *event.Delegation:
 		a.endText()
-		a.delegate(e, p.Task, "running", "")
+		a.writeDelegation(e, p.Task, "running", "")
 	case *event.SubagentDelta:
-		if a.delegate(e, "", "", p.Text); string(e.Subagent) == a.agent { // whom the user talks to
+		if a.writeDelegation(e, "", "", p.Text); string(e.Subagent) == a.agent { // whom the user talks to
 			a.writeText(p.Text)
 		}
 	case *event.ToolProgress:
-		a.delegate(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
+		a.writeDelegation(e, "", "", "\n"+p.Tool+", "+p.Status+": "+p.Detail+"\n")
 	case *event.AssistantWithTools:
 		for _, c := range p.ToolCalls {
 			a.writeTool(toolPartID(e.CallID, c.ID), c.Function.Name, json.RawMessage(c.Function.Arguments),
@@ -351,7 +353,7 @@ func (a *answer) show(e event.Event) {
 	case *event.ToolResult:
 		a.writeOutput(toolPartID(e.CallID, p.ToolCallID), p.Content)
 	case *event.Completion:
-		a.delegate(e, "", p.Status, p.Response)
+		a.writeDelegation(e, "", p.Status, p.Response)
 	case *event.RunWaiting:
 		a.writeWaits(p.Waits)
 	case *event.RunResumed:
@@ -359,43 +361,43 @@ func (a *answer) show(e event.Event) {
 	}
 }
 
-// writeText shows a piece of the answer.
+// writeText writes a piece of the answer, and opens a part of text if none is open.
 func (a *answer) writeText(text string) {
 	if a.textID == "" {
 		a.textCount++
 		a.textID = fmt.Sprint("text-", a.textCount)
-		a.writePart("text-start", part{"id": a.textID})
+		a.write("text-start", part{"id": a.textID})
 	}
 	a.raw.WriteString(text)
 	a.piece.WriteString(text)
-	a.writePart("text-delta", part{"id": a.textID, "delta": text})
+	a.write("text-delta", part{"id": a.textID, "delta": text})
 }
 
-// endText ends a part of text. What is said behind it is another one.
+// endText closes the open part of text, if there is one.
 func (a *answer) endText() {
 	if a.piece.Reset(); a.textID != "" {
-		a.writePart("text-end", part{"id": a.textID})
+		a.write("text-end", part{"id": a.textID})
 		a.textID = ""
 	}
 }
 
-// writeSources shows the citations of the answer, with all that is known of each beside.
+// writeSources writes the citations of the answer. The metadata of each part has the whole citation.
 func (a *answer) writeSources(all []event.Citation) {
 	for _, c := range all {
 		p := part{"sourceId": fmt.Sprint(c.N), "title": c.Place(), "providerMetadata": part{"mneme": c}}
 		if strings.HasPrefix(c.Source, "https://") || strings.HasPrefix(c.Source, "http://") {
 			p["url"] = c.Source
-			a.writePart("source-url", p)
+			a.write("source-url", p)
 			continue
 		}
 		p["mediaType"], p["filename"] = "text/plain", cmp.Or(c.Source, c.DocID)
-		a.writePart("source-document", p)
+		a.write("source-document", p)
 	}
 }
 
-// delegate shows what changes of a delegation. Of what a subagent does it is the end, since each part has all of it;
-// of its answer it is all.
-func (a *answer) delegate(e event.Event, task, state, text string) {
+// writeDelegation applies a change to a delegation and writes it. Its text is the end of the progress, because each
+// part repeats it, or the whole answer.
+func (a *answer) writeDelegation(e event.Event, task, state, text string) {
 	d := cmp.Or(a.delegations[e.CallID], &delegation{})
 	a.delegations[e.CallID] = d
 	d.Name, d.Task, d.State = string(e.Subagent), cmp.Or(task, d.Task), cmp.Or(state, d.State)
@@ -404,13 +406,13 @@ func (a *answer) delegate(e event.Event, task, state, text string) {
 	} else if len(d.Text) > maxProgress {
 		d.Text = strings.ToValidUTF8(d.Text[len(d.Text)-maxProgress:], "")
 	}
-	a.writePart("data-subagent", part{"id": e.CallID, "data": d})
+	a.write("data-subagent", part{"id": e.CallID, "data": d})
 }
 
-// toolPartID names the part of a tool's call: models use the same ids in several delegations.
+// toolPartID returns the id of the part of a tool call. Models use the same call ids in several delegations.
 func toolPartID(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
 
-// writeTool shows a call of a tool, with more about it. One that is not ours is for the page to run.
+// writeTool writes a tool call. The page runs a tool that is not providerExecuted.
 func (a *answer) writeTool(id, name string, input json.RawMessage, more part) {
 	a.endText()
 	more["toolCallId"], more["toolName"], more["input"], more["dynamic"] = id, name, input, true
@@ -418,17 +420,17 @@ func (a *answer) writeTool(id, name string, input json.RawMessage, more part) {
 		more["input"] = string(input)
 	}
 	a.tools[id] = true
-	a.writePart("tool-input-available", more)
+	a.write("tool-input-available", more)
 }
 
-// writeOutput shows the output of a tool. The SDK takes an output without its call for a broken stream.
+// writeOutput writes the output of a tool call that the client has. The SDK rejects an output without its call.
 func (a *answer) writeOutput(id string, output any) {
 	if a.tools[id] {
-		a.writePart("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
+		a.write("tool-output-available", part{"toolCallId": id, "output": output, "dynamic": true, "providerExecuted": true})
 	}
 }
 
-// writeWaits shows what a run waits for: approvals, and calls whose output the page gives, by the id of the call.
+// writeWaits writes the approvals and the calls of client tools that a run waits for, and ends the step.
 func (a *answer) writeWaits(waits []event.Wait) {
 	for _, w := range waits {
 		more, given := part{"providerMetadata": part{"mneme": w}}, openaiapi.CallID(a.run, w.ID)
@@ -438,26 +440,26 @@ func (a *answer) writeWaits(waits []event.Wait) {
 		}
 		a.writeTool(a.waits[given], w.Tool, w.Arguments, more)
 		if w.Kind == event.Approval {
-			a.writePart("tool-approval-request", part{"approvalId": given, "toolCallId": a.waits[given]})
+			a.write("tool-approval-request", part{"approvalId": given, "toolCallId": a.waits[given]})
 		}
 	}
-	a.writePart("finish-step", part{})
+	a.write("finish-step", part{})
 }
 
-// writeDecisions shows how waits were answered. What follows is a step of its own: pages send the answers of the last one.
+// writeDecisions writes the answers of waits and begins a step, because pages send the answers of the last step only.
 func (a *answer) writeDecisions(answers []event.WaitAnswer) {
 	for _, w := range answers {
 		id := a.waits[openaiapi.CallID(a.run, w.ID)]
 		switch {
 		case !a.tools[id]:
 		case w.Decision == event.Deny:
-			a.writePart("tool-output-denied", part{"toolCallId": id})
+			a.write("tool-output-denied", part{"toolCallId": id})
 			delete(a.tools, id) // what the model is told of it is no output
 		case !strings.Contains(id, "/"): // no event has the output of what is not a subagent's
 			a.writeOutput(id, w.Decision)
 		}
 	}
-	a.writePart("start-step", part{})
+	a.write("start-step", part{})
 }
 
 // end completes the answer.
@@ -471,16 +473,16 @@ func (a *answer) end() {
 	if a.collected.Outcome != webapi.OutcomeWaiting { // that ends the step itself
 		// AI SDK's names: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol.
 		finish = strings.ReplaceAll(cmp.Or(a.collected.FinishReason, "stop"), "_", "-")
-		a.writePart("finish-step", part{})
+		a.write("finish-step", part{})
 	}
 	if a.collected.Outcome == event.Stopped {
 		finish = "other"
-		a.writePart("abort", part{})
+		a.write("abort", part{})
 	}
-	used := a.collected.Usage
-	a.writePart("finish", part{"finishReason": finish, "messageMetadata": part{"outcome": a.collected.Outcome, "usage": part{
-		"inputTokens": used.InputTokens, "outputTokens": used.OutputTokens, "totalTokens": used.InputTokens + used.OutputTokens,
-		"cachedInputTokens": used.CachedTokens, "reasoningTokens": used.ReasoningTokens, "costMicroUSD": used.CostMicroUSD}}})
+	u := a.collected.Usage
+	a.write("finish", part{"finishReason": finish, "messageMetadata": part{"outcome": a.collected.Outcome, "usage": part{
+		"inputTokens": u.InputTokens, "outputTokens": u.OutputTokens, "totalTokens": u.InputTokens + u.OutputTokens,
+		"cachedInputTokens": u.CachedTokens, "reasoningTokens": u.ReasoningTokens, "costMicroUSD": u.CostMicroUSD}}})
 	a.stream.Data([]byte("[DONE]"))
 }
 
@@ -492,6 +494,6 @@ func (a *answer) fail(err error) {
 		return
 	}
 	a.endText()
-	a.writePart("error", part{"errorText": secrets.Keyless(p.Message)})
+	a.write("error", part{"errorText": secrets.Keyless(p.Message)})
 	a.stream.Data([]byte("[DONE]"))
 }

@@ -28,8 +28,8 @@ import (
 	"mneme/webmemory/uistream"
 )
 
-// partMembers are the members that a part may have: those that the schemas of AI SDK 5 and 6, which refuse any other one,
-// and of 7 have in common, by the sources of ai 5.0.277, 6.0.326 and 7.0.173. Those of approvals are of 6 and 7.
+// partMembers are the members that a part may have. The schemas of AI SDK 5, 6 and 7 have them in common, by the sources
+// of ai 5.0.277, 6.0.326 and 7.0.173. Versions 5 and 6 reject any other member. Approvals are only in 6 and 7.
 var partMembers = map[string]string{
 	"start": "messageId messageMetadata", "start-step": "", "finish-step": "", "abort": "",
 	"finish": "finishReason messageMetadata", "error": "errorText", "text-start": "id", "text-delta": "id delta", "text-end": "id",
@@ -262,6 +262,17 @@ func TestSubmitsAndReplaces(t *testing.T) {
 	first := gjson.GetBytes(w.Do("GET", "/v1/chats/c/export", nil).Body, "..0.message.id").Str
 	says("43: EINS", submits, first, first+"=EINS")
 	require.Equal(t, "EINS", userTexts(w, "c"), "by the id that the history has")
+}
+
+// With on_mismatch transcript, an edit of an unknown message is answered from the client's transcript, and not stored.
+func TestMismatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, numberedAnswers(), func(c *openaiapi.Config) { c.OnMismatch = openaiapi.Transcript })
+	require.Equal(t, 200, post(w, userBody(submits, "", "u1=one")).Status)
+	got := post(w, userBody(submits, "u9", "u9=nine"))
+	require.Equal(t, 200, got.Status, string(got.Body))
+	require.Equal(t, "2: nine", textOf(partsOf(t, got.Body)))
+	require.Equal(t, "one", userTexts(w, "c"))
 }
 
 // A client that leaves does not stop its run; it comes back to it by another process, from the beginning, and finds

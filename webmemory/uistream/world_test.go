@@ -20,12 +20,13 @@ import (
 	"mneme/memory/event"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/webmemory/openaiapi"
 )
 
 // newWorld returns a world with a replica that serves useChat.
-func newWorld(t *testing.T, a webmemorytest.Agent) *webmemorytest.World {
+func newWorld(t *testing.T, a webmemorytest.Agent, change ...func(*openaiapi.Config)) *webmemorytest.World {
 	w := webmemorytest.NewWorld(t, a)
-	w.URL = w.StartOpenAI()
+	w.URL = w.StartOpenAI(change...)
 	return w
 }
 
@@ -33,7 +34,8 @@ func newWorld(t *testing.T, a webmemorytest.Agent) *webmemorytest.World {
 func filesWorld(t *testing.T) *webmemorytest.World {
 	w := webmemorytest.NewWorld(t, nil)
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	runs := apiserver.New(apiserver.Config{Documents: library}, webmemorytest.Answers("hello"), nil, webmemorytest.Logger())
+	hello := webmemorytest.Answers("hello")
+	runs := apiserver.New(apiserver.Config{Documents: library}, hello, nil, webmemorytest.Logger())
 	t.Cleanup(func() { _ = runs.Close() })
 	w.SetApiserver(runs.Handler())
 	w.URL = w.StartOpenAI()
