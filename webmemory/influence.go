@@ -106,8 +106,8 @@ func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ..
 		return "", err
 	}
 	if full {
-		return "", problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the messages.",
-			memory.MaxQuarantine)
+		return "", problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the "+
+			"messages.", memory.MaxQuarantine)
 	}
 	return s.store.Turns.ChangeConversation(ctx, chat, rand.Text())
 }
