@@ -101,7 +101,6 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	if unfinished != nil {
 		d.log.Warn().Err(unfinished).Msg("the end of a run waits for Redis")
 	}
-	d.eraseHidden(ctx)
 	if err := d.writer.trim(d.runner.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}

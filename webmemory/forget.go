@@ -97,25 +97,24 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 	out.Exchange = true
 	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
 	before, err := s.histories.quarantine(ctx, r.chat, entries...)
-	r.mu.Lock()
-	r.hidden = append(r.hidden, before)
-	r.mu.Unlock()
+	if err == nil && before != "" {
+		s.workers.Go(func() { s.eraseAfter(r, before) })
+	}
 	return err
 }
 
-// eraseHidden erases the conversations of the gateway that have messages which a finished run hid. If it fails, the
-// gateway removes them when they expire.
-func (d *driver) eraseHidden(ctx context.Context) {
-	d.run.mu.Lock()
-	hidden := d.run.hidden
-	d.run.mu.Unlock()
-	for _, id := range hidden {
-		if id == "" {
-			continue
-		}
-		if err := d.runner.runs.EraseConversation(ctx, d.run.chat.Tenant(), id); err != nil {
-			d.log.Warn().Err(err).Msg("the gateway still has hidden messages until they expire")
-		}
+// eraseAfter erases a conversation of the gateway when its run has ended. If it fails, or the process stops, the gateway
+// removes it when it expires.
+func (s *noteRoutes) eraseAfter(r *run, conversation string) {
+	select {
+	case <-r.done:
+	case <-s.life.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if err := s.runs.EraseConversation(ctx, r.chat.Tenant(), conversation); err != nil {
+		s.log.Warn().Err(err).Msg("the gateway still has hidden messages until they expire")
 	}
 }
 

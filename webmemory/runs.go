@@ -89,9 +89,7 @@ type run struct {
 	held  string                  // guarded by mu: token of the chat's lease
 	shown map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
 	at    *api.Client             // guarded by mu: where the run is; nil before it is posted
-	// hidden are conversations of the gateway with messages that the run put into quarantine; guarded by mu.
-	hidden []string
-	ended  time.Time // guarded by mu; zero while it runs
+	ended time.Time               // guarded by mu; zero while it runs
 	// alone are the calls of tools outside that a run without a chat was granted; nil for one of a chat.
 	alone *ownCalls
 	// conversation is the gateway's, in which it runs; guarded by mu.
