@@ -97,8 +97,8 @@ type ForgetRequest struct {
 
 // Forgotten answers a ForgetRequest.
 type Forgotten struct {
-	Asked    bool `json:"asked"`    // the user asked for it in the newest message; otherwise nothing was changed
-	Messages int  `json:"messages"` // earlier messages of the chat that models are no longer shown
-	Notes    int  `json:"notes"`    // notes that models are no longer shown
-	Exchange bool `json:"exchange"` // all messages of the run are hidden, too
+	Asked    bool `json:"asked"`    // the newest message asks for it; otherwise nothing changed
+	Messages int  `json:"messages"` // hidden earlier messages of the chat
+	Notes    int  `json:"notes"`    // hidden notes
+	Exchange bool `json:"exchange"` // the messages of the run are hidden
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Quarantine is what a chat's models are not shown until it is released. Entries are the ids of messages, the names of
-// sources, see Origin, and ForgetEntry with an id. Such an entry asks a person to redact the message.
+// Quarantine lists the messages of a chat that are hidden from models until a person releases them. An entry is the id
+// of a message, the name of a source (see Origin), or ForgetEntry with an id, which asks a person to redact the message.
 type Quarantine []string
 
 // ForgetEntry begins an entry that names a message to be forgotten, or the run that requested it.

@@ -22,7 +22,7 @@ import (
 	"mneme/webmemory/telling"
 )
 
-// maxForgotten is how many earlier messages may contain the words that a user asks to forget.
+// maxForgotten limits the earlier messages that one call of the tool forget hides.
 const maxForgotten = 50
 
 // postForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses

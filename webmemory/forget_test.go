@@ -180,7 +180,7 @@ func TestAUserAsksToForget(t *testing.T) {
 	require.Empty(t, f.quarantine(t, "copy").Entries)
 }
 
-// What a user noted is proposed again, and a repeated request adds nothing.
+// Forgotten notes of a user become proposals, and a repeated request adds nothing.
 func TestNotesAreForgotten(t *testing.T) {
 	t.Parallel()
 	h := newHolding(t)

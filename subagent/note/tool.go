@@ -12,7 +12,7 @@ import (
 	"mneme/subagent/loop"
 )
 
-// ToolName and ForgetName are what models call the tools.
+// The names of the tools.
 const (
 	ToolName   = "remember"
 	ForgetName = "forget"

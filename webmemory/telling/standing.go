@@ -6,8 +6,8 @@ import (
 	"mneme/memory"
 )
 
-// Standing returns the sentences of a message in which its writer tells how to be served from then on, or a lasting
-// fact such as a diet. At most maxStanding are returned. A rule of words is wrong at times.
+// Standing returns the sentences of a message that set a rule for later answers or state a lasting fact about the
+// writer, such as a diet. It returns at most maxStanding. It knows words only, so it can be wrong.
 func Standing(own string) (sentences []string) {
 	for _, sentence := range split(oneSpelling(own)) {
 		said := words(lead.ReplaceAllString(sentence, ""))

@@ -84,8 +84,8 @@ var acts = []act{
 		"GW GET /admin/backend,GW PUT /admin/backend,GW GET /admin/usage"},
 	{"read its own rights", access.Scopes, false, "GET /v1/keys/self"},
 	{"ask as a service of ours", nil, false, "POST /internal/v1/runs/{}/recall,POST /internal/v1/runs/{}/notes," +
-		"POST /internal/v1/runs/{}/calls,POST /internal/v1/runs/{}/calls/{},GET /internal/v1/chats/{}/runs/{}," +
-		"GET /internal/v1/chats/{}/calls/{},POST /internal/v1/erasures,POST /internal/v1/rewinds," +
+		"POST /internal/v1/runs/{}/forget,POST /internal/v1/runs/{}/calls,POST /internal/v1/runs/{}/calls/{}," +
+		"GET /internal/v1/chats/{}/runs/{},GET /internal/v1/chats/{}/calls/{},POST /internal/v1/erasures,POST /internal/v1/rewinds," +
 		"POST /internal/v1/chats/{}/heard,POST /internal/v1/chats/{}/recalled,GW DELETE /v1/conversations"},
 }
 
@@ -114,6 +114,7 @@ var requests = [][2]string{
 	{"DELETE GW /v1/conversations", ""}, {"GET GW /admin/backend", ""}, {"PUT GW /admin/backend", `{"active":"offline"}`},
 	{"GET GW /admin/usage", ""},
 	{"POST /internal/v1/runs/{run}/recall", `{"query":"locker"}`}, {"POST /internal/v1/runs/{run}/notes", `{"text":"x"}`},
+	{"POST /internal/v1/runs/{run}/forget", `{"text":"locker"}`},
 	{"POST /internal/v1/runs/{run}/calls", "{}"}, {"POST /internal/v1/runs/{run}/calls/x", "{}"},
 	{"GET /internal/v1/chats/{chat}/runs/{run}", ""}, {"GET /internal/v1/chats/{chat}/calls/{run}", ""},
 	{"POST /internal/v1/erasures", `{"chat":"acme/{chat}"}`}, {"POST /internal/v1/rewinds", `{"chat":"acme/{chat}"}`},
