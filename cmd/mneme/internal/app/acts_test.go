@@ -85,7 +85,8 @@ var acts = []act{
 	{"read its own rights", access.Scopes, false, "GET /v1/keys/self"},
 	{"ask as a service of ours", nil, false, "POST /internal/v1/runs/{}/recall,POST /internal/v1/runs/{}/notes," +
 		"POST /internal/v1/runs/{}/forget,POST /internal/v1/runs/{}/calls,POST /internal/v1/runs/{}/calls/{}," +
-		"GET /internal/v1/chats/{}/runs/{},GET /internal/v1/chats/{}/calls/{},POST /internal/v1/erasures,POST /internal/v1/rewinds," +
+		"GET /internal/v1/chats/{}/runs/{}," +
+		"GET /internal/v1/chats/{}/calls/{},POST /internal/v1/erasures,POST /internal/v1/rewinds," +
 		"POST /internal/v1/chats/{}/heard,POST /internal/v1/chats/{}/recalled,GW DELETE /v1/conversations"},
 }
 
