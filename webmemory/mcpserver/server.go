@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -117,6 +118,8 @@ const (
 type Handler struct {
 	sdk http.Handler
 	end context.CancelCauseFunc
+
+	calls atomic.Int64 // requests that are not answered yet
 }
 
 // HTTP makes the handler.
@@ -138,8 +141,16 @@ var errShutdown = &api.Problem{
 	Message: "The service is shutting down. A message that was taken is answered all the same; recall finds it.",
 }
 
-// Close ends the calls that are not over. Their clients are told so, and the runs go on.
-func (h *Handler) Close() { h.end(errShutdown) }
+// Close ends the calls. Their clients get errShutdown, and the runs go on. It waits up to lastMoment first, because a
+// call whose run has just ended still reads the answer.
+func (h *Handler) Close() {
+	for until := time.Now().Add(lastMoment); h.calls.Load() > 0 && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	h.end(errShutdown)
+}
+
+const lastMoment = 500 * time.Millisecond
 
 // requestKey is where a handler of the SDK finds the context of its HTTP request, which ends
 // when the client leaves. The SDK's own contexts outlive it, for sessions that are resumed.
@@ -161,6 +172,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Message: "A request is one message; send those of a batch one by one."})
 		return
 	}
+	h.calls.Add(1)
+	defer h.calls.Add(-1)
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context()))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	h.sdk.ServeHTTP(paced{w}, r)
