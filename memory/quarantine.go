@@ -19,8 +19,8 @@ const MaxQuarantine = 1000
 // MaxQuarantined bounds an entry, in bytes.
 const MaxQuarantined = 256
 
-// Has reports whether a message is in quarantine: by its id, its run, or its source, whichever page of a document or
-// whichever one of several that is.
+// Has reports whether a message is in quarantine, by its id, its run or its source. A document stands for all of its
+// pages. If a message has several sources, one is enough.
 func (q Quarantine) Has(id string, o Origin) bool {
 	run, sources := RunOf(id), strings.Split(o.Source, ", ")
 	return slices.ContainsFunc(q, func(entry string) bool {

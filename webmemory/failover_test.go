@@ -247,7 +247,7 @@ func TestARunIsNotStoppedBeforeItsNewHolderAskedForIt(t *testing.T) {
 }
 
 // Redis comes back with a chat's turn but without its run, which another process brings back a moment later. A post that
-// was repeated in between joins the run. It does not wait behind it until its time is over.
+// was repeated in between joins the run. It does not wait for its turn until it times out.
 func TestARepeatedPostJoinsARunThatComesBack(t *testing.T) {
 	t.Parallel()
 	s := &webmemorytest.Script{}

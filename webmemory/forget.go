@@ -94,13 +94,16 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 	for _, id := range ids {
 		entries = append(entries, memory.ForgetEntry+id)
 	}
+	before, err := s.histories.quarantine(ctx, r.chat, entries...)
+	if err != nil {
+		return err
+	}
 	out.Exchange = true
 	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
-	before, err := s.histories.quarantine(ctx, r.chat, entries...)
-	if err == nil && before != "" {
+	if before != "" {
 		s.workers.Go(func() { s.eraseAfter(r, before) })
 	}
-	return err
+	return nil
 }
 
 // eraseAfter erases a conversation of the gateway when its run has ended. If it fails, or the process stops, the gateway

@@ -77,7 +77,7 @@ func newForgetting(t *testing.T) forgetting {
 	}, func(c *webmemory.Config) { c.ContextWindow, c.MaxHistory = 6, 10 }), m}
 }
 
-// say posts a message, to which the model answers by forgetting words, and returns the answer and the last prompt.
+// say posts a message. The model calls forget with words, or only answers. say returns the answer and the last prompt.
 func (f forgetting) say(t *testing.T, message, words, answer string) (said, shown string) {
 	t.Helper()
 	f.model.mu.Lock()
@@ -139,7 +139,7 @@ func TestAUserAsksToForget(t *testing.T) {
 	require.Contains(t, said, "Notes of the operator and other chats are unchanged", "only a person changes those")
 	require.Contains(t, shown, `"Name":"forget"`)
 	q := f.quarantine(t, "c")
-	require.Len(t, q.Entries, 5, "%v", q.Entries) // with the first answer, and all of the run in which the user asked
+	require.Len(t, q.Entries, 5, "%v", q.Entries) // with the first answer, and the run of the request
 	require.Subset(t, q.Entries, []string{"forget:a.1", "forget:s.1", "forget:s.2"})
 
 	doNote(t, f.World, 204, "DELETE", "c/notes/"+operators.ID, "")
@@ -262,7 +262,7 @@ func TestNobodyElseForgets(t *testing.T) {
 	f.importMany(t)
 	said, _ = f.say(t, "Forget the weather", "weather", "")
 	require.Contains(t, said, "name longer words")
-	require.Len(t, f.quarantine(t, "c").Entries, 31) // and the run in which the user asked
+	require.Len(t, f.quarantine(t, "c").Entries, 31) // and the run of the request
 }
 
 // importMany has a second chat's worth of messages about the weather said in the chat.
@@ -272,7 +272,7 @@ func (f forgetting) importMany(t *testing.T) {
 	}
 }
 
-// A run in which the user asks to forget something fails, and its post is repeated. The message is stored once.
+// A run calls forget and fails, and its post is repeated. The message is stored once.
 func TestARepeatedPostThatForgetsIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	f := newForgetting(t)

@@ -80,7 +80,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
-// proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note that an agent makes
+// proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note of an agent
 // replaces a proposal with the same text.
 func (d *driver) proposeNotes(said *event.RunStarted) {
 	told := telling.Standing(memory.Own(said.Message, said.Pasted).Own)

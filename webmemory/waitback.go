@@ -224,7 +224,7 @@ func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstor
 		if len(lines) == 0 && slices.Contains(w.runs(), r.id) { // as of a run that waited
 			return &redisstore.Record{Body: r.body, Rewound: true}, nil
 		}
-		if len(lines) == 0 { // an answer may be all that is left of it
+		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
 			record, err := s.store.Runs.Record(ctx, r.chat, r.id)
 			if err != nil || record.Over() {
 				return record, err

@@ -73,7 +73,7 @@ func chatFlag(c *cobra.Command, chat *memory.Chat, usage string) {
 	})
 }
 
-// trimSentinel returns err without the words of memory.ErrBadName, which tell a user nothing.
+// trimSentinel returns err without the words of memory.ErrBadName, which do not help a user.
 func trimSentinel(err error) error {
 	if err == nil {
 		return nil

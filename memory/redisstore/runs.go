@@ -37,7 +37,7 @@ type Record struct {
 // Over says whether the run has come to its end.
 func (r *Record) Over() bool { return len(r.Result) > 0 || r.Rewound }
 
-// Torn reports whether Redis lost the run after its last event and before its answer, so that only the answer is left.
+// Torn reports whether the record has only the answer, because Redis lost the run between its last event and its answer.
 func (r *Record) Torn() bool { return len(r.Result) > 0 && r.Body == "" && !r.Rewound }
 
 // Begin notes that a run exists, before it is posted; found is the record of a

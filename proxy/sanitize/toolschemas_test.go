@@ -104,7 +104,7 @@ func TestSchemasThatAreFineStay(t *testing.T) {
 	}
 }
 
-// What a schema becomes is bounded, and does not become something else again.
+// A sanitized schema has a bounded size, and a second pass does not change it.
 func TestSchemasWithManyReferencesStaySmall(t *testing.T) {
 	t.Parallel()
 	fork := ""

@@ -187,7 +187,7 @@ func TestRememberForAUser(t *testing.T) {
 	}
 }
 
-// The tool forget says what happened, in sentences that the model can repeat. It makes room for another tool of its name.
+// The tool forget reports its result in sentences that the model can repeat. It makes room for another tool of its name.
 func TestForget(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Tool: true}}
 	var answer memory.Forgotten
@@ -221,7 +221,7 @@ func TestForget(t *testing.T) {
 	require.Equal(t, "error: away", call(`{"text":"4711"}`))
 }
 
-// Of two names that a user told, a prompt shows the newer first, and when each was told.
+// If a user has given two names, a prompt shows the newer first, with both dates.
 func TestTheNewerNameIsShownFirst(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Budget: 500}}
 	h.Chat = active("My name is Zara.", "My name is Zora.")

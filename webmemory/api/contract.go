@@ -322,7 +322,7 @@ type ExportLine struct {
 	// Missing stands where messages should: a part of the archive that is damaged or gone. An import passes it over.
 	Missing *HistoryGap  `json:"missing,omitempty"`
 	Note    *memory.Note `json:"note,omitempty"` // behind all messages
-	// Quarantine is the chat's. It stands in a line of its own.
+	// Quarantine is the chat's, in a line of its own.
 	Quarantine memory.Quarantine `json:"quarantine,omitempty"`
 	// Messages stands in the last line, alone: how many lines have a message. An import
 	// that is not whole is refused by it.

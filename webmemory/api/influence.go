@@ -24,6 +24,6 @@ const (
 // Quarantine is what no model is shown of a chat, in windows and by recall, until it is released.
 type Quarantine struct {
 	// Entries are ids of messages, and names of sources as messages have them. "forget:" and the id of a message or a
-	// run is what a user asked to forget: a person redacts it or releases it.
+	// run marks a message to be forgotten. A person redacts or releases it.
 	Entries []string `json:"entries"`
 }

@@ -119,7 +119,7 @@ type Handler struct {
 	sdk http.Handler
 	end context.CancelCauseFunc
 
-	calls atomic.Int64 // requests that are not answered yet
+	calls atomic.Int64 // pending requests
 }
 
 // HTTP makes the handler.
@@ -141,8 +141,8 @@ var errShutdown = &api.Problem{
 	Message: "The service is shutting down. A message that was taken is answered all the same; recall finds it.",
 }
 
-// Close ends the calls. Their clients get errShutdown, and the runs go on. It waits up to lastMoment first, because a
-// call whose run has just ended still reads the answer.
+// Close ends the calls. Their clients get errShutdown, and the runs continue. Close waits up to lastMoment first, so that
+// a call whose run has just ended can read the answer.
 func (h *Handler) Close() {
 	for until := time.Now().Add(lastMoment); h.calls.Load() > 0 && time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)

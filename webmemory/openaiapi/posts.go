@@ -93,12 +93,12 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	return postAt(ctx, h, c, a, t, body, r.Header.Get(webapi.IdempotencyKey))
 }
 
-// Post is a message of the user to a chat, as another protocol gives it.
+// Post is a message of the user to a chat, read from another protocol.
 type Post struct {
 	Chat     memory.Chat
 	Messages []ChatMessage // of the user and the assistant, oldest first; the last one is new
 	// Replaces asks for another text of the new message, or for another answer to it. Newest asks for another answer to
-	// what the client believes to be the newest message. Otherwise the message follows all others.
+	// the message that the client believes to be the newest. Otherwise the message follows all others.
 	Replaces, Newest bool
 	Key              string // Idempotency-Key, "" for none
 	// Request has all but the message's content. Its metadata has the client's id of the message.

@@ -7,7 +7,7 @@ import (
 )
 
 // AsksToForget returns the sentence of a message that asks to forget or delete something, in its writer's own words and
-// without "please" and the like. It returns "" if there is none.
+// without "please" and the like. If no sentence does, it returns "".
 func AsksToForget(typed string) (order string) {
 	message := oneSpelling(typed)
 	if mark := marks.FindStringIndex(message); mark != nil {

@@ -11,7 +11,7 @@ import (
 	"mneme/webmemory/telling"
 )
 
-// standing are messages that set a rule or tell a lasting fact, and ordinary ones, by language.
+// standing has messages that set a rule or state a lasting fact, and ordinary ones, by language.
 var standing = map[string][2]string{
 	"en": {`
 Always answer without comments.

@@ -43,7 +43,7 @@ func New(h *openaiapi.Handler) http.Handler {
 // starter reads a request, and returns the events that answer it, or none.
 type starter = func(context.Context, *answer, *http.Request) (openaiapi.Events, error)
 
-// serve returns a handler that answers with a run's events as a UI message stream, or with a 204 if there is no run. A
+// serve returns a handler that answers with a run's events as a UI message stream, or with a 204 if the chat has no such run. A
 // client that disconnects does not stop the run. It can resume the stream.
 func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -39,9 +39,9 @@ type Guard struct {
 	log     zerolog.Logger
 }
 
-// New makes a guard that logs what it refuses; a page can make it refuse any number of times. Beside what is safe anyway
-// it takes hosts (http.allowed_hosts, and names by which the operator's configuration calls the services) and origins
-// (http.allowed_origins), but for those that are no name of a host and no origin.
+// New returns a guard that logs refused requests. A page can cause any number of refusals. The guard also accepts the
+// given hosts (http.allowed_hosts, and the host names in the operator's configuration) and origins (http.allowed_origins).
+// It ignores invalid ones.
 func New(hosts, origins []string, log zerolog.Logger) *Guard {
 	g := &Guard{hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
 	for _, text := range hosts {
