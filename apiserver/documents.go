@@ -131,7 +131,7 @@ func collectionOf(c *gin.Context) (docstore.Collection, error) {
 		}
 		return docstore.OfChat(chat)
 	}
-	return docstore.Named(tenantOf(c), c.Param("collection"))
+	return docstore.NamedCollection(tenantOf(c), c.Param("collection"))
 }
 
 // idOf is a document's id in the path; it may hold slashes.

@@ -115,7 +115,7 @@ func (d *documents) find(ctx context.Context, of docstore.Collection) (err error
 
 // input is a document with a text that came as text: it is no file, whatever its id looks like.
 func input(body api.Document) rag.Input {
-	in := rag.Input{ID: body.ID, From: docstore.From{Origin: body.Origin}}
+	in := rag.Input{ID: body.ID, SourceFile: docstore.SourceFile{Origin: body.Origin}}
 	in.Document, in.Err = loader.Text(body.Text)
 	in.Document.Title, in.Document.Source, in.Document.Metadata = body.Title, body.Source, body.Metadata
 	return in

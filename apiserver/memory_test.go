@@ -35,7 +35,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	defer holder.Close()
 	type outcome struct {
 		has   bool
-		found recall.Found
+		found recall.Result
 		err   error
 	}
 	got := make(chan outcome, 1)
@@ -56,7 +56,7 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	s.post(t, r)
 	o := <-got
 	require.NoError(t, o.err)
-	require.Equal(t, recall.Found{Partial: true, Hits: []recall.Hit{{ID: "r.1", TS: 2, Role: "user", Name: "Ann",
+	require.Equal(t, recall.Result{Partial: true, Hits: []recall.Hit{{ID: "r.1", TS: 2, Role: "user", Name: "Ann",
 		Subagent: "analytic", Score: 3, Text: "tea", Messages: []string{"r.1"}}}}, o.found)
 	require.Equal(t, []string{"/internal/v1/runs/R1/recall", "Bearer secret"}, []string{path, token})
 	require.Equal(t, memory.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,

@@ -82,7 +82,7 @@ func fail(c *gin.Context, err error) {
 		errors.As(err, &known)
 	}
 	p := *known
-	p.RunID = telemetry.From(c.Request.Context()).Run
+	p.RunID = telemetry.FromContext(c.Request.Context()).Run
 	api.WriteProblem(c.Writer, &p)
 }
 
@@ -142,7 +142,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
 		Format: body.ResponseFormat,
 	}
-	req.Images = loop.Images{Own: body.Images, Before: body.ImagesBefore}
+	req.Images = loop.Images{Own: body.Images, Previous: body.ImagesBefore}
 	req.Zone, _ = api.ReadZone(body.TimeZone) // no message is lost because of it
 	var err error
 	if req.Sent, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {

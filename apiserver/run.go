@@ -113,7 +113,7 @@ func (s *Server) start(
 	}
 	life, cancel := context.WithCancelCause(life)
 	r := &run{
-		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.From(asked), cancel: cancel,
+		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.FromContext(asked), cancel: cancel,
 		log: events, ended: make(chan struct{}), started: time.Now(), leave: leave,
 	}
 	leave = func() {}
@@ -167,7 +167,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	log.Debug().Str("agent", req.AgentVersion).Msg("run started")
 	s.agent.Run(fair.With(ctx, s.work, req.Chat.Tenant()), req, func(e event.Event) error {
 		if waiting, ok := e.Payload.(*event.RunWaiting); ok {
-			s.keepConversation(ctx, req.Conversation, waiting.Waits)
+			s.keepConversation(ctx, req.Conversation, waiting.Pending)
 		}
 		spans.see(e)
 		return r.log.Append(e)

@@ -46,7 +46,7 @@ func newSpans(tracer *tracing.Tracer, trail telemetry.Trail, r master.Request) (
 	}
 	s := &spans{tracer: tracer, trail: trail, user: r.User, agents: map[string]*agentSpan{}}
 	own := s.of(event.Event{Head: event.Head{Subagent: master.Version}})
-	own.Asked(r.Message)
+	own.SetInput(r.Message)
 	s.trail = own.trail
 	return s, own.trail
 }
@@ -56,7 +56,7 @@ func (s *spans) of(e event.Event) *agentSpan {
 	a := s.agents[e.CallID]
 	if a == nil {
 		a = new(agentSpan)
-		a.Span, a.trail = s.tracer.Start(s.trail, tracing.Begin{Of: tracing.Agent, About: string(e.Subagent), User: s.user,
+		a.Span, a.trail = s.tracer.Start(s.trail, tracing.Begin{Operation: tracing.Agent, Subject: string(e.Subagent), User: s.user,
 			Call: e.CallID})
 		s.agents[e.CallID] = a
 	}
@@ -70,7 +70,7 @@ func (s *spans) see(e event.Event) {
 	}
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
-		s.of(e).Asked(p.Task)
+		s.of(e).SetInput(p.Task)
 	case *event.AssistantWithTools:
 		a := s.of(e)
 		for _, c := range p.ToolCalls {
@@ -99,11 +99,11 @@ func (s *spans) see(e event.Event) {
 		}
 	case *event.Completion:
 		a := s.of(e)
-		a.Said(p.Response)
+		a.SetOutput(p.Response)
 		a.end(p.Status, p.Failure)
 		delete(s.agents, e.CallID)
 	case *event.Assistant:
-		s.agents[""].Said(p.Content)
+		s.agents[""].SetOutput(p.Content)
 	case *event.Error:
 		if e.Subagent == "" {
 			s.failed = p.Code
@@ -122,7 +122,7 @@ func (s *spans) begin(a *agentSpan, such func(*toolSpan) bool) {
 	if about == rag.SearchTool {
 		of, about = tracing.Retrieval, tracing.Documents
 	}
-	span, _ := s.tracer.Start(a.trail, tracing.Begin{Of: of, About: about})
+	span, _ := s.tracer.Start(a.trail, tracing.Begin{Operation: of, Subject: about})
 	if call.ID != "" {
 		span.Set(tracing.ToolCall.String(call.ID))
 	}

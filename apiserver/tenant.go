@@ -31,7 +31,7 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 	ctx := c.Request.Context()
 	var out api.ErasedTenant
 	if library := s.documents.library; library != nil {
-		all, err := library.All(ctx, of)
+		all, err := library.ListCollections(ctx, of)
 		if err != nil {
 			return problemOf(err)
 		}
@@ -109,7 +109,7 @@ func (d *documents) exportTenant(c *gin.Context) error {
 		}
 	}
 	if d.library != nil {
-		all, err := d.library.All(ctx, tenantOf(c))
+		all, err := d.library.ListCollections(ctx, tenantOf(c))
 		if err != nil {
 			return problemOf(err)
 		}

@@ -60,7 +60,7 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		}
 		from.Events = append(from.Events, e)
 	}
-	if n := len(from.Events); n == 0 || !from.Events[n-1].Waits() {
+	if n := len(from.Events); n == 0 || !from.Events[n-1].Blocking() {
 		return master.Request{}, nil, api.BadRequest(errors.New("the events in resume must end with the run's run_waiting"))
 	}
 	raw, err := from.Posted()

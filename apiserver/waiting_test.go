@@ -75,7 +75,7 @@ func (s service) stored(
 		require.NoError(t, err)
 		last = e
 		if w, ok := e.Payload.(*event.RunWaiting); ok {
-			e = event.New(e.Head, &event.RunWaiting{Waits: w.Waits})
+			e = event.New(e.Head, &event.RunWaiting{Pending: w.Pending})
 		}
 		lines = append(lines, e.Line())
 	}
@@ -88,7 +88,7 @@ func goesOn(id string, lines []json.RawMessage, last event.Event, result string)
 	r := api.RunRequest{RunID: id, ChatID: memory.MustChat("c1"), ConversationID: "conv",
 		Memory: &api.MemoryAccess{URL: "http://127.0.0.1:2", Token: "another"},
 		Resume: &api.Resume{Events: lines, State: waiting.State}}
-	for _, w := range waiting.Waits {
+	for _, w := range waiting.Pending {
 		raw, _ := json.Marshal(result)
 		r.Resume.Answers = append(r.Resume.Answers, event.WaitAnswer{ID: w.ID, Decision: event.Approve, Result: raw})
 	}
@@ -100,14 +100,14 @@ func goesOn(id string, lines []json.RawMessage, last event.Event, result string)
 func TestARunGoesOnInAnotherProcess(t *testing.T) {
 	first, second := start(t, apiserver.Config{}, waits()), start(t, apiserver.Config{}, waits())
 	lines, last := first.stored(t, first.post(t, lights("r1", "one two")).Events)
-	require.True(t, last.Waits())
+	require.True(t, last.Blocking())
 	state := string(last.Payload.(*event.RunWaiting).State)
 	require.NotContains(t, state, "secret-token")
 	require.Contains(t, state, "before <&>", "it is there for people to read")
 	require.NoError(t, first.Server.Close())
 
 	lines, last = second.stored(t, second.post(t, goesOn("r1", lines, last, "ONE")).Events, lines...)
-	require.True(t, last.Waits(), "it waits once more, elsewhere")
+	require.True(t, last.Blocking(), "it waits once more, elsewhere")
 	third := start(t, apiserver.Config{}, waits())
 	accepted := third.post(t, goesOn("r1", lines, last, "TWO"))
 	lines, last = third.stored(t, accepted.Events, lines...)
@@ -168,7 +168,7 @@ func TestARunWithoutMemoryWaits(t *testing.T) {
 	r = lights("r2", "one")
 	r.Memory, r.Waits = nil, true
 	lines, last := s.stored(t, s.post(t, r).Events)
-	require.True(t, last.Waits())
+	require.True(t, last.Blocking())
 	resumed := goesOn("r2", lines, last, "ONE")
 	resumed.Memory = nil
 	lines, last = s.stored(t, s.post(t, resumed).Events, lines...)
@@ -251,7 +251,7 @@ func TestARunGoesOnAlthoughTheAnswerToTheFirstRequestWasLost(t *testing.T) {
 	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, lost, accepted)
 	lines, last = s.stored(t, accepted.Events, lines...)
-	require.True(t, last.Waits(), "the second word")
+	require.True(t, last.Blocking(), "the second word")
 	_, last = s.stored(t, s.post(t, goesOn("r1", lines, last, "TWO")).Events, lines...)
 	require.True(t, last.Terminal())
 }
@@ -261,7 +261,7 @@ func TestARunComesBackToWhereItWaitedFirst(t *testing.T) {
 	here, elsewhere := start(t, apiserver.Config{}, waits()), start(t, apiserver.Config{}, waits())
 	lines, last := here.stored(t, here.post(t, lights("r1", "one two")).Events)
 	lines, last = elsewhere.stored(t, elsewhere.post(t, goesOn("r1", lines, last, "ONE")).Events, lines...)
-	require.True(t, last.Waits())
+	require.True(t, last.Blocking())
 	_, last = here.stored(t, here.post(t, goesOn("r1", lines, last, "TWO")).Events, lines...)
 	require.True(t, last.Terminal())
 }
@@ -275,7 +275,7 @@ func TestAConversationIsKeptWhileItsRunWaits(t *testing.T) {
 		return errors.New("away")
 	}}, waits())
 	_, last := s.stored(t, s.post(t, lights("r1", "one")).Events)
-	require.True(t, last.Waits(), "a gateway that does not agree is in nobody's way")
+	require.True(t, last.Blocking(), "a gateway that does not agree is in nobody's way")
 	require.Equal(t, []string{"conv"}, kept)
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -130,9 +130,9 @@ func (a *Agent) begin(
 		held: map[string]event.Usage{}}
 	run.kit()
 	fair.Do(ctx, func(context.Context) { run.read() })
-	saw(&run.sources, len(r.Sent)+len(r.Images.Before))
+	saw(&run.sources, len(r.Sent)+len(r.Images.Previous))
 	ctx = memory.WithZone(provenance.In(run.models.In(ctx, "", ""), &run.sources), r.Zone)
-	trail := telemetry.From(ctx)
+	trail := telemetry.FromContext(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
 	return run, log.WithContext(ctx)
@@ -141,12 +141,12 @@ func (a *Agent) begin(
 // read adds the texts of the request to the ledger.
 func (r *run) read() {
 	given(r, r.req.Context, false)
-	for _, n := range r.req.Notes.All() {
+	for _, n := range r.req.Notes.List() {
 		if n.State == memory.NoteActive { // which a person said, or said yes to
-			r.sources.Add(memory.Origin{From: memory.FromUser}, n.Text)
+			r.sources.Add(memory.Origin{Authority: memory.FromUser}, n.Text)
 		}
 	}
-	r.sources.Said(r.req.Message, r.req.Pasted)
+	r.sources.AddMessage(r.req.Message, r.req.Pasted)
 	r.beside()
 }
 
@@ -216,14 +216,14 @@ func given(r *run, history []memory.Message, subagent bool) {
 	for _, m := range history {
 		o := m.Written(subagent)
 		saw(&r.sources, len(m.Images))
-		if o.From == memory.FromUser {
-			r.sources.Said(m.Content, m.Pasted)
+		if o.Authority == memory.FromUser {
+			r.sources.AddMessage(m.Content, m.Pasted)
 			continue
 		}
-		if r.req.Memory == nil && m.From == "" && m.Role == memory.RoleAssistant && o.From == memory.FromAgent {
-			o = memory.Origin{From: memory.FromOutside, Source: "an earlier answer"}
+		if r.req.Memory == nil && m.Authority == "" && m.Role == memory.RoleAssistant && o.Authority == memory.FromAgent {
+			o = memory.Origin{Authority: memory.FromOutside, Source: "an earlier answer"}
 		}
-		if o.From.Foreign() || o.From == memory.FromAgent && m.From != "" && m.Source == "" {
+		if o.Authority.Foreign() || o.Authority == memory.FromAgent && m.Authority != "" && m.Source == "" {
 			r.sources.Add(o, m.Content) // the sources of other messages are unknown
 		}
 	}
@@ -231,9 +231,9 @@ func given(r *run, history []memory.Message, subagent bool) {
 
 // beside adds the client's instructions and the descriptions of tools to the ledger.
 func (r *run) beside() {
-	of := memory.Origin{From: memory.FromClient, Source: "the client's instructions"}
+	of := memory.Origin{Authority: memory.FromClient, Source: "the client's instructions"}
 	if quotes.MatchString(r.req.Instructions) {
-		of.From = memory.FromOutside
+		of.Authority = memory.FromOutside
 	}
 	r.sources.Add(of, r.req.Instructions)
 	all := [][]loop.Tool{r.own}
@@ -255,7 +255,7 @@ var quotes = regexp.MustCompile(`(?i)<(?:context|documents?|sources?|passages?|f
 // saw adds images to a ledger. Their content is unknown.
 func saw(l *provenance.Ledger, images int) {
 	if images > 0 {
-		l.Saw(memory.Origin{From: memory.FromOutside, Source: "an image"})
+		l.AddNonText(memory.Origin{Authority: memory.FromOutside, Source: "an image"})
 	}
 }
 
@@ -299,7 +299,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 		Images: r.req.Images, Format: r.req.Format, First: r.req.First,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
-	l.System = loop.Behind(notes.System(ctx, l.System), r.req.Instructions)
+	l.System = loop.AppendPrompt(notes.System(ctx, l.System), r.req.Instructions)
 	l.Tools = append(l.Tools, r.own...)
 	l.Tools = append(l.Tools, notes.Tools(l.Tools...)...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Model: r.agent.Model, Emit: r.rec.emit}
@@ -440,10 +440,10 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 		NoWaits: r.req.Memory == nil,
 	}
 	if r.talksTo() == d.Agent {
-		t.Origin, t.Pasted = memory.Origin{From: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
+		t.Origin, t.Pasted = memory.Origin{Authority: memory.FromUser}, memory.SpansOf(r.req.Message, d.Task, r.req.Pasted)
 		t.Instructions, t.Images = r.req.Instructions, r.req.Images
 	} else { // the instructions and images are for the master
-		fair.Do(ctx, func(context.Context) { t.Origin = r.sources.Of(d.Task) })
+		fair.Do(ctx, func(context.Context) { t.Origin = r.sources.OriginOf(d.Task) })
 	}
 	return t
 }
@@ -476,7 +476,7 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	if err := r.giveUp(outcome, cause); err != nil {
 		return err
 	}
-	calls := r.models.All()
+	calls := r.models.List()
 	window := ""
 	if len(r.req.Context) > 0 && r.talksTo() == "" {
 		window = r.req.Context[0].ID

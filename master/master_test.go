@@ -188,7 +188,7 @@ func TestASecondDelegationSeesTheFirst(t *testing.T) {
 // What a subagent calls can know for which delegation it is called.
 func TestADelegationIsOnTheTrail(t *testing.T) {
 	calls := model(func(ctx context.Context, _ loop.Request) (string, []memory.ToolCall, error) {
-		return telemetry.From(ctx).Run + " " + telemetry.From(ctx).Call, nil, nil
+		return telemetry.FromContext(ctx).Run + " " + telemetry.FromContext(ctx).Call, nil, nil
 	})
 	l := run(t, agent(once(delegate("analytic", "a", "b")...), sub("analytic", calls)), ask("master"))
 	done := last[*event.Completion](l)
@@ -250,7 +250,7 @@ func TestTheMasterFails(t *testing.T) {
 			require.Equal(t, event.Failed, last[*event.RunFinished](l).Outcome)
 			if name == "model_failed" {
 				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name,
-					Origin: memory.Origin{From: memory.FromAgent}}, last[*event.Assistant](l), "what was shown is kept")
+					Origin: memory.Origin{Authority: memory.FromAgent}}, last[*event.Assistant](l), "what was shown is kept")
 				require.Equal(t, []string{"run_started", "assistant", "error", "run_finished"}, l.roles())
 			} else {
 				require.Nil(t, last[*event.Assistant](l), "nothing was shown")

@@ -22,7 +22,7 @@ type shelf struct {
 	asked []string
 }
 
-func (s *shelf) Recall(_ context.Context, q recall.Query) (recall.Found, error) {
+func (s *shelf) Recall(_ context.Context, q recall.Query) (recall.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kind := "by tool"
@@ -30,7 +30,7 @@ func (s *shelf) Recall(_ context.Context, q recall.Query) (recall.Found, error) 
 		kind = "for a prompt"
 	}
 	s.asked = append(s.asked, strings.TrimSpace(string(q.Subagent)+" "+kind))
-	return recall.Found{Hits: []recall.Hit{{ID: "old.1", TS: 1, Role: "user", Text: "The code is 4455.", Score: 1}}}, nil
+	return recall.Result{Hits: []recall.Hit{{ID: "old.1", TS: 1, Role: "user", Text: "The code is 4455.", Score: 1}}}, nil
 }
 
 // Each agent is given its own for what it was asked: the master for the message, a subagent

@@ -21,8 +21,8 @@ import (
 func (r *run) kit() {
 	tools := external.Run{
 		ID: r.req.RunID, Chat: r.req.Chat, User: r.req.User, Calls: r.req.Calls,
-		Approved: func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
-		Told:     r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
+		Approved:  func(tool string) bool { return slices.Contains(r.req.Approved, tool) },
+		LastEvent: r.rec.last, Count: r.alike.next, Expiry: cmp.Or(r.agent.Expiry, external.DefaultExpiry), Now: r.agent.Now,
 		NoChat: r.req.Memory == nil,
 	}
 	for _, s := range r.agent.Subagents {

@@ -47,7 +47,7 @@ func TestToolsOutsideAreMadeForARun(t *testing.T) {
 					return "", err
 				}
 				return fmt.Sprintf("%s %d told %d", agent, r.Count(agent, "x/look", json.RawMessage(c.Function.Arguments)),
-					r.Told()), nil
+					r.LastEvent()), nil
 			}}}
 		}
 	}

@@ -147,16 +147,16 @@ func (r *run) suspend(waits *loop.Suspended) error {
 	for _, of := range r.held {
 		used = used.Add(of)
 	}
-	return r.rec.emit(&event.RunWaiting{Waits: waits.Waits, State: raw, Usage: used})
+	return r.rec.emit(&event.RunWaiting{Pending: waits.Pending, State: raw, Usage: used})
 }
 
 func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {
 	s := state{
 		Version: stateVersion, Direct: r.talksTo(), Agent: waits.State, Calls: r.calls.Load(), Spent: r.spent,
 		Waiting: r.held, Alike: r.alike.of, Kits: map[memory.Agent]json.RawMessage{},
-		Models: r.models.All(),
+		Models: r.models.List(),
 	}
-	for _, w := range waits.Waits {
+	for _, w := range waits.Pending {
 		s.Waits = append(s.Waits, w.ID)
 	}
 	var err error
@@ -212,12 +212,12 @@ func (r *run) hold(d delegation, used event.Usage, waits *loop.Suspended) error 
 	if err != nil {
 		return err
 	}
-	of := make([]event.Wait, len(waits.Waits))
-	for i, w := range waits.Waits {
+	of := make([]event.Wait, len(waits.Pending))
+	for i, w := range waits.Pending {
 		w.Subagent, w.CallID = d.Agent, d.Call
 		of[i] = w
 	}
-	return &loop.Suspended{Waits: of, State: raw}
+	return &loop.Suspended{Pending: of, State: raw}
 }
 
 // release forgets that a delegation waited.

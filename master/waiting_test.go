@@ -61,7 +61,7 @@ func (t asks) ask(c memory.ToolCall, at asking, said string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "", &loop.Suspended{Waits: []event.Wait{{ID: fmt.Sprintf("%s/%d", c.Function.Arguments, at.Asked),
+	return "", &loop.Suspended{Pending: []event.Wait{{ID: fmt.Sprintf("%s/%d", c.Function.Arguments, at.Asked),
 		Kind: event.Approval, Reason: "May it?", ExpiresAt: 5}}, State: state}
 }
 
@@ -106,7 +106,7 @@ func again(t require.TestingT, r master.Request, events []event.Event, answers .
 	r.Resume = &master.Resume{State: bytes.Clone(waiting.State), Answers: answers}
 	for _, e := range events {
 		if w, ok := e.Payload.(*event.RunWaiting); ok {
-			e = event.New(e.Head, &event.RunWaiting{Waits: w.Waits, Usage: w.Usage})
+			e = event.New(e.Head, &event.RunWaiting{Pending: w.Pending, Usage: w.Usage})
 		}
 		stored, err := event.Decode(e.Line())
 		require.NoError(t, err)
@@ -117,7 +117,7 @@ func again(t require.TestingT, r master.Request, events []event.Event, answers .
 
 // approved are answers to all that a run waits for.
 func approved(events []event.Event) (answers []event.WaitAnswer) {
-	for _, w := range events[len(events)-1].Payload.(*event.RunWaiting).Waits {
+	for _, w := range events[len(events)-1].Payload.(*event.RunWaiting).Pending {
 		answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: event.Approve, Result: json.RawMessage(`"yes"`)})
 	}
 	return answers
@@ -127,7 +127,7 @@ func approved(events []event.Event) (answers []event.WaitAnswer) {
 // own: all its events.
 func toTheEnd(t require.TestingT, of func() *master.Agent, r master.Request) *log {
 	all := until(t, of(), r)
-	for all.events[len(all.events)-1].Waits() {
+	for all.events[len(all.events)-1].Blocking() {
 		more := until(t, of(), again(t, r, all.events, approved(all.events)...))
 		require.Equal(t, "run_resumed", more.events[0].Role())
 		all.events = append(all.events, more.events...)
@@ -143,9 +143,9 @@ func TestARunWaitsForTwoSubagentsAtOnce(t *testing.T) {
 	r.Posted = func() (json.RawMessage, error) { return json.RawMessage(`{"posted":true}`), nil }
 	l := until(t, of(), r)
 	waiting := last[*event.RunWaiting](l)
-	require.True(t, l.events[len(l.events)-1].Waits(), "nothing follows it")
-	require.Len(t, waiting.Waits, 2)
-	for _, w := range waiting.Waits {
+	require.True(t, l.events[len(l.events)-1].Blocking(), "nothing follows it")
+	require.Len(t, waiting.Pending, 2)
+	for _, w := range waiting.Pending {
 		require.Equal(t, "ask", w.Tool)
 		require.True(t, strings.HasPrefix(w.CallID, "RUN-"), w.CallID)
 		require.Contains(t, string(w.Arguments), string(`"`+w.Subagent+`"`))
@@ -282,7 +282,7 @@ func TestIsolatedCallsWait(t *testing.T) {
 		return agent(once(delegate("a", "1", "2 0")...), s)
 	}
 	first := until(t, of(), kept(master.Version))
-	require.Len(t, last[*event.RunWaiting](first).Waits, 2)
+	require.Len(t, last[*event.RunWaiting](first).Pending, 2)
 	l := toTheEnd(t, of, kept(master.Version))
 	wellFormed(t, l)
 	require.Equal(t, 2, strings.Count(last[*event.Assistant](l).Content, `"yes"`))
@@ -339,7 +339,7 @@ func TestTheClientsToolsWaitForTheirResults(t *testing.T) {
 		}
 	}
 	l := until(t, of(`{"room":"hall"}`)(), r)
-	wait := last[*event.RunWaiting](l).Waits[0]
+	wait := last[*event.RunWaiting](l).Pending[0]
 	require.Equal(t, event.ClientResult, wait.Kind)
 	require.JSONEq(t, `{"room":"hall"}`, string(wait.Arguments))
 	require.Equal(t, "light light-0  ",

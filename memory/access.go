@@ -55,9 +55,9 @@ type ClaimRequest struct {
 	Tool      string          `json:"tool"`               // server and name, also if the name alone is unique
 	Arguments json.RawMessage `json:"arguments"`
 	N         int             `json:"n"` // 1 for the first call of the run with these arguments, 2 for the next
-	// After is the number of the event that tells of the call. The claim is granted once that is
+	// Seq is the number of the event that tells of the call. The claim is granted once that is
 	// stored.
-	After int64 `json:"after"`
+	Seq int64 `json:"after"`
 	// Repeatable: the tool may be called again where it is not known whether it was.
 	Repeatable bool `json:"repeatable,omitempty"`
 }
@@ -97,8 +97,8 @@ type ForgetRequest struct {
 
 // Forgotten answers a ForgetRequest.
 type Forgotten struct {
-	Asked    bool `json:"asked"`    // the newest message asks for it; otherwise nothing changed
-	Messages int  `json:"messages"` // hidden earlier messages of the chat
-	Notes    int  `json:"notes"`    // hidden notes
-	Exchange bool `json:"exchange"` // the messages of the run are hidden
+	Requested bool `json:"asked"`    // the newest message asks for it; otherwise nothing changed
+	Messages  int  `json:"messages"` // hidden earlier messages of the chat
+	Notes     int  `json:"notes"`    // hidden notes
+	Exchange  bool `json:"exchange"` // the messages of the run are hidden
 }

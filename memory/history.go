@@ -73,12 +73,12 @@ type standing struct {
 
 // claim is a sum that was read beside its messages and not computed from them.
 type claim struct {
-	n   int // messages
-	sum Sum
-	at  time.Time // when it was read
+	n      int // messages
+	sum    Sum
+	readAt time.Time // when it was read
 
-	once   sync.Once
-	proven bool // written in once
+	proveOnce sync.Once
+	proven    bool // written in once
 }
 
 // Empty is the history of key with nothing in it.
@@ -106,7 +106,7 @@ func ReadHistory(key Key, value []byte, sum Sum, count int) (*History, error) {
 	if len(messages) != count {
 		return ParseHistory(key, value)
 	}
-	log := &sharedLog{messages: messages, claim: &claim{n: count, sum: sum, at: time.Now()}}
+	log := &sharedLog{messages: messages, claim: &claim{n: count, sum: sum, readAt: time.Now()}}
 	return &History{key: key, log: log, n: count, size: len(value), sum: sum}, nil
 }
 
@@ -136,7 +136,7 @@ func seams(value []byte) []json.RawMessage {
 // ReadAt is when the history was read without being proven; zero if it never was.
 func (h *History) ReadAt() time.Time {
 	if c := h.log.claim; c != nil {
-		return c.at
+		return c.readAt
 	}
 	return time.Time{}
 }
@@ -148,7 +148,7 @@ func (h *History) Proven() bool {
 	if c == nil {
 		return true
 	}
-	c.once.Do(func() {
+	c.proveOnce.Do(func() {
 		var sum Sum
 		line := &History{log: h.log, n: c.n}
 		for _, m := range line.Raw(0) {
@@ -177,14 +177,14 @@ func split(value []byte, check func(raw []byte) error) ([]json.RawMessage, error
 	}
 	var messages []json.RawMessage
 	rest = bytes.TrimLeft(rest[1:], space)
-	for more := !bytes.HasPrefix(rest, []byte("]")); more; {
+	for hasMore := !bytes.HasPrefix(rest, []byte("]")); hasMore; {
 		raw := rest[:objectEnd(rest)]
 		if err := check(raw); err != nil {
 			return nil, fmt.Errorf("element %d: %w", len(messages), err)
 		}
 		messages = append(messages, json.RawMessage(raw[:len(raw):len(raw)]))
 		rest = bytes.TrimLeft(rest[len(raw):], space)
-		if more = bytes.HasPrefix(rest, []byte(",")); more {
+		if hasMore = bytes.HasPrefix(rest, []byte(",")); hasMore {
 			rest = bytes.TrimLeft(rest[1:], space)
 		}
 	}
@@ -229,11 +229,11 @@ func stringEnd(text []byte, i int) int {
 			break
 		}
 		i += n
-		from := i // of the backslashes before the quote, which the opening one ends: it is escaped if they are odd
-		for text[from-1] == '\\' {
-			from--
+		start := i // of the backslashes before the quote, which the opening one ends: it is escaped if they are odd
+		for text[start-1] == '\\' {
+			start--
 		}
-		if (i-from)%2 == 0 {
+		if (i-start)%2 == 0 {
 			return i
 		}
 	}
@@ -273,16 +273,16 @@ func (s Sum) next(raw []byte) Sum {
 // run first, of the last n runs at most.
 func (h *History) Applied(n int) []Mark {
 	var marks []Mark
-	at := map[string]int{}
+	index := map[string]int{}
 	for _, id := range slices.Backward(h.IDs()) {
 		run, seq, ok := SplitID(id)
-		i, seen := at[run]
+		i, exists := index[run]
 		switch {
 		case !ok:
-		case seen:
+		case exists:
 			marks[i].Seq = max(marks[i].Seq, seq)
 		case len(marks) < n:
-			at[run] = len(marks)
+			index[run] = len(marks)
 			marks = append(marks, Mark{Run: run, Seq: seq})
 		}
 	}
@@ -324,18 +324,18 @@ func (h *History) Turn() int64 { return h.standing().turn }
 // in, whatever their times say: they follow every change before it.
 func (h *History) OfOneTurn() { h.stand(func(s *standing) { s.own = true }) }
 
-// Since is the history without what was begun before a change that it does not follow:
+// DropBefore is the history without what was begun before a change that it does not follow:
 // it was taken from a store that had forgotten the change.
-func (h *History) Since(cut int64) *History {
+func (h *History) DropBefore(cut int64) *History {
 	if cut <= h.Cut() || h.standing().own {
 		return h
 	}
-	all := pieces(h)
-	left := since(all, nil, cut)
-	if len(left) == len(all) {
+	list := pieces(h)
+	rest := dropBefore(list, nil, cut)
+	if len(rest) == len(list) {
 		return h
 	}
-	short := Empty(h.Key()).With(raws(left)...)
+	short := Empty(h.Key()).With(raws(rest)...)
 	short.Follows(cut, h.First())
 	short.ProvenIn(h.Turn())
 	return short
@@ -371,14 +371,14 @@ func (h *History) Sum() Sum { return h.sum }
 
 // Raw gives the messages from index from on as stored. Callers must not change
 // the bytes.
-func (h *History) Raw(from int) []json.RawMessage {
+func (h *History) Raw(start int) []json.RawMessage {
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()
-	return h.log.messages[min(max(from, 0), h.n):h.n:h.n]
+	return h.log.messages[min(max(start, 0), h.n):h.n:h.n]
 }
 
 // Messages decodes the messages from index from on.
-func (h *History) Messages(from int) ([]Message, error) { return Decode(h.Raw(from)) }
+func (h *History) Messages(start int) ([]Message, error) { return Decode(h.Raw(start)) }
 
 // Decode reads stored messages.
 func Decode(raw []json.RawMessage) ([]Message, error) {
@@ -438,17 +438,17 @@ func Array(raw []json.RawMessage) []byte {
 	return append(b, ']')
 }
 
-// From is what a trim leaves that keeps the message with this id as the first one; nil if the
+// TrimTo is what a trim leaves that keeps the message with this id as the first one; nil if the
 // history does not hold it, or begins with it.
-func (h *History) From(id string) *History {
+func (h *History) TrimTo(id string) *History {
 	if id == "" || id == h.First() {
 		return nil
 	}
-	at := slices.Index(h.IDs(), id)
-	if at <= 0 {
+	i := slices.Index(h.IDs(), id)
+	if i <= 0 {
 		return nil
 	}
-	short := h.Identified().Without(at)
+	short := h.Identified().DropFirst(i)
 	short.Follows(h.Cut(), id)
 	return short
 }
@@ -458,30 +458,30 @@ func (h *History) From(id string) *History {
 // one exchange at least.
 func (h *History) Excess(n, bytes int) int {
 	raw := h.Raw(0)
-	from := 0
+	start := 0
 	if n > 0 {
-		from = max(h.n-n, 0)
+		start = max(h.n-n, 0)
 	}
 	size := 0
-	for i := len(raw) - 1; i >= from; i-- {
+	for i := len(raw) - 1; i >= start; i-- {
 		if size += len(raw[i]) + len(","); size > bytes {
-			from = i + 1
+			start = i + 1
 		}
 	}
-	if from == 0 {
+	if start == 0 {
 		return 0
 	}
-	if from = nextUser(raw, from); from < len(raw) {
-		return from
+	if start = nextUser(raw, start); start < len(raw) {
+		return start
 	}
-	for from--; from > 0 && !isUser(raw[from]); from-- {
+	for start--; start > 0 && !isUser(raw[start]); start-- {
 	}
-	return max(from, 0)
+	return max(start, 0)
 }
 
-// Without is a history of its own without the first n messages, of which the others carry
+// DropFirst is a history of its own without the first n messages, of which the others carry
 // their ids. As a trim does, it notes which message was kept first.
-func (h *History) Without(n int) *History {
+func (h *History) DropFirst(n int) *History {
 	raw := h.Raw(n)
 	short := Empty(h.key).With(raw...)
 	short.Follows(h.Cut(), IDs(raw[:1])[0])

@@ -22,12 +22,12 @@ func MessageID(run string, seq int64) string { return run + "." + strconv.Format
 // SplitID reads what MessageID writes; ok is false for the id of a message that no
 // run made.
 func SplitID(id string) (run string, seq int64, ok bool) {
-	at := strings.LastIndexByte(id, '.')
-	if at < 1 || computedRun(id[:at]) || at+1 == len(id) || id[at+1] == '0' || !only(id[at+1:], decimal) {
+	dot := strings.LastIndexByte(id, '.')
+	if dot < 1 || computedRun(id[:dot]) || dot+1 == len(id) || id[dot+1] == '0' || !only(id[dot+1:], decimal) {
 		return "", 0, false
 	}
-	seq, err := strconv.ParseInt(id[at+1:], 10, 64)
-	return id[:at], seq, err == nil
+	seq, err := strconv.ParseInt(id[dot+1:], 10, 64)
+	return id[:dot], seq, err == nil
 }
 
 // RunOf is the run that made a message, or in whose place it was closed; "" for none.
@@ -63,9 +63,9 @@ var idMember = []byte(`,"id":"`)
 // it has a member of that name which holds no id.
 func storedID(raw json.RawMessage) (id string, other bool) {
 	end := raw[max(len(raw)-maxID-len(idMember)-len(`"}`), 0):]
-	if at := bytes.LastIndex(end, idMember); at >= 0 && bytes.HasSuffix(end, []byte(`"}`)) {
+	if i := bytes.LastIndex(end, idMember); i >= 0 && bytes.HasSuffix(end, []byte(`"}`)) {
 		// A comma, a whole member and the end of the object: it is the object's own.
-		id = string(bytes.TrimSuffix(end[at+len(idMember):], []byte(`"}`)))
+		id = string(bytes.TrimSuffix(end[i+len(idMember):], []byte(`"}`)))
 		if id != "" && only(id, idByte) {
 			return id, false
 		}

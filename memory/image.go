@@ -47,7 +47,7 @@ func ReadImages(urls []string) ([]Image, error) {
 	if len(urls) > MaxImages {
 		return nil, tooLarge("there are %d, at most %d are taken", len(urls), MaxImages)
 	}
-	var all []Image
+	var images []Image
 	size := 0
 	for i, u := range urls {
 		read, err := readImage(u)
@@ -57,9 +57,9 @@ func ReadImages(urls []string) ([]Image, error) {
 		if size += read.Bytes; size > MaxAllImages {
 			return nil, tooLarge("all together have more than %d bytes", MaxAllImages)
 		}
-		all = append(all, read)
+		images = append(images, read)
 	}
-	return all, nil
+	return images, nil
 }
 
 func readImage(text string) (Image, error) {

@@ -40,16 +40,16 @@ type Agent string
 func ParseChat(s string) (Chat, error) { return parseOf(s, "chat", Tenant.Chat) }
 
 // parseOf reads an id behind a tenant and a slash, if it has one.
-func parseOf[T any](s, what string, of func(Tenant, string) (T, error)) (none T, err error) {
+func parseOf[T any](s, what string, build func(Tenant, string) (T, error)) (zero T, err error) {
 	name, id, prefixed := strings.Cut(s, "/")
 	if !prefixed {
-		return of(Tenant{}, s)
+		return build(Tenant{}, s)
 	}
 	tenant, err := ParseTenant(name)
 	if err != nil || tenant == (Tenant{}) {
-		return none, fmt.Errorf("%w: %s is no %s", ErrBadName, clip(s), what)
+		return zero, fmt.Errorf("%w: %s is no %s", ErrBadName, clip(s), what)
 	}
-	return of(tenant, id)
+	return build(tenant, id)
 }
 
 // MustChat is the default tenant's chat of an id that is known to be one; it panics otherwise.
@@ -143,7 +143,7 @@ func SubagentKey(agent Agent, chat Chat) Key { return Key{chat: chat, agent: age
 // any other key.
 func ParseKey(s string) (key Key, ok bool) {
 	k, _ := ParseRedisKey(s)
-	return k.Key, k.Kind == KindHistory && k.Aside == ""
+	return k.Key, k.Kind == KindHistory && k.DamagedAt == ""
 }
 
 // String is the Redis key of the history's JSON array.

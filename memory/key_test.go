@@ -170,13 +170,13 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"{chat_history:" + id + "}:rewound:12":         {Kind: memory.KindRewound, Key: own, Run: "12"},
 		"{chat_history:" + id + "}:waiting":            {Kind: memory.KindWaiting, Key: own},
 		"{chat_history:" + id + "}:calls:" + run:       {Kind: memory.KindCalls, Key: own, Run: run},
-		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, Aside: "1"},
-		"{subagent:" + name + ":" + id + "}:damaged:1": {Kind: memory.KindHistory, Key: subagent, Aside: "1"},
+		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, DamagedAt: "1"},
+		"{subagent:" + name + ":" + id + "}:damaged:1": {Kind: memory.KindHistory, Key: subagent, DamagedAt: "1"},
 		"events:" + id + ":" + run:                     {Kind: memory.KindEvents, Key: own, Run: run},
-		"{events:" + id + ":" + run + "}:damaged:1":    {Kind: memory.KindEvents, Key: own, Run: run, Aside: "1"},
+		"{events:" + id + ":" + run + "}:damaged:1":    {Kind: memory.KindEvents, Key: own, Run: run, DamagedAt: "1"},
 		"run:" + id + ":" + run:                        {Kind: memory.KindRecord, Key: own, Run: run},
 		"turns:open":                                   {Kind: memory.KindOpenRuns},
-		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, Aside: "1"},
+		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, DamagedAt: "1"},
 		"mneme:waiting":                                {Kind: memory.KindWaits},
 		"mneme:chats":                                  {Kind: memory.KindChats},
 		"mneme:waiting:acme":                           {Kind: memory.KindWaits, Run: "acme"},
@@ -186,7 +186,7 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:chats:acme":                             {Kind: memory.KindChats, Run: "acme"},
 		"mneme:chats#019988":                           {Kind: memory.KindChats, Shard: 17},
 		"mneme:chats:acme#004387":                      {Kind: memory.KindChats, Run: "acme", Shard: 16384},
-		"{mneme:chats:acme#004387}:damaged:1":          {Kind: memory.KindChats, Run: "acme", Shard: 16384, Aside: "1"},
+		"{mneme:chats:acme#004387}:damaged:1":          {Kind: memory.KindChats, Run: "acme", Shard: 16384, DamagedAt: "1"},
 		"mneme:users:acme":                             {Kind: memory.KindUsers, Run: "acme"},
 		"mneme:tenants":                                {Kind: memory.KindTenants},
 		"mneme:erasing":                                {Kind: memory.KindErasing},
@@ -195,11 +195,11 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"mneme:processes":                              {Kind: memory.KindProcesses},
 		"mneme:tools:crm":                              {Kind: memory.KindTools, Run: "crm"},
 		"user_notes:" + id:                             {Kind: memory.KindUserNotes, Run: id},
-		"{user_notes:" + id + "}:damaged:1":            {Kind: memory.KindUserNotes, Run: id, Aside: "1"},
+		"{user_notes:" + id + "}:damaged:1":            {Kind: memory.KindUserNotes, Run: id, DamagedAt: "1"},
 		"mneme:user-chats:" + id:                       {Kind: memory.KindUserChats, Run: id},
 		"mneme:user-zone:acme/ann":                     {Kind: memory.KindUserZone, Run: "acme/ann"},
 		"mneme:user-chats:acme/ann":                    {Kind: memory.KindUserChats, Run: "acme/ann"},
-		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", Aside: "1"},
+		"{mneme:tools:crm}:damaged:1":                  {Kind: memory.KindTools, Run: "crm", DamagedAt: "1"},
 	}
 }
 
@@ -212,7 +212,7 @@ func TestRedisKeysRoundTrip(t *testing.T) {
 			require.Equal(t, key, back)
 		}
 	})
-	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
+	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), DamagedAt: "2"}
 	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
 	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "mneme:tools", "mneme:tools:", "mneme:chats:", "mneme:chats:A", "mneme:chats:default",
 		"mneme:chats#", "mneme:chats#0", "mneme:chats#999999", "mneme:chats#+19988", "mneme:chats:#019988", "mneme:chats:A#019988",

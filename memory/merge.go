@@ -30,31 +30,31 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 	if grown || mine.Len() == 0 || mine.Turn() < stored.Cut() {
 		return stored, nil
 	}
-	before, b := pieces(stored), pieces(mine)
-	a := before
+	original, b := pieces(stored), pieces(mine)
+	a := original
 	switch {
 	case mine.Cut() > stored.Cut():
-		a = since(a, b, mine.Cut())
+		a = dropBefore(a, b, mine.Cut())
 	case mine.Cut() < stored.Cut() && !mine.standing().own:
-		b = since(b, a, stored.Cut())
+		b = dropBefore(b, a, stored.Cut())
 	}
-	whole, odd := join(a, b)
+	union, odd := join(a, b)
 	first := stored.First()
-	for i, p := range whole {
+	for i, p := range union {
 		if id := p.id; i > 0 && (id == stored.First() || id == mine.First()) {
 			first = id
 		}
 	}
-	if i := slices.IndexFunc(whole, func(p piece) bool { return p.id == first }); i > 0 {
-		whole = whole[i:]
+	if i := slices.IndexFunc(union, func(p piece) bool { return p.id == first }); i > 0 {
+		union = union[i:]
 	} else if first == "" {
 		first = mine.First()
 	}
-	if same(whole, before) && mine.Cut() <= stored.Cut() {
+	if same(union, original) && mine.Cut() <= stored.Cut() {
 		return stored, odd
 	}
-	messages := raws(whole)
-	if len(odd) == 0 && len(b) == mine.Len() && same(whole, b) {
+	messages := raws(union)
+	if len(odd) == 0 && len(b) == mine.Len() && same(union, b) {
 		messages = mine.Raw(0) // the copy as it is: others may have it too
 	}
 	merged = Empty(stored.Key()).With(messages...)
@@ -65,14 +65,14 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 
 // piece is one message on its way into a joined history.
 type piece struct {
-	id  string
-	raw json.RawMessage // with its id
-	run string          // that made it; "" if none did
-	seq int64
-	end bool    // it closed a lost run
-	at  float64 // Unix seconds; 0 if it does not say
-	// after is the run of the message before one that no run made, "" for none.
-	after string
+	id        string
+	raw       json.RawMessage // with its id
+	run       string          // that made it; "" if none did
+	seq       int64
+	end       bool    // it closed a lost run
+	timestamp float64 // Unix seconds; 0 if it does not say
+	// prevRun is the run of the message before one that no run made, "" for none.
+	prevRun string
 }
 
 // latest is the end of what passes for Unix seconds: some programs write
@@ -83,46 +83,46 @@ func pieces(h *History) []piece {
 	raw := h.Raw(0)
 	ids := IDs(raw)
 	out := make([]piece, len(raw))
-	after := ""
+	prevRun := ""
 	for i, m := range raw {
 		p := piece{id: ids[i], raw: WithID(m, ids[i])}
 		var head struct {
 			Timestamp json.RawMessage `json:"timestamp"`
 		}
-		if json.Unmarshal(m, &head) == nil && json.Unmarshal(head.Timestamp, &p.at) != nil || p.at < 0 || p.at > latest {
-			p.at = 0
+		if json.Unmarshal(m, &head) == nil && json.Unmarshal(head.Timestamp, &p.timestamp) != nil || p.timestamp < 0 || p.timestamp > latest {
+			p.timestamp = 0
 		}
 		if run, seq, ok := SplitID(p.id); ok {
 			p.run, p.end = strings.CutSuffix(run, ClosingSuffix)
-			p.seq, after = seq, p.run
+			p.seq, prevRun = seq, p.run
 		} else {
-			p.after = after
+			p.prevRun = prevRun
 		}
 		out[i] = p
 	}
 	return out
 }
 
-// since is what may stay of pieces that do not follow a change in turn cut: what
+// dropBefore is what may stay of pieces that do not follow a change in turn cut: what
 // others, which do, hold too, as they hold it, and what was begun later. A turn's
 // number is at least the Unix time in ms.
-func since(pieces, others []piece, cut int64) []piece {
-	known := map[string]json.RawMessage{}
+func dropBefore(pieces, others []piece, cut int64) []piece {
+	byID := map[string]json.RawMessage{}
 	for _, p := range others {
-		known[p.id] = p.raw
+		byID[p.id] = p.raw
 	}
 	began := beginnings(pieces)
 	var out []piece
 	for _, p := range pieces {
-		at := p.at
+		t := p.timestamp
 		if p.run != "" {
-			at = began[p.run]
+			t = began[p.run]
 		}
-		raw, too := known[p.id]
+		raw, too := byID[p.id]
 		if too {
 			p.raw = raw
 		}
-		if too || at*1000 >= float64(cut) {
+		if too || t*1000 >= float64(cut) {
 			out = append(out, p)
 		}
 	}
@@ -134,8 +134,8 @@ func beginnings(pieces ...[]piece) map[string]float64 {
 	began := map[string]float64{}
 	for _, list := range pieces {
 		for _, p := range list {
-			if at, seen := began[p.run]; p.run != "" && (!seen || p.at < at) {
-				began[p.run] = p.at
+			if t, ok := began[p.run]; p.run != "" && (!ok || p.timestamp < t) {
+				began[p.run] = p.timestamp
 			}
 		}
 	}
@@ -154,8 +154,8 @@ func same(a, b []piece) bool {
 	return slices.EqualFunc(a, b, func(x, y piece) bool { return x.id == y.id })
 }
 
-// within says whether all pieces of a stand in b, in the same order.
-func within(a, b []piece) bool {
+// isSubsequence says whether all pieces of a stand in b, in the same order.
+func isSubsequence(a, b []piece) bool {
 	for _, p := range b {
 		if len(a) > 0 && a[0].id == p.id {
 			a = a[1:]
@@ -165,15 +165,15 @@ func within(a, b []piece) bool {
 }
 
 // join is the union of two lists of pieces.
-func join(a, b []piece) (whole []piece, odd []string) {
-	known := map[string]json.RawMessage{}
+func join(a, b []piece) (union []piece, odd []string) {
+	byID := map[string]json.RawMessage{}
 	for _, p := range a {
-		known[p.id] = p.raw
+		byID[p.id] = p.raw
 	}
 	var runs, foreign [2][]piece
 	for side, list := range [][]piece{a, b} {
 		for _, p := range list {
-			raw, twice := known[p.id]
+			raw, twice := byID[p.id]
 			twice = twice && side == 1
 			if twice && !bytes.Equal(raw, p.raw) {
 				odd = append(odd, p.id)
@@ -188,41 +188,41 @@ func join(a, b []piece) (whole []piece, odd []string) {
 		}
 	}
 	switch {
-	case within(b, a):
+	case isSubsequence(b, a):
 		return a, odd
-	case within(a, b) && len(odd) == 0:
+	case isSubsequence(a, b) && len(odd) == 0:
 		return b, nil
 	}
 	began := beginnings(a, b)
 	type placed struct {
 		piece
-		begun float64
+		start float64
 		rank  int // among those that no run made; 0 for the others, which come first
 	}
-	var all []placed
+	var placements []placed
 	for _, p := range slices.Concat(runs[0], runs[1]) {
-		all = append(all, placed{p, began[p.run], 0})
+		placements = append(placements, placed{p, began[p.run], 0})
 	}
 	// What no run made stays in its order: none is placed before the one before it.
-	at := 0.0
+	t := 0.0
 	for i, p := range interleave(foreign[0], foreign[1], began) {
-		at = max(at, p.place(began))
-		all = append(all, placed{p, at, i + 1})
+		t = max(t, p.place(began))
+		placements = append(placements, placed{p, t, i + 1})
 	}
-	slices.SortFunc(all, func(x, y placed) int {
+	slices.SortFunc(placements, func(x, y placed) int {
 		return cmp.Or(
-			cmp.Compare(x.begun, y.begun), cmp.Compare(x.rank, y.rank), cmp.Compare(x.run, y.run),
-			cmp.Compare(x.seq, y.seq), cmp.Compare(x.ends(), y.ends()),
+			cmp.Compare(x.start, y.start), cmp.Compare(x.rank, y.rank), cmp.Compare(x.run, y.run),
+			cmp.Compare(x.seq, y.seq), cmp.Compare(x.endRank(), y.endRank()),
 		)
 	})
-	for _, p := range all {
-		whole = append(whole, p.piece)
+	for _, p := range placements {
+		union = append(union, p.piece)
 	}
-	return whole, odd
+	return union, odd
 }
 
-// ends is 1 for what closed a lost run, which comes last, else 0.
-func (p piece) ends() int {
+// endRank is 1 for what closed a lost run, which comes last, else 0.
+func (p piece) endRank() int {
 	if p.end {
 		return 1
 	}
@@ -231,10 +231,10 @@ func (p piece) ends() int {
 
 // place is the time at which a message stands that no run made.
 func (p piece) place(began map[string]float64) float64 {
-	if p.at == 0 {
-		return began[p.after]
+	if p.timestamp == 0 {
+		return began[p.prevRun]
 	}
-	return p.at
+	return p.timestamp
 }
 
 // interleave joins two lists of pieces that no run made, keeping the order of both.
@@ -268,8 +268,8 @@ func interleave(a, b []piece, began map[string]float64) []piece {
 			first = &b
 		}
 		p := (*first)[0]
-		if p.at == 0 && inA[p.id] && inB[p.id] {
-			p.after = later(p.id, a, b, began)
+		if p.timestamp == 0 && inA[p.id] && inB[p.id] {
+			p.prevRun = latestRun(p.id, a, b, began)
 		}
 		done[p.id] = true
 		out = append(out, p)
@@ -278,13 +278,13 @@ func interleave(a, b []piece, began map[string]float64) []piece {
 	return out
 }
 
-// later is the run that a message followed, in whichever list that is the later one.
-func later(id string, a, b []piece, began map[string]float64) string {
+// latestRun is the run that a message followed, in whichever list that is the later one.
+func latestRun(id string, a, b []piece, began map[string]float64) string {
 	run := ""
 	for _, list := range [][]piece{a, b} {
 		for _, p := range list {
-			if p.id == id && cmp.Or(cmp.Compare(began[p.after], began[run]), strings.Compare(p.after, run)) > 0 {
-				run = p.after
+			if p.id == id && cmp.Or(cmp.Compare(began[p.prevRun], began[run]), strings.Compare(p.prevRun, run)) > 0 {
+				run = p.prevRun
 			}
 		}
 	}

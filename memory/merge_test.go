@@ -139,13 +139,13 @@ func TestWhatOneTurnWroteFollowsTheCutsBefore(t *testing.T) {
 	run.OfOneTurn()
 	merged, _ := memory.Merge(stored, run)
 	require.Equal(t, "c.1 c.2 b.1", names(t, merged))
-	require.Same(t, run, run.Since(8000))
+	require.Same(t, run, run.DropBefore(8000))
 	run = line(t, "c.1@7.9 d.1@8.1")
 	run.ProvenIn(8500)
-	require.Equal(t, "d.1", names(t, run.Since(8000)))
-	require.Equal(t, int64(8000), run.Since(8000).Cut())
+	require.Equal(t, "d.1", names(t, run.DropBefore(8000)))
+	require.Equal(t, int64(8000), run.DropBefore(8000).Cut())
 	run.Follows(8000, "")
-	require.Same(t, run, run.Since(8000))
+	require.Same(t, run, run.DropBefore(8000))
 }
 
 func TestTheSameIDWithOtherBytesIsSaid(t *testing.T) {

@@ -12,7 +12,7 @@ type Note struct {
 	ID      string  `json:"id"`
 	Text    string  `json:"text"`              // in one line, at most MaxNote characters
 	State   string  `json:"state"`             // NoteActive, NoteProposed or NoteSuperseded
-	By      string  `json:"by"`                // whose words it is: one of the constants below
+	Author  string  `json:"by"`                // whose words it is: one of the constants below
 	Message string  `json:"message,omitempty"` // id of the message that it was made from; empty for none
 	Chat    string  `json:"chat,omitempty"`    // of a user's note: id of the chat that the message is in; empty for none
 	TS      float64 `json:"ts"`                // Unix seconds

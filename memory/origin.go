@@ -29,51 +29,51 @@ var authorities = []Authority{FromUser, FromAgent, FromOwn, FromClient, FromDocu
 
 // rank is how far down an authority is; one that is not known is the lowest.
 func (a Authority) rank() int {
-	if at := slices.Index(authorities, a); at >= 0 {
-		return at
+	if i := slices.Index(authorities, a); i >= 0 {
+		return i
 	}
 	return len(authorities)
 }
 
-// Below says whether the authority is lower than another one.
-func (a Authority) Below(b Authority) bool { return a.rank() > b.rank() }
+// LowerThan says whether the authority is lower than another one.
+func (a Authority) LowerThan(b Authority) bool { return a.rank() > b.rank() }
 
 // Foreign reports whether the author of the words has no say in the run: a client beside the message, the author of a
 // document or of a tool's result, or an unknown authority.
-func (a Authority) Foreign() bool { return a.Below(FromOwn) }
+func (a Authority) Foreign() bool { return a.LowerThan(FromOwn) }
 
 // Origin is the source of a text.
 type Origin struct {
-	From   Authority `json:"from,omitempty"`   // whose words it is
-	Source string    `json:"source,omitempty"` // its name for a person: the title and page of a document, a tool; else empty
+	Authority Authority `json:"from,omitempty"`   // whose words it is
+	Source    string    `json:"source,omitempty"` // its name for a person: the title and page of a document, a tool; else empty
 }
 
 // Pasted is the origin of a text that a person pasted.
-var Pasted = Origin{From: FromOutside, Source: "a text that the user pasted"}
+var Pasted = Origin{Authority: FromOutside, Source: "a text that the user pasted"}
 
 // MaxSource bounds Origin.Source, in bytes.
 const MaxSource = 200
 
-// Shown is the source for a person. It is no String, which every struct that embeds an Origin would have, and print
+// DisplaySource is the source for a person. It is no String, which every struct that embeds an Origin would have, and print
 // itself by.
-func (o Origin) Shown() string { return cmp.Or(o.Source, string(o.From)) }
+func (o Origin) DisplaySource() string { return cmp.Or(o.Source, string(o.Authority)) }
 
 // Written is the origin of a message. Of one that was stored without it, it is what its role and its citations tell:
 // the user of a subagent is the master.
 func (m Message) Written(subagent bool) Origin {
 	switch {
-	case m.From != "":
+	case m.Authority != "":
 		return m.Origin
 	case m.Role == RoleUser && !subagent:
-		return Origin{From: FromUser}
+		return Origin{Authority: FromUser}
 	case m.Role == RoleTool:
-		return Origin{From: FromOutside, Source: m.Name}
+		return Origin{Authority: FromOutside, Source: m.Name}
 	}
 	var cited []struct{ Title string }
 	if json.Unmarshal(m.Citations, &cited) == nil && len(cited) > 0 {
-		return Origin{From: FromDocument, Source: Shorten(cited[0].Title, MaxSource)}
+		return Origin{Authority: FromDocument, Source: Shorten(cited[0].Title, MaxSource)}
 	}
-	return Origin{From: FromAgent}
+	return Origin{Authority: FromAgent}
 }
 
 // Span is a part of a text: its first code point, and the one behind its last.
@@ -99,17 +99,17 @@ func CheckSpans(text string, spans []Span) error {
 // SpansOf returns the spans of a message inside its last occurrence of a part, relative to that part. If the message does
 // not contain the part, all of the part counts as pasted.
 func SpansOf(message, part string, spans []Span) []Span {
-	at := strings.LastIndex(message, part)
+	i := strings.LastIndex(message, part)
 	size, in := utf8.RuneCountInString(part), []Span{}
 	switch {
 	case spans == nil:
 		return nil
-	case at < 0:
+	case i < 0:
 		return []Span{{0, size}}
 	}
-	from := utf8.RuneCountInString(message[:at])
+	start := utf8.RuneCountInString(message[:i])
 	for _, s := range spans {
-		if s = (Span{max(s[0]-from, 0), min(s[1]-from, size)}); s[0] < s[1] {
+		if s = (Span{max(s[0]-start, 0), min(s[1]-start, size)}); s[0] < s[1] {
 			in = append(in, s)
 		}
 	}
@@ -157,9 +157,9 @@ func Own(message string, pasted []Span) Words {
 	switch {
 	case count(own) > maxTyped || len(lines) > maxTypedLines:
 		keep = shorterEnd(own)
-	case last > 0 && (asked(lines[0]) || aboutText.MatchString(lines[0])):
+	case last > 0 && (isQuestion(lines[0]) || aboutText.MatchString(lines[0])):
 		keep = lines[0]
-	case last > 0 && asked(lines[last]):
+	case last > 0 && isQuestion(lines[last]):
 		keep = lines[last]
 	default:
 		if typed := unquoted(own); typed != own && aboutText.MatchString(own) { // which takes longer
@@ -181,9 +181,9 @@ func cutSpans(text string, spans []Span) (outside, inside string) {
 	runes := []rune(text)
 	in, edges := make([]bool, len(runes)), make([]int, len(runes)+1)
 	for _, s := range spans {
-		if from, to := max(s[0], 0), min(s[1], len(runes)); from < to {
-			edges[from]++
-			edges[to]--
+		if start, end := max(s[0], 0), min(s[1], len(runes)); start < end {
+			edges[start]++
+			edges[end]--
 		}
 	}
 	depth := 0
@@ -195,18 +195,18 @@ func cutSpans(text string, spans []Span) (outside, inside string) {
 	for i := len(runes) - 1; i > 0; i-- {
 		in[i-1] = in[i-1] || in[i] && joined(i)
 	}
-	var out, of strings.Builder
+	var out, inner strings.Builder
 	for i, r := range runes {
-		to, other := &out, &of
+		dst, other := &out, &inner
 		if in[i] {
-			to, other = &of, &out
+			dst, other = &inner, &out
 		}
-		to.WriteRune(r)
+		dst.WriteRune(r)
 		if i > 0 && in[i] != in[i-1] { // no two words become one
 			other.WriteByte('\n')
 		}
 	}
-	return out.String(), of.String()
+	return out.String(), inner.String()
 }
 
 // unmarked moves the lines for the files and images of a message to others.
@@ -224,8 +224,8 @@ func count(text string) int {
 
 // shorterEnd is the first or the last paragraph of a text, whichever is clearly shorter; empty if that is too long.
 func shorterEnd(text string) string {
-	all := paragraph.Split(strings.TrimSpace(text), -1)
-	first, last := all[0], all[len(all)-1]
+	paragraphs := paragraph.Split(strings.TrimSpace(text), -1)
+	first, last := paragraphs[0], paragraphs[len(paragraphs)-1]
 	short, long := count(first), count(last)
 	if short > long {
 		first, short, long = last, long, short
@@ -236,7 +236,7 @@ func shorterEnd(text string) string {
 	return first
 }
 
-func asked(line string) bool {
+func isQuestion(line string) bool {
 	line = strings.TrimSpace(line)
 	return strings.HasSuffix(line, "?") || strings.HasSuffix(line, "？")
 }
@@ -252,12 +252,12 @@ func unquoted(line string) string {
 		}
 		return "\n"
 	})
-	if at := markup.FindStringIndex(line); at != nil {
-		line = line[:at[0]]
+	if loc := markup.FindStringIndex(line); loc != nil {
+		line = line[:loc[0]]
 	}
-	for _, at := range introduces.FindAllStringIndex(line, -1) {
-		if !label.MatchString(line[:at[1]]) {
-			return line[:at[0]]
+	for _, loc := range introduces.FindAllStringIndex(line, -1) {
+		if !label.MatchString(line[:loc[1]]) {
+			return line[:loc[0]]
 		}
 	}
 	return line
@@ -289,16 +289,16 @@ func quoted(message string) (own, pasted string) {
 		line = doubleQuoted(line)
 		line = quotation.ReplaceAllStringFunc(line, func(quoted string) string {
 			text := strings.Trim(quoted, quoteMarks)
-			if named := !colon.MatchString(quoted) || !figure.MatchString(text); named && !isPasted(text) {
+			if isName := !colon.MatchString(quoted) || !figure.MatchString(text); isName && !isPasted(text) {
 				return quoted
 			}
 			theirs.WriteString(quoted + "\n")
 			return " "
 		})
-		if at := colon.FindStringIndex(line); at != nil {
-			if behind := line[at[1]:]; isPasted(behind) {
-				theirs.WriteString(behind)
-				line, rest = line[:at[0]], true
+		if loc := colon.FindStringIndex(line); loc != nil {
+			if tail := line[loc[1]:]; isPasted(tail) {
+				theirs.WriteString(tail)
+				line, rest = line[:loc[0]], true
 			}
 		}
 		mine.WriteString(line)

@@ -52,18 +52,18 @@ func TestWhatAPersonPastedIsNotTheirOwn(t *testing.T) {
 // The role of a message that was stored without its source tells it; whose tool's result it was is not known.
 func TestTheOriginOfAStoredMessage(t *testing.T) {
 	for stored, want := range map[string]memory.Origin{
-		`{"role":"user","content":"a"}`:                                                    {From: memory.FromUser},
-		`{"role":"assistant","content":"a"}`:                                               {From: memory.FromAgent},
-		`{"role":"tool","content":"a","name":"look"}`:                                      {From: memory.FromOutside, Source: "look"},
-		`{"role":"assistant","content":"a","from":"document","source":"invoice.pdf p. 3"}`: {From: memory.FromDocument, Source: "invoice.pdf p. 3"},
-		`{"role":"tool","content":["a"],"from":"own"}`:                                     {From: memory.FromOwn},
+		`{"role":"user","content":"a"}`:                                                    {Authority: memory.FromUser},
+		`{"role":"assistant","content":"a"}`:                                               {Authority: memory.FromAgent},
+		`{"role":"tool","content":"a","name":"look"}`:                                      {Authority: memory.FromOutside, Source: "look"},
+		`{"role":"assistant","content":"a","from":"document","source":"invoice.pdf p. 3"}`: {Authority: memory.FromDocument, Source: "invoice.pdf p. 3"},
+		`{"role":"tool","content":["a"],"from":"own"}`:                                     {Authority: memory.FromOwn},
 	} {
 		var m memory.Message
 		require.NoError(t, m.UnmarshalJSON([]byte(stored)))
 		require.Equal(t, want, m.Written(false), stored)
 	}
-	require.Equal(t, memory.FromAgent, memory.Message{Role: memory.RoleUser}.Written(true).From, "the master's task")
-	require.True(t, memory.Authority("new").Below(memory.FromOutside))
+	require.Equal(t, memory.FromAgent, memory.Message{Role: memory.RoleUser}.Written(true).Authority, "the master's task")
+	require.True(t, memory.Authority("new").LowerThan(memory.FromOutside))
 }
 
 func TestSpansOfAPart(t *testing.T) {

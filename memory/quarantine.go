@@ -31,18 +31,18 @@ func (q Quarantine) Has(id string, o Origin) bool {
 	})
 }
 
-// Without is stored messages without those in quarantine. What cannot be read stays, as no model is shown it.
-func (q Quarantine) Without(raw []json.RawMessage) []json.RawMessage {
+// Filter is stored messages without those in quarantine. What cannot be read stays, as no model is shown it.
+func (q Quarantine) Filter(raw []json.RawMessage) []json.RawMessage {
 	if len(q) == 0 {
 		return raw
 	}
 	ids := IDs(raw)
-	kept := make([]json.RawMessage, 0, len(raw))
+	out := make([]json.RawMessage, 0, len(raw))
 	for i, one := range raw {
 		var m Message
 		if json.Unmarshal(one, &m) != nil || !q.Has(ids[i], m.Origin) {
-			kept = append(kept, one)
+			out = append(out, one)
 		}
 	}
-	return kept
+	return out
 }

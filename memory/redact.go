@@ -34,7 +34,7 @@ func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 
 // RedactIn gives stored messages that follow one another, of which those with such ids say nothing. If there are
 // some all carry their ids; else they come back as they are, and found is false.
-func RedactIn(raw []json.RawMessage, has func(id string) bool) (out []json.RawMessage, found bool, err error) {
+func RedactIn(raw []json.RawMessage, has func(id string) bool) (out []json.RawMessage, matched bool, err error) {
 	ids := IDs(raw)
 	if !slices.ContainsFunc(ids, has) {
 		return raw, false, nil
@@ -55,9 +55,9 @@ func RedactIn(raw []json.RawMessage, has func(id string) bool) (out []json.RawMe
 // Redacted is the history with messages that say nothing, by their ids; the history itself if they are so already.
 // It is the copy that it was, of the same turn.
 func (h *History) Redacted(has func(id string) bool) (*History, error) {
-	out, found, err := RedactIn(h.Raw(0), has)
+	out, matched, err := RedactIn(h.Raw(0), has)
 	same := func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
-	if err != nil || !found || slices.EqualFunc(out, h.Raw(0), same) {
+	if err != nil || !matched || slices.EqualFunc(out, h.Raw(0), same) {
 		return h, err
 	}
 	fresh := Empty(h.key).With(out...)

@@ -76,22 +76,22 @@ var numbered = []Kind{KindTools, KindKey}
 var listed = []Kind{KindWaits, KindChats, KindCold, KindAudit, KindStored, KindUsers}
 
 // ListKey is the key of a kind of which there is one for each tenant: that of the default tenant is the kind.
-func ListKey(kind Kind, of Tenant) string { return ShardKey(kind, of, 0) }
+func ListKey(kind Kind, tenant Tenant) string { return ShardKey(kind, tenant, 0) }
 
 // Sharded are those of which the key of a tenant may be spread over several.
 var Sharded = []Kind{KindChats, KindCold}
 
 // ShardKey is the key of one shard of a tenant's list, from 1 on. 0 is ListKey.
-func ShardKey(kind Kind, of Tenant, shard int) string {
-	return RedisKey{Kind: kind, Run: of.name, Shard: shard}.String()
+func ShardKey(kind Kind, tenant Tenant, shard int) string {
+	return RedisKey{Kind: kind, Run: tenant.name, Shard: shard}.String()
 }
 
 // ShardKeys are those of the shards 1 to n of a tenant's list.
-func ShardKeys(kind Kind, of Tenant, n int) []string {
-	list := ListKey(kind, of)
-	keys, before := make([]string, n), slotBefore(list)
+func ShardKeys(kind Kind, tenant Tenant, n int) []string {
+	list := ListKey(kind, tenant)
+	keys, slot := make([]string, n), listSlot(list)
 	for i := range keys {
-		keys[i] = list + "#" + shardEnd(before, i+1)
+		keys[i] = list + "#" + shardEnd(slot, i+1)
 	}
 	return keys
 }
@@ -126,9 +126,9 @@ type RedisKey struct {
 	Run string
 	// Shard is that of a list, 0 for a list in one key.
 	Shard int
-	// Aside is the Unix ms at which a value was found to be none of this kind, and set
+	// DamagedAt is the Unix ms at which a value was found to be none of this kind, and set
 	// aside; empty for a value in its place.
-	Aside string
+	DamagedAt string
 }
 
 // AnyChat stands for all chats in a key that is a pattern for SCAN. It is no chat.
@@ -137,11 +137,11 @@ var AnyChat = Chat{id: "*"}
 // String is the key as Redis has it. What one script touches together has the history's
 // key in braces, which is the hash tag that puts all of it into one slot of a Cluster.
 func (k RedisKey) String() string {
-	if k.Aside != "" {
+	if k.DamagedAt != "" {
 		if k.besideHistory() {
 			k.Kind = KindHistory // it stays in that history's slot
 		}
-		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.Aside
+		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run, Shard: k.Shard}.String() + "}:damaged:" + k.DamagedAt
 	}
 	if k.Shard > 0 {
 		return shardKey(RedisKey{Kind: k.Kind, Run: k.Run}.String(), k.Shard)
@@ -151,7 +151,7 @@ func (k RedisKey) String() string {
 		return "chat_history:" + k.Key.chat.String()
 	case k.Kind == KindHistory:
 		return "subagent:" + string(k.Key.agent) + ":" + k.Key.chat.String()
-	case k.named():
+	case k.perRun():
 		return "{" + k.Key.String() + "}:" + string(k.Kind) + ":" + k.Run
 	case k.besideHistory():
 		return "{" + k.Key.String() + "}:" + string(k.Kind)
@@ -172,13 +172,13 @@ func (k RedisKey) besideHistory() bool {
 	return false
 }
 
-// named says whether there may be several keys of the kind beside one history, by their Run.
-func (k RedisKey) named() bool { return k.Kind == KindRewound || k.Kind == KindCalls }
+// perRun says whether there may be several keys of the kind beside one history, by their Run.
+func (k RedisKey) perRun() bool { return k.Kind == KindRewound || k.Kind == KindCalls }
 
 // Type is the type that Redis should say the key has, "" for what was set aside, which
 // may be of any.
 func (k RedisKey) Type() string {
-	if k.Aside != "" {
+	if k.DamagedAt != "" {
 		return ""
 	}
 	return types[k.Kind]
@@ -198,37 +198,37 @@ func ParseRedisKey(s string) (key RedisKey, ok bool) {
 func parseRedisKey(s string) (key RedisKey, ok bool) {
 	if inner, rest, tagged := strings.Cut(s, "}:"); tagged && strings.HasPrefix(inner, "{") {
 		key, ok = parseRedisKey(inner[1:])
-		at, aside := strings.CutPrefix(rest, "damaged:")
+		timestamp, damaged := strings.CutPrefix(rest, "damaged:")
 		switch {
-		case aside:
-			key.Aside = at
-			return key, ok && at != ""
+		case damaged:
+			key.DamagedAt = timestamp
+			return key, ok && timestamp != ""
 		case key.Kind == KindHistory:
-			kind, id, named := strings.Cut(rest, ":")
+			kind, id, hasID := strings.Cut(rest, ":")
 			key.Kind, key.Run = Kind(kind), id
-			return key, ok && key.besideHistory() && named == key.named() && named == (id != "")
+			return key, ok && key.besideHistory() && hasID == key.perRun() && hasID == (id != "")
 		}
 		return RedisKey{}, false
 	}
 	for _, kind := range numbered {
-		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+		if name, matched := strings.CutPrefix(s, string(kind)+":"); matched {
 			return RedisKey{Kind: kind, Run: name}, name != ""
 		}
 	}
 	if strings.Contains(s, "#") {
-		list, shard, made := parseShardKey(s)
+		list, shard, valid := parseShardKey(s)
 		key, ok = parseRedisKey(list)
 		key.Shard = shard
-		return key, ok && made && slices.Contains(Sharded, key.Kind)
+		return key, ok && valid && slices.Contains(Sharded, key.Kind)
 	}
 	for _, kind := range listed {
-		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+		if name, matched := strings.CutPrefix(s, string(kind)+":"); matched {
 			tenant, err := ParseTenant(name)
 			return RedisKey{Kind: kind, Run: name}, err == nil && tenant != (Tenant{})
 		}
 	}
 	for _, kind := range ofUsers {
-		if name, of := strings.CutPrefix(s, string(kind)+":"); of {
+		if name, matched := strings.CutPrefix(s, string(kind)+":"); matched {
 			_, err := ParseUser(name)
 			return RedisKey{Kind: kind, Run: name}, err == nil
 		}

@@ -76,11 +76,11 @@ func (r *Repairs) answered(stored []Message) []Message {
 	}
 	out := make([]Message, 0, len(stored))
 	for start := 0; start < len(stored); {
-		asked := start
-		for asked < len(stored) && stored[asked].Role == RoleUser {
-			asked++
+		questionEnd := start
+		for questionEnd < len(stored) && stored[questionEnd].Role == RoleUser {
+			questionEnd++
 		}
-		end := asked
+		end := questionEnd
 		for end < len(stored) && stored[end].Role != RoleUser {
 			end++
 		}
@@ -94,17 +94,17 @@ func (r *Repairs) answered(stored []Message) []Message {
 // withoutFailures returns an exchange without its failures. A failed exchange is dropped, unless a part of its answer
 // was shown: the last such part stays.
 func withoutFailures(exchange []Message) (out []Message) {
-	answered, shown := slices.ContainsFunc(exchange, Message.answers), -1
+	answered, partial := slices.ContainsFunc(exchange, Message.answers), -1
 	for i, m := range exchange {
 		if m.failed() && m.Partial && !answered {
-			shown = i
+			partial = i
 		}
 	}
-	if !answered && shown < 0 && slices.ContainsFunc(exchange, Message.failed) {
+	if !answered && partial < 0 && slices.ContainsFunc(exchange, Message.failed) {
 		return nil
 	}
 	for i, m := range exchange {
-		if i == shown || !m.failed() {
+		if i == partial || !m.failed() {
 			out = append(out, m)
 		}
 	}
@@ -147,20 +147,20 @@ func (r *Repairs) user(out []Message, m Message) []Message {
 
 // exchange pairs the calls of one assistant message with the results behind it.
 func (r *Repairs) exchange(call Message, results []Message, used map[string]int) []Message {
-	taken := make([]bool, len(results))
+	matched := make([]bool, len(results))
 	out := make([]Message, 1, 1+len(call.ToolCalls))
 	calls := make([]ToolCall, len(call.ToolCalls))
 	for i, c := range call.ToolCalls {
 		result := Message{Role: RoleTool, Content: Interrupted, Timestamp: call.Timestamp}
-		found := false
+		ok := false
 		for j, m := range results {
-			if !taken[j] && m.ToolCallID == c.ID {
+			if !matched[j] && m.ToolCallID == c.ID {
 				result.Content, result.Timestamp = m.Content, m.Timestamp
-				taken[j], found = true, true
+				matched[j], ok = true, true
 				break
 			}
 		}
-		if !found {
+		if !ok {
 			r.Synthesized++
 		}
 		c.Type, c.ID = "function", r.unique(c.ID, used)
@@ -173,7 +173,7 @@ func (r *Repairs) exchange(call Message, results []Message, used map[string]int)
 		}
 		out = append(out, result)
 	}
-	for _, t := range taken {
+	for _, t := range matched {
 		if !t {
 			r.Dropped++
 		}

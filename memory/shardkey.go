@@ -19,15 +19,15 @@ const MaxShards = 16384
 const zeros = "\x00\x00\x00\x00\x00\x00"
 
 // shardKey is the key of a shard, from 1 on, of the list in a key.
-func shardKey(list string, shard int) string { return list + "#" + shardEnd(slotBefore(list), shard) }
+func shardKey(list string, shard int) string { return list + "#" + shardEnd(listSlot(list), shard) }
 
-// slotBefore is the slot that a list's keys would have with zeros behind the #.
-func slotBefore(list string) uint16 { return crc16(crc16(0, list), "#"+zeros) }
+// listSlot is the slot that a list's keys would have with zeros behind the #.
+func listSlot(list string) uint16 { return crc16(crc16(0, list), "#"+zeros) }
 
 // shardEnd is the number behind the #. The checksum of a text is that of its front, shifted by its end, exclusive-or that
 // of its end alone, so that one table of ends serves all lists.
-func shardEnd(before uint16, shard int) string {
-	return ends()[(slotOfShard(shard-1)^before)%MaxShards]
+func shardEnd(slot uint16, shard int) string {
+	return shardSuffixes()[(slotOfShard(shard-1)^slot)%MaxShards]
 }
 
 // parseShardKey reads what shardKey wrote.
@@ -41,16 +41,16 @@ func parseShardKey(s string) (list string, shard int, ok bool) {
 func slotOfShard(n int) uint16 { return bits.Reverse16(uint16(n)) >> 2 }
 
 // ends are the smallest numbers of six digits by the slot that each has alone.
-var ends = sync.OnceValue(func() []string {
-	all := make([]string, MaxShards)
-	for n, found := 1_000_000, 0; found < MaxShards; n++ {
+var shardSuffixes = sync.OnceValue(func() []string {
+	list := make([]string, MaxShards)
+	for n, count := 1_000_000, 0; count < MaxShards; n++ {
 		end := strconv.Itoa(n)[1:]
-		if slot := crc16(0, end) % MaxShards; all[slot] == "" {
-			all[slot] = end
-			found++
+		if slot := crc16(0, end) % MaxShards; list[slot] == "" {
+			list[slot] = end
+			count++
 		}
 	}
-	return all
+	return list
 })
 
 // crc16 goes on with the checksum of a text by which Redis Cluster finds the slot of a key: CRC16 (XMODEM), as its

@@ -28,8 +28,8 @@ func Title(message string) string {
 		return string(runes)
 	}
 	short := string(runes[:titleLen-1]) // and a mark
-	if at := strings.LastIndexByte(short, ' '); at > len(short)/2 && runes[titleLen-1] != ' ' {
-		short = short[:at]
+	if i := strings.LastIndexByte(short, ' '); i > len(short)/2 && runes[titleLen-1] != ' ' {
+		short = short[:i]
 	}
 	return strings.TrimSuffix(short, " ") + "…"
 }

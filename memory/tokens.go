@@ -80,7 +80,7 @@ func classOf(c rune) class {
 	case c == ' ' || c == '\n' || c == '\t' || c == '\r':
 		return blank
 	case c < utf8.RuneSelf:
-		if part(c) != none {
+		if part(c) != noPart {
 			return word
 		}
 		return sign
@@ -97,7 +97,7 @@ func classOf(c rune) class {
 
 // Parts of a run of Latin letters and digits.
 const (
-	none = iota
+	noPart = iota
 	lower
 	upper
 	digit
@@ -112,7 +112,7 @@ func part(c rune) int {
 	case c >= '0' && c <= '9':
 		return digit
 	}
-	return none
+	return noPart
 }
 
 // Runs of letters and digits that change their kind as often as this are random:

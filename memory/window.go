@@ -63,8 +63,8 @@ func withoutFailed(raw []json.RawMessage, first int) []json.RawMessage {
 		return raw[first:]
 	}
 	var exchanges [][]json.RawMessage // the last one first
-	wanted := len(raw) - first
-	for end := len(raw); end > 0 && (end > first || wanted > 0); {
+	remaining := len(raw) - first
+	for end := len(raw); end > 0 && (end > first || remaining > 0); {
 		start := end
 		for start > 0 && !isUser(raw[start-1]) {
 			start--
@@ -74,7 +74,7 @@ func withoutFailed(raw []json.RawMessage, first int) []json.RawMessage {
 		}
 		if exchange := raw[start:end]; end == len(raw) || isUser(exchange[0]) && !failedExchange(exchange) {
 			exchanges = append(exchanges, exchange)
-			wanted -= len(exchange)
+			remaining -= len(exchange)
 		}
 		end = start
 	}

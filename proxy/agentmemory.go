@@ -222,8 +222,8 @@ func turnOf(x said, key turnKey) *agentTurn {
 // origin returns the origin of the turn's answer, from the user's words and the results of tools after them.
 func (t *agentTurn) origin(answered string) memory.Origin {
 	var sources provenance.Ledger
-	sources.Said(t.said, nil)
-	tool := memory.Origin{From: memory.FromOutside, Source: "a tool of the agent"}
+	sources.AddMessage(t.said, nil)
+	tool := memory.Origin{Authority: memory.FromOutside, Source: "a tool of the agent"}
 	add := func(content []byte) {
 		whole := gjson.ParseBytes(content)
 		if whole.Type == gjson.String {
@@ -233,7 +233,7 @@ func (t *agentTurn) origin(answered string) memory.Origin {
 			if text := part.Get("text").Str; text != "" {
 				sources.Add(tool, clip(text, mostText))
 			} else if part.IsObject() {
-				sources.Saw(tool)
+				sources.AddNonText(tool)
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func (t *agentTurn) origin(answered string) memory.Origin {
 			}
 		}
 	}
-	return sources.Of(answered)
+	return sources.OriginOf(answered)
 }
 
 func shortID(sum []byte) string { return base32.StdEncoding.EncodeToString(sum[:10]) }
@@ -386,7 +386,7 @@ func recollection(raw []byte) string {
 			whose += " (from " + source + ")"
 		}
 		text, _ := envelope.Neutralise(h.Get("text").Str)
-		lines = append(lines, envelope.Said(h.Get("id").Str, time.UnixMilli(int64(1000*h.Get("ts").Num)).UTC(), ""),
+		lines = append(lines, envelope.Heading(h.Get("id").Str, time.UnixMilli(int64(1000*h.Get("ts").Num)).UTC(), ""),
 			whose+": "+text)
 	}
 	if lines == nil {
@@ -408,7 +408,7 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 		answered = answerText(heard.Content)
 	}
 	ctx = context.WithoutCancel(ctx)
-	origin := memory.Origin{From: memory.FromOutside} // if there is no place to find it out
+	origin := memory.Origin{Authority: memory.FromOutside} // if there is no place to find it out
 	if answered != "" {
 		_ = fair.Share(ctx, func(context.Context) error { origin = t.origin(answered); return nil })
 	}

@@ -177,12 +177,12 @@ func (s *Server) eraseConversation(c *gin.Context) {
 	err := errors.Join(s.ledger.Forget(c.Request.Context(), caller(c.Request), id),
 		s.eraseSessions(c.Request.Context(), caller(c.Request), id))
 	if err != nil {
-		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation",
+		s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).Str("conversation",
 			id).Msg("a conversation could not be erased")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
 		return
 	}
-	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Msg("conversation erased")
+	s.log.Info().EmbedObject(telemetry.FromContext(c.Request.Context())).Str("conversation", id).Msg("conversation erased")
 	c.Status(http.StatusNoContent)
 }
 
@@ -214,7 +214,7 @@ func (s *Server) eraseTenant(c *gin.Context) {
 		}
 	}
 	if err != nil && erased == 0 {
-		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).
+		s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).
 			Msg("the conversations of a tenant could not be erased")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversations could not be erased everywhere; try again")
 		return
@@ -250,12 +250,12 @@ func (s *Server) keepConversation(c *gin.Context) {
 	}
 	until := time.Unix(asked.Until, 0)
 	if err := s.ledger.Keep(c.Request.Context(), caller(c.Request), id, until); err != nil {
-		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).
+		s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).Str("conversation", id).
 			Msg("a conversation could not be kept")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation is kept in this process only; try again")
 		return
 	}
-	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Time("until", until).
+	s.log.Info().EmbedObject(telemetry.FromContext(c.Request.Context())).Str("conversation", id).Time("until", until).
 		Msg("conversation kept")
 	c.Status(http.StatusNoContent)
 }

@@ -79,7 +79,7 @@ func beginSpan(ctx context.Context, s *Server, x *request) (span *tracing.Span) 
 	if x.endpoint.name == embeddingsEndpoint.name {
 		of = tracing.Embeddings
 	}
-	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Of: of, About: x.in.model(), User: access.From(ctx).User})
+	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: of, Subject: x.in.model(), User: access.From(ctx).User})
 	return span
 }
 

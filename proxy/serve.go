@@ -110,7 +110,7 @@ func (x *request) close() {
 // receive reads and checks what every endpoint needs of a request.
 func (s *Server) receive(r *http.Request, x *request) (err error) {
 	err = nameRun(r)
-	x.trail = telemetry.From(r.Context())
+	x.trail = telemetry.FromContext(r.Context())
 	if err != nil {
 		return err
 	}

@@ -219,7 +219,7 @@ func (s *Server) ready(c *gin.Context) {
 func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 	through := func(d endpoint, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) {
-			telemetry.Told(c.Request.Context())
+			telemetry.MarkLogged(c.Request.Context())
 			s.serve(c.Writer, c.Request, d, p, scope, c.Param("name"))
 		}
 	}

@@ -206,7 +206,7 @@ func (s *Server) refuseResponse(c *gin.Context, err error) {
 			[]byte(`,"type":"invalid_request_error","param":null,"code":null}}`)))
 		return
 	}
-	s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Msg("a stored response was out of reach")
+	s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).Msg("a stored response was out of reach")
 	refuseRoute(c, errNoLook.Status, errNoLook.Message)
 }
 
@@ -228,7 +228,7 @@ func (s *Server) deleteResponse(c *gin.Context, scope string) {
 		s.refuseResponse(c, err)
 		return
 	}
-	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("response", id).Msg("response deleted")
+	s.log.Info().EmbedObject(telemetry.FromContext(c.Request.Context())).Str("response", id).Msg("response deleted")
 	c.JSON(http.StatusOK, struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`

@@ -99,8 +99,8 @@ type Outcome struct {
 // *loop.Suspended: then there is no completion yet, and the Outcome has nothing but the Usage
 // so far.
 func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
-	begun := &event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin, Pasted: task.Pasted}
-	if err := emit(begun); err != nil {
+	delegation := &event.Delegation{Task: task.Text, Calls: s.Calls, Origin: task.Origin, Pasted: task.Pasted}
+	if err := emit(delegation); err != nil {
 		return Outcome{}, err
 	}
 	do := s.Work
@@ -117,7 +117,7 @@ func (s *Subagent) Resume(
 	ctx context.Context, kit Kit, task Task, state json.RawMessage, answers loop.Answers, emit func(event.Payload) error,
 ) (Outcome, error) {
 	l, _ := s.loop(ctx, kit, task, emit)
-	result, err := l.Resume(ctx, state, answers, teller{emit, provenance.From(ctx)})
+	result, err := l.Resume(ctx, state, answers, teller{emit, provenance.FromContext(ctx)})
 	return conclude(ctx, kit, result, err, emit)
 }
 
@@ -125,15 +125,15 @@ func (s *Subagent) Resume(
 func conclude(
 	ctx context.Context, kit Kit, result loop.Result, err error, emit func(event.Payload) error,
 ) (Outcome, error) {
-	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
-		return Outcome{Completion: event.Completion{Usage: result.Usage}}, waits
+	if suspended, ok := errors.AsType[*loop.Suspended](err); ok {
+		return Outcome{Completion: event.Completion{Usage: result.Usage}}, suspended
 	}
 	out := outcome(ctx, result, err)
 	if kit.Answer != nil && out.Status == event.Completed {
 		out.Answer, out.Citations = kit.Answer(out.Response)
 	}
 	out.Origin = Origin(ctx, out.Response, out.Citations)
-	provenance.From(ctx).Add(out.Origin, out.Response)
+	provenance.FromContext(ctx).Add(out.Origin, out.Response)
 	if out.Status == event.Failed {
 		cause := Describe(out.Err)
 		if err := emit(cause); err != nil {
@@ -146,9 +146,9 @@ func conclude(
 
 // Origin is that of an agent's answer with its citations: the lowest that it cites or takes from.
 func Origin(ctx context.Context, answer string, citations []event.Citation) (o memory.Origin) {
-	fair.Do(ctx, func(context.Context) { o = provenance.From(ctx).Of(answer) })
-	if len(citations) > 0 && !o.From.Below(memory.FromDocument) {
-		o = memory.Origin{From: memory.FromDocument, Source: citations[0].Place()}
+	fair.Do(ctx, func(context.Context) { o = provenance.FromContext(ctx).OriginOf(answer) })
+	if len(citations) > 0 && !o.Authority.LowerThan(memory.FromDocument) {
+		o = memory.Origin{Authority: memory.FromDocument, Source: citations[0].Place()}
 	}
 	return o
 }
@@ -165,7 +165,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 				return loop.Result{}, err
 			}
 		}
-		return l.Run(ctx, messages, teller{emit, provenance.From(ctx)})
+		return l.Run(ctx, messages, teller{emit, provenance.FromContext(ctx)})
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *Subagent) loop(
 		l.System, l.Tools = notes.System(ctx, l.System), append(slices.Clip(l.Tools), notes.Tools(l.Tools...)...)
 		l.Tools = append(l.Tools, asker.Tools()...)
 	}
-	l.System = loop.Behind(l.System, task.Instructions)
+	l.System = loop.AppendPrompt(l.System, task.Instructions)
 	return l, asker
 }
 
@@ -217,11 +217,11 @@ func (f Failure) Describe() *event.Error { return (*event.Error)(&f) }
 // Describe says an error in the words that users and models are shown. Errors
 // that know better offer Describe() *event.Error.
 func Describe(err error) *event.Error {
-	var known interface{ Describe() *event.Error }
+	var describer interface{ Describe() *event.Error }
 	code := event.Internal
 	switch {
-	case errors.As(err, &known):
-		return known.Describe()
+	case errors.As(err, &describer):
+		return describer.Describe()
 	case errors.Is(err, context.DeadlineExceeded):
 		code = "run_timeout"
 	case errors.Is(err, loop.ErrModel):
@@ -239,7 +239,7 @@ type teller struct {
 func (t teller) Text(text string) error { return t.emit(&event.SubagentDelta{Text: text}) }
 
 func (t teller) Calls(content string, calls []memory.ToolCall) error {
-	return t.emit(&event.AssistantWithTools{Content: content, ToolCalls: calls, Origin: t.sources.Of(content)})
+	return t.emit(&event.AssistantWithTools{Content: content, ToolCalls: calls, Origin: t.sources.OriginOf(content)})
 }
 
 func (t teller) Start(call memory.ToolCall) error {
@@ -250,7 +250,7 @@ func (t teller) Progress(call memory.ToolCall, text string) error {
 	return t.emit(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: text})
 }
 
-func (t teller) Result(call memory.ToolCall, content string, of memory.Origin, failed bool) error {
+func (t teller) Result(call memory.ToolCall, content string, origin memory.Origin, failed bool) error {
 	progress := &event.ToolProgress{Tool: call.Function.Name, Status: "done"}
 	if failed {
 		progress.Status, progress.Detail = "failed", content
@@ -258,5 +258,5 @@ func (t teller) Result(call memory.ToolCall, content string, of memory.Origin, f
 	if err := t.emit(progress); err != nil {
 		return err
 	}
-	return t.emit(&event.ToolResult{ToolCallID: call.ID, Name: call.Function.Name, Content: content, Origin: of})
+	return t.emit(&event.ToolResult{ToolCallID: call.ID, Name: call.Function.Name, Content: content, Origin: origin})
 }

@@ -241,7 +241,7 @@ func (s *admission) begin(
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
 		telemetry.Concerns(ctx, chat.String(), r.id)
-		r.trail = telemetry.From(ctx)
+		r.trail = telemetry.FromContext(ctx)
 		r.keyed, r.images = key != "", images
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
@@ -386,7 +386,7 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 	defer cancel()
 	for opening := time.Now().Add(time.Second); ; {
 		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-		if err != nil || record == nil || record.Over() && !record.Torn() || record.Newest > r.attempt {
+		if err != nil || record == nil || record.Done() && !record.Torn() || record.Newest > r.attempt {
 			return record, err
 		}
 		line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)
@@ -415,7 +415,7 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 // no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
 	record, err := store.Runs.Record(ctx, r.chat, r.id)
-	if err != nil || record == nil || record.Over() || record.Newest > r.attempt {
+	if err != nil || record == nil || record.Done() || record.Newest > r.attempt {
 		return record, err
 	}
 	line, err := store.Runs.LastEvent(ctx, r.chat, r.id)
@@ -434,7 +434,7 @@ func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run
 	if err != nil || open != nil && open.Run == run {
 		return true, err
 	}
-	waits, err := store.Waits.Rest(ctx, chat)
+	waits, err := store.Suspensions.Rest(ctx, chat)
 	return waits != nil && waits.Run == run, err
 }
 

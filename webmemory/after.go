@@ -115,7 +115,7 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
 	all, err := s.store.Rewinds.List(ctx, chat)
-	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].To != *p.After {
+	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].Target != *p.After {
 		return false, err
 	}
 	a := &all[len(all)-1]
@@ -148,7 +148,7 @@ func (s *starter) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest
 		return nil, nil
 	}
 	if p.OnBusy != webapi.Interrupt {
-		if rest, err := s.store.Waits.Rest(ctx, r.chat); err != nil || rest == nil {
+		if rest, err := s.store.Suspensions.Rest(ctx, r.chat); err != nil || rest == nil {
 			return nil, err // nothing is ended for it; it is looked at under the turn
 		}
 	}

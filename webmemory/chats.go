@@ -52,7 +52,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
 	}
-	chats, next, err := s.store.Chats.All(ctx, cursor, limit)
+	chats, next, err := s.store.Chats.Page(ctx, cursor, limit)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			Pinned: cards[asleep[i]].Pinned}
 	}
 	for i, card := range cards {
-		if card.Gone {
+		if card.Missing {
 			if err := s.store.Chats.Unlist(ctx, tenant, places[of[i]]); err != nil {
 				return nil, err
 			}
@@ -192,7 +192,7 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 	switch {
 	case card.Open:
 		out.State = webapi.ChatBusy
-	case card.Waits:
+	case card.Waiting:
 		out.State = webapi.ChatWaiting
 	}
 	_ = json.Unmarshal([]byte(cmp.Or(card.Metadata, "null")), &out.Metadata) // what cannot be read says nothing
@@ -282,7 +282,7 @@ func (s *chatList) tryListAll() error {
 	}
 	for cursor, more := "", true; more; more = cursor != "" {
 		var chats []memory.Chat
-		if chats, cursor, err = s.store.Chats.All(s.life, cursor, lookAtOnce); err == nil {
+		if chats, cursor, err = s.store.Chats.Page(s.life, cursor, lookAtOnce); err == nil {
 			err = s.store.Chats.List(s.life, chats...)
 		}
 		if err != nil {
@@ -337,7 +337,7 @@ func (s *chatList) getChat(c *gin.Context, chat memory.Chat) error {
 
 // waitingOf is the run of a chat that waits; nil for none.
 func (s *chatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
-	w, err := s.store.Waits.Waiting(ctx, chat)
+	w, err := s.store.Suspensions.Waiting(ctx, chat)
 	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
 		return nil, nil
 	}

@@ -43,21 +43,21 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, asked memory.ClaimRequest)
 	if !isObject(asked.Arguments) {
 		return problem.BadRequest("arguments is missing or no object.")
 	}
-	if asked.N < 1 || asked.After < 0 {
+	if asked.N < 1 || asked.Seq < 0 {
 		return problem.BadRequest("n is a whole number from 1 on, and after one from 0 on.")
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
 	defer cancel()
-	err := r.log.Reach(ctx, asked.After) // what is in the log is stored
+	err := r.log.Reach(ctx, asked.Seq) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
 		return problem.BadRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
-			asked.After)
+			asked.Seq)
 	}
 	if err != nil {
 		return err
 	}
 	id := callID(r.firstRun(), asked)
-	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, At: time.Now().UnixMilli()}
+	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, ClaimedAt: time.Now().UnixMilli()}
 	word, result, err := s.claim(ctx, r, id, call, asked.Repeatable)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // refund is the claim of a call, behind an event.
 func refund(after int64) memory.ClaimRequest {
 	return memory.ClaimRequest{Subagent: "analytic", Tool: "crm/refund", Arguments: json.RawMessage(`{"amount":5,"to":"x"}`),
-		N: 1, After: after}
+		N: 1, Seq: after}
 }
 
 // claiming is a world where a run of chat 1 is under way, with two events, and has access to
@@ -92,7 +92,7 @@ func TestACallIsGrantedOnce(t *testing.T) {
 	t.Run("bad input", func(t *testing.T) {
 		for _, bad := range []func(*memory.ClaimRequest){
 			func(r *memory.ClaimRequest) { r.N = 0 },
-			func(r *memory.ClaimRequest) { r.After = -1 },
+			func(r *memory.ClaimRequest) { r.Seq = -1 },
 			func(r *memory.ClaimRequest) { r.Tool = "" },
 			func(r *memory.ClaimRequest) { r.Tool = strings.Repeat("x", 300) },
 			func(r *memory.ClaimRequest) { r.Subagent = "no such:name" },

@@ -135,7 +135,7 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.
 		held := new(redisstore.HeldError)
 		switch {
 		case errors.As(err, &held):
-			if pause(ctx, jitter(min(held.Left, 100*time.Millisecond))) != nil {
+			if pause(ctx, jitter(min(held.Remaining, 100*time.Millisecond))) != nil {
 				return fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 			}
 		case !errors.Is(err, memory.ErrMoved):
@@ -183,7 +183,7 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	if err != nil {
 		return s.failed(err, chat)
 	}
-	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.Of(memory.ChatKey(chat)))
+	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.HistoryTurn(memory.ChatKey(chat)))
 	switch {
 	case none && forgotten <= at.Used:
 		// If Redis lost the wake, it lists the chat as sleeping again, although the object was deleted after the wake.
@@ -264,7 +264,7 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sle
 		}
 		return f, false, s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	}
-	forgotten := s.follower.file.Of(memory.ChatKey(chat))
+	forgotten := s.follower.file.HistoryTurn(memory.ChatKey(chat))
 	if err == nil {
 		var marked int64
 		marked, err = cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
@@ -503,7 +503,7 @@ func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, at re
 	}
 	return s.under(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
 		found, err := s.store.Cold.Look(ctx, chat)
-		busy := turn.Open != nil || turn.Waits != nil || turn.Pending != ""
+		busy := turn.Open != nil || turn.Waiting != nil || turn.Pending != ""
 		if err != nil || busy || found[0].Asleep != at.Asleep || found[0].Note != at.Note {
 			return err
 		}
@@ -587,13 +587,13 @@ func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 	if err := tier.Remove(ctx, chat, turn, keys); err != nil {
 		return err
 	}
-	for _, h := range s.cache.All() {
+	for _, h := range s.cache.List() {
 		if h.Key().Chat() == chat {
 			s.cache.Forget(h.Key())
 		}
 	}
 	s.metrics.cold.WithLabelValues(frozen).Inc()
-	return tier.Left(ctx, chat, token, used)
+	return tier.UnlistAwake(ctx, chat, token, used)
 }
 
 // list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
@@ -640,7 +640,7 @@ func (s *coldTier) cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 			if err != nil && ctx.Err() == nil {
 				_ = s.failed(err, chat)
 			}
-			if o.Turn > s.follower.file.Of(memory.ChatKey(chat)) { // else it was erased since
+			if o.Turn > s.follower.file.HistoryTurn(memory.ChatKey(chat)) { // else it was erased since
 				cards[i] = o.Card
 			}
 			return nil

@@ -86,7 +86,7 @@ func (s *core) rewoundSince(chat memory.Chat, run string, turn int64) bool {
 
 // notErased refuses a run that was erased or taken back, and that Redis has come back with.
 func (s *core) notErased(chat memory.Chat, rest *redisstore.Rest) error {
-	if rest.Turn < s.follower.file.Of(memory.ChatKey(chat)) || s.redactedSince(chat, rest.Turn) ||
+	if rest.Turn < s.follower.file.HistoryTurn(memory.ChatKey(chat)) || s.redactedSince(chat, rest.Turn) ||
 		s.rewoundSince(chat, rest.Run, rest.Turn) {
 		return errLostRun
 	}
@@ -97,7 +97,7 @@ func (s *core) notErased(chat memory.Chat, rest *redisstore.Rest) error {
 func (s *core) redactedCopy(h *memory.History) (*memory.History, error) {
 	var err error
 	for _, r := range s.follower.file.Redactions(h.Key().Chat()) {
-		if r.Turn > h.Cut() && r.Turn > s.follower.file.Of(h.Key()) && err == nil {
+		if r.Turn > h.Cut() && r.Turn > s.follower.file.HistoryTurn(h.Key()) && err == nil {
 			h, err = h.Redacted(func(id string) bool { return r.Has(h.Key(), id) })
 		}
 	}

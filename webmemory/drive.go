@@ -268,10 +268,10 @@ func (d *driver) show(e event.Event) error {
 		d.runner.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
-	if e.Waits() && d.waiting != nil {
+	if e.Blocking() && d.waiting != nil {
 		d.keepWait(append(slices.Clip(d.run.log.Lines(0)), e.Line())) // a client may answer it as soon as it is shown
 	}
-	if e.Terminal() || e.Waits() {
+	if e.Terminal() || e.Blocking() {
 		d.run.counted.Leave() // before a client sees it, which may post again at once
 	}
 	return d.run.log.Append(e)
@@ -296,7 +296,7 @@ func (d *driver) note(e event.Event) {
 	case *event.Error:
 		say("error %s: %s", p.Code, p.Message)
 	case *event.RunWaiting:
-		say("run %s waits for %d answers", d.run.id, len(p.Waits))
+		say("run %s waits for %d answers", d.run.id, len(p.Pending))
 	case *event.RunFinished:
 		say("run %s finished: %s", d.run.id, p.Outcome)
 		d.finished(e.Seq, p)

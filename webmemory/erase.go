@@ -167,7 +167,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		}
 	}
 	out.Erased = append(out.Erased, beside...)
-	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Gone)
+	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Missing)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
 	// From here on it is a fact: a process that holds a copy drops it, and none is written back.
 	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}

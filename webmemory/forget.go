@@ -38,7 +38,7 @@ func (s *noteRoutes) postForget(c *gin.Context, r *run, asked memory.ForgetReque
 		return problem.BadRequest("text has the words to be forgotten, with 2 to %d letters and digits. Words such as "+
 			"\"the\" are not enough.", memory.MaxNote)
 	}
-	if out.Asked = order != ""; !out.Asked {
+	if out.Requested = order != ""; !out.Requested {
 		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
 	f.named = wordsOf(order).contain(f.part)
@@ -74,7 +74,7 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 	hidden := map[string]bool{} // ids of notes
 	propose := func(all []memory.Note) ([]memory.Note, error) {
 		for i, n := range all {
-			if n.State == memory.NoteActive && n.By != memory.ByOperator && f.has(n.Text) {
+			if n.State == memory.NoteActive && n.Author != memory.ByOperator && f.has(n.Text) {
 				all[i].State, hidden[n.ID] = memory.NoteProposed, true
 			}
 		}

@@ -204,7 +204,7 @@ func TestNotesAreForgotten(t *testing.T) {
 	listed := forgetting{h.World, nil}.quarantine(t, "c")
 	again, err := forget("my pin is 4711")
 	require.NoError(t, err)
-	require.Equal(t, memory.Forgotten{Asked: true, Messages: got.Messages, Exchange: true}, again)
+	require.Equal(t, memory.Forgotten{Requested: true, Messages: got.Messages, Exchange: true}, again)
 	after := forgetting{h.World, nil}.quarantine(t, "c")
 	require.ElementsMatch(t, listed.Entries, after.Entries)
 	require.Equal(t, []string{"proposed: My PIN is 4711.", "active: I like tea."}, states(listNotes(t, h.World, "c")))

@@ -331,6 +331,6 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 			"that were found damaged or gone, each time.", counts.Damaged.Load)
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
 	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.",
-		counts.Lost.Load)
+		counts.Recovered.Load)
 	return m
 }

@@ -97,18 +97,18 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 		m.ID, m.Timestamp = memory.MessageID(run, int64(i)+1), end
 		switch {
 		case m.Role == memory.RoleUser && t.Subagent == "":
-			m.Origin = memory.Origin{From: memory.FromUser}
+			m.Origin = memory.Origin{Authority: memory.FromUser}
 		case m.Role == memory.RoleTool:
-			m.Origin = memory.Origin{From: memory.FromOutside}
+			m.Origin = memory.Origin{Authority: memory.FromOutside}
 		case len(t.Messages) > 0:
-			m.Origin = sources.Of(m.Content)
-		case m.Role == memory.RoleAssistant && t.Origin.From.Foreign() && t.Origin.From != "":
-			m.Origin = memory.Origin{From: t.Origin.From, Source: memory.Shorten(t.Origin.Source, memory.MaxSource)}
-			if m.From.Below(memory.FromOutside) { // it is unknown
-				m.From = memory.FromOutside
+			m.Origin = sources.OriginOf(m.Content)
+		case m.Role == memory.RoleAssistant && t.Origin.Authority.Foreign() && t.Origin.Authority != "":
+			m.Origin = memory.Origin{Authority: t.Origin.Authority, Source: memory.Shorten(t.Origin.Source, memory.MaxSource)}
+			if m.Authority.LowerThan(memory.FromOutside) { // it is unknown
+				m.Authority = memory.FromOutside
 			}
 		default:
-			m.Origin = memory.Origin{From: memory.FromAgent}
+			m.Origin = memory.Origin{Authority: memory.FromAgent}
 		}
 		sources.Add(m.Origin, m.Content)
 		if m.Role == memory.RoleUser {
@@ -233,7 +233,7 @@ func (s *heardRoutes) postRecalled(c *gin.Context, asked askedTurn) error {
 		return err
 	}
 	q.Budget, q.OldestFirst, q.Needed = min(max(asked.Budget, 1), maxRecallBudget), true, true
-	q.Seen = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
+	q.Visible = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
 	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
 		return err
 	}

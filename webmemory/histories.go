@@ -121,7 +121,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 	}
 	for i, seg := range segments {
 		raw, cause := [][]json.RawMessage{nil}, err
-		if seg.Lost {
+		if seg.Missing {
 			cause = errGone
 		} else if cause == nil {
 			raw[0] = all[i]
@@ -137,7 +137,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 			return nil, err
 		}
 		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool {
-			return l.Position == seg.Position && l.Lost == seg.Lost
+			return l.Position == seg.Position && l.Missing == seg.Missing
 		})
 		if at >= 0 && listed[at] != seg {
 			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
@@ -203,13 +203,13 @@ func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key
 		if h.Len() > 0 {
 			_, last = headOf(h.Identified().Raw(h.Len() - 1)[0])
 		}
-		if of := left[key.String()]; of.Kept != n || of.Last != last {
+		if of := left[key.String()]; of.Remaining != n || of.Last != last {
 			return errMessagesSince
 		}
 		delete(left, key.String())
 	}
 	for _, of := range left {
-		if of.Kept > 0 {
+		if of.Remaining > 0 {
 			return errMessagesSince
 		}
 	}
@@ -223,7 +223,7 @@ func (s *histories) keysThere(ctx context.Context, chat memory.Chat) ([]memory.K
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Chats.Found(ctx, named...)
+	found, err := s.store.Chats.Exist(ctx, named...)
 	if err != nil {
 		return nil, err
 	}

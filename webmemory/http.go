@@ -136,7 +136,7 @@ func (s *routes) fail(c *gin.Context, err error) {
 		err = api.NoMethod(c.Request, c.Writer.Header())
 	}
 	p := *problem.Of(err)
-	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
+	p.RunID = cmp.Or(telemetry.FromContext(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
 		c.Status(statusGone)
 		return

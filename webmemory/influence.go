@@ -42,7 +42,7 @@ func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
 		from, known := places[record.Window]
 		by := ""
 		switch {
-		case slices.Contains(record.Given, id):
+		case slices.Contains(record.RecalledIDs, id):
 			by = webapi.InfluenceRecall
 		case said && (memory.RunOf(id) == memory.RunOf(at) || known && from <= place):
 			by = webapi.InfluenceWindow

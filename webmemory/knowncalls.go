@@ -108,7 +108,7 @@ func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 	}
 	for id, value := range known.Fields {
 		var c redisstore.Call
-		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.takenBack(chat, c.Run, c.At) {
+		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.takenBack(chat, c.Run, c.ClaimedAt) {
 			delete(known.Fields, id)
 			delete(known.Fields, redisstore.ResultOf(id))
 		}
@@ -213,12 +213,12 @@ func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first strin
 	if err != nil || len(told.Answers) == 0 {
 		return err
 	}
-	there, err := s.store.Waits.Answers(ctx, l.chat, run)
+	there, err := s.store.Suspensions.Answers(ctx, l.chat, run)
 	if err != nil {
 		return err
 	}
 	maps.Copy(told.Answers, there)
-	return s.store.Waits.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
+	return s.store.Suspensions.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
 }
 
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.

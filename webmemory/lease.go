@@ -117,10 +117,10 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 // end gives the lease back, its run over; once Redis is back, if it is away.
 func (l *lease) end() error {
 	store := l.keeper.store
-	switch waits := l.Waits; {
+	switch waits := l.Waiting; {
 	case waits != nil && (l.over == nil || l.over.id != waits.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-			return store.Waits.Release(ctx, chat, token, *waits)
+			return store.Suspensions.Release(ctx, chat, token, *waits)
 		})
 	case l.over == nil:
 		return l.giveBack(store.Turns.Release)
@@ -281,10 +281,10 @@ func (k *keeper) due() (due []*lease) {
 func (k *keeper) renew(due []*lease) {
 	asked := monotonic() // not when it was answered: a pause may lie between the two
 	oldest := asked
-	names := make([]redisstore.Held, len(due))
+	names := make([]redisstore.Lease, len(due))
 	for i, l := range due {
 		oldest = min(oldest, time.Duration(l.renewed.Load()))
-		names[i] = redisstore.Held{Chat: l.chat, Token: l.token}
+		names[i] = redisstore.Lease{Chat: l.chat, Token: l.token}
 	}
 	patience := min(max(oldest+k.life*2/3-asked, k.life/6), k.life/3, storeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -145,8 +145,8 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 	if err := s.tombstones.syncErasures(ctx); err != nil {
 		return err
 	}
-	began, before := time.Now(), s.store.Counts.Lost.Load()
-	copies := s.cache.All()
+	began, before := time.Now(), s.store.Counts.Recovered.Load()
+	copies := s.cache.List()
 	for i, h := range copies {
 		redacted, err := s.redactedCopy(h)
 		if err != nil {
@@ -163,7 +163,7 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 			return
 		}
 		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).
-			Int64("brought_back", s.store.Counts.Lost.Load()-before).Dur("took", time.Since(began)).
+			Int64("brought_back", s.store.Counts.Recovered.Load()-before).Dur("took", time.Since(began)).
 			Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -112,7 +112,7 @@ func (s *noteRoutes) patchNote(c *gin.Context, asked webapi.NoteChange) error {
 			return nil, errUnknownNote
 		}
 		if text != "" && text != all[i].Text {
-			all[i].Text, all[i].By = text, memory.ByOperator
+			all[i].Text, all[i].Author = text, memory.ByOperator
 		}
 		if asked.State != "" && all[i].State != asked.State {
 			all[i].State = asked.State
@@ -161,7 +161,7 @@ func active(notes []memory.Note) []memory.Note {
 
 // newNote is a note that is made now.
 func newNote(text, state, by string) memory.Note {
-	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, By: by,
+	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, Author: by,
 		TS: event.Seconds(time.Now())}
 }
 

@@ -67,7 +67,7 @@ func TestNotes(t *testing.T) {
 	first := doNote(t, w, 201, "POST", "c/notes", `{"text":"  Answer \n in <English>. "}`)
 	require.Equal(t, "Answer in <English>.", first.Text)
 	require.Equal(t, memory.NoteActive, first.State)
-	require.Equal(t, memory.ByOperator, first.By)
+	require.Equal(t, memory.ByOperator, first.Author)
 	require.InDelta(t, float64(began.Unix()), first.TS, 60)
 	require.Equal(t, first, doNote(t, w, 201, "POST", "c/notes", `{"text":"Answer, in <English>!"}`), "the same but for punctuation")
 	own := doNote(t, w, 201, "POST", "c/subagents/analytic/notes", `{"text":"Count in euros."}`)

@@ -133,7 +133,7 @@ func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
 	ctx := c.Request.Context()
 	telemetry.Concerns(ctx, r.chat.String(), r.id)
-	r.trail = telemetry.From(ctx)
+	r.trail = telemetry.FromContext(ctx)
 	ctx = beginSpan(ctx, s.cfg.Traces, r, req.Message, req.User, "")
 	c.Header(webapi.RunID, r.id)
 	stream = stream || problem.AcceptsSSE(c.Request)
@@ -278,8 +278,8 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, ev
 // finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
 // wait is denied, because a run without a chat cannot ask a person.
 func finishPending(ctx context.Context, r *run, at *api.Client, e event.Event, p *event.RunWaiting) error {
-	if !slices.ContainsFunc(p.Waits, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
-		return r.log.Append(event.New(e.Head, &event.RunWaiting{Waits: p.Waits, Usage: p.Usage}))
+	if !slices.ContainsFunc(p.Pending, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
+		return r.log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))
 	}
 	_ = at.Stop(ctx, r.id)
 	for _, e := range r.log.Denying("a run without a chat cannot ask a person", time.Now()) {

@@ -254,7 +254,7 @@ func TestTheClientPosts(t *testing.T) {
 	require.ErrorIs(t, err, &api.Problem{Code: webapi.CodeMessagesSince})
 	last, err = walk(c.OneShot(t.Context(), webapi.OneShotRequest{Message: "on"}))
 	require.NoError(t, err)
-	require.True(t, last.Waits())
+	require.True(t, last.Blocking())
 }
 
 // A process that is killed leaves nothing of its one-shots.

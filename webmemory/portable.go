@@ -282,8 +282,8 @@ func (in *importing) note(line webapi.ExportLine) error {
 		return in.refuse("the id of a note is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
 	case n.Replaces != "" && !plainID.MatchString(n.Replaces), n.Message != "" && !plainID.MatchString(n.Message):
 		return in.refuse("an id has other characters than A-Z a-z 0-9 . _ : -, or more than 128")
-	case !slices.Contains(authors, n.By):
-		return in.refuse("the author of a note is one of %s, not %.40q", strings.Join(authors, ", "), n.By)
+	case !slices.Contains(authors, n.Author):
+		return in.refuse("the author of a note is one of %s, not %.40q", strings.Join(authors, ", "), n.Author)
 	case noteAt(in.notes[key], n.ID) >= 0:
 		return in.refuse("an earlier note of the history has the id %s too", n.ID)
 	case len(in.notes[key]) == memory.MaxNotes:

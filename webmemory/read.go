@@ -136,7 +136,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 			for _, l := range logged {
 				var e event.Event
 				if e, err = event.Decode(l.Line); err == nil {
-					if e.Waits() { // whether the run still does is looked for when nothing follows
+					if e.Blocking() { // whether the run still does is looked for when nothing follows
 						r.log.GoOn()
 					}
 					err = r.log.Append(e)
@@ -148,7 +148,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 			grown := r.log.Last() > before
 			sound := grown
 			if err == nil && !grown && r.log.AtWait() {
-				if rest, failed := s.store.Waits.Rest(ctx, chat); failed == nil && rest != nil && rest.Run == id {
+				if rest, failed := s.store.Suspensions.Rest(ctx, chat); failed == nil && rest != nil && rest.Run == id {
 					r.log.Rest()
 					return
 				}
@@ -209,7 +209,7 @@ func (s *streams) stillLogged(ctx context.Context, r *run) error {
 	if line == nil && r.log.Last() == 0 { // it may not have begun yet
 		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
 		named := err == nil && record != nil
-		if named && !record.Over() { // a record that is no chat's open run is of one that began nowhere, see recordOf
+		if named && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
 			named, err = isNamed(ctx, s.store, r.chat, r.id)
 		}
 		if err == nil && !named { // its process died, or was refused, before anything was shown

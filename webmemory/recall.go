@@ -121,7 +121,7 @@ func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest
 	if asked.Automatic && !q.Needed {
 		q.Floor = automaticFloor
 	}
-	q.Seen = func(_ memory.Key, id string) bool {
+	q.Visible = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)
 		return shown[id] || ok && run == r.id
 	}
@@ -213,8 +213,8 @@ func readTime(text string, zone *time.Location) (time.Time, error) {
 // searches sleeping chats as they are frozen, and returns the histories that are damaged.
 func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
 	keys ...memory.Key) (found recall.Result, unread []memory.Key, err error) {
-	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.SearchMemory, About: tracing.History})
-	span.Asked(q.Text)
+	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory, Subject: tracing.History})
+	span.SetInput(q.Text)
 	defer func() { endMemory(span, len(found.Hits), err) }()
 	if s.cfg.RecallVectors > 0 {
 		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
@@ -293,11 +293,11 @@ func (x *indexed) indexFrozen(f redisstore.Frozen) {
 		x.index = recall.New(f.Key())
 		x.index.Append(f.Archive...)
 		x.index.Append(f.Raw(0)...)
-		x.older, x.sum, x.cut, x.archived, x.gaps = nil, f.Sum(), f.Cut(), f.Archived, !f.Whole
+		x.older, x.sum, x.cut, x.archived, x.gaps = nil, f.Sum(), f.Cut(), f.Archived, !f.Complete
 		x.generation++
 		x.bytes.Store(int64(x.index.Size()))
-		if f.Whole {
-			x.index.Whole()
+		if f.Complete {
+			x.index.MarkComplete()
 		}
 	}
 }
@@ -335,7 +335,7 @@ func (s *searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History,
 	x.archived, x.gaps = archived, false
 	x.generation++
 	if len(segments) == 0 {
-		index.Whole()
+		index.MarkComplete()
 	}
 	for read := 0; read < fillFirst && len(x.older) > 0; read += fillAtOnce {
 		if err := s.fillOlder(ctx, x); err != nil {
@@ -358,7 +358,7 @@ func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
 	x.index.Prepend(read...)
 	x.gaps = x.gaps || !whole
 	if x.older = x.older[:from]; from == 0 && !x.gaps {
-		x.index.Whole()
+		x.index.MarkComplete()
 	}
 	x.bytes.Store(int64(x.index.Size()))
 	return nil

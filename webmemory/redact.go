@@ -322,7 +322,7 @@ func (s *redactor) redactAgain(ctx context.Context, what erasures.Redaction, tur
 		return err
 	}
 	// What was erased since may be there anew, imported under the same ids.
-	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.Of(k) > turn })
+	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.HistoryTurn(k) > turn })
 	back, err := s.redactStored(ctx, what, turn, true, nil, keys...)
 	if err != nil {
 		return err
@@ -346,7 +346,7 @@ func (s *redactor) redactCopies(chat memory.Chat) error {
 	if len(s.follower.file.Redactions(chat)) == 0 {
 		return nil
 	}
-	for _, h := range s.cache.All() {
+	for _, h := range s.cache.List() {
 		if h.Key().Chat() != chat {
 			continue
 		}
@@ -372,7 +372,7 @@ func (s *redactor) redactionsOf(ctx context.Context, chat memory.Chat) (all reda
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.Since(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, since)
 	if err != nil {
 		return nil, err
 	}
@@ -394,7 +394,7 @@ func (all redactions) cover(e spool.Entry) bool {
 
 // reach is the turn before which a spool may have erased or redacted text of a history.
 func (f *follower) reach(key memory.Key) (turn int64) {
-	turn = f.file.Of(key)
+	turn = f.file.HistoryTurn(key)
 	for _, r := range f.file.Redactions(key.Chat()) {
 		turn = max(turn, r.Turn)
 	}
@@ -403,5 +403,5 @@ func (f *follower) reach(key memory.Key) (turn int64) {
 
 // covers says whether a spool's entry was erased or redacted.
 func (f *follower) covers(e spool.Entry) bool {
-	return e.Mark.Turn < f.file.Of(e.Key) || redactions(f.file.Redactions(e.Key.Chat())).cover(e)
+	return e.Mark.Turn < f.file.HistoryTurn(e.Key) || redactions(f.file.Redactions(e.Key.Chat())).cover(e)
 }

@@ -52,7 +52,7 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 		return errNotHeld
 	}
 	if telling.Tells(said.Message, text) {
-		n.State, n.By = memory.NoteActive, memory.ByUser
+		n.State, n.Author = memory.NoteActive, memory.ByUser
 	}
 	if n.Message, err = s.messageOf(ctx, r, said); err != nil { // also of a proposal, which may repeat what it says
 		return err
@@ -64,13 +64,13 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 	made := n
 	change := func(all []memory.Note) ([]memory.Note, error) {
 		n = made // also in a second attempt
-		if i := noteAt(all, n.Replaces); i >= 0 && all[i].By == memory.ByOperator && n.State == memory.NoteActive {
+		if i := noteAt(all, n.Replaces); i >= 0 && all[i].Author == memory.ByOperator && n.State == memory.NoteActive {
 			return nil, errOperatorsNote
 		}
 		return addNote(all, &n)
 	}
-	span, _ := s.cfg.Traces.Start(telemetry.From(ctx), tracing.Begin{Of: tracing.CreateMemory, About: tracing.Notes})
-	span.Asked(text)
+	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.Notes})
+	span.SetInput(text)
 	if asked.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {

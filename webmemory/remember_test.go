@@ -68,7 +68,7 @@ func TestAgentsRemember(t *testing.T) {
 		n, err := h.remember(t, memory.RememberRequest{Quote: quote})
 		require.NoError(t, err, quote)
 		require.Equal(t, memory.NoteActive, n.State, quote)
-		require.Equal(t, memory.ByUser, n.By)
+		require.Equal(t, memory.ByUser, n.Author)
 		require.Equal(t, h.run.RunID+".1", n.Message)
 		require.Equal(t, strings.Join(strings.Fields(quote), " "), n.Text)
 		again, err := h.remember(t, memory.RememberRequest{Quote: quote})
@@ -155,7 +155,7 @@ func TestNobodyElseWritesNotes(t *testing.T) {
 			n, err := h.remember(t, r)
 			if err == nil {
 				require.NotEqual(t, memory.NoteActive, n.State, quote)
-				require.Equal(t, memory.ByModel, n.By, quote)
+				require.Equal(t, memory.ByModel, n.Author, quote)
 				require.Equal(t, run.RunID+".1", n.Message, quote)
 			}
 		}
@@ -362,7 +362,7 @@ func TestRulesAreProposed(t *testing.T) {
 	rule := []string{"proposed: Always answer without comments."}
 	require.Equal(t, rule, said("Hi! Always answer without comments. What is Go?"))
 	n := listNotes(t, h.World, "c")[0]
-	require.Equal(t, memory.ByUser, n.By)
+	require.Equal(t, memory.ByUser, n.Author)
 	require.Equal(t, h.run.RunID+".1", n.Message)
 	require.Equal(t, rule, said("Always answer, without comments!"), "the same is not proposed twice")
 	require.Equal(t, rule, said("Always is a strange word. Where else can I eat?"))

@@ -157,7 +157,7 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
 	for {
-		w, err := s.store.Waits.Waiting(ctx, chat)
+		w, err := s.store.Suspensions.Waiting(ctx, chat)
 		if errors.Is(err, redisstore.ErrStateLost) {
 			return nil, nil, 0, errors.Join(errStateLost, s.denyNow(ctx, chat, id, stateLost))
 		}
@@ -253,10 +253,10 @@ func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, 
 func (s *resumer) suspending(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
-		w, err := s.store.Waits.Rest(ctx, chat) // suspended just now
+		w, err := s.store.Suspensions.Rest(ctx, chat) // suspended just now
 		return err == nil && w != nil && w.Run == id
 	}
-	state, err := s.store.Waits.State(ctx, chat, id)
+	state, err := s.store.Suspensions.State(ctx, chat, id)
 	if err != nil || state == nil {
 		return false
 	}
@@ -278,7 +278,7 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
 		return nil, nil, errLostRun
 	}
-	known, err := s.store.Waits.Answers(ctx, chat, id)
+	known, err := s.store.Suspensions.Answers(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -320,13 +320,13 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	case w.Open != nil:
 		s.runner.resume(w)
 		return nil, nil
-	case w.Waits == nil || w.Waits.Run != id || expired(w.Waits):
+	case w.Waiting == nil || w.Waiting.Run != id || expired(w.Waiting):
 		return nil, w.release(w.end, &s.log)
 	}
 	// What follows must not end with the client, half way.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*storeTimeout)
 	defer cancel()
-	state, err := s.store.Waits.Waiting(ctx, chat)
+	state, err := s.store.Suspensions.Waiting(ctx, chat)
 	var waits []event.Wait
 	if err == nil {
 		waits, err = waitsOf(state)
@@ -374,7 +374,7 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 func (s *resumer) reopened(ctx context.Context, w *writer, state *redisstore.Waiting) *driver {
 	r := newRun(state.Run, w.chat, state.Open.Body)
 	r.identify(state.Open)
-	r.trail = telemetry.From(ctx)
+	r.trail = telemetry.FromContext(ctx)
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	beginSpan(ctx, s.cfg.Traces, r, "", r.user.ID(), state.Open.Trace)
 	close(r.posted)
@@ -391,13 +391,13 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	for _, a := range answers {
 		decided[a.ID] = a.Decision
 	}
-	if err := s.store.Waits.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
+	if err := s.store.Suspensions.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
 	s.ends.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
 	note := r.openRun(w.Number)
-	note.Events, note.By = d.events, s.spool.Name()
-	if err := s.store.Waits.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
+	note.Events, note.Process = d.events, s.spool.Name()
+	if err := s.store.Suspensions.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
 		return err
 	}
 	w.opened(note)
@@ -414,7 +414,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	}
 	granted := grants(answers, waits)
 	var err error
-	if req.Approved, err = s.store.Waits.Approved(ctx, r.chat); err != nil {
+	if req.Approved, err = s.store.Suspensions.Approved(ctx, r.chat); err != nil {
 		return err
 	}
 	req.Approved = append(req.Approved, granted...)
@@ -437,7 +437,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 		d.log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
-		if err := s.store.Waits.Approve(ctx, r.chat, w.Number, granted...); err != nil {
+		if err := s.store.Suspensions.Approve(ctx, r.chat, w.Number, granted...); err != nil {
 			d.log.Warn().Err(err).Msg("an approval holds for this run only")
 		}
 	}

@@ -100,7 +100,7 @@ func (s *rewinder) rewindUnder(ctx context.Context, w *writer, to string, known 
 	if err != nil {
 		return out, err
 	}
-	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, To: to}
+	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, Target: to}
 	if err := s.store.Rewinds.Drop(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
 		return out, err
 	}
@@ -112,7 +112,7 @@ func (s *rewinder) rewindUnder(ctx context.Context, w *writer, to string, known 
 		}
 		a.Histories = append(a.Histories, of)
 	}
-	if a.Taken() == 0 {
+	if a.MessageCount() == 0 {
 		out = setAsideEntry(a)
 		out.ID, out.Until = "", 0
 		return out, nil
@@ -162,7 +162,7 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 			}
 		}
 		if len(piece.Messages) == 0 {
-			piece.After = after
+			piece.PrevID = after
 		}
 		of.Messages, last, size = of.Messages+1, h.ID, size+len(raw)
 		piece.Messages = append(piece.Messages, raw)
@@ -178,7 +178,7 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 			if of.IDs[h.ID] {
 				err = gone(after, h, one.raw[i])
 			} else {
-				of.Kept, of.Last = of.Kept+1, h.ID
+				of.Remaining, of.Last = of.Remaining+1, h.ID
 			}
 			after = h.ID
 		}
@@ -279,10 +279,10 @@ func (s *rewindRoutes) getSetAside(c *gin.Context, chat memory.Chat) error {
 }
 
 func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
-	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.Taken(),
+	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
 		Histories: []webapi.SetAsideHistory{}}
-	if a.To != "" {
-		out.To = &a.To
+	if a.Target != "" {
+		out.To = &a.Target
 	}
 	for _, h := range a.Histories {
 		if key, ok := memory.ParseKey(h.Key); ok && h.Messages > 0 {

@@ -501,7 +501,7 @@ func TestCallsOfWhatWasTakenBackAreMadeAgain(t *testing.T) {
 			RetryOf: r.RetryOf})
 		claim := func(tool string) {
 			got, err := r.Memory.Claim(ctx, memory.ClaimRequest{Subagent: "analytic", Tool: tool,
-				Arguments: json.RawMessage(`{}`), N: 1, After: 1})
+				Arguments: json.RawMessage(`{}`), N: 1, Seq: 1})
 			if err == nil && got.State == memory.CallGranted {
 				err = r.Memory.Settle(ctx, got.CallID, "done", false)
 			}

@@ -158,7 +158,7 @@ func (s *rewinder) rewindsOf(ctx context.Context, chat memory.Chat) (func(run st
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.Since(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, since)
 	return func(run string, turn int64) bool {
 		name := erasures.Rewound(chat, strings.TrimSuffix(run, memory.ClosingSuffix))
 		return turns[name] > turn || s.rewoundSince(chat, run, turn)
@@ -167,11 +167,11 @@ func (s *rewinder) rewindsOf(ctx context.Context, chat memory.Chat) (func(run st
 
 // restoreRewinds takes back once more what rewinds took back of which Redis does not know any more.
 func (s *rewinder) restoreRewinds(ctx context.Context) error {
-	known, err := s.follower.file.All()
+	known, err := s.follower.file.Turns()
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures.Since(ctx, 0)
+	stored, err := s.store.Erasures.ListSince(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (s *runner) resume(w *writer) *run {
 	close(r.posted)
 	s.registry.enlist(r)
 	d := s.driver(r, w, w.Open.Events)
-	d.left, d.owner = true, w.Open.By
+	d.left, d.owner = true, w.Open.Process
 	w.opened(*w.Open)
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
@@ -229,7 +229,7 @@ func (s *runner) resume(w *writer) *run {
 // deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
 // run's from here on.
 func (s *runner) deny(w *writer, why *denial) *run {
-	open := redisstore.OpenRun{Run: w.Waits.Run, Turn: w.Waits.Turn}
+	open := redisstore.OpenRun{Run: w.Waiting.Run, Turn: w.Waiting.Turn}
 	r := newRun(open.Run, w.chat, "")
 	r.keyed, r.elsewhere = true, true // as far as is known
 	close(r.posted)

@@ -20,8 +20,8 @@ func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, asked, user, afte
 	if t == nil {
 		return ctx
 	}
-	r.span, r.trail = t.Start(r.trail, tracing.Begin{Of: tracing.Workflow, About: tracing.Mneme, User: user, After: after})
-	r.span.Asked(asked)
+	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user, Link: after})
+	r.span.SetInput(asked)
 	return r.trail.In(ctx)
 }
 
@@ -68,9 +68,9 @@ func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
 	if s.placed { // it is told again what is stored
 		return nil
 	}
-	span, _ := s.tracer.Start(s.run.trail, tracing.Begin{Of: tracing.CreateMemory, About: tracing.History})
+	span, _ := s.tracer.Start(s.run.trail, tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.History})
 	if key.Agent() == "" && m.Role == memory.RoleAssistant {
-		s.run.span.Said(m.Content)
+		s.run.span.SetOutput(m.Content)
 	}
 	err := s.writer.Append(key, seq, m)
 	endMemory(span, 1, err)

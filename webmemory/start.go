@@ -130,7 +130,7 @@ func (s *starter) open(ctx context.Context, r *run, p webapi.MessageRequest, w *
 	note := r.openRun(w.Number)
 	note.Posted = true
 	// Where its events will be as far as is known here: the apiserver that answers may name another process.
-	note.Events, note.By, note.Begins = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
+	note.Events, note.Process, note.Title = s.runs.EventsURL(r.id), s.spool.Name(), memory.Title(p.Message)
 	loss, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
 	w.opened(note)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,
-		Context:          hidden.Without(chat.Window(s.cfg.ContextWindow)),
+		Context:          hidden.Filter(chat.Window(s.cfg.ContextWindow)),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 		RunNotes:         notes, User: p.User, Tools: p.Tools, Wishes: p.Wishes, Approved: loss.Approved,
 		Instructions: p.Instructions, Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
@@ -219,7 +219,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 	}
 	for _, a := range w.agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
-		req.SubagentContexts[a] = hidden.Without(h.Window(s.cfg.SubagentContextWindow))
+		req.SubagentContexts[a] = hidden.Filter(h.Window(s.cfg.SubagentContextWindow))
 		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
 		if len(p.Context) > 0 && p.AgentVersion == string(a) {
 			req.SubagentContexts[a], shown[h.Key()] = p.Context, windowed{h, nil}

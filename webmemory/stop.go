@@ -86,7 +86,7 @@ func (s *resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why 
 		switch {
 		case w.Open != nil:
 			left = s.runner.resume(w)
-		case w.Waits != nil && w.Waits.Run == id:
+		case w.Waiting != nil && w.Waiting.Run == id:
 			left = s.runner.deny(w, why)
 		default:
 			return w.release(w.end, &s.log)
@@ -102,6 +102,6 @@ func (s *resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why 
 
 // waitsFor says whether a chat's run waits, as far as can be seen.
 func (s *resumer) waitsFor(ctx context.Context, chat memory.Chat, id string) bool {
-	rest, err := s.store.Waits.Rest(ctx, chat)
+	rest, err := s.store.Suspensions.Rest(ctx, chat)
 	return err == nil && rest != nil && rest.Run == id
 }

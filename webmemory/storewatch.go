@@ -235,7 +235,7 @@ func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redissto
 	}
 	s.noteEpoch(epoch)
 	since := s.losses.usedIn(chat, epoch)
-	return epoch, loss.Lost || since && loss.Told != epoch
+	return epoch, loss.Recovered || since && loss.ReportedEpoch != epoch
 }
 
 // toldLoss notes that a chat's run has told of a loss, under the store's mark that it

@@ -50,7 +50,7 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 	s.workers.Go(func() {
 		out, err := do()
 		if err != nil {
-			trail := telemetry.From(c.Request.Context())
+			trail := telemetry.FromContext(c.Request.Context())
 			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
 		}
 		ended <- end{out, err}

@@ -111,7 +111,7 @@ func (s *takeover) lookAt(chat memory.Chat) {
 	switch {
 	case w.Open != nil:
 		s.runner.resume(w)
-	case w.Waits != nil && expired(w.Waits):
+	case w.Waiting != nil && expired(w.Waiting):
 		s.runner.deny(w, nobodyInTime)
 	default:
 		_ = w.release(w.end, &s.log)
@@ -156,7 +156,7 @@ func (d *driver) replay(ctx context.Context) error {
 			if err := d.fold.Apply(e); err != nil {
 				return err
 			}
-			if e.Waits() {
+			if e.Blocking() {
 				d.run.log.GoOn()
 			}
 			if err := d.run.log.Append(e); err != nil {
@@ -338,7 +338,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found, err := d.runner.store.Chats.Found(ctx, keys...)
+	found, err := d.runner.store.Chats.Exist(ctx, keys...)
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 		return err
 	}
 	stored, err := x.store.Chats.Histories(ctx, chat, x.cfg.Agents()...)
-	if err != nil || cards[0].Gone && len(stored) == 0 {
+	if err != nil || cards[0].Missing && len(stored) == 0 {
 		return err
 	}
 	begins := webapi.TenantExport{Kind: webapi.TenantChat, Chat: chat.ID(), Title: cards[0].Title, Used: &used}

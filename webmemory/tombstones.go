@@ -102,7 +102,7 @@ func (s *tombstones) followErasures(ctx context.Context) error {
 	s.follower.mu.Lock()
 	since := s.follower.since
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.Since(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, since)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 			}
 		}
 	}
-	known, err := f.file.Known(turns)
+	known, err := f.file.Lookup(turns)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 			continue
 		}
 		fresh[name] = turn
-		for _, h := range s.cache.All() {
+		for _, h := range s.cache.List() {
 			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
 			if h.Key().Chat() == of.chat && (of.key == nil || *of.key == h.Key()) && !of.redacted && h.Turn() <= turn {
 				s.cache.Forget(h.Key())
@@ -212,7 +212,7 @@ func (w *writer) runs() (runs []string) {
 // brings copies of it up to date: should Redis lose it, an older one brings nothing
 // back.
 func (s *tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
-	known, err := s.cfg.Cuts.All()
+	known, err := s.cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
@@ -269,11 +269,11 @@ func (s *tombstones) trySyncErasures(ctx context.Context) error {
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
 // it there once more, before anything else is written back.
 func (s *tombstones) restoreErasures(ctx context.Context) error {
-	known, err := s.follower.file.All()
+	known, err := s.follower.file.Turns()
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures.Since(ctx, 0)
+	stored, err := s.store.Erasures.ListSince(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (s *tombstones) restoreErasures(ctx context.Context) error {
 
 // restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
 func (s *tombstones) restoreHandCuts(ctx context.Context) error {
-	known, err := s.cfg.Cuts.All()
+	known, err := s.cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
@@ -351,7 +351,7 @@ func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) erro
 	for i, r := range known {
 		names[i] = r.Name()
 	}
-	stored, err := s.store.Erasures.Noted(ctx, names...)
+	stored, err := s.store.Erasures.Turns(ctx, names...)
 	if err != nil {
 		return err
 	}
@@ -417,7 +417,7 @@ func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 		}
 		back = back || void > 0
 	}
-	rest, err := s.store.Waits.Rest(ctx, chat)
+	rest, err := s.store.Suspensions.Rest(ctx, chat)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			s.stopLater(w.Open)
 			w.Open = nil
 		}
-		if w.Open == nil && (w.Waits == nil || why == nil) {
+		if w.Open == nil && (w.Waiting == nil || why == nil) {
 			if err := s.mayStill(ctx, at); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
@@ -118,11 +118,11 @@ func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 		switch {
 		case w.Open != nil:
 			left = s.runner.resume(w)
-		case at == now && !expired(w.Waits):
-			rest := w.Waits
+		case at == now && !expired(w.Waiting):
+			rest := w.Waiting
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
 		default:
-			if err := may(w.Waits); err != nil {
+			if err := may(w.Waiting); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
 			left = s.runner.deny(w, why)
@@ -144,7 +144,7 @@ func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
 		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
 			"counts as a no."}
-	if w, err := s.store.Waits.Waiting(ctx, chat); err == nil && w != nil {
+	if w, err := s.store.Suspensions.Waiting(ctx, chat); err == nil && w != nil {
 		if waits, err := waitsOf(w); err == nil {
 			p.Waits = waits
 		}
@@ -220,7 +220,7 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		}
 	}
 	again := false
-	if err == nil && w.Waits != nil {
+	if err == nil && w.Waiting != nil {
 		again, err = s.restorer.wentOnSince(ctx, w)
 	}
 	if err != nil {
@@ -296,13 +296,13 @@ func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 			next()
 			return nil, err
 		}
-		if l.Open != nil && (l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
+		if l.Open != nil && (l.Open.Turn < s.follower.file.HistoryTurn(memory.ChatKey(chat)) ||
 			s.redactedSince(chat, l.Open.Turn) || s.rewoundSince(chat, l.Open.Run, l.Open.Turn)) {
 			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
 		}
-		if l.Waits != nil && (l.Waits.Turn < s.follower.file.Of(memory.ChatKey(chat)) ||
-			s.redactedSince(chat, l.Waits.Turn) || s.rewoundSince(chat, l.Waits.Run, l.Waits.Turn)) {
-			l.Waits = nil // likewise
+		if l.Waiting != nil && (l.Waiting.Turn < s.follower.file.HistoryTurn(memory.ChatKey(chat)) ||
+			s.redactedSince(chat, l.Waiting.Turn) || s.rewoundSince(chat, l.Waiting.Run, l.Waiting.Turn)) {
+			l.Waiting = nil // likewise
 		}
 		return l, nil
 	}
@@ -367,7 +367,7 @@ func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if at == now {
 			return nil, fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 		}
-		if pause(waiting, jitter(min(held.Left, wait))) != nil {
+		if pause(waiting, jitter(min(held.Remaining, wait))) != nil {
 			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
 		}
 		if held.Claimed {

@@ -39,7 +39,7 @@ func (c *calling) run(ctx context.Context, r api.RunRequest, emit func(event.Hea
 	emit(webmemorytest.Analytic, &event.ToolProgress{Tool: "refund", Status: "running"})
 	after := int64(len(r.Resume.Events)) + 2
 	got, err := r.Memory.Claim(ctx, memory.ClaimRequest{Subagent: "analytic", Tool: "crm/refund",
-		Arguments: json.RawMessage(`{}`), N: 1, After: after})
+		Arguments: json.RawMessage(`{}`), N: 1, Seq: after})
 	said := got.State
 	if err != nil {
 		said = err.Error()

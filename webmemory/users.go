@@ -35,7 +35,7 @@ func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	e := redisstore.UserErasure{User: u, At: time.Now().UnixMilli(), Chats: chats}
+	e := redisstore.UserErasure{User: u, Timestamp: time.Now().UnixMilli(), Chats: chats}
 	if err := s.store.Users.Erasing(ctx, e, s.erasureLease()); err != nil {
 		return err
 	}
@@ -90,10 +90,10 @@ func (s *eraseRoutes) finishErasures() {
 func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
 	err := s.store.Users.Erasing(ctx, e, s.erasureLease())
 	if err == nil {
-		err = s.follower.file.Add(map[string]int64{erasures.User(e.User): e.At})
+		err = s.follower.file.Add(map[string]int64{erasures.User(e.User): e.Timestamp})
 	}
 	if err == nil {
-		err = s.tombstones.eraseAgain(ctx, erasures.User(e.User), e.At)
+		err = s.tombstones.eraseAgain(ctx, erasures.User(e.User), e.Timestamp)
 	}
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasur
 	s.log.Warn().Str("user", e.User.String()).Msg("finishing the erasure of a user")
 	for {
 		var out webapi.ErasedUser
-		if err := s.eraseUserRest(ctx, e, e.At, &out); err != nil {
+		if err := s.eraseUserRest(ctx, e, e.Timestamp, &out); err != nil {
 			return err
 		}
 		if out.Left <= len(out.Failed) || len(out.Chats)+len(out.Kept) == 0 {
@@ -115,10 +115,10 @@ func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasur
 func (s *eraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrubWait)
 	defer cancel()
-	if err := s.follower.file.Add(map[string]int64{erasures.User(e.User): e.At}); err != nil {
+	if err := s.follower.file.Add(map[string]int64{erasures.User(e.User): e.Timestamp}); err != nil {
 		return 0, err
 	}
-	gone, err := s.store.Users.EraseNotes(ctx, e.At, e.User)
+	gone, err := s.store.Users.EraseNotes(ctx, e.Timestamp, e.User)
 	if err != nil {
 		return 0, err
 	}

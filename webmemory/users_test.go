@@ -149,7 +149,7 @@ func TestNotesOfAUser(t *testing.T) {
 	asked := w.RecordRuns()
 	second := w.StartReplica()
 	n := doUserNote(t, w, 201, "POST", "ann/notes", `{"text":" Answer in\nEnglish. "}`)
-	require.Equal(t, memory.ByOperator, n.By)
+	require.Equal(t, memory.ByOperator, n.Author)
 	w.URL = second
 	next := doUserNote(t, w, 201, "POST", "ann/notes", fmt.Sprintf(`{"text":"Answer in Russian.","replaces":%q}`, n.ID))
 	require.Equal(t, []string{"superseded: Answer in English.", "active: Answer in Russian."},

@@ -53,7 +53,7 @@ func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	} else {
 		back, err = s.restorer.restoreWait(ctx, w, head, events)
 	}
-	return back || w.Waits != nil, errors.Join(err, w.release(w.end, &s.log))
+	return back || w.Waiting != nil, errors.Join(err, w.release(w.end, &s.log))
 }
 
 // longestKnown is the most that this process or another one knows of a run; no events if none does.
@@ -71,7 +71,7 @@ func (s *restorer) longestKnown(ctx context.Context, chat memory.Chat, run strin
 // answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
 // nothing tells.
 func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, events []event.Event) (bool, error) {
-	if w.Waits != nil || w.Open != nil || len(events) == 0 {
+	if w.Waiting != nil || w.Open != nil || len(events) == 0 {
 		return false, nil
 	}
 	if wentOn(w, head) {
@@ -87,7 +87,7 @@ func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, eve
 	}
 	d.run.identify(head.Waiting.Open)
 	d.waiting = head.Waiting
-	if err := s.store.Waits.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+	if err := s.store.Suspensions.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
 		return false, err
 	}
 	if err := d.rest(); err != nil {
@@ -226,7 +226,7 @@ func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstor
 		}
 		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
 			record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-			if err != nil || record.Over() {
+			if err != nil || record.Done() {
 				return record, err
 			}
 		}
@@ -263,8 +263,8 @@ func (s *restorer) wentOnSince(ctx context.Context, w *writer) (again bool, err 
 	if !s.storeWatch.lostLately(ctx) {
 		return false, nil
 	}
-	run := w.Waits.Run
-	state, err := s.store.Waits.State(ctx, w.chat, run)
+	run := w.Waiting.Run
+	state, err := s.store.Suspensions.State(ctx, w.chat, run)
 	if err != nil || state == nil {
 		return false, err
 	}
@@ -280,7 +280,7 @@ func (s *restorer) wentOnSince(ctx context.Context, w *writer) (again bool, err 
 	if int64(len(events)) <= state.Seq && calls.Runs[run].Called <= state.Seq {
 		return false, nil
 	}
-	w.Waits = nil
+	w.Waiting = nil
 	switch {
 	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
 		if err := s.putBack(ctx, w, head, events); err != nil || w.over == nil {

@@ -41,8 +41,8 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 		d.run.log.GoOn()
 		return events, nil
 	}
-	shown := event.New(last.Head, &event.RunWaiting{Waits: p.Waits, Usage: p.Usage})
-	w := d.waitOf(shown, p.Waits)
+	shown := event.New(last.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage})
+	w := d.waitOf(shown, p.Pending)
 	w.State = p.State
 	err := checkWaits(p)
 	if err == nil {
@@ -67,7 +67,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 // waitOf is the record of a run that waits, by the event that says so.
 func (d *driver) waitOf(e event.Event, waits []event.Wait) *redisstore.Waiting {
 	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.run.openRun(d.writer.Number)}
-	w.Open.Events, w.Open.By = d.events, d.runner.spool.Name()
+	w.Open.Events, w.Open.Process = d.events, d.runner.spool.Name()
 	w.Rest = redisstore.Rest{Run: d.run.id, Turn: d.writer.Number}
 	for i, wait := range waits {
 		at := int64(wait.ExpiresAt * 1000)
@@ -88,11 +88,11 @@ func checkWaits(p *event.RunWaiting) error {
 	if len(p.State) > maxState {
 		return bad("what it would go on from has %d bytes, at most %d are kept.", len(p.State), maxState)
 	}
-	if n := len(p.Waits); n == 0 || n > maxWaits {
+	if n := len(p.Pending); n == 0 || n > maxWaits {
 		return bad("it names %d waits, where 1 to %d can be kept.", n, maxWaits)
 	}
 	seen := map[string]bool{}
-	for _, w := range p.Waits {
+	for _, w := range p.Pending {
 		if w.ID == "" || len(w.ID) > 128 || seen[w.ID] || w.ExpiresAt <= 0 {
 			return bad("its waits need ids of their own, of 1 to 128 bytes, and times at which they expire.")
 		}
@@ -114,7 +114,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 		err := d.regainIfLost(d.writer.ctx)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
-			err = d.runner.store.Waits.SaveState(ctx, d.run.chat, d.writer.token, w)
+			err = d.runner.store.Suspensions.SaveState(ctx, d.run.chat, d.writer.token, w)
 			cancel()
 		}
 		switch {
@@ -132,7 +132,7 @@ func (d *driver) saveState(w *redisstore.Waiting) error {
 // restAgain has a run rest that is open although its events have ceased to come: it was about to
 // wait, or to go on, when a process died. False: it does not stand where its state was kept.
 func (d *driver) restAgain(ctx context.Context) (bool, error) {
-	w, err := d.runner.store.Waits.State(ctx, d.run.chat, d.run.id)
+	w, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
 	if err != nil || w == nil || len(w.State) == 0 {
 		return false, err
 	}
@@ -150,7 +150,7 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state := w.State
-	w = d.waitOf(e, p.Waits)
+	w = d.waitOf(e, p.Pending)
 	if w.State = state; d.run.log.Last() < w.Seq {
 		d.run.log.GoOn()
 		d.waiting = w
@@ -180,7 +180,7 @@ func (d *driver) rest() error {
 	w := d.waiting
 	d.keepWait(d.run.log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return d.runner.store.Waits.Suspend(ctx, chat, token, w)
+		return d.runner.store.Suspensions.Suspend(ctx, chat, token, w)
 	})
 }
 
@@ -219,7 +219,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	kept, err := d.runner.store.Waits.State(ctx, d.run.chat, d.run.id)
+	kept, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
 	if err != nil {
 		return false, err
 	}
@@ -244,7 +244,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 		answers[w.ID] = why.code
 	}
 	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
-	if err := d.runner.store.Waits.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
+	if err := d.runner.store.Suspensions.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
 		return false, err
 	}
 	if err := d.take(d.run.log.Denying(why.reason, time.Now())); err != nil {
@@ -269,8 +269,8 @@ func (r *run) identify(open redisstore.OpenRun) {
 // openWaits are those that the run's last event of the kind names.
 func (r *run) openWaits() (last []event.Wait) {
 	for _, line := range r.log.Lines(0) {
-		if e, err := event.Decode(line); err == nil && e.Waits() {
-			last = e.Payload.(*event.RunWaiting).Waits
+		if e, err := event.Decode(line); err == nil && e.Blocking() {
+			last = e.Payload.(*event.RunWaiting).Pending
 		}
 	}
 	return last
@@ -286,7 +286,7 @@ func waitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 	if !ok {
 		return nil, redisstore.ErrStateLost
 	}
-	return p.Waits, nil
+	return p.Pending, nil
 }
 
 // expired says whether the first wait of a chat has.

@@ -59,7 +59,7 @@ func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head,
 				let(h, &event.AssistantWithTools{ToolCalls: []memory.ToolCall{call}})
 		}
 		if ok {
-			let(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{}`)})
+			let(event.Head{}, &event.RunWaiting{Pending: waits, State: json.RawMessage(`{}`)})
 		}
 		return
 	}
@@ -84,7 +84,7 @@ func (g *gated) run(ctx context.Context, r api.RunRequest, emit func(event.Head,
 // call is one of the tool, if it is granted.
 func (g *gated) call(r api.RunRequest, who memory.Agent, after int64) string {
 	claimed, err := r.Memory.Claim(context.Background(), memory.ClaimRequest{
-		Subagent: who, Tool: "crm/refund", Arguments: json.RawMessage(`{}`), N: 1, After: after})
+		Subagent: who, Tool: "crm/refund", Arguments: json.RawMessage(`{}`), N: 1, Seq: after})
 	switch {
 	case err != nil:
 		return "not called"
@@ -159,7 +159,7 @@ func advanceTo(w *webmemorytest.World, g *gated, n int) {
 	}
 	g.gates.Allow(chat, n-gatedBefore)
 	tr = w.Stream("POST", "/v1/chats/"+chat+"/runs/"+tr.RunID()+"/resume",
-		webmemorytest.Approve(waiting.Waits[0].ID, waiting.Waits[1].ID))
+		webmemorytest.Approve(waiting.Pending[0].ID, waiting.Pending[1].ID))
 	for range n - gatedBefore {
 		_, _, ok := tr.Next()
 		require.True(w.T, ok)
@@ -233,7 +233,7 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 					before, _ := l.Values["b"].(string)
 					for text := range strings.SplitSeq(before+fmt.Sprint(l.Values["e"]), "\n") {
 						e, err := event.Decode([]byte(text))
-						if err == nil && !e.Waits() {
+						if err == nil && !e.Blocking() {
 							require.NoError(t, w.Redis.XAdd(ctx, &redis.XAddArgs{Stream: "events:1:" + run, ID: fmt.Sprintf("%d-0", e.Seq),
 								Values: []any{"e", text}}).Err())
 						}

@@ -252,7 +252,7 @@ func TestARunWaitsAgain(t *testing.T) {
 	w.ScriptApiserver(func(ctx context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 		if r.Resume != nil && r.Resume.Answers[0].ID == "w1" {
 			emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})
-			emit(event.Head{}, &event.RunWaiting{Waits: webmemorytest.Approvals("w2"), State: json.RawMessage(`{"step":2}`)})
+			emit(event.Head{}, &event.RunWaiting{Pending: webmemorytest.Approvals("w2"), State: json.RawMessage(`{"step":2}`)})
 			return
 		}
 		asks(ctx, r, emit)
@@ -503,11 +503,11 @@ func TestARunThatCannotBeKept(t *testing.T) {
 	endless := webmemorytest.Approvals("w1")
 	endless[0].ExpiresAt = 0
 	for name, p := range map[string]*event.RunWaiting{
-		"too much":     {Waits: webmemorytest.Approvals("w1"), State: json.RawMessage(`"` + strings.Repeat("x", 5<<20) + `"`)},
+		"too much":     {Pending: webmemorytest.Approvals("w1"), State: json.RawMessage(`"` + strings.Repeat("x", 5<<20) + `"`)},
 		"no waits":     {State: json.RawMessage(`{}`)},
-		"one id":       {Waits: webmemorytest.Approvals("w1", "w1"), State: json.RawMessage(`{}`)},
-		"no end":       {Waits: endless, State: json.RawMessage(`{}`)},
-		"no id at all": {Waits: webmemorytest.Approvals(""), State: json.RawMessage(`{}`)},
+		"one id":       {Pending: webmemorytest.Approvals("w1", "w1"), State: json.RawMessage(`{}`)},
+		"no end":       {Pending: endless, State: json.RawMessage(`{}`)},
+		"no id at all": {Pending: webmemorytest.Approvals(""), State: json.RawMessage(`{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.ScriptApiserver(func(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {

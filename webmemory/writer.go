@@ -87,7 +87,7 @@ func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
 		}
 	}
 	if len(unknown) > 0 {
-		found, err := w.store.Chats.Found(ctx, unknown...)
+		found, err := w.store.Chats.Exist(ctx, unknown...)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 // token is compared first: after a newer lease the log is another process's, which may have
 // closed the run in it, and writing over that would give one event's id two contents.
 func (w *writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
-	newest, err := w.store.Turns.Of(ctx, w.chat)
+	newest, err := w.store.Turns.Latest(ctx, w.chat)
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (w *writer) drain(ctx context.Context) error {
 // that they left must not be closed short of what they have shown of it. They find
 // duplicates when they drain their spools themselves.
 func (w *writer) borrow(ctx context.Context) error {
-	entries, err := w.spool.Beside(w.chat)
+	entries, err := w.spool.ReadOthers(w.chat)
 	if err != nil {
 		return err
 	}

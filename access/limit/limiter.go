@@ -360,7 +360,7 @@ func (l *Limiter) Dropped() int64 { return l.charges.dropped.Load() }
 
 // number is a part of a reply; 0 if it is none.
 func number(reply redisscript.Reply, i int) int64 {
-	n, _ := strconv.ParseInt(reply.At(i), 10, 64)
+	n, _ := strconv.ParseInt(reply.Part(i), 10, 64)
 	return n
 }
 

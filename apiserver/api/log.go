@@ -182,7 +182,7 @@ func (l *Log) add(e event.Event, en entry) {
 	l.entries = append(l.entries, en)
 	l.bytes += len(en.line)
 	l.last, l.ts = e.Seq, e.TS
-	l.rests, l.goesOn = e.Waits() && !l.goesOn, false
+	l.rests, l.goesOn = e.Blocking() && !l.goesOn, false
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		l.open = append(l.open, e.Head)
@@ -304,7 +304,7 @@ func (l *Log) pending() (waits []event.Wait, calls map[string][]memory.ToolCall)
 		}
 		switch p := e.Payload.(type) {
 		case *event.RunWaiting:
-			waits = p.Waits
+			waits = p.Pending
 		case *event.AssistantWithTools:
 			calls[e.CallID] = slices.Clone(p.ToolCalls)
 		case *event.ToolResult:

@@ -228,7 +228,7 @@ func TestFollowGivesExactlyTheMissingEvents(t *testing.T) {
 
 // A reader of a run that waits comes to an end; a reader of it once it goes on gets what follows.
 func TestALogRestsWhereItsRunWaits(t *testing.T) {
-	waiting := at(2, &event.RunWaiting{Waits: []event.Wait{{ID: "w1", Kind: event.Approval}}})
+	waiting := at(2, &event.RunWaiting{Pending: []event.Wait{{ID: "w1", Kind: event.Approval}}})
 	log := logOf(t, delta(1, "a"), waiting)
 	require.True(t, log.Waiting())
 	require.False(t, log.Done())
@@ -291,7 +291,7 @@ func TestDenyingEndsARunThatWaits(t *testing.T) {
 		of(3, &event.Delegation{Task: "a", Calls: event.Serial}),
 		of(4, &event.AssistantWithTools{ToolCalls: calls}),
 		of(5, &event.ToolResult{ToolCallID: "t2", Name: "find", Content: "found"}),
-		at(6, &event.RunWaiting{Waits: []event.Wait{{ID: "w1", Subagent: "billing", CallID: "c1", ToolCallID: "t1"},
+		at(6, &event.RunWaiting{Pending: []event.Wait{{ID: "w1", Subagent: "billing", CallID: "c1", ToolCallID: "t1"},
 			{ID: "w2", Tool: "own"}}}))
 	whole := log.Denying("too late", time.Unix(10, 0))
 	var payloads []event.Payload

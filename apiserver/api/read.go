@@ -41,7 +41,7 @@ func (c *Client) Batches(ctx context.Context, url string, after int64, size int)
 			return nil
 		}
 		err := c.stream(ctx, url, after, give, func(e event.Event) error {
-			if batch = append(batch, e); len(batch) < size && !e.Terminal() && !e.Waits() {
+			if batch = append(batch, e); len(batch) < size && !e.Terminal() && !e.Blocking() {
 				return nil
 			}
 			return give()
@@ -174,7 +174,7 @@ func takeFrame(f sse.Event, at *place, take func(event.Event) error) error {
 	case e.Seq != at.last+1:
 		return fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, at.last)
 	}
-	*at = place{e.Seq, e.Terminal(), e.Waits()}
+	*at = place{e.Seq, e.Terminal(), e.Blocking()}
 	return take(e)
 }
 

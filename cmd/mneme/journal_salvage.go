@@ -42,18 +42,18 @@ func salvage(out io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(found.Lost) == 0 {
+	if len(found.Damaged) == 0 {
 		_, err = fmt.Fprintf(out, "%s is sound: %s; nothing was changed.\n", filepath.Join(dir, "journal"),
 			plural(found.Records, "record"))
 		return err
 	}
 	lost := int64(0)
-	for _, span := range found.Lost {
-		lost += span.To - span.From
-		fmt.Fprintf(out, "lost: bytes %d to %d (%d)\n", span.From, span.To-1, span.To-span.From)
+	for _, span := range found.Damaged {
+		lost += span.End - span.Start
+		fmt.Fprintf(out, "lost: bytes %d to %d (%d)\n", span.Start, span.End-1, span.End-span.Start)
 	}
 	_, err = fmt.Fprintf(out,
 		"kept: %s, %d bytes; lost: %d bytes in %s.\nThe damaged file is %s: delete it when it is of no more use.\n",
-		plural(found.Records, "record"), found.Bytes, lost, plural(len(found.Lost), "place"), found.Kept)
+		plural(found.Records, "record"), found.Bytes, lost, plural(len(found.Damaged), "place"), found.Backup)
 	return err
 }

@@ -96,7 +96,7 @@ func formatNotes(origin string, count int, at func(i int) (string, memory.Note))
 		name, n := at(i)
 		since := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
 		rows = append(rows, []string{term.OneLine(name, 130), term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
-			term.OneLine(n.By, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
+			term.OneLine(n.Author, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
 	}
 	return formatTable(rows)
 }

@@ -263,7 +263,7 @@ func SuspendOn(waits func(api.RunRequest) []event.Wait) RunScript {
 					Function: memory.FunctionCall{Name: w.Tool, Arguments: string(w.Arguments)}})
 			}
 			emit(Analytic, &event.AssistantWithTools{ToolCalls: calls})
-			emit(event.Head{}, &event.RunWaiting{Waits: open, State: json.RawMessage(`{"step":1}`)})
+			emit(event.Head{}, &event.RunWaiting{Pending: open, State: json.RawMessage(`{"step":1}`)})
 			return
 		}
 		emit(event.Head{}, &event.RunResumed{Answers: r.Resume.Answers})

@@ -200,7 +200,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after in
 			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Line())
 			_ = flush()
 			after, sent = after+1, sent+1
-			if e.Terminal() || e.Waits() && after == s.emitted(run) {
+			if e.Terminal() || e.Blocking() && after == s.emitted(run) {
 				return
 			}
 		}
@@ -274,9 +274,9 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	for _, run := range s.runs {
 		if run.Chat == info.ChatID && !slices.ContainsFunc(run.events, event.Event.Terminal) {
 			info.Run = run.ID
-			if n := len(run.events); n > 0 && run.events[n-1].Waits() {
+			if n := len(run.events); n > 0 && run.events[n-1].Blocking() {
 				info.Run, info.Waiting = "", &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: run.ID,
-					Waits: run.events[n-1].Payload.(*event.RunWaiting).Waits}
+					Waits: run.events[n-1].Payload.(*event.RunWaiting).Pending}
 			}
 		}
 	}

@@ -41,12 +41,12 @@ func (c Counts) User(ctx context.Context, u memory.User, bytes int64) error {
 }
 
 // Collection counts the bytes of a collection's documents. 0 removes its count.
-func (c Counts) Collection(ctx context.Context, of memory.Tenant, name string, bytes int64) error {
-	return c.set(ctx, of, total+"documents:"+name, bytes)
+func (c Counts) Collection(ctx context.Context, tenant memory.Tenant, name string, bytes int64) error {
+	return c.set(ctx, tenant, total+"documents:"+name, bytes)
 }
 
-func (c Counts) set(ctx context.Context, of memory.Tenant, what string, bytes int64) error {
-	err := set.Run(ctx, c.redis, []string{key(of)}, what, bytes).Err()
+func (c Counts) set(ctx context.Context, tenant memory.Tenant, what string, bytes int64) error {
+	err := set.Run(ctx, c.redis, []string{key(tenant)}, what, bytes).Err()
 	if err != nil {
 		err = fmt.Errorf("counting what is stored: %w", redisscript.Unavailable(err))
 	}
@@ -54,12 +54,12 @@ func (c Counts) set(ctx context.Context, of memory.Tenant, what string, bytes in
 }
 
 // Total returns the bytes that a tenant stores. Errors are memory.ErrUnavailable.
-func (c Counts) Total(ctx context.Context, of memory.Tenant) (int64, error) {
-	n, err := c.redis.HGet(ctx, key(of), total).Int64()
+func (c Counts) Total(ctx context.Context, tenant memory.Tenant) (int64, error) {
+	n, err := c.redis.HGet(ctx, key(tenant), total).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("reading how much is stored: %w", redisscript.Unavailable(err))
 	}
 	return n, nil
 }
 
-func key(of memory.Tenant) string { return memory.ListKey(memory.KindStored, of) }
+func key(tenant memory.Tenant) string { return memory.ListKey(memory.KindStored, tenant) }

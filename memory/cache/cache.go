@@ -22,7 +22,7 @@ const overhead = 256
 // Cache is a read-through memory.Store that passes its copies to the store below for validation.
 // Safe for concurrent use.
 type Cache struct {
-	below  memory.Store
+	store  memory.Store
 	copies *otter.Cache[memory.Key, *memory.History]
 
 	hits, misses atomic.Int64
@@ -45,8 +45,8 @@ var _ memory.Store = (*Cache)(nil)
 
 // New makes a cache of at most about maxBytes of histories. An evicted history only costs a full
 // read.
-func New(below memory.Store, maxBytes int) *Cache {
-	return &Cache{below: below, copies: otter.Must(&otter.Options[memory.Key, *memory.History]{
+func New(store memory.Store, maxBytes int) *Cache {
+	return &Cache{store: store, copies: otter.Must(&otter.Options[memory.Key, *memory.History]{
 		MaximumWeight: uint64(max(maxBytes, 1)),
 		Weigher: func(_ memory.Key, h *memory.History) uint32 {
 			return uint32(h.Size() + h.Len()*32 + overhead) // a history is 64 MiB at most
@@ -71,7 +71,7 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 			best[i] = cached[i]
 		}
 	}
-	current, err := c.below.Load(ctx, turn, best...)
+	current, err := c.store.Load(ctx, turn, best...)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 // Append implements memory.Store.
 func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
 	error) {
-	h, err := c.below.Append(ctx, have, mark, message)
+	h, err := c.store.Append(ctx, have, mark, message)
 	if err == nil {
 		c.Put(h)
 	}
@@ -106,7 +106,7 @@ func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Ma
 // Erase implements memory.Store.
 func (c *Cache) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	c.Forget(keys...)
-	err := c.below.Erase(ctx, turn, keys...)
+	err := c.store.Erase(ctx, turn, keys...)
 	c.Forget(keys...) // again, for copies that were read while the store erased
 	return err
 }
@@ -119,8 +119,8 @@ func covers(h, have *memory.History) bool {
 	return h == have || have.Turn() == 0 || merged == h
 }
 
-// All are the cached copies, in no particular order.
-func (c *Cache) All() []*memory.History {
+// List are the cached copies, in no particular order.
+func (c *Cache) List() []*memory.History {
 	return slices.Collect(c.copies.Values())
 }
 

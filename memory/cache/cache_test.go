@@ -56,6 +56,6 @@ func TestManyChatsInABoundedCache(t *testing.T) {
 		require.Len(t, messages, 1)
 		require.Equal(t, fmt.Sprint(i, " ", filler), messages[0].Content)
 	}
-	require.Zero(t, below.Counts.Lost.Load())
+	require.Zero(t, below.Counts.Recovered.Load())
 	require.Zero(t, below.Counts.Deleted.Load())
 }

@@ -56,19 +56,19 @@ var ids = base32.StdEncoding.WithPadding(base32.NoPadding)
 
 // Name is that of a chat's object in a folder, of its tenant and its id, which is in base32, in small letters.
 func Name(folder string, chat memory.Chat) string {
-	ends := suffix
+	ext := suffix
 	if folder == Erased {
-		ends = markSuffix
+		ext = markSuffix
 	}
-	return folder + chat.Tenant().String() + "/" + strings.ToLower(ids.EncodeToString([]byte(chat.ID()))) + ends
+	return folder + chat.Tenant().String() + "/" + strings.ToLower(ids.EncodeToString([]byte(chat.ID()))) + ext
 }
 
 // ChatOf reads what Name makes; ok is false for the name of anything else.
 func ChatOf(folder, name string) (chat memory.Chat, ok bool) {
 	tenant, id, _ := strings.Cut(strings.TrimPrefix(name, folder), "/")
 	raw, err := ids.DecodeString(strings.ToUpper(strings.TrimSuffix(id, suffix)))
-	of, bad := memory.ParseTenant(tenant)
-	chat, worse := of.Chat(string(raw))
+	owner, bad := memory.ParseTenant(tenant)
+	chat, worse := owner.Chat(string(raw))
 	return chat, err == nil && bad == nil && worse == nil && Name(folder, chat) == name
 }
 
@@ -165,7 +165,7 @@ func Decode(chat memory.Chat, data []byte) (o Object, err error) {
 		err = errors.New("its keys do not have its sum, or it is another chat's")
 	}
 	for _, k := range o.Keys {
-		if of, known := memory.ParseRedisKey(k.Name); err == nil && (!known || of.Key.Chat() != chat) {
+		if redisKey, ok := memory.ParseRedisKey(k.Name); err == nil && (!ok || redisKey.Key.Chat() != chat) {
 			err = fmt.Errorf("it has the key %q, which is none of the chat's", k.Name)
 		}
 	}

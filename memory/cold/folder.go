@@ -104,8 +104,8 @@ func (d Folder) makeFolder(path string) error {
 func removeDrafts(path string) error {
 	drafts, err := filepath.Glob(path + ".*" + draft) // an object's name has nothing that Glob would take for a pattern
 	for _, name := range drafts {
-		if gone := os.Remove(name); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
+		if removeErr := os.Remove(name); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
 		}
 	}
 	return err

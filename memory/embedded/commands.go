@@ -82,9 +82,9 @@ func scriptRefusal(args []string) string {
 
 // blocks reports whether an XREAD has the BLOCK option, which stands before STREAMS.
 func blocks(args []string) bool {
-	at := func(option string) int {
+	index := func(option string) int {
 		return slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, option) })
 	}
-	block, streams := at("BLOCK"), at("STREAMS")
+	block, streams := index("BLOCK"), index("STREAMS")
 	return block >= 0 && (streams < 0 || block < streams)
 }

@@ -31,7 +31,7 @@ type rounds struct {
 
 // round is one compaction that several callers may wait for.
 type round struct {
-	over chan struct{}
+	done chan struct{}
 	err  error // set before over is closed
 }
 
@@ -45,7 +45,7 @@ func (s *Server) Compact(ctx context.Context) error {
 	s.rounds.mu.Lock()
 	r := s.rounds.next
 	if r == nil {
-		r = &round{over: make(chan struct{})}
+		r = &round{done: make(chan struct{})}
 		if !s.start(func() { s.compactRound(r) }) {
 			s.rounds.mu.Unlock()
 			return errClosed
@@ -54,7 +54,7 @@ func (s *Server) Compact(ctx context.Context) error {
 	}
 	s.rounds.mu.Unlock()
 	select {
-	case <-r.over:
+	case <-r.done:
 		return r.err
 	case <-ctx.Done():
 		return fmt.Errorf("compacting the embedded store's journal: %w", context.Cause(ctx))
@@ -70,7 +70,7 @@ func (s *Server) compactRound(r *round) {
 	s.rounds.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer close(r.over)
+	defer close(r.done)
 	if s.broken == nil {
 		r.err = s.compact()
 		return
@@ -90,14 +90,14 @@ func (s *Server) compactIfLarge(quiet bool) {
 
 // compact rewrites the journal; the caller holds mu.
 func (s *Server) compact() error {
-	before, started := s.journal.Size(), time.Now()
+	oldSize, started := s.journal.Size(), time.Now()
 	err := s.journal.Rewrite(s.engine.snapshot)
 	s.live = s.journal.Size()
 	if err != nil {
-		s.log.Warn().Err(err).Int64("bytes", before).Msg("embedded store: the journal could not be compacted")
+		s.log.Warn().Err(err).Int64("bytes", oldSize).Msg("embedded store: the journal could not be compacted")
 		return fmt.Errorf("compacting the embedded store's journal: %w", err)
 	}
-	s.log.Debug().Int64("before", before).Int64("after", s.live).Dur("took", time.Since(started)).
+	s.log.Debug().Int64("before", oldSize).Int64("after", s.live).Dur("took", time.Since(started)).
 		Msg("embedded store: journal compacted")
 	return nil
 }

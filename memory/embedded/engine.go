@@ -34,7 +34,7 @@ type engine struct {
 func newEngine() (*engine, error) {
 	e := &engine{mini: miniredis.NewMiniRedis(), expiries: expiries{first: map[string]time.Duration{}}}
 	e.peer, e.in = server.NewPeer(bufio.NewWriterSize(&e.reply, 512)), bufio.NewReaderSize(&e.reply, 512)
-	e.scripts = &scripts{known: map[string]*lua.LFunction{}, call: e.fromScript}
+	e.scripts = &scripts{cache: map[string]*lua.LFunction{}, call: e.fromScript}
 	// miniredis starts without a listener by Dial. The connection is not needed: commands are
 	// dispatched directly.
 	conn, err := e.mini.Dial()
@@ -119,7 +119,7 @@ func (e *engine) take() (record, bool) {
 	if len(e.effects) == 0 {
 		return record{}, false
 	}
-	r := record{at: e.clock, expired: e.expired, commands: e.effects}
+	r := record{timestamp: e.clock, expired: e.expired, commands: e.effects}
 	e.effects, e.expired = nil, false
 	return r, true
 }

@@ -39,7 +39,7 @@ func (x *expiries) Pop() any {
 
 // set notes a key's TTL, 0 for none.
 func (x *expiries) set(key string, ttl time.Duration) {
-	if first, known := x.first[key]; ttl > 0 && (!known || ttl < first) {
+	if first, ok := x.first[key]; ttl > 0 && (!ok || ttl < first) {
 		x.first[key] = ttl
 		heap.Push(x, expiry{key, ttl})
 	}
@@ -61,25 +61,25 @@ func (x *expiries) due(elapsed time.Duration) (key string, ok bool) {
 func (e *engine) elapsed() time.Duration { return e.clock.Sub(e.base) }
 
 // ttl is how long a key lives yet, and what miniredis knows of it; 0 for one that does not expire or is not there.
-func (e *engine) ttl(key string) (left, known time.Duration) {
-	if known = e.mini.DB(0).TTL(key); known > 0 {
-		left = known - e.elapsed()
+func (e *engine) ttl(key string) (remaining, stored time.Duration) {
+	if stored = e.mini.DB(0).TTL(key); stored > 0 {
+		remaining = stored - e.elapsed()
 	}
-	return left, known
+	return remaining, stored
 }
 
 // expire deletes the keys that are due and says whether there were any.
-func (e *engine) expire() (some bool) {
+func (e *engine) expire() (deleted bool) {
 	for {
 		key, ok := e.expiries.due(e.elapsed())
 		if !ok {
-			return some
+			return deleted
 		}
-		if left, known := e.ttl(key); left > 0 {
-			e.expiries.set(key, known)
-		} else if known > 0 {
+		if remaining, stored := e.ttl(key); remaining > 0 {
+			e.expiries.set(key, stored)
+		} else if stored > 0 {
 			e.mini.Del(key)
-			some = true
+			deleted = true
 		}
 	}
 }
@@ -96,8 +96,8 @@ func (e *engine) noteExpiry(args []string) {
 		}
 	}
 	if len(args) > key {
-		_, known := e.ttl(args[key])
-		e.expiries.set(args[key], known)
+		_, stored := e.ttl(args[key])
+		e.expiries.set(args[key], stored)
 	}
 }
 
@@ -107,26 +107,26 @@ func (e *engine) timeToLive(args []string) (n int, ok bool) {
 	if unit := strings.TrimPrefix(name, "P"); len(args) != 2 || unit != "TTL" && unit != "EXPIRETIME" {
 		return 0, false
 	}
-	left, known := e.ttl(args[1])
+	remaining, stored := e.ttl(args[1])
 	switch {
 	case !e.mini.Exists(args[1]):
 		return -2, true
-	case known <= 0:
+	case stored <= 0:
 		return -1, true
 	}
 	if strings.HasSuffix(name, "EXPIRETIME") {
-		left = time.Duration(e.clock.Add(left).UnixNano())
+		remaining = time.Duration(e.clock.Add(remaining).UnixNano())
 	}
 	if strings.HasPrefix(name, "P") {
-		return int(left.Milliseconds()), true
+		return int(remaining.Milliseconds()), true
 	}
-	return int((left + time.Second/2) / time.Second), true // rounded, as Redis does
+	return int((remaining + time.Second/2) / time.Second), true // rounded, as Redis does
 }
 
 // rebaseExpiry rewrites a command that runs at the instant at so that the expiry it sets counts
 // from base. Commands that set none, or one in the past (which deletes the key), are returned
 // unchanged.
-func rebaseExpiry(args []string, at, base time.Time) []string {
+func rebaseExpiry(args []string, now, base time.Time) []string {
 	i, option, ok := expiryArg(args)
 	if !ok {
 		return args
@@ -138,15 +138,15 @@ func rebaseExpiry(args []string, at, base time.Time) []string {
 	if !strings.HasPrefix(option, "P") {
 		n *= 1000
 	}
-	left := n
+	remaining := n
 	if strings.HasSuffix(option, "AT") {
-		left -= at.UnixMilli()
+		remaining -= now.UnixMilli()
 	}
-	if left <= 0 {
+	if remaining <= 0 {
 		return args
 	}
 	out := append([]string(nil), args...)
-	out[i] = strconv.FormatInt(left+at.Sub(base).Milliseconds(), 10)
+	out[i] = strconv.FormatInt(remaining+now.Sub(base).Milliseconds(), 10)
 	switch name := strings.ToUpper(args[0]); name {
 	case "SET", "GETEX":
 		out[i-1] = "PX"

@@ -32,10 +32,10 @@ func (s *Server) info(sections []string) string {
 
 	var out strings.Builder
 	// wanted says whether INFO was asked for a section.
-	wanted := func(section string) bool {
-		return len(sections) == 0 || slices.ContainsFunc(sections, func(asked string) bool {
-			asked = strings.ToLower(asked)
-			return asked == strings.ToLower(section) || asked == "all" || asked == "default" || asked == "everything"
+	included := func(section string) bool {
+		return len(sections) == 0 || slices.ContainsFunc(sections, func(name string) bool {
+			name = strings.ToLower(name)
+			return name == strings.ToLower(section) || name == "all" || name == "default" || name == "everything"
 		})
 	}
 	for _, section := range []struct{ name, text string }{
@@ -48,7 +48,7 @@ func (s *Server) info(sections []string) string {
 		{"Replication", "role:master\r\nconnected_slaves:0\r\n"},
 		{"Keyspace", fmt.Sprintf("db0:keys=%d\r\n", keys)},
 	} {
-		if wanted(section.name) {
+		if included(section.name) {
 			fmt.Fprintf(&out, "# %s\r\n%s\r\n", section.name, section.text)
 		}
 	}

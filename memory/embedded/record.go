@@ -14,7 +14,7 @@ var errRecord = errors.New("the record cannot be read; it was written by a newer
 
 // record is the content of one journal record: the commands that took effect together, and when.
 type record struct {
-	at time.Time // whole milliseconds
+	timestamp time.Time // whole milliseconds
 	// expired says that keys expired since the record before. A replay has to expire them before it
 	// runs the commands, or these would meet keys that were gone.
 	expired  bool
@@ -30,7 +30,7 @@ func appendRecord(dst []byte, r record) []byte {
 		flags = 1
 	}
 	dst = append(dst, recordVersion, flags)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.at.UnixMilli()))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.timestamp.UnixMilli()))
 	dst = binary.AppendUvarint(dst, uint64(len(r.commands)))
 	for _, args := range r.commands {
 		dst = binary.AppendUvarint(dst, uint64(len(args)))
@@ -47,8 +47,8 @@ func parseRecord(b []byte) (record, error) {
 		return record{}, errRecord
 	}
 	r := record{
-		expired: b[1]&1 != 0,
-		at:      time.UnixMilli(int64(binary.LittleEndian.Uint64(b[2:]))),
+		expired:   b[1]&1 != 0,
+		timestamp: time.UnixMilli(int64(binary.LittleEndian.Uint64(b[2:]))),
 	}
 	d := decoder{rest: b[10:]}
 	for n := d.count(); n > 0; n-- {

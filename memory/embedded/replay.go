@@ -38,7 +38,7 @@ func (r *replayer) replay(payload []byte) error {
 			return err
 		}
 	}
-	r.tell(rec.at)
+	r.tell(rec.timestamp)
 	if rec.expired {
 		r.expire()
 	}
@@ -63,17 +63,17 @@ func (r *replayer) collect(args []string) bool {
 	if err != nil || start < 0 {
 		return false
 	}
-	value, known := r.strings[key]
-	if !known {
+	value, ok := r.strings[key]
+	if !ok {
 		db := r.mini.DB(0)
 		if kind := db.Type(key); kind != "" && kind != "string" {
 			return false
 		}
-		before, _ := db.Get(key) // "" for a missing key
-		value = []byte(before)
+		current, _ := db.Get(key) // "" for a missing key
+		value = []byte(current)
 	}
-	if more := start + len(text) - len(value); more > 0 {
-		value = append(slices.Grow(value, more), make([]byte, more)...)
+	if grow := start + len(text) - len(value); grow > 0 {
+		value = append(slices.Grow(value, grow), make([]byte, grow)...)
 	}
 	copy(value[start:], text)
 	r.strings[key] = value
@@ -106,8 +106,8 @@ func (r *replayer) dispatch(args []string) error {
 
 // flush applies the changes of a key that were collected. SETRANGE keeps its expiry.
 func (r *replayer) flush(key string) error {
-	value, known := r.strings[key]
-	if !known {
+	value, ok := r.strings[key]
+	if !ok {
 		return nil
 	}
 	delete(r.strings, key)

@@ -31,13 +31,13 @@ func readCommand(in *bufio.Reader, lim limits) ([]string, error) {
 		return nil, err
 	}
 	args := make([]string, 0, min(n, 64))
-	left := lim.bytes
+	remaining := lim.bytes
 	for range n {
-		size, err := readLength(in, '$', left)
+		size, err := readLength(in, '$', remaining)
 		if err != nil {
 			return nil, err
 		}
-		left -= size
+		remaining -= size
 		arg := make([]byte, size+2)
 		if _, err := io.ReadFull(in, arg); err != nil {
 			return nil, err

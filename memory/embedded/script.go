@@ -18,7 +18,7 @@ import (
 // global variable.
 type scripts struct {
 	state *lua.LState                      // nil before the first script
-	known map[string]*lua.LFunction        // by the SHA-1 of the text, in hex
+	cache map[string]*lua.LFunction        // by the SHA-1 of the text, in hex
 	call  func(args []string) (any, error) // runs a command, and returns what server.ParseReply does
 }
 
@@ -71,14 +71,14 @@ func (s *scripts) run(peer *server.Peer, args []string) {
 		peer.WriteError(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(name)))
 		return
 	}
-	script, found := s.known[strings.ToLower(args[1])]
+	script, ok := s.cache[strings.ToLower(args[1])]
 	if name == "EVAL" {
 		var err error
 		if script, err = s.load(args[1]); err != nil {
 			peer.WriteError(err.Error())
 			return
 		}
-	} else if !found {
+	} else if !ok {
 		peer.WriteError("NOSCRIPT No matching script. Please use EVAL.")
 		return
 	}
@@ -103,13 +103,13 @@ func (s *scripts) manage(peer *server.Peer, args []string) {
 		peer.WriteLen(len(args) - 2)
 		for _, sha := range args[2:] {
 			n := 0
-			if s.known[strings.ToLower(sha)] != nil {
+			if s.cache[strings.ToLower(sha)] != nil {
 				n = 1
 			}
 			peer.WriteInt(n)
 		}
 	case len(args) > 1 && strings.EqualFold(args[1], "FLUSH"):
-		clear(s.known)
+		clear(s.cache)
 		peer.WriteOK()
 	default:
 		peer.WriteError("ERR unknown subcommand or wrong number of arguments for 'SCRIPT'")
@@ -119,7 +119,7 @@ func (s *scripts) manage(peer *server.Peer, args []string) {
 // load compiles a script, and keeps it.
 func (s *scripts) load(text string) (*lua.LFunction, error) {
 	sha := sha1Hex(text)
-	if script := s.known[sha]; script != nil {
+	if script := s.cache[sha]; script != nil {
 		return script, nil
 	}
 	if s.state == nil {
@@ -129,7 +129,7 @@ func (s *scripts) load(text string) (*lua.LFunction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ERR Error compiling script (new function): %s", oneLine(err.Error()))
 	}
-	s.known[sha] = script
+	s.cache[sha] = script
 	return script, nil
 }
 

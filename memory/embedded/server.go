@@ -94,9 +94,9 @@ func (s *Server) load(ctx context.Context, dir string) error {
 		return err
 	}
 	var j *journal.Journal
-	var found journal.Recovered
+	var recovered journal.Recovered
 	err = e.restore(func(replay func([]byte) error) (err error) {
-		j, found, err = journal.Open(dir, journal.Options{}, func(payload []byte) error {
+		j, recovered, err = journal.Open(dir, journal.Options{}, func(payload []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -114,12 +114,12 @@ func (s *Server) load(ctx context.Context, dir string) error {
 		return fmt.Errorf("the embedded store cannot use its folder %s (in data_dir): %w", dir, err)
 	}
 	switch {
-	case found.Altered:
-		s.log.Error().Int64("bytes", found.Dropped).Str("dir", dir).
+	case recovered.Altered:
+		s.log.Error().Int64("bytes", recovered.Dropped).Str("dir", dir).
 			Msg("embedded store: the last write in the journal was damaged and is dropped, though it may have been " +
 				"acknowledged; a backup may have it")
-	case found.Dropped > 0:
-		s.log.Warn().Int64("bytes", found.Dropped).Str("dir", dir).
+	case recovered.Dropped > 0:
+		s.log.Warn().Int64("bytes", recovered.Dropped).Str("dir", dir).
 			Msg("embedded store: dropped a write that was cut short when the last process ended; it had not been acknowledged")
 	}
 	s.journal, s.engine = j, e

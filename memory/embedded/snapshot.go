@@ -17,7 +17,7 @@ const snapshotChunk = 1 << 20
 func (e *engine) snapshot(emit func(payload []byte) error) error {
 	var buf []byte
 	put := func(commands ...[]string) error {
-		buf = appendRecord(buf[:0], record{at: e.clock, commands: commands})
+		buf = appendRecord(buf[:0], record{timestamp: e.clock, commands: commands})
 		return emit(buf)
 	}
 	db := e.mini.DB(0)
@@ -25,9 +25,9 @@ func (e *engine) snapshot(emit func(payload []byte) error) error {
 		if err := e.snapshotKey(db, key, put); err != nil {
 			return fmt.Errorf("save key %q: %w", key, err)
 		}
-		if left, known := e.ttl(key); known > 0 {
-			at := strconv.FormatInt(e.clock.Add(left).UnixMilli(), 10)
-			if err := put([]string{"PEXPIREAT", key, at}); err != nil {
+		if remaining, stored := e.ttl(key); stored > 0 {
+			expiresAt := strconv.FormatInt(e.clock.Add(remaining).UnixMilli(), 10)
+			if err := put([]string{"PEXPIREAT", key, expiresAt}); err != nil {
 				return fmt.Errorf("save key %q: %w", key, err)
 			}
 		}

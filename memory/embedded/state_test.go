@@ -204,7 +204,7 @@ func TestLargeCollectionsSurviveCompaction(t *testing.T) {
 }
 
 func FuzzParseRecord(f *testing.F) {
-	f.Add(appendRecord(nil, record{at: newClock().at, expired: true, commands: [][]string{
+	f.Add(appendRecord(nil, record{timestamp: newClock().at, expired: true, commands: [][]string{
 		{"SET", "k", "v"}, {"DEL", "k"},
 	}}))
 	f.Add([]byte{recordVersion})

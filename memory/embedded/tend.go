@@ -14,8 +14,8 @@ const syncEvery = time.Second
 func (s *Server) tend() {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
-	var seen int64        // writes at the last tick
-	var patient time.Time // the earliest time of the next attempt to resume
+	var lastWrites int64  // writes at the last tick
+	var retryAt time.Time // the earliest time of the next attempt to resume
 	for {
 		select {
 		case <-s.stop:
@@ -33,14 +33,14 @@ func (s *Server) tend() {
 		switch {
 		case err != nil || s.broken != nil:
 			s.refuseWrites(err)
-			if started := time.Now(); started.After(patient) {
+			if started := time.Now(); started.After(retryAt) {
 				s.resume()
-				patient = started.Add(10 * time.Since(started)) // back off in proportion, since rewriting much data takes long
+				retryAt = started.Add(10 * time.Since(started)) // back off in proportion, since rewriting much data takes long
 			}
-		case s.writes == seen:
+		case s.writes == lastWrites:
 			s.compactIfLarge(true)
 		}
-		seen = s.writes
+		lastWrites = s.writes
 		s.mu.Unlock()
 	}
 }

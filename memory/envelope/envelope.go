@@ -49,14 +49,14 @@ func Seal(what, text string) string {
 	return Open(what, nonce, "") + text + Close(what, nonce)
 }
 
-// Said is the heading of a message in a Recalled envelope: its id, its time, and more about it.
-func Said(id string, at time.Time, more string) string {
+// Heading is the heading of a message in a Recalled envelope: its id, its time, and more about it.
+func Heading(id string, t time.Time, extra string) string {
 	id, _ = Label(id)
-	return "<said " + id + " " + Clock(at) + more + ">"
+	return "<said " + id + " " + Clock(t) + extra + ">"
 }
 
 // Clock returns a time as models read it, to the minute. The text around it has to name the time's zone.
-func Clock(at time.Time) string { return at.Format("2006-01-02 15:04") }
+func Clock(t time.Time) string { return t.Format("2006-01-02 15:04") }
 
 // Neutralise gives a text without what could pass for the envelope, a speaker or a
 // citation, and without invisible characters; signals counts what looks like an
@@ -91,7 +91,7 @@ const maxLabel = 300
 
 // visible is the text without control, zero-width and other invisible characters;
 // hidden counts those that have no use in spelling.
-func visible(text string) (shown string, hidden int) {
+func visible(text string) (clean string, hidden int) {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -120,19 +120,19 @@ func invisible(r rune) bool {
 // Change replaces a piece of a text.
 type Change struct {
 	Start, End int
-	By         string
+	Text       string
 }
 
 // Splice makes changes, which are in the text's order and do not overlap.
 func Splice(text string, changes []Change) string {
 	var b strings.Builder
-	at := 0
+	pos := 0
 	for _, c := range changes {
-		b.WriteString(text[at:c.Start])
-		b.WriteString(c.By)
-		at = c.End
+		b.WriteString(text[pos:c.Start])
+		b.WriteString(c.Text)
+		pos = c.End
 	}
-	b.WriteString(text[at:])
+	b.WriteString(text[pos:])
 	return b.String()
 }
 
@@ -213,35 +213,37 @@ func spaced(words []string) string {
 
 // threats are the changes that make a text harmless, in its order.
 func threats(f Folding) []Change {
-	var all []Change
-	one := func(at, end int, by string) { all = append(all, Change{f.Start[at], f.End[end-1], by}) }
+	var changes []Change
+	add := func(start, end int, text string) {
+		changes = append(changes, Change{f.Start[start], f.End[end-1], text})
+	}
 	for _, m := range tag.FindAllStringIndex(f.Text, -1) {
-		one(m[0], m[0]+1, "(")
+		add(m[0], m[0]+1, "(")
 	}
 	for _, p := range []*regexp.Regexp{speaker, speakerJSON} {
 		for _, m := range p.FindAllStringSubmatchIndex(f.Text, -1) {
-			one(m[2], m[3], " -")
+			add(m[2], m[3], " -")
 		}
 	}
 	for _, m := range decided.FindAllStringSubmatchIndex(f.Text, -1) {
-		one(m[2], m[3], `"`)
+		add(m[2], m[3], `"`)
 	}
 	for _, m := range heading2.FindAllStringSubmatchIndex(f.Text, -1) {
-		one(m[2], m[3], "-")
+		add(m[2], m[3], "-")
 	}
 	for _, p := range []*regexp.Regexp{bracketed, citation} {
 		for _, m := range p.FindAllStringSubmatchIndex(f.Text, -1) {
-			one(m[2], m[3], "(")
-			one(m[4], m[5], ")")
+			add(m[2], m[3], "(")
+			add(m[4], m[5], ")")
 		}
 	}
-	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
-	at := 0
-	return slices.DeleteFunc(all, func(c Change) bool {
-		if c.Start < at {
+	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+	pos := 0
+	return slices.DeleteFunc(changes, func(c Change) bool {
+		if c.Start < pos {
 			return true
 		}
-		at = c.End
+		pos = c.End
 		return false
 	})
 }
@@ -261,17 +263,17 @@ func Fold(source string) Folding { return FoldSome(source, math.MaxInt) }
 func FoldSome(source string, enough int) Folding {
 	var f Folding
 	var b strings.Builder
-	for at := 0; at < len(source) && b.Len() < enough; {
-		text, size := unescape(source[at:])
+	for pos := 0; pos < len(source) && b.Len() < enough; {
+		text, size := unescape(source[pos:])
 		for _, r := range text {
-			from := b.Len()
+			start := b.Len()
 			foldRune(&b, r)
-			for range b.Len() - from {
-				f.Start = append(f.Start, at)
-				f.End = append(f.End, at+size)
+			for range b.Len() - start {
+				f.Start = append(f.Start, pos)
+				f.End = append(f.End, pos+size)
 			}
 		}
-		at += size
+		pos += size
 	}
 	f.Text = b.String()
 	return f
@@ -359,9 +361,9 @@ func foldRune(b *strings.Builder, r rune) {
 	}
 	for _, r := range norm.NFKD.String(string(r)) {
 		r = unicode.ToLower(r)
-		switch like, known := lookalikes[r]; {
-		case known:
-			b.WriteRune(like)
+		switch base, ok := lookalikes[r]; {
+		case ok:
+			b.WriteRune(base)
 		case r == '\u0085' || r == '\u2028' || r == '\u2029':
 			b.WriteByte('\n')
 		case unicode.IsSpace(r):

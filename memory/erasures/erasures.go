@@ -37,7 +37,7 @@ func Chat(chat memory.Chat) string { return "chat:" + chat.String() }
 // ChatOf parses a name: the chat, and the history's key if only one history was erased. ok is false
 // for a name of another kind.
 func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
-	if id, whole := strings.CutPrefix(name, "chat:"); whole {
+	if id, isChat := strings.CutPrefix(name, "chat:"); isChat {
 		chat, err := memory.ParseChat(id)
 		return chat, nil, err == nil
 	}
@@ -53,9 +53,9 @@ func User(u memory.User) string { return ofUser + u.String() }
 
 // UserOf parses a name that User made; ok is false for a name of another kind.
 func UserOf(name string) (u memory.User, ok bool) {
-	rest, of := strings.CutPrefix(name, ofUser)
+	rest, isUser := strings.CutPrefix(name, ofUser)
 	u, err := memory.ParseUser(rest)
-	return u, of && err == nil
+	return u, isUser && err == nil
 }
 
 // byHand is the prefix of names of histories that were changed by hand.
@@ -104,17 +104,17 @@ func (r Redaction) Has(key memory.Key, id string) bool {
 func RedactionOf(name string) (r Redaction, ok bool) {
 	rest, redacted := strings.CutPrefix(name, redaction)
 	what, scope, parted := strings.Cut(rest, " ")
-	chat, key, known := ChatOf(scope)
-	if !redacted || !parted || !known {
+	chat, key, valid := ChatOf(scope)
+	if !redacted || !parted || !valid {
 		return Redaction{}, false
 	}
 	r.Chat = chat
-	if run, of := strings.CutPrefix(what, "all:"); of && key == nil {
+	if run, isRun := strings.CutPrefix(what, "all:"); isRun && key == nil {
 		r.Run = run
 		return r, run != ""
 	}
-	ids, of := strings.CutPrefix(what, "id:")
-	if !of || key == nil {
+	ids, hasIDs := strings.CutPrefix(what, "id:")
+	if !hasIDs || key == nil {
 		return Redaction{}, false
 	}
 	r.Key, r.IDs = *key, strings.Split(ids, ",")
@@ -132,7 +132,7 @@ type File struct {
 
 	mu    sync.Mutex
 	turns map[string]int64 // guarded by mu
-	seen  os.FileInfo      // guarded by mu: the file as it was last read; nil before
+	info  os.FileInfo      // guarded by mu: the file as it was last read; nil before
 	// redacted are the redactions among turns, by their chats; guarded by mu, nil until they are asked for.
 	redacted map[memory.Chat][]Redacted
 }
@@ -166,32 +166,32 @@ func Open(path string) (*File, error) {
 	return f, f.refresh()
 }
 
-// All are the newest turns in which something was erased, by name. Older erasures under the same
+// Turns are the newest turns in which something was erased, by name. Older erasures under the same
 // name are implied.
-func (f *File) All() (map[string]int64, error) {
+func (f *File) Turns() (map[string]int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.refresh()
 	return maps.Clone(f.turns), err
 }
 
-// Known are the newest turns in which what has the names of turns was erased, without those that are not known.
-func (f *File) Known(turns map[string]int64) (map[string]int64, error) {
+// Lookup are the newest turns in which what has the names of turns was erased, without those that are not known.
+func (f *File) Lookup(turns map[string]int64) (map[string]int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.refresh()
-	known := map[string]int64{}
+	newest := map[string]int64{}
 	for name := range turns {
 		if turn, ok := f.turns[name]; ok {
-			known[name] = turn
+			newest[name] = turn
 		}
 	}
-	return known, err
+	return newest, err
 }
 
-// Of is the newest turn in which a history was erased, alone or with its chat; 0 if
+// HistoryTurn is the newest turn in which a history was erased, alone or with its chat; 0 if
 // none is known.
-func (f *File) Of(key memory.Key) int64 {
+func (f *File) HistoryTurn(key memory.Key) int64 {
 	return max(f.Turn(key.String()), f.Turn(Chat(key.Chat())))
 }
 
@@ -252,7 +252,7 @@ func (f *File) write(turns map[string]int64) error {
 		return nil
 	}
 	f.merge(turns)
-	if f.seen != nil && f.seen.Size() > compactFrom {
+	if f.info != nil && f.info.Size() > compactFrom {
 		return f.compact()
 	}
 	out, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -309,8 +309,8 @@ func (f *File) refresh() error {
 	if err != nil {
 		return err
 	}
-	if f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() &&
-		info.ModTime().Equal(f.seen.ModTime()) {
+	if f.info != nil && os.SameFile(info, f.info) && info.Size() == f.info.Size() &&
+		info.ModTime().Equal(f.info.ModTime()) {
 		return nil
 	}
 	text, err := os.ReadFile(f.path)
@@ -323,6 +323,6 @@ func (f *File) refresh() error {
 			f.turns[r.Name] = r.Turn
 		}
 	}
-	f.seen, f.redacted = info, nil
+	f.info, f.redacted = info, nil
 	return nil
 }

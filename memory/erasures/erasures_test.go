@@ -31,11 +31,11 @@ func TestErasuresAreSharedAndKept(t *testing.T) {
 	}
 	all.Wait()
 	require.NoError(t, one.Add(map[string]int64{"subagent:analytic:7": 100, "chat:7": 3}))
-	known, err := two.All()
+	known, err := two.Turns()
 	require.NoError(t, err)
 	require.Len(t, known, 51)
-	require.EqualValues(t, 8, two.Of(memory.ChatKey(memory.MustChat("7"))), "an older one is no news")
-	require.EqualValues(t, 100, two.Of(memory.SubagentKey("analytic", memory.MustChat("7"))))
+	require.EqualValues(t, 8, two.HistoryTurn(memory.ChatKey(memory.MustChat("7"))), "an older one is no news")
+	require.EqualValues(t, 100, two.HistoryTurn(memory.SubagentKey("analytic", memory.MustChat("7"))))
 
 	// A line that a crash cut short costs nothing but itself.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -46,7 +46,7 @@ func TestErasuresAreSharedAndKept(t *testing.T) {
 	require.NoError(t, one.Add(map[string]int64{"chat:next": 5}))
 	again, err := erasures.Open(path)
 	require.NoError(t, err)
-	known, err = again.All()
+	known, err = again.Turns()
 	require.NoError(t, err)
 	require.Len(t, known, 52)
 	require.EqualValues(t, 5, known["chat:next"])
@@ -85,7 +85,7 @@ func TestRedactions(t *testing.T) {
 	require.Empty(t, two.Redactions(chat))
 	require.NoError(t, one.Add(map[string]int64{run.Name(): 5, "chat:1": 6}))
 	require.Equal(t, []erasures.Redacted{{Redaction: run, Turn: 5}}, one.Redactions(chat))
-	_, err = two.All()
+	_, err = two.Turns()
 	require.NoError(t, err)
 	require.Equal(t, one.Redactions(chat), two.Redactions(chat))
 	require.Empty(t, two.Redactions(memory.MustChat("1")))

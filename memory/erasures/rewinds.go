@@ -18,10 +18,10 @@ func Rewound(chat memory.Chat, run string) string { return rewound + run + " " +
 
 // RewoundOf parses a name that Rewound made; ok is false for a name of another kind.
 func RewoundOf(name string) (chat memory.Chat, run string, ok bool) {
-	rest, of := strings.CutPrefix(name, rewound)
+	rest, isRewind := strings.CutPrefix(name, rewound)
 	run, scope, parted := strings.Cut(rest, " ")
-	chat, key, known := ChatOf(scope)
-	return chat, run, of && parted && known && key == nil
+	chat, key, valid := ChatOf(scope)
+	return chat, run, isRewind && parted && valid && key == nil
 }
 
 // Restored is the name under which it is recorded that what a rewind took back was put back.

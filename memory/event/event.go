@@ -294,7 +294,7 @@ type MasterTool ToolProgress
 // RunWaiting says that the run goes on only after each of its waits has a WaitAnswer. Nothing
 // follows it until then: it ends streams of events, and who reads on later begins behind it.
 type RunWaiting struct {
-	Waits []Wait `json:"waits"`
+	Pending []Wait `json:"waits"`
 	// State is what the run goes on from. The apiserver gives it to the webmemory that holds the
 	// run, which keeps it and shows the event without.
 	State json.RawMessage `json:"state,omitempty"`
@@ -421,11 +421,11 @@ var blanks = byRole(
 )
 
 func byRole(makers ...func() Payload) map[string]func() Payload {
-	of := map[string]func() Payload{}
+	index := map[string]func() Payload{}
 	for _, blank := range makers {
-		of[blank().Role()] = blank
+		index[blank().Role()] = blank
 	}
-	return of
+	return index
 }
 
 func blank[T any, P interface {
@@ -441,10 +441,10 @@ func (e Event) Terminal() bool {
 	return last
 }
 
-// Waits says whether nothing follows the event until it is answered from outside.
-func (e Event) Waits() bool {
-	_, waits := e.Payload.(*RunWaiting)
-	return waits
+// Blocking says whether nothing follows the event until it is answered from outside.
+func (e Event) Blocking() bool {
+	_, ok := e.Payload.(*RunWaiting)
+	return ok
 }
 
 // Ephemeral says whether the event only shows progress: it changes no history
@@ -557,12 +557,12 @@ func JSONSize(text string) (size int) {
 
 // Shorten cuts a text to at most limit bytes of JSON, at a character.
 func Shorten(text string, limit int) string {
-	for at, size := 0, 0; at < len(text); {
-		_, width := utf8.DecodeRuneInString(text[at:])
-		if size += JSONSize(text[at : at+width]); size > limit {
-			return text[:at]
+	for i, size := 0, 0; i < len(text); {
+		_, width := utf8.DecodeRuneInString(text[i:])
+		if size += JSONSize(text[i : i+width]); size > limit {
+			return text[:i]
 		}
-		at += width
+		i += width
 	}
 	return text
 }

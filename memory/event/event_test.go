@@ -46,13 +46,13 @@ func TestEventsOnTheWire(t *testing.T) {
 		{event.New(own, &event.ToolProgress{Tool: "f", Status: "running"}), `{"role":"subagent_tool",` + ownJSON +
 			`,"tool":"f","status":"running"}`},
 		{event.New(own, &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12", Origin: memory.Origin{
-			From: memory.FromOutside, Source: "crm/f",
+			Authority: memory.FromOutside, Source: "crm/f",
 		}}), `{"role":"subagent_tool_result",` + ownJSON +
 			`,"tool_call_id":"1","name":"f","content":"12","from":"outside","source":"crm/f"}`},
-		{event.New(head, &event.RunWaiting{Waits: []event.Wait{{
+		{event.New(head, &event.RunWaiting{Pending: []event.Wait{{
 			ID: "w", Kind: event.Approval, ToolCallID: "1", Tool: "f", Arguments: json.RawMessage(`{"a":"x"}`), Reason: "why",
 			ExpiresAt: 2,
-			Origins:   []event.ArgumentOrigin{{"a", "x", memory.Origin{From: memory.FromDocument, Source: "d p. 3"}}},
+			Origins:   []event.ArgumentOrigin{{"a", "x", memory.Origin{Authority: memory.FromDocument, Source: "d p. 3"}}},
 		}}}), `{"role":"run_waiting",` + headJSON + `,"waits":[{"id":"w","kind":"approval","tool_call_id":"1","tool":"f",` +
 			`"arguments":{"a":"x"},"reason":"why","expires_at":2,` +
 			`"origins":[{"argument":"a","value":"x","from":"document","source":"d p. 3"}]}]}`},
@@ -147,7 +147,7 @@ func some[T any](t *rapid.T, what *rapid.Generator[T], label string) []T {
 
 var (
 	origins = rapid.Custom(func(t *rapid.T) memory.Origin {
-		return memory.Origin{From: rapid.SampledFrom([]memory.Authority{"", memory.FromUser, memory.FromDocument}).Draw(t,
+		return memory.Origin{Authority: rapid.SampledFrom([]memory.Authority{"", memory.FromUser, memory.FromDocument}).Draw(t,
 			"from"), Source: rapid.String().Draw(t, "source")}
 	})
 	argumentOrigins = rapid.Custom(func(t *rapid.T) event.ArgumentOrigin {
@@ -212,7 +212,7 @@ func payloads(t *rapid.T) event.Payload {
 	case 12:
 		return &event.MasterTool{Tool: text("tool"), Status: text("status"), Detail: text("detail")}
 	case 13:
-		return &event.RunWaiting{Waits: some(t, waits, "waits"), State: values.Draw(t, "state"),
+		return &event.RunWaiting{Pending: some(t, waits, "waits"), State: values.Draw(t, "state"),
 			Usage: usages.Draw(t, "usage")}
 	case 14:
 		return &event.RunResumed{Answers: some(t, waitAnswers, "answers"), Usage: usages.Draw(t, "usage")}
@@ -239,7 +239,7 @@ func TestEventsRoundTrip(t *testing.T) {
 		require.Equal(t, e, back)
 		require.Equal(t, string(line), string(back.Line()))
 		require.Equal(t, e.Terminal(), e.Role() == "run_finished")
-		require.Equal(t, e.Waits(), e.Role() == "run_waiting")
+		require.Equal(t, e.Blocking(), e.Role() == "run_waiting")
 		require.Equal(t, e.Ephemeral(), strings.HasSuffix(e.Role(), "_delta") || strings.HasSuffix(e.Role(), "tool"))
 	})
 }

@@ -45,7 +45,7 @@ const (
 	Internal  = "internal"
 )
 
-const again = "; please try again."
+const retrySuffix = "; please try again."
 
 var failures = []Failure{
 	{Code: OwnRate, Status: http.StatusTooManyRequests, Own: true,
@@ -84,7 +84,7 @@ var failures = []Failure{
 	{Code: "too_many_chats", Status: http.StatusServiceUnavailable, Retryable: true,
 		Message: "As many chats as allowed are busy, or searched and filled; please try again in a moment."},
 	{Code: "chat_busy", Status: http.StatusConflict, Retryable: true,
-		Message: "The chat is still busy with an earlier message" + again},
+		Message: "The chat is still busy with an earlier message" + retrySuffix},
 	{Code: "chat_erased", Status: http.StatusConflict, Retryable: true, Message: "The chat, or a part of it, was erased " +
 		"or taken back while this waited for its turn; send it again if it is still meant."},
 	{Code: "turn_moved", Status: http.StatusConflict, Retryable: true,
@@ -94,15 +94,15 @@ var failures = []Failure{
 	{Code: "history_damaged", Status: http.StatusInternalServerError,
 		Message: "What is stored here is not a history; the next message sets it aside and goes on."},
 	{Code: "memory_unavailable", Status: http.StatusServiceUnavailable, Retryable: true,
-		Message: "The memory cannot be reached right now" + again},
+		Message: "The memory cannot be reached right now" + retrySuffix},
 	{Code: "memory_refused", Status: http.StatusServiceUnavailable,
 		Message: "Redis refuses what the memory needs. An operator has to permit it."},
 	{Code: "shutting_down", Status: http.StatusServiceUnavailable, Retryable: true,
-		Message: "The service is shutting down" + again},
+		Message: "The service is shutting down" + retrySuffix},
 	{Code: "client_left", Status: 499, Retryable: true, Message: "The client left before the answer."},
 	{Code: "timeout", Status: http.StatusGatewayTimeout, Retryable: true, Message: "It took longer than is allowed."},
 	{Code: "bad_request", Status: http.StatusBadRequest, Message: "The request is wrong."},
-	{Code: "webmemory_unavailable", Message: "The answer broke off" + again},
+	{Code: "webmemory_unavailable", Message: "The answer broke off" + retrySuffix},
 }
 
 // FailureOf is the kind of failure that has a code, as this version knows it. Others are a run's that failed by itself.
@@ -126,15 +126,15 @@ func CodeOf(reason string) string {
 
 // Fail is the error of a failure. What is said takes the place of its kind's sentence where it is not empty, and after
 // is when trying again may help, 0 where that is not known.
-func Fail(code, said string, after time.Duration) *Error {
+func Fail(code, message string, retryAfter time.Duration) *Error {
 	f := FailureOf(code)
-	e := &Error{Code: code, Message: f.Message, Retryable: f.Retryable || f.Own && after > 0}
+	e := &Error{Code: code, Message: f.Message, Retryable: f.Retryable || f.Own && retryAfter > 0}
 	if e.Retryable {
-		e.RetryAfter = int64((after + time.Second - 1) / time.Second)
+		e.RetryAfter = int64((retryAfter + time.Second - 1) / time.Second)
 	}
 	switch {
-	case said != "":
-		e.Message = strings.ToUpper(said[:1]) + strings.TrimRight(said[1:], ".") + "."
+	case message != "":
+		e.Message = strings.ToUpper(message[:1]) + strings.TrimRight(message[1:], ".") + "."
 	case e.RetryAfter > 0:
 		e.Message = strings.Replace(e.Message, "a little later", fmt.Sprintf("in %d s", e.RetryAfter), 1)
 	}

@@ -87,13 +87,13 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	if d, ok := e.Payload.(*Delegation); ok && d.Calls == Isolated {
 		h.isolated[call{e.Subagent, e.CallID}] = true
 	}
-	seen := e.Subagent != "" && !h.isolated[call{e.Subagent, e.CallID}]
+	visible := e.Subagent != "" && !h.isolated[call{e.Subagent, e.CallID}]
 	switch p := e.Payload.(type) {
 	case *RunStarted:
 		// A run that tries once more finds its question there, and a failure behind it:
 		// however often it is tried, one of each is enough.
 		h.answered = p.RetryOf != ""
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Origin: memory.Origin{From: memory.FromUser},
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Origin: memory.Origin{Authority: memory.FromUser},
 			Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
@@ -101,48 +101,48 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		if e.Subagent == "" && !h.answered {
 			h.answered = true
 			failed := memory.Failed(cmp.Or(p.Code, "run_failed"))
-			failed.Origin, failed.Run = memory.Origin{From: memory.FromAgent}, recorded(p.Run)
+			failed.Origin, failed.Run = memory.Origin{Authority: memory.FromAgent}, recorded(p.Run)
 			return chat, failed, true
 		}
 	case *RunFinished:
 		if p.Outcome == Stopped && !h.answered {
 			h.answered = true
 			stopped := memory.Failed(memory.Stopped)
-			stopped.Origin = memory.Origin{From: memory.FromAgent}
+			stopped.Origin = memory.Origin{Authority: memory.FromAgent}
 			return chat, stopped, true
 		}
 	case *Assistant:
 		h.answered = true
-		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: known(p.Origin, memory.FromAgent),
+		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: originOr(p.Origin, memory.FromAgent),
 			Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason,
 			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
-		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: known(p.Origin, memory.FromAgent),
-			Pasted: p.Pasted}, seen
+		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: originOr(p.Origin, memory.FromAgent),
+			Pasted: p.Pasted}, visible
 	case *AssistantWithTools:
 		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Content, ToolCalls: p.ToolCalls,
-			Origin: known(p.Origin, memory.FromAgent)}, seen
+			Origin: originOr(p.Origin, memory.FromAgent)}, visible
 	case *ToolResult:
 		return own, memory.Message{Role: memory.RoleTool, Content: p.Content, ToolCallID: p.ToolCallID, Name: p.Name,
-			Origin: known(p.Origin, memory.FromOutside)}, seen
+			Origin: originOr(p.Origin, memory.FromOutside)}, visible
 	case *Completion:
 		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response, Failure: p.Failure,
-			FinishReason: p.FinishReason, Origin: known(p.Origin, memory.FromAgent)}, seen
+			FinishReason: p.FinishReason, Origin: originOr(p.Origin, memory.FromAgent)}, visible
 	}
 	return memory.Key{}, memory.Message{}, false
 }
 
-// known is an event's origin, which one of an older version does not have.
-func known(o memory.Origin, otherwise memory.Authority) memory.Origin {
-	return memory.Origin{From: cmp.Or(o.From, otherwise), Source: o.Source}
+// originOr is an event's origin, which one of an older version does not have.
+func originOr(o memory.Origin, fallback memory.Authority) memory.Origin {
+	return memory.Origin{Authority: cmp.Or(o.Authority, fallback), Source: o.Source}
 }
 
 // cited is how a message has its citations; nil for none.
-func cited(all []Citation) json.RawMessage {
-	if len(all) == 0 {
+func cited(citations []Citation) json.RawMessage {
+	if len(citations) == 0 {
 		return nil
 	}
-	raw, _ := json.Marshal(all) // plain structs of text and numbers
+	raw, _ := json.Marshal(citations) // plain structs of text and numbers
 	return raw
 }
 

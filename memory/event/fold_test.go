@@ -64,14 +64,14 @@ func main(p event.Payload) event.Event { return event.Event{Payload: p} }
 
 // Origins of messages whose events name none, as those of an older version.
 var (
-	user  = memory.Origin{From: memory.FromUser}
-	agent = memory.Origin{From: memory.FromAgent}
+	user  = memory.Origin{Authority: memory.FromUser}
+	agent = memory.Origin{Authority: memory.FromAgent}
 )
 
 func TestFoldOfOneRun(t *testing.T) {
 	call := memory.ToolCall{ID: "t1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}}
-	own := memory.Origin{From: memory.FromOwn}
-	invoice := memory.Origin{From: memory.FromDocument, Source: "invoice.pdf p. 3"}
+	own := memory.Origin{Authority: memory.FromOwn}
+	invoice := memory.Origin{Authority: memory.FromDocument, Source: "invoice.pdf p. 3"}
 	copies := event.Copies{}
 	fold(t, copies, run(
 		main(&event.RunStarted{ChatID: chat, Message: "ask"}),

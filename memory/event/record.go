@@ -9,18 +9,18 @@ type Record struct {
 	Recalled int   `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
 	// Window is the id of the oldest message that stood in the prompt with all behind it, empty for none, and Given are
 	// the first MaxGiven of those that were recalled.
-	Window  string   `json:"window,omitempty"`
-	Given   []string `json:"given,omitempty"`
-	Calls   int      `json:"calls,omitempty"`   // of models, the first MaxModelCalls
-	Model   string   `json:"model,omitempty"`   // that wrote the answer
-	Backend string   `json:"backend,omitempty"` // of the gateway, which the model was called at
+	Window      string   `json:"window,omitempty"`
+	RecalledIDs []string `json:"given,omitempty"`
+	Calls       int      `json:"calls,omitempty"`   // of models, the first MaxModelCalls
+	Model       string   `json:"model,omitempty"`   // that wrote the answer
+	Backend     string   `json:"backend,omitempty"` // of the gateway, which the model was called at
 }
 
 // MaxRecord bounds a Record, in bytes of JSON without Window and Given, since each answer in a history has one.
 const MaxRecord = 300
 
 // MaxGiven bounds Record.Given.
-const MaxGiven = 64
+const MaxRecalledIDs = 64
 
 // NewRecord is the record of a run that was given messages of what was said before. The model that wrote the answer is the master's, or that of the subagent that the
 // user talks to, which is called without the master. A name that would make the record too long is left out. Nil for
@@ -41,7 +41,7 @@ func NewRecord(used Usage, window string, recalled []string, calls []ModelCall) 
 			*name = ""
 		}
 	}
-	r.Window, r.Given = window, recalled[:min(len(recalled), MaxGiven)]
+	r.Window, r.RecalledIDs = window, recalled[:min(len(recalled), MaxRecalledIDs)]
 	return r
 }
 

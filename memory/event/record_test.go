@@ -17,7 +17,7 @@ func TestRecords(t *testing.T) {
 		{Model: "failed", Error: "model_failed"}}
 	r := event.NewRecord(event.Usage{InputTokens: 5}, "", []string{"a.1", "a.2"}, calls)
 	require.Equal(t, &event.Record{Usage: event.Usage{InputTokens: 5}, Recalled: 2,
-		Given: []string{"a.1", "a.2"}, Calls: 3, Model: "big",
+		RecalledIDs: []string{"a.1", "a.2"}, Calls: 3, Model: "big",
 		Backend: "a"}, r)
 	require.Equal(t, "small", event.NewRecord(event.Usage{}, "", nil, calls[1:]).Model)
 	require.Nil(t, event.NewRecord(event.Usage{}, "", nil, nil))
@@ -28,8 +28,8 @@ func TestRecords(t *testing.T) {
 	for _, long := range []string{"x", strings.Repeat("m", 50), strings.Repeat("\"", 100), strings.Repeat("\x00", 1000)} {
 		calls := []event.ModelCall{{Model: long, Backend: long}}
 		told := event.NewRecord(most, "r.1", make([]string, 100_000), calls)
-		require.Len(t, told.Given, event.MaxGiven)
-		told.Window, told.Given = "", nil // which MaxRecord leaves out
+		require.Len(t, told.RecalledIDs, event.MaxRecalledIDs)
+		told.Window, told.RecalledIDs = "", nil // which MaxRecord leaves out
 		raw, err := json.Marshal(told)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(raw), event.MaxRecord, "%s", raw)

@@ -60,54 +60,54 @@ type scanner struct {
 // comment. The payload is valid during the call of fn only.
 func (s scanner) each(fn func(payload []byte) error) (end int64, records int, err error) {
 	var (
-		at  = int64(len(magic))
-		in  = bufio.NewReaderSize(io.NewSectionReader(s.file, at, s.size-at), 1<<16)
-		buf []byte
+		offset = int64(len(magic))
+		in     = bufio.NewReaderSize(io.NewSectionReader(s.file, offset, s.size-offset), 1<<16)
+		buf    []byte
 	)
-	for s.size-at >= headerSize {
+	for s.size-offset >= headerSize {
 		var head [headerSize]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return at, records, s.failed(at, err)
+			return offset, records, s.failed(offset, err)
 		}
 		h, sound := parseHeader(head[:])
 		if !sound {
-			return at, records, s.tornAt(at, at+1)
+			return offset, records, s.tornAt(offset, offset+1)
 		}
-		next := at + headerSize + h.length
+		next := offset + headerSize + h.length
 		// The header is sound and the payload runs past the end of the file: the write was cut
 		// short.
 		if next > s.size {
-			return at, records, nil
+			return offset, records, nil
 		}
 		if h.length > int64(s.maxRecord) {
-			return at, records, fmt.Errorf("%s: record of %d bytes at byte %d, at most %d are allowed: %w",
-				s.path, h.length, at, s.maxRecord, ErrRecordSize)
+			return offset, records, fmt.Errorf("%s: record of %d bytes at byte %d, at most %d are allowed: %w",
+				s.path, h.length, offset, s.maxRecord, ErrRecordSize)
 		}
 		if int64(cap(buf)) < h.length {
 			buf = make([]byte, h.length)
 		}
 		payload := buf[:h.length]
 		if _, err := io.ReadFull(in, payload); err != nil {
-			return at, records, s.failed(at, err)
+			return offset, records, s.failed(offset, err)
 		}
 		if crc32.Checksum(payload, castagnoli) != h.sum {
-			return at, records, s.tornAt(at, next)
+			return offset, records, s.tornAt(offset, next)
 		}
 		if err := fn(payload); err != nil {
-			return at, records, fmt.Errorf("replay %s at byte %d: %w", s.path, at, err)
+			return offset, records, fmt.Errorf("replay %s at byte %d: %w", s.path, offset, err)
 		}
-		at = next
+		offset = next
 		records++
 	}
 	// A failed checksum alone does not tell a torn tail from corruption; what follows it does.
-	return at, records, nil
+	return offset, records, nil
 }
 
 // tornAt decides between a torn tail and corruption for the bad record at offset bad: it returns
 // nil when no sound record starts at from or later, else a CorruptError. It tries every offset,
 // since the length of a bad header says nothing about where the next record begins.
-func (s scanner) tornAt(bad, from int64) error {
-	next, err := s.search(from, s.size)
+func (s scanner) tornAt(bad, start int64) error {
+	next, err := s.search(start, s.size)
 	if err == nil && next < s.size {
 		err = &CorruptError{Path: s.path, Offset: bad, Next: next}
 	}
@@ -116,16 +116,16 @@ func (s scanner) tornAt(bad, from int64) error {
 
 // altered says whether the tail from an offset on is something else than the beginning of a record: then it was not cut
 // short. Zeros are left by a check of the disk that was interrupted, or by a loss of power.
-func (s scanner) altered(from int64) (bool, error) {
-	if s.size-from < headerSize {
+func (s scanner) altered(offset int64) (bool, error) {
+	if s.size-offset < headerSize {
 		return false, nil
 	}
 	var head [headerSize]byte
-	if _, err := s.file.ReadAt(head[:], from); err != nil {
-		return false, s.failed(from, err)
+	if _, err := s.file.ReadAt(head[:], offset); err != nil {
+		return false, s.failed(offset, err)
 	}
 	h, sound := parseHeader(head[:])
-	return head != [headerSize]byte{} && (!sound || from+headerSize+h.length <= s.size), nil
+	return head != [headerSize]byte{} && (!sound || offset+headerSize+h.length <= s.size), nil
 }
 
 // head is the beginning of the file, as long as the magic bytes or the whole of a shorter file.
@@ -137,6 +137,6 @@ func (s scanner) head() (string, error) {
 	return string(head), nil
 }
 
-func (s scanner) failed(at int64, err error) error {
-	return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+func (s scanner) failed(offset int64, err error) error {
+	return fmt.Errorf("read %s at byte %d: %w", s.path, offset, err)
 }

@@ -88,7 +88,7 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 	if err != nil {
 		return nil, Recovered{}, err
 	}
-	j := at(dir, opts)
+	j := newJournal(dir, opts)
 	j.lock = lock
 	rec, err := j.load(replay)
 	if err != nil {
@@ -104,7 +104,7 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 // Read calls fn for each record of the journal in dir, which another process may be writing to: a record that is only
 // half there counts as a torn tail. It takes no lock and changes nothing. Errors are as for Open, without the lock's.
 func Read(dir string, opts Options, fn func(payload []byte) error) error {
-	f, s, err := at(dir, opts).reader()
+	f, s, err := newJournal(dir, opts).reader()
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
@@ -120,8 +120,8 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 	return err
 }
 
-// at is the journal of a directory, not open yet.
-func at(dir string, opts Options) *Journal {
+// newJournal is the journal of a directory, not open yet.
+func newJournal(dir string, opts Options) *Journal {
 	opts.MaxRecord = cmp.Or(opts.MaxRecord, defaultMaxRecord)
 	return &Journal{dir: dir, opts: opts}
 }
@@ -285,13 +285,13 @@ func (j *Journal) Close() error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
 	j.mu.Lock()
-	before := j.broken
+	prevErr := j.broken
 	j.mu.Unlock()
-	if errors.Is(before, ErrClosed) {
+	if errors.Is(prevErr, ErrClosed) {
 		return nil
 	}
 	var err error
-	if before == nil { // an earlier failure was told to the caller that met it
+	if prevErr == nil { // an earlier failure was told to the caller that met it
 		err = j.syncHeld()
 	}
 	j.mu.Lock()

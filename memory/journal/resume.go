@@ -32,8 +32,8 @@ func (j *Journal) present() error {
 	if err != nil {
 		return err
 	}
-	there, err := os.Stat(j.path(fileName))
-	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(ours, there) {
+	onDisk, err := os.Stat(j.path(fileName))
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(ours, onDisk) {
 		return ErrRemoved
 	}
 	return err
@@ -62,10 +62,10 @@ func (j *Journal) Resume(fill func(emit func(payload []byte) error) error) error
 		j.broken, j.unsynced = nil, false
 		return nil
 	}
-	before := j.broken
+	prevErr := j.broken
 	j.broken, j.doubtful = nil, false
 	if err := j.rewrite(fill); err != nil {
-		j.broken, j.doubtful = before, true
+		j.broken, j.doubtful = prevErr, true
 		return err
 	}
 	return nil

@@ -42,8 +42,8 @@ func TestSalvageKeepsBothSidesOfTheDamage(t *testing.T) {
 
 	found, err := Salvage(dir, Options{})
 	require.NoError(t, err)
-	require.Equal(t, Salvaged{Records: 3, Bytes: 12, Lost: []Span{{23, 38}}, Kept: found.Kept}, found)
-	kept, err := os.ReadFile(found.Kept)
+	require.Equal(t, Salvaged{Records: 3, Bytes: 12, Damaged: []Span{{23, 38}}, Backup: found.Backup}, found)
+	kept, err := os.ReadFile(found.Backup)
 	require.NoError(t, err)
 	require.Equal(t, raw, kept, "the damaged file, unaltered")
 	j, rec, got := reopen(t, dir)
@@ -65,7 +65,7 @@ func TestADamagedStartIsSaidAndSalvaged(t *testing.T) {
 	require.ErrorAs(t, Read(dir, Options{}, discard), &corrupt)
 	found, err := Salvage(dir, Options{})
 	require.NoError(t, err)
-	require.Equal(t, []Span{{0, 8}}, found.Lost)
+	require.Equal(t, []Span{{0, 8}}, found.Damaged)
 	_, _, got := reopen(t, dir)
 	require.Equal(t, []string{"one", "two"}, got)
 }
@@ -205,11 +205,11 @@ func checkSalvage(t testing.TB, seed uint64) {
 	}
 	// What is lost and what is kept make up the file.
 	lost := int64(0)
-	for _, l := range found.Lost {
-		lost += l.To - l.From
+	for _, l := range found.Damaged {
+		lost += l.End - l.Start
 	}
 	whole := int64(min(len(magic), len(raw)))
-	if len(found.Lost) > 0 && found.Lost[0].From == 0 {
+	if len(found.Damaged) > 0 && found.Damaged[0].Start == 0 {
 		whole = 0
 	}
 	require.Equal(t, int64(len(raw)), whole+lost+found.Bytes+headerSize*int64(found.Records), "seed %d", seed)

@@ -19,13 +19,13 @@ type Decimal struct {
 }
 
 // New returns the number with the digits before and after its point, times a power of ten.
-func New(negative bool, whole, fraction string, power int) Decimal {
-	all := strings.TrimLeft(whole+fraction, "0")
-	digits := strings.TrimRight(all, "0")
+func New(negative bool, integer, fraction string, power int) Decimal {
+	significant := strings.TrimLeft(integer+fraction, "0")
+	digits := strings.TrimRight(significant, "0")
 	if digits == "" {
 		return Decimal{}
 	}
-	return Decimal{negative, digits, power - len(fraction) + len(all) - len(digits)}
+	return Decimal{negative, digits, power - len(fraction) + len(significant) - len(digits)}
 }
 
 // notation matches a number as programs write it, such as -2.50 and 1e6.
@@ -41,8 +41,8 @@ func Parse(text string) (Decimal, bool) {
 	return New(m[1] == "-", m[2], m[3], power), true
 }
 
-// Of returns a float as the shortest decimal that denotes it.
-func Of(value float64) Decimal {
+// FromFloat returns a float as the shortest decimal that denotes it.
+func FromFloat(value float64) Decimal {
 	d, _ := Parse(strconv.FormatFloat(value, 'e', -1, 64))
 	return d
 }

@@ -24,9 +24,9 @@ type Number struct {
 	Vague    bool      // it need not count anything: "one", "a hundred", "thousands"
 	Guess    bool      // its word may be one of another language, such as the Spanish "dos"
 
-	whole, part float64 // its thousands and more, and what is below them
-	next        float64 // a word of less belongs to it; 0 before the first word
-	denied      bool    // its sentence denies something
+	thousands, part float64 // its thousands and more, and what is below them
+	next            float64 // a word of less belongs to it; 0 before the first word
+	denied          bool    // its sentence denies something
 }
 
 // forms are the spellings of numbers with digits, in lower case, in the order in which they are tried.
@@ -60,20 +60,20 @@ var (
 // Find returns the numbers of a text that Fold returned, in their order.
 func Find(text string) (list []Number) {
 	low := lower(text)
-	for at := 0; at < len(low); {
-		r, size := utf8.DecodeRuneInString(low[at:])
+	for i := 0; i < len(low); {
+		r, size := utf8.DecodeRuneInString(low[i:])
 		switch {
 		case r >= '0' && r <= '9':
-			n := Number{Start: at}
+			n := Number{Start: i}
 			n.figures(low)
-			if at = n.End; !strings.HasSuffix(low[:n.Start], "^") { // else it is the mark of a note
+			if i = n.End; !strings.HasSuffix(low[:n.Start], "^") { // else it is the mark of a note
 				list = append(list, n)
 			}
 		case unicode.IsLetter(r):
-			end := len(low) - len(strings.TrimLeftFunc(low[at:], isWord))
-			list, at = addWord(list, low, at, end), end
+			end := len(low) - len(strings.TrimLeftFunc(low[i:], isWord))
+			list, i = addWord(list, low, i, end), end
 		default:
-			at += size
+			i += size
 		}
 	}
 	for i := range list {
@@ -96,8 +96,8 @@ func lower(text string) string {
 // figures reads the digits at the start of n.
 func (n *Number) figures(text string) {
 	window := text[n.Start:min(len(text), n.Start+maxForm)]
-	before, _ := utf8.DecodeLastRuneInString(text[:n.Start])
-	inWord := before == '_' || before >= 'a' && before <= 'z'
+	prev, _ := utf8.DecodeLastRuneInString(text[:n.Start])
+	inWord := prev == '_' || prev >= 'a' && prev <= 'z'
 	next, _ := utf8.DecodeRuneInString(strings.TrimPrefix(strings.TrimLeft(window, "0123456789"), " "))
 	for _, form := range forms {
 		if form.next != "" && (inWord || !strings.ContainsRune(form.next, next)) {
@@ -166,10 +166,10 @@ func (n *Number) time(groups []string) {
 
 // fraction reads a fraction, with the whole number before it.
 func (n *Number) fraction(groups []string) {
-	whole, _ := strconv.ParseFloat(groups[1], 64) // 0 for none
-	over, _ := strconv.ParseFloat(groups[2], 64)
-	if under, _ := strconv.ParseFloat(groups[4], 64); under > 0 {
-		n.Decimals, n.part = []Decimal{Of(whole + over/under)}, whole+over/under
+	integer, _ := strconv.ParseFloat(groups[1], 64) // 0 for none
+	numerator, _ := strconv.ParseFloat(groups[2], 64)
+	if denominator, _ := strconv.ParseFloat(groups[4], 64); denominator > 0 {
+		n.Decimals, n.part = []Decimal{FromFloat(integer + numerator/denominator)}, integer+numerator/denominator
 	}
 	if groups[3] == "/" {
 		n.Parts = digits.FindAllString(groups[0], -1)
@@ -192,16 +192,16 @@ func (n *Number) amount(groups []string) {
 		}
 		return
 	}
-	whole, fraction := points.Replace(closed[:last]), closed[last+1:]
+	integer, fraction := points.Replace(closed[:last]), closed[last+1:]
 	same := strings.Count(closed, closed[last:last+1])
 	if same == 1 {
-		n.Decimals = append(n.Decimals, New(false, whole, fraction, power))
-		if closed[last] == '.' && len(whole) < 3 && len(fraction) == 2 { // of a time
-			n.Values = append(n.Values, strings.TrimPrefix(whole, "0")+":"+fraction)
+		n.Decimals = append(n.Decimals, New(false, integer, fraction, power))
+		if closed[last] == '.' && len(integer) < 3 && len(fraction) == 2 { // of a time
+			n.Values = append(n.Values, strings.TrimPrefix(integer, "0")+":"+fraction)
 		}
 	}
-	if len(fraction) == 3 && len(whole)+same+len(fraction) == len(closed) {
-		n.Decimals = append(n.Decimals, New(false, whole, fraction, power+3))
+	if len(fraction) == 3 && len(integer)+same+len(fraction) == len(closed) {
+		n.Decimals = append(n.Decimals, New(false, integer, fraction, power+3))
 	}
 	switch {
 	case n.Decimals != nil:
@@ -223,7 +223,7 @@ func (n *Number) add(value float64) bool {
 	case value == 100 && n.part > 0 && n.part < 100:
 		n.part *= value
 	case value >= 1000 && n.part > 0 && n.part < value:
-		n.whole, n.part = n.whole+n.part*value, 0
+		n.thousands, n.part = n.thousands+n.part*value, 0
 	default:
 		return false
 	}
@@ -236,7 +236,7 @@ func (n *Number) add(value float64) bool {
 func (n *Number) evaluate(text string) {
 	written := len(n.Decimals)
 	if n.next > 0 {
-		n.Decimals = append(n.Decimals, Of(math.Round(1e6*(n.whole+n.part))/1e6))
+		n.Decimals = append(n.Decimals, FromFloat(math.Round(1e6*(n.thousands+n.part))/1e6))
 	}
 	negative, positive := n.signs(text)
 	var signed []Decimal

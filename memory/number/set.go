@@ -55,20 +55,20 @@ func (s Set) Add(text string, states bool) {
 }
 
 // Has reports whether the texts have a number, in any form, and whether one of them states it.
-func (s Set) Has(n Number) (found, stated bool) {
+func (s Set) Has(n Number) (present, stated bool) {
 	has := func(value string) bool {
 		states, ok := s[value]
 		stated = stated || states
 		return ok
 	}
 	for _, value := range n.Values {
-		found = has(value) || found
+		present = has(value) || present
 	}
-	all := n.Parts != nil
+	allParts := n.Parts != nil
 	for _, part := range n.Parts {
-		all = has(plain(part)) && all
+		allParts = has(plain(part)) && allParts
 	}
-	return found || all, stated
+	return present || allParts, stated
 }
 
 // Claims returns the numbers and months that a text states.
@@ -86,8 +86,8 @@ var wholeDate = regexp.MustCompile(`(?:` + namedDate.String() + `)\pL*`)
 // inCode matches the beginning of a word that makes its figures parts of a name, such as "AB12".
 var inCode = regexp.MustCompile(`\pL\d\S*$|\pL$`)
 
-// Without returns a text in lower case and single spaces, with a sign in the place of each figure and date.
-func Without(text string) string {
+// Mask returns a text in lower case and single spaces, with a sign in the place of each figure and date.
+func Mask(text string) string {
 	text = wholeDate.ReplaceAllString(lower(Fold(text)), "#")
 	for _, n := range slices.Backward(Find(text)) {
 		if !n.Words && !inCode.MatchString(text[max(0, n.Start-maxForm):n.Start]) {
@@ -100,9 +100,9 @@ func Without(text string) string {
 // read returns the numbers of a text, and the months of its dates, with what their sentences say of them.
 func read(text string) []Number {
 	list, low := Find(text), lower(text)
-	for _, at := range namedDate.FindAllStringSubmatchIndex(low, -1) {
-		name := low[max(at[2], at[4]):max(at[3], at[5])]
-		list = append(list, Number{Start: at[0], End: at[1], Text: text[at[0]:at[1]],
+	for _, loc := range namedDate.FindAllStringSubmatchIndex(low, -1) {
+		name := low[max(loc[2], loc[4]):max(loc[3], loc[5])]
+		list = append(list, Number{Start: loc[0], End: loc[1], Text: text[loc[0]:loc[1]],
 			Values: []string{monthValue(int(months[name]))}})
 	}
 	slices.SortStableFunc(list, func(a, b Number) int { return cmp.Compare(a.Start, b.Start) })
@@ -117,8 +117,8 @@ func read(text string) []Number {
 		}
 		if count == 1 {
 			n := &rest[0]
-			if at := denial.FindStringIndex(text[start:n.Start]); at != nil {
-				n.Denial = strings.TrimSpace(text[start+at[0] : n.End])
+			if loc := denial.FindStringIndex(text[start:n.Start]); loc != nil {
+				n.Denial = strings.TrimSpace(text[start+loc[0] : n.End])
 			}
 		}
 		start, rest = end, rest[count:]

@@ -23,11 +23,11 @@ var (
 
 // signs reports which signs a number of a text in lower case may have.
 func (n *Number) signs(text string) (negative, positive bool) {
-	before, after := text[max(0, n.Start-near):n.Start], text[n.End:min(len(text), n.End+near)]
-	either := strings.ContainsFunc(after, unicode.IsLetter) && less.MatchString(after)
-	head := strings.TrimRightFunc(before, isBlank)
+	prefix, suffix := text[max(0, n.Start-near):n.Start], text[n.End:min(len(text), n.End+near)]
+	either := strings.ContainsFunc(suffix, unicode.IsLetter) && less.MatchString(suffix)
+	head := strings.TrimRightFunc(prefix, isBlank)
 	last, size := utf8.DecodeLastRuneInString(head)
-	switch blank := before[len(head):]; {
+	switch blank := prefix[len(head):]; {
 	case blank != "" && unicode.IsLetter(last):
 		word, rest := lastWord(head)
 		for slices.Contains(connectives, word) {

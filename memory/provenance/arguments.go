@@ -69,7 +69,7 @@ func argumentOf(name string, properties map[string]json.RawMessage) (a argument)
 // Arguments returns the origins of the values of a call's arguments, in the order of their names. Undeclared names are
 // values too; parameters is the schema. A call without values has the first foreign origin of the run, which may have caused
 // the call. So have values after the first maxOrigins.
-func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.ArgumentOrigin) {
+func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (origins []event.ArgumentOrigin) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
@@ -77,23 +77,23 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 		schema.Properties = nil
 	}
 	walk(arguments, func(name, value string, number bool) bool {
-		if len(all) == maxOrigins {
-			all = append(all, event.ArgumentOrigin{Argument: "…", Origin: l.foreign()})
+		if len(origins) == maxOrigins {
+			origins = append(origins, event.ArgumentOrigin{Argument: "…", Origin: l.foreign()})
 			return false
 		}
-		from := l.value(argumentOf(name, schema.Properties), value, number)
-		all = append(all, event.ArgumentOrigin{Argument: name, Value: value, Origin: from})
+		origin := l.value(argumentOf(name, schema.Properties), value, number)
+		origins = append(origins, event.ArgumentOrigin{Argument: name, Value: value, Origin: origin})
 		return true
 	}, func(name string) bool { return schema.Properties[name] != nil })
-	if of := l.foreign(); len(all) == 0 && of != (memory.Origin{}) {
-		all = append(all, event.ArgumentOrigin{Origin: of})
+	if origin := l.foreign(); len(origins) == 0 && origin != (memory.Origin{}) {
+		origins = append(origins, event.ArgumentOrigin{Origin: origin})
 	}
-	for i := range all { // the author of a document chose its name
-		all[i].Source, _ = envelope.Label(all[i].Source)
-		all[i].Argument, _ = envelope.Label(all[i].Argument)
-		all[i].Value, _ = envelope.Label(memory.Shorten(all[i].Value, maxValue))
+	for i := range origins { // the author of a document chose its name
+		origins[i].Source, _ = envelope.Label(origins[i].Source)
+		origins[i].Argument, _ = envelope.Label(origins[i].Argument)
+		origins[i].Value, _ = envelope.Label(memory.Shorten(origins[i].Value, maxValue))
 	}
-	return all
+	return origins
 }
 
 // walk calls add for the texts and numbers of a JSON value, and for the names of undeclared members, until add returns
@@ -101,8 +101,8 @@ func (l *Ledger) Arguments(parameters, arguments json.RawMessage) (all []event.A
 func walk(arguments json.RawMessage, add func(name, value string, number bool) bool, declared func(name string) bool) {
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.UseNumber()
-	var whole any
-	if d.Decode(&whole) != nil {
+	var root any
+	if d.Decode(&root) != nil {
 		return // its schema was checked before
 	}
 	var into func(name string, v any) bool
@@ -124,13 +124,13 @@ func walk(arguments json.RawMessage, add func(name, value string, number bool) b
 		}
 		return true
 	}
-	into("", whole)
+	into("", root)
 }
 
 // Returned adds the result of a tool. A computed result has the origin of its inputs. From the result of a tool of this
 // service, the values of the call itself are left out.
 func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content string) {
-	if l == nil || o.From.Foreign() {
+	if l == nil || o.Authority.Foreign() {
 		l.Add(o, content)
 		return
 	}
@@ -138,59 +138,59 @@ func (l *Ledger) Returned(o memory.Origin, computed bool, arguments, content str
 		return
 	}
 	add := func(_, value string, _ bool) bool {
-		if from := l.computed(value); from.From.Below(o.From) {
-			o = from
+		if origin := l.computed(value); origin.Authority.LowerThan(o.Authority) {
+			o = origin
 		}
 		return true
 	}
-	kept, words := []byte(content), [][]int(nil)
+	masked, words := []byte(content), [][]int(nil)
 	if !computed {
 		words = word.FindAllStringIndex(content, -1)
 		add = func(_, value string, number bool) bool {
-			if len(value) > 1 && l.value(argument{}, value, number).From != memory.FromUser {
-				blank(kept, words, content, value)
+			if len(value) > 1 && l.value(argument{}, value, number).Authority != memory.FromUser {
+				blank(masked, words, content, value)
 			}
 			return true
 		}
 	}
 	walk(json.RawMessage(arguments), add, func(string) bool { return true })
-	l.Add(o, string(kept))
+	l.Add(o, string(masked))
 }
 
 // word matches a word, an address or a number with all of its digits.
 var word = regexp.MustCompile(`(?:\d(?:[\s\x{a0}\x{202f}]\d{3})+\b|[\pL\pN\pM.,'’_@/:+#-])+`)
 
 // blank overwrites the words of a text that a value is in. The rest of such a word would be another value.
-func blank(kept []byte, words [][]int, content, value string) {
-	for at, end := 0, 0; ; at = end {
-		next := strings.Index(content[at:], value)
+func blank(masked []byte, words [][]int, content, value string) {
+	for start, end := 0, 0; ; start = end {
+		next := strings.Index(content[start:], value)
 		if next < 0 {
 			return
 		}
-		at += next
-		end = at + len(value)
-		i, _ := slices.BinarySearchFunc(words, at, func(w []int, at int) int { return w[1] - at - 1 })
+		start += next
+		end = start + len(value)
+		i, _ := slices.BinarySearchFunc(words, start, func(w []int, target int) int { return w[1] - target - 1 })
 		for ; i < len(words) && words[i][0] < end; i++ {
-			copy(kept[words[i][0]:], strings.Repeat(" ", words[i][1]-words[i][0]))
+			copy(masked[words[i][0]:], strings.Repeat(" ", words[i][1]-words[i][0]))
 		}
 	}
 }
 
 // computed returns the lowest origin of the numbers of an expression. Constants count only if a foreign text has them.
 func (l *Ledger) computed(expression string) (lowest memory.Origin) {
-	lowest = memory.Origin{From: memory.FromOwn}
+	lowest = memory.Origin{Authority: memory.FromOwn}
 	for _, n := range decimals.FindAllString(visible(expression), -1) {
 		if len(digits(n)) <= 2 || strings.Trim(n, "0") == "1" {
 			l.mu.Lock()
 			d, _ := number.Parse(n)
-			_, given := find(l.given, func(t *text) bool { return t.numbers[d] })
+			_, ok := find(l.external, func(t *text) bool { return t.numbers[d] })
 			l.mu.Unlock()
-			if !given {
+			if !ok {
 				continue
 			}
 		}
-		if from := l.value(argument{}, n, true); from.From.Below(lowest.From) {
-			lowest = from
+		if origin := l.value(argument{}, n, true); origin.Authority.LowerThan(lowest.Authority) {
+			lowest = origin
 		}
 	}
 	return lowest

@@ -44,18 +44,18 @@ var codes = map[string]*regexp.Regexp{"EUR": regexp.MustCompile(`(?i)€|\beuros
 const near = 40
 
 // figures returns the figures of a visible text, in digits and in words.
-func figures(content string) (all []figure) {
+func figures(content string) (list []figure) {
 	for _, n := range number.Find(content) {
-		before := content[max(n.Start-near, 0):n.Start]
-		after := content[n.End:min(n.End+near, len(content))]
-		if joined(before) || joinedBehind(after) || n.Vague || strings.Contains(n.Text, "/") {
+		prefix := content[max(n.Start-near, 0):n.Start]
+		suffix := content[n.End:min(n.End+near, len(content))]
+		if joined(prefix) || joinedBehind(suffix) || n.Vague || strings.Contains(n.Text, "/") {
 			continue
 		}
 		f := figure{word: n.Words}
-		f.numbered, f.money = unitBefore(before)
-		after = strings.TrimPrefix(after, " ")
-		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(after, " ."))
-		word := after[:len(after)-len(strings.TrimLeftFunc(after, unicode.IsLetter))]
+		f.numbered, f.money = unitBefore(prefix)
+		suffix = strings.TrimPrefix(suffix, " ")
+		sign, _ := utf8.DecodeRuneInString(strings.TrimLeft(suffix, " ."))
+		word := suffix[:len(suffix)-len(strings.TrimLeftFunc(suffix, unicode.IsLetter))]
 		f.money = f.money || unicode.Is(unicode.Sc, sign) || word != "" && currency.MatchString(word)
 		f.cents = word != "" && cent.MatchString(word)
 		f.hundred = f.money || len(n.Text) > 3 && strings.LastIndexAny(n.Text, ".,") == len(n.Text)-3
@@ -65,71 +65,71 @@ func figures(content string) (all []figure) {
 			}
 		}
 		for _, f.value = range n.Decimals {
-			all = append(all, f)
+			list = append(list, f)
 		}
 	}
-	return all
+	return list
 }
 
 // alone matches a text that has one number, and at most one word after it.
-var alone = regexp.MustCompile(`^[-−–+ ]*\d[^\pL]*\pL*$`)
+var singleNumber = regexp.MustCompile(`^[-−–+ ]*\d[^\pL]*\pL*$`)
 
 // sole returns the figure of a text that is a number of JSON, or that has nothing else.
-func sole(shown string, isNumber bool) (value figure, ok bool) {
+func sole(content string, isNumber bool) (value figure, ok bool) {
 	if isNumber {
-		value.value, ok = number.Parse(shown)
+		value.value, ok = number.Parse(content)
 		return value, ok
 	}
-	all := figures(shown)
-	if len(all) == 0 || !alone.MatchString(shown) || len(number.Find(shown)) > 1 {
+	list := figures(content)
+	if len(list) == 0 || !singleNumber.MatchString(content) || len(number.Find(content)) > 1 {
 		return value, false
 	}
-	return all[len(all)-1], true
+	return list[len(list)-1], true
 }
 
 // unitBefore reports whether the last word or sign before a number makes it the number of a thing or an amount of money.
-func unitBefore(before string) (numbered, money bool) {
-	before = strings.TrimRightFunc(before, unicode.IsSpace)
-	if last, _ := utf8.DecodeLastRuneInString(before); !unicode.IsLetter(last) && last != '.' {
+func unitBefore(prefix string) (numbered, money bool) {
+	prefix = strings.TrimRightFunc(prefix, unicode.IsSpace)
+	if last, _ := utf8.DecodeLastRuneInString(prefix); !unicode.IsLetter(last) && last != '.' {
 		return last == '#' || last == '№', unicode.Is(unicode.Sc, last)
 	}
-	word := strings.TrimRight(before, ".")
+	word := strings.TrimRight(prefix, ".")
 	word = word[len(strings.TrimRightFunc(word, unicode.IsLetter)):]
-	return ordinal.MatchString(word), len(word) == 3 && isCode(word) && strings.HasSuffix(before, word)
+	return ordinal.MatchString(word), len(word) == 3 && isCode(word) && strings.HasSuffix(prefix, word)
 }
 
 // joined reports whether the text before a number makes it part of a code, an address or a date.
-func joined(before string) bool {
-	last, size := utf8.DecodeLastRuneInString(before)
-	previous, _ := utf8.DecodeLastRuneInString(before[:len(before)-size])
+func joined(prefix string) bool {
+	last, size := utf8.DecodeLastRuneInString(prefix)
+	previous, _ := utf8.DecodeLastRuneInString(prefix[:len(prefix)-size])
 	return unicode.IsLetter(last) || last == '+' || last == '/' || last == ':' && unicode.IsDigit(previous) ||
 		strings.ContainsRune("-_.@", last) && (unicode.IsLetter(previous) || unicode.IsDigit(previous))
 }
 
-func joinedBehind(behind string) bool {
-	next, size := utf8.DecodeRuneInString(behind)
-	after, _ := utf8.DecodeRuneInString(behind[size:])
-	return strings.ContainsRune("@_/:", next) || next == '-' && (unicode.IsLetter(after) || unicode.IsDigit(after))
+func joinedBehind(suffix string) bool {
+	next, size := utf8.DecodeRuneInString(suffix)
+	second, _ := utf8.DecodeRuneInString(suffix[size:])
+	return strings.ContainsRune("@_/:", next) || next == '-' && (unicode.IsLetter(second) || unicode.IsDigit(second))
 }
 
 // amounts returns the possible values of the numbers of a foreign text, without their signs. A date or a code means its
 // digits and each of its parts.
-func amounts(content string) (all []number.Decimal) {
+func amounts(content string) (list []number.Decimal) {
 	for _, n := range number.Find(content) {
 		if n.Words {
 			continue
 		}
 		for _, d := range n.Decimals {
-			all = append(all, d.Abs())
+			list = append(list, d.Abs())
 		}
 		if n.Decimals == nil {
 			n.Parts = append(runs.FindAllString(n.Text, -1), digits(n.Text))
 		}
 		for _, part := range n.Parts {
-			all = append(all, number.New(false, part, "", 0))
+			list = append(list, number.New(false, part, "", 0))
 		}
 	}
-	return all
+	return list
 }
 
 var runs = regexp.MustCompile(`\d+`)
@@ -160,9 +160,9 @@ var ratios = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:(half|halb\pL*|hälfte|по�
 // ratio returns the part or multiple of a sum that a text asks for, such as 0.5 for half. It returns 0 for none.
 func ratio(content string) float64 {
 	m := ratios.FindStringSubmatch(content)
-	for i, by := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {
+	for i, factor := range []float64{1.0 / 2, 1.0 / 3, 1.0 / 4, 2} {
 		if m != nil && m[i+1] != "" {
-			return by
+			return factor
 		}
 	}
 	return 0
@@ -171,8 +171,8 @@ func ratio(content string) float64 {
 // shared returns the amount whose part or multiple is value. A ratio of 0 changes nothing.
 func shared(ratio float64, value figure) figure {
 	if ratio > 0 {
-		whole, _ := strconv.ParseFloat(value.value.String(), 64) // a Decimal has no other form
-		value.value = number.Of(math.Round(whole/ratio*100) / 100)
+		amount, _ := strconv.ParseFloat(value.value.String(), 64) // a Decimal has no other form
+		value.value = number.FromFloat(math.Round(amount/ratio*100) / 100)
 	}
 	return value
 }

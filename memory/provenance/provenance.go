@@ -24,13 +24,13 @@ import (
 // Ledger holds the texts that the agents of one run were given. The zero value is empty. A nil Ledger stores nothing. It
 // is safe for concurrent use.
 type Ledger struct {
-	mu    sync.Mutex
-	known map[piece]bool // guarded by mu
-	said  []*text        // of the user; of each message first the part that they surely typed; guarded by mu
-	own   []*text        // of tools of this service, and of its models without a trace of other texts; guarded by mu
-	given []*text        // of documents, other tools and images, and pasted text; guarded by mu
-	// beside are texts of clients and descriptions of tools. A value can be theirs, but they taint no run.
-	beside []*text // guarded by mu
+	mu       sync.Mutex
+	unique   map[piece]bool // guarded by mu
+	user     []*text        // of the user; of each message first the part that they surely typed; guarded by mu
+	own      []*text        // of tools of this service, and of its models without a trace of other texts; guarded by mu
+	external []*text        // of documents, other tools and images, and pasted text; guarded by mu
+	// neutral are texts of clients and descriptions of tools. A value can be theirs, but they taint no run.
+	neutral []*text // guarded by mu
 }
 
 // piece is a text with its origin.
@@ -60,25 +60,25 @@ const maybePasted = "a message that may have pasted text"
 
 // Add adds a text.
 func (l *Ledger) Add(o memory.Origin, content string) {
-	if o.From == memory.FromUser {
-		l.Said(content, nil)
+	if o.Authority == memory.FromUser {
+		l.AddMessage(content, nil)
 	} else {
 		l.add(o, content)
 	}
 }
 
-// Said adds a message of the user, see memory.Own. Pasted parts cannot form a tag of an envelope.
-func (l *Ledger) Said(content string, pasted []memory.Span) {
+// AddMessage adds a message of the user, see memory.Own. Pasted parts cannot form a tag of an envelope.
+func (l *Ledger) AddMessage(content string, pasted []memory.Span) {
 	w := memory.Own(content, pasted)
-	l.add(memory.Origin{From: memory.FromUser}, w.Typed)
+	l.add(memory.Origin{Authority: memory.FromUser}, w.Typed)
 	if w.Own != w.Typed {
-		l.add(memory.Origin{From: memory.FromUser, Source: maybePasted}, w.Own)
+		l.add(memory.Origin{Authority: memory.FromUser, Source: maybePasted}, w.Own)
 	}
 	l.add(memory.Pasted, strings.ReplaceAll(w.Pasted, "<", " "))
 }
 
-// Saw adds content without a text, such as an image.
-func (l *Ledger) Saw(o memory.Origin) { l.add(o, unseen) }
+// AddNonText adds content without a text, such as an image.
+func (l *Ledger) AddNonText(o memory.Origin) { l.add(o, unseen) }
 
 // unseen is the text of content that has none.
 const unseen = "\x00"
@@ -90,20 +90,20 @@ func (l *Ledger) add(o memory.Origin, content string) {
 	p := piece{o, content}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known[p] {
+	if l.unique[p] {
 		return
 	}
-	if l.known == nil {
-		l.known = map[piece]bool{}
+	if l.unique == nil {
+		l.unique = map[piece]bool{}
 	}
-	l.known[p] = true
+	l.unique[p] = true
 	switch {
-	case o.From == memory.FromClient:
-		l.beside = append(l.beside, &text{piece: p})
-	case o.From == memory.FromUser:
-		l.said = append(l.said, &text{piece: p})
-	case o.From.Foreign():
-		l.given = append(l.given, &text{piece: p})
+	case o.Authority == memory.FromClient:
+		l.neutral = append(l.neutral, &text{piece: p})
+	case o.Authority == memory.FromUser:
+		l.user = append(l.user, &text{piece: p})
+	case o.Authority.Foreign():
+		l.external = append(l.external, &text{piece: p})
 	default:
 		l.own = append(l.own, &text{piece: p})
 	}
@@ -113,43 +113,43 @@ func (l *Ledger) add(o memory.Origin, content string) {
 func (l *Ledger) Save() (json.RawMessage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []piece
-	for _, t := range slices.Concat(l.said, l.own, l.given, l.beside) {
-		all = append(all, t.piece)
+	var pieces []piece
+	for _, t := range slices.Concat(l.user, l.own, l.external, l.neutral) {
+		pieces = append(pieces, t.piece)
 	}
-	return json.Marshal(all)
+	return json.Marshal(pieces)
 }
 
 // Restore adds the texts that Save returned. Nil adds nothing.
 func (l *Ledger) Restore(saved json.RawMessage) error {
-	var all []piece
+	var pieces []piece
 	if saved == nil {
 		return nil
 	}
-	err := json.Unmarshal(saved, &all)
-	for _, p := range all {
+	err := json.Unmarshal(saved, &pieces)
+	for _, p := range pieces {
 		l.add(p.Origin, p.Text)
 	}
 	return err
 }
 
-// Of returns the origin of a text that an agent wrote. It is the agent if the run has no foreign text, or if the text has
+// OriginOf returns the origin of a text that an agent wrote. It is the agent if the run has no foreign text, or if the text has
 // no trace of one. A trace is four words in a row, some rare words, or a number, an address or a name from neither the
 // user nor this service. Short values count too, because a later run may know them only from this text.
-func (l *Ledger) Of(content string) memory.Origin {
+func (l *Ledger) OriginOf(content string) memory.Origin {
 	if l == nil {
 		return agents
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.given) == 0 || len(content) > maxJudged { // before anything is done with what may be megabytes
+	if len(l.external) == 0 || len(content) > maxJudged { // before anything is done with what may be megabytes
 		return l.lowest()
 	}
 	telling := append(identifying(argument{party: true}, content, false), names(content)...)
 	if len(telling) > maxTelling {
 		return l.anybody()
 	}
-	if o := l.taken(content, telling); o != agents {
+	if o := l.overlapOrigin(content, telling); o != agents {
 		return o
 	}
 	first, _, _ := strings.Cut(content, " ")
@@ -159,7 +159,7 @@ func (l *Ledger) Of(content string) memory.Origin {
 		}
 	}
 	for _, n := range number.Find(visible(content)) {
-		if n.Words && !n.Vague && !slices.ContainsFunc(slices.Concat(l.said, l.own), func(t *text) bool {
+		if n.Words && !n.Vague && !slices.ContainsFunc(slices.Concat(l.user, l.own), func(t *text) bool {
 			return t.read().figures[n.Decimals[0]] != nil
 		}) {
 			return l.anybody()
@@ -168,7 +168,7 @@ func (l *Ledger) Of(content string) memory.Origin {
 	return agents
 }
 
-var agents = memory.Origin{From: memory.FromAgent}
+var agents = memory.Origin{Authority: memory.FromAgent}
 
 // maxJudged bounds a text that is searched for, in bytes. A longer one has the lowest origin of the run.
 const maxJudged = 64 << 10
@@ -179,8 +179,8 @@ const maxTelling = 300
 // lowest returns the lowest origin of a foreign text, or the agent. Callers hold mu.
 func (l *Ledger) lowest() memory.Origin {
 	o := agents
-	for _, t := range l.given {
-		if t.From.Below(o.From) {
+	for _, t := range l.external {
+		if t.Authority.LowerThan(o.Authority) {
 			o = t.Origin
 		}
 	}
@@ -192,18 +192,18 @@ func (l *Ledger) lowest() memory.Origin {
 func (l *Ledger) anybody() memory.Origin {
 	o := l.lowest()
 	var sources []string
-	for _, t := range l.given {
-		if !slices.Contains(sources, t.Shown()) {
-			sources = append(sources, t.Shown())
+	for _, t := range l.external {
+		if !slices.Contains(sources, t.DisplaySource()) {
+			sources = append(sources, t.DisplaySource())
 		}
 	}
 	o.Source = memory.Shorten(strings.Join(sources, ", "), memory.MaxSource)
 	return o
 }
 
-// taken returns the lowest origin of the foreign texts that share four words in a row, some rare words, or a telling value
+// overlapOrigin returns the lowest origin of the foreign texts that share four words in a row, some rare words, or a telling value
 // with content. Callers hold mu.
-func (l *Ledger) taken(content string, telling []string) memory.Origin {
+func (l *Ledger) overlapOrigin(content string, telling []string) memory.Origin {
 	lowest := agents
 	words := strings.Fields(plain(content))
 	fours := inFours(words)
@@ -213,9 +213,9 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 			rare[word] = true
 		}
 	}
-	for _, u := range slices.Concat(l.said, l.own) {
-		known := u.read().inRows()
-		has := func(one string, _ bool) bool { return known[one] }
+	for _, u := range slices.Concat(l.user, l.own) {
+		rows := u.read().inRows()
+		has := func(one string, _ bool) bool { return rows[one] }
 		maps.DeleteFunc(fours, has)
 		maps.DeleteFunc(rare, has)
 	}
@@ -225,9 +225,9 @@ func (l *Ledger) taken(content string, telling []string) memory.Origin {
 			values = append(values, valueOf(content))
 		}
 	}
-	for _, t := range l.given {
+	for _, t := range l.external {
 		t.read()
-		if !t.From.Below(lowest.From) && (lowest.Source != "" || t.From != lowest.From) {
+		if !t.Authority.LowerThan(lowest.Authority) && (lowest.Source != "" || t.Authority != lowest.Authority) {
 			continue
 		}
 		if common(t.inRows(), fours) > 0 || telling != nil && common(t.inRows(), rare) >= rareWords ||
@@ -255,20 +255,20 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 		return o
 	}
 	if code := codes[content]; code != nil &&
-		slices.ContainsFunc(l.said, func(t *text) bool { return code.MatchString(t.Text) }) {
-		return memory.Origin{From: memory.FromUser}
+		slices.ContainsFunc(l.user, func(t *text) bool { return code.MatchString(t.Text) }) {
+		return memory.Origin{Authority: memory.FromUser}
 	}
-	whole, others := valueOf(content), slices.Concat(l.given, l.beside)
-	if t, found := find(others, func(t *text) bool { return t.has(whole) }); found && (a.party || !isCode(content)) {
+	full, others := valueOf(content), slices.Concat(l.external, l.neutral)
+	if t, ok := find(others, func(t *text) bool { return t.has(full) }); ok && (a.party || !isCode(content)) {
 		return t.Origin
 	}
-	if isCode(content) && len(content) > 2 && len(l.given) > 0 && slices.ContainsFunc(l.said, func(t *text) bool {
+	if isCode(content) && len(content) > 2 && len(l.external) > 0 && slices.ContainsFunc(l.user, func(t *text) bool {
 		return t.read().sums
 	}) {
 		return l.anybody() // the user named another currency
 	}
 	telling := identifying(a, content, number)
-	if len(telling) > maxTelling && len(l.given) > 0 {
+	if len(telling) > maxTelling && len(l.external) > 0 {
 		return l.anybody()
 	}
 	for _, one := range telling {
@@ -276,17 +276,17 @@ func (l *Ledger) value(a argument, content string, number bool) memory.Origin {
 			continue
 		}
 		v := valueOf(one)
-		if t, found := find(others, func(t *text) bool { return t.has(v) }); found {
+		if t, ok := find(others, func(t *text) bool { return t.has(v) }); ok {
 			return t.Origin
 		}
-		if len(l.given) > 0 {
+		if len(l.external) > 0 {
 			return l.anybody()
 		}
 	}
-	if o := l.taken(content, nil); o != agents {
+	if o := l.overlapOrigin(content, nil); o != agents {
 		return o
 	}
-	if a.party && len(telling) == 0 && len(l.given) > 0 && len(strings.Fields(content)) <= maxName {
+	if a.party && len(telling) == 0 && len(l.external) > 0 && len(strings.Fields(content)) <= maxName {
 		return l.anybody()
 	}
 	return agents
@@ -301,63 +301,63 @@ func constant(a argument, one string, number bool) bool {
 }
 
 // find returns the first matching text. Texts with a source come before texts without one.
-func find(in []*text, is func(*text) bool) (found *text, ok bool) {
+func find(in []*text, is func(*text) bool) (best *text, ok bool) {
 	for _, t := range in {
-		if (found == nil || found.Source == "" && t.Source != "") && is(t.read()) {
-			found = t
+		if (best == nil || best.Source == "" && t.Source != "") && is(t.read()) {
+			best = t
 		}
 	}
-	return found, found != nil
+	return best, best != nil
 }
 
 // supplied returns the origin of a value in the texts of the user or of this service. Callers hold mu.
 func (l *Ledger) supplied(a argument, content string, number bool) (memory.Origin, bool) {
-	for _, texts := range [][]*text{l.said, l.own} {
+	for _, texts := range [][]*text{l.user, l.own} {
 		for _, t := range texts {
-			if t.read().gives(a, content, number) {
+			if t.read().contains(a, content, number) {
 				return t.Origin, true
 			}
 		}
 	}
 	if l.dated(content) {
-		return memory.Origin{From: memory.FromUser}, true
+		return memory.Origin{Authority: memory.FromUser}, true
 	}
 	telling := identifying(a, content, number)
 	if len(telling) == 0 || len(telling) > maxTelling || telling[0] == strings.TrimSpace(visible(content)) {
 		return agents, false
 	}
 	// Each of its values and words may be in another text of theirs.
-	origin, words := memory.Origin{From: memory.FromUser}, plain(content)
+	origin, words := memory.Origin{Authority: memory.FromUser}, plain(content)
 	for _, one := range telling {
 		o, ok := l.supplied(a, one, number)
 		if !ok {
 			return agents, false
 		}
-		if o.From.Below(origin.From) || o.Source != "" && o.From == origin.From {
+		if o.Authority.LowerThan(origin.Authority) || o.Source != "" && o.Authority == origin.Authority {
 			origin = o
 		}
 		words = strings.Replace(words, plain(one), " ", 1)
 	}
 	for word := range strings.FieldsSeq(words) {
 		has := func(t *text) bool { return strings.Contains(t.words, " "+word+" ") }
-		if !slices.ContainsFunc(l.said, has) && !slices.ContainsFunc(l.own, has) {
+		if !slices.ContainsFunc(l.user, has) && !slices.ContainsFunc(l.own, has) {
 			return agents, false
 		}
 	}
 	return origin, true
 }
 
-// gives reports whether a text contains a value. The text is from the user or from this service.
-func (t *text) gives(a argument, content string, number bool) bool {
-	shown := strings.TrimSpace(visible(content))
-	if isAddress(shown) {
-		return t.addresses[address(shown)]
+// contains reports whether a text contains a value. The text is from the user or from this service.
+func (t *text) contains(a argument, content string, number bool) bool {
+	trimmed := strings.TrimSpace(visible(content))
+	if isAddress(trimmed) {
+		return t.addresses[address(trimmed)]
 	}
-	value, numeric := sole(shown, number)
+	value, numeric := sole(trimmed, number)
 	if numeric {
-		whole := shared(t.ratio, value)
+		scaled := shared(t.ratio, value)
 		for _, power := range []int{0, 2, -2} {
-			for _, v := range []figure{value, whole} {
+			for _, v := range []figure{value, scaled} {
 				for _, f := range t.figures[v.value.Shift(power)] {
 					counts := !a.money || !t.sums || f.sum() || f.word
 					if counts && (v == value || f.money) && f.supplies(v, a) {
@@ -391,8 +391,8 @@ func (l *Ledger) foreign() (o memory.Origin) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.given) > 0 {
-		o = l.given[0].Origin
+	if len(l.external) > 0 {
+		o = l.external[0].Origin
 	}
 	return o
 }
@@ -427,21 +427,21 @@ func (t *text) has(v value) bool {
 			return true
 		}
 	}
-	stands := strings.Contains(t.words, v.words) || strings.Contains(t.words, v.folded)
-	return v.squeezed != "" && (v.amounts == nil && stands ||
+	matched := strings.Contains(t.words, v.words) || strings.Contains(t.words, v.folded)
+	return v.squeezed != "" && (v.amounts == nil && matched ||
 		len(v.squeezed) >= shortest && t.holds(v.squeezed))
 }
 
 // holds reports whether a text contains a value across separators. In the user's text it must be whole words, because a
 // document may name an address that is a part of theirs. Scripts without spaces have no such bounds.
 func (t *text) holds(squeezed string) bool {
-	for at := 0; ; at++ {
-		next := strings.Index(t.squeezed[at:], squeezed)
+	for i := 0; ; i++ {
+		next := strings.Index(t.squeezed[i:], squeezed)
 		if next < 0 {
 			return false
 		}
-		at += next
-		if t.From.Foreign() || memory.Unspaced.MatchString(squeezed) || t.parted[at] && t.parted[at+len(squeezed)] {
+		i += next
+		if t.Authority.Foreign() || memory.Unspaced.MatchString(squeezed) || t.parted[i] && t.parted[i+len(squeezed)] {
 			return true
 		}
 	}
@@ -456,7 +456,7 @@ func (t *text) read() *text {
 	if strings.Contains(content, `\`) { // of JSON, whose escapes would be letters of the words behind them
 		content += " " + escape.ReplaceAllString(content, " ")
 	}
-	if t.From.Foreign() {
+	if t.Authority.Foreign() {
 		t.words = plain(content)
 		if folded := plain(read(content)); folded != t.words {
 			t.words += folded[1:]
@@ -469,7 +469,7 @@ func (t *text) read() *text {
 		return t
 	}
 	t.words, t.ratio = plain(content), ratio(t.Text)
-	if t.From == memory.FromUser {
+	if t.Authority == memory.FromUser {
 		t.latin = latin.Replace(t.words)
 	}
 	t.squeezed = strings.ReplaceAll(t.words, " ", "")
@@ -537,15 +537,15 @@ var (
 
 // names returns the capitalised words of a text, except at the beginning of a sentence. A text of up to three words may be
 // a name, and the word after a title such as Dr. begins no sentence.
-func names(content string) (all []string) {
+func names(content string) (list []string) {
 	words := strings.Fields(content)
 	for i, word := range words {
 		name := strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		if isUpper(name) && (len(words) <= 3 || i > 0 && (!strings.ContainsAny(words[i-1], ".!?:") || isUpper(words[i-1]))) {
-			all = append(all, name)
+			list = append(list, name)
 		}
 	}
-	return all
+	return list
 }
 
 func isUpper(word string) bool {
@@ -583,8 +583,8 @@ func In(ctx context.Context, l *Ledger) context.Context {
 	return context.WithValue(ctx, ledgerKey{}, l)
 }
 
-// From returns the ledger of a context, or nil.
-func From(ctx context.Context) *Ledger {
+// FromContext returns the ledger of a context, or nil.
+func FromContext(ctx context.Context) *Ledger {
 	l, _ := ctx.Value(ledgerKey{}).(*Ledger)
 	return l
 }

@@ -35,35 +35,35 @@ var (
 
 // identifying returns the numbers, addresses and identifiers of a value. Free text is the model's own, but for addresses
 // and words with several digits.
-func identifying(a argument, content string, number bool) (all []string) {
-	shown := visible(content)
+func identifying(a argument, content string, number bool) (list []string) {
+	clean := visible(content)
 	if number {
-		return []string{shown}
+		return []string{clean}
 	}
 	letters := 0
-	for word := range strings.FieldsSeq(shown) {
+	for word := range strings.FieldsSeq(clean) {
 		if utf8.RuneCountInString(word) > 1 && !strings.ContainsFunc(word, unicode.IsDigit) {
 			letters++
 		}
 	}
 	free := !a.party && letters >= 4
-	rest := addressed.ReplaceAllStringFunc(shown, func(one string) string {
-		all = append(all, strings.TrimRight(one, ".,;:!?"))
+	rest := addressed.ReplaceAllStringFunc(clean, func(one string) string {
+		list = append(list, strings.TrimRight(one, ".,;:!?"))
 		return " "
 	})
 	if free {
-		all = append(all, priced.FindAllString(rest, -1)...)
+		list = append(list, priced.FindAllString(rest, -1)...)
 	}
 	for _, one := range coded.FindAllString(rest, -1) {
 		one = strings.TrimRight(one, ".,-/")
 		if n := len(digits(one)); n > 2 && !(free && year.MatchString(one)) || n > 0 && !free {
-			all = append(all, one)
+			list = append(list, one)
 		}
 	}
-	if len(all) == 0 && shaped.MatchString(strings.TrimSpace(shown)) {
-		all = append(all, strings.TrimSpace(shown))
+	if len(list) == 0 && shaped.MatchString(strings.TrimSpace(clean)) {
+		list = append(list, strings.TrimSpace(clean))
 	}
-	return all
+	return list
 }
 
 // Telling returns the addresses and long numbers in the description of a tool. It is slow for long descriptions.
@@ -74,8 +74,8 @@ func Telling(description string) string {
 }
 
 func isAddress(text string) bool {
-	at := addressed.FindStringIndex(text)
-	return at != nil && at[0] == 0 && at[1] == len(text)
+	loc := addressed.FindStringIndex(text)
+	return loc != nil && loc[0] == 0 && loc[1] == len(text)
 }
 
 // address returns an address as it is compared.
@@ -87,8 +87,8 @@ func address(text string) string {
 // host returns the host of an address.
 func host(text string) string {
 	text = text[strings.LastIndex(text, "@")+1:]
-	if at := strings.IndexAny(text, "/?#:"); at >= 0 {
-		text = text[:at]
+	if i := strings.IndexAny(text, "/?#:"); i >= 0 {
+		text = text[:i]
 	}
 	return text
 }
@@ -100,14 +100,14 @@ func (l *Ledger) dated(content string) bool {
 		return false
 	}
 	v := valueOf(m[0])
-	if _, given := find(l.given, func(t *text) bool { return strings.Contains(t.words, v.words) }); given {
+	if _, ok := find(l.external, func(t *text) bool { return strings.Contains(t.words, v.words) }); ok {
 		return false
 	}
 	hour, _ := strconv.Atoi(m[3])
-	return slices.ContainsFunc(l.said, func(t *text) bool {
+	return slices.ContainsFunc(l.user, func(t *text) bool {
 		return relative.MatchString(t.Text) || slices.ContainsFunc([]string{m[2], m[3], strconv.Itoa(max(hour-12, 0))},
-			func(named string) bool {
-				d := number.New(false, named, "", 0)
+			func(s string) bool {
+				d := number.New(false, s, "", 0)
 				return d != (number.Decimal{}) && t.read().figures[d] != nil
 			})
 	})

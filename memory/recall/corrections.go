@@ -39,26 +39,26 @@ const (
 
 // withCorrections shows a message and its correction together, the newer one first, if one of them is among the best
 // candidates. The candidates are sorted.
-func withCorrections(all []*candidate, q Query) []*candidate {
-	for _, seed := range all[:min(correctionSeeds, len(all))] {
+func withCorrections(candidates []*candidate, q Query) []*candidate {
+	for _, seed := range candidates[:min(correctionSeeds, len(candidates))] {
 		seed.ix.mu.RLock()
 		chain := corrections(seed, q)
 		seed.ix.mu.RUnlock()
 		if len(chain) < 2 {
 			continue
 		}
-		place := len(all)
+		place := len(candidates)
 		for i, c := range chain {
-			if at := slices.IndexFunc(all, func(o *candidate) bool { return o.entry == c.entry }); at >= 0 {
-				chain[i], place = all[at], min(place, at)
+			if j := slices.IndexFunc(candidates, func(o *candidate) bool { return o.entry == c.entry }); j >= 0 {
+				chain[i], place = candidates[j], min(place, j)
 			}
 			chain[i].newer = chain[i].newer || i < len(chain)-1
 			chain[i].score = max(chain[i].score, seed.score)
 		}
-		rest := slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return slices.Contains(chain, c) })
-		all = slices.Insert(rest, place, chain...)
+		rest := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return slices.Contains(chain, c) })
+		candidates = slices.Insert(rest, place, chain...)
 	}
-	return all
+	return candidates
 }
 
 // corrections returns the messages that correct one another, around a candidate, the newest first. Callers hold mu.
@@ -80,11 +80,11 @@ func corrections(c *candidate, q Query) (chain []*candidate) {
 		} else if s.inside(e) {
 			chain = append(chain, &candidate{entry: e, ix: c.ix, position: position})
 		}
-		before := c.ix.sameSpeaker(position, -1)
-		if before == position || !c.ix.corrects(position) {
+		prev := c.ix.sameSpeaker(position, -1)
+		if prev == position || !c.ix.corrects(position) {
 			break
 		}
-		position = before
+		position = prev
 	}
 	return chain
 }
@@ -99,8 +99,8 @@ func (ix *Index) corrects(position int) bool {
 	case correctionStart.MatchString(e.text), correctionInside.MatchString(e.text):
 		return true
 	}
-	asked, _ := ix.neighbour(position, -1)
-	return denialStart.MatchString(e.text) && (asked == nil || !strings.ContainsAny(lastOf(asked.text), "?？؟"))
+	prev, _ := ix.neighbour(position, -1)
+	return denialStart.MatchString(e.text) && (prev == nil || !strings.ContainsAny(lastOf(prev.text), "?？؟"))
 }
 
 // lastOf returns the last bytes of a text, where a question has its mark.
@@ -111,9 +111,9 @@ func lastOf(text string) string { return text[max(0, len(text)-8):] }
 func (ix *Index) sameSpeaker(position, step int) int {
 	e := ix.entry(position)
 	for n := 1; n <= correctionReach; n++ {
-		at := position + n*step
-		if o := ix.entry(at); o != nil && o.text != "" && o.role == e.role && o.name == e.name {
-			return at
+		pos := position + n*step
+		if o := ix.entry(pos); o != nil && o.text != "" && o.role == e.role && o.name == e.name {
+			return pos
 		}
 	}
 	return position

@@ -88,6 +88,6 @@ func TestACorrectionKeepsToTheBounds(t *testing.T) {
 	ix := told("The train to Graz leaves at 9:10.", "No, at 9:40, sorry.")
 	q := Query{Text: "When does the train to Graz leave?", AskedAt: start.AddDate(1, 0, 0), To: start.AddDate(0, 0, 1)}
 	assert.NotContains(t, ids(Search([]*Index{ix}, q)), "u.1")
-	q.To, q.Seen = time.Time{}, func(_ memory.Key, id string) bool { return id == "u.1" }
+	q.To, q.Visible = time.Time{}, func(_ memory.Key, id string) bool { return id == "u.1" }
 	assert.NotContains(t, ids(Search([]*Index{ix}, q)), "u.1")
 }

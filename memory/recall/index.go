@@ -23,13 +23,13 @@ type Index struct {
 	writer  sync.Mutex         // held by changes, so that they take turns
 	authors map[author]*author // guarded by writer
 
-	mu    sync.RWMutex
-	front []*entry        // before the first message that was appended, the latest first; guarded by mu
-	back  []*entry        // from it on; guarded by mu
-	at    map[string]int  // positions by id; guarded by mu
-	size  int             // of the entries, in bytes; guarded by mu
-	names map[string]bool // of speakers; guarded by mu
-	whole bool            // guarded by mu
+	mu        sync.RWMutex
+	front     []*entry        // before the first message that was appended, the latest first; guarded by mu
+	tail      []*entry        // from it on; guarded by mu
+	positions map[string]int  // positions by id; guarded by mu
+	size      int             // of the entries, in bytes; guarded by mu
+	names     map[string]bool // of speakers; guarded by mu
+	complete  bool            // guarded by mu
 }
 
 // entry is a message as it is searched and shown. It never changes. Its position counts
@@ -59,7 +59,7 @@ var noExtra = &extra{}
 // New makes an Index without messages.
 func New(key memory.Key) *Index {
 	return &Index{
-		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), at: map[string]int{},
+		key: key, words: textindex.NewUnjudged(), vectors: textindex.NewUnjudged(), positions: map[string]int{},
 		names: map[string]bool{}, authors: map[author]*author{},
 	}
 }
@@ -71,7 +71,7 @@ func (ix *Index) Key() memory.Key { return ix.key }
 func (ix *Index) Len() int {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return len(ix.at)
+	return len(ix.positions)
 }
 
 // Size is about how many bytes the index takes. A caller that bounds it stops to put
@@ -83,17 +83,17 @@ func (ix *Index) Size() int {
 	return size + ix.words.Snapshot().Size() + ix.vectors.Snapshot().Size()
 }
 
-// Whole says that nothing is left to be put in front: results are not partial from then on.
-func (ix *Index) Whole() {
+// MarkComplete says that nothing is left to be put in front: results are not partial from then on.
+func (ix *Index) MarkComplete() {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	ix.whole = true
+	ix.complete = true
 }
 
-func (ix *Index) isWhole() bool {
+func (ix *Index) isComplete() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.whole
+	return ix.complete
 }
 
 // Append adds stored messages behind all others, the oldest first. Their ids are those of
@@ -104,8 +104,8 @@ func (ix *Index) Append(raw ...json.RawMessage) {
 	defer ix.writer.Unlock()
 	fresh := ix.fresh(raw)
 	ix.mu.Lock()
-	first := len(ix.back)
-	ix.back = append(ix.back, fresh...)
+	first := len(ix.tail)
+	ix.tail = append(ix.tail, fresh...)
 	ix.mu.Unlock()
 	ix.put(fresh, func(i int) int { return first + i })
 }
@@ -126,8 +126,8 @@ func (ix *Index) Prepend(raw ...json.RawMessage) {
 // entry is the one at a position, nil if there is none. Callers hold mu.
 func (ix *Index) entry(position int) *entry {
 	switch {
-	case position >= 0 && position < len(ix.back):
-		return ix.back[position]
+	case position >= 0 && position < len(ix.tail):
+		return ix.tail[position]
 	case position < 0 && -1-position < len(ix.front):
 		return ix.front[-1-position]
 	}
@@ -142,7 +142,7 @@ func (ix *Index) put(entries []*entry, position func(i int) int) {
 	}
 	ix.mu.Lock()
 	for i, e := range entries {
-		ix.at[e.id] = position(i)
+		ix.positions[e.id] = position(i)
 		ix.size += e.size()
 		if e.name != "" && (e.role == memory.RoleUser || e.role == memory.RoleAssistant) {
 			ix.names[e.name] = true
@@ -161,15 +161,15 @@ func (ix *Index) put(entries []*entry, position func(i int) int) {
 // fresh are the messages that are not known yet.
 func (ix *Index) fresh(raw []json.RawMessage) []*entry {
 	ids := memory.IDs(raw)
-	known := make([]bool, len(raw))
+	indexed := make([]bool, len(raw))
 	ix.mu.RLock()
 	for i, id := range ids {
-		_, known[i] = ix.at[id]
+		_, indexed[i] = ix.positions[id]
 	}
 	ix.mu.RUnlock()
 	entries := make([]*entry, 0, len(raw))
 	for i, id := range ids {
-		if !known[i] {
+		if !indexed[i] {
 			e := newEntry(id, raw[i])
 			if ix.authors[*e.author] == nil {
 				ix.authors[*e.author] = e.author
@@ -189,8 +189,8 @@ func (ix *Index) Unplaced(newest, limit int) []Text {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	var list []Text
-	oldest := max(len(ix.back)-newest, -len(ix.front))
-	for position := len(ix.back) - 1; position >= oldest && len(list) < limit; position-- {
+	oldest := max(len(ix.tail)-newest, -len(ix.front))
+	for position := len(ix.tail) - 1; position >= oldest && len(list) < limit; position-- {
 		if e := ix.entry(position); e.text != "" && !ix.vectors.Has(strconv.Itoa(position)) {
 			list = append(list, Text{e.id, e.text})
 		}
@@ -212,7 +212,7 @@ func (ix *Index) Place(vectors map[string][]float32) {
 	var documents []textindex.Document
 	ix.mu.RLock()
 	for id, vector := range vectors {
-		if position, known := ix.at[id]; known {
+		if position, ok := ix.positions[id]; ok {
 			document := strconv.Itoa(position)
 			documents = append(documents, textindex.Document{
 				// A text of its own, or it would count as another's duplicate.
@@ -266,17 +266,17 @@ const passageLength = 900
 // paragraphs, lines, sentences or words.
 func passages(text string) []int32 {
 	var starts []int32
-	for from := 0; len(text)-from > passageLength*3/2; {
-		window := text[from : from+passageLength]
-		length := len(memory.Shorten(text[from:], passageLength))
+	for start := 0; len(text)-start > passageLength*3/2; {
+		window := text[start : start+passageLength]
+		length := len(memory.Shorten(text[start:], passageLength))
 		for _, end := range []string{"\n\n", "\n", ". ", " "} {
-			if at := strings.LastIndex(window, end); at > passageLength/2 {
-				length = at + len(end)
+			if i := strings.LastIndex(window, end); i > passageLength/2 {
+				length = i + len(end)
 				break
 			}
 		}
-		from += length
-		starts = append(starts, int32(from))
+		start += length
+		starts = append(starts, int32(start))
 	}
 	return slices.Clip(starts)
 }

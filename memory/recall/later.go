@@ -29,33 +29,33 @@ const (
 
 // withLater marks of the candidates, which are sorted, those that are newer on what the best ones name, and moves them
 // forward with others of that kind, as far as they have room.
-func withLater(all []*candidate, q Query) []*candidate {
-	place := min(laterPlace, len(all))
-	left := 4 * min(laterTokens, q.Budget/laterPart)
+func withLater(candidates []*candidate, q Query) []*candidate {
+	place := min(laterPlace, len(candidates))
+	remaining := 4 * min(laterTokens, q.Budget/laterPart)
 	var moved []*candidate
-	for _, seed := range all[:min(laterSeeds, len(all))] {
+	for _, seed := range candidates[:min(laterSeeds, len(candidates))] {
 		for _, c := range laterThan(seed, q) {
 			same := func(o *candidate) bool { return o.entry == c.entry }
-			at := slices.IndexFunc(all, same)
-			if at >= 0 {
-				c = all[at]
+			i := slices.IndexFunc(candidates, same)
+			if i >= 0 {
+				c = candidates[i]
 			}
 			c.newer = true
 			n := q.Overhead + min(c.length(), mostShown)
-			if at >= 0 && at < place || n > left || slices.ContainsFunc(moved, same) || q.hides(c) {
+			if i >= 0 && i < place || n > remaining || slices.ContainsFunc(moved, same) || q.hides(c) {
 				continue
 			}
-			left -= n
-			c.score = all[place-1].score
+			remaining -= n
+			c.score = candidates[place-1].score
 			moved = append(moved, c)
 		}
 	}
-	all = slices.DeleteFunc(all, func(c *candidate) bool { return slices.Contains(moved, c) })
-	return slices.Insert(all, place, moved...)
+	candidates = slices.DeleteFunc(candidates, func(c *candidate) bool { return slices.Contains(moved, c) })
+	return slices.Insert(candidates, place, moved...)
 }
 
 // laterThan are the messages behind one that have its names, the best first.
-func laterThan(seed *candidate, q Query) (found []*candidate) {
+func laterThan(seed *candidate, q Query) (matches []*candidate) {
 	ix := seed.ix
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -73,35 +73,35 @@ func laterThan(seed *candidate, q Query) (found []*candidate) {
 		e := ix.entry(position)
 		if e != nil && e.ts > seed.ts && s.inside(e) && h.Passage <= len(e.passages) && h.Score >= laterLeast*best {
 			best = max(best, h.Score)
-			found = append(found, &candidate{entry: e, ix: ix, position: position, passage: h.Passage})
+			matches = append(matches, &candidate{entry: e, ix: ix, position: position, passage: h.Passage})
 		}
 	}
-	return found
+	return matches
 }
 
 // namesIn are the names in a text that are rare, said more than once and not asked for: words with a capital within a
 // sentence and such with digits. In a text without a capital any word can be one.
-func namesIn(text string, index *textindex.Snapshot, asked []string) string {
+func namesIn(text string, index *textindex.Snapshot, queryTerms []string) string {
 	_, passages := index.Len()
 	rare := min(max(rareCount, int(rareShare*float64(passages))), mostNames)
-	tells := func(term string) bool {
+	isDistinctive := func(term string) bool {
 		n := textindex.Frequency(index, term)
-		return n > 1 && n <= rare && !slices.Contains(asked, term)
+		return n > 1 && n <= rare && !slices.Contains(queryTerms, term)
 	}
 	plain := !strings.ContainsFunc(text, unicode.IsUpper)
 	var names []string
-	begins := true
+	sentenceStart := true
 	for word := range strings.FieldsSeq(text) {
 		if len(names) == laterNames {
 			break
 		}
 		first, _ := utf8.DecodeRuneInString(strings.TrimLeft(word, `"'«“„(`))
-		named := unicode.IsUpper(first) || strings.ContainsFunc(word, unicode.IsDigit)
-		if (plain || named && !begins) && slices.ContainsFunc(textindex.Terms(word), tells) {
+		isName := unicode.IsUpper(first) || strings.ContainsFunc(word, unicode.IsDigit)
+		if (plain || isName && !sentenceStart) && slices.ContainsFunc(textindex.Terms(word), isDistinctive) {
 			names = append(names, word)
 		}
 		title := unicode.IsUpper(first) && len(word) <= len("Prof.") // "Dr. Novak" is one sentence
-		begins = strings.ContainsAny(word[len(word)-1:], ".!?") && !title
+		sentenceStart = strings.ContainsAny(word[len(word)-1:], ".!?") && !title
 	}
 	return strings.Join(names, " ")
 }

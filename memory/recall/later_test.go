@@ -187,6 +187,6 @@ func TestWhatIsNewerKeepsToItsShareAndItsBounds(t *testing.T) {
 	}
 	assert.Positive(t, newer(r))
 	r = Search([]*Index{ix}, Query{Text: "Where do I live?", AskedAt: start.AddDate(1, 0, 0),
-		Seen: func(_ memory.Key, id string) bool { return strings.HasPrefix(id, "h.") }})
+		Visible: func(_ memory.Key, id string) bool { return strings.HasPrefix(id, "h.") }})
 	assert.Zero(t, newer(r))
 }

@@ -29,8 +29,8 @@ var (
 	past = regexp.MustCompile(`^([а-я]{2,}(л|ла|лся|лась|лись)|[а-я]+[^с]ли|[a-z]{3,}ed)$`)
 	// wish asks the reader to do something.
 	wish = regexp.MustCompile(`(^| )((can|could|would|will) you|мож(ешь|ете)|могл?[аи]? бы|kannst du|puedes)( |$)`)
-	// tells is how the first words of a statement go on: with its subject and verb.
-	tells = regexp.MustCompile(`^\S*'[^d]|^\S+ \S+'[^s]|^\S+ing( |$)| (i|я|is|are|was|were|has|have|had|will|can|would|could|should|ist|sind|war|hat)( |$)`)
+	// statementStart is how the first words of a statement go on: with its subject and verb.
+	statementStart = regexp.MustCompile(`^\S*'[^d]|^\S+ \S+'[^s]|^\S+ing( |$)| (i|я|is|are|was|were|has|have|had|will|can|would|could|should|ist|sind|war|hat)( |$)`)
 )
 
 // clues are words that say what a message is about, each kind with a letter: of the writer (o), the reader (y), a thing
@@ -92,14 +92,14 @@ const (
 	// clearNeed is the need from which on the whole budget may be used. Most messages that need nothing have less.
 	clearNeed  = 1.8
 	weakBudget = 640 // tokens
-	// spoken is how many words speak for memory: what has more of them has its clues and its rare words by chance.
-	spoken = 16
+	// maxClueWords is how many words speak for memory: what has more of them has its clues and its rare words by chance.
+	maxClueWords = 16
 )
 
 // MayNeed says whether the right reaction to a message may take something from a history, whatever that has: if not, no
 // search is worth its while.
 func MayNeed(text string) bool {
-	score, _ := clueScore(prose(ends(text)), func(string) bool { return true })
+	score, _ := clueScore(prose(edges(text)), func(string) bool { return true })
 	return score+rareWeight*mostRare >= leastNeed
 }
 
@@ -112,14 +112,14 @@ func need(indexes []*Index, text string) float64 {
 }
 
 // thin is what a clue among so many words counts.
-func thin(words int) float64 { return min(1, spoken/float64(words)) }
+func thin(words int) float64 { return min(1, maxClueWords/float64(words)) }
 
 // prose is a text without what it carries.
 func prose(text string) string { return oneSpelling.Replace(carried.ReplaceAllString(text, "\n")) }
 
 // clueScore is what the clues of a message say for memory, by the sentence that says most, and of how many words it is. Of
 // a long one the first and the last sentences count.
-func clueScore(text string, known func(name string) bool) (score float64, words int) {
+func clueScore(text string, isKnown func(name string) bool) (score float64, words int) {
 	const edge = 4
 	sentences := sentence.FindAllString(text, -1)
 	if len(sentences) > 2*edge {
@@ -127,8 +127,8 @@ func clueScore(text string, known func(name string) bool) (score float64, words 
 	}
 	score = math.Inf(-1)
 	for _, s := range sentences {
-		said, n := clueSum(s, known)
-		score, words = max(score, said), words+n
+		sum, n := clueSum(s, isKnown)
+		score, words = max(score, sum), words+n
 	}
 	if len(sentences) > 1 && slices.ContainsFunc(wordsIn(sentences[0]), func(w string) bool { return clues.has(w, "s") }) {
 		score += repliesWeight
@@ -157,8 +157,8 @@ func rare(indexes []*Index, text string) (most float64) {
 }
 
 // clueSum is what the clues of a sentence say for memory, and of how many words it is.
-func clueSum(said string, known func(name string) bool) (score float64, count int) {
-	w := wordsIn(said)
+func clueSum(text string, isKnown func(name string) bool) (score float64, count int) {
+	w := wordsIn(text)
 	count = len(w)
 	for len(w) > 1 && clues.has(w[0], "f") {
 		w = w[1:]
@@ -167,7 +167,7 @@ func clueSum(said string, known func(name string) bool) (score float64, count in
 		return math.Inf(-1), 0
 	}
 	head := strings.Join(w[:min(len(w), 3)], " ")
-	marked := strings.ContainsAny(said, "?？؟")
+	marked := strings.ContainsAny(text, "?？؟")
 	was := slices.IndexFunc(w, func(word string) bool { return past.MatchString(word) || clues.has(word, "p") })
 	form := "!"
 	switch {
@@ -175,28 +175,28 @@ func clueSum(said string, known func(name string) bool) (score float64, count in
 	case marked, clues.has(w[0], "q"), len(w) > 2 && prepositions[w[0]] && clues.has(w[1], "q"):
 		form = "?"
 	case was != 0 && bids.MatchString(w[0]) && !clues.has(w[0], "t"):
-	case len(w) < 3, was >= 0 && was < 4, clues.has(w[0], "ts"), tells.MatchString(head),
-		strings.HasSuffix(strings.TrimSpace(said), "!"):
+	case len(w) < 3, was >= 0 && was < 4, clues.has(w[0], "ts"), statementStart.MatchString(head),
+		strings.HasSuffix(strings.TrimSpace(text), "!"):
 		form = "t"
 	}
-	found := map[string]bool{form: true, "??": marked, form + "p": was >= 0, "k": clues.has(w[0], "k")}
+	features := map[string]bool{form: true, "??": marked, form + "p": was >= 0, "k": clues.has(w[0], "k")}
 	for i, word := range w {
 		for _, c := range strings.Split(clues.kind(word), "") {
 			switch c {
 			case "o":
-				found[form+c] = true
+				features[form+c] = true
 			case "d": // "the end of …" says itself which
-				found[c] = found[c] || i+1 < len(w) && (i+2 == len(w) || !places[w[i+2]])
+				features[c] = features[c] || i+1 < len(w) && (i+2 == len(w) || !places[w[i+2]])
 			case "b", "m", "y", "a", "g", "s":
-				found[c] = true
+				features[c] = true
 			}
 		}
 	}
-	for _, m := range name.FindAllStringSubmatch(said, 4) {
-		found["n"] = found["n"] || (m[3] != "" || !places[m[1]]) && known(m[2])
+	for _, m := range name.FindAllStringSubmatch(text, 4) {
+		features["n"] = features["n"] || (m[3] != "" || !places[m[1]]) && isKnown(m[2])
 	}
 	speaks, denies := 0, 0
-	for clue, is := range found {
+	for clue, is := range features {
 		if is {
 			speaks, denies = speaks+max(weights[clue], 0), denies+min(weights[clue], 0)
 		}
@@ -204,19 +204,19 @@ func clueSum(said string, known func(name string) bool) (score float64, count in
 	return float64(speaks)*thin(count) + float64(denies), count
 }
 
-// ends is a text, or the front and the back of one that is very long: what it asks stands there, before or behind what is
+// edges is a text, or the front and the back of one that is very long: what it asks stands there, before or behind what is
 // pasted.
-func ends(text string) string {
+func edges(text string) string {
 	const most = 8 << 10 // bytes
 	if len(text) <= 2*most {
 		return text
 	}
-	back := len(text) - most
-	for !utf8.RuneStart(text[back]) {
-		back++
+	start := len(text) - most
+	for !utf8.RuneStart(text[start]) {
+		start++
 	}
-	return memory.Shorten(text, most) + "\n" + text[back:]
+	return memory.Shorten(text, most) + "\n" + text[start:]
 }
 
-// says tells whether a text has words to search by.
-func says(text string) bool { return len(textindex.Terms(text)) > 0 }
+// hasTerms tells whether a text has words to search by.
+func hasTerms(text string) bool { return len(textindex.Terms(text)) > 0 }

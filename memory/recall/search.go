@@ -36,9 +36,9 @@ type Query struct {
 	// Needed finds something only for a text that seems to need it: one that asks, orders or hints at what the histories
 	// know better than everybody does.
 	Needed bool
-	// Seen says which messages the asker has before it anyway: they are not shown, though
+	// Visible says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
-	Seen func(key memory.Key, id string) bool
+	Visible func(key memory.Key, id string) bool
 	// Quarantine is what is not found at all.
 	Quarantine memory.Quarantine
 	// Vector is the query as the model places it that the messages were placed by, see
@@ -149,7 +149,7 @@ func Search(indexes []*Index, q Query) Result {
 	if q.AskedAt.IsZero() {
 		q.AskedAt = time.Now()
 	}
-	q.Text = ends(q.Text)
+	q.Text = edges(q.Text)
 	q.Budget = cmp.Or(max(q.Budget, 0), defaultBudget)
 	if q.Needed {
 		switch n := need(indexes, q.Text); {
@@ -161,36 +161,36 @@ func Search(indexes []*Index, q Query) Result {
 	}
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	when := times(q.Text, q.AskedAt)
-	alone := when.alone()
+	timeOnly := when.timeOnly()
 	q.speaker, q.words, q.length = speakerOf(indexes, q.Text), wordsOf(q.Text), len(q.Text)
 	q.Text = subjectOf(q.Text, when.loose)
 	var r Result
-	var all []*candidate
+	var candidates []*candidate
 	for _, ix := range indexes {
-		found, some := ix.search(q, when.spans, alone)
-		r.Strength = max(r.Strength, found.Strength)
-		r.Partial = r.Partial || !ix.isWhole()
-		all = append(all, some...)
+		result, batch := ix.search(q, when.spans, timeOnly)
+		r.Strength = max(r.Strength, result.Strength)
+		r.Partial = r.Partial || !ix.isComplete()
+		candidates = append(candidates, batch...)
 	}
 	if r.Strength < q.Floor && len(when.spans) == 0 {
 		return r
 	}
-	for i, c := range all {
+	for i, c := range candidates {
 		c.order = i
 	}
-	slices.SortFunc(all, func(a, b *candidate) int {
+	slices.SortFunc(candidates, func(a, b *candidate) int {
 		if a.score != b.score {
 			return cmp.Compare(b.score, a.score)
 		}
 		return cmp.Or(cmp.Compare(b.ts, a.ts), cmp.Compare(b.position, a.position), cmp.Compare(a.order, b.order))
 	})
 	if len(when.spans) == 0 { // a question about a time is not about what came after it
-		all = withLater(all, q)
+		candidates = withLater(candidates, q)
 	}
-	if !alone { // a message of another time is no answer
-		all = withCorrections(all, q)
+	if !timeOnly { // a message of another time is no answer
+		candidates = withCorrections(candidates, q)
 	}
-	r.Hits = fill(all, q)
+	r.Hits = fill(candidates, q)
 	if q.OldestFirst {
 		slices.SortStableFunc(r.Hits, func(a, b Hit) int { return cmp.Compare(a.TS, b.TS) })
 	}
@@ -199,29 +199,29 @@ func Search(indexes []*Index, q Query) Result {
 
 // fill takes the best candidates that fit into the budget. One that is too long for what
 // is left leaves its place to the next.
-func fill(all []*candidate, q Query) []Hit {
+func fill(candidates []*candidate, q Query) []Hit {
 	var hits []Hit
-	var taken []wordSet
-	left := 4 * q.Budget
-	for _, c := range all {
-		if left <= q.Overhead {
+	var used []wordSet
+	remaining := 4 * q.Budget
+	for _, c := range candidates {
+		if remaining <= q.Overhead {
 			break
 		}
 		text, length := c.text, c.length()
 		n := q.Overhead + length
-		if length > mostShown && left >= q.Overhead+pieceLength {
+		if length > mostShown && remaining >= q.Overhead+pieceLength {
 			text = c.around(pieceLength, mostShown)
 			n = q.Overhead + utf8.RuneCountInString(text)
 		}
-		if n > left || q.hides(c) {
+		if n > remaining || q.hides(c) {
 			continue
 		}
-		said := wordsOf(text)
-		if slices.ContainsFunc(taken, said.repeats) {
+		words := wordsOf(text)
+		if slices.ContainsFunc(used, words.repeats) {
 			continue
 		}
-		taken = append(taken, said)
-		left -= n
+		used = append(used, words)
+		remaining -= n
 		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.written(text), c.score, text,
 			c.ix.exchange(c.position), c.newer})
 	}
@@ -230,13 +230,13 @@ func fill(all []*candidate, q Query) []Hit {
 
 // hides says whether a message is not to be shown.
 func (q Query) hides(c *candidate) bool {
-	return q.Seen != nil && q.Seen(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin)
+	return q.Visible != nil && q.Visible(c.ix.key, c.id) || q.Quarantine.Has(c.id, c.origin)
 }
 
 // written is the origin of a piece of the message.
 func (c *candidate) written(piece string) memory.Origin {
 	o := memory.Message{Role: c.role, Name: c.name, Origin: c.origin}.Written(c.ix.key.Agent() != "")
-	if o.From == memory.FromUser {
+	if o.Authority == memory.FromUser {
 		w := memory.Own(c.text, c.pasted)
 		if strings.TrimSpace(w.Pasted) != "" && !strings.Contains(w.Own, strings.TrimSpace(piece)) {
 			return memory.Pasted
@@ -247,29 +247,29 @@ func (c *candidate) written(piece string) memory.Origin {
 
 // search gives what the history has, and what its words alone found. alone: a message of another time is no answer, if
 // there is one of these times.
-func (ix *Index) search(q Query, spans []span, alone bool) (textindex.Result, []*candidate) {
+func (ix *Index) search(q Query, spans []span, timeOnly bool) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := scoringOf(ix, q)
-	s.by = make(map[int]*candidate, 4*pool)
-	if alone && anyIn(ix, spans) {
+	s.byPosition = make(map[int]*candidate, 4*pool)
+	if timeOnly && anyIn(ix, spans) {
 		s.only = spans
 	}
 	words := textindex.Query{
 		Text: q.Text, Limit: pool, Terms: maxTerms, Duplicates: true, Filter: s.filter(),
 	}
 	if len(spans) == 0 { // the words of times match little
-		words.Feedback = &textindex.Feedback{Text: ix.passage, Weight: feedback, Below: vague}
+		words.Feedback = &textindex.Feedback{Text: ix.passage, Weight: feedback, MaxStrength: vague}
 	}
-	found := ix.words.Search(words)
-	s.byWords(found)
+	result := ix.words.Search(words)
+	s.byWords(result)
 	s.byVector(words.Filter)
 	s.byTime(spans)
 	s.lend()
 	for _, c := range s.list {
 		c.score *= s.favor(c, spans)
 	}
-	return found, s.list
+	return result, s.list
 }
 
 // passage is a passage's text, for feedback.
@@ -298,12 +298,12 @@ func positionOf(document string) (position int) {
 
 // scoring is the candidates of one history for one query.
 type scoring struct {
-	ix       *Index
-	q        Query
-	from, to float64            // bounds of the messages' times
-	only     []span             // the times of what may be found; nil for all
-	by       map[int]*candidate // by position
-	list     []*candidate
+	ix         *Index
+	q          Query
+	from, to   float64            // bounds of the messages' times
+	only       []span             // the times of what may be found; nil for all
+	byPosition map[int]*candidate // by position
+	list       []*candidate
 }
 
 // scoringOf has no candidates yet.
@@ -327,13 +327,13 @@ func (s *scoring) inside(e *entry) bool {
 
 // inAny says whether a time is in one of some spans, or in the same of an earlier year.
 func inAny(spans []span, t time.Time) bool {
-	return slices.ContainsFunc(spans, func(at span) bool { return at.earlier(t).has(t) })
+	return slices.ContainsFunc(spans, func(sp span) bool { return sp.alignYear(t).has(t) })
 }
 
 // anyIn says whether a message is of one of some times. Callers hold mu.
 func anyIn(ix *Index, spans []span) bool {
-	said := func(e *entry) bool { return e.text != "" && inAny(spans, e.time()) }
-	return slices.ContainsFunc(ix.back, said) || slices.ContainsFunc(ix.front, said)
+	matches := func(e *entry) bool { return e.text != "" && inAny(spans, e.time()) }
+	return slices.ContainsFunc(ix.tail, matches) || slices.ContainsFunc(ix.front, matches)
 }
 
 func (s *scoring) filter() *textindex.Filter {
@@ -347,31 +347,31 @@ func (s *scoring) filter() *textindex.Filter {
 	})
 }
 
-// at is the candidate at a position, nil if there can be none.
-func (s *scoring) at(position int) *candidate {
-	c, known := s.by[position]
-	if known {
+// candidate is the candidate at a position, nil if there can be none.
+func (s *scoring) candidate(position int) *candidate {
+	c, ok := s.byPosition[position]
+	if ok {
 		return c
 	}
 	if e := s.ix.entry(position); e != nil && s.inside(e) {
 		c = &candidate{entry: e, ix: s.ix, position: position}
 		s.list = append(s.list, c)
 	}
-	s.by[position] = c
+	s.byPosition[position] = c
 	return c
 }
 
-func (s *scoring) byWords(found textindex.Result) {
-	if len(found.Hits) == 0 {
+func (s *scoring) byWords(result textindex.Result) {
+	if len(result.Hits) == 0 {
 		return
 	}
-	scale := found.Strength / found.Hits[0].Score
+	scale := result.Strength / result.Hits[0].Score
 	if s.q.Vector != nil {
 		scale *= 1 - s.q.VectorWeight
 	}
-	for _, h := range found.Hits {
+	for _, h := range result.Hits {
 		position := positionOf(h.Document)
-		if c := s.at(position); c != nil && c.own == 0 && h.Passage <= len(c.passages) { // the best comes first
+		if c := s.candidate(position); c != nil && c.own == 0 && h.Passage <= len(c.passages) { // the best comes first
 			c.own, c.passage = scale*h.Score, h.Passage
 		}
 	}
@@ -390,7 +390,7 @@ func (s *scoring) byVector(filter *textindex.Filter) {
 	most, least := near[0].Score, near[len(near)-1].Score
 	for _, h := range near {
 		position := positionOf(h.Document)
-		if c := s.at(position); c != nil {
+		if c := s.candidate(position); c != nil {
 			c.own += s.q.VectorWeight * (h.Score - least) / max(most-least, 1e-9)
 		}
 	}
@@ -401,15 +401,15 @@ func (s *scoring) byTime(spans []span) {
 	if len(spans) == 0 {
 		return
 	}
-	left := maxTimed
-	for position := len(s.ix.back) - 1; position >= -len(s.ix.front) && left > 0; position-- {
+	remaining := maxTimed
+	for position := len(s.ix.tail) - 1; position >= -len(s.ix.front) && remaining > 0; position-- {
 		e := s.ix.entry(position)
-		if !slices.ContainsFunc(spans, func(at span) bool { return at.has(e.time()) }) && s.only == nil {
+		if !slices.ContainsFunc(spans, func(sp span) bool { return sp.has(e.time()) }) && s.only == nil {
 			continue
 		}
-		if c := s.at(position); c != nil && c.own == 0 {
+		if c := s.candidate(position); c != nil && c.own == 0 {
 			c.own = timeAlone
-			left--
+			remaining--
 		}
 	}
 }
@@ -427,20 +427,20 @@ func (s *scoring) lend() {
 				if next == nil || math.Abs(next.ts-c.ts) > sitting {
 					break
 				}
-				later := next
+				newer := next
 				if step < 0 {
-					later = e
+					newer = e
 				}
 				switch {
 				case n == 1:
 					share = lendSecond
-				case later.role == memory.RoleUser:
+				case newer.role == memory.RoleUser:
 					share = lendNext
 				default:
 					share = lendExchange
 				}
 				position += distance
-				if o := s.at(position); o != nil {
+				if o := s.candidate(position); o != nil {
 					o.score += share * c.own * dampLength / float64(dampLength+len(o.text))
 				}
 				e = next
@@ -467,22 +467,22 @@ func (s *scoring) favor(c *candidate, spans []span) float64 {
 	if c.role == memory.RoleUser {
 		f += userFavor
 	}
-	if s.q.speaker.said(c.entry) {
+	if s.q.speaker.matches(c.entry) {
 		f *= speakerFavor
 	}
-	if !s.q.says(c.text) {
+	if !s.q.isInformative(c.text) {
 		f *= emptyFavor
 	}
 	days := s.q.AskedAt.Sub(c.time()).Hours() / 24
 	f *= 1 + recentFavor*math.Exp2(-max(days, 0)/recentHalf)
 	timely := 0.0
-	for _, at := range spans {
+	for _, sp := range spans {
 		share := 1.0
-		if then := at.earlier(c.time()); then.from != at.from {
-			at, share = then, earlierShare
+		if then := sp.alignYear(c.time()); then.start != sp.start {
+			sp, share = then, earlierShare
 		}
-		switch late := c.time().Sub(at.to); {
-		case at.has(c.time()):
+		switch late := c.time().Sub(sp.end); {
+		case sp.has(c.time()):
 			timely = max(timely, share*timeFavor)
 		case late >= 0 && late < lateDays*24*time.Hour:
 			timely = max(timely, share*lateFavor)
@@ -521,8 +521,8 @@ func (c *candidate) around(least, most int) string {
 	return text[start:end]
 }
 
-func width(text string, at int) int {
-	_, size := utf8.DecodeRuneInString(text[at:])
+func width(text string, i int) int {
+	_, size := utf8.DecodeRuneInString(text[i:])
 	return size
 }
 
@@ -542,9 +542,9 @@ func (ix *Index) exchange(position int) []string {
 		first++
 	}
 	var ids []string
-	for at := first; at <= position+maxExchange; at++ {
-		e := ix.entry(at)
-		if e == nil || at > position && e.role == memory.RoleUser {
+	for pos := first; pos <= position+maxExchange; pos++ {
+		e := ix.entry(pos)
+		if e == nil || pos > position && e.role == memory.RoleUser {
 			break
 		}
 		ids = append(ids, e.id)
@@ -596,9 +596,9 @@ var acknowledgement = regexp.MustCompile(`(?i)^\W*(?:(?:done|ok|okay|sure|alrigh
 	`will do|erledigt|verstanden|notiert|danke|alles klar|fait|compris|noté|merci|d'accord|hecho|entendido|anotado|gracias|` +
 	`vale|fatto|capito|grazie|va bene|готово|сделано|понятно|понял|поняла|записал|записала|хорошо|спасибо)(?:[^\pL\pN]+|$)){1,3}$`)
 
-// says reports whether a text says more than an acknowledgement or the query itself, which may have been asked before.
+// isInformative reports whether a text says more than an acknowledgement or the query itself, which may have been asked before.
 // Texts of another length do not repeat the query; to compare words takes longer.
-func (q Query) says(text string) bool {
+func (q Query) isInformative(text string) bool {
 	if len(text) < 60 && strings.Count(text, " ") < 6 && acknowledgement.MatchString(text) {
 		return false
 	}
@@ -606,19 +606,19 @@ func (q Query) says(text string) bool {
 }
 
 // asked are words of questions about what was said, which say nothing of it.
-var asked = textindex.WordSet(`say said says saying tell told telling mention mentioned talk talked talking discuss discussed remember
+var questionWords = textindex.WordSet(`say said says saying tell told telling mention mentioned talk talked talking discuss discussed remember
 remind recall list говорил говорила говорили сказал сказала сказали рассказывал рассказывала рассказывали рассказал рассказала
 упоминал упоминала упоминали упомянул упомянула обсуждали помнишь напомни вспомни перечисли`)
 
 // subjectOf is a question without those words and others, if some are left.
 func subjectOf(question string, others map[string]bool) string {
-	var kept []string
+	var words []string
 	for w := range strings.FieldsSeq(question) {
-		if word := strings.Trim(strings.ToLower(w), ".,?!;:'\"()"); !asked[word] && !others[word] {
-			kept = append(kept, w)
+		if word := strings.Trim(strings.ToLower(w), ".,?!;:'\"()"); !questionWords[word] && !others[word] {
+			words = append(words, w)
 		}
 	}
-	if subject := strings.Join(kept, " "); len(textindex.Terms(subject)) > 0 {
+	if subject := strings.Join(words, " "); len(textindex.Terms(subject)) > 0 {
 		return subject
 	}
 	return question

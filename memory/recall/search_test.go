@@ -87,7 +87,7 @@ func TestAnIndexGrowsAtBothEnds(t *testing.T) {
 	ix.Append(said("m.6", memory.RoleUser, "violet or blue things", start.AddDate(0, 0, 6)))
 	ix.Prepend(said("m.1", memory.RoleUser, "violet or red things", start.AddDate(0, 0, 1)),
 		said("m.3", memory.RoleUser, "known already", start.AddDate(0, 0, 3)))
-	ix.Whole()
+	ix.MarkComplete()
 	r := Search([]*Index{ix}, Query{Text: "violet", OldestFirst: true})
 	assert.Equal(t, []string{"m.1", "m.3", "m.5", "m.6"}, ids(r))
 	assert.False(t, r.Partial)
@@ -153,7 +153,7 @@ func TestAMonthIsThatOfTheYearThatHasTheWords(t *testing.T) {
 
 func TestSeenMessagesAreNotShown(t *testing.T) {
 	ix := told("violet one thing", "violet two things")
-	r := Search([]*Index{ix}, Query{Text: "violet", Seen: func(_ memory.Key, id string) bool { return id != "u.0" }})
+	r := Search([]*Index{ix}, Query{Text: "violet", Visible: func(_ memory.Key, id string) bool { return id != "u.0" }})
 	assert.Equal(t, []string{"u.0"}, ids(r))
 }
 
@@ -407,9 +407,9 @@ func TestRepeatedTasksAndAcknowledgementsStandBehindEvidence(t *testing.T) {
 
 func TestShortAnswersAreNoAcknowledgements(t *testing.T) {
 	for _, text := range []string{"No.", "Yes!", "Rome.", "Done by Anna.", "OK, 204", "Вале 5", "Gracia"} {
-		require.True(t, Query{}.says(text), text)
+		require.True(t, Query{}.isInformative(text), text)
 	}
 	for _, text := range []string{"Done.", "OK, thanks!", "Готово", "Alles klar, danke.", "C'est noté"} {
-		require.False(t, Query{}.says(strings.TrimPrefix(text, "C'est ")), text)
+		require.False(t, Query{}.isInformative(strings.TrimPrefix(text, "C'est ")), text)
 	}
 }

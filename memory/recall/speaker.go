@@ -55,6 +55,6 @@ func (ix *Index) addNames(names map[string]bool) {
 	}
 }
 
-func (s speaker) said(e *entry) bool {
+func (s speaker) matches(e *entry) bool {
 	return s.name != "" && e.name == s.name || s.role != "" && e.role == s.role
 }

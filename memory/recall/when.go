@@ -14,46 +14,46 @@ import (
 // span is a time that a question speaks of: from its beginning up to its end. One that comes again, each year or each
 // week, is the latest, and those before it are meant less.
 type span struct {
-	from, to time.Time
-	again    int // days after which it comes again, about; 0 for never
+	start, end time.Time
+	period     int // days after which it comes again, about; 0 for never
 }
 
 const weekly, yearly = 7, 365
 
 // during is a span of one time alone.
-func during(from, to time.Time) span { return span{from: from, to: to} }
+func during(start, end time.Time) span { return span{start: start, end: end} }
 
-func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to) }
+func (s span) has(t time.Time) bool { return !t.Before(s.start) && t.Before(s.end) }
 
 // shift is the span so many times later as it comes again.
 func (s span) shift(times int) span {
-	years, days := times*(s.again/yearly), times*(s.again%yearly)
-	return span{s.from.AddDate(years, 0, days), s.to.AddDate(years, 0, days), s.again}
+	years, days := times*(s.period/yearly), times*(s.period%yearly)
+	return span{s.start.AddDate(years, 0, days), s.end.AddDate(years, 0, days), s.period}
 }
 
-// earlier is the span in the year of a time, if that is a year before its own.
-func (s span) earlier(t time.Time) span {
-	if s.again != yearly {
+// alignYear is the span in the year of a time, if that is a year before its own.
+func (s span) alignYear(t time.Time) span {
+	if s.period != yearly {
 		return s
 	}
-	return s.shift(min(t.In(s.from.Location()).Year()-s.from.Year(), 0))
+	return s.shift(min(t.In(s.start.Location()).Year()-s.start.Year(), 0))
 }
 
-// before is the span, or of one that comes again the latest that begins before a time.
-func (s span) before(t time.Time) span {
-	for s.again > 0 && !s.from.Before(t) && !t.IsZero() {
+// lastBefore is the span, or of one that comes again the latest that begins before a time.
+func (s span) lastBefore(t time.Time) span {
+	for s.period > 0 && !s.start.Before(t) && !t.IsZero() {
 		s = s.shift(-1)
 	}
 	return s
 }
 
-// within is the part of a span that lies in another one; false for none.
-func (s span) within(other span) (span, bool) {
-	s = s.before(other.to)
-	s.from = slices.MaxFunc([]time.Time{s.from, other.from}, time.Time.Compare)
-	s.to = slices.MinFunc([]time.Time{s.to, other.to}, time.Time.Compare)
-	s.again = min(s.again, other.again)
-	return s, s.from.Before(s.to)
+// intersect is the part of a span that lies in another one; false for none.
+func (s span) intersect(other span) (span, bool) {
+	s = s.lastBefore(other.end)
+	s.start = slices.MaxFunc([]time.Time{s.start, other.start}, time.Time.Compare)
+	s.end = slices.MinFunc([]time.Time{s.end, other.end}, time.Time.Compare)
+	s.period = min(s.period, other.period)
+	return s, s.start.Before(s.end)
 }
 
 // timeWords are the kinds of the words that times are told in, English and Russian, each with its number. A form that ends
@@ -91,11 +91,11 @@ func vocabularyOf(list string) vocabulary {
 
 // kind is that of a word; empty for none.
 func (v vocabulary) kind(w string) string {
-	if k, known := v[w]; known {
+	if k, ok := v[w]; ok {
 		return k
 	}
 	for n := len(w); n > 0 && len(w)-n <= 2*4; n-- {
-		if k, known := v[w[:n]+"*"]; known {
+		if k, ok := v[w[:n]+"*"]; ok {
 			return k
 		}
 	}
@@ -122,14 +122,14 @@ func kind(w string) string {
 	} else if m != nil {
 		return "N" + m[2]
 	}
-	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).to.IsZero() {
+	if len(w) > 5 && w[0] <= '9' && !(clock{}).date(w).end.IsZero() {
 		return "X" + w
 	}
 	return "w"
 }
 
 // clock makes spans of what a question says, as it was asked at some time.
-type clock struct{ asked time.Time }
+type clock struct{ now time.Time }
 
 // beforeName stands before a month or a season: what it is, and which third of it is meant.
 const beforeName = `(?:P (?:t )?)?(?:B(\d) )?(?:T(\d) (?:P |t )*)?`
@@ -147,7 +147,7 @@ var rules = []struct {
 	{rule(`R(-?\d)`), func(c clock, n int, _ []string) span { return c.days(n, n+1) }},
 	{rule(`B(\d) U(.)`), func(c clock, n int, g []string) span { return during(c.begin(g[2], n), c.begin(g[2], n-1)) }},
 	{rule(`(?:B1|L)(?: [Nn](\d+))? U(.)`), func(c clock, n int, g []string) span {
-		return during(c.back(g[2], max(n, 1)), c.day(1))
+		return during(c.subtract(g[2], max(n, 1)), c.day(1))
 	}},
 	{rule(`B(\d) E`), func(c clock, n int, _ []string) span { return clock{c.begin("w", n)}.days(5, 7) }},
 	{rule(`(?:[Nn](\d+) (?:P )?)?U(.) A(?: A)?`), func(c clock, n int, g []string) span { return c.ago(max(n, 1), g[2]) }},
@@ -168,8 +168,8 @@ func num(digits string) int {
 // on returns the first moment of a day. If the clock changes at midnight, the day begins at 01:00 or has 00:00 twice, and
 // time.Date may return a time of the day before or the second 00:00.
 func (c clock) on(y, m, d int) time.Time {
-	noon := time.Date(y, time.Month(m), d, 12, 0, 0, 0, c.asked.Location())
-	t := time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.asked.Location()).Add(-time.Hour)
+	noon := time.Date(y, time.Month(m), d, 12, 0, 0, 0, c.now.Location())
+	t := time.Date(y, time.Month(m), d, 0, 0, 0, 0, c.now.Location()).Add(-time.Hour)
 	for t.Day() != noon.Day() {
 		t = t.Add(time.Hour)
 	}
@@ -178,11 +178,11 @@ func (c clock) on(y, m, d int) time.Time {
 
 // day is the beginning of a day so many days after the one of the question.
 func (c clock) day(n int) time.Time {
-	return c.on(c.asked.Year(), int(c.asked.Month()), c.asked.Day()+n)
+	return c.on(c.now.Year(), int(c.now.Month()), c.now.Day()+n)
 }
 
 // days are those from so many after the day of the question up to another.
-func (c clock) days(from, to int) span { return during(c.day(from), c.day(to)) }
+func (c clock) days(start, end int) span { return during(c.day(start), c.day(end)) }
 
 func (c clock) date(w string) span {
 	for i, layout := range layouts {
@@ -199,7 +199,7 @@ func (c clock) year(n int, _ []string) span { return during(c.on(n, 1, 1), c.on(
 
 // weekday is the latest one before the day of the question.
 func (c clock) weekday(n int, _ []string) span {
-	days := (int(c.asked.Weekday())-n+6)%7 + 1
+	days := (int(c.now.Weekday())-n+6)%7 + 1
 	return span{c.day(-days), c.day(-days + 1), weekly}
 }
 
@@ -210,54 +210,54 @@ func (c clock) month(_ int, g []string) span {
 	if strings.Contains("ms", g[4]) && len(strings.Fields(g[0])) == 1 {
 		return span{}
 	}
-	months, third, day, again := 1+2*strings.Count("Ss", g[4]), num(g[2]), num(g[3]+g[6]), 0
+	months, third, day, period := 1+2*strings.Count("Ss", g[4]), num(g[2]), num(g[3]+g[6]), 0
 	if g[1]+g[7] == "" {
-		again = yearly
+		period = yearly
 	}
-	for year := cmp.Or(num(g[7]), c.asked.Year()); ; year-- {
-		from, to := c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1)
+	for year := cmp.Or(num(g[7]), c.now.Year()); ; year-- {
+		start, end := c.on(year, num(g[5]), 1), c.on(year, num(g[5])+months, 1)
 		if day > 0 && day < 32 {
-			from, to = c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1)
+			start, end = c.on(year, num(g[5]), day), c.on(year, num(g[5]), day+1)
 		} else if third > 0 {
-			part := to.Sub(from) / 3
-			from, to = from.Add(time.Duration(third-1)*part), from.Add(time.Duration(third)*part)
+			part := end.Sub(start) / 3
+			start, end = start.Add(time.Duration(third-1)*part), start.Add(time.Duration(third)*part)
 		}
-		if over := !to.After(c.asked); g[7] != "" || !from.After(c.asked) && (over || g[1] != "1") {
-			return span{from, to, again}
+		if isPast := !end.After(c.now); g[7] != "" || !start.After(c.now) && (isPast || g[1] != "1") {
+			return span{start, end, period}
 		}
 	}
 }
 
 // begin is when the day, week, month or year began that is so many before the present.
-func (c clock) begin(unit string, back int) time.Time {
-	year, month, _ := c.asked.Date()
-	present := map[string]time.Time{"d": c.day(0), "w": c.day(-(int(c.asked.Weekday()) + 6) % 7),
+func (c clock) begin(unit string, n int) time.Time {
+	year, month, _ := c.now.Date()
+	present := map[string]time.Time{"d": c.day(0), "w": c.day(-(int(c.now.Weekday()) + 6) % 7),
 		"m": c.on(year, int(month), 1), "y": c.on(year, 1, 1)}
-	return clock{present[unit]}.back(unit, back)
+	return clock{present[unit]}.subtract(unit, n)
 }
 
-// back is the day so many units before the present one.
-func (c clock) back(unit string, n int) time.Time {
+// subtract is the day so many units before the present one.
+func (c clock) subtract(unit string, n int) time.Time {
 	days := map[string][3]int{"d": {0, 0, 1}, "w": {0, 0, 7}, "m": {0, 1, 0}, "y": {1, 0, 0}}[unit]
-	year, month, day := c.asked.Date()
+	year, month, day := c.now.Date()
 	return c.on(year-n*days[0], int(month)-n*days[1], day-n*days[2])
 }
 
 // ago is a time some units back, give or take one, and more for many.
 func (c clock) ago(n int, unit string) span {
-	about := map[string][2]int{"d": {0, 1}, "w": {3, 1}, "m": {15, 5}, "y": {120, 30}}[unit]
-	days := about[0] + about[1]*n/4
-	return clock{c.back(unit, n)}.days(-days, days+1)
+	margin := map[string][2]int{"d": {0, 1}, "w": {3, 1}, "m": {15, 5}, "y": {120, 30}}[unit]
+	days := margin[0] + margin[1]*n/4
+	return clock{c.subtract(unit, n)}.days(-days, days+1)
 }
 
-// before is the beginning of what lies before a time, behind words of these kinds: none, or a little more than the
+// startBefore is the beginning of what lies before a time, behind words of these kinds: none, or a little more than the
 // units, the weekend or the weekday that they end with.
-func (c clock) before(of []string, t time.Time) time.Time {
-	m := ahead.FindStringSubmatch(strings.Join(of, " "))
+func (c clock) startBefore(kinds []string, t time.Time) time.Time {
+	m := ahead.FindStringSubmatch(strings.Join(kinds, " "))
 	if m == nil {
 		return time.Time{}
 	}
-	return clock{t}.back(cmp.Or(m[2], "w"), max(num(m[1]), 1)+len(m[2])) // of a unit one more
+	return clock{t}.subtract(cmp.Or(m[2], "w"), max(num(m[1]), 1)+len(m[2])) // of a unit one more
 }
 
 var ahead = regexp.MustCompile(`(?:(?:[Nn](\d+) )?U(.)|E|D\d)(?: P\S*)?$`)
@@ -269,17 +269,17 @@ type timed struct {
 	rest  []string        // the words that speak of no time
 }
 
-// alone says whether the time is all that a question names: beside it are words that every question has, and at most a
+// timeOnly says whether the time is all that a question names: beside it are words that every question has, and at most a
 // verb behind "what". Then it asks for what was said at that time, and for nothing else.
-func (t timed) alone() bool {
-	left, what := 0, false
+func (t timed) timeOnly() bool {
+	count, what := 0, false
 	for i, w := range t.rest {
 		what = what || whats[w] && (i+1 == len(t.rest) || t.rest[i+1] != "about")
-		if !asked[w] && says(w) {
-			left++
+		if !questionWords[w] && hasTerms(w) {
+			count++
 		}
 	}
-	return len(t.spans) > 0 && (left == 0 || left == 1 && what)
+	return len(t.spans) > 0 && (count == 0 || count == 1 && what)
 }
 
 var whats = textindex.WordSet(`what what's что чем о`)
@@ -287,74 +287,74 @@ var whats = textindex.WordSet(`what what's что чем о`)
 // times are those that a text speaks of, as it was said at some time: dates, months, years, weekdays, and what lies a
 // while back. Of two beside each other, as in "November last year", the part is meant that they have in common;
 // "since", "before" and "from … to" make ranges.
-func times(text string, asked time.Time) timed {
+func times(text string, now time.Time) timed {
 	out := timed{loose: map[string]bool{}}
-	all := timeWord.FindAllString(oneSpelling.Replace(strings.ToLower(text)), -1)
-	of := make([]string, len(all))
-	for i, w := range all {
-		of[i] = kind(w)
+	words := timeWord.FindAllString(oneSpelling.Replace(strings.ToLower(text)), -1)
+	kinds := make([]string, len(words))
+	for i, w := range words {
+		kinds[i] = kind(w)
 	}
-	c, end, opened := clock{asked}, 0, "" // end of the last time, and the kind of the word before it
+	c, end, opened := clock{now}, 0, "" // end of the last time, and the kind of the word before it
 	var raw span
-	for at := 0; at < len(all); at++ {
-		s, n := c.read(of[at:])
+	for pos := 0; pos < len(words); pos++ {
+		s, n := c.read(kinds[pos:])
 		if n == 0 {
-			if of[at] == "w" {
-				out.rest = append(out.rest, all[at])
+			if kinds[pos] == "w" {
+				out.rest = append(out.rest, words[pos])
 			}
 			continue
 		}
-		lead := of[at] // the kind of the word before the time, or of its first
-		if lead[0] != 'P' && at > 0 {
-			lead = of[at-1]
+		lead := kinds[pos] // the kind of the word before the time, or of its first
+		if lead[0] != 'P' && pos > 0 {
+			lead = kinds[pos-1]
 		}
 		is := func(mark string) bool { return strings.Contains("Pj", lead[:1]) && strings.Contains(lead, mark) }
 		last := len(out.spans) - 1
 		parts := func(k string) bool { return !strings.Contains("Ptj", k[:1]) }
-		beside := last >= 0 && !slices.ContainsFunc(of[end:at], parts)
+		adjacent := last >= 0 && !slices.ContainsFunc(kinds[end:pos], parts)
 		part, common := s, false
-		if beside && !is("~") {
-			if part, common = s.within(raw); !common || raw.again > 0 && s.again == 0 {
-				part, common = raw.within(s)
+		if adjacent && !is("~") {
+			if part, common = s.intersect(raw); !common || raw.period > 0 && s.period == 0 {
+				part, common = raw.intersect(s)
 			}
 		}
-		before, open := raw, opened
+		prev, open := raw, opened
 		raw, opened = s, lead
 		switch {
-		case beside && is("~") && strings.Contains(open, "P("):
-			out.spans[last] = during(before.before(s.to).from, s.to)
+		case adjacent && is("~") && strings.Contains(open, "P("):
+			out.spans[last] = during(prev.lastBefore(s.end).start, s.end)
 		case common:
 			raw, out.spans[last] = part, part
 		case is(">"):
-			out.spans = append(out.spans, during(s.to, c.day(1)))
+			out.spans = append(out.spans, during(s.end, c.day(1)))
 		case is("≥"):
-			out.spans = append(out.spans, during(s.from, c.day(1)))
+			out.spans = append(out.spans, during(s.start, c.day(1)))
 		case is("<"):
-			if beside && strings.ContainsAny(of[end-1][:1], "DE") { // "the Sunday before 11 May"
+			if adjacent && strings.ContainsAny(kinds[end-1][:1], "DE") { // "the Sunday before 11 May"
 				out.spans = out.spans[:last]
 			}
-			out.spans = append(out.spans, during(c.before(of[:at], s.from), s.from))
+			out.spans = append(out.spans, during(c.startBefore(kinds[:pos], s.start), s.start))
 		default:
 			out.spans = append(out.spans, s)
 		}
 		for i := range n {
-			out.loose[all[at+i]] = s.again == yearly || out.loose[all[at+i]]
+			out.loose[words[pos+i]] = s.period == yearly || out.loose[words[pos+i]]
 		}
-		at += n - 1
-		end = at + 1
+		pos += n - 1
+		end = pos + 1
 	}
 	return out
 }
 
 // read is the time that begins with the first of some words, by their kinds, and of how many words it is; 0 for none.
-func (c clock) read(of []string) (span, int) {
-	if strings.Contains("wtj", of[0][:1]) { // most words begin no time
+func (c clock) read(kinds []string) (span, int) {
+	if strings.Contains("wtj", kinds[0][:1]) { // most words begin no time
 		return span{}, 0
 	}
-	text := " " + strings.Join(of[:min(len(of), 8)], " ")
+	text := " " + strings.Join(kinds[:min(len(kinds), 8)], " ")
 	for _, r := range rules {
 		if g := r.words.FindStringSubmatch(text); g != nil {
-			if s := r.span(c, num(g[1]), g); s.from.Before(s.to) {
+			if s := r.span(c, num(g[1]), g); s.start.Before(s.end) {
 				return s, len(strings.Fields(g[0]))
 			}
 		}

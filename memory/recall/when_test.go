@@ -81,7 +81,7 @@ func TestTimesInQuestions(t *testing.T) {
 	} {
 		var got []string
 		for _, s := range times(text, wednesday).spans {
-			got = append(got, s.from.Format(time.DateOnly)+" "+s.to.Format(time.DateOnly))
+			got = append(got, s.start.Format(time.DateOnly)+" "+s.end.Format(time.DateOnly))
 		}
 		assert.Equal(t, want, got, text)
 	}
@@ -116,7 +116,7 @@ func TestTimesInAZone(t *testing.T) {
 		require.NoError(t, err)
 		got := times(c.text, asked.In(zone)).spans
 		if assert.Len(t, got, 1, c.text) {
-			assert.Equal(t, c.from+" "+c.to, got[0].from.Format(time.RFC3339)+" "+got[0].to.Format(time.RFC3339), "%+v", c)
+			assert.Equal(t, c.from+" "+c.to, got[0].start.Format(time.RFC3339)+" "+got[0].end.Format(time.RFC3339), "%+v", c)
 		}
 	}
 }

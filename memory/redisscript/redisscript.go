@@ -77,7 +77,7 @@ func Run(ctx context.Context, client redis.Cmdable, calls ...Call) []*redis.Cmd 
 // if Redis does not know one of the scripts, all of these are loaded, and all commands
 // come again. A command keeps its own error; the first one is returned.
 func InOrder(ctx context.Context, client redis.UniversalClient, scripts []*redis.Script, cmds ...redis.Cmder) error {
-	for again := false; ; again = true {
+	for retry := false; ; retry = true {
 		if _, slots := client.(*redis.ClusterClient); slots {
 			for _, cmd := range cmds {
 				if failed(client.Process(ctx, cmd)) {
@@ -93,7 +93,7 @@ func InOrder(ctx context.Context, client redis.UniversalClient, scripts []*redis
 			})
 		}
 		err := firstFailure(cmds)
-		if again || !Unknown(err) {
+		if retry || !Unknown(err) {
 			return err
 		}
 		for _, script := range scripts {
@@ -122,11 +122,11 @@ func firstFailure(cmds []redis.Cmder) error {
 
 // Command is a call of a script as a command for InOrder.
 func Command(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
-	all := []any{"evalsha", script.Hash(), len(keys)}
+	argv := []any{"evalsha", script.Hash(), len(keys)}
 	for _, key := range keys {
-		all = append(all, key)
+		argv = append(argv, key)
 	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	cmd := redis.NewCmd(ctx, append(argv, args...)...)
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
@@ -163,10 +163,10 @@ func Read(cmd *redis.Cmd) (Reply, error) {
 }
 
 // Word is the first part, "" of an empty reply.
-func (r Reply) Word() string { return r.At(0) }
+func (r Reply) Word() string { return r.Part(0) }
 
-// At is a part, "" if there are not so many.
-func (r Reply) At(i int) string {
+// Part is a part, "" if there are not so many.
+func (r Reply) Part(i int) string {
 	if i >= len(r) {
 		return ""
 	}

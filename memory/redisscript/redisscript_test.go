@@ -55,7 +55,7 @@ func TestCommandsInOrder(t *testing.T) {
 	r, err := redisscript.Read(run)
 	require.NoError(t, err)
 	require.Equal(t, redisscript.Reply{"first", "1", "", "x"}, r)
-	require.Empty(t, r.At(7))
+	require.Empty(t, r.Part(7))
 }
 
 // reply is an error as a Redis server sends it.

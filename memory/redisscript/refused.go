@@ -62,12 +62,12 @@ func Unavailable(err error, keys ...string) error {
 
 // Keys returns the keys of a script's call, and the first argument of another command.
 func Keys(cmd redis.Cmder) (keys []string) {
-	args, from, n := cmd.Args(), 1, 1
+	args, start, n := cmd.Args(), 1, 1
 	if strings.HasPrefix(cmd.Name(), "eval") && len(args) > 2 {
-		from = 3
+		start = 3
 		n, _ = args[2].(int)
 	}
-	for _, key := range args[min(from, len(args)):min(from+n, len(args))] {
+	for _, key := range args[min(start, len(args)):min(start+n, len(args))] {
 		keys = append(keys, fmt.Sprint(key))
 	}
 	return keys

@@ -80,12 +80,12 @@ func TestAccidents(t *testing.T) {
 				for i, c := range order {
 					loadFrom(t, c, int64(6+i), memory.Empty(key))
 				}
-				lost := s1.Counts.Lost.Load() + s2.Counts.Lost.Load()
+				lost := s1.Counts.Recovered.Load() + s2.Counts.Recovered.Load()
 				for i, c := range append(order, order...) { // and the ones after it
 					require.Equal(t, saying(a.want), contents(t, loadFrom(t, c, int64(8+i), memory.Empty(key))))
 				}
 				require.Equal(t, saying(a.want), contents(t, loadFrom(t, s3, 0, memory.Empty(key))))
-				require.Equal(t, lost, s1.Counts.Lost.Load()+s2.Counts.Lost.Load(), "brought back once")
+				require.Equal(t, lost, s1.Counts.Recovered.Load()+s2.Counts.Recovered.Load(), "brought back once")
 				if a.lost == 0 {
 					require.Zero(t, lost)
 				} else {

@@ -41,11 +41,11 @@ type Archive struct {
 
 // Segment describes messages that one trim cut off, which followed one another.
 type Segment struct {
-	Position int // of its first message, counted since the history began
-	Messages int
-	Newest   float64 // the newest timestamp among them, in Unix seconds
-	Lost     bool    // its messages are missing; if Messages is 0, their number is unknown
-	about    string  // as it is stored
+	Position    int // of its first message, counted since the history began
+	Messages    int
+	Newest      float64 // the newest timestamp among them, in Unix seconds
+	Missing     bool    // its messages are missing; if Messages is 0, their number is unknown
+	description string  // as it is stored
 
 	described bool // about says all of this
 }
@@ -79,21 +79,21 @@ func (s Archives) Trim(ctx context.Context, have *memory.History, turn int64, li
 func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n int) (*memory.History, error) {
 	key := have.Key()
 	// Versions before wrote messages without ids, and a foreign writer other spaces.
-	if whole := have.Identified(); whole.Sum() != have.Sum() || whole.Size() != have.Size() {
-		whole.Follows(have.Cut(), have.First())
+	if identified := have.Identified(); identified.Sum() != have.Sum() || identified.Size() != have.Size() {
+		identified.Follows(have.Cut(), have.First())
 		err := s.histories.replace(ctx, change{
-			turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: whole,
+			turn: turn, expected: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: identified,
 		})
 		if err != nil {
 			return nil, err
 		}
-		have = whole
+		have = identified
 	}
 	place := len("[")
 	for _, raw := range have.Raw(0)[:n] {
 		place += len(raw) + len(",")
 	}
-	short, keep := have.Without(n), 1
+	short, keep := have.DropFirst(n), 1
 	if s.Archive.Off {
 		keep = 0
 	}
@@ -116,82 +116,82 @@ func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n 
 func describe(raw []json.RawMessage) string {
 	newest := 0.0
 	for _, m := range raw {
-		_, at := memory.HeadOf(m)
-		newest = max(newest, at)
+		_, timestamp := memory.HeadOf(m)
+		newest = max(newest, timestamp)
 	}
 	sum := sha256.Sum256(memory.Array(raw))
 	return fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(newest, 'f', -1, 64))
 }
 
-// aboutField is the field that describes the segment at a position.
-func aboutField(position int) string { return strconv.Itoa(position) + ":about" }
+// descriptionField is the field that describes the segment at a position.
+func descriptionField(position int) string { return strconv.Itoa(position) + ":about" }
 
 // Segments lists what the archive of a history holds, the oldest first.
 func (s Archives) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
-	all, err := s.AllSegments(ctx, key)
-	return slices.DeleteFunc(all, func(seg Segment) bool { return !seg.described }), err
+	segments, err := s.AllSegments(ctx, key)
+	return slices.DeleteFunc(segments, func(seg Segment) bool { return !seg.described }), err
 }
 
 // AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
 // archive's totals count beyond all that it holds is one of which nothing is left.
 func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
-	var totals, ends *redis.SliceCmd
+	var totals, meta *redis.SliceCmd
 	var fields *redis.StringSliceCmd
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		totals, fields = p.HMGet(ctx, archiveKey(key), "messages"), p.HKeys(ctx, archiveKey(key))
-		ends = p.HMGet(ctx, metaKey(key), "first", "joins", "archived")
+		meta = p.HMGet(ctx, metaKey(key), "first", "joins", "archived")
 	})
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	end := func(i int) string { text, _ := ends.Val()[i].(string); return text }
-	apart := isApart(end(0), end(1), end(2))
+	end := func(i int) string { text, _ := meta.Val()[i].(string); return text }
+	detached := isDetached(end(0), end(1), end(2))
 	if len(fields.Val()) == 0 {
-		return s.withGaps(nil, nil, apart), nil
+		return s.withGaps(nil, nil, detached), nil
 	}
 	segments := segmentsIn(slices.Values(fields.Val()))
-	abouts := make([]string, len(segments), len(segments)+1)
+	descriptions := make([]string, len(segments), len(segments)+1)
 	for i, seg := range segments {
-		abouts[i] = aboutField(seg.Position)
+		descriptions[i] = descriptionField(seg.Position)
 	}
-	values, err := s.redis.HMGet(ctx, archiveKey(key), append(abouts, "messages")...).Result()
+	values, err := s.redis.HMGet(ctx, archiveKey(key), append(descriptions, "messages")...).Result()
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
 	total, _ := values[len(segments)].(string)
 	for i := range segments {
-		segments[i].about, _ = values[i].(string)
+		segments[i].description, _ = values[i].(string)
 	}
 	if total != totals.Val()[0] { // something was archived or dropped between the two reads
 		total = ""
 	}
-	return s.withGaps(parsed(segments, int(integer(total))), fields.Val(), apart), nil
+	return s.withGaps(parsed(segments, int(integer(total))), fields.Val(), detached), nil
 }
 
-// isApart reports whether messages between an archive and its history are missing, as the fields of the meta say: see
+// isDetached reports whether messages between an archive and its history are missing, as the fields of the meta say: see
 // common.lua.
-func isApart(first, joins, archived string) bool {
+func isDetached(first, joins, archived string) bool {
 	id, moved, _ := strings.Cut(joins, " ")
 	return first != "" && (joins == "?" || joins != "" && integer(moved) == integer(archived) && id != first)
 }
 
 // withGaps returns the segments of an archive with one for each gap that its fields name, and one behind it if the
 // history is apart.
-func (s *core) withGaps(segments []Segment, fields []string, apart bool) []Segment {
+func (s *core) withGaps(segments []Segment, fields []string, detached bool) []Segment {
 	for _, f := range fields {
 		text, gap := strings.CutSuffix(f, ":gap")
 		position, err := strconv.Atoi(text)
-		if at := slices.IndexFunc(segments, func(seg Segment) bool { return seg.Position >= position }); gap && err == nil &&
-			at >= 0 && !segments[at].Lost {
-			segments = slices.Insert(segments, at, Segment{Position: position, Lost: true, described: true})
+		if i := slices.IndexFunc(segments, func(seg Segment) bool { return seg.Position >= position }); gap && err == nil &&
+			i >= 0 && !segments[i].Missing {
+			segments = slices.Insert(segments, i, Segment{Position: position, Missing: true, described: true})
 		}
 	}
-	if apart && !s.Archive.Off {
+	if detached && !s.Archive.Off {
 		end := 0
 		if n := len(segments); n > 0 {
 			end = segments[n-1].Position + segments[n-1].Messages
 		}
-		segments = append(segments, Segment{Position: end, Lost: true, described: true})
+		segments = append(segments, Segment{Position: end, Missing: true, described: true})
 	}
 	return segments
 }
@@ -200,7 +200,7 @@ func (s *core) withGaps(segments []Segment, fields []string, apart bool) []Segme
 func segmentsIn(fields iter.Seq[string]) (segments []Segment) {
 	for f := range fields {
 		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
-		if err == nil && (f == aboutField(position) || f == strconv.Itoa(position)) {
+		if err == nil && (f == descriptionField(position) || f == strconv.Itoa(position)) {
 			segments = append(segments, Segment{Position: position})
 		}
 	}
@@ -211,31 +211,31 @@ func segmentsIn(fields iter.Seq[string]) (segments []Segment) {
 // parsed parses the descriptions of segments. Messages that the archive's total counts and no segment has are a segment
 // of their own.
 func parsed(segments []Segment, total int) []Segment {
-	lost := total
+	missing := total
 	for i := range segments {
 		seg, sum := &segments[i], ""
-		_, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest)
+		_, err := fmt.Sscan(seg.description, &seg.Messages, &sum, &seg.Newest)
 		if seg.described = err == nil && seg.Messages >= 0; !seg.described {
 			seg.Messages = 0
-			lost = 0 // it may have them
+			missing = 0 // it may have them
 		}
-		lost -= seg.Messages
+		missing -= seg.Messages
 	}
-	if lost > 0 {
-		segments = withLost(segments, lost)
+	if missing > 0 {
+		segments = withMissing(segments, missing)
 	}
 	return segments
 }
 
-// withLost puts a segment of which nothing is left where there is room for it: what redactions and rewinds take out of
+// withMissing puts a segment of which nothing is left where there is room for it: what redactions and rewinds take out of
 // an archive leaves room, too.
-func withLost(segments []Segment, messages int) []Segment {
-	at, position := 0, 0
-	for at < len(segments) && segments[at].Position < position+messages {
-		position = segments[at].Position + segments[at].Messages
-		at++
+func withMissing(segments []Segment, messages int) []Segment {
+	i, position := 0, 0
+	for i < len(segments) && segments[i].Position < position+messages {
+		position = segments[i].Position + segments[i].Messages
+		i++
 	}
-	return slices.Insert(segments, at, Segment{Position: position, Messages: messages, Lost: true, described: true})
+	return slices.Insert(segments, i, Segment{Position: position, Messages: messages, Missing: true, described: true})
 }
 
 // Archived is how many messages have left each history by trims since it began, in one round
@@ -266,7 +266,7 @@ func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment)
 	}
 	out := make([][]json.RawMessage, len(segments))
 	for i, v := range values {
-		if text, ok := v.(string); ok && !segments[i].Lost {
+		if text, ok := v.(string); ok && !segments[i].Missing {
 			if out[i], err = segments[i].messagesIn([]byte(text)); err != nil {
 				return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
 			}
@@ -277,9 +277,9 @@ func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment)
 
 // messagesIn returns the messages of a segment's value, which must have the segment's sum.
 func (seg Segment) messagesIn(value []byte) ([]json.RawMessage, error) {
-	_, sum, _ := strings.Cut(seg.about, " ")
+	_, sum, _ := strings.Cut(seg.description, " ")
 	sum, _, _ = strings.Cut(sum, " ")
-	if found := sha256.Sum256(value); hex.EncodeToString(found[:]) != sum {
+	if digest := sha256.Sum256(value); hex.EncodeToString(digest[:]) != sum {
 		return nil, errors.New("its sum is another one")
 	}
 	return memory.Elements(value)
@@ -314,20 +314,20 @@ func (s Archives) retire(ctx context.Context, key memory.Key) error {
 	if s.Archive.MaxAge > 0 {
 		oldest = float64(s.now().Add(-s.Archive.MaxAge).UnixMilli()) / 1000
 	}
-	var gone []any
-	kept := 0
-	for _, seg := range slices.Backward(slices.DeleteFunc(segments, Segment.isLost)) {
-		if kept += seg.Messages; kept > most || seg.Newest < oldest {
-			gone = append(gone, seg.Position, seg.about, "", "")
+	var args []any
+	total := 0
+	for _, seg := range slices.Backward(slices.DeleteFunc(segments, Segment.isMissing)) {
+		if total += seg.Messages; total > most || seg.Newest < oldest {
+			args = append(args, seg.Position, seg.description, "", "")
 		}
 	}
-	if len(gone) > 0 {
-		_, err = s.call(ctx, rearchiveScript, []string{archiveKey(key)}, gone...)
+	if len(args) > 0 {
+		_, err = s.call(ctx, rearchiveScript, []string{archiveKey(key)}, args...)
 	}
 	return err
 }
 
-func (seg Segment) isLost() bool { return seg.Lost }
+func (seg Segment) isMissing() bool { return seg.Missing }
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
 // a segment of which none stays goes, and so does one that cannot be read of which drop says so:
@@ -340,7 +340,7 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 		if err != nil {
 			return false, err
 		}
-		segments = slices.DeleteFunc(segments, Segment.isLost)
+		segments = slices.DeleteFunc(segments, Segment.isMissing)
 		if clean != nil {
 			segments = slices.DeleteFunc(segments, clean)
 		}
@@ -351,12 +351,12 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 				return false, err
 			}
 			for i, v := range values {
-				value, there := v.(string)
-				about, fresh, err := rewritten(key, value, keep)
+				value, ok := v.(string)
+				description, fresh, err := rewritten(key, value, keep)
 				if errors.Is(err, memory.ErrDamaged) {
-					if err = nil; there && !drop(value) {
+					if err = nil; ok && !drop(value) {
 						fresh = value
-					} else if there {
+					} else if ok {
 						s.log.Error().Str("key", archiveKey(key)).Int("position", chunk[i].Position).Int("messages",
 							chunk[i].Messages).Msg("a damaged part of an archive was dropped: what is taken away may be in it")
 					}
@@ -364,8 +364,8 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 				if err != nil {
 					return false, err
 				}
-				if there && fresh != value {
-					args = append(args, chunk[i].Position, chunk[i].about, about, fresh)
+				if ok && fresh != value {
+					args = append(args, chunk[i].Position, chunk[i].description, description, fresh)
 				}
 			}
 		}
@@ -382,20 +382,20 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 
 // rewritten is a segment with what keep leaves of its messages, and what describes that; nothing of either if
 // none is left. What another program made of a segment is taken as it is, if it is one.
-func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (about,
+func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (description,
 	fresh string, err error) {
 	h, err := memory.ParseHistory(key, []byte(value))
 	if err != nil {
 		return "", "", err
 	}
-	left, err := keep(h.Raw(0))
+	rest, err := keep(h.Raw(0))
 	switch {
-	case err != nil, len(left) == 0:
+	case err != nil, len(rest) == 0:
 		return "", "", err
-	case slices.EqualFunc(left, h.Raw(0), equalBytes):
+	case slices.EqualFunc(rest, h.Raw(0), equalBytes):
 		return "", value, nil
 	}
-	return describe(left), string(memory.Array(left)), nil
+	return describe(rest), string(memory.Array(rest)), nil
 }
 
 // segmentMessages and segmentBytes bound a segment that is not made by a trim.
@@ -411,7 +411,7 @@ type Importer struct {
 	turn     int64
 	limit    int
 	position int             // messages that were archived
-	kept     *memory.History // the others
+	history  *memory.History // the others
 }
 
 // Import begins to fill a history under a turn, which must have been raised on it. No more
@@ -423,14 +423,14 @@ func (s Archives) Import(ctx context.Context, turn int64, key memory.Key, limit 
 			return nil, err
 		}
 	}
-	im := &Importer{archives: s, turn: turn, limit: limit, kept: memory.Empty(key)}
+	im := &Importer{archives: s, turn: turn, limit: limit, history: memory.Empty(key)}
 	return im, im.segment(ctx, 0, "", "")
 }
 
 // Add takes the next message, which carries its id.
 func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
-	im.kept = im.kept.With(message)
-	if im.kept.Size() > 2*trimBytes || im.limit > 0 && im.kept.Len() > 2*im.limit+segmentMessages {
+	im.history = im.history.With(message)
+	if im.history.Size() > 2*trimBytes || im.limit > 0 && im.history.Len() > 2*im.limit+segmentMessages {
 		return im.shorten(ctx)
 	}
 	return nil
@@ -438,25 +438,25 @@ func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
 
 // shorten archives what is too much.
 func (im *Importer) shorten(ctx context.Context) error {
-	n := im.kept.Excess(im.limit, trimBytes*4/5)
+	n := im.history.Excess(im.limit, trimBytes*4/5)
 	if n == 0 && im.limit > 0 { // one exchange, or messages of no user: no matter where it is cut
-		n = max(im.kept.Len()-im.limit, 0)
+		n = max(im.history.Len()-im.limit, 0)
 	}
 	if n == 0 {
 		return nil
 	}
-	gone := im.kept.Raw(0)[:n]
-	im.kept = im.kept.Without(n)
-	for len(gone) > 0 {
+	excess := im.history.Raw(0)[:n]
+	im.history = im.history.DropFirst(n)
+	for len(excess) > 0 {
 		size, count := 0, 0
-		for count < len(gone) && count < segmentMessages && (count == 0 || size+len(gone[count]) <= segmentBytes) {
-			size += len(gone[count])
+		for count < len(excess) && count < segmentMessages && (count == 0 || size+len(excess[count]) <= segmentBytes) {
+			size += len(excess[count])
 			count++
 		}
-		if err := im.archive(ctx, gone[:count]); err != nil {
+		if err := im.archive(ctx, excess[:count]); err != nil {
 			return err
 		}
-		gone = gone[count:]
+		excess = excess[count:]
 	}
 	return nil
 }
@@ -470,13 +470,13 @@ func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
 	return err
 }
 
-func (im *Importer) segment(ctx context.Context, count int, about, value string) error {
-	r, err := im.archives.call(ctx, segmentScript, append(historyKeys(im.kept.Key()), archiveKey(im.kept.Key())),
-		im.turn, im.position, count, about, value)
+func (im *Importer) segment(ctx context.Context, count int, description, value string) error {
+	r, err := im.archives.call(ctx, segmentScript, append(historyKeys(im.history.Key()), archiveKey(im.history.Key())),
+		im.turn, im.position, count, description, value)
 	if err == nil && r.Word() != "ok" {
 		err = fmt.Errorf("%w: somebody else writes into the history", memory.ErrUnavailable)
 	}
-	return failure(err, "importing %s", im.kept.Key())
+	return failure(err, "importing %s", im.history.Key())
 }
 
 // Close stores what stays at hand, and with it that the history was changed on purpose.
@@ -484,7 +484,7 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 	if err := im.shorten(ctx); err != nil {
 		return nil, err
 	}
-	h := im.kept
+	h := im.history
 	if h.Len() == 0 {
 		return h, nil
 	}
@@ -493,7 +493,7 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 		first = h.IDs()[0]
 	}
 	h.Follows(im.turn, first)
-	err := im.archives.histories.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
+	err := im.archives.histories.replace(ctx, change{turn: im.turn, expected: "absent", old: "", fresh: h, cut: im.turn})
 	if err != nil {
 		return nil, failure(err, "importing %s", h.Key())
 	}

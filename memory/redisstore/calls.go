@@ -12,11 +12,11 @@ import (
 
 // Call is one call of a tool outside, as a run's calls have it under the call's id.
 type Call struct {
-	Run      string       `json:"run"` // the attempt that was granted it first
-	Subagent memory.Agent `json:"subagent,omitempty"`
-	Tool     string       `json:"tool"`
-	N        int          `json:"n"`
-	At       int64        `json:"at"` // Unix ms
+	Run       string       `json:"run"` // the attempt that was granted it first
+	Subagent  memory.Agent `json:"subagent,omitempty"`
+	Tool      string       `json:"tool"`
+	N         int          `json:"n"`
+	ClaimedAt int64        `json:"at"` // Unix ms
 }
 
 // Claim asks for a call of a run's, by its id, under the chat's lease and turn. The word is one of
@@ -29,9 +29,9 @@ func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn in
 	if err != nil {
 		return "", nil, err
 	}
-	again := 0
+	repeat := 0
 	if repeatable {
-		again = 1
+		repeat = 1
 	}
 	// The index first: calls are found by their run when the chat is erased.
 	err = s.redis.HSetNX(ctx, chatMeta(chat), "r:"+first, s.now().Add(s.openLife(true)).UnixMilli()).Err()
@@ -39,11 +39,11 @@ func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn in
 		return "", nil, failure(err, "claiming a call of run %s", first)
 	}
 	r, err := s.replicated(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)),
-		token, turn, id, record, again, s.openLife(true).Milliseconds())
+		token, turn, id, record, repeat, s.openLife(true).Milliseconds())
 	if errors.Is(err, errFewReplicas) && r.Word() == memory.CallGranted {
 		err = errors.Join(err, s.Unclaim(ctx, chat, first, id))
 	}
-	return r.Word(), []byte(r.At(1)), failure(err, "claiming a call of run %s", first)
+	return r.Word(), []byte(r.Part(1)), failure(err, "claiming a call of run %s", first)
 }
 
 // Settle keeps what a granted call returned; the first result stays. false: it was not granted.

@@ -54,8 +54,8 @@ type Place struct {
 }
 
 // Chat is the chat that has the place in a tenant's list; ok is false where it is none.
-func (p Place) Chat(of memory.Tenant) (chat memory.Chat, ok bool) {
-	chat, err := of.Chat(p.Member)
+func (p Place) Chat(tenant memory.Tenant) (chat memory.Chat, ok bool) {
+	chat, err := tenant.Chat(p.Member)
 	return chat, err == nil
 }
 
@@ -80,12 +80,12 @@ func ParsePlace(cursor string) (p Place, err error) {
 
 // ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
 // that are pinned, in no order and without the times of their use, which Used has.
-func (s Chats) ByUse(ctx context.Context, of memory.Tenant, after Place, count int) ([]Place, error) {
+func (s Chats) ByUse(ctx context.Context, tenant memory.Tenant, cursor Place, count int) ([]Place, error) {
 	kinds := []memory.Kind{memory.KindChats, memory.KindCold}
 	if s.Forget == nil {
 		kinds = kinds[:1]
 	}
-	places, err := merged(ctx, s.core, of, after, count, kinds...)
+	places, err := merged(ctx, s.core, tenant, cursor, count, kinds...)
 	return places, failure(err, "listing the chats")
 }
 
@@ -96,8 +96,8 @@ type Card struct {
 	Bytes    int    // of that history
 	Metadata string // JSON, "" for none
 	Open     bool   // a run goes on
-	Waits    bool   // a run waits for an answer
-	Gone     bool   // there is no such chat
+	Waiting  bool   // a run waits for an answer
+	Missing  bool   // there is no such chat
 	Pinned   bool
 
 	untitled bool // it has messages, and no process has looked how they begin
@@ -133,7 +133,7 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 	}
 	for _, i := range untitled {
 		var err error
-		if cards[i].Title, err = s.begun(ctx, chats[i], cards[i].archived); err != nil {
+		if cards[i].Title, err = s.deriveTitle(ctx, chats[i], cards[i].archived); err != nil {
 			return nil, err
 		}
 	}
@@ -142,33 +142,33 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 
 func cardOf(meta []any, size, archived int) Card {
 	text := func(i int) string { t, _ := meta[i].(string); return t }
-	title, begins := text(0), text(1)
+	title, opening := text(0), text(1)
 	if size == 0 && integer(text(6)) > 0 { // it was deleted by hand
-		begins = ""
+		opening = ""
 	}
 	c := Card{
 		Messages: int(integer(text(5))) + archived, Bytes: size, Metadata: text(2),
-		Open: readOpenRun([]byte(text(3)), "") != nil, Waits: readRest(text(4)) != nil, archived: archived > 0,
+		Open: readOpenRun([]byte(text(3)), "") != nil, Waiting: readRest(text(4)) != nil, archived: archived > 0,
 	}
 	if size == 0 {
 		c.Messages = archived
 	}
-	_, c.Title, _ = strings.Cut(begins, " ")
+	_, c.Title, _ = strings.Cut(opening, " ")
 	if title != "" {
 		c.Title = title
 	}
-	there := size > 0 || archived > 0
-	c.Gone = !there && begins == "" && title == "" && c.Metadata == "" && !c.Open && !c.Waits
-	c.untitled = there && strings.TrimSpace(begins) == "" && title == ""
+	exists := size > 0 || archived > 0
+	c.Missing = !exists && opening == "" && title == "" && c.Metadata == "" && !c.Open && !c.Waiting
+	c.untitled = exists && strings.TrimSpace(opening) == "" && title == ""
 	return c
 }
 
 // Unlist takes a chat off the list that is gone, unless it is used again.
-func (s Chats) Unlist(ctx context.Context, of memory.Tenant, p Place) error {
+func (s Chats) Unlist(ctx context.Context, tenant memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
 	}
-	list := s.listKey(memory.KindChats, of, p.Member)
+	list := s.listKey(memory.KindChats, tenant, p.Member)
 	_, err := s.call(ctx, staleScript, []string{list}, p.Member, p.Used)
 	if err == nil {
 		err = s.redis.ZRem(ctx, list, pinMark+p.Member).Err()
@@ -206,15 +206,15 @@ func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 }
 
 // Used are the places of chats of a tenant: when each had its last run, 0 if that is not known.
-func (s Chats) Used(ctx context.Context, of memory.Tenant, ids ...string) ([]Place, error) {
+func (s Chats) Used(ctx context.Context, tenant memory.Tenant, ids ...string) ([]Place, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	awake, asleep := make([]*redis.FloatCmd, len(ids)), make([][]*redis.FloatCmd, len(ids))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, id := range ids {
-			awake[i] = p.ZScore(ctx, s.listKey(memory.KindChats, of, id), id)
-			if chat, ok := (Place{Member: id}).Chat(of); ok {
+			awake[i] = p.ZScore(ctx, s.listKey(memory.KindChats, tenant, id), id)
+			if chat, ok := (Place{Member: id}).Chat(tenant); ok {
 				asleep[i] = coldScores(ctx, s.core, p, chat)
 			}
 		}
@@ -243,11 +243,11 @@ func (s Chats) filledMark() (list string, mark redis.Z) {
 // Listed says whether all chats are in the list that another process, or none, has brought there.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
 	list, mark := s.filledMark()
-	at, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
+	score, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	ago := math.Abs(mark.Score) - math.Abs(at)
+	ago := math.Abs(mark.Score) - math.Abs(score)
 	return ago > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
@@ -273,8 +273,8 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 	}
 	r, err := change(ctx, cardScript, []string{chatMeta(chat), memory.ChatKey(chat).String()}, fields...)
 	list, pin := s.chatsKey(chat), pinMark+chat.ID()
-	switch there := err == nil && r.Word() == "ok"; {
-	case !there || pinned == nil:
+	switch exists := err == nil && r.Word() == "ok"; {
+	case !exists || pinned == nil:
 	case *pinned:
 		err = s.redis.ZAdd(ctx, list, redis.Z{Score: pinScore, Member: pin}).Err()
 	default:
@@ -308,14 +308,14 @@ func (s Chats) MakeTitle(ctx context.Context, chat memory.Chat, title string) er
 }
 
 // changeBeginning sets the title that was made from a message that has names by its id, unless it is redacted.
-func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, to string, has func(id string) bool) error {
+func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, newTitle string, has func(id string) bool) error {
 	for range attempts {
-		begins, seen, err := s.seenOf(ctx, chat)
-		id, title, _ := strings.Cut(begins, " ")
-		if err != nil || begins == "" || title == memory.RedactedText || !has(id) {
+		opening, expected, err := s.openingOf(ctx, chat)
+		id, title, _ := strings.Cut(opening, " ")
+		if err != nil || opening == "" || title == memory.RedactedText || !has(id) {
 			return failure(err, "changing the title of chat %s", chat)
 		}
-		r, err := s.call(ctx, beginsScript, []string{chatMeta(chat)}, append(seen, begins, beginning(id, to))...)
+		r, err := s.call(ctx, beginsScript, []string{chatMeta(chat)}, append(expected, opening, beginning(id, newTitle))...)
 		if err != nil || r.Word() == "ok" {
 			return failure(err, "changing the title of chat %s", chat)
 		}
@@ -323,8 +323,8 @@ func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, to string,
 	return fmt.Errorf("%w: the title of chat %s changed under every attempt", memory.ErrUnavailable, chat)
 }
 
-// seenOf is how a chat begins, and what the script that changes it holds against what is there then.
-func (s Chats) seenOf(ctx context.Context, chat memory.Chat) (begins string, seen []any, err error) {
+// openingOf is how a chat begins, and what the script that changes it holds against what is there then.
+func (s Chats) openingOf(ctx context.Context, chat memory.Chat) (opening string, expected []any, err error) {
 	fields, err := s.redis.HMGet(ctx, chatMeta(chat), "sum", "turn", "cut", "begins").Result()
 	if err != nil {
 		return "", nil, unavailable(err)
@@ -332,11 +332,11 @@ func (s Chats) seenOf(ctx context.Context, chat memory.Chat) (begins string, see
 	for i, f := range fields {
 		text, _ := f.(string)
 		if i == 3 {
-			return text, seen, nil
+			return text, expected, nil
 		}
-		seen = append(seen, text)
+		expected = append(expected, text)
 	}
-	return "", seen, nil
+	return "", expected, nil
 }
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
@@ -348,11 +348,11 @@ func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
 	return failure(err, "listing chat %s", chat)
 }
 
-// begun makes the title of a chat from its first message and notes it, unless the history has changed meanwhile or no
+// deriveTitle makes the title of a chat from its first message and notes it, unless the history has changed meanwhile or no
 // meta describes it.
-func (s Chats) begun(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
+func (s Chats) deriveTitle(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
 	key := memory.ChatKey(chat)
-	before, seen, err := s.seenOf(ctx, chat)
+	opening, expected, err := s.openingOf(ctx, chat)
 	if err != nil {
 		return "", failure(err, "looking how chat %s begins", chat)
 	}
@@ -377,17 +377,17 @@ func (s Chats) begun(ctx context.Context, chat memory.Chat, archived bool) (titl
 		_ = json.Unmarshal(first, &m) // it has a role
 		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
 	}
-	if seen[0] == "" || strings.TrimSpace(before) != "" { // no change of the chat would take it away, or it has one by now
+	if expected[0] == "" || strings.TrimSpace(opening) != "" { // no change of the chat would take it away, or it has one by now
 		return title, nil
 	}
-	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(seen, before, beginning(id, title))...)
+	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(expected, opening, beginning(id, title))...)
 	return title, failure(err, "noting how chat %s begins", chat)
 }
 
 // firstArchived is the oldest message of a user in an archive; nil if its first segment has none, or is damaged.
 func (s Chats) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
 	segments, err := s.archives.Segments(ctx, key)
-	if err != nil || len(segments) == 0 || segments[0].Lost {
+	if err != nil || len(segments) == 0 || segments[0].Missing {
 		return nil, err
 	}
 	read, err := s.archives.Read(ctx, key, segments[0])

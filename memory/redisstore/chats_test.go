@@ -57,7 +57,7 @@ func TestAnErasureMadeAgainTakesWhatItTookBefore(t *testing.T) {
 			chat := memory.MustChat("1")
 			turn, err := w.Turns.Take(ctx, chat, "one", "conversation", time.Minute)
 			require.NoError(t, err)
-			open := redisstore.OpenRun{Run: "r", Turn: turn.Number, Begins: "secret"}
+			open := redisstore.OpenRun{Run: "r", Turn: turn.Number, Title: "secret"}
 			_, err = w.Turns.Open(ctx, chat, "one", time.Minute, open)
 			require.NoError(t, err)
 			title, metadata := "own", `{"of":"ann"}`

@@ -24,8 +24,8 @@ func TestTheNextTurnCanBeClaimed(t *testing.T) {
 		}
 		var held *redisstore.HeldError
 		require.ErrorAs(t, err, &held)
-		require.Greater(t, held.Left, time.Duration(0))
-		require.LessOrEqual(t, held.Left, lease)
+		require.Greater(t, held.Remaining, time.Duration(0))
+		require.LessOrEqual(t, held.Remaining, lease)
 		return held
 	}
 	require.Nil(t, held("holder"))

@@ -196,7 +196,7 @@ func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 		require.ErrorAs(t, err, &held)
 		require.NoError(t,
 			failure(s.Turns.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
-		ok, failed := s.Turns.RenewAll(ctx, time.Minute, []redisstore.Held{{Chat: chat, Token: "one"}})
+		ok, failed := s.Turns.RenewAll(ctx, time.Minute, []redisstore.Lease{{Chat: chat, Token: "one"}})
 		require.Equal(t, []error{nil}, failed)
 		require.Equal(t, []bool{true}, ok)
 		appendTo(t, s, memory.Empty(memory.SubagentKey("analytic", chat)), "r", turn.Number, 1)
@@ -303,7 +303,7 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 			pages := 0
 			for cursor := ""; ; pages++ {
 				require.Less(t, pages, 1000)
-				chats, next, err := s.Chats.All(ctx, cursor, count)
+				chats, next, err := s.Chats.Page(ctx, cursor, count)
 				require.NoError(t, err)
 				for _, c := range chats {
 					seen[c] = true

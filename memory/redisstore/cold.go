@@ -57,15 +57,15 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	if err != nil {
 		return nil, failure(err, "looking up the chats")
 	}
-	all := make([]Sleep, len(chats))
+	sleeps := make([]Sleep, len(chats))
 	for i := range chats {
 		turn, _ := metas[i].Val()[0].(string)
 		note, _ := metas[i].Val()[1].(string)
 		used, asleep := latest(scores[i])
-		all[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note),
+		sleeps[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note),
 			Woken: int64(woken[i].Val())}
 	}
-	return all, nil
+	return sleeps, nil
 }
 
 // coldScores asks for a chat in all keys in which it may be listed as sleeping.
@@ -77,24 +77,24 @@ func coldScores(ctx context.Context, s *core, p redis.Pipeliner, chat memory.Cha
 }
 
 // latest is the greatest of the scores that are there.
-func latest(scores []*redis.FloatCmd) (at int64, there bool) {
+func latest(scores []*redis.FloatCmd) (used int64, ok bool) {
 	for _, score := range scores {
 		if score.Err() == nil {
-			at, there = max(at, int64(score.Val())), true
+			used, ok = max(used, int64(score.Val())), true
 		}
 	}
-	return at, there
+	return used, ok
 }
 
 // Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
 // once get others, and those that may not leave hold up none.
-func (s Cold) Idle(ctx context.Context, of memory.Tenant, since time.Time, count int64) (places []Place, err error) {
-	before, keys := strconv.FormatInt(since.UnixMilli(), 10), s.listKeys(memory.KindChats, of)
+func (s Cold) Idle(ctx context.Context, tenant memory.Tenant, cutoff time.Time, count int64) (places []Place, err error) {
+	maxScore, keys := strconv.FormatInt(cutoff.UnixMilli(), 10), s.listKeys(memory.KindChats, tenant)
 	for _, i := range rand.Perm(len(keys)) {
-		n, err := s.redis.ZCount(ctx, keys[i], "(0", before).Result()
+		n, err := s.redis.ZCount(ctx, keys[i], "(0", maxScore).Result()
 		var page []redis.Z
 		if err == nil && n > 0 {
-			page, err = s.redis.ZRangeByScoreWithScores(ctx, keys[i], &redis.ZRangeBy{Min: "(0", Max: before,
+			page, err = s.redis.ZRangeByScoreWithScores(ctx, keys[i], &redis.ZRangeBy{Min: "(0", Max: maxScore,
 				Offset: rand.Int64N(max(n-count, 0) + 1), Count: count}).Result()
 		}
 		if err != nil {
@@ -120,17 +120,17 @@ func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.A
 	}
 	var names []string
 	for _, key := range slices.Backward(histories) {
-		aside, err := s.histories.setAsideOf(ctx, key)
+		damaged, err := s.histories.setAsideOf(ctx, key)
 		if err != nil {
 			return nil, false, failure(err, "reading chat %s", chat)
 		}
-		names = append(append(names, archiveKey(key), notesKey(key)), aside...)
+		names = append(append(names, archiveKey(key), notesKey(key)), damaged...)
 		names = append(names, historyKeys(key)...)
 	}
-	types, ends := make([]*redis.StatusCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	types, ttls := make([]*redis.StatusCmd, len(names)), make([]*redis.DurationCmd, len(names))
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, name := range names {
-			types[i], ends[i] = p.Type(ctx, name), p.PTTL(ctx, name)
+			types[i], ttls[i] = p.Type(ctx, name), p.PTTL(ctx, name)
 		}
 	})
 	for i := 0; i < len(names) && err == nil; i++ {
@@ -138,7 +138,7 @@ func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.A
 		switch kind := types[i].Val(); {
 		case kind == "none":
 			continue
-		case ends[i].Val() >= 0 || kind != "string" && kind != "hash":
+		case ttls[i].Val() >= 0 || kind != "string" && kind != "hash":
 			return nil, false, nil
 		case kind == "string":
 			var value string
@@ -196,18 +196,18 @@ func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []c
 
 // byHistory are the keys of a snapshot by their history, the chat's own last also if it has none.
 func byHistory(chat memory.Chat, keys []cold.Key) iter.Seq2[memory.Key, []cold.Key] {
-	own, of := memory.ChatKey(chat), map[memory.Key][]cold.Key{}
+	own, byKey := memory.ChatKey(chat), map[memory.Key][]cold.Key{}
 	for _, k := range keys {
 		key, _ := memory.ParseRedisKey(k.Name)
-		of[key.Key] = append(of[key.Key], k)
+		byKey[key.Key] = append(byKey[key.Key], k)
 	}
 	return func(yield func(memory.Key, []cold.Key) bool) {
-		for key, keys := range of {
+		for key, keys := range byKey {
 			if key != own && !yield(key, keys) {
 				return
 			}
 		}
-		yield(own, of[own])
+		yield(own, byKey[own])
 	}
 }
 
@@ -235,11 +235,11 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 			case k.Name == meta.Name:
 				meta = k
 			default:
-				whole := false
+				complete := false
 				if k.Hash != nil {
-					whole, err = s.redis.HExists(ctx, k.Name, "messages").Result()
+					complete, err = s.redis.HExists(ctx, k.Name, "messages").Result()
 				}
-				if err == nil && !whole {
+				if err == nil && !complete {
 					err = s.restore(ctx, turn, key, k, k)
 				}
 			}
@@ -257,11 +257,11 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 				delete(meta.Hash, field)
 			}
 		}
-		there, err := s.redis.Exists(ctx, history.Name).Result()
+		exists, err := s.redis.Exists(ctx, history.Name).Result()
 		if err == nil {
 			err = s.restore(ctx, turn, key, history, meta)
 		}
-		if err == nil && there > 0 && history.String != "" {
+		if err == nil && exists > 0 && history.String != "" {
 			err = s.joinOlder(ctx, o.Turn, key, history, meta)
 		}
 		if err != nil {
@@ -272,14 +272,14 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 }
 
 // restore writes the string of one key of a history and the fields of another one that are not there.
-func (s Cold) restore(ctx context.Context, turn int64, of memory.Key, text, hash cold.Key) error {
+func (s Cold) restore(ctx context.Context, turn int64, key memory.Key, text, hash cold.Key) error {
 	fields := slices.Sorted(maps.Keys(hash.Hash)) // of an archive, numbers come before the totals
 	for first := true; first || len(fields) > 0; first = false {
 		args, size := []any{turn, string(text.String)}, 0
 		for ; len(fields) > 0 && size < thawBytes; fields = fields[1:] {
 			args, size = append(args, fields[0], string(hash.Hash[fields[0]])), size+len(hash.Hash[fields[0]])
 		}
-		if _, err := s.call(ctx, thawScript, []string{metaKey(of), text.Name, hash.Name}, args...); err != nil {
+		if _, err := s.call(ctx, thawScript, []string{metaKey(key), text.Name, hash.Name}, args...); err != nil {
 			return err
 		}
 	}
@@ -313,7 +313,7 @@ type Frozen struct {
 	*memory.History
 	Archive  []json.RawMessage // messages of its archive
 	Archived int               // number of messages that trims had moved
-	Whole    bool              // no part of the archive is damaged or missing
+	Complete bool              // no part of the archive is damaged or missing
 
 	User   string // as in the chat's meta
 	Hidden memory.Quarantine
@@ -322,37 +322,37 @@ type Frozen struct {
 // Freeze reads the chat's own history out of the keys of its object.
 func (s Cold) Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 	key := memory.ChatKey(chat)
-	var history, about cold.Key
+	var history, metaEntry cold.Key
 	var archive map[string]cold.Text
 	for _, k := range keys {
 		switch k.Name {
 		case key.String():
 			history = k
 		case metaKey(key):
-			about = k
+			metaEntry = k
 		case archiveKey(key):
 			archive = k.Hash
 		}
 	}
-	if f.History, err = parseFrozen(key, history, about); err != nil {
+	if f.History, err = parseFrozen(key, history, metaEntry); err != nil {
 		return f, err
 	}
-	meta := about.Hash
-	f.Archived, f.Whole = int(integer(string(meta["archived"]))), true
+	meta := metaEntry.Hash
+	f.Archived, f.Complete = int(integer(string(meta["archived"]))), true
 	f.User, f.Hidden = string(meta["user"]), membersOf(string(meta[quarantined]))
 	segments := segmentsIn(maps.Keys(archive))
 	for i := range segments {
-		segments[i].about = string(archive[aboutField(segments[i].Position)])
+		segments[i].description = string(archive[descriptionField(segments[i].Position)])
 	}
 	segments = parsed(segments, int(integer(string(archive["messages"]))))
-	apart := isApart(f.First(), string(meta["joins"]), string(meta["archived"]))
-	for _, seg := range s.withGaps(segments, slices.Collect(maps.Keys(archive)), apart) {
-		if seg.Lost {
-			f.Whole = false
+	detached := isDetached(f.First(), string(meta["joins"]), string(meta["archived"]))
+	for _, seg := range s.withGaps(segments, slices.Collect(maps.Keys(archive)), detached) {
+		if seg.Missing {
+			f.Complete = false
 			continue
 		}
 		raw, err := seg.messagesIn([]byte(archive[strconv.Itoa(seg.Position)]))
-		f.Archive, f.Whole = append(f.Archive, raw...), f.Whole && err == nil
+		f.Archive, f.Complete = append(f.Archive, raw...), f.Complete && err == nil
 	}
 	return f, nil
 }
@@ -367,9 +367,9 @@ func (s Cold) Woke(ctx context.Context, chat memory.Chat) error {
 }
 
 // WokenBefore returns up to count chats that woke before a time and may still have an object.
-func (s Cold) WokenBefore(ctx context.Context, before time.Time, count int64) (chats []memory.Chat, err error) {
+func (s Cold) WokenBefore(ctx context.Context, cutoff time.Time, count int64) (chats []memory.Chat, err error) {
 	names, err := s.redis.ZRangeByScore(ctx, wokenChats,
-		&redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(before.UnixMilli(), 10), Count: count}).Result()
+		&redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(cutoff.UnixMilli(), 10), Count: count}).Result()
 	for _, name := range names {
 		if chat, bad := memory.ParseChat(name); bad == nil {
 			chats = append(chats, chat)
@@ -381,8 +381,8 @@ func (s Cold) WokenBefore(ctx context.Context, before time.Time, count int64) (c
 }
 
 // Unwoke takes a chat off the list of WokenBefore, unless it woke again after at.
-func (s Cold) Unwoke(ctx context.Context, chat memory.Chat, at int64) error {
-	_, err := s.call(ctx, staleScript, []string{wokenChats}, chat.String(), at)
+func (s Cold) Unwoke(ctx context.Context, chat memory.Chat, wokenAt int64) error {
+	_, err := s.call(ctx, staleScript, []string{wokenChats}, chat.String(), wokenAt)
 	return failure(err, "noting that chat %s has no object", chat)
 }
 
@@ -403,17 +403,17 @@ func (s Cold) list(ctx context.Context, chat memory.Chat, used int64) error {
 	return s.redis.ZAddNX(ctx, s.chatsKey(chat), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
 }
 
-// Left takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
+// UnlistAwake takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
 // lease have run out it is listed again, since it may have been woken.
-func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
+func (s Cold) UnlistAwake(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
 	for _, key := range slices.Compact([]string{s.chatsKey(chat), memory.ListKey(memory.KindChats, chat.Tenant())}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
 	}
-	held := false
+	ok := false
 	if err == nil {
-		held, err = s.Holds(ctx, chat, token)
+		ok, err = s.Holds(ctx, chat, token)
 	}
-	if err == nil && !held {
+	if err == nil && !ok {
 		err = s.list(ctx, chat, used)
 	}
 	return failure(err, "taking chat %s off the list", chat)
@@ -421,8 +421,8 @@ func (s Cold) Left(ctx context.Context, chat memory.Chat, token string, used int
 
 // WakeUp takes a chat off the list of those that sleep. Before that it is in that of those that are awake, unless
 // nothing of it is there.
-func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, there bool) (err error) {
-	if there {
+func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, exists bool) (err error) {
+	if exists {
 		err = s.list(ctx, chat, used)
 	}
 	if err == nil {

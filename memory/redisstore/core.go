@@ -80,12 +80,12 @@ type core struct {
 
 // Counts are events that an operator may want to see.
 type Counts struct {
-	Stale   atomic.Int64 // appends that found the writer's copy out of date
-	Adopted atomic.Int64 // values of foreign writers taken over
-	Damaged atomic.Int64 // values set aside
-	Deleted atomic.Int64 // histories that were deleted by hand
-	Late    atomic.Int64 // messages that came out of the spool after their turn
-	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
+	Stale     atomic.Int64 // appends that found the writer's copy out of date
+	Adopted   atomic.Int64 // values of foreign writers taken over
+	Damaged   atomic.Int64 // values set aside
+	Deleted   atomic.Int64 // histories that were deleted by hand
+	Late      atomic.Int64 // messages that came out of the spool after their turn
+	Recovered atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
 }
 
 // call runs one script. Unless the script is known to take nothing away, the copy of the chat in the cold store goes
@@ -170,7 +170,7 @@ func (s *core) replicated(ctx context.Context, script *redis.Script, keys []stri
 // on the chat's number, which is returned.
 func (s *core) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
 	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
-	return integer(r.At(1)), err
+	return integer(r.Part(1)), err
 }
 
 // pause backs off with jitter after the first tries, so that of many writers of one history
@@ -280,7 +280,7 @@ func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, 
 }
 
 // members are those of a list in a field of a chat's meta; what is no list has none.
-func (s *core) members(ctx context.Context, chat memory.Chat, field string) (all []string, err error) {
+func (s *core) members(ctx context.Context, chat memory.Chat, field string) (list []string, err error) {
 	text, err := s.field(ctx, chatMeta(chat), field)
 	return membersOf(text), err
 }
@@ -295,7 +295,7 @@ func (s *core) field(ctx context.Context, key, name string) (string, error) {
 }
 
 // membersOf reads a set that is in a field.
-func membersOf(text string) (all []string) {
-	_ = json.Unmarshal([]byte(text), &all)
-	return all
+func membersOf(text string) (list []string) {
+	_ = json.Unmarshal([]byte(text), &list)
+	return list
 }

@@ -83,14 +83,14 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			if len(wrong) == 0 {
 				return err
 			}
-			var again []redis.Cmder
+			var retry []redis.Cmder
 			for _, cmd := range cmds {
 				if slices.ContainsFunc(redisscript.Keys(cmd), func(name string) bool { return wrong[name] }) {
 					cmd.SetErr(nil)
-					again = append(again, cmd)
+					retry = append(retry, cmd)
 				}
 			}
-			err = next(ctx, again)
+			err = next(ctx, retry)
 			for _, cmd := range cmds {
 				if err == nil {
 					err = cmd.Err()
@@ -137,8 +137,8 @@ func (m mender) mendAll(ctx context.Context, names ...string) error {
 // chats share holds nothing that users said, and is not noted.
 func (m mender) mend(ctx context.Context, name string) error {
 	key, _ := memory.ParseRedisKey(name)
-	want, at := key.Type(), m.timestamp()
-	key.Aside = at
+	want, timestamp := key.Type(), m.timestamp()
+	key.DamagedAt = timestamp
 	keys, field := []string{name, key.String()}, ""
 	switch key.Kind {
 	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindLease,
@@ -146,15 +146,15 @@ func (m mender) mend(ctx context.Context, name string) error {
 		if err := m.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
 			return err
 		}
-		keys, field = append(keys, metaKey(key.Key)), "d:"+at
+		keys, field = append(keys, metaKey(key.Key)), "d:"+timestamp
 	case memory.KindUserNotes:
 		if u, err := memory.ParseUser(key.Run); err == nil {
 			return m.users.setNotesAside(ctx, u)
 		}
 	case memory.KindMeta:
-		keys, field = append(keys, name), "d:"+at
+		keys, field = append(keys, name), "d:"+timestamp
 	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so it is noted first
-		if found, err := m.redis.Type(ctx, name).Result(); err != nil || found == want || found == "none" {
+		if actual, err := m.redis.Type(ctx, name).Result(); err != nil || actual == want || actual == "none" {
 			return err
 		}
 		if err := m.redis.HSet(ctx, metaKey(key.Key), "d:"+keys[1], want).Err(); err != nil {
@@ -164,7 +164,7 @@ func (m mender) mend(ctx context.Context, name string) error {
 	r, err := read(asideScript.Run(ctx, m.redis, keys, want, field))
 	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
 		m.Counts.Damaged.Add(1)
-		m.log.Error().Str("key", name).Str("holds", r.At(1)).Str("wanted", want).Str("moved_to", keys[1]).
+		m.log.Error().Str("key", name).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).
 			Msg("a key of the wrong type was set aside")
 	}
 	return err

@@ -39,16 +39,16 @@ func (s Erasures) Note(ctx context.Context, turn int64, names ...string) error {
 	return failure(err, "noting an erasure")
 }
 
-// Since gives what was erased in turns from one on, by name.
-func (s Erasures) Since(ctx context.Context, since int64) (map[string]int64, error) {
-	found, err := s.redis.ZRangeByScoreWithScores(ctx, erasuresKey, &redis.ZRangeBy{
-		Min: strconv.FormatInt(since, 10), Max: "+inf",
+// ListSince gives what was erased in turns from one on, by name.
+func (s Erasures) ListSince(ctx context.Context, turn int64) (map[string]int64, error) {
+	entries, err := s.redis.ZRangeByScoreWithScores(ctx, erasuresKey, &redis.ZRangeBy{
+		Min: strconv.FormatInt(turn, 10), Max: "+inf",
 	}).Result()
 	if err != nil {
 		return nil, failure(err, "reading what was erased")
 	}
-	turns := make(map[string]int64, len(found))
-	for _, z := range found {
+	turns := make(map[string]int64, len(entries))
+	for _, z := range entries {
 		if name, ok := z.Member.(string); ok {
 			turns[name] = int64(z.Score)
 		}
@@ -59,19 +59,19 @@ func (s Erasures) Since(ctx context.Context, since int64) (map[string]int64, err
 // Erased is the turn in which a history was erased last, alone or with its chat, 0
 // if it never was: nothing that was written in an earlier turn may come back.
 func (s Erasures) Erased(ctx context.Context, key memory.Key) (int64, error) {
-	erased, _, _, err := s.taken(ctx, key)
+	erased, _, _, err := s.state(ctx, key)
 	return erased, err
 }
 
 // Version is a text that changes with whatever takes something away from a history: an erasure, a redaction, a rewind or
 // a quarantine.
 func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
-	erased, cut, hidden, err := s.taken(ctx, key)
+	erased, cut, hidden, err := s.state(ctx, key)
 	return fmt.Sprintf("%d-%s-%x", erased, cut, crc32.ChecksumIEEE([]byte(hidden))), err
 }
 
-// taken returns the turn of a history's last erasure, the turn of its last rewrite, and the quarantine of its chat.
-func (s Erasures) taken(ctx context.Context, key memory.Key) (erased int64, cut, hidden string, err error) {
+// state returns the turn of a history's last erasure, the turn of its last rewrite, and the quarantine of its chat.
+func (s Erasures) state(ctx context.Context, key memory.Key) (erased int64, cut, hidden string, err error) {
 	var marks [3]*redis.StringCmd
 	var scores [2]*redis.FloatCmd
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -96,24 +96,24 @@ func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) 
 // no turn's write: a running turn finds the history changed. cut says whether there
 // was anything from before. What follows a later deliberate change stays, whatever its
 // times: an import brings old messages on purpose. whole: all of the chat was erased, with what was set for its list.
-func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, whole bool) (cut bool, err error) {
-	since := func(raw []json.RawMessage) ([]json.RawMessage, error) { return begunSince(raw, turn) }
-	later := false
+func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, full bool) (cut bool, err error) {
+	filter := func(raw []json.RawMessage) ([]json.RawMessage, error) { return messagesSince(raw, turn) }
+	superseded := false
 	h, err := s.histories.rewrite(ctx, writingBack, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
-		if later = h.Cut() > turn; later {
+		if superseded = h.Cut() > turn; superseded {
 			return nil, false, nil
 		}
-		left, err := since(h.Raw(0))
-		return left, len(left) < h.Len(), err
+		rest, err := filter(h.Raw(0))
+		return rest, len(rest) < h.Len(), err
 	})
 	if err == nil {
-		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()), whole)
+		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()), full)
 	}
 	archived, notes := false, 0
-	if err == nil && !later { // last, since what a trim moves goes there
-		archived, err = s.archives.rearchive(ctx, key, nil, since, func(string) bool { return true })
+	if err == nil && !superseded { // last, since what a trim moves goes there
+		archived, err = s.archives.rearchive(ctx, key, nil, filter, func(string) bool { return true })
 	}
-	if err == nil && !later {
+	if err == nil && !superseded {
 		notes, err = s.notes.Void(ctx, writingBack, key, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 	}
 	if err != nil {
@@ -122,19 +122,19 @@ func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, whole boo
 	return h != nil || archived || notes > 0, err
 }
 
-// begunSince are the messages that are not from before a turn.
-func begunSince(raw []json.RawMessage, turn int64) (left []json.RawMessage, err error) {
+// messagesSince are the messages that are not from before a turn.
+func messagesSince(raw []json.RawMessage, turn int64) (rest []json.RawMessage, err error) {
 	messages, err := memory.Decode(raw)
 	for i, m := range messages {
 		if m.Timestamp == 0 || m.Timestamp*1000 >= float64(turn) {
-			left = append(left, raw[i])
+			rest = append(rest, raw[i])
 		}
 	}
-	return left, err
+	return rest, err
 }
 
-// Noted is the turn under which each name stands among what was erased, 0 for none.
-func (s Erasures) Noted(ctx context.Context, names ...string) ([]int64, error) {
+// Turns is the turn under which each name stands among what was erased, 0 for none.
+func (s Erasures) Turns(ctx context.Context, names ...string) ([]int64, error) {
 	scores, err := s.redis.ZMScore(ctx, erasuresKey, names...).Result()
 	turns := make([]int64, len(scores))
 	for i, score := range scores {

@@ -28,22 +28,22 @@ const (
 	writingBack = -1 // what Redis lost and a copy holds is brought back, at any time of any turn
 )
 
-// found is what is known of a history beside its content, from the load script.
-type found struct {
+// loadInfo is what is known of a history beside its content, from the load script.
+type loadInfo struct {
 	cut   int64  // turn of the last deliberate change
 	first string // id of the first message that a trim kept
 	turn  int64  // the stored turn, before this one
 }
 
-func foundIn(r redisscript.Reply) found {
-	return found{integer(r.At(1)), r.At(2), integer(r.At(3))}
+func parseLoadInfo(r redisscript.Reply) loadInfo {
+	return loadInfo{integer(r.Part(1)), r.Part(2), integer(r.Part(3))}
 }
 
 // adopt takes over a value that another program wrote: it is laid out anew, each message
 // with its id, and gets a meta. In the place of a history that a meta knew, it is a
 // deliberate change. Where no meta was, Redis lost the history before that program wrote, and
 // so the caller's copy is joined to what is there.
-func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
+func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f loadInfo, hasMeta bool,
 	value []byte) (*memory.History, error) {
 	key := have.Key()
 	theirs, err := memory.ParseHistory(key, value)
@@ -53,15 +53,15 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 	if err != nil || turn == looking {
 		return theirs, err
 	}
-	c := change{turn: turn, seen: "value", old: value, fresh: theirs}
-	back := 0
-	if known {
+	c := change{turn: turn, expected: "value", old: value, fresh: theirs}
+	restored := 0
+	if hasMeta {
 		c.cut = turn
 	} else {
 		theirs.Follows(max(f.cut, have.Cut()), f.first)
-		c, back = s.join(c, theirs, have)
+		c, restored = s.join(c, theirs, have)
 	}
-	if turn == writingBack && back == 0 {
+	if turn == writingBack && restored == 0 {
 		return theirs, nil // the chat's next turn will
 	}
 	first := c.fresh.First()
@@ -77,12 +77,12 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 		return nil, err
 	}
 	s.Counts.Adopted.Add(1)
-	if known {
+	if hasMeta {
 		s.onCut(key, turn)
 	}
 	s.log.Warn().Str("key", key.String()).Int("messages",
 		c.fresh.Len()).Msg("took over a history that another program wrote")
-	s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
+	s.noteLoss(ctx, c, restored, "Redis lost a history that another program then wrote anew; both are kept")
 	return c.fresh, nil
 }
 
@@ -93,12 +93,12 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	if turn <= looking {
 		return nil, cause
 	}
-	none, err := s.emptied(ctx, change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true})
+	empty, err := s.emptied(ctx, change{turn: turn, expected: "value", old: value, fresh: memory.Empty(key), keepOld: true})
 	if err == nil {
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
 	}
-	return none, err
+	return empty, err
 }
 
 // accept takes note that a history was deleted by hand.
@@ -106,12 +106,12 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 	if turn <= looking {
 		return memory.Empty(key), nil
 	}
-	none, err := s.emptied(ctx, change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key)})
+	empty, err := s.emptied(ctx, change{turn: turn, expected: "deleted", old: "", fresh: memory.Empty(key)})
 	if err == nil {
 		s.Counts.Deleted.Add(1)
 		s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
 	}
-	return none, err
+	return empty, err
 }
 
 // emptied makes a change that leaves nothing, as a deliberate one in its turn.
@@ -136,12 +136,12 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 // restore writes a copy back of which Redis has nothing, create-only. Without a copy the
 // history is a new one; a copy from before an erasure counts as none.
 // seen is "absent", or "deleted" if Redis has its meta.
-func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found, seen string) (*memory.History,
+func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f loadInfo, expected string) (*memory.History,
 	error) {
-	none := memory.Empty(have.Key())
-	none.Follows(f.cut, "")
-	if have = have.Since(f.cut); have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
-		return none, nil
+	empty := memory.Empty(have.Key())
+	empty.Follows(f.cut, "")
+	if have = have.DropBefore(f.cut); have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
+		return empty, nil
 	}
 	h, err := memory.ParseHistory(have.Key(), have.JSON()) // computes the sum
 	if err != nil {
@@ -149,11 +149,11 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	}
 	h.Follows(max(f.cut, have.Cut()), have.First())
 	h.ProvenIn(have.Turn())
-	c := change{turn: turn, seen: seen, old: "", fresh: h, cut: h.Cut(), copy: have}
+	c := change{turn: turn, expected: expected, old: "", fresh: h, cut: h.Cut(), copy: have}
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	s.noteLost(ctx, c, h.Len(), "Redis lost a history; it was written back")
+	s.noteLoss(ctx, c, h.Len(), "Redis lost a history; it was written back")
 	return h, nil
 }
 
@@ -163,15 +163,15 @@ func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.His
 	if turn == looking || have.Len() == 0 || have.Turn() == 0 {
 		return stored, nil
 	}
-	c := change{turn: turn, seen: "version", old: stored.Sum().String(), oldLen: stored.Size(), fresh: stored}
-	c, back := s.join(c, stored, have)
+	c := change{turn: turn, expected: "version", old: stored.Sum().String(), oldLen: stored.Size(), fresh: stored}
+	c, restored := s.join(c, stored, have)
 	if c.copy == nil {
 		return stored, nil
 	}
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	s.noteLost(ctx, c, back, "Redis lost a part of a history; it was written back")
+	s.noteLoss(ctx, c, restored, "Redis lost a part of a history; it was written back")
 	return c.fresh, nil
 }
 
@@ -189,24 +189,24 @@ func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	return c, max(merged.Len()-stored.Len(), 0)
 }
 
-// noteLost logs and counts that a copy was needed, and marks the chat, so that its next run
+// noteLoss logs and counts that a copy was needed, and marks the chat, so that its next run
 // tells the user.
-func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
+func (s *Store) noteLoss(ctx context.Context, c change, restored int, what string) {
 	key := c.fresh.Key()
 	if len(c.odd) > 0 {
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Str("key", key.String()).Strs("ids", c.odd[:min(len(c.odd), 10)]).
 			Msg("a copy has other contents under the same ids; it was set aside, under {key}:damaged:<time>")
 	}
-	if back == 0 {
+	if restored == 0 {
 		return
 	}
-	s.Counts.Lost.Add(1)
+	s.Counts.Recovered.Add(1)
 	level := s.LossLog.Error()
 	if c.turn == writingBack { // one of many, of which there is a summary
 		level = s.LossLog.Debug()
 	}
-	level.Str("key", key.String()).Int("messages", back).Msg(what)
+	level.Str("key", key.String()).Int("messages", restored).Msg(what)
 	// What was brought back is safe without this mark.
 	err := s.redis.HSet(ctx, chatMeta(key.Chat()), "lost", s.now().UnixMilli()).Err()
 	if err != nil {
@@ -216,15 +216,15 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 
 // change is one compare-and-set of a whole history, see replace.
 type change struct {
-	turn   int64  // of the writer, or writingBack
-	seen   string // what must still hold: "value", "version", "absent" or "deleted"
-	old    any    // the value, or its sum
-	oldLen int
-	fresh  *memory.History // Empty stores nothing, unless there is a value to replace
-	aside  bool            // keep the old value under another key
-	cut    int64           // turn of the deliberate change that fresh follows; 0 for none
-	copy   *memory.History // that is brought in; nil if none is
-	odd    []string        // ids under which the copy has other bytes, so that it is set aside
+	turn     int64  // of the writer, or writingBack
+	expected string // what must still hold: "value", "version", "absent" or "deleted"
+	old      any    // the value, or its sum
+	oldLen   int
+	fresh    *memory.History // Empty stores nothing, unless there is a value to replace
+	keepOld  bool            // keep the old value under another key
+	cut      int64           // turn of the deliberate change that fresh follows; 0 for none
+	copy     *memory.History // that is brought in; nil if none is
+	odd      []string        // ids under which the copy has other bytes, so that it is set aside
 }
 
 // maxApplied is how many runs a meta remembers; the scripts have the same number.
@@ -237,16 +237,16 @@ const maxApplied = 32
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
 	turn, floor := max(c.turn, 0), int64(0)
-	if c.fresh.Len() > 0 && key.Agent() != "" && c.seen != "version" {
+	if c.fresh.Len() > 0 && key.Agent() != "" && c.expected != "version" {
 		var err error
 		if floor, err = s.indexHistory(ctx, key, turn); err != nil {
 			return err
 		}
 	}
-	value, aside, conflict := []byte{}, 0, []byte{}
-	if c.aside {
-		aside = 1
-	} else if c.fresh.Len() > 0 || c.seen == "value" {
+	value, keepOld, conflict := []byte{}, 0, []byte{}
+	if c.keepOld {
+		keepOld = 1
+	} else if c.fresh.Len() > 0 || c.expected == "value" {
 		value = c.fresh.JSON()
 	}
 	var applied []string
@@ -263,8 +263,8 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	if turn > 0 {
 		floor = 0 // the turn's load has raised the number to its own
 	}
-	r, err := s.call(ctx, replaceScript, append(historyKeys(key), asideKey(key, s.timestamp())),
-		turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, conflict,
+	r, err := s.call(ctx, replaceScript, append(historyKeys(key), damagedKey(key, s.timestamp())),
+		turn, c.expected, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), keepOld, conflict,
 		strings.Join(applied, " "), proven, c.cut, c.fresh.First(), floor)
 	if err != nil {
 		return err
@@ -304,27 +304,27 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 // rewrite puts what keep leaves of a history in its place, as a deliberate change in turn cut, if it says that there
 // is a change. It starts over if the history was changed meanwhile.
 func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int64,
-	keep func(*memory.History) (left []json.RawMessage, changed bool, err error)) (*memory.History, error) {
+	keep func(*memory.History) (rest []json.RawMessage, changed bool, err error)) (*memory.History, error) {
 	for try := range attempts {
-		before, err := s.Load(ctx, looking, memory.Empty(key))
+		loaded, err := s.Load(ctx, looking, memory.Empty(key))
 		if err != nil {
 			return nil, err
 		}
-		h := before[0]
-		left, changed, err := keep(h)
+		h := loaded[0]
+		rest, changed, err := keep(h)
 		if err != nil || h.Len() == 0 || !changed {
 			return nil, err
 		}
-		fresh := memory.Empty(key).With(left...)
+		fresh := memory.Empty(key).With(rest...)
 		if fresh.Len() == h.Len() {
 			fresh.Follows(cut, h.First())
 		}
-		c := change{turn: turn, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: fresh, cut: cut}
+		c := change{turn: turn, expected: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: fresh, cut: cut}
 		err = s.replace(ctx, c)
 		if errors.Is(err, errChanged) { // its meta is gone, perhaps
 			var value []byte
 			if value, err = s.bytesOf(ctx, key, nil); err == nil && bytes.Equal(value, h.JSON()) {
-				c.seen, c.old = "value", value
+				c.expected, c.old = "value", value
 				err = s.replace(ctx, c)
 			} else if err == nil {
 				err = errChanged

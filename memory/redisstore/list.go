@@ -27,32 +27,32 @@ type Stored struct {
 	NotesBytes    int
 }
 
-// All lists some chats that have a history, from cursor on ("" is the start);
+// Page lists some chats that have a history, from cursor on ("" is the start);
 // the next cursor is "" at the end. One chat may be listed twice if histories
 // come and go meanwhile.
-func (s Chats) All(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
-	node, at := 0, uint64(0)
+func (s Chats) Page(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
+	node, scanCursor := 0, uint64(0)
 	if cursor != "" {
-		if _, err := fmt.Sscanf(cursor, "%d.%d", &node, &at); err != nil || node < 0 {
+		if _, err := fmt.Sscanf(cursor, "%d.%d", &node, &scanCursor); err != nil || node < 0 {
 			return nil, "", fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
 		}
 	}
 	masters, err := Masters(ctx, s.redis)
-	seen := map[memory.Chat]bool{}
+	unique := map[memory.Chat]bool{}
 	for err == nil && node < len(masters) {
 		if len(chats) >= count {
-			return chats, fmt.Sprintf("%d.%d", node, at), nil
+			return chats, fmt.Sprintf("%d.%d", node, scanCursor), nil
 		}
 		var keys []string
-		keys, at, err = masters[node].Scan(ctx, at, memory.ChatKey(memory.AnyChat).String(), int64(count)).Result()
+		keys, scanCursor, err = masters[node].Scan(ctx, scanCursor, memory.ChatKey(memory.AnyChat).String(), int64(count)).Result()
 		for _, k := range keys {
 			key, ok := memory.ParseKey(k)
-			if ok && !seen[key.Chat()] {
-				seen[key.Chat()] = true
+			if ok && !unique[key.Chat()] {
+				unique[key.Chat()] = true
 				chats = append(chats, key.Chat())
 			}
 		}
-		if at == 0 {
+		if scanCursor == 0 {
 			node++
 		}
 	}
@@ -70,15 +70,15 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 		return nil, fmt.Errorf("a client of type %T has no servers", client)
 	}
 	var mu sync.Mutex
-	var found []*redis.Client
+	var masters []*redis.Client
 	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		found = append(found, node)
+		masters = append(masters, node)
 		return nil
 	})
-	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
-	return found, err
+	slices.SortFunc(masters, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	return masters, err
 }
 
 // Histories lists the histories of one chat, its own first, then the subagents'
@@ -156,9 +156,9 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 	return out, nil
 }
 
-// Found says of each key whether Redis has it, or a meta beside it. It costs one
+// Exist says of each key whether Redis has it, or a meta beside it. It costs one
 // round trip, or two if one is there, and leaves nothing behind.
-func (s Chats) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
+func (s Chats) Exist(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 	if _, slots := s.redis.(*redis.ClusterClient); !slots {
 		// One command tells of all of them that there is none, as in most cases.
 		var names []string
@@ -182,31 +182,31 @@ func (s Chats) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 	if err != nil {
 		return nil, failure(err, "looking for %v", keys)
 	}
-	found := make([]bool, len(keys))
+	exists := make([]bool, len(keys))
 	for i, c := range cmds {
-		found[i] = c[0].Val()+c[1].Val() > 0
+		exists[i] = c[0].Val()+c[1].Val() > 0
 	}
-	return found, nil
+	return exists, nil
 }
 
 // Scan looks through all keys of Redis for what is a chat's: histories, and what
 // lies beside them under names of its own, values that were set aside, logs and
 // records of runs. It finds what no index names.
-func (s Chats) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
-	found := map[memory.Key]bool{}
+func (s Chats) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, extras []string, err error) {
+	unique := map[memory.Key]bool{}
 	err = s.scan(ctx, "*:"+escape(chat.String())+"*", func(name string) error {
 		k, ok := memory.ParseRedisKey(name)
 		switch {
 		case !ok || k.Key.Chat() != chat:
-		case k.Aside != "", k.Kind == memory.KindEvents, k.Kind == memory.KindRecord, k.Kind == memory.KindRewound,
+		case k.DamagedAt != "", k.Kind == memory.KindEvents, k.Kind == memory.KindRecord, k.Kind == memory.KindRewound,
 			k.Kind == memory.KindWaiting, k.Kind == memory.KindCalls:
-			beside = append(beside, name)
+			extras = append(extras, name)
 		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta || k.Kind == memory.KindNotes:
-			found[k.Key] = true
+			unique[k.Key] = true
 		}
 		return nil
 	})
-	return slices.Collect(maps.Keys(found)), beside, failure(err, "looking through all keys for chat %s", chat)
+	return slices.Collect(maps.Keys(unique)), extras, failure(err, "looking through all keys for chat %s", chat)
 }
 
 // Remove deletes what Scan found beside histories.

@@ -29,17 +29,17 @@ func (s Notes) Read(ctx context.Context, keys ...memory.Key) ([][]memory.Note, e
 			values[i] = p.Get(ctx, notesKey(key))
 		}
 	})
-	all := make([][]memory.Note, len(keys))
+	lists := make([][]memory.Note, len(keys))
 	for i, key := range keys {
 		value, err := values[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, failure(err, "reading the notes of %s", key)
 		}
-		if all[i], err = readNotes(notesKey(key), value); err != nil {
+		if lists[i], err = readNotes(notesKey(key), value); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return lists, nil
 }
 
 func readNotes(key, value string) (notes []memory.Note, err error) {
@@ -124,7 +124,7 @@ func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, 
 		}
 	}
 	change := s.call
-	if before, err := readNotes(notesKey(key), old); err == nil && !slices.ContainsFunc(before,
+	if oldNotes, err := readNotes(notesKey(key), old); err == nil && !slices.ContainsFunc(oldNotes,
 		func(n memory.Note) bool { return !slices.Contains(notes, n) }) {
 		change = s.callKeeping
 	}
@@ -134,21 +134,21 @@ func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, 
 
 // Void removes the notes of a history of which void says so, under a turn, and says how
 // many they were.
-func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (gone int,
+func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (removed int,
 	err error) {
 	err = s.Change(ctx, turn, key, func(notes []memory.Note) ([]memory.Note, error) {
-		left := slices.DeleteFunc(slices.Clone(notes), void)
-		gone = len(notes) - len(left)
-		return left, nil
+		rest := slices.DeleteFunc(slices.Clone(notes), void)
+		removed = len(notes) - len(rest)
+		return rest, nil
 	})
-	return gone, err
+	return removed, err
 }
 
 // setAside moves what is no list of notes out of the way, to be looked at.
 func (s Notes) setAside(ctx context.Context, key memory.Key) error {
-	at := s.timestamp()
-	keys := []string{notesKey(key), asideKey(key, at), metaKey(key)}
-	r, err := s.call(ctx, asideScript, keys, "a list of notes", "d:"+at)
+	timestamp := s.timestamp()
+	keys := []string{notesKey(key), damagedKey(key, timestamp), metaKey(key)}
+	r, err := s.call(ctx, asideScript, keys, "a list of notes", "d:"+timestamp)
 	if err == nil && r.Word() == "aside" {
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Str("key", keys[0]).Str("moved_to", keys[1]).Msg("notes that cannot be read were set aside")

@@ -42,7 +42,7 @@ func TestNotes(t *testing.T) {
 	w := newWorld(t)
 	chat := memory.ChatKey(key.Chat())
 	require.Empty(t, notesOf(t, w.Store, key))
-	n := memory.Note{ID: "n1", Text: "Aliya <ё> & co", State: memory.NoteActive, By: memory.ByUser, Message: "r.1",
+	n := memory.Note{ID: "n1", Text: "Aliya <ё> & co", State: memory.NoteActive, Author: memory.ByUser, Message: "r.1",
 		TS: 7.5}
 	require.NoError(t, w.Notes.Change(ctx, 5, key, adding(n)))
 	require.NoError(t, w.Notes.Change(ctx, 5, chat, adding(memory.Note{ID: "n2", Text: "b", TS: 8})))

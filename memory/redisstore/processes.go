@@ -22,17 +22,17 @@ const (
 
 // Process is a process that serves this memory.
 type Process struct {
-	ID  string `json:"-"`
-	URL string `json:"url"` // base URL under which the others reach it
-	At  int64  `json:"at"`  // Unix ms of its last sign of life
+	ID       string `json:"-"`
+	URL      string `json:"url"` // base URL under which the others reach it
+	LastSeen int64  `json:"at"`  // Unix ms of its last sign of life
 }
 
 // Lives says whether the process has said lately enough that it lives.
-func (p Process) Lives() bool { return time.Since(time.UnixMilli(p.At)) < processLife }
+func (p Process) Lives() bool { return time.Since(time.UnixMilli(p.LastSeen)) < processLife }
 
 // Announce says that a process lives, and where.
 func (s Processes) Announce(ctx context.Context, id, url string) error {
-	value, err := json.Marshal(Process{URL: url, At: s.now().UnixMilli()})
+	value, err := json.Marshal(Process{URL: url, LastSeen: s.now().UnixMilli()})
 	if err == nil {
 		err = s.redis.HSet(ctx, processesKey, id, value).Err()
 	}

@@ -26,7 +26,7 @@ func TestProcesses(t *testing.T) {
 		require.NoError(t, err)
 		urls := map[string]string{}
 		for _, p := range all {
-			require.WithinDuration(t, time.Now(), time.UnixMilli(p.At), time.Minute)
+			require.WithinDuration(t, time.Now(), time.UnixMilli(p.LastSeen), time.Minute)
 			urls[p.ID] = p.URL
 		}
 		return urls

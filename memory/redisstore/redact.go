@@ -24,19 +24,19 @@ type Redactions struct {
 // (again), it is no turn's write: a running turn finds the history changed. h is what is stored then, if the
 // history or its archive was changed, else nil. A segment that cannot be read goes if one of the suspects
 // stands in it. clean says of which segments it is known that they have none of the messages, see rearchive.
-func (s Redactions) Redact(ctx context.Context, turn int64, again bool, key memory.Key, has func(id string) bool,
+func (s Redactions) Redact(ctx context.Context, turn int64, repeat bool, key memory.Key, has func(id string) bool,
 	clean func(Segment) bool, suspects ...string) (h *memory.History, err error) {
 	matched := false
 	redact := func(raw []json.RawMessage) ([]json.RawMessage, error) {
-		out, found, err := memory.RedactIn(raw, has)
-		matched = matched || found
+		out, ok, err := memory.RedactIn(raw, has)
+		matched = matched || ok
 		return out, err
 	}
 	unread := func(value string) bool {
 		return slices.ContainsFunc(suspects, func(text string) bool { return strings.Contains(value, text) })
 	}
 	writer := turn
-	if again {
+	if repeat {
 		writer = writingBack
 	}
 	// The archive first, so that an index that is made under the new cut does not find it as it was.
@@ -45,11 +45,11 @@ func (s Redactions) Redact(ctx context.Context, turn int64, again bool, key memo
 		return nil, failure(err, "redacting the archive of %s", key)
 	}
 	h, err = s.histories.rewrite(ctx, writer, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
-		left, err := redact(h.Raw(0))
-		changed := !slices.EqualFunc(left, h.Raw(0), equalBytes)
-		return left, changed || archived || again && matched && h.Cut() < turn, err
+		rest, err := redact(h.Raw(0))
+		changed := !slices.EqualFunc(rest, h.Raw(0), equalBytes)
+		return rest, changed || archived || repeat && matched && h.Cut() < turn, err
 	})
-	if err == nil && again && h != nil { // a trim may have moved some before they were redacted
+	if err == nil && repeat && h != nil { // a trim may have moved some before they were redacted
 		_, err = s.archives.rearchive(ctx, key, nil, redact, unread)
 	}
 	if err != nil {
@@ -71,10 +71,10 @@ func (s Redactions) RemoveDamaged(ctx context.Context, keys ...memory.Key) error
 			return failure(err, "removing what was set aside of %s", key)
 		}
 		for _, name := range names {
-			at, _ := memory.ParseRedisKey(name)
+			redisKey, _ := memory.ParseRedisKey(name)
 			err := s.redis.Del(ctx, name).Err()
 			if err == nil {
-				err = s.redis.HDel(ctx, metaKey(key), "d:"+at.Aside).Err()
+				err = s.redis.HDel(ctx, metaKey(key), "d:"+redisKey.DamagedAt).Err()
 			}
 			if err != nil {
 				return failure(err, "removing what was set aside of %s", key)

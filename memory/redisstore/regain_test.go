@@ -55,7 +55,7 @@ func (p process) run(name string, at int64) *memory.History {
 
 func (p process) writeBack() int {
 	p.t.Helper()
-	copies, before := p.All(), p.Counts.Lost.Load()
+	copies, before := p.List(), p.Counts.Recovered.Load()
 	current, err := p.WriteBack(ctx, copies...)
 	require.NoError(p.t, err)
 	for i, h := range current {
@@ -63,7 +63,7 @@ func (p process) writeBack() int {
 			p.Refresh(copies[i], h)
 		}
 	}
-	return int(p.Counts.Lost.Load() - before)
+	return int(p.Counts.Recovered.Load() - before)
 }
 
 func said2(runs ...string) (out []string) {
@@ -117,8 +117,8 @@ func TestALossAfterWhichAnotherProcessBeganAnew(t *testing.T) {
 			for i, p := range []process{a, b, a, newProcess(t, server)} {
 				require.Equal(t, said2(runs...), contents(t, p.Load(int64(100_000+i))))
 			}
-			require.EqualValues(t, 1, a.Counts.Lost.Load())
-			require.Zero(t, b.Counts.Lost.Load())
+			require.EqualValues(t, 1, a.Counts.Recovered.Load())
+			require.Zero(t, b.Counts.Recovered.Load())
 			index := server.Client().HKeys(ctx, "{chat_history:12345}:meta").Val()
 			require.Contains(t, index, "s:analytic", "it is listed")
 			require.Contains(t, index, "lost", "the chat's next run is to tell")
@@ -313,7 +313,7 @@ func TestNothingIsLostUnderLossAfterLoss(t *testing.T) {
 	for _, p := range processes {
 		working.Go(func() {
 			for done.Err() == nil {
-				copies := p.All()
+				copies := p.List()
 				current, err := p.WriteBack(ctx, copies...)
 				for i, h := range current {
 					if err == nil && h != nil {

@@ -42,7 +42,7 @@ const MaxSetAside = 100
 type SetAside struct {
 	ID        string         `json:"id"` // the number of the turn
 	TS        float64        `json:"ts"` // Unix seconds
-	To        string         `json:"to,omitempty"`
+	Target    string         `json:"to,omitempty"`
 	Histories []AsideHistory `json:"histories"`
 
 	Runs  []string  `json:"-"`
@@ -51,11 +51,11 @@ type SetAside struct {
 
 // AsideHistory is one history of the chat, as the rewind left it.
 type AsideHistory struct {
-	Key      string `json:"key"`
-	Messages int    `json:"messages"`       // that were taken back
-	Kept     int    `json:"kept"`           // that stayed
-	Last     string `json:"last,omitempty"` // id of the last one that stayed
-	Pieces   int    `json:"pieces"`
+	Key       string `json:"key"`
+	Messages  int    `json:"messages"`       // that were taken back
+	Remaining int    `json:"kept"`           // that stayed
+	Last      string `json:"last,omitempty"` // id of the last one that stayed
+	Pieces    int    `json:"pieces"`
 
 	IDs map[string]bool `json:"-"` // of the messages that were taken back; nil: the pieces say
 }
@@ -63,8 +63,8 @@ type AsideHistory struct {
 // Turn is the number of the turn in which the rewind was made.
 func (a SetAside) Turn() int64 { return integer(a.ID) }
 
-// Taken is how many messages were taken back.
-func (a SetAside) Taken() (n int) {
+// MessageCount is how many messages were taken back.
+func (a SetAside) MessageCount() (n int) {
 	for _, h := range a.Histories {
 		n += h.Messages
 	}
@@ -73,7 +73,7 @@ func (a SetAside) Taken() (n int) {
 
 // Piece are messages that followed one another.
 type Piece struct {
-	After    string            `json:"after"` // id of the message before them; "" for none
+	PrevID   string            `json:"after"` // id of the message before them; "" for none
 	Messages []json.RawMessage `json:"messages"`
 }
 
@@ -81,7 +81,7 @@ type Piece struct {
 func (s Rewinds) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
 	p Piece) error {
 	// By hand, since an encoder changes the bytes of a message.
-	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.After, memory.Array(p.Messages))
+	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.PrevID, memory.Array(p.Messages))
 	return s.setAsideField(ctx, turn, chat, id, pieceField(key.String(), n), value)
 }
 
@@ -95,14 +95,14 @@ func (s Rewinds) setAsideField(ctx context.Context, turn int64, chat memory.Chat
 
 // Begin notes, under the turn of a rewind, that all of it is set aside: from then on it is listed, and pending.
 func (s Rewinds) Begin(ctx context.Context, chat memory.Chat, change string, a SetAside, ttl time.Duration) error {
-	about, err := json.Marshal(a)
+	description, err := json.Marshal(a)
 	if err == nil {
 		err = s.setAsideField(ctx, a.Turn(), chat, a.ID, "runs", strings.Join(a.Runs, " "))
 	}
 	if err != nil {
 		return err
 	}
-	return s.pending(ctx, a.Turn(), chat, change, a.ID, ttl, about)
+	return s.pending(ctx, a.Turn(), chat, change, a.ID, ttl, description)
 }
 
 // Pending notes, under a turn, that a change of the chat's memory has begun, or with "" that it is done.
@@ -114,7 +114,7 @@ func (s Rewinds) Pending(ctx context.Context, turn int64, chat memory.Chat, chan
 }
 
 func (s Rewinds) pending(ctx context.Context, turn int64, chat memory.Chat, change, id string, ttl time.Duration,
-	about []byte) error {
+	description []byte) error {
 	keys := []string{chatMeta(chat)}
 	if id != "" {
 		keys = append(keys, rewoundKey(chat, id))
@@ -125,7 +125,7 @@ func (s Rewinds) pending(ctx context.Context, turn int64, chat memory.Chat, chan
 	}
 	if err == nil {
 		_, err = s.call(ctx, pendingScript, keys, turn, change, SetAsideLife.Milliseconds(),
-			s.now().Add(SetAsideLife).UnixMilli(), about)
+			s.now().Add(SetAsideLife).UnixMilli(), description)
 	}
 	return failure(err, "noting a change of chat %s", chat)
 }
@@ -173,20 +173,20 @@ func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAsi
 	if err != nil {
 		return nil, failure(err, "reading what was set aside of chat %s", chat)
 	}
-	about, _ := values[0].(string)
+	description, _ := values[0].(string)
 	runs, _ := values[1].(string)
 	var a SetAside
-	if json.Unmarshal([]byte(about), &a) != nil || a.ID != id {
+	if json.Unmarshal([]byte(description), &a) != nil || a.ID != id {
 		return nil, nil
 	}
-	left, err := s.redis.PTTL(ctx, key).Result()
+	ttl, err := s.redis.PTTL(ctx, key).Result()
 	if err != nil {
 		return nil, failure(err, "reading what was set aside of chat %s", chat)
 	}
-	if left < 0 { // it is being used
-		left = SetAsideLife
+	if ttl < 0 { // it is being used
+		ttl = SetAsideLife
 	}
-	a.Runs, a.Until = strings.Fields(runs), s.now().Add(left)
+	a.Runs, a.Until = strings.Fields(runs), s.now().Add(ttl)
 	return &a, nil
 }
 
@@ -216,12 +216,12 @@ func (s Rewinds) Pieces(ctx context.Context, chat memory.Chat, id string,
 }
 
 // Drop deletes what rewinds before a turn took back of a chat; keep of them stay, the newest.
-func (s Rewinds) Drop(ctx context.Context, chat memory.Chat, before int64, keep int) error {
+func (s Rewinds) Drop(ctx context.Context, chat memory.Chat, turn int64, keep int) error {
 	ids, err := s.ids(ctx, chat)
 	if err != nil {
 		return err
 	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return integer(id) >= before })
+	ids = slices.DeleteFunc(ids, func(id string) bool { return integer(id) >= turn })
 	for _, id := range ids[:max(len(ids)-keep, 0)] {
 		if err := s.Remove(ctx, chat, id); err != nil {
 			return err
@@ -245,9 +245,9 @@ func (s Rewinds) Remove(ctx context.Context, chat memory.Chat, id string) error 
 // Redis has forgotten, which is no turn's write. clean and whole say of which segments it is known that none of their
 // messages go, or all of them: these need not be read. The history comes back itself if nothing of it goes.
 func (s Rewinds) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
-	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
+	remove func(id string, raw json.RawMessage) bool, clean, full func(Segment) bool) (*memory.History, error) {
 	for try := range attempts {
-		h, err := s.takeBack(ctx, turn, cut, have, limit, gone, clean, whole)
+		h, err := s.takeBack(ctx, turn, cut, have, limit, remove, clean, full)
 		if !errors.Is(err, errChanged) {
 			return h, failure(err, "taking messages of %s back", have.Key())
 		}
@@ -264,19 +264,19 @@ func (s Rewinds) TakeBack(ctx context.Context, turn, cut int64, have *memory.His
 // part is a segment of an archive, and what stays of it.
 type part struct {
 	Segment
-	left []json.RawMessage
+	rest []json.RawMessage
 }
 
 func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
-	gone func(id string, raw json.RawMessage) bool, clean, whole func(Segment) bool) (*memory.History, error) {
+	remove func(id string, raw json.RawMessage) bool, clean, full func(Segment) bool) (*memory.History, error) {
 	key := have.Key()
-	stay := func(raw []json.RawMessage) (left []json.RawMessage) {
+	stay := func(raw []json.RawMessage) (rest []json.RawMessage) {
 		for i, id := range memory.IDs(raw) {
-			if !gone(id, raw[i]) {
-				left = append(left, memory.WithID(raw[i], id))
+			if !remove(id, raw[i]) {
+				rest = append(rest, memory.WithID(raw[i], id))
 			}
 		}
-		return left
+		return rest
 	}
 	hot := stay(have.Raw(0))
 	short := len(hot) < have.Len()
@@ -284,64 +284,64 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	if err != nil {
 		return nil, err
 	}
-	segments = slices.DeleteFunc(segments, Segment.isLost)
+	segments = slices.DeleteFunc(segments, Segment.isMissing)
 	var args []any
-	write := func(seg Segment, left []json.RawMessage) {
-		about, value := "", ""
-		if len(left) > 0 {
-			about, value = describe(left), string(memory.Array(left))
+	write := func(seg Segment, rest []json.RawMessage) {
+		description, value := "", ""
+		if len(rest) > 0 {
+			description, value = describe(rest), string(memory.Array(rest))
 		}
-		args = append(args, seg.Position, seg.about, about, value)
+		args = append(args, seg.Position, seg.description, description, value)
 	}
-	var taken []part // that are taken up again, the newest first
+	var parts []part // that are taken up again, the newest first
 	count, size := len(hot), len(memory.Array(hot))
 	filling := func() bool { return short && (count == 0 || count < limit) && size < trimBytes }
 	for end := len(segments); end > 0; end -= min(end, 32) {
-		some := segments[max(end-32, 0):end]
+		batch := segments[max(end-32, 0):end]
 		if !filling() {
-			some = slices.DeleteFunc(slices.Clone(some), clean)
+			batch = slices.DeleteFunc(slices.Clone(batch), clean)
 		}
-		read, err := s.archives.Read(ctx, key, slices.DeleteFunc(slices.Clone(some), whole)...)
+		read, err := s.archives.Read(ctx, key, slices.DeleteFunc(slices.Clone(batch), full)...)
 		if err != nil {
 			return nil, err
 		}
-		for _, seg := range slices.Backward(some) {
-			var left []json.RawMessage
-			shorter := whole(seg)
+		for _, seg := range slices.Backward(batch) {
+			var rest []json.RawMessage
+			shorter := full(seg)
 			if !shorter {
 				raw := read[len(read)-1]
-				read, left = read[:len(read)-1], stay(raw)
-				shorter = len(left) < len(raw)
+				read, rest = read[:len(read)-1], stay(raw)
+				shorter = len(rest) < len(raw)
 			}
 			if filling() {
-				taken = append(taken, part{seg, left})
-				count, size = count+len(left), size+len(memory.Array(left))
+				parts = append(parts, part{seg, rest})
+				count, size = count+len(rest), size+len(memory.Array(rest))
 			} else if shorter {
-				write(seg, left)
+				write(seg, rest)
 			}
 		}
 	}
 	if !short && len(args) == 0 {
 		return have, nil
 	}
-	slices.Reverse(taken)
+	slices.Reverse(parts)
 	h := memory.Empty(key)
 	front := 0
-	for _, p := range taken {
-		front += len(p.left)
-		h = h.With(p.left...)
+	for _, p := range parts {
+		front += len(p.rest)
+		h = h.With(p.rest...)
 	}
 	h = h.With(hot...)
 	archived, first := "", ""
 	stays := min(h.Excess(limit, trimBytes*4/5), front) // in the archive
 	raw := h.Raw(stays)
-	for _, p := range taken {
-		n := min(stays, len(p.left))
-		if stays -= n; n < len(p.left) && archived == "" || len(p.left) == 0 && archived == "" && stays == 0 {
+	for _, p := range parts {
+		n := min(stays, len(p.rest))
+		if stays -= n; n < len(p.rest) && archived == "" || len(p.rest) == 0 && archived == "" && stays == 0 {
 			archived = strconv.Itoa(p.Position + n)
 		}
-		if n < p.Messages || n < len(p.left) {
-			write(p.Segment, p.left[:n])
+		if n < p.Messages || n < len(p.rest) {
+			write(p.Segment, p.rest[:n])
 		}
 	}
 	if h = memory.Empty(key).With(raw...); h.Len() > 0 && (have.First() != "" || len(segments) > 0) {
@@ -375,25 +375,25 @@ func (s Rewinds) PutBack(ctx context.Context, turn int64, have *memory.History, 
 		return nil, failure(err, "putting messages of %s back", key)
 	}
 	raw := have.Identified().Raw(0)
-	at := slices.Index(have.IDs(), p.After) + 1
-	if at == 0 && (p.After != "" || segments > 0) {
+	i := slices.Index(have.IDs(), p.PrevID) + 1
+	if i == 0 && (p.PrevID != "" || segments > 0) {
 		archived := false
-		found, err := s.archives.rearchive(ctx, key, nil, func(raw []json.RawMessage) ([]json.RawMessage, error) {
-			at := slices.Index(memory.IDs(raw), p.After) + 1
-			if archived || at == 0 && p.After != "" {
+		changed, err := s.archives.rearchive(ctx, key, nil, func(raw []json.RawMessage) ([]json.RawMessage, error) {
+			i := slices.Index(memory.IDs(raw), p.PrevID) + 1
+			if archived || i == 0 && p.PrevID != "" {
 				return raw, nil
 			}
 			archived = true
-			return slices.Concat(raw[:at], p.Messages, raw[at:]), nil
+			return slices.Concat(raw[:i], p.Messages, raw[i:]), nil
 		}, func(string) bool { return false })
-		if err == nil && !found {
+		if err == nil && !changed {
 			err = fmt.Errorf("%w: what stood before is gone", memory.ErrUnavailable)
 		}
 		if err != nil {
 			return nil, failure(err, "putting messages of %s back", key)
 		}
 	} else {
-		raw = slices.Concat(raw[:at], p.Messages, raw[at:])
+		raw = slices.Concat(raw[:i], p.Messages, raw[i:])
 	}
 	fresh := memory.Empty(key).With(raw...)
 	first := ""
@@ -401,9 +401,9 @@ func (s Rewinds) PutBack(ctx context.Context, turn int64, have *memory.History, 
 		first = fresh.IDs()[0]
 	}
 	fresh.Follows(turn, first)
-	c := change{turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: fresh, cut: turn}
+	c := change{turn: turn, expected: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: fresh, cut: turn}
 	if have.Len() == 0 {
-		c.seen, c.old = "absent", ""
+		c.expected, c.old = "absent", ""
 	}
 	if err := s.histories.replace(ctx, c); err != nil {
 		return nil, failure(err, "putting messages of %s back", key)

@@ -21,19 +21,19 @@ func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) er
 	if err != nil {
 		return failure(err, "erasing the runs of chat %s", chat)
 	}
-	var gone, names []string
+	var stale, names []string
 	for _, f := range fields {
 		if run, ok := strings.CutPrefix(f, "r:"); ok {
-			gone, further = append(gone, f), append(further, run)
+			stale, further = append(stale, f), append(further, run)
 		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
-			gone, names = append(gone, f), append(names, name)
+			stale, names = append(stale, f), append(names, name)
 		}
 	}
 	for _, run := range further {
 		names = append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
 	}
-	if _, err = s.waits.forgetWaiting(ctx, chat, 0); err == nil {
-		err = s.forget(ctx, chat, names, gone)
+	if _, err = s.suspensions.forgetWaiting(ctx, chat, 0); err == nil {
+		err = s.forget(ctx, chat, names, stale)
 	}
 	return failure(err, "erasing the runs of chat %s", chat)
 }
@@ -45,27 +45,27 @@ func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conve
 	if err != nil {
 		return "", failure(err, "erasing old runs of chat %s", chat)
 	}
-	waited, err := s.waits.forgetWaiting(ctx, chat, turn)
+	waited, err := s.suspensions.forgetWaiting(ctx, chat, turn)
 	if err != nil {
 		return "", failure(err, "erasing old runs of chat %s", chat)
 	}
-	gone, names := []string{"conversation", "approved", quarantined}, []string{}
+	stale, names := []string{"conversation", "approved", quarantined}, []string{}
 	for f, until := range fields {
-		at, _ := strconv.ParseInt(until, 10, 64)
+		expiresAt, _ := strconv.ParseInt(until, 10, 64)
 		run, ok := strings.CutPrefix(f, "r:")
-		if ok && run != "" && (at-recordLife.Milliseconds() < turn || waited != nil && run == waited.Run) {
-			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
+		if ok && run != "" && (expiresAt-recordLife.Milliseconds() < turn || waited != nil && run == waited.Run) {
+			stale, names = append(stale, f), append(names, eventsKey(chat, run), recordKey(chat, run), callsKey(chat, run))
 		}
 	}
-	return fields["conversation"], failure(s.forget(ctx, chat, names, gone), "erasing old runs of chat %s", chat)
+	return fields["conversation"], failure(s.forget(ctx, chat, names, stale), "erasing old runs of chat %s", chat)
 }
 
 // Redact removes the logs of a chat's runs and what their records keep of their answers: of those in the
 // chat's index, and of further ones. A post that repeats one gets answer instead, and does not run again. If
 // before is not 0, only runs that were over before that turn are meant.
-func (s Runs) Redact(ctx context.Context, chat memory.Chat, before int64, answer []byte,
+func (s Runs) Redact(ctx context.Context, chat memory.Chat, turn int64, answer []byte,
 	further ...string) error {
-	_, err := s.waits.forgetWaiting(ctx, chat, before)
+	_, err := s.suspensions.forgetWaiting(ctx, chat, turn)
 	if err != nil {
 		return failure(err, "redacting the runs of chat %s", chat)
 	}
@@ -73,10 +73,10 @@ func (s Runs) Redact(ctx context.Context, chat memory.Chat, before int64, answer
 	if err != nil {
 		return failure(err, "redacting the runs of chat %s", chat)
 	}
-	var gone, names []string
+	var stale, names []string
 	for f, until := range fields {
 		if run, ok := strings.CutPrefix(f, "r:"); ok {
-			old, err := s.overBefore(ctx, chat, run, integer(until), before)
+			old, err := s.overBefore(ctx, chat, run, integer(until), turn)
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (s Runs) Redact(ctx context.Context, chat memory.Chat, before int64, answer
 				further = append(further, run)
 			}
 		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
-			gone, names = append(gone, f), append(names, name)
+			stale, names = append(stale, f), append(names, name)
 		}
 	}
 	calls := make([]redisscript.Call, len(further))
@@ -97,7 +97,7 @@ func (s Runs) Redact(ctx context.Context, chat memory.Chat, before int64, answer
 			return failure(err, "redacting the runs of chat %s", chat)
 		}
 	}
-	return failure(s.forget(ctx, chat, names, gone), "redacting the runs of chat %s", chat)
+	return failure(s.forget(ctx, chat, names, stale), "redacting the runs of chat %s", chat)
 }
 
 // overBefore says whether a run was over before a turn, 0 for any: by the time of its last event, or, without
@@ -134,13 +134,13 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 		return err
 	}
 	fields = slices.DeleteFunc(fields, func(f string) bool { return !strings.HasPrefix(f, "r:") })
-	taken := map[string]bool{}
+	runSet := map[string]bool{}
 	for _, run := range runs {
-		taken[run] = true
+		runSet[run] = true
 	}
-	for some := range slices.Chunk(fields, 1024) {
+	for batch := range slices.Chunk(fields, 1024) {
 		calls, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs there are none
-			for _, f := range some {
+			for _, f := range batch {
 				p.HGetAll(ctx, callsKey(chat, f[len("r:"):]))
 			}
 		})
@@ -148,17 +148,17 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 			return err
 		}
 		for i, cmd := range calls {
-			var gone []string
+			var ids []string
 			for id, value := range cmd.(*redis.MapStringStringCmd).Val() {
 				var c Call
-				if json.Unmarshal([]byte(value), &c) == nil && taken[c.Run] {
-					gone = append(gone, id, ResultOf(id))
+				if json.Unmarshal([]byte(value), &c) == nil && runSet[c.Run] {
+					ids = append(ids, id, ResultOf(id))
 				}
 			}
-			if len(gone) == 0 {
+			if len(ids) == 0 {
 				continue
 			}
-			if err := s.redis.HDel(ctx, callsKey(chat, some[i][len("r:"):]), gone...).Err(); err != nil {
+			if err := s.redis.HDel(ctx, callsKey(chat, batch[i][len("r:"):]), ids...).Err(); err != nil {
 				return err
 			}
 		}
@@ -172,20 +172,20 @@ func (s Runs) PutBack(ctx context.Context, chat memory.Chat, answer []byte, runs
 }
 
 func (s Runs) change(ctx context.Context, chat memory.Chat, answer string, runs []string) error {
-	for some := range slices.Chunk(runs, 1024) {
+	for batch := range slices.Chunk(runs, 1024) {
 		var logs []string
 		var calls []redisscript.Call
-		there, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs nothing is kept any more
-			for _, run := range some {
+		exists, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs nothing is kept any more
+			for _, run := range batch {
 				p.Exists(ctx, recordKey(chat, run))
 			}
 		})
 		if err != nil {
 			return failure(err, "changing runs of chat %s", chat)
 		}
-		for i, run := range some {
+		for i, run := range batch {
 			logs = append(logs, eventsKey(chat, run))
-			if there[i].(*redis.IntCmd).Val() > 0 {
+			if exists[i].(*redis.IntCmd).Val() > 0 {
 				calls = append(calls, redisscript.Call{
 					Script: rewindRunScript, Keys: []string{recordKey(chat, run)}, Args: []any{answer}})
 			}

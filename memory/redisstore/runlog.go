@@ -44,7 +44,7 @@ type Logged struct {
 // entry is one of the stream's: its last event, and the lines before it.
 type entry struct {
 	first  int64 // number of its first event
-	before []byte
+	prefix []byte
 	last   Logged
 }
 
@@ -53,8 +53,8 @@ func join(events []Logged) []entry {
 	var out []entry
 	for i, e := range events {
 		if i > 0 && e.Seq == events[i-1].Seq+1 && bytes.IndexByte(events[i-1].Line, '\n') < 0 {
-			if last := &out[len(out)-1]; len(last.before)+len(last.last.Line) < joined {
-				last.before = append(append(last.before, last.last.Line...), '\n')
+			if last := &out[len(out)-1]; len(last.prefix)+len(last.last.Line) < joined {
+				last.prefix = append(append(last.prefix, last.last.Line...), '\n')
 				last.last = e
 				continue
 			}
@@ -69,8 +69,8 @@ func (e entry) id() string { return strconv.FormatInt(e.last.Seq, 10) + "-0" }
 // add is the command that puts the entry into a log.
 func (e entry) add(key string) *redis.XAddArgs {
 	values := []any{"e", e.last.Line}
-	if len(e.before) > 0 {
-		values = append(values, "b", e.before)
+	if len(e.prefix) > 0 {
+		values = append(values, "b", e.prefix)
 	}
 	return &redis.XAddArgs{Stream: key, ID: e.id(), Values: values}
 }
@@ -84,17 +84,17 @@ var deflaters = sync.Pool{New: func() any {
 
 // packed is the field under which the lines before the last take the least room.
 func (e entry) packed() (field string, value []byte) {
-	if len(e.before) == 0 {
+	if len(e.prefix) == 0 {
 		return "", nil
 	}
 	var z bytes.Buffer
 	w := deflaters.Get().(*flate.Writer)
 	defer deflaters.Put(w)
 	w.Reset(&z)
-	_, _ = w.Write(e.before) // a buffer takes everything
+	_, _ = w.Write(e.prefix) // a buffer takes everything
 	_ = w.Close()
-	if z.Len() >= len(e.before) {
-		return "b", e.before
+	if z.Len() >= len(e.prefix) {
+		return "b", e.prefix
 	}
 	return "z", z.Bytes()
 }
@@ -107,15 +107,15 @@ func events(m redis.XMessage) ([]Logged, error) {
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: entry %s is none of ours", memory.ErrDamaged, m.ID)
 	}
-	before, _ := m.Values["b"].(string)
+	prefix, _ := m.Values["b"].(string)
 	if z, ok := m.Values["z"].(string); ok {
 		raw, err := io.ReadAll(io.LimitReader(flate.NewReaderDict(strings.NewReader(z), []byte(line)), 2*joined+packable))
 		if err != nil {
 			return nil, fmt.Errorf("%w: entry %s: %w", memory.ErrDamaged, m.ID, err)
 		}
-		before = string(raw)
+		prefix = string(raw)
 	}
-	lines := strings.SplitAfter(before, "\n")
+	lines := strings.SplitAfter(prefix, "\n")
 	out := make([]Logged, 0, len(lines))
 	for i, l := range lines[:len(lines)-1] { // behind the last line feed is nothing
 		out = append(out, Logged{seq - int64(len(lines)-1-i), []byte(l[:len(l)-1])})
@@ -157,11 +157,11 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 	if refused == 0 {
 		return len(entries), nil
 	}
-	there, err := s.Events(ctx, chat, run, refused-1, 1)
+	stored, err := s.Events(ctx, chat, run, refused-1, 1)
 	if errors.Is(err, memory.ErrDamaged) {
-		there, err = nil, nil
+		stored, err = nil, nil
 	}
-	if err == nil && (len(there) == 0 || there[0].Seq != refused) {
+	if err == nil && (len(stored) == 0 || stored[0].Seq != refused) {
 		err = fmt.Errorf("logging event %d of run %s: %w", refused, run, ErrGap)
 	}
 	return len(entries), err
@@ -170,12 +170,12 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 // Events reads events of a run's log after a number: those of up to count entries,
 // so at least count events if the log has as many. None and no error: nothing new, or
 // no such log.
-func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
-	found, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(after, 10)+"-0", "+", count).Result()
+func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, lastSeq int64, count int64) ([]Logged, error) {
+	messages, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(lastSeq, 10)+"-0", "+", count).Result()
 	if err != nil {
 		return nil, failure(err, "reading the events of run %s", run)
 	}
-	out, err := eventsAfter(after, found)
+	out, err := eventsAfter(lastSeq, messages)
 	if err != nil {
 		err = fmt.Errorf("reading the events of run %s: %w", run, err)
 	}
@@ -184,17 +184,17 @@ func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, after in
 
 // eventsAfter returns the events of entries after a number, each once. With memory.ErrDamaged it returns the readable
 // events.
-func eventsAfter(after int64, found []redis.XMessage) (out []Logged, damaged error) {
-	out = make([]Logged, 0, len(found))
-	for _, m := range found {
-		of, err := events(m)
+func eventsAfter(lastSeq int64, messages []redis.XMessage) (out []Logged, damaged error) {
+	out = make([]Logged, 0, len(messages))
+	for _, m := range messages {
+		lines, err := events(m)
 		if err != nil {
 			damaged = err
 			continue
 		}
-		for _, l := range of {
-			if l.Seq > after {
-				out, after = append(out, l), l.Seq
+		for _, l := range lines {
+			if l.Seq > lastSeq {
+				out, lastSeq = append(out, l), l.Seq
 			}
 		}
 	}
@@ -227,11 +227,11 @@ func (s Runs) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]L
 
 // LastEvent is the newest event in a run's log; nil if there is none.
 func (s Runs) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
-	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
-	if err != nil || len(found) == 0 {
+	messages, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
+	if err != nil || len(messages) == 0 {
 		return nil, failure(err, "reading the last event of run %s", run)
 	}
-	line, _ := found[0].Values["e"].(string)
+	line, _ := messages[0].Values["e"].(string)
 	return []byte(line), nil
 }
 
@@ -275,8 +275,8 @@ func (s Runs) Relog(ctx context.Context, chat memory.Chat, run string, events ..
 	if err != nil {
 		return 0, failure(err, "logging the events of run %s again", run)
 	}
-	for more := range slices.Chunk(events[n:], chunk) {
-		added, err := s.Log(ctx, chat, run, true, more...)
+	for batch := range slices.Chunk(events[n:], chunk) {
+		added, err := s.Log(ctx, chat, run, true, batch...)
 		if err != nil {
 			return 0, err
 		}

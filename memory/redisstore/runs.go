@@ -17,7 +17,7 @@ import (
 // its lease before it writes them. Calls are claimed under lease and turn.
 type Runs struct {
 	*core
-	waits Waits // which go with their runs
+	suspensions Suspensions // which go with their runs
 }
 
 // Record is what is known of a run: enough to answer a repeated post, and to tell
@@ -34,21 +34,21 @@ type Record struct {
 	Rewound bool
 }
 
-// Over says whether the run has come to its end.
-func (r *Record) Over() bool { return len(r.Result) > 0 || r.Rewound }
+// Done says whether the run has come to its end.
+func (r *Record) Done() bool { return len(r.Result) > 0 || r.Rewound }
 
 // Torn reports whether the record has only the answer, because Redis lost the run between its last event and its answer.
 func (r *Record) Torn() bool { return len(r.Result) > 0 && r.Body == "" && !r.Rewound }
 
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
-func (s Runs) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
+func (s Runs) Begin(ctx context.Context, chat memory.Chat, run, body string) (stored *Record, err error) {
 	return s.begin(ctx, chat, run, body, true)
 }
 
 // BeginUnkeyed is Begin for a post without an Idempotency-Key. No post can repeat it,
 // so its record lives only as long as its events, which other processes find by it.
-func (s Runs) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
+func (s Runs) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body string) (stored *Record, err error) {
 	return s.begin(ctx, chat, run, body, false)
 }
 
@@ -115,19 +115,19 @@ func (s Runs) Withdraw(ctx context.Context, chat memory.Chat, run string) error 
 	if err == nil {
 		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
 	}
-	gone := []string{}
+	stale := []string{}
 	if err == nil && logged == 0 {
-		gone = append(gone, "r:"+run)
+		stale = append(stale, "r:"+run)
 	}
 	if err == nil {
-		var begins string
-		begins, err = s.field(ctx, chatMeta(chat), "begins")
-		if strings.HasPrefix(begins, run+".") {
-			gone = append(gone, "begins")
+		var opening string
+		opening, err = s.field(ctx, chatMeta(chat), "begins")
+		if strings.HasPrefix(opening, run+".") {
+			stale = append(stale, "begins")
 		}
 	}
-	if err == nil && len(gone) > 0 {
-		err = s.redis.HDel(ctx, chatMeta(chat), gone...).Err()
+	if err == nil && len(stale) > 0 {
+		err = s.redis.HDel(ctx, chatMeta(chat), stale...).Err()
 	}
 	return failure(err, "withdrawing run %s", run)
 }

@@ -140,8 +140,8 @@ func archiveKey(k memory.Key) string {
 
 func notesKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindNotes, Key: k}.String() }
 
-func asideKey(k memory.Key, at string) string {
-	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()
+func damagedKey(k memory.Key, timestamp string) string {
+	return memory.RedisKey{Kind: memory.KindHistory, Key: k, DamagedAt: timestamp}.String()
 }
 
 // ofChat returns the key of a kind for a chat, or for one of its runs.

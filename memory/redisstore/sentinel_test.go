@@ -41,7 +41,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 	require.Greater(t, next.Number, turn.Number)
 	require.Equal(t, saying(6), contents(t, loadFrom(t, cached, next.Number, memory.Empty(key))))
 	require.Equal(t, []string{"7", "8"}, contents(t, loadFrom(t, cached, next.Number, memory.Empty(late))))
-	require.EqualValues(t, 2, below.Counts.Lost.Load())
+	require.EqualValues(t, 2, below.Counts.Recovered.Load())
 	require.Equal(t, saying(6), contents(t, loadFrom(t, other, 0, memory.Empty(key))))
 
 	// The run is replayed, as after a crash: what came back is not said twice.

@@ -116,13 +116,13 @@ const SyncTime = 3 * time.Second
 
 // Saved returns a time. All earlier writes are on the disks of the Redis servers. ever is false if the servers write to
 // no disk, or refuse INFO.
-func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err error) {
+func (s Server) Saved(ctx context.Context) (until time.Time, persistent bool, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
 		return until, false, failure(err, "asking which servers there are")
 	}
 	for i, node := range masters {
-		asked := time.Now()
+		start := time.Now()
 		sections, err := node.InfoMap(ctx, "persistence").Result()
 		if refused := redis.Error(nil); errors.As(err, &refused) {
 			return time.Time{}, false, nil // it refuses INFO
@@ -135,18 +135,18 @@ func (s Server) Saved(ctx context.Context) (until time.Time, ever bool, err erro
 		logged := info["aof_enabled"] == "1" || info["journal_writes"] != ""
 		refused := info["aof_last_write_status"] == "err" || strings.HasPrefix(info["journal_writes"], "refused")
 		if logged && !refused && info["aof_pending_bio_fsync"] != "1" {
-			saved = asked.Add(-SyncTime)
+			saved = start.Add(-SyncTime)
 		}
 		if !logged { // a server that refuses CONFIG GET may save
 			rules, err := node.ConfigGet(ctx, "save").Result()
 			logged = err != nil || rules["save"] != ""
 		}
-		ever = ever || logged
+		persistent = persistent || logged
 		if i == 0 || saved.Before(until) {
 			until = saved
 		}
 	}
-	return until, ever, nil
+	return until, persistent, nil
 }
 
 // Save asks the Redis servers to write their data to the disk and does not wait for that, see Saved.
@@ -170,7 +170,7 @@ func (s Server) Sound(ctx context.Context) error {
 		}
 	})
 	for i, name := range names {
-		if found := types[i].Val(); found != "" && found != "none" && found != typeOf(name) {
+		if actual := types[i].Val(); actual != "" && actual != "none" && actual != typeOf(name) {
 			if err := s.mends.mendAll(ctx, name); errors.Is(err, memory.ErrDamaged) {
 				return err
 			}

@@ -57,30 +57,30 @@ func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id
 
 // shard is a key of a list of which some is read.
 type shard struct {
-	kind   memory.Kind
-	key    string
-	places []Place // what is read of it, with the marks of pins
-	from   Place   // behind which it goes on
-	look   int     // how many it is asked for next
-	all    bool    // there are no more
-	exact  bool    // it is asked by the script
+	kind      memory.Kind
+	key       string
+	places    []Place // what is read of it, with the marks of pins
+	cursor    Place   // behind which it goes on
+	look      int     // how many it is asked for next
+	exhausted bool    // there are no more
+	exact     bool    // it is asked by the script
 }
 
 // shardsOf are the keys of some lists of a tenant, of which each is asked for so many places behind one.
-func (s *core) shardsOf(t memory.Tenant, after Place, look int, kinds ...memory.Kind) (all []*shard) {
-	if after.Member == "" { // the beginning
-		after.Used = math.MaxInt64
+func (s *core) shardsOf(t memory.Tenant, cursor Place, look int, kinds ...memory.Kind) (shards []*shard) {
+	if cursor.Member == "" { // the beginning
+		cursor.Used = math.MaxInt64
 	}
 	for _, kind := range kinds {
 		for _, key := range s.listKeys(kind, t) {
-			all = append(all, &shard{kind: kind, key: key, from: after, look: look})
+			shards = append(shards, &shard{kind: kind, key: key, cursor: cursor, look: look})
 		}
 	}
-	return all
+	return shards
 }
 
-// before is the order of a list: the latest first, of the same time the last member in the order of bytes.
-func (p Place) before(q Place) int {
+// compare is the order of a list: the latest first, of the same time the last member in the order of bytes.
+func (p Place) compare(q Place) int {
 	if p.Used != q.Used {
 		return cmp.Compare(q.Used, p.Used)
 	}
@@ -89,35 +89,35 @@ func (p Place) before(q Place) int {
 
 // merged are up to count places of some lists of a tenant behind one, as if they were one list, each member once. Each
 // key is asked for few of them first, and those for more of which all that was read is in the page.
-func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count int, kinds ...memory.Kind) ([]Place,
+func merged(ctx context.Context, s *core, t memory.Tenant, cursor Place, count int, kinds ...memory.Kind) ([]Place,
 	error) {
-	shards := s.shardsOf(t, after, 0, kinds...)
-	for _, from := range shards {
-		from.look, from.exact = min(count, count/len(shards)+1), len(shards) == 1
+	shards := s.shardsOf(t, cursor, 0, kinds...)
+	for _, sh := range shards {
+		sh.look, sh.exact = min(count, count/len(shards)+1), len(shards) == 1
 	}
 	for deeper := shards; ; {
-		if err := readShards(ctx, s, t, after == Pins, deeper); err != nil {
+		if err := readShards(ctx, s, t, cursor == Pins, deeper); err != nil {
 			return nil, err
 		}
-		var all []Place
-		for _, from := range shards {
-			for _, p := range from.places {
-				p.Asleep = from.kind == memory.KindCold
-				all = append(all, p)
+		var places []Place
+		for _, sh := range shards {
+			for _, p := range sh.places {
+				p.Asleep = sh.kind == memory.KindCold
+				places = append(places, p)
 			}
 		}
-		slices.SortStableFunc(all, Place.before)
-		page, seen := all[:0], map[string]bool{}
-		for _, p := range all {
-			if len(page) < count && !seen[p.Member] { // one that moved meanwhile is found twice
-				page, seen[p.Member] = append(page, p), true
+		slices.SortStableFunc(places, Place.compare)
+		page, unique := places[:0], map[string]bool{}
+		for _, p := range places {
+			if len(page) < count && !unique[p.Member] { // one that moved meanwhile is found twice
+				page, unique[p.Member] = append(page, p), true
 			}
 		}
 		deeper = nil
-		for _, from := range shards {
-			if !from.all && (len(page) < count || from.from.before(page[count-1]) < 0) {
-				from.look = min(count, 4*from.look)
-				deeper = append(deeper, from)
+		for _, sh := range shards {
+			if !sh.exhausted && (len(page) < count || sh.cursor.compare(page[count-1]) < 0) {
+				sh.look = min(count, 4*sh.look)
+				deeper = append(deeper, sh)
 			}
 		}
 		if len(deeper) == 0 {
@@ -134,42 +134,42 @@ func merged(ctx context.Context, s *core, t memory.Tenant, after Place, count in
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
 	plain := make([]*redis.ZSliceCmd, len(shards))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-		for i, from := range shards {
-			if !from.exact {
-				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: from.key, ByScore: true, Rev: true,
-					Start: from.from.Used, Stop: "-inf", Count: int64(from.look) + 1}) // with the place itself
+		for i, sh := range shards {
+			if !sh.exact {
+				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.key, ByScore: true, Rev: true,
+					Start: sh.cursor.Used, Stop: "-inf", Count: int64(sh.look) + 1}) // with the place itself
 			}
 		}
 	})
 	var strays []stray
-	for i, from := range shards {
-		var found []Place
+	for i, sh := range shards {
+		var places []Place
 		if plain[i] != nil {
 			for _, z := range plain[i].Val() {
 				member, _ := z.Member.(string)
-				if p := (Place{Used: int64(z.Score), Member: member}); p != from.from && len(found) < from.look {
-					found = append(found, p)
+				if p := (Place{Used: int64(z.Score), Member: member}); p != sh.cursor && len(places) < sh.look {
+					places = append(places, p)
 				}
 			}
 			// Some have the time of the place behind which it goes on, and only the script can tell them apart by rank. To ask
 			// each shard by it would take Redis several times as long.
-			from.exact = len(found) > 0 && from.from.before(found[0]) >= 0
+			sh.exact = len(places) > 0 && sh.cursor.compare(places[0]) >= 0
 		}
-		if from.exact && err == nil {
-			found, err = lookExactly(ctx, s, from)
+		if sh.exact && err == nil {
+			places, err = lookExactly(ctx, s, sh)
 		}
-		from.all = len(found) < from.look
-		for _, p := range found {
+		sh.exhausted = len(places) < sh.look
+		for _, p := range places {
 			id, pin := strings.CutPrefix(p.Member, pinMark)
-			from.from = p
-			switch into := s.listKey(from.kind, t, id); {
+			sh.cursor = p
+			switch into := s.listKey(sh.kind, t, id); {
 			case !pins && p.Used < 0: // the chats end here
-				from.all = true
+				sh.exhausted = true
 			case pins && !pin:
-			case into != from.key && p.Member != filledMember && from.kind != memory.KindCold: // see coldKeys
-				strays = append(strays, stray{from, p, into})
+			case into != sh.key && p.Member != filledMember && sh.kind != memory.KindCold: // see coldKeys
+				strays = append(strays, stray{sh, p, into})
 			default:
-				from.places = append(from.places, p)
+				sh.places = append(sh.places, p)
 			}
 		}
 	}
@@ -180,13 +180,13 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 }
 
 // lookExactly is what lies behind a place in a shard, whatever has the same time.
-func lookExactly(ctx context.Context, s *core, from *shard) (found []Place, err error) {
-	r, err := s.call(ctx, chatsScript, []string{from.key}, from.from.Used, from.from.Member, from.look)
+func lookExactly(ctx context.Context, s *core, sh *shard) (places []Place, err error) {
+	r, err := s.call(ctx, chatsScript, []string{sh.key}, sh.cursor.Used, sh.cursor.Member, sh.look)
 	for i := 1; i+1 < len(r); i += 2 {
 		used, _ := strconv.ParseFloat(r[i+1], 64) // a score
-		found = append(found, Place{Used: int64(used), Member: r[i]})
+		places = append(places, Place{Used: int64(used), Member: r[i]})
 	}
-	return found, err
+	return places, err
 }
 
 // gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.
@@ -199,12 +199,12 @@ func Gather(ctx context.Context, s *Store) error {
 	}
 	names, err := s.redis.ZRange(ctx, string(memory.KindTenants), 0, -1).Result()
 	for _, name := range append(names, memory.Tenant{}.String()) {
-		of, bad := memory.ParseTenant(name)
-		for _, after := range []Place{Pins, {}} {
-			for some := range slices.Chunk(s.shardsOf(of, after, gatherEach, memory.KindChats), gatherAtOnce) {
-				for err == nil && bad == nil && len(some) > 0 {
-					err = readShards(ctx, s.core, of, after == Pins, some)
-					some = slices.DeleteFunc(some, func(from *shard) bool { from.places = nil; return from.all })
+		tenant, bad := memory.ParseTenant(name)
+		for _, cursor := range []Place{Pins, {}} {
+			for batch := range slices.Chunk(s.shardsOf(tenant, cursor, gatherEach, memory.KindChats), gatherAtOnce) {
+				for err == nil && bad == nil && len(batch) > 0 {
+					err = readShards(ctx, s.core, tenant, cursor == Pins, batch)
+					batch = slices.DeleteFunc(batch, func(sh *shard) bool { sh.places = nil; return sh.exhausted })
 				}
 			}
 		}
@@ -222,11 +222,11 @@ type stray struct {
 // gathered brings entries into the keys that they belong into. One that is there with a later use stays as it is, and is
 // no place here. The order: a process that dies between leaves an entry twice, and never none.
 func gathered(ctx context.Context, s *core, strays []stray) error {
-	there := make([]*redis.FloatCmd, len(strays))
+	scores := make([]*redis.FloatCmd, len(strays))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, e := range strays {
 			p.ZAddGT(ctx, e.into, redis.Z{Score: float64(e.place.Used), Member: e.place.Member})
-			there[i] = p.ZScore(ctx, e.into, e.place.Member)
+			scores[i] = p.ZScore(ctx, e.into, e.place.Member)
 		}
 	})
 	if err != nil {
@@ -235,7 +235,7 @@ func gathered(ctx context.Context, s *core, strays []stray) error {
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, e := range strays {
 			p.ZRem(ctx, e.shard.key, e.place.Member)
-			if int64(there[i].Val()) <= e.place.Used {
+			if int64(scores[i].Val()) <= e.place.Used {
 				e.shard.places = append(e.shard.places, e.place)
 			}
 		}

@@ -183,7 +183,7 @@ func testShardsThatBecomeMore(t *testing.T, client redis.UniversalClient) {
 		require.NoError(t, err)
 		_, err = s.Turns.Take(ctx, chat, "token", "conversation", time.Minute)
 		require.NoError(t, err)
-		_, err = s.Turns.Open(ctx, chat, "token", time.Minute, redisstore.OpenRun{Run: "r", Begins: "hello"})
+		_, err = s.Turns.Open(ctx, chat, "token", time.Minute, redisstore.OpenRun{Run: "r", Title: "hello"})
 		require.NoError(t, err)
 		require.NoError(t, s.Turns.Release(ctx, chat, "token"))
 		return chat

@@ -101,22 +101,22 @@ const hardLimit = 2 * memory.MaxHistory
 type Store struct {
 	*core
 
-	Turns      Turns
-	Runs       Runs
-	Waits      Waits
-	Rewinds    Rewinds
-	Archives   Archives
-	Redactions Redactions
-	Erasures   Erasures
-	Notes      Notes
-	Users      Users
-	Chats      Chats
-	Cold       Cold
-	Tenants    Tenants
-	Processes  Processes
-	Tools      Tools
-	Server     Server
-	Stored     bytecount.Counts
+	Turns       Turns
+	Runs        Runs
+	Suspensions Suspensions
+	Rewinds     Rewinds
+	Archives    Archives
+	Redactions  Redactions
+	Erasures    Erasures
+	Notes       Notes
+	Users       Users
+	Chats       Chats
+	Cold        Cold
+	Tenants     Tenants
+	Processes   Processes
+	Tools       Tools
+	Server      Server
+	Stored      bytecount.Counts
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -137,8 +137,8 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	s.Stored = bytecount.New(client)
 	s.Users = Users{c, s.Erasures, s.Stored}
 	s.Turns = Turns{c, s.Users}
-	s.Waits = Waits{c}
-	s.Runs = Runs{c, s.Waits}
+	s.Suspensions = Suspensions{c}
+	s.Runs = Runs{c, s.Suspensions}
 	s.Chats = Chats{c, s.Archives}
 	s.Cold = Cold{c, s}
 	s.Tenants = Tenants{c, s.Stored}
@@ -198,7 +198,7 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (red
 // in the same round trip, nil for none.
 func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
-	if short := have.From(foundIn(r).first); short != nil && slices.Contains([]string{"whole", "tail"}, r.Word()) {
+	if short := have.TrimTo(parseLoadInfo(r).first); short != nil && slices.Contains([]string{"whole", "tail"}, r.Word()) {
 		// Another process has trimmed it: what the copy has of the rest need not move.
 		less, err := s.look(ctx, turn, short)
 		if err == nil && less.Word() != "whole" {
@@ -248,29 +248,29 @@ var errChanged = errors.New("the stored value changed")
 //	absent   there is neither: a new or an erased history, or one that Redis lost
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
-	key, f := have.Key(), foundIn(r)
+	key, f := have.Key(), parseLoadInfo(r)
 	switch r.Word() {
 	case "same":
 		h, err := s.proven(ctx, turn, have)
-		return f.of(h), err
+		return f.applyTo(h), err
 	case "tail":
-		h, err := grow(have, r.At(5))
-		if err != nil || h.Sum().String() != r.At(4) {
+		h, err := grow(have, r.Part(5))
+		if err != nil || h.Sum().String() != r.Part(4) {
 			return nil, errChanged
 		}
-		return f.of(h), nil
+		return f.applyTo(h), nil
 	case "whole":
-		h, sound, err := s.whole(ctx, turn, key, r, value)
+		h, sound, err := s.readStored(ctx, turn, key, r, value)
 		if err != nil || !sound {
 			return h, err
 		}
-		return s.regain(ctx, turn, have, f.of(h))
+		return s.regain(ctx, turn, have, f.applyTo(h))
 	case "foreign":
 		raw, err := s.bytesOf(ctx, key, value)
 		if err != nil {
 			return nil, err
 		}
-		return s.adopt(ctx, turn, have, f, r.At(4) != "", raw)
+		return s.adopt(ctx, turn, have, f, r.Part(4) != "", raw)
 	case "deleted":
 		if s.LostData != nil && turn != looking && s.LostData(ctx) {
 			return s.restore(ctx, turn, have, f, r.Word())
@@ -282,11 +282,11 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.Word())
 }
 
-// of notes on a history that is stored so what was found beside it. The stored turn may
+// applyTo notes on a history that is stored so what was found beside it. The stored turn may
 // still go on, and may change the history on purpose later on. So what is only looked at
 // counts as proven in the turn before it, or in that of the last deliberate change, which it
 // follows; a caller that has a turn of its own notes that afterwards.
-func (f found) of(h *memory.History) *memory.History {
+func (f loadInfo) applyTo(h *memory.History) *memory.History {
 	if h != nil {
 		h.Follows(f.cut, f.first)
 		h.ProvenIn(max(f.turn-1, f.cut))
@@ -294,17 +294,17 @@ func (f found) of(h *memory.History) *memory.History {
 	return h
 }
 
-// whole reads a history that the meta describes. The sum in the meta is believed at first,
+// readStored reads a history that the meta describes. The sum in the meta is believed at first,
 // since computing it costs more than reading; see proveAfter. sound is false where h, or the
 // lack of it, is the final answer: a look must not change what does not fit its meta.
-func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redisscript.Reply,
+func (s *Store) readStored(ctx context.Context, turn int64, key memory.Key, r redisscript.Reply,
 	value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
 	if err != nil {
 		return nil, false, err
 	}
-	sum, err := memory.ParseSum(r.At(4))
-	count, _ := strconv.Atoi(r.At(5)) // another number than there are makes it parse
+	sum, err := memory.ParseSum(r.Part(4))
+	count, _ := strconv.Atoi(r.Part(5)) // another number than there are makes it parse
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
@@ -312,14 +312,14 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redissc
 		return h, true, nil
 	}
 	// Another client may have written between the two that were read.
-	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.At(4) {
+	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.Part(4) {
 		return nil, false, errChanged
 	}
 	if turn <= looking {
 		h, err = memory.ParseHistory(key, raw)
 		return h, false, err
 	}
-	return nil, false, s.distrust(ctx, key, r.At(4))
+	return nil, false, s.distrust(ctx, key, r.Part(4))
 }
 
 // proveAfter is how long a history is used with the sum that was read beside it and not
@@ -329,7 +329,7 @@ const proveAfter = 30 * time.Second
 // proven is the caller's copy, of which Redis says that it is current. Once it has been in
 // use for proveAfter, its bytes must have the sum that they were read with.
 func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
-	if at := have.ReadAt(); at.IsZero() || s.now().Sub(at) < proveAfter || have.Proven() {
+	if t := have.ReadAt(); t.IsZero() || s.now().Sub(t) < proveAfter || have.Proven() {
 		return have, nil
 	}
 	if turn <= looking {
@@ -352,11 +352,11 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 	if len(tail) < 2 || tail[0] != ',' {
 		return nil, errChanged
 	}
-	more, err := memory.ParseHistory(have.Key(), []byte("["+tail[1:]))
+	suffix, err := memory.ParseHistory(have.Key(), []byte("["+tail[1:]))
 	if err != nil {
 		return nil, err
 	}
-	return have.With(more.Raw(0)...), nil
+	return have.With(suffix.Raw(0)...), nil
 }
 
 // Append implements memory.Store. Apart from the first message of a subagent in
@@ -388,7 +388,7 @@ func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.
 			return nil, err
 		}
 		switch word := r.Word(); {
-		case word == "ok", word == "duplicate" && r.At(1) == grown.Sum().String():
+		case word == "ok", word == "duplicate" && r.Part(1) == grown.Sum().String():
 			grown.ProvenIn(mark.Turn)
 			return grown, nil
 		case word == "full":
@@ -460,10 +460,10 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	if keep {
 		flag = 1
 	}
-	aside, err := s.setAsideOf(ctx, key)
+	damaged, err := s.setAsideOf(ctx, key)
 	if err == nil {
 		keys := append(historyKeys(key), archiveKey(key), notesKey(key))
-		_, err = s.call(ctx, eraseScript, append(keys, aside...), turn, int(tombstone.Seconds()), flag)
+		_, err = s.call(ctx, eraseScript, append(keys, damaged...), turn, int(tombstone.Seconds()), flag)
 	}
 	return err
 }
@@ -477,8 +477,8 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	var names []string
 	for _, f := range fields {
 		// A name in braces is a key in another slot; without any, another program wrote the field.
-		if at, ok := strings.CutPrefix(f, "d:"); ok && at != "" && !strings.HasPrefix(at, "{") {
-			names = append(names, asideKey(key, at))
+		if timestamp, ok := strings.CutPrefix(f, "d:"); ok && timestamp != "" && !strings.HasPrefix(timestamp, "{") {
+			names = append(names, damagedKey(key, timestamp))
 		}
 	}
 	return names, nil

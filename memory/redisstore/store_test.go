@@ -210,7 +210,7 @@ func TestWhatAbsenceMeans(t *testing.T) {
 		require.NoError(t, w.redis.FlushAll(ctx).Err())
 		require.Equal(t, 1, w.load(t, 6, h).Len())
 		require.Equal(t, 1, w.load(t, 0, memory.Empty(key)).Len())
-		require.EqualValues(t, 1, w.Counts.Lost.Load())
+		require.EqualValues(t, 1, w.Counts.Recovered.Load())
 	})
 	t.Run("Redis lost everything and nobody has a copy: new", func(t *testing.T) {
 		w := newWorld(t)
@@ -274,7 +274,7 @@ func TestLostWrites(t *testing.T) {
 			require.Equal(t, test.want, contents(w.load(t, 7, h)))
 			require.Equal(t, test.want, contents(w.load(t, 7, memory.Empty(key))))
 			require.Equal(t, test.want, contents(w.load(t, 8, h)), "once")
-			require.EqualValues(t, 1, w.Counts.Lost.Load())
+			require.EqualValues(t, 1, w.Counts.Recovered.Load())
 		})
 	}
 }
@@ -400,14 +400,14 @@ func TestACopyFollowsATrim(t *testing.T) {
 func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var leases []redisstore.Held
+	var leases []redisstore.Lease
 	for i := range 20 {
 		chat, token := memory.MustChat(strconv.Itoa(i)), fmt.Sprint("of ", i)
 		turn, err := w.Turns.Take(ctx, chat, token, "conversation", time.Minute)
 		require.NoError(t, err)
 		run := redisstore.OpenRun{Run: "r", Turn: turn.Number}
 		require.NoError(t, failure(w.Turns.Open(ctx, chat, token, time.Minute, run)))
-		leases = append(leases, redisstore.Held{Chat: chat, Token: token})
+		leases = append(leases, redisstore.Lease{Chat: chat, Token: token})
 	}
 	require.NoError(t, w.Turns.Leave(ctx, leases[3].Chat, leases[3].Token))
 	leases[5].Token = "of another"
@@ -433,9 +433,9 @@ func TestTurns(t *testing.T) {
 	_, err = w.Turns.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	var held *redisstore.HeldError
 	require.ErrorAs(t, err, &held)
-	require.Positive(t, held.Left)
+	require.Positive(t, held.Remaining)
 
-	ok, failed := w.Turns.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"},
+	ok, failed := w.Turns.RenewAll(ctx, 60e9, []redisstore.Lease{{Chat: memory.MustChat("12345"), Token: "one"},
 		{Chat: memory.MustChat("12345"), Token: "two"}})
 	require.Equal(t, []error{nil, nil}, failed)
 	require.Equal(t, []bool{true, false}, ok)
@@ -482,7 +482,7 @@ func TestLists(t *testing.T) {
 
 	var chats []memory.Chat
 	for cursor := ""; ; {
-		some, next, err := w.Chats.All(ctx, cursor, 1)
+		some, next, err := w.Chats.Page(ctx, cursor, 1)
 		require.NoError(t, err)
 		chats = append(chats, some...)
 		if cursor = next; cursor == "" {

@@ -31,7 +31,7 @@ type TenantUse struct {
 }
 
 // List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
-func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, error) {
+func (s Tenants) List(ctx context.Context, others ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		used = p.ZRangeWithScores(ctx, string(memory.KindTenants), 0, -1)
@@ -40,33 +40,33 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 	if err != nil {
 		return nil, failure(err, "listing the tenants")
 	}
-	all := map[memory.Tenant]*TenantUse{}
-	entry := func(of memory.Tenant) *TenantUse {
-		if all[of] == nil {
-			all[of] = &TenantUse{Tenant: of}
+	uses := map[memory.Tenant]*TenantUse{}
+	entry := func(tenant memory.Tenant) *TenantUse {
+		if uses[tenant] == nil {
+			uses[tenant] = &TenantUse{Tenant: tenant}
 		}
-		return all[of]
+		return uses[tenant]
 	}
-	for _, of := range more {
-		entry(of)
+	for _, tenant := range others {
+		entry(tenant)
 	}
-	of := func(z redis.Z) (memory.Tenant, bool) {
+	parse := func(z redis.Z) (memory.Tenant, bool) {
 		name, _ := z.Member.(string)
 		t, err := memory.ParseTenant(name)
 		return t, err == nil && name != ""
 	}
 	for _, z := range used.Val() {
-		if t, ok := of(z); ok {
+		if t, ok := parse(z); ok {
 			entry(t).Used = time.Unix(int64(z.Score), 0).UTC()
 		}
 	}
 	for _, z := range erasing.Val() {
-		if t, ok := of(z); ok {
+		if t, ok := parse(z); ok {
 			entry(t).Erasing = true
 		}
 	}
-	list := make([]TenantUse, 0, len(all))
-	for t, u := range all {
+	list := make([]TenantUse, 0, len(uses))
+	for t, u := range uses {
 		if u.Chats, err = counted(ctx, s.core, s.chatLists(t)...); err != nil {
 			return nil, failure(err, "counting the chats of tenants")
 		}
@@ -89,43 +89,43 @@ func (s Tenants) List(ctx context.Context, more ...memory.Tenant) ([]TenantUse, 
 }
 
 // chatLists are the keys of a tenant's lists of chats, those that are awake and those that sleep.
-func (s *core) chatLists(of memory.Tenant) []string {
-	return append(s.listKeys(memory.KindChats, of), s.listKeys(memory.KindCold, of)...)
+func (s *core) chatLists(tenant memory.Tenant) []string {
+	return append(s.listKeys(memory.KindChats, tenant), s.listKeys(memory.KindCold, tenant)...)
 }
 
 // counted returns the total number of members of sorted sets. Pins, whose scores are negative, do not count.
-func counted(ctx context.Context, s *core, keys ...string) (all int, err error) {
+func counted(ctx context.Context, s *core, keys ...string) (total int, err error) {
 	cmds, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, key := range keys {
 			p.ZCount(ctx, key, "0", "+inf")
 		}
 	})
 	for _, cmd := range cmds {
-		all += int(cmd.(*redis.IntCmd).Val())
+		total += int(cmd.(*redis.IntCmd).Val())
 	}
-	return all, err
+	return total, err
 }
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
-func (s Tenants) BeginErasing(ctx context.Context, of memory.Tenant) (first bool, err error) {
-	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0), Member: of.String()}).Result()
-	return n > 0, failure(err, "beginning to erase the tenant %s", of)
+func (s Tenants) BeginErasing(ctx context.Context, tenant memory.Tenant) (first bool, err error) {
+	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0), Member: tenant.String()}).Result()
+	return n > 0, failure(err, "beginning to erase the tenant %s", tenant)
 }
 
 // SomeChats gives up to count chats of a tenant's list, and how many are in it.
-func (s Tenants) SomeChats(ctx context.Context, of memory.Tenant, count int) (chats []memory.Chat, all int, err error) {
-	places, err := merged(ctx, s.core, of, Place{}, count, memory.KindChats, memory.KindCold)
+func (s Tenants) SomeChats(ctx context.Context, tenant memory.Tenant, count int) (chats []memory.Chat, total int, err error) {
+	places, err := merged(ctx, s.core, tenant, Place{}, count, memory.KindChats, memory.KindCold)
 	for _, p := range places {
-		if chat, ok := p.Chat(of); ok {
+		if chat, ok := p.Chat(tenant); ok {
 			chats = append(chats, chat)
 		} else if err == nil { // another program's member
-			err = s.unlist(ctx, memory.KindChats, of, p.Member)
+			err = s.unlist(ctx, memory.KindChats, tenant, p.Member)
 		}
 	}
 	if err == nil {
-		all, err = counted(ctx, s.core, s.chatLists(of)...)
+		total, err = counted(ctx, s.core, s.chatLists(tenant)...)
 	}
-	return chats, all, failure(err, "listing the chats of the tenant %s", of)
+	return chats, total, failure(err, "listing the chats of the tenant %s", tenant)
 }
 
 // ForgetChat takes a chat off its tenant's list.
@@ -139,19 +139,19 @@ func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 
 // Users gives up to count users of a tenant other than the default one, from the place after on, and how many
 // there are.
-func (s Tenants) Users(ctx context.Context, of memory.Tenant, after, count int) (users []memory.User, all int,
+func (s Tenants) Users(ctx context.Context, tenant memory.Tenant, offset, count int) (users []memory.User, total int,
 	err error) {
-	key := memory.ListKey(memory.KindUsers, of)
+	key := memory.ListKey(memory.KindUsers, tenant)
 	var page *redis.StringSliceCmd
 	var number *redis.IntCmd
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-		page, number = p.ZRange(ctx, key, int64(after), int64(after+count-1)), p.ZCard(ctx, key)
+		page, number = p.ZRange(ctx, key, int64(offset), int64(offset+count-1)), p.ZCard(ctx, key)
 	})
 	if err != nil {
-		return nil, 0, failure(err, "listing the users of the tenant %s", of)
+		return nil, 0, failure(err, "listing the users of the tenant %s", tenant)
 	}
 	for _, id := range page.Val() {
-		if u, bad := of.User(id); bad == nil {
+		if u, bad := tenant.User(id); bad == nil {
 			users = append(users, u)
 		}
 	}
@@ -169,16 +169,16 @@ func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 }
 
 // Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
-func (s Tenants) Forget(ctx context.Context, of memory.Tenant) error {
+func (s Tenants) Forget(ctx context.Context, tenant memory.Tenant) error {
 	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers,
 		memory.KindStored} {
-		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, of), nil); err != nil {
-			return failure(err, "removing the lists of the tenant %s", of)
+		if err := s.forget(ctx, memory.Chat{}, s.listKeys(kind, tenant), nil); err != nil {
+			return failure(err, "removing the lists of the tenant %s", tenant)
 		}
 	}
 	for _, list := range []memory.Kind{memory.KindTenants, memory.KindErasing} {
-		if err := s.redis.ZRem(ctx, string(list), of.String()).Err(); err != nil {
-			return failure(err, "taking the tenant %s off the list", of)
+		if err := s.redis.ZRem(ctx, string(list), tenant.String()).Err(); err != nil {
+			return failure(err, "taking the tenant %s off the list", tenant)
 		}
 	}
 	return nil

@@ -30,14 +30,14 @@ type Turns struct {
 // OpenRun is what a turn's holder leaves for the process that comes after it, should it
 // die: enough to bring the run to its end.
 type OpenRun struct {
-	Run    string `json:"run"`
-	Turn   int64  `json:"turn"`
-	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or without our seal
-	Seal   string `json:"seal,omitempty"`   // of Events, while it is in Redis
-	Body   string `json:"body"`             // hash of the post
-	By     string `json:"by,omitempty"`     // the process that began it
-	Trace  string `json:"trace,omitempty"`  // traceparent of the post
-	First  string `json:"first,omitempty"`  // run of the first attempt at the post, if this is another one
+	Run     string `json:"run"`
+	Turn    int64  `json:"turn"`
+	Events  string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or without our seal
+	Seal    string `json:"seal,omitempty"`   // of Events, while it is in Redis
+	Body    string `json:"body"`             // hash of the post
+	Process string `json:"by,omitempty"`     // the process that began it
+	Trace   string `json:"trace,omitempty"`  // traceparent of the post
+	First   string `json:"first,omitempty"`  // run of the first attempt at the post, if this is another one
 	// Attempt is this one's number, and Unkeyed says that no post can repeat the run.
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
@@ -46,8 +46,8 @@ type OpenRun struct {
 	// the chat is to note.
 	User   memory.User `json:"user,omitzero"`
 	Posted bool        `json:"-"`
-	// Begins is the title of a chat that begins with the run; "" for none is made.
-	Begins string `json:"-"`
+	// Title is the title of a chat that begins with the run; "" for none is made.
+	Title string `json:"-"`
 }
 
 // Turn is what the holder of a chat's lease has: the right to write into its histories. The
@@ -56,7 +56,7 @@ type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
-	Waits        *Rest          // a run that waits for an answer
+	Waiting      *Rest          // a run that waits for an answer
 	Pending      string         // a change of the memory that an earlier holder has begun and not finished
 	Agents       []memory.Agent // subagents that have a history in this chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
@@ -64,15 +64,15 @@ type Turn struct {
 
 // HeldError says that another process has the chat's lease, or is to get it first.
 type HeldError struct {
-	Left    time.Duration // until its claim ends, unless renewed
-	Claimed bool          // it waits for the turn too, and comes first: see First
-	Erasing bool          // it is there to erase: a post that waits for the turn should give up
-	Erased  string        // as in Turn
-	Token   string        // of the holder, or of the claim that comes first
+	Remaining time.Duration // until its claim ends, unless renewed
+	Claimed   bool          // it waits for the turn too, and comes first: see First
+	Erasing   bool          // it is there to erase: a post that waits for the turn should give up
+	Erased    string        // as in Turn
+	Token     string        // of the holder, or of the claim that comes first
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("the chat's turn is taken for %v more", e.Left)
+	return fmt.Sprintf("the chat's turn is taken for %v more", e.Remaining)
 }
 
 // EraserToken begins the tokens under which a chat's turn is taken to erase in it:
@@ -103,18 +103,18 @@ func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation s
 	}
 	if word := r.Word(); word == "held" || word == "claimed" || word == "erasing" {
 		return Turn{}, &HeldError{
-			Left: time.Duration(integer(r.At(1))) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
-			Erased: r.At(2), Token: r.At(3),
+			Remaining: time.Duration(integer(r.Part(1))) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
+			Erased: r.Part(2), Token: r.Part(3),
 		}
 	}
-	number, err := strconv.ParseInt(r.At(1), 10, 64)
+	number, err := strconv.ParseInt(r.Part(1), 10, 64)
 	if err != nil || len(r) < 7 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
-	turn := Turn{Number: number, Erased: r.At(2), Conversation: r.At(3)}
-	turn.Open = readOpenRun([]byte(r.At(4)), s.Secret)
-	turn.Pending = r.At(5)
-	turn.Waits = readRest(r.At(6))
+	turn := Turn{Number: number, Erased: r.Part(2), Conversation: r.Part(3)}
+	turn.Open = readOpenRun([]byte(r.Part(4)), s.Secret)
+	turn.Pending = r.Part(5)
+	turn.Waiting = readRest(r.Part(6))
 	for _, name := range r[7:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
@@ -178,8 +178,8 @@ func (s Turns) claim(ctx context.Context, chat memory.Chat, token string, ttl ti
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
-// Held names a lease that a process has, or had.
-type Held struct {
+// Lease names a lease that a process has, or had.
+type Lease struct {
 	Chat  memory.Chat
 	Token string
 }
@@ -187,8 +187,8 @@ type Held struct {
 // RenewAll prolongs leases, in two round trips; false for one that is no longer held under
 // its token. For a chat with an open run the time at which others may look after it moves
 // along. Each has an answer, or an error, of its own, in the order of the leases.
-func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
-	held, failed = make([]bool, len(leases)), make([]error, len(leases))
+func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Lease) (renewed []bool, failed []error) {
+	renewed, failed = make([]bool, len(leases)), make([]error, len(leases))
 	calls := make([]redisscript.Call, len(leases))
 	for i, l := range leases {
 		calls[i] = redisscript.Call{Script: renewScript, Keys: turnKeys(l.Chat), Args: []any{l.Token, ttl.Milliseconds(), ""}}
@@ -196,24 +196,24 @@ func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (
 	var open []redis.Z
 	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
 		l, err := leases[i], error(nil)
-		if held[i], err = cmd.Bool(); err != nil {
+		if renewed[i], err = cmd.Bool(); err != nil {
 			failed[i] = failure(err, "renewing the turn of chat %s", l.Chat)
 		}
-		if held[i] {
+		if renewed[i] {
 			open = append(open, redis.Z{Score: s.deadline(ttl), Member: l.Chat.String()})
 		}
 	}
 	if len(open) == 0 {
-		return held, failed
+		return renewed, failed
 	}
 	if err := s.redis.ZAddXX(ctx, openChats, open...).Err(); err != nil {
 		for i, l := range leases {
-			if held[i] {
-				held[i], failed[i] = false, failure(err, "renewing the turn of chat %s", l.Chat)
+			if renewed[i] {
+				renewed[i], failed[i] = false, failure(err, "renewing the turn of chat %s", l.Chat)
 			}
 		}
 	}
-	return held, failed
+	return renewed, failed
 }
 
 // RenewLast prolongs the lease of a turn that is given back next, and says how many entries
@@ -221,16 +221,16 @@ func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (
 // came back with an older state may lack some in the middle, and has taken later ones since.
 func (s Turns) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
-) (held bool, entries int, err error) {
+) (renewed bool, entries int, err error) {
 	renew := redisscript.Command(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
 	count := redis.NewIntCmd(ctx, "xlen", eventsKey(chat, run))
 	if err = s.inOrder(ctx, []*redis.Script{renewScript}, renew, count); err == nil {
-		held, err = renew.Bool()
+		renewed, err = renew.Bool()
 	}
 	if err != nil {
 		return false, 0, failure(err, "renewing the turn of chat %s", chat)
 	}
-	return held, int(count.Val()), nil
+	return renewed, int(count.Val()), nil
 }
 
 // Open notes the run that the turn is taken for, before it begins: others finish
@@ -246,12 +246,12 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	used := redis.NewIntCmd(ctx, "zadd", s.chatsKey(chat), s.deadline(0), chat.ID())
 	who, lists, notes := s.users.openedBy(ctx, chat, run)
-	begins := ""
-	if run.Begins != "" {
-		begins = beginning(memory.MessageID(run.Run, 1), run.Begins)
+	opening := ""
+	if run.Title != "" {
+		opening = beginning(memory.MessageID(run.Run, 1), run.Title)
 	}
 	open := redisscript.Command(ctx, openScript, append(turnKeys(chat), memory.ChatKey(chat).String()),
-		token, ttl.Milliseconds(), record, begins, who)
+		token, ttl.Milliseconds(), record, opening, who)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
 	first, cmds := []redis.Cmder{set, used}, []redis.Cmder{open, epoch}
 	if notes != nil {
@@ -276,9 +276,9 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	if err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
-	loss := Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}
-	_ = json.Unmarshal([]byte(r.At(4)), &loss.Approved) // what is no list approves nothing
-	_ = json.Unmarshal([]byte(r.At(5)), &loss.Quarantine)
+	loss := Loss{Recovered: r.Part(1) != "", ReportedEpoch: r.Part(2), Epoch: epoch.Val(), Notes: r.Part(3) != ""}
+	_ = json.Unmarshal([]byte(r.Part(4)), &loss.Approved) // what is no list approves nothing
+	_ = json.Unmarshal([]byte(r.Part(5)), &loss.Quarantine)
 	if loss.UserNotes, err = s.users.openedNotes(ctx, run.User, notes); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
@@ -288,13 +288,13 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 // Release gives a turn back, its run over or never begun; a turn that others hold
 // by now stays theirs.
 func (s Turns) Release(ctx context.Context, chat memory.Chat, token string) error {
-	held, err := s.giveBack(ctx, chat, token, "-")
-	return s.released(ctx, chat, held, err)
+	ok, err := s.giveBack(ctx, chat, token, "-")
+	return s.released(ctx, chat, ok, err)
 }
 
 // released takes a chat off the list of those with an open run, if its turn was given back.
-func (s Turns) released(ctx context.Context, chat memory.Chat, held bool, err error) error {
-	if err == nil && held {
+func (s Turns) released(ctx context.Context, chat memory.Chat, ok bool, err error) error {
+	if err == nil && ok {
 		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
 	}
 	return failure(err, "giving back the turn of chat %s", chat)
@@ -315,8 +315,8 @@ func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first st
 // Leave gives a turn back while its run is still open, so that another process
 // may finish it at once.
 func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error {
-	held, err := s.giveBack(ctx, chat, token, "")
-	if err == nil && held {
+	ok, err := s.giveBack(ctx, chat, token, "")
+	if err == nil && ok {
 		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
 	}
 	return failure(err, "leaving the turn of chat %s", chat)
@@ -373,16 +373,16 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 		// As in Open, the set first.
 		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
 	}
-	held := false
+	ok := false
 	if err == nil {
-		held, err = regainScript.Run(ctx, s.redis, turnKeys(chat),
+		ok, err = regainScript.Run(ctx, s.redis, turnKeys(chat),
 			token, ttl.Milliseconds(), turn.Number, turn.Conversation, record).Bool()
 	}
-	return held, failure(err, "taking the turn of chat %s again", chat)
+	return ok, failure(err, "taking the turn of chat %s again", chat)
 }
 
-// Of is the number of a chat's newest turn, 0 if there was none.
-func (s Turns) Of(ctx context.Context, chat memory.Chat) (int64, error) {
+// Latest is the number of a chat's newest turn, 0 if there was none.
+func (s Turns) Latest(ctx context.Context, chat memory.Chat) (int64, error) {
 	text, err := s.field(ctx, chatMeta(chat), "turn")
 	return integer(text), failure(err, "looking for the turn of chat %s", chat)
 }
@@ -423,10 +423,10 @@ const maxHolders = 10_000
 
 // Loss is what a run may have to tell of, and what else Open finds.
 type Loss struct {
-	Lost  bool   // something of the chat was brought back, and no run has told yet
-	Told  string // the epoch of which a run of the chat told last
-	Epoch string // the store's mark; "" if it has none
-	Notes bool   // the chat may have notes
+	Recovered     bool   // something of the chat was brought back, and no run has told yet
+	ReportedEpoch string // the epoch of which a run of the chat told last
+	Epoch         string // the store's mark; "" if it has none
+	Notes         bool   // the chat may have notes
 	// UserNotes are those of the user under whom the run is posted, in whatever state.
 	UserNotes []memory.Note
 	// Approved are the tools that were approved in the chat for good.
@@ -452,10 +452,10 @@ func (s Turns) Conversation(ctx context.Context, chat memory.Chat) (string, erro
 }
 
 // ChangeConversation gives a chat another conversation of the gateway's, and names the one that it had.
-func (s Turns) ChangeConversation(ctx context.Context, chat memory.Chat, fresh string) (before string, err error) {
-	before, err = s.Conversation(ctx, chat)
+func (s Turns) ChangeConversation(ctx context.Context, chat memory.Chat, fresh string) (old string, err error) {
+	old, err = s.Conversation(ctx, chat)
 	if err == nil {
 		err = s.redis.HSet(ctx, chatMeta(chat), "conversation", fresh).Err()
 	}
-	return before, failure(err, "changing the conversation of chat %s", chat)
+	return old, failure(err, "changing the conversation of chat %s", chat)
 }

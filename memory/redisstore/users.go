@@ -74,28 +74,28 @@ func (s Users) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u m
 
 // VoidNotes removes those notes of users that were made from a chat and of which void says so, and says how
 // many they were. It needs no turn.
-func (s Users) VoidNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (gone int,
+func (s Users) VoidNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (removed int,
 	err error) {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
 		return 0, failure(err, "listing the users of chat %s", chat)
 	}
 	for _, f := range fields {
-		id, of := strings.CutPrefix(f, "u:")
+		id, isUser := strings.CutPrefix(f, "u:")
 		u, bad := chat.Tenant().User(id)
-		if !of || bad != nil {
+		if !isUser || bad != nil {
 			continue
 		}
 		err := s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
-			left := slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.Chat == chat.ID() && void(n) })
-			gone += len(notes) - len(left)
-			return left, nil
+			rest := slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.Chat == chat.ID() && void(n) })
+			removed += len(notes) - len(rest)
+			return rest, nil
 		})
 		if err != nil {
-			return gone, err
+			return removed, err
 		}
 	}
-	return gone, nil
+	return removed, nil
 }
 
 // Zone returns a user's IANA time zone, "" for none.
@@ -119,8 +119,8 @@ func (s Users) SetZone(ctx context.Context, u memory.User, zone string) error {
 
 // EraseNotes removes the notes of a user, the damaged copies that were set aside, and the time zone. It returns the number
 // of notes. The erasure is first recorded in Redis under a Unix time in ms, see VoidOldNotes.
-func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone int, err error) {
-	if err := s.erasures.Note(ctx, at, erasures.User(u)); err != nil {
+func (s Users) EraseNotes(ctx context.Context, timestamp int64, u memory.User) (removed int, err error) {
+	if err := s.erasures.Note(ctx, timestamp, erasures.User(u)); err != nil {
 		return 0, err
 	}
 	notes, err := s.Notes(ctx, u)
@@ -133,28 +133,28 @@ func (s Users) EraseNotes(ctx context.Context, at int64, u memory.User) (gone in
 	if err == nil {
 		err = s.stored.User(ctx, u, 0)
 	}
-	time.Sleep(time.Until(time.UnixMilli(at + 1))) // VoidOldNotes removes notes of the same millisecond
+	time.Sleep(time.Until(time.UnixMilli(timestamp + 1))) // VoidOldNotes removes notes of the same millisecond
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
 
 // VoidOldNotes repeats an erasure after Redis came back from an older state: it removes the notes from before a Unix time
 // in ms. The time zone has no time, so a newer zone goes, too.
-func (s Users) VoidOldNotes(ctx context.Context, at int64, u memory.User) error {
+func (s Users) VoidOldNotes(ctx context.Context, timestamp int64, u memory.User) error {
 	if err := s.eraseAside(ctx, u); err != nil {
 		return failure(err, "erasing the notes of the user %s", u)
 	}
 	return s.ChangeNotes(ctx, u, func(notes []memory.Note) ([]memory.Note, error) {
-		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(at+1) }), nil
+		return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.TS*1000 < float64(timestamp+1) }), nil
 	})
 }
 
 // eraseAside removes what was set aside of the notes of a user, and the time zone.
 func (s Users) eraseAside(ctx context.Context, u memory.User) error {
-	aside, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
-	for i := 0; i < len(aside) && err == nil; i++ {
-		err = s.redis.Del(ctx, userAsideKey(u, strings.TrimPrefix(aside[i], asideMember))).Err()
+	damaged, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
+	for i := 0; i < len(damaged) && err == nil; i++ {
+		err = s.redis.Del(ctx, userDamagedKey(u, strings.TrimPrefix(damaged[i], asideMember))).Err()
 	}
-	if err == nil && len(aside) > 0 {
+	if err == nil && len(damaged) > 0 {
 		err = s.redis.ZRemRangeByScore(ctx, userChatsKey(u), "0", "0").Err()
 	}
 	if err == nil {
@@ -165,9 +165,9 @@ func (s Users) eraseAside(ctx context.Context, u memory.User) error {
 
 // UserErasure is the erasure of a user that a request began at a Unix time in ms.
 type UserErasure struct {
-	User  memory.User
-	At    int64
-	Chats bool // also of the user's chats
+	User      memory.User
+	Timestamp int64
+	Chats     bool // also of the user's chats
 }
 
 // member returns the erasure as it is listed among the erasures that are not done. No tenant has such a name.
@@ -176,7 +176,7 @@ func (e UserErasure) member() string {
 	if e.Chats {
 		kind = "chats"
 	}
-	return fmt.Sprintf("%s:%d:%s", kind, e.At, e.User)
+	return fmt.Sprintf("%s:%d:%s", kind, e.Timestamp, e.User)
 }
 
 // Erasing notes that an erasure is not done. If its process does not call it again within ttl, others finish it.
@@ -192,17 +192,17 @@ func (s Users) Erased(ctx context.Context, e UserErasure) error {
 }
 
 // HalfErased returns the erasures that their processes have left.
-func (s Users) HalfErased(ctx context.Context) (all []UserErasure, err error) {
+func (s Users) HalfErased(ctx context.Context) (list []UserErasure, err error) {
 	members, err := s.redis.ZRangeByScore(ctx, string(memory.KindErasing),
 		&redis.ZRangeBy{Min: "0", Max: strconv.FormatFloat(s.deadline(0), 'f', 0, 64)}).Result()
 	for _, m := range members {
 		kind, rest, _ := strings.Cut(m, ":")
-		at, id, of := strings.Cut(rest, ":")
-		if u, bad := memory.ParseUser(id); of && bad == nil && (kind == "chats" || kind == "notes") {
-			all = append(all, UserErasure{u, integer(at), kind == "chats"})
+		timestamp, id, ok := strings.Cut(rest, ":")
+		if u, bad := memory.ParseUser(id); ok && bad == nil && (kind == "chats" || kind == "notes") {
+			list = append(list, UserErasure{u, integer(timestamp), kind == "chats"})
 		}
 	}
-	return all, failure(err, "looking for erasures of users")
+	return list, failure(err, "looking for erasures of users")
 }
 
 // Posted is a chat in a user's list of chats.
@@ -213,7 +213,7 @@ type Posted struct {
 
 // PostedBy returns the number of chats in a user's list whose last run is not after a Unix time in ms, and up to count
 // of them from an offset on, the least recently used first.
-func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset, count int) (chats []Posted, all int,
+func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset, count int) (chats []Posted, total int,
 	err error) {
 	var page *redis.ZSliceCmd
 	var number *redis.IntCmd
@@ -228,9 +228,9 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset,
 	}
 	for _, z := range page.Val() {
 		id, _ := z.Member.(string)
-		of := Posted{place: Place{Used: int64(z.Score), Member: id}}
-		if of.Chat, err = u.Tenant().Chat(id); err == nil {
-			chats = append(chats, of)
+		posted := Posted{place: Place{Used: int64(z.Score), Member: id}}
+		if posted.Chat, err = u.Tenant().Chat(id); err == nil {
+			chats = append(chats, posted)
 			continue
 		}
 		// another program's member
@@ -279,13 +279,13 @@ func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (c
 }
 
 // PostedAlone says whether all of a chat was posted under a user, and whether there is anything of it.
-func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (alone, there bool, err error) {
-	var of *redis.StringCmd
+func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (sole, exists bool, err error) {
+	var owner *redis.StringCmd
 	var size *redis.IntCmd
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-		of, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
+		owner, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
 	})
-	return of.Val() == u.ID(), of.Val() != "" || size.Val() > 0, readFailure(err, "looking who posted in chat %s", chat)
+	return owner.Val() == u.ID(), owner.Val() != "" || size.Val() > 0, readFailure(err, "looking who posted in chat %s", chat)
 }
 
 // Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
@@ -308,8 +308,8 @@ func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 		err = s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	}
 	if err == nil {
-		var before string
-		if before, err = s.field(ctx, chatMeta(chat), "user"); before != "" && before != id { // that may be set aside
+		var current string
+		if current, err = s.field(ctx, chatMeta(chat), "user"); current != "" && current != id { // that may be set aside
 			id = severalUsers
 		}
 	}
@@ -331,14 +331,14 @@ func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 // setNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
 // which an erasure finds it.
 func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
-	at, key := s.timestamp(), userNotesKey(u)
-	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + at}).Err(); err != nil {
+	timestamp, key := s.timestamp(), userNotesKey(u)
+	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + timestamp}).Err(); err != nil {
 		return err
 	}
-	r, err := s.call(ctx, asideScript, []string{key, userAsideKey(u, at)}, "a list of notes", "")
+	r, err := s.call(ctx, asideScript, []string{key, userDamagedKey(u, timestamp)}, "a list of notes", "")
 	if err == nil && r.Word() == "aside" {
 		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", key).Str("moved_to", userAsideKey(u, at)).Msg("notes that cannot be read were set aside")
+		s.log.Error().Str("key", key).Str("moved_to", userDamagedKey(u, timestamp)).Msg("notes that cannot be read were set aside")
 	}
 	return err
 }
@@ -361,11 +361,11 @@ func (s Users) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who
 }
 
 // openedNotes are the notes that Open found of a run's user. What is no list of notes is set aside.
-func (s Users) openedNotes(ctx context.Context, u memory.User, found *redis.StringCmd) ([]memory.Note, error) {
-	if found == nil {
+func (s Users) openedNotes(ctx context.Context, u memory.User, cmd *redis.StringCmd) ([]memory.Note, error) {
+	if cmd == nil {
 		return nil, nil
 	}
-	notes, err := readNotes(userNotesKey(u), found.Val())
+	notes, err := readNotes(userNotesKey(u), cmd.Val())
 	if err != nil {
 		return nil, s.setNotesAside(ctx, u)
 	}
@@ -376,8 +376,8 @@ func userZoneKey(u memory.User) string { return memory.UserKey(memory.KindUserZo
 
 func userNotesKey(u memory.User) string { return memory.UserKey(memory.KindUserNotes, u) }
 
-func userAsideKey(u memory.User, at string) string {
-	return memory.RedisKey{Kind: memory.KindUserNotes, Run: u.String(), Aside: at}.String()
+func userDamagedKey(u memory.User, timestamp string) string {
+	return memory.RedisKey{Kind: memory.KindUserNotes, Run: u.String(), DamagedAt: timestamp}.String()
 }
 
 // userChatsKey lists the chats that a user posted in, scored by the Unix ms of the user's last run there.

@@ -15,7 +15,7 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Waits is about runs that wait for a person or for their client. What such a run goes on from is a hash beside
+// Suspensions is about runs that wait for a person or for their client. What such a run goes on from is a hash beside
 // its chat's history, with these fields:
 //
 //	run    the run
@@ -28,7 +28,7 @@ import (
 // hash is there for the case that nothing comes of its going on. Both are written under the token of the
 // chat's lease. It also keeps the list of a tenant's chats that wait, the answers in a run's record, and, in
 // the chat's meta and under its turn, which tools were approved there for good.
-type Waits struct{ *core }
+type Suspensions struct{ *core }
 
 // WaitsKept is how long what belongs to a waiting run outlives the last expiry.
 const WaitsKept = 24 * time.Hour
@@ -61,7 +61,7 @@ type Waiting struct {
 
 // SaveState keeps what a run goes on from, under the token of its chat's lease. The run is open
 // as before.
-func (s Waits) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+func (s Suspensions) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	open, err := w.Open.record(s.Secret)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ var ErrStateLost = errors.New("what the run goes on from is not there")
 
 // Suspend gives the turn of a chat back of which the run waits, with the state of SaveState. All that is kept
 // of the run lives as long as that.
-func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
+func (s Suspensions) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	rest, err := json.Marshal(w.Rest)
 	if err != nil {
 		return err
@@ -110,19 +110,19 @@ func (s Waits) Suspend(ctx context.Context, chat memory.Chat, token string, w *W
 }
 
 // rested has a chat looked after when the first of its waits expires, and lists it.
-func (s Waits) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
-	at := float64(rest.First)
+func (s Suspensions) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
+	score := float64(rest.First)
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-		p.ZAdd(ctx, openChats, redis.Z{Score: at, Member: chat.String()})
-		p.ZAdd(ctx, waitsKey(chat.Tenant()), redis.Z{Score: at, Member: chat.ID()})
+		p.ZAdd(ctx, openChats, redis.Z{Score: score, Member: chat.String()})
+		p.ZAdd(ctx, waitsKey(chat.Tenant()), redis.Z{Score: score, Member: chat.ID()})
 	})
 	return err
 }
 
 // Release is [Turns.Release] for the turn of a chat of which a run waits, and stays so.
-func (s Waits) Release(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
-	held, err := s.giveBack(ctx, chat, token, "")
-	if err == nil && held {
+func (s Suspensions) Release(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
+	ok, err := s.giveBack(ctx, chat, token, "")
+	if err == nil && ok {
 		err = s.rested(ctx, chat, rest)
 	}
 	return failure(err, "giving back the turn of chat %s", chat)
@@ -130,7 +130,7 @@ func (s Waits) Release(ctx context.Context, chat memory.Chat, token string, rest
 
 // Reopen notes that a run which waited goes on, under the token of its chat's lease. ErrStateLost:
 // it does not wait.
-func (s Waits) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
+func (s Suspensions) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
 	record, err := run.record(s.Secret)
 	if err != nil {
 		return err
@@ -150,14 +150,14 @@ func (s Waits) Reopen(ctx context.Context, chat memory.Chat, token string, ttl t
 }
 
 // Rest says which run of a chat waits; nil for none.
-func (s Waits) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
+func (s Suspensions) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
 	record, err := s.field(ctx, chatMeta(chat), "waits")
 	return readRest(record), failure(err, "looking whether chat %s waits", chat)
 }
 
 // Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
 // go on.
-func (s Waits) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
+func (s Suspensions) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
 	var meta *redis.StringCmd
 	var state *redis.MapStringStringCmd
 	// Between two reads by themselves the run may come to its end, which would look like a loss.
@@ -181,7 +181,7 @@ func (s Waits) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) 
 }
 
 // State gives what a run goes on from, whether it waits or is open again; nil for nothing.
-func (s Waits) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
+func (s Suspensions) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
 	fields, err := s.redis.HGetAll(ctx, waitingKey(chat)).Result()
 	if err != nil {
 		return nil, failure(err, "reading what run %s goes on from", run)
@@ -202,24 +202,24 @@ func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 }
 
 // Answers is what a run's record knows of how its waits were answered, by the wait's id.
-func (s Waits) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
+func (s Suspensions) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
 	text, err := s.field(ctx, recordKey(chat, run), "answers")
-	known := map[string]string{}
-	_ = json.Unmarshal([]byte(text), &known) // what cannot be read answers nothing
-	return known, failure(err, "looking for the answers to run %s", run)
+	stored := map[string]string{}
+	_ = json.Unmarshal([]byte(text), &stored) // what cannot be read answers nothing
+	return stored, failure(err, "looking for the answers to run %s", run)
 }
 
 // KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
-func (s Waits) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
+func (s Suspensions) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
 	answers map[string]string) error {
-	known, err := s.Answers(ctx, chat, run)
+	stored, err := s.Answers(ctx, chat, run)
 	if err != nil {
 		return err
 	}
 	for id, answer := range answers {
-		known[id] = answer
+		stored[id] = answer
 	}
-	text, err := json.Marshal(known)
+	text, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (s Waits) KeepAnswers(ctx context.Context, chat memory.Chat, run string, un
 // List gives up to limit chats of which a run waits, by the first expiry, from a cursor on
 // ("" for the start), with what they wait for. next is the cursor of what follows, "" for the
 // end. What is listed and does not wait is taken off the list.
-func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit int) (
+func (s Suspensions) List(ctx context.Context, tenant memory.Tenant, cursor string, limit int) (
 	chats []memory.Chat, waiting []*Waiting, next string, err error) {
 	score, member, _ := strings.Cut(cursor, " ")
 	if score == "" {
@@ -240,34 +240,34 @@ func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit 
 	}
 	for len(chats) < limit {
 		// One more, since the one at the cursor comes again.
-		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey(of), &redis.ZRangeBy{
+		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey(tenant), &redis.ZRangeBy{
 			Min: score, Max: "+inf", Count: int64(limit + 64)}).Result()
 		if err != nil {
 			return nil, nil, "", failure(err, "listing the chats that wait")
 		}
-		whole := len(page) == limit+64
+		full := len(page) == limit+64
 		for len(page) > 0 && member != "" && strconv.FormatFloat(page[0].Score, 'f', -1, 64) == score &&
 			page[0].Member.(string) <= member {
 			page = page[1:]
 		}
-		found, err := s.ofList(ctx, of, page)
+		entries, err := s.ofList(ctx, tenant, page)
 		if err != nil {
 			return nil, nil, "", err
 		}
-		for i, w := range found {
+		for i, w := range entries {
 			score, member = strconv.FormatFloat(page[i].Score, 'f', -1, 64), page[i].Member.(string)
 			if w == nil {
 				continue
 			}
-			chat, _ := of.Chat(member)
+			chat, _ := tenant.Chat(member)
 			if chats, waiting = append(chats, chat), append(waiting, w); len(chats) == limit {
-				if whole || i < len(found)-1 {
+				if full || i < len(entries)-1 {
 					next = score + " " + member
 				}
 				return chats, waiting, next, nil
 			}
 		}
-		if !whole || len(page) == 0 {
+		if !full || len(page) == 0 {
 			break
 		}
 	}
@@ -276,12 +276,12 @@ func (s Waits) List(ctx context.Context, of memory.Tenant, cursor string, limit 
 
 // ofList reads what the chats of a list wait for; nil for one that does not wait, which is taken
 // off the list.
-func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]*Waiting, error) {
-	rests, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
+func (s Suspensions) ofList(ctx context.Context, tenant memory.Tenant, page []redis.Z) ([]*Waiting, error) {
+	records, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, z := range page {
-			if chat, err := of.Chat(z.Member.(string)); err == nil {
-				rests[i] = p.HGet(ctx, chatMeta(chat), "waits")
+			if chat, err := tenant.Chat(z.Member.(string)); err == nil {
+				records[i] = p.HGet(ctx, chatMeta(chat), "waits")
 				states[i] = p.HMGet(ctx, waitingKey(chat), "run", "seq", "event", "open")
 			}
 		}
@@ -289,34 +289,34 @@ func (s Waits) ofList(ctx context.Context, of memory.Tenant, page []redis.Z) ([]
 	if err != nil {
 		return nil, failure(err, "listing the chats that wait")
 	}
-	found := make([]*Waiting, len(page))
+	entries := make([]*Waiting, len(page))
 	for i, z := range page {
-		if rests[i] != nil {
-			if rest := readRest(rests[i].Val()); rest != nil {
+		if records[i] != nil {
+			if rest := readRest(records[i].Val()); rest != nil {
 				fields := map[string]string{}
 				for j, name := range []string{"run", "seq", "event", "open"} {
 					fields[name], _ = states[i].Val()[j].(string)
 				}
-				if found[i] = readWaiting(rest.Run, fields, s.Secret); found[i] != nil {
-					found[i].Rest = *rest
+				if entries[i] = readWaiting(rest.Run, fields, s.Secret); entries[i] != nil {
+					entries[i].Rest = *rest
 				}
 			}
 		}
-		if found[i] == nil {
-			_, err := s.call(ctx, staleScript, []string{waitsKey(of)}, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
+		if entries[i] == nil {
+			_, err := s.call(ctx, staleScript, []string{waitsKey(tenant)}, z.Member, strconv.FormatFloat(z.Score, 'f', -1, 64))
 			if err != nil {
 				return nil, failure(err, "listing the chats that wait")
 			}
 		}
 	}
-	return found, nil
+	return entries, nil
 }
 
 // forgetWaiting deletes what a waiting run goes on from, and takes its chat off the list. Where
 // the run is of a turn from a number on, it stays; 0 for any.
-func (s Waits) forgetWaiting(ctx context.Context, chat memory.Chat, before int64) (*Rest, error) {
+func (s Suspensions) forgetWaiting(ctx context.Context, chat memory.Chat, turn int64) (*Rest, error) {
 	rest, err := s.Rest(ctx, chat)
-	if err != nil || before != 0 && (rest == nil || rest.Turn >= before) {
+	if err != nil || turn != 0 && (rest == nil || rest.Turn >= turn) {
 		return nil, err
 	}
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -328,13 +328,13 @@ func (s Waits) forgetWaiting(ctx context.Context, chat memory.Chat, before int64
 }
 
 // Approve adds to the tools that were approved in a chat for good, in a turn.
-func (s Waits) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
+func (s Suspensions) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
 	_, err := s.changeMembers(ctx, chat, turn, "approved", "add", tools...)
 	return failure(err, "keeping an approval in chat %s", chat)
 }
 
 // Approved are the tools that were approved in a chat for good.
-func (s Waits) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
+func (s Suspensions) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
 	tools, err = s.members(ctx, chat, "approved")
 	return tools, failure(err, "reading the approvals of chat %s", chat)
 }

@@ -81,11 +81,11 @@ func TestTheAddressOfARunThatWaitsIsSealed(t *testing.T) {
 	require.NoError(t, err)
 	run := redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b", Events: "http://replica:8081/v1/runs/r/events"}
 	rest := redisstore.Rest{Run: "r", Until: time.Now().Add(time.Hour).UnixMilli()}
-	require.NoError(t, s.Waits.SaveState(ctx, chat, "one",
+	require.NoError(t, s.Suspensions.SaveState(ctx, chat, "one",
 		&redisstore.Waiting{Rest: rest, Seq: 1, State: []byte(`{}`), Open: run}))
 	kept := func() redisstore.OpenRun {
 		t.Helper()
-		got, err := s.Waits.State(ctx, chat, "r")
+		got, err := s.Suspensions.State(ctx, chat, "r")
 		require.NoError(t, err)
 		require.NotNil(t, got)
 		return got.Open
@@ -138,15 +138,15 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 
 		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{"step":1}`), Open: open,
 			Rest: redisstore.Rest{Run: "r2", Turn: turn.Number, First: expires + int64(i), Until: expires + 100}}
-		require.ErrorIs(t, s.Waits.SaveState(ctx, chat, "two", w), memory.ErrMoved)
-		require.ErrorIs(t, s.Waits.Suspend(ctx, chat, "one", w), redisstore.ErrStateLost, "the state comes first")
-		require.NoError(t, s.Waits.SaveState(ctx, chat, "one", w))
-		require.ErrorIs(t, s.Waits.Suspend(ctx, chat, "two", w), memory.ErrMoved)
-		none, err := s.Waits.Waiting(ctx, chat)
+		require.ErrorIs(t, s.Suspensions.SaveState(ctx, chat, "two", w), memory.ErrMoved)
+		require.ErrorIs(t, s.Suspensions.Suspend(ctx, chat, "one", w), redisstore.ErrStateLost, "the state comes first")
+		require.NoError(t, s.Suspensions.SaveState(ctx, chat, "one", w))
+		require.ErrorIs(t, s.Suspensions.Suspend(ctx, chat, "two", w), memory.ErrMoved)
+		none, err := s.Suspensions.Waiting(ctx, chat)
 		require.NoError(t, err)
 		require.Nil(t, none, "it is not in force yet")
-		require.NoError(t, s.Waits.Suspend(ctx, chat, "one", w))
-		found, err := s.Waits.Waiting(ctx, chat)
+		require.NoError(t, s.Suspensions.Suspend(ctx, chat, "one", w))
+		found, err := s.Suspensions.Waiting(ctx, chat)
 		require.NoError(t, err)
 		require.Equal(t, w, found)
 		for _, key := range []string{"events:" + chat.String() + ":r2", "run:" + chat.String() + ":r2",
@@ -159,30 +159,30 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 		turn, err = s.Turns.Take(ctx, chat, "two", "c", time.Minute)
 		require.NoError(t, err)
 		require.Nil(t, turn.Open)
-		require.Equal(t, &w.Rest, turn.Waits)
+		require.Equal(t, &w.Rest, turn.Waiting)
 		if i%2 == 0 { // another one's work, such as a note
-			require.NoError(t, s.Waits.Release(ctx, chat, "two", *turn.Waits))
+			require.NoError(t, s.Suspensions.Release(ctx, chat, "two", *turn.Waiting))
 			continue
 		}
 		open.Turn = turn.Number
-		require.ErrorIs(t, s.Waits.Reopen(ctx, chat, "one", time.Minute, open), memory.ErrMoved)
-		require.NoError(t, s.Waits.Reopen(ctx, chat, "two", time.Minute, open))
-		require.ErrorIs(t, s.Waits.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
+		require.ErrorIs(t, s.Suspensions.Reopen(ctx, chat, "one", time.Minute, open), memory.ErrMoved)
+		require.NoError(t, s.Suspensions.Reopen(ctx, chat, "two", time.Minute, open))
+		require.ErrorIs(t, s.Suspensions.Reopen(ctx, chat, "two", time.Minute, open), redisstore.ErrStateLost)
 		word, result, err := s.Runs.Claim(ctx, chat, "two", turn.Number, "r", "call", redisstore.Call{}, false)
 		require.NoError(t, err)
 		require.Equal(t, memory.CallDone, word)
 		require.Equal(t, "result", string(result))
-		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
-		require.NoError(t, s.Waits.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))
-		tools, err := s.Waits.Approved(ctx, chat)
+		require.NoError(t, s.Suspensions.Approve(ctx, chat, turn.Number, "crm/refund", "crm/pay"))
+		require.NoError(t, s.Suspensions.Approve(ctx, chat, turn.Number, "crm/pay", "a \"b\""))
+		tools, err := s.Suspensions.Approved(ctx, chat)
 		require.NoError(t, err)
 		require.Equal(t, []string{"crm/refund", "crm/pay", "a \"b\""}, tools)
 		require.NoError(t, s.Turns.Close(ctx, chat, "two", "r2", "r", true))
-		state, err := s.Waits.State(ctx, chat, "r2")
+		state, err := s.Suspensions.State(ctx, chat, "r2")
 		require.NoError(t, err)
 		require.Nil(t, state)
 	}
-	chats, waiting, next, err := s.Waits.List(ctx, memory.Tenant{}, "", 100)
+	chats, waiting, next, err := s.Suspensions.List(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Len(t, chats, 10)
@@ -192,7 +192,7 @@ func suspends(t *testing.T, s *redisstore.Store, client redis.UniversalClient) {
 	for _, chat := range chats {
 		require.NoError(t, s.Runs.Erase(ctx, chat))
 	}
-	chats, _, _, err = s.Waits.List(ctx, memory.Tenant{}, "", 100)
+	chats, _, _, err = s.Suspensions.List(ctx, memory.Tenant{}, "", 100)
 	require.NoError(t, err)
 	require.Empty(t, chats)
 	left, err := s.Turns.Abandoned(ctx)
@@ -218,7 +218,7 @@ func TestARunThatEndsIsNotLost(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := s.Waits.Waiting(ctx, chat); err != nil {
+			if _, err := s.Suspensions.Waiting(ctx, chat); err != nil {
 				looked <- err
 				return
 			}
@@ -234,8 +234,8 @@ func TestARunThatEndsIsNotLost(t *testing.T) {
 		require.NoError(t, err)
 		w := &redisstore.Waiting{Seq: 1, Event: []byte(`{}`), State: []byte(`{}`), Open: open,
 			Rest: redisstore.Rest{Run: run, Turn: turn.Number, First: until, Until: until}}
-		require.NoError(t, s.Waits.SaveState(ctx, chat, token, w))
-		require.NoError(t, s.Waits.Suspend(ctx, chat, token, w))
+		require.NoError(t, s.Suspensions.SaveState(ctx, chat, token, w))
+		require.NoError(t, s.Suspensions.Suspend(ctx, chat, token, w))
 		_, err = s.Turns.Take(ctx, chat, token, "c", time.Minute)
 		require.NoError(t, err)
 		require.NoError(t, s.Turns.Close(ctx, chat, token, run, "", true))

@@ -21,13 +21,13 @@ var heads = append([]string{"mn"}, vendors...)
 // hasKey says whether a line has what has the form of a key. It looks for the beginnings of keys first, where a hyphen
 // or an underscore stands: most lines have none, which is found much sooner than that keyLike does not match.
 func hasKey(line []byte) bool {
-	begun := bytes.Contains(line, []byte("AIza"))
-	for i := 0; i < len(line) && !begun; i++ {
+	candidate := bytes.Contains(line, []byte("AIza"))
+	for i := 0; i < len(line) && !candidate; i++ {
 		if line[i] == '-' || line[i] == '_' {
-			begun = slices.ContainsFunc(heads, func(head string) bool { return endsIn(line[:i], head) })
+			candidate = slices.ContainsFunc(heads, func(head string) bool { return endsIn(line[:i], head) })
 		}
 	}
-	return begun && keyLike.Match(line)
+	return candidate && keyLike.Match(line)
 }
 
 func endsIn(line []byte, word string) bool {

@@ -70,12 +70,12 @@ func formsOf(value string) [][]byte {
 	forms := [][]byte{
 		[]byte(value), quoted(value), []byte(url.QueryEscape(value)), []byte(url.PathEscape(value)),
 	}
-	for before := range 3 {
-		padded := append(make([]byte, before), value...)
-		whole := len(padded) * 8 / 6 // characters that the value alone decides
-		first := (before*8 + 5) / 6
+	for pad := range 3 {
+		padded := append(make([]byte, pad), value...)
+		end := len(padded) * 8 / 6 // characters that the value alone decides
+		first := (pad*8 + 5) / 6
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			forms = append(forms, []byte(encoding.EncodeToString(padded)[first:whole]))
+			forms = append(forms, []byte(encoding.EncodeToString(padded)[first:end]))
 		}
 	}
 	return forms

@@ -91,12 +91,12 @@ func TestLeftoversOfACrash(t *testing.T) {
 		want  []Entry
 	}{
 		"renamed to be deleted: never read": {
-			leave: func(t *testing.T, _, folder string) { require.NoError(t, os.Rename(folder, folder+gone)) },
+			leave: func(t *testing.T, _, folder string) { require.NoError(t, os.Rename(folder, folder+deletedSuffix)) },
 		},
 		"deleted in part": {
 			leave: func(t *testing.T, _, folder string) {
-				require.NoError(t, os.Rename(folder, folder+gone))
-				require.NoError(t, os.Remove(filepath.Join(folder+gone, "journal")))
+				require.NoError(t, os.Rename(folder, folder+deletedSuffix))
+				require.NoError(t, os.Remove(filepath.Join(folder+deletedSuffix, "journal")))
 			},
 		},
 		"a folder without its lock file": {
@@ -132,7 +132,7 @@ func TestLeftoversOfACrash(t *testing.T) {
 			s := open(t, dir)
 			require.Equal(t, test.want, taken(t, s, alice))
 			require.NoDirExists(t, folder)
-			require.NoDirExists(t, folder+gone)
+			require.NoDirExists(t, folder+deletedSuffix)
 		})
 	}
 }
@@ -170,13 +170,13 @@ func TestWhatLivesBesideIsReadAndStays(t *testing.T) {
 	}),
 		"drained in part")
 	for range 2 {
-		found, err := mine.Beside(memory.MustChat("alice"))
+		found, err := mine.ReadOthers(memory.MustChat("alice"))
 		require.NoError(t, err)
 		require.Equal(t, []Entry{entry(runs, 1, 2), entry(alice, 1, 2), entry(alice, 2, 3)}, found)
 	}
 	require.Equal(t, 2, other.Pending(alice))
 	require.Equal(t, 1, mine.Pending(alice))
-	nothing, err := other.Beside(memory.MustChat("bob"))
+	nothing, err := other.ReadOthers(memory.MustChat("bob"))
 	require.NoError(t, err)
 	require.Empty(t, nothing)
 }

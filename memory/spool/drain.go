@@ -42,12 +42,12 @@ func (s *Spool) claim(ctx context.Context, q Queue) (release func(), err error) 
 	mine := make(chan struct{})
 	for {
 		s.mu.Lock()
-		other, taken := s.draining[q]
-		if !taken {
+		other, busy := s.draining[q]
+		if !busy {
 			s.draining[q] = mine
 		}
 		s.mu.Unlock()
-		if !taken {
+		if !busy {
 			return func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Spool) settle(entries []*pending) {
 	}
 	done := map[*segment][]int64{}
 	for _, p := range entries {
-		if p.segment.live[p.at] == p { // else forgotten meanwhile
-			done[p.segment] = append(done[p.segment], p.at)
+		if p.segment.live[p.timestamp] == p { // else forgotten meanwhile
+			done[p.segment] = append(done[p.segment], p.timestamp)
 		}
 	}
 	s.drop(entries)
-	for g, at := range done {
+	for g, timestamps := range done {
 		if !g.failed {
-			s.note(g, g.journal.Append(encodeDone(at)))
+			s.note(g, g.journal.Append(encodeDone(timestamps)))
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (s *Spool) remove(g *segment) error {
 // file of this spool holds erased text, including that of entries that were drained before. Entries that a
 // drain has already handed out are refused by the store, by the fencing token (the turn's number) that the
 // erasure has raised. After an error nothing is lost, and the call may be repeated.
-func (s *Spool) Forget(since func(memory.Key) int64, erased func(Entry) bool) error {
+func (s *Spool) Forget(cutoff func(memory.Key) int64, erased func(Entry) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -196,7 +196,7 @@ func (s *Spool) Forget(since func(memory.Key) int64, erased func(Entry) bool) er
 	}
 	var failed error
 	for _, g := range slices.Clone(s.segments) {
-		if g.has(since) {
+		if g.has(cutoff) {
 			failed = errors.Join(failed, s.forget(g, erased))
 		}
 	}

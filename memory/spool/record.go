@@ -52,25 +52,25 @@ type Entry struct {
 
 // line is the JSON line that starts a record; the package comment lists its forms.
 type line struct {
-	Version int     `json:"v"`
-	At      int64   `json:"at,omitempty"`
-	Key     string  `json:"key,omitempty"`
-	Event   bool    `json:"event,omitempty"`
-	Run     string  `json:"run,omitempty"`
-	Seq     int64   `json:"seq,omitempty"`
-	Turn    int64   `json:"turn,omitempty"`
-	Done    []int64 `json:"done,omitempty"`
+	Version   int     `json:"v"`
+	Timestamp int64   `json:"at,omitempty"`
+	Key       string  `json:"key,omitempty"`
+	Event     bool    `json:"event,omitempty"`
+	Run       string  `json:"run,omitempty"`
+	Seq       int64   `json:"seq,omitempty"`
+	Turn      int64   `json:"turn,omitempty"`
+	Done      []int64 `json:"done,omitempty"`
 }
 
-func encodeEntry(at int64, e Entry) []byte {
+func encodeEntry(timestamp int64, e Entry) []byte {
 	head := encodeLine(line{
-		At: at, Key: e.Key.String(), Event: e.Events, Run: e.Mark.Run, Seq: e.Mark.Seq, Turn: e.Mark.Turn,
+		Timestamp: timestamp, Key: e.Key.String(), Event: e.Events, Run: e.Mark.Run, Seq: e.Mark.Seq, Turn: e.Mark.Turn,
 	})
 	return append(append(head, '\n'), e.Bytes...)
 }
 
 // encodeDone is the record that says that the entries added at these times were drained.
-func encodeDone(at []int64) []byte { return encodeLine(line{Done: at}) }
+func encodeDone(timestamps []int64) []byte { return encodeLine(line{Done: timestamps}) }
 
 func encodeLine(l line) []byte {
 	l.Version = version
@@ -82,7 +82,7 @@ func encodeLine(l line) []byte {
 }
 
 // decode reads a record: either done is not empty, or the entry was added at the time at. Its bytes are a copy.
-func decode(record []byte) (at int64, e Entry, done []int64, err error) {
+func decode(record []byte) (timestamp int64, e Entry, done []int64, err error) {
 	head, payload, _ := bytes.Cut(record, []byte{'\n'})
 	var l line
 	if err := json.Unmarshal(head, &l); err != nil {
@@ -95,9 +95,9 @@ func decode(record []byte) (at int64, e Entry, done []int64, err error) {
 		return 0, Entry{}, l.Done, nil
 	}
 	key, ok := memory.ParseKey(l.Key)
-	if !ok || l.At <= 0 {
+	if !ok || l.Timestamp <= 0 {
 		return 0, Entry{}, nil, errors.New("a spool record without a history's key or without a time")
 	}
 	mark := memory.Mark{Run: l.Run, Seq: l.Seq, Turn: l.Turn}
-	return l.At, Entry{Queue{key, l.Event}, mark, bytes.Clone(payload)}, nil, nil
+	return l.Timestamp, Entry{Queue{key, l.Event}, mark, bytes.Clone(payload)}, nil, nil
 }

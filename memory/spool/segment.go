@@ -18,7 +18,7 @@ import (
 )
 
 // gone is the suffix of a folder that is being deleted; it is never read.
-const gone = ".gone"
+const deletedSuffix = ".gone"
 
 // compactFrom is how many bytes of a folder may be garbage before it is compacted for that.
 const compactFrom = 1 << 20
@@ -32,12 +32,12 @@ var (
 // segment is one folder of the spool that this process holds the lock of, with its journal.
 // Guarded by Spool.mu, except that the journal syncs without it.
 type segment struct {
-	dir     string
-	journal *journal.Journal
-	live    map[int64]*pending   // the entries that wait, by their time of append
-	bytes   int64                // size of the live entries' records
-	held    map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn of that text
-	failed  bool                 // the journal takes no more records
+	dir        string
+	journal    *journal.Journal
+	live       map[int64]*pending   // the entries that wait, by their time of append
+	bytes      int64                // size of the live entries' records
+	oldestTurn map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn of that text
+	failed     bool                 // the journal takes no more records
 }
 
 // newFolderName makes the unique name <host>-<pid>-<random>.
@@ -73,50 +73,50 @@ func openSegment(dir string) (g *segment, err error) {
 }
 
 func newSegment(dir string) *segment {
-	return &segment{dir: dir, live: map[int64]*pending{}, held: map[memory.Key]int64{}}
+	return &segment{dir: dir, live: map[int64]*pending{}, oldestTurn: map[memory.Key]int64{}}
 }
 
 // replay rebuilds the live entries from the journal's records.
 func (g *segment) replay(record []byte) error {
-	at, e, done, err := decode(record)
+	timestamp, e, done, err := decode(record)
 	if err != nil {
 		return err
 	}
-	for _, at := range done {
-		if p := g.live[at]; p != nil {
+	for _, t := range done {
+		if p := g.live[t]; p != nil {
 			g.drop(p)
 		}
 	}
 	if len(done) == 0 {
-		g.put(&pending{Entry: e, at: at, size: int64(len(record)), segment: g})
+		g.put(&pending{Entry: e, timestamp: timestamp, size: int64(len(record)), segment: g})
 	}
 	return nil
 }
 
 // put adds an entry that is in the file.
 func (g *segment) put(p *pending) {
-	g.live[p.at] = p
+	g.live[p.timestamp] = p
 	g.bytes += p.size
 	g.hold(p)
 }
 
 // hold notes that the file has text of the entry's history.
 func (g *segment) hold(p *pending) {
-	if turn, ok := g.held[p.Key]; !ok || p.Mark.Turn < turn {
-		g.held[p.Key] = p.Mark.Turn
+	if turn, ok := g.oldestTurn[p.Key]; !ok || p.Mark.Turn < turn {
+		g.oldestTurn[p.Key] = p.Mark.Turn
 	}
 }
 
 // drop takes an entry out of the live ones. Its text stays in the file until the next compaction.
 func (g *segment) drop(p *pending) {
-	delete(g.live, p.at)
+	delete(g.live, p.timestamp)
 	g.bytes -= p.size
 }
 
 // has reports whether the file has text that is erased, be it of live entries or of garbage that
 // waits for compaction.
 func (g *segment) has(erased func(memory.Key) int64) bool {
-	for k, oldest := range g.held {
+	for k, oldest := range g.oldestTurn {
 		if oldest < erased(k) {
 			return true
 		}
@@ -127,7 +127,7 @@ func (g *segment) has(erased func(memory.Key) int64) bool {
 // wasteful reports whether the file is worth a compaction.
 func (g *segment) wasteful() bool {
 	if len(g.live) == 0 {
-		return len(g.held) > 0
+		return len(g.oldestTurn) > 0
 	}
 	return g.journal.Size() > 2*g.bytes+compactFrom
 }
@@ -135,7 +135,7 @@ func (g *segment) wasteful() bool {
 // sorted are the live entries in the order in which they were added, without those that erased
 // covers; a nil erased covers none.
 func (g *segment) sorted(erased func(Entry) bool) []*pending {
-	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int { return cmp.Compare(a.at, b.at) })
+	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int { return cmp.Compare(a.timestamp, b.timestamp) })
 	return slices.DeleteFunc(list, func(p *pending) bool { return erased != nil && erased(p.Entry) })
 }
 
@@ -143,7 +143,7 @@ func (g *segment) sorted(erased func(Entry) bool) []*pending {
 func (g *segment) rewrite(keep []*pending) error {
 	err := g.journal.Rewrite(func(emit func([]byte) error) error {
 		for _, p := range keep {
-			if err := emit(encodeEntry(p.at, p.Entry)); err != nil {
+			if err := emit(encodeEntry(p.timestamp, p.Entry)); err != nil {
 				return err
 			}
 		}
@@ -152,7 +152,7 @@ func (g *segment) rewrite(keep []*pending) error {
 	if err != nil {
 		return err
 	}
-	clear(g.held)
+	clear(g.oldestTurn)
 	for _, p := range keep {
 		g.hold(p)
 	}
@@ -163,10 +163,10 @@ func (g *segment) rewrite(keep []*pending) error {
 // gone, and the lock is released last, so that no process adopts a folder that is half deleted. It
 // may be called again after an error.
 func (g *segment) remove() error {
-	if err := os.Rename(g.dir, g.dir+gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(g.dir, g.dir+deletedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := errors.Join(os.RemoveAll(g.dir+gone), journal.SyncDir(filepath.Dir(g.dir)))
+	err := errors.Join(os.RemoveAll(g.dir+deletedSuffix), journal.SyncDir(filepath.Dir(g.dir)))
 	if err == nil {
 		_ = g.journal.Close() // the file has no name by now
 	}
@@ -176,14 +176,14 @@ func (g *segment) remove() error {
 // pending is an entry that was neither drained nor erased.
 type pending struct {
 	Entry
-	at      int64
-	size    int64 // of its record, in bytes
-	segment *segment
+	timestamp int64
+	size      int64 // of its record, in bytes
+	segment   *segment
 }
 
-// before orders the entries of a queue for draining, by turn and then by time of append; and queues
+// compare orders the entries of a queue for draining, by turn and then by time of append; and queues
 // among each other by their first entries.
-func before(a, b *pending) int {
-	return cmp.Or(cmp.Compare(a.Mark.Turn, b.Mark.Turn), cmp.Compare(a.at, b.at),
+func compare(a, b *pending) int {
+	return cmp.Or(cmp.Compare(a.Mark.Turn, b.Mark.Turn), cmp.Compare(a.timestamp, b.timestamp),
 		cmp.Compare(a.segment.dir, b.segment.dir))
 }

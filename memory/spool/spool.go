@@ -108,7 +108,7 @@ func (s *Spool) Adopt() error {
 	}
 	for _, f := range folders {
 		path := filepath.Join(s.dir, f.Name())
-		name, deleted := strings.CutSuffix(f.Name(), gone)
+		name, deleted := strings.CutSuffix(f.Name(), deletedSuffix)
 		switch {
 		case strings.HasSuffix(name, dead):
 			forgetDead(f, path)
@@ -127,10 +127,10 @@ func (s *Spool) Adopt() error {
 // unadopted logs, once, that a folder could not be taken over.
 func (s *Spool) unadopted(path string, err error) {
 	s.mu.Lock()
-	known := s.refused[path]
+	reported := s.refused[path]
 	s.refused[path] = true
 	s.mu.Unlock()
-	if !known {
+	if !reported {
 		s.log.Error().Err(err).Str("folder", path).
 			Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 	}
@@ -179,10 +179,10 @@ func (s *Spool) adoptFolder(path string) error {
 	return nil
 }
 
-// Beside reads what living processes on the same disk have spooled of a chat: events first, then
+// ReadOthers reads what living processes on the same disk have spooled of a chat: events first, then
 // histories, each queue in its order. Those processes keep the entries and apply them too, so the
 // caller must apply them idempotently by (run, seq).
-func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
+func (s *Spool) ReadOthers(chat memory.Chat) ([]Entry, error) {
 	folders, err := os.ReadDir(s.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -190,7 +190,7 @@ func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for other spools in %s: %w", s.dir, err)
 	}
-	var found []*pending
+	var list []*pending
 	for _, f := range folders {
 		path := filepath.Join(s.dir, f.Name())
 		if !f.IsDir() || !folderName.MatchString(f.Name()) || s.holds(path) {
@@ -205,14 +205,14 @@ func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
 		}
 		for _, p := range g.live {
 			if p.Key.Chat() == chat {
-				found = append(found, p)
+				list = append(list, p)
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b *pending) int {
-		return cmp.Or(strings.Compare(a.kind(), b.kind()), strings.Compare(a.Key.String(), b.Key.String()), before(a, b))
+	slices.SortFunc(list, func(a, b *pending) int {
+		return cmp.Or(strings.Compare(a.kind(), b.kind()), strings.Compare(a.Key.String(), b.Key.String()), compare(a, b))
 	})
-	return entriesOf(found), nil
+	return entriesOf(list), nil
 }
 
 // holds reports whether the folder at path is one of this process's.
@@ -268,17 +268,17 @@ func (s *Spool) Check() error {
 // insert adds p to its queue, at its place in the order.
 func (s *Spool) insert(p *pending) {
 	list := s.queues[p.Queue]
-	at, _ := slices.BinarySearchFunc(list, p, before)
-	s.queues[p.Queue] = slices.Insert(list, at, p)
+	i, _ := slices.BinarySearchFunc(list, p, compare)
+	s.queues[p.Queue] = slices.Insert(list, i, p)
 	s.bytes += p.size
-	s.last = max(s.last, p.at)
+	s.last = max(s.last, p.timestamp)
 }
 
 // drop takes entries out of their queues and segments; those that are out already are passed over.
 func (s *Spool) drop(entries []*pending) {
 	for _, p := range entries {
 		list := s.queues[p.Queue]
-		i, ok := slices.BinarySearchFunc(list, p, before)
+		i, ok := slices.BinarySearchFunc(list, p, compare)
 		if !ok || list[i] != p {
 			continue
 		}
@@ -330,10 +330,10 @@ func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 		}
 	}
 	g := s.active
-	at, total := max(s.last+1, time.Now().UnixMicro()), s.bytes
+	timestamp, total := max(s.last+1, time.Now().UnixMicro()), s.bytes
 	records := make([][]byte, len(entries))
 	for i, e := range entries {
-		records[i] = encodeEntry(at+int64(i), e)
+		records[i] = encodeEntry(timestamp+int64(i), e)
 		total += int64(len(records[i]))
 	}
 	if total > s.opts.MaxBytes {
@@ -345,7 +345,7 @@ func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 			s.tidy(g)
 			return added, err
 		}
-		p := &pending{Entry: e, at: at + int64(i), size: int64(len(records[i])), segment: g}
+		p := &pending{Entry: e, timestamp: timestamp + int64(i), size: int64(len(records[i])), segment: g}
 		g.put(p)
 		s.insert(p)
 		added = append(added, p)
@@ -358,16 +358,16 @@ func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 func (s *Spool) withdraw(added []*pending, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := len(added) > 0
+	drained := len(added) > 0
 	for _, p := range added {
 		s.failed(p.segment, cause)
-		if p.segment.live[p.at] == p {
-			taken = false
+		if p.segment.live[p.timestamp] == p {
+			drained = false
 			s.drop([]*pending{p})
 			s.tidy(p.segment)
 		}
 	}
-	if taken {
+	if drained {
 		return nil
 	}
 	return cause
@@ -396,7 +396,7 @@ func (s *Spool) Pending(q Queue) int {
 func (s *Spool) Queues() []Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(s.queues), func(a, b Queue) int { return before(s.queues[a][0], s.queues[b][0]) })
+	return slices.SortedFunc(maps.Keys(s.queues), func(a, b Queue) int { return compare(s.queues[a][0], s.queues[b][0]) })
 }
 
 // Bytes is the size of the waiting entries' records.

@@ -71,19 +71,19 @@ func (e *Edge) recovered(c *gin.Context, log *zerolog.Logger) {
 			return
 		}
 		failure, _ := cause.(error)
-		begun, aborted := c.Writer.Written(), errors.Is(failure, http.ErrAbortHandler)
+		written, aborted := c.Writer.Written(), errors.Is(failure, http.ErrAbortHandler)
 		if !aborted {
-			line := log.Error().EmbedObject(From(c.Request.Context())).Str("route", c.FullPath()).Str("path", c.Request.URL.Path)
+			line := log.Error().EmbedObject(FromContext(c.Request.Context())).Str("route", c.FullPath()).Str("path", c.Request.URL.Path)
 			if e.IDHeader != "" {
 				line.Str("request_id", c.Writer.Header().Get(e.IDHeader))
 			}
 			line.Str("panic", PanicText(cause)).Bytes("stack", debug.Stack()).Msg(ErrPanicked.Error())
 			c.Abort()
-			if !begun {
+			if !written {
 				e.refuse(c, ErrPanicked)
 			}
 		}
-		if begun || aborted {
+		if written || aborted {
 			panic(http.ErrAbortHandler)
 		}
 	}()

@@ -63,7 +63,7 @@ func (s *Service) tell(c *gin.Context, r *request, broken bool, took time.Durati
 		}
 	}
 	s.Count(c.FullPath(), c.Request.Method, status, took)
-	if r.told || s.Requests == RequestsOff || s.Requests == RequestsErrors && status < http.StatusBadRequest {
+	if r.logged || s.Requests == RequestsOff || s.Requests == RequestsErrors && status < http.StatusBadRequest {
 		return
 	}
 	line := s.Log.WithLevel(level(c.FullPath(), status)).EmbedObject(r.Trail)
@@ -113,7 +113,7 @@ func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 
 // Transport is next for requests to one other service: they carry the traceparent of
 // their context, and are counted. A nil next is http.DefaultTransport.
-func (s *Service) Transport(to string, next http.RoundTripper) http.RoundTripper {
+func (s *Service) Transport(target string, next http.RoundTripper) http.RoundTripper {
 	s.calling.Do(func() {
 		s.calls = s.Make().NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_client_requests_total",
@@ -127,18 +127,18 @@ func (s *Service) Transport(to string, next http.RoundTripper) http.RoundTripper
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	return &transport{s, to, next}
+	return &transport{s, target, next}
 }
 
 type transport struct {
 	service *Service
-	to      string
+	target  string
 	next    http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if trail := From(r.Context()); trail.Trace != "" {
+	if trail := FromContext(r.Context()); trail.Trace != "" {
 		out := *r
 		out.Header = r.Header.Clone()
 		out.Header.Set(Header, trail.Parent())
@@ -149,9 +149,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	status := "error"
 	if err == nil {
 		status = strconv.Itoa(resp.StatusCode)
-		t.service.callSeconds.WithLabelValues(t.to).Observe(time.Since(began).Seconds())
+		t.service.callSeconds.WithLabelValues(t.target).Observe(time.Since(began).Seconds())
 	}
-	t.service.calls.WithLabelValues(t.to, status).Inc()
+	t.service.calls.WithLabelValues(t.target, status).Inc()
 	return resp, err
 }
 

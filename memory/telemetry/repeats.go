@@ -33,8 +33,8 @@ type line struct {
 
 // count is of one line in the window that its first one began.
 type count struct {
-	written, left int
-	end           *time.Timer
+	written, dropped int
+	end              *time.Timer
 }
 
 // Run implements zerolog.Hook.
@@ -54,26 +54,26 @@ func (r *repeats) admit(l line) bool {
 		if len(r.lines) >= maxLines {
 			return true
 		}
-		c = &count{end: time.AfterFunc(window, func() { r.over(l) })}
+		c = &count{end: time.AfterFunc(window, func() { r.expire(l) })}
 		r.lines[l] = c
 	}
 	if c.written < burst {
 		c.written++
 		return true
 	}
-	c.left++
+	c.dropped++
 	return false
 }
 
-// over ends a line's window.
-func (r *repeats) over(l line) {
+// expire ends a line's window.
+func (r *repeats) expire(l line) {
 	r.mu.Lock()
 	c := r.lines[l]
 	delete(r.lines, l)
 	r.mu.Unlock()
-	if c != nil && c.left > 0 {
-		r.log.WithLevel(l.level).Int("more", c.left).Msg(fmt.Sprintf("%s (%d more like this in the last minute)", l.message,
-			c.left))
+	if c != nil && c.dropped > 0 {
+		r.log.WithLevel(l.level).Int("more", c.dropped).Msg(fmt.Sprintf("%s (%d more like this in the last minute)", l.message,
+			c.dropped))
 	}
 }
 
@@ -88,6 +88,6 @@ func (r *repeats) flush() {
 	}
 	r.mu.Unlock()
 	for _, l := range open {
-		r.over(l)
+		r.expire(l)
 	}
 }

@@ -138,7 +138,7 @@ func service(t *testing.T, log io.Writer) (*telemetry.Service, http.Handler) {
 		_ = c.Error(errors.New("the disk is full"))
 		c.Status(http.StatusServiceUnavailable)
 	})
-	e.POST("/told", func(c *gin.Context) { telemetry.Told(c.Request.Context()) })
+	e.POST("/told", func(c *gin.Context) { telemetry.MarkLogged(c.Request.Context()) })
 	e.GET("/readyz", func(c *gin.Context) { c.Status(http.StatusServiceUnavailable) })
 	return s, e
 }

@@ -74,22 +74,22 @@ func random(bytes int) string {
 }
 
 // Parent is the traceparent for one request that is made on this trail.
-func (t Trail) Parent() string { return t.below(cmp.Or(t.span, random(8))) }
+func (t Trail) Parent() string { return t.format(cmp.Or(t.span, random(8))) }
 
-func (t Trail) below(span string) string { return "00-" + t.Trace + "-" + span + "-" + t.flags }
+func (t Trail) format(span string) string { return "00-" + t.Trace + "-" + span + "-" + t.flags }
 
-// Above is the traceparent of the span below which the trail's next one stands; empty for none. remote says that it came
+// Current is the traceparent of the span below which the trail's next one stands; empty for none. remote says that it came
 // with a request, rather than being of this service.
-func (t Trail) Above() (traceparent string, remote bool) {
+func (t Trail) Current() (traceparent string, remote bool) {
 	if span := cmp.Or(t.span, t.parent); span != "" {
-		traceparent = t.below(span)
+		traceparent = t.format(span)
 	}
 	return traceparent, t.span == ""
 }
 
-// Under is the trail of what a span of this service does, whose ids and flags are given in hexadecimal digits: requests
+// WithSpan is the trail of what a span of this service does, whose ids and flags are given in hexadecimal digits: requests
 // name it as their parent.
-func (t Trail) Under(trace, span, flags string) Trail {
+func (t Trail) WithSpan(trace, span, flags string) Trail {
 	t.Trace, t.span, t.flags = trace, span, flags
 	return t
 }
@@ -118,7 +118,7 @@ func (t Trail) In(ctx context.Context) context.Context {
 
 // Delegated is ctx for what a delegation does.
 func Delegated(ctx context.Context, call string) context.Context {
-	return From(ctx).Delegated(call).In(ctx)
+	return FromContext(ctx).Delegated(call).In(ctx)
 }
 
 // Delegated is the trail of what a delegation does. Where spans are made, the id of its span follows from that of the
@@ -138,11 +138,11 @@ type key struct{}
 // request is what a context holds.
 type request struct {
 	Trail
-	told bool // it has a log line of its own
+	logged bool // it has a log line of its own
 }
 
-// From is the trail of a context; empty without one.
-func From(ctx context.Context) Trail {
+// FromContext is the trail of a context; empty without one.
+func FromContext(ctx context.Context) Trail {
 	if r, ok := ctx.Value(key{}).(*request); ok {
 		return r.Trail
 	}
@@ -158,10 +158,10 @@ func Concerns(ctx context.Context, chat, run string) {
 	}
 }
 
-// Told says that the handler writes the request's log line itself.
-func Told(ctx context.Context) {
+// MarkLogged says that the handler writes the request's log line itself.
+func MarkLogged(ctx context.Context) {
 	if r, ok := ctx.Value(key{}).(*request); ok {
-		r.told = true
+		r.logged = true
 	}
 }
 

@@ -37,20 +37,20 @@ func (b *builder) add(d Document) {
 		if p.Terms != nil {
 			b.words = b.words[:0]
 			for _, term := range p.Terms {
-				b.words = append(b.words, b.place(b.analyzer.given(term)))
+				b.words = append(b.words, b.place(b.analyzer.termNumber(term)))
 			}
 		} else {
 			b.words = b.read(b.words[:0], p.Text)
 			if i == 0 || p.Section != section {
 				section = p.Section
-				of := b.language
+				lang := b.language
 				heading = b.heading(heading[:0], d.Title, section)
-				b.language = of
+				b.language = lang
 			}
 			b.words = append(b.words, heading...)
 		}
 		if mark := languageTerms[b.language]; mark != "" && p.Terms == nil {
-			b.words = append(b.words, b.place(b.analyzer.given(mark)))
+			b.words = append(b.words, b.place(b.analyzer.termNumber(mark)))
 		}
 		b.count(int32(len(s.lengths)))
 		s.passage(uint32(len(b.words)), b.hash(d.Title, p), unit(p.Vector))
@@ -61,10 +61,10 @@ func (b *builder) add(d Document) {
 func (b *builder) heading(places []int32, title, section string) []int32 {
 	places = b.read(b.read(places, title), section)
 	slices.Sort(places)
-	once := slices.Compact(places)
-	places = once
+	unique := slices.Compact(places)
+	places = unique
 	for range headingCount - 1 {
-		places = append(places, once...)
+		places = append(places, unique...)
 	}
 	return places
 }
@@ -98,9 +98,9 @@ func PassageTerms(d Document) [][]string {
 	terms := make([][]string, len(d.Passages))
 	for place, l := range b.lists {
 		list := postings(append(binary.AppendUvarint(nil, uint64(l.count)), l.bytes...))
-		for _, at := range list.decode(nil) {
-			for range at.times {
-				terms[at.passage] = append(terms[at.passage], a.terms[b.used[place]])
+		for _, post := range list.decode(nil) {
+			for range post.times {
+				terms[post.passage] = append(terms[post.passage], a.terms[b.used[place]])
 			}
 		}
 	}
@@ -111,8 +111,8 @@ func PassageTerms(d Document) [][]string {
 
 // count adds the terms at hand to their lists.
 func (b *builder) count(passage int32) {
-	if more := len(b.lists) + 1 - len(b.times); more > 0 {
-		b.times = append(b.times, make([]uint32, more)...)
+	if n := len(b.lists) + 1 - len(b.times); n > 0 {
+		b.times = append(b.times, make([]uint32, n)...)
 	}
 	for _, place := range b.words {
 		b.times[place]++
@@ -225,15 +225,15 @@ func merge(parts []part, keep func(s *segment, doc int) bool) *segment {
 	var l list
 	var decoded []posting
 	for {
-		least, found := "", false
+		least, ok := "", false
 		for i, p := range parts {
 			if heads[i] < len(p.starts)-1 {
-				if term := p.term(heads[i]); !found || term < least {
-					least, found = term, true
+				if term := p.term(heads[i]); !ok || term < least {
+					least, ok = term, true
 				}
 			}
 		}
-		if !found {
+		if !ok {
 			return w.finish()
 		}
 		l = list{bytes: l.bytes[:0]}
@@ -242,9 +242,9 @@ func merge(parts []part, keep func(s *segment, doc int) bool) *segment {
 				continue
 			}
 			decoded = p.postings(heads[i]).decode(decoded[:0])
-			for _, at := range decoded {
-				if number := numbers[i][at.passage]; number >= 0 {
-					l.add(number, at.times)
+			for _, post := range decoded {
+				if number := numbers[i][post.passage]; number >= 0 {
+					l.add(number, post.times)
 				}
 			}
 			heads[i]++
@@ -259,12 +259,12 @@ func (w *writer) take(s *segment, keep func(s *segment, doc int) bool) []int32 {
 	numbers := make([]int32, len(s.lengths))
 	for doc, d := range s.docs {
 		first, end := s.passages(doc)
-		kept := keep(s, doc)
-		if kept {
+		ok := keep(s, doc)
+		if ok {
 			w.docs = append(w.docs, entry{id: d.id, first: int32(len(w.lengths))})
 		}
 		for passage := first; passage < end; passage++ {
-			if !kept {
+			if !ok {
 				numbers[passage] = -1
 				continue
 			}

@@ -88,8 +88,8 @@ func (c *Collection) Snapshot() *Snapshot { return c.current.Load() }
 func (c *Collection) Has(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, found := c.places[id]
-	return found
+	_, ok := c.places[id]
+	return ok
 }
 
 // Apply makes a change. When it returns, every search sees it. The analysis, which takes time, is done before the lock is
@@ -145,14 +145,14 @@ func (c *Collection) Apply(change Change) {
 // threshold is that of the snapshot after a change of some documents, or the one
 // before if they are few: two collections that came to the same documents by other
 // steps may differ a little in it.
-func (c *Collection) threshold(next *Snapshot, before float64, changed int) float64 {
+func (c *Collection) threshold(next *Snapshot, old float64, changed int) float64 {
 	c.stale += changed
 	switch {
 	case next.documents < weakDocuments:
 		c.stale = next.documents // all is to be found when there are enough
 		return weakFixed
 	case c.stale <= next.documents/staleShare:
-		return before
+		return old
 	}
 	c.stale = 0
 	return next.threshold(c.sample)
@@ -223,13 +223,13 @@ func (c *Collection) segment(documents []Document) *segment {
 
 // remove takes a document out, if it is there: out of the places and the sample, and in its segment it becomes dead.
 func (c *Collection) remove(e *edit, id string) {
-	at, found := c.places[id]
-	if !found {
+	p, ok := c.places[id]
+	if !ok {
 		return
 	}
 	delete(c.places, id)
 	c.sample.remove(id)
-	e.remove(at)
+	e.remove(p)
 }
 
 // merge makes one segment of some parts.
@@ -281,8 +281,8 @@ func (e *edit) add(s *segment) {
 	e.parts = append(e.parts, p)
 }
 
-func (e *edit) remove(at place) {
-	i := slices.IndexFunc(e.parts, func(p part) bool { return p.segment == at.segment })
+func (e *edit) remove(target place) {
+	i := slices.IndexFunc(e.parts, func(p part) bool { return p.segment == target.segment })
 	p := &e.parts[i]
 	if !e.owned[p.segment] {
 		dead := newBitset(len(p.lengths))
@@ -290,7 +290,7 @@ func (e *edit) remove(at place) {
 		p.dead = dead
 		e.owned[p.segment] = true
 	}
-	first, end := p.passages(at.entry)
+	first, end := p.passages(target.entry)
 	for passage := first; passage < end; passage++ {
 		p.dead.set(passage)
 		p.live--

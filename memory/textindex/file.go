@@ -43,8 +43,8 @@ func (c *Collection) Freeze() Frozen {
 }
 
 // Write writes the collection, without its vectors: little-endian numbers, and strings and lists behind their length.
-func (f Frozen) Write(to io.Writer) error {
-	w := encoder{bufio.NewWriterSize(to, 1<<16)}
+func (f Frozen) Write(dst io.Writer) error {
+	w := encoder{bufio.NewWriterSize(dst, 1<<16)}
 	w.number(f.now.version)
 	w.number(math.Float64bits(f.now.weak))
 	w.number(uint64(f.stale))
@@ -75,13 +75,13 @@ func (f Frozen) Write(to io.Writer) error {
 // Read is a Collection that Write wrote under the same Format. size bounds what is read. That it is whole is for a
 // checksum of the caller's to prove. What contradicts itself in spite of that is an error: the decoder, and places
 // that are not there, panic, which ends here.
-func Read(from io.Reader, size int64) (c *Collection, err error) {
+func Read(src io.Reader, size int64) (c *Collection, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			c, err = nil, fmt.Errorf("%w: %v", errDamaged, cause)
 		}
 	}()
-	r := &decoder{from: from, left: size}
+	r := &decoder{src: src, remaining: size}
 	c = NewCollection()
 	version, weak := r.number(), math.Float64frombits(r.number())
 	c.stale = int(r.number())
@@ -147,21 +147,21 @@ func (w encoder) text(s string) {
 
 func numbers[N byte | uint32 | uint64](w encoder, list []N) {
 	w.number(uint64(len(list)))
-	for some := range slices.Chunk(list, perCopy) {
-		_ = binary.Write(w, binary.LittleEndian, some)
+	for chunk := range slices.Chunk(list, perCopy) {
+		_ = binary.Write(w, binary.LittleEndian, chunk)
 	}
 }
 
 // decoder reads what encoder wrote, and panics with what is wrong.
 type decoder struct {
-	from io.Reader
-	left int64 // bytes, at most
-	room [8]byte
+	src       io.Reader
+	remaining int64 // bytes, at most
+	room      [8]byte
 }
 
 func (r *decoder) fill(b []byte) {
-	r.left -= int64(len(b))
-	if _, err := io.ReadFull(r.from, b); err != nil {
+	r.remaining -= int64(len(b))
+	if _, err := io.ReadFull(r.src, b); err != nil {
 		panic(err)
 	}
 }
@@ -175,8 +175,8 @@ func (r *decoder) number() uint64 {
 // count allocates nothing.
 func (r *decoder) count(size int) int {
 	n := r.number()
-	if n > uint64(max(r.left, 0))/uint64(size) {
-		panic(fmt.Sprintf("%d values in %d bytes", n, r.left))
+	if n > uint64(max(r.remaining, 0))/uint64(size) {
+		panic(fmt.Sprintf("%d values in %d bytes", n, r.remaining))
 	}
 	return int(n)
 }
@@ -195,10 +195,10 @@ func readNumbers[N byte | uint32 | uint64](r *decoder) []N {
 	}
 	list := make([]N, n)
 	room := make([]byte, min(n, perCopy)*size)
-	for some := range slices.Chunk(list, perCopy) {
-		b := room[:len(some)*size]
+	for chunk := range slices.Chunk(list, perCopy) {
+		b := room[:len(chunk)*size]
 		r.fill(b)
-		_, _ = binary.Decode(b, binary.LittleEndian, some) // it fails for too few bytes only
+		_, _ = binary.Decode(b, binary.LittleEndian, chunk) // it fails for too few bytes only
 	}
 	return list
 }

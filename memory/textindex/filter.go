@@ -26,9 +26,9 @@ func NewFilter(accept func(document string) bool) *Filter {
 func (f *Filter) refuses(s *segment) bitset {
 	f.mu.Lock()
 	defer f.mu.Unlock() // also while it is found out: others would only do the same
-	at := weak.Make(s)
-	refused, known := f.passed[at]
-	if known {
+	key := weak.Make(s)
+	refused, ok := f.passed[key]
+	if ok {
 		return refused
 	}
 	refused = newBitset(len(s.lengths))
@@ -41,7 +41,7 @@ func (f *Filter) refuses(s *segment) bitset {
 			refused.set(passage)
 		}
 	}
-	f.passed[at] = refused
+	f.passed[key] = refused
 	return refused
 }
 
@@ -54,9 +54,9 @@ func (f *Filter) forget(parts []part) {
 	}
 	live := make(map[weak.Pointer[segment]]bitset, len(parts))
 	for _, p := range parts {
-		at := weak.Make(p.segment)
-		if refused, known := f.passed[at]; known {
-			live[at] = refused
+		key := weak.Make(p.segment)
+		if refused, ok := f.passed[key]; ok {
+			live[key] = refused
 		}
 	}
 	f.passed = live

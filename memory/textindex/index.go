@@ -60,10 +60,10 @@ func (h Hit) textHash() uint64 { return h.text }
 
 // distinct keeps the first of the hits with one text.
 func distinct[H interface{ textHash() uint64 }](hits []H) []H {
-	seen := map[uint64]bool{}
+	unique := map[uint64]bool{}
 	return slices.DeleteFunc(hits, func(h H) bool {
-		again := seen[h.textHash()]
-		seen[h.textHash()] = true
-		return again
+		duplicate := unique[h.textHash()]
+		unique[h.textHash()] = true
+		return duplicate
 	})
 }

@@ -43,9 +43,9 @@ func TestFeedbackAddsWords(t *testing.T) {
 	require.InDelta(t, shipWeight*b+anchorWeight*anchorIn(3, 5), wide.Hits[1].Score, 1e-12)
 	require.InDelta(t, anchorWeight*anchorIn(1, 2), wide.Hits[2].Score, 1e-12)
 
-	q.Feedback.Below = plain.Strength
+	q.Feedback.MaxStrength = plain.Strength
 	require.Equal(t, plain, c.Search(q), "the question is strong enough by itself")
-	q.Feedback.Below = 2 * plain.Strength
+	q.Feedback.MaxStrength = 2 * plain.Strength
 	require.Equal(t, wide, c.Search(q))
 }
 

@@ -40,24 +40,24 @@ const (
 	weightLeast = 0.01
 )
 
-// earlier is what was said before a question, and what its words weigh in it.
-type earlier struct {
+// priorTurn is what was said before a question, and what its words weigh in it.
+type priorTurn struct {
 	text   string
 	weight float64
 	reply  bool
 }
 
-// earlierOf are those of a conversation that can weigh something, the latest first.
-func earlierOf(history []memory.Message) []earlier {
-	var list []earlier
+// priorTurns are those of a conversation that can weigh something, the latest first.
+func priorTurns(history []memory.Message) []priorTurn {
+	var list []priorTurn
 	weight, replied := weightUser, false
 	for _, m := range slices.Backward(history) {
 		switch {
 		case m.Role == memory.RoleUser && weight >= weightLeast:
-			list = append(list, earlier{text: m.Content, weight: weight})
+			list = append(list, priorTurn{text: m.Content, weight: weight})
 			weight /= 2
 		case m.Role == memory.RoleAssistant && !replied:
-			list = append(list, earlier{text: m.Content, weight: weightReply, reply: true})
+			list = append(list, priorTurn{text: m.Content, weight: weightReply, reply: true})
 			replied = true
 		}
 	}
@@ -87,18 +87,18 @@ var faint = WordSet("no not nor нельзя есть")
 
 // query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.
-func (a *analyzer) query(question string, past []earlier, of language) []term {
+func (a *analyzer) query(question string, past []priorTurn, lang language) []term {
 	var terms []term
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {
 		counts := map[string]float64{}
-		for n, word := range a.in(text, of) {
+		for n, word := range a.in(text, lang) {
 			if past && word.other {
 				continue
 			}
 			t := a.terms[n]
 			counts[t]++
-			if _, known := places[t]; !known {
+			if _, ok := places[t]; !ok {
 				places[t] = len(terms)
 				terms = append(terms, term{text: t, word: word, history: past})
 			}
@@ -124,16 +124,16 @@ func (a *analyzer) query(question string, past []earlier, of language) []term {
 	return terms[:min(len(terms), maxTerms)]
 }
 
-// Asked are the different terms of a question, and those of each turn before it that may count, the weightiest first.
-func Asked(q Query) [][]string {
+// QueryTerms are the different terms of a question, and those of each turn before it that may count, the weightiest first.
+func QueryTerms(q Query) [][]string {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
-	asked := [][]string{textsOf(a.query(q.Text, nil, anyLanguage))}
-	for _, t := range earlierOf(q.History) {
+	lists := [][]string{textsOf(a.query(q.Text, nil, anyLanguage))}
+	for _, t := range priorTurns(q.History) {
 		terms := a.query(t.text, nil, anyLanguage)
-		asked = append(asked, textsOf(terms[:min(len(terms), maxTurnTerms)]))
+		lists = append(lists, textsOf(terms[:min(len(terms), maxTurnTerms)]))
 	}
-	return asked
+	return lists
 }
 
 func textsOf(terms []term) []string {
@@ -162,7 +162,7 @@ const maxTurnTerms = 64
 // neither the question's topic nor that of the turn after it, and the last reply if it has the question's. A question of
 // which no passage has a word leans on all of them; one of a single term, as "And the price?", on the user's last turn in
 // any case.
-func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused []bitset) []earlier {
+func (s *Snapshot) related(a *analyzer, question string, past []priorTurn, refused []bitset) []priorTurn {
 	if len(past) == 0 {
 		return nil
 	}
@@ -174,22 +174,22 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 		}
 	}
 	share := min(relatedMost, relatedShare+relatedTerm*float64(count-1))
-	asked := s.score(s.look(own), refused, 0, 0)
-	defer asked.release()
-	var on []earlier
-	after := asked // the user's turn after t, or the question
+	base := s.score(s.look(own), refused, 0, 0)
+	defer base.release()
+	var on []priorTurn
+	next := base // the user's turn after t, or the question
 	for _, t := range past {
 		terms := a.query(t.text, nil, s.language())
-		said := s.score(s.look(terms[:min(len(terms), maxTurnTerms)]), refused, 0, 0)
-		defer said.release()
+		turn := s.score(s.look(terms[:min(len(terms), maxTurnTerms)]), refused, 0, 0)
+		defer turn.release()
 		switch {
-		case asked.meets(said, share) || !t.reply && (after.meets(said, share) || count == 1 && t.weight == weightUser):
+		case base.meets(turn, share) || !t.reply && (next.meets(turn, share) || count == 1 && t.weight == weightUser):
 			on = append(on, t)
 		case !t.reply:
 			return on
 		}
 		if !t.reply {
-			after = said
+			next = turn
 		}
 	}
 	return on
@@ -198,11 +198,11 @@ func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused
 // meets says whether a passage's shares of the best scores of both make at least this, or none scores in r at all.
 func (r *scoring) meets(other *scoring, share float64) bool {
 	var one, two, both float64
-	for _, i := range r.found {
+	for _, i := range r.scored {
 		one = max(one, r.scores[i])
 		both = max(both, r.scores[i]*other.scores[i])
 	}
-	for _, i := range other.found {
+	for _, i := range other.scored {
 		two = max(two, other.scores[i])
 	}
 	return one == 0 || two > 0 && both >= share*one*two
@@ -215,20 +215,20 @@ func (r *scoring) meets(other *scoring, share float64) bool {
 type Feedback struct {
 	// Text gives a passage's text, which the index does not keep; "" if it cannot be
 	// had, the passage then adds nothing.
-	Text     func(document string, passage int) string
-	Passages int     // that words are taken from; 0 or less for 5
-	Terms    int     // that are added at most; 0 or less for 10
-	Weight   float64 // of the added words together, those of the query having the rest of 1; below 1, 0 for 0.3
-	Below    float64 // the Strength from which on nothing is added; 0 for none
+	Text        func(document string, passage int) string
+	Passages    int     // that words are taken from; 0 or less for 5
+	Terms       int     // that are added at most; 0 or less for 10
+	Weight      float64 // of the added words together, those of the query having the rest of 1; below 1, 0 for 0.3
+	MaxStrength float64 // the Strength from which on nothing is added; 0 for none
 }
 
 func (f Feedback) withDefaults() Feedback {
 	return Feedback{
-		Text:     f.Text,
-		Passages: cmp.Or(max(f.Passages, 0), 5),
-		Terms:    cmp.Or(max(f.Terms, 0), 10),
-		Weight:   cmp.Or(f.Weight, 0.3),
-		Below:    f.Below,
+		Text:        f.Text,
+		Passages:    cmp.Or(max(f.Passages, 0), 5),
+		Terms:       cmp.Or(max(f.Terms, 0), 10),
+		Weight:      cmp.Or(f.Weight, 0.3),
+		MaxStrength: f.MaxStrength,
 	}
 }
 
@@ -255,9 +255,9 @@ func (r *scoring) widen(a *analyzer, query []sought, f Feedback) (scale float64)
 
 // frequent are the terms that passages consist of most, a passage counting by its
 // score.
-func (f Feedback) frequent(a *analyzer, found []Hit) []term {
+func (f Feedback) frequent(a *analyzer, hits []Hit) []term {
 	weights := map[string]float64{}
-	for _, h := range found {
+	for _, h := range hits {
 		words := a.list(f.Text(h.Document, h.Passage))
 		for _, t := range words {
 			weights[t] += h.Score / float64(len(words))

@@ -33,8 +33,8 @@ func isUnspaced(r rune) bool {
 func units(list []string, word string) []string {
 	for word != "" {
 		part := word
-		if at := strings.IndexByte(word, '\''); at >= 0 && !contractions[word[at+1:]] {
-			part = word[:at]
+		if i := strings.IndexByte(word, '\''); i >= 0 && !contractions[word[i+1:]] {
+			part = word[:i]
 		}
 		word = strings.TrimLeft(word[len(part):], "'")
 		for part != "" {
@@ -52,31 +52,31 @@ func units(list []string, word string) []string {
 }
 
 // characters appends those that stand for the words of a run at the front of a text, and gives what is behind it.
-func characters(list []string, text string) (all []string, rest string) {
-	var begins []int
+func characters(list []string, text string) (out []string, rest string) {
+	var starts []int
 	end := len(text)
-	for at, r := range text {
-		if unicode.Is(unicode.M, r) && at > 0 {
+	for i, r := range text {
+		if unicode.Is(unicode.M, r) && i > 0 {
 			continue // a mark of the character before
 		}
 		if !isUnspaced(r) {
-			end = at
+			end = i
 			break
 		}
-		begins = append(begins, at)
+		starts = append(starts, i)
 	}
-	begins = append(begins, end)
-	for i, at := range begins[:len(begins)-1] {
-		r, _ := utf8.DecodeRuneInString(text[at:])
+	starts = append(starts, end)
+	for i, start := range starts[:len(starts)-1] {
+		r, _ := utf8.DecodeRuneInString(text[start:])
 		least, most := 2, 2
 		switch {
-		case unicode.Is(unicode.Han, r) || len(begins) == 2:
+		case unicode.Is(unicode.Han, r) || len(starts) == 2:
 			least = 1
 		case unicode.In(r, letters...):
 			most = 3
 		}
-		for n := least; n <= most && i+n < len(begins); n++ {
-			list = append(list, text[at:begins[i+n]])
+		for n := least; n <= most && i+n < len(starts); n++ {
+			list = append(list, text[start:starts[i+n]])
 		}
 	}
 	return list, text[end:]
@@ -109,7 +109,7 @@ func (s *Snapshot) language() language {
 		english += p.find(languageTerms[isEnglish]).count()
 		others += p.find(languageTerms[isForeign]).count()
 	}
-	if s.whole == nil && english > fewForeign*others {
+	if s.stats == nil && english > fewForeign*others {
 		return isEnglish
 	}
 	return anyLanguage // or candidates of an engine, which do not show the language of the collection
@@ -120,8 +120,8 @@ func languageOf(list []string) language {
 	others, stops := 0, 0
 	for _, word := range list {
 		r, _ := utf8.DecodeRuneInString(word)
-		switch isLatin := all(word, latin); {
-		case elsewhere[word] || !isLatin && unicode.Is(unicode.Latin, r) && !strings.ContainsFunc(word, unicode.IsNumber):
+		switch isLatin := allRunes(word, latin); {
+		case foreignWords[word] || !isLatin && unicode.Is(unicode.Latin, r) && !strings.ContainsFunc(word, unicode.IsNumber):
 			others++
 		case stopwords[word]:
 			stops++
@@ -138,7 +138,7 @@ func languageOf(list []string) language {
 
 // elsewhere are words that hold together sentences of German, French, Spanish, Italian, Portuguese, Dutch, Swedish,
 // Romanian, Polish and Turkish, without those that English has, too. They say nothing in a text of these languages.
-var elsewhere = WordSet(`
+var foreignWords = WordSet(`
 der das und ist nicht ein eine einen einem einer eines wie wer wo wann warum welche welcher welches ich du er sie es wir
 ihr mir mich dir dich uns ihm ihn mein meine meinen meinem meiner dein deine deinen sein seine unser unsere auf aus bei mit
 nach von zu zum zur im vom für über oder aber auch nur noch schon sehr wenn dass weil habe haben hatte bist sind wird
@@ -155,9 +155,9 @@ heb hebt heeft moet zal maar ook nog
 och att som det jag cu pe este ce nie jest na czy bir ve bu ne hangi`)
 
 // fragmented says whether a word is compared by its fragments, too.
-func fragmented(word string, of language) bool {
+func fragmented(word string, lang language) bool {
 	r, _ := utf8.DecodeRuneInString(word)
-	return !(len(word) > maxStemmed || of == isEnglish && all(word, latin) || isUnspaced(r) ||
+	return !(len(word) > maxStemmed || lang == isEnglish && allRunes(word, latin) || isUnspaced(r) ||
 		strings.ContainsFunc(word, unicode.IsNumber))
 }
 
@@ -169,7 +169,7 @@ const fragmentLength = 4
 // of the word count as letters. Of a Russian word it is the stem, without an end. Words of one or two letters have none.
 func fragments(word string) (list []string) {
 	letters := []rune(string(wordEnd) + bare(noun(word)) + string(wordEnd))
-	if all(word, cyrillic) { // whose endings are known
+	if allRunes(word, cyrillic) { // whose endings are known
 		letters = []rune(string(wordEnd) + russian.Stem(word, true))
 	}
 	for i := 0; i+fragmentLength <= len(letters) && len(letters) > fragmentLength; i++ {
@@ -191,7 +191,7 @@ var plainLetters = map[rune]string{'ı': "i", 'ß': "ss", 'ø': "o", 'đ': "d", 
 // noun is an Arabic word without the article and the particles before it.
 func noun(word string) string {
 	for _, article := range []string{"ال", "وال", "بال", "كال", "فال", "لل"} {
-		if rest, found := strings.CutPrefix(word, article); found && utf8.RuneCountInString(rest) > 2 {
+		if rest, ok := strings.CutPrefix(word, article); ok && utf8.RuneCountInString(rest) > 2 {
 			return rest
 		}
 	}

@@ -25,7 +25,7 @@ type Snapshot struct {
 	documents int
 	version   uint64
 	weak      float64 // strength
-	whole     *Statistics
+	stats     *Statistics
 }
 
 // Statistics are those of a collection of which a Snapshot has some passages only.
@@ -35,11 +35,11 @@ type Statistics struct {
 	Frequency map[string]int // by term, how many passages have it; terms that are not in it count for nothing
 }
 
-// Within is the Snapshot with the statistics of the collection that its passages are candidates of.
-func (s *Snapshot) Within(whole Statistics) *Snapshot {
+// WithStatistics is the Snapshot with the statistics of the collection that its passages are candidates of.
+func (s *Snapshot) WithStatistics(stats Statistics) *Snapshot {
 	part := *s
-	part.whole, part.live = &whole, max(whole.Passages, s.live)
-	part.length = int(max(whole.Length, 1) * float64(part.live))
+	part.stats, part.live = &stats, max(stats.Passages, s.live)
+	part.length = int(max(stats.Length, 1) * float64(part.live))
 	return &part
 }
 
@@ -90,7 +90,7 @@ func (s *Snapshot) Search(q Query) Result {
 	a := anAnalyzer()
 	defer analyzers.Put(a)
 	refused := s.refused(q.Filter)
-	terms := s.look(a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused), s.language()))
+	terms := s.look(a.query(q.Text, s.related(a, q.Text, priorTurns(q.History), refused), s.language()))
 	slices.SortStableFunc(terms, func(a, b sought) int { return cmp.Compare(b.gain, a.gain) })
 	if q.MaxFrequency > 0 {
 		terms = slices.DeleteFunc(terms, func(t sought) bool { return t.frequency > q.MaxFrequency })
@@ -102,9 +102,9 @@ func (s *Snapshot) Search(q Query) Result {
 	if q.Duplicates { // else it is unknown how many passages have equal texts
 		keep = max(q.Limit, 1)
 	}
-	found := s.score(terms, refused, keep, 0)
-	defer found.release()
-	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
+	scores := s.score(terms, refused, keep, 0)
+	defer scores.release()
+	result := Result{Status: StatusOK, Strength: scores.strength(), Threshold: s.weak, Version: s.version}
 	switch {
 	case result.Strength == 0:
 		result.Status = StatusEmpty
@@ -117,10 +117,10 @@ func (s *Snapshot) Search(q Query) Result {
 		}
 	}
 	scale := 1.0
-	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.Below == 0 || result.Strength < f.Below) {
-		scale = found.widen(a, terms, f.withDefaults())
+	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.MaxStrength == 0 || result.Strength < f.MaxStrength) {
+		scale = scores.widen(a, terms, f.withDefaults())
 	}
-	result.Hits = found.best(q.Limit, q.Duplicates)
+	result.Hits = scores.best(q.Limit, q.Duplicates)
 	for i := range result.Hits {
 		result.Hits[i].Score *= scale
 	}
@@ -150,9 +150,9 @@ func (s *Snapshot) RareWords(text string, most int) (best float64) {
 	defer sums.release()
 	for _, w := range words {
 		r := s.score(terms[w], s.dead(), 0, hasWord)
-		sums.found = append(sums.found, r.found...)
-		for _, i := range r.found {
-			sums.scores[i] += s.idf(len(r.found)) / s.idf(1)
+		sums.scored = append(sums.scored, r.scored...)
+		for _, i := range r.scored {
+			sums.scores[i] += s.idf(len(r.scored)) / s.idf(1)
 			best = max(best, sums.scores[i])
 		}
 		r.release()
@@ -180,9 +180,9 @@ func (s *Snapshot) look(terms []term) []sought {
 	list := make([]sought, 0, len(terms))
 	for _, t := range terms {
 		lists, frequency := s.lists(t.text)
-		if s.whole != nil {
-			of, asked := s.whole.Frequency[t.text]
-			if frequency = max(frequency, of); !asked {
+		if s.stats != nil {
+			freq, ok := s.stats.Frequency[t.text]
+			if frequency = max(frequency, freq); !ok {
 				lists, frequency, t.weight = nil, 0, 0
 			}
 		}
@@ -212,7 +212,7 @@ func (s *Snapshot) dead() []bitset {
 // tally is what a search needs that is as large as the collection, to be used again.
 type tally struct {
 	scores []float64 // by the passage's number; all 0 between searches
-	found  []int32   // numbers of the passages that have a score, each once: most searches find few of many
+	scored []int32   // numbers of the passages that have a score, each once: most searches find few of many
 }
 
 // scoring is what the passages score.
@@ -262,7 +262,7 @@ func (r *scoring) prune(least, rest float64) {
 	if r.closed = r.closed || rest < least; !r.closed {
 		return
 	}
-	r.found = slices.DeleteFunc(r.found, func(i int32) bool {
+	r.scored = slices.DeleteFunc(r.scored, func(i int32) bool {
 		out := r.scores[i]+rest*(1+1e-9) < least
 		if out {
 			r.scores[i] = 0
@@ -273,10 +273,10 @@ func (r *scoring) prune(least, rest float64) {
 
 // release gives the scores back, all zero, to be used again.
 func (r *scoring) release() {
-	for _, i := range r.found {
+	for _, i := range r.scored {
 		r.scores[i] = 0
 	}
-	r.found = r.found[:0]
+	r.scored = r.scored[:0]
 	r.shared.tallies.Put(r.tally)
 }
 
@@ -300,10 +300,10 @@ func (r *scoring) add(t sought) {
 		}
 		scores, refused, lengths := r.scores[r.bases[i]:], r.refused[i], r.parts[i].lengths
 		passage, list := -1, string(list)
-		for _, at := varint(list, 0); at < len(list); {
+		for _, pos := varint(list, 0); pos < len(list); {
 			var step, n uint64
-			if step, at = varint(list, at); step&1 == 0 {
-				n, at = varint(list, at)
+			if step, pos = varint(list, pos); step&1 == 0 {
+				n, pos = varint(list, pos)
 			} else {
 				n = 1
 			}
@@ -313,7 +313,7 @@ func (r *scoring) add(t sought) {
 				if r.closed || refused.has(passage) {
 					continue
 				}
-				r.found = append(r.found, int32(r.bases[i]+passage))
+				r.scored = append(r.scored, int32(r.bases[i]+passage))
 			}
 			times := float64(n)
 			score += most * times / (times + K1*(1-B) + K1*B/average*float64(lengths[passage]))
@@ -341,8 +341,8 @@ func (s *Snapshot) lists(term string) (lists []postings, frequency int) {
 		case p.dead == nil:
 			frequency += lists[i].count()
 		default:
-			for _, at := range lists[i].decode(nil) {
-				if !p.dead.has(int(at.passage)) {
+			for _, post := range lists[i].decode(nil) {
+				if !p.dead.has(int(post.passage)) {
 					frequency++
 				}
 			}
@@ -380,7 +380,7 @@ func (r *scoring) top(n int) []Hit {
 		return best
 	}
 	least := r.least(n)
-	for _, i := range r.found {
+	for _, i := range r.scored {
 		if score := r.scores[i]; score >= least {
 			best = append(best, r.hit(int(i), score))
 		}
@@ -394,7 +394,7 @@ func (r *scoring) top(n int) []Hit {
 func (r *scoring) least(n int) float64 {
 	var best []float64
 	least := math.Inf(-1)
-	for _, i := range r.found {
+	for _, i := range r.scored {
 		score := r.scores[i]
 		if score <= least {
 			continue

@@ -184,7 +184,7 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		history = append(history, memory.Message{Role: memory.RoleUser, Content: fmt.Sprintf("word%d alpha", i)})
 	}
-	terms := new(analyzer).query("beta", earlierOf(history), isEnglish)
+	terms := new(analyzer).query("beta", priorTurns(history), isEnglish)
 	require.Len(t, terms, 1+1+5)
 	require.InDelta(t, 0.3*(2-1.0/16), terms[1].weight, 1e-12)
 
@@ -315,12 +315,12 @@ func TestCandidatesScoreAsInTheWhole(t *testing.T) {
 	}
 	for _, text := range []string{"a ferry and a bridge", "мост", "the noon harbour", "the ferry unknown"} {
 		q := Query{Text: text, Limit: 3, Duplicates: true}
-		for _, terms := range Asked(q) {
+		for _, terms := range QueryTerms(q) {
 			for _, term := range terms {
 				st.Frequency[term] = Frequency(whole.Snapshot(), term)
 			}
 		}
-		want, got := whole.Search(q), part.Snapshot().Within(st).Search(q)
+		want, got := whole.Search(q), part.Snapshot().WithStatistics(st).Search(q)
 		require.NotEmpty(t, want.Hits)
 		require.InDelta(t, want.Strength, got.Strength, 1e-9, text)
 		require.Equal(t, want.Hits[0].Document, got.Hits[0].Document, text)

@@ -44,13 +44,13 @@ func (s *segment) find(term string) postings {
 }
 
 func (s *segment) term(i int) string {
-	n, at := varint(s.data, int(s.starts[i]))
-	return s.data[at : at+int(n)]
+	n, pos := varint(s.data, int(s.starts[i]))
+	return s.data[pos : pos+int(n)]
 }
 
 func (s *segment) postings(i int) postings {
-	n, at := varint(s.data, int(s.starts[i]))
-	return postings(s.data[at+int(n) : s.starts[i+1]])
+	n, pos := varint(s.data, int(s.starts[i]))
+	return postings(s.data[pos+int(n) : s.starts[i+1]])
 }
 
 // document is the position among docs of the document that a passage belongs to.
@@ -103,33 +103,33 @@ type posting struct {
 }
 
 // decode appends the postings to a list, ascending by passage.
-func (p postings) decode(to []posting) []posting {
+func (p postings) decode(dst []posting) []posting {
 	passage, list := int32(-1), string(p)
-	for _, at := varint(list, 0); at < len(list); {
+	for _, pos := varint(list, 0); pos < len(list); {
 		var step uint64
 		times := uint64(1)
-		if step, at = varint(list, at); step&1 == 0 {
-			times, at = varint(list, at)
+		if step, pos = varint(list, pos); step&1 == 0 {
+			times, pos = varint(list, pos)
 		}
 		passage += int32(step >> 1)
-		to = append(to, posting{passage, uint32(times)})
+		dst = append(dst, posting{passage, uint32(times)})
 	}
-	return to
+	return dst
 }
 
 // varint reads the number at a position, and returns the position behind it.
-func varint(p string, at int) (n uint64, next int) {
-	if p[at] < 0x80 {
-		return uint64(p[at]), at + 1
+func varint(p string, pos int) (n uint64, next int) {
+	if p[pos] < 0x80 {
+		return uint64(p[pos]), pos + 1
 	}
-	return longVarint(p, at) // apart, so that this is inlined
+	return longVarint(p, pos) // apart, so that this is inlined
 }
 
-func longVarint(p string, at int) (n uint64, next int) {
+func longVarint(p string, pos int) (n uint64, next int) {
 	for shift := 0; ; shift += 7 {
-		n |= uint64(p[at]&0x7f) << shift
-		if at++; p[at-1] < 0x80 {
-			return n, at
+		n |= uint64(p[pos]&0x7f) << shift
+		if pos++; p[pos-1] < 0x80 {
+			return n, pos
 		}
 	}
 }

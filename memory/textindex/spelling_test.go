@@ -112,7 +112,7 @@ func TestShortQuestionsAndSpellingsFindTheirText(t *testing.T) {
 // A word of two languages would make each short text of the one a text of the other.
 func TestFunctionWordsAreOfOneLanguage(t *testing.T) {
 	t.Parallel()
-	for word := range elsewhere {
+	for word := range foreignWords {
 		require.False(t, stopwords[word], word)
 	}
 }

@@ -85,9 +85,9 @@ func isCode(word string) bool {
 }
 
 // isUnit reports whether a word may be the unit of the number before it.
-func isUnit(word string) bool { return len(word) <= 3 && all(word, unicode.IsLetter) }
+func isUnit(word string) bool { return len(word) <= 3 && allRunes(word, unicode.IsLetter) }
 
-func isNumber(word string) bool { return all(word, unicode.IsNumber) }
+func isNumber(word string) bool { return allRunes(word, unicode.IsNumber) }
 
 // parts yields the words of a name such as "getUserName" or "HTTPServer", and the number and unit of "5mm".
 func (s *speller) parts(name string) bool {
@@ -95,17 +95,17 @@ func (s *speller) parts(name string) bool {
 	if unit != "" && len(unit) < len(name) && isUnit(unit) {
 		return s.yield(word{name[:len(name)-len(unit)], true}) && s.yield(word{strings.ToLower(unit), true})
 	}
-	from := 0
-	for at := 1; at < len(name); at++ {
-		next := at+1 < len(name) && isLower(name[at+1])
-		if isUpper(name[at]) && (isLower(name[at-1]) || isUpper(name[at-1]) && next) {
-			if !s.yield(word{strings.ToLower(name[from:at]), true}) {
+	start := 0
+	for i := 1; i < len(name); i++ {
+		next := i+1 < len(name) && isLower(name[i+1])
+		if isUpper(name[i]) && (isLower(name[i-1]) || isUpper(name[i-1]) && next) {
+			if !s.yield(word{strings.ToLower(name[start:i]), true}) {
 				return false
 			}
-			from = at
+			start = i
 		}
 	}
-	return from == 0 || s.yield(word{strings.ToLower(name[from:]), true})
+	return start == 0 || s.yield(word{strings.ToLower(name[start:]), true})
 }
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
@@ -120,7 +120,7 @@ func unaccented(word string) (list []string) {
 		return nil
 	}
 	for _, spelled := range []string{bare(word), bare(umlauts.Replace(word))} {
-		if all(spelled, latin) && (len(list) == 0 || list[0] != spelled) {
+		if allRunes(spelled, latin) && (len(list) == 0 || list[0] != spelled) {
 			list = append(list, spelled)
 		}
 	}
@@ -131,8 +131,8 @@ func unaccented(word string) (list []string) {
 func bare(word string) string {
 	var b strings.Builder
 	for _, r := range norm.NFD.String(word) {
-		switch letters, known := plainLetters[r]; {
-		case known:
+		switch letters, ok := plainLetters[r]; {
+		case ok:
 			b.WriteString(letters)
 		case !unicode.Is(unicode.M, r):
 			b.WriteRune(r)

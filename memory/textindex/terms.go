@@ -72,8 +72,8 @@ func (a *analyzer) forget() {
 // number is that of a word's term, which is remembered by the word's hash, or stopword.
 func (a *analyzer) number(word string) int32 {
 	hash := maphash.String(wordSeed, word)
-	n, known := a.words[hash]
-	if known {
+	n, ok := a.words[hash]
+	if ok {
 		return n
 	}
 	if a.words == nil {
@@ -90,8 +90,8 @@ func (a *analyzer) number(word string) int32 {
 
 // numberOf is that of a term.
 func (a *analyzer) numberOf(term string) int32 {
-	n, known := a.numbers[term]
-	if known {
+	n, ok := a.numbers[term]
+	if ok {
 		return n
 	}
 	if a.numbers == nil {
@@ -104,9 +104,9 @@ func (a *analyzer) numberOf(term string) int32 {
 	return n
 }
 
-// given is the number of a term that was found before, elsewhere.
-func (a *analyzer) given(term string) int32 {
-	if n, known := a.numbers[term]; known {
+// termNumber is the number of a term that was found before, elsewhere.
+func (a *analyzer) termNumber(term string) int32 {
+	if n, ok := a.numbers[term]; ok {
 		return n
 	}
 	a.size += len(term) + perKnown
@@ -116,8 +116,8 @@ func (a *analyzer) given(term string) int32 {
 // fragments are the numbers of those of a word.
 func (a *analyzer) fragments(word string) []int32 {
 	hash := maphash.String(wordSeed, word)
-	list, known := a.parts[hash]
-	if known {
+	list, ok := a.parts[hash]
+	if ok {
 		return list
 	}
 	if a.parts == nil {
@@ -135,7 +135,7 @@ func (a *analyzer) fragments(word string) []int32 {
 // in yields the numbers of a text's terms, each with the word that it stands for: those of its words in their order, then
 // those of other spellings. A text that does not show its language has the language otherwise.
 func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
-	return func(yield func(number int32, of word) bool) {
+	return func(yield func(number int32, w word) bool) {
 		list := a.room[:0]
 		var others []string
 		for w := range words(text) {
@@ -152,7 +152,7 @@ func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
 		}
 		for _, w := range list {
 			n := a.number(w)
-			if n == stopword || a.judged == isForeign && elsewhere[w] {
+			if n == stopword || a.judged == isForeign && foreignWords[w] {
 				continue
 			}
 			if !yield(n, word{text: w}) {
@@ -162,7 +162,7 @@ func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
 			if !fragmented(w, a.judged) {
 				continue
 			}
-			other := a.judged == anyLanguage || all(w, cyrillic) // which has stems
+			other := a.judged == anyLanguage || allRunes(w, cyrillic) // which has stems
 			for _, f := range a.fragments(w) {
 				if !yield(f, word{w, other}) {
 					return
@@ -180,8 +180,8 @@ func (a *analyzer) in(text string, otherwise language) iter.Seq2[int32, word] {
 // list are the terms of a text in its order.
 func (a *analyzer) list(text string) []string {
 	var list []string
-	for n, of := range a.in(text, isEnglish) {
-		if !of.other {
+	for n, w := range a.in(text, isEnglish) {
+		if !w.other {
 			list = append(list, a.terms[n])
 		}
 	}
@@ -214,10 +214,10 @@ func words(text string) iter.Seq[word] {
 			if end < 0 {
 				end = len(s.text) - start
 			}
-			whole := s.text[start : start+end]
-			raw := strings.Trim(whole, "'")
-			at := start + strings.Index(whole, raw)
-			if start += end; raw != "" && !s.add(at, at+len(raw)) {
+			token := s.text[start : start+end]
+			raw := strings.Trim(token, "'")
+			pos := start + strings.Index(token, raw)
+			if start += end; raw != "" && !s.add(pos, pos+len(raw)) {
 				return
 			}
 		}
@@ -254,15 +254,15 @@ func stem(word string) string {
 	switch {
 	case len(word) > maxStemmed:
 		return word
-	case all(word, latin):
+	case allRunes(word, latin):
 		return english.Stem(word, true)
-	case all(word, cyrillic):
+	case allRunes(word, cyrillic):
 		return russian.Stem(word, true)
 	}
 	return word
 }
 
-func all(word string, is func(rune) bool) bool {
+func allRunes(word string, is func(rune) bool) bool {
 	return strings.IndexFunc(word, func(r rune) bool { return !is(r) }) < 0
 }
 

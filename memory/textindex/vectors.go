@@ -47,18 +47,18 @@ func (v vector) dot(w vector) float64 {
 // vector is looked at. Passages without a vector, or with one of another length than v's,
 // are passed over.
 func (s *Snapshot) Nearest(v []float32, limit int, filter *Filter) []Hit {
-	wanted := unit(v)
-	if wanted == nil {
+	target := unit(v)
+	if target == nil {
 		return nil
 	}
 	refused := s.refused(filter)
 	r := scoring{Snapshot: s, tally: &tally{scores: make([]float64, s.size)}}
 	for i, p := range s.parts {
 		for passage := range p.lengths {
-			if w := p.vector(passage); len(w) == len(wanted) && !refused[i].has(passage) {
+			if w := p.vector(passage); len(w) == len(target) && !refused[i].has(passage) {
 				number := s.bases[i] + passage
-				r.scores[number] = wanted.dot(w)
-				r.found = append(r.found, int32(number))
+				r.scores[number] = target.dot(w)
+				r.scored = append(r.scored, int32(number))
 			}
 		}
 	}
@@ -106,24 +106,24 @@ func fuse(limit int, rankings []Ranking, score func(hits []Hit, i int) float64) 
 		number   int
 	}
 	places := map[passage]int{}
-	var all []Fused
+	var fused []Fused
 	for n, r := range rankings {
 		if r.Weight == 0 {
 			continue
 		}
 		for i, h := range r.Hits {
 			key := passage{h.Document, h.Passage}
-			at, known := places[key]
-			if !known {
-				at = len(all)
-				places[key] = at
-				all = append(all, Fused{Hit: Hit{h.Document, h.Passage, 0, h.text}, Ranks: make([]int, len(rankings))})
+			pos, ok := places[key]
+			if !ok {
+				pos = len(fused)
+				places[key] = pos
+				fused = append(fused, Fused{Hit: Hit{h.Document, h.Passage, 0, h.text}, Ranks: make([]int, len(rankings))})
 			}
-			all[at].Score += r.Weight * score(r.Hits, i)
-			all[at].Ranks[n] = i + 1
+			fused[pos].Score += r.Weight * score(r.Hits, i)
+			fused[pos].Ranks[n] = i + 1
 		}
 	}
-	slices.SortFunc(all, func(a, b Fused) int { return a.compare(b.Hit) })
-	all = distinct(all)
-	return all[:max(min(limit, len(all)), 0)]
+	slices.SortFunc(fused, func(a, b Fused) int { return a.compare(b.Hit) })
+	fused = distinct(fused)
+	return fused[:max(min(limit, len(fused)), 0)]
 }

@@ -70,7 +70,7 @@ func (s *sample) insert(p probe) {
 }
 
 func (s *sample) remove(id string) {
-	if i, found := s.find(hashID(id), id); found {
+	if i, ok := s.find(hashID(id), id); ok {
 		*s = slices.Delete(*s, i, i+1)
 	}
 }
@@ -102,17 +102,17 @@ func firstSentence(text string) string {
 
 // threshold is the strength below which a query is weak.
 func (s *Snapshot) threshold(sample sample) float64 {
-	found := make([][]float64, len(sample))
+	perDoc := make([][]float64, len(sample))
 	onAll(len(sample), func(i int) {
 		a := anAnalyzer()
 		defer analyzers.Put(a)
 		for _, q := range sample[i].questions {
 			if terms := a.query(q, nil, s.language()); len(terms) > 0 {
-				found[i] = append(found[i], s.strengthWithout(sample[i].id, terms))
+				perDoc[i] = append(perDoc[i], s.strengthWithout(sample[i].id, terms))
 			}
 		}
 	})
-	strengths := slices.Concat(found...)
+	strengths := slices.Concat(perDoc...)
 	if len(strengths) == 0 {
 		return weakFixed
 	}
@@ -125,7 +125,7 @@ func (s *Snapshot) strengthWithout(id string, terms []term) float64 {
 	r := s.score(s.look(terms), s.dead(), 0, 0)
 	defer r.release()
 	best := 0.0
-	for _, i := range r.found {
+	for _, i := range r.scored {
 		if score := r.scores[i]; score > best && s.hit(int(i), score).Document != id {
 			best = score
 		}

@@ -34,18 +34,18 @@ func variable(what string) (name, value string) {
 
 // newClient reads the environment; nil if that names no collector.
 func newClient() (*client, error) {
-	name, to := variable("ENDPOINT")
-	if to == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
+	name, endpoint := variable("ENDPOINT")
+	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
-	if u, err := url.Parse(to); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%s is no URL such as http://127.0.0.1:4318: set it to the collector's, or to nothing", name)
 	}
 	if !strings.Contains(name, "TRACES") { // which names the very place
-		to = strings.TrimSuffix(to, "/") + "/v1/traces"
+		endpoint = strings.TrimSuffix(endpoint, "/") + "/v1/traces"
 	}
-	c := &client{to, http.Header{"Content-Type": {"application/x-protobuf"}}}
+	c := &client{endpoint, http.Header{"Content-Type": {"application/x-protobuf"}}}
 	name, text := variable("HEADERS")
 	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
 		key, value, ok := strings.Cut(pair, "=")
@@ -84,8 +84,8 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 	r.Header = c.headers
 	resp, err := collector.Do(r)
-	if said := new(url.Error); errors.As(err, &said) {
-		return said.Err // without the URL, which may hold a key
+	if urlErr := new(url.Error); errors.As(err, &urlErr) {
+		return urlErr.Err // without the URL, which may hold a key
 	}
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // Operation is a kind of span.
 type Operation struct {
 	name        string
-	of          attribute.Key // what says what it is about
+	subjectKey  attribute.Key // what says what it is about
 	kind        trace.SpanKind
 	observation string // as Langfuse calls it
 	inference   string // as OpenInference does
@@ -37,11 +37,11 @@ var (
 	CreateMemory = Operation{"create_memory", memoryStore, trace.SpanKindInternal, "span", "CHAIN"}
 )
 
-func (o Operation) span(about string) string {
-	if o.of == memoryStore {
+func (o Operation) span(subject string) string {
+	if o.subjectKey == memoryStore {
 		return o.name
 	}
-	return strings.TrimSpace(o.name + " " + about)
+	return strings.TrimSpace(o.name + " " + subject)
 }
 
 // What spans are about.
@@ -67,20 +67,20 @@ const (
 
 // common are the attributes of every span.
 func common(trail telemetry.Trail, b Begin) []attribute.KeyValue {
-	all := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", b.Of.name), b.Of.of.String(b.About),
-		attribute.String("langfuse.observation.type", b.Of.observation),
-		attribute.String("openinference.span.kind", b.Of.inference),
+	attrs := []attribute.KeyValue{
+		attribute.String("gen_ai.operation.name", b.Operation.name), b.Operation.subjectKey.String(b.Subject),
+		attribute.String("langfuse.observation.type", b.Operation.observation),
+		attribute.String("openinference.span.kind", b.Operation.inference),
 	}
-	for _, known := range [...]attribute.KeyValue{
+	for _, attr := range [...]attribute.KeyValue{
 		attribute.String("gen_ai.conversation.id", trail.Chat), attribute.String("session.id", trail.Chat),
 		attribute.String("user.id", b.User), attribute.String("mneme.run.id", trail.Run),
 	} {
-		if known.Value.AsString() != "" {
-			all = append(all, known)
+		if attr.Value.AsString() != "" {
+			attrs = append(attrs, attr)
 		}
 	}
-	return all
+	return attrs
 }
 
 // providers are the vendors that the conventions call otherwise than the gateway does.
@@ -99,13 +99,13 @@ type Call struct {
 }
 
 func (c Call) attributes() []attribute.KeyValue {
-	all := []attribute.KeyValue{
+	attrs := []attribute.KeyValue{
 		attribute.String("gen_ai.provider.name", cmp.Or(providers[c.Vendor], c.Vendor)),
 		attribute.String("gen_ai.response.model", c.Model), attribute.String("llm.model_name", c.Model),
 		attribute.String("mneme.backend", c.Backend), attribute.Int("mneme.attempts", c.Attempts),
 	}
 	if c.Input+c.Output > 0 {
-		all = append(all,
+		attrs = append(attrs,
 			attribute.Int64("gen_ai.usage.input_tokens", c.Input), attribute.Int64("gen_ai.usage.output_tokens", c.Output),
 			attribute.Int64("gen_ai.usage.cache_read.input_tokens", c.Cached),
 			attribute.Int64("gen_ai.usage.cache_creation.input_tokens", c.Written),
@@ -116,17 +116,19 @@ func (c Call) attributes() []attribute.KeyValue {
 	}
 	if c.Priced {
 		usd := float64(c.MicroUSD) / 1e6
-		all = append(all, attribute.Int64("mneme.cost_micro_usd", c.MicroUSD), attribute.Float64("llm.cost.total", usd),
+		attrs = append(attrs, attribute.Int64("mneme.cost_micro_usd", c.MicroUSD), attribute.Float64("llm.cost.total", usd),
 			attribute.String("langfuse.observation.cost_details", `{"total":`+encoded(usd)+`}`))
 	}
-	return all
+	return attrs
 }
 
-// Asked notes what a user, or another agent, wrote, if that is sent at all.
-func (s *Span) Asked(text string) { s.say("input.value", "gen_ai.input.messages", "user", text) }
+// SetInput notes what a user, or another agent, wrote, if that is sent at all.
+func (s *Span) SetInput(text string) { s.say("input.value", "gen_ai.input.messages", "user", text) }
 
-// Said notes what an agent answered, if that is sent at all.
-func (s *Span) Said(text string) { s.say("output.value", "gen_ai.output.messages", "assistant", text) }
+// SetOutput notes what an agent answered, if that is sent at all.
+func (s *Span) SetOutput(text string) {
+	s.say("output.value", "gen_ai.output.messages", "assistant", text)
+}
 
 // Arguments notes those of a tool's call, if they are sent at all.
 func (s *Span) Arguments(json string) { s.say("input.value", "gen_ai.tool.call.arguments", "", json) }
@@ -135,7 +137,7 @@ func (s *Span) Arguments(json string) { s.say("input.value", "gen_ai.tool.call.a
 func (s *Span) Result(text string) { s.say("output.value", "gen_ai.tool.call.result", "", text) }
 
 // say notes content: plainly, as Langfuse and Phoenix read it, and as the conventions have it: of a role a message.
-func (s *Span) say(plain, named attribute.Key, role, text string) {
+func (s *Span) say(plain, convention attribute.Key, role, text string) {
 	if s == nil || !s.content || text == "" {
 		return
 	}
@@ -143,7 +145,7 @@ func (s *Span) say(plain, named attribute.Key, role, text string) {
 	if role != "" {
 		message = `[{"role":"` + role + `","parts":[{"type":"text","content":` + encoded(text) + `}]}]`
 	}
-	s.span.SetAttributes(plain.String(text), named.String(message))
+	s.span.SetAttributes(plain.String(text), convention.String(message))
 }
 
 func encoded(v any) string {

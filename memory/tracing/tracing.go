@@ -38,12 +38,12 @@ const closeTime = 5 * time.Second
 // Open begins to export if the environment names a collector; nil if it does not. content says that spans have what was
 // written, too. failed is told what goes wrong later on, maybe often.
 func Open(version string, content bool, failed func(error)) (*Exporter, error) {
-	to, err := newClient()
-	if to == nil {
+	c, err := newClient()
+	if c == nil {
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
-	exporter, err := otlptrace.New(context.Background(), to)
+	exporter, err := otlptrace.New(context.Background(), c)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +62,13 @@ func (e *Exporter) Tracer(service string) *Tracer {
 	if e == nil {
 		return nil
 	}
-	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
+	res, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", "mneme-"+service), attribute.String("service.version", e.version)),
 		resource.WithFromEnv())
 	if err != nil { // a part of the environment cannot be read, and is left out
 		otel.Handle(err)
 	}
-	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(e.batch), sdk.WithIDGenerator(ids{}), sdk.WithResource(about))
+	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(e.batch), sdk.WithIDGenerator(ids{}), sdk.WithResource(res))
 	return &Tracer{p.Tracer("mneme/" + service), e.content}
 }
 
@@ -80,11 +80,11 @@ type Tracer struct {
 
 // Begin is how a span begins.
 type Begin struct {
-	Of    Operation
-	About string // the name of the agent, tool, model or memory
-	User  string // "" for none
-	Call  string // of the delegation that it is; "" for another span
-	After string // traceparent of what it goes on from; "" for none
+	Operation Operation
+	Subject   string // the name of the agent, tool, model or memory
+	User      string // "" for none
+	Call      string // of the delegation that it is; "" for another span
+	Link      string // traceparent of what it goes on from; "" for none
 }
 
 // Start begins a span below a trail's, and gives the trail of what it does. A trail that comes from nowhere begins a
@@ -93,23 +93,23 @@ func (t *Tracer) Start(trail telemetry.Trail, b Begin) (*Span, telemetry.Trail) 
 	if t == nil {
 		return nil, trail
 	}
-	above, remote := trail.Above()
-	ctx := trace.ContextWithSpanContext(trail.In(context.Background()), named(above).WithRemote(remote))
+	parent, remote := trail.Current()
+	ctx := trace.ContextWithSpanContext(trail.In(context.Background()), spanContext(parent).WithRemote(remote))
 	if b.Call != "" {
-		own, _ := trail.Delegated(b.Call).Above()
-		ctx = context.WithValue(ctx, chosen{}, named(own).SpanID())
+		own, _ := trail.Delegated(b.Call).Current()
+		ctx = context.WithValue(ctx, chosen{}, spanContext(own).SpanID())
 	}
-	options := []trace.SpanStartOption{trace.WithSpanKind(b.Of.kind), trace.WithAttributes(common(trail, b)...)}
-	if before := named(b.After); before.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
+	options := []trace.SpanStartOption{trace.WithSpanKind(b.Operation.kind), trace.WithAttributes(common(trail, b)...)}
+	if link := spanContext(b.Link); link.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: link}))
 	}
-	_, span := t.tracer.Start(ctx, b.Of.span(b.About), options...)
+	_, span := t.tracer.Start(ctx, b.Operation.span(b.Subject), options...)
 	c := span.SpanContext()
-	return &Span{span, t.content}, trail.Under(c.TraceID().String(), c.SpanID().String(), c.TraceFlags().String())
+	return &Span{span, t.content}, trail.WithSpan(c.TraceID().String(), c.SpanID().String(), c.TraceFlags().String())
 }
 
-// named is what a traceparent names; no valid one for "".
-func named(traceparent string) trace.SpanContext {
+// spanContext is what a traceparent names; no valid one for "".
+func spanContext(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
 		propagation.MapCarrier{"traceparent": traceparent}))
 }
@@ -120,12 +120,12 @@ type ids struct{}
 
 type chosen struct{} // key of the id of the span that is begun
 
-func (i ids) NewIDs(ctx context.Context) (in trace.TraceID, of trace.SpanID) {
-	in, err := trace.TraceIDFromHex(telemetry.From(ctx).Trace)
+func (i ids) NewIDs(ctx context.Context) (traceID trace.TraceID, spanID trace.SpanID) {
+	traceID, err := trace.TraceIDFromHex(telemetry.FromContext(ctx).Trace)
 	if err != nil { // of what no request has caused
-		in, _ = trace.TraceIDFromHex(telemetry.New().Trace)
+		traceID, _ = trace.TraceIDFromHex(telemetry.New().Trace)
 	}
-	return in, i.NewSpanID(ctx, in)
+	return traceID, i.NewSpanID(ctx, traceID)
 }
 
 func (ids) NewSpanID(ctx context.Context, _ trace.TraceID) (id trace.SpanID) {

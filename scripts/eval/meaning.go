@@ -22,7 +22,7 @@ type meaning struct {
 func (m meaning) Import(ctx context.Context, c conversations.Conversation) error {
 	ix := recall.New(memory.Key{}) // of no chat, which no search asks for
 	ix.Append(stored(c)...)
-	ix.Whole()
+	ix.MarkComplete()
 	bare := ix.Unplaced(ix.Len(), ix.Len())
 	texts := make([]string, len(bare))
 	for i, b := range bare {

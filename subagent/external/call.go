@@ -76,7 +76,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", err
 	}
 	w := waiting{Hash: t.hash, Arguments: arguments}
-	origins := provenance.From(ctx).Arguments(t.Parameters, arguments)
+	origins := provenance.FromContext(ctx).Arguments(t.Parameters, arguments)
 	if t.approved(origins) {
 		return t.claimed(ctx, w)
 	}
@@ -153,12 +153,12 @@ func (t *tool) now() time.Time {
 	return t.holder.Now()
 }
 
-func (t *tool) suspended(w waiting, waits ...event.Wait) (string, error) {
+func (t *tool) suspended(w waiting, pending ...event.Wait) (string, error) {
 	state, err := memory.EncodeJSON(w)
 	if err != nil {
 		return "", err
 	}
-	return "", &loop.Suspended{Waits: waits, State: state}
+	return "", &loop.Suspended{Pending: pending, State: state}
 }
 
 // Resume goes on with a call that waited.
@@ -192,9 +192,9 @@ func (t *tool) Resume(
 			"call it again if it is still what you need")
 	}
 	text, err := t.claimed(ctx, w)
-	var waits *loop.Suspended
+	var suspended *loop.Suspended
 	switch {
-	case answer.Decision != event.Edit || errors.As(err, &waits):
+	case answer.Decision != event.Edit || errors.As(err, &suspended):
 		return text, err
 	case err != nil:
 		return "", fmt.Errorf("a person changed the arguments to %s; %w", harmless(string(w.Arguments)), err)
@@ -218,16 +218,16 @@ func (t *tool) claimed(ctx context.Context, w waiting) (string, error) {
 	claim := memory.ClaimRequest{Tool: t.ID(), Arguments: w.Arguments, N: w.N}
 	got, err := t.claim(ctx, claim)
 	if err != nil || got.State == memory.CallDone {
-		return t.told(got, err)
+		return t.claimResult(got, err)
 	}
-	return t.made(ctx, w, Call{ID: got.CallID, Arguments: w.Arguments}, got.CallID)
+	return t.makeCall(ctx, w, Call{ID: got.CallID, Arguments: w.Arguments}, got.CallID)
 }
 
 // claim gives a call that may be made, or one that is done.
 func (t *tool) claim(ctx context.Context, c memory.ClaimRequest) (memory.Claimed, error) {
 	c.Subagent, c.Repeatable = t.holder.Agent, t.Repeatable
-	if t.holder.Told != nil {
-		c.After = t.holder.Told()
+	if t.holder.LastEvent != nil {
+		c.Seq = t.holder.LastEvent()
 	}
 	got, err := t.holder.Calls.Claim(ctx, c)
 	switch {
@@ -243,8 +243,8 @@ func (t *tool) claim(ctx context.Context, c memory.ClaimRequest) (memory.Claimed
 	return got, errors.New("it is not known whether this call was made, since what made it died; it is not repeated")
 }
 
-// told is what a model reads of a call that is done.
-func (t *tool) told(c memory.Claimed, err error) (string, error) {
+// claimResult is what a model reads of a call that is done.
+func (t *tool) claimResult(c memory.Claimed, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -253,14 +253,14 @@ func (t *tool) told(c memory.Claimed, err error) (string, error) {
 
 // answered goes on with a call after its tool asked persons.
 func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (string, error) {
-	given := map[string]json.RawMessage{}
+	results := map[string]json.RawMessage{}
 	for id, key := range w.Keys {
 		a := answers[id]
 		if a.Decision != event.Approve {
 			t.settle(ctx, denied(a), false, w.Call)
 			return denied(a), nil
 		}
-		given[key] = a.Result
+		results[key] = a.Result
 	}
 	if w.Hash != t.hash {
 		const changed = "it was not gone on with: the tool is defined otherwise than when it asked; call it " +
@@ -269,39 +269,39 @@ func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (s
 		return "", errors.New(changed)
 	}
 	// Going on is a call by itself: made once or never, too.
-	step, err := memory.EncodeJSON(map[string]any{"call": w.Call, "round": w.Round, "answers": given})
+	step, err := memory.EncodeJSON(map[string]any{"call": w.Call, "round": w.Round, "answers": results})
 	if err != nil {
 		return "", err
 	}
 	got, err := t.claim(ctx, memory.ClaimRequest{Tool: t.ID(), Arguments: step, N: w.N})
 	if err != nil || got.State == memory.CallDone {
-		return t.told(got, err)
+		return t.claimResult(got, err)
 	}
-	return t.made(ctx, w, Call{ID: w.Call, Arguments: w.Arguments, Answers: given, State: w.State}, got.CallID, w.Call)
+	return t.makeCall(ctx, w, Call{ID: w.Call, Arguments: w.Arguments, Answers: results, State: w.State}, got.CallID, w.Call)
 }
 
-// made makes a call, and settles those that it is the end of.
-func (t *tool) made(ctx context.Context, w waiting, c Call, settles ...string) (string, error) {
+// makeCall makes a call, and settles those that it is the end of.
+func (t *tool) makeCall(ctx context.Context, w waiting, c Call, calls ...string) (string, error) {
 	returned, err := t.call(ctx, c)
 	if ctx.Err() != nil && err != nil {
 		return "", context.Cause(ctx) // whether it was made is not known
 	}
-	if err == nil && returned.Asked != nil {
-		w.Call, w.Round, w.State = c.ID, w.Round+1, returned.Asked.State
-		return t.asked(ctx, w, returned.Asked.Questions, settles)
+	if err == nil && returned.Elicitation != nil {
+		w.Call, w.Round, w.State = c.ID, w.Round+1, returned.Elicitation.State
+		return t.askPersons(ctx, w, returned.Elicitation.Questions, calls)
 	}
 	if err != nil {
 		returned = Returned{Text: err.Error(), Failed: true}
 	}
 	text := loop.Cut(returned.Text, room)
-	t.settle(ctx, text, returned.Failed, settles...)
+	t.settle(ctx, text, returned.Failed, calls...)
 	return t.enveloped(text, returned.Failed)
 }
 
 // call reaches the tool.
 func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	limit := cmp.Or(t.Timeout, DefaultTimeout)
-	within, cancel := context.WithTimeout(ctx, limit)
+	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c.Run = t.holder.ID
 	if t.PassChat && !t.holder.NoChat {
@@ -309,47 +309,47 @@ func (t *tool) call(ctx context.Context, c Call) (Returned, error) {
 	}
 	if t.PassUser {
 		c.User = t.holder.User
-		if of := t.holder.Chat.Tenant(); c.User != "" && of != (memory.Tenant{}) {
-			c.User = of.String() + "/" + c.User // as of the chat: two tenants may have users of one name
+		if tenant := t.holder.Chat.Tenant(); c.User != "" && tenant != (memory.Tenant{}) {
+			c.User = tenant.String() + "/" + c.User // as of the chat: two tenants may have users of one name
 		}
 	}
 	var mu sync.Mutex
-	over := false
+	done := false
 	var broken error // of the observer of progress: it ends the run
 	c.Progress = func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if text, _ = envelope.Label(text); text == "" || over || broken != nil {
+		if text, _ = envelope.Label(text); text == "" || done || broken != nil {
 			return
 		}
 		if broken = loop.Progress(ctx, text); broken != nil {
 			cancel()
 		}
 	}
-	returned, err := t.Caller.Call(within, c)
+	returned, err := t.Caller.Call(callCtx, c)
 	mu.Lock()
 	defer mu.Unlock()
-	over = true
+	done = true
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case broken != nil:
 		err = broken
-	case within.Err() != nil:
+	case callCtx.Err() != nil:
 		err = fmt.Errorf("it did not answer within %s; it is not known whether it did what it was called for", limit)
 	}
 	return returned, err
 }
 
-// asked suspends a call while its tool asks persons.
-func (t *tool) asked(ctx context.Context, w waiting, questions []Question, settles []string) (string, error) {
+// askPersons suspends a call while its tool asks persons.
+func (t *tool) askPersons(ctx context.Context, w waiting, questions []Question, calls []string) (string, error) {
 	if t.holder.NoChat {
 		err := fmt.Errorf("it asks a person before it goes on, and %w", errNoPersons)
-		t.settle(ctx, err.Error(), true, settles...)
+		t.settle(ctx, err.Error(), true, calls...)
 		return "", err
 	}
 	size := len(w.State)
 	w.Keys = map[string]string{}
-	waits := make([]event.Wait, 0, len(questions))
+	pending := make([]event.Wait, 0, len(questions))
 	for _, q := range questions {
 		wait := t.wait(event.Question)
 		wait.Arguments = w.Arguments
@@ -359,14 +359,14 @@ func (t *tool) asked(ctx context.Context, w waiting, questions []Question, settl
 		}
 		size += len(q.Schema)
 		w.Keys[wait.ID] = q.Key
-		waits = append(waits, wait)
+		pending = append(pending, wait)
 	}
-	if len(waits) == 0 || len(waits) > maxQuestions || size > maxAsked || len(w.State) > 0 && !json.Valid(w.State) {
+	if len(pending) == 0 || len(pending) > maxQuestions || size > maxAsked || len(w.State) > 0 && !json.Valid(w.State) {
 		const wrong = "the tool asks more than a person can answer, or nothing; go on without it"
-		t.settle(ctx, wrong, true, settles...)
+		t.settle(ctx, wrong, true, calls...)
 		return "", errors.New(wrong)
 	}
-	return t.suspended(w, waits...)
+	return t.suspended(w, pending...)
 }
 
 // settle tells the webmemory that holds the run what a call returned, also when the run has been told to end.
@@ -380,8 +380,8 @@ func (t *tool) settle(ctx context.Context, text string, failed bool, calls ...st
 				time.Sleep(pause)
 				pause *= 3
 			}
-			within, cancel := context.WithTimeout(ctx, settleTime)
-			err = t.holder.Calls.Settle(within, call, text, failed)
+			settleCtx, cancel := context.WithTimeout(ctx, settleTime)
+			err = t.holder.Calls.Settle(settleCtx, call, text, failed)
 			cancel()
 			if err == nil {
 				break
@@ -413,12 +413,12 @@ func (t *tool) enveloped(text string, failed bool) (string, error) {
 // harmless neutralises a text. Of JSON the strings are, so that its structure stays.
 func harmless(text string) string {
 	if s := strings.TrimSpace(text); strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
-		whole, err := rewrite([]byte(s), 1000, func(_, text string) string {
+		rewritten, err := rewrite([]byte(s), 1000, func(_, text string) string {
 			text, _ = envelope.Neutralise(text)
 			return text
 		})
 		if err == nil {
-			return string(whole)
+			return string(rewritten)
 		}
 	}
 	text, _ = envelope.Neutralise(text)
@@ -428,9 +428,9 @@ func harmless(text string) string {
 // Origin implements loop.Sourced.
 func (t *tool) Origin(string) memory.Origin {
 	if t.Trusted {
-		return memory.Origin{From: memory.FromOwn, Source: t.ID()}
+		return memory.Origin{Authority: memory.FromOwn, Source: t.ID()}
 	}
-	return memory.Origin{From: memory.FromOutside, Source: t.ID()}
+	return memory.Origin{Authority: memory.FromOutside, Source: t.ID()}
 }
 
 // Described returns the values in a server's or client's description of its tool. A tool of the configuration has none.
@@ -438,7 +438,7 @@ func (t *tool) Described() (o memory.Origin, telling string) {
 	if t.Server == HTTP {
 		return o, ""
 	}
-	return memory.Origin{From: memory.FromClient, Source: "the description of " + t.ID()}, t.telling()
+	return memory.Origin{Authority: memory.FromClient, Source: "the description of " + t.ID()}, t.telling()
 }
 
 // toldValues is how many values a person is told the origins of in the sentence.
@@ -447,14 +447,14 @@ const toldValues = 5
 // tainted says whether a call may be what the author of a document, or of what a tool returned, wants: a value of its
 // arguments is from there, and the user did not say it. A call without values is, if there is such an author.
 func tainted(origins []event.ArgumentOrigin) bool {
-	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.From.Foreign() })
+	return slices.ContainsFunc(origins, func(o event.ArgumentOrigin) bool { return o.Authority.Foreign() })
 }
 
 // unsaid reports whether a value must come from the user and does not, or may be pasted. In the ledger, words of the user
 // that may be pasted have a Source.
 func unsaid(t *tool, o event.ArgumentOrigin) bool {
 	name, _, _ := strings.Cut(o.Argument, ".")
-	return slices.Contains(t.FromUser, name) && (o.From != memory.FromUser || o.Source != "")
+	return slices.Contains(t.FromUser, name) && (o.Authority != memory.FromUser || o.Source != "")
 }
 
 // notSaid is a sentence on the values that are not of the user or an agent, and on those that the user had to say and did
@@ -462,9 +462,9 @@ func unsaid(t *tool, o event.ArgumentOrigin) bool {
 func notSaid(t *tool, origins []event.ArgumentOrigin) string {
 	var list []string
 	for _, o := range origins {
-		if (o.From.Foreign() || unsaid(t, o)) && len(list) < toldValues {
-			source := o.Shown()
-			if !o.From.Foreign() && o.Source == "" {
+		if (o.Authority.Foreign() || unsaid(t, o)) && len(list) < toldValues {
+			source := o.DisplaySource()
+			if !o.Authority.Foreign() && o.Source == "" {
 				source = "nobody in this chat"
 			}
 			list = append(list, strings.TrimLeft(fmt.Sprintf("%s %s: %s", o.Argument, o.Value, source), ": "))

@@ -17,12 +17,12 @@ const clientServer = "client"
 
 // ClientTools are tools that the client of the run has: a call of one waits for what it returned
 // there. They are the holder's agent's beside its Tools.
-func (h Holder) ClientTools(all []Definition) []loop.Tool {
+func (h Holder) ClientTools(definitions []Definition) []loop.Tool {
 	h.Definitions = cmp.Or(h.Definitions, &Definitions{})
-	tools := make([]loop.Tool, len(all))
-	for i, d := range all {
+	tools := make([]loop.Tool, len(definitions))
+	for i, d := range definitions {
 		d.Server = clientServer
-		tools[i] = &clientTool{tool{Tool: Tool{Definition: d, As: d.Name}, holder: &h, prepared: h.Definitions.of(d, h.Log)}}
+		tools[i] = &clientTool{tool{Tool: Tool{Definition: d, As: d.Name}, holder: &h, prepared: h.Definitions.prepare(d, h.Log)}}
 	}
 	return tools
 }

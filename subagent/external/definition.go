@@ -33,14 +33,14 @@ const (
 // Definitions are what models are shown of tools and how arguments are checked, made once per
 // definition. Safe for concurrent use. The zero value is ready.
 type Definitions struct {
-	mu   sync.Mutex
-	kept map[string]*prepared // by ID; guarded by mu
-	said map[string]bool      // what the log says once; guarded by mu
+	mu     sync.Mutex
+	byID   map[string]*prepared // by ID; guarded by mu
+	logged map[string]bool      // what the log says once; guarded by mu
 }
 
 // prepared is a definition as it is used.
 type prepared struct {
-	of          Definition
+	definition  Definition
 	hash        string
 	description string
 	parameters  json.RawMessage
@@ -48,43 +48,43 @@ type prepared struct {
 	telling     func() string        // see provenance.Telling; computed once
 }
 
-// of prepares a definition.
-func (d *Definitions) of(def Definition, log zerolog.Logger) *prepared {
+// prepare prepares a definition.
+func (d *Definitions) prepare(def Definition, log zerolog.Logger) *prepared {
 	id := def.ID()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p := d.kept[id]; p != nil && p.of.equal(def) {
+	if p := d.byID[id]; p != nil && p.definition.equal(def) {
 		return p
 	}
-	if d.kept == nil || len(d.kept) >= maxKept {
-		d.kept = map[string]*prepared{}
+	if d.byID == nil || len(d.byID) >= maxKept {
+		d.byID = map[string]*prepared{}
 	}
-	p := &prepared{of: def, hash: def.Hash(), description: bounded(def.Description), parameters: plainObject,
+	p := &prepared{definition: def, hash: def.Hash(), description: bounded(def.Description), parameters: plainObject,
 		telling: sync.OnceValue(func() string { return provenance.Telling(def.Description + " " + string(def.Parameters)) })}
-	shown, err := shownSchema(def.Parameters)
+	schema, err := shownSchema(def.Parameters)
 	if err == nil {
-		p.parameters = shown
+		p.parameters = schema
 		p.schema, err = compile(def.Parameters)
 	}
 	if err != nil {
 		log.Warn().Str("tool", id).Str("reason", err.Error()).
 			Msg("the schema of this tool cannot be used as it is: arguments are only checked to be an object")
 	}
-	d.kept[id] = p
+	d.byID[id] = p
 	return p
 }
 
-// once says whether something is said for the first time.
-func (d *Definitions) once(what string) bool {
+// shouldLog says whether something is said for the first time.
+func (d *Definitions) shouldLog(what string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.said[what] {
+	if d.logged[what] {
 		return false
 	}
-	if d.said == nil || len(d.said) >= maxKept {
-		d.said = map[string]bool{}
+	if d.logged == nil || len(d.logged) >= maxKept {
+		d.logged = map[string]bool{}
 	}
-	d.said[what] = true
+	d.logged[what] = true
 	return true
 }
 
@@ -215,8 +215,8 @@ type walk struct {
 func (w *walk) count(v any) (n int, err error) {
 	n = 1
 	add := func(v any) error {
-		more, err := w.count(v)
-		if n += more; err == nil && n > maxSchemaParts {
+		parts, err := w.count(v)
+		if n += parts; err == nil && n > maxSchemaParts {
 			err = fmt.Errorf("it has more than %d parts", maxSchemaParts)
 		}
 		return err
@@ -230,13 +230,13 @@ func (w *walk) count(v any) (n int, err error) {
 		}
 	case map[string]any:
 		for key, one := range v {
-			to, text := one.(string)
+			ref, text := one.(string)
 			switch {
 			case text && (key == "$dynamicRef" || key == "$recursiveRef"):
 				return n, fmt.Errorf("%s is not supported", key)
 			case text && key == "$ref":
-				more, err := w.referred(to)
-				if n += more; err != nil {
+				parts, err := w.referred(ref)
+				if n += parts; err != nil {
 					return n, err
 				}
 			}
@@ -249,39 +249,39 @@ func (w *walk) count(v any) (n int, err error) {
 }
 
 // referred counts what a reference refers to.
-func (w *walk) referred(to string) (int, error) {
-	n, seen := w.parts[to]
+func (w *walk) referred(ref string) (int, error) {
+	n, visited := w.parts[ref]
 	switch {
-	case seen && n == 0:
-		return 0, fmt.Errorf("it refers to itself by %q", to)
-	case seen:
+	case visited && n == 0:
+		return 0, fmt.Errorf("it refers to itself by %q", ref)
+	case visited:
 		return n, nil
 	}
-	fragment, err := url.PathUnescape(strings.TrimPrefix(to, "#"))
-	if err != nil || !strings.HasPrefix(to, "#") || fragment != "" && fragment[0] != '/' {
-		return 0, fmt.Errorf("the reference %q is none to a part of it", to)
+	fragment, err := url.PathUnescape(strings.TrimPrefix(ref, "#"))
+	if err != nil || !strings.HasPrefix(ref, "#") || fragment != "" && fragment[0] != '/' {
+		return 0, fmt.Errorf("the reference %q is none to a part of it", ref)
 	}
-	at := w.root
+	node := w.root
 	for step := range jsontext.Pointer(fragment).Tokens() {
-		switch v := at.(type) {
+		switch v := node.(type) {
 		case map[string]any:
-			at = v[step]
+			node = v[step]
 		case []any:
 			i, err := strconv.Atoi(step)
 			if err != nil || i < 0 || i >= len(v) {
-				return 0, fmt.Errorf("there is nothing at %q", to)
+				return 0, fmt.Errorf("there is nothing at %q", ref)
 			}
-			at = v[i]
+			node = v[i]
 		default:
-			at = nil
+			node = nil
 		}
-		if at == nil {
-			return 0, fmt.Errorf("there is nothing at %q", to)
+		if node == nil {
+			return 0, fmt.Errorf("there is nothing at %q", ref)
 		}
 	}
-	w.parts[to] = 0
-	n, err = w.count(at)
-	w.parts[to] = n
+	w.parts[ref] = 0
+	n, err = w.count(node)
+	w.parts[ref] = n
 	return n, err
 }
 

@@ -113,13 +113,13 @@ type Caller interface {
 
 // Returned is what a call gave.
 type Returned struct {
-	Text   string // at most memory.MaxToolResult bytes are kept of it
-	Failed bool   // the tool itself says that it failed
-	Asked  *Asked // it asks a person before it goes on; Text is empty then
+	Text        string       // at most memory.MaxToolResult bytes are kept of it
+	Failed      bool         // the tool itself says that it failed
+	Elicitation *Elicitation // it asks a person before it goes on; Text is empty then
 }
 
-// Asked is what a tool wants to know from a person.
-type Asked struct {
+// Elicitation is what a tool wants to know from a person.
+type Elicitation struct {
 	Questions []Question
 	State     json.RawMessage // opaque: given back with the answers
 }
@@ -148,8 +148,8 @@ type Run struct {
 	Calls Calls
 	// Approved says whether a tool, by its ID, was approved in this chat for good.
 	Approved func(tool string) bool
-	// Told is the number of the run's last event.
-	Told func() int64
+	// LastEvent is the number of the run's last event.
+	LastEvent func() int64
 	// Count gives the N of a Claim: 1 for the run's first call of a tool, by its ID, with these
 	// arguments, 2 for the next. It goes on where the run does after a wait, so each call is
 	// counted once, when it is claimed: another attempt at the run, in which it is denied or

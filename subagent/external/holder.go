@@ -29,49 +29,49 @@ type Holder struct {
 // Tools are the agent's, each a loop.Resumer. They are those of this run: make them once.
 func (h Holder) Tools() []loop.Tool {
 	h.Definitions = cmp.Or(h.Definitions, &Definitions{})
-	var all []Tool
+	var list []Tool
 	for _, s := range h.Sources {
-		all = append(all, s.Tools()...)
+		list = append(list, s.Tools()...)
 	}
-	all = Named(all, h.Reserved...)
+	list = AssignNames(list, h.Reserved...)
 	notice := ""
-	if h.Max > 0 && len(all) > h.Max {
-		h.tooMany(all[h.Max:])
-		notice = LeftOut(all[h.Max:], "You are not shown")
-		all = all[:h.Max]
+	if h.Max > 0 && len(list) > h.Max {
+		h.tooMany(list[h.Max:])
+		notice = DescribeOmitted(list[h.Max:], "You are not shown")
+		list = list[:h.Max]
 	}
 	var tools []loop.Tool
-	for _, t := range all {
+	for _, t := range list {
 		if t.Caller != nil {
-			tools = append(tools, &tool{Tool: t, holder: &h, notice: notice, prepared: h.Definitions.of(t.Definition, h.Log)})
+			tools = append(tools, &tool{Tool: t, holder: &h, notice: notice, prepared: h.Definitions.prepare(t.Definition, h.Log)})
 			notice = ""
 		}
 	}
 	return tools
 }
 
-// LeftOut says how many tools of which servers an agent is not shown, and what to do.
-func LeftOut(tools []Tool, says string) string {
+// DescribeOmitted says how many tools of which servers an agent is not shown, and what to do.
+func DescribeOmitted(tools []Tool, intro string) string {
 	count := map[string]int{}
 	for _, t := range tools {
 		count[t.Server]++
 	}
-	var of []string
+	var parts []string
 	for _, server := range slices.Sorted(maps.Keys(count)) {
-		of = append(of, fmt.Sprintf("%d more tools of %s", count[server], server))
+		parts = append(parts, fmt.Sprintf("%d more tools of %s", count[server], server))
 	}
-	return says + " " + strings.Join(of, ", ") + ": they are more than max_tools of the configuration; name those that " +
+	return intro + " " + strings.Join(parts, ", ") + ": they are more than max_tools of the configuration; name those that " +
 		"are needed in allow, or raise it."
 }
 
 // tooMany says which tools an agent is not shown.
-func (h Holder) tooMany(left []Tool) {
-	names := make([]string, len(left))
-	for i, t := range left {
+func (h Holder) tooMany(omitted []Tool) {
+	names := make([]string, len(omitted))
+	for i, t := range omitted {
 		names[i] = t.ID()
 	}
 	list := strings.Join(names, ", ")
-	if h.Definitions.once(string(h.Agent) + "\x00" + list) {
+	if h.Definitions.shouldLog(string(h.Agent) + "\x00" + list) {
 		h.Log.Error().Str("subagent", string(h.Agent)).Int("max_tools", h.Max).Str("left_out", list).
 			Msg("an agent has more tools than max_tools; name fewer in allow, or raise max_tools")
 	}
@@ -82,26 +82,26 @@ const maxName = 64
 
 var notInNames = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
-// Named gives each tool the name that models call it by: its own, in the letters that vendors
+// AssignNames gives each tool the name that models call it by: its own, in the letters that vendors
 // allow. Where another tool has it the server's name goes in front, for all that are alike.
-func Named(tools []Tool, reserved ...string) []Tool {
-	taken := map[string]int{}
+func AssignNames(tools []Tool, reserved ...string) []Tool {
+	counts := map[string]int{}
 	for _, name := range reserved {
-		taken[name]++
+		counts[name]++
 	}
 	plain := make([]string, len(tools))
 	for i, t := range tools {
 		plain[i] = notInNames.ReplaceAllString(t.Name, "_")
-		taken[plain[i]]++
+		counts[plain[i]]++
 	}
 	used := map[string]bool{}
 	for _, name := range reserved {
 		used[name] = true
 	}
-	named := make([]Tool, len(tools))
+	result := make([]Tool, len(tools))
 	for i, t := range tools {
 		name := cmp.Or(plain[i], "tool")
-		if taken[plain[i]] > 1 {
+		if counts[plain[i]] > 1 {
 			name = notInNames.ReplaceAllString(t.Server, "_") + "_" + name
 		}
 		t.As = name[:min(len(name), maxName)]
@@ -110,7 +110,7 @@ func Named(tools []Tool, reserved ...string) []Tool {
 			t.As = name[:min(len(name), maxName-len(end))] + end
 		}
 		used[t.As] = true
-		named[i] = t
+		result[i] = t
 	}
-	return named
+	return result
 }

@@ -26,9 +26,9 @@ type task struct {
 }
 
 var (
-	paper = memory.Origin{From: memory.FromDocument, Source: "paper.md"}
-	web   = memory.Origin{From: memory.FromOutside, Source: "http/look"}
-	photo = memory.Origin{From: memory.FromOutside, Source: "an image"}
+	paper = memory.Origin{Authority: memory.FromDocument, Source: "paper.md"}
+	web   = memory.Origin{Authority: memory.FromOutside, Source: "http/look"}
+	photo = memory.Origin{Authority: memory.FromOutside, Source: "an image"}
 )
 
 func doc(said, given, arguments string) task  { return task{said, nil, given, paper, arguments} }
@@ -45,12 +45,12 @@ func marked(said, part, arguments string) task {
 func (c task) asks(t *testing.T, fromUser ...string) (bool, string) {
 	t.Helper()
 	var l provenance.Ledger
-	l.Said(c.said, c.pasted)
+	l.AddMessage(c.said, c.pasted)
 	switch {
 	case c.given != "":
 		l.Add(c.from, c.given)
 	case c.from != (memory.Origin{}):
-		l.Saw(c.from)
+		l.AddNonText(c.from)
 	}
 	r := refund(told("done", new([]external.Call)))
 	r.Policy, r.FromUser = external.WhenTainted, fromUser
@@ -64,8 +64,8 @@ func (c task) asks(t *testing.T, fromUser ...string) (bool, string) {
 		require.NoError(t, err, c.arguments)
 		return false, ""
 	}
-	require.NotContains(t, waits.Waits[0].Reason, ": agent", "the reason names a source")
-	return true, waits.Waits[0].Reason
+	require.NotContains(t, waits.Pending[0].Reason, ": agent", "the reason names a source")
+	return true, waits.Pending[0].Reason
 }
 
 const what = "What does the paper want of us?"

@@ -163,7 +163,7 @@ func (c *Call) readURL() error {
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		host, path = rest[:end], rest[end:]
 	}
-	at, err := url.Parse(scheme + "://" + host)
+	base, err := url.Parse(scheme + "://" + host)
 	switch {
 	case strings.ContainsAny(host, "{}"):
 		return bad("url", "arguments may fill segments of the path and values of the query, never the host; "+
@@ -171,7 +171,7 @@ func (c *Call) readURL() error {
 	case strings.Contains(host, "@"):
 		return bad("url", "a user or a password does not belong in it; name the variable of the header Authorization "+
 			"in headers_env")
-	case err != nil || at.Hostname() == "" || strings.Contains(path, "#"):
+	case err != nil || base.Hostname() == "" || strings.Contains(path, "#"):
 		return bad("url", need)
 	}
 	c.origin = scheme + "://" + host
@@ -227,8 +227,8 @@ func (c *Call) readParameters() error {
 	c.declared = schema.Properties
 	c.open = len(schema.Additional) > 0 && string(schema.Additional) != "false"
 	used := map[string]bool{}
-	check := func(field string, named []string) error {
-		for _, name := range named {
+	check := func(field string, params []string) error {
+		for _, name := range params {
 			if _, ok := schema.Properties[name]; !ok {
 				return bad(field, "there is no parameter %q for {%s}; add it to parameters.properties", name, name)
 			}
@@ -281,7 +281,7 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	if err != nil {
 		return external.Returned{}, c.unreachable(ctx, err)
 	}
-	text := c.secrets.Text(shown(raw, response))
+	text := c.secrets.Text(bodyText(raw, response))
 	switch {
 	case response.StatusCode >= 400:
 		return external.Returned{Text: fmt.Sprintf("the answer is %s\n%s", status(response), first(text)), Failed: true}, nil
@@ -298,12 +298,12 @@ func (c *Call) Call(ctx context.Context, call external.Call) (external.Returned,
 	case !gjson.ValidBytes(raw):
 		return external.Returned{Text: text}, nil
 	}
-	found := gjson.Parse(c.secrets.Text(string(raw))).Get(c.config.Response)
-	if !found.Exists() {
+	value := gjson.Parse(c.secrets.Text(string(raw))).Get(c.config.Response)
+	if !value.Exists() {
 		text = fmt.Sprintf("(the answer holds nothing at %s)\n%s", c.config.Response, first(text))
 		return external.Returned{Text: text}, nil
 	}
-	return external.Returned{Text: found.String()}, nil
+	return external.Returned{Text: value.String()}, nil
 }
 
 // status is that of an answer in the words of the standard; those of the answer are a stranger's.
@@ -339,7 +339,7 @@ func (c *Call) request(ctx context.Context, call external.Call) (*http.Request, 
 		return nil, err
 	}
 	values := query(c.query, arguments)
-	var sent io.Reader
+	var payload io.Reader
 	if c.writes() {
 		filled := any(rest)
 		if c.body != nil {
@@ -349,7 +349,7 @@ func (c *Call) request(ctx context.Context, call external.Call) (*http.Request, 
 		if err != nil {
 			return nil, err
 		}
-		sent = bytes.NewReader(raw)
+		payload = bytes.NewReader(raw)
 	} else {
 		for name, value := range rest {
 			add(values, name, value)
@@ -359,13 +359,13 @@ func (c *Call) request(ctx context.Context, call external.Call) (*http.Request, 
 	if len(values) > 0 {
 		target += "?" + values.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, c.config.Method, target, sent)
+	request, err := http.NewRequestWithContext(ctx, c.config.Method, target, payload)
 	if err != nil {
 		return nil, errors.New("the arguments make no valid address")
 	}
 	request.Header.Set("User-Agent", "mneme")
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.5")
-	if sent != nil {
+	if payload != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	for name, value := range c.config.Headers {
@@ -378,7 +378,7 @@ func (c *Call) request(ctx context.Context, call external.Call) (*http.Request, 
 			request.Header.Set(name, url.PathEscape(value)) // a user's name may hold anything
 		}
 	}
-	if trail := telemetry.From(ctx); trail.Trace != "" {
+	if trail := telemetry.FromContext(ctx); trail.Trace != "" {
 		request.Header.Set(telemetry.Header, trail.Parent())
 	}
 	return request, nil
@@ -405,8 +405,8 @@ func (c *Call) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if at, ok := errors.AsType[*url.Error](err); ok { // it has the whole address, with the arguments
-		err = at.Err
+	if urlErr, ok := errors.AsType[*url.Error](err); ok { // it has the whole address, with the arguments
+		err = urlErr.Err
 	}
 	zerolog.Ctx(ctx).Warn().Err(err).Str("tool", c.config.Name).Msg("a REST call had no answer")
 	var certificate *tls.CertificateVerificationError
@@ -420,8 +420,8 @@ func (c *Call) unreachable(ctx context.Context, err error) error {
 	return errors.New("its server did not answer, or broke off; it is not known whether it did what it was called for")
 }
 
-// shown is an answer's body as a text. What is none is described.
-func shown(raw []byte, r *http.Response) string {
+// bodyText is an answer's body as a text. What is none is described.
+func bodyText(raw []byte, r *http.Response) string {
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind == "" {
 		kind = http.DetectContentType(raw)

@@ -12,15 +12,15 @@ import (
 var placeholder = regexp.MustCompile(`\{([A-Za-z0-9_.$-]+)\}`)
 
 // names are those of the placeholders in a text.
-func names(text string) (all []string) {
+func names(text string) (list []string) {
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
-		all = append(all, m[1])
+		list = append(list, m[1])
 	}
-	return all
+	return list
 }
 
-// alone is the name of a placeholder that is all of a text.
-func alone(text string) (name string, ok bool) {
+// placeholderName is the name of a placeholder that is all of a text.
+func placeholderName(text string) (name string, ok bool) {
 	m := placeholder.FindStringSubmatch(text)
 	if m == nil || m[0] != text {
 		return "", false
@@ -37,11 +37,11 @@ func segment(template string, arguments map[string]any) (string, error) {
 	var wrong error
 	filled := placeholder.ReplaceAllStringFunc(template, func(m string) string {
 		name := m[1 : len(m)-1]
-		value, given := arguments[name]
+		value, present := arguments[name]
 		text, plain := scalar(value)
 		switch {
 		case wrong != nil:
-		case !given || value == nil:
+		case !present || value == nil:
 			wrong = fmt.Errorf("the argument %s is missing, which is part of the address", name)
 		case !plain:
 			wrong = fmt.Errorf("the argument %s is part of the address: a text or a number is needed", name)
@@ -89,7 +89,7 @@ func query(templates url.Values, arguments map[string]any) url.Values {
 	filled := url.Values{}
 	for key, values := range templates {
 		for _, template := range values {
-			if name, ok := alone(template); ok {
+			if name, ok := placeholderName(template); ok {
 				add(filled, key, arguments[name])
 				continue
 			}
@@ -103,7 +103,7 @@ func query(templates url.Values, arguments map[string]any) url.Values {
 }
 
 // add adds an argument to a query.
-func add(to url.Values, key string, value any) {
+func add(values url.Values, key string, value any) {
 	list, ok := value.([]any)
 	if !ok {
 		list = []any{value}
@@ -117,7 +117,7 @@ func add(to url.Values, key string, value any) {
 			raw, _ := json.Marshal(one) // it was JSON
 			text = string(raw)
 		}
-		to.Add(key, text)
+		values.Add(key, text)
 	}
 }
 
@@ -136,17 +136,17 @@ func scalar(value any) (text string, plain bool) {
 
 // body puts arguments in the places of the strings that are their placeholders alone. Members
 // without a given argument are left out.
-func body(template any, arguments map[string]any) (filled any, given bool) {
+func body(template any, arguments map[string]any) (filled any, present bool) {
 	switch v := template.(type) {
 	case string:
-		if name, ok := alone(v); ok {
-			value, given := arguments[name]
-			return value, given
+		if name, ok := placeholderName(v); ok {
+			value, present := arguments[name]
+			return value, present
 		}
 	case []any:
 		list := make([]any, 0, len(v))
 		for _, one := range v {
-			if value, given := body(one, arguments); given {
+			if value, present := body(one, arguments); present {
 				list = append(list, value)
 			}
 		}
@@ -154,7 +154,7 @@ func body(template any, arguments map[string]any) (filled any, given bool) {
 	case map[string]any:
 		members := map[string]any{}
 		for key, one := range v {
-			if value, given := body(one, arguments); given {
+			if value, present := body(one, arguments); present {
 				members[key] = value
 			}
 		}
@@ -164,20 +164,20 @@ func body(template any, arguments map[string]any) (filled any, given bool) {
 }
 
 // bodyNames are the names of the placeholders of a body.
-func bodyNames(template any) (all []string) {
+func bodyNames(template any) (list []string) {
 	switch v := template.(type) {
 	case string:
-		if name, ok := alone(v); ok {
-			all = append(all, name)
+		if name, ok := placeholderName(v); ok {
+			list = append(list, name)
 		}
 	case []any:
 		for _, one := range v {
-			all = append(all, bodyNames(one)...)
+			list = append(list, bodyNames(one)...)
 		}
 	case map[string]any:
 		for _, one := range v {
-			all = append(all, bodyNames(one)...)
+			list = append(list, bodyNames(one)...)
 		}
 	}
-	return all
+	return list
 }

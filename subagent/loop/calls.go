@@ -22,17 +22,17 @@ func (c *Calls) In(ctx context.Context, agent memory.Agent, call string) context
 	return context.WithValue(ctx, callsKey{}, callsOf{c, agent, call})
 }
 
-// All are the calls that have ended, and those that were given to Restore.
-func (c *Calls) All() []event.ModelCall {
+// List are the calls that have ended, and those that were given to Restore.
+func (c *Calls) List() []event.ModelCall {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var ended []event.ModelCall
+	var finished []event.ModelCall
 	for _, call := range c.list {
 		if call.Started > 0 {
-			ended = append(ended, call)
+			finished = append(finished, call)
 		}
 	}
-	return ended
+	return finished
 }
 
 // Restore puts calls before those that will be made.
@@ -54,22 +54,22 @@ type callsOf struct {
 // BeginCall is what a Model tells that its call begins. It is to call end once, when the call has ended, with all
 // that it knows of it but the agent and the delegation.
 func BeginCall(ctx context.Context) (end func(event.ModelCall)) {
-	of, ok := ctx.Value(callsKey{}).(callsOf)
+	scope, ok := ctx.Value(callsKey{}).(callsOf)
 	if !ok {
 		return func(event.ModelCall) {}
 	}
-	c := of.calls
+	c := scope.calls
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := len(c.list)
-	if at >= event.MaxModelCalls {
+	index := len(c.list)
+	if index >= event.MaxModelCalls {
 		return func(event.ModelCall) {}
 	}
 	c.list = append(c.list, event.ModelCall{})
 	return func(call event.ModelCall) {
-		call.Subagent, call.CallID = of.agent, of.call
+		call.Subagent, call.CallID = scope.agent, scope.call
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.list[at] = call
+		c.list[index] = call
 	}
 }

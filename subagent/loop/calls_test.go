@@ -20,7 +20,7 @@ func TestCallsAreInTheOrderOfTheirBeginnings(t *testing.T) {
 	second(event.ModelCall{Model: "b", Started: 3})
 	first(event.ModelCall{Model: "a", Started: 2})
 	require.Equal(t, []event.ModelCall{{Model: "before", Started: 1}, {Model: "a", Started: 2},
-		{Model: "b", Started: 3, Subagent: "analytic", CallID: "c1"}}, calls.All())
+		{Model: "b", Started: 3, Subagent: "analytic", CallID: "c1"}}, calls.List())
 }
 
 func TestCallsAreBounded(t *testing.T) {
@@ -28,7 +28,7 @@ func TestCallsAreBounded(t *testing.T) {
 	for i := range event.MaxModelCalls + 10 {
 		loop.BeginCall(calls.In(t.Context(), "", ""))(event.ModelCall{Model: strconv.Itoa(i), Started: 1})
 	}
-	all := calls.All()
+	all := calls.List()
 	require.Len(t, all, event.MaxModelCalls)
 	require.Equal(t, "0", all[0].Model)
 	require.Equal(t, strconv.Itoa(event.MaxModelCalls-1), all[event.MaxModelCalls-1].Model)

@@ -12,7 +12,7 @@ import (
 // kept is what remains of a budget's messages when some must go. The front of a
 // prompt then stays as it is until the rest is full again, so that vendors' prompt
 // caches hit.
-const kept = 0.6
+const retainedShare = 0.6
 
 // leastPart is the least that is left of a message that is cut, in tokens.
 const leastPart = 64
@@ -27,14 +27,14 @@ type prompt struct {
 
 func newPrompt(r Request) *prompt {
 	p := &prompt{messages: r.Messages, content: make([]int, len(r.Messages)), rest: make([]int, len(r.Messages))}
-	p.fixed = r.sizes.of(r.System) + r.sizes.of(r.Recalled) + r.Images.tokens()
+	p.fixed = r.sizes.tokens(r.System) + r.sizes.tokens(r.Recalled) + r.Images.tokens()
 	for _, t := range r.Tools {
-		p.fixed += r.sizes.of(t.Name) + r.sizes.of(t.Description) + r.sizes.of(string(t.Parameters))
+		p.fixed += r.sizes.tokens(t.Name) + r.sizes.tokens(t.Description) + r.sizes.tokens(string(t.Parameters))
 	}
 	for i, m := range r.Messages {
 		text := m.Content
 		m.Content = ""
-		p.content[i], p.rest[i] = r.sizes.of(text), m.Tokens()
+		p.content[i], p.rest[i] = r.sizes.tokens(text), m.Tokens()
 	}
 	return p
 }
@@ -62,7 +62,7 @@ func (p *prompt) fit(budget int) ([]memory.Message, int) {
 		return p.messages, size
 	}
 	room := max(budget-p.fixed, minPrompt)
-	low := int(kept * float64(room))
+	low := int(retainedShare * float64(room))
 	length := slices.Clone(p.content) // of each message's text, as it is shown
 	start, total := 0, 0
 	for i := range p.messages {

@@ -34,7 +34,7 @@ type Request struct {
 	Recalled     string          // what was said before, in an envelope, for before the newest user message; may be empty
 	Images       Images          // of the newest user message
 	Conversation string          // the gateway's conversation id; empty for none
-	Over         bool            // the conversation hardly goes on from the answer, so nothing need be kept ready for that
+	Final        bool            // the conversation hardly goes on from the answer, so nothing need be kept ready for that
 	Format       json.RawMessage // of the answer, see Loop
 	First        []string        // names of tools, one of which has to be called; empty for any or none
 
@@ -71,7 +71,7 @@ type Tool interface {
 // Keeper is a Tool that has a history keep something shorter of its results than the model
 // reads in this Run.
 type Keeper interface {
-	Kept(result string) string
+	HistoryText(result string) string
 }
 
 // Sourced is a Tool with results that are not this service's own words.
@@ -90,12 +90,12 @@ type Noticer interface {
 // ErrModel is wrapped by every failure of a model call.
 var ErrModel = errors.New("the model call failed")
 
-// Behind is a prompt with more of it behind.
-func Behind(prompt, more string) string {
-	if prompt == "" || more == "" {
-		return prompt + more
+// AppendPrompt is a prompt with more of it behind.
+func AppendPrompt(prompt, addition string) string {
+	if prompt == "" || addition == "" {
+		return prompt + addition
 	}
-	return prompt + "\n\n" + more
+	return prompt + "\n\n" + addition
 }
 
 // Loop is a model with its tools.
@@ -107,7 +107,7 @@ type Loop struct {
 	Images       Images // of every Request
 	MaxSteps     int    // model calls in one Run
 	Conversation string
-	Over         bool // of every Request
+	Final        bool // of every Request
 	// Format is the form that the answer is asked to have, as the response_format of chat completions; nil for none. A
 	// model may answer in another one all the same.
 	Format  json.RawMessage
@@ -123,7 +123,7 @@ type Observer interface {
 	Calls(content string, calls []memory.ToolCall) error // an answer that calls tools
 	Start(call memory.ToolCall) error                    // a tool begins
 	// Result is its result, in call order, and whose words that is.
-	Result(call memory.ToolCall, content string, of memory.Origin, failed bool) error
+	Result(call memory.ToolCall, content string, origin memory.Origin, failed bool) error
 }
 
 // Result is how a loop ended.
@@ -140,7 +140,7 @@ type Result struct {
 func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (Result, error) {
 	for _, t := range l.Tools {
 		if n, ok := t.(Noticer); ok {
-			l.System = Behind(l.System, n.Notice())
+			l.System = AppendPrompt(l.System, n.Notice())
 		}
 	}
 	return l.run(ctx, &state{Messages: append([]memory.Message(nil), messages...)}, o)
@@ -152,7 +152,7 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 	for i, t := range l.Tools {
 		specs[i] = t.Spec()
 	}
-	known := sizes{}
+	cache := sizes{}
 	for {
 		if len(s.Answer.ToolCalls) == 0 {
 			if s.Step >= max(l.MaxSteps, 1) {
@@ -160,7 +160,7 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 				return r, nil
 			}
 			req := Request{System: l.System, Messages: s.Messages, Tools: specs, Recalled: l.Recalled, Images: l.Images,
-				Conversation: l.Conversation, Over: l.Over, Format: l.Format, sizes: known}
+				Conversation: l.Conversation, Final: l.Final, Format: l.Format, sizes: cache}
 			if s.Step++; s.Step == 1 {
 				req.First = l.First
 			}
@@ -173,9 +173,9 @@ func (l Loop) run(ctx context.Context, s *state, o Observer) (Result, error) {
 			}
 			s.Answer, s.Calls = answer, make([]callState, len(answer.ToolCalls))
 		}
-		waits, err := l.callAll(ctx, s, o)
-		if err == nil && len(waits) > 0 {
-			err = l.suspended(s, r, waits)
+		pending, err := l.callAll(ctx, s, o)
+		if err == nil && len(pending) > 0 {
+			err = l.suspended(s, r, pending)
 		}
 		if err != nil {
 			return r, err
@@ -206,7 +206,7 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 
 // ask is one model call. Shown is what was told of the answer before, so that only what follows it is told; of an answer
 // that begins otherwise nothing is: its whole text is in the message.
-func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r *Result) (memory.Message, error) {
+func (l Loop) ask(ctx context.Context, req Request, prefix string, o Observer, r *Result) (memory.Message, error) {
 	answer := memory.Message{Role: memory.RoleAssistant}
 	var text strings.Builder
 	defer func() { r.Text = text.String() }()
@@ -223,12 +223,12 @@ func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r 
 		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
 		if d.Text != "" {
 			text.WriteString(d.Text)
-			if shown != "" {
-				rest, _ := strings.CutPrefix(text.String(), shown)
+			if prefix != "" {
+				rest, _ := strings.CutPrefix(text.String(), prefix)
 				if len(rest) == 0 || len(rest) == text.Len() {
 					continue
 				}
-				d.Text, shown = rest, ""
+				d.Text, prefix = rest, ""
 			}
 			if err := o.Text(d.Text); err != nil {
 				return answer, err
@@ -247,9 +247,9 @@ func (l Loop) ask(ctx context.Context, req Request, shown string, o Observer, r 
 
 type outcome struct {
 	callState
-	waits *Suspended // it has not ended; without Waits where it has not begun
-	err   error      // of the observer: ends the loop
-	panic string     // what a tool panicked with, and where
+	suspended *Suspended // it has not ended; without Waits where it has not begun
+	err       error      // of the observer: ends the loop
+	panic     string     // what a tool panicked with, and where
 }
 
 // callAll runs the calls of the last answer at the same time, but those of one tool one after
@@ -258,13 +258,13 @@ type outcome struct {
 // whichever tool is done first. A call that waits holds up those behind it in its lane and no
 // others; what it waits for is returned once all others have ended. A tool's panic is raised
 // again on the caller's goroutine, since one that is not recovered would end the process.
-func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.Wait, err error) {
+func (l Loop) callAll(ctx context.Context, s *state, o Observer) (pending []event.Wait, err error) {
 	calls := s.Answer.ToolCalls
 	done := make([]chan outcome, len(calls)) // each receives once; nil for a call that ended before the run waited
 	lanes := map[string][]int{}
 	var order []string
 	for i, c := range calls {
-		if s.Calls[i].Ended {
+		if s.Calls[i].Done {
 			continue
 		}
 		done[i] = make(chan outcome, 1)
@@ -283,12 +283,12 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.
 	defer cancel()
 	for _, lane := range order {
 		running.Go(func() {
-			held := false // by a call that waits
+			blocked := false // by a call that waits
 			for _, i := range lanes[lane] {
-				result := outcome{waits: &Suspended{}}
-				if !held {
+				result := outcome{suspended: &Suspended{}}
+				if !blocked {
 					result = l.call(ctx, s, i, o)
-					held = result.waits != nil
+					blocked = result.suspended != nil
 				}
 				done[i] <- result
 			}
@@ -307,26 +307,26 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (waits []event.
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
-		if result.waits != nil {
-			waits = append(waits, result.waits.Waits...)
+		if result.suspended != nil {
+			pending = append(pending, result.suspended.Pending...)
 		} else {
-			of := origin(l.tool(c.Function.Name), result.Content)
+			source := origin(l.tool(c.Function.Name), result.Content)
 			_, computes := l.tool(c.Function.Name).(Computing)
-			provenance.From(ctx).Returned(of, computes, c.Function.Arguments, result.Content)
-			if err := o.Result(c, l.kept(c, result.Content), of, result.Failed); err != nil {
+			provenance.FromContext(ctx).Returned(source, computes, c.Function.Arguments, result.Content)
+			if err := o.Result(c, l.historyText(c, result.Content), source, result.Failed); err != nil {
 				return nil, err
 			}
 		}
 		// No goroutine reads it any more: it has sent its outcome.
 		s.Calls[i] = result.callState
 	}
-	return waits, nil
+	return pending, nil
 }
 
-// kept is what a history keeps of a call's result.
-func (l Loop) kept(c memory.ToolCall, result string) string {
+// historyText is what a history keeps of a call's result.
+func (l Loop) historyText(c memory.ToolCall, result string) string {
 	if k, ok := l.tool(c.Function.Name).(Keeper); ok {
-		return k.Kept(result)
+		return k.HistoryText(result)
 	}
 	return result
 }
@@ -336,7 +336,7 @@ func origin(t Tool, result string) memory.Origin {
 	if s, ok := t.(Sourced); ok {
 		return s.Origin(result)
 	}
-	return memory.Origin{From: memory.FromOwn}
+	return memory.Origin{Authority: memory.FromOwn}
 }
 
 // call runs the call at an index of the last answer, or goes on with it; that it begins was
@@ -355,25 +355,25 @@ func (l Loop) call(ctx context.Context, s *state, i int, o Observer) (result out
 	if ctx.Err() != nil {
 		return failed(ctx.Err())
 	}
-	if !s.Calls[i].Waits {
+	if !s.Calls[i].Waiting {
 		if err := o.Start(c); err != nil {
 			return outcome{err: err}
 		}
 	}
 	content, err := s.call(telling(ctx, o, c), t, i)
-	var waits *Suspended
+	var suspended *Suspended
 	switch {
-	case errors.As(err, &waits):
-		return l.waits(c, waits)
+	case errors.As(err, &suspended):
+		return l.suspendedOutcome(c, suspended)
 	case err != nil:
 		return failed(err)
 	}
-	return outcome{callState: callState{Ended: true, Content: Cut(content, 0)}}
+	return outcome{callState: callState{Done: true, Content: Cut(content, 0)}}
 }
 
 // failed is a call with an error that the model reads.
 func failed(err error) outcome {
-	return outcome{callState: callState{Ended: true, Content: Cut(fmt.Sprintf("(error: %v)", err), 0), Failed: true}}
+	return outcome{callState: callState{Done: true, Content: Cut(fmt.Sprintf("(error: %v)", err), 0), Failed: true}}
 }
 
 func (l Loop) tool(name string) Tool {

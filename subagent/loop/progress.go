@@ -23,30 +23,30 @@ const (
 // Progress has the Observer of the Run told what a call says while it works; ctx is the call's.
 // An error ends the run: the call should return it.
 func Progress(ctx context.Context, text string) error {
-	told, ok := ctx.Value(progressKey{}).(*progress)
-	if !ok || told.said.Add(1) > maxProgress {
+	p, ok := ctx.Value(progressKey{}).(*progress)
+	if !ok || p.count.Add(1) > maxProgress {
 		return nil
 	}
 	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) > maxProgressText {
 		text = text[:runeStart(text, maxProgressText)] + "…"
 	}
-	return told.to.Progress(told.call, text)
+	return p.observer.Progress(p.call, text)
 }
 
 type progressKey struct{}
 
 // progress is where what a call says goes.
 type progress struct {
-	to   Progresser
-	call memory.ToolCall
-	said atomic.Int64
+	observer Progresser
+	call     memory.ToolCall
+	count    atomic.Int64
 }
 
 // telling is the context of a call, in which Progress knows the observer to tell.
 func telling(ctx context.Context, o Observer, call memory.ToolCall) context.Context {
-	to, ok := o.(Progresser)
+	observer, ok := o.(Progresser)
 	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, progressKey{}, &progress{to: to, call: call})
+	return context.WithValue(ctx, progressKey{}, &progress{observer: observer, call: call})
 }

@@ -15,11 +15,11 @@ import (
 // a Run with such a call. It is no failure: with the answers the same goes on, in this
 // process or another one.
 type Suspended struct {
-	Waits []event.Wait    // at least one
-	State json.RawMessage // to go on from: for the Resume of the Tool or Loop that returned it
+	Pending []event.Wait    // at least one
+	State   json.RawMessage // to go on from: for the Resume of the Tool or Loop that returned it
 }
 
-func (s *Suspended) Error() string { return fmt.Sprintf("%d answers are waited for", len(s.Waits)) }
+func (s *Suspended) Error() string { return fmt.Sprintf("%d answers are waited for", len(s.Pending)) }
 
 // Answers are those to the waits of a Suspended, by the wait's id.
 type Answers map[string]event.WaitAnswer
@@ -47,18 +47,18 @@ type state struct {
 
 // callState is how far a call came. Without Ended and Waits it has not begun.
 type callState struct {
-	Ended   bool            `json:"ended,omitempty"` // and was observed
+	Done    bool            `json:"ended,omitempty"` // and was observed
 	Content string          `json:"content,omitempty"`
 	Failed  bool            `json:"failed,omitempty"`
-	Waits   bool            `json:"waits,omitempty"`
+	Waiting bool            `json:"waits,omitempty"`
 	State   json.RawMessage `json:"state,omitempty"` // of its Suspended
 }
 
 // Resume is Run for what a Suspended of this loop was: it goes on where that stopped, with the
 // system prompt and what was recalled of that time.
-func (l Loop) Resume(ctx context.Context, from json.RawMessage, answers Answers, o Observer) (Result, error) {
+func (l Loop) Resume(ctx context.Context, raw json.RawMessage, answers Answers, o Observer) (Result, error) {
 	s := &state{answers: answers}
-	if err := json.Unmarshal(from, s); err != nil {
+	if err := json.Unmarshal(raw, s); err != nil {
 		return Result{}, fmt.Errorf("the state of a loop that waited cannot be read: %w", err)
 	}
 	if len(s.Calls) == 0 || len(s.Calls) != len(s.Answer.ToolCalls) {
@@ -69,13 +69,13 @@ func (l Loop) Resume(ctx context.Context, from json.RawMessage, answers Answers,
 }
 
 // suspended is the error of a Run that waits for calls of its last answer.
-func (l Loop) suspended(s *state, r Result, waits []event.Wait) error {
-	s.System, s.Recalled, s.Images, s.Usage = l.System, l.Recalled, l.Images.kept(), r.Usage
+func (l Loop) suspended(s *state, r Result, pending []event.Wait) error {
+	s.System, s.Recalled, s.Images, s.Usage = l.System, l.Recalled, l.Images.withoutData(), r.Usage
 	raw, err := Encode(s)
 	if err != nil {
 		return fmt.Errorf("the state of a loop that waits: %w", err)
 	}
-	return &Suspended{waits, raw}
+	return &Suspended{pending, raw}
 }
 
 // Encode makes a State that people can read: <, > and & stay as they are.
@@ -95,29 +95,29 @@ func (s *state) settle() {
 
 // call begins the call at an index of the answer, or goes on with it if it waited.
 func (s *state) call(ctx context.Context, t Tool, i int) (string, error) {
-	call, at := s.Answer.ToolCalls[i], s.Calls[i]
-	if !at.Waits {
+	call, cs := s.Answer.ToolCalls[i], s.Calls[i]
+	if !cs.Waiting {
 		return t.Call(ctx, call)
 	}
-	again, ok := t.(Resumer)
+	resumer, ok := t.(Resumer)
 	if !ok {
 		return "", errors.New("this tool cannot go on with a call that waited")
 	}
-	return again.Resume(ctx, call, at.State, s.answers)
+	return resumer.Resume(ctx, call, cs.State, s.answers)
 }
 
-// waits is the outcome of a call that waits for an answer from outside. What its waits do not
+// suspendedOutcome is the outcome of a call that waits for an answer from outside. What its waits do not
 // say of the call is filled in.
-func (l Loop) waits(c memory.ToolCall, s *Suspended) outcome {
+func (l Loop) suspendedOutcome(c memory.ToolCall, s *Suspended) outcome {
 	switch {
 	case l.NoWaits:
 		return failed(errors.New("this needs an answer from outside, and nobody keeps this run until one comes: " +
 			"go on without it"))
-	case len(s.Waits) == 0:
+	case len(s.Pending) == 0:
 		return failed(errors.New("the tool waits for nothing"))
 	}
-	filled := make([]event.Wait, len(s.Waits))
-	for i, w := range s.Waits {
+	filled := make([]event.Wait, len(s.Pending))
+	for i, w := range s.Pending {
 		w.ToolCallID = cmp.Or(w.ToolCallID, c.ID)
 		w.Tool = cmp.Or(w.Tool, c.Function.Name)
 		if w.Arguments == nil && json.Valid([]byte(c.Function.Arguments)) {
@@ -125,5 +125,5 @@ func (l Loop) waits(c memory.ToolCall, s *Suspended) outcome {
 		}
 		filled[i] = w
 	}
-	return outcome{callState: callState{Waits: true, State: s.State}, waits: &Suspended{filled, s.State}}
+	return outcome{callState: callState{Waiting: true, State: s.State}, suspended: &Suspended{filled, s.State}}
 }

@@ -55,7 +55,7 @@ func (t asks) ask(c memory.ToolCall, asked int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return "", &loop.Suspended{Waits: []event.Wait{{ID: fmt.Sprintf("%s/%d", c.ID, asked+1), Kind: event.Approval}},
+		return "", &loop.Suspended{Pending: []event.Wait{{ID: fmt.Sprintf("%s/%d", c.ID, asked+1), Kind: event.Approval}},
 			State: state}
 	}
 	if what == "fail" {
@@ -111,9 +111,9 @@ func toTheEnd(t require.TestingT, ctx context.Context, l loop.Loop, o loop.Obser
 			require.NoError(t, err)
 			return r, rounds
 		}
-		rounds = append(rounds, waits.Waits)
+		rounds = append(rounds, waits.Pending)
 		answers := loop.Answers{"of nobody": {ID: "of nobody"}}
-		for _, w := range waits.Waits {
+		for _, w := range waits.Pending {
 			answers[w.ID] = event.WaitAnswer{ID: w.ID, Decision: event.Approve}
 		}
 		again := l
@@ -181,7 +181,7 @@ func TestACallThatWaitsHoldsUpItsLane(t *testing.T) {
 	require.Equal(t, []event.Wait{
 		{ID: "1/1", Kind: event.Approval, ToolCallID: "1", Tool: "serial"},
 		{ID: "3/1", Kind: event.Approval, ToolCallID: "3", Tool: "parallel"},
-	}, waits.Waits)
+	}, waits.Pending)
 	require.ElementsMatch(t, []string{"1", "3", "4"}, h.started)
 	require.Equal(t, []string{"4=4 is done false"}, h.results)
 
@@ -210,21 +210,21 @@ func TestWaitsThatSayWhatTheyAreAreKept(t *testing.T) {
 		Arguments: json.RawMessage(`{"a":1}`)}
 	bare := event.Wait{ID: "v", Kind: event.Approval}
 	outer := tool{name: "outer", run: func(context.Context, string) (string, error) {
-		return "", fmt.Errorf("inside: %w", &loop.Suspended{Waits: []event.Wait{of, bare}})
+		return "", fmt.Errorf("inside: %w", &loop.Suspended{Pending: []event.Wait{of, bare}})
 	}}
 	_, err := loop.Loop{Model: &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "outer", `{"task":"t"}`)}}}},
 		Tools: []loop.Tool{outer}, MaxSteps: 2}.Run(guard(t), question, &told{})
 	var waits *loop.Suspended
 	require.ErrorAs(t, err, &waits)
 	require.Equal(t, []event.Wait{of, {ID: "v", Kind: event.Approval, ToolCallID: "1", Tool: "outer",
-		Arguments: json.RawMessage(`{"task":"t"}`)}}, waits.Waits)
+		Arguments: json.RawMessage(`{"task":"t"}`)}}, waits.Pending)
 }
 
 // What cannot wait is a result that the model reads, and the loop goes on.
 func TestACallThatCannotWait(t *testing.T) {
 	waits := func(w ...event.Wait) tool {
 		return tool{name: "a", run: func(context.Context, string) (string, error) {
-			return "", &loop.Suspended{Waits: w}
+			return "", &loop.Suspended{Pending: w}
 		}}
 	}
 	for name, c := range map[string]struct {

@@ -35,7 +35,7 @@ type Windowed interface {
 // window, and not what an account may send in a minute.
 type TooLong interface {
 	error
-	TooLong() (limit, sent int, window, ok bool)
+	TooLong() (limit, promptTokens int, window, ok bool)
 }
 
 // Window is a Model that shows another one no more than it can read, see fit. When
@@ -50,10 +50,10 @@ type Window struct {
 	// MaxAnswer bounds an answer, in bytes of its JSON in an event; 0: none. A longer one ends with event.AnswerTooLong.
 	MaxAnswer int
 
-	mu    sync.Mutex
-	told  int     // what the Model said of its window when the rest was learned; guarded by mu
-	limit int     // its window as refusals showed it; 0 for none yet; guarded by mu
-	scale float64 // its count of tokens divided by the estimate, at least 1; 0 counts as 1; guarded by mu
+	mu          sync.Mutex
+	modelTokens int     // what the Model said of its window when the rest was learned; guarded by mu
+	limit       int     // its window as refusals showed it; 0 for none yet; guarded by mu
+	scale       float64 // its count of tokens divided by the estimate, at least 1; 0 counts as 1; guarded by mu
 }
 
 // Generate passes the request on, cut to fit.
@@ -66,15 +66,15 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 			if allowance > 0 {
 				budget = min(budget, allowance)
 			}
-			if r.sizes.of(r.Recalled) > budget/2 { // the conversation itself matters more
+			if r.sizes.tokens(r.Recalled) > budget/2 { // the conversation itself matters more
 				r.Recalled = ""
 				prompt = newPrompt(r)
 			}
-			messages, sent := prompt.fit(budget)
+			messages, promptTokens := prompt.fit(budget)
 			fitted := r
 			fitted.Messages = messages
-			again, begun := false, false
-			var said strings.Builder // as long as the Model has not told its usage
+			retry, started := false, false
+			var output strings.Builder // as long as the Model has not told its usage
 			size := 0
 			for d, err := range w.Model.Generate(ctx, fitted) {
 				if err == nil {
@@ -82,27 +82,27 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 						return
 					}
 				}
-				if long, ok := errors.AsType[TooLong](err); err != nil && !begun && try < maxShrinking && ok && sent > minPrompt {
-					if allowance, again = w.learn(long, sent, budget); again {
+				if long, ok := errors.AsType[TooLong](err); err != nil && !started && try < maxShrinking && ok && promptTokens > minPrompt {
+					if allowance, retry = w.learn(long, promptTokens, budget); retry {
 						break
 					}
 				}
-				if err != nil && said.Len() > 0 {
+				if err != nil && output.Len() > 0 {
 					// It has used tokens and will not say how many.
-					used := event.Usage{InputTokens: int64(sent), OutputTokens: int64(memory.Tokens(said.String())), Estimated: true}
+					used := event.Usage{InputTokens: int64(promptTokens), OutputTokens: int64(memory.Tokens(output.String())), Estimated: true}
 					if !yield(Delta{Usage: used}, nil) {
 						return
 					}
 				}
-				begun = true
+				started = true
 				if !yield(d, err) || err != nil {
 					return
 				}
-				if said.WriteString(d.Text); d.Usage != (event.Usage{}) {
-					said.Reset()
+				if output.WriteString(d.Text); d.Usage != (event.Usage{}) {
+					output.Reset()
 				}
 			}
-			if !again {
+			if !retry {
 				return
 			}
 		}
@@ -115,7 +115,7 @@ func (w *Window) bound(d Delta, size *int) (Delta, error) {
 	if w.MaxAnswer == 0 {
 		return d, nil
 	}
-	before := *size
+	previous := *size
 	*size += event.JSONSize(d.Text)
 	for _, c := range d.Calls {
 		*size += event.JSONSize(c.Function.Arguments)
@@ -123,7 +123,7 @@ func (w *Window) bound(d Delta, size *int) (Delta, error) {
 	if *size <= w.MaxAnswer {
 		return d, nil
 	}
-	return Delta{Text: event.Shorten(d.Text, max(0, w.MaxAnswer-before)), Usage: d.Usage}, answerTooLong{}
+	return Delta{Text: event.Shorten(d.Text, max(0, w.MaxAnswer-previous)), Usage: d.Usage}, answerTooLong{}
 }
 
 // answerTooLong is the error of an answer that is longer than MaxAnswer.
@@ -145,15 +145,15 @@ func (w *Window) ContextTokens(ctx context.Context) int {
 // budget is how many tokens, as estimated, a prompt may have; need is how many it
 // would have.
 func (w *Window) budget(ctx context.Context, need int) int {
-	told := 0
+	modelTokens := 0
 	if m, ok := w.Model.(Windowed); ok && need > smallPrompt {
-		told = m.ContextTokens(ctx)
+		modelTokens = m.ContextTokens(ctx)
 	}
-	window := cmp.Or(w.Tokens, told, DefaultTokens)
+	window := cmp.Or(w.Tokens, modelTokens, DefaultTokens)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if told != 0 && told != w.told { // another model stands behind the name
-		w.told, w.limit, w.scale = told, 0, 0
+	if modelTokens != 0 && modelTokens != w.modelTokens { // another model stands behind the name
+		w.modelTokens, w.limit, w.scale = modelTokens, 0, 0
 	}
 	if w.limit > 0 {
 		window = min(window, w.limit)
@@ -173,29 +173,29 @@ func (w *Window) prompt(window int) int {
 // learn keeps what a refusal of a prompt of sent estimated tokens taught. The
 // allowance is for this request alone, 0 for none; without again there is nothing
 // to be done.
-func (w *Window) learn(long TooLong, sent, budget int) (allowance int, again bool) {
+func (w *Window) learn(long TooLong, promptTokens, budget int) (allowance int, retry bool) {
 	limit, counted, window, ok := long.TooLong()
 	if !ok {
 		return 0, false
 	}
-	half := sent / 2
+	half := promptTokens / 2
 	if !window {
 		if counted > 0 && limit > 0 {
-			half = min(half, int(0.8*float64(limit)*float64(sent)/float64(counted)))
+			half = min(half, int(0.8*float64(limit)*float64(promptTokens)/float64(counted)))
 		}
 		return max(half, minPrompt), true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if counted > sent {
-		w.scale = min(maxScale, max(w.scale, float64(counted)/float64(sent)))
+	if counted > promptTokens {
+		w.scale = min(maxScale, max(w.scale, float64(counted)/float64(promptTokens)))
 	}
 	w.limit = cmp.Or(limit, w.limit)
 	next := budget
 	if w.limit > 0 {
 		next = int(float64(w.prompt(w.limit)) / max(w.scale, 1))
 	}
-	if next >= sent*9/10 { // the numbers explain nothing: half of what was sent
+	if next >= promptTokens*9/10 { // the numbers explain nothing: half of what was sent
 		w.limit = max(minPrompt, int(float64(half)*max(w.scale, 1)*4/3))
 	}
 	return 0, true
@@ -204,7 +204,7 @@ func (w *Window) learn(long TooLong, sent, budget int) (allowance int, again boo
 // sizes are the estimates of one Run's texts, each made once.
 type sizes map[string]int
 
-func (s sizes) of(text string) int {
+func (s sizes) tokens(text string) int {
 	if s == nil {
 		return memory.Tokens(text)
 	}

@@ -37,12 +37,12 @@ type caller struct {
 	tool   string
 }
 
-// asked is the state of a call that asks: the server's own, and the keys of its questions: those that were declined
+// elicitationState is the state of a call that asks: the server's own, and the keys of its questions: those that were declined
 // without asking a person, and those that were asked.
-type asked struct {
-	State    string   `json:"request_state,omitempty"`
-	Declined []string `json:"declined,omitempty"`
-	Asked    []string `json:"asked"`
+type elicitationState struct {
+	State     string   `json:"request_state,omitempty"`
+	Declined  []string `json:"declined,omitempty"`
+	Questions []string `json:"asked"`
 }
 
 // maxRounds bounds how often one call goes on by itself, with nothing but refusals.
@@ -64,7 +64,7 @@ func (c *caller) Call(ctx context.Context, call external.Call) (external.Returne
 		return external.Returned{}, err
 	}
 	for round := 1; ; round++ {
-		result, err := c.once(ctx, params, call)
+		result, err := c.callOnce(ctx, params, call)
 		if err != nil {
 			return c.failed(ctx, err)
 		}
@@ -80,22 +80,22 @@ func (c *caller) Call(ctx context.Context, call external.Call) (external.Returne
 			a.Questions[i].Message = c.server.secrets.Text(q.Message)
 		}
 		if len(a.Questions) > 0 {
-			return external.Returned{Asked: a}, nil
+			return external.Returned{Elicitation: a}, nil
 		}
 		params.RequestState, params.InputResponses = state.State, declined(state)
 	}
 }
 
-// once makes one request, by a session that is whole. It is made again only where it surely
+// callOnce makes one request, by a session that is whole. It is made again only where it surely
 // did not reach the tool.
-func (c *caller) once(ctx context.Context, params mcp.CallToolParams, call external.Call) (*mcp.CallToolResult, error) {
+func (c *caller) callOnce(ctx context.Context, params mcp.CallToolParams, call external.Call) (*mcp.CallToolResult, error) {
 	for try := 1; ; try++ {
 		session, err := c.server.current(ctx)
 		if err != nil {
-			return nil, told{err}
+			return nil, sentenceError{err}
 		}
 		if err := c.server.permits(c.tool); err != nil {
-			return nil, told{err}
+			return nil, sentenceError{err}
 		}
 		result, err := session.call(ctx, params, call)
 		if err == nil || try > 1 || ctx.Err() != nil ||
@@ -106,10 +106,10 @@ func (c *caller) once(ctx context.Context, params mcp.CallToolParams, call exter
 	}
 }
 
-// told is an error that is a sentence already.
-type told struct{ error }
+// sentenceError is an error that is a sentence already.
+type sentenceError struct{ error }
 
-func (t told) Unwrap() error { return t.error }
+func (t sentenceError) Unwrap() error { return t.error }
 
 // call makes one request by the session, which it ends with.
 func (se *session) call(ctx context.Context, params mcp.CallToolParams, call external.Call) (*mcp.CallToolResult,
@@ -127,7 +127,7 @@ func (se *session) call(ctx context.Context, params mcp.CallToolParams, call ext
 			params.Meta[key] = value
 		}
 	}
-	if trail := telemetry.From(ctx); trail.Trace != "" {
+	if trail := telemetry.FromContext(ctx); trail.Trace != "" {
 		params.Meta["traceparent"] = trail.Parent()
 	}
 	result, err := se.CallTool(ctx, &params)
@@ -163,7 +163,7 @@ var tokens atomic.Int64
 // comes while another one is told is dropped.
 func (se *session) listen(progress func(string)) (token string, done func()) {
 	token = strconv.FormatInt(tokens.Add(1), 10)
-	texts, ended := make(chan string, 1), make(chan struct{})
+	texts, finished := make(chan string, 1), make(chan struct{})
 	se.mu.Lock()
 	se.progress[token] = func(text string) {
 		select {
@@ -173,10 +173,10 @@ func (se *session) listen(progress func(string)) (token string, done func()) {
 	}
 	se.mu.Unlock()
 	go func() { // until done
-		defer close(ended)
-		said := 0
+		defer close(finished)
+		count := 0
 		for text := range texts {
-			if said++; said <= maxProgress && progress != nil {
+			if count++; count <= maxProgress && progress != nil {
 				progress(text)
 			}
 		}
@@ -186,7 +186,7 @@ func (se *session) listen(progress func(string)) (token string, done func()) {
 		delete(se.progress, token)
 		close(texts)
 		se.mu.Unlock()
-		<-ended
+		<-finished
 	}
 }
 
@@ -215,7 +215,7 @@ func (se *session) tell(p *mcp.ProgressNotificationParams) {
 func (c *caller) failed(ctx context.Context, err error) (external.Returned, error) {
 	var (
 		status   statusError
-		sentence told
+		sentence sentenceError
 		rpc      *jsonrpc.Error
 		cause    broken
 	)
@@ -290,8 +290,8 @@ func notShown(kind string, size int) string {
 
 // questions are what a result asks a person. What no person can be asked here is an error,
 // unless it can be declined.
-func questions(r *mcp.CallToolResult) (*external.Asked, asked, error) {
-	a, state := &external.Asked{}, asked{State: r.RequestState, Asked: []string{}}
+func questions(r *mcp.CallToolResult) (*external.Elicitation, elicitationState, error) {
+	a, state := &external.Elicitation{}, elicitationState{State: r.RequestState, Questions: []string{}}
 	if len(r.InputRequests) == 0 {
 		return nil, state, errors.New("nothing is asked")
 	}
@@ -308,7 +308,7 @@ func questions(r *mcp.CallToolResult) (*external.Asked, asked, error) {
 		if p.RequestedSchema == nil {
 			schema = nil
 		}
-		state.Asked = append(state.Asked, key)
+		state.Questions = append(state.Questions, key)
 		a.Questions = append(a.Questions, external.Question{Key: key, Message: visible(p.Message), Schema: schema})
 	}
 	var err error
@@ -321,14 +321,14 @@ func answers(params *mcp.CallToolParams, call external.Call) error {
 	if len(call.State) == 0 && len(call.Answers) == 0 {
 		return nil
 	}
-	var state asked
+	var state elicitationState
 	if len(call.State) > 0 {
 		if err := json.Unmarshal(call.State, &state); err != nil {
 			return errors.New("What the tool asked before cannot be read. It was not called again.")
 		}
 	}
 	params.RequestState, params.InputResponses = state.State, declined(state)
-	for _, key := range state.Asked {
+	for _, key := range state.Questions {
 		var content map[string]any
 		if err := json.Unmarshal(call.Answers[key], &content); err != nil || content == nil {
 			continue // declined
@@ -339,10 +339,10 @@ func answers(params *mcp.CallToolParams, call external.Call) error {
 }
 
 // declined is no to all that was asked.
-func declined(state asked) mcp.InputResponseMap {
-	all := mcp.InputResponseMap{}
-	for _, key := range slices.Concat(state.Declined, state.Asked) {
-		all[key] = &mcp.ElicitResult{Action: "decline"}
+func declined(state elicitationState) mcp.InputResponseMap {
+	responses := mcp.InputResponseMap{}
+	for _, key := range slices.Concat(state.Declined, state.Questions) {
+		responses[key] = &mcp.ElicitResult{Action: "decline"}
 	}
-	return all
+	return responses
 }

@@ -36,14 +36,14 @@ type offer struct {
 // list asks a server for its tools. A list that is too long is an error.
 func list(ctx context.Context, server string, session *mcp.ClientSession) (offer, error) {
 	o, ctx := offer{tools: map[string]external.Definition{}}, context.WithValue(ctx, toolList{}, true)
-	seen, size, cursor := 0, 0, ""
-	twice := map[string]bool{}
+	total, size, cursor := 0, 0, ""
+	duplicates := map[string]bool{}
 	for page := 1; ; page++ {
 		result, err := session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		if err != nil {
 			return o, err
 		}
-		if seen += len(result.Tools); seen > maxTools {
+		if total += len(result.Tools); total > maxTools {
 			return o, fmt.Errorf("%w: it offers more than %d tools", errUnusable, maxTools)
 		}
 		for _, t := range result.Tools {
@@ -51,8 +51,8 @@ func list(ctx context.Context, server string, session *mcp.ClientSession) (offer
 			if size += len(d.Description) + len(d.Parameters); size > maxList {
 				return o, fmt.Errorf("%w: its list of tools has more than %d MiB", errUnusable, maxList>>20)
 			}
-			if _, again := o.tools[d.Name]; again || err != nil {
-				twice[d.Name] = true
+			if _, duplicate := o.tools[d.Name]; duplicate || err != nil {
+				duplicates[d.Name] = true
 				continue
 			}
 			o.tools[d.Name] = d
@@ -65,7 +65,7 @@ func list(ctx context.Context, server string, session *mcp.ClientSession) (offer
 		}
 		cursor = result.NextCursor
 	}
-	for name := range twice {
+	for name := range duplicates {
 		delete(o.tools, name)
 		o.refused = append(o.refused, clip(name))
 	}

@@ -127,7 +127,7 @@ func (l *link) send(until context.Context, r *http.Request) (*http.Response, err
 			out.Header.Set(name, value)
 		}
 	}
-	if trail := telemetry.From(ctx); trail.Trace != "" {
+	if trail := telemetry.FromContext(ctx); trail.Trace != "" {
 		out.Header.Set(telemetry.Header, trail.Parent())
 	}
 	resp, err := l.next.RoundTrip(out)
@@ -203,7 +203,7 @@ func (l *link) listen(r *http.Request) *http.Response {
 }
 
 // hear passes whole events on from one connection. It says whether another one may have more.
-func (l *link) hear(r *http.Request, to io.Writer) (again bool) {
+func (l *link) hear(r *http.Request, w io.Writer) (retry bool) {
 	resp, err := l.send(l.session.ctx, r)
 	if err != nil {
 		return true
@@ -213,9 +213,9 @@ func (l *link) hear(r *http.Request, to io.Writer) (again bool) {
 		return resp.StatusCode >= http.StatusInternalServerError
 	}
 	var event []byte
-	from := newLines(r.Context(), resp.Body, isAny, l.session.fail)
+	reader := newLines(r.Context(), resp.Body, isAny, l.session.fail)
 	for {
-		line, err := from.next()
+		line, err := reader.next()
 		if err != nil {
 			return true
 		}
@@ -225,7 +225,7 @@ func (l *link) hear(r *http.Request, to io.Writer) (again bool) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			continue
 		}
-		if _, err := to.Write(event); err != nil {
+		if _, err := w.Write(event); err != nil {
 			return false
 		}
 		event = event[:0]

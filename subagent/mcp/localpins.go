@@ -11,19 +11,19 @@ import (
 // localPins are those of one process that has no store.
 type localPins struct {
 	mu   sync.Mutex
-	kept map[string]map[string]external.Definition // guarded by mu
+	pins map[string]map[string]external.Definition // guarded by mu
 }
 
 func (p *localPins) Pinned(_ context.Context, server string) (map[string]external.Definition, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.kept[server]), nil
+	return maps.Clone(p.pins[server]), nil
 }
 
 func (p *localPins) Pin(ctx context.Context, server string, tools ...external.Definition) (
 	map[string]external.Definition, error) {
-	if kept, _ := p.Pinned(ctx, server); len(kept) > 0 {
-		return kept, nil
+	if pinned, _ := p.Pinned(ctx, server); len(pinned) > 0 {
+		return pinned, nil
 	}
 	_ = p.Accept(ctx, server, tools...)
 	return p.Pinned(ctx, server)
@@ -32,12 +32,12 @@ func (p *localPins) Pin(ctx context.Context, server string, tools ...external.De
 func (p *localPins) Accept(_ context.Context, server string, tools ...external.Definition) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.kept == nil {
-		p.kept = map[string]map[string]external.Definition{}
+	if p.pins == nil {
+		p.pins = map[string]map[string]external.Definition{}
 	}
-	p.kept[server] = make(map[string]external.Definition, len(tools))
+	p.pins[server] = make(map[string]external.Definition, len(tools))
 	for _, d := range tools {
-		p.kept[server][d.Name] = d
+		p.pins[server][d.Name] = d
 	}
 	return nil
 }

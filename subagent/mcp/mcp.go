@@ -80,12 +80,12 @@ func (c *Client) Tools(server string) []external.Definition {
 		return nil
 	}
 	select {
-	case <-s.known:
+	case <-s.pinsRead:
 	default:
 		select {
-		case <-s.known:
+		case <-s.pinsRead:
 		case <-time.After(pinsWait):
-			s.know()
+			s.setPinsRead()
 		}
 	}
 	return s.tools()
@@ -136,11 +136,11 @@ const (
 
 // Status is that of each server, by name.
 func (c *Client) Status() []Status {
-	all := make([]Status, 0, len(c.servers))
+	statuses := make([]Status, 0, len(c.servers))
 	for _, name := range slices.Sorted(maps.Keys(c.servers)) {
-		all = append(all, c.servers[name].status())
+		statuses = append(statuses, c.servers[name].status())
 	}
-	return all
+	return statuses
 }
 
 // Accept pins what a server offers now. The error is a sentence.

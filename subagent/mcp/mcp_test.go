@@ -195,17 +195,17 @@ func TestAToolAsks(t *testing.T) {
 	c := open(t, servers, &pins{})
 	for server := range servers {
 		r := call(t, c, server, "ask", `{}`)
-		require.NotNil(t, r.Asked, "%+v", r)
+		require.NotNil(t, r.Elicitation, "%+v", r)
 		require.Equal(t, []external.Question{{Key: "size", Message: "Which size?",
-			Schema: json.RawMessage(`{"properties":{"size":{"type":"integer"}},"type":"object"}`)}}, r.Asked.Questions)
-		require.JSONEq(t, `{"request_state":"s1","declined":["page"],"asked":["size"]}`, string(r.Asked.State))
+			Schema: json.RawMessage(`{"properties":{"size":{"type":"integer"}},"type":"object"}`)}}, r.Elicitation.Questions)
+		require.JSONEq(t, `{"request_state":"s1","declined":["page"],"asked":["size"]}`, string(r.Elicitation.State))
 		later := open(t, servers, &pins{})
 		for answer, want := range map[string]string{
 			`{"size":7}`: `s1{"page":{"action":"decline"},"size":{"action":"accept","content":{"size":7}}}`,
 			`null`:       `s1{"page":{"action":"decline"},"size":{"action":"decline"}}`,
 		} {
 			r, err := later.Caller(server, "ask").Call(t.Context(), external.Call{
-				State: r.Asked.State, Answers: map[string]json.RawMessage{"size": json.RawMessage(answer)},
+				State: r.Elicitation.State, Answers: map[string]json.RawMessage{"size": json.RawMessage(answer)},
 			})
 			require.NoError(t, err)
 			require.Equal(t, want, r.Text)

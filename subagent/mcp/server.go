@@ -35,15 +35,15 @@ var errUnusable = errors.New("it cannot be used")
 
 // server is one server of the configuration.
 type server struct {
-	name    string
-	config  ServerConfig
-	pins    Pins
-	log     zerolog.Logger
-	secrets *secrets.Set  // of the configuration, should a server give them back
-	known   chan struct{} // closed by know
-	know    func()        // once the pins were read, or waited for in vain
-	tried   chan struct{} // closed once the first attempt to reach it has ended
-	relist  chan struct{} // has room for one; the list of tools is to be read again
+	name        string
+	config      ServerConfig
+	pins        Pins
+	log         zerolog.Logger
+	secrets     *secrets.Set  // of the configuration, should a server give them back
+	pinsRead    chan struct{} // closed by know
+	setPinsRead func()        // once the pins were read, or waited for in vain
+	tried       chan struct{} // closed once the first attempt to reach it has ended
+	relist      chan struct{} // has room for one; the list of tools is to be read again
 
 	mu      sync.Mutex
 	session *session // the last one, which may have broken
@@ -59,10 +59,10 @@ type server struct {
 func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *server {
 	s := &server{
 		name: name, config: c, pins: pins, log: log, secrets: hidden(c), state: StateStarting,
-		known: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
+		pinsRead: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	if s.know = sync.OnceFunc(func() { close(s.known) }); !s.config.Pin {
-		s.know()
+	if s.setPinsRead = sync.OnceFunc(func() { close(s.pinsRead) }); !s.config.Pin {
+		s.setPinsRead()
 	}
 	return s
 }
@@ -154,9 +154,9 @@ func reasonOf(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it does not answer"
 	}
-	for _, known := range []error{errRedirected, errNotReached, errCut, errGone, errEnded} {
-		if errors.Is(err, known) {
-			return known.Error()
+	for _, sentinel := range []error{errRedirected, errNotReached, errCut, errGone, errEnded} {
+		if errors.Is(err, sentinel) {
+			return sentinel.Error()
 		}
 	}
 	return noProtocol
@@ -273,14 +273,14 @@ func (s *server) readPins(ctx context.Context) error {
 // take notes what is pinned.
 func (s *server) take(pinned map[string]external.Definition) {
 	s.update(func() { s.pinned = pinned })
-	s.know()
+	s.setPinsRead()
 }
 
 // update changes what is pinned or offered, and what follows from it.
 func (s *server) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.differ
+	previous := s.differ
 	change()
 	s.usable, s.differ = nil, nil
 	switch {
@@ -294,7 +294,7 @@ func (s *server) update(change func()) {
 	}
 	slices.SortFunc(s.usable, func(a, b external.Definition) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(s.differ)
-	if len(s.differ) > 0 && !slices.Equal(before, s.differ) {
+	if len(s.differ) > 0 && !slices.Equal(previous, s.differ) {
 		s.log.Warn().Strs("tools", s.differ).
 			Msg("tools of an MCP server are not what was accepted, and are not used: see mneme tools accept")
 	}
@@ -350,8 +350,8 @@ func (s *server) tools() []external.Definition {
 func (s *server) permits(tool string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch named := func(d external.Definition) bool { return d.Name == tool }; {
-	case slices.ContainsFunc(s.usable, named):
+	switch hasName := func(d external.Definition) bool { return d.Name == tool }; {
+	case slices.ContainsFunc(s.usable, hasName):
 		return nil
 	case slices.Contains(s.differ, tool):
 		return fmt.Errorf("The tool %s of the server %s is not what was accepted. It is not called until an operator "+

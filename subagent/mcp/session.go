@@ -66,7 +66,7 @@ func (s *server) open(ctx context.Context, attempt int) (*session, error) {
 		options.ProtocolVersion = oldEra
 	}
 	var err error
-	se.ClientSession, err = s.client(se).Connect(sctx, &noted{transport, &se.conn}, options)
+	se.ClientSession, err = s.client(se).Connect(sctx, &trackedTransport{transport, &se.conn}, options)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -138,13 +138,13 @@ func (se *session) end() {
 	}
 }
 
-// noted is a transport with a connection that is noted, so that it can be closed whatever the SDK waits for.
-type noted struct {
+// trackedTransport is a transport with a connection that is noted, so that it can be closed whatever the SDK waits for.
+type trackedTransport struct {
 	mcp.Transport
 	conn *mcp.Connection
 }
 
-func (n *noted) Connect(ctx context.Context) (mcp.Connection, error) {
+func (n *trackedTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := n.Transport.Connect(ctx)
 	*n.conn = c
 	return c, err

@@ -86,17 +86,17 @@ func isAny([]byte) bool { return true }
 // limited is a body of which at most so many bytes are read.
 type limited struct {
 	io.Reader
-	left   int64
-	broken func(error) // is told of a body that is too long or not whole
+	remaining int64
+	broken    func(error) // is told of a body that is too long or not whole
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
+	if l.remaining <= 0 {
 		l.broken(errTooLong)
 		return 0, errTooLong
 	}
-	n, err := l.Reader.Read(p[:min(int64(len(p)), l.left)])
-	if l.left -= int64(n); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+	n, err := l.Reader.Read(p[:min(int64(len(p)), l.remaining)])
+	if l.remaining -= int64(n); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
 		l.broken(errCut)
 	}
 	return n, err

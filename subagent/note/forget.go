@@ -35,7 +35,7 @@ func (t *forgetTool) Call(ctx context.Context, call memory.ToolCall) (string, er
 	switch {
 	case err != nil:
 		return "", err
-	case !f.Asked:
+	case !f.Requested:
 		return "Nothing was hidden or changed: the user does not ask for it in the newest message in own, typed words. If " +
 			"the user wants it, they can write one short line such as \"Please forget\" with the words.", nil
 	case !f.Exchange:

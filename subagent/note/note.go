@@ -38,8 +38,8 @@ type Notes struct {
 	Forget func(ctx context.Context, q memory.ForgetRequest) (memory.Forgotten, error)
 }
 
-// All are the notes of the user, of the chat and of its subagents.
-func (n Notes) All() []memory.Note {
+// List are the notes of the user, of the chat and of its subagents.
+func (n Notes) List() []memory.Note {
 	return slices.Concat(n.User, n.Chat, slices.Concat(slices.Collect(maps.Values(n.Subagents))...))
 }
 
@@ -57,7 +57,7 @@ func (h Holder) System(ctx context.Context, prompt string) string {
 	if h.Agent != "" {
 		notes = append(notes, h.Subagents[h.Agent]...)
 	}
-	return loop.Behind(prompt, write(notes, h.Budget, memory.ZoneOf(ctx, time.UTC)))
+	return loop.AppendPrompt(prompt, write(notes, h.Budget, memory.ZoneOf(ctx, time.UTC)))
 }
 
 // The envelope. A note is a JSON string in which no angle bracket is literal, so that none
@@ -73,16 +73,16 @@ const (
 // write puts the newest notes into the envelope, as many as fit into a budget, and says how many do not. The operator's
 // are the first that are given room, so that no number of others takes their place.
 func write(notes []memory.Note, budget int, zone *time.Location) string {
-	const left = "(%d more notes did not fit.)\n"
-	room := budget - memory.Tokens(opening+fmt.Sprintf(left, len(notes))+closing)
+	const omittedFormat = "(%d more notes did not fit.)\n"
+	room := budget - memory.Tokens(opening+fmt.Sprintf(omittedFormat, len(notes))+closing)
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n memory.Note) bool { return n.State != memory.NoteActive })
 	slices.Reverse(notes) // of those with one time, the last is the newest
 	slices.SortStableFunc(notes, func(a, b memory.Note) int { return cmp.Compare(b.TS, a.TS) })
-	lines, out, more := make([]string, len(notes)), len(notes), ""
+	lines, out, notice := make([]string, len(notes)), len(notes), ""
 	for _, operators := range []bool{true, false} {
 		for i, n := range notes {
 			text, err := json.Marshal(n.Text)
-			if err != nil || operators != (n.By == memory.ByOperator) {
+			if err != nil || operators != (n.Author == memory.ByOperator) {
 				continue
 			}
 			line := fmt.Sprintf("%s %s %s\n", n.ID, time.Unix(int64(n.TS), 0).In(zone).Format(time.DateOnly), text)
@@ -97,7 +97,7 @@ func write(notes []memory.Note, budget int, zone *time.Location) string {
 		return ""
 	}
 	if out > 0 {
-		more = fmt.Sprintf(left, out)
+		notice = fmt.Sprintf(omittedFormat, out)
 	}
-	return opening + strings.Join(lines, "") + more + closing
+	return opening + strings.Join(lines, "") + notice + closing
 }

@@ -52,7 +52,7 @@ func TestNotesInAPrompt(t *testing.T) {
 	h.User[0].TS, h.User[1].TS = day(5), day(5)
 	ends("n1 2026-03-05 \"Of the same second.\"\n", "n0 2026-03-05 \"Knows all chats.\"\n", moved,
 		"a 2026-03-03 \"Count in euros.\"\n", name)
-	require.Len(t, h.All(), 7)
+	require.Len(t, h.List(), 7)
 	require.Equal(t, "n0", h.Chat[0].ID, "the notes themselves keep their order")
 	few := note.Holder{Settings: h.Settings, Notes: note.Notes{Chat: h.Chat[:2]}}
 	require.Equal(t, master, few.System(t.Context(), "Rules."))
@@ -73,10 +73,10 @@ func TestTheDayOfANoteIsTheUsers(t *testing.T) {
 // What is too much is left out, the oldest first; no number of others takes an operator's place.
 func TestTheNewestNotesFit(t *testing.T) {
 	h := note.Holder{Settings: note.Settings{Budget: 250}}
-	h.Chat = []memory.Note{{ID: "o", Text: "Never give advice.", State: memory.NoteActive, By: memory.ByOperator}}
+	h.Chat = []memory.Note{{ID: "o", Text: "Never give advice.", State: memory.NoteActive, Author: memory.ByOperator}}
 	for i := range 20 {
 		h.Chat = append(h.Chat, memory.Note{ID: fmt.Sprint("n", i), Text: strings.Repeat("long ", 10),
-			State: memory.NoteActive, By: memory.ByUser, TS: day(1) + float64(i)})
+			State: memory.NoteActive, Author: memory.ByUser, TS: day(1) + float64(i)})
 	}
 	got := h.System(t.Context(), "")
 	require.Contains(t, got, "\no 1970-01-01 \"Never give advice.\"\n(")
@@ -209,10 +209,10 @@ func TestForget(t *testing.T) {
 	require.Contains(t, call(`{"text":4711}`), "the arguments are not the JSON object")
 	for want, got := range map[string]memory.Forgotten{
 		"the user does not ask for it":            {},
-		"no earlier message and no note contains": {Asked: true},
-		"messages of this chat: 2, notes: 1)":     {Asked: true, Exchange: true, Messages: 2, Notes: 1},
-		"a person must confirm the deletion":      {Asked: true, Exchange: true, Messages: 1},
-		"operator and other chats are unchanged":  {Asked: true, Exchange: true, Notes: 3},
+		"no earlier message and no note contains": {Requested: true},
+		"messages of this chat: 2, notes: 1)":     {Requested: true, Exchange: true, Messages: 2, Notes: 1},
+		"a person must confirm the deletion":      {Requested: true, Exchange: true, Messages: 1},
+		"operator and other chats are unchanged":  {Requested: true, Exchange: true, Notes: 3},
 	} {
 		answer = got
 		require.Contains(t, call(`{"text":"4711"}`), want)

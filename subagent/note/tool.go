@@ -23,8 +23,8 @@ func (h Holder) Tools(others ...loop.Tool) (tools []loop.Tool) {
 	if h.Tool && h.Remember != nil {
 		tools = append(tools, &tool{h})
 	}
-	named := func(t loop.Tool) bool { return t.Spec().Name == ForgetName }
-	if h.Tool && h.Forget != nil && !slices.ContainsFunc(others, named) {
+	isForget := func(t loop.Tool) bool { return t.Spec().Name == ForgetName }
+	if h.Tool && h.Forget != nil && !slices.ContainsFunc(others, isForget) {
 		tools = append(tools, &forgetTool{h})
 	}
 	return tools
@@ -33,7 +33,7 @@ func (h Holder) Tools(others ...loop.Tool) (tools []loop.Tool) {
 type tool struct{ holder Holder }
 
 // specOf describes the tool, with further parameters.
-func specOf(more string) loop.Spec {
+func specOf(extra string) loop.Spec {
 	return loop.Spec{
 		Name: ToolName,
 		Description: "Keeps a note that stands in every later prompt of this chat. For what must always be known: the " +
@@ -43,7 +43,7 @@ func specOf(more string) loop.Spec {
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"quote":{"type":"string","description":"A sentence of the user's newest message, copied letter by letter from ` +
 			`its first word on, with every \"not\" in it, at most 500 characters."},` +
-			`"replaces":{"type":"string","description":"The id of a note of yours that holds no longer. Optional."}` + more +
+			`"replaces":{"type":"string","description":"The id of a note of yours that holds no longer. Optional."}` + extra +
 			`},"required":["quote"],"additionalProperties":false}`),
 	}
 }

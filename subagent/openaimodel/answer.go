@@ -116,10 +116,10 @@ func (a *collector) fail(yield func(loop.Delta, error) bool, err error) {
 // 0, or none: there a new id means a new call.
 func (a *collector) piece(p openai.ToolCall) {
 	var c *partialCall
-	for _, known := range slices.Backward(a.calls) {
-		if p.Index == nil || *p.Index == known.index {
-			if p.ID == "" || p.ID == known.id {
-				c = known
+	for _, call := range slices.Backward(a.calls) {
+		if p.Index == nil || *p.Index == call.index {
+			if p.ID == "" || p.ID == call.id {
+				c = call
 			}
 			break
 		}

@@ -22,7 +22,7 @@ func EraseConversation(ctx context.Context, client *http.Client, base, id string
 // EraseTenant has the gateway at base forget some conversations of the tenant that the client asks for, and says how many
 // it erased, and how many are left: it is to be called again until none is. A server that keeps none, and so knows no
 // such request, has nothing to forget.
-func EraseTenant(ctx context.Context, client *http.Client, base string) (erased, left int, err error) {
+func EraseTenant(ctx context.Context, client *http.Client, base string) (erased, remaining int, err error) {
 	var out struct{ Erased, Left int }
 	if err := ask(ctx, client, http.MethodDelete, base, "/v1/conversations", nil, &out); err != nil {
 		return 0, 0, fmt.Errorf("erase conversations: %w", err)

@@ -22,17 +22,17 @@ const maxAnswer = 64 << 20
 // exchange carries, by the context, what go-openai has no way for: headers of
 // one call, in both directions.
 type exchange struct {
-	conversation string
-	over         bool // the conversation hardly goes on from the answer
-	auto         bool // the gateway chooses the effort
-	ephemeral    int  // how many parts at the front of the newest user message are of this request alone
-	answered     bool // the head of an answer has come
-	retryAfter   time.Duration
-	request      string // the gateway's id of the call
-	window       int    // tokens of the model's context window; 0 if the gateway does not know
-	reason       string // why the vendor refused
-	keyName      string // the variable that holds the key that it refused
-	limit, sent  int    // of a request that is too long, in tokens
+	conversation        string
+	final               bool // the conversation hardly goes on from the answer
+	auto                bool // the gateway chooses the effort
+	ephemeral           int  // how many parts at the front of the newest user message are of this request alone
+	answered            bool // the head of an answer has come
+	retryAfter          time.Duration
+	request             string // the gateway's id of the call
+	window              int    // tokens of the model's context window; 0 if the gateway does not know
+	reason              string // why the vendor refused
+	keyName             string // the variable that holds the key that it refused
+	limit, promptTokens int    // of a request that is too long, in tokens
 
 	response *http.Response // its trailer is complete once its body is read to the end
 
@@ -99,7 +99,7 @@ func (x *exchange) read(h http.Header) {
 	}
 	x.answered, x.retryAfter = true, retryAfter(h)
 	x.request, x.reason, x.keyName = h.Get("X-AG-Request-Id"), h.Get("X-AG-Error"), h.Get("X-AG-Key-Name")
-	x.window, x.limit, x.sent = number(contextHeader), number("X-AG-Limit-Tokens"), number("X-AG-Sent-Tokens")
+	x.window, x.limit, x.promptTokens = number(contextHeader), number("X-AG-Limit-Tokens"), number("X-AG-Sent-Tokens")
 	x.attempts = number("X-AG-Attempts")
 	x.readAnswerer(h)
 }
@@ -142,7 +142,7 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	if ok {
 		r.Header.Set("TE", "trailers")
 	}
-	if ok && x.over {
+	if ok && x.final {
 		r.Header.Set("X-AG-Conversation-Over", "true")
 	}
 	if ok && x.auto {
@@ -152,7 +152,7 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 		r.Header.Set("X-AG-Ephemeral-Parts", strconv.Itoa(x.ephemeral))
 	}
 	// By these the gateway's log and its records of usage name the run.
-	if trail := telemetry.From(r.Context()); trail.Run != "" {
+	if trail := telemetry.FromContext(r.Context()); trail.Run != "" {
 		r.Header.Set("X-AG-Run-Id", trail.Run)
 		if chat, err := memory.ParseChat(trail.Chat); err == nil { // the gateway knows its tenant by the caller
 			r.Header.Set("X-AG-Chat-Id", chat.ID())

@@ -58,11 +58,11 @@ func (e *Embedder) Space() string {
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, 0, len(texts))
 	for batch := range slices.Chunk(texts, e.config.BatchSize) {
-		more, err := e.batch(ctx, batch)
+		part, err := e.batch(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
-		vectors = append(vectors, more...)
+		vectors = append(vectors, part...)
 	}
 	return vectors, nil
 }

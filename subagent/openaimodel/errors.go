@@ -24,9 +24,9 @@ type Error struct {
 	RetryAfter time.Duration // as the backend asked; 0 if it did not
 	Request    string        // the gateway's id of the call, by which its log has the vendor's words
 
-	broken      bool // the answer had begun
-	limit, sent int  // what the vendor said of the length, in tokens; 0 if it did not
-	cause       error
+	broken              bool // the answer had begun
+	limit, promptTokens int  // what the vendor said of the length, in tokens; 0 if it did not
+	cause               error
 }
 
 // Error is the message with what leads to its cause in the gateway's log.
@@ -41,8 +41,8 @@ func (e *Error) Error() string {
 
 // TooLong says, if the request was refused for its length, what the vendor said
 // about that, see loop.TooLong.
-func (e *Error) TooLong() (limit, sent int, window, ok bool) {
-	return e.limit, e.sent, e.Code == event.TooLong, e.Code == event.TooLong || e.Code == event.TooLarge
+func (e *Error) TooLong() (limit, promptTokens int, window, ok bool) {
+	return e.limit, e.promptTokens, e.Code == event.TooLong, e.Code == event.TooLong || e.Code == event.TooLarge
 }
 
 // Broken says that the answer broke off after it had begun, see loop.Broken.
@@ -65,7 +65,7 @@ func explain(ctx context.Context, err error, call *exchange) error {
 	}
 	var request *openai.RequestError
 	var api *openai.APIError
-	e := &Error{RetryAfter: call.retryAfter, Request: call.request, limit: call.limit, sent: call.sent}
+	e := &Error{RetryAfter: call.retryAfter, Request: call.request, limit: call.limit, promptTokens: call.promptTokens}
 	switch {
 	case errors.As(err, &request):
 		e.Status = request.HTTPStatusCode

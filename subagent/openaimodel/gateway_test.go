@@ -133,7 +133,7 @@ func calls(t *testing.T, ctx context.Context, m *openaimodel.Model, parts int) e
 			break
 		}
 	}
-	all := noted.All()
+	all := noted.List()
 	require.Len(t, all, 1)
 	require.Positive(t, all[0].Started)
 	require.GreaterOrEqual(t, all[0].Seconds, 0.0)

@@ -81,15 +81,15 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 }
 
 // refused makes a call and says whether the request was refused, and eased; nothing is yielded then.
-func (m *Model) refused(ctx context.Context, r *loop.Request, yield func(loop.Delta, error) bool) (again bool) {
-	begun := false
+func (m *Model) refused(ctx context.Context, r *loop.Request, yield func(loop.Delta, error) bool) (retry bool) {
+	started := false
 	m.generate(ctx, *r)(func(d loop.Delta, err error) bool {
 		e := new(Error)
-		again = !begun && errors.As(err, &e) && ease(r, e.Code)
-		begun = true
-		return !again && yield(d, err)
+		retry = !started && errors.As(err, &e) && ease(r, e.Code)
+		started = true
+		return !retry && yield(d, err)
 	})
-	return again
+	return retry
 }
 
 // ease takes out of a request that was refused what a vendor may take none of: images of earlier messages, which may be
@@ -97,8 +97,8 @@ func (m *Model) refused(ctx context.Context, r *loop.Request, yield func(loop.De
 // says whether there was any of it.
 func ease(r *loop.Request, code string) bool {
 	switch {
-	case len(r.Images.Before) > 0 && (code == event.Rejected || code == event.NoImages && len(r.Images.Own) == 0):
-		r.Images.Before = nil
+	case len(r.Images.Previous) > 0 && (code == event.Rejected || code == event.NoImages && len(r.Images.Own) == 0):
+		r.Images.Previous = nil
 	case code == event.Rejected && len(r.First) > 0:
 		r.First = nil
 	case code == event.Rejected && r.Format != nil:
@@ -142,7 +142,7 @@ func (m *Model) generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		call := &exchange{
-			conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto,
+			conversation: r.Conversation, final: r.Final, auto: m.config.ReasoningEffort == EffortAuto,
 			ephemeral: len(ephemeral(r)), began: time.Now(), end: loop.BeginCall(ctx), model: m.config.Model,
 			failure: codeCanceled, // until it has come to another end
 		}
@@ -255,11 +255,11 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 
 // newestUser is where what is of this request alone goes, -1 for nowhere.
 func newestUser(r loop.Request) int {
-	at := len(r.Messages) - 1
-	for at >= 0 && r.Messages[at].Role != memory.RoleUser {
-		at--
+	i := len(r.Messages) - 1
+	for i >= 0 && r.Messages[i].Role != memory.RoleUser {
+		i--
 	}
-	return at
+	return i
 }
 
 // What stands before images.
@@ -281,18 +281,18 @@ func ephemeral(r loop.Request) (parts []openai.ChatMessagePart) {
 		}
 	}
 	show := func(images []string) {
-		for _, at := range images {
+		for _, imageURL := range images {
 			parts = append(parts, openai.ChatMessagePart{Type: openai.ChatMessagePartTypeImageURL,
-				ImageURL: &openai.ChatMessageImageURL{URL: at}})
+				ImageURL: &openai.ChatMessageImageURL{URL: imageURL}})
 		}
 	}
 	images := r.Images
 	say(r.Recalled, r.Recalled != "")
-	say(imagesBefore, len(images.Before) > 0)
-	show(images.Before)
-	say(imagesOwn, len(images.Before) > 0 && len(images.Own) > 0)
+	say(imagesBefore, len(images.Previous) > 0)
+	show(images.Previous)
+	say(imagesOwn, len(images.Previous) > 0 && len(images.Own) > 0)
 	show(images.Own)
-	say(fmt.Sprintf(imagesLost, images.Lost), images.Lost > 0)
+	say(fmt.Sprintf(imagesLost, images.Missing), images.Missing > 0)
 	return parts
 }
 

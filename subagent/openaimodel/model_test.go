@@ -83,7 +83,7 @@ func TestTheRequest(t *testing.T) {
 			streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
 		})
 	_, err := collect(t.Context(), m, loop.Request{
-		System: "be brief", Conversation: "conv-1.analytic", Over: true,
+		System: "be brief", Conversation: "conv-1.analytic", Final: true,
 		Messages: []memory.Message{
 			{Role: "user", Content: "hi", Timestamp: 5, Partial: true, ID: "R.1"},
 			{Role: "assistant", ToolCalls: []memory.ToolCall{

@@ -10,9 +10,9 @@ import (
 
 // window is what the gateway tells of the model's context window.
 type window struct {
-	mu     sync.Mutex
-	tokens int       // guarded by mu; 0 if unknown
-	asked  time.Time // when the gateway was last asked or told something; guarded by mu
+	mu        sync.Mutex
+	tokens    int       // guarded by mu; 0 if unknown
+	checkedAt time.Time // when the gateway was last asked or told something; guarded by mu
 }
 
 // Asking is bounded, and not done again soon: an answer tells it too.
@@ -29,7 +29,7 @@ func (w *window) tell(call *exchange) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tokens, w.asked = call.window, time.Now()
+	w.tokens, w.checkedAt = call.window, time.Now()
 }
 
 // ContextTokens is the model's context window, prompt and answer together, as the
@@ -38,8 +38,8 @@ func (m *Model) ContextTokens(ctx context.Context) int {
 	w := &m.window
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tokens == 0 && (w.asked.IsZero() || time.Since(w.asked) > askAgain) {
-		w.tokens, w.asked = m.ask(ctx), time.Now()
+	if w.tokens == 0 && (w.checkedAt.IsZero() || time.Since(w.checkedAt) > askAgain) {
+		w.tokens, w.checkedAt = m.ask(ctx), time.Now()
 	}
 	return w.tokens
 }

@@ -31,11 +31,11 @@ type contribution struct {
 
 // review is what one member said of the answers of the others.
 type review struct {
-	letter string   // of the reviewer's own answer
-	member string   // the reviewer
-	of     []string // letters of the answers that it was shown
-	text   string
-	err    error // why there is no text
+	letter  string   // of the reviewer's own answer
+	member  string   // the reviewer
+	targets []string // letters of the answers that it was shown
+	text    string
+	err     error // why there is no text
 }
 
 // synthesis is what the moderator made of answers and reviews.
@@ -53,8 +53,8 @@ type (
 		Answer string `json:"answer"`
 	}
 	reviewed struct {
-		By     string `json:"by"`
-		Review string `json:"review"`
+		Reviewer string `json:"by"`
+		Review   string `json:"review"`
 	}
 	debate struct {
 		Question string     `json:"question"`
@@ -67,15 +67,15 @@ type (
 func (p *Panel) discuss(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 	return p.run(ctx, task, emit, func(ctx context.Context, r *round) (string, error) {
 		d := discussion{question: r.question, answers: r.answers(ctx), moderator: p.moderator.Name}
-		given := d.given()
-		if len(given) == 0 {
+		contributions := d.contributions()
+		if len(contributions) == 0 {
 			errs := make([]error, len(d.answers))
 			for i, a := range d.answers {
 				errs[i] = a.err
 			}
 			return "", allFailed("answered", p.members, errs)
 		}
-		if len(given) > 1 {
+		if len(contributions) > 1 {
 			d.reviews = r.reviews(ctx, d.answers)
 		}
 		d.synthesis, d.err = r.synthesis(ctx, d)
@@ -83,15 +83,15 @@ func (p *Panel) discuss(ctx context.Context, task subagent.Task, emit func(event
 	})
 }
 
-// given are the answers of the members that did not fail.
-func (d discussion) given() []contribution {
-	var given []contribution
+// contributions are the answers of the members that did not fail.
+func (d discussion) contributions() []contribution {
+	var list []contribution
 	for _, a := range d.answers {
 		if a.err == nil {
-			given = append(given, a)
+			list = append(list, a)
 		}
 	}
-	return given
+	return list
 }
 
 // answers asks every member the question.
@@ -102,7 +102,7 @@ func (r *round) answers(ctx context.Context) []contribution {
 		a.letter, a.member = letter(i), m.Name
 		a.err = r.hold(ctx, &session{
 			member: m, step: stepAnswer, what: fmt.Sprintf("%s (%s)", a.member, a.letter),
-			system: loop.Behind(answerSystem, r.instructions), prompt: r.question, accept: words(&a.text),
+			system: loop.AppendPrompt(answerSystem, r.instructions), prompt: r.question, accept: words(&a.text),
 		})
 	})
 	return answers
@@ -121,14 +121,14 @@ func (r *round) reviews(ctx context.Context, answers []contribution) []review {
 		v, others := review{letter: own.letter, member: own.member}, debate{Question: r.question}
 		for _, a := range answers {
 			if a.err == nil && a.letter != own.letter {
-				v.of = append(v.of, a.letter)
+				v.targets = append(v.targets, a.letter)
 				others.Answers = append(others.Answers, lettered{a.letter, a.text})
 			}
 		}
 		reviews = append(reviews, v)
 		sessions = append(sessions, &session{
 			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) on %s", v.member, v.letter,
-				strings.Join(v.of, ", ")),
+				strings.Join(v.targets, ", ")),
 			system: reviewSystem, prompt: material(others),
 		})
 	}
@@ -141,20 +141,20 @@ func (r *round) reviews(ctx context.Context, answers []contribution) []review {
 
 // synthesis has the moderator conclude.
 func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) {
-	all := debate{Question: d.question}
-	for _, a := range d.given() {
-		all.Answers = append(all.Answers, lettered{a.letter, a.text})
+	record := debate{Question: d.question}
+	for _, a := range d.contributions() {
+		record.Answers = append(record.Answers, lettered{a.letter, a.text})
 	}
 	for _, v := range d.reviews {
 		if v.err == nil {
-			all.Reviews = append(all.Reviews, reviewed{v.letter, v.text})
+			record.Reviews = append(record.Reviews, reviewed{v.letter, v.text})
 		}
 	}
-	var made synthesis
+	var result synthesis
 	tries := 0
 	err := r.hold(ctx, &session{
 		member: r.panel.moderator, step: stepSynthesis, what: d.moderator + " (moderator)",
-		system: loop.Behind(synthesisSystem, r.instructions), prompt: material(all),
+		system: loop.AppendPrompt(synthesisSystem, r.instructions), prompt: material(record),
 		accept: func(text string) (string, error) {
 			var read synthesis
 			tries++
@@ -167,11 +167,11 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 			if strings.TrimSpace(read.Conclusion) == "" {
 				return "", malformed("answer with exactly one JSON object, " + synthesisForm + ", and nothing before or after it")
 			}
-			made = read
+			result = read
 			return read.Conclusion, nil
 		},
 	})
-	return made, err
+	return result, err
 }
 
 // prose is a text that takes the place of a conclusion if the moderator does not keep to its form; empty for JSON and

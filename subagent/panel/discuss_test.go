@@ -40,7 +40,7 @@ Answered: one (A), two (B), three (C). Moderator: chair.`, a.Response)
 	for _, m := range append(b.members, b.moderator) {
 		for _, q := range m.asked {
 			require.Equal(t, "c1.discuss", q.Conversation, "it is erased with the chat's")
-			require.True(t, q.Over, "it leaves no session behind")
+			require.True(t, q.Final, "it leaves no session behind")
 			require.Len(t, q.Messages, 1, "nobody sees what it said a step before")
 			sessions++
 		}

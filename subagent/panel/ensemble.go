@@ -77,7 +77,7 @@ func (r *round) plans(ctx context.Context) []plan {
 		tool := &planTool{}
 		s := &session{
 			member: m, step: planToolName, what: m.Name,
-			system: loop.Behind(planSystem, r.instructions), prompt: r.question, tools: []loop.Tool{tool}, accept: tool.accept,
+			system: loop.AppendPrompt(planSystem, r.instructions), prompt: r.question, tools: []loop.Tool{tool}, accept: tool.accept,
 		}
 		plans[i] = plan{member: m.Name, err: r.hold(ctx, s)}
 		if plans[i].err == nil {
@@ -119,15 +119,15 @@ type ballot struct {
 
 // read takes what the voter said.
 func (v *vote) read(text string) (string, error) {
-	var said struct {
+	var answer struct {
 		Score     int    `json:"score"`
 		Reasoning string `json:"reasoning"`
 	}
-	if parse(text, &said) != nil || said.Score < minScore || said.Score > maxScore ||
-		strings.TrimSpace(said.Reasoning) == "" {
+	if parse(text, &answer) != nil || answer.Score < minScore || answer.Score > maxScore ||
+		strings.TrimSpace(answer.Reasoning) == "" {
 		return "", malformed("answer with exactly one JSON object, " + voteForm + ", and nothing before or after it")
 	}
-	v.score, v.reasoning = said.Score, clip(oneLine(said.Reasoning), maxReason)
+	v.score, v.reasoning = answer.Score, clip(oneLine(answer.Reasoning), maxReason)
 	return fmt.Sprintf("%d of %d. %s", v.score, maxScore, v.reasoning), nil
 }
 
@@ -217,7 +217,7 @@ func (s standing) average() float64 {
 // scores, of equal ones by the number of votes, of equal ones by the place. A
 // plan without a vote has no average and comes after those that have one.
 func tally(plans []plan, votes []vote) []standing {
-	var all []standing
+	var standings []standing
 	for i, p := range plans {
 		if p.err != nil {
 			continue
@@ -229,9 +229,9 @@ func tally(plans []plan, votes []vote) []standing {
 				s.total += v.score
 			}
 		}
-		all = append(all, s)
+		standings = append(standings, s)
 	}
-	slices.SortStableFunc(all, func(a, b standing) int {
+	slices.SortStableFunc(standings, func(a, b standing) int {
 		if a.votes == 0 || b.votes == 0 {
 			return b.votes - a.votes
 		}
@@ -241,5 +241,5 @@ func tally(plans []plan, votes []vote) []standing {
 		}
 		return b.votes - a.votes
 	})
-	return all
+	return standings
 }

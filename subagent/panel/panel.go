@@ -67,15 +67,15 @@ func New(c Config) (*Panel, error) {
 	if n := len(c.Members); n < MinMembers || n > MaxMembers {
 		return nil, fmt.Errorf("a panel has %d to %d members, not %d", MinMembers, MaxMembers, n)
 	}
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for _, m := range c.Members {
 		if m.Name == "" || m.Model == nil {
 			return nil, errors.New("a member of a panel needs a name and a model")
 		}
-		if seen[m.Name] {
+		if names[m.Name] {
 			return nil, fmt.Errorf("a panel has two members named %q; every name stands once", m.Name)
 		}
-		seen[m.Name] = true
+		names[m.Name] = true
 	}
 	if c.Moderator.Name == "" || c.Moderator.Model == nil {
 		return nil, errors.New("a panel's moderator needs a name and a model")

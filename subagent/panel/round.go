@@ -49,7 +49,7 @@ type round struct {
 	question     string
 	instructions string // behind the prompts of the members that answer the user
 	images       loop.Images
-	earlier      []memory.Message
+	history      []memory.Message
 	cancel       context.CancelCauseFunc // ends all sessions when an event cannot be told
 
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Pay
 	defer cancel(nil)
 	r := &round{
 		panel: p, conversation: task.Conversation, question: strings.TrimSpace(task.Text),
-		instructions: task.Instructions, images: task.Images, earlier: earlier(task), emit: emit, cancel: cancel,
+		instructions: task.Instructions, images: task.Images, history: recentHistory(task), emit: emit, cancel: cancel,
 	}
 	text, err := work(ctx, r)
 	if ctx.Err() != nil {
@@ -95,21 +95,21 @@ func checkQuestion(q string) error {
 	return nil
 }
 
-// earlier are the last questions of this panel in the chat, with what came of them.
-func earlier(task subagent.Task) []memory.Message {
+// recentHistory are the last questions of this panel in the chat, with what came of them.
+func recentHistory(task subagent.Task) []memory.Message {
 	if task.History == nil {
 		return nil
 	}
-	all, _ := memory.Repair(task.History())
-	all = all[:max(0, len(all)-1)] // the last one is the task
-	all = slices.Clone(all[max(0, len(all)-2*earlierRounds):])
-	for i := range all {
-		all[i].Content = clip(all[i].Content, maxEarlier)
+	messages, _ := memory.Repair(task.History())
+	messages = messages[:max(0, len(messages)-1)] // the last one is the task
+	messages = slices.Clone(messages[max(0, len(messages)-2*earlierRounds):])
+	for i := range messages {
+		messages[i].Content = clip(messages[i].Content, maxEarlier)
 	}
-	if len(all) > 0 && all[0].Role != memory.RoleUser {
-		all = all[1:]
+	if len(messages) > 0 && messages[0].Role != memory.RoleUser {
+		messages = messages[1:]
 	}
-	return all
+	return messages
 }
 
 // each calls do for 0 … n-1 at the same time and waits for all. A panic of one is raised
@@ -144,7 +144,7 @@ type session struct {
 	tools  []loop.Tool
 	// accept takes what the member said, and gives what events are to show of it.
 	// Its error is told to the member, which then has a second try.
-	accept func(text string) (shown string, err error)
+	accept func(text string) (display string, err error)
 }
 
 // hold does a session once there is room for it, and tells how it went. The error
@@ -164,7 +164,7 @@ func (r *round) hold(ctx context.Context, s *session) error {
 		Code: "model_slow", Message: fmt.Sprintf("It took longer than %s.", r.panel.timeout), Retryable: true,
 	})
 	defer cancel()
-	shown, err := r.talk(timed, s)
+	display, err := r.talk(timed, s)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -173,32 +173,32 @@ func (r *round) hold(ctx context.Context, s *session) error {
 		r.tell(s.step, "failed", s.what+": "+reason(err))
 		return err
 	}
-	r.tell(s.step, "done", s.what+": "+clip(shown, maxPassed))
+	r.tell(s.step, "done", s.what+": "+clip(display, maxPassed))
 	return nil
 }
 
 // talk asks until what the member says is accepted, at most maxTries times.
 func (r *round) talk(ctx context.Context, s *session) (string, error) {
 	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation,
-		Images: r.images, Over: true} // a second try is rare
-	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
+		Images: r.images, Final: true} // a second try is rare
+	t := &transcript{append(slices.Clone(r.history), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
 	for try := 1; ; try++ {
-		messages, _ := memory.Repair(said.messages)
-		result, err := l.Run(ctx, messages, said)
+		messages, _ := memory.Repair(t.messages)
+		result, err := l.Run(ctx, messages, t)
 		r.spend(result.Usage)
 		if err != nil {
 			return "", err
 		}
-		shown, err := s.accept(result.Text)
+		display, err := s.accept(result.Text)
 		if err == nil {
-			return shown, nil
+			return display, nil
 		}
 		if try == maxTries {
 			return "", err
 		}
 		if !result.Exhausted { // else it reads what is wrong in the results of its calls
-			said.add(memory.RoleAssistant, result.Text)
-			said.add(memory.RoleUser, fmt.Sprintf("This cannot be used: %s. Please try once more.", err))
+			t.add(memory.RoleAssistant, result.Text)
+			t.add(memory.RoleUser, fmt.Sprintf("This cannot be used: %s. Please try once more.", err))
 		}
 	}
 }

@@ -20,13 +20,13 @@ func (d discussion) String() string {
 	} else {
 		fmt.Fprintf(&b, "There is no conclusion: the moderator %s failed. %s These are the answers as they were given.\n",
 			d.moderator, reason(d.err))
-		for _, a := range d.given() {
+		for _, a := range d.contributions() {
 			fmt.Fprintf(&b, "\n%s (%s):\n%s\n", a.letter, a.member, withoutAsides(a.text))
 		}
 	}
 	b.WriteString("\nAnswered: ")
 	var who []string
-	for _, a := range d.given() {
+	for _, a := range d.contributions() {
 		who = append(who, fmt.Sprintf("%s (%s)", a.member, a.letter))
 	}
 	b.WriteString(strings.Join(who, ", ") + ".")
@@ -54,7 +54,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(withoutAsides
 
 // withoutAsides is a member's text as it is shown, unless nothing else is in it.
 func withoutAsides(s string) string {
-	if plain := strings.TrimSpace(aside.ReplaceAllString(s, "")); plain != "" {
+	if plain := strings.TrimSpace(metaLine.ReplaceAllString(s, "")); plain != "" {
 		return plain
 	}
 	return strings.TrimSpace(s)
@@ -62,7 +62,7 @@ func withoutAsides(s string) string {
 
 // aside are lines that are no part of what is said: the status that agents with documents
 // end their answers with, and the definitions of footnotes.
-var aside = regexp.MustCompile(`(?im)^[ \t*_>#-]*(?:(?:status|missing)[ \t*_"]*[:=]|\[\^[^\]\n]*\]:).*$`)
+var metaLine = regexp.MustCompile(`(?im)^[ \t*_>#-]*(?:(?:status|missing)[ \t*_"]*[:=]|\[\^[^\]\n]*\]:).*$`)
 
 func list(b *strings.Builder, title string, items []string) {
 	if len(items) == 0 {

@@ -25,13 +25,13 @@ type checker struct {
 
 	strict bool // there are passages to check against, or there should be
 
-	unit   []byte // text that is not checked yet; at most a line
-	fenced bool   // the current line is in a block of code
-	code   bool   // the unit that is checked is code
-	inner  bool   // the unit does not begin a line
-	skip   bool   // the current line is left out
-	tail   bool   // the current line is a machine line, unless something follows
-	held   []byte // white space and machine lines that are passed on only if something follows
+	unit    []byte // text that is not checked yet; at most a line
+	fenced  bool   // the current line is in a block of code
+	code    bool   // the unit that is checked is code
+	inner   bool   // the unit does not begin a line
+	skip    bool   // the current line is left out
+	tail    bool   // the current line is a machine line, unless something follows
+	pending []byte // white space and machine lines that are passed on only if something follows
 }
 
 func newChecker(s *scope) *checker { return &checker{scope: s, strict: len(s.passages) > 0} }
@@ -42,17 +42,17 @@ func (c *checker) flag(kind, text string) {
 
 // write takes the next piece and returns what may be shown.
 func (c *checker) write(text string) string {
-	from := c.out.Len()
+	start := c.out.Len()
 	c.take(c.screen.pass(text, false))
-	return c.out.String()[from:]
+	return c.out.String()[start:]
 }
 
 // close checks and returns the rest. It adds notes to a complete answer.
 func (c *checker) close(complete bool) string {
-	from := c.out.Len()
+	start := c.out.Len()
 	c.take(c.screen.pass("", true))
 	c.cut()
-	note, lines := "", len(bytes.TrimSpace(c.held)) > 0
+	note, lines := "", len(bytes.TrimSpace(c.pending)) > 0
 	switch {
 	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || lines):
 		c.out.WriteString(nothingLeft)
@@ -62,10 +62,10 @@ func (c *checker) close(complete bool) string {
 		note = notes(text, c.flags)
 	}
 	if !lines && note == "" {
-		c.out.Write(c.held)
+		c.out.Write(c.pending)
 	}
 	c.out.WriteString(note)
-	return c.out.String()[from:]
+	return c.out.String()[start:]
 }
 
 // nothingLeft takes the place of an answer from which everything was removed.
@@ -87,16 +87,16 @@ func notes(text string, flags []event.Flag) (note string) {
 	if russian(text) {
 		language = 1
 	}
-	named := map[string][]string{}
+	byKind := map[string][]string{}
 	for _, f := range flags {
 		if f.Kind == BadQuote {
 			f.Text = "“" + f.Text + "”"
 		}
-		named[f.Kind] = append(named[f.Kind], f.Text)
+		byKind[f.Kind] = append(byKind[f.Kind], f.Text)
 	}
 	for _, kind := range []string{notAnswered, Unverified, BadQuote} {
-		if named[kind] != nil {
-			note += "\n\n" + noteHeads[kind][language] + strings.Join(named[kind], ", ") + "."
+		if byKind[kind] != nil {
+			note += "\n\n" + noteHeads[kind][language] + strings.Join(byKind[kind], ", ") + "."
 		}
 	}
 	return note
@@ -116,7 +116,7 @@ func (c *checker) take(text string) {
 	}
 	for text != "" {
 		r, size := utf8.DecodeRuneInString(text)
-		if !unicode.IsSpace(r) && !strings.ContainsRune("[【［&\\%`", r) && c.ended() {
+		if !unicode.IsSpace(r) && !strings.ContainsRune("[【［&\\%`", r) && c.sentenceDone() {
 			c.cut()
 		}
 		c.unit, text = append(c.unit, text[:size]...), text[size:]
@@ -129,8 +129,8 @@ func (c *checker) take(text string) {
 // markersAtEnd matches the markers at the end of a sentence.
 var markersAtEnd = regexp.MustCompile(`(?:\s*[\[【［][\d \t,;]+[\]】］])+$`)
 
-// ended reports whether the unit is a sentence with white space after it.
-func (c *checker) ended() bool {
+// sentenceDone reports whether the unit is a sentence with white space after it.
+func (c *checker) sentenceDone() bool {
 	body := bytes.TrimRightFunc(c.unit, unicode.IsSpace)
 	if len(body) == len(c.unit) || c.fenced || bytes.Count(body, []byte("`"))%2 > 0 {
 		return false
@@ -153,12 +153,12 @@ func (c *checker) cut() {
 	if len(c.unit) == 0 {
 		return
 	}
-	text, begins := string(c.unit), !c.inner
+	text, lineStart := string(c.unit), !c.inner
 	c.unit, c.inner = c.unit[:0], !strings.HasSuffix(text, "\n")
-	fence := begins && fenceLine.MatchString(text)
+	fence := lineStart && fenceLine.MatchString(text)
 	c.code = fence || c.fenced
 	c.fenced = fence != c.fenced
-	if begins {
+	if lineStart {
 		f := envelope.Fold(text).Text
 		span := codeSpan.FindStringIndex(text)
 		plain := !c.code && (span == nil || span[0] > 0)
@@ -187,12 +187,12 @@ func note(line string) bool {
 func (c *checker) show(text string) {
 	body := strings.TrimRightFunc(text, unicode.IsSpace)
 	if c.tail || body == "" {
-		c.held = append(c.held, text...)
+		c.pending = append(c.pending, text...)
 		return
 	}
-	c.out.Write(c.held)
+	c.out.Write(c.pending)
 	c.out.WriteString(body)
-	c.held = append(c.held[:0], text[len(body):]...)
+	c.pending = append(c.pending[:0], text[len(body):]...)
 }
 
 // mend corrects the addresses and the markers of a unit. Each correction may form a new marker or address, so it repeats.
@@ -239,7 +239,7 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 			year.MatchString(text[start:end]) && !c.scope.has(markerNumber(inside)) {
 			continue
 		}
-		kept := ""
+		marks := ""
 		for _, n := range c.numbers(inside) {
 			if !slices.Contains(cites, n) && len(cites) == maxMarkers {
 				c.flag(ManyMarkers, strconv.Itoa(n))
@@ -248,18 +248,18 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 			if !slices.Contains(cites, n) {
 				cites = append(cites, n)
 			}
-			if mark := "[" + strconv.Itoa(n) + "]"; !strings.Contains(kept, mark) {
-				kept += mark
+			if mark := "[" + strconv.Itoa(n) + "]"; !strings.Contains(marks, mark) {
+				marks += mark
 			}
 		}
 		places = append(places, [2]int{start, end})
-		if strings.HasSuffix(f.Text[:m[0]], "!") && kept != "" {
-			kept = " " + kept // else it reads as an image
+		if strings.HasSuffix(f.Text[:m[0]], "!") && marks != "" {
+			marks = " " + marks // else it reads as an image
 		}
-		if kept == "" {
+		if marks == "" {
 			changes = append(changes, dropped(text, start, end))
-		} else if kept != text[start:end] {
-			changes = append(changes, envelope.Change{Start: start, End: end, By: kept})
+		} else if marks != text[start:end] {
+			changes = append(changes, envelope.Change{Start: start, End: end, Text: marks})
 		}
 	}
 	if len(cites) != 1 || len(changes) > 0 {
@@ -268,7 +268,7 @@ func (c *checker) markers(text string, f envelope.Folding) (changes []envelope.C
 	if source := c.scope.attribute(text, cites[0]); source != cites[0] {
 		c.flag(Misattributed, strconv.Itoa(cites[0]))
 		for _, m := range places {
-			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(source) + "]"})
+			changes = append(changes, envelope.Change{Start: m[0], End: m[1], Text: "[" + strconv.Itoa(source) + "]"})
 		}
 	}
 	return changes
@@ -300,18 +300,18 @@ func (c *checker) numbers(inside string) (list []int) {
 
 // dropped removes a marker so that the text around it does not join.
 func dropped(text string, start, end int) envelope.Change {
-	before, _ := utf8.DecodeLastRuneInString(text[:start])
-	after, _ := utf8.DecodeRuneInString(text[end:])
+	previous, _ := utf8.DecodeLastRuneInString(text[:start])
+	next, _ := utf8.DecodeRuneInString(text[end:])
 	opens := strings.TrimRight(envelope.Fold(text[max(0, start-envelope.MaxEscape):start]).Text, " /\t\n")
 	switch {
 	case strings.HasSuffix(opens, "<"): // together with what follows it could become an element
-		return envelope.Change{Start: start, End: end, By: "()"}
-	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
-		return envelope.Change{Start: len(strings.TrimRight(text[:start], " ")), End: end, By: ""}
-	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':
-		return envelope.Change{Start: start, End: end, By: ""}
+		return envelope.Change{Start: start, End: end, Text: "()"}
+	case end == len(text) || unicode.IsSpace(next) || strings.ContainsRune(".,;:!?)»”\"'…*_|", next):
+		return envelope.Change{Start: len(strings.TrimRight(text[:start], " ")), End: end, Text: ""}
+	case start == 0 || unicode.IsSpace(previous), previous == ']' && next == '[':
+		return envelope.Change{Start: start, End: end, Text: ""}
 	}
-	return envelope.Change{Start: start, End: end, By: " "}
+	return envelope.Change{Start: start, End: end, Text: " "}
 }
 
 // Kinds of event.Flag: what the check of an answer finds wrong.
@@ -336,9 +336,9 @@ func conclusion(lines string) (status string, missing []string) {
 		case strings.EqualFold(m[1], "missing"):
 			missing = append(missing, parts(m[2])...)
 		default:
-			switch said := strings.ReplaceAll(strings.ToLower(strings.Trim(m[2], "\"'`")), " ", "_"); said {
+			switch value := strings.ReplaceAll(strings.ToLower(strings.Trim(m[2], "\"'`")), " ", "_"); value {
 			case event.Answered, event.Partial, event.NotFound, event.Underspecified:
-				status = said
+				status = value
 			}
 		}
 	}
@@ -374,7 +374,7 @@ func check(response string, s *scope) (a event.Answer) {
 	c := newChecker(s)
 	c.strict = true
 	a.Answer = strings.TrimSpace(c.write(strings.TrimSpace(response)) + c.close(false))
-	status, missing := conclusion(string(c.held))
+	status, missing := conclusion(string(c.pending))
 	a.Status, a.Missing, a.Citations = status, append([]string{}, missing...), s.cite(a.Answer)
 	a.Flags = append(c.flags, s.unsupported(a.Answer)...)
 	conclude(&a)

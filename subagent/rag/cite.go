@@ -107,7 +107,7 @@ func (s *scope) attribute(sentence string, n int) int {
 	}
 	figures := number.Claims(sentence)
 	has := func(p *support) bool {
-		return !slices.ContainsFunc(figures, func(n number.Number) bool { found, _ := p.numbers.Has(n); return !found })
+		return !slices.ContainsFunc(figures, func(n number.Number) bool { ok, _ := p.numbers.Has(n); return !ok })
 	}
 	hasFigures := len(figures) > 0
 	ownFigures := hasFigures && has(s.passages[n])
@@ -155,21 +155,21 @@ const maxCitation = 200
 var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
 // bestQuote returns the piece of a text that shares most terms with said. shares reports whether it has one.
-func bestQuote(text, said string) (start, end int, shares bool) {
-	words := termsOf(said)
+func bestQuote(text, claim string) (start, end int, shares bool) {
+	words := termsOf(claim)
 	most := -1
-	for at := 0; at < len(text); {
-		stop := at + quoteLength(text[at:])
-		if m := pieceEnd.FindStringIndex(text[at:stop]); m != nil {
-			stop = at + m[1]
+	for pos := 0; pos < len(text); {
+		stop := pos + quoteLength(text[pos:])
+		if m := pieceEnd.FindStringIndex(text[pos:stop]); m != nil {
+			stop = pos + m[1]
 		}
-		if n := shared(words, termsOf(text[at:stop])); n > most {
+		if n := shared(words, termsOf(text[pos:stop])); n > most {
 			most = n
-			piece := text[at:stop]
-			start = at + len(piece) - len(strings.TrimLeftFunc(piece, unicode.IsSpace))
-			end = at + len(strings.TrimRightFunc(piece, unicode.IsSpace))
+			piece := text[pos:stop]
+			start = pos + len(piece) - len(strings.TrimLeftFunc(piece, unicode.IsSpace))
+			end = pos + len(strings.TrimRightFunc(piece, unicode.IsSpace))
 		}
-		at = stop
+		pos = stop
 	}
 	return start, max(start, end), most > 0
 }

@@ -19,24 +19,24 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// known is a replica's content: an index, and the documents that it refers to. In the index a
+// localCopy is a replica's content: an index, and the documents that it refers to. In the index a
 // document's name contains its version, so that a hit belongs to exactly one text, however old the
 // index's snapshot is.
-type known struct {
+type localCopy struct {
 	index   *textindex.Collection
 	filters filters
 	mark    atomic.Pointer[docstore.Mark] // position in the log that is applied; stored under the gate
 	texts   *texts                        // where the texts of new documents go; changed under the gate
 
 	mu    sync.RWMutex
-	byID  map[string]*held // guarded by mu
-	fresh map[string]*held // by name: documents that are about to be in the index; guarded by mu
-	bare  map[string]*held // by name: documents without vectors yet; nil without an Embedder; guarded by mu
-	space *space           // of the vectors in the index; nil before the first; guarded by mu
+	byID  map[string]*indexedDocument // guarded by mu
+	fresh map[string]*indexedDocument // by name: documents that are about to be in the index; guarded by mu
+	bare  map[string]*indexedDocument // by name: documents without vectors yet; nil without an Embedder; guarded by mu
+	space *space                      // of the vectors in the index; nil before the first; guarded by mu
 }
 
-// held is an indexed document without its text. It is immutable.
-type held struct {
+// indexedDocument is an indexed document without its text. It is immutable.
+type indexedDocument struct {
 	ID       string
 	Version  int64
 	Title    string
@@ -73,12 +73,12 @@ func contentHashOf(text string) (sum contentHash) {
 	return sum
 }
 
-// newKnown is an empty copy.
-func (r *replica) newKnown() *known {
-	k := &known{index: textindex.NewCollection(), texts: r.library.files.texts(r.collection, r.library.o.Log),
-		byID: map[string]*held{}, fresh: map[string]*held{}}
+// newLocalCopy is an empty copy.
+func (r *replica) newLocalCopy() *localCopy {
+	k := &localCopy{index: textindex.NewCollection(), texts: r.library.files.texts(r.collection, r.library.o.Log),
+		byID: map[string]*indexedDocument{}, fresh: map[string]*indexedDocument{}}
 	if r.library.o.Embedder != nil {
-		k.bare = map[string]*held{}
+		k.bare = map[string]*indexedDocument{}
 	}
 	k.mark.Store(&docstore.Mark{})
 	return k
@@ -87,13 +87,13 @@ func (r *replica) newKnown() *known {
 // complete makes up a document's name in the index, and shares equal strings and metadata with those before, which saves
 // most of the memory. The name contains a part of the content's hash, because a collection that was made anew may give
 // the same version to another content.
-func (h *held) complete(id string, before *held) {
+func (h *indexedDocument) complete(id string, previous *indexedDocument) {
 	h.name = id + "\x00" + strconv.FormatInt(h.Version, 10) + " " + string(h.Sum[:6])
 	if h.ID = h.name[:len(id)]; h.Source == h.ID {
 		h.Source = h.ID // one string in memory
 	}
-	if maps.Equal(h.Metadata, before.Metadata) {
-		h.Metadata = before.Metadata
+	if maps.Equal(h.Metadata, previous.Metadata) {
+		h.Metadata = previous.Metadata
 	}
 	for i := 1; i < len(h.Passages); i++ {
 		if p := &h.Passages[i]; p.Section == h.Passages[i-1].Section {
@@ -103,7 +103,7 @@ func (h *held) complete(id string, before *held) {
 }
 
 // get finds a document by its name in the index; nil if that version is gone.
-func (k *known) get(name string) *held {
+func (k *localCopy) get(name string) *indexedDocument {
 	id, _, _ := strings.Cut(name, "\x00")
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -114,54 +114,54 @@ func (k *known) get(name string) *held {
 }
 
 // document finds a document by its id; nil if there is none.
-func (k *known) document(id string) *held {
+func (k *localCopy) document(id string) *indexedDocument {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.byID[id]
 }
 
 // ids are those of all documents, in no order.
-func (k *known) ids() []string {
+func (k *localCopy) ids() []string {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return slices.Collect(maps.Keys(k.byID))
 }
 
 // documents are all documents, in no order.
-func (k *known) documents() []*held {
+func (k *localCopy) documents() []*indexedDocument {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return slices.Collect(maps.Values(k.byID))
 }
 
 // hold makes the in-memory form of documents and writes their texts to a file.
-func hold(documents []docstore.Document, file *texts) []*held {
-	list := make([]*held, len(documents))
+func hold(documents []docstore.Document, file *texts) []*indexedDocument {
+	list := make([]*indexedDocument, len(documents))
 	bodies := make([]string, len(documents))
 	for i, d := range documents {
 		bodies[i] = d.Text
 	}
-	at, kept := file.add(bodies)
-	before := &held{}
+	offset, stored := file.add(bodies)
+	previous := &indexedDocument{}
 	for i, d := range documents {
-		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, Metadata: d.Metadata, Size: len(d.Text),
+		h := &indexedDocument{Version: d.Version, Title: d.Title, Source: d.Source, Metadata: d.Metadata, Size: len(d.Text),
 			Sum: contentHashOf(d.Hash), Passages: make([]place, len(d.Passages))}
-		if kept {
-			h.texts, h.At = file, at
-			at += int64(len(d.Text))
+		if stored {
+			h.texts, h.At = file, offset
+			offset += int64(len(d.Text))
 		}
 		for n, p := range d.Passages {
 			h.Passages[n] = place{Start: int32(p.Start), End: int32(p.End), Page: int32(p.Page), Section: p.Section,
 				Hash: sumOf(d.Text[p.Start:p.End])}
 		}
-		h.complete(d.ID, before)
-		list[i], before = h, h
+		h.complete(d.ID, previous)
+		list[i], previous = h, h
 	}
 	return list
 }
 
 // indexed is the document in the form that the index takes.
-func (h *held) indexed(text string) textindex.Document {
+func (h *indexedDocument) indexed(text string) textindex.Document {
 	d := textindex.Document{ID: h.name, Title: h.Title, Passages: make([]textindex.Passage, len(h.Passages))}
 	for i, p := range h.Passages {
 		d.Passages[i] = textindex.Passage{Section: p.Section, Text: text[p.Start:p.End]}
@@ -170,12 +170,12 @@ func (h *held) indexed(text string) textindex.Document {
 }
 
 // passage is a document's passage by its ordinal, without its text.
-func (h *held) passage(ordinal int) Passage {
-	at := h.Passages[ordinal]
+func (h *indexedDocument) passage(ordinal int) Passage {
+	p := h.Passages[ordinal]
 	return Passage{
-		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section,
-		Page:  int(at.Page),
-		Start: int(at.Start), End: int(at.End), Hash: at.hex(), held: h, ordinal: ordinal,
+		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: p.Section,
+		Page:  int(p.Page),
+		Start: int(p.Start), End: int(p.End), Hash: p.hex(), doc: h, ordinal: ordinal,
 	}
 }
 
@@ -189,7 +189,7 @@ func sumOf(text string) contentHash {
 
 // text reads a passage's text from the file. It is false if the file does not have it, which the
 // hash proves.
-func (h *held) text(ordinal int) (string, bool) {
+func (h *indexedDocument) text(ordinal int) (string, bool) {
 	if h.texts == nil {
 		return "", false
 	}
@@ -198,8 +198,8 @@ func (h *held) text(ordinal int) (string, bool) {
 	return text, ok && sumOf(text) == p.Hash
 }
 
-// whole reads the whole text; every passage in it is proven by its hash.
-func (h *held) whole() (string, bool) {
+// fullText reads the whole text; every passage in it is proven by its hash.
+func (h *indexedDocument) fullText() (string, bool) {
 	if h.texts == nil {
 		return "", false
 	}
@@ -208,7 +208,7 @@ func (h *held) whole() (string, bool) {
 }
 
 // fits reports whether a text contains the passages at their places.
-func (h *held) fits(text string) bool {
+func (h *indexedDocument) fits(text string) bool {
 	return !slices.ContainsFunc(h.Passages, func(p place) bool {
 		return int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.Hash
 	})
@@ -217,22 +217,22 @@ func (h *held) fits(text string) bool {
 // update is a set of changes to apply.
 type update struct {
 	prepared []prepared
-	gone     []string      // ids of deleted documents; what is not known is passed over
+	deleted  []string      // ids of deleted documents; what is not known is passed over
 	mark     docstore.Mark // position in the log after the update
 }
 
 // prepared is a set of documents with index entries that are built. They replace known documents
 // with their ids, whatever the versions.
 type prepared struct {
-	held  []*held
-	index *textindex.Prepared
+	documents []*indexedDocument
+	index     *textindex.Prepared
 }
 
 // prepare builds the index entries of documents with different ids. It may run concurrently.
-func (k *known) prepare(documents []docstore.Document) prepared {
-	p := prepared{held: hold(documents, k.texts)}
+func (k *localCopy) prepare(documents []docstore.Document) prepared {
+	p := prepared{documents: hold(documents, k.texts)}
 	indexed := make([]textindex.Document, len(documents))
-	for i, h := range p.held {
+	for i, h := range p.documents {
 		indexed[i] = h.indexed(documents[i].Text)
 	}
 	p.index = k.index.Prepare(indexed)
@@ -242,23 +242,23 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 // apply applies an update; the caller has the gate. A
 // search may run at any moment of it, so the order is: first new documents become known by name (announce), then the
 // index is changed in one step, and only then are old documents forgotten, as hits of the old index may name them.
-func (k *known) apply(u update) {
+func (k *localCopy) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
-	var fresh []*held
+	var fresh []*indexedDocument
 	for _, p := range u.prepared {
-		fresh = append(fresh, p.held...)
+		fresh = append(fresh, p.documents...)
 		change.Prepared = append(change.Prepared, p.index)
 	}
-	gone := k.announce(fresh, u.gone)
-	for _, h := range gone {
+	obsolete := k.announce(fresh, u.deleted)
+	for _, h := range obsolete {
 		change.Delete = append(change.Delete, h.name)
 	}
-	if len(fresh)+len(gone) > 0 || change.Version != k.index.Snapshot().Version() {
+	if len(fresh)+len(obsolete) > 0 || change.Version != k.index.Snapshot().Version() {
 		k.index.Apply(change)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, h := range gone {
+	for _, h := range obsolete {
 		h.texts.drop(h)
 		if k.byID[h.ID] == h {
 			delete(k.byID, h.ID)
@@ -268,19 +268,19 @@ func (k *known) apply(u update) {
 	for _, h := range fresh {
 		k.byID[h.ID] = h
 	}
-	k.fresh = map[string]*held{}
+	k.fresh = map[string]*indexedDocument{}
 	mark := u.mark // a copy, so that a pointer does not keep the update alive
 	k.mark.Store(&mark)
 }
 
 // announce makes new documents findable by name before the index has them, so that no hit is
 // without a document, and returns the documents that they replace or that were deleted.
-func (k *known) announce(fresh []*held, deleted []string) (gone []*held) {
+func (k *localCopy) announce(fresh []*indexedDocument, deleted []string) (obsolete []*indexedDocument) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range fresh {
 		if old := k.byID[h.ID]; old != nil {
-			gone = append(gone, old)
+			obsolete = append(obsolete, old)
 		}
 		k.fresh[h.name] = h
 		if k.bare != nil && len(h.Passages) > 0 { // before the index, or a search could lack vectors without saying so
@@ -289,10 +289,10 @@ func (k *known) announce(fresh []*held, deleted []string) (gone []*held) {
 	}
 	for _, id := range deleted {
 		if old := k.byID[id]; old != nil {
-			gone = append(gone, old)
+			obsolete = append(obsolete, old)
 		}
 	}
-	return gone
+	return obsolete
 }
 
 // texts is a file with the texts of a collection's documents, one behind the other, so that they
@@ -303,33 +303,33 @@ type texts struct {
 	dir, name string // name "" for a temporary file
 	log       zerolog.Logger
 
-	mu     sync.Mutex
-	file   *os.File // guarded by mu; nil before the first text
-	size   int64    // guarded by mu
-	dead   int64    // bytes in it that belong to no document; guarded by mu
-	gone   []span   // dropped texts that are not overwritten yet; guarded by mu
-	going  []span   // those that the next wipe overwrites; guarded by mu
-	failed bool     // the last write failed; guarded by mu
+	mu      sync.Mutex
+	file    *os.File // guarded by mu; nil before the first text
+	size    int64    // guarded by mu
+	dead    int64    // bytes in it that belong to no document; guarded by mu
+	dropped []span   // dropped texts that are not overwritten yet; guarded by mu
+	wiping  []span   // those that the next wipe overwrites; guarded by mu
+	failed  bool     // the last write failed; guarded by mu
 }
 
 // span is a range of a file.
 type span struct {
-	at   int64
-	size int
+	offset int64
+	size   int
 }
 
 // add appends texts and returns the offset of the first one. It is false if they could not be
 // written.
-func (t *texts) add(list []string) (at int64, ok bool) {
-	var all strings.Builder
+func (t *texts) add(list []string) (offset int64, ok bool) {
+	var joined strings.Builder
 	for _, text := range list {
-		all.WriteString(text)
+		joined.WriteString(text)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := t.open()
 	if err == nil {
-		_, err = t.file.WriteAt([]byte(all.String()), t.size)
+		_, err = t.file.WriteAt([]byte(joined.String()), t.size)
 	}
 	if err != nil {
 		if !t.failed {
@@ -342,9 +342,9 @@ func (t *texts) add(list []string) (at int64, ok bool) {
 		return 0, false
 	}
 	t.failed = false
-	at = t.size
-	t.size += int64(all.Len())
-	return at, true
+	offset = t.size
+	t.size += int64(joined.Len())
+	return offset, true
 }
 
 // open creates the file on first use.
@@ -365,7 +365,7 @@ func (t *texts) open() (err error) {
 }
 
 // read reads a range of the file.
-func (t *texts) read(at int64, size int) (string, bool) {
+func (t *texts) read(offset int64, size int) (string, bool) {
 	t.mu.Lock()
 	f := t.file
 	t.mu.Unlock()
@@ -373,21 +373,21 @@ func (t *texts) read(at int64, size int) (string, bool) {
 		return "", size == 0
 	}
 	b := make([]byte, size)
-	if _, err := f.ReadAt(b, at); err != nil && (err != io.EOF || size > 0) {
+	if _, err := f.ReadAt(b, offset); err != nil && (err != io.EOF || size > 0) {
 		return "", false
 	}
 	return string(b), true
 }
 
 // drop notes that a document's text is not needed any more.
-func (t *texts) drop(h *held) {
+func (t *texts) drop(h *indexedDocument) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dead += int64(h.Size)
-	t.gone = append(t.gone, span{h.At, h.Size})
+	t.dropped = append(t.dropped, span{h.At, h.Size})
 }
 
 // wipe overwrites texts that were dropped before the previous wipe, so that deleted documents do
@@ -395,18 +395,18 @@ func (t *texts) drop(h *held) {
 // zeros, which fail the hash.
 func (t *texts) wipe() {
 	t.mu.Lock()
-	list, f := t.going, t.file
-	t.going, t.gone = t.gone, nil
+	list, f := t.wiping, t.file
+	t.wiping, t.dropped = t.dropped, nil
 	t.mu.Unlock()
 	zeros := make([]byte, 1<<16)
 	for _, s := range list {
 		for s.size > 0 {
-			n, err := f.WriteAt(zeros[:min(s.size, len(zeros))], s.at)
+			n, err := f.WriteAt(zeros[:min(s.size, len(zeros))], s.offset)
 			if err != nil {
 				t.log.Warn().Err(err).Msg("the text of a deleted document stays on disk until its file is rewritten")
 				return
 			}
-			s.at, s.size = s.at+int64(n), s.size-n
+			s.offset, s.size = s.offset+int64(n), s.size-n
 		}
 	}
 }

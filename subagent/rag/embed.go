@@ -51,18 +51,18 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 		return
 	}
 	for pause := embedPause; ctx.Err() == nil; {
-		more, failed := false, false
-		for _, r := range l.held() {
-			again, err := l.embedSome(ctx, r)
+		pending, failed := false, false
+		for _, r := range l.loadedReplicas() {
+			hasMore, err := l.embedSome(ctx, r)
 			if err != nil && ctx.Err() == nil {
 				l.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg("passages wait for their vectors")
 			}
-			more, failed = more || again && err == nil, failed || err != nil
+			pending, failed = pending || hasMore && err == nil, failed || err != nil
 		}
 		if !failed {
 			pause = embedPause
 		}
-		if more {
+		if pending {
 			continue
 		}
 		select {
@@ -79,8 +79,8 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 // goroutine runs it. The endpoint is asked without the gate, since it may take a minute; what was changed meanwhile is
 // recognised under the gate, in enrich. Once nothing is missing, vectors that no passage has any more are removed from
 // the store, once for each copy.
-func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err error) {
-	k := r.known.Load()
+func (l *Library) embedSome(ctx context.Context, r *replica) (hasMore bool, err error) {
+	k := r.local.Load()
 	if k == nil {
 		return false, nil
 	}
@@ -94,7 +94,7 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 	if k.enter(s) {
 		r.tidied.Store(nil)
 	}
-	batch, more := k.withoutVectors(embedBatch)
+	batch, hasMore := k.withoutVectors(embedBatch)
 	if len(batch) == 0 {
 		if r.tidied.Swap(k) == k {
 			return false, nil
@@ -103,55 +103,55 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 	}
 	texts, err := l.wholeTexts(ctx, r.collection, batch)
 	if err != nil {
-		return more, err
+		return hasMore, err
 	}
 	vectors, err := l.vectors(ctx, r.collection, s, batch, texts)
 	if errors.Is(err, docstore.ErrNoCollection) {
 		return false, nil
 	}
 	if err != nil {
-		return more, err
+		return hasMore, err
 	}
 	if err := r.lock(ctx); err != nil {
-		return more, err
+		return hasMore, err
 	}
 	defer r.unlock()
 	k.enrich(batch, texts, vectors)
-	return more, nil
+	return hasMore, nil
 }
 
 // vectors are those of the passages of some documents in a space, by the hash of
 // their text.
-func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held,
-	whole []string) (map[string][]float32, error) {
+func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*indexedDocument,
+	fullTexts []string) (map[string][]float32, error) {
 	texts := map[string]string{}
 	var hashes []string
 	for n, h := range documents {
 		for _, p := range h.Passages {
 			hash := p.hex()
-			if _, known := texts[hash]; !known && whole[n] != "" {
-				texts[hash] = whole[n][p.Start:p.End]
+			if _, exists := texts[hash]; !exists && fullTexts[n] != "" {
+				texts[hash] = fullTexts[n][p.Start:p.End]
 				hashes = append(hashes, hash)
 			}
 		}
 	}
 	vectors := map[string][]float32{}
 	for page := range slices.Chunk(hashes, embedBatch) {
-		found, err := l.store.Vectors(ctx, c, s.name, page...)
+		stored, err := l.store.Vectors(ctx, c, s.name, page...)
 		if err != nil {
 			return nil, err
 		}
-		var missing, wanted []string
+		var missing, inputs []string
 		for _, hash := range page {
-			if len(found[hash]) != s.size {
-				missing, wanted = append(missing, hash), append(wanted, texts[hash])
+			if len(stored[hash]) != s.size {
+				missing, inputs = append(missing, hash), append(inputs, texts[hash])
 			}
-			vectors[hash] = found[hash]
+			vectors[hash] = stored[hash]
 		}
 		if len(missing) == 0 {
 			continue
 		}
-		made, err := EmbedApart(ctx, wanted, l.embed, func(text string, err error) {
+		computed, err := EmbedApart(ctx, inputs, l.embed, func(text string, err error) {
 			l.o.Log.Warn().Err(err).Int("bytes", len(text)).
 				Msg("a passage is found by its words alone: the endpoint refuses to embed it")
 		})
@@ -160,8 +160,8 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		}
 		fresh := map[string][]float32{}
 		for i, hash := range missing {
-			if vectors[hash] = made[i]; made[i] != nil {
-				fresh[hash] = made[i]
+			if vectors[hash] = computed[i]; computed[i] != nil {
+				fresh[hash] = computed[i]
 			}
 		}
 		if err := l.store.PutVectors(ctx, c, s.name, fresh); err != nil {
@@ -173,19 +173,19 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 
 // wholeTexts are the texts of documents, from the file or else from the store; "" for
 // one that is there in neither, as when it was just replaced.
-func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documents []*held) ([]string, error) {
+func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documents []*indexedDocument) ([]string, error) {
 	texts := make([]string, len(documents))
 	missing := map[string]int{}
 	var ids []string
 	for i, h := range documents {
 		var ok bool
-		if texts[i], ok = h.whole(); !ok {
+		if texts[i], ok = h.fullText(); !ok {
 			texts[i], missing[h.ID] = "", i
 			ids = append(ids, h.ID)
 		}
 	}
-	found, err := l.store.GetAll(ctx, c, ids...)
-	for id, d := range found {
+	stored, err := l.store.GetAll(ctx, c, ids...)
+	for id, d := range stored {
 		if i := missing[id]; documents[i].fits(d.Text) {
 			texts[i] = d.Text
 		}
@@ -220,8 +220,8 @@ func EmbedApart(ctx context.Context, texts []string, embed func(context.Context,
 
 // refusal reports whether an endpoint refused what it was asked, as opposed to having failed.
 func refusal(err error) bool {
-	var known interface{ Retryable() bool }
-	return errors.As(err, &known) && !known.Retryable()
+	var retryable interface{ Retryable() bool }
+	return errors.As(err, &retryable) && !retryable.Retryable()
 }
 
 // space is where the Embedder's vectors are.
@@ -293,7 +293,7 @@ func (l *Library) queryVector(ctx context.Context, query string) (vector []float
 
 // withoutVectors are documents that wait for vectors, of about limit passages; more
 // says whether there are others.
-func (k *known) withoutVectors(limit int) (batch []*held, more bool) {
+func (k *localCopy) withoutVectors(limit int) (batch []*indexedDocument, hasMore bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	count := 0
@@ -308,7 +308,7 @@ func (k *known) withoutVectors(limit int) (batch []*held, more bool) {
 }
 
 // hashes says which texts are those of passages.
-func (k *known) hashes() func(hash string) bool {
+func (k *localCopy) hashes() func(hash string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	live := map[string]bool{}
@@ -323,7 +323,7 @@ func (k *known) hashes() func(hash string) bool {
 // enrich puts documents into the index again, with vectors, if they are still there in the version that was embedded.
 // The caller has the gate. A document counts as waiting until the index has its vectors, and not the other way round:
 // a search between the two must say that it is degraded.
-func (k *known) enrich(documents []*held, texts []string, vectors map[string][]float32) {
+func (k *localCopy) enrich(documents []*indexedDocument, texts []string, vectors map[string][]float32) {
 	change := textindex.Change{Version: k.index.Snapshot().Version()}
 	k.mu.RLock()
 	for n, h := range documents {
@@ -349,7 +349,7 @@ func (k *known) enrich(documents []*held, texts []string, vectors map[string][]f
 
 // waiting reports whether a search by vectors of a space could miss documents: some have none yet, or theirs are of
 // another space. The space is nil as long as it is not known.
-func (k *known) waiting(s *space) bool {
+func (k *localCopy) waiting(s *space) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return len(k.bare) > 0 || k.space != nil && k.space != s
@@ -357,7 +357,7 @@ func (k *known) waiting(s *space) bool {
 
 // enter settles the space of the vectors in the index. If they were of another one before, which it reports, all
 // documents wait for vectors again, since those of two spaces do not compare.
-func (k *known) enter(s *space) (moved bool) {
+func (k *localCopy) enter(s *space) (moved bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	moved = k.space != nil && k.space != s

@@ -157,7 +157,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 	// Another space is another matter: the old vectors go once all are made anew. The
 	// processes of the old one have ended; each would keep its own.
 	l := hybrid(t, server, &hashing{space: "hash", size: 64})
-	c, err := docstore.Named(memory.Tenant{}, "docs")
+	c, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	require.Len(t, embedded(t, l, "automobiles", c).Passages, 2)
 	require.Eventually(t, func() bool {
@@ -261,7 +261,7 @@ func TestFusionByReciprocalRanks(t *testing.T) {
 	for _, fusion := range []rag.Fusion{rag.WeightedSum, rag.ReciprocalRanks} {
 		l := embedding(t, server, rag.Options{Embedder: &hashing{space: "hash", size: 256}, Fusion: fusion,
 			Log: zerolog.Nop()})
-		c, err := docstore.Named(memory.Tenant{}, "docs")
+		c, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)

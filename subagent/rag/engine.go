@@ -28,9 +28,9 @@ type Searcher interface {
 	Drop(ctx context.Context, shards ...string) error
 	// Put puts entries. An entry is never changed, so that of two processes that put it none spoils the other's work.
 	Put(ctx context.Context, shard string, entries []Entry) error
-	Delete(ctx context.Context, shard string, gone []Gone) error
+	Delete(ctx context.Context, shard string, deletions []Deletion) error
 	// Search gives at most limit entries for each query, a list of terms, best first.
-	Search(ctx context.Context, shard string, queries [][]string, limit int) (Found, error)
+	Search(ctx context.Context, shard string, queries [][]string, limit int) (Candidates, error)
 }
 
 // Entry is a passage as a Searcher keeps it.
@@ -43,16 +43,16 @@ type Entry struct {
 	Terms    []string
 }
 
-// Gone are the entries of a document with a version below Before.
-type Gone struct {
-	Document string
-	Before   int64
+// Deletion are the entries of a document with a version below Before.
+type Deletion struct {
+	Document     string
+	BelowVersion int64
 }
 
-// Found is what a Searcher gives.
-type Found struct {
+// Candidates is what a Searcher gives.
+type Candidates struct {
 	Entries    []Entry
-	More       bool // there may be others
+	HasMore    bool // there may be others
 	Statistics textindex.Statistics
 }
 
@@ -69,9 +69,9 @@ type fed struct {
 	Shard  string `json:"shard,omitempty"` // a new one for each feeding from the beginning
 	Mark   string `json:"mark,omitempty"`  // place in the log up to which the shard has all, once it is filled
 	// Filling: all documents are put, in the order of their ids; those up to Cursor have been.
-	Filling bool   `json:"filling,omitempty"`
-	Cursor  string `json:"cursor,omitempty"`
-	Before  string `json:"before,omitempty"` // the shard that is searched while Filling; "" for none
+	Filling  bool   `json:"filling,omitempty"`
+	Cursor   string `json:"cursor,omitempty"`
+	Previous string `json:"before,omitempty"` // the shard that is searched while Filling; "" for none
 }
 
 func parseFed(text string) (f fed) {
@@ -82,7 +82,7 @@ func parseFed(text string) (f fed) {
 // searched is the shard that can be searched, "" for none.
 func (f fed) searched() string {
 	if f.Filling {
-		return f.Before
+		return f.Previous
 	}
 	return f.Shard
 }
@@ -113,11 +113,11 @@ func (r *replica) outside(ctx context.Context) (leg, bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.library.o.Patience)
 	defer cancel()
 	degraded := true
-	for again := false; ; again = true {
+	for retry := false; ; retry = true {
 		last, text, err := docstore.Fed(bounded, r.library.store, r.collection)
 		f := parseFed(text)
 		switch {
-		case errors.Is(err, docstore.ErrNoCollection), err != nil && r.known.Load() != nil:
+		case errors.Is(err, docstore.ErrNoCollection), err != nil && r.local.Load() != nil:
 			return leg{}, false, nil // the copy's part says what that means
 		case err != nil:
 			return leg{}, false, err
@@ -126,7 +126,7 @@ func (r *replica) outside(ctx context.Context) (leg, bool, error) {
 			return leg{}, false, nil
 		case !f.Filling && f.Mark == last.Text():
 			degraded = false
-		case !again:
+		case !retry:
 			waiting, cancel := context.WithTimeout(ctx, r.library.o.CatchUp)
 			degraded = r.fedUp(waiting) != nil
 			cancel()
@@ -140,13 +140,13 @@ func (r *replica) outside(ctx context.Context) (leg, bool, error) {
 // fedUp waits until the engine has what the store had at this call.
 func (r *replica) fedUp(ctx context.Context) error {
 	for r.engine() != nil {
-		run, begun := r.feeding.begin(r.library, r.feed)
+		run, started := r.feeding.begin(r.library, r.feed)
 		select {
 		case <-run.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if begun || run.err != nil {
+		if started || run.err != nil {
 			return run.err
 		}
 	}
@@ -184,8 +184,8 @@ func (r *replica) feed(ctx context.Context) error {
 		if next.Engine = identity; errors.Is(err, ErrNoShard) {
 			r.unfed(ctx, text)
 		} else if err == nil {
-			noted, _ := json.Marshal(next) // strings encode
-			_, err = docstore.Feed(ctx, store, r.collection, text, string(noted))
+			encoded, _ := json.Marshal(next) // strings encode
+			_, err = docstore.Feed(ctx, store, r.collection, text, string(encoded))
 		}
 	}
 	if ctx.Err() == nil && !errors.Is(err, docstore.ErrNoCollection) {
@@ -204,7 +204,7 @@ func (r *replica) unfed(ctx context.Context, state string) {
 func (r *replica) step(ctx context.Context, f fed, last docstore.Mark) (fed, error) {
 	store := r.library.store
 	anew := fed{Shard: shardOf(r.collection) + strings.ToLower(rand.Text()[:16]), Mark: last.Text(), Filling: true,
-		Before: f.searched()}
+		Previous: f.searched()}
 	switch {
 	case f.Shard == "":
 		return anew, nil
@@ -223,7 +223,7 @@ func (r *replica) step(ctx context.Context, f fed, last docstore.Mark) (fed, err
 			f.Cursor = heads[n-1].ID
 		}
 		if f.Cursor == "" {
-			f.Filling, f.Before = false, ""
+			f.Filling, f.Previous = false, ""
 		}
 		return f, err
 	}
@@ -234,27 +234,27 @@ func (r *replica) step(ctx context.Context, f fed, last docstore.Mark) (fed, err
 	case err != nil || len(changes) == 0:
 		return f, err
 	}
-	to := changes[len(changes)-1].Mark
+	end := changes[len(changes)-1].Mark
 	// A document without a head was deleted up to here; what is put under its id later has a greater version.
-	before := map[string]int64{}
+	versions := map[string]int64{}
 	ids := changed(changes)
 	for _, id := range ids {
-		before[id] = to.Version + 1
+		versions[id] = end.Version + 1
 	}
 	heads, err := store.Heads(ctx, r.collection, ids...)
 	for _, h := range heads {
-		before[h.ID] = h.Version
+		versions[h.ID] = h.Version
 	}
 	for n := 0; len(heads) > 0 && err == nil; heads = heads[n:] {
 		n, err = r.send(ctx, f.Shard, heads)
 	}
-	var gone []Gone
-	for id, version := range before {
-		gone = append(gone, Gone{id, version})
+	var deletions []Deletion
+	for id, version := range versions {
+		deletions = append(deletions, Deletion{id, version})
 	}
-	f.Mark = to.Text()
+	f.Mark = end.Text()
 	if err == nil {
-		err = r.engine().Delete(ctx, f.Shard, gone)
+		err = r.engine().Delete(ctx, f.Shard, deletions)
 	}
 	return f, err
 }
@@ -305,12 +305,12 @@ const leastCandidates = 100
 // all that the store has of the document, so what is proven is no other collection's, nor of a time before.
 func (o *outside) gather(ctx context.Context, q query) error {
 	l, c := o.replica.library, o.replica.collection
-	asked := textindex.Asked(textindex.Query{Text: q.text, History: q.history})
+	queries := textindex.QueryTerms(textindex.Query{Text: q.text, History: q.history})
 	match := o.where.match
-	var found Found
+	var result Candidates
 	for limit := max(leastCandidates, 4*q.k); ; limit *= 4 {
 		var err error
-		found, err = l.o.Searcher.Search(ctx, o.shard, asked, limit)
+		result, err = l.o.Searcher.Search(ctx, o.shard, queries, limit)
 		if errors.Is(err, ErrNoShard) {
 			o.replica.unfed(ctx, o.state)
 		}
@@ -318,7 +318,7 @@ func (o *outside) gather(ctx context.Context, q query) error {
 			return fmt.Errorf("searching collection %s: %w", c, err)
 		}
 		ids := map[string]bool{}
-		for _, e := range found.Entries {
+		for _, e := range result.Entries {
 			ids[e.Document] = true
 		}
 		bounded, cancel := context.WithTimeout(ctx, l.o.Patience)
@@ -335,22 +335,22 @@ func (o *outside) gather(ctx context.Context, q query) error {
 		}
 		o.candidates = map[string]Passage{}
 		change := textindex.Change{Version: uint64(o.version)}
-		for _, e := range found.Entries {
-			h, there := byID[e.Document]
+		for _, e := range result.Entries {
+			h, ok := byID[e.Document]
 			name := e.Document + "\x00" + strconv.Itoa(e.Passage)
-			if _, again := o.candidates[name]; again || !there || h.Version != e.Version || h.Hash != e.Hash ||
+			if _, duplicate := o.candidates[name]; duplicate || !ok || h.Version != e.Version || h.Hash != e.Hash ||
 				e.Passage < 0 || e.Passage >= h.Passages {
 				continue
 			}
 			o.candidates[name] = Passage{ID: h.ID + "#" + strconv.Itoa(e.Passage), DocID: h.ID, Title: h.Title,
-				Source: h.Source, Hash: e.Sum, held: &held{Sum: contentHashOf(h.Hash)}, ordinal: e.Passage}
+				Source: h.Source, Hash: e.Sum, doc: &indexedDocument{Sum: contentHashOf(h.Hash)}, ordinal: e.Passage}
 			change.Put = append(change.Put, textindex.Document{ID: name,
 				Passages: []textindex.Passage{{Text: e.Sum, Terms: e.Terms}}})
 		}
-		if len(o.candidates) >= 2*q.k || !found.More || limit > maxProven {
+		if len(o.candidates) >= 2*q.k || !result.HasMore || limit > maxProven {
 			index := textindex.NewUnjudged()
 			index.Apply(change)
-			o.snapshot = index.Snapshot().Within(found.Statistics)
+			o.snapshot = index.Snapshot().WithStatistics(result.Statistics)
 			return nil
 		}
 	}
@@ -358,18 +358,18 @@ func (o *outside) gather(ctx context.Context, q query) error {
 
 // complete takes a passage's place and text from its document, if that still has the content that was proven.
 func (p *Passage) complete(d docstore.Document) {
-	if contentHashOf(d.Hash) != p.held.Sum || p.ordinal >= len(d.Passages) {
+	if contentHashOf(d.Hash) != p.doc.Sum || p.ordinal >= len(d.Passages) {
 		return
 	}
-	at := d.Passages[p.ordinal]
-	p.Start, p.End, p.Page, p.Section, p.Text = at.Start, at.End, at.Page, at.Section, d.Text[at.Start:at.End]
+	passage := d.Passages[p.ordinal]
+	p.Start, p.End, p.Page, p.Section, p.Text = passage.Start, passage.End, passage.Page, passage.Section, d.Text[passage.Start:passage.End]
 	sum := sumOf(p.Text)
-	p.Hash, p.held = hex.EncodeToString(sum[:]), nil
+	p.Hash, p.doc = hex.EncodeToString(sum[:]), nil
 }
 
 // dropShards removes the shards whose names begin so and are not noted.
-func dropShards(ctx context.Context, engine Searcher, shards []string, begins string, noted map[string]bool) error {
-	shards = slices.DeleteFunc(shards, func(s string) bool { return !strings.HasPrefix(s, begins) || noted[s] })
+func dropShards(ctx context.Context, engine Searcher, shards []string, prefix string, live map[string]bool) error {
+	shards = slices.DeleteFunc(shards, func(s string) bool { return !strings.HasPrefix(s, prefix) || live[s] })
 	if len(shards) == 0 {
 		return nil
 	}
@@ -383,22 +383,22 @@ func tendOutside(ctx context.Context, l *Library, tenant memory.Tenant) error {
 	if err != nil {
 		return err
 	}
-	all, err := l.listed(ctx, tenant)
-	noted := map[string]bool{}
-	for _, r := range all {
+	replicas, err := l.listed(ctx, tenant)
+	live := map[string]bool{}
+	for _, r := range replicas {
 		_, text, failed := docstore.Fed(ctx, l.store, r.collection)
 		if failed != nil && !errors.Is(failed, docstore.ErrNoCollection) {
 			return failed
 		}
 		f := parseFed(text)
-		noted[f.Shard], noted[f.Before] = true, true
+		live[f.Shard], live[f.Previous] = true, true
 		r.feeding.begin(l, r.feed)
-		if f.searched() != "" && r.known.Swap(nil) != nil {
+		if f.searched() != "" && r.local.Swap(nil) != nil {
 			l.files.remove(r.collection)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return dropShards(ctx, l.o.Searcher, shards, shardsOf(tenant), noted)
+	return dropShards(ctx, l.o.Searcher, shards, shardsOf(tenant), live)
 }

@@ -43,8 +43,8 @@ func (e *Evidence) number(p Passage) int {
 	return len(e.passages)
 }
 
-// Said adds the user's message and the chat's history, as models are given them.
-func (e *Evidence) Said(message string, history []memory.Message) {
+// AddMessages adds the user's message and the chat's history, as models are given them.
+func (e *Evidence) AddMessages(message string, history []memory.Message) {
 	texts := []string{message}
 	for _, m := range history {
 		texts = append(texts, m.Content)
@@ -55,10 +55,10 @@ func (e *Evidence) Said(message string, history []memory.Message) {
 }
 
 // scope returns the evidence for one text: the passages with some numbers, nil for all, the messages, and more.
-func (e *Evidence) scope(only map[int]bool, more ...*support) *scope {
+func (e *Evidence) scope(only map[int]bool, extra ...*support) *scope {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := &scope{map[int]*support{}, append(more, e.messages...)}
+	s := &scope{map[int]*support{}, append(extra, e.messages...)}
 	for i, g := range e.passages {
 		if only == nil || only[i+1] {
 			s.passages[i+1] = g
@@ -142,16 +142,16 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 // document; and the history before the task in the same way, if that counts.
 func requestEvidence(r loop.Request, leftOut func(tool string) bool, history, links bool) []*support {
 	_, start := delegation(r.Messages)
-	told, results := []string{r.Recalled}, []string(nil)
+	recalled, results := []string{r.Recalled}, []string(nil)
 	for i, m := range r.Messages {
 		switch {
 		case i < start && history, i >= start && m.Role == memory.RoleTool && m.Name == recall.ToolName:
-			told = append(told, m.Content)
+			recalled = append(recalled, m.Content)
 		case i >= start && m.Role == memory.RoleTool && !leftOut(m.Name):
 			results = append(results, m.Content)
 		}
 	}
-	return []*support{{text: strings.Join(told, "\n\n")}, {text: strings.Join(results, "\n\n"), links: links}}
+	return []*support{{text: strings.Join(recalled, "\n\n")}, {text: strings.Join(results, "\n\n"), links: links}}
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
@@ -168,9 +168,9 @@ func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 		}
 		result, err := w(ctx, task, func(p event.Payload) error {
 			if progress, ok := p.(*event.ToolProgress); ok && progress.Detail != "" {
-				shown := *progress
-				shown.Detail = check(progress.Detail, false)
-				p = &shown
+				checked := *progress
+				checked.Detail = check(progress.Detail, false)
+				p = &checked
 			}
 			return emit(p)
 		})
@@ -187,7 +187,7 @@ type support struct {
 	text    string
 	links   bool // addresses in the text may be repeated
 
-	once      sync.Once
+	readOnce  sync.Once
 	numbers   number.Set
 	terms     map[string]bool // of a passage
 	addresses map[string]bool // that an answer may have
@@ -200,7 +200,7 @@ func passageSupport(p Passage) *support {
 
 // read computes the other fields.
 func (s *support) read() *support {
-	s.once.Do(func() {
+	s.readOnce.Do(func() {
 		isPassage := s.passage.Text != ""
 		s.numbers, s.addresses = number.Set{}, map[string]bool{}
 		s.numbers.Add(s.text, isPassage)
@@ -211,8 +211,8 @@ func (s *support) read() *support {
 			s.addresses[canonicalAddress(s.passage.Source)] = true
 		}
 		if s.links {
-			for _, at := range addresses(f) {
-				s.addresses[canonicalAddress(s.text[f.Start[at[0]]:f.End[at[1]-1]])] = true
+			for _, loc := range addresses(f) {
+				s.addresses[canonicalAddress(s.text[f.Start[loc[0]]:f.End[loc[1]-1]])] = true
 			}
 		}
 	})
@@ -261,20 +261,20 @@ func (s *scope) evidence(cited map[int][]string) []*support {
 // unsupported returns the figures and quotations of a text that are neither in the passages that it rests on nor in other
 // evidence, and the denials of figures that a passage states.
 func (s *scope) unsupported(text string) (flags []event.Flag) {
-	evidence, known := s.evidence(sentencesByPassage(text)), map[string]bool{}
+	evidence, flagged := s.evidence(sentencesByPassage(text)), map[string]bool{}
 	flag := func(kind, text string) {
-		if !known[text] {
-			known[text] = true
+		if !flagged[text] {
+			flagged[text] = true
 			flags = append(flags, event.Flag{Kind: kind, Text: text})
 		}
 	}
 	for _, figure := range number.Claims(withoutMarkers(text)) {
-		found, stated := false, false
+		present, stated := false, false
 		for _, e := range evidence {
 			has, states := e.read().numbers.Has(figure)
-			found, stated = found || has, stated || states
+			present, stated = present || has, stated || states
 		}
-		if !found {
+		if !present {
 			flag(Unverified, figure.Text)
 		} else if stated && figure.Denial != "" {
 			flag(Unverified, figure.Denial)

@@ -58,7 +58,7 @@ func (t *told) Result(_ memory.ToolCall, s string, _ memory.Origin, _ bool) erro
 func loaded(t *testing.T, texts map[string]string) *rag.Library {
 	t.Helper()
 	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
-	c, err := docstore.Named(memory.Tenant{}, "docs")
+	c, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	_, err = l.Create(t.Context(), c)
 	require.NoError(t, err)
@@ -218,8 +218,8 @@ func (m recalling) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.De
 // minded is a memory in which one thing was said.
 type minded string
 
-func (s minded) Recall(context.Context, recall.Query) (recall.Found, error) {
-	return recall.Found{Hits: []recall.Hit{{ID: "r.1", Role: "user", Text: string(s)}}}, nil
+func (s minded) Recall(context.Context, recall.Query) (recall.Result, error) {
+	return recall.Result{Hits: []recall.Hit{{ID: "r.1", Role: "user", Text: string(s)}}}, nil
 }
 
 // What is recalled, for the prompt or by the tool, supports figures as a history does, and no
@@ -229,7 +229,7 @@ func TestWhatIsRecalledIsEvidence(t *testing.T) {
 	const text = "You paid 77 crowns and 88 cents, see https://evil.example/q."
 	const checked = "You paid 77 crowns and 88 cents, see (link removed)."
 	library, evidence := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."}), &rag.Evidence{}
-	evidence.Said("What did I pay?", nil)
+	evidence.AddMessages("What did I pay?", nil)
 	turn, err := library.NewSession(rag.SessionOptions{
 		Collections: []string{"docs"}, Evidence: evidence,
 	})

@@ -145,16 +145,16 @@ func (l *Library) Close() {
 	l.mu.Unlock()
 	l.stop()
 	l.working.Wait()
-	for _, r := range l.held() {
-		t := r.known.Load().texts
+	for _, r := range l.loadedReplicas() {
+		t := r.local.Load().texts
 		t.wipe()
 		t.wipe() // twice, since a wipe spares what searches may still read; by this time none does
 	}
 	l.files.close()
 }
 
-// goes runs work that outlives its request. It reports false after Close.
-func (l *Library) goes(do func(ctx context.Context)) bool {
+// spawn runs work that outlives its request. It reports false after Close.
+func (l *Library) spawn(do func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -189,11 +189,11 @@ func (l *Library) Load(ctx context.Context, tenant memory.Tenant) error {
 
 // load is one attempt of Load.
 func (l *Library) load(ctx context.Context, tenant memory.Tenant) error {
-	all, err := l.listed(ctx, tenant)
+	replicas, err := l.listed(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	for _, r := range all {
+	for _, r := range replicas {
 		if r.isFed(ctx) {
 			continue
 		}
@@ -215,15 +215,15 @@ func (l *Library) listed(ctx context.Context, tenant memory.Tenant) ([]*replica,
 		return nil, err
 	}
 	l.files.keep(tenant, infos)
-	var all []*replica
+	var replicas []*replica
 	for _, info := range infos {
-		c, err := docstore.Named(tenant, info.Name)
+		c, err := docstore.NamedCollection(tenant, info.Name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, l.replica(c))
+		replicas = append(replicas, l.replica(c))
 	}
-	return all, nil
+	return replicas, nil
 }
 
 // Ready reports whether Load has finished.
@@ -308,11 +308,11 @@ func (l *Library) Collections(ctx context.Context, tenant memory.Tenant) ([]docs
 	return infos, err
 }
 
-// All gives all collections of a tenant other than the default one, with those of chats, and some that may not be there.
-func (l *Library) All(ctx context.Context, tenant memory.Tenant) ([]docstore.Collection, error) {
-	all, err := l.store.All(ctx, tenant)
-	slices.SortFunc(all, func(a, b docstore.Collection) int { return strings.Compare(a.String(), b.String()) })
-	return all, err
+// ListCollections gives all collections of a tenant other than the default one, with those of chats, and some that may not be there.
+func (l *Library) ListCollections(ctx context.Context, tenant memory.Tenant) ([]docstore.Collection, error) {
+	collections, err := l.store.ListCollections(ctx, tenant)
+	slices.SortFunc(collections, func(a, b docstore.Collection) int { return strings.Compare(a.String(), b.String()) })
+	return collections, err
 }
 
 // List returns the heads of count documents in the order of their ids, beginning behind cursor; ""
@@ -346,29 +346,29 @@ const (
 func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
-	looked := time.Now()
+	lastCheck := time.Now()
 	next := 0 // index of the first collection of the next round
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if now.Sub(looked) >= followNew && l.Ready() {
-				looked = now
+			if now.Sub(lastCheck) >= followNew && l.Ready() {
+				lastCheck = now
 				if l.o.Searcher != nil {
 					if err := tendOutside(ctx, l, tenant); err != nil && ctx.Err() == nil {
 						l.o.Log.Warn().Err(err).Msg("the search engine cannot be fed now")
 					}
 				}
-				all, _ := l.listed(ctx, tenant) // round reports the error
-				for _, r := range all {
-					if r.known.Load() == nil && !r.isFed(ctx) { // made by others
+				replicas, _ := l.listed(ctx, tenant) // round reports the error
+				for _, r := range replicas {
+					if r.local.Load() == nil && !r.isFed(ctx) { // made by others
 						r.catchUp()
 					}
 				}
 			}
 			next = l.round(ctx, next)
-			for _, r := range l.held() {
+			for _, r := range l.loadedReplicas() {
 				if ctx.Err() == nil {
 					r.tend(ctx)
 				}
@@ -380,21 +380,21 @@ func (l *Library) Follow(ctx context.Context, tenant memory.Tenant) {
 // round asks the store whether some of the collections changed, starts to catch up with those that
 // did, and returns where the next round begins.
 func (l *Library) round(ctx context.Context, next int) int {
-	all := l.held()
-	if len(all) == 0 {
+	replicas := l.loadedReplicas()
+	if len(replicas) == 0 {
 		return 0
 	}
 	// A fixed order, so that every collection has its turn.
-	slices.SortFunc(all, func(a, b *replica) int {
+	slices.SortFunc(replicas, func(a, b *replica) int {
 		return cmp.Or(strings.Compare(a.collection.Tenant().String(), b.collection.Tenant().String()),
 			strings.Compare(a.collection.String(), b.collection.String()))
 	})
-	var some []*replica
-	for i := range min(len(all), followAtOnce) {
-		some = append(some, all[(next+i)%len(all)])
+	var batch []*replica
+	for i := range min(len(replicas), followAtOnce) {
+		batch = append(batch, replicas[(next+i)%len(replicas)])
 	}
-	collections := make([]docstore.Collection, len(some))
-	for i, r := range some {
+	collections := make([]docstore.Collection, len(batch))
+	for i, r := range batch {
 		collections[i] = r.collection
 	}
 	marks, err := l.store.Lasts(ctx, collections...)
@@ -404,29 +404,29 @@ func (l *Library) round(ctx context.Context, next int) int {
 		}
 		return next
 	}
-	for i, r := range some {
-		k := r.known.Load()
+	for i, r := range batch {
+		k := r.local.Load()
 		switch {
 		case k == nil:
 		case marks[i] == (docstore.Mark{}):
 			r.drop()
 		case *k.mark.Load() != marks[i]:
-			r.lag.heard(marks[i])
+			r.lag.observe(marks[i])
 			r.catchUp()
 		default:
 			r.lag.level()
 		}
 	}
-	return (next + len(some)) % len(all)
+	return (next + len(batch)) % len(replicas)
 }
 
-// held are the replicas that have been read.
-func (l *Library) held() []*replica {
+// loadedReplicas are the replicas that have been read.
+func (l *Library) loadedReplicas() []*replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list []*replica
 	for _, r := range l.replicas {
-		if r.known.Load() != nil {
+		if r.local.Load() != nil {
 			list = append(list, r)
 		}
 	}
@@ -435,17 +435,17 @@ func (l *Library) held() []*replica {
 
 // lag measures how far a replica is behind the store.
 type lag struct {
-	mu    sync.Mutex
-	last  int64     // the newest version heard of; 0 while nothing is missing; guarded by mu
-	since time.Time // when a change was first heard of that is missing; guarded by mu
+	mu        sync.Mutex
+	last      int64     // the newest version heard of; 0 while nothing is missing; guarded by mu
+	firstSeen time.Time // when a change was first heard of that is missing; guarded by mu
 }
 
-// heard notes a mark of the store that differs from the copy's.
-func (l *lag) heard(last docstore.Mark) {
+// observe notes a mark of the store that differs from the copy's.
+func (l *lag) observe(last docstore.Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == 0 {
-		l.since = time.Now()
+		l.firstSeen = time.Now()
 	}
 	l.last = last.Version
 }
@@ -466,12 +466,12 @@ type Lag struct {
 // Lag is the lag over all collections.
 func (l *Library) Lag() Lag {
 	var most Lag
-	for _, r := range l.held() {
-		version := r.known.Load().version()
+	for _, r := range l.loadedReplicas() {
+		version := r.local.Load().version()
 		r.lag.mu.Lock()
 		if r.lag.last != 0 {
 			most.Changes = max(most.Changes, r.lag.last-version, 1) // at least 1, for a collection that was made anew
-			most.For = max(most.For, time.Since(r.lag.since))
+			most.For = max(most.For, time.Since(r.lag.firstSeen))
 		}
 		r.lag.mu.Unlock()
 	}
@@ -479,7 +479,7 @@ func (l *Library) Lag() Lag {
 }
 
 // version is the log's version up to which the copy is applied; 0 for no copy.
-func (k *known) version() int64 {
+func (k *localCopy) version() int64 {
 	if k == nil {
 		return 0
 	}

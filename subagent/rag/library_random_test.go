@@ -46,9 +46,9 @@ func newShelf(t *testing.T, server *redistest.Server, seed uint64) *shelf {
 	require.NoError(t, err)
 	other, err := memory.ParseTenant("other")
 	require.NoError(t, err)
-	foreign, err := docstore.Named(other, "docs")
+	foreign, err := docstore.NamedCollection(other, "docs")
 	require.NoError(t, err)
-	docs, err := docstore.Named(memory.Tenant{}, "docs")
+	docs, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	s.names = []docstore.Collection{docs, foreign, chat}
 	for _, c := range s.names {

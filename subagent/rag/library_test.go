@@ -39,7 +39,7 @@ func library(client redis.UniversalClient) *rag.Library {
 
 func collection(t testing.TB, l *rag.Library, name string) docstore.Collection {
 	t.Helper()
-	c, err := docstore.Named(memory.Tenant{}, name)
+	c, err := docstore.NamedCollection(memory.Tenant{}, name)
 	require.NoError(t, err)
 	_, err = l.Create(ctx, c)
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 
 	_, err = l.Search(ctx, rag.Request{Query: "apples"})
 	require.ErrorIs(t, err, rag.ErrNoScope)
-	unknown, err := docstore.Named(memory.Tenant{}, "unknown")
+	unknown, err := docstore.NamedCollection(memory.Tenant{}, "unknown")
 	require.NoError(t, err)
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{a, unknown}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
@@ -134,7 +134,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
 	other, err := memory.ParseTenant("other")
 	require.NoError(t, err)
-	foreign, err := docstore.Named(other, "a")
+	foreign, err := docstore.NamedCollection(other, "a")
 	require.NoError(t, err)
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{foreign}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
@@ -390,8 +390,8 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	h := listed(t, l, c)["faq.jsonl/b"]
 	require.Equal(t, map[string]string{"lang": "en"}, h.Metadata, "what is said of the file is laid over what it says")
 	require.Equal(t, "https://example.com/b", h.Source)
-	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"),
-		Given: []string{"lang"}}, h.From)
+	require.Equal(t, docstore.SourceFile{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"),
+		MetadataKeys: []string{"lang"}}, h.SourceFile)
 
 	// The same document is the same document though others of the file changed.
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new",
@@ -500,9 +500,9 @@ func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
 	put(t, l, c, "text.pdf", "text that came as text")
 	putFile(t, l, c, rag.File{ID: "new.md"}, "# New")
 	for _, d := range []docstore.Document{
-		{ID: "old.md", Text: "x", From: docstore.From{Origin: "/a", Raw: "00"}},
-		{ID: "faq.jsonl/1", Source: "faq.jsonl", Text: "x", From: docstore.From{Origin: "/a", Raw: "00"}},
-		{ID: "other.pdf", Text: "x", From: docstore.From{Loader: "another"}},
+		{ID: "old.md", Text: "x", SourceFile: docstore.SourceFile{Origin: "/a", Raw: "00"}},
+		{ID: "faq.jsonl/1", Source: "faq.jsonl", Text: "x", SourceFile: docstore.SourceFile{Origin: "/a", Raw: "00"}},
+		{ID: "other.pdf", Text: "x", SourceFile: docstore.SourceFile{Loader: "another"}},
 	} {
 		require.NoError(t, docstore.New(client, 0).Put(ctx, c, d)[0].Err)
 	}

@@ -19,24 +19,24 @@ const maxHeld = 256
 // and nothing of the answer is lost. Code between fences stays as it is, unless readers of Markdown could disagree
 // where it ends. The text comes in pieces; how it is cut makes no difference to what is passed on.
 type screen struct {
-	held  string // not passed on yet
-	inner bool   // the line's first character is behind
-	word  bool   // so is one that is not white space and no mark of a list or a quotation
-	fence string // the backticks that opened the code under way, empty outside of code
-	doubt bool   // no more code is trusted: it is not clear where it would end
+	pending string // not passed on yet
+	inner   bool   // the line's first character is behind
+	word    bool   // so is one that is not white space and no mark of a list or a quotation
+	fence   string // the backticks that opened the code under way, empty outside of code
+	doubt   bool   // no more code is trusted: it is not clear where it would end
 }
 
 // pass takes a piece, the last one with final, and returns what may be shown.
 func (s *screen) pass(text string, final bool) string {
-	s.held += text
-	view := s.held
+	s.pending += text
+	view := s.pending
 	if !final {
 		view = settled(view)
 	}
 	var out strings.Builder
-	at := 0
-	for at < len(view) {
-		v := view[at:min(len(view), at+maxHeld)]
+	pos := 0
+	for pos < len(view) {
+		v := view[pos:min(len(view), pos+maxHeld)]
 		n, spaced := s.next(v, final)
 		if n == 0 {
 			break
@@ -47,9 +47,9 @@ func (s *screen) pass(text string, final bool) string {
 		}
 		s.inner = v[0] != '\n'
 		s.word = s.inner && v[0] != '\r' && (s.word || strings.IndexByte(" \t>*+-", v[0]) < 0)
-		at += n
+		pos += n
 	}
-	s.held = s.held[at:]
+	s.pending = s.pending[pos:]
 	return out.String()
 }
 
@@ -63,9 +63,9 @@ func settled(text string) string {
 			text = text[:len(text)-n]
 		}
 	}
-	from := max(0, len(text)-envelope.MaxEscape)
-	if m := openEscape.FindStringIndex(text[from:]); m != nil {
-		text = text[:from+m[0]]
+	start := max(0, len(text)-envelope.MaxEscape)
+	if m := openEscape.FindStringIndex(text[start:]); m != nil {
+		text = text[:start+m[0]]
 	}
 	return text
 }
@@ -73,14 +73,14 @@ func settled(text string) string {
 // next is how many bytes at the beginning of v may be passed on, and whether a space belongs behind them; 0 bytes if
 // that depends on what follows. v has at most maxHeld bytes.
 func (s *screen) next(v string, final bool) (n int, spaced bool) {
-	over := final || len(v) == maxHeld
+	complete := final || len(v) == maxHeld
 	c := v[0]
 	if c == '`' || c == '~' && s.fence == "" {
 		run := len(v) - len(strings.TrimLeft(v, v[:1]))
-		if run < 3 && (run < len(v) || over) {
+		if run < 3 && (run < len(v) || complete) {
 			return run, false
 		}
-		return s.fenceLine(v, run, over), false
+		return s.fenceLine(v, run, complete), false
 	}
 	if s.fence != "" {
 		return 1, false
@@ -104,7 +104,7 @@ func (s *screen) next(v string, final bool) (n int, spaced bool) {
 		return n, false
 	}
 	switch follows := envelope.FoldSome(v[n:], 1).Text; {
-	case follows == "" && !over:
+	case follows == "" && !complete:
 		return 0, false
 	case follows == "" || last == '!':
 		return n, strings.HasPrefix(follows, "[") || follows == "" && len(v) == maxHeld
@@ -117,7 +117,7 @@ func (s *screen) next(v string, final bool) (n int, spaced bool) {
 	if strings.Contains(tag, "=") {
 		return n, true
 	}
-	if !closed && !over {
+	if !closed && !complete {
 		return 0, false
 	}
 	return n, runs.MatchString(tag) || !closed && len(v) == maxHeld
@@ -130,10 +130,10 @@ var (
 
 // fenceLine is given the text from three or more backticks or tildes on. Only a fence of backticks that stands alone at
 // the beginning of a line opens or closes code that every reader takes for code.
-func (s *screen) fenceLine(v string, run int, over bool) int {
+func (s *screen) fenceLine(v string, run int, complete bool) int {
 	end := strings.IndexByte(v+"\n", '\n')
 	switch line := v[:end]; {
-	case end == len(v) && !over:
+	case end == len(v) && !complete:
 		return 0
 	case !s.inner && !s.doubt && s.fence == "" && end < len(v) && fenceOpens.MatchString(line):
 		s.fence = v[:run]
@@ -181,8 +181,8 @@ func addresses(f envelope.Folding) (list [][2]int) {
 	}
 	for _, m := range linkPatterns.FindAllStringIndex(f.Text, -1) {
 		start := m[0] + len(f.Text[m[0]:m[1]]) - len(strings.TrimLeft(f.Text[m[0]:m[1]], "](: \t\n<\"'=|"))
-		found := f.Text[start:m[1]]
-		if fileName.MatchString(found) || private(found) {
+		address := f.Text[start:m[1]]
+		if fileName.MatchString(address) || private(address) {
 			continue
 		}
 		list = append(list, [2]int{start, m[1]})
@@ -201,19 +201,19 @@ func private(address string) bool {
 // links returns the changes that remove the addresses which are not allowed. The whole address has to be known: one that
 // a longer address begins with allows nothing.
 func (c *checker) links(text string, f envelope.Folding) (changes []envelope.Change) {
-	for _, at := range addresses(f) {
-		start, end := f.Start[at[0]], f.End[at[1]-1]
-		found := text[start:end]
-		if c.scope.allowed(found) {
+	for _, loc := range addresses(f) {
+		start, end := f.Start[loc[0]], f.End[loc[1]-1]
+		address := text[start:end]
+		if c.scope.allowed(address) {
 			continue
 		}
-		end = start + len(strings.TrimRight(found, ".,;:!?*|"))
-		by := linkRemoved
+		end = start + len(strings.TrimRight(address, ".,;:!?*|"))
+		replacement := linkRemoved
 		if strings.HasSuffix(text[:start], "]") { // a Markdown link would need the parenthesis here
-			by = " " + by
+			replacement = " " + replacement
 		}
 		c.flag(RemovedLink, text[start:end])
-		changes = append(changes, envelope.Change{Start: start, End: end, By: by})
+		changes = append(changes, envelope.Change{Start: start, End: end, Text: replacement})
 	}
 	return changes
 }

@@ -25,7 +25,7 @@ type Input struct {
 	ID       string
 	Document chunk.Document
 	// From is the file that it was read from; zero for a document that came as text.
-	docstore.From
+	docstore.SourceFile
 	// Err is why it could not be read; then the other fields are empty.
 	Err error
 }
@@ -118,7 +118,7 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 func (l *Library) stored(in Input) docstore.Document {
 	d := docstore.Document{
 		ID: in.ID, Title: cmp.Or(in.Document.Title, chunk.TitleOf(in.ID)), Source: in.Document.Source,
-		Metadata: in.Document.Metadata, From: in.From, Text: in.Document.Text, Passages: []docstore.Passage{},
+		Metadata: in.Document.Metadata, SourceFile: in.SourceFile, Text: in.Document.Text, Passages: []docstore.Passage{},
 	}
 	if len(d.Text) > docstore.MaxText {
 		return d // the store refuses it; splitting would be wasted
@@ -152,13 +152,13 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 	if err != nil {
 		return err
 	}
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, h := range heads {
-		there[h.ID] = true
+		exists[h.ID] = true
 	}
 	for i := range outcomes {
 		// A document of another origin under this id is not an earlier version.
-		if o := &outcomes[i]; o.Err != nil && o.Code != string(docstore.Conflict) && there[o.ID] {
+		if o := &outcomes[i]; o.Err != nil && o.Code != string(docstore.Conflict) && exists[o.ID] {
 			o.Status = OutcomeStale
 		}
 	}
@@ -252,7 +252,7 @@ type File struct {
 // stay.
 func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, report func(Outcome)) error {
 	p := putting{file: f, loader: l.o.Loader, log: l.o.Log, live: map[string]bool{},
-		given: slices.Sorted(maps.Keys(f.Metadata))}
+		metadataKeys: slices.Sorted(maps.Keys(f.Metadata))}
 	if f.Limit > 0 {
 		p.loader.Limits.Bytes = f.Limit
 	}
@@ -268,12 +268,12 @@ func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, re
 
 // putting is the state of one PutFile.
 type putting struct {
-	file      File
-	loader    loader.Loader
-	log       zerolog.Logger
-	given     []string        // the names in Metadata, sorted
-	live      map[string]bool // the ids of its documents
-	uncertain bool            // something was refused, so that nothing is removed
+	file         File
+	loader       loader.Loader
+	log          zerolog.Logger
+	metadataKeys []string        // the names in Metadata, sorted
+	live         map[string]bool // the ids of its documents
+	uncertain    bool            // something was refused, so that nothing is removed
 }
 
 // inputs are the documents of the file.
@@ -305,7 +305,7 @@ func (p *putting) inputs(ctx context.Context) iter.Seq2[Input, error] {
 func (p *putting) input(item loader.Item, hash func() string) Input {
 	f := p.file
 	in := Input{ID: f.ID, Document: item.Document}
-	in.From = docstore.From{Origin: f.Origin, Loader: p.loader.Identity(f.ID), Given: p.given}
+	in.SourceFile = docstore.SourceFile{Origin: f.Origin, Loader: p.loader.Identity(f.ID), MetadataKeys: p.metadataKeys}
 	if item.ID == "" {
 		in.Raw = hash() // a file of one document is read completely by now
 		if f.Title != "" {
@@ -324,10 +324,10 @@ func (p *putting) input(item loader.Item, hash func() string) Input {
 		in.Document.Source = f.Source
 	}
 	if len(f.Metadata) > 0 {
-		all := map[string]string{}
-		maps.Copy(all, in.Document.Metadata)
-		maps.Copy(all, f.Metadata)
-		in.Document.Metadata = all
+		metadata := map[string]string{}
+		maps.Copy(metadata, in.Document.Metadata)
+		maps.Copy(metadata, f.Metadata)
+		in.Document.Metadata = metadata
 	}
 	return in
 }
@@ -337,11 +337,11 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	if p.uncertain {
 		return nil
 	}
-	gone, err := l.documentsOf(ctx, c, p.file, p.live)
+	obsolete, err := l.documentsOf(ctx, c, p.file, p.live)
 	if err != nil {
 		return err
 	}
-	for page := range slices.Chunk(gone, batchDocuments) {
+	for page := range slices.Chunk(obsolete, batchDocuments) {
 		if _, err := l.Delete(ctx, c, page...); err != nil {
 			return err
 		}
@@ -370,14 +370,14 @@ func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File
 			add(h)
 		}
 	}
-	below := f.ID + "/"
+	prefix := f.ID + "/"
 	page := 1 // a small page first, since most files have no others
-	for cursor := below; cursor != ""; page = docstore.MaxPage {
+	for cursor := prefix; cursor != ""; page = docstore.MaxPage {
 		if heads, cursor, err = l.store.List(ctx, c, cursor, page); err != nil {
 			return nil, err
 		}
 		for _, h := range heads {
-			if !strings.HasPrefix(h.ID, below) {
+			if !strings.HasPrefix(h.ID, prefix) {
 				return ids, nil
 			}
 			add(h)

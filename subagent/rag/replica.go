@@ -22,10 +22,10 @@ import (
 type replica struct {
 	collection docstore.Collection
 	library    *Library
-	gate       chan struct{}         // a mutex with a deadline: full while a goroutine changes the copy
-	known      atomic.Pointer[known] // the copy; nil before it is read
-	tidied     atomic.Pointer[known] // the copy that the vectors in the store were last compared with
-	used       int64                 // guarded by the library's mu
+	gate       chan struct{}             // a mutex with a deadline: full while a goroutine changes the copy
+	local      atomic.Pointer[localCopy] // the copy; nil before it is read
+	tidied     atomic.Pointer[localCopy] // the copy that the vectors in the store were last compared with
+	used       int64                     // guarded by the library's mu
 	lag        lag
 	saved      saved // belongs to the follower's goroutine
 	flight           // of catching up
@@ -64,7 +64,7 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	if g, fed, err := r.outside(ctx); fed || err != nil {
 		return g, err
 	}
-	if r.known.Load() == nil {
+	if r.local.Load() == nil {
 		if err := r.first(ctx); err != nil {
 			return leg{}, err
 		}
@@ -73,10 +73,10 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	bounded, cancel := context.WithTimeout(ctx, o.Patience)
 	last, err := r.library.store.Last(bounded, r.collection)
 	cancel()
-	k := r.known.Load()
+	k := r.local.Load()
 	switch {
 	case errors.Is(err, docstore.ErrUnavailable) && k != nil:
-		return leg{collection: r.collection, known: k, degraded: true}, nil
+		return leg{collection: r.collection, local: k, degraded: true}, nil
 	case errors.Is(err, docstore.ErrNoCollection):
 		r.drop()
 		return leg{}, err
@@ -85,9 +85,9 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	}
 	if k != nil && *k.mark.Load() == last {
 		r.lag.level()
-		return leg{collection: r.collection, known: k}, nil
+		return leg{collection: r.collection, local: k}, nil
 	}
-	r.lag.heard(last)
+	r.lag.observe(last)
 	return r.caughtUp(ctx, last, o.CatchUp)
 }
 
@@ -104,42 +104,42 @@ func (r *replica) first(ctx context.Context) error {
 
 // caughtUp waits until a change of the store is applied, for some time at most.
 func (r *replica) caughtUp(ctx context.Context, last docstore.Mark, patience time.Duration) (leg, error) {
-	over := time.NewTimer(patience)
-	defer over.Stop()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for {
-		run, begun := r.catchUp()
+		run, started := r.catchUp()
 		select {
 		case <-run.done:
-		case <-over.C:
-			if k := r.known.Load(); k != nil {
-				return r.behind(k), nil
+		case <-timer.C:
+			if k := r.local.Load(); k != nil {
+				return r.degradedLeg(k), nil
 			}
 			return leg{}, r.first(ctx) // the collection was made anew
 		case <-ctx.Done():
 			return leg{}, context.Cause(ctx)
 		}
-		k := r.known.Load()
+		k := r.local.Load()
 		switch {
 		case errors.Is(run.err, docstore.ErrUnavailable) && k != nil:
-			return r.behind(k), nil
+			return r.degradedLeg(k), nil
 		case run.err != nil:
 			return leg{}, run.err
-		case begun || k != nil && *k.mark.Load() == last:
-			return leg{collection: r.collection, known: k}, nil
+		case started || k != nil && *k.mark.Load() == last:
+			return leg{collection: r.collection, local: k}, nil
 		}
 	}
 }
 
-// behind is the part in a search of a copy that lacks changes: its hits have to be proven by the store.
-func (r *replica) behind(k *known) leg {
-	return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}
+// degradedLeg is the part in a search of a copy that lacks changes: its hits have to be proven by the store.
+func (r *replica) degradedLeg(k *localCopy) leg {
+	return leg{collection: r.collection, local: k, degraded: true, proof: &proof{replica: r}}
 }
 
 // catchUp starts to apply missing changes unless that is under way.
-func (r *replica) catchUp() (run *catchUp, begun bool) { return r.begin(r.library, r.apply) }
+func (r *replica) catchUp() (run *catchUp, started bool) { return r.begin(r.library, r.apply) }
 
 // begin starts an attempt unless one is under way. The work belongs to the library and goes on when the caller leaves.
-func (f *flight) begin(l *Library, work func(ctx context.Context) error) (run *catchUp, begun bool) {
+func (f *flight) begin(l *Library, work func(ctx context.Context) error) (run *catchUp, started bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running != nil {
@@ -147,7 +147,7 @@ func (f *flight) begin(l *Library, work func(ctx context.Context) error) (run *c
 	}
 	run = &catchUp{done: make(chan struct{})}
 	f.running = run
-	begun = l.goes(func(ctx context.Context) {
+	started = l.spawn(func(ctx context.Context) {
 		err := work(ctx)
 		f.mu.Lock()
 		f.running = nil
@@ -155,12 +155,12 @@ func (f *flight) begin(l *Library, work func(ctx context.Context) error) (run *c
 		run.err = err
 		close(run.done)
 	})
-	if !begun {
+	if !started {
 		f.running = nil
 		run.err = errStopped
 		close(run.done)
 	}
-	return run, begun
+	return run, started
 }
 
 var errStopped = fmt.Errorf("%w: this process stops", docstore.ErrUnavailable)
@@ -187,8 +187,8 @@ func (r *replica) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.lag.heard(last)
-	k := r.known.Load()
+	r.lag.observe(last)
+	k := r.local.Load()
 	if k == nil {
 		k = r.restored()
 	}
@@ -203,11 +203,11 @@ func (r *replica) apply(ctx context.Context) error {
 			// What changes while the heads are read is in the log behind the mark, which is therefore read first.
 			gaps++
 			if last, err = store.Last(ctx, r.collection); err == nil {
-				err = r.advance(ctx, k, last, k.ids(), r.all(ctx))
+				err = r.advance(ctx, k, last, k.ids(), r.allHeads(ctx))
 			}
 		case err == nil && len(changes) > 0:
 			ids := changed(changes)
-			err = r.advance(ctx, k, changes[len(changes)-1].Mark, ids, r.some(ctx, ids))
+			err = r.advance(ctx, k, changes[len(changes)-1].Mark, ids, r.headsOf(ctx, ids))
 		}
 		switch {
 		case errors.Is(err, docstore.ErrNoCollection):
@@ -216,7 +216,7 @@ func (r *replica) apply(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		r.known.Store(k)
+		r.local.Store(k)
 		if !compared && len(changes) < tailPage {
 			r.lag.level()
 			return nil
@@ -239,13 +239,13 @@ func changed(changes []docstore.Change) (ids []string) {
 
 // drop forgets a collection that the store no longer has.
 func (r *replica) drop() {
-	r.known.Store(nil)
+	r.local.Store(nil)
 	r.lag.level()
 	r.library.forget(r.collection)
 }
 
-// all are the heads of all documents, in pages.
-func (r *replica) all(ctx context.Context) iter.Seq2[[]docstore.Head, error] {
+// allHeads are the heads of all documents, in pages.
+func (r *replica) allHeads(ctx context.Context) iter.Seq2[[]docstore.Head, error] {
 	return func(yield func([]docstore.Head, error) bool) {
 		for cursor := ""; ; {
 			heads, next, err := r.library.store.List(ctx, r.collection, cursor, docstore.MaxPage)
@@ -256,8 +256,8 @@ func (r *replica) all(ctx context.Context) iter.Seq2[[]docstore.Head, error] {
 	}
 }
 
-// some are the heads of those of the documents that there are, in pages.
-func (r *replica) some(ctx context.Context, ids []string) iter.Seq2[[]docstore.Head, error] {
+// headsOf are the heads of those of the documents that there are, in pages.
+func (r *replica) headsOf(ctx context.Context, ids []string) iter.Seq2[[]docstore.Head, error] {
 	return func(yield func([]docstore.Head, error) bool) {
 		for page := range slices.Chunk(ids, docstore.MaxPage) {
 			heads, err := r.library.store.Heads(ctx, r.collection, page...)
@@ -279,14 +279,14 @@ const (
 // advance makes the copy equal to the store as far as some documents go, and takes a mark of the log: documents with
 // another head are read, on all processors, and those of the suspects that have no head are deleted. Documents are read
 // as they are, which may be newer than the mark; their later changes then have no effect. The caller has the gate.
-func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, suspects []string,
+func (r *replica) advance(ctx context.Context, k *localCopy, mark docstore.Mark, suspects []string,
 	pages iter.Seq2[[]docstore.Head, error]) error {
 	u := update{mark: mark}
 	var mu sync.Mutex // of u while there are workers
 	workers, work := errgroup.WithContext(ctx)
 	workers.SetLimit(runtime.GOMAXPROCS(0) + 1) // one more, since workers also wait for the store
 	var job []string
-	all, passages, bytes := 0, 0, 0
+	total, passages, bytes := 0, 0, 0
 	hand := func() {
 		if ids := job; len(ids) > 0 {
 			workers.Go(func() error {
@@ -297,7 +297,7 @@ func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, sus
 				return err
 			})
 		}
-		all += passages
+		total += passages
 		job, passages, bytes = nil, 0, 0
 	}
 	live := map[string]bool{}
@@ -330,11 +330,11 @@ func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, sus
 	}
 	for _, id := range suspects {
 		if !live[id] {
-			u.gone = append(u.gone, id)
+			u.deleted = append(u.deleted, id)
 		}
 	}
 	k.apply(u)
-	if all > manyPassages {
+	if total > manyPassages {
 		u.prepared = nil
 		debug.FreeOSMemory()
 	}
@@ -343,14 +343,14 @@ func (r *replica) advance(ctx context.Context, k *known, mark docstore.Mark, sus
 
 // prepared reads documents and builds their part of the index. One that is missing was deleted meanwhile, which is in
 // the log.
-func (r *replica) prepared(ctx context.Context, k *known, ids []string) (prepared, error) {
-	found, err := r.library.store.GetAll(ctx, r.collection, ids...)
+func (r *replica) prepared(ctx context.Context, k *localCopy, ids []string) (prepared, error) {
+	byID, err := r.library.store.GetAll(ctx, r.collection, ids...)
 	if err != nil {
 		return prepared{}, err
 	}
 	var documents []docstore.Document
 	for _, id := range ids {
-		if d, ok := found[id]; ok {
+		if d, ok := byID[id]; ok {
 			documents = append(documents, d)
 		}
 	}
@@ -361,7 +361,7 @@ func (r *replica) prepared(ctx context.Context, k *known, ids []string) (prepare
 // here even if the store cannot be reached afterwards. What is far behind comes to it later: until then, searches ask the
 // store.
 func (r *replica) wrote(ctx context.Context, last docstore.Mark) {
-	if r.known.Load() != nil {
+	if r.local.Load() != nil {
 		if r.engine() != nil {
 			r.feeding.begin(r.library, r.feed)
 		}

@@ -21,7 +21,7 @@ type person struct{}
 func (person) Spec() loop.Spec { return loop.Spec{Name: "person"} }
 
 func (person) Call(context.Context, memory.ToolCall) (string, error) {
-	return "", &loop.Suspended{Waits: []event.Wait{{ID: "w"}}, State: json.RawMessage("1")}
+	return "", &loop.Suspended{Pending: []event.Wait{{ID: "w"}}, State: json.RawMessage("1")}
 }
 
 func (person) Resume(context.Context, memory.ToolCall, json.RawMessage, loop.Answers) (string, error) {

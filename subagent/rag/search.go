@@ -81,12 +81,12 @@ type Passage struct {
 	Collection string `json:"collection"`
 	Hash       string `json:"hash"` // of the text, to find it again
 
-	strength float64 // its part of the query, comparable between collections
-	held     *held   // where its text is; nil when the text is here
-	ordinal  int     // in that document
-	opening  string  // the document's first passage
-	date     string  // in the document's metadata
-	version  int64   // of the document
+	strength float64          // its part of the query, comparable between collections
+	doc      *indexedDocument // where its text is; nil when the text is here
+	ordinal  int              // in that document
+	opening  string           // the document's first passage
+	date     string           // in the document's metadata
+	version  int64            // of the document
 }
 
 // Search gives the passages of the collections that match best. A result that is
@@ -107,14 +107,14 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 	for i := range legs {
 		legs[i].narrow(r.Where)
 	}
-	return l.over(ctx, legs, r)
+	return l.searchLegs(ctx, legs, r)
 }
 
-// over searches collections that are up to date or marked as degraded. The order of its steps matters: the query is
+// searchLegs searches collections that are up to date or marked as degraded. The order of its steps matters: the query is
 // embedded first, since every leg needs the vector; which vectors are missing is asked before the search, since they
 // may come while it runs; only then are the texts read, for the few passages that are left, and reranked, since a
 // reranker reads texts.
-func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, error) {
+func (l *Library) searchLegs(ctx context.Context, legs []leg, r Request) (Result, error) {
 	k := cmp.Or(r.K, DefaultK)
 	q := query{text: r.Query, history: r.History, k: 2 * k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
 	if l.o.Rerank.Reranker != nil {
@@ -123,7 +123,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, erro
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
 	waiting := false
 	for _, g := range legs {
-		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
+		waiting = waiting || q.vector != nil && g.local.waiting(l.space.Load())
 	}
 	for _, g := range legs {
 		if g.outside == nil {
@@ -136,8 +136,8 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) (Result, erro
 	best := q.find(ctx, legs)
 	if best.Status != textindex.StatusOK && len(r.History) > 0 {
 		q.history = nil
-		if alone := q.find(ctx, legs); better(alone, best) {
-			best = alone
+		if standalone := q.find(ctx, legs); better(standalone, best) {
+			best = standalone
 		}
 	}
 	names := make([]string, len(legs))
@@ -170,7 +170,7 @@ func (r Request) check() error {
 // leg is the part of a search in one collection (federated search: each is ranked by itself, and the lists are joined).
 type leg struct {
 	collection docstore.Collection
-	known      *known
+	local      *localCopy
 	filter     *textindex.Filter // nil for all documents
 	degraded   bool
 	proof      *proof   // of the hits, if what is known is behind the store; nil if not
@@ -183,7 +183,7 @@ func (g *leg) narrow(w Where) {
 		g.outside.where = w
 		return
 	}
-	g.filter = g.known.filter(w)
+	g.filter = g.local.filter(w)
 }
 
 // snapshot is what is searched here.
@@ -191,7 +191,7 @@ func (g leg) snapshot() *textindex.Snapshot {
 	if g.outside != nil {
 		return g.outside.snapshot
 	}
-	return g.known.index.Snapshot()
+	return g.local.index.Snapshot()
 }
 
 // passage is the passage of a hit, without its text; false if its document was replaced since the search.
@@ -199,7 +199,7 @@ func (g leg) passage(hit textindex.Hit) (Passage, bool) {
 	if g.outside != nil {
 		return g.outside.candidates[hit.Document], true
 	}
-	h := g.known.get(hit.Document)
+	h := g.local.get(hit.Document)
 	if h == nil {
 		return Passage{}, false
 	}
@@ -216,9 +216,9 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 		}
 	}
 	errs := make([]error, len(legs))
-	var asked sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range legs {
-		asked.Go(func() {
+		wg.Go(func() {
 			c := legs[i].collection
 			legs[i], errs[i] = l.replica(c).leg(ctx)
 			switch {
@@ -229,17 +229,17 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 			}
 		})
 	}
-	asked.Wait()
-	var there []leg
+	wg.Wait()
+	var available []leg
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			there = append(there, legs[i])
+			available = append(available, legs[i])
 		case !optional || !errors.Is(err, docstore.ErrNoCollection):
 			return nil, err
 		}
 	}
-	return there, nil
+	return available, nil
 }
 
 // rank orders statuses, the better above.
@@ -289,9 +289,9 @@ func (q query) find(ctx context.Context, legs []leg) Result {
 	slices.SortStableFunc(f.Passages, func(a, b Passage) int { return cmp.Compare(b.strength, a.strength) })
 	texts := map[string]bool{}
 	f.Passages = slices.DeleteFunc(f.Passages, func(p Passage) bool {
-		again := texts[p.Hash]
+		duplicate := texts[p.Hash]
 		texts[p.Hash] = true
-		return again
+		return duplicate
 	})
 	f.Passages = f.Passages[:min(q.k, len(f.Passages))]
 	return f
@@ -304,10 +304,10 @@ func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 		result, passages, _ := g.look(q, q.k)
 		return result, passages
 	}
-	for wanted := 2 * q.k; ; wanted *= 4 { // so that enough are left
-		result, passages, more := g.look(q, wanted)
+	for limit := 2 * q.k; ; limit *= 4 { // so that enough are left
+		result, passages, hasMore := g.look(q, limit)
 		passages = g.proof.proven(ctx, passages)
-		if len(passages) >= q.k || !more || wanted > maxProven {
+		if len(passages) >= q.k || !hasMore || limit > maxProven {
 			if len(passages) == 0 {
 				result.Status = textindex.StatusEmpty
 			}
@@ -319,9 +319,9 @@ func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 // look searches one leg for at most so many passages; more says whether there may be others. It reads without a lock
 // (optimistic concurrency): a document that is replaced between the search and the look at it makes it search again, on
 // the newer index.
-func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passage, more bool) {
+func (g leg) look(q query, limit int) (textResult textindex.Result, passages []Passage, hasMore bool) {
 	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter,
-		Limit: wanted}
+		Limit: limit}
 	for {
 		snapshot := g.snapshot()
 		var result textindex.Result
@@ -332,24 +332,24 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 				hits = append(hits, textindex.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
-			words.Limit = max(VectorHits, wanted)
+			words.Limit = max(VectorHits, limit)
 			result = snapshot.Search(words)
-			hits = q.fuse(wanted, result.Hits, snapshot.Nearest(q.vector, words.Limit, g.filter), q.weight)
+			hits = q.fuse(limit, result.Hits, snapshot.Nearest(q.vector, words.Limit, g.filter), q.weight)
 			if result.Status == textindex.StatusEmpty && len(hits) > 0 {
 				result.Status = textindex.StatusWeak // nearest is not near
 			}
 		}
-		if passages, whole := g.passages(result, hits); whole {
-			return result, passages, len(hits) >= wanted
+		if passages, complete := g.passages(result, hits); complete {
+			return result, passages, len(hits) >= limit
 		}
 	}
 }
 
 // passages are the passages of hits; whole is false if a document among them was replaced since the search.
-func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, whole bool) {
+func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, complete bool) {
 	for _, hit := range hits {
-		p, there := g.passage(hit.Hit)
-		if !there {
+		p, ok := g.passage(hit.Hit)
+		if !ok {
 			return nil, false
 		}
 		p.Score, p.BM25Rank = math.Round(hit.Score*1000)/1000, hit.Ranks[0]
@@ -368,9 +368,9 @@ func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages
 // proof checks hits of a replica that is behind against the store. It belongs to one search and
 // asks about each document once.
 type proof struct {
-	replica *replica
-	asked   map[string]contentHash // by id; the zero value for a deleted document
-	away    bool                   // the store does not answer; if it never did, the copy counts
+	replica     *replica
+	hashes      map[string]contentHash // by id; the zero value for a deleted document
+	unavailable bool                   // the store does not answer; if it never did, the copy counts
 }
 
 // maxProven bounds the passages that one search checks in order to have enough proven ones.
@@ -382,19 +382,19 @@ const maxProven = 1000
 func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
 	ids := map[string]bool{}
 	for _, hit := range passages {
-		if _, asked := p.asked[hit.DocID]; !asked {
+		if _, ok := p.hashes[hit.DocID]; !ok {
 			ids[hit.DocID] = true
 		}
 	}
-	if len(ids) > 0 && !p.away {
+	if len(ids) > 0 && !p.unavailable {
 		p.ask(ctx, slices.Collect(maps.Keys(ids)))
 	}
-	if p.away && p.asked == nil {
+	if p.unavailable && p.hashes == nil {
 		return passages
 	}
 	var proven []Passage
 	for _, hit := range passages {
-		if sum := p.asked[hit.DocID]; sum == hit.held.Sum && sum != (contentHash{}) {
+		if sum := p.hashes[hit.DocID]; sum == hit.doc.Sum && sum != (contentHash{}) {
 			proven = append(proven, hit)
 		}
 	}
@@ -406,20 +406,20 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 	defer cancel()
 	heads, err := p.replica.library.store.Heads(bounded, p.replica.collection, ids...)
 	if errors.Is(err, docstore.ErrUnavailable) {
-		p.away = true
+		p.unavailable = true
 		return
 	}
 	if err != nil { // what cannot be read proves nothing
 		p.replica.library.o.Log.Error().Err(err).Stringer("collection", p.replica.collection).Msg("a search cannot be proven")
 	}
-	if p.asked == nil {
-		p.asked = map[string]contentHash{}
+	if p.hashes == nil {
+		p.hashes = map[string]contentHash{}
 	}
 	for _, id := range ids {
-		p.asked[id] = contentHash{}
+		p.hashes[id] = contentHash{}
 	}
 	for _, h := range heads {
-		p.asked[h.ID] = contentHashOf(h.Hash)
+		p.hashes[h.ID] = contentHashOf(h.Hash)
 	}
 }
 
@@ -434,9 +434,9 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 			if p.Collection != g.collection.String() {
 				continue
 			}
-			if text, ok := p.held.text(p.ordinal); ok {
-				p.opening, _ = p.held.text(0)
-				p.Text, p.date, p.version, p.held = text, p.held.Metadata["date"], p.held.Version, nil
+			if text, ok := p.doc.text(p.ordinal); ok {
+				p.opening, _ = p.doc.text(0)
+				p.Text, p.date, p.version, p.doc = text, p.doc.Metadata["date"], p.doc.Version, nil
 			} else if !slices.Contains(missing, p.DocID) {
 				missing = append(missing, p.DocID)
 			}
@@ -453,7 +453,7 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 		}
 		for i := range r.Passages {
 			p := &r.Passages[i]
-			if p.held == nil || p.Collection != g.collection.String() {
+			if p.doc == nil || p.Collection != g.collection.String() {
 				continue
 			}
 			d := documents[p.DocID]
@@ -464,14 +464,14 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 				p.complete(d)
 				continue
 			}
-			at, text := p.held.Passages[p.ordinal], d.Text
-			if int(at.End) <= len(text) && sumOf(text[at.Start:at.End]) == at.Hash {
-				p.Text, p.held = text[at.Start:at.End], nil
+			pos, text := p.doc.Passages[p.ordinal], d.Text
+			if int(pos.End) <= len(text) && sumOf(text[pos.Start:pos.End]) == pos.Hash {
+				p.Text, p.doc = text[pos.Start:pos.End], nil
 			}
 		}
 	}
 	r.Passages = slices.DeleteFunc(r.Passages, func(p Passage) bool {
-		r.Degraded = r.Degraded || p.held != nil
-		return p.held != nil
+		r.Degraded = r.Degraded || p.doc != nil
+		return p.doc != nil
 	})
 }

@@ -39,10 +39,10 @@ type Session struct {
 
 	log zerolog.Logger
 
-	mu      sync.Mutex
-	given   map[int]bool                // numbers of the evidence's passages; guarded by mu
-	signals int                         // guarded by mu
-	calls   map[string][]memory.Message // conversations with the task, by the id of the tool call; guarded by mu
+	mu       sync.Mutex
+	passages map[int]bool                // numbers of the evidence's passages; guarded by mu
+	signals  int                         // guarded by mu
+	calls    map[string][]memory.Message // conversations with the task, by the id of the tool call; guarded by mu
 }
 
 // SessionOptions say what a subagent may search in a run.
@@ -56,10 +56,10 @@ type SessionOptions struct {
 // NewSession starts a session. No argument of a tool changes what it searches. A nil Library has no documents.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 	t := &Session{library: l, nonce: envelope.Nonce(), evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where: map[docstore.Collection]Where{}, given: map[int]bool{},
+		where: map[docstore.Collection]Where{}, passages: map[int]bool{},
 		calls: map[string][]memory.Message{}}
 	for _, name := range o.Collections {
-		c, err := docstore.Named(o.Chat.Tenant(), name)
+		c, err := docstore.NamedCollection(o.Chat.Tenant(), name)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func (t *Session) search(ctx context.Context, query string, conversation []memor
 	if err := r.check(); err != nil {
 		return Result{}, err
 	}
-	found := Result{Status: textindex.StatusEmpty, Query: r.Query, Passages: []Passage{}}
+	result := Result{Status: textindex.StatusEmpty, Query: r.Query, Passages: []Passage{}}
 	if t.library != nil {
 		legs, err := t.library.legs(ctx, t.scope, true)
 		if err != nil {
@@ -95,15 +95,15 @@ func (t *Session) search(ctx context.Context, query string, conversation []memor
 		for i, g := range legs {
 			legs[i].narrow(t.where[g.collection])
 		}
-		if found, err = t.library.over(ctx, legs, r); err != nil {
+		if result, err = t.library.searchLegs(ctx, legs, r); err != nil {
 			return Result{}, err
 		}
 	}
-	for _, p := range found.Passages {
-		from := memory.Origin{From: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
-		provenance.From(ctx).Add(from, p.Text)
+	for _, p := range result.Passages {
+		origin := memory.Origin{Authority: memory.FromDocument, Source: event.Place(cmp.Or(p.Title, p.DocID), p.Page)}
+		provenance.FromContext(ctx).Add(origin, p.Text)
 	}
-	return t.hand(found), nil
+	return t.hand(result), nil
 }
 
 // hand numbers the passages of a result and puts them into envelopes, in place.
@@ -113,7 +113,7 @@ func (t *Session) hand(r Result) Result {
 	for i := range r.Passages {
 		p := &r.Passages[i]
 		p.N = t.evidence.number(*p)
-		t.given[p.N] = true
+		t.passages[p.N] = true
 		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
 		fields := []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section}
@@ -137,18 +137,18 @@ func (t *Session) hand(r Result) Result {
 }
 
 // Check returns the checked answer of a response.
-func (t *Session) Check(response string, more ...*support) event.Answer {
-	evidence, signals := t.allowed(more)
+func (t *Session) Check(response string, extra ...*support) event.Answer {
+	evidence, signals := t.allowed(extra)
 	a := check(response, evidence)
 	a.InjectionSignals = signals
 	return a
 }
 
 // allowed returns the evidence for a text of this session, and the number of injection signals so far.
-func (t *Session) allowed(more []*support) (s *scope, signals int) {
+func (t *Session) allowed(extra []*support) (s *scope, signals int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.evidence.scope(maps.Clone(t.given), more...), t.signals
+	return t.evidence.scope(maps.Clone(t.passages), extra...), t.signals
 }
 
 // conversationOf returns what a search reads of a subagent's messages, of which the last is the task.
@@ -200,8 +200,8 @@ type historyResult struct {
 	Passages     []historyPassage `json:"passages"`
 }
 
-// Kept returns a result as histories keep it.
-func (t readerTool) Kept(result string) string {
+// HistoryText returns a result as histories keep it.
+func (t readerTool) HistoryText(result string) string {
 	var r Result
 	if json.Unmarshal([]byte(result), &r) != nil {
 		return result // an error
@@ -219,7 +219,7 @@ func (t readerTool) Kept(result string) string {
 // searched returns the last result of the searches in the messages after a task. nothing reports whether the model is to
 // answer to searches only, of which none found a passage.
 func searched(messages []memory.Message) (last *Result, nothing bool) {
-	found, only := false, false
+	hasPassages, only := false, false
 	for _, m := range messages {
 		var r Result
 		switch {
@@ -228,10 +228,10 @@ func searched(messages []memory.Message) (last *Result, nothing bool) {
 		case m.Name != SearchTool:
 			only = false
 		case json.Unmarshal([]byte(m.Content), &r) == nil:
-			last, found = &r, found || len(r.Passages) > 0
+			last, hasPassages = &r, hasPassages || len(r.Passages) > 0
 		}
 	}
-	return last, last != nil && only && !found
+	return last, last != nil && only && !hasPassages
 }
 
 // Kit returns the search of documents for a subagent of one run, and the check of its answers before a user sees them.
@@ -314,8 +314,8 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 }
 
 // render returns the checked answer with its notes.
-func (t *Session) render(response string, more []*support) string {
-	a := t.Check(response, more...)
+func (t *Session) render(response string, extra []*support) string {
+	a := t.Check(response, extra...)
 	t.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	flags := slices.Clone(a.Flags)
@@ -347,15 +347,15 @@ func (readerTool) Spec() loop.Spec { return searchToolSpec }
 
 // Origin is the documents that a result quotes.
 func (readerTool) Origin(result string) memory.Origin {
-	var found historyResult
-	_ = json.Unmarshal([]byte(result), &found) // an error has no passages
+	var history historyResult
+	_ = json.Unmarshal([]byte(result), &history) // an error has no passages
 	var titles []string
-	for _, p := range found.Passages {
+	for _, p := range history.Passages {
 		if title := cmp.Or(p.Title, p.DocID); !slices.Contains(titles, title) {
 			titles = append(titles, title)
 		}
 	}
-	return memory.Origin{From: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
+	return memory.Origin{Authority: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
 }
 
 // Call searches. It returns the Result as JSON, with its texts in envelopes.
@@ -382,9 +382,9 @@ func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	case err != nil:
 		return "", fmt.Errorf("searching the documents: %w", err)
 	}
-	whole, err := loop.Encode(r)
+	encoded, err := loop.Encode(r)
 	if err != nil {
 		return "", fmt.Errorf("writing the passages: %w", err)
 	}
-	return string(whole), nil
+	return string(encoded), nil
 }

@@ -73,7 +73,7 @@ func searchWith(session *rag.Session, arguments string) (whole, kept string, err
 	whole, err = tool.Call(ctx, memory.ToolCall{
 		Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
 	})
-	return whole, tool.(loop.Keeper).Kept(whole), err
+	return whole, tool.(loop.Keeper).HistoryText(whole), err
 }
 
 // results are the search results that a model was given last.

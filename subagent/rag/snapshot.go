@@ -44,7 +44,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // save writes a snapshot and returns its version. Searches and changes go on meanwhile. The
 // snapshot takes effect by a rename, so that a crash leaves the old one or the new one.
-func (r *replica) save(ctx context.Context, k *known) (version int64, err error) {
+func (r *replica) save(ctx context.Context, k *localCopy) (version int64, err error) {
 	if err := r.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 }
 
 // read reads the snapshot, after checking its sum.
-func (r *replica) read() (*known, error) {
+func (r *replica) read() (*localCopy, error) {
 	f, err := os.Open(filepath.Join(r.library.files.dir, base(r.collection)+snapshotEnding))
 	if err != nil {
 		return nil, err
@@ -107,8 +107,8 @@ func (r *replica) read() (*known, error) {
 	if err := proveSum(f, size); err != nil {
 		return nil, err
 	}
-	from := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 1<<16) // gob reads no byte too many of it
-	records := gob.NewDecoder(from)
+	src := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 1<<16) // gob reads no byte too many of it
+	records := gob.NewDecoder(src)
 	var head snapshotHead
 	if err := records.Decode(&head); err != nil {
 		return nil, err
@@ -116,30 +116,30 @@ func (r *replica) read() (*known, error) {
 	if head.Format != snapshotFormat() || head.Collection != base(r.collection) {
 		return nil, fmt.Errorf("it is of another version, %.80q", head.Format)
 	}
-	k := r.newKnown()
+	k := r.newLocalCopy()
 	mark := docstore.ParseMark(head.Mark)
 	k.texts.name = head.Texts
 	if err := k.texts.reopen(head.Size); err != nil {
 		return nil, err
 	}
-	before := &held{}
+	previous := &indexedDocument{}
 	for range head.Documents {
-		h := &held{}
+		h := &indexedDocument{}
 		if err := records.Decode(h); err != nil {
 			return nil, err
 		}
 		if h.At >= 0 {
 			h.texts = k.texts
 		}
-		h.complete(h.ID, before)
-		before = h
+		h.complete(h.ID, previous)
+		previous = h
 		k.byID[h.ID] = h
 		k.texts.dead -= int64(h.Size)
 		if k.bare != nil && len(h.Passages) > 0 { // vectors are in the store
 			k.bare[h.name] = h
 		}
 	}
-	if k.index, err = textindex.Read(from, size); err != nil {
+	if k.index, err = textindex.Read(src, size); err != nil {
 		return nil, err
 	}
 	k.mark.Store(&mark)
@@ -293,10 +293,10 @@ func (f *files) sweep(keep func(collection, name string) bool) {
 
 // restored is the copy from the last snapshot, from which the log is followed, or an empty one. It
 // may be searched at once: the store can be reached, and checks what is found.
-func (r *replica) restored() *known {
+func (r *replica) restored() *localCopy {
 	f := r.library.files
 	if f == nil || !r.collection.Chat().IsZero() {
-		return r.newKnown()
+		return r.newLocalCopy()
 	}
 	k, err := r.read()
 	if err != nil {
@@ -305,19 +305,19 @@ func (r *replica) restored() *known {
 				Msg("the snapshot of a collection is of no use: all documents are read from Redis")
 		}
 		f.tidy(r.collection)
-		return r.newKnown()
+		return r.newLocalCopy()
 	}
 	f.tidy(r.collection, base(r.collection)+snapshotEnding, k.texts.name)
 	r.saved.set(k.mark.Load().Version)
-	r.known.Store(k)
+	r.local.Store(k)
 	return k
 }
 
 // saved describes the snapshot on disk. It is used by the follower and by the catch-up that
 // restores it, never at the same time.
 type saved struct {
-	version int64     // of the collection in it
-	at      time.Time // when it was written, or when that was tried
+	version   int64     // of the collection in it
+	writtenAt time.Time // when it was written, or when that was tried
 }
 
 func (s *saved) set(version int64) { *s = saved{version, time.Now()} }
@@ -334,7 +334,7 @@ const (
 // tend compacts a replica's texts and writes its snapshot when that is due. Only the follower runs
 // it.
 func (r *replica) tend(ctx context.Context) {
-	k := r.known.Load()
+	k := r.local.Load()
 	r.mu.Lock()
 	busy := r.running != nil
 	r.mu.Unlock()
@@ -358,13 +358,13 @@ func (r *replica) tend(ctx context.Context) {
 		version = r.saved.version
 	}
 	r.saved.set(version)
-	if r.known.Load() != k { // the collection was dropped meanwhile
+	if r.local.Load() != k { // the collection was dropped meanwhile
 		r.library.files.remove(r.collection)
 	}
 }
 
 // due reports whether a new snapshot is worth writing.
-func (r *replica) due(k *known) bool {
+func (r *replica) due(k *localCopy) bool {
 	changes := k.mark.Load().Version - r.saved.version
 	if changes < 0 { // the collection was made anew
 		changes = saveChanges
@@ -372,14 +372,14 @@ func (r *replica) due(k *known) bool {
 	k.mu.RLock()
 	documents := int64(len(k.byID))
 	k.mu.RUnlock()
-	since := time.Since(r.saved.at)
+	elapsed := time.Since(r.saved.writtenAt)
 	switch {
-	case r.saved.at.IsZero():
+	case r.saved.writtenAt.IsZero():
 		return documents > 0
 	case changes == 0:
 		return false
 	}
-	return since >= saveLatest || since >= saveSoonest && changes >= max(saveChanges, documents/saveShare)
+	return elapsed >= saveLatest || elapsed >= saveSoonest && changes >= max(saveChanges, documents/saveShare)
 }
 
 // compactBytes is how many bytes are copied at once.
@@ -387,35 +387,35 @@ const compactBytes = 4 << 20
 
 // compact copies the live texts into a new file (log compaction), in the order of their offsets. Searches go on
 // meanwhile, from the old file; changes wait. A text that cannot be read is left to the store.
-func (r *replica) compact(ctx context.Context, k *known) bool {
+func (r *replica) compact(ctx context.Context, k *localCopy) bool {
 	if r.lock(ctx) != nil {
 		return false
 	}
 	defer r.unlock()
 	next := r.library.files.texts(r.collection, r.library.o.Log)
 	documents := k.documents()
-	slices.SortFunc(documents, func(a, b *held) int { return cmp.Compare(a.At, b.At) })
-	moved := make([]*held, 0, len(documents))
+	slices.SortFunc(documents, func(a, b *indexedDocument) int { return cmp.Compare(a.At, b.At) })
+	moved := make([]*indexedDocument, 0, len(documents))
 	for len(moved) < len(documents) {
 		var bodies []string
 		first := len(moved)
 		for size := 0; len(moved) < len(documents) && size < compactBytes; {
 			h := *documents[len(moved)]
-			text, ok := h.whole()
+			text, ok := h.fullText()
 			if h.texts = next; !ok {
 				h.texts, text = nil, ""
 			}
 			moved, bodies = append(moved, &h), append(bodies, text)
 			size += len(text)
 		}
-		at, ok := next.add(bodies)
+		offset, ok := next.add(bodies)
 		if !ok || ctx.Err() != nil {
 			next.remove()
 			return false
 		}
 		for i, text := range bodies {
-			moved[first+i].At = at
-			at += int64(len(text))
+			moved[first+i].At = offset
+			offset += int64(len(text))
 		}
 	}
 	k.mu.Lock()

@@ -18,12 +18,12 @@ type Version struct {
 // lists the others in it. The documents must begin alike, so that two contracts in one form stay apart. Passages of one
 // document stay. If the query has a figure that only older versions have, all versions stay.
 func (r *Result) mergeVersions() {
-	asked := number.Claims(r.Query)
+	claims := number.Claims(r.Query)
 	for _, places := range r.alike() {
 		group := make([]Passage, len(places))
 		dated, documents := true, map[string]bool{}
-		for i, at := range places {
-			group[i], documents[r.Passages[at].DocID] = r.Passages[at], true
+		for i, j := range places {
+			group[i], documents[r.Passages[j].DocID] = r.Passages[j], true
 			dated = dated && group[i].date != ""
 		}
 		slices.SortStableFunc(group, func(a, b Passage) int {
@@ -32,10 +32,10 @@ func (r *Result) mergeVersions() {
 			}
 			return cmp.Compare(b.version, a.version)
 		})
-		told := slices.ContainsFunc(asked, func(n number.Number) bool {
+		keepAll := slices.ContainsFunc(claims, func(n number.Number) bool {
 			return !group[0].has(n) && slices.ContainsFunc(group, func(p Passage) bool { return p.has(n) })
 		})
-		if told || len(documents) < len(group) {
+		if keepAll || len(documents) < len(group) {
 			continue
 		}
 		for i, p := range group[1:] {
@@ -50,24 +50,24 @@ func (r *Result) mergeVersions() {
 // alike returns the places of passages that differ only in figures, for each form that several have. Few have the title
 // in common, so the longer texts of few are compared.
 func (r *Result) alike() [][]int {
-	all := make([]int, len(r.Passages))
-	for i := range all {
-		all[i] = i
+	indices := make([]int, len(r.Passages))
+	for i := range indices {
+		indices[i] = i
 	}
-	groups := [][]int{all}
+	groups := [][]int{indices}
 	for _, form := range []func(Passage) string{
-		func(p Passage) string { return p.Collection + "\n" + number.Without(cmp.Or(p.Title, p.DocID)) },
-		func(p Passage) string { return number.Without(p.opening) },
-		func(p Passage) string { return number.Without(p.Text) },
+		func(p Passage) string { return p.Collection + "\n" + number.Mask(cmp.Or(p.Title, p.DocID)) },
+		func(p Passage) string { return number.Mask(p.opening) },
+		func(p Passage) string { return number.Mask(p.Text) },
 	} {
 		var finer [][]int
 		for _, group := range groups {
-			by := map[string][]int{}
+			byText := map[string][]int{}
 			for _, i := range group {
 				text := form(r.Passages[i])
-				by[text] = append(by[text], i)
+				byText[text] = append(byText[text], i)
 			}
-			for _, places := range by {
+			for _, places := range byText {
 				if len(places) > 1 {
 					finer = append(finer, places)
 				}
@@ -82,6 +82,6 @@ func (r *Result) alike() [][]int {
 func (p Passage) has(n number.Number) bool {
 	figures := number.Set{}
 	figures.Add(p.Title+"\n"+p.Text, true)
-	found, _ := figures.Has(n)
-	return found
+	ok, _ := figures.Has(n)
+	return ok
 }

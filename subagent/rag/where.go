@@ -52,14 +52,14 @@ func (e *WhereError) Unwrap() error { return ErrBadQuery }
 // "kind": {"in": ["faq", "howto"]}}. Numbers and booleans stand for their text, as they
 // do in metadata. null is no filter. raw is valid JSON. Errors are *WhereError.
 func ParseWhere(raw []byte) (Where, error) {
-	all := gjson.ParseBytes(raw)
-	keys := all.Map()
+	filter := gjson.ParseBytes(raw)
+	keys := filter.Map()
 	wrong := func(format string, args ...any) error { return &WhereError{nil, fmt.Sprintf(format, args...)} }
 	switch {
-	case all.Type == gjson.Null:
+	case filter.Type == gjson.Null:
 		return nil, nil
-	case !all.IsObject():
-		return nil, wrong(`must be an object of metadata keys, such as {"lang": "en"}, not %s`, kindOf(all))
+	case !filter.IsObject():
+		return nil, wrong(`must be an object of metadata keys, such as {"lang": "en"}, not %s`, kindOf(filter))
 	case len(keys) == 0:
 		return nil, wrong("is empty: leave it out to search all documents")
 	case len(keys) > MaxWhereKeys:
@@ -89,8 +89,8 @@ func parseCondition(key string, value gjson.Result) (c Condition, err error) {
 	}
 	texts := map[string]**string{"eq": &c.Eq, "gte": &c.Gte, "lte": &c.Lte}
 	for _, operator := range slices.Sorted(maps.Keys(operators)) {
-		if to, ok := texts[operator]; ok {
-			*to, err = scalar(operators[operator], key, operator)
+		if target, ok := texts[operator]; ok {
+			*target, err = scalar(operators[operator], key, operator)
 		} else if operator == "in" {
 			c.In, err = scalars(operators[operator], key, operator)
 		} else {
@@ -152,8 +152,8 @@ func kindOf(v gjson.Result) string {
 // match reports whether metadata meets the filter.
 func (w Where) match(metadata map[string]string) bool {
 	for key, c := range w {
-		value, found := metadata[key]
-		if !found || c.Eq != nil && *c.Eq != value || c.In != nil && !slices.Contains(c.In, value) ||
+		value, ok := metadata[key]
+		if !ok || c.Eq != nil && *c.Eq != value || c.In != nil && !slices.Contains(c.In, value) ||
 			c.Gte != nil && compare(value, *c.Gte) < 0 || c.Lte != nil && compare(value, *c.Lte) > 0 {
 			return false
 		}
@@ -181,26 +181,26 @@ type filters struct {
 	byKey map[string]*textindex.Filter // guarded by mu
 }
 
-// of returns the filter with a key. It calls make if there is none.
-func (f *filters) of(key string, make func() *textindex.Filter) *textindex.Filter {
+// lookup returns the filter with a key. It calls make if there is none.
+func (f *filters) lookup(key string, create func() *textindex.Filter) *textindex.Filter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.byKey) >= maxFilters || f.byKey == nil {
 		f.byKey = map[string]*textindex.Filter{}
 	}
 	if f.byKey[key] == nil {
-		f.byKey[key] = make()
+		f.byKey[key] = create()
 	}
 	return f.byKey[key]
 }
 
 // filter gives the filter of the index that lets pass what meets w; nil for all.
-func (k *known) filter(w Where) *textindex.Filter {
+func (k *localCopy) filter(w Where) *textindex.Filter {
 	if len(w) == 0 {
 		return nil
 	}
 	key, _ := json.Marshal(w) // texts have an encoding
-	return k.filters.of(string(key), func() *textindex.Filter {
+	return k.filters.lookup(string(key), func() *textindex.Filter {
 		return textindex.NewFilter(func(name string) bool {
 			h := k.get(name)
 			// One that was replaced since the snapshot passes: if it is hit, the search

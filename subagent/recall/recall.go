@@ -21,14 +21,14 @@ import (
 
 // Memory is that of one chat, as the agents of a run can search it.
 type Memory interface {
-	Recall(ctx context.Context, q Query) (Found, error)
+	Recall(ctx context.Context, q Query) (Result, error)
 }
 
 type (
 	// Query is an agent's search.
 	Query = memory.RecallRequest
-	// Found is the result of a search.
-	Found = memory.Recalled
+	// Result is the result of a search.
+	Result = memory.Recalled
 	// Hit is a message that was found.
 	Hit = memory.RecallHit
 )
@@ -64,32 +64,32 @@ type Asker struct {
 
 // Block is what stands in the agent's prompt of what was said before, for what it was
 // given; empty for nothing. The error is Emit's.
-func (a Asker) Block(ctx context.Context, given string) (string, error) {
-	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.MayNeed(given)) {
+func (a Asker) Block(ctx context.Context, task string) (string, error) {
+	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.MayNeed(task)) {
 		return "", nil
 	}
 	budget, zone := budgetOf(ctx, a), memory.ZoneOf(ctx, time.UTC)
-	within, cancel := context.WithTimeout(ctx, searchTime)
+	searchCtx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	found, err := a.Memory.Recall(within, Query{
-		Subagent: a.Agent, Query: given, Budget: budget - frameTokens - tokens(zone.String()), Overhead: leastHeading,
+	recalled, err := a.Memory.Recall(searchCtx, Query{
+		Subagent: a.Agent, Query: task, Budget: budget - frameTokens - tokens(zone.String()), Overhead: leastHeading,
 		Automatic: true, Needed: a.Auto == Question, TimeZone: zone.String(),
 	})
 	if ctx.Err() != nil { // the run is over
 		return "", nil
 	}
-	text, shown := block(found.Hits, zone, budget)
-	if found.Hits = shown; err == nil && len(shown) == 0 {
+	text, selected := block(recalled.Hits, zone, budget)
+	if recalled.Hits = selected; err == nil && len(selected) == 0 {
 		return "", nil
 	}
-	tellSources(ctx, shown)
-	return text, a.tell(ctx, found, err)
+	tellSources(ctx, selected)
+	return text, a.tell(ctx, recalled, err)
 }
 
 // tellSources tells the run whose words an agent was given.
 func tellSources(ctx context.Context, hits []Hit) {
 	for _, h := range hits {
-		provenance.From(ctx).Add(h.Origin, h.Text)
+		provenance.FromContext(ctx).Add(h.Origin, h.Text)
 	}
 }
 
@@ -113,9 +113,9 @@ func budgetOf(ctx context.Context, a Asker) int {
 }
 
 // tell emits what a search gave.
-func (a Asker) tell(ctx context.Context, found Found, err error) error {
-	e := &event.Recalled{Messages: []event.RecalledMessage{}, Partial: found.Partial}
-	for _, h := range found.Hits {
+func (a Asker) tell(ctx context.Context, recalled Result, err error) error {
+	e := &event.Recalled{Messages: []event.RecalledMessage{}, Partial: recalled.Partial}
+	for _, h := range recalled.Hits {
 		e.Messages = append(e.Messages, event.RecalledMessage{ID: h.ID, TS: h.TS, Score: h.Score})
 	}
 	if err != nil {
@@ -126,19 +126,19 @@ func (a Asker) tell(ctx context.Context, found Found, err error) error {
 }
 
 // block writes hits, and leaves out the worst until it has no more tokens than budget.
-func block(hits []Hit, zone *time.Location, budget int) (text string, shown []Hit) {
-	shown = slices.Clone(hits)
-	for len(shown) > 0 {
-		if text = write(blockIntro, zone, shown, true); tokens(text) <= budget {
-			return text, shown
+func block(hits []Hit, zone *time.Location, budget int) (text string, selected []Hit) {
+	selected = slices.Clone(hits)
+	for len(selected) > 0 {
+		if text = write(blockIntro, zone, selected, true); tokens(text) <= budget {
+			return text, selected
 		}
 		worst := 0
-		for i, h := range shown {
-			if h.Score <= shown[worst].Score {
+		for i, h := range selected {
+			if h.Score <= selected[worst].Score {
 				worst = i
 			}
 		}
-		shown = slices.Delete(shown, worst, worst+1)
+		selected = slices.Delete(selected, worst, worst+1)
 	}
 	return "", nil
 }

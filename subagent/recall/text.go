@@ -57,7 +57,7 @@ func heading(h Hit, zone *time.Location) string {
 	if h.Newer {
 		newer = ", newer"
 	}
-	return envelope.Said(h.ID, timeOf(h, zone), whose+newer)
+	return envelope.Heading(h.ID, timeOf(h, zone), whose+newer)
 }
 
 func timeOf(h Hit, zone *time.Location) time.Time { return time.UnixMilli(int64(1000 * h.TS)).In(zone) }
@@ -75,9 +75,9 @@ func speaker(h Hit) string {
 	return name + " (" + h.Role + ")"
 }
 
-// kept is what a history keeps of a result: which messages were found, and none of their
+// historyText is what a history keeps of a result: which messages were found, and none of their
 // words, so that they are found once and forgotten with their message.
-func kept(hits []Hit, zone *time.Location) string {
+func historyText(hits []Hit, zone *time.Location) string {
 	list := make([]string, len(hits))
 	for i, h := range hits {
 		id, _ := envelope.Label(h.ID)

@@ -21,14 +21,14 @@ func (a Asker) Tools() []loop.Tool {
 	if !a.Tool || a.Memory == nil {
 		return nil
 	}
-	return []loop.Tool{&tool{asker: a, kept: map[string]string{}}}
+	return []loop.Tool{&tool{asker: a, histories: map[string]string{}}}
 }
 
 // tool is recall of one agent in one run.
 type tool struct {
-	asker Asker
-	mu    sync.Mutex
-	kept  map[string]string // by result, what a history keeps of it; guarded by mu
+	asker     Asker
+	mu        sync.Mutex
+	histories map[string]string // by result, what a history keeps of it; guarded by mu
 }
 
 // spec presents the tool, and everywhere one that can search all chats of the run's user.
@@ -40,7 +40,7 @@ var (
 
 // specWith has further parameters behind its own. The words of the description are such that no other tool is taken for
 // it.
-func specWith(more string) loop.Spec {
+func specWith(extra string) loop.Spec {
 	return loop.Spec{
 		Name: ToolName,
 		Description: "Looks up what was said earlier in this chat, however long ago, also beyond the messages that you " +
@@ -51,7 +51,7 @@ func specWith(more string) loop.Spec {
 			`in which it was said."},` +
 			`"from":{"type":"string","description":"Nothing said before this: a day such as 2024-03-05, or a time such as ` +
 			`2024-03-05T10:00:00Z. Optional."},` +
-			`"to":{"type":"string","description":"Nothing said after this day or time. Optional."}` + more +
+			`"to":{"type":"string","description":"Nothing said after this day or time. Optional."}` + extra +
 			`},"required":["query"],"additionalProperties":false}`),
 		Parallel: true,
 	}
@@ -94,46 +94,46 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", err
 	}
 	q.Budget = budgetOf(ctx, t.asker)
-	within, cancel := context.WithTimeout(ctx, searchTime)
+	searchCtx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	found, err := t.asker.Memory.Recall(within, q)
+	recalled, err := t.asker.Memory.Recall(searchCtx, q)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
-	if told := t.asker.tell(ctx, found, err); told != nil {
-		return "", told
+	if emitErr := t.asker.tell(ctx, recalled, err); emitErr != nil {
+		return "", emitErr
 	}
 	if err != nil {
 		return "", errors.New("the chat's memory cannot be searched right now: go on without it, and say so if it matters")
 	}
-	later := ""
-	if found.Partial {
-		later = "\nThe oldest messages are not searched yet: the same query finds them in a moment."
+	suffix := ""
+	if recalled.Partial {
+		suffix = "\nThe oldest messages are not searched yet: the same query finds them in a moment."
 	}
-	if len(found.Hits) == 0 {
-		return "Nothing was found: try other words, or leave from and to out." + later, nil
+	if len(recalled.Hits) == 0 {
+		return "Nothing was found: try other words, or leave from and to out." + suffix, nil
 	}
-	tellSources(ctx, found.Hits)
+	tellSources(ctx, recalled.Hits)
 	intro := toolIntro
 	if q.Everywhere {
 		intro = everywhereIntro
 	}
-	result := write(intro, zone, found.Hits, false) + later
-	if last := found.Hits[len(found.Hits)-1]; 4*tokens(result) >= 3*q.Budget && last.Score >= found.Hits[0].Score/2 {
+	result := write(intro, zone, recalled.Hits, false) + suffix
+	if last := recalled.Hits[len(recalled.Hits)-1]; 4*tokens(result) >= 3*q.Budget && last.Score >= recalled.Hits[0].Score/2 {
 		result += "\nMore may have been said: there was no room for more, and the last message fits nearly as well as the " +
 			"first. For a list or a count, search again with other words, or with from and to."
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept[result] = kept(found.Hits, zone)
+	t.histories[result] = historyText(recalled.Hits, zone)
 	return result, nil
 }
 
-// Kept is what a history keeps of a result.
-func (t *tool) Kept(result string) string {
+// HistoryText is what a history keeps of a result.
+func (t *tool) HistoryText(result string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if short, ok := t.kept[result]; ok {
+	if short, ok := t.histories[result]; ok {
 		return short
 	}
 	return result

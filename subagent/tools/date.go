@@ -81,30 +81,30 @@ func (d date) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		now := d.now()
 		return now.In(memory.ZoneOf(ctx, now.Location())).Format(dayLayout + ", 15:04:05 MST (-07:00)"), nil
 	}
-	from, err := parseDate("date", a.Date)
+	start, err := parseDate("date", a.Date)
 	if err != nil {
 		return "", err
 	}
 	switch a.Operation {
 	case "add":
-		return a.add(from)
+		return a.add(start)
 	case "diff":
-		to, err := parseDate("other", a.Other)
+		end, err := parseDate("other", a.Other)
 		if err != nil {
 			return "", err
 		}
-		return difference(from, to), nil
+		return difference(start, end), nil
 	}
-	return from.Format(dayLayout), nil
+	return start.Format(dayLayout), nil
 }
 
 // check refuses unknown operations, fields that the operation does not use and
 // numbers out of range. Fields set to nothing ("" or 0) count as left out, since
 // many models fill in all of them.
 func (a dateArguments) check() error {
-	uses, known := map[string]string{"now": "", "add": "date days months years", "diff": "date other",
+	uses, ok := map[string]string{"now": "", "add": "date days months years", "diff": "date other",
 		"weekday": "date"}[a.Operation]
-	if !known {
+	if !ok {
 		return fmt.Errorf(`the field "operation" must be now, add, diff or weekday, not %q`, a.Operation)
 	}
 	for _, f := range []struct {
@@ -131,12 +131,12 @@ func (a dateArguments) check() error {
 	return nil
 }
 
-func (a dateArguments) add(from time.Time) (string, error) {
-	to := addMonths(from, 12*a.Years+a.Months).AddDate(0, 0, a.Days)
-	if to.Year() < 1 || to.Year() > 9999 {
+func (a dateArguments) add(start time.Time) (string, error) {
+	end := addMonths(start, 12*a.Years+a.Months).AddDate(0, 0, a.Days)
+	if end.Year() < 1 || end.Year() > 9999 {
 		return "", fmt.Errorf("the result lies outside of the years 1 to 9999")
 	}
-	return to.Format(dayLayout), nil
+	return end.Format(dayLayout), nil
 }
 
 func parseDate(field, text string) (time.Time, error) {
@@ -165,13 +165,13 @@ func addMonths(t time.Time, months int) time.Time {
 // difference tells the days from one date to another, negative if the second is
 // earlier, and the distance in the calendar: the most whole months that addMonths
 // can add to the earlier date without passing the later one, and the days left.
-func difference(from, to time.Time) string {
-	days := int((to.Unix() - from.Unix()) / (24 * 60 * 60))
-	earlier, later := from, to
+func difference(start, end time.Time) string {
+	days := int((end.Unix() - start.Unix()) / (24 * 60 * 60))
+	first, last := start, end
 	if days < 0 {
-		earlier, later = to, from
+		first, last = end, start
 	}
-	months, rest := calendar(earlier, later)
+	months, rest := calendar(first, last)
 	text := count(days, "day")
 	if months > 0 {
 		text += " = " + count(months/12, "year") + ", " + count(months%12, "month") + ", " + count(rest, "day")
@@ -179,16 +179,16 @@ func difference(from, to time.Time) string {
 			text += " back"
 		}
 	}
-	return text + " (from " + from.Format(dayLayout) + " to " + to.Format(dayLayout) + ")"
+	return text + " (from " + start.Format(dayLayout) + " to " + end.Format(dayLayout) + ")"
 }
 
 // calendar splits the distance into whole months and days; earlier comes first.
-func calendar(earlier, later time.Time) (months, days int) {
-	months = 12*(later.Year()-earlier.Year()) + int(later.Month()) - int(earlier.Month())
-	if addMonths(earlier, months).After(later) {
+func calendar(first, last time.Time) (months, days int) {
+	months = 12*(last.Year()-first.Year()) + int(last.Month()) - int(first.Month())
+	if addMonths(first, months).After(last) {
 		months--
 	}
-	return months, int(later.Sub(addMonths(earlier, months)).Hours() / 24)
+	return months, int(last.Sub(addMonths(first, months)).Hours() / 24)
 }
 
 func count(n int, unit string) string {

@@ -98,27 +98,27 @@ func (p *parser) unexpected(r rune) {
 }
 
 func (p *parser) sum() value {
-	left := p.product()
+	result := p.product()
 	for {
 		op, pos := p.peek(), p.pos
 		if op != '+' && op != '-' {
-			return left
+			return result
 		}
 		p.pos++
 		right := p.product()
 		if op == '-' {
 			right = right.negative()
 		}
-		left = p.bounded(pos, left.plus(right))
+		result = p.bounded(pos, result.plus(right))
 	}
 }
 
 func (p *parser) product() value {
-	left := p.signed()
+	result := p.signed()
 	for {
 		op, pos := p.peek(), p.pos
 		if op != '*' && op != '/' {
-			return left
+			return result
 		}
 		p.pos++
 		right := p.signed()
@@ -128,7 +128,7 @@ func (p *parser) product() value {
 			}
 			right = right.inverse()
 		}
-		left = p.bounded(pos, left.times(right))
+		result = p.bounded(pos, result.times(right))
 	}
 }
 
@@ -195,8 +195,8 @@ func (p *parser) function() value {
 		p.pos++
 	}
 	name := strings.ToLower(string(p.source[start:p.pos]))
-	f, known := functions[name]
-	if !known {
+	f, ok := functions[name]
+	if !ok {
 		p.fail(start, "there is no function %q, only %s", name, functionNames)
 	}
 	if p.peek() != '(' {
@@ -204,7 +204,7 @@ func (p *parser) function() value {
 	}
 	args := p.parenthesis(true)
 	if len(args) < f.least || len(args) > f.most {
-		p.fail(start, "%s takes %s, not %d", name, f.takes, len(args))
+		p.fail(start, "%s takes %s, not %d", name, f.arity, len(args))
 	}
 	v, err := f.apply(args)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // in words, and its value.
 type function struct {
 	least, most int
-	takes       string
+	arity       string
 	apply       func(args []value) (value, error)
 }
 

@@ -137,9 +137,9 @@ func (p *parser) refuseAmbiguous() {
 		case r == ')':
 			depth--
 		case r == ',' && depth == 0:
-			at := p.pos + i
-			if isDigit(p.source[at-1]) && p.digitsFrom(at+1) == 3 {
-				grouping = at
+			pos := p.pos + i
+			if isDigit(p.source[pos-1]) && p.digitsFrom(pos+1) == 3 {
+				grouping = pos
 			} else {
 				separating = true
 			}

@@ -33,7 +33,7 @@ func decode(call memory.ToolCall, v any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == nil {
-		if _, more := d.Token(); more != io.EOF {
+		if _, tokenErr := d.Token(); tokenErr != io.EOF {
 			err = errors.New("something follows the JSON object")
 		}
 	}

@@ -38,7 +38,7 @@ func (c *Collected) Add(e event.Event) {
 			c.failure, c.failed = p, e.TS
 		}
 	case *event.RunWaiting:
-		c.Outcome, c.Waits, c.Usage = OutcomeWaiting, p.Waits, p.Usage
+		c.Outcome, c.Waits, c.Usage = OutcomeWaiting, p.Pending, p.Usage
 	case *event.RunFinished:
 		c.Usage, c.Outcome = p.Usage, p.Outcome
 	}

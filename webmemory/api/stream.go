@@ -168,7 +168,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		if e.Seq <= s.last {
 			continue
 		}
-		s.run, s.last, s.rests, s.answers = e.RunID, e.Seq, e.Waits(), nil
+		s.run, s.last, s.rests, s.answers = e.RunID, e.Seq, e.Blocking(), nil
 		if !yield(e, nil) || e.Terminal() {
 			return true, nil
 		}

@@ -118,7 +118,7 @@ func (t *tracer) take(e event.Event) {
 	case *event.Error:
 		t.note(StepError, agent, e.CallID, e.TS, p.Code, p.Message, "")
 	case *event.RunWaiting:
-		t.wait(e.TS, p.Waits)
+		t.wait(e.TS, p.Pending)
 	case *event.RunResumed:
 		for _, a := range p.Answers {
 			t.answered(e.TS, a)

@@ -44,7 +44,7 @@ func busy(t *testing.T) *told {
 			&event.ToolResult{ToolCallID: "t2", Name: "search", Content: "(error: no)"},
 			&event.Completion{Response: "14.", Status: event.Completed}).
 		add(event.Head{}, (*event.MasterTool)(working("light", "running", `{"on":true}`)),
-			&event.RunWaiting{Waits: []event.Wait{{ID: "w", Kind: event.Approval, Tool: "light", Reason: "It costs.",
+			&event.RunWaiting{Pending: []event.Wait{{ID: "w", Kind: event.Approval, Tool: "light", Reason: "It costs.",
 				Arguments: json.RawMessage(`{"on":true}`)}}},
 			&event.RunResumed{Answers: []event.WaitAnswer{{ID: "w", Decision: event.Deny, Reason: "too late"}}},
 			(*event.MasterTool)(working("light", "failed", "denied")),
@@ -169,7 +169,7 @@ func TestTraceOfARunThatGoesOn(t *testing.T) {
 
 // A run that is stopped has its part of an answer, and a wait that ended with its run says so.
 func TestTraceOfARunThatEnds(t *testing.T) {
-	w := &event.RunWaiting{Waits: []event.Wait{{
+	w := &event.RunWaiting{Pending: []event.Wait{{
 		ID: "w", Kind: event.Question, Reason: "Which?", Subagent: "docs", CallID: "c1",
 	}}}
 	for name, c := range map[string]struct {

@@ -44,7 +44,7 @@ func (v *RunView) Apply(e event.Event) {
 	case *event.Assistant:
 		v.Citations, v.Record = append([]event.Citation{}, p.Citations...), p.Run
 	case *event.RunWaiting:
-		v.Outcome, v.Waits = OutcomeWaiting, p.Waits
+		v.Outcome, v.Waits = OutcomeWaiting, p.Pending
 	case *event.RunResumed:
 		v.Outcome, v.Waits = "", nil
 	case *event.Error:

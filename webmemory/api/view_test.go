@@ -144,7 +144,7 @@ func TestViewOfARunThatWaits(t *testing.T) {
 		return started(t).add(of, &event.Delegation{Task: "buy", Calls: event.Serial},
 			&event.AssistantWithTools{ToolCalls: []memory.ToolCall{called("t1", "pay", `{"n":1}`), called("t2", "pay", `{"n":1}`)}},
 			working("pay", "running", `{"n":1}`)).
-			add(event.Head{}, (*event.MasterTool)(working("door", "running", `{}`)), &event.RunWaiting{Waits: []event.Wait{wait}})
+			add(event.Head{}, (*event.MasterTool)(working("door", "running", `{}`)), &event.RunWaiting{Pending: []event.Wait{wait}})
 	}
 	v := webapi.ViewRun(at().events)
 	require.Equal(t, webapi.OutcomeWaiting, v.Outcome)
@@ -156,7 +156,7 @@ func TestViewOfARunThatWaits(t *testing.T) {
 	require.Empty(t, webapi.ViewRun(l.events).Outcome)
 	require.Empty(t, webapi.ViewRun(l.events).Waits)
 	l.add(of, working("pay", "done", ""), &event.ToolResult{ToolCallID: "t1", Name: "pay", Content: "paid"},
-		working("pay", "running", `{"n":1}`)).add(event.Head{}, &event.RunWaiting{Waits: []event.Wait{wait}})
+		working("pay", "running", `{"n":1}`)).add(event.Head{}, &event.RunWaiting{Pending: []event.Wait{wait}})
 	v = webapi.ViewRun(l.events)
 	require.Equal(t, webapi.OutcomeWaiting, v.Outcome)
 	require.Equal(t, []webapi.ToolView{tool("t1", "pay", `{"n":1}`, "paid", "done"), tool("t2", "pay", `{"n":1}`, "", "running")},

@@ -414,7 +414,7 @@ func (a *answer) show(e event.Event) {
 	case *event.MasterTool:
 		a.tellTool(webapi.Master, event.ToolProgress(*p))
 	case *event.RunWaiting:
-		a.wait(p.Waits)
+		a.wait(p.Pending)
 	case *event.RunResumed:
 		a.before = p.Usage
 	}

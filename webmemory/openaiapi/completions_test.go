@@ -497,7 +497,7 @@ func clientCalls(_ context.Context, r api.RunRequest, emit func(event.Head, even
 				Arguments: json.RawMessage(`{"n":1}`), Reason: "The client is to run it.",
 				ExpiresAt: event.Seconds(time.Now().Add(time.Hour))})
 		}
-		emit(event.Head{}, &event.RunWaiting{Waits: waits, State: json.RawMessage(`{"step":1}`),
+		emit(event.Head{}, &event.RunWaiting{Pending: waits, State: json.RawMessage(`{"step":1}`),
 			Usage: event.Usage{InputTokens: 5, OutputTokens: 2}})
 		return
 	}

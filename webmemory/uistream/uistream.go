@@ -355,7 +355,7 @@ func (a *answer) show(e event.Event) {
 	case *event.Completion:
 		a.writeDelegation(e, "", p.Status, p.Response)
 	case *event.RunWaiting:
-		a.writeWaits(p.Waits)
+		a.writeWaits(p.Pending)
 	case *event.RunResumed:
 		a.writeDecisions(p.Answers)
 	}

@@ -57,7 +57,7 @@ func numberedAnswers() webmemorytest.Agent {
 func callTool(_ context.Context, r api.RunRequest, emit func(event.Head, event.Payload)) {
 	if r.Resume == nil {
 		emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message})
-		emit(event.Head{}, &event.RunWaiting{State: json.RawMessage(`{"step":1}`), Waits: []event.Wait{{ID: "W0",
+		emit(event.Head{}, &event.RunWaiting{State: json.RawMessage(`{"step":1}`), Pending: []event.Wait{{ID: "W0",
 			Kind: event.ClientResult, ToolCallID: "t0", Tool: r.Tools[0].Name, Arguments: json.RawMessage(`{"n":1}`),
 			Reason: "The client is to run it.", ExpiresAt: event.Seconds(time.Now().Add(time.Hour))}}})
 		return

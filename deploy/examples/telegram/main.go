@@ -136,7 +136,7 @@ func (a *app) follow(ctx context.Context, j *job, events iter.Seq2[event.Event, 
 				text = strings.TrimSpace(text + "\n\n(" + p.Message + ")")
 			}
 		case *event.RunWaiting:
-			for _, w := range p.Waits {
+			for _, w := range p.Pending {
 				text += fmt.Sprintf("\n%s %s\n%s", w.Tool, w.Arguments, w.Reason)
 			}
 			a.show(ctx, j, text, "Yes", event.Approve+" "+e.RunID, "No", event.Deny+" "+e.RunID)

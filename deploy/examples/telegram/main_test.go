@@ -51,7 +51,7 @@ func (s scripted) play(ctx context.Context, r master.Request, emitAs webmemoryte
 	case r.Message == "refund" && r.Resume == nil:
 		posted, _ := r.Posted()
 		state, _ := json.Marshal(map[string]any{"version": 1, "request": posted, "waits": []string{"w1"}})
-		emit(&event.RunWaiting{State: state, Waits: []event.Wait{{ID: "w1", Kind: event.Approval, ToolCallID: "t",
+		emit(&event.RunWaiting{State: state, Pending: []event.Wait{{ID: "w1", Kind: event.Approval, ToolCallID: "t",
 			Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "It moves money.",
 			ExpiresAt: event.Seconds(time.Now().Add(time.Hour))}}})
 		return

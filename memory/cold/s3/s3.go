@@ -37,12 +37,12 @@ type store struct {
 // Open is the store in a bucket. It asks nothing yet: a server that is away does not keep the service from its start.
 // Errors are about the configuration.
 func Open(c Config) (cold.Store, error) {
-	at, err := url.Parse(cmp.Or(c.Endpoint, "https://s3.amazonaws.com"))
+	endpoint, err := url.Parse(cmp.Or(c.Endpoint, "https://s3.amazonaws.com"))
 	if err != nil {
 		return nil, err
 	}
-	client, err := minio.New(at.Host, &minio.Options{
-		Creds: credentials.NewStaticV4(c.AccessKey, c.SecretKey, ""), Secure: at.Scheme == "https", Region: c.Region,
+	client, err := minio.New(endpoint.Host, &minio.Options{
+		Creds: credentials.NewStaticV4(c.AccessKey, c.SecretKey, ""), Secure: endpoint.Scheme == "https", Region: c.Region,
 		MaxRetries: 3,
 	})
 	if c.Prefix = strings.Trim(c.Prefix, "/"); c.Prefix != "" {
@@ -79,8 +79,8 @@ func (s store) Delete(ctx context.Context, name string) error {
 func (s store) List(ctx context.Context, folder string, each func(string, time.Time) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // or the goroutine behind the channel goes on
-	below := minio.ListObjectsOptions{Prefix: s.prefix + folder, Recursive: true}
-	for o := range s.client.ListObjects(ctx, s.bucket, below) {
+	opts := minio.ListObjectsOptions{Prefix: s.prefix + folder, Recursive: true}
+	for o := range s.client.ListObjects(ctx, s.bucket, opts) {
 		if o.Err != nil {
 			return s.failed(o.Err, folder)
 		}

@@ -43,8 +43,8 @@ func run(url string) error {
 	for _, call := range calls(c.Tools("suite")) {
 		made := external.Call{ID: "call-1", Run: "run-1", Arguments: call.Arguments, Progress: func(string) {}}
 		r, err := c.Caller("suite", call.Name).Call(ctx, made)
-		for rounds := 0; err == nil && r.Asked != nil && rounds < 5; rounds++ {
-			made.State, made.Answers = r.Asked.State, answers(r.Asked.Questions)
+		for rounds := 0; err == nil && r.Elicitation != nil && rounds < 5; rounds++ {
+			made.State, made.Answers = r.Elicitation.State, answers(r.Elicitation.Questions)
 			r, err = c.Caller("suite", call.Name).Call(ctx, made)
 		}
 		fmt.Printf("%s: %+v %v\n", call.Name, r, err)

@@ -37,7 +37,7 @@ func (s *splitter) cut(text Span, want, limit int) int {
 		far := max(count-want, want-count)
 		count++
 		i += text.Start
-		r, whole := s.rankIn(i)
+		r, fits := s.rankIn(i)
 		if r == never || i == text.Start {
 			continue
 		}
@@ -51,7 +51,7 @@ func (s *splitter) cut(text Span, want, limit int) int {
 			rough = i
 		}
 		switch {
-		case whole:
+		case fits:
 		case count <= want*3/5:
 			if r >= sentence {
 				early = i
@@ -63,11 +63,11 @@ func (s *splitter) cut(text Span, want, limit int) int {
 	if count <= limit {
 		return text.End
 	}
-	return cmp.Or(best, early, rough, hard, s.after(text, limit))
+	return cmp.Or(best, early, rough, hard, s.advance(text, limit))
 }
 
-// after is the place n characters behind the start of text.
-func (s *splitter) after(text Span, n int) int {
+// advance is the place n characters behind the start of text.
+func (s *splitter) advance(text Span, n int) int {
 	for i := range s.doc.Text[text.Start:text.End] {
 		if n == 0 {
 			return text.Start + i
@@ -90,8 +90,8 @@ func (s *splitter) overlap(floor, cut, end int) int {
 		if i -= size; i <= floor {
 			break
 		}
-		r, whole := s.rankIn(i)
-		if whole {
+		r, fits := s.rankIn(i)
+		if fits {
 			break // half a table says nothing
 		}
 		if r = min(r, sentence); r >= word && r >= level {
@@ -104,10 +104,10 @@ func (s *splitter) overlap(floor, cut, end int) int {
 // rankIn is the rank of a cut at i with regard to the code block or table around
 // it, in which nothing but lines counts; whole says that this one has room in a
 // passage.
-func (s *splitter) rankIn(i int) (r rank, whole bool) {
+func (s *splitter) rankIn(i int) (r rank, fits bool) {
 	r = s.rank(i)
-	n, found := slices.BinarySearchFunc(s.doc.Whole, i, func(b Span, i int) int { return b.Start - i })
-	if found || n == 0 || i >= s.doc.Whole[n-1].End {
+	n, ok := slices.BinarySearchFunc(s.doc.Blocks, i, func(b Span, i int) int { return b.Start - i })
+	if ok || n == 0 || i >= s.doc.Blocks[n-1].End {
 		return r, false
 	}
 	if r > word {
@@ -121,15 +121,15 @@ func (s *splitter) rankIn(i int) (r rank, whole bool) {
 
 // rank says how good it is to cut before the character at i.
 func (s *splitter) rank(i int) rank {
-	before, after := s.doc.Text[:i], s.doc.Text[i:]
-	if before != "" && isLetter(before[i-1]) && isLetter(after[0]) {
+	head, tail := s.doc.Text[:i], s.doc.Text[i:]
+	if head != "" && isLetter(head[i-1]) && isLetter(tail[0]) {
 		return inWord // most places are this, and the rest costs
 	}
-	next, _ := utf8.DecodeRuneInString(after)
-	if before == "" || unicode.IsSpace(next) || unicode.Is(unicode.M, next) || next == '\u200d' {
+	next, _ := utf8.DecodeRuneInString(tail)
+	if head == "" || unicode.IsSpace(next) || unicode.Is(unicode.M, next) || next == '\u200d' {
 		return never
 	}
-	last, _ := utf8.DecodeLastRuneInString(before)
+	last, _ := utf8.DecodeLastRuneInString(head)
 	if !unicode.IsSpace(last) {
 		switch {
 		case last == '\u200d':
@@ -141,12 +141,12 @@ func (s *splitter) rank(i int) rank {
 		}
 		return inWord
 	}
-	words := strings.TrimRightFunc(before, unicode.IsSpace)
-	breaks := strings.Count(before[len(words):], "\n")
+	words := strings.TrimRightFunc(head, unicode.IsSpace)
+	breaks := strings.Count(head[len(words):], "\n")
 	switch {
 	case breaks > 1:
 		return paragraph
-	case endsSentence(words, next), breaks == 1 && item.MatchString(after):
+	case endsSentence(words, next), breaks == 1 && item.MatchString(tail):
 		return sentence
 	case breaks == 1:
 		return line

@@ -76,7 +76,7 @@ func Split(d Document, o Options) []Passage {
 		s.add(0, len(d.Text), joinPath(commonPath(s.sections())))
 		return s.passages
 	}
-	for _, block := range d.Whole {
+	for _, block := range d.Blocks {
 		text := d.Text[s.edge(block.Start):max(s.edge(block.Start), s.edge(block.End))]
 		s.fits = append(s.fits, utf8.RuneCountInString(text) <= s.o.Max-s.o.Overlap)
 	}
@@ -102,8 +102,8 @@ func (s *splitter) manyPages() bool {
 
 // page is the page that lies at i.
 func (s *splitter) page(i int) int {
-	n, found := slices.BinarySearchFunc(s.doc.Sections, i, func(b Section, i int) int { return b.Start - i })
-	if !found {
+	n, ok := slices.BinarySearchFunc(s.doc.Sections, i, func(b Section, i int) int { return b.Start - i })
+	if !ok {
 		n--
 	}
 	if n < 0 || i >= s.doc.Sections[n].End {
@@ -124,20 +124,20 @@ type part struct {
 // as sections without a path, so that nothing is left out.
 func (s *splitter) sections() []Section {
 	var list []Section
-	at, end := 0, len(s.doc.Text)
+	pos, end := 0, len(s.doc.Text)
 	for _, section := range s.doc.Sections {
 		section.Start, section.End = s.edge(section.Start), s.edge(section.End)
-		if section.Start < at || section.End <= section.Start {
+		if section.Start < pos || section.End <= section.Start {
 			continue // no order: its text still belongs to what is around it
 		}
-		if section.Start > at {
-			list = append(list, Section{Span: Span{at, section.Start}, Body: at})
+		if section.Start > pos {
+			list = append(list, Section{Span: Span{pos, section.Start}, Body: pos})
 		}
 		list = append(list, section)
-		at = section.End
+		pos = section.End
 	}
-	if at < end {
-		list = append(list, Section{Span: Span{at, end}, Body: at})
+	if pos < end {
+		list = append(list, Section{Span: Span{pos, end}, Body: pos})
 	}
 	return list
 }
@@ -164,19 +164,19 @@ func (s *splitter) parts() []part {
 			continue
 		}
 		if n := len(list) - 1; n >= 0 {
-			before := &list[n]
-			common := commonPrefix(before.path, next.path)
+			previous := &list[n]
+			common := commonPrefix(previous.path, next.path)
 			switch {
-			case before.size+next.size > s.o.Target:
-			case before.empty:
+			case previous.size+next.size > s.o.Target:
+			case previous.empty:
 				// The lower heading's path says it all, if it is a lower one.
-				if len(common) < len(before.path) {
+				if len(common) < len(previous.path) {
 					next.path = common
 				}
-				before.merge(next, next.path)
+				previous.merge(next, next.path)
 				continue
-			case len(common) > 0 && (before.size < s.o.Target/4 || next.size < s.o.Target/4):
-				before.merge(next, common)
+			case len(common) > 0 && (previous.size < s.o.Target/4 || next.size < s.o.Target/4):
+				previous.merge(next, common)
 				continue
 			}
 		}
@@ -209,23 +209,23 @@ func (s *splitter) part(p part) {
 
 // cuts are the ends of a part's passages.
 func (s *splitter) cuts(p part) []int {
-	var ends []int
+	var offsets []int
 	room := s.o.Max - s.o.Overlap
 	for start, rest := p.Start, p.size; ; {
 		limit := room
 		if start == p.Start {
 			limit = s.o.Max // nothing is repeated before it
 		}
-		if rest <= s.o.Target || len(ends) == 0 && rest <= s.o.Max {
-			return append(ends, p.End)
+		if rest <= s.o.Target || len(offsets) == 0 && rest <= s.o.Max {
+			return append(offsets, p.End)
 		}
 		// Equal passages are better than full ones and a scrap at the end.
 		want := (rest + (rest-1)/s.o.Target) / ((rest-1)/s.o.Target + 1)
 		end := s.cut(Span{start, p.End}, want, limit)
 		if end >= p.End {
-			return append(ends, p.End)
+			return append(offsets, p.End)
 		}
-		ends = append(ends, end)
+		offsets = append(offsets, end)
 		rest -= utf8.RuneCountInString(s.doc.Text[start:end])
 		start = end
 	}
@@ -273,9 +273,9 @@ type Document struct {
 	// Sections lie one behind the other, in order and without overlap. What lies
 	// before the first or between two of them belongs to none.
 	Sections []Section
-	// Whole are the code blocks and tables, in order and without overlap; one that
+	// Blocks are the code blocks and tables, in order and without overlap; one that
 	// fits a passage is not cut.
-	Whole    []Span
+	Blocks   []Span
 	Metadata map[string]string
 	// Skipped counts what of the file is no text and was left out, by what it is in
 	// the plural: "pictures", "formulas".

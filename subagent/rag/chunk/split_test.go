@@ -65,7 +65,7 @@ func document(t *rapid.T) Document {
 	for range rapid.IntRange(0, 4).Draw(t, "blocks") {
 		a := rapid.IntRange(at, len(text)).Draw(t, "from")
 		b := rapid.IntRange(a, len(text)).Draw(t, "to")
-		d.Whole, at = append(d.Whole, Span{a, b}), b
+		d.Blocks, at = append(d.Blocks, Span{a, b}), b
 	}
 	return d
 }
@@ -224,7 +224,7 @@ func TestCodeAndTablesStayWhole(t *testing.T) {
 	block := strings.Repeat("x := compute(y) // line\n", 60)   // 1,440
 	d := Document{Text: before + "\n\n" + block + "\n\n" + before}
 	at := len(before) + 2
-	d.Whole = []Span{{at, at + len(block)}}
+	d.Blocks = []Span{{at, at + len(block)}}
 	passages := Split(d, Options{})
 	check(t, d, Options{}, passages)
 	holders := 0
@@ -238,7 +238,7 @@ func TestCodeAndTablesStayWhole(t *testing.T) {
 	require.Equal(t, 1, holders)
 
 	huge := Document{Text: strings.Repeat("| a cell. Another | second |\n", 200)}
-	huge.Whole = []Span{{0, len(huge.Text)}}
+	huge.Blocks = []Span{{0, len(huge.Text)}}
 	passages = Split(huge, Options{})
 	check(t, huge, Options{}, passages)
 	for _, p := range passages {

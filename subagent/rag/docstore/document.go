@@ -21,14 +21,14 @@ type Document struct {
 	Source   string            `json:"source,omitempty"` // where it came from: a path, an address
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// From is the file that it was read from; zero for a text that came as text.
-	From
+	SourceFile
 	Hash     string    `json:"hash"` // of all the above but the version, and of what follows
 	Passages []Passage `json:"passages"`
 	Text     string    `json:"text"`
 }
 
-// From says which file a document was read from, and how.
-type From struct {
+// SourceFile says which file a document was read from, and how.
+type SourceFile struct {
 	// Origin names the directory, or the single file, that the document is kept in step
 	// with; "" for one that was put by itself.
 	Origin string `json:"origin,omitempty"`
@@ -39,9 +39,9 @@ type From struct {
 	Raw string `json:"raw,omitempty"`
 	// Loader names what read the file, as loader.Identity does.
 	Loader string `json:"loader,omitempty"`
-	// Given are the names in Metadata that whoever put it said, in their order; the
+	// MetadataKeys are the names in Metadata that whoever put it said, in their order; the
 	// others are the file's own.
-	Given []string `json:"given,omitempty"`
+	MetadataKeys []string `json:"given,omitempty"`
 }
 
 // Passage is a piece of a document's text that is found by itself: the bytes from
@@ -60,7 +60,7 @@ type Head struct {
 	Title    string            `json:"title"`
 	Source   string            `json:"source,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	From
+	SourceFile
 	Hash     string `json:"hash"`
 	Passages int    `json:"passages"`
 	Bytes    int    `json:"bytes"` // of the stored document
@@ -185,7 +185,7 @@ func (d Document) encode() (stored, error) {
 	if len(body) > maxStored {
 		return stored{}, refuse(TooLarge, "the stored document would have %d bytes, the limit is %d", len(body), maxStored)
 	}
-	head := encode(Head{ID: d.ID, Title: d.Title, Source: d.Source, Metadata: d.Metadata, From: d.From,
+	head := encode(Head{ID: d.ID, Title: d.Title, Source: d.Source, Metadata: d.Metadata, SourceFile: d.SourceFile,
 		Hash: d.Hash, Passages: len(d.Passages), Bytes: len(body)})
 	return stored{d.Hash, body[len(versionField):], head[len(versionField):], len(body)}, nil
 }
@@ -206,9 +206,9 @@ type Collection struct {
 	chat   memory.Chat // the owner of the documents; empty for a collection by name
 }
 
-// Named is a tenant's collection of this name. Names are 1 to 64 characters of a-z 0-9
+// NamedCollection is a tenant's collection of this name. Names are 1 to 64 characters of a-z 0-9
 // _ -; others are refused with an *Error.
-func Named(tenant memory.Tenant, name string) (Collection, error) {
+func NamedCollection(tenant memory.Tenant, name string) (Collection, error) {
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
 		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q",
 			name)

@@ -82,8 +82,8 @@ func Fed(ctx context.Context, s *Store, c Collection) (last Mark, fed string, er
 	if err != nil {
 		return Mark{}, "", fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
 	}
-	version, there := values[0].(string)
-	if !there {
+	version, ok := values[0].(string)
+	if !ok {
 		return Mark{}, "", fmt.Errorf("collection %s: %w", c, ErrNoCollection)
 	}
 	last.Version = number(version)
@@ -94,8 +94,8 @@ func Fed(ctx context.Context, s *Store, c Collection) (last Mark, fed string, er
 
 // Feed notes in a collection how far an index elsewhere was fed, in place of what was noted before (compare and set). It
 // is false if that is something else by now.
-func Feed(ctx context.Context, s *Store, c Collection, before, now string) (bool, error) {
-	r, err := s.run(ctx, fedScript, c, before, now)
+func Feed(ctx context.Context, s *Store, c Collection, previous, next string) (bool, error) {
+	r, err := s.run(ctx, fedScript, c, previous, next)
 	if err != nil {
 		return false, fmt.Errorf("noting how far %s was fed: %w", c, err)
 	}
@@ -104,11 +104,11 @@ func Feed(ctx context.Context, s *Store, c Collection, before, now string) (bool
 
 // Tail gives at most count changes behind a mark, oldest first, in one round trip;
 // none if the mark is the end. ErrGap if the log does not have the mark.
-func (s *Store) Tail(ctx context.Context, c Collection, from Mark, count int) ([]Change, error) {
+func (s *Store) Tail(ctx context.Context, c Collection, mark Mark, count int) ([]Change, error) {
 	var tail, last *redis.XMessageSliceCmd
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		// From the mark on, so that it is seen whether it is still there.
-		tail = p.XRangeN(ctx, c.logKey(), strconv.FormatInt(from.Version, 10)+"-0", "+", int64(count)+1)
+		tail = p.XRangeN(ctx, c.logKey(), strconv.FormatInt(mark.Version, 10)+"-0", "+", int64(count)+1)
 		last = p.XRevRangeN(ctx, c.logKey(), "+", "-", 1)
 	})
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Store) Tail(ctx context.Context, c Collection, from Mark, count int) ([
 		return nil, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
 	}
 	entries := tail.Val()
-	if len(entries) == 0 || change(entries[0]).Mark != from {
-		return nil, fmt.Errorf("collection %s: %w to version %d", c, ErrGap, from.Version)
+	if len(entries) == 0 || change(entries[0]).Mark != mark {
+		return nil, fmt.Errorf("collection %s: %w to version %d", c, ErrGap, mark.Version)
 	}
 	changes := make([]Change, 0, len(entries)-1)
 	for _, e := range entries[1:] {

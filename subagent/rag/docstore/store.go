@@ -121,12 +121,12 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		case err != nil:
 			*w = Written{Err: fmt.Errorf("putting document %q: %w", d.ID, err)}
 		case r.Word() == string(Conflict):
-			*w = Written{Err: conflict(d, r.At(1))}
+			*w = Written{Err: conflict(d, r.Part(1))}
 		case r.Word() == string(StatusUnchanged):
-			w.Status, w.Mark = StatusUnchanged, Mark{Version: number(r.At(1))}
+			w.Status, w.Mark = StatusUnchanged, Mark{Version: number(r.Part(1))}
 		default:
 			w.Status = Status(r.Word())
-			w.Mark.Version = number(r.At(1))
+			w.Mark.Version = number(r.Part(1))
 		}
 	}
 	if slices.ContainsFunc(results, func(w Written) bool { return w.Status == StatusNew || w.Status == StatusChanged }) {
@@ -182,7 +182,7 @@ func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Mark
 			marks[i] = Mark{}
 			continue
 		}
-		marks[i].Version = number(r.At(1))
+		marks[i].Version = number(r.Part(1))
 	}
 	s.count(ctx, c)
 	return marks, nil
@@ -190,11 +190,11 @@ func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Mark
 
 // Get reads one document.
 func (s *Store) Get(ctx context.Context, c Collection, id string) (Document, error) {
-	found, err := s.GetAll(ctx, c, id)
+	documents, err := s.GetAll(ctx, c, id)
 	if err != nil {
 		return Document{}, err
 	}
-	if d, ok := found[id]; ok {
+	if d, ok := documents[id]; ok {
 		return d, nil
 	}
 	if _, err := s.Info(ctx, c); err != nil {
@@ -207,11 +207,11 @@ func (s *Store) Get(ctx context.Context, c Collection, id string) (Document, err
 // collection or not.
 func (s *Store) GetAll(ctx context.Context, c Collection, ids ...string) (map[string]Document, error) {
 	list, err := readAll[Document](ctx, s, c, c.documentsKey(), ids)
-	found := map[string]Document{}
+	documents := map[string]Document{}
 	for _, d := range list {
-		found[d.ID] = d
+		documents[d.ID] = d
 	}
-	return found, err
+	return documents, err
 }
 
 // Heads reads the heads of documents by id in one round trip; those that are not there are left out, whether there is
@@ -335,8 +335,8 @@ func (s *Store) listChat(ctx context.Context, c Collection) error {
 	return unavailable(s.redis.SAdd(ctx, chatsKey(c.tenant), c.chat.ID()).Err())
 }
 
-// All gives all collections of a tenant other than the default one, those of chats too, and some that may not be there.
-func (s *Store) All(ctx context.Context, tenant memory.Tenant) ([]Collection, error) {
+// ListCollections gives all collections of a tenant other than the default one, those of chats too, and some that may not be there.
+func (s *Store) ListCollections(ctx context.Context, tenant memory.Tenant) ([]Collection, error) {
 	var names, chats *redis.StringSliceCmd
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		names, chats = p.SMembers(ctx, namesKey(tenant)), p.SMembers(ctx, chatsKey(tenant))
@@ -344,18 +344,18 @@ func (s *Store) All(ctx context.Context, tenant memory.Tenant) ([]Collection, er
 	if err != nil {
 		return nil, fmt.Errorf("listing all collections: %w", unavailable(err))
 	}
-	var all []Collection
+	var collections []Collection
 	for _, name := range names.Val() {
-		if c, err := Named(tenant, name); err == nil {
-			all = append(all, c)
+		if c, err := NamedCollection(tenant, name); err == nil {
+			collections = append(collections, c)
 		}
 	}
 	for _, id := range chats.Val() {
 		if chat, err := tenant.Chat(id); err == nil {
-			all = append(all, Collection{tenant: tenant, name: "chat:" + id, chat: chat})
+			collections = append(collections, Collection{tenant: tenant, name: "chat:" + id, chat: chat})
 		}
 	}
-	return all, nil
+	return collections, nil
 }
 
 // Info describes a collection.
@@ -377,13 +377,13 @@ func (s *Store) Collections(ctx context.Context, tenant memory.Tenant) ([]Info, 
 	if err != nil {
 		return nil, fmt.Errorf("listing the collections: %w", unavailable(err))
 	}
-	var all []Collection
+	var collections []Collection
 	for _, name := range names {
-		if c, err := Named(tenant, name); err == nil { // else the set was changed by hand
-			all = append(all, c)
+		if c, err := NamedCollection(tenant, name); err == nil { // else the set was changed by hand
+			collections = append(collections, c)
 		}
 	}
-	infos, err := s.infos(ctx, all)
+	infos, err := s.infos(ctx, collections)
 	if err != nil {
 		return nil, fmt.Errorf("listing the collections: %w", err)
 	}

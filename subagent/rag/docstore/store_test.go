@@ -84,7 +84,7 @@ func impatient(t *testing.T, server *redistest.Server) redis.UniversalClient {
 
 func named(t *testing.T, name string) docstore.Collection {
 	t.Helper()
-	c, err := docstore.Named(memory.Tenant{}, name)
+	c, err := docstore.NamedCollection(memory.Tenant{}, name)
 	require.NoError(t, err)
 	return c
 }
@@ -218,7 +218,7 @@ func collectionsAreApart(t *testing.T, client redis.UniversalClient) {
 	a, b := created(t, s, "a"), created(t, s, "b")
 	other, err := memory.ParseTenant("other")
 	require.NoError(t, err)
-	foreign, err := docstore.Named(other, "a")
+	foreign, err := docstore.NamedCollection(other, "a")
 	require.NoError(t, err)
 	chat, err := docstore.OfChat(memory.MustChat("12345:x@y"))
 	require.NoError(t, err)
@@ -473,7 +473,7 @@ func TestRefusals(t *testing.T) {
 
 	for _, name := range []string{"", "A", "chat:1", "a b", "a/b", "{a}", "я", strings.Repeat("a", 65)} {
 		var refusal *docstore.Error
-		_, err := docstore.Named(memory.Tenant{}, name)
+		_, err := docstore.NamedCollection(memory.Tenant{}, name)
 		require.ErrorAs(t, err, &refusal, name)
 		require.Equal(t, docstore.BadCollection, refusal.Code)
 	}

@@ -26,15 +26,15 @@ func (s *Store) Vectors(ctx context.Context, c Collection, space string, hashes 
 	if err != nil {
 		return nil, fmt.Errorf("reading vectors of %s: %w", c, unavailable(err))
 	}
-	found := map[string][]float32{}
+	vectors := map[string][]float32{}
 	for i, v := range values {
 		if text, ok := v.(string); ok && len(text) > 0 && len(text)%4 == 0 {
 			vector := make([]float32, len(text)/4)
 			_, _ = binary.Decode([]byte(text), binary.LittleEndian, vector) // it fails for too few bytes only
-			found[hashes[i]] = vector
+			vectors[hashes[i]] = vector
 		}
 	}
-	return found, nil
+	return vectors, nil
 }
 
 // PutVectors keeps the vectors of passages in a space, by the hash of their text.
@@ -66,8 +66,8 @@ func (s *Store) KeepVectors(ctx context.Context, c Collection, space string, liv
 	}
 	var dead []string
 	for _, f := range fields {
-		at := strings.LastIndexByte(f, ' ')
-		if f[:max(at, 0)] != space || !live(f[at+1:]) {
+		sep := strings.LastIndexByte(f, ' ')
+		if f[:max(sep, 0)] != space || !live(f[sep+1:]) {
 			dead = append(dead, f)
 		}
 	}

@@ -33,7 +33,7 @@ func readBook(b *builder, f file) error {
 		page := a.bytes(chapter)
 		b.linked = func(name string) string {
 			name = path.Join(path.Dir(chapter), name)
-			if _, found := sheets[name]; !found {
+			if _, ok := sheets[name]; !ok {
 				sheets[name] = string(a.bytes(name))
 			}
 			return sheets[name]

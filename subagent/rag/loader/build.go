@@ -68,10 +68,10 @@ func tooMuchText(l Limits) *Error {
 // caller's.
 func (b *builder) paragraph(text string) { b.block(text) }
 
-// whole adds a code block or table, which stays in one passage where it fits.
-func (b *builder) whole(text string) {
+// addBlock adds a code block or table, which stays in one passage where it fits.
+func (b *builder) addBlock(text string) {
 	if span := b.block(text); span.End > span.Start {
-		b.doc.Whole = append(b.doc.Whole, span)
+		b.doc.Blocks = append(b.doc.Blocks, span)
 	}
 }
 
@@ -131,8 +131,8 @@ func (b *builder) open(level int, name string) {
 	for i, h := range b.headings {
 		path[i] = h.name
 	}
-	at := b.text.Len()
-	b.doc.Sections = append(b.doc.Sections, chunk.Section{Span: chunk.Span{Start: at}, Path: path, Body: at})
+	start := b.text.Len()
+	b.doc.Sections = append(b.doc.Sections, chunk.Section{Span: chunk.Span{Start: start}, Path: path, Body: start})
 	b.inside = true
 }
 
@@ -161,20 +161,20 @@ func (b *builder) close() {
 // below it.
 func (b *builder) include(name string, d chunk.Document) {
 	b.heading(1, "", name)
-	at := b.block(d.Text).Start
+	offset := b.block(d.Text).Start
 	if b.err != nil {
 		return
 	}
 	own := &b.doc.Sections[len(b.doc.Sections)-1]
 	if own.End, b.inside = b.text.Len(), false; len(d.Sections) > 0 {
-		own.End = at + d.Sections[0].Start
+		own.End = offset + d.Sections[0].Start
 	}
 	for _, s := range d.Sections {
 		b.doc.Sections = append(b.doc.Sections, chunk.Section{Path: append([]string{name}, s.Path...),
-			Span: chunk.Span{Start: at + s.Start, End: at + s.End}, Body: at + s.Body})
+			Span: chunk.Span{Start: offset + s.Start, End: offset + s.End}, Body: offset + s.Body})
 	}
-	for _, w := range d.Whole {
-		b.doc.Whole = append(b.doc.Whole, chunk.Span{Start: at + w.Start, End: at + w.End})
+	for _, w := range d.Blocks {
+		b.doc.Blocks = append(b.doc.Blocks, chunk.Span{Start: offset + w.Start, End: offset + w.End})
 	}
 	for what, count := range d.Skipped {
 		b.skip(what, count)

@@ -9,10 +9,10 @@ import (
 // files keep busy, is no cost of this file and must not end its reading. It is stopped and
 // resumed by the goroutine that reads the file only. A nil one measures nothing.
 type clock struct {
-	end   func()        // ends the context when the time is over
-	timer *time.Timer   // nil while the clock stands
-	until time.Time     // when the timer fires
-	left  time.Duration // while the clock stands
+	end       func()        // ends the context when the time is over
+	timer     *time.Timer   // nil while the clock stands
+	until     time.Time     // when the timer fires
+	remaining time.Duration // while the clock stands
 }
 
 type clockKey struct{}
@@ -24,7 +24,7 @@ func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFu
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := refuse(Timeout, "reading the file takes longer than %s", l.Time.Round(time.Millisecond))
-	c := &clock{end: func() { cancel(late) }, left: l.Time}
+	c := &clock{end: func() { cancel(late) }, remaining: l.Time}
 	c.resume()
 	return context.WithValue(ctx, clockKey{}, c), func() { c.stand(); cancel(nil) }
 }
@@ -44,12 +44,12 @@ func resume(ctx context.Context) {
 func (c *clock) stand() {
 	if c != nil && c.timer != nil {
 		c.timer.Stop()
-		c.timer, c.left = nil, time.Until(c.until)
+		c.timer, c.remaining = nil, time.Until(c.until)
 	}
 }
 
 func (c *clock) resume() {
 	if c != nil && c.timer == nil {
-		c.until, c.timer = time.Now().Add(c.left), time.AfterFunc(c.left, c.end)
+		c.until, c.timer = time.Now().Add(c.remaining), time.AfterFunc(c.remaining, c.end)
 	}
 }

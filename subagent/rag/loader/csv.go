@@ -48,9 +48,9 @@ func readCSV(b *builder, f file) error {
 // it. It is 0 if there is none.
 func separator(text string) (rest string, comma rune) {
 	first, rest, _ := strings.Cut(text, "\n")
-	if said, ok := strings.CutPrefix(strings.TrimRight(first, " "), "sep="); ok && len(said) == 1 &&
-		strings.Contains(",;|\t", said) {
-		return rest, rune(said[0])
+	if sep, ok := strings.CutPrefix(strings.TrimRight(first, " "), "sep="); ok && len(sep) == 1 &&
+		strings.Contains(",;|\t", sep) {
+		return rest, rune(sep[0])
 	}
 	best := 0
 	for _, candidate := range []rune{',', ';', '\t', '|'} {

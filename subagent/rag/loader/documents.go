@@ -45,7 +45,7 @@ func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Re
 			yield(Item{}, err)
 			return
 		}
-		if found, _, err := l.reader(f); err == nil && (found == jsonFile || found == jsonLines) {
+		if extractor, _, err := l.reader(f); err == nil && (extractor == jsonFile || extractor == jsonLines) {
 			objects(ctx, f, limits, yield)
 			return
 		}
@@ -57,7 +57,7 @@ func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Re
 // Streamed says whether Documents reads such a file as a stream, and not into memory
 // first.
 func (l Loader) Streamed(name, contentType string) bool {
-	return l.Extractors[extensionOf(name)] == nil && file{name: name, contentType: contentType}.said() == jsonLines
+	return l.Extractors[extensionOf(name)] == nil && file{name: name, contentType: contentType}.declaredFormat() == jsonLines
 }
 
 // objects gives the documents of a JSON file. An object that is the whole file
@@ -68,7 +68,7 @@ func objects(ctx context.Context, f file, limits Limits, yield func(Item, error)
 		yield(Item{}, err)
 		return
 	}
-	none := true
+	empty := true
 	for v, err := range jsonValues(watched{ctx, strings.NewReader(text)}, limits.Rows) {
 		if err != nil {
 			yield(Item{}, err)
@@ -81,11 +81,11 @@ func objects(ctx context.Context, f file, limits Limits, yield func(Item, error)
 		if v.last && v.number == 1 {
 			item.ID = ""
 		}
-		if none = false; !yield(item, err) || err != nil && ctx.Err() != nil {
+		if empty = false; !yield(item, err) || err != nil && ctx.Err() != nil {
 			return
 		}
 	}
-	if none {
+	if empty {
 		yield(Item{}, refuse(Empty, "%s", emptySentence(jsonFile)))
 	}
 }

@@ -12,12 +12,12 @@ import (
 // htmlReader turns the elements of a page into text.
 type htmlReader struct {
 	*builder
-	text  flow
-	lists []htmlList // the open ones
-	fresh bool       // nothing of the open item was read
-	raw   bool       // white space counts
-	all   bool       // hidden elements are read
-	cells *[]string  // paragraphs of the open cell of a table, nil outside of one
+	text          flow
+	lists         []htmlList // the open ones
+	fresh         bool       // nothing of the open item was read
+	raw           bool       // white space counts
+	includeHidden bool       // hidden elements are read
+	cells         *[]string  // paragraphs of the open cell of a table, nil outside of one
 }
 
 // htmlList is an open list, without a format if it is not numbered. start is the number of the next item.
@@ -123,7 +123,7 @@ func (r *htmlReader) chosen(n *html.Node) (text string) {
 	return text
 }
 
-func htmlAttribute(n *html.Node, name string) (value string, found bool) {
+func htmlAttribute(n *html.Node, name string) (value string, ok bool) {
 	for _, a := range n.Attr {
 		if a.Key == name {
 			return a.Val, true
@@ -148,7 +148,7 @@ func (r *htmlReader) blockElement(n *html.Node, m mark) {
 		r.children(n, m)
 		if r.raw {
 			r.endList()
-			r.whole(r.text.String())
+			r.addBlock(r.text.String())
 			r.text.Reset()
 		}
 		r.raw = false

@@ -20,8 +20,8 @@ import (
 // decode gives a file's bytes as clean UTF-8. named is the encoding that the sender or
 // the file itself claims, "" for none: it is believed only for bytes that are not UTF-8
 // anyway.
-func decode(data []byte, named string) (string, error) {
-	text, err := decoded(data, named)
+func decode(data []byte, encodingName string) (string, error) {
+	text, err := decoded(data, encodingName)
 	if err != nil {
 		return "", err
 	}
@@ -31,22 +31,22 @@ func decode(data []byte, named string) (string, error) {
 	return clean(text), nil
 }
 
-func decoded(data []byte, named string) (string, error) {
+func decoded(data []byte, encodingName string) (string, error) {
 	for _, m := range byteOrderMarks {
 		if bytes.HasPrefix(data, []byte(m.mark)) {
-			return through(m.encoding, data[len(m.mark):])
+			return decodeWith(m.encoding, data[len(m.mark):])
 		}
 	}
-	claimed := encodingOf(named)
+	claimed := encodingOf(encodingName)
 	if e := escaped(data, claimed); e != nil {
-		return through(e, data)
+		return decodeWith(e, data)
 	}
 	// UTF-16 of ASCII letters is UTF-8 with NULs.
-	if utf8.Valid(data) && (named == "" || bytes.IndexByte(data, 0) < 0) {
+	if utf8.Valid(data) && (encodingName == "" || bytes.IndexByte(data, 0) < 0) {
 		return string(data), nil
 	}
 	if claimed != nil && claimed != utf16.UTF8 {
-		return through(claimed, data)
+		return decodeWith(claimed, data)
 	}
 	if mostlyUTF8(data) {
 		return strings.ToValidUTF8(string(data), "\ufffd"), nil
@@ -96,7 +96,7 @@ func escaped(data []byte, claimed encoding.Encoding) encoding.Encoding {
 	default:
 		return nil
 	}
-	if text, err := through(e, data); err != nil || strings.ContainsRune(text, utf8.RuneError) {
+	if text, err := decodeWith(e, data); err != nil || strings.ContainsRune(text, utf8.RuneError) {
 		return nil
 	}
 	return e
@@ -113,7 +113,7 @@ var byteOrderMarks = []struct {
 	{"\xfe\xff", utf16.UTF16(utf16.BigEndian, utf16.IgnoreBOM)},
 }
 
-func through(e encoding.Encoding, data []byte) (string, error) {
+func decodeWith(e encoding.Encoding, data []byte) (string, error) {
 	text, err := e.NewDecoder().Bytes(data)
 	if err != nil {
 		return "", &Error{Code: Encoding, Sentence: "the file's encoding is broken: save it as UTF-8", Err: err}
@@ -123,9 +123,9 @@ func through(e encoding.Encoding, data []byte) (string, error) {
 
 // isText refuses what has too many characters that no text has.
 func isText(text string) error {
-	all, nul, odd := 0, 0, 0
+	total, nul, odd := 0, 0, 0
 	for _, r := range text {
-		all++
+		total++
 		switch {
 		case r == 0:
 			nul++
@@ -136,7 +136,7 @@ func isText(text string) error {
 	}
 	// Logs have a NUL or an escape sequence here and there, after a crash or for
 	// colours.
-	if nul*1000 > all || odd*20 > all {
+	if nul*1000 > total || odd*20 > total {
 		return refuse(Encoding, "the file is binary, not text")
 	}
 	return nil

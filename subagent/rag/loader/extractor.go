@@ -43,9 +43,9 @@ func (c Command) extract(b *builder, f file) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	out := &bounded{limit: b.limits.Text, full: func() { stop(tooMuchText(b.limits)) }}
-	said := &tail{}
+	stderr := &tail{}
 	command := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(f.data), out, said
+	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(f.data), out, stderr
 	command.Dir = os.TempDir()
 	// A group of its own, so that its children end with it.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -60,9 +60,9 @@ func (c Command) extract(b *builder, f file) error {
 		return context.Cause(ctx)
 	case err != nil:
 		return extractorFailed("the program that reads files of this type failed",
-			fmt.Errorf("%s: %w: %s", c.Args[0], err, said.last()))
+			fmt.Errorf("%s: %w: %s", c.Args[0], err, stderr.last()))
 	}
-	return b.extracted(out.kept.Bytes())
+	return b.extracted(out.buffer.Bytes())
 }
 
 // Service is an Extractor that asks a service over HTTP for each file, as Apache
@@ -170,31 +170,31 @@ func (b *builder) extracted(data []byte) error {
 // bounded keeps what is written and stops a program that writes too much. The buffer is
 // not embedded: its ReadFrom would go round the limit.
 type bounded struct {
-	kept  bytes.Buffer
-	limit int
-	full  func()
+	buffer bytes.Buffer
+	limit  int
+	full   func()
 }
 
 func (w *bounded) Write(p []byte) (int, error) {
-	if w.kept.Len()+len(p) > w.limit {
+	if w.buffer.Len()+len(p) > w.limit {
 		w.full()
 		return 0, errors.New("the output is too long")
 	}
-	return w.kept.Write(p)
+	return w.buffer.Write(p)
 }
 
 // tail keeps the end of what is written.
-type tail struct{ kept []byte }
+type tail struct{ data []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
 	const most = 4 << 10
-	t.kept = append(t.kept, p[max(0, len(p)-most):]...)
-	t.kept = t.kept[max(0, len(t.kept)-most):]
+	t.data = append(t.data, p[max(0, len(p)-most):]...)
+	t.data = t.data[max(0, len(t.data)-most):]
 	return len(p), nil
 }
 
 // last is the last line, without control characters.
 func (t *tail) last() string {
-	text := strings.TrimSpace(clean(string(t.kept)))
+	text := strings.TrimSpace(clean(string(t.data)))
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }

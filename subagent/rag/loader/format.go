@@ -68,7 +68,7 @@ var (
 	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}
 )
 
-func named(extension string) *format {
+func formatByExtension(extension string) *format {
 	for _, f := range formats {
 		if slices.Contains(f.extensions, extension) {
 			return f
@@ -83,12 +83,12 @@ func (f file) format() (*format, error) {
 	if len(f.data) == 0 {
 		return nil, refuse(Empty, "the file is empty")
 	}
-	if found, err := magic(f.data); found != nil || err != nil {
-		return found, err
+	if match, err := magic(f.data); match != nil || err != nil {
+		return match, err
 	}
-	said := f.said()
-	isBinary := slices.Contains(binary, said)
-	if isBinary || said == plainText || said == nil {
+	declared := f.declaredFormat()
+	isBinary := slices.Contains(binary, declared)
+	if isBinary || declared == plainText || declared == nil {
 		// A web server's error page often has the name of what was asked for.
 		if looksLikeHTML(f.data) {
 			return htmlPage, nil
@@ -96,15 +96,15 @@ func (f file) format() (*format, error) {
 	}
 	switch {
 	case isBinary:
-		return nil, refuse(Damaged, "the file is damaged: it is named as %s and is none", article(said.label))
-	case said == nil:
+		return nil, refuse(Damaged, "the file is damaged: it is named as %s and is none", article(declared.label))
+	case declared == nil:
 		if start := bytes.TrimLeft(f.data[:min(len(f.data), 1024)], "\ufeff \t\r\n"); len(start) > 0 &&
 			(start[0] == '{' || start[0] == '[') && looksLikeJSON(f.data) {
 			return jsonFile, nil
 		}
 		return plainText, nil
 	}
-	return said, nil
+	return declared, nil
 }
 
 func article(label string) string {
@@ -114,19 +114,19 @@ func article(label string) string {
 	return "a " + label
 }
 
-// said is the format by MIME type and name; nil if they say nothing.
-func (f file) said() *format {
+// declaredFormat is the format by MIME type and name; nil if they say nothing.
+func (f file) declaredFormat() *format {
 	kind, _, _ := mime.ParseMediaType(f.contentType)
-	for _, known := range formats {
-		if slices.Contains(known.types, kind) {
-			return known
+	for _, candidate := range formats {
+		if slices.Contains(candidate.types, kind) {
+			return candidate
 		}
 	}
-	found := named(extensionOf(f.name))
-	if found == nil && kind == "text/plain" {
+	match := formatByExtension(extensionOf(f.name))
+	if match == nil && kind == "text/plain" {
 		return plainText
 	}
-	return found
+	return match
 }
 
 // charset is the encoding that the caller names, "" for none.
@@ -193,13 +193,13 @@ func packed(data []byte) (*format, error) {
 	}
 	for _, entry := range z.File {
 		key := partKey(entry.Name)
-		for _, known := range []struct {
+		for _, candidate := range []struct {
 			start string
 			f     *format
 		}{{"word/", wordFile}, {"ppt/", slidesFile}, {"xl/", sheetsFile}, {"content.xml", openFile},
 			{"meta-inf/container.xml", bookFile}} {
-			if strings.HasPrefix(key, known.start) {
-				return known.f, nil
+			if strings.HasPrefix(key, candidate.start) {
+				return candidate.f, nil
 			}
 		}
 	}

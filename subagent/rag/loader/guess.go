@@ -90,10 +90,10 @@ const (
 // letterPairs holds the letters outside ASCII of one language. The keys are pairs with the
 // letter before and with the letter after, the values their information in bits.
 type letterPairs struct {
-	name          string
-	before, after map[[2]rune]float64
-	letters       map[rune]bool
-	words         []string // frequent words in ASCII
+	name           string
+	previous, next map[[2]rune]float64
+	letters        map[rune]bool
+	words          []string // frequent words in ASCII
 }
 
 // Each line of letters.txt is a language: pairs that end in a letter outside ASCII, and pairs that start
@@ -109,16 +109,16 @@ var letterTable string
 var frequentTable string
 
 var languages = sync.OnceValue(func() []letterPairs {
-	var all []letterPairs
+	var list []letterPairs
 	for line := range strings.Lines(letterTable) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		l := letterPairs{fields[0], pairsOf(fields[1]), pairsOf(fields[2]), map[rune]bool{}, strings.Fields(fields[3])}
-		for pair := range l.before {
+		for pair := range l.previous {
 			l.letters[pair[1]] = true
 		}
-		all = append(all, l)
+		list = append(list, l)
 	}
-	return all
+	return list
 })
 
 func pairsOf(field string) map[[2]rune]float64 {
@@ -136,14 +136,14 @@ func pairsOf(field string) map[[2]rune]float64 {
 // highWords returns the distinct words with bytes outside ASCII, each with the byte before and after it.
 func highWords(data []byte) [][]byte {
 	var words [][]byte
-	seen := map[string]bool{}
+	unique := map[string]bool{}
 	for i := 0; i < len(data) && len(words) < guessWords; i++ {
 		start, high := i, false
 		for ; i < len(data) && inWord(data[i]) && i < start+100; i++ {
 			high = high || data[i] >= 0x80
 		}
-		if word := data[max(0, start-1):min(len(data), i+1)]; high && !seen[string(word)] {
-			seen[string(word)] = true
+		if word := data[max(0, start-1):min(len(data), i+1)]; high && !unique[string(word)] {
+			unique[string(word)] = true
 			words = append(words, word)
 		}
 	}
@@ -180,34 +180,34 @@ func (l letterPairs) bits(word []rune) float64 {
 		if r < 0x80 {
 			continue
 		}
-		before, after := '_', '_'
+		previous, next := '_', '_'
 		if i > 0 {
-			before = word[i-1]
+			previous = word[i-1]
 		}
 		if i+1 < len(word) {
-			after = word[i+1]
+			next = word[i+1]
 		}
 		if !unicode.IsLetter(r) {
-			if before > 0xa0 && !unicode.IsLetter(before) && r > 0xa0 {
+			if previous > 0xa0 && !unicode.IsLetter(previous) && r > 0xa0 {
 				sum += caseBreak
 			}
-			sum += symbolBits(r, before, after)
+			sum += symbolBits(r, previous, next)
 			continue
 		}
-		if unicode.IsLower(before) && unicode.IsUpper(r) || unicode.IsUpper(after) && unicode.IsLower(r) {
+		if unicode.IsLower(previous) && unicode.IsUpper(r) || unicode.IsUpper(next) && unicode.IsLower(r) {
 			sum += caseBreak
 		}
-		if unicode.IsDigit(before) || unicode.IsDigit(after) {
+		if unicode.IsDigit(previous) || unicode.IsDigit(next) {
 			sum += caseBreak
 		}
-		if !unicode.Is(unicode.Latin, r) && (isLatin(before) || isLatin(after)) {
+		if !unicode.Is(unicode.Latin, r) && (isLatin(previous) || isLatin(next)) {
 			sum += mixedScripts
 		}
 		if !l.letters[folded(r)] {
 			sum += unseenLetter
 			continue
 		}
-		sum += (cost(l.before, folded(before), folded(r)) + cost(l.after, folded(r), folded(after))) / 2
+		sum += (cost(l.previous, folded(previous), folded(r)) + cost(l.next, folded(r), folded(next))) / 2
 	}
 	return sum
 }
@@ -232,8 +232,8 @@ func folded(r rune) rune {
 	return r
 }
 
-func symbolBits(r, before, after rune) float64 {
-	follows, leads := unicode.IsLetter(before), unicode.IsLetter(after)
+func symbolBits(r, previous, next rune) float64 {
+	follows, leads := unicode.IsLetter(previous), unicode.IsLetter(next)
 	switch {
 	case r < 0xa0 || r == unicode.ReplacementChar:
 		return control
@@ -253,11 +253,11 @@ func symbolBits(r, before, after rune) float64 {
 // guess returns the text of bytes in an undeclared encoding. It refuses them if none is clearly the best.
 func guess(data []byte) (string, error) {
 	if e := multiByte(data); e != nil {
-		return through(e, data)
+		return decodeWith(e, data)
 	}
-	words, known := highWords(data), knownIn(data)
-	pages := ranked(codePages, words[:min(len(words), firstWords)], known, farBehind)
-	pages = ranked(pages, words, known, margin)
+	words, bonuses := highWords(data), knownIn(data)
+	pages := ranked(codePages, words[:min(len(words), firstWords)], bonuses, farBehind)
+	pages = ranked(pages, words, bonuses, margin)
 	high := 0
 	for _, word := range words {
 		for _, c := range word {
@@ -267,15 +267,15 @@ func guess(data []byte) (string, error) {
 		}
 	}
 	best := pages[0]
-	if best.score(words, known)-best.rare > mostBits*float64(high) {
+	if best.score(words, bonuses)-best.rare > mostBits*float64(high) {
 		return "", refuse(Encoding, "the file is no text in a known encoding: "+encodingFix)
 	}
-	text, err := through(best, data)
+	text, err := decodeWith(best, data)
 	if err != nil {
 		return "", err
 	}
 	for _, page := range pages[1:] {
-		if other, err := through(page, data); err != nil || other != text {
+		if other, err := decodeWith(page, data); err != nil || other != text {
 			return "", refuse(Encoding, "the file's encoding is %s or %s: %s", best, page, encodingFix)
 		}
 	}
@@ -283,10 +283,10 @@ func guess(data []byte) (string, error) {
 }
 
 // ranked returns the pages with a score of at most lead behind the best one, the best first.
-func ranked(pages []codePage, words [][]byte, known []float64, lead float64) []codePage {
+func ranked(pages []codePage, words [][]byte, bonuses []float64, lead float64) []codePage {
 	scores := map[codePage]float64{}
 	for _, page := range pages {
-		scores[page] = page.score(words, known)
+		scores[page] = page.score(words, bonuses)
 	}
 	byScore := func(a, b codePage) int { return cmp.Compare(scores[a], scores[b]) }
 	pages = slices.SortedStableFunc(slices.Values(pages), byScore)
@@ -296,8 +296,8 @@ func ranked(pages []codePage, words [][]byte, known []float64, lead float64) []c
 
 const encodingFix = "save it as UTF-8 or name its encoding with ?charset= (mneme ingest --charset)"
 
-func (p codePage) score(words [][]byte, known []float64) float64 {
-	all := languages()
+func (p codePage) score(words [][]byte, bonuses []float64) float64 {
+	langs := languages()
 	costs := make([][]float64, len(words))
 	decoded := make([]rune, 0, 102)
 	for i, word := range words {
@@ -305,18 +305,18 @@ func (p codePage) score(words [][]byte, known []float64) float64 {
 		for _, c := range word {
 			decoded = append(decoded, p.DecodeByte(c))
 		}
-		costs[i] = make([]float64, len(all))
-		for j, l := range all {
+		costs[i] = make([]float64, len(langs))
+		for j, l := range langs {
 			costs[i][j] = l.bits(decoded)
 		}
 	}
 	best := math.Inf(1)
-	for j := range all {
-		sum := -known[j]
+	for j := range langs {
+		sum := -bonuses[j]
 		for i := range words {
 			sum += min(costs[i][j], slices.Min(costs[i])+otherLanguage)
 		}
-		if !strings.Contains(p.languages, all[j].name) {
+		if !strings.Contains(p.languages, langs[j].name) {
 			sum += unusualPage
 		}
 		best = min(best, sum)
@@ -380,7 +380,7 @@ func (e wideEncoding) share(data []byte, as encoding.Encoding) float64 {
 	if err != nil {
 		return 0
 	}
-	all, frequent := 0, 0
+	total, frequent := 0, 0
 	for _, r := range string(text) {
 		switch {
 		case r < 0x80, r >= 0x3000 && r < 0x3040, r >= 0xff00 && r < 0xff60:
@@ -390,10 +390,10 @@ func (e wideEncoding) share(data []byte, as encoding.Encoding) float64 {
 		case e.frequent[r], e.kana && r >= 0x3040 && r < 0x3100:
 			frequent++
 		}
-		all++
+		total++
 	}
-	if all < leastWide {
+	if total < leastWide {
 		return 0
 	}
-	return float64(frequent) / float64(all)
+	return float64(frequent) / float64(total)
 }

@@ -12,7 +12,7 @@ import (
 // hides reports whether a browser does not show an element: by the attribute hidden, its own style, or a plain rule of
 // the page's style sheets. It counts the element. The page itself is shown: a script or an animation does it.
 func (r *htmlReader) hides(n *html.Node) bool {
-	if r.all || n.DataAtom == atom.Html || n.DataAtom == atom.Body || r.sheet.of(n.Data, n.Attr).on&hidden == 0 {
+	if r.includeHidden || n.DataAtom == atom.Html || n.DataAtom == atom.Body || r.sheet.resolve(n.Data, n.Attr).on&hidden == 0 {
 		return false
 	}
 	r.skip("hidden pieces of text", 1)
@@ -36,8 +36,8 @@ func place(n *html.Node) (count int) {
 }
 
 // marks returns the marks of an element in text with marks m.
-func (r *htmlReader) marks(n *html.Node, m mark) (own, all mark) {
-	style := r.sheet.of(n.Data, n.Attr)
+func (r *htmlReader) marks(n *html.Node, m mark) (own, combined mark) {
+	style := r.sheet.resolve(n.Data, n.Attr)
 	own = tagMarks[n.DataAtom] | style.on&^hidden
 	if n.Parent != nil {
 		own |= formulaParts[local(n.Parent)][place(n)]
@@ -97,22 +97,22 @@ type cssRule struct {
 // newStyleSheet reads style sheets. A name is not hidden if a longer selector shows it again, as menus and tabs do.
 func newStyleSheet(source string) *styleSheet {
 	s := &styleSheet{source, map[string]cssRule{}}
-	shown := map[string]bool{}
+	visible := map[string]bool{}
 	depth, count := 0, 0
 	for rule := range strings.SplitSeq(cssComment.ReplaceAllString(source, ""), "}") {
-		at := strings.LastIndexByte(rule, '{')
-		if at < 0 {
+		brace := strings.LastIndexByte(rule, '{')
+		if brace < 0 {
 			depth = max(0, depth-1)
 			continue
 		}
-		selectors := rule[:at]
+		selectors := rule[:brace]
 		// Rules for media and animations contain other rules.
 		if outer := strings.LastIndexByte(selectors, '{'); outer >= 0 {
 			depth += strings.Count(selectors, "{")
 			selectors = selectors[outer+1:]
 		}
 		var declared marking
-		declared.declare(rule[at+1:])
+		declared.declare(rule[brace+1:])
 		declared.on &^= tiny                                            // a rule for more may size what is inside
 		selectors = selectors[strings.LastIndexByte(selectors, ';')+1:] // behind @import
 		for selector := range strings.SplitSeq(selectors, ",") {
@@ -122,22 +122,22 @@ func newStyleSheet(source string) *styleSheet {
 			case declared.decided == 0:
 			case depth == 0 && plain != nil && selector != "":
 				count++
-				all := s.rules[selector]
-				all.on, all.decided = declared.over(all.on), all.decided|declared.decided
-				all.order = count + strings.Count(selector, ".")<<25 + strings.Count(selector, "#")<<26
+				merged := s.rules[selector]
+				merged.on, merged.decided = declared.apply(merged.on), merged.decided|declared.decided
+				merged.order = count + strings.Count(selector, ".")<<25 + strings.Count(selector, "#")<<26
 				if plain[1] != selector {
-					all.order += 1 << 24
+					merged.order += 1 << 24
 				}
-				s.rules[selector] = all
+				s.rules[selector] = merged
 			case declared.decided&^declared.on&hidden != 0:
 				for _, name := range cssName.FindAllString(selector, -1) {
-					shown[name] = true
+					visible[name] = true
 				}
 			}
 		}
 	}
 	for selector, rule := range s.rules {
-		if shown[cssName.FindString(selector)] {
+		if visible[cssName.FindString(selector)] {
 			rule.on &^= hidden
 			s.rules[selector] = rule
 		}
@@ -178,12 +178,12 @@ func (b *builder) styles(root *html.Node) {
 	}
 }
 
-// of returns what an element's attributes say of marks.
-func (s *styleSheet) of(tag string, attributes []html.Attribute) (all marking) {
+// resolve returns what an element's attributes say of marks.
+func (s *styleSheet) resolve(tag string, attributes []html.Attribute) (result marking) {
 	var rules []cssRule
 	find := func(name string) {
 		for _, selector := range []string{name, tag + name} {
-			if rule, found := s.rules[selector]; found {
+			if rule, ok := s.rules[selector]; ok {
 				rules = append(rules, rule)
 			}
 		}
@@ -210,7 +210,7 @@ func (s *styleSheet) of(tag string, attributes []html.Attribute) (all marking) {
 	}
 	slices.SortFunc(rules, func(a, b cssRule) int { return a.order - b.order })
 	for _, rule := range append(rules, cssRule{marking: own}) {
-		all.on, all.decided = rule.over(all.on), all.decided|rule.decided
+		result.on, result.decided = rule.apply(result.on), result.decided|rule.decided
 	}
-	return all
+	return result
 }

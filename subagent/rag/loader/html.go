@@ -33,9 +33,9 @@ func hypertextOf(page string) string {
 	page = cdata.ReplaceAllStringFunc(page, func(text string) string { return html.EscapeString(text[9 : len(text)-3]) })
 	var out strings.Builder
 	for {
-		text, rest, found := strings.Cut(page, "/>")
+		text, rest, ok := strings.Cut(page, "/>")
 		out.WriteString(text)
-		if !found {
+		if !ok {
 			return out.String()
 		}
 		tag := lastTag.FindStringSubmatch(text[max(0, strings.LastIndexAny(text, "<>")):])
@@ -66,10 +66,10 @@ func (b *builder) hypertext(source string, titled bool) {
 	for range 2 {
 		r.children(root, 0)
 		r.flush()
-		if r.endList(); r.all || b.text.Len() > start {
+		if r.endList(); r.includeHidden || b.text.Len() > start {
 			break
 		}
-		r.all, b.doc.Skipped = true, skipped // a script shows it
+		r.includeHidden, b.doc.Skipped = true, skipped // a script shows it
 	}
 }
 
@@ -80,28 +80,28 @@ const deepestHTML = 100
 func shallow(source string) string {
 	z := html.NewTokenizer(strings.NewReader(source))
 	var out strings.Builder
-	var kept []bool // the open elements
-	special := 0    // elements kept below the limit
+	var retained []bool // the open elements
+	special := 0        // elements kept below the limit
 	for {
 		kind, raw := z.Next(), string(z.Raw())
 		token := z.Token()
-		n := len(kept) - 1
+		n := len(retained) - 1
 		switch {
 		case kind == html.ErrorToken:
 			return out.String()
 		case kind != html.StartTagToken && kind != html.EndTagToken || unclosed[token.DataAtom]:
 		case kind == html.StartTagToken:
-			below := n >= deepestHTML && special < deepestHTML &&
-				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || (&styleSheet{}).of(token.Data, token.Attr).on != 0)
-			if below {
+			exempt := n >= deepestHTML && special < deepestHTML &&
+				(unseen[token.DataAtom] || tagMarks[token.DataAtom] != 0 || (&styleSheet{}).resolve(token.Data, token.Attr).on != 0)
+			if exempt {
 				special++
 			}
-			if kept = append(kept, n < deepestHTML || below); !kept[n+1] {
+			if retained = append(retained, n < deepestHTML || exempt); !retained[n+1] {
 				continue
 			}
 		case n >= 0:
-			keep := kept[n]
-			if kept = kept[:n]; !keep {
+			keep := retained[n]
+			if retained = retained[:n]; !keep {
 				continue
 			}
 			if n > deepestHTML {
@@ -116,8 +116,8 @@ var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*encoding=["']([A-Za-z0-9._-
 
 // htmlCharset is the encoding that the page or its sender names.
 func (f file) htmlCharset() string {
-	if named := f.charset(); named != "" {
-		return named
+	if name := f.charset(); name != "" {
+		return name
 	}
 	head := f.data[:min(len(f.data), 1024)]
 	if m := xmlEncoding.FindSubmatch(head); m != nil {
@@ -157,10 +157,10 @@ var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true,
 
 // unclosed are elements whose end tag is optional or missing.
 var unclosed = func() map[atom.Atom]bool {
-	all := map[atom.Atom]bool{}
+	set := map[atom.Atom]bool{}
 	for name := range strings.FieldsSeq(`p li td th tr dt dd option optgroup thead tbody tfoot rt rp html head body br img hr
 		input meta link wbr col area base embed source track`) {
-		all[atom.Lookup([]byte(name))] = true
+		set[atom.Lookup([]byte(name))] = true
 	}
-	return all
+	return set
 }()

@@ -138,7 +138,7 @@ func (v jsonValue) record() (r record, ok bool) {
 	fields := map[string]string{}
 	var order []string
 	scalars("", gjson.ParseBytes(v.Value), func(name, value string) {
-		if _, twice := fields[name]; !twice {
+		if _, exists := fields[name]; !exists {
 			order = append(order, name)
 		}
 		fields[name] = value
@@ -154,7 +154,7 @@ func (v jsonValue) record() (r record, ok bool) {
 	}
 	r = record{id: take(idNames), text: take(textNames), title: take(titleNames), source: take(sourceNames)}
 	for _, name := range order {
-		if value, left := fields[name]; left {
+		if value, exists := fields[name]; exists {
 			r.metadata = append(r.metadata, [2]string{strings.TrimPrefix(name, "metadata."), value})
 		}
 	}

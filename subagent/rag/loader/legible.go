@@ -43,33 +43,33 @@ const (
 
 // survey is what is counted in a text.
 type survey struct {
-	visible  int // characters that are no white space
-	bad      int // of them, without a meaning
-	private  int // of them, for private use
-	letters  int
-	accented int // of them, U+00C0–U+00FF
-	words    int
-	known    int // of them, in knownWords
-	latin    pairs
-	cyrillic pairs
+	visible    int // characters that are no white space
+	bad        int // of them, without a meaning
+	private    int // of them, for private use
+	letters    int
+	accented   int // of them, U+00C0–U+00FF
+	words      int
+	recognized int // of them, in knownWords
+	latin      pairs
+	cyrillic   pairs
 }
 
 // pairs are two letters of a word, one behind the other.
 type pairs struct {
-	all, odd int
-	breaks   int // of a small letter before a capital one
-	letters  int // of the script, also those in no pair
+	total, odd int
+	breaks     int // of a small letter before a capital one
+	letters    int // of the script, also those in no pair
 }
 
 func (s survey) garbled(p pairs) bool {
-	all, odd := float64(p.all), float64(p.odd)
-	return p.all >= leastPairs && float64(p.letters) >= mostLetters*float64(s.letters) &&
-		(odd > mostOdd*all || odd > someOdd*all && float64(p.breaks) > mostBreaks*all)
+	total, odd := float64(p.total), float64(p.odd)
+	return p.total >= leastPairs && float64(p.letters) >= mostLetters*float64(s.letters) &&
+		(odd > mostOdd*total || odd > someOdd*total && float64(p.breaks) > mostBreaks*total)
 }
 
 // words says that the letters of a script form words.
 func (p pairs) words() bool {
-	return p.all >= leastPairs/3 && float64(p.odd) <= fewOdd*float64(p.all)
+	return p.total >= leastPairs/3 && float64(p.odd) <= fewOdd*float64(p.total)
 }
 
 // legiblePage says whether the text of a page can be read. The characters of a page
@@ -93,7 +93,7 @@ func legible(text string) bool {
 
 // proven says that a text has words that are no accident.
 func (s survey) proven() bool {
-	return s.known >= 5 && float64(s.known) >= leastKnown*float64(s.words) && !s.meaningless()
+	return s.recognized >= 5 && float64(s.recognized) >= leastKnown*float64(s.words) && !s.meaningless()
 }
 
 // meaningless says that too many characters mean nothing. A score or a form has
@@ -146,32 +146,32 @@ func surveyOf(text string) survey {
 func (s *survey) word(word string) {
 	s.words++
 	if knownWords[strings.ToLower(word)] {
-		s.known++
+		s.recognized++
 	}
-	before := rune(0)
+	previous := rune(0)
 	for _, r := range norm.NFD.String(word) {
 		if r < utf8.RuneSelf {
-			s.latin.count(latinPairs, before, r)
+			s.latin.count(latinPairs, previous, r)
 		} else if unicode.Is(unicode.Mn, r) {
 			continue
 		} else {
-			s.cyrillic.count(cyrillicPairs, before, r)
+			s.cyrillic.count(cyrillicPairs, previous, r)
 		}
-		before = r
+		previous = r
 	}
 }
 
 func (p *pairs) count(usual map[rune]string, a, b rune) {
 	low := unicode.ToLower(b)
-	if _, of := usual[low]; !of {
+	if _, ok := usual[low]; !ok {
 		return
 	}
 	p.letters++
-	followers, of := usual[unicode.ToLower(a)]
-	if !of {
+	followers, ok := usual[unicode.ToLower(a)]
+	if !ok {
 		return
 	}
-	p.all++
+	p.total++
 	if !strings.ContainsRune(followers, low) {
 		p.odd++
 	}

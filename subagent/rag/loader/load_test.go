@@ -59,7 +59,7 @@ func sound(t testing.TB, name string, d chunk.Document, err error, l Limits) {
 		at = s.End
 	}
 	at = 0
-	for _, w := range d.Whole {
+	for _, w := range d.Blocks {
 		require.True(t, at <= w.Start && w.Start < w.End && w.End <= len(d.Text))
 		at = w.End
 	}
@@ -147,8 +147,8 @@ Setext
 			"|\n\nQuoted.\n\nMore\n\nInside html",
 	}, outline(d))
 	require.True(t, strings.HasPrefix(d.Text, "Before all.\n\nGuide\n\nText"))
-	require.Equal(t, "func main() {\n\n\t// # no heading\n}", d.Text[d.Whole[0].Start:d.Whole[0].End])
-	require.Equal(t, "| Name | Days |\n| Ann | 28 |", d.Text[d.Whole[1].Start:d.Whole[1].End])
+	require.Equal(t, "func main() {\n\n\t// # no heading\n}", d.Text[d.Blocks[0].Start:d.Blocks[0].End])
+	require.Equal(t, "| Name | Days |\n| Ann | 28 |", d.Text[d.Blocks[1].Start:d.Blocks[1].End])
 	require.NotContains(t, d.Text, "example")
 	require.Equal(t, "Only heading", mustLoad(t, "x.md", "# Only heading").Title)
 }
@@ -168,7 +168,7 @@ func TestLongMarkdown(t *testing.T) {
 	d := mustLoad(t, "long.md", source.String()+"[l]: http://x.example\n")
 	require.Equal(t, strings.TrimSpace(want.String()), d.Text)
 	require.Len(t, d.Sections, 400)
-	require.Len(t, d.Whole, 400)
+	require.Len(t, d.Blocks, 400)
 
 	line := strings.Repeat("слово ", 100_000)
 	require.Equal(t, strings.Join(strings.Fields(line), ""),
@@ -186,7 +186,7 @@ y := 2</code></pre><ul><li>one<li>two</ul><template>hidden</template><noscript>n
 		"Guide: Hello <b> world & link.",
 		"Guide > Table: | Name | Days |\n| Ann | 28 |\n\nx := 1\ny := 2\n\n- one\n- two",
 	}, outline(d))
-	require.Len(t, d.Whole, 2)
+	require.Len(t, d.Blocks, 2)
 
 	for _, deep := range []string{
 		strings.Repeat("<div>", 100_000), strings.Repeat("<b><div>", 300), strings.Repeat("<ul><li>", 200),

@@ -57,12 +57,12 @@ func (l Loader) Identity(name string) string {
 // Extensions are those of the files that are read, in their order, in lower case and
 // with their dot.
 func (l Loader) Extensions() []string {
-	all := slices.Collect(maps.Keys(l.Extractors))
+	extensions := slices.Collect(maps.Keys(l.Extractors))
 	for _, f := range formats {
-		all = append(all, f.extensions...)
+		extensions = append(extensions, f.extensions...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	slices.Sort(extensions)
+	return slices.Compact(extensions)
 }
 
 func extensionOf(name string) string { return strings.ToLower(path.Ext(name)) }
@@ -77,17 +77,17 @@ func (l Loader) reader(f file) (Extractor, string, error) {
 		return e, "", nil
 	}
 	kind, _, _ := mime.ParseMediaType(f.contentType)
-	found, err := f.format()
-	for known, e := range l.Extractors {
-		if found != nil && slices.Contains(found.extensions, known) || kind != "" && extensionOf(f.name) == "" &&
-			typeOf(known) == kind {
+	match, err := f.format()
+	for extension, e := range l.Extractors {
+		if match != nil && slices.Contains(match.extensions, extension) || kind != "" && extensionOf(f.name) == "" &&
+			typeOf(extension) == kind {
 			return e, "", nil
 		}
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	return found, found.label, nil
+	return match, match.label, nil
 }
 
 // typeOf is the MIME type of an extension, without parameters.

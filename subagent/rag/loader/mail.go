@@ -29,13 +29,13 @@ func readMail(b *builder, f file) error {
 	if err != nil {
 		return damaged(labelMail, err)
 	}
-	var seen strings.Builder
+	var headers strings.Builder
 	for _, name := range []string{"From", "To", "Cc", "Date", "Subject"} {
 		value := headerText(message.Header.Get(name))
 		if value == "" {
 			continue
 		}
-		seen.WriteString(name + ": " + value + "\n")
+		headers.WriteString(name + ": " + value + "\n")
 		switch date, err := message.Header.Date(); {
 		case name == "Subject":
 			b.doc.Title = value
@@ -45,8 +45,8 @@ func readMail(b *builder, f file) error {
 			b.meta("date", date.UTC().Format(time.RFC3339)) // sorts as text
 		}
 	}
-	if f.said() != webArchive { // whose header no reader sees
-		b.paragraph(seen.String())
+	if f.declaredFormat() != webArchive { // whose header no reader sees
+		b.paragraph(headers.String())
 	}
 	m := mailReader{builder: b, depth: f.depth}
 	return m.part(textproto.MIMEHeader(message.Header), message.Body)
@@ -57,9 +57,9 @@ var headerLine = regexp.MustCompile(`^[!-9;-~]+[ \t]*:`)
 // mailHeader is the message without lines of its header that are none, as the line
 // "From " of a mailbox.
 func mailHeader(data []byte) []byte {
-	out, at := make([]byte, 0, len(data)), 0
+	out, offset := make([]byte, 0, len(data)), 0
 	for line := range bytes.Lines(data) {
-		at += len(line)
+		offset += len(line)
 		if len(bytes.TrimSpace(line)) == 0 {
 			break
 		}
@@ -67,7 +67,7 @@ func mailHeader(data []byte) []byte {
 			out = append(out, line...)
 		}
 	}
-	return append(append(out, "\r\n"...), data[at:]...)
+	return append(append(out, "\r\n"...), data[offset:]...)
 }
 
 // headerText is a header's value as people read it.
@@ -137,15 +137,15 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 // a script without spaces are joined without one.
 func unwrapped(text string, join bool) string {
 	var out strings.Builder
-	soft, before := false, ""
+	soft, previous := false, ""
 	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
 		quote := line[:len(line)-len(strings.TrimLeft(line, ">"))]
-		if soft && quote == before && line != "-- \n" {
+		if soft && quote == previous && line != "-- \n" {
 			line = strings.TrimPrefix(line[len(quote):], " ")
 		} else if soft {
 			out.WriteByte('\n')
 		}
-		before = quote
+		previous = quote
 		if soft = strings.HasSuffix(line, " \n") && line != "-- \n"; soft {
 			line = strings.TrimSuffix(line, map[bool]string{true: " \n", false: "\n"}[join])
 		}
@@ -243,15 +243,15 @@ func (m *mailReader) words(part *mailPart) map[string]bool {
 
 // covers reports whether a part has most words and all figures of another part.
 func covers(words, other map[string]bool) bool {
-	found := 0
+	common := 0
 	for word := range other {
 		if words[word] {
-			found++
+			common++
 		} else if strings.ContainsAny(word, "0123456789") && !strings.ContainsAny(word, "/@") {
 			return false
 		}
 	}
-	return found*2 >= len(other)
+	return common*2 >= len(other)
 }
 
 // namePart matches a name in a header, or a part of one.
@@ -305,7 +305,7 @@ func (m *mailReader) attachment(name, kind string, data []byte, attached bool) e
 	switch {
 	case strings.HasPrefix(kind, "image/"):
 		return m.omit("pictures", name, attached)
-	case f.said() == nil:
+	case f.declaredFormat() == nil:
 		return m.omit("attachments", name, attached)
 	}
 	inner := m.loader

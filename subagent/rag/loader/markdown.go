@@ -160,9 +160,9 @@ func rawBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.W
 	if block.HasClosure() {
 		raw += string(block.ClosureLine.Value(source))
 	}
-	ends := strings.ToLower(raw)
+	lower := strings.ToLower(raw)
 	_, err := w.WriteString(swallowing.ReplaceAllStringFunc(raw, func(tag string) string {
-		if strings.Contains(ends, "</"+strings.ToLower(tag[1:])) {
+		if strings.Contains(lower, "</"+strings.ToLower(tag[1:])) {
 			return tag
 		}
 		return "&lt;" + tag[1:]
@@ -211,9 +211,9 @@ func pieceEnd(source string) int {
 	if len(source) <= pieceSize {
 		return len(source)
 	}
-	heading, blank, any, at, fence := 0, 0, 0, 0, ""
+	heading, blank, lineEnd, offset, fence := 0, 0, 0, 0, ""
 	for line := range strings.Lines(source) {
-		if at+len(line) > pieceSize {
+		if offset+len(line) > pieceSize {
 			break
 		}
 		trimmed := strings.TrimSpace(line)
@@ -225,16 +225,16 @@ func pieceEnd(source string) int {
 			}
 		case mark == "```" || mark == "~~~":
 			fence = mark
-		case strings.HasPrefix(line, "#") && at > 0:
-			heading = at
+		case strings.HasPrefix(line, "#") && offset > 0:
+			heading = offset
 		case trimmed == "":
-			blank = at + len(line)
+			blank = offset + len(line)
 		}
-		at += len(line)
-		any = at
+		offset += len(line)
+		lineEnd = offset
 	}
-	for _, end := range []int{heading, blank, any} {
-		if end > pieceSize/4 || end > 0 && end == any {
+	for _, end := range []int{heading, blank, lineEnd} {
+		if end > pieceSize/4 || end > 0 && end == lineEnd {
 			return end
 		}
 	}

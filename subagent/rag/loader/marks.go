@@ -81,22 +81,22 @@ func (p *flow) joint(text, body string, m, last mark) string {
 	if m == last || body == "" || !unicode.IsNumber(first) && (m == 0 || first != utf8.RuneError) {
 		return ""
 	}
-	before := strings.TrimRightFunc(p.String(), unicode.IsSpace)
-	if bare := strings.TrimRight(before, signs); bare != before && strings.HasSuffix(bare, "^") {
+	head := strings.TrimRightFunc(p.String(), unicode.IsSpace)
+	if bare := strings.TrimRight(head, signs); bare != head && strings.HasSuffix(bare, "^") {
 		return "" // it continues a sign
 	}
-	end, _ := utf8.DecodeLastRuneInString(before)
-	apart := len(body) < len(text) || len(before) < p.Len()
+	end, _ := utf8.DecodeLastRuneInString(head)
+	separated := len(body) < len(text) || len(head) < p.Len()
 	sign := (unicode.IsPunct(end) || unicode.IsSymbol(end)) &&
 		!unicode.In(end, unicode.Ps, unicode.Pi) && end != '/' && end != '\u2044'
 	switch {
-	case before == "" || !unicode.IsNumber(end) && (apart || !sign || m == 0):
+	case head == "" || !unicode.IsNumber(end) && (separated || !sign || m == 0):
 		return ""
 	case m == raised:
 		return "^"
 	case m == lowered:
 		return "_"
-	case apart:
+	case separated:
 		return ""
 	}
 	return ") " // a raised figure before another one is a note: "1) 500"
@@ -155,15 +155,15 @@ func (m mark) drawn(r rune) rune {
 		return r
 	}
 	for first, list := range symbols {
-		if at := int(code - first); at >= 0 && at < len(list) {
-			return list[at]
+		if i := int(code - first); i >= 0 && i < len(list) {
+			return list[i]
 		}
 	}
 	return r
 }
 
-// over returns the marks of text that had marks m without this style.
-func (s marking) over(m mark) mark { return m&^s.decided | s.on }
+// apply returns the marks of text that had marks m without this style.
+func (s marking) apply(m mark) mark { return m&^s.decided | s.on }
 
 // markStyle is a style of a document, which may follow another one.
 type markStyle struct {
@@ -177,16 +177,16 @@ type markStyles map[string]*markStyle
 // deepestStyle bounds how many styles follow each other.
 const deepestStyle = 20
 
-// of returns what a style and those that it follows say.
-func (s markStyles) of(name string) (all marking) {
+// resolve returns what a style and those that it follows say.
+func (s markStyles) resolve(name string) (result marking) {
 	for range deepestStyle {
 		style := s[name]
 		if style == nil {
 			break
 		}
-		all.on |= style.on &^ all.decided
-		all.decided |= style.decided
+		result.on |= style.on &^ result.decided
+		result.decided |= style.decided
 		name = style.base
 	}
-	return all
+	return result
 }

@@ -23,20 +23,20 @@ func readNotebook(b *builder, f file) error {
 		if cell.Get("cell_type").String() == "markdown" {
 			b.markdown(clean(text))
 		} else {
-			b.whole(text)
+			b.addBlock(text)
 		}
 		for _, output := range cell.Get("outputs").Array() {
 			data := output.Get("data")
 			text := joined(output.Get("text")) + joined(data.Get(`text/plain`)) + output.Get("evalue").String()
 			switch marked, page := joined(data.Get(`text/markdown`)), joined(data.Get(`text/html`)); {
 			case text != "" && !objectName.MatchString(text):
-				b.whole(text)
+				b.addBlock(text)
 			case marked != "":
 				b.markdown(clean(marked))
 			case page != "":
 				b.hypertext(page, false)
 			default:
-				b.whole(cmp.Or(joined(data.Get(`text/latex`)), text))
+				b.addBlock(cmp.Or(joined(data.Get(`text/latex`)), text))
 			}
 			data.ForEach(func(kind, _ gjson.Result) bool {
 				if !strings.HasPrefix(kind.String(), "text/") {

@@ -37,19 +37,19 @@ func (n *numbering) next(level int) string {
 		n.anew[level], n.counts[level] = false, 0
 	}
 	n.counts[level]++
-	for below := level + 1; below < deepestList; below++ {
-		if reset := n.levels[below].reset; reset == 0 || level+2 <= reset {
-			n.counts[below] = 0
+	for lower := level + 1; lower < deepestList; lower++ {
+		if reset := n.levels[lower].reset; reset == 0 || level+2 <= reset {
+			n.counts[lower] = 0
 		}
 	}
 	return strings.TrimSpace(levelNumber.ReplaceAllStringFunc(n.levels[level].text, func(name string) string {
-		of, _ := strconv.Atoi(name[1:])
-		of = min(max(of, 1), deepestList) - 1
-		part := n.levels[of]
+		index, _ := strconv.Atoi(name[1:])
+		index = min(max(index, 1), deepestList) - 1
+		part := n.levels[index]
 		if n.levels[level].legal && part.format != "" {
 			part.format = "1"
 		}
-		return part.number(part.start + max(n.counts[of], 1) - 1)
+		return part.number(part.start + max(n.counts[index], 1) - 1)
 	}))
 }
 
@@ -94,7 +94,7 @@ var numberFormats = map[string]string{"lowerLetter": "a", "upperLetter": "A", "l
 
 // formatNamed returns the format of a name, that of decimal numbers for others.
 func formatNamed(name string) string {
-	if format, known := numberFormats[name]; known {
+	if format, ok := numberFormats[name]; ok {
 		return format
 	}
 	return "1"

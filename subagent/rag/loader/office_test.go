@@ -101,7 +101,7 @@ func TestSlides(t *testing.T) {
 		"slide 1: Welcome all: Welcome\nall\n\nFirst point\nSecond point\n\nNotes: Say hello.\n\nPlan\n\nDo",
 		"slide 3: Prices: Prices\n\n| Tea | Days |\n| Green | 3 |\n\nonce",
 	}, outline(d))
-	require.Len(t, d.Whole, 1)
+	require.Len(t, d.Blocks, 1)
 	require.Equal(t, map[string]int{"hidden slides": 1, "pictures": 1}, d.Skipped)
 }
 

@@ -39,15 +39,15 @@ type openReader struct {
 	style  *markStyle // the style being defined
 	marks  []mark     // of the open paragraphs and spans
 
-	open   []*openParagraph      // the innermost last
-	later  []string              // inner paragraphs of the outermost one
-	lists  []openList            // the innermost last
-	listed map[string]*numbering // by style
-	levels *numbering            // of the list's style being defined
-	pages  int                   // slides so far
-	titled bool                  // the open frame is the slide's title
-	object bool                  // the open frame has an object, and a picture stands for it
-	table  openTable
+	open     []*openParagraph      // the innermost last
+	deferred []string              // inner paragraphs of the outermost one
+	lists    []openList            // the innermost last
+	listed   map[string]*numbering // by style
+	levels   *numbering            // of the list's style being defined
+	pages    int                   // slides so far
+	titled   bool                  // the open frame is the slide's title
+	object   bool                  // the open frame has an object, and a picture stands for it
+	table    openTable
 }
 
 // openList is an open list.
@@ -71,7 +71,7 @@ type openTable struct {
 	paragraphs           []string   // of the open cell
 	value                string     // of the open cell without a paragraph
 	repeat, across, down int        // of the open cell
-	again                int        // of the open row
+	rowRepeat            int        // of the open row
 	place                int        // columns so far
 	names                bool       // rows name the columns
 }
@@ -124,9 +124,9 @@ func (r *openReader) define(e xml.StartElement) {
 		for _, attr := range e.Attr {
 			switch attr.Name.Local {
 			case "text-position": // "super 58%", "-33% 58%"
-				by, _ := strconv.ParseFloat(strings.TrimSuffix(strings.Fields(attr.Value + " 0")[0], "%"), 64)
-				r.style.put(raised, by > 0 || strings.HasPrefix(attr.Value, "super"))
-				r.style.put(lowered, by < 0 || strings.HasPrefix(attr.Value, "sub"))
+				offset, _ := strconv.ParseFloat(strings.TrimSuffix(strings.Fields(attr.Value + " 0")[0], "%"), 64)
+				r.style.put(raised, offset > 0 || strings.HasPrefix(attr.Value, "super"))
+				r.style.put(lowered, offset < 0 || strings.HasPrefix(attr.Value, "sub"))
 			case "text-line-through-style", "text-line-through-type":
 				r.style.put(struck, attr.Value != "none")
 			case "font-name", "font-family":
@@ -146,10 +146,10 @@ func (r *openReader) defineLevel(e xml.StartElement) {
 	if r.levels == nil || err != nil || level < 1 || level > deepestList || format == "" {
 		return
 	}
-	shown, _ := strconv.Atoi(attribute(e, "display-levels"))
+	displayLevels, _ := strconv.Atoi(attribute(e, "display-levels"))
 	var numbers []string
-	for of := level - max(min(shown, level), 1) + 1; of <= level; of++ {
-		numbers = append(numbers, "%"+strconv.Itoa(of))
+	for i := level - max(min(displayLevels, level), 1) + 1; i <= level; i++ {
+		numbers = append(numbers, "%"+strconv.Itoa(i))
 	}
 	start, err := strconv.Atoi(attribute(e, "start-value"))
 	if err != nil {
@@ -203,10 +203,10 @@ func (r *openReader) number(level int) string {
 // hides says whether an element is left out, and counts it.
 func (r *openReader) hides(e xml.StartElement) bool {
 	name := e.Name.Local
-	what, found := openSkipped[name]
+	what, ok := openSkipped[name]
 	switch {
-	case found:
-	case r.styles.of(attribute(e, "style-name")).on&hidden != 0 || name == "section" &&
+	case ok:
+	case r.styles.resolve(attribute(e, "style-name")).on&hidden != 0 || name == "section" &&
 		(attribute(e, "display") == "none" || isTrue(attribute(e, "is-hidden"))):
 		what = cmp.Or(map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name], "hidden pieces of text")
 	case name == "table-row" && (attribute(e, "visibility") == "collapse" || attribute(e, "visibility") == "filter"):
@@ -230,7 +230,7 @@ func (r *openReader) start(e xml.StartElement) bool {
 	r.define(e)
 	name := e.Name.Local
 	if openMarked[name] {
-		r.marks = append(r.marks, r.styles.of(attribute(e, "style-name")).over(r.mark()))
+		r.marks = append(r.marks, r.styles.resolve(attribute(e, "style-name")).apply(r.mark()))
 	}
 	switch name {
 	case "h":
@@ -294,7 +294,7 @@ func (r *openReader) startTable(name string, e xml.StartElement) {
 		t.names = t.depth == 1
 	case "table-row":
 		if t.depth == 1 {
-			t.again, t.place = repeats(e, "number-rows-repeated", mostRows), 0
+			t.rowRepeat, t.place = repeats(e, "number-rows-repeated", mostRows), 0
 		}
 	case "table-cell", "covered-table-cell":
 		if t.depth == 1 {
@@ -356,7 +356,7 @@ func (r *openReader) endParagraph() {
 	case r.table.depth > 0:
 		r.table.paragraphs = append(r.table.paragraphs, strings.TrimSpace(p.number+" "+text))
 	case n > 0:
-		r.later = append(r.later, text)
+		r.deferred = append(r.deferred, text)
 	case p.level > 0:
 		r.endList()
 		r.heading(p.level, p.number, text)
@@ -371,10 +371,10 @@ func (r *openReader) endParagraph() {
 	default:
 		r.paragraph(squeeze(text))
 	}
-	if n == 0 && len(r.later) > 0 {
+	if n == 0 && len(r.deferred) > 0 {
 		r.endList()
-		r.paragraph(strings.Join(r.later, "\n\n"))
-		r.later = nil
+		r.paragraph(strings.Join(r.deferred, "\n\n"))
+		r.deferred = nil
 	}
 	r.room(0)
 }
@@ -387,7 +387,7 @@ func (r *openReader) endCell() {
 	}
 	for range t.repeat {
 		if text != "" || t.sheet == nil {
-			t.at(t.place, text, t.across, t.down)
+			t.cellAt(t.place, text, t.across, t.down)
 		}
 		t.place++
 	}
@@ -401,7 +401,7 @@ func (r *openReader) endOpenRow() {
 		return
 	}
 	cells := t.takeRow()
-	for n := 0; n < t.again && r.err == nil && cells != nil; n++ {
+	for n := 0; n < t.rowRepeat && r.err == nil && cells != nil; n++ {
 		t.sheet.row(cells)
 	}
 }

@@ -27,10 +27,10 @@ const (
 
 // archive is a ZIP archive that is unpacked within limits. Its errors are the builder's.
 type archive struct {
-	b     *builder
-	label string               // what it is read as
-	left  int64                // bytes that may still be unpacked
-	parts map[string]*zip.File // by name in lower case
+	b         *builder
+	label     string               // what it is read as
+	remaining int64                // bytes that may still be unpacked
+	parts     map[string]*zip.File // by name in lower case
 }
 
 // unpack opens the file as a ZIP archive and looks at what it claims to hold.
@@ -39,7 +39,7 @@ func (b *builder) unpack(f file, label string) (*archive, error) {
 	if err != nil {
 		return nil, damaged(label, err)
 	}
-	a := &archive{b: b, label: label, left: b.limits.Unpacked, parts: map[string]*zip.File{}}
+	a := &archive{b: b, label: label, remaining: b.limits.Unpacked, parts: map[string]*zip.File{}}
 	if len(z.File) > mostEntries {
 		return nil, refuse(TooLarge, "the archive holds more than %d files", mostEntries)
 	}
@@ -76,9 +76,9 @@ func (a *archive) read(name string, use func(io.Reader) error) {
 		return
 	}
 	defer unpacked.Close()
-	limit := min(a.left, max(ratioFrom, int64(min(part.CompressedSize64, 1<<40))*maxRatio))
+	limit := min(a.remaining, max(ratioFrom, int64(min(part.CompressedSize64, 1<<40))*maxRatio))
 	counted := &io.LimitedReader{R: watched{a.b.ctx, unpacked}, N: limit + 1}
-	defer func() { a.left -= limit + 1 - counted.N }()
+	defer func() { a.remaining -= limit + 1 - counted.N }()
 	err = use(counted)
 	if _, refused := errors.AsType[*Error](err); err != nil && !refused {
 		err = damaged(a.label, fmt.Errorf("%s: %w", name, err))
@@ -169,20 +169,20 @@ type tags struct {
 func (t *tags) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
-		at := bytes.IndexAny(rest, "<>")
+		i := bytes.IndexAny(rest, "<>")
 		if t.open {
-			if t.bytes += max(at, 0); at < 0 {
+			if t.bytes += max(i, 0); i < 0 {
 				t.bytes += len(rest)
 			}
 			if t.bytes > longestTag {
 				return 0, refuse(TooLarge, "the document has a tag of more than %s", size(longestTag))
 			}
 		}
-		if at < 0 {
+		if i < 0 {
 			break
 		}
-		t.open, t.bytes = rest[at] == '<', 0
-		rest = rest[at+1:]
+		t.open, t.bytes = rest[i] == '<', 0
+		rest = rest[i+1:]
 	}
 	return n, err
 }
@@ -199,7 +199,7 @@ func (a *archive) elements(name string, start func(xml.StartElement)) {
 // textOf is the text of the first elements of that local name in a part.
 func (a *archive) textOf(part, name string) string {
 	var out strings.Builder
-	inside, found := 0, false
+	inside, done := 0, false
 	a.tokens(part, func(t xml.Token) {
 		switch t := t.(type) {
 		case xml.StartElement:
@@ -209,10 +209,10 @@ func (a *archive) textOf(part, name string) string {
 		case xml.EndElement:
 			if t.Name.Local == name && inside > 0 {
 				inside--
-				found = found || out.Len() > 0
+				done = done || out.Len() > 0
 			}
 		case xml.CharData:
-			if inside > 0 && !found && out.Len() < 1<<20 {
+			if inside > 0 && !done && out.Len() < 1<<20 {
 				out.Write(t)
 			}
 		}

@@ -77,7 +77,7 @@ func TestWord(t *testing.T) {
 		"Глава > Part > Deep: shown\n\nA footnote.",
 	}, outline(d))
 	require.True(t, strings.HasPrefix(d.Text, "Before.\n\nГлава"))
-	require.Len(t, d.Whole, 1)
+	require.Len(t, d.Blocks, 1)
 }
 
 func TestBadWord(t *testing.T) {

@@ -32,7 +32,7 @@ func userCache() string {
 	if err != nil || info.Mode().Perm()&0o077 != 0 {
 		return ""
 	}
-	if owner, known := info.Sys().(*syscall.Stat_t); !known || int(owner.Uid) != os.Getuid() {
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() {
 		return ""
 	}
 	return dir

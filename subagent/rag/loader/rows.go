@@ -23,14 +23,14 @@ type rowWriter struct {
 
 // sheetRow is a row. spans reports whether a cell spans others, alone whether one spans all.
 type sheetRow struct {
-	values       []string
-	spans, alone bool
+	values        []string
+	spans, single bool
 }
 
 // row takes the cells of a row.
 func (w *rowWriter) row(cells []cell) {
-	if text, found := alone(cells); found {
-		w.add(sheetRow{values: []string{text}, alone: true})
+	if text, ok := singleText(cells); ok {
+		w.add(sheetRow{values: []string{text}, single: true})
 		return
 	}
 	values := dense(cells)
@@ -78,7 +78,7 @@ func (w *rowWriter) end() {
 		case i < header:
 			w.b.paragraph(plainRow(row.values))
 		case i < header+count:
-			w.columns = under(w.columns, row.values)
+			w.columns = joinNames(w.columns, row.values)
 		default:
 			w.write(row)
 		}
@@ -86,7 +86,7 @@ func (w *rowWriter) end() {
 }
 
 func (w *rowWriter) write(row sheetRow) {
-	if row.alone {
+	if row.single {
 		w.b.paragraph(plainRow(row.values))
 	} else {
 		w.b.paragraph(rowText(w.columns, row.values))
@@ -96,22 +96,22 @@ func (w *rowWriter) write(row sheetRow) {
 // close ends the table and counts its hidden columns.
 func (w *rowWriter) close() {
 	w.end()
-	for _, held := range w.hidden {
-		if held {
+	for _, used := range w.hidden {
+		if used {
 			w.b.skip("hidden columns", 1)
 		}
 	}
 }
 
-// under joins the names of columns with the names in the next header row.
-func under(names, row []string) []string {
-	all := append(slices.Clone(names), make([]string, max(0, len(row)-len(names)))...)
+// joinNames joins the names of columns with the names in the next header row.
+func joinNames(names, row []string) []string {
+	result := append(slices.Clone(names), make([]string, max(0, len(row)-len(names)))...)
 	for i, part := range row {
-		if part = oneLine(part); part != all[i] {
-			all[i] = strings.TrimSpace(all[i] + " " + part)
+		if part = oneLine(part); part != result[i] {
+			result[i] = strings.TrimSpace(result[i] + " " + part)
 		}
 	}
-	return all
+	return result
 }
 
 // specifies reports whether a row may be a header row under names. It must not change a name of a single column.
@@ -149,7 +149,7 @@ func mostFrequent(values []int) (value, times int) {
 
 // headerOf returns the index and the number of the header rows; -1 and 0 without one. The first header row has
 // about as many values as most rows.
-func headerOf(rows []sheetRow) (at, count int) {
+func headerOf(rows []sheetRow) (index, count int) {
 	var values []int
 	for _, row := range rows {
 		values = append(values, filled(row.values))
@@ -160,14 +160,14 @@ func headerOf(rows []sheetRow) (at, count int) {
 		if n := filled(row.values); n*2 <= usual || n == 1 && usual != 1 {
 			continue
 		}
-		below := rows[i+1:]
-		names := under(nil, row.values)
-		for k := 0; k < min(len(below), mostHeader) && row.spans && specifies(below[k].values, names); k++ {
-			if names = under(names, below[k].values); isHeader(names) {
+		rest := rows[i+1:]
+		names := joinNames(nil, row.values)
+		for k := 0; k < min(len(rest), mostHeader) && row.spans && specifies(rest[k].values, names); k++ {
+			if names = joinNames(names, rest[k].values); isHeader(names) {
 				return i, k + 2
 			}
 		}
-		if isHeader(row.values) || len(below) > 0 && isYears(row.values, below[0].values) || namesTwice(row.values, below) {
+		if isHeader(row.values) || len(rest) > 0 && isYears(row.values, rest[0].values) || namesTwice(row.values, rest) {
 			return i, 1
 		}
 		break
@@ -176,15 +176,15 @@ func headerOf(rows []sheetRow) (at, count int) {
 }
 
 // namesTwice reports whether a row is a header with repeated names. A value that its column repeats below does not count as a name.
-func namesTwice(record []string, below []sheetRow) bool {
+func namesTwice(record []string, rows []sheetRow) bool {
 	var names []string
-	seen := map[string]bool{}
-	for i, name := range under(nil, record) {
-		if !seen[name] {
-			names, seen[name] = append(names, name), true
+	unique := map[string]bool{}
+	for i, name := range joinNames(nil, record) {
+		if !unique[name] {
+			names, unique[name] = append(names, name), true
 			continue
 		}
-		for _, row := range below {
+		for _, row := range rows {
 			if i < len(row.values) && oneLine(row.values[i]) == name {
 				return false
 			}
@@ -230,21 +230,21 @@ func rowText(columns, record []string) string {
 
 // isHeader says whether a row names columns: short, different words, no numbers.
 func isHeader(record []string) bool {
-	seen := map[string]bool{}
-	named := 0
+	unique := map[string]bool{}
+	count := 0
 	for _, name := range record {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if name == "" {
 			continue
 		}
 		// A name with a colon is that of the value beside it.
-		if isNumber(name) || seen[name] || len(name) > 200 || strings.HasSuffix(name, ":") {
+		if isNumber(name) || unique[name] || len(name) > 200 || strings.HasSuffix(name, ":") {
 			return false
 		}
-		seen[name] = true
-		named++
+		unique[name] = true
+		count++
 	}
-	return named*2 > len(record)
+	return count*2 > len(record)
 }
 
 func isNumber(value string) bool {
@@ -254,7 +254,7 @@ func isNumber(value string) bool {
 
 // isYears says whether a row names columns by years: all its numbers are years,
 // and below them is something else.
-func isYears(record, below []string) bool {
+func isYears(record, nextRow []string) bool {
 	var names []string
 	years := 0
 	for i, name := range record {
@@ -264,7 +264,7 @@ func isYears(record, below []string) bool {
 		case err != nil || year < 1900 || year > 2100:
 			names = append(names, name)
 			continue
-		case i < len(below) && len(strings.TrimSpace(below[i])) == len(name) && isYears(below[i:i+1], nil):
+		case i < len(nextRow) && len(strings.TrimSpace(nextRow[i])) == len(name) && isYears(nextRow[i:i+1], nil):
 			return false
 		}
 		years++

@@ -49,8 +49,8 @@ type rtfReader struct {
 	omit      int             // characters to pass over, which repeat a Unicode one
 	name      strings.Builder // of the document
 	rtfPlace
-	outer []rtfPlace // around the open text boxes
-	later []string   // paragraphs of the text boxes in the open paragraph
+	outer    []rtfPlace // around the open text boxes
+	deferred []string   // paragraphs of the text boxes in the open paragraph
 }
 
 // rtfPlace is the state that a text box interrupts.
@@ -67,8 +67,8 @@ type rtfPlace struct {
 
 // rtfCell defines a cell of a row.
 type rtfCell struct {
-	right       int  // edge
-	left, above bool // it belongs to the cell beside or above it
+	right                 int  // edge
+	joinsLeft, joinsAbove bool // it belongs to the cell beside or above it
 }
 
 // rtfGroup is what ends with a group.
@@ -139,9 +139,9 @@ func (r *rtfReader) brace(c byte) {
 			r.endParagraph()
 			r.rtfPlace, r.outer = r.outer[last], r.outer[:last]
 		}
-		ended := r.group.field && !r.groups[n].field
+		fieldClosed := r.group.field && !r.groups[n].field
 		r.group, r.groups, r.omit = r.groups[n], r.groups[:n], 0
-		if instruction := r.field.String(); ended {
+		if instruction := r.field.String(); fieldClosed {
 			r.field.Reset()
 			r.write(r.fieldText(instruction))
 		}
@@ -211,8 +211,8 @@ var rtfWords = map[string]func(r *rtfReader, number int){
 	"row":    func(r *rtfReader, _ int) { r.rowWord() },
 	"trowd":  func(r *rtfReader, _ int) { r.defined, r.merge, r.names = nil, rtfCell{}, false },
 	"trhdr":  func(r *rtfReader, _ int) { r.names = true },
-	"clmrg":  func(r *rtfReader, _ int) { r.merge.left = true },
-	"clvmrg": func(r *rtfReader, _ int) { r.merge.above = true },
+	"clmrg":  func(r *rtfReader, _ int) { r.merge.joinsLeft = true },
+	"clvmrg": func(r *rtfReader, _ int) { r.merge.joinsAbove = true },
 	"cellx": func(r *rtfReader, number int) {
 		if len(r.defined) < mostColumns {
 			r.merge.right = number
@@ -335,11 +335,11 @@ func (r *rtfReader) flush() {
 	}
 	text := string(r.bytes)
 	for _, page := range []int{r.fonts[r.group.font], r.page} {
-		known := rtfPage(page)
-		if page == 0 || known == nil {
+		enc := rtfPage(page)
+		if page == 0 || enc == nil {
 			continue
 		}
-		text, _ = known.NewDecoder().String(string(r.bytes)) // bytes outside the code page are replaced
+		text, _ = enc.NewDecoder().String(string(r.bytes)) // bytes outside the code page are replaced
 		if !strings.Contains(text, "\ufffd") {
 			break
 		}
@@ -381,7 +381,7 @@ func (r *rtfReader) endParagraph() {
 	text := strings.TrimSpace(r.line.String())
 	r.line.Reset()
 	if len(r.outer) > 0 {
-		r.later = append(append(r.later, r.tableBlocks(&r.table)...), text)
+		r.deferred = append(append(r.deferred, r.tableBlocks(&r.table)...), text)
 		return
 	}
 	r.endTable(&r.table)
@@ -391,10 +391,10 @@ func (r *rtfReader) endParagraph() {
 	} else {
 		r.paragraph(squeeze(text))
 	}
-	for _, text := range r.later {
+	for _, text := range r.deferred {
 		r.paragraph(squeeze(text))
 	}
-	r.later = nil
+	r.deferred = nil
 }
 
 const (
@@ -408,33 +408,33 @@ const (
 
 // edge returns the column whose right edge is at or near a place.
 func (r *rtfReader) edge(place int) int {
-	at, _ := slices.BinarySearch(r.edges, place-sameEdge)
-	if at == len(r.edges) || r.edges[at] > place+sameEdge {
+	i, _ := slices.BinarySearch(r.edges, place-sameEdge)
+	if i == len(r.edges) || r.edges[i] > place+sameEdge {
 		if len(r.edges) >= mostEdges {
 			return place / edgeUnit
 		}
-		r.edges = slices.Insert(r.edges, at, place)
+		r.edges = slices.Insert(r.edges, i, place)
 	}
-	return r.edges[at] / edgeUnit
+	return r.edges[i] / edgeUnit
 }
 
 // rowWord ends a row. The row's definition, with the ends of its cells, may follow the cells.
 func (r *rtfReader) rowWord() {
-	at := 0
+	column := 0
 	for i, text := range r.cells {
 		var defined rtfCell
 		across := 1
 		if i < len(r.defined) {
 			defined = r.defined[i]
-			across = max(r.edge(defined.right)-at, 1)
+			across = max(r.edge(defined.right)-column, 1)
 		}
 		switch t := &r.table; {
-		case defined.left || defined.above:
-			t.join(defined.above, across)
+		case defined.joinsLeft || defined.joinsAbove:
+			t.join(defined.joinsAbove, across)
 		default:
 			t.cell(text, across, 1)
 		}
-		at += across
+		column += across
 	}
 	r.cells = nil
 	r.endRow(&r.table, r.names)

@@ -50,9 +50,9 @@ func readSheets(b *builder, f file) error {
 			b.skip("hidden sheets", 1)
 			return
 		}
-		for _, to := range related {
-			if to.id == attribute(e, "r:id") && to.kind == "worksheet" {
-				b.fail(r.sheet(attribute(e, "name"), to.target))
+		for _, rel := range related {
+			if rel.id == attribute(e, "r:id") && rel.kind == "worksheet" {
+				b.fail(r.sheet(attribute(e, "name"), rel.target))
 				return
 			}
 		}
@@ -75,8 +75,8 @@ type sheetsReader struct {
 // admit looks at the parts that excelize reads as a whole.
 func (r *sheetsReader) admit(related []relation) error {
 	streamed := map[string]bool{}
-	for _, to := range related {
-		streamed[partKey(to.target)] = to.kind == "worksheet" || to.kind == "sharedStrings"
+	for _, rel := range related {
+		streamed[partKey(rel.target)] = rel.kind == "worksheet" || rel.kind == "sharedStrings"
 	}
 	for key, part := range r.archive.parts {
 		if kind := path.Ext(key); (kind == ".xml" || kind == ".rels") && !streamed[key] &&
@@ -159,9 +159,9 @@ func (r *sheetsReader) shape(part string) (s sheetShape) {
 		case "oddHeader", "oddFooter":
 			r.skip("headers and footers", 1)
 		case "mergeCell":
-			from, to, _ := strings.Cut(attribute(e, "ref"), ":")
-			column, first, err1 := excelize.CellNameToCoordinates(from)
-			right, last, err2 := excelize.CellNameToCoordinates(to)
+			start, end, _ := strings.Cut(attribute(e, "ref"), ":")
+			column, first, err1 := excelize.CellNameToCoordinates(start)
+			right, last, err2 := excelize.CellNameToCoordinates(end)
 			if err1 == nil && err2 == nil && len(s.merged) < mostMerged {
 				s.merged = append(s.merged, cell{column: column - 1, across: right - column + 1, first: first, last: last})
 			}
@@ -224,7 +224,7 @@ func (s *sheetShape) row(number int, values []string) []cell {
 	s.table.row = number
 	for i, value := range values {
 		if m := merged[i]; value != "" {
-			s.table.at(i, value, m.across, m.last-m.first+1)
+			s.table.cellAt(i, value, m.across, m.last-m.first+1)
 		}
 	}
 	return s.table.takeRow()
@@ -233,10 +233,10 @@ func (s *sheetShape) row(number int, values []string) []cell {
 // drawn adds the text of a sheet's drawings and counts the other objects on the sheet.
 func (r *sheetsReader) drawn(part string) {
 	related := r.archive.relations(part)
-	for _, to := range related {
-		if to.kind == "drawing" {
-			inner := r.archive.relations(to.target)
-			r.archive.drawn(append([]relation{{kind: "diagramData", target: to.target}}, inner...))
+	for _, rel := range related {
+		if rel.kind == "drawing" {
+			inner := r.archive.relations(rel.target)
+			r.archive.drawn(append([]relation{{kind: "diagramData", target: rel.target}}, inner...))
 			r.archive.skipRelated(inner)
 		}
 	}

@@ -139,19 +139,19 @@ func (c *cellReader) start(e xml.StartElement) {
 
 // end keeps the cell if it has marks.
 func (c *cellReader) end() {
-	text, found := c.rich.String(), c.rich.marked
+	text, marked := c.rich.String(), c.rich.marked
 	if c.kind == "s" {
 		if number, err := strconv.Atoi(string(c.value)); err == nil {
-			text, found = c.markedStrings[number]
+			text, marked = c.markedStrings[number]
 		}
 	}
-	if !found && !c.struck {
+	if !marked && !c.struck {
 		return
 	}
 	if len(c.cells) >= mostMarked {
 		c.fail(refuse(TooLarge, "the workbook has a sheet of more than %d cells with struck or raised text", mostMarked))
 	}
-	c.cells[[2]int{c.row, c.column}] = markedCell{text, !found}
+	c.cells[[2]int{c.row, c.column}] = markedCell{text, !marked}
 }
 
 // replace writes what marks leave of a row's values.
@@ -160,8 +160,8 @@ func (c *cellReader) replace(row int, values []string) {
 		return
 	}
 	for i, value := range values {
-		cell, found := c.cells[[2]int{row, i + 1}]
-		if !found || value == "" {
+		cell, ok := c.cells[[2]int{row, i + 1}]
+		if !ok || value == "" {
 			continue
 		}
 		if values[i] = cell.text; cell.struck {

@@ -71,8 +71,8 @@ func (t *table) cell(text string, across, down int) {
 	t.add(c)
 }
 
-// at adds a cell at a column, unless another cell spans it.
-func (t *table) at(column int, text string, across, down int) {
+// cellAt adds a cell at a column, unless another cell spans it.
+func (t *table) cellAt(column int, text string, across, down int) {
 	if t.cover(column - 1); t.column <= column {
 		t.column = column
 		t.cell(text, across, down)
@@ -80,24 +80,24 @@ func (t *table) at(column int, text string, across, down int) {
 }
 
 // join adds a cell that continues the cell to its left or above it.
-func (t *table) join(above bool, across int) {
+func (t *table) join(vertical bool, across int) {
 	t.cover(t.column)
 	n := len(t.cells) - 1
-	if !above && n >= 0 {
+	if !vertical && n >= 0 {
 		t.cells[n].across += across
 		t.column += across
 		return
 	}
 	text := ""
-	if len(t.rows) > 0 && above {
-		before := t.rows[len(t.rows)-1]
-		at, _ := slices.BinarySearchFunc(before, t.column+1, func(c cell, end int) int { return c.column + c.across - end })
-		if at < len(before) && before[at].column <= t.column {
-			text = before[at].text
+	if len(t.rows) > 0 && vertical {
+		previous := t.rows[len(t.rows)-1]
+		i, _ := slices.BinarySearchFunc(previous, t.column+1, func(c cell, end int) int { return c.column + c.across - end })
+		if i < len(previous) && previous[i].column <= t.column {
+			text = previous[i].text
 		}
 	}
 	t.cell(text, across, 1)
-	if n := len(t.cells) - 1; n >= 0 && above {
+	if n := len(t.cells) - 1; n >= 0 && vertical {
 		t.cells[n].joined = true
 	}
 }
@@ -138,8 +138,8 @@ func (b *builder) endRow(t *table, header bool) {
 	}
 }
 
-// alone returns the text of a row with one text that spans columns.
-func alone(cells []cell) (text string, found bool) {
+// singleText returns the text of a row with one text that spans columns.
+func singleText(cells []cell) (text string, ok bool) {
 	for _, c := range cells {
 		switch {
 		case strings.TrimSpace(c.text) == "":
@@ -199,19 +199,19 @@ func (t *table) lines(b *builder) (lines []string) {
 	for _, row := range t.rows {
 		var out strings.Builder
 		out.WriteByte('|')
-		text, found := alone(row)
-		at := 0
+		text, single := singleText(row)
+		i := 0
 		for _, column := range columns {
-			for at < len(row) && row[at].column+row[at].across <= column {
-				at++
+			for i < len(row) && row[i].column+row[i].across <= column {
+				i++
 			}
-			if at == len(row) || found && out.Len() > 1 {
+			if i == len(row) || single && out.Len() > 1 {
 				break
 			}
-			if !found {
+			if !single {
 				text = ""
-				if row[at].column <= column {
-					text = row[at].text
+				if row[i].column <= column {
+					text = row[i].text
 				}
 			}
 			out.WriteString(" " + text + " |")
@@ -257,6 +257,6 @@ func (b *builder) tableBlocks(t *table) (blocks []string) {
 // endTable writes a table.
 func (b *builder) endTable(t *table) {
 	for _, block := range b.tableBlocks(t) {
-		b.whole(block)
+		b.addBlock(block)
 	}
 }

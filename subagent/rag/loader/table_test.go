@@ -310,7 +310,7 @@ func TestManyRows(t *testing.T) {
 	var sheet table
 	for range mostCells/8 + 10 {
 		for column := range 8 {
-			sheet.at(column, "x", 1, 1)
+			sheet.cellAt(column, "x", 1, 1)
 		}
 		if cells := sheet.takeRow(); len(cells) != 8 {
 			require.Len(t, cells, 8)

@@ -146,8 +146,8 @@ func (f File) isText() bool {
 	}
 	defer opened.Close()
 	head, _ := io.ReadAll(io.LimitReader(opened, 1<<10))
-	found, err := magic(head)
-	return found == nil && err == nil && !bytes.ContainsRune(head, 0)
+	match, err := magic(head)
+	return match == nil && err == nil && !bytes.ContainsRune(head, 0)
 }
 
 // saw notes what the system says of the file, unless that is why it is not for reading.

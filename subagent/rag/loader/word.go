@@ -45,8 +45,8 @@ type wordReader struct {
 	lists    map[string]*numbering // by id
 
 	wordPlace
-	outer []wordPlace // around the open text boxes
-	later []string    // paragraphs of the text boxes in the open paragraph
+	outer    []wordPlace // around the open text boxes
+	deferred []string    // paragraphs of the text boxes in the open paragraph
 
 	inText, inField bool
 	mark            mark // of the run
@@ -65,21 +65,21 @@ type wordPlace struct {
 	base    mark // of the paragraph
 	drops   bool // the paragraph is an initial that drops into the next one
 	initial string
-	gone    bool // a part of the paragraph was deleted or is hidden
+	removed bool // a part of the paragraph was deleted or is hidden
 
-	tables int      // open ones
-	table  table    // the outermost of them
-	cells  []string // paragraphs of its open cell
-	across int      // columns of the cell
-	below  bool     // the cell continues the one above
-	header bool     // the row names the columns
+	tables    int      // open ones
+	table     table    // the outermost of them
+	cells     []string // paragraphs of its open cell
+	across    int      // columns of the cell
+	continued bool     // the cell continues the one above
+	header    bool     // the row names the columns
 }
 
 // wordChoice is a form field with entries to choose from, or with a box to check.
 type wordChoice struct {
 	entries []string
 	chosen  int
-	made    bool // other than by default
+	changed bool // other than by default
 }
 
 // wordStyleReader reads the definitions of styles.
@@ -172,7 +172,7 @@ func (w *wordReader) write(text string) {
 	switch {
 	case w.inText && !slices.Contains(w.codes, true):
 		w.field.Reset() // has a result
-		w.gone = w.gone || w.mark&hidden != 0
+		w.removed = w.removed || w.mark&hidden != 0
 		w.run(&w.line, text, w.mark)
 	case w.inField && w.field.Len() < 1<<16:
 		w.field.WriteString(text)
@@ -183,7 +183,7 @@ func (w *wordReader) write(text string) {
 func (w *wordReader) start(e xml.StartElement) bool {
 	name, value := e.Name.Local, attribute(e, "val")
 	if unshown[name] {
-		w.gone = w.gone || name == "del" || name == "moveFrom"
+		w.removed = w.removed || name == "del" || name == "moveFrom"
 		return false
 	}
 	switch name {
@@ -192,7 +192,7 @@ func (w *wordReader) start(e xml.StartElement) bool {
 	case "r":
 		w.mark = w.base
 	case "rStyle":
-		w.mark = w.styles.of(value).over(w.mark)
+		w.mark = w.styles.resolve(value).apply(w.mark)
 	case "sup", "sub", "den", "chr":
 		w.line.WriteString(formulaMarks[name] + attribute(e, "m:val"))
 	case "tab", "ptab":
@@ -205,18 +205,18 @@ func (w *wordReader) start(e xml.StartElement) bool {
 		if code, err := strconv.ParseUint(attribute(e, "char"), 16, 16); err == nil {
 			var font marking
 			font.font(attribute(e, "font"))
-			w.run(&w.line, string(rune(code)), font.over(w.mark))
+			w.run(&w.line, string(rune(code)), font.apply(w.mark))
 		}
 	case "p":
 		w.endParagraph()
 		w.codes = nil
-		w.level, w.deep, w.number, w.base, w.mark, w.drops, w.gone = 0, 0, wordNumber{}, 0, 0, false, false
+		w.level, w.deep, w.number, w.base, w.mark, w.drops, w.removed = 0, 0, wordNumber{}, 0, 0, false, false
 	case "framePr":
 		w.drops = attribute(e, "dropCap") != "" && attribute(e, "dropCap") != "none"
 	case "docPr":
 		w.run(&w.line, description(e), w.mark)
 	case "pStyle":
-		w.level, w.base, w.number = w.levels[value], w.styles.of(value).on, w.numberOf(value)
+		w.level, w.base, w.number = w.levels[value], w.styles.resolve(value).on, w.numberOf(value)
 		if w.listed[value] || w.number.id != "" && w.number.id != "0" {
 			w.deep = max(w.deep, w.number.level+1)
 		}
@@ -265,11 +265,11 @@ func (w *wordReader) startBlock(e xml.StartElement) bool {
 	case name == "gridBefore":
 		w.table.cell("", span, 1)
 	case name == "tc":
-		w.across, w.below = 1, false
+		w.across, w.continued = 1, false
 	case name == "gridSpan":
 		w.across = span
 	case name == "vMerge":
-		w.below = attribute(e, "val") != "restart"
+		w.continued = attribute(e, "val") != "restart"
 	}
 	return true
 }
@@ -310,8 +310,8 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 	case "listEntry":
 		w.choice.entries = append(w.choice.entries, attribute(e, "val"))
 	case "default", "result", "checked":
-		if value := attribute(e, "val"); name != "default" || !w.choice.made {
-			w.choice.made = name != "default"
+		if value := attribute(e, "val"); name != "default" || !w.choice.changed {
+			w.choice.changed = name != "default"
 			if w.choice.chosen, _ = strconv.Atoi(value); value == "" || isTrue(value) {
 				w.choice.chosen = 1
 			}
@@ -319,7 +319,7 @@ func (w *wordReader) startField(e xml.StartElement) bool {
 	default:
 		var direct marking
 		wordMark(e, &direct)
-		w.mark = direct.over(w.mark)
+		w.mark = direct.apply(w.mark)
 	}
 	return true
 }
@@ -366,8 +366,8 @@ func (w *wordReader) end(name string) {
 	case "p":
 		w.endParagraph()
 	case "ddList", "checkBox":
-		if at := w.choice.chosen; at >= 0 && at < len(w.choice.entries) {
-			w.run(&w.line, w.choice.entries[at], w.mark)
+		if i := w.choice.chosen; i >= 0 && i < len(w.choice.entries) {
+			w.run(&w.line, w.choice.entries[i], w.mark)
 		}
 	case "txbxContent":
 		if n := len(w.outer) - 1; n >= 0 {
@@ -389,14 +389,14 @@ func (w *wordReader) endTablePart(name string) {
 		}
 		w.cells = nil
 		if len(w.outer) > 0 {
-			w.later = append(w.later, w.tableBlocks(&w.table)...)
+			w.deferred = append(w.deferred, w.tableBlocks(&w.table)...)
 		} else {
 			w.endTable(&w.table)
 		}
 	case w.tables != 1:
 	case name == "tc":
 		text := strings.Join(w.cells, " ")
-		if w.below && text == "" {
+		if w.continued && text == "" {
 			w.table.join(true, w.across)
 		} else {
 			w.table.cell(text, w.across, 1)
@@ -412,7 +412,7 @@ func (w *wordReader) endParagraph() {
 	text := strings.TrimSpace(w.line.String())
 	w.line.Reset()
 	number := ""
-	if text != "" || !w.gone && w.mark&hidden == 0 {
+	if text != "" || !w.removed && w.mark&hidden == 0 {
 		number = w.nextNumber()
 	}
 	w.number = wordNumber{}
@@ -426,17 +426,17 @@ func (w *wordReader) endParagraph() {
 		w.put(w.initial+text, number)
 		w.initial = ""
 	}
-	if len(w.outer) > 0 || len(w.later) == 0 {
+	if len(w.outer) > 0 || len(w.deferred) == 0 {
 		return
 	}
-	later := w.later
-	w.later = nil
+	deferred := w.deferred
+	w.deferred = nil
 	if w.tables > 0 {
-		w.cells = append(w.cells, later...)
+		w.cells = append(w.cells, deferred...)
 		return
 	}
 	w.endList()
-	for _, text := range later {
+	for _, text := range deferred {
 		w.paragraph(text)
 	}
 }
@@ -448,7 +448,7 @@ func (w *wordReader) put(text, number string) {
 		w.cells = append(w.cells, numbered)
 		w.room(0)
 	case len(w.outer) > 0:
-		w.later = append(w.later, numbered)
+		w.deferred = append(w.deferred, numbered)
 	case w.level > 0 && w.level <= 9:
 		w.endList()
 		w.heading(w.level, number, text)
@@ -477,11 +477,11 @@ func (n *wordNumber) set(e xml.StartElement) {
 
 // numberOf returns the numbered list of a style. The list and the level may be inherited.
 func (w *wordReader) numberOf(style string) (number wordNumber) {
-	level, known := w.linked[style]
+	level, hasLevel := w.linked[style]
 	for range deepestStyle {
-		own, found := w.numbered[style]
-		if found && !known {
-			level, known = own.level, true
+		own, ok := w.numbered[style]
+		if ok && !hasLevel {
+			level, hasLevel = own.level, true
 		}
 		if own.id != "" || w.styles[style] == nil {
 			return wordNumber{own.id, level}
@@ -529,8 +529,8 @@ func (w *wordReader) readNumbers(part string) {
 			l.start, _ = strconv.Atoi(value)
 			open.anew[level] = open.anew[level] || name == "startOverride"
 		case "lvlRestart":
-			above, _ := strconv.Atoi(value)
-			l.reset = above + 1
+			n, _ := strconv.Atoi(value)
+			l.reset = n + 1
 		case "isLgl":
 			l.legal = isOn(e)
 		case "numFmt":

@@ -165,7 +165,7 @@ func read(raw []byte, texts int) ([]float64, error) {
 	} else if json.Unmarshal(raw, &results) != nil {
 		return nil, nonsense("is no list of results")
 	}
-	scores, given := make([]float64, texts), make([]bool, texts)
+	scores, scored := make([]float64, texts), make([]bool, texts)
 	for _, r := range results {
 		score := cmp.Or(r.RelevanceScore, r.Score)
 		switch {
@@ -173,10 +173,10 @@ func read(raw []byte, texts int) ([]float64, error) {
 			return nil, nonsense("has a result without index or score")
 		case *r.Index < 0 || *r.Index >= texts:
 			return nil, nonsense("is about text %d of %d", *r.Index, texts)
-		case given[*r.Index]:
+		case scored[*r.Index]:
 			return nil, nonsense("has two scores for text %d", *r.Index)
 		}
-		scores[*r.Index], given[*r.Index] = *score, true // JSON has no number that is not finite
+		scores[*r.Index], scored[*r.Index] = *score, true // JSON has no number that is not finite
 	}
 	if len(results) < texts {
 		return nil, nonsense("has scores for %d of %d texts", len(results), texts)

@@ -71,7 +71,7 @@ func (w *world) process(t *testing.T, outside bool) *rag.Library {
 
 func named(t *testing.T, tenant memory.Tenant, name string) docstore.Collection {
 	t.Helper()
-	c, err := docstore.Named(tenant, name)
+	c, err := docstore.NamedCollection(tenant, name)
 	require.NoError(t, err)
 	return c
 }

@@ -34,7 +34,7 @@ func TestManyPassages(t *testing.T) {
 	}
 	cluster, server := startReal(t, 1), redistest.Start(t)
 	store := docstore.New(server.Client(), 0)
-	c, err := docstore.Named(memory.Tenant{}, "many")
+	c, err := docstore.NamedCollection(memory.Tenant{}, "many")
 	require.NoError(t, err)
 	_, err = store.Create(t.Context(), c)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestOneOfManyProcesses(t *testing.T) {
 	defer l.Close()
 	require.NoError(t, l.Load(t.Context(), memory.Tenant{}))
 	t.Logf("ready after %s, RSS %s", time.Since(began), rss(os.Getpid()))
-	c, err := docstore.Named(memory.Tenant{}, "many")
+	c, err := docstore.NamedCollection(memory.Tenant{}, "many")
 	require.NoError(t, err)
 	random := zipf()
 	for _, kind := range []string{"cold", "warm"} {

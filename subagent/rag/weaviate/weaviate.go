@@ -68,22 +68,22 @@ type Engine struct {
 	c    Config
 	node atomic.Int64 // the number of the one that answered last
 
-	mu   sync.Mutex
-	kept map[string]measured // by shard and term, the shard alone for its passages; guarded by mu
+	mu    sync.Mutex
+	cache map[string]measured // by shard and term, the shard alone for its passages; guarded by mu
 }
 
 // measured is a frequency, with the mean length if it is that of all passages.
 type measured struct {
-	count  int
-	length float64
-	at     time.Time
+	count     int
+	length    float64
+	timestamp time.Time
 }
 
 // New makes an Engine, which asks nothing before it is used.
 func New(c Config) *Engine {
 	c.Replicas = cmp.Or(c.Replicas, len(c.URLs))
 	c.HTTP = cmp.Or(c.HTTP, http.DefaultClient)
-	return &Engine{c: c, kept: map[string]measured{}}
+	return &Engine{c: c, cache: map[string]measured{}}
 }
 
 // Identity is a random text in the description of the class, which is made if it is not there.
@@ -99,7 +99,7 @@ func (e *Engine) Identity(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !strings.HasPrefix(identity, made):
+	case !strings.HasPrefix(identity, descriptionPrefix):
 		return "", fmt.Errorf("%w: mneme did not make its class %s: delete that, or name another class", rag.ErrEngineAway,
 			e.c.Class)
 	case class.Get("invertedIndexConfig.usingBlockMaxWAND").Bool():
@@ -112,7 +112,7 @@ func (e *Engine) Identity(ctx context.Context) (string, error) {
 
 // made begins the description of a class of ours. A batch for a class that is not there may have Weaviate make one
 // (AUTOSCHEMA_ENABLED), which has none.
-const made = "mneme "
+const descriptionPrefix = "mneme "
 
 type object = map[string]any
 
@@ -130,7 +130,7 @@ func (e *Engine) class() json.RawMessage {
 		{"name": "sum", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false},
 		{"name": "terms", "dataType": ["text"], "tokenization": "whitespace", "indexFilterable": false,
 			"indexSearchable": true},
-		{"name": "length", "dataType": ["int"], "indexFilterable": true}]}`, e.c.Class, made+strings.ToLower(rand.Text()),
+		{"name": "length", "dataType": ["int"], "indexFilterable": true}]}`, e.c.Class, descriptionPrefix+strings.ToLower(rand.Text()),
 		e.c.Replicas, e.c.Replicas > 1, textindex.K1, textindex.B)
 }
 
@@ -174,8 +174,8 @@ func (e *Engine) Put(ctx context.Context, shard string, entries []rag.Entry) err
 				"key": key(n.Document), "document": n.Document, "version": n.Version, "hash": n.Hash, "passage": n.Passage,
 				"sum": n.Sum, "terms": strings.Join(n.Terms, " "), "length": len(n.Terms)}}
 		}
-		taken, err := e.call(ctx, feedTime, http.MethodPost, "/v1/batch/objects", object{"objects": objects})
-		results := taken.Get("#.result").Array()
+		response, err := e.call(ctx, feedTime, http.MethodPost, "/v1/batch/objects", object{"objects": objects})
+		results := response.Get("#.result").Array()
 		if err == nil && len(results) != len(batch) {
 			err = fmt.Errorf("%w: it answered for %d of %d passages", rag.ErrEngineAway, len(results), len(batch))
 		}
@@ -192,16 +192,16 @@ func (e *Engine) Put(ctx context.Context, shard string, entries []rag.Entry) err
 }
 
 // Delete removes the entries of documents that are of lesser versions.
-func (e *Engine) Delete(ctx context.Context, shard string, gone []rag.Gone) error {
-	for batch := range slices.Chunk(gone, batchGone) {
-		any := make([]object, len(batch))
+func (e *Engine) Delete(ctx context.Context, shard string, deletions []rag.Deletion) error {
+	for batch := range slices.Chunk(deletions, batchGone) {
+		operands := make([]object, len(batch))
 		for i, g := range batch {
-			any[i] = object{"operator": "And", "operands": []object{
+			operands[i] = object{"operator": "And", "operands": []object{
 				{"path": []string{"key"}, "operator": "Equal", "valueText": key(g.Document)},
-				{"path": []string{"version"}, "operator": "LessThan", "valueInt": g.Before}}}
+				{"path": []string{"version"}, "operator": "LessThan", "valueInt": g.BelowVersion}}}
 		}
-		what := object{"match": object{"class": e.c.Class, "where": object{"operator": "Or", "operands": any}}}
-		for more := true; more; { // one call deletes a limited number
+		what := object{"match": object{"class": e.c.Class, "where": object{"operator": "Or", "operands": operands}}}
+		for hasMore := true; hasMore; { // one call deletes a limited number
 			done, err := e.call(ctx, feedTime, http.MethodDelete, "/v1/batch/objects?tenant="+url.QueryEscape(shard), what)
 			if failed := done.Get("results.failed").Int(); err == nil && failed > 0 {
 				err = fmt.Errorf("%w: it could not delete %d passages", rag.ErrEngineAway, failed)
@@ -210,21 +210,21 @@ func (e *Engine) Delete(ctx context.Context, shard string, gone []rag.Gone) erro
 				return err
 			}
 			limit := done.Get("results.limit").Int()
-			more = limit > 0 && done.Get("results.matches").Int() >= limit
+			hasMore = limit > 0 && done.Get("results.matches").Int() >= limit
 		}
 	}
 	return nil
 }
 
 // Search asks for the passages of each query and, in the same request, for the frequencies of their terms.
-func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, limit int) (rag.Found, error) {
+func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, limit int) (rag.Candidates, error) {
 	var ask strings.Builder
 	get := func(alias string, n int, terms []string, fields string) {
 		query, _ := json.Marshal(strings.Join(terms, " ")) // a string encodes
 		fmt.Fprintf(&ask, "%s:%s(tenant:%q,limit:%d,bm25:{query:%s,properties:[\"terms\"]}){%s} ", alias, e.c.Class, shard, n,
 			query, fields)
 	}
-	st, missing := e.known(shard, queries)
+	st, missing := e.cachedStatistics(shard, queries)
 	for i, terms := range queries {
 		if len(terms) > 0 {
 			get("q"+strconv.Itoa(i), limit, terms, "document version hash passage sum terms")
@@ -234,60 +234,60 @@ func (e *Engine) Search(ctx context.Context, shard string, queries [][]string, l
 		get("t"+strconv.Itoa(i), 1, []string{term}, "terms _additional{score}")
 	}
 	if ask.Len() == 0 {
-		return rag.Found{Statistics: st}, nil
+		return rag.Candidates{Statistics: st}, nil
 	}
-	whole := "{Get{" + ask.String() + "}"
+	request := "{Get{" + ask.String() + "}"
 	if st.Passages < 0 {
-		whole += fmt.Sprintf(" Aggregate{%s(tenant:%q){meta{count} length{mean}}}", e.c.Class, shard)
+		request += fmt.Sprintf(" Aggregate{%s(tenant:%q){meta{count} length{mean}}}", e.c.Class, shard)
 	}
-	answer, err := e.call(ctx, askTime, http.MethodPost, "/v1/graphql", object{"query": whole + "}"})
+	answer, err := e.call(ctx, askTime, http.MethodPost, "/v1/graphql", object{"query": request + "}"})
 	if err == nil && (answer.Get("errors.0").Exists() || !answer.Get("data.Get").IsObject()) {
 		err = failure(answer.Get("errors").Raw)
 	}
 	if err != nil {
-		return rag.Found{}, err
+		return rag.Candidates{}, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.kept) > keptTerms {
-		clear(e.kept)
+	if len(e.cache) > keptTerms {
+		clear(e.cache)
 	}
-	if all := answer.Get("data.Aggregate." + e.c.Class + ".0"); all.Exists() {
-		st.Passages, st.Length = int(all.Get("meta.count").Int()), all.Get("length.mean").Float()
-		e.kept[shard] = measured{st.Passages, st.Length, time.Now()}
+	if aggregate := answer.Get("data.Aggregate." + e.c.Class + ".0"); aggregate.Exists() {
+		st.Passages, st.Length = int(aggregate.Get("meta.count").Int()), aggregate.Get("length.mean").Float()
+		e.cache[shard] = measured{st.Passages, st.Length, time.Now()}
 	}
 	for i, term := range missing {
 		st.Frequency[term] = frequency(answer.Get("data.Get.t"+strconv.Itoa(i)+".0"), term, st)
-		e.kept[shard+" "+term] = measured{count: st.Frequency[term], at: time.Now()}
+		e.cache[shard+" "+term] = measured{count: st.Frequency[term], timestamp: time.Now()}
 	}
-	found := rag.Found{Statistics: st}
+	candidates := rag.Candidates{Statistics: st}
 	for i := range queries {
 		list := answer.Get("data.Get.q" + strconv.Itoa(i)).Array()
-		found.More = found.More || len(list) >= limit
+		candidates.HasMore = candidates.HasMore || len(list) >= limit
 		for _, h := range list {
-			found.Entries = append(found.Entries, rag.Entry{Document: h.Get("document").String(),
+			candidates.Entries = append(candidates.Entries, rag.Entry{Document: h.Get("document").String(),
 				Version: h.Get("version").Int(), Hash: h.Get("hash").String(), Passage: int(h.Get("passage").Int()),
 				Sum:   h.Get("sum").String(),
 				Terms: strings.Fields(h.Get("terms").String())})
 		}
 	}
-	return found, nil
+	return candidates, nil
 }
 
-// known are the statistics that are kept, with -1 passages if these are not, and the terms that they lack.
-func (e *Engine) known(shard string, queries [][]string) (st textindex.Statistics, missing []string) {
+// cachedStatistics are the statistics that are kept, with -1 passages if these are not, and the terms that they lack.
+func (e *Engine) cachedStatistics(shard string, queries [][]string) (st textindex.Statistics, missing []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st = textindex.Statistics{Passages: -1, Frequency: map[string]int{}}
-	if all, ok := e.kept[shard]; ok && time.Since(all.at) < keepStatistics {
-		st.Passages, st.Length = all.count, all.length
+	if total, ok := e.cache[shard]; ok && time.Since(total.timestamp) < keepStatistics {
+		st.Passages, st.Length = total.count, total.length
 	}
 	for _, term := range slices.Concat(queries...) {
 		if _, ok := st.Frequency[term]; ok {
 			continue
 		}
-		one, ok := e.kept[shard+" "+term]
-		if !ok || time.Since(one.at) >= keepStatistics {
+		one, ok := e.cache[shard+" "+term]
+		if !ok || time.Since(one.timestamp) >= keepStatistics {
 			missing = append(missing, term)
 		}
 		st.Frequency[term] = one.count
@@ -333,27 +333,27 @@ func failure(message string) error {
 const maxAnswer = 256 << 20
 
 // call makes a request of the first node that answers it, from that on which did last.
-func (e *Engine) call(ctx context.Context, limit time.Duration, method, path string, body any) (said gjson.Result,
+func (e *Engine) call(ctx context.Context, limit time.Duration, method, path string, body any) (answer gjson.Result,
 	err error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return said, err
+		return answer, err
 	}
 	first := e.node.Load()
 	for i := range int64(len(e.c.URLs)) {
-		var again bool
-		said, again, err = e.ask(ctx, limit, e.c.URLs[(first+i)%int64(len(e.c.URLs))], method, path, encoded)
-		if !again || ctx.Err() != nil {
+		var retry bool
+		answer, retry, err = e.ask(ctx, limit, e.c.URLs[(first+i)%int64(len(e.c.URLs))], method, path, encoded)
+		if !retry || ctx.Err() != nil {
 			break
 		}
 		e.node.Store((first + i + 1) % int64(len(e.c.URLs)))
 	}
-	return said, err
+	return answer, err
 }
 
 // ask makes a request of one node; again says whether another may answer it.
 func (e *Engine) ask(ctx context.Context, limit time.Duration, node, method, path string, body []byte) (
-	parsed gjson.Result, again bool, err error) {
+	parsed gjson.Result, retry bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := http.NewRequestWithContext(bounded, method, strings.TrimRight(node, "/")+path, bytes.NewReader(body))
@@ -369,19 +369,19 @@ func (e *Engine) ask(ctx context.Context, limit time.Duration, node, method, pat
 		return parsed, true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
 	}
 	defer answer.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	switch {
 	case err != nil:
 		return parsed, true, fmt.Errorf("%w: %w", rag.ErrEngineAway, err)
 	case answer.StatusCode == http.StatusNotFound:
 		return parsed, false, fmt.Errorf("%w: %w", rag.ErrEngineAway, errMissing)
-	case answer.StatusCode >= http.StatusBadRequest && bytes.Contains(said, []byte("tenant not found")):
-		return parsed, false, failure(string(said))
+	case answer.StatusCode >= http.StatusBadRequest && bytes.Contains(raw, []byte("tenant not found")):
+		return parsed, false, failure(string(raw))
 	case answer.StatusCode >= http.StatusBadRequest:
 		return parsed, answer.StatusCode >= http.StatusInternalServerError,
-			fmt.Errorf("%w: it answers %s: %.300s", rag.ErrEngineAway, answer.Status, said)
-	case len(said) > 0 && !gjson.ValidBytes(said):
+			fmt.Errorf("%w: it answers %s: %.300s", rag.ErrEngineAway, answer.Status, raw)
+	case len(raw) > 0 && !gjson.ValidBytes(raw):
 		return parsed, true, fmt.Errorf("%w: it does not answer JSON", rag.ErrEngineAway)
 	}
-	return gjson.ParseBytes(said), false, nil
+	return gjson.ParseBytes(raw), false, nil
 }

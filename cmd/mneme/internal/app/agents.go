@@ -184,14 +184,14 @@ func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 	}
 	m.Subagents = slices.Clone(m.Subagents)
 	evidence := &rag.Evidence{}
-	evidence.Said(r.Message, r.Context)
-	for _, n := range r.Notes.All() {
-		evidence.Said(n.Text, nil)
+	evidence.AddMessages(r.Message, r.Context)
+	for _, n := range r.Notes.List() {
+		evidence.AddMessages(n.Text, nil)
 	}
 	for i, s := range m.Subagents {
 		if o, reads := a.readers[s.Name]; reads {
 			o.Chat, o.Evidence = r.Chat, evidence
-			m.Subagents[i] = a.reader(s, o, telemetry.From(ctx).Logger(a.log))
+			m.Subagents[i] = a.reader(s, o, telemetry.FromContext(ctx).Logger(a.log))
 		} else {
 			m.Subagents[i] = checked(s, evidence)
 		}

@@ -30,7 +30,7 @@ func (c *catalogue) outside(agent memory.Agent) []external.Tool {
 	for _, s := range c.sources[agent] {
 		all = append(all, s.Tools()...)
 	}
-	return external.Named(all, c.builtIn[agent]...)
+	return external.AssignNames(all, c.builtIn[agent]...)
 }
 
 // List implements apiserver.Tools.
@@ -67,7 +67,7 @@ func (c *catalogue) List(context.Context) api.ToolList {
 		}
 		if c.most > 0 && len(all) > c.most {
 			list.LeftOut = append(list.LeftOut,
-				external.LeftOut(all[c.most:], cmp.Or(string(agent), master.Version)+" is not shown"))
+				external.DescribeOmitted(all[c.most:], cmp.Or(string(agent), master.Version)+" is not shown"))
 		}
 	}
 	return list
@@ -107,9 +107,9 @@ func (c *catalogue) Call(ctx context.Context, call api.ToolCall) (api.ToolCalled
 			return api.ToolCalled{}, err
 		}
 		called := api.ToolCalled{Result: r.Text, Failed: r.Failed}
-		if r.Asked != nil {
+		if r.Elicitation != nil {
 			var questions []string
-			for _, q := range r.Asked.Questions {
+			for _, q := range r.Elicitation.Questions {
 				questions = append(questions, q.Message)
 			}
 			called.Asks = strings.Join(questions, "\n")

@@ -240,10 +240,10 @@ func TestAnApiserverOfTheVersionBefore(t *testing.T) {
 		for i := range want[:n] {                               // it says of no message whose words it is: its kind does
 			var m memory.Message
 			require.NoError(t, json.Unmarshal(want[i], &m))
-			m.From = map[string]memory.Authority{memory.RoleUser: memory.FromUser, memory.RoleAssistant: memory.FromAgent,
+			m.Authority = map[string]memory.Authority{memory.RoleUser: memory.FromUser, memory.RoleAssistant: memory.FromAgent,
 				memory.RoleTool: memory.FromOutside}[m.Role]
 			if c[1] != harbour[0] && m.Role == memory.RoleUser {
-				m.From = memory.FromAgent
+				m.Authority = memory.FromAgent
 			}
 			want[i] = m.Encode()
 		}

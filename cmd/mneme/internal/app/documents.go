@@ -125,7 +125,7 @@ func warnOfUnknown(cfg config.Config, infos []docstore.Info, log zerolog.Logger)
 // An error ends it: it is no more than a hint.
 func warnOfOutdated(ctx context.Context, library *rag.Library, infos []docstore.Info, log zerolog.Logger) {
 	for _, info := range infos {
-		c, err := docstore.Named(memory.Tenant{}, info.Name)
+		c, err := docstore.NamedCollection(memory.Tenant{}, info.Name)
 		if err != nil {
 			return
 		}

@@ -36,7 +36,7 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 type spanless struct{ http.RoundTripper }
 
 func (s spanless) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch above, _ := telemetry.From(r.Context()).Above(); { // the header is telemetry's copy where there is a trail
+	switch above, _ := telemetry.FromContext(r.Context()).Current(); { // the header is telemetry's copy where there is a trail
 	case above != "":
 		r.Header[telemetry.Header] = []string{above}
 	case r.Header.Get(telemetry.Header) != "":

@@ -149,16 +149,16 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	events := read(p.process(t, gateway()), request, 0)
 	waiting, ok := events[len(events)-1].Payload.(*event.RunWaiting)
 	require.True(t, ok)
-	require.Len(t, waiting.Waits, 2)
+	require.Len(t, waiting.Pending, 2)
 	require.Empty(t, p.claimed, "nothing is done without a yes")
 
 	request.Memory, request.Resume = &api.MemoryAccess{URL: holder.URL, Token: "now"}, &api.Resume{State: waiting.State}
-	for _, w := range waiting.Waits {
+	for _, w := range waiting.Pending {
 		request.Resume.Answers = append(request.Resume.Answers, event.WaitAnswer{ID: w.ID, Decision: event.Approve})
 	}
 	for _, e := range events {
 		if w, ok := e.Payload.(*event.RunWaiting); ok {
-			e = event.New(e.Head, &event.RunWaiting{Waits: w.Waits})
+			e = event.New(e.Head, &event.RunWaiting{Pending: w.Pending})
 		}
 		request.Resume.Events = append(request.Resume.Events, e.Line())
 	}
@@ -176,7 +176,7 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	require.ElementsMatch(t, []string{`call-of-a {"to":"a"}`, `call-of-b {"to":"b"}`}, p.paid)
 	require.ElementsMatch(t, []string{"call-of-a", "call-of-b"}, p.settled)
 	for _, c := range p.claimed {
-		require.GreaterOrEqual(t, c.After, more[0].Seq)
+		require.GreaterOrEqual(t, c.Seq, more[0].Seq)
 		require.Equal(t, 1, c.N)
 	}
 	require.Empty(t, vendor.Rejections())

@@ -138,7 +138,7 @@ func fill(t *testing.T, c redis.UniversalClient) {
 func fillDocuments(t *testing.T, c redis.UniversalClient) {
 	t.Helper()
 	documents := docstore.New(c, 0)
-	named, err := docstore.Named(memory.Tenant{}, "docs")
+	named, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	ofChat, err := docstore.OfChat(memory.MustChat("a:b"))
 	require.NoError(t, err)
@@ -424,7 +424,7 @@ func TestDocumentsChangeDuringTheBackup(t *testing.T) {
 	server := redistest.Start(t)
 	source, target := client(t, server), client(t, redistest.Start(t))
 	documents := docstore.New(server.Client(), 100)
-	docs, err := docstore.Named(memory.Tenant{}, "docs")
+	docs, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	_, err = documents.Create(ctx, docs)
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func ofMemory(k memory.RedisKey) role {
 		}
 		return plain
 	case memory.KindHistory:
-		if k.Aside != "" {
+		if k.DamagedAt != "" {
 			return plain
 		}
 		return history
@@ -81,7 +81,7 @@ func ofMemory(k memory.RedisKey) role {
 		memory.KindKey, memory.KindUsers:
 		return plain
 	case memory.KindKeys, memory.KindTenants, memory.KindErasing, memory.KindWoken:
-		if k.Aside == "" {
+		if k.DamagedAt == "" {
 			return plain
 		}
 	}

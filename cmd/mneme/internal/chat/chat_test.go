@@ -168,7 +168,7 @@ Tea.
 // waits returns a run that waits for a person and then finishes with the answers.
 func waits(t *testing.T, list ...event.Wait) func(*webtest.Run) {
 	return func(r *webtest.Run) {
-		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.RunWaiting{Waits: list})
+		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.RunWaiting{Pending: list})
 		var answers []event.WaitAnswer
 		select {
 		case answers = <-r.Answers:

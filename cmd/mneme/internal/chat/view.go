@@ -58,7 +58,7 @@ func (v *view) show(e event.Event) {
 	case *event.Error:
 		v.problemOf(e, p)
 	case *event.RunWaiting:
-		v.pending = &pending{e.RunID, e.Seq, p.Waits}
+		v.pending = &pending{e.RunID, e.Seq, p.Pending}
 	case *event.RunFinished:
 		v.outcome = p.Outcome
 		if p.Outcome == event.Stopped {

@@ -105,9 +105,9 @@ func said(role, service string, text []string, at float64) (m memory.Message) {
 	switch {
 	case m.Content == "":
 	case role == memory.RoleUser || role == "human":
-		m.Role, m.Origin = memory.RoleUser, memory.Origin{From: memory.FromUser}
+		m.Role, m.Origin = memory.RoleUser, memory.Origin{Authority: memory.FromUser}
 	case role == memory.RoleAssistant:
-		m.Role, m.Origin = role, memory.Origin{From: memory.FromAgent, Source: service}
+		m.Role, m.Origin = role, memory.Origin{Authority: memory.FromAgent, Source: service}
 	}
 	return m
 }

@@ -53,7 +53,7 @@ func Run(ctx context.Context, client *webapi.Client, o Options) (Report, error) 
 }
 
 func run(ctx context.Context, client library, o Options, r *Report) error {
-	if _, err := docstore.Named(memory.Tenant{}, o.Collection); err != nil {
+	if _, err := docstore.NamedCollection(memory.Tenant{}, o.Collection); err != nil {
 		return err
 	}
 	if err := o.checkPrefix(); err != nil {

@@ -200,7 +200,7 @@ func (u *up) sameByEveryWay(dir string) []string {
 	require.Len(u.t, byLine, len(byCommand))
 	for id, d := range byLine {
 		require.Equal(u.t, byCommand[id].Text, d.Text, "%s as a line: its text is text", id)
-		require.Equal(u.t, docstore.From{}, d.From, id)
+		require.Equal(u.t, docstore.SourceFile{}, d.SourceFile, id)
 	}
 	return slices.Sorted(maps.Keys(byCommand))
 }
@@ -469,7 +469,7 @@ func TestOutdatedDocumentsAreLoadedAgain(t *testing.T) {
 	text := d.Text
 	d.Loader, d.Text = "1", "name: Ada: age: 36"
 	d.Passages = nil
-	c, err := docstore.Named(memory.Tenant{}, "docs")
+	c, err := docstore.NamedCollection(memory.Tenant{}, "docs")
 	require.NoError(t, err)
 	require.NoError(t, docstore.New(server.Client(), 0).Put(t.Context(), c, d)[0].Err)
 	_, body := u.request("GET", "/v1/collections/docs/documents", "", "")

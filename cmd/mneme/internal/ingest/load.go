@@ -170,10 +170,10 @@ var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusReq
 func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
 	h, ok := l.known[j.id]
 	if !ok || l.o.Charset != "" || h.Outdated || h.Raw == "" || h.Origin != j.source.origin ||
-		!slices.Equal(h.Given, slices.Sorted(maps.Keys(l.o.Metadata))) {
+		!slices.Equal(h.MetadataKeys, slices.Sorted(maps.Keys(l.o.Metadata))) {
 		return false, nil
 	}
-	for _, name := range h.Given {
+	for _, name := range h.MetadataKeys {
 		if h.Metadata[name] != l.o.Metadata[name] {
 			return false, nil
 		}

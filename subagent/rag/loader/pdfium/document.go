@@ -21,14 +21,14 @@ var (
 // Document is a PDF, to be used by one goroutine and closed. Its error is sticky: after
 // the first call of the module that failed, the document is of no use and calls nothing.
 type Document struct {
-	engine *Engine
-	from   *compiled
-	ctx    context.Context
-	memory api.Memory
-	module api.Module
-	calls  map[string]api.Function
-	stack  [8]uint64
-	err    error
+	engine   *Engine
+	compiled *compiled
+	ctx      context.Context
+	memory   api.Memory
+	module   api.Module
+	calls    map[string]api.Function
+	stack    [8]uint64
+	err      error
 
 	handle  uint64
 	form    uint64 // of the fields, 0 before the first one
@@ -42,7 +42,7 @@ func (e *Engine) Document(ctx context.Context) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Document{engine: e, from: c, ctx: ctx, calls: map[string]api.Function{}}, nil
+	return &Document{engine: e, compiled: c, ctx: ctx, calls: map[string]api.Function{}}, nil
 }
 
 // Close frees the document and its memory.
@@ -50,7 +50,7 @@ func (d *Document) Close() {
 	if d.module != nil {
 		_ = d.module.Close(context.WithoutCancel(d.ctx))
 	}
-	d.engine.give(d.from)
+	d.engine.give(d.compiled)
 }
 
 // Open reads a file. An encrypted one that needs no password to be read is read. It is
@@ -58,18 +58,18 @@ func (d *Document) Close() {
 func (d *Document) Open(data []byte) (err error) {
 	// An instance without a name: there may be many of a module.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
-	if d.module, err = d.from.runtime.InstantiateModule(d.ctx, d.from.module, config); err != nil {
+	if d.module, err = d.compiled.runtime.InstantiateModule(d.ctx, d.compiled.module, config); err != nil {
 		return d.failed(err)
 	}
 	d.memory = d.module.Memory()
 	d.call("FPDF_InitLibrary")
 	d.scratch = d.allocate(64)
 	// PDFium reads from this copy as long as the document is open.
-	at := d.allocate(len(data))
-	if d.err == nil && !d.memory.Write(at, data) {
+	ptr := d.allocate(len(data))
+	if d.err == nil && !d.memory.Write(ptr, data) {
 		return ErrMemory
 	}
-	d.handle = d.call("FPDF_LoadMemDocument64", uint64(at), uint64(len(data)), 0)
+	d.handle = d.call("FPDF_LoadMemDocument64", uint64(ptr), uint64(len(data)), 0)
 	if d.err != nil || d.handle != 0 {
 		return d.err
 	}
@@ -86,11 +86,11 @@ func (d *Document) Open(data []byte) (err error) {
 
 // allocate reserves memory of the module. It goes with the document at the latest.
 func (d *Document) allocate(n int) uint32 {
-	at := d.call("malloc", uint64(n))
-	if d.err == nil && at == 0 {
+	ptr := d.call("malloc", uint64(n))
+	if d.err == nil && ptr == 0 {
 		d.err = ErrMemory
 	}
-	return uint32(at)
+	return uint32(ptr)
 }
 
 // call calls a function of the module, which has one result or none. After an error it
@@ -146,8 +146,8 @@ func (d *Document) Title() (string, error) {
 }
 
 // utf16 reads units of UTF-16 from the module's memory.
-func (d *Document) utf16(at uint32, count int) []rune {
-	raw, _ := d.memory.Read(at, uint32(2*count))
+func (d *Document) utf16(ptr uint32, count int) []rune {
+	raw, _ := d.memory.Read(ptr, uint32(2*count))
 	units := make([]uint16, len(raw)/2)
 	for i := range units {
 		units[i] = binary.LittleEndian.Uint16(raw[2*i:])

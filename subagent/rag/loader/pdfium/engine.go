@@ -180,18 +180,18 @@ func (c *compiled) imports(ctx context.Context) error {
 		return err
 	}
 	env := c.runtime.NewHostModuleBuilder("env")
-	known, err := emscripten.NewFunctionExporterForModule(c.module)
+	exporter, err := emscripten.NewFunctionExporterForModule(c.module)
 	if err != nil {
 		return err
 	}
 	for _, f := range c.module.ImportedFunctions() {
-		if from, name, _ := f.Import(); from == "env" {
+		if module, name, _ := f.Import(); module == "env" {
 			env.NewFunctionBuilder().
 				WithGoFunction(api.GoFunc(func(context.Context, []uint64) { panic(errCallback) }), f.ParamTypes(), f.ResultTypes()).
 				Export(name)
 		}
 	}
-	known.ExportFunctions(env)
+	exporter.ExportFunctions(env)
 	_, err = env.Instantiate(ctx)
 	return err
 }

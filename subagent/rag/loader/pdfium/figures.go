@@ -26,10 +26,10 @@ func (r *pageReader) marked(line []rune, start int) string {
 		if first == last {
 			continue
 		}
-		if at, mark := r.step(start+first, start+last); mark != "" {
-			at -= start
-			out.WriteString(string(line[done:at]) + mark)
-			done = at
+		if pos, mark := r.step(start+first, start+last); mark != "" {
+			pos -= start
+			out.WriteString(string(line[done:pos]) + mark)
+			done = pos
 		}
 	}
 	if done == 0 {
@@ -46,7 +46,7 @@ const (
 )
 
 // step finds where the height changes between two figures, and returns what divides them; "" if it does not change.
-func (r *pageReader) step(first, last int) (at int, mark string) {
+func (r *pageReader) step(first, last int) (pos int, mark string) {
 	a, b := r.box(first), r.box(last)
 	note := a.top-a.bottom < b.top-b.bottom
 	if note {
@@ -55,12 +55,12 @@ func (r *pageReader) step(first, last int) (at int, mark string) {
 	if mark = shift(a, b); mark == "" {
 		return 0, ""
 	}
-	for at = last; at > first+1 && (shift(a, r.box(at-1)) == mark) != note; at-- {
+	for pos = last; pos > first+1 && (shift(a, r.box(pos-1)) == mark) != note; pos-- {
 	}
 	if note {
 		mark = ") "
 	}
-	return at, mark
+	return pos, mark
 }
 
 // shift returns "^" or "_" if small is a raised or lowered figure beside large, else "".

@@ -171,9 +171,9 @@ func (r *pageReader) place() (rest []string) {
 
 // name writes a name into the module's memory.
 func (d *Document) name(key string) uint32 {
-	at := d.scratch + 32
-	d.memory.Write(at, append([]byte(key), 0))
-	return at
+	ptr := d.scratch + 32
+	d.memory.Write(ptr, append([]byte(key), 0))
+	return ptr
 }
 
 // value returns the text that an annotation has under a key.
@@ -271,8 +271,8 @@ func (r *pageReader) line(text []rune, start, end int, divided bool) {
 // box is the place of a character of the text, with the height of its font.
 func (r *pageReader) box(i int) (l line) {
 	// The list of characters also has those that are not in the text.
-	at := r.call("FPDFText_GetCharIndexFromTextIndex", r.text, uint64(i))
-	if int32(at) < 0 || r.call("FPDFText_GetLooseCharBox", r.text, at, uint64(r.scratch)) == 0 {
+	index := r.call("FPDFText_GetCharIndexFromTextIndex", r.text, uint64(i))
+	if int32(index) < 0 || r.call("FPDFText_GetLooseCharBox", r.text, index, uint64(r.scratch)) == 0 {
 		return line{}
 	}
 	return r.rectangle()
@@ -281,8 +281,8 @@ func (r *pageReader) box(i int) (l line) {
 // rectangle returns the rectangle that a function wrote.
 func (r *pageReader) rectangle() (l line) {
 	// FS_RECTF: left, top, right, bottom.
-	for n, to := range []*float32{&l.left, &l.top, &l.right, &l.bottom} {
-		*to, _ = r.memory.ReadFloat32Le(r.scratch + uint32(4*n))
+	for n, side := range []*float32{&l.left, &l.top, &l.right, &l.bottom} {
+		*side, _ = r.memory.ReadFloat32Le(r.scratch + uint32(4*n))
 	}
 	return l
 }
@@ -293,8 +293,8 @@ func paragraphs(lines []line) string {
 	step := float32(0) // between the last two lines
 	for i, l := range lines {
 		if i > 0 {
-			before := lines[i-1]
-			out.WriteString(between(before, l, &step, edge(lines, i)))
+			previous := lines[i-1]
+			out.WriteString(between(previous, l, &step, edge(lines, i)))
 		}
 		out.WriteString(l.text)
 	}
@@ -357,8 +357,8 @@ func goesOn(a, b line, edge float32) bool {
 
 // item says whether a line starts an item of a list.
 func item(text string) bool {
-	mark, _, found := strings.Cut(text, " ")
-	if !found || mark == "" {
+	mark, _, ok := strings.Cut(text, " ")
+	if !ok || mark == "" {
 		return false
 	}
 	r, size := utf8.DecodeRuneInString(mark)
