@@ -139,13 +139,13 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
-		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, Waits: body.Waits, Bare: body.Bare,
+		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, CanWait: body.Waits, Bare: body.Bare,
 		Format: body.ResponseFormat,
 	}
 	req.Images = loop.Images{Own: body.Images, Previous: body.ImagesBefore}
 	req.Zone, _ = api.ReadZone(body.TimeZone) // no message is lost because of it
 	var err error
-	if req.Sent, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {
+	if req.ImageRefs, err = api.CheckImages(body.Images, body.ImagesBefore); err != nil {
 		return req, err
 	}
 	req.Notes = note.Notes{User: body.UserNotes, Chat: body.Notes, Subagents: body.SubagentNotes}

@@ -95,8 +95,8 @@ type Request struct {
 	Instructions string
 	Metadata     map[string]string // of the message, stored with it
 	Images       loop.Images       // what the answering agent sees of images; Message says that those of its own are there
-	Sent         []memory.Image    // the references of Images.Own, stored with the message
-	Waits        bool              // for the client's tools the run may wait without Memory
+	ImageRefs    []memory.Image    // the references of Images.Own, stored with the message
+	CanWait      bool              // for the client's tools the run may wait without Memory
 	Zone         *time.Location    // the user's; nil if it is unknown
 	Bare         bool              // the master's model alone answers, without prompt, tools and subagents
 	Format       json.RawMessage   // of the master's answer, see loop.Loop
@@ -127,10 +127,10 @@ func (a *Agent) begin(
 ) (*run, context.Context) {
 	r := *req
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{},
-		held: map[string]event.Usage{}}
+		waitingUsage: map[string]event.Usage{}}
 	run.kit()
 	fair.Do(ctx, func(context.Context) { run.read() })
-	saw(&run.sources, len(r.Sent)+len(r.Images.Previous))
+	addImages(&run.sources, len(r.ImageRefs)+len(r.Images.Previous))
 	ctx = memory.WithZone(provenance.In(run.models.In(ctx, "", ""), &run.sources), r.Zone)
 	trail := telemetry.FromContext(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
@@ -140,14 +140,14 @@ func (a *Agent) begin(
 
 // read adds the texts of the request to the ledger.
 func (r *run) read() {
-	given(r, r.req.Context, false)
+	addHistory(r, r.req.Context, false)
 	for _, n := range r.req.Notes.List() {
 		if n.State == memory.NoteActive { // which a person said, or said yes to
 			r.sources.Add(memory.Origin{Authority: memory.FromUser}, n.Text)
 		}
 	}
 	r.sources.AddMessage(r.req.Message, r.req.Pasted)
-	r.beside()
+	r.addInstructions()
 }
 
 // run is one request in progress.
@@ -163,14 +163,14 @@ type run struct {
 	// sources knows whose words the agents were given.
 	sources provenance.Ledger
 
-	from     *state       // what the run goes on from; nil for one that begins
+	state    *state       // what the run goes on from; nil for one that begins
 	answers  loop.Answers // to what it waited for
 	unusable error        // why it cannot go on
 	used     event.Usage  // by the master's loop, where that waits
 
-	mu    sync.Mutex             // delegations end in parallel
-	spent event.Usage            // guarded by mu
-	held  map[string]event.Usage // of delegations that wait, by their call; guarded by mu
+	mu           sync.Mutex             // delegations end in parallel
+	spent        event.Usage            // guarded by mu
+	waitingUsage map[string]event.Usage // of delegations that wait, by their call; guarded by mu
 }
 
 func (r *run) do(ctx context.Context) error {
@@ -185,8 +185,8 @@ func (r *run) do(ctx context.Context) error {
 	if err == nil {
 		answer, err = r.answer(ctx)
 	}
-	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
-		if err = r.suspend(waits); err == nil {
+	if suspended, ok := errors.AsType[*loop.Suspended](err); ok {
+		if err = r.suspend(suspended); err == nil {
 			return nil
 		}
 		r.spend(r.used)
@@ -202,7 +202,7 @@ func (r *run) start() error {
 	}
 	started := &event.RunStarted{
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
-		RetryOf: r.req.RetryOf, Pasted: r.req.Pasted, Metadata: r.req.Metadata, Images: r.req.Sent,
+		RetryOf: r.req.RetryOf, Pasted: r.req.Pasted, Metadata: r.req.Metadata, Images: r.req.ImageRefs,
 	}
 	if err := r.rec.emit(started); err != nil || !r.req.MemoryReset {
 		return err
@@ -210,12 +210,12 @@ func (r *run) start() error {
 	return r.rec.emit(&event.MemoryReset{})
 }
 
-// given tells whose words the messages of a history are. Without a chat it is the client who says what was answered
+// addHistory tells whose words the messages of a history are. Without a chat it is the client who says what was answered
 // before, and nothing tells what those answers rested on.
-func given(r *run, history []memory.Message, subagent bool) {
+func addHistory(r *run, history []memory.Message, subagent bool) {
 	for _, m := range history {
 		o := m.Written(subagent)
-		saw(&r.sources, len(m.Images))
+		addImages(&r.sources, len(m.Images))
 		if o.Authority == memory.FromUser {
 			r.sources.AddMessage(m.Content, m.Pasted)
 			continue
@@ -229,18 +229,18 @@ func given(r *run, history []memory.Message, subagent bool) {
 	}
 }
 
-// beside adds the client's instructions and the descriptions of tools to the ledger.
-func (r *run) beside() {
-	of := memory.Origin{Authority: memory.FromClient, Source: "the client's instructions"}
+// addInstructions adds the client's instructions and the descriptions of tools to the ledger.
+func (r *run) addInstructions() {
+	origin := memory.Origin{Authority: memory.FromClient, Source: "the client's instructions"}
 	if quotes.MatchString(r.req.Instructions) {
-		of.Authority = memory.FromOutside
+		origin.Authority = memory.FromOutside
 	}
-	r.sources.Add(of, r.req.Instructions)
-	all := [][]loop.Tool{r.own}
+	r.sources.Add(origin, r.req.Instructions)
+	tools := [][]loop.Tool{r.own}
 	for _, kit := range r.kits {
-		all = append(all, kit.Tools)
+		tools = append(tools, kit.Tools)
 	}
-	for _, t := range slices.Concat(all...) {
+	for _, t := range slices.Concat(tools...) {
 		if t, ok := t.(interface {
 			Described() (memory.Origin, string)
 		}); ok {
@@ -252,8 +252,8 @@ func (r *run) beside() {
 // quotes matches the tags between which applications put documents into a prompt.
 var quotes = regexp.MustCompile(`(?i)<(?:context|documents?|sources?|passages?|files?|search_results?|results?)[ >]`)
 
-// saw adds images to a ledger. Their content is unknown.
-func saw(l *provenance.Ledger, images int) {
+// addImages adds images to a ledger. Their content is unknown.
+func addImages(l *provenance.Ledger, images int) {
 	if images > 0 {
 		l.AddNonText(memory.Origin{Authority: memory.FromOutside, Source: "an image"})
 	}
@@ -262,10 +262,10 @@ func saw(l *provenance.Ledger, images int) {
 // answer gets the text for the user: from the master's loop, or from the one
 // subagent that the user talks to.
 func (r *run) answer(ctx context.Context) (event.Assistant, error) {
-	switch to, task, command := r.agent.command(r.req.Message); {
-	case r.from != nil && r.from.Direct != "":
-		return r.direct(ctx, r.from.Direct, "")
-	case r.from != nil:
+	switch agent, task, command := r.agent.command(r.req.Message); {
+	case r.state != nil && r.state.Direct != "":
+		return r.direct(ctx, r.state.Direct, "")
+	case r.state != nil:
 		return r.loop(ctx)
 	case r.req.Bare:
 		return r.bare(ctx)
@@ -273,29 +273,29 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		return r.direct(ctx, memory.Agent(r.req.AgentVersion), r.req.Message)
 	case command && task == "":
 		return event.Assistant{}, subagent.Failure{
-			Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
+			Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", agent),
 		}
-	case command && to != solo:
-		return r.direct(ctx, to, task)
+	case command && agent != solo:
+		return r.direct(ctx, agent, task)
 	}
 	return r.loop(ctx)
 }
 
 // loop is the answer of the master's model.
 func (r *run) loop(ctx context.Context) (event.Assistant, error) {
-	message, alone := r.req.Message, false
-	if to, task, _ := r.agent.command(message); to == solo {
-		message, alone = task, true
+	message, isSolo := r.req.Message, false
+	if agent, task, _ := r.agent.command(message); agent == solo {
+		message, isSolo = task, true
 	}
 	var tools []loop.Tool
 	for _, s := range r.agent.Subagents {
-		if !alone || !slices.Contains(r.agent.Panel, s.Name) {
-			tools = append(tools, &delegate{run: r, to: s})
+		if !isSolo || !slices.Contains(r.agent.Panel, s.Name) {
+			tools = append(tools, &delegate{run: r, target: s})
 		}
 	}
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
-		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.Waits,
+		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation, NoWaits: r.req.Memory == nil && !r.req.CanWait,
 		Images: r.req.Images, Format: r.req.Format, First: r.req.First,
 	}
 	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
@@ -304,7 +304,7 @@ func (r *run) loop(ctx context.Context) (event.Assistant, error) {
 	l.Tools = append(l.Tools, notes.Tools(l.Tools...)...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Model: r.agent.Model, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
-	if err := r.apart(l.Tools); err != nil {
+	if err := r.checkToolNames(l.Tools); err != nil {
 		return event.Assistant{}, err
 	}
 	result, err := r.ask(ctx, l, asker, message)
@@ -330,8 +330,8 @@ func (r *run) bare(ctx context.Context) (event.Assistant, error) {
 
 // ask runs the master's loop, or goes on with it. message is what the model is shown of Request.Message.
 func (r *run) ask(ctx context.Context, l loop.Loop, asker recall.Asker, message string) (loop.Result, error) {
-	if r.from != nil {
-		return l.Resume(ctx, r.from.Agent, r.answers, listener{r})
+	if r.state != nil {
+		return l.Resume(ctx, r.state.Agent, r.answers, listener{r})
 	}
 	var err error
 	if l.Recalled, err = asker.Block(ctx, message); err != nil {
@@ -363,19 +363,19 @@ func (r *run) cited(a event.Assistant) event.Assistant {
 const solo memory.Agent = "solo"
 
 // command reads a message that calls one of Commands, or solo.
-func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) {
+func (a *Agent) command(message string) (agent memory.Agent, task string, ok bool) {
 	message = strings.TrimSpace(message)
 	name, rest := message, ""
 	if end := strings.IndexFunc(message, unicode.IsSpace); end >= 0 {
 		name, rest = message[:end], strings.TrimSpace(message[end:])
 	}
-	known := a.Commands
+	commands := a.Commands
 	if len(a.Panel) > 0 {
-		known = append([]memory.Agent{solo}, known...)
+		commands = append([]memory.Agent{solo}, commands...)
 	}
-	for _, to := range known {
-		if name == "/"+string(to) {
-			return to, rest, true
+	for _, cmd := range commands {
+		if name == "/"+string(cmd) {
+			return cmd, rest, true
 		}
 	}
 	return "", "", false
@@ -383,15 +383,15 @@ func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) 
 
 // direct is a talk with one subagent: a delegation with a task that the user wrote, or one
 // that goes on.
-func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.Assistant, error) {
+func (r *run) direct(ctx context.Context, agent memory.Agent, task string) (event.Assistant, error) {
 	for _, s := range r.agent.Subagents {
-		if s.Name != to {
+		if s.Name != agent {
 			continue
 		}
 		var a subagent.Outcome
 		var err error
-		if r.from != nil {
-			a, err = r.goOn(ctx, s, r.from.Agent)
+		if r.state != nil {
+			a, err = r.goOn(ctx, s, r.state.Agent)
 		} else {
 			a, err = r.delegate(ctx, s, task)
 		}
@@ -408,19 +408,19 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		return answer, err
 	}
 	return event.Assistant{}, subagent.Failure{
-		Code: "unknown_agent", Message: fmt.Sprintf("there is no subagent %q.", string(to)),
+		Code: "unknown_agent", Message: fmt.Sprintf("there is no subagent %q.", string(agent)),
 	}
 }
 
 // delegate runs a subagent on a task. The error is that the run cannot go on, or waits.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, text string) (subagent.Outcome, error) {
 	d := delegation{Agent: s.Name, Call: fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1)), Task: text}
-	a, err := s.Run(r.called(ctx, d), r.kits[s.Name], r.task(ctx, d), r.rec.emitter(s.Name, d.Call))
+	a, err := s.Run(r.delegationContext(ctx, d), r.kits[s.Name], r.task(ctx, d), r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 
-// called is the context of a delegation, by which what it asks of others names it.
-func (r *run) called(ctx context.Context, d delegation) context.Context {
+// delegationContext is the context of a delegation, by which what it asks of others names it.
+func (r *run) delegationContext(ctx context.Context, d delegation) context.Context {
 	return r.models.In(telemetry.Delegated(ctx, d.Call), d.Agent, d.Call)
 }
 
@@ -432,7 +432,7 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			history := r.rec.history(memory.SubagentKey(d.Agent, r.req.Chat))
-			fair.Do(ctx, func(context.Context) { given(r, history, !direct) })
+			fair.Do(ctx, func(context.Context) { addHistory(r, history, !direct) })
 			return history
 		},
 		Memory:  r.req.Memory,
@@ -450,8 +450,8 @@ func (r *run) task(ctx context.Context, d delegation) subagent.Task {
 
 // returned is what became of a delegation.
 func (r *run) returned(ctx context.Context, d delegation, a subagent.Outcome, err error) (subagent.Outcome, error) {
-	if waits, ok := errors.AsType[*loop.Suspended](err); ok {
-		return a, r.hold(d, a.Usage, waits)
+	if suspended, ok := errors.AsType[*loop.Suspended](err); ok {
+		return a, r.hold(d, a.Usage, suspended)
 	}
 	r.release(d.Call)
 	r.spend(a.Usage)
@@ -517,8 +517,8 @@ func (r *run) spend(u event.Usage) {
 
 // delegate is the tool by which the master's model reaches a subagent.
 type delegate struct {
-	run *run
-	to  *subagent.Subagent
+	run    *run
+	target *subagent.Subagent
 }
 
 // taskSchema is what a delegation takes.
@@ -528,8 +528,8 @@ const taskSchema = `{"type":"object","properties":{"task":{"type":"string","desc
 
 func (d *delegate) Spec() loop.Spec {
 	return loop.Spec{
-		Name: string(d.to.Name), Description: d.to.Description,
-		Parameters: json.RawMessage(taskSchema), Parallel: d.to.Calls == event.Isolated,
+		Name: string(d.target.Name), Description: d.target.Description,
+		Parameters: json.RawMessage(taskSchema), Parallel: d.target.Calls == event.Isolated,
 	}
 }
 
@@ -543,7 +543,7 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 	if strings.TrimSpace(args.Task) == "" {
 		return "", errors.New("the task is empty: say what the subagent is to do")
 	}
-	a, err := d.run.delegate(ctx, d.to, args.Task)
+	a, err := d.run.delegate(ctx, d.target, args.Task)
 	return a.Response, err
 }
 
@@ -551,7 +551,7 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 func (d *delegate) Resume(
 	ctx context.Context, _ memory.ToolCall, state json.RawMessage, _ loop.Answers,
 ) (string, error) {
-	a, err := d.run.goOn(ctx, d.to, state)
+	a, err := d.run.goOn(ctx, d.target, state)
 	return a.Response, err
 }
 

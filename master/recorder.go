@@ -35,16 +35,16 @@ type recorder struct {
 	abort   context.CancelCauseFunc // ends the run when an event cannot be recorded
 	now     func() time.Time
 
-	mu      sync.Mutex
-	run     string            // the rest is guarded by mu
-	seq     int64             // of the last event
-	bytes   int               // of all events
-	copies  event.Copies      // what the fold writes to
-	fold    *event.Histories  //
-	shown   strings.Builder   // the answer's text that was published
-	given   []string          // ids of messages that were recalled
-	pending map[stream]string // text held back past the soft bounds
-	open    []stream          // delegations without a completion, in their order
+	mu          sync.Mutex
+	run         string            // the rest is guarded by mu
+	seq         int64             // of the last event
+	bytes       int               // of all events
+	copies      event.Copies      // what the fold writes to
+	fold        *event.Histories  //
+	answer      strings.Builder   // the answer's text that was published
+	recalledIDs []string          // ids of messages that were recalled
+	pending     map[stream]string // text held back past the soft bounds
+	open        []stream          // delegations without a completion, in their order
 }
 
 // stream is one text that is told in pieces: the answer's, or a delegation's.
@@ -92,14 +92,14 @@ func (r *recorder) last() int64 {
 func (r *recorder) text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.shown.String()
+	return r.answer.String()
 }
 
 // recalled are ids of the messages that the agents were given of what was said before.
 func (r *recorder) recalled() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.given
+	return r.recalledIDs
 }
 
 func (r *recorder) record(s stream, p event.Payload) error {
@@ -112,11 +112,11 @@ func (r *recorder) record(s stream, p event.Payload) error {
 		}
 		p = nil
 	}
-	if held := r.pending[s]; held != "" {
+	if text := r.pending[s]; text != "" {
 		delete(r.pending, s)
-		var merged event.Payload = &event.AssistantDelta{Text: held}
+		var merged event.Payload = &event.AssistantDelta{Text: text}
 		if s.agent != "" {
-			merged = &event.SubagentDelta{Text: held}
+			merged = &event.SubagentDelta{Text: text}
 		}
 		if err := r.write(s, merged); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (r *recorder) write(s stream, p event.Payload) error {
 		p)
 	size := len(e.Line())
 	err := error(errTooLong)
-	if ends(p) || e.Seq <= hardEvents && r.bytes+size <= hardBytes {
+	if isTerminal(p) || e.Seq <= hardEvents && r.bytes+size <= hardBytes {
 		err = r.publish(e)
 	}
 	if err != nil {
@@ -146,20 +146,20 @@ func (r *recorder) write(s stream, p event.Payload) error {
 // take counts an event that was published, and folds it.
 func (r *recorder) take(e event.Event, size int) error {
 	r.seq, r.bytes = e.Seq, r.bytes+size
-	of := stream{e.Subagent, e.CallID}
+	key := stream{e.Subagent, e.CallID}
 	switch p := e.Payload.(type) {
 	case *event.AssistantDelta:
-		r.shown.WriteString(p.Text)
+		r.answer.WriteString(p.Text)
 	case *event.Recalled:
 		for _, m := range p.Messages {
-			if !slices.Contains(r.given, m.ID) {
-				r.given = append(r.given, m.ID)
+			if !slices.Contains(r.recalledIDs, m.ID) {
+				r.recalledIDs = append(r.recalledIDs, m.ID)
 			}
 		}
 	case *event.Delegation:
-		r.open = append(r.open, of)
+		r.open = append(r.open, key)
 	case *event.Completion:
-		r.open = slices.DeleteFunc(r.open, func(s stream) bool { return s == of })
+		r.open = slices.DeleteFunc(r.open, func(s stream) bool { return s == key })
 	}
 	return r.fold.Apply(e) // Copies never refuse
 }
@@ -183,9 +183,9 @@ func (r *recorder) unfinished() []stream {
 	return slices.Clone(r.open)
 }
 
-// ends says whether an event closes what others opened; such events pass the
+// isTerminal says whether an event closes what others opened; such events pass the
 // hard bounds, so that every delegation has its completion and every run its end.
-func ends(p event.Payload) bool {
+func isTerminal(p event.Payload) bool {
 	switch p.(type) {
 	case *event.Completion, *event.Error, *event.Assistant, *event.RunFinished:
 		return true

@@ -47,27 +47,27 @@ func (r *run) kit() {
 	}
 }
 
-// apart says whether the master's model can tell its tools apart.
-func (r *run) apart(tools []loop.Tool) error {
+// checkToolNames says whether the master's model can tell its tools apart.
+func (r *run) checkToolNames(tools []loop.Tool) error {
 	if len(r.own) == 0 { // the others were told apart by the configuration
 		return nil
 	}
-	known := map[string]bool{}
+	names := map[string]bool{}
 	for _, t := range tools {
 		name := t.Spec().Name
-		if known[name] {
+		if names[name] {
 			return subagent.Failure{Code: "tool_name_taken",
 				Message: fmt.Sprintf("Two tools of the master's have the name %q: give yours another one.", name)}
 		}
-		known[name] = true
+		names[name] = true
 	}
 	return nil
 }
 
 // counter counts the calls of a run that are alike. Safe for concurrent use.
 type counter struct {
-	mu sync.Mutex
-	of map[string]int // by a hash of agent, tool and arguments; guarded by mu
+	mu     sync.Mutex
+	counts map[string]int // by a hash of agent, tool and arguments; guarded by mu
 }
 
 // next counts a call. Arguments are alike however their JSON is laid out.
@@ -84,11 +84,11 @@ func (c *counter) next(agent memory.Agent, tool string, arguments json.RawMessag
 	key := hex.EncodeToString(sum[:16])
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of == nil {
-		c.of = map[string]int{}
+	if c.counts == nil {
+		c.counts = map[string]int{}
 	}
-	c.of[key]++
-	return c.of[key]
+	c.counts[key]++
+	return c.counts[key]
 }
 
 // listener tells the master's own text, and how its own tools work; what subagents do, they

@@ -28,10 +28,10 @@ type Resume struct {
 
 // state is how far a run came. The histories' copies are not in it: the events make them.
 type state struct {
-	Version int             `json:"version"`
-	Request json.RawMessage `json:"request,omitempty"` // see Request.Posted
-	Waits   []string        `json:"waits"`             // ids
-	Direct  memory.Agent    `json:"direct,omitempty"`  // the agent that the user talks to; empty for the master
+	Version    int             `json:"version"`
+	Request    json.RawMessage `json:"request,omitempty"` // see Request.Posted
+	PendingIDs []string        `json:"waits"`             // ids
+	Direct     memory.Agent    `json:"direct,omitempty"`  // the agent that the user talks to; empty for the master
 	// Agent is the state of the master's loop, or that of the delegation to Direct.
 	Agent   json.RawMessage                  `json:"agent"`
 	Calls   int64                            `json:"calls"`             // delegations so far
@@ -62,20 +62,20 @@ var (
 
 // readState reads the state of a run that waited, and checks that all it waited for is answered.
 func readState(raw json.RawMessage, answers []event.WaitAnswer) (*state, loop.Answers, error) {
-	s, given := &state{}, loop.Answers{}
+	s, byID := &state{}, loop.Answers{}
 	if err := json.Unmarshal(raw, s); err != nil || s.Version != stateVersion {
 		return nil, nil, errState
 	}
 	for _, a := range answers {
-		given[a.ID] = a
+		byID[a.ID] = a
 	}
-	for _, id := range s.Waits {
-		if _, ok := given[id]; !ok {
+	for _, id := range s.PendingIDs {
+		if _, ok := byID[id]; !ok {
 			return nil, nil, subagent.Failure{Code: "answers_missing",
-				Message: fmt.Sprintf("The run waits for %d answers, and that to %q is missing.", len(s.Waits), id)}
+				Message: fmt.Sprintf("The run waits for %d answers, and that to %q is missing.", len(s.PendingIDs), id)}
 		}
 	}
-	return s, given, nil
+	return s, byID, nil
 }
 
 // Posted is the Request.Posted in the state of a run that waited, if a run can go on from it
@@ -90,43 +90,43 @@ func (r Resume) Posted() (json.RawMessage, error) {
 
 // resume puts the run to where it waited, and tells that it goes on.
 func (r *run) resume() error {
-	from := r.req.Resume
-	told := &event.RunResumed{Answers: make([]event.WaitAnswer, len(from.Answers))}
-	for _, e := range from.Events {
+	resume := r.req.Resume
+	resumed := &event.RunResumed{Answers: make([]event.WaitAnswer, len(resume.Answers))}
+	for _, e := range resume.Events {
 		if waited, ok := e.Payload.(*event.RunWaiting); ok {
-			told.Usage = waited.Usage
+			resumed.Usage = waited.Usage
 		}
 	}
-	for i, a := range from.Answers {
-		told.Answers[i] = event.WaitAnswer{ID: a.ID, Decision: a.Decision, Reason: a.Reason}
+	for i, a := range resume.Answers {
+		resumed.Answers[i] = event.WaitAnswer{ID: a.ID, Decision: a.Decision, Reason: a.Reason}
 	}
-	if err := r.rec.replay(from.Events); err != nil {
+	if err := r.rec.replay(resume.Events); err != nil {
 		return err
 	}
-	if r.from, r.answers, r.unusable = readState(from.State, from.Answers); r.unusable == nil {
+	if r.state, r.answers, r.unusable = readState(resume.State, resume.Answers); r.unusable == nil {
 		r.unusable = r.restore()
 	}
-	return r.rec.emit(told)
+	return r.rec.emit(resumed)
 }
 
 // restore takes what the state holds beside the loops.
 func (r *run) restore() error {
-	r.calls.Store(r.from.Calls)
-	r.spent = r.from.Spent
-	r.alike.of = r.from.Alike
-	r.models.Restore(r.from.Models)
-	maps.Copy(r.held, r.from.Waiting)
-	if err := r.sources.Restore(r.from.Sources); err != nil {
+	r.calls.Store(r.state.Calls)
+	r.spent = r.state.Spent
+	r.alike.counts = r.state.Alike
+	r.models.Restore(r.state.Models)
+	maps.Copy(r.waitingUsage, r.state.Waiting)
+	if err := r.sources.Restore(r.state.Sources); err != nil {
 		return fmt.Errorf("%w (%w)", errState, err)
 	}
-	if restore := r.agent.Restore; restore != nil && r.from.Shared != nil {
-		if err := restore(r.from.Shared); err != nil {
+	if restore := r.agent.Restore; restore != nil && r.state.Shared != nil {
+		if err := restore(r.state.Shared); err != nil {
 			return fmt.Errorf("%w (%w)", errState, err)
 		}
 	}
-	for name, kept := range r.from.Kits {
+	for name, saved := range r.state.Kits {
 		if restore := r.kits[name].Restore; restore != nil {
-			if err := restore(kept); err != nil {
+			if err := restore(saved); err != nil {
 				return fmt.Errorf("%w (%s: %w)", errState, name, err)
 			}
 		}
@@ -135,8 +135,8 @@ func (r *run) restore() error {
 }
 
 // suspend tells that the run waits. An error is why it cannot, and ends it.
-func (r *run) suspend(waits *loop.Suspended) error {
-	raw, err := r.save(waits)
+func (r *run) suspend(suspended *loop.Suspended) error {
+	raw, err := r.save(suspended)
 	switch {
 	case err != nil:
 		return err
@@ -144,31 +144,31 @@ func (r *run) suspend(waits *loop.Suspended) error {
 		return errStateTooLarge
 	}
 	used := r.spent.Add(r.used)
-	for _, of := range r.held {
-		used = used.Add(of)
+	for _, usage := range r.waitingUsage {
+		used = used.Add(usage)
 	}
-	return r.rec.emit(&event.RunWaiting{Pending: waits.Pending, State: raw, Usage: used})
+	return r.rec.emit(&event.RunWaiting{Pending: suspended.Pending, State: raw, Usage: used})
 }
 
-func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {
+func (r *run) save(suspended *loop.Suspended) (json.RawMessage, error) {
 	s := state{
-		Version: stateVersion, Direct: r.talksTo(), Agent: waits.State, Calls: r.calls.Load(), Spent: r.spent,
-		Waiting: r.held, Alike: r.alike.of, Kits: map[memory.Agent]json.RawMessage{},
+		Version: stateVersion, Direct: r.talksTo(), Agent: suspended.State, Calls: r.calls.Load(), Spent: r.spent,
+		Waiting: r.waitingUsage, Alike: r.alike.counts, Kits: map[memory.Agent]json.RawMessage{},
 		Models: r.models.List(),
 	}
-	for _, w := range waits.Pending {
-		s.Waits = append(s.Waits, w.ID)
+	for _, w := range suspended.Pending {
+		s.PendingIDs = append(s.PendingIDs, w.ID)
 	}
 	var err error
-	keep := func(save func() (json.RawMessage, error)) (kept json.RawMessage) {
+	keep := func(save func() (json.RawMessage, error)) (raw json.RawMessage) {
 		if save != nil && err == nil {
-			kept, err = save()
+			raw, err = save()
 		}
-		return kept
+		return raw
 	}
 	for name, k := range r.kits {
-		if kept := keep(k.Save); kept != nil {
-			s.Kits[name] = kept
+		if raw := keep(k.Save); raw != nil {
+			s.Kits[name] = raw
 		}
 	}
 	s.Shared, s.Request, s.Sources = keep(r.agent.Save), keep(r.req.Posted), keep(r.sources.Save)
@@ -180,57 +180,57 @@ func (r *run) save(waits *loop.Suspended) (json.RawMessage, error) {
 
 // talksTo is the subagent that the user talks to; empty for the master.
 func (r *run) talksTo() memory.Agent {
-	if r.from != nil {
-		return r.from.Direct
+	if r.state != nil {
+		return r.state.Direct
 	}
 	if r.req.AgentVersion != Version {
 		return memory.Agent(r.req.AgentVersion)
 	}
-	if to, _, _ := r.agent.command(r.req.Message); to != solo {
-		return to
+	if agent, _, _ := r.agent.command(r.req.Message); agent != solo {
+		return agent
 	}
 	return ""
 }
 
 // goOn goes on with a delegation from its state.
-func (r *run) goOn(ctx context.Context, s *subagent.Subagent, from json.RawMessage) (subagent.Outcome, error) {
+func (r *run) goOn(ctx context.Context, s *subagent.Subagent, raw json.RawMessage) (subagent.Outcome, error) {
 	var d delegation
-	if err := json.Unmarshal(from, &d); err != nil {
+	if err := json.Unmarshal(raw, &d); err != nil {
 		return subagent.Outcome{}, fmt.Errorf("the state of a delegation cannot be read: %w", err)
 	}
-	a, err := s.Resume(r.called(ctx, d), r.kits[s.Name], r.task(ctx, d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
+	a, err := s.Resume(r.delegationContext(ctx, d), r.kits[s.Name], r.task(ctx, d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 
 // hold keeps what a delegation that waits has used, and gives what it waits for as the run's.
-func (r *run) hold(d delegation, used event.Usage, waits *loop.Suspended) error {
+func (r *run) hold(d delegation, used event.Usage, suspended *loop.Suspended) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[d.Call] = used
-	d.State = waits.State
+	r.waitingUsage[d.Call] = used
+	d.State = suspended.State
 	raw, err := loop.Encode(d)
 	if err != nil {
 		return err
 	}
-	of := make([]event.Wait, len(waits.Pending))
-	for i, w := range waits.Pending {
+	pending := make([]event.Wait, len(suspended.Pending))
+	for i, w := range suspended.Pending {
 		w.Subagent, w.CallID = d.Agent, d.Call
-		of[i] = w
+		pending[i] = w
 	}
-	return &loop.Suspended{Pending: of, State: raw}
+	return &loop.Suspended{Pending: pending, State: raw}
 }
 
 // release forgets that a delegation waited.
 func (r *run) release(call string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.held, call)
+	delete(r.waitingUsage, call)
 }
 
 // giveUp completes the delegations that waited, or were to wait, as the run ends.
 func (r *run) giveUp(outcome string, cause *event.Error) error {
 	for _, s := range r.rec.unfinished() {
-		out := &event.Completion{Response: "(no answer: stopped)", Status: event.Stopped, Usage: r.held[s.call]}
+		out := &event.Completion{Response: "(no answer: stopped)", Status: event.Stopped, Usage: r.waitingUsage[s.call]}
 		if outcome != event.Stopped {
 			code := event.Internal
 			if cause != nil {

@@ -35,7 +35,7 @@ func (s *Server) showBackend(c *gin.Context) {
 	state := BackendState{s.activeRoute(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends)),
 		slices.Sorted(maps.Keys(s.config.Routes)), map[string][]string{}, map[string][]string{}}
 	for name, b := range s.backends {
-		if rules := b.known.taught(); rules != nil {
+		if rules := b.knowledge.taught(); rules != nil {
 			state.Learned[name] = rules
 		}
 	}
@@ -48,29 +48,29 @@ func (s *Server) showBackend(c *gin.Context) {
 // switchBackend changes the main pipeline's backend for the requests that begin
 // after it, on every gateway that shares the store.
 func (s *Server) switchBackend(c *gin.Context) {
-	var asked struct {
+	var req struct {
 		Active string `json:"active"`
 	}
-	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &asked); err != nil {
+	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &req); err != nil {
 		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"active":"kimi"}`)
 		return
 	}
-	if !s.knows(asked.Active) {
-		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active,
+	if !s.knows(req.Active) {
+		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", req.Active,
 			s.config.backendNames()))
 		return
 	}
-	before := s.activeRoute(c.Request.Context())
-	if err := s.active.Use(c.Request.Context(), asked.Active); err != nil {
-		s.log.Error().Err(err).Str("to", asked.Active).Msg("the active backend could not be switched")
+	prev := s.activeRoute(c.Request.Context())
+	if err := s.active.Use(c.Request.Context(), req.Active); err != nil {
+		s.log.Error().Err(err).Str("to", req.Active).Msg("the active backend could not be switched")
 		refuseRoute(c, http.StatusServiceUnavailable, "the switch could not be stored, so nothing was switched; try again")
 		return
 	}
-	s.log.Info().Str("from", before.name).Str("to", asked.Active).Msg("active backend switched")
+	s.log.Info().Str("from", prev.name).Str("to", req.Active).Msg("active backend switched")
 	err := s.config.Shared.Audit.Write(c.Request.Context(), access.From(c.Request.Context()).Tenant, "backend.switch",
-		"backends/"+asked.Active)
+		"backends/"+req.Active)
 	if err != nil {
-		s.log.Error().Err(err).Str("to", asked.Active).Msg("an entry of the audit log was not kept")
+		s.log.Error().Err(err).Str("to", req.Active).Msg("an entry of the audit log was not kept")
 	}
 	s.showBackend(c)
 }

@@ -74,27 +74,27 @@ type turnKey struct {
 
 // recalled is what was recalled for a turn, empty for nothing, and when.
 type recalled struct {
-	text    string
-	at      time.Time
-	version string // of the chat's history then
+	text       string
+	recalledAt time.Time
+	version    string // of the chat's history then
 }
 
 // agentTurn is the turn of an agent to which a call belongs.
 type agentTurn struct {
 	turnKey
 	subagent string // empty for the agent that the user talks to
-	said     string
+	text     string
 	began    time.Time
-	before   []placed      // the session's turns, the newest last
+	turns    []placed      // the session's turns, the newest last
 	outline  *wire.Outline // the client's request
-	at       int           // index of the message with which the turn begins
-	aside    bool          // the agent asks for a summary or the like: the answer is not for its user
+	start    int           // index of the message with which the turn begins
+	internal bool          // the agent asks for a summary or the like: the answer is not for its user
 }
 
 // placed is a turn in a request.
 type placed struct {
-	at   int // index of the message with which it begins
-	turn string
+	start int // index of the message with which it begins
+	turn  string
 }
 
 // rememberedIn is the id of the chat in which the memory of a call is, empty for none. Of a run of mneme's own webmemory
@@ -118,16 +118,16 @@ func rememberedIn(ctx context.Context, s *Server, x *request) (chat string, err 
 			return "", wire.Failure{Status: 403, Message: "X-AG-Memory takes a key with the scopes chat and memory:read"}
 		}
 	}
-	of, err := caller.Tenant.Chat("agent:" + name)
+	agentChat, err := caller.Tenant.Chat("agent:" + name)
 	if err != nil {
 		return "", wire.Failure{Status: 400, Message: "X-AG-Memory must be the name of a chat: " + err.Error()}
 	}
-	return of.ID(), nil
+	return agentChat.ID(), nil
 }
 
 // recollect finds out what turn of an agent a request belongs to, and puts what was said before into its messages of the
 // user: what was recalled for the newest one, and in earlier ones what was recalled then.
-func recollect(ctx context.Context, s *Server, x said) (said, error) {
+func recollect(ctx context.Context, s *Server, x resolvedRequest) (resolvedRequest, error) {
 	chat, err := rememberedIn(ctx, s, x.request)
 	if err != nil || chat == "" {
 		return x, err
@@ -153,16 +153,16 @@ func (m *agentMemory) parts(t *agentTurn) map[int][]jsontext.Value {
 	parts, key := map[int][]jsontext.Value{}, t.turnKey
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	kept := m.recalled[t.tenant]
-	now := kept[t.turnKey]
-	for _, p := range t.before {
+	records := m.recalled[t.tenant]
+	now := records[t.turnKey]
+	for _, p := range t.turns {
 		key.turn = p.turn
-		was := kept[key]
-		if was.text == "" || was.version != now.version || t.began.Sub(was.at) > keptFor {
+		was := records[key]
+		if was.text == "" || was.version != now.version || t.began.Sub(was.recalledAt) > keptFor {
 			continue
 		}
 		part := append([]byte(`{"type":"text","text":`), wire.Quote(was.text)...)
-		parts[p.at] = []jsontext.Value{append(part, '}')}
+		parts[p.start] = []jsontext.Value{append(part, '}')}
 	}
 	return parts
 }
@@ -187,7 +187,7 @@ func sessionOf(h http.Header) string {
 }
 
 // turnOf is the turn of a request; nil where a user says nothing in it.
-func turnOf(x said, key turnKey) *agentTurn {
+func turnOf(x resolvedRequest, key turnKey) *agentTurn {
 	o := x.outline
 	if sideWork.MatchString(x.in.header.Get("User-Agent")) && len(o.Elements(o.Members.Get("tools"))) == 0 {
 		return nil
@@ -203,33 +203,33 @@ func turnOf(x said, key turnKey) *agentTurn {
 		if o.Messages[i].Role != wire.RoleUser {
 			continue
 		}
-		said, agents := ownWords(o, &o.Messages[i])
-		if t.aside = agents && said == ""; said != "" {
-			t.said, first = said, cmp.Or(first, said)
-			_, _ = io.WriteString(sum, said+"\x00")
-			t.before = append(t.before, placed{i, shortID(sum.Sum(nil))})
+		text, agents := ownWords(o, &o.Messages[i])
+		if t.internal = agents && text == ""; text != "" {
+			t.text, first = text, cmp.Or(first, text)
+			_, _ = io.WriteString(sum, text+"\x00")
+			t.turns = append(t.turns, placed{i, shortID(sum.Sum(nil))})
 		}
 	}
-	if t.said == "" {
+	if t.text == "" {
 		return nil
 	}
-	t.outline, t.at = o, t.before[len(t.before)-1].at
-	of := sha256.Sum256([]byte(cmp.Or(sessionOf(x.in.header), first)))
-	t.session, t.turn = shortID(of[:]), t.before[len(t.before)-1].turn
+	t.outline, t.start = o, t.turns[len(t.turns)-1].start
+	sessionSum := sha256.Sum256([]byte(cmp.Or(sessionOf(x.in.header), first)))
+	t.session, t.turn = shortID(sessionSum[:]), t.turns[len(t.turns)-1].turn
 	return t
 }
 
 // origin returns the origin of the turn's answer, from the user's words and the results of tools after them.
 func (t *agentTurn) origin(answered string) memory.Origin {
 	var sources provenance.Ledger
-	sources.AddMessage(t.said, nil)
+	sources.AddMessage(t.text, nil)
 	tool := memory.Origin{Authority: memory.FromOutside, Source: "a tool of the agent"}
 	add := func(content []byte) {
-		whole := gjson.ParseBytes(content)
-		if whole.Type == gjson.String {
-			sources.Add(tool, clip(whole.Str, mostText))
+		parsed := gjson.ParseBytes(content)
+		if parsed.Type == gjson.String {
+			sources.Add(tool, clip(parsed.Str, mostText))
 		}
-		for _, part := range whole.Array() {
+		for _, part := range parsed.Array() {
 			if text := part.Get("text").Str; text != "" {
 				sources.Add(tool, clip(text, mostText))
 			} else if part.IsObject() {
@@ -237,14 +237,14 @@ func (t *agentTurn) origin(answered string) memory.Origin {
 			}
 		}
 	}
-	for i := t.at; i < len(t.outline.Messages); i++ {
+	for i := t.start; i < len(t.outline.Messages); i++ {
 		m := &t.outline.Messages[i]
 		if m.Role == wire.RoleTool {
-			add(t.outline.Of(m.Content))
+			add(t.outline.Raw(m.Content))
 		}
 		for _, b := range m.Blocks {
 			if b.Type == wire.ToolResultBlock {
-				add(t.outline.Of(b.Members.Get("content")))
+				add(t.outline.Raw(b.Members.Get("content")))
 			}
 		}
 	}
@@ -262,7 +262,7 @@ var compaction = regexp.MustCompile(`Your task is to create a detailed summary o
 // ownWords returns the texts of a message without prompts of a compaction and without the tagged texts that agents add,
 // such as <system-reminder>. agents reports whether there is a text of a compaction.
 func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents bool) {
-	var said []string
+	var texts []string
 	add := func(text string) {
 		for {
 			text = strings.TrimSpace(text)
@@ -275,7 +275,7 @@ func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents boo
 		if compaction.MatchString(text) {
 			agents = true
 		} else if text != "" {
-			said = append(said, text)
+			texts = append(texts, text)
 		}
 	}
 	if text, ok := o.Text(m.Content); ok {
@@ -286,7 +286,7 @@ func ownWords(o *wire.Outline, m *wire.MessageOutline) (words string, agents boo
 			add(text)
 		}
 	}
-	return strings.Join(said, "\n\n"), agents
+	return strings.Join(texts, "\n\n"), agents
 }
 
 var openTag = regexp.MustCompile(`^<([a-z][a-z0-9_-]*)>`)
@@ -308,45 +308,45 @@ func (m *agentMemory) recall(ctx context.Context, t *agentTurn) error {
 	ctx, cancel := context.WithTimeout(ctx, m.Wait)
 	defer cancel()
 	m.mu.Lock()
-	was, known := m.recalled[t.tenant][t.turnKey]
+	was, ok := m.recalled[t.tenant][t.turnKey]
 	m.mu.Unlock()
-	if known && was.version == "" {
+	if ok && was.version == "" {
 		return nil
 	}
-	if known {
+	if ok {
 		now, err := m.find(ctx, t, "")
 		if err != nil {
-			t.before = nil
+			t.turns = nil
 		}
 		if err != nil || now.version == was.version {
 			return err
 		}
 	}
-	found, err := m.find(ctx, t, clip(t.said, mostQuery))
+	fresh, err := m.find(ctx, t, clip(t.text, mostQuery))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	kept := m.recalled[t.tenant]
-	if other, known := kept[t.turnKey]; known && other.version == found.version { // two calls of one turn at once
+	records := m.recalled[t.tenant]
+	if other, ok := records[t.turnKey]; ok && other.version == fresh.version { // two calls of one turn at once
 		return err
 	}
 	if err == nil {
-		maps.DeleteFunc(kept, func(k turnKey, r recalled) bool {
-			return k.chat == t.chat && r.version != "" && r.version != found.version
+		maps.DeleteFunc(records, func(k turnKey, r recalled) bool {
+			return k.chat == t.chat && r.version != "" && r.version != fresh.version
 		})
 	}
 	m.makeRoom(t)
 	if m.recalled[t.tenant] == nil {
 		m.recalled[t.tenant] = map[turnKey]recalled{}
 	}
-	m.recalled[t.tenant][t.turnKey] = found
+	m.recalled[t.tenant][t.turnKey] = fresh
 	return err
 }
 
 // makeRoom removes old records, and all of a tenant with too many, before one is added for a turn. Callers hold mu.
 func (m *agentMemory) makeRoom(t *agentTurn) {
 	size := func() (total int, largest string) {
-		for tenant, kept := range m.recalled {
-			if total += len(kept); len(kept) >= len(m.recalled[largest]) {
+		for tenant, records := range m.recalled {
+			if total += len(records); len(records) >= len(m.recalled[largest]) {
 				largest = tenant
 			}
 		}
@@ -355,9 +355,9 @@ func (m *agentMemory) makeRoom(t *agentTurn) {
 	if total, _ := size(); total < turnsKept && len(m.recalled[t.tenant]) < turnsOfTenant {
 		return
 	}
-	for tenant, kept := range m.recalled {
-		maps.DeleteFunc(kept, func(_ turnKey, r recalled) bool { return t.began.Sub(r.at) > keptFor })
-		if len(kept) == 0 || tenant == t.tenant && len(kept) >= turnsOfTenant {
+	for tenant, records := range m.recalled {
+		maps.DeleteFunc(records, func(_ turnKey, r recalled) bool { return t.began.Sub(r.recalledAt) > keptFor })
+		if len(records) == 0 || tenant == t.tenant && len(records) >= turnsOfTenant {
 			delete(m.recalled, tenant)
 		}
 	}
@@ -372,9 +372,9 @@ func (m *agentMemory) find(ctx context.Context, t *agentTurn, query string) (rec
 	raw, err := m.call(ctx, t.chat, "recalled", map[string]any{"session": t.session, "subagent": t.subagent,
 		"query": query, "budget": recallTokens})
 	if err != nil {
-		return recalled{at: t.began}, err
+		return recalled{recalledAt: t.began}, err
 	}
-	return recalled{text: recollection(raw), at: t.began, version: gjson.GetBytes(raw, "erased").Str}, nil
+	return recalled{text: recollection(raw), recalledAt: t.began, version: gjson.GetBytes(raw, "erased").Str}, nil
 }
 
 // recollection returns the hits of a search as a text for a model, in the same envelope as for mneme's own agents.
@@ -400,12 +400,12 @@ func recollection(raw []byte) string {
 // order.
 func record(ctx context.Context, m *agentMemory, x *request) {
 	t := x.result.turn
-	if t == nil || t.aside || x.result.heard == nil || x.result.heard.observer == nil {
+	if t == nil || t.internal || x.result.listener == nil || x.result.listener.observer == nil {
 		return
 	}
 	answered := ""
-	if heard, ok := x.result.heard.observer.Answer(); ok && !heard.Cut && len(heard.Tools) == 0 {
-		answered = answerText(heard.Content)
+	if answer, ok := x.result.listener.observer.Answer(); ok && !answer.Cut && len(answer.Tools) == 0 {
+		answered = answerText(answer.Content)
 	}
 	ctx = context.WithoutCancel(ctx)
 	origin := memory.Origin{Authority: memory.FromOutside} // if there is no place to find it out
@@ -414,17 +414,17 @@ func record(ctx context.Context, m *agentMemory, x *request) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(recordWithin, m.Wait))
 	defer cancel()
-	heard := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
-		"said": clip(t.said, mostText), "answered": clip(answered, mostText)}
+	body := map[string]any{"session": t.session, "turn": t.turn, "subagent": t.subagent, "began": t.began.UnixMilli(),
+		"said": clip(t.text, mostText), "answered": clip(answered, mostText)}
 	if answered != "" {
-		heard["origin"] = origin
+		body["origin"] = origin
 	}
-	_, err := m.call(ctx, t.chat, "heard", heard)
+	_, err := m.call(ctx, t.chat, "heard", body)
 	for errors.Is(err, errMemoryAway) && ctx.Err() == nil { // webmemory restarts; it records a repeated turn once
 		select {
 		case <-time.After(recordPause):
-			if _, again := m.call(ctx, t.chat, "heard", heard); again == nil || ctx.Err() == nil {
-				err = again
+			if _, retryErr := m.call(ctx, t.chat, "heard", body); retryErr == nil || ctx.Err() == nil {
+				err = retryErr
 			}
 		case <-ctx.Done():
 		}
@@ -441,12 +441,12 @@ func clip(text string, limit int) string {
 
 // answerText are the texts of an answer, of blocks or of a message of chat completions.
 func answerText(content []byte) string {
-	whole := gjson.ParseBytes(content)
-	if whole.IsObject() {
-		return whole.Get("content").Str
+	parsed := gjson.ParseBytes(content)
+	if parsed.IsObject() {
+		return parsed.Get("content").Str
 	}
 	var texts []string
-	for _, b := range whole.Array() {
+	for _, b := range parsed.Array() {
 		if b.Get("type").Str == "text" {
 			texts = append(texts, b.Get("text").Str)
 		}
@@ -478,8 +478,8 @@ func (m *agentMemory) call(ctx context.Context, chat, what string, body any) ([]
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("webmemory answers %d: %s", resp.StatusCode, cmp.Or(gjson.GetBytes(raw, "error.message").Str,
 			"(no reason)"))
-		again := gjson.GetBytes(raw, "error.retryable")
-		if resp.StatusCode/100 == 5 && (again.Bool() || !again.Exists()) {
+		retryable := gjson.GetBytes(raw, "error.retryable")
+		if resp.StatusCode/100 == 5 && (retryable.Bool() || !retryable.Exists()) {
 			err = fmt.Errorf("%w: %w", errMemoryAway, err)
 		}
 	}

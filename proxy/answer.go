@@ -32,17 +32,17 @@ type answer struct {
 	status int
 	header http.Header
 	fault
-	whole  []byte  // unless it is a stream
-	stream *stream // nil for an answer that came whole
-	body   io.Closer
-	hide   hider // of what it must not show
+	content []byte  // unless it is a stream
+	stream  *stream // nil for an answer that came whole
+	body    io.Closer
+	hide    hider // of what it must not show
 
-	vendor spoken // makes messages of an answer of a dialect that is held as messages; nil for any other
+	vendor vendorAnswer // makes messages of an answer of a dialect that is held as messages; nil for any other
 }
 
-// spoken translates an answer into the messages dialect: Event or Body take what the vendor sent, and End finishes.
-type spoken interface {
-	To(to func(*wire.Event))
+// vendorAnswer translates an answer into the messages dialect: Event or Body take what the vendor sent, and End finishes.
+type vendorAnswer interface {
+	SetSink(sink func(*wire.Event))
 	Event(data []byte) error
 	Body(body []byte) error
 	Complete() bool
@@ -61,10 +61,10 @@ type fault struct {
 
 // stream is an answer that comes in events.
 type stream struct {
-	frames *wire.FrameReader
-	first  wire.Frame // until it is taken; valid until the next is read
-	err    error      // that came with it
-	taken  bool
+	frames   *wire.FrameReader
+	first    wire.Frame // until it is taken; valid until the next is read
+	err      error      // that came with it
+	consumed bool
 }
 
 // timed is a body that adds up how long it lets its readers wait.
@@ -97,43 +97,43 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		limit = maxError
 	}
 	var err error
-	a.whole, err = readAll(body, resp.ContentLength, limit)
+	a.content, err = readAll(body, resp.ContentLength, limit)
 	if errors.Is(err, errTooLong) && a.status >= http.StatusBadRequest {
-		a.whole, err = longError(a.whole), nil
+		a.content, err = longError(a.content), nil
 		a.header.Set("Content-Type", "application/json")
 	}
 	if err != nil {
 		a.close()
 		return nil, err
 	}
-	if a.status >= http.StatusBadRequest && isPage(a.whole) {
-		a.whole = pageError(a.whole)
+	if a.status >= http.StatusBadRequest && isPage(a.content) {
+		a.content = pageError(a.content)
 		a.header.Set("Content-Type", "application/json")
 	}
-	a.whole = failedInteraction(a.whole)
-	if a.failed = a.status >= 400 || thinking.IsError(a.whole); !a.failed {
-		a.whole = hide.answer(a.whole)
+	a.content = failedInteraction(a.content)
+	if a.failed = a.status >= 400 || thinking.IsError(a.content); !a.failed {
+		a.content = hide.answer(a.content)
 		return a, nil
 	}
-	if a.whole = hide.error(a.whole); a.status < 300 {
-		a.status = wire.ReadFailure(0, a.whole).Status
+	if a.content = hide.error(a.content); a.status < 300 {
+		a.status = wire.ReadFailure(0, a.content).Status
 	}
-	a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
-	a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
-	a.schema = thinking.SchemaRefused(a.status, a.whole)
-	a.role = thinking.RefusedRoles(a.status, a.whole)
+	a.class, a.length = thinking.Classify(a.status, a.content), thinking.ReadLength(a.status, a.content)
+	a.parameter, _ = thinking.RefusedParameter(a.status, a.content)
+	a.schema = thinking.SchemaRefused(a.status, a.content)
+	a.role = thinking.RefusedRoles(a.status, a.content)
 	return a, nil
 }
 
 // refused reports whether the backend refused the attempt.
 func (a *answer) refused() bool { return a.status >= 300 || a.failed }
 
-// about is what the refusal says is at fault, as metrics call it.
-func (a *answer) about() string {
+// subject is what the refusal says is at fault, as metrics call it.
+func (a *answer) subject() string {
 	switch {
 	case a.role != thinking.RoleNone:
 		return role
-	case a.schema.Found:
+	case a.schema.Matched:
 		return toolSchema
 	}
 	if a.parameter.Name != "" {
@@ -144,16 +144,16 @@ func (a *answer) about() string {
 
 // next is the next event of a stream, as wire.FrameReader gives it.
 func (a *answer) next() (wire.Frame, error) {
-	if s := a.stream; !s.taken {
-		s.taken = true
+	if s := a.stream; !s.consumed {
+		s.consumed = true
 		return s.first, s.err
 	}
 	f, err := a.stream.frames.Next()
 	return a.hide.frame(f), err
 }
 
-// more reports whether the next event of a stream is here already.
-func (a *answer) more() bool { return a.stream.frames.More() }
+// hasMore reports whether the next event of a stream is here already.
+func (a *answer) hasMore() bool { return a.stream.frames.HasMore() }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.
 func (a *answer) close() {
@@ -166,7 +166,7 @@ func (a *answer) close() {
 
 // early reads the data of an event at the beginning of a stream: an error's status,
 // or 0, and whether the model's answer has not begun with it.
-func early(d wire.Dialect, data []byte) (status int, more bool) {
+func early(d wire.Dialect, data []byte) (status int, pending bool) {
 	if d == wire.Responses || d == wire.Interactions {
 		if beginsResponse(data) {
 			return 0, true
@@ -189,14 +189,14 @@ func early(d wire.Dialect, data []byte) (status int, more bool) {
 		return 0, kind == wire.MessageStart || kind == "ping"
 	}
 	c, err := wire.ReadChunk(data)
-	return 0, err == nil && c.Begins()
+	return 0, err == nil && c.IsPreamble()
 }
 
 // ofRequest reports whether an error says what is wrong with the request, so that it
 // is worth no repetition and no failure of the backend, whatever its status.
 func ofRequest(status int, body []byte) bool {
 	_, parameter := thinking.RefusedParameter(status, body)
-	return parameter || thinking.SchemaRefused(status, body).Found ||
+	return parameter || thinking.SchemaRefused(status, body).Matched ||
 		thinking.RefusedRoles(status, body) != thinking.RoleNone || refusesContent(body) ||
 		thinking.Classify(status, body) != thinking.ClassOther ||
 		thinking.ReadLength(status, body).Excess != thinking.NotLong
@@ -219,8 +219,8 @@ var title = lazyregexp.New(`(?is)<(?:title|h1)[^>]*>(.*?)</`)
 // pageError returns a JSON body that replaces an HTML page. Clients show the text of an error as it comes.
 func pageError(page []byte) []byte {
 	message := "the backend answered with an HTML page"
-	if found := title().FindStringSubmatch(string(page)); found != nil {
-		message += ": " + clip(strings.TrimSpace(html.UnescapeString(found[1])), maxQuoted)
+	if matches := title().FindStringSubmatch(string(page)); matches != nil {
+		message += ": " + clip(strings.TrimSpace(html.UnescapeString(matches[1])), maxQuoted)
 	}
 	return wire.Failure{Type: "api_error", Message: message}.Body(wire.Messages)
 }

@@ -14,7 +14,7 @@ import (
 
 // restore decides what thinking a request is sent with, from what is known of the
 // turns in it. Fitting is what the vendor takes of this request.
-type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error)
+type restore func(ctx context.Context, x resolvedRequest, fitting sanitize.Profile) (replayed, error)
 
 // maxCures bounds the cures of one request. An imitator may refuse one parameter after another.
 const maxCures = 8
@@ -24,10 +24,10 @@ const maxCures = 8
 // Each begins with what was said and makes the changes of all cures so far. A kind is repeated only for another
 // parameter, length or kind of content, or after a partial cure. No attempt repeats a request.
 // When the last fails too the client gets the first one's error, as it came.
-func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
+func (s *Server) attempts(ctx context.Context, x resolvedRequest, thinks restore) (*attempt, error) {
 	defer func() {
 		s.metrics.shaped(x.result.attempt) // by the attempt that gives the client's answer
-		x.result.sent = nil
+		x.result.sentCalls = nil
 	}()
 	first, err := x.try(ctx, nil, thinks)
 	if err != nil {
@@ -44,15 +44,15 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 		if !ok {
 			break
 		}
-		before := last
+		prev := last
 		if last, err = x.try(ctx, with, thinks); errors.Is(err, errSentBefore) {
-			last, err = before, nil // the cure changes nothing: it is none
+			last, err = prev, nil // the cure changes nothing: it is none
 			break
 		}
 		cures = with
-		s.metrics.refused(before)
-		if before != first {
-			before.answer.close()
+		s.metrics.refused(prev)
+		if prev != first {
+			prev.answer.close()
 		}
 		if err != nil {
 			break
@@ -93,7 +93,7 @@ func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt
 // learned.
 func (a *attempt) withCure(cures []*cure, next *cure) (with []*cure, ok bool) {
 	i := slices.IndexFunc(cures, func(c *cure) bool {
-		return c.kind == next.kind && (c.kind != cureContent || c.about == next.about)
+		return c.kind == next.kind && (c.kind != cureContent || c.subject == next.subject)
 	})
 	switch {
 	case len(cures) >= maxCures:
@@ -101,13 +101,13 @@ func (a *attempt) withCure(cures []*cure, next *cure) (with []*cure, ok bool) {
 	case i < 0:
 	case next.kind == cureParameter, next.kind == cureLength:
 		for _, c := range cures {
-			if (c.kind == cureParameter || c.kind == cureLength) && c.about != next.about {
+			if (c.kind == cureParameter || c.kind == cureLength) && c.subject != next.subject {
 				a.learn(c)
 			}
 		}
-		gone := !a.sends(a.answer.parameter.Name)
+		absent := !a.sends(a.answer.parameter.Name)
 		if slices.ContainsFunc(cures, func(c *cure) bool {
-			return c.said == next.said && (gone || c.about == next.about) // the vendor repeats itself: that did not help
+			return c.quote == next.quote && (absent || c.subject == next.subject) // the vendor repeats itself: that did not help
 		}) {
 			return nil, false
 		}
@@ -120,8 +120,8 @@ func (a *attempt) withCure(cures []*cure, next *cure) (with []*cure, ok bool) {
 }
 
 // try makes one attempt, with the changes of cures.
-func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attempt, err error) {
-	a = &attempt{said: x, cures: cures}
+func (x resolvedRequest) try(ctx context.Context, cures []*cure, thinks restore) (a *attempt, err error) {
+	a = &attempt{resolvedRequest: x, cures: cures}
 	a.fitting, a.rules = x.fitted(cures)
 	x.result.attempt = a
 	if a.replayed, err = thinks(ctx, x, a.fitting); err != nil {
@@ -146,47 +146,47 @@ func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attemp
 type cure struct {
 	kind  cureKind
 	class thinking.Class // of the refusal, of kind cureThinking
-	said  string         // the refusal's words, for the log
+	quote string         // the refusal's words, for the log
 	// partial: it takes out the thinking of strangers alone, or changes the schemas alone that the error
 	// names; if that does not help, another cure of its kind goes for all.
 	partial bool
 
-	about  string                           // what the backend refused, as metrics call it
-	rules  []sanitize.Rule                  // that the refusal teaches; the attempt keeps them
-	amend  func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
-	bare   bool                             // items of Responses go without their ids
-	mends  []mend                           // what else it does, see told.go
-	once   bool                             // the rules are true of this request alone
-	helped func(ctx context.Context)        // remembers what the rules do not say; nil for nothing
+	subject     string                           // what the backend refused, as metrics call it
+	rules       []sanitize.Rule                  // that the refusal teaches; the attempt keeps them
+	amend       func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
+	bare        bool                             // items of Responses go without their ids
+	mends       []mend                           // what else it does, see told.go
+	requestOnly bool                             // the rules are true of this request alone
+	helped      func(ctx context.Context)        // remembers what the rules do not say; nil for nothing
 }
 
 // newCure is a cure for what the answer says about something.
-func (a *attempt) newCure(kind cureKind, about string, rules ...sanitize.Rule) *cure {
-	return &cure{kind: kind, class: a.answer.class, said: a.quote(), about: about, rules: rules}
+func (a *attempt) newCure(kind cureKind, subject string, rules ...sanitize.Rule) *cure {
+	return &cure{kind: kind, class: a.answer.class, quote: a.quote(), subject: subject, rules: rules}
 }
 
 // learn keeps what a cure has taught of the backend, but for what is true of this request alone.
 func (a *attempt) learn(c *cure) {
-	if c.once {
+	if c.requestOnly {
 		return
 	}
 	for _, r := range c.rules {
-		r.Source = cmp.Or(r.Source, c.said)
-		a.backend.known.learn(r)
+		r.Source = cmp.Or(r.Source, c.quote)
+		a.backend.knowledge.learn(r)
 	}
 }
 
 func (a *attempt) logRetry(c *cure, ok bool) {
-	line := a.log().Warn().Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model).Str("error", c.said)
+	line := a.log().Warn().Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model).Str("error", c.quote)
 	if c.kind == cureThinking {
 		line = line.Stringer("class", c.class)
 	} else {
-		line = line.Str("parameter", c.about)
+		line = line.Str("parameter", c.subject)
 		switch r := c.rules[0]; {
-		case r.Instead != "":
-			line = line.Str("instead", r.Instead)
-		case r.Most > 0:
-			line = line.Int64("at_most", r.Most)
+		case r.Replacement != "":
+			line = line.Str("instead", r.Replacement)
+		case r.Max > 0:
+			line = line.Int64("at_most", r.Max)
 		case r.Schemas != nil:
 			line = line.Int("tools", len(r.Schemas))
 		}
@@ -239,7 +239,7 @@ func (a *attempt) cure() *cure {
 	if a.answer.role != thinking.RoleNone {
 		return a.otherRoles()
 	}
-	if a.answer.schema.Found {
+	if a.answer.schema.Matched {
 		return a.plainSchemas()
 	}
 	if c := a.leaveOut(); c != nil {
@@ -251,7 +251,7 @@ func (a *attempt) cure() *cure {
 // doubtsThoughts reports whether an error of Interactions may be about thoughts. Of a signature that it cannot read the
 // vendor says no more than that something is wrong (https://github.com/googleapis/js-genai/issues/1735).
 func (a *answer) doubtsThoughts() bool {
-	f := wire.ReadFailure(a.errorStatus(), a.whole)
+	f := wire.ReadFailure(a.errorStatus(), a.content)
 	return a.class != thinking.ClassOther || f.Code == "missing_thought_signature" ||
 		f.Status == http.StatusBadRequest && f.Message == "Request contains an invalid argument."
 }
@@ -265,7 +265,7 @@ func (a *attempt) strip() *cure {
 	partly := a.partly() // and in vain
 	c := a.newCure(cureThinking, "")
 	c.class = thinking.ClassStrip
-	if thinking.SaysBound(a.answer.whole) {
+	if thinking.SaysBound(a.answer.content) {
 		c.rules = append(c.rules, a.ofReplay(sanitize.ReplayOverrides{Bound: &yes}))
 	}
 	c.partial = c.rules == nil && !partly && a.replay.MixesStrangers()
@@ -285,10 +285,10 @@ func (a *attempt) strip() *cure {
 	c.helped = func(ctx context.Context) {
 		others := replay.Refused(ctx, removed, partly)
 		if others.Models {
-			a.backend.known.learn(a.ofReplay(sanitize.ReplayOverrides{OwnModel: &yes}))
+			a.backend.knowledge.learn(a.ofReplay(sanitize.ReplayOverrides{OwnModel: &yes}))
 		}
 		if others.Backends {
-			a.backend.known.learn(a.ofReplay(sanitize.ReplayOverrides{OwnBackend: &yes}))
+			a.backend.knowledge.learn(a.ofReplay(sanitize.ReplayOverrides{OwnBackend: &yes}))
 		}
 	}
 	return c
@@ -298,8 +298,8 @@ func (a *attempt) strip() *cure {
 var yes = true
 
 // ofReplay is a rule about how thinking goes back to the backend, whatever the model.
-func (a *attempt) ofReplay(told sanitize.ReplayOverrides) sanitize.Rule {
-	return sanitize.Rule{Source: a.quote(), Profile: sanitize.Overrides{Replay: told}}
+func (a *attempt) ofReplay(overrides sanitize.ReplayOverrides) sanitize.Rule {
+	return sanitize.Rule{Source: a.quote(), Profile: sanitize.Overrides{Replay: overrides}}
 }
 
 // partly reports whether the attempt went without the thinking of strangers.

@@ -24,47 +24,49 @@ type Backend interface {
 // backend is a Backend and what the pipelines must know of it.
 type backend struct {
 	Backend
-	name    string
-	vendor  string // the vendor that sets its rules
-	why     string // that is thought
-	guessed bool   // by its kind alone
-	config  BackendConfig
-	dialect wire.Dialect // in which requests and answers are held
-	speaks  wire.Dialect // with the vendor: dialect, but for Responses and Interactions, which are held as messages
-	models  modelMap
-	close   func()
-	alone   func() bool   // it failed too often and is left alone
-	resting *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see failed
-	ill     *atomic.Int64 // until when conversations that left it do not return, in Unix ns
-	cli     *cli          // of kind copilot; nil for any other
-	local   bool          // on this machine, so that its models cost nothing unless they have a price
-	once    bool          // its calls are not retried, since their caller does that
+	name        string
+	vendor      string // the vendor that sets its rules
+	why         string // that is thought
+	guessed     bool   // by its kind alone
+	config      BackendConfig
+	dialect     wire.Dialect // in which requests and answers are held
+	speaks      wire.Dialect // with the vendor: dialect, but for Responses and Interactions, which are held as messages
+	models      modelMap
+	close       func()
+	circuitOpen func() bool   // it failed too often and is left alone
+	resting     *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see failed
+	ill         *atomic.Int64 // until when conversations that left it do not return, in Unix ns
+	cli         *cli          // of kind copilot; nil for any other
+	local       bool          // on this machine, so that its models cost nothing unless they have a price
+	noRetry     bool          // its calls are not retried, since their caller does that
 
-	known   *knowledge
-	windows *windows
-	lists   *vendorLists
+	knowledge *knowledge
+	windows   *windows
+	lists     *vendorLists
 
 	uncounted *atomic.Bool // it has no endpoint that counts tokens
 
 	secrets *secrets.Set // what must not come back; nil for none
 }
 
-// of is what is known of a model by the table, the configuration, and what refusals have taught. It is shared and never
+// modelInfo is what is known of a model by the table, the configuration, and what refusals have taught. It is shared and never
 // changed.
-func (b *backend) of(model string) *known { return b.known.of(model, b.configured) }
+func (b *backend) modelInfo(model string) *modelInfo {
+	return b.knowledge.modelInfo(model, b.configured)
+}
 
 // configured is what the vendor takes of a request for a model by the table and the configuration. Where nothing tells
 // the backend's vendor, the model's name says which rules hold.
 func (b *backend) configured(model string) sanitize.Profile {
-	vendor, named := b.vendor, ""
+	vendor, modelVendor := b.vendor, ""
 	if b.guessed {
-		if named = sanitize.VendorOfModel(model); named != "" {
-			vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
+		if modelVendor = sanitize.VendorOfModel(model); modelVendor != "" {
+			vendor = cmp.Or(inDialect(b.config.Kind, modelVendor), vendor)
 		}
 	}
 	p := sanitize.For(vendor, model)
 	// What only a guess adds could be refused.
-	p.MarksCache = p.MarksCache && (!b.guessed || named != "")
+	p.MarksCache = p.MarksCache && (!b.guessed || modelVendor != "")
 	switch b.speaks {
 	case wire.Responses:
 		p = p.OfResponses()
@@ -74,8 +76,8 @@ func (b *backend) configured(model string) sanitize.Profile {
 	return b.config.Profile.Apply(p)
 }
 
-// known is what is known of a model of a backend.
-type known struct {
+// modelInfo is what is known of a model of a backend.
+type modelInfo struct {
 	profile sanitize.Profile // with what rules say of it
 	rules   []sanitize.Rule  // that refusals have taught
 }
@@ -83,8 +85,8 @@ type known struct {
 // knowledge is what is known of a backend's models. What refusals have taught holds until the gateway ends.
 type knowledge struct {
 	mu      sync.Mutex
-	learned []sanitize.Rule   // the oldest first; guarded by mu
-	models  map[string]*known // made of learned when first asked for; guarded by mu
+	learned []sanitize.Rule       // the oldest first; guarded by mu
+	models  map[string]*modelInfo // made of learned when first asked for; guarded by mu
 }
 
 // Clients choose the names of models and tools, so the numbers of what is kept of them are bounded. A rule that is
@@ -94,25 +96,25 @@ const (
 	maxRules  = 1024
 )
 
-// of is what is known of a model, beside what is configured for it.
-func (k *knowledge) of(model string, configured func(model string) sanitize.Profile) *known {
+// modelInfo is what is known of a model, beside what is configured for it.
+func (k *knowledge) modelInfo(model string, configured func(model string) sanitize.Profile) *modelInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	found := k.models[model]
-	if found == nil {
+	info := k.models[model]
+	if info == nil {
 		if k.models == nil || len(k.models) == maxModels {
-			k.models = map[string]*known{}
+			k.models = map[string]*modelInfo{}
 		}
-		found = new(known)
+		info = new(modelInfo)
 		for _, r := range k.learned {
 			if r.Model == "" || r.Model == model {
-				found.rules = append(found.rules, r)
+				info.rules = append(info.rules, r)
 			}
 		}
-		found.profile = configured(model).Learn(found.rules)
-		k.models[strings.Clone(model)] = found
+		info.profile = configured(model).Learn(info.rules)
+		k.models[strings.Clone(model)] = info
 	}
-	return found
+	return info
 }
 
 // learn keeps a rule. The newest counts most.
@@ -179,30 +181,30 @@ func MapModel(names map[string]string, model string) string { return newModelMap
 // find goes by the exact name, then by the longest key that is one or more whole
 // words of the name (opus in claude-opus-4-8), then by "*", else leaves the name.
 func (m modelMap) find(model string) string {
-	if to, ok := m.names[model]; ok && model != anyModel {
-		return to
+	if target, ok := m.names[model]; ok && model != anyModel {
+		return target
 	}
 	for _, family := range m.families {
 		if containsWord(model, family) {
 			return m.names[family]
 		}
 	}
-	if to, ok := m.names[anyModel]; ok {
-		return to
+	if target, ok := m.names[anyModel]; ok {
+		return target
 	}
 	return model
 }
 
 // containsWord reports whether word stands in s between separators.
 func containsWord(s, word string) bool {
-	for from := 0; ; from++ {
-		i := strings.Index(s[from:], word)
+	for start := 0; ; start++ {
+		i := strings.Index(s[start:], word)
 		if i < 0 {
 			return false
 		}
-		from += i
-		end := from + len(word)
-		if (from == 0 || separates(s[from-1])) && (end == len(s) || separates(s[end])) {
+		start += i
+		end := start + len(word)
+		if (start == 0 || separates(s[start-1])) && (end == len(s) || separates(s[end])) {
 			return true
 		}
 	}
@@ -218,11 +220,11 @@ func (m modelMap) aliases() []string {
 	return out
 }
 
-// takes reports whether a name leads to a model: one that a key names, or any where
+// accepts reports whether a name leads to a model: one that a key names, or any where
 // no key restricts them.
-func (m modelMap) takes(model string) bool {
-	_, any := m.names[anyModel]
-	if _, exact := m.names[model]; exact || any || len(m.names) == 0 {
+func (m modelMap) accepts(model string) bool {
+	_, wildcard := m.names[anyModel]
+	if _, exact := m.names[model]; exact || wildcard || len(m.names) == 0 {
 		return model != ""
 	}
 	return slices.ContainsFunc(m.families, func(family string) bool { return containsWord(model, family) })

@@ -24,15 +24,15 @@ type clientWriter struct {
 	control http.ResponseController
 	timeout time.Duration
 	tell    func(http.Header) // adds to the header just before it is written
-	begun   bool              // the status is out
+	started bool              // the status is out
 	stream  bool              // what is out is an event stream
 	status  int
 	spent   time.Duration // in writing, which is the client's time
 
-	mu       sync.Mutex // guards writes
-	held     bool       // what was written last is not pushed out
-	deadline time.Time  // of the writes
-	pinger   *time.Timer
+	mu        sync.Mutex // guards writes
+	unflushed bool       // what was written last is not pushed out
+	deadline  time.Time  // of the writes
+	pinger    *time.Timer
 }
 
 // quiet is how long a translated stream may say nothing: proxies on the way give
@@ -75,7 +75,7 @@ var noCache, unbuffered = []string{"no-cache"}, []string{"no"}
 
 // begin writes the status and the header.
 func (c *clientWriter) begin(status int) {
-	c.begun, c.status = true, status
+	c.started, c.status = true, status
 	c.tell(c.Header())
 	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
 		c.Header()["Cache-Control"], c.Header()["X-Accel-Buffering"] = noCache, unbuffered
@@ -94,7 +94,7 @@ func (c *clientWriter) write(b []byte, flush bool) error {
 }
 
 func (c *clientWriter) put(b []byte, flush bool) error {
-	if len(b) == 0 && !c.held {
+	if len(b) == 0 && !c.unflushed {
 		return nil
 	}
 	began := time.Now()
@@ -108,7 +108,7 @@ func (c *clientWriter) put(b []byte, flush bool) error {
 	if _, err := c.Write(b); err != nil {
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
-	if c.held = !flush; c.held || !c.stream {
+	if c.unflushed = !flush; c.unflushed || !c.stream {
 		return nil
 	}
 	if err := c.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -117,8 +117,8 @@ func (c *clientWriter) put(b []byte, flush bool) error {
 	return nil
 }
 
-// whole writes an answer that is not a stream.
-func (c *clientWriter) whole(status int, body []byte) error {
+// writeBody writes an answer that is not a stream.
+func (c *clientWriter) writeBody(status int, body []byte) error {
 	c.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.begin(status)
 	return c.write(body, true)

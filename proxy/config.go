@@ -145,20 +145,20 @@ var teammateName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 // validate gives every fault of the configuration, each a sentence that names
 // the key.
 func (c Config) validate() error {
-	faults := []error{c.named("proxy.active", c.Active), c.named("proxy.teammate_backend", c.teammateBackend())}
+	faults := []error{c.checkName("proxy.active", c.Active), c.checkName("proxy.teammate_backend", c.teammateBackend())}
 	for _, name := range slices.Sorted(maps.Keys(c.Teammates)) {
 		if !teammateName.MatchString(name) {
 			faults = append(faults, fmt.Errorf("proxy.teammates: %q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)",
 				name))
 		}
-		faults = append(faults, c.named("proxy.teammates."+name, c.Teammates[name]))
+		faults = append(faults, c.checkName("proxy.teammates."+name, c.Teammates[name]))
 	}
 	faults = append(faults, c.routeFaults()...)
 	faults = append(faults, c.copilotFaults()...)
 	if c.EmbeddingsBackend != "" {
 		var err error
 		if _, ok := c.Backends[c.EmbeddingsBackend]; !ok {
-			err = c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
+			err = c.checkName("proxy.embeddings_backend", c.EmbeddingsBackend)
 		}
 		if err == nil && c.Backends[c.EmbeddingsBackend].Kind != KindOpenAI {
 			err = fmt.Errorf("proxy.embeddings_backend names %q, which is not of kind openai: only those have /v1/embeddings",
@@ -176,8 +176,8 @@ func (c Config) validate() error {
 
 func (c Config) teammateBackend() string { return cmp.Or(c.TeammateBackend, c.Active) }
 
-// named finds fault with a name that is neither a backend's nor a route's.
-func (c Config) named(key, backend string) error {
+// checkName finds fault with a name that is neither a backend's nor a route's.
+func (c Config) checkName(key, backend string) error {
 	if _, ok := c.Backends[backend]; ok {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
-		known: new(knowledge), windows: b.newWindows(), lists: new(vendorLists),
+		knowledge: new(knowledge), windows: b.newWindows(), lists: new(vendorLists),
 		uncounted: new(atomic.Bool),
 		local:     price.Local(b.BaseURL), resting: new(atomic.Int64), ill: new(atomic.Int64),
 	}
@@ -291,7 +291,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)
 	}
-	out.Backend, out.close, out.alone = client, client.Close, client.Open
+	out.Backend, out.close, out.circuitOpen = client, client.Close, client.Open
 	if b.remote() {
 		out.lists.get = client.Get
 	}
@@ -317,9 +317,9 @@ func (b BackendConfig) vendor() (vendor, why string, guessed bool) {
 	case b.Kind == KindOffline:
 		return "generic", "by its kind", false
 	}
-	found, why := sanitize.VendorOf(b.BaseURL, slices.Sorted(maps.Values(b.ModelMap)))
-	if found != "" {
-		if vendor := inDialect(b.Kind, found); vendor != "" {
+	vendorName, why := sanitize.VendorOf(b.BaseURL, slices.Sorted(maps.Values(b.ModelMap)))
+	if vendorName != "" {
+		if vendor := inDialect(b.Kind, vendorName); vendor != "" {
 			return vendor, why, false
 		}
 	}

@@ -19,8 +19,8 @@ import (
 const allBlocks = -1
 
 // sees is the profile, with what holds for a kind of backend whatever the model.
-func (x routed) sees() sanitize.Profile {
-	p := x.known.profile
+func (x routedRequest) sees() sanitize.Profile {
+	p := x.modelInfo.profile
 	switch x.backend.config.Kind {
 	case KindCopilot:
 		p.Carried = []string{} // a prompt is a text
@@ -33,30 +33,30 @@ func (x routed) sees() sanitize.Profile {
 // takesNewest refuses a request if the user's very last message has content that the backend is known not to take and
 // that no text can replace. Otherwise the model would answer only half of the message. The message is the last n blocks
 // of o, and the client's ephemeral parts.
-func (x *asked) takesNewest(o *wire.Outline, p sanitize.Profile, n int) error {
-	at := len(o.Messages) - 1
-	for at > 0 && wire.IsSystem(o.Messages[at].Role) {
-		at--
+func (x *adaptedRequest) takesNewest(o *wire.Outline, p sanitize.Profile, n int) error {
+	i := len(o.Messages) - 1
+	for i > 0 && wire.IsSystem(o.Messages[i].Role) {
+		i--
 	}
-	if x.endpoint.counts || at < 0 || o.Messages[at].Role != wire.RoleUser {
+	if x.endpoint.counts || i < 0 || o.Messages[i].Role != wire.RoleUser {
 		return nil
 	}
-	blocks := o.Messages[at].Blocks
+	blocks := o.Messages[i].Blocks
 	if n != allBlocks {
 		blocks = blocks[max(0, len(blocks)-n):]
 	}
-	said := slices.Clone(x.named.ephemeral.parts)
+	values := slices.Clone(x.scopedRequest.ephemeral.parts)
 	for _, b := range blocks {
 		if b.Type != wire.TextBlock && b.Type != wire.ToolResultBlock {
-			said = append(said, o.Of(b.Span))
+			values = append(values, o.Raw(b.Span))
 		}
 	}
-	for _, v := range said {
+	for _, v := range values {
 		kind := wire.ContentKind(gjson.ParseBytes(v))
 		if wire.SpeaksForItself(kind) {
 			continue
 		}
-		if x.newest = append(x.newest, kind); !p.Takes(kind) {
+		if x.newest = append(x.newest, kind); !p.Accepts(kind) {
 			return x.lacks(p, kind)
 		}
 	}
@@ -64,17 +64,17 @@ func (x *asked) takesNewest(o *wire.Outline, p sanitize.Profile, n int) error {
 }
 
 // lacks is the error for content of a kind in the user's very last message.
-func (x *asked) lacks(p sanitize.Profile, kind string) error {
+func (x *adaptedRequest) lacks(p sanitize.Profile, kind string) error {
 	f := wire.Failure{Status: http.StatusBadRequest, Param: "messages"}
 	base, _, _ := strings.Cut(kind, "/")
 	switch {
-	case base == wire.ImageContent && p.Takes(base):
+	case base == wire.ImageContent && p.Accepts(base):
 		f.Message = "an image's address cannot be sent to this backend: send the image itself, in base64"
 	case base == wire.ImageContent:
 		f.Code = string(reasonImages)
 		f.Message = fmt.Sprintf("the model %.200s of backend %q takes text only, and the newest message has an image: "+
 			"send the text alone, or use a model that takes images", x.model, x.backend.name)
-	case base == wire.DocumentContent && p.Takes(base):
+	case base == wire.DocumentContent && p.Accepts(base):
 		f.Message = "a document's address cannot be sent to this backend: send the file itself, in base64"
 	case base == wire.DocumentContent || base == wire.FileContent:
 		f.Code = string(reasonDocuments)
@@ -125,12 +125,12 @@ var (
 
 // label returns the value of a label of metrics for a cure. Clients choose unknown types of content and tools.
 func (c *cure) label() string {
-	known := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent, wire.FileContent,
+	kinds := []string{wire.ImageContent, wire.ImageContent + "/url", wire.DocumentContent, wire.FileContent,
 		wire.ServerTool, "mcp_tool_use"}
 	switch {
-	case c.kind != cureContent || slices.Contains(known, c.about):
-		return c.about
-	case strings.HasPrefix(c.about, "tools."):
+	case c.kind != cureContent || slices.Contains(kinds, c.subject):
+		return c.subject
+	case strings.HasPrefix(c.subject, "tools."):
 		return "tools[]"
 	}
 	return "other content"
@@ -138,33 +138,33 @@ func (c *cure) label() string {
 
 // refusesContent reports whether an error is about content that a model cannot read.
 func refusesContent(body []byte) bool {
-	said := thinking.Sentence(body)
-	return imageWords().MatchString(said) && !imageFaults().MatchString(said) || documentWords().MatchString(said)
+	sentence := thinking.Sentence(body)
+	return imageWords().MatchString(sentence) && !imageFaults().MatchString(sentence) || documentWords().MatchString(sentence)
 }
 
 // refusedContent are the kinds of content that an error says the model does not take, and that the request has; nil for
 // none.
 func (a *attempt) refusedContent() []string {
-	said := thinking.Sentence(a.answer.whole)
+	sentence := thinking.Sentence(a.answer.content)
 	if words := []lazyregexp.Regexp{addressWords, imageWords, documentWords, typeWords}; !slices.ContainsFunc(words,
-		func(w lazyregexp.Regexp) bool { return w().MatchString(said) }) {
+		func(w lazyregexp.Regexp) bool { return w().MatchString(sentence) }) {
 		return nil
 	}
 	types := a.sentTypes()
 	images := slices.Contains(types, wire.ImageContent)
 	switch {
-	case images && addressWords().MatchString(said):
+	case images && addressWords().MatchString(sentence):
 		return []string{wire.ImageContent + "/url"}
-	case images && imageWords().MatchString(said) && !imageFaults().MatchString(said):
+	case images && imageWords().MatchString(sentence) && !imageFaults().MatchString(sentence):
 		return []string{wire.ImageContent}
-	case slices.Contains(types, wire.DocumentContent) && documentWords().MatchString(said):
+	case slices.Contains(types, wire.DocumentContent) && documentWords().MatchString(sentence):
 		return []string{wire.DocumentContent, wire.FileContent}
-	case !typeWords().MatchString(said), thinking.DoubtsCompaction(a.answer.whole):
+	case !typeWords().MatchString(sentence), thinking.DoubtsCompaction(a.answer.content):
 		return nil
 	}
-	kind := a.typeAt(said, types)
+	kind := a.typeAt(sentence, types)
 	for _, name := range types {
-		if names(said, name) {
+		if names(sentence, name) {
 			kind = name
 		}
 	}
@@ -178,15 +178,15 @@ func (a *attempt) refusedContent() []string {
 }
 
 // names reports whether an error names a type outside the list of types that the vendor takes.
-func names(said, kind string) bool {
-	if at := takenTypes().FindStringIndex(said); at != nil {
-		said = said[:at[0]]
+func names(sentence, kind string) bool {
+	if loc := takenTypes().FindStringIndex(sentence); loc != nil {
+		sentence = sentence[:loc[0]]
 	}
 	word := `\b` + regexp.QuoteMeta(kind) + `\b`
 	if slices.ContainsFunc(typeNames, func(l []string) bool { return slices.Contains(l, kind) }) {
 		word = `(types?|variant|tag|value|part|block)'?:? ?'?` + kind + `\b` // others complain about one image or file
 	}
-	return regexp.MustCompile(word).MatchString(said)
+	return regexp.MustCompile(word).MatchString(sentence)
 }
 
 // commonTypes are the types of content that cannot be replaced, or whose names are common words.
@@ -229,9 +229,9 @@ func (a *attempt) sentTypes() (types []string) {
 }
 
 // typeAt returns the type of the content at the place that an error about a type names, if it is in types; empty for none.
-func (a *attempt) typeAt(said string, types []string) string {
-	m := placeWords().FindStringSubmatch(said)
-	if m == nil || len(a.result.sent) == 0 || !strings.Contains(said, ".type") && !strings.Contains(said, "'type'") {
+func (a *attempt) typeAt(sentence string, types []string) string {
+	m := placeWords().FindStringSubmatch(sentence)
+	if m == nil || len(a.result.sentCalls) == 0 || !strings.Contains(sentence, ".type") && !strings.Contains(sentence, "'type'") {
 		return ""
 	}
 	path := m[1] + "." + m[2]
@@ -250,15 +250,15 @@ var onlyFunctions = lazyregexp.New(`(only|must be|should be|expected) '?(type: ?
 // withoutTools returns the cure for tools that a server of Responses refuses by their type. Other types than functions
 // are mostly of tools that the vendor runs.
 func (a *attempt) withoutTools() *cure {
-	said := thinking.Sentence(a.answer.whole)
-	all := onlyFunctions().MatchString(said)
-	if a.native == nil || !strings.Contains(said, "tool") || !all && !typeWords().MatchString(said) {
+	sentence := thinking.Sentence(a.answer.content)
+	allTools := onlyFunctions().MatchString(sentence)
+	if a.native == nil || !strings.Contains(sentence, "tool") || !allTools && !typeWords().MatchString(sentence) {
 		return nil
 	}
 	c := a.newCure(cureContent, "")
 	gjson.GetBytes(a.lastSent().body, "tools.#.type").ForEach(func(_, kind gjson.Result) bool {
-		if kind.Str != "" && kind.Str != "function" && (all || names(said, kind.Str)) {
-			c.about = "tools." + kind.Str
+		if kind.Str != "" && kind.Str != "function" && (allTools || names(sentence, kind.Str)) {
+			c.subject = "tools." + kind.Str
 			c.rules = append(c.rules, sanitize.Rule{Name: sanitize.ToolList, Value: kind.Raw, Model: a.model})
 		}
 		return true

@@ -26,27 +26,27 @@ const (
 // said of them, else what the table says. Clients choose names, so their number is bounded.
 type windows struct {
 	find  func(model string) int
-	known *otter.Cache[string, int] // by the backend's name
+	cache *otter.Cache[string, int] // by the backend's name
 }
 
-// of is the window of a model in tokens; 0 if it is unknown.
-func (w *windows) of(model string) int {
-	found, ok := w.known.GetIfPresent(model)
+// size is the window of a model in tokens; 0 if it is unknown.
+func (w *windows) size(model string) int {
+	n, ok := w.cache.GetIfPresent(model)
 	if !ok {
-		found, _ = w.known.SetIfAbsent(strings.Clone(model), w.find(model))
+		n, _ = w.cache.SetIfAbsent(strings.Clone(model), w.find(model))
 	}
-	return found
+	return n
 }
 
 // learn keeps what a vendor said of a model. It counts more than the table: some
 // regions, accounts and servers give a model less, some more.
-func (w *windows) learn(model string, tokens int) { w.known.Set(strings.Clone(model), tokens) }
+func (w *windows) learn(model string, tokens int) { w.cache.Set(strings.Clone(model), tokens) }
 
 // newWindows are those of the backend that b describes.
 func (b BackendConfig) newWindows() *windows {
 	local := isLocal(b.BaseURL)
-	known := otter.Must(&otter.Options[string, int]{MaximumSize: maxModels})
-	return &windows{known: known, find: func(model string) int {
+	cache := otter.Must(&otter.Options[string, int]{MaximumSize: maxModels})
+	return &windows{cache: cache, find: func(model string) int {
 		switch b.Kind {
 		case KindOffline:
 			return offlineWindow
@@ -71,14 +71,14 @@ func isLocal(base string) bool {
 }
 
 // tellWindow puts the window of the request's model into the answer's header.
-func (x routed) tellWindow() {
-	if tokens := x.backend.windows.of(x.model); tokens > 0 {
+func (x routedRequest) tellWindow() {
+	if tokens := x.backend.windows.size(x.model); tokens > 0 {
 		x.client.Header().Set(contextHeader, strconv.Itoa(tokens))
 	}
 }
 
 // learnWindow keeps what a refusal said of the model's window, and tells it.
-func (x routed) learnWindow(l thinking.Length) {
+func (x routedRequest) learnWindow(l thinking.Length) {
 	if l.Excess == thinking.OverWindow && l.Limit >= minWindow {
 		x.backend.windows.learn(x.model, l.Limit)
 		x.tellWindow()

@@ -41,8 +41,8 @@ var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 // name says where the turns of a request belong. A request that names no
 // conversation gets a new one, with an id that cannot be guessed, unless it leaves no
 // trace; reconcile may find that it goes on another one.
-func (x routed) name(route string, stateless bool) (n named, err error) {
-	n = named{routed: x}
+func (x routedRequest) name(route string, stateless bool) (n scopedRequest, err error) {
+	n = scopedRequest{routedRequest: x}
 	id := ""
 	if id, n.outline, err = x.takeConversation(); err != nil {
 		return n, err
@@ -55,43 +55,43 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	}
 	n.minted = id == ""
 	if n.minted && !x.endpoint.counts {
-		id = x.begins
+		id = x.newConversation
 	}
 	n.scope = ledger.Scope{Tenant: x.in.caller, Route: route, Conversation: id}
 	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back
 		x.client.Header()[conversationHeader] = []string{id}
-		n.inBody = x.in.outline.Members.Get("_gateway").Found()
+		n.inBody = x.in.outline.Members.Get("_gateway").Exists()
 	}
-	x.result.named = n
+	x.result.scopedRequest = n
 	return n, nil
 }
 
 // tellID puts the conversation's id into the beginning of an answer, if the client asks
 // for it there: into the answer itself, or in a stream of the messages dialect into the
 // message of its first event.
-func (x named) tellID(head []byte, stream bool) []byte {
-	at := bytes.IndexByte(head, '{')
-	if !x.inBody || at < 0 {
+func (x scopedRequest) tellID(head []byte, stream bool) []byte {
+	pos := bytes.IndexByte(head, '{')
+	if !x.inBody || pos < 0 {
 		return head
 	}
 	if stream && x.endpoint.dialect == wire.Messages {
-		message := gjson.GetBytes(head[at:], "message")
+		message := gjson.GetBytes(head[pos:], "message")
 		if !message.IsObject() {
 			return head
 		}
-		at += message.Index
+		pos += message.Index
 	}
 	member := slices.Concat([]byte(`"_gateway":{"conversation_id":`), wire.Quote(x.scope.Conversation), []byte(`},`))
-	return slices.Insert(slices.Clone(head), at+1, member...)
+	return slices.Insert(slices.Clone(head), pos+1, member...)
 }
 
 // reconcile has a request say what its conversation was, if the client has named it or shows an answer of
 // it. A request that belongs to nothing yet has its turn kept, and not its history.
-func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
-	x = said{asked: a}
+func (s *Server) reconcile(ctx context.Context, a adaptedRequest) (x resolvedRequest, err error) {
+	x = resolvedRequest{adaptedRequest: a}
 	if x.minted && x.stored == nil {
-		x.scope, x.found = s.ledger.Find(ctx, x.scope, x.backend.dialect, x.outline, nil)
-		x.minted, x.result.scope = !x.found, x.scope
+		x.scope, x.matched = s.ledger.Find(ctx, x.scope, x.backend.dialect, x.outline, nil)
+		x.minted, x.result.scope = !x.matched, x.scope
 	}
 	if x.minted || s.config.Stateless {
 		if x.stored != nil {
@@ -99,12 +99,12 @@ func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 		}
 		return x, nil
 	}
-	next, shown := x.in.header.Get(continueHeader) == "true", len(x.outline.Messages)
+	next, count := x.in.header.Get(continueHeader) == "true", len(x.outline.Messages)
 	x.outline, err = conversation.Extend(ctx, s.ledger, x.scope, x.backend.dialect, x.outline, next)
 	if err != nil {
 		return x, err
 	}
-	extended := len(x.outline.Messages) - shown
+	extended := len(x.outline.Messages) - count
 	if extended > 0 { // its input is not all that it says
 		x.stored, x.responses.Stored = nil, false
 	}
@@ -125,26 +125,26 @@ func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 // takeConversation reads the id from one of the three places where clients can
 // put it, and takes it out of the body: vendors refuse members that they do not
 // know.
-func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
+func (x routedRequest) takeConversation() (id string, o *wire.Outline, err error) {
 	o = x.in.outline
 	var e wire.Edits
 	for _, name := range []string{"metadata", "_gateway"} {
 		members := o.Object(o.Members.Get(name))
-		at := members.Get("conversation_id")
-		named, ok := o.Text(at)
+		span := members.Get("conversation_id")
+		value, ok := o.Text(span)
 		switch {
-		case at.Found() && !ok, id != "" && ok && named != id:
+		case span.Exists() && !ok, id != "" && ok && value != id:
 			return "", o, wire.Failure{
 				Status: 400, Message: name + ".conversation_id must be a string, the same wherever the conversation is named",
 			}
 		case ok:
-			id = named
+			id = value
 		}
 		switch {
-		case name == "_gateway" || at.Found() && len(members) == 1:
-			e.Without(o.Members, name)
-		case at.Found():
-			e.Without(members, "conversation_id")
+		case name == "_gateway" || span.Exists() && len(members) == 1:
+			e.RemoveMembers(o.Members, name)
+		case span.Exists():
+			e.RemoveMembers(members, "conversation_id")
 		}
 	}
 	if header := x.in.header.Get(conversationHeader); header != "" {
@@ -196,18 +196,18 @@ const (
 // It answers {"erased":…,"left":…} and is to be sent again until nothing
 // is left.
 func (s *Server) eraseTenant(c *gin.Context) {
-	who, asked := access.Known(c.Request.Context())
-	if !asked || who.Operator() {
+	who, ok := access.Known(c.Request.Context())
+	if !ok || who.Operator() {
 		refuseRoute(c, http.StatusConflict, "only what a tenant other than the default one has is erased as a whole")
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), eraseTenantIn)
 	defer cancel()
-	of, erased := who.Tenant.String(), 0
-	names, all, err := s.ledger.Conversations(ctx, of, eraseAtOnce)
+	tenant, erased := who.Tenant.String(), 0
+	names, total, err := s.ledger.Conversations(ctx, tenant, eraseAtOnce)
 	for _, name := range names {
 		if err == nil {
-			err = errors.Join(s.ledger.Forget(ctx, of, name), s.eraseSessions(ctx, of, name))
+			err = errors.Join(s.ledger.Forget(ctx, tenant, name), s.eraseSessions(ctx, tenant, name))
 		}
 		if err == nil {
 			erased++
@@ -220,9 +220,9 @@ func (s *Server) eraseTenant(c *gin.Context) {
 		return
 	}
 	c.JSON(http.StatusOK, struct {
-		Erased int `json:"erased"`
-		Left   int `json:"left"`
-	}{erased, all - erased})
+		Erased    int `json:"erased"`
+		Remaining int `json:"left"`
+	}{erased, total - erased})
 }
 
 // maxKeep is how far ahead a conversation can be kept.
@@ -236,19 +236,19 @@ func (s *Server) keepConversation(c *gin.Context) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}
-	var asked struct {
+	var req struct {
 		Until int64 `json:"until"`
 	}
-	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &asked); err != nil {
+	if err := json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10), &req); err != nil {
 		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"until":1760000000}, in Unix seconds`)
 		return
 	}
 	now := time.Now()
-	if asked.Until <= now.Unix() || asked.Until > now.Add(maxKeep).Unix() {
+	if req.Until <= now.Unix() || req.Until > now.Add(maxKeep).Unix() {
 		refuseRoute(c, http.StatusBadRequest, "until must be Unix seconds between now and 8 days from now")
 		return
 	}
-	until := time.Unix(asked.Until, 0)
+	until := time.Unix(req.Until, 0)
 	if err := s.ledger.Keep(c.Request.Context(), caller(c.Request), id, until); err != nil {
 		s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).Str("conversation", id).
 			Msg("a conversation could not be kept")

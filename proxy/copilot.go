@@ -68,7 +68,7 @@ func (c Config) copilotFaults() (faults []error) {
 	if len(names) == 0 {
 		return nil
 	}
-	if _, taken := c.Teammates[copilotTeammate]; taken {
+	if _, ok := c.Teammates[copilotTeammate]; ok {
 		faults = append(faults,
 			fmt.Errorf("proxy.teammates.%s: the name is taken by the model calls of the Copilot CLI (backend %q): choose "+
 				"another one for the subagent", copilotTeammate, names[0]))
@@ -79,7 +79,7 @@ func (c Config) copilotFaults() (faults []error) {
 	}
 	for _, name := range names {
 		key, provider := "proxy.backends."+name+".provider_backend", c.Backends[name].ProviderBackend
-		if err := c.named(key, provider); err != nil {
+		if err := c.checkName(key, provider); err != nil {
 			faults = append(faults, err)
 			continue
 		}
@@ -134,7 +134,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 			s.log.Warn().Err(err).Str("backend", name).Msg("the connection to the Copilot CLI did not end cleanly")
 		}
 	}
-	s.seen.MustRegister(chat.NewCollector(name, cli.model, cli.supervisor))
+	s.telemetry.MustRegister(chat.NewCollector(name, cli.model, cli.supervisor))
 	return out, nil
 }
 
@@ -142,7 +142,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 func (s *Server) openCLI(name string, config copilot.SupervisorConfig, token string) (*cli, error) {
 	log := s.log.With().Str("backend", name).Logger()
 	base := strings.TrimRight(s.config.SelfURL, "/") + "/teammate/" + copilotTeammate + "/v1"
-	config.Router.Token, config.Router.Log = token, s.seen.Often.With().Str("backend", name).Logger()
+	config.Router.Token, config.Router.Log = token, s.telemetry.Often.With().Str("backend", name).Logger()
 	if config.Command != nil {
 		command := *config.Command
 		// Offline: nothing but the model calls that come back here leaves the CLI.
@@ -168,7 +168,7 @@ func (s *Server) openCLI(name string, config copilot.SupervisorConfig, token str
 const overHeader = "X-Ag-Conversation-Over"
 
 // inConversation tells a backend that keeps sessions which conversation a call belongs to.
-func (x named) inConversation(ctx context.Context) context.Context {
+func (x scopedRequest) inConversation(ctx context.Context) context.Context {
 	if x.backend.cli == nil {
 		return ctx
 	}
@@ -179,31 +179,31 @@ func (x named) inConversation(ctx context.Context) context.Context {
 // tellCLI tells the session that made this model call how it ended: the CLI itself passes
 // on neither the vendor's words nor its Retry-After.
 func (s *Server) tellCLI(x *attempt) {
-	if !x.backend.once {
+	if !x.backend.noRetry {
 		return
 	}
 	var refusal *chat.Refusal
 	if a := x.answer; a.refused() {
 		refusal = &chat.Refusal{
-			Failure: wire.ReadFailure(a.errorStatus(), a.whole), RetryAfter: a.header.Get("Retry-After"),
+			Failure: wire.ReadFailure(a.errorStatus(), a.content), RetryAfter: a.header.Get("Retry-After"),
 		}
 	}
 	for _, b := range s.backends {
 		if b.cli != nil && b.cli.tenant == x.scope.Tenant {
-			b.cli.model.Heard(x.scope.Conversation, refusal)
+			b.cli.model.RecordRefusal(x.scope.Conversation, refusal)
 		}
 	}
 }
 
 // eraseSessions forgets the sessions of a conversation.
 func (s *Server) eraseSessions(ctx context.Context, tenant, conversation string) error {
-	var all error
+	var err error
 	for _, b := range s.backends {
 		if b.cli != nil {
-			all = errors.Join(all, b.cli.model.Erase(ctx, tenant, conversation))
+			err = errors.Join(err, b.cli.model.Erase(ctx, tenant, conversation))
 		}
 	}
-	return all
+	return err
 }
 
 var _ http.RoundTripper = (*chat.Model)(nil)

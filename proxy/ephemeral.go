@@ -22,8 +22,8 @@ const maxEphemeral = 16
 
 // ephemeral are the parts of a request that belong to it alone.
 type ephemeral struct {
-	parts          []jsontext.Value // in the dialect that the request is in
-	whole, without *wire.Outline    // the request as it was named, with them and without
+	parts      []jsontext.Value // in the dialect that the request is in
+	full, bare *wire.Outline    // the request as it was named, with them and without
 }
 
 // print tells parts from others; empty for none.
@@ -31,7 +31,7 @@ func (e ephemeral) print() string { return ledger.PartsPrint(e.parts) }
 
 // takeEphemeral takes out what the request alone has. From here until it is put back the
 // request is the one that a client without such parts would have sent.
-func (x *named) takeEphemeral() error {
+func (x *scopedRequest) takeEphemeral() error {
 	values := x.in.header[ephemeralHeader]
 	if len(values) == 0 {
 		return nil
@@ -44,31 +44,31 @@ func (x *named) takeEphemeral() error {
 	if err != nil || len(values) > 1 || n < 1 || n > maxEphemeral || values[0] != strconv.Itoa(n) {
 		return bad("it is no such number")
 	}
-	without, parts, err := x.outline.TakeEphemeral(n)
+	bare, parts, err := x.outline.TakeEphemeral(n)
 	switch {
 	case errors.Is(err, wire.ErrBadJSON):
 		return err
 	case err != nil:
 		return bad(err.Error())
 	}
-	x.ephemeral = ephemeral{parts, x.outline, without}
-	x.outline = without
+	x.ephemeral = ephemeral{parts, x.outline, bare}
+	x.outline = bare
 	return nil
 }
 
 // translated are the parts in the other dialect.
-func (e ephemeral) translated(x named) (ephemeral, error) {
+func (e ephemeral) translated(x scopedRequest) (ephemeral, error) {
 	var out []jsontext.Value
 	for _, p := range e.parts {
 		if text := gjson.GetBytes(p, "text"); text.Type == gjson.String && text.Str == "" {
 			continue
 		}
 		body := slices.Concat([]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[`), p, []byte("]}]}"))
-		to := chatwire.MessagesRequest
+		translate := chatwire.MessagesRequest
 		if x.backend.dialect == wire.Chat {
-			to = chatwire.ChatRequest
+			translate = chatwire.ChatRequest
 		}
-		t, err := to(body, chatwire.Options{})
+		t, err := translate(body, chatwire.Options{})
 		if err != nil {
 			return e, err
 		}
@@ -78,11 +78,11 @@ func (e ephemeral) translated(x named) (ephemeral, error) {
 		}
 		for i := range o.Messages {
 			m := &o.Messages[i]
-			if text := o.Of(m.Content); text.Kind() == '"' {
+			if text := o.Raw(m.Content); text.Kind() == '"' {
 				out = append(out, slices.Concat([]byte(`{"type":"text","text":`), text, []byte("}")))
 			}
 			for _, b := range m.Blocks {
-				out = append(out, o.Of(b.Span))
+				out = append(out, o.Raw(b.Span))
 			}
 		}
 	}
@@ -92,12 +92,12 @@ func (e ephemeral) translated(x named) (ephemeral, error) {
 
 // withEphemeral puts back what the request alone has, into the request that says what
 // its conversation was. One that is as it came gets its own bytes.
-func (x said) withEphemeral() (said, error) {
+func (x resolvedRequest) withEphemeral() (resolvedRequest, error) {
 	if len(x.ephemeral.parts) == 0 {
 		return x, nil
 	}
-	if x.outline == x.ephemeral.without {
-		x.outline = x.ephemeral.whole
+	if x.outline == x.ephemeral.bare {
+		x.outline = x.ephemeral.full
 		return x, nil
 	}
 	var err error

@@ -27,7 +27,7 @@ const ours = "X-Ag-"
 // headers decides what of the client's headers a backend sees: everything but
 // what concerns this connection where the dialect is the same, next to nothing
 // where it is not. Credentials are judged when the call is sent.
-func (x routed) headers(out sanitize.Output) http.Header {
+func (x routedRequest) headers(out sanitize.Output) http.Header {
 	var h http.Header
 	if x.foreign() {
 		h = translatedHeader(x.in.header, x.backend.speaks)
@@ -60,7 +60,7 @@ func unasked(name string) bool {
 
 // betas are the values of the header by which a client turns on what is new.
 // Another dialect's client has none.
-func (x routed) betas() []string {
+func (x routedRequest) betas() []string {
 	if x.foreign() {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (x routed) betas() []string {
 
 // translatedHeader keeps the agent's name, and the credential where the other
 // dialect looks for it.
-func translatedHeader(in http.Header, to wire.Dialect) http.Header {
+func translatedHeader(in http.Header, dialect wire.Dialect) http.Header {
 	h := http.Header{}
 	if agent := in.Get("User-Agent"); agent != "" {
 		h.Set("User-Agent", agent)
@@ -80,9 +80,9 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 	}
 	switch {
 	case token == "":
-	case to == wire.Messages:
+	case dialect == wire.Messages:
 		h.Set("X-Api-Key", token)
-	case to == wire.Interactions:
+	case dialect == wire.Interactions:
 		h.Set("X-Goog-Api-Key", token)
 	default:
 		h.Set("Authorization", "Bearer "+token)
@@ -92,11 +92,11 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 
 // endToEnd copies a header without the hop-by-hop ones, named by the standard or
 // by Connection itself, and without those to drop. The values are shared.
-func endToEnd(to, from http.Header, drop func(name string) bool) {
-	connection := from["Connection"]
-	for name, values := range from {
+func endToEnd(dst, src http.Header, drop func(name string) bool) {
+	connection := src["Connection"]
+	for name, values := range src {
 		if !hopByHop(name) && !drop(name) && !lists(connection, name) {
-			to[name] = values
+			dst[name] = values
 		}
 	}
 }
@@ -116,7 +116,7 @@ func lists(values []string, name string) bool {
 // answerHeader writes the backend's header for the client: rate limits, request
 // ids and the like, but neither what described the connection or the bytes as
 // they came, nor cookies and rules for the vendor's own domain.
-func answerHeader(to, from http.Header) { endToEnd(to, from, unanswered) }
+func answerHeader(dst, src http.Header) { endToEnd(dst, src, unanswered) }
 
 func unanswered(name string) bool {
 	switch name {

@@ -55,9 +55,9 @@ type admitted struct {
 
 // admit finds out which limits bind the caller. The model calls of a Copilot CLI are not asked for: the request that
 // the CLI answers has been.
-func (s *Server) admit(ctx context.Context, x routed) error {
+func (s *Server) admit(ctx context.Context, x routedRequest) error {
 	who := access.From(ctx)
-	if x.endpoint.counts || x.backend.once {
+	if x.endpoint.counts || x.backend.noRetry {
 		return nil
 	}
 	if x.result.leave == nil { // else the backend before had the place
@@ -90,7 +90,7 @@ func (s *Server) admit(ctx context.Context, x routed) error {
 }
 
 // priceOf is the price of the model to which a request goes; false if it is not known.
-func priceOf(x routed) (price.Price, bool) {
+func priceOf(x routedRequest) (price.Price, bool) {
 	if x.backend.config.Kind == KindOffline { // it answers to any name
 		return price.Price{}, true
 	}
@@ -142,14 +142,14 @@ func (a *attempt) answerTokens(body []byte) int64 {
 	}
 	most := int64(-1)
 	for _, name := range outputMembers[a.backend.speaks] {
-		if n, whole := wholeNumber(o.Of(o.Members.Get(name))); whole {
+		if n, ok := wholeNumber(o.Raw(o.Members.Get(name))); ok {
 			most = max(most, n)
 		}
 	}
 	if most < 0 && a.result.answer > 0 {
 		return access.Most
 	}
-	if n, whole := wholeNumber(o.Of(o.Members.Get("n"))); whole && n > 1 && a.backend.speaks == wire.Chat {
+	if n, ok := wholeNumber(o.Raw(o.Members.Get("n"))); ok && n > 1 && a.backend.speaks == wire.Chat {
 		most = min(most, access.Most/n) * n
 	}
 	return max(most, 0)
@@ -160,13 +160,13 @@ const maxAnswers = 128
 
 // withPlainBounds returns the request with whole numbers for n and for the bounds of its answers. reserve reads the same
 // numbers. Translation needs them without an exponent.
-func (x named) withPlainBounds() (*wire.Outline, error) {
+func (x scopedRequest) withPlainBounds() (*wire.Outline, error) {
 	var e wire.Edits
 	other := x.translated() || x.foreign()
 	for _, m := range x.outline.Members {
-		raw := x.outline.Of(m.Value)
+		raw := x.outline.Raw(m.Value)
 		if m.Name == "n" && x.endpoint.dialect == wire.Chat && raw.Kind() != 'n' {
-			if n, whole := wholeNumber(raw); !whole || n < 1 || n > maxAnswers {
+			if n, ok := wholeNumber(raw); !ok || n < 1 || n > maxAnswers {
 				return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
 					"n is the number of answers: it must be a whole number from 1 to %d", maxAnswers)}
 			}
@@ -174,9 +174,9 @@ func (x named) withPlainBounds() (*wire.Outline, error) {
 		if raw.Kind() == 'n' || x.endpoint.counts || !slices.Contains(outputMembers[x.endpoint.dialect], m.Name) {
 			continue
 		}
-		tokens, whole := wholeNumber(raw)
-		if !whole || tokens > mostAnswer ||
-			tokens < 1 && (other || !x.known.profile.TakesBound(x.endpoint.dialect, tokens)) {
+		tokens, ok := wholeNumber(raw)
+		if !ok || tokens > mostAnswer ||
+			tokens < 1 && (other || !x.modelInfo.profile.TakesBound(x.endpoint.dialect, tokens)) {
 			return nil, wire.Failure{Status: http.StatusBadRequest, Param: m.Name, Message: fmt.Sprintf(
 				"%s bounds the answer, in tokens: it must be a whole number from 1 to %d", m.Name, mostAnswer)}
 		}
@@ -217,7 +217,7 @@ func (x *request) busy() error {
 }
 
 // overLimit is a refusal in the words of the client's dialect.
-func (x *request) overLimit(r *limit.Refusal, says string) error {
+func (x *request) overLimit(r *limit.Refusal, message string) error {
 	h := x.client.Header()
 	tellStanding(h, r.Standing)
 	if r.RetryAfter > 0 {
@@ -231,5 +231,5 @@ func (x *request) overLimit(r *limit.Refusal, says string) error {
 		why = reasonOwnBudget
 	}
 	h[reasonHeader] = []string{string(why)}
-	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: says}
+	return wire.Failure{Status: http.StatusTooManyRequests, Code: string(why), Message: message}
 }

@@ -30,12 +30,12 @@ func (a *attempt) listen() *listener {
 	l.regular.KeepTags = a.backend.vendor == "openai" || a.backend.vendor == "azure"
 	l.regular.Endings = !a.translated() // a translator into messages knows more reasons
 	if a.replay != nil && !a.endpoint.counts {
-		l.observer = thinking.NewObserver(a.backend.dialect, a.known.profile.ToolIDs.Recurring)
+		l.observer = thinking.NewObserver(a.backend.dialect, a.modelInfo.profile.ToolIDs.Recurring)
 		if a.native != nil { // the client gets the vendor's answer, whatever the observer would change
 			l.observer.KeepIDs()
 		}
 	}
-	a.result.heard = l
+	a.result.listener = l
 	return l
 }
 
@@ -125,15 +125,15 @@ func (l *listener) record(ctx context.Context) {
 	if l.recorded || l.stored != nil && l.stored.Body == nil {
 		return
 	}
-	heard, ok := l.observer.Answer()
-	if l.empty = heard.Empty(); !ok {
+	answer, ok := l.observer.Answer()
+	if l.empty = answer.Empty(); !ok {
 		return
 	}
 	l.recorded = true
 	var place *ledger.Place
-	if l.continued != nil && !heard.Cut && !l.passes {
+	if l.continued != nil && !answer.Cut && !l.passes {
 		place = l.continued.Place()
 	}
-	heard.Response = l.stored
-	l.replay.Register(ctx, l.doc, heard, place)
+	answer.Response = l.stored
+	l.replay.Register(ctx, l.doc, answer, place)
 }

@@ -22,17 +22,17 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 	if got := x.result.admitted; got != nil {
 		reserved = got.reserved
 	}
-	a, left := x.result.attempt, outcome == outcomeCanceled && x.result.attempts > 0
-	if a == nil || a.doc == nil || x.endpoint.counts || !left && !x.answered() {
+	a, canceled := x.result.attempt, outcome == outcomeCanceled && x.result.attempts > 0
+	if a == nil || a.doc == nil || x.endpoint.counts || !canceled && !x.answered() {
 		s.limiter.Commit(reserved, tally.Call{})
 		return tally.Counts{}
 	}
 	read := new(usage.Reader)
-	if heard := x.result.heard; heard != nil {
-		read = &heard.tokens
+	if l := x.result.listener; l != nil {
+		read = &l.tokens
 	}
 	t, estimated := read.Tokens(a.doc.Body)
-	if t == (wire.Usage{}) && (left || outcome == outcomeOK) { // the vendor reads the request, whatever it answers
+	if t == (wire.Usage{}) && (canceled || outcome == outcomeOK) { // the vendor reads the request, whatever it answers
 		t.InputTokens, estimated = usage.EstimateInput(a.doc.Body), true
 	}
 	s.metrics.used(a.backend.name, t)
@@ -42,13 +42,13 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		Output: t.OutputTokens, Reasoning: t.OutputDetails.ThinkingTokens, Estimated: one(estimated),
 		Failed: one(outcome != outcomeOK),
 	}
-	p, priced := priceOf(a.routed)
+	p, priced := priceOf(a.routedRequest)
 	if n.Unpriced = one(!priced); priced {
 		n.Micros = p.Cost(price.Tokens{Input: t.InputTokens, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
 			Output: t.OutputTokens})
 	}
 	who, chat := access.From(ctx), x.trail.Chat
-	if chat == "" && !a.minted && !a.found {
+	if chat == "" && !a.minted && !a.matched {
 		chat = a.scope.Conversation
 	}
 	_, subagent, teammate := strings.Cut(a.scope.Route, "/")
@@ -75,11 +75,11 @@ func beginSpan(ctx context.Context, s *Server, x *request) (span *tracing.Span) 
 	if s.config.Traces == nil || x.endpoint.counts {
 		return nil
 	}
-	of := tracing.Chat
+	op := tracing.Chat
 	if x.endpoint.name == embeddingsEndpoint.name {
-		of = tracing.Embeddings
+		op = tracing.Embeddings
 	}
-	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: of, Subject: x.in.model(), User: access.From(ctx).User})
+	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: op, Subject: x.in.model(), User: access.From(ctx).User})
 	return span
 }
 
@@ -88,8 +88,8 @@ func endSpan(span *tracing.Span, x *request, outcome string, n tally.Counts) {
 	if span == nil {
 		return
 	}
-	if to := x.result.named; to.backend != nil {
-		span.Called(tracing.Call{Vendor: to.backend.vendor, Backend: to.backend.name, Model: to.model,
+	if target := x.result.scopedRequest; target.backend != nil {
+		span.Called(tracing.Call{Vendor: target.backend.vendor, Backend: target.backend.name, Model: target.model,
 			Attempts: x.result.attempts, Input: n.Input, Cached: n.Cached, Written: n.Written, Output: n.Output,
 			Reasoning: n.Reasoning, MicroUSD: n.Micros, Priced: n.Calls > 0 && n.Unpriced == 0})
 	}

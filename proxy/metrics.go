@@ -57,36 +57,36 @@ const maxModelLabels = 64
 
 // modelLabels are the values that labels have had for the models of each backend.
 type modelLabels struct {
-	mu    sync.Mutex
-	known map[string][]string // by backend; guarded by mu
+	mu     sync.Mutex
+	labels map[string][]string // by backend; guarded by mu
 }
 
-// of is the label for a backend's model: its name, or "other" once there have been too many.
-func (l *modelLabels) of(backend, model string) string {
+// label is the label for a backend's model: its name, or "other" once there have been too many.
+func (l *modelLabels) label(backend, model string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.known[backend]
+	labels := l.labels[backend]
 	switch {
-	case slices.Contains(known, model):
+	case slices.Contains(labels, model):
 		return model
-	case len(known) == maxModelLabels || len(model) > maxModelName:
+	case len(labels) == maxModelLabels || len(model) > maxModelName:
 		return "other"
 	}
-	l.known[backend] = append(known, strings.Clone(model))
+	l.labels[backend] = append(labels, strings.Clone(model))
 	return model
 }
 
-func newMetrics(seen *telemetry.Service) *metrics {
-	made := seen.Make()
+func newMetrics(service *telemetry.Service) *metrics {
+	factory := service.Make()
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return made.NewHistogramVec(prometheus.HistogramOpts{Name: "mneme_proxy_" + name, Help: help, Buckets: buckets},
+		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: "mneme_proxy_" + name, Help: help, Buckets: buckets},
 			labels)
 	}
 	return &metrics{
-		models: modelLabels{known: map[string][]string{}},
+		models: modelLabels{labels: map[string][]string{}},
 		empty: counter("empty_answers_total", "Answers of status 200 that came to their end and carried nothing.",
 			"backend", "model"),
 		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend",
@@ -138,20 +138,20 @@ func (m *metrics) watch(s *Server) {
 		}
 	}
 
-	s.seen.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 {
+	s.telemetry.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 {
 		return float64(one(s.ledger.Degraded()))
 	})
-	s.seen.Gauge("mneme_proxy_turns_waiting", "Answered turns and refusals that Redis has not taken yet.",
+	s.telemetry.Gauge("mneme_proxy_turns_waiting", "Answered turns and refusals that Redis has not taken yet.",
 		func() float64 { return float64(s.ledger.Stats().Waiting) })
-	s.seen.Counter("mneme_proxy_turns_dropped_total", "Answered turns and refusals that never reached Redis.",
+	s.telemetry.Counter("mneme_proxy_turns_dropped_total", "Answered turns and refusals that never reached Redis.",
 		func() int64 { return s.ledger.Stats().Dropped })
-	s.seen.Counter("mneme_proxy_usage_dropped_total", "Calls that are in no counter, since Redis did not take them.",
+	s.telemetry.Counter("mneme_proxy_usage_dropped_total", "Calls that are in no counter, since Redis did not take them.",
 		s.limiter.Dropped)
 	for name, b := range s.backends {
 		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name},
-			s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
+			s.telemetry)).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often is left alone.",
-		}, func() float64 { return float64(one(b.alone())) })
+		}, func() float64 { return float64(one(b.circuitOpen())) })
 	}
 }
 
@@ -163,7 +163,7 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 	}
 	m.requests.WithLabelValues(x.endpoint.name, x.pipeline, backend, outcome).Inc()
 	m.duration.WithLabelValues(x.endpoint.name, x.pipeline).Observe(took.Seconds())
-	ours := max(0, took-x.result.waited.all-x.client.spent)
+	ours := max(0, took-x.result.waited.total-x.client.spent)
 	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(ours.Seconds())
 	if x.answered() {
 		a := x.result.attempt
@@ -175,7 +175,7 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 
 // answeredNothing counts an answer that is complete and empty, which a vendor may give in place of an error.
 func (m *metrics) answeredNothing(a *attempt) {
-	m.empty.WithLabelValues(a.backend.name, m.models.of(a.backend.name, a.model)).Inc()
+	m.empty.WithLabelValues(a.backend.name, m.models.label(a.backend.name, a.model)).Inc()
 }
 
 // refused counts a backend's refusal.
@@ -183,15 +183,15 @@ func (m *metrics) refused(a *attempt) {
 	if a.answer.refused() {
 		kind := thinking.KindNone
 		if a.answer.class != thinking.ClassOther {
-			kind = thinking.KindOf(a.answer.whole)
+			kind = thinking.KindOf(a.answer.content)
 		}
-		m.refusals.WithLabelValues(a.backend.name, a.answer.about(), string(kind)).Inc()
+		m.refusals.WithLabelValues(a.backend.name, a.answer.subject(), string(kind)).Inc()
 	}
 }
 
 // moved counts a request that went on to another backend of its route.
-func (m *metrics) moved(from *backend, why reason) {
-	m.moves.WithLabelValues(from.name, string(why)).Inc()
+func (m *metrics) moved(b *backend, why reason) {
+	m.moves.WithLabelValues(b.name, string(why)).Inc()
 }
 
 // retried counts a cure for which another attempt was made.
@@ -214,7 +214,7 @@ func (m *metrics) shaped(x *attempt) {
 		fate string
 		n    int
 	}{
-		{"kept", r.Kept}, {"stripped", r.Stripped}, {"into_text", r.IntoText}, {"refused", r.Refused},
+		{"kept", r.Unchanged}, {"stripped", r.Stripped}, {"into_text", r.IntoText}, {"refused", r.Refused},
 		{"foreign", r.Foreign}, {"edited", r.Edited}, {"unproven", r.Unproven}, {"unchained", r.Unchained},
 	} {
 		if c.n > 0 && x.pipeline == scopeMain {
@@ -237,7 +237,7 @@ func (m *metrics) shaped(x *attempt) {
 }
 
 // continued counts what became of a request in its conversation.
-func (m *metrics) continued(x said) {
+func (m *metrics) continued(x resolvedRequest) {
 	c := x.continued
 	m.conversations.WithLabelValues(x.pipeline, string(c.Outcome)).Inc()
 	if c.Branch {

@@ -62,21 +62,21 @@ func (s *Server) modelsBackend(c *gin.Context, scope string) *backend {
 
 // chatModel shows the model that a name leads to.
 func (b *backend) chatModel(name string) chatModel {
-	return chatModel{ID: name, Object: "model", OwnedBy: "mneme", Tokens: b.windows.of(b.models.find(name))}
+	return chatModel{ID: name, Object: "model", OwnedBy: "mneme", Tokens: b.windows.size(b.models.find(name))}
 }
 
 func (b *backend) messagesModel(name string) messagesModel {
 	model := b.models.find(name)
-	tokens := b.windows.of(model)
+	tokens := b.windows.size(model)
 	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), tokens, tokens, b.outputTokens(model)}
 }
 
 // outputTokens returns the limit of a model's answers in tokens, by its refusals or the table; 0 if it is unknown.
 func (b *backend) outputTokens(model string) int64 {
 	most := int64(0)
-	for _, r := range b.of(model).rules {
-		if r.Most > 0 && r.Beside == "" && slices.Contains(outputMembers[b.dialect], r.Name) && (most == 0 || r.Most < most) {
-			most = r.Most
+	for _, r := range b.modelInfo(model).rules {
+		if r.Max > 0 && r.ConflictsWith == "" && slices.Contains(outputMembers[b.dialect], r.Name) && (most == 0 || r.Max < most) {
+			most = r.Max
 		}
 	}
 	return cmp.Or(most, sanitize.OutputTokens(model))
@@ -97,8 +97,8 @@ const (
 type vendorLists struct {
 	get func(ctx context.Context, call wire.Call, limit int64) ([]byte, error) // nil: it has no list
 
-	mu    sync.Mutex
-	known map[string]vendorList // guarded by mu
+	mu       sync.Mutex
+	byCaller map[string]vendorList // guarded by mu
 }
 
 type vendorList struct {
@@ -108,16 +108,16 @@ type vendorList struct {
 
 // modelNames are the names that clients may choose from: the configured ones, else the aliases; a backend
 // that has none of them takes any name, so its vendor's list is shown, or else what every name leads to.
-func (s *Server) modelNames(ctx context.Context, b *backend, in http.Header, from wire.Dialect) []string {
+func (s *Server) modelNames(ctx context.Context, b *backend, in http.Header, dialect wire.Dialect) []string {
 	names := b.config.Models
 	if len(names) == 0 {
 		names = b.models.aliases()
 	}
 	if len(names) == 0 {
-		names = s.vendorNames(ctx, b, in, from)
+		names = s.vendorNames(ctx, b, in, dialect)
 	}
-	if to := b.models.names[anyModel]; len(names) == 0 && to != "" {
-		names = []string{to}
+	if target := b.models.names[anyModel]; len(names) == 0 && target != "" {
+		names = []string{target}
 	}
 	if len(names) == 0 && b.config.Kind == KindOffline {
 		names = []string{KindOffline} // it answers to any name
@@ -126,7 +126,7 @@ func (s *Server) modelNames(ctx context.Context, b *backend, in http.Header, fro
 }
 
 // vendorNames are those that the vendor lists, as of a while ago. Two requests at once may both ask.
-func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, from wire.Dialect) []string {
+func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, dialect wire.Dialect) []string {
 	if b.lists.get == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 	call := wire.Call{Dialect: b.speaks, Path: "/models", Header: http.Header{}}
 	if b.config.Auth == upstream.AuthPassthrough {
 		caller, call.Header = tenant(in), translatedHeader(in, b.speaks)
-		if from == b.speaks { // a bearer token is no API key
+		if dialect == b.speaks { // a bearer token is no API key
 			call.Header = http.Header{}
 			for _, name := range []string{"Authorization", "X-Api-Key", "Anthropic-Beta"} {
 				if values := in[name]; values != nil {
@@ -147,26 +147,26 @@ func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, fr
 		call.Path = "/v1/models?limit=1000"
 	}
 	b.lists.mu.Lock()
-	kept, ok := b.lists.known[caller]
+	cached, ok := b.lists.byCaller[caller]
 	b.lists.mu.Unlock()
-	if ok && time.Now().Before(kept.until) {
-		return kept.names
+	if ok && time.Now().Before(cached.until) {
+		return cached.names
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTime) // the next client has use for it too
 	defer cancel()
 	body, err := b.lists.get(ctx, call, maxList)
 	list := vendorList{until: time.Now().Add(failureKept)}
 	if err != nil {
-		s.seen.Often.Warn().Err(err).Str("backend", b.name).Msg("the vendor's list of models cannot be had")
+		s.telemetry.Often.Warn().Err(err).Str("backend", b.name).Msg("the vendor's list of models cannot be had")
 	} else if list.names = namesListed(hider{own: b.secrets}.answer(body)); len(list.names) > 0 {
 		list.until = time.Now().Add(listKept)
 	}
 	b.lists.mu.Lock()
 	defer b.lists.mu.Unlock()
-	if b.lists.known == nil || len(b.lists.known) >= maxModels {
-		b.lists.known = map[string]vendorList{}
+	if b.lists.byCaller == nil || len(b.lists.byCaller) >= maxModels {
+		b.lists.byCaller = map[string]vendorList{}
 	}
-	b.lists.known[caller] = list
+	b.lists.byCaller[caller] = list
 	return list.names
 }
 
@@ -211,7 +211,7 @@ func (s *Server) listModels(c *gin.Context, scope string) {
 func (s *Server) showModel(c *gin.Context, scope string) {
 	b, name := s.modelsBackend(c, scope), strings.TrimPrefix(c.Param("id"), "/")
 	switch {
-	case !b.models.takes(name) && !slices.Contains(b.config.Models, name), secrets.Keyless(name) != name:
+	case !b.models.accepts(name) && !slices.Contains(b.config.Models, name), secrets.Keyless(name) != name:
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are",
 			name))
 	case guessDialect(c.Request) == wire.Messages:

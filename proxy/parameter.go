@@ -81,35 +81,35 @@ var spellings = map[string][]string{
 // goes without it, or with the name or the value that the error asks for. It is nil
 // for an error that names none, or one that the request needs.
 func (a *attempt) leaveOut() *cure {
-	said := a.answer.parameter
+	refusal := a.answer.parameter
 	switch {
-	case said.Name == "":
+	case refusal.Name == "":
 		return nil
-	case said.Name == thinking.BetaHeader:
-		return a.withoutBetas(said)
-	case said.Limits != nil:
-		return a.shorter(said)
+	case refusal.Name == thinking.BetaHeader:
+		return a.withoutBetas(refusal)
+	case refusal.Limits != nil:
+		return a.shorter(refusal)
 	}
-	r, about, ok := a.ruleOf(said)
+	r, subject, ok := a.ruleOf(refusal)
 	if !ok {
 		return nil
 	}
 	r.Model = a.model
-	return a.newCure(cureParameter, about, r)
+	return a.newCure(cureParameter, subject, r)
 }
 
 // withoutBetas returns the cure for refused values of the header anthropic-beta. It removes the values that the error
 // names, or all values if the error names none. The backend refuses a named value for every model.
-func (a *attempt) withoutBetas(said thinking.Refused) *cure {
+func (a *attempt) withoutBetas(refusal thinking.Refused) *cure {
 	betas := strings.Split(a.lastSent().betas, ",")
-	c := a.newCure(cureParameter, said.Name)
-	for _, v := range said.Refuses {
+	c := a.newCure(cureParameter, refusal.Name)
+	for _, v := range refusal.Refuses {
 		if slices.ContainsFunc(betas, func(b string) bool { return strings.TrimSpace(b) == v }) {
-			c.rules = append(c.rules, sanitize.Rule{Name: said.Name, Value: v})
+			c.rules = append(c.rules, sanitize.Rule{Name: refusal.Name, Value: v})
 		}
 	}
-	if said.Refuses == nil && betas[0] != "" {
-		c.rules = append(c.rules, sanitize.Rule{Name: said.Name, Model: a.model})
+	if refusal.Refuses == nil && betas[0] != "" {
+		c.rules = append(c.rules, sanitize.Rule{Name: refusal.Name, Model: a.model})
 	}
 	if c.rules == nil {
 		return nil
@@ -118,13 +118,13 @@ func (a *attempt) withoutBetas(said thinking.Refused) *cure {
 }
 
 // shorter returns the cure for a max_tokens above the model's limit. The error also names other numbers.
-func (a *attempt) shorter(said thinking.Refused) *cure {
-	c := a.newCure(cureLength, said.Name)
+func (a *attempt) shorter(refusal thinking.Refused) *cure {
+	c := a.newCure(cureLength, refusal.Name)
 	for _, name := range outputMembers[a.backend.dialect] {
-		n, _ := wholeNumber(a.sent(name))
-		smaller := slices.DeleteFunc(slices.Clone(said.Limits), func(limit int64) bool { return limit >= n })
+		n, _ := wholeNumber(a.memberValue(name))
+		smaller := slices.DeleteFunc(slices.Clone(refusal.Limits), func(limit int64) bool { return limit >= n })
 		if most := slices.Max(append(smaller, 0)); most >= leastAnswer {
-			c.rules = append(c.rules, sanitize.Rule{Name: name, Most: most, Beside: said.Beside, Model: a.model})
+			c.rules = append(c.rules, sanitize.Rule{Name: name, Max: most, ConflictsWith: refusal.ConflictsWith, Model: a.model})
 		}
 	}
 	if c.rules == nil {
@@ -135,66 +135,66 @@ func (a *attempt) shorter(said thinking.Refused) *cure {
 
 // ruleOf is what an error says of a parameter, as a rule for requests like the one that was sent, and the parameter's
 // name.
-func (a *attempt) ruleOf(said thinking.Refused) (r sanitize.Rule, about string, ok bool) {
-	if told := a.asking(said); told != nil {
-		if about = said.Name; told.Modes != nil {
-			about = "thinking.type"
+func (a *attempt) ruleOf(refusal thinking.Refused) (r sanitize.Rule, subject string, ok bool) {
+	if overrides := a.asking(refusal); overrides != nil {
+		if subject = refusal.Name; overrides.Modes != nil {
+			subject = "thinking.type"
 		}
-		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *told}}, about, true
+		return sanitize.Rule{Profile: sanitize.Overrides{Thinking: *overrides}}, subject, true
 	}
 	switch {
-	case said.Name == "tools" && said.Needed:
-		r = sanitize.Rule{Name: said.Name, Set: sanitize.NoTool(a.backend.dialect), Beside: sanitize.WithoutTools}
-		return r, said.Name, a.sent(said.Name) == nil
-	case said.Name == thinking.ToolCallID:
+	case refusal.Name == "tools" && refusal.Needed:
+		r = sanitize.Rule{Name: refusal.Name, Set: sanitize.NoTool(a.backend.dialect), ConflictsWith: sanitize.WithoutTools}
+		return r, refusal.Name, a.memberValue(refusal.Name) == nil
+	case refusal.Name == thinking.ToolCallID:
 		r.Profile.ToolIDs = &sanitize.ToolIDs{Alphanumeric: true, Length: 9}
-		return r, said.Name, a.fitting.ToolIDs.Length == 0
+		return r, refusal.Name, a.fitting.ToolIDs.Length == 0
 	}
-	if choice := a.sent("tool_choice"); said.Name == "tool_choice" && said.Value && a.backend.dialect == wire.Chat &&
+	if choice := a.memberValue("tool_choice"); refusal.Name == "tool_choice" && refusal.Value && a.backend.dialect == wire.Chat &&
 		choice.Kind() == '{' && !a.fitting.ChoiceWords {
-		return sanitize.Rule{Profile: sanitize.Overrides{ChoiceWords: &yes}}, said.Name, true
+		return sanitize.Rule{Profile: sanitize.Overrides{ChoiceWords: &yes}}, refusal.Name, true
 	}
-	r = sanitize.Rule{Name: said.Name, Beside: said.Beside, Most: said.Most}
+	r = sanitize.Rule{Name: refusal.Name, ConflictsWith: refusal.ConflictsWith, Max: refusal.Max}
 	if r.Name == include { // which the last hop adds, see attempt.spoken
 		return r, include, a.backend.speaks == wire.Responses && !a.leavesInclude
 	}
-	switch r.Beside {
+	switch r.ConflictsWith {
 	case "", thinking.WhileThinking:
 	case thinking.WhileOff:
-		r.Beside = ""
+		r.ConflictsWith = ""
 	default:
-		if a.sent(r.Beside) == nil {
+		if a.memberValue(r.ConflictsWith) == nil {
 			return r, "", false
 		}
 	}
-	if other, limit := limits[said.Name]; limit {
-		if sent := a.sent(said.Name); said.Value { // too large, and the vendor's own limit is smaller
-			r.Value = string(sent)
+	if other, limit := limits[refusal.Name]; limit {
+		if value := a.memberValue(refusal.Name); refusal.Value { // too large, and the vendor's own limit is smaller
+			r.Value = string(value)
 		} else {
-			r.Instead = other
+			r.Replacement = other
 		}
-		return r, r.Name, a.backend.dialect == wire.Chat && a.sent(said.Name) != nil
+		return r, r.Name, a.backend.dialect == wire.Chat && a.memberValue(refusal.Name) != nil
 	}
-	if said.Off { // it may be refused for what the model does without it
+	if refusal.Off { // it may be refused for what the model does without it
 		r.Set = `"none"`
 		return r, r.Name, a.backend.dialect == wire.Chat && r.Name == "reasoning_effort" &&
-			string(a.sent(r.Name)) != r.Set
+			string(a.memberValue(r.Name)) != r.Set
 	}
-	if form := a.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
+	if form := a.memberValue(sanitize.FormatType); refusal.Name == "response_format" && string(form) == `"json_schema"` {
 		r.Name, r.Value = sanitize.FormatType, string(form)
 		return r, r.Name, true
 	}
-	return a.ruleOfMember(r, said)
+	return a.ruleOfMember(r, refusal)
 }
 
 // cuttable are the lists and texts that may be cut to the length that a vendor takes.
 var cuttable = []string{"stop", "stop_sequences", "tools[].function.description", "tools[].description"}
 
 // ruleOfMember completes ruleOf for a member that is removed or gets another value.
-func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ sanitize.Rule, about string, ok bool) {
-	names := spellings[said.Name]
+func (a *attempt) ruleOfMember(r sanitize.Rule, refusal thinking.Refused) (_ sanitize.Rule, subject string, ok bool) {
+	names := spellings[refusal.Name]
 	if names == nil {
-		names = []string{ofThinking().ReplaceAllString(said.Name, "thinking.")}
+		names = []string{ofThinking().ReplaceAllString(refusal.Name, "thinking.")}
 	}
 	bodies := [][]byte{a.doc.Body}
 	if a.backend.speaks != a.backend.dialect {
@@ -202,11 +202,11 @@ func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ saniti
 	}
 	for i, body := range bodies {
 		if i > 0 {
-			names = []string{said.Name}
+			names = []string{refusal.Name}
 		}
 		for _, name := range names {
 			path, value := sanitize.Find(body, name)
-			cut := said.Most > 0 && slices.Contains(cuttable, path)
+			cut := refusal.Max > 0 && slices.Contains(cuttable, path)
 			if value == nil || !cut && !dispensable(path) {
 				continue
 			}
@@ -215,21 +215,21 @@ func (a *attempt) ruleOfMember(r sanitize.Rule, said thinking.Refused) (_ saniti
 			effort := strings.Contains(path, "effort") || strings.HasPrefix(path, "reasoning") ||
 				strings.HasPrefix(path, "think")
 			switch {
-			case said.Value && r.Most == 0 && effort:
+			case refusal.Value && r.Max == 0 && effort:
 				r.Value = string(value)
-			case said.Value && r.Most == 0 && value[0] == '"':
-				r.Takes = said.Takes
+			case refusal.Value && r.Max == 0 && value[0] == '"':
+				r.Accepted = refusal.Accepted
 			}
-			return r, aboutMember(path), true
+			return r, memberLabel(path), true
 		}
 	}
 	return r, "", false
 }
 
-// aboutMember returns the label of a member in metrics. It omits nested names, because clients choose unknown ones.
-func aboutMember(path string) string {
-	if at, _, nested := strings.Cut(path, "[]"); nested {
-		return at + "[]"
+// memberLabel returns the label of a member in metrics. It omits nested names, because clients choose unknown ones.
+func memberLabel(path string) string {
+	if head, _, nested := strings.Cut(path, "[]"); nested {
+		return head + "[]"
 	}
 	return path
 }
@@ -239,26 +239,26 @@ var ofThinking = lazyregexp.New(`^thinking\.(adaptive|between_tools|disabled|ena
 
 // asking is how the model wants to be asked to think by the words of an error, which holds from now on in
 // place of its profile; nil where they do not say, or where the request asked in that way.
-func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
-	asked, known := gjson.GetBytes(a.sent("thinking"), "type").Str, a.fitting.Thinking
-	switch beside := said.Beside; {
-	case said.Name == "thinking.type" && a.sent("thinking") != nil:
-		return a.modes(said.Takes, asked, cmp.Or(said.Not, asked))
-	case said.Needed && asked == string(sanitize.Enabled) && !known.NeedsBudget:
+func (a *attempt) asking(refusal thinking.Refused) *sanitize.ThinkingOverrides {
+	requested, profile := gjson.GetBytes(a.memberValue("thinking"), "type").Str, a.fitting.Thinking
+	switch conflict := refusal.ConflictsWith; {
+	case refusal.Name == "thinking.type" && a.memberValue("thinking") != nil:
+		return a.modes(refusal.Accepted, requested, cmp.Or(refusal.Not, requested))
+	case refusal.Needed && requested == string(sanitize.Enabled) && !profile.NeedsBudget:
 		return &sanitize.ThinkingOverrides{NeedsBudget: &yes}
-	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
-		return a.modes(nil, asked, asked)
-	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == "" && known.Default != sanitize.On:
+	case refusal.Name == "tool_choice" && conflict == thinking.WhileThinking && requested == string(sanitize.Disabled):
+		return a.modes(nil, requested, requested)
+	case refusal.Name == "tool_choice" && conflict == thinking.WhileThinking && requested == "" && profile.Default != sanitize.On:
 		return &sanitize.ThinkingOverrides{Default: sanitize.On}
-	case beside == thinking.WhileOff && asked == "" && known.Default != sanitize.Off:
+	case conflict == thinking.WhileOff && requested == "" && profile.Default != sanitize.Off:
 		return &sanitize.ThinkingOverrides{Default: sanitize.Off}
-	case beside == thinking.WhileOff && strings.Contains(said.Name, "effort") && !known.NoEffortOff:
+	case conflict == thinking.WhileOff && strings.Contains(refusal.Name, "effort") && !profile.NoEffortOff:
 		return &sanitize.ThinkingOverrides{NoEffortOff: &yes}
-	case said.Takes != nil && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
-		return a.modes(nil, asked, asked)
-	case said.Takes != nil && strings.Contains(said.Name, "effort"):
-		levels := sanitize.Levels(said.Takes)
-		effort := gjson.Parse(cmp.Or(string(a.sent("output_config.effort")), string(a.sent("reasoning_effort")))).Str
+	case refusal.Accepted != nil && conflict == thinking.WhileThinking && requested == string(sanitize.Disabled):
+		return a.modes(nil, requested, requested)
+	case refusal.Accepted != nil && strings.Contains(refusal.Name, "effort"):
+		levels := sanitize.Levels(refusal.Accepted)
+		effort := gjson.Parse(cmp.Or(string(a.memberValue("output_config.effort")), string(a.memberValue("reasoning_effort")))).Str
 		if len(levels) > 0 && effort != "" && !slices.Contains(levels, effort) {
 			return &sanitize.ThinkingOverrides{Efforts: levels}
 		}
@@ -268,31 +268,31 @@ func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 
 // modes are the ways to ask for thinking that an error leaves: those that it says are taken, else those that
 // are known without the one that is refused. Of enabled and adaptive the other one is left, known or not.
-func (a *attempt) modes(takes []string, asked, refused string) *sanitize.ThinkingOverrides {
-	known := a.fitting.Thinking
-	left := &sanitize.ThinkingOverrides{Modes: []sanitize.Mode{}}
+func (a *attempt) modes(accepted []string, requested, refused string) *sanitize.ThinkingOverrides {
+	profile := a.fitting.Thinking
+	overrides := &sanitize.ThinkingOverrides{Modes: []sanitize.Mode{}}
 	for _, m := range []sanitize.Mode{sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools} {
-		taken := slices.Contains(takes, string(m))
-		if takes == nil {
+		ok := slices.Contains(accepted, string(m))
+		if accepted == nil {
 			other := refused != string(sanitize.Disabled) && (m == sanitize.Enabled || m == sanitize.Adaptive)
-			taken = string(m) != refused && (other || slices.Contains(known.Modes, m) ||
-				known.Modes == nil && m != sanitize.BetweenTools)
+			ok = string(m) != refused && (other || slices.Contains(profile.Modes, m) ||
+				profile.Modes == nil && m != sanitize.BetweenTools)
 		}
-		if taken {
-			left.Modes = append(left.Modes, m)
+		if ok {
+			overrides.Modes = append(overrides.Modes, m)
 		}
 	}
-	if known.Default == sanitize.Off { // which is not sure of a model that is another one than its profile says
-		left.Default = sanitize.Unknown
+	if profile.Default == sanitize.Off { // which is not sure of a model that is another one than its profile says
+		overrides.Default = sanitize.Unknown
 	}
-	if len(left.Modes) == 0 || slices.Contains(left.Modes, sanitize.Mode(asked)) {
+	if len(overrides.Modes) == 0 || slices.Contains(overrides.Modes, sanitize.Mode(requested)) {
 		return nil
 	}
-	return left
+	return overrides
 }
 
-// sent returns the raw value of a member of the attempt's request in the backend's dialect, or nil.
-func (a *attempt) sent(name string) jsontext.Value {
+// memberValue returns the raw value of a member of the attempt's request in the backend's dialect, or nil.
+func (a *attempt) memberValue(name string) jsontext.Value {
 	if strings.ContainsAny(name, "[*") { // a member of elements
 		if path, value := sanitize.Find(a.doc.Body, name); path == name {
 			return value
@@ -300,19 +300,19 @@ func (a *attempt) sent(name string) jsontext.Value {
 		return nil
 	}
 	first, rest, _ := strings.Cut(name, ".")
-	at := a.doc.Members.Get(first)
-	for rest != "" && at.Found() {
+	span := a.doc.Members.Get(first)
+	for rest != "" && span.Exists() {
 		first, rest, _ = strings.Cut(rest, ".")
-		at = a.doc.Object(at).Get(first)
+		span = a.doc.Object(span).Get(first)
 	}
-	if !at.Found() {
+	if !span.Exists() {
 		return nil
 	}
-	return a.doc.Of(at)
+	return a.doc.Raw(span)
 }
 
 // lastSent returns the call that the attempt made.
-func (a *attempt) lastSent() sent { return a.result.sent[len(a.result.sent)-1] }
+func (a *attempt) lastSent() sentCall { return a.result.sentCalls[len(a.result.sentCalls)-1] }
 
 // sends reports whether the attempt's call has a member of this name.
 func (a *attempt) sends(name string) bool {

@@ -15,22 +15,22 @@ func TestLessonsAreBounded(t *testing.T) {
 	var k knowledge
 	configured := func(string) sanitize.Profile { return sanitize.For("generic", "") }
 	for m := range 3 * maxModels {
-		k.of(fmt.Sprint("m", m), configured)
+		k.modelInfo(fmt.Sprint("m", m), configured)
 		require.LessOrEqual(t, len(k.models), maxModels)
 	}
 	for p := range 3 * maxRules {
 		k.learn(sanitize.Rule{Model: "m", Name: fmt.Sprint("p", p)})
 	}
-	kept := k.of("m", configured).rules
+	kept := k.modelInfo("m", configured).rules
 	require.Len(t, kept, maxRules)
 	require.Equal(t, fmt.Sprint("p", 3*maxRules-1), kept[maxRules-1].Name, "the newest stays")
-	require.Empty(t, k.of("other", configured).rules)
+	require.Empty(t, k.modelInfo("other", configured).rules)
 	again := kept[3]
 	again.Source = "said again"
 	k.learn(again)
-	require.Len(t, k.of("m", configured).rules, maxRules, "one that is known is not added again")
+	require.Len(t, k.modelInfo("m", configured).rules, maxRules, "one that is known is not added again")
 	yes := true
 	k.learn(sanitize.Rule{Profile: sanitize.Overrides{Replay: sanitize.ReplayOverrides{Bound: &yes}}})
-	require.True(t, k.of("m", configured).profile.Replay.Bound)
-	require.True(t, k.of("other", configured).profile.Replay.Bound, "a rule without a model holds for all")
+	require.True(t, k.modelInfo("m", configured).profile.Replay.Bound)
+	require.True(t, k.modelInfo("other", configured).profile.Replay.Bound, "a rule without a model holds for all")
 }

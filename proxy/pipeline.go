@@ -48,25 +48,25 @@ func (s *Server) teammate(ctx context.Context, x *request) error {
 }
 
 // read finds out what a request says, for the backend that it goes to.
-func (s *Server) read(ctx context.Context, to routed, scope string) (said, error) {
-	if err := s.admit(ctx, to); err != nil {
-		return said{}, err
+func (s *Server) read(ctx context.Context, r routedRequest, scope string) (resolvedRequest, error) {
+	if err := s.admit(ctx, r); err != nil {
+		return resolvedRequest{}, err
 	}
-	n, err := to.name(scope, s.config.Stateless)
+	n, err := r.name(scope, s.config.Stateless)
 	if err != nil {
-		return said{}, err
+		return resolvedRequest{}, err
 	}
 	if n, err = s.goOn(ctx, n); err != nil {
-		return said{}, err
+		return resolvedRequest{}, err
 	}
-	var a asked
+	var a adaptedRequest
 	if err := fair.Share(ctx, func(context.Context) (err error) {
 		if a, err = n.translate(); err != nil {
 			err = errUnfit{err}
 		}
 		return err
 	}); err != nil {
-		return said{}, err
+		return resolvedRequest{}, err
 	}
 	x, err := s.reconcile(ctx, a)
 	if err != nil {
@@ -86,13 +86,13 @@ func (s *Server) embeddings(ctx context.Context, x *request) error {
 			Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai",
 		}
 	}
-	to := x.route(s.embedder)
-	to.model = x.in.outline.Model
-	x.result.routed = to
-	if err := s.admit(ctx, to); err != nil {
+	r := x.route(s.embedder)
+	r.model = x.in.outline.Model
+	x.result.routedRequest = r
+	if err := s.admit(ctx, r); err != nil {
 		return err
 	}
-	a := &attempt{said: said{asked: asked{named: named{routed: to}}}, replayed: replayed{doc: x.in.outline}}
+	a := &attempt{resolvedRequest: resolvedRequest{adaptedRequest: adaptedRequest{scopedRequest: scopedRequest{routedRequest: r}}}, replayed: replayed{doc: x.in.outline}}
 	x.result.attempt = a
 	if err := a.send(ctx, a.headers(sanitize.Output{})); err != nil {
 		return err
@@ -102,13 +102,13 @@ func (s *Server) embeddings(ctx context.Context, x *request) error {
 
 // request is one call of a client, and where its answer goes.
 type request struct {
-	endpoint endpoint
-	pipeline string // main or teammate, for logs and metrics
-	teammate string // the name in /teammate/<name>, empty for none
-	in       received
-	client   *clientWriter
-	begins   string       // the id of the conversation that begins with it, unless it goes on one
-	prices   *price.Table // for all of the request
+	endpoint        endpoint
+	pipeline        string // main or teammate, for logs and metrics
+	teammate        string // the name in /teammate/<name>, empty for none
+	in              received
+	client          *clientWriter
+	newConversation string       // the id of the conversation that begins with it, unless it goes on one
+	prices          *price.Table // for all of the request
 	notes
 	result result
 }
@@ -147,43 +147,43 @@ func (n *notes) log() *zerolog.Logger {
 // result is what came of a request, for its line in the log, metrics and the records of
 // usage. Stages write it; only serve reads it, when the pipeline has ended.
 type result struct {
-	named             // zero for a request that was not routed
-	attempt *attempt  // the one that gives the client's answer, nil for none; serve closes the answer
-	heard   *listener // nil unless the client gets an answer
-	waited  waited
-	reason  reason                      // why the backend refused; empty if it did not
-	fail    func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
+	scopedRequest           // zero for a request that was not routed
+	attempt       *attempt  // the one that gives the client's answer, nil for none; serve closes the answer
+	listener      *listener // nil unless the client gets an answer
+	waited        waited
+	reason        reason                      // why the backend refused; empty if it did not
+	fail          func(f wire.Failure) []byte // how a stream that was begun ends by an error; nil: by the dialect's event
 
-	answer   int64      // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
-	admitted *admitted  // nil where nothing bounds the call
-	leave    func()     // its place among the calls at once; nil if it has none
-	others   bool       // another backend can be asked if this one fails
-	until    time.Time  // by then all backends together have answered, or failed; zero for a route of one
-	turn     *agentTurn // that is recorded; nil for none
-	attempts int        // requests that the backend was sent, those that were repeated for a failure too
-	sent     []sent     // what the attempts sent
+	answer    int64      // tokens that bound an answer which the request leaves open; 0 where no tokens are bounded
+	admitted  *admitted  // nil where nothing bounds the call
+	leave     func()     // its place among the calls at once; nil if it has none
+	others    bool       // another backend can be asked if this one fails
+	until     time.Time  // by then all backends together have answered, or failed; zero for a route of one
+	turn      *agentTurn // that is recorded; nil for none
+	attempts  int        // requests that the backend was sent, those that were repeated for a failure too
+	sentCalls []sentCall // what the attempts sent
 }
 
 // waited is the time that was the backend's.
 type waited struct {
-	all       time.Duration
+	total     time.Duration
 	firstByte time.Duration // part of it, until the last attempt's answer began
 }
 
-// routed is a request and where it goes.
-type routed struct {
+// routedRequest is a request and where it goes.
+type routedRequest struct {
 	*request
-	backend *backend
-	model   string // the backend's name for the request's
-	known   *known // of the model
+	backend   *backend
+	model     string     // the backend's name for the request's
+	modelInfo *modelInfo // of the model
 }
 
-// named is a request and its conversation.
-type named struct {
-	routed
+// scopedRequest is a request and its conversation.
+type scopedRequest struct {
+	routedRequest
 	scope   ledger.Scope  // where its turns belong
 	minted  bool          // the conversation begins with this request
-	found   bool          // it goes on a conversation that its client has not named
+	matched bool          // it goes on a conversation that its client has not named
 	inBody  bool          // the answer's body has the id too
 	outline *wire.Outline // without what only the gateway had to know
 
@@ -193,28 +193,28 @@ type named struct {
 	passes bool             // it goes on from a stored response and is no turn of that conversation itself
 }
 
-// asked is a request in the backend's dialect, like everything after it: what was
+// adaptedRequest is a request in the backend's dialect, like everything after it: what was
 // recorded, what goes back and what a vendor refuses.
-type asked struct {
-	named
-	shown     chatwire.Asked        // how the answer is to be shown
-	responses responseswire.Asked   // the same for the Responses endpoint
-	native    *responseswire.Native // the request as the client made it, if the vendor speaks its Responses; else nil
-	newest    []string              // kinds of content of the user's very last message that no text can replace
-	replaced  bool                  // translation put a text in the place of content that it cannot carry
-	previous  string                // of native: the stored response that it goes on from; empty for none
-	leftOut   []string              // members of the request that translation has no place for
+type adaptedRequest struct {
+	scopedRequest
+	answerOptions chatwire.AnswerOptions      // how the answer is to be shown
+	responses     responseswire.AnswerOptions // the same for the Responses endpoint
+	native        *responseswire.Native       // the request as the client made it, if the vendor speaks its Responses; else nil
+	newest        []string                    // kinds of content of the user's very last message that no text can replace
+	replaced      bool                        // translation put a text in the place of content that it cannot carry
+	previous      string                      // of native: the stored response that it goes on from; empty for none
+	leftOut       []string                    // members of the request that translation has no place for
 }
 
-// said is a request and what its conversation makes of it.
-type said struct {
-	asked
+// resolvedRequest is a request and what its conversation makes of it.
+type resolvedRequest struct {
+	adaptedRequest
 	continued *conversation.Continued // nil for a request without a conversation
 }
 
 // attempt is one try to get an answer.
 type attempt struct {
-	said
+	resolvedRequest
 	cures   []*cure          // what it changes; none in the first
 	fitting sanitize.Profile // for the last hop, see said.fitted
 	replayed
@@ -236,10 +236,10 @@ type replayed struct {
 }
 
 // translated reports whether endpoint and backend speak different dialects.
-func (x routed) translated() bool { return x.endpoint.dialect != x.backend.dialect }
+func (x routedRequest) translated() bool { return x.endpoint.dialect != x.backend.dialect }
 
 // foreign reports whether the client and the vendor speak different dialects.
-func (x routed) foreign() bool { return x.endpoint.dialect != x.backend.speaks }
+func (x routedRequest) foreign() bool { return x.endpoint.dialect != x.backend.speaks }
 
 // An endpoint is a kind of request that the gateway takes.
 type endpoint struct {

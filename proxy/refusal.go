@@ -105,9 +105,9 @@ func (a *attempt) reasonOf(f wire.Failure) reason {
 	if got.class != thinking.ClassOther { // whatever status and words gateways in between have put around it
 		return reasonRejected
 	}
-	said := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
+	text := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
 	for _, w := range wordings {
-		if w.words.MatchString(said) && (got.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
+		if w.words.MatchString(text) && (got.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
 			return w.reason
 		}
 	}
@@ -118,7 +118,7 @@ func (a *attempt) reasonOf(f wire.Failure) reason {
 		return reasonQuota
 	case status == http.StatusTooManyRequests:
 		return reasonRate
-	case status == http.StatusNotFound && strings.Contains(said, "model"):
+	case status == http.StatusNotFound && strings.Contains(text, "model"):
 		return reasonModel
 	case status >= 500, status == http.StatusRequestTimeout:
 		return reasonDown
@@ -129,13 +129,13 @@ func (a *attempt) reasonOf(f wire.Failure) reason {
 // tellRefusal says in headers why the backend refused, keeps what is to be
 // remembered of it, and logs what it said.
 func (a *attempt) tellRefusal() {
-	said := a.answer
-	a.learnWindow(said.length)
-	why := a.reasonOf(wire.ReadFailure(said.errorStatus(), said.whole))
+	ans := a.answer
+	a.learnWindow(ans.length)
+	why := a.reasonOf(wire.ReadFailure(ans.errorStatus(), ans.content))
 	h := a.client.Header()
 	h[reasonHeader] = []string{string(why)}
 	for name, n := range map[string]int{
-		limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent),
+		limitHeader: ans.length.Limit, sentHeader: cmp.Or(ans.length.Input, ans.length.Total),
 	} {
 		if n > 0 {
 			h[name] = []string{strconv.Itoa(n)}
@@ -146,7 +146,7 @@ func (a *attempt) tellRefusal() {
 	}
 	a.result.reason = why // for the request's own line, which is always written
 	a.often.Warn().Str("request_id", a.id).EmbedObject(a.trail).Str("reason", string(why)).
-		Int("upstream_status", said.status).Str("backend", a.backend.name).Str("model", a.model).Str("error", a.quote()).
+		Int("upstream_status", ans.status).Str("backend", a.backend.name).Str("model", a.model).Str("error", a.quote()).
 		Msgf("the backend refused a request (%s: %s)", a.backend.name, why)
 }
 
@@ -165,21 +165,21 @@ var tooLongWords = regexp.MustCompile(`prompt is too long: \d+ tokens > \d+ max|
 // saysTooLong reports whether an error about length is one that clients of a dialect
 // know for it. Vendors and servers have many others.
 func (a *answer) saysTooLong(d wire.Dialect) bool {
-	said := gjson.GetBytes(a.whole, "error")
+	errObject := gjson.GetBytes(a.content, "error")
 	if d == wire.Messages {
-		return a.status == http.StatusBadRequest && tooLongWords.MatchString(said.Get("message").Str)
+		return a.status == http.StatusBadRequest && tooLongWords.MatchString(errObject.Get("message").Str)
 	}
-	return a.status == http.StatusBadRequest && said.Get("code").Str == string(reasonTooLong)
+	return a.status == http.StatusBadRequest && errObject.Get("code").Str == string(reasonTooLong)
 }
 
 // inOurWords is a backend's error for a client that does not know the backend's
 // words: what it does about a request that is too long hangs on them.
-func (x routed) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
+func (x routedRequest) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	if l.Excess != thinking.OverWindow {
 		return f
 	}
-	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model))
-	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
+	limit := cmp.Or(l.Limit, x.backend.windows.size(x.model))
+	tokens := cmp.Or(l.Input, l.Total, int(usage.EstimateInput(x.in.outline.Body)))
 	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong),
 		Param: "messages"}
 	messages := x.endpoint.dialect == wire.Messages
@@ -191,24 +191,24 @@ func (x routed) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d tokens (%d "+
 			"in the messages, %d in the completion). "+
 			"Please reduce the length of the messages or completion.", l.Limit, l.Input+l.Output, l.Input, l.Output)
-	case limit == 0 || sent <= limit: // nothing is known for sure
+	case limit == 0 || tokens <= limit: // nothing is known for sure
 		f.Message = "This model's maximum context length is exceeded. Please reduce the length of the messages."
 		if messages {
 			f.Message = "prompt is too long"
 		}
 	case messages:
-		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", sent, limit)
+		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", tokens, limit)
 	default:
 		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d "+
 			"tokens. "+
-			"Please reduce the length of the messages.", limit, sent)
+			"Please reduce the length of the messages.", limit, tokens)
 	}
 	return f
 }
 
 // explained is err in words that the client goes by, if it is a backend's error
 // that came as the data of an answer.
-func (x routed) explained(err error, data []byte) error {
+func (x routedRequest) explained(err error, data []byte) error {
 	var f wire.Failure
 	if !errors.As(err, &f) {
 		return err
@@ -228,10 +228,10 @@ func (a *attempt) lessOutput() *cure {
 		return nil
 	}
 	c := a.newCure(cureLength, "max_tokens")
-	c.once = true
+	c.requestOnly = true
 	for _, name := range outputMembers[a.backend.dialect] {
-		if a.outline.Members.Get(name).Found() {
-			c.rules = append(c.rules, sanitize.Rule{Name: name, Most: int64(room)})
+		if a.outline.Members.Get(name).Exists() {
+			c.rules = append(c.rules, sanitize.Rule{Name: name, Max: int64(room)})
 		}
 	}
 	if c.rules == nil { // the vendor's own default was too large
@@ -261,7 +261,7 @@ func (x *request) shownError(err error) string {
 
 // quote is what the log shows of a backend's error.
 func (a *attempt) quote() string {
-	return a.shortened(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole).Message)
+	return a.shortened(wire.ReadFailure(a.answer.errorStatus(), a.answer.content).Message)
 }
 
 // shortened is a backend's text for the log: bounded, and without what it repeats of

@@ -30,61 +30,61 @@ func (l *listener) reply(ctx context.Context) error {
 			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
 		return l.replyError()
-	case a.stream != nil && l.native == nil && (l.translated() || l.shown.AnswerTool != "" || a.vendor != nil ||
-		!l.shown.Stream): // some vendors stream unasked
+	case a.stream != nil && l.native == nil && (l.translated() || l.answerOptions.AnswerTool != "" || a.vendor != nil ||
+		!l.answerOptions.Stream): // some vendors stream unasked
 		return l.replyTranslated(ctx)
 	case a.stream != nil:
 		return l.passStream(ctx)
 	}
-	body := a.whole
+	body := a.content
 	switch {
 	case l.native != nil:
 		l.hearWhole(ctx, body)
 		body = l.restorePrevious(l.restoreModel(body, "model"), "previous_response_id")
 		l.storeNative(ctx, body)
-	case a.vendor != nil || l.translated() || l.shown.Stream && l.shown.AnswerTool != "":
+	case a.vendor != nil || l.translated() || l.answerOptions.Stream && l.answerOptions.AnswerTool != "":
 		return l.translateBody(ctx)
 	default:
-		body = l.restoreModel(l.message(ctx, chatwire.NewFormat(l.shown.AnswerTool).Body(body)), "model")
+		body = l.restoreModel(l.message(ctx, chatwire.NewFormat(l.answerOptions.AnswerTool).Body(body)), "model")
 	}
 	answerHeader(l.client.Header(), a.header)
-	return l.client.whole(a.status, l.tellID(body, false))
+	return l.client.writeBody(a.status, l.tellID(body, false))
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
 // vendor's dialect, since such clients go by its words, else with its message. A
 // request that is too long is said in the words that clients of the dialect go by.
 func (a *attempt) replyError() error {
-	said := a.answer
-	answerHeader(a.client.Header(), said.header)
-	if !a.foreign() && (said.length.Excess != thinking.OverWindow || said.saysTooLong(a.endpoint.dialect)) {
-		return a.client.whole(said.status, said.whole)
+	ans := a.answer
+	answerHeader(a.client.Header(), ans.header)
+	if !a.foreign() && (ans.length.Excess != thinking.OverWindow || ans.saysTooLong(a.endpoint.dialect)) {
+		return a.client.writeBody(ans.status, ans.content)
 	}
 	a.client.Header().Set("Content-Type", "application/json")
-	f := a.inOurWords(wire.ReadFailure(said.status, said.whole), said.length)
-	return a.client.whole(f.Status, f.Body(a.endpoint.dialect))
+	f := a.inOurWords(wire.ReadFailure(ans.status, ans.content), ans.length)
+	return a.client.writeBody(f.Status, f.Body(a.endpoint.dialect))
 }
 
 // replyStream gives a stream to the client event by event. Take gives what the client gets of one, and whether the
 // stream may end with it; end finishes a stream that is complete, however its connection ended.
 func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byte, bool, error), end func() error,
 ) error {
-	for ended := false; ; {
+	for done := false; ; {
 		frame, err := l.answer.next()
-		shown, ends, failure := take(frame)
-		ended = ended || ends
+		out, final, failure := take(frame)
+		done = done || final
 		switch {
-		case err != nil && !ended && !errors.Is(err, io.EOF):
+		case err != nil && !done && !errors.Is(err, io.EOF):
 			return err
-		case err != nil && (!ended || failure != nil):
+		case err != nil && (!done || failure != nil):
 			return chatwire.ErrCut // what follows the last blank line would garble the error's event
 		case failure != nil:
 			return l.explained(failure, failedResponse(frame.Data))
 		case err != nil:
 			l.end(ctx)
 		}
-		if l.client.begun { // also without output: what the last event said may wait for this one
-			if err := l.client.write(shown, err != nil || !l.answer.more()); err != nil {
+		if l.client.started { // also without output: what the last event said may wait for this one
+			if err := l.client.write(out, err != nil || !l.answer.hasMore()); err != nil {
 				return err
 			}
 		}
@@ -98,30 +98,30 @@ func (l *listener) replyStream(ctx context.Context, take func(wire.Frame) ([]byt
 func (l *listener) passStream(ctx context.Context) error {
 	answerHeader(l.client.Header(), l.answer.header)
 	l.client.begin(l.answer.status)
-	told, events := false, int64(0)
+	hasID, events := false, int64(0)
 	return l.replyStream(ctx, func(frame wire.Frame) ([]byte, bool, error) {
 		if l.endpoint.dialect == wire.Responses && len(frame.Data) > 0 {
 			if events++; events == 1 {
-				begun := bytes.Clone(frame.Data)
-				l.result.fail = func(f wire.Failure) []byte { return responseswire.FailPassed(l.responses, begun, events, f) }
+				firstEvent := bytes.Clone(frame.Data)
+				l.result.fail = func(f wire.Failure) []byte { return responseswire.FailPassed(l.responses, firstEvent, events, f) }
 			}
 		}
-		data, ends, hidden := l.passed(ctx, frame.Data)
-		if !told {
-			without := len(data)
+		data, final, hidden := l.passed(ctx, frame.Data)
+		if !hasID {
+			size := len(data)
 			data = l.tellID(data, true)
-			told = len(data) > without
+			hasID = len(data) > size
 		}
 		if hidden {
-			return nil, ends, nil
+			return nil, final, nil
 		}
-		return l.restoreInFrame(frame, data), ends, nil
+		return l.restoreInFrame(frame, data), final, nil
 	}, func() error { return nil })
 }
 
 // passed listens to an event that is passed on, and gives what the client gets of it, unless it is hidden from it. Ends
 // says that the stream may end with it. What cannot be read passes as it is.
-func (l *listener) passed(ctx context.Context, data []byte) (shown []byte, ends, hidden bool) {
+func (l *listener) passed(ctx context.Context, data []byte) (out []byte, final, hidden bool) {
 	switch l.backend.speaks {
 	case wire.Responses:
 		return data, l.hearNative(ctx, data), false
@@ -137,12 +137,12 @@ func (l *listener) passed(ctx context.Context, data []byte) (shown []byte, ends,
 	if err != nil {
 		return data, false, false
 	}
-	return l.chunk(ctx, c), c.Ends(), c.OnlyCounts() && l.shown.Stream && !l.shown.IncludeUsage
+	return l.chunk(ctx, c), c.IsFinal(), c.OnlyCounts() && l.answerOptions.Stream && !l.answerOptions.IncludeUsage
 }
 
 // restoreInFrame is an event with the client's name of the model, and with other
 // data if that is to be shown.
-func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
+func (x adaptedRequest) restoreInFrame(f wire.Frame, data []byte) []byte {
 	path := "model"
 	switch x.endpoint.dialect {
 	case wire.Messages:
@@ -166,21 +166,21 @@ func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
 
 // restoreModel puts the client's name of the model where the backend shows its
 // own, if the model was mapped.
-func (x asked) restoreModel(body []byte, path string) []byte {
-	if x.shown.Model == "" {
+func (x adaptedRequest) restoreModel(body []byte, path string) []byte {
+	if x.answerOptions.Model == "" {
 		return body
 	}
-	return restored(body, path, gjson.String, x.shown.Model)
+	return restored(body, path, gjson.String, x.answerOptions.Model)
 }
 
 // restored is a body with a string of the client's in the place of what the backend shows of a type; body itself if it
 // shows nothing of it.
-func restored(body []byte, path string, of gjson.Type, with string) []byte {
-	shown := gjson.GetBytes(body, path)
-	if shown.Type != of || shown.Index <= 0 {
+func restored(body []byte, path string, kind gjson.Type, with string) []byte {
+	value := gjson.GetBytes(body, path)
+	if value.Type != kind || value.Index <= 0 {
 		return body
 	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(with))
+	return wire.Splice(body, wire.Span{Start: value.Index, End: value.Index + len(value.Raw)}, wire.Quote(with))
 }
 
 // translator writes an answer for the client: it appends to dst what that gets.
@@ -197,16 +197,16 @@ func (l *listener) translator() translator {
 		l.shows = t
 		return t
 	case wire.Chat:
-		return chatwire.NewChatAnswer(l.shown, time.Now())
+		return chatwire.NewChatAnswer(l.answerOptions, time.Now())
 	}
-	return chatwire.NewSameAnswer(l.shown)
+	return chatwire.NewSameAnswer(l.answerOptions)
 }
 
 // translatedAnswer is an answer on its way into the client's dialect, through events of the messages dialect.
 type translatedAnswer struct {
 	*listener
 	ctx      context.Context // of the call of frame or end
-	to       translator
+	target   translator
 	chat     *chatwire.MessagesAnswer // of a chat backend; else nil
 	format   *chatwire.Format
 	unsealed wire.Unsealed
@@ -217,18 +217,18 @@ type translatedAnswer struct {
 }
 
 func (l *listener) translatedAnswer(ctx context.Context) *translatedAnswer {
-	t := &translatedAnswer{listener: l, ctx: ctx, to: l.translator(), format: chatwire.NewFormat(l.shown.AnswerTool)}
+	t := &translatedAnswer{listener: l, ctx: ctx, target: l.translator(), format: chatwire.NewFormat(l.answerOptions.AnswerTool)}
 	switch {
 	case l.backend.dialect == wire.Chat: // it was listened to before
-		t.chat = chatwire.NewMessagesAnswer(l.shown, t.show)
+		t.chat = chatwire.NewMessagesAnswer(l.answerOptions, t.show)
 	case l.answer.vendor != nil:
-		l.answer.vendor.To(t.hear)
+		l.answer.vendor.SetSink(t.hear)
 	}
 	return t
 }
 
 // frame takes an event of the vendor's. Ends says that the stream may end with it.
-func (t *translatedAnswer) frame(data []byte) (ends bool, err error) {
+func (t *translatedAnswer) frame(data []byte) (final bool, err error) {
 	switch vendor := t.answer.vendor; {
 	case vendor != nil: // what ends the answer comes with the event that does at the vendor's
 		done := vendor.Complete()
@@ -246,7 +246,7 @@ func (t *translatedAnswer) frame(data []byte) (ends bool, err error) {
 				return false, err
 			}
 		}
-		return c.Ends(), t.chat.Event(c)
+		return c.IsFinal(), t.chat.Event(c)
 	}
 	e, err := wire.ReadEvent(data)
 	if err == nil && e.Type == wire.ErrorEvent {
@@ -275,7 +275,7 @@ func (t *translatedAnswer) show(e *wire.Event) {
 	}
 	for i := range t.open {
 		if t.err == nil {
-			t.out, t.err = t.to.Event(t.out, &t.open[i])
+			t.out, t.err = t.target.Event(t.out, &t.open[i])
 		}
 	}
 }
@@ -289,11 +289,11 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 			return nil, false, errTooLong
 		}
 		t.out = t.out[:0]
-		ends, err := t.frame(frame.Data)
+		final, err := t.frame(frame.Data)
 		if len(t.out) > 0 { // a client that wants JSON gets nothing before the end
 			t.out = l.beginTranslated(t.out)
 		}
-		return t.out, ends, cmp.Or(err, t.err)
+		return t.out, final, cmp.Or(err, t.err)
 	}, func() error {
 		t.out = t.out[:0]
 		return t.end()
@@ -304,20 +304,20 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 func (l *listener) translateBody(ctx context.Context) error {
 	t := l.translatedAnswer(ctx)
 	if err := cmp.Or(t.body(), t.err); err != nil {
-		return l.explained(err, failedResponse(l.answer.whole))
+		return l.explained(err, failedResponse(l.answer.content))
 	}
 	return t.end()
 }
 
 func (t *translatedAnswer) body() error {
 	if t.answer.vendor != nil {
-		return t.answer.said(t.answer.whole)
+		return t.answer.readResponse(t.answer.content)
 	}
 	if t.chat != nil {
-		_, err := t.frame(t.answer.whole)
+		_, err := t.frame(t.answer.content)
 		return err
 	}
-	events, err := wire.ReadEvents(t.message(t.ctx, t.format.Body(t.answer.whole)))
+	events, err := wire.ReadEvents(t.message(t.ctx, t.format.Body(t.answer.content)))
 	for i := range events {
 		t.show(&events[i])
 	}
@@ -331,7 +331,7 @@ func (t *translatedAnswer) end() error {
 			return err
 		}
 	}
-	out, err := t.to.End(t.out)
+	out, err := t.target.End(t.out)
 	if err != nil {
 		return err
 	}
@@ -343,16 +343,16 @@ func (t *translatedAnswer) end() error {
 
 // beginTranslated writes the header of the answer, the first time; out is what follows.
 func (l *listener) beginTranslated(out []byte) []byte {
-	if l.client.begun {
+	if l.client.started {
 		return out
 	}
 	answerHeader(l.client.Header(), l.answer.header)
 	kind := "application/json"
-	if l.shown.Stream {
+	if l.answerOptions.Stream {
 		kind = "text/event-stream"
 	}
 	l.client.Header().Set("Content-Type", kind)
 	l.client.begin(http.StatusOK)
 	l.client.ping(l.endpoint.dialect)
-	return l.tellID(out, l.shown.Stream)
+	return l.tellID(out, l.answerOptions.Stream)
 }

@@ -22,13 +22,13 @@ func failedResponse(data []byte) []byte {
 		return data // most answers and events are long and no errors
 	}
 	if gjson.GetBytes(data, "type").Str == "response.failed" {
-		if said := gjson.GetBytes(data, "response.error"); said.IsObject() || said.Str != "" {
-			return []byte(`{"error":` + said.Raw + `}`)
+		if errObject := gjson.GetBytes(data, "response.error"); errObject.IsObject() || errObject.Str != "" {
+			return []byte(`{"error":` + errObject.Raw + `}`)
 		}
 	}
-	said := gjson.GetBytes(data, "error")
-	if gjson.GetBytes(data, "object").Str == "response" && (said.IsObject() || said.Str != "") {
-		return []byte(`{"error":` + said.Raw + `}`)
+	errObject := gjson.GetBytes(data, "error")
+	if gjson.GetBytes(data, "object").Str == "response" && (errObject.IsObject() || errObject.Str != "") {
+		return []byte(`{"error":` + errObject.Raw + `}`)
 	}
 	// Some have the members of an error's event in the event itself.
 	if gjson.GetBytes(data, "type").Str == "error" && !gjson.GetBytes(data, "error").Exists() {
@@ -46,8 +46,8 @@ func failedInteraction(body []byte) []byte {
 	return []byte(`{"error":` + cmp.Or(gjson.GetBytes(body, "errors.0").Raw, `"the interaction failed"`) + `}`)
 }
 
-// said takes a response that is whole.
-func (a *answer) said(response []byte) error {
+// readResponse takes a response that is whole.
+func (a *answer) readResponse(response []byte) error {
 	if err := a.vendor.Body(response); err != nil {
 		return err
 	}
@@ -56,14 +56,14 @@ func (a *answer) said(response []byte) error {
 
 // hearNative listens to an event of a vendor's own answer, which a client of Responses gets as it is. What is listened to
 // is its translation.
-func (l *listener) hearNative(ctx context.Context, data []byte) (ends bool) {
+func (l *listener) hearNative(ctx context.Context, data []byte) (final bool) {
 	kind := wire.EventType(data)
 	switch kind {
 	case "response.output_item.done":
 		l.items = append(l.items, gjson.GetBytes(data, "item").Raw)
 	case "response.completed", "response.incomplete":
-		at := gjson.GetBytes(data, "response")
-		response := data[at.Index : at.Index+len(at.Raw)]
+		value := gjson.GetBytes(data, "response")
+		response := data[value.Index : value.Index+len(value.Raw)]
 		l.hearWhole(ctx, response)
 		if l.stored != nil && l.answer.vendor.Complete() {
 			response = l.restorePrevious(l.restoreModel(response, "model"), "previous_response_id")
@@ -74,7 +74,7 @@ func (l *listener) hearNative(ctx context.Context, data []byte) (ends bool) {
 }
 
 // restorePrevious puts the response that a request goes on from where the vendor, which was not told, shows none.
-func (x asked) restorePrevious(body []byte, path string) []byte {
+func (x adaptedRequest) restorePrevious(body []byte, path string) []byte {
 	if x.previous == "" {
 		return body
 	}
@@ -98,12 +98,12 @@ func (l *listener) storeNative(ctx context.Context, response []byte) {
 // leave the items out there, those count that came before. What cannot be understood is the client's to judge.
 func (l *listener) hearWhole(ctx context.Context, body []byte) {
 	if len(l.items) > 0 && int(gjson.GetBytes(body, "output.#").Int()) < len(l.items) {
-		if at, err := wire.Members(body, "output"); err == nil && at[0].Found() {
-			body = wire.Splice(body, at[0], []byte("["+strings.Join(l.items, ",")+"]"))
+		if spans, err := wire.Members(body, "output"); err == nil && spans[0].Exists() {
+			body = wire.Splice(body, spans[0], []byte("["+strings.Join(l.items, ",")+"]"))
 		}
 	}
-	l.answer.vendor.To(func(e *wire.Event) { l.event(ctx, e) })
-	_ = l.answer.said(body)
+	l.answer.vendor.SetSink(func(e *wire.Event) { l.event(ctx, e) })
+	_ = l.answer.readResponse(body)
 }
 
 // beginsResponse reports whether an event of Responses or Interactions says that an answer will come, and nothing of it.

@@ -11,7 +11,7 @@ import (
 
 // rights say what each route needs where keys are asked for. A route that is not here is refused.
 var rights = func() access.Rights {
-	all := access.Rights{
+	routes := access.Rights{
 		"HEAD /": access.Open, "GET /health": access.Open, "GET /healthz": access.Open, "GET /readyz": access.Open,
 		"GET /metrics": access.Open,
 
@@ -19,15 +19,15 @@ var rights = func() access.Rights {
 		"DELETE /v1/conversations/:id": access.Models, "PUT /v1/conversations/:id/keep": access.Models,
 		"GET /admin/backend": access.Admin, "PUT /admin/backend": access.Admin, "GET /admin/usage": access.Admin,
 	}
-	for _, under := range []string{"", "/teammate", "/teammate/:name"} {
+	for _, prefix := range []string{"", "/teammate", "/teammate/:name"} {
 		for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions",
 			"/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/:id",
 			"/v1/responses/:id/cancel", "/v1/responses/:id/input_items", "/v1/conversations", "/v1/embeddings", "/v1/models",
 			"/v1/models/*id"} {
-			all["ANY "+under+path] = access.Models
+			routes["ANY "+prefix+path] = access.Models
 		}
 	}
-	return all
+	return routes
 }()
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
@@ -37,8 +37,8 @@ func (s *Server) letIn(c *gin.Context) {
 	}
 	r, err := s.config.Gate.Admit(c.Request, rights, c.FullPath())
 	if err == nil {
-		in, over := s.config.Gate.Stay(r)
-		defer over()
+		in, release := s.config.Gate.Stay(r)
+		defer release()
 		c.Request = in
 		c.Next()
 		return

@@ -14,7 +14,7 @@ const role = "role"
 // otherRoles returns the cure for roles that the backend does not accept. The first cure changes only refused roles.
 // If that does not suffice, the second one removes all system messages from chat completions.
 func (a *attempt) otherRoles() *cure {
-	was, is := a.known.profile.Roles, a.fitting.Roles
+	was, is := a.modelInfo.profile.Roles, a.fitting.Roles
 	switch refused := a.answer.role; {
 	case refused == thinking.RolePrefill && !is.NoPrefill:
 		is.NoPrefill = true
@@ -30,20 +30,20 @@ func (a *attempt) otherRoles() *cure {
 	default:
 		return nil
 	}
-	var told sanitize.RolesOverrides
+	var overrides sanitize.RolesOverrides
 	for _, o := range []struct {
-		to      **bool
+		dst     **bool
 		is, was bool
 	}{
-		{&told.SystemInside, is.SystemInside, was.SystemInside}, {&told.NoSystem, is.NoSystem, was.NoSystem},
-		{&told.Developer, is.Developer, was.Developer}, {&told.Strict, is.Strict, was.Strict},
-		{&told.NoPrefill, is.NoPrefill, was.NoPrefill},
+		{&overrides.SystemInside, is.SystemInside, was.SystemInside}, {&overrides.NoSystem, is.NoSystem, was.NoSystem},
+		{&overrides.Developer, is.Developer, was.Developer}, {&overrides.Strict, is.Strict, was.Strict},
+		{&overrides.NoPrefill, is.NoPrefill, was.NoPrefill},
 	} {
 		if o.is != o.was {
-			*o.to = &o.is
+			*o.dst = &o.is
 		}
 	}
-	c := a.newCure(cureRole, role, sanitize.Rule{Model: a.model, Profile: sanitize.Overrides{Roles: told}})
+	c := a.newCure(cureRole, role, sanitize.Rule{Model: a.model, Profile: sanitize.Overrides{Roles: overrides}})
 	c.partial = !slices.ContainsFunc(a.cures, func(c *cure) bool { return c.kind == cureRole })
 	return c
 }

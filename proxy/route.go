@@ -33,15 +33,15 @@ type Key struct{ Name, Value string } // the name of the variable that holds it,
 func (c Config) routeFaults() (faults []error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
 		r, key := c.Routes[name], "proxy.routes."+name
-		if _, taken := c.Backends[name]; taken {
+		if _, exists := c.Backends[name]; exists {
 			faults = append(faults, fmt.Errorf("%s: a backend has this name: choose another one for the route", key))
 		}
 		if len(r.Use) == 0 {
 			faults = append(faults, fmt.Errorf("%s.use is empty: name the backends that answer, the first choice first", key))
 		}
 		for i, b := range r.Use {
-			_, known := c.Backends[b]
-			if !known || slices.Contains(r.Use[:i], b) {
+			_, ok := c.Backends[b]
+			if !ok || slices.Contains(r.Use[:i], b) {
 				faults = append(faults, fmt.Errorf("%s.use: %q must be one of proxy.backends (%s), and named once", key, b,
 					c.backendNames()))
 			}
@@ -99,21 +99,21 @@ func openRoutes(s *Server) error {
 
 // withKey is a backend with another key. What was learned of its models holds for all its keys; but thinking may be
 // bound to the account of a key, so that turns are another backend's for the ledger.
-func withKey(s *Server, of *backend, key Key) (*backend, error) {
-	if key.Name == of.config.KeyName {
-		return of, nil
+func withKey(s *Server, base *backend, key Key) (*backend, error) {
+	if key.Name == base.config.KeyName {
+		return base, nil
 	}
-	name := of.name + ":" + key.Name
+	name := base.name + ":" + key.Name
 	if b := s.keyed[name]; b != nil {
 		return b, nil
 	}
-	config := of.config
+	config := base.config
 	config.APIKey, config.KeyName = key.Value, key.Name
 	b, err := s.open(name, config)
 	if err != nil {
 		return nil, err
 	}
-	b.secrets, b.known, b.windows, b.lists = of.secrets, of.known, of.windows, of.lists
+	b.secrets, b.knowledge, b.windows, b.lists = base.secrets, base.knowledge, base.windows, base.lists
 	s.keyed[name] = b
 	return b, nil
 }
@@ -154,8 +154,8 @@ func (e errUnfit) Unwrap() error { return e.error }
 type outcome struct {
 	attempt *attempt
 	err     error
-	named   named // the request as the result describes it
-	asked   bool  // the choice was asked, and has failed
+	request scopedRequest // the request as the result describes it
+	failed  bool          // the choice was asked, and has failed
 }
 
 // answerBy asks the choices of a route until one answers or refuses what the request says. It skips a choice that cannot
@@ -177,13 +177,13 @@ func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string
 		case why == reasonUnfit:
 		case why != "":
 			b.failed(why, a, s.limits.Return)
-		case first == nil || !first.asked || !x.refuses(ctx, a, err):
+		case first == nil || !first.failed || !x.refuses(ctx, a, err):
 			return a, err
 		default:
 			why = reasonRejected // of what only this choice refuses, since another one was asked before
 		}
-		if asked := why != reasonUnfit; first == nil || asked && !first.asked {
-			first = &outcome{a, err, x.result.named, asked}
+		if failed := why != reasonUnfit; first == nil || failed && !first.failed {
+			first = &outcome{a, err, x.result.scopedRequest, failed}
 		}
 		if a != nil && a.answer != nil {
 			a.answer.close() // all of it has been read
@@ -200,30 +200,30 @@ func answerBy(ctx context.Context, s *Server, x *request, r *route, scope string
 
 // restore makes o the outcome of the request.
 func (o *outcome) restore(x *request) (*attempt, error) {
-	x.result.named, x.result.attempt = o.named, o.attempt
-	o.named.tellWindow()
+	x.result.scopedRequest, x.result.attempt = o.request, o.attempt
+	o.request.tellWindow()
 	return o.attempt, o.err
 }
 
 // refuses reports whether a backend has refused a request that another one may take.
 func (x *request) refuses(ctx context.Context, a *attempt, err error) bool {
-	return ctx.Err() == nil && !x.client.begun && err == nil && a.answer.refused()
+	return ctx.Err() == nil && !x.client.started && err == nil && a.answer.refused()
 }
 
 // ask has one backend answer.
-func ask(ctx context.Context, s *Server, to routed, scope string, thinks restore) (*attempt, error) {
-	said, err := s.read(ctx, to, scope)
+func ask(ctx context.Context, s *Server, r routedRequest, scope string, thinks restore) (*attempt, error) {
+	resolved, err := s.read(ctx, r, scope)
 	if err != nil {
 		return nil, err
 	}
-	return s.attempts(ctx, said, thinks)
+	return s.attempts(ctx, resolved, thinks)
 }
 
 // moves returns the reason to ask another backend because this one failed or cannot take the request. It returns "" if
 // the backend has answered, or has refused a request that every backend would refuse.
 func (x *request) moves(ctx context.Context, a *attempt, err error) reason {
 	switch {
-	case ctx.Err() != nil || x.client.begun:
+	case ctx.Err() != nil || x.client.started:
 		return ""
 	case errors.As(err, new(errUnfit)):
 		return reasonUnfit
@@ -238,7 +238,7 @@ func (x *request) moves(ctx context.Context, a *attempt, err error) reason {
 	case !a.answer.refused():
 		return ""
 	}
-	switch why := a.reasonOf(wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)); why {
+	switch why := a.reasonOf(wire.ReadFailure(a.answer.errorStatus(), a.answer.content)); why {
 	case reasonDown, reasonRate, reasonAllowance, reasonQuota, reasonKey:
 		return why
 	}
@@ -270,9 +270,9 @@ func (b *backend) failed(why reason, a *attempt, well time.Duration) {
 	b.ill.Store(now.Add(max(wait, well)).UnixNano())
 }
 
-// rests says whether the backend is left alone. One whose circuit is open is not: its refusal costs nothing, and the
+// inCooldown says whether the backend is left alone. One whose circuit is open is not: its refusal costs nothing, and the
 // call that the circuit lets through now and then is how it is found well again.
-func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano() }
+func (b *backend) inCooldown() bool { return b.resting.Load() > time.Now().UnixNano() }
 
 // order is the order in which a request asks the choices of a route. The backends come in that of the route. Of the
 // keys of a backend each conversation has one that it always goes to, so that the vendor's prompt cache is found again
@@ -281,30 +281,30 @@ func (b *backend) rests() bool { return b.resting.Load() > time.Now().UnixNano()
 // choice has failed a request lately, stays where its last answer came from, because its thinking and the vendor's prompt
 // cache are there.
 func (r *route) order(ctx context.Context, s *Server, x *request, scope string) []*backend {
-	id, _, err := routed{request: x}.takeConversation()
-	of := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: cmp.Or(id, x.begins)}
-	answered, all := x.calls()
-	known := err == nil && id != ""
-	if !known {
-		of, known = s.ledger.Find(ctx, of, x.endpoint.dialect, x.in.outline, all)
+	id, _, err := routedRequest{request: x}.takeConversation()
+	conv := ledger.Scope{Tenant: x.in.caller, Route: scope, Conversation: cmp.Or(id, x.newConversation)}
+	answered, callIDs := x.calls()
+	identified := err == nil && id != ""
+	if !identified {
+		conv, identified = s.ledger.Find(ctx, conv, x.endpoint.dialect, x.in.outline, callIDs)
 	}
-	place := of.Conversation
+	place := conv.Conversation
 	if id == "" {
 		place = cmp.Or(x.session(), place)
 	}
 	weight := func(c choice) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(of.Tenant + "\x00" + place + "\x00" + c.name)) // it never fails
+		_, _ = h.Write([]byte(conv.Tenant + "\x00" + place + "\x00" + c.name)) // it never fails
 		return h.Sum64()
 	}
-	before := func(a, b choice) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a))) }
+	compare := func(a, b choice) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(weight(b), weight(a))) }
 	stays := ""
-	if known && (len(answered) > 0 || slices.MinFunc(r.choices, before).ill.Load() > time.Now().UnixNano()) {
-		stays = answering(ctx, s.ledger, of, answered)
+	if identified && (len(answered) > 0 || slices.MinFunc(r.choices, compare).ill.Load() > time.Now().UnixNano()) {
+		stays = answering(ctx, s.ledger, conv, answered)
 	}
 	last := func(c choice) int {
 		switch {
-		case c.rests():
+		case c.inCooldown():
 			return 2
 		case c.name == stays:
 			return 0
@@ -312,7 +312,7 @@ func (r *route) order(ctx context.Context, s *Server, x *request, scope string) 
 		return 1
 	}
 	choices := slices.SortedStableFunc(slices.Values(r.choices), func(a, b choice) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), before(a, b))
+		return cmp.Or(cmp.Compare(last(a), last(b)), compare(a, b))
 	})
 	order := make([]*backend, len(choices))
 	for i, c := range choices {
@@ -329,8 +329,8 @@ func (x *request) session() string {
 	}
 	o := x.in.outline
 	metadata := o.Object(o.Members.Get("metadata"))
-	for _, at := range []wire.Span{o.Members.Get("prompt_cache_key"), o.Members.Get("user"), metadata.Get("user_id")} {
-		if id, _ := o.Text(at); id != "" {
+	for _, span := range []wire.Span{o.Members.Get("prompt_cache_key"), o.Members.Get("user"), metadata.Get("user_id")} {
+		if id, _ := o.Text(span); id != "" {
 			return id
 		}
 	}
@@ -340,32 +340,32 @@ func (x *request) session() string {
 // calls are the ids of the calls of tools whose results end a request, of its newest message that has any; notes of the
 // system may stand behind them, as Claude Code's about how many tokens are left. All are those of all calls, the newest
 // first, where they are not in messages of the outline.
-func (x *request) calls() (answered, all []string) {
+func (x *request) calls() (answered, callIDs []string) {
 	o := x.in.outline
 	if x.endpoint.dialect == wire.Responses {
-		ends := true
+		trailing := true
 		for _, item := range slices.Backward(gjson.GetBytes(o.Body, "input").Array()) {
 			id := item.Get("call_id")
 			if id.Exists() {
-				all = append(all, id.Str)
+				callIDs = append(callIDs, id.Str)
 			}
 			switch {
-			case !ends:
+			case !trailing:
 			case strings.HasSuffix(item.Get("type").Str, "_call_output"):
 				answered = append(answered, id.Str)
 			case !wire.IsSystem(item.Get("role").Str):
-				ends = false
+				trailing = false
 			}
 		}
-		return answered, all
+		return answered, callIDs
 	}
 	for i := thinking.Loop(o, x.endpoint.dialect); i < len(o.Messages); i++ {
 		if wire.IsSystem(o.Messages[i].Role) {
 			continue
 		}
 		answered = nil
-		for _, at := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
-			id, _ := o.Text(at)
+		for _, span := range o.ResultIDs(x.endpoint.dialect, &o.Messages[i]) {
+			id, _ := o.Text(span)
 			answered = append(answered, id)
 		}
 	}
@@ -396,13 +396,13 @@ func answering(ctx context.Context, l *ledger.Ledger, scope ledger.Scope, calls 
 
 // route sends the request to a backend, whose window the client is told. Where the
 // backend cannot count tokens the gateway does.
-func (x *request) route(b *backend) routed {
+func (x *request) route(b *backend) routedRequest {
 	model := b.models.find(x.in.outline.Model)
-	to := routed{request: x, backend: b, model: model, known: b.of(model)}
+	r := routedRequest{request: x, backend: b, model: model, modelInfo: b.modelInfo(model)}
 	if x.endpoint.counts {
-		to.backend = b.counter()
+		r.backend = b.counter()
 	}
-	x.result.routed = to
-	to.tellWindow()
-	return to
+	x.result.routedRequest = r
+	r.tellWindow()
+	return r
 }

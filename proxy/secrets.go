@@ -38,11 +38,11 @@ func (h hider) restore(b []byte) []byte {
 }
 
 // header cleans the header of an answer in place.
-func (h hider) header(from http.Header) {
+func (h hider) header(header http.Header) {
 	if h.own == nil {
 		return
 	}
-	for _, values := range from {
+	for _, values := range header {
 		for i, value := range values {
 			if clean := h.own.Strike([]byte(value)); len(clean) != len(value) || string(clean) != value {
 				values[i] = string(clean)

@@ -21,15 +21,15 @@ import (
 // errSentBefore is of an attempt that is equal to one before it, and not sent.
 var errSentBefore = errors.New("the same request was sent and refused before")
 
-// sent is what cures can change of a call.
-type sent struct {
+// sentCall is what cures can change of a call.
+type sentCall struct {
 	body  []byte
 	betas string
 }
 
 // send calls the backend and takes the beginning of its answer.
 func (a *attempt) send(ctx context.Context, header http.Header) error {
-	body, err := a.spoken()
+	body, err := a.vendorBody()
 	if err != nil {
 		return errUnfit{err}
 	}
@@ -39,18 +39,18 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	call := wire.Call{
 		Dialect: a.backend.speaks, Path: a.endpoint.path[a.backend.speaks], Header: header,
 		Body: body, Stream: a.doc.Stream, Model: a.model, Tenant: access.From(ctx).Tenant.String(),
-		Once: a.backend.once, Quick: a.result.others, Until: a.result.until, Tries: new(int),
+		NoRetry: a.backend.noRetry, Quick: a.result.others, Until: a.result.until, Tries: new(int),
 	}
 	if !a.foreign() && a.in.query != "" {
 		call.Path += "?" + a.in.query
 	}
 	betas := strings.Join(header["Anthropic-Beta"], ",")
-	if slices.ContainsFunc(a.result.sent, func(s sent) bool { return s.betas == betas && bytes.Equal(s.body, body) }) {
+	if slices.ContainsFunc(a.result.sentCalls, func(s sentCall) bool { return s.betas == betas && bytes.Equal(s.body, body) }) {
 		return errSentBefore
 	}
-	a.result.sent = append(a.result.sent, sent{body, betas})
-	again, err := a.call(ctx, call)
-	if again && !call.Once && ctx.Err() == nil {
+	a.result.sentCalls = append(a.result.sentCalls, sentCall{body, betas})
+	retry, err := a.call(ctx, call)
+	if retry && !call.NoRetry && ctx.Err() == nil {
 		_, err = a.call(ctx, call)
 	}
 	if err != nil || a.backend.speaks == a.backend.dialect {
@@ -60,22 +60,22 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 		a.answer.vendor = interactionswire.NewMessagesAnswer()
 		return nil
 	}
-	a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.Asked{}).Keep(a.native != nil)
+	a.answer.vendor = responseswire.NewMessagesAnswer(chatwire.AnswerOptions{}).Keep(a.native != nil)
 	if a.answer.refused() {
-		a.answer.whole = failedResponse(a.answer.whole)
+		a.answer.content = failedResponse(a.answer.content)
 	}
 	return nil
 }
 
 // call sends a call and reads the beginning of the answer, or all of one that is no stream; again: such a one broke
 // off, which may not happen twice.
-func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err error) {
+func (a *attempt) call(ctx context.Context, call wire.Call) (retry bool, err error) {
 	waited := &a.result.waited
 	began := time.Now()
 	*call.Tries = 0
 	resp, err := a.backend.Send(a.inConversation(ctx), call)
 	waited.firstByte = time.Since(began)
-	waited.all += waited.firstByte
+	waited.total += waited.firstByte
 	if *call.Tries == 0 && !errors.Is(err, upstream.ErrOpen) { // a backend that does not count has no tries
 		*call.Tries = 1
 	}
@@ -83,7 +83,7 @@ func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err err
 	if err != nil {
 		return false, err
 	}
-	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header, quotedNames(a.toolNames)})
+	a.answer, err = readHead(resp, &waited.total, hider{a.backend.secrets, a.in.header, quotedNames(a.toolNames)})
 	return errors.Is(err, upstream.ErrBroken), err
 }
 
@@ -91,8 +91,8 @@ func (a *attempt) call(ctx context.Context, call wire.Call) (again bool, err err
 // refuse it.
 const include = "include"
 
-// spoken is the request in the dialect that the vendor speaks.
-func (a *attempt) spoken() (body []byte, err error) {
+// vendorBody is the request in the dialect that the vendor speaks.
+func (a *attempt) vendorBody() (body []byte, err error) {
 	switch a.backend.speaks {
 	case a.backend.dialect:
 		return a.doc.Body, nil
@@ -107,8 +107,8 @@ func (a *attempt) spoken() (body []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	body, left := sanitize.LeaveOut(body, a.rules)
-	a.changes = append(a.changes, left...)
+	body, changes := sanitize.LeaveOut(body, a.rules)
+	a.changes = append(a.changes, changes...)
 	return body, nil
 }
 
@@ -120,29 +120,29 @@ func (a *attempt) fittedResponses() ([]byte, error) {
 	}
 	// Of a model that is known not to reason there is nothing to ask for.
 	if modes := a.fitting.Thinking.Modes; a.native != nil && !a.leavesInclude && (modes == nil || len(modes) > 0) {
-		asked, err := responseswire.WithEncrypted(body)
+		encrypted, err := responseswire.WithEncrypted(body)
 		if err != nil {
 			return nil, err
 		}
-		a.asksReasoning, body = len(asked) > len(body), asked
+		a.asksReasoning, body = len(encrypted) > len(body), encrypted
 	}
 	bare := slices.ContainsFunc(a.cures, func(c *cure) bool { return c.bare })
 	for _, change := range []struct {
-		wanted bool
-		of     func(*wire.Outline) []byte
+		enabled bool
+		apply   func(*wire.Outline) []byte
 	}{
 		{a.leavesInclude, responseswire.WithoutEncrypted},
 		{bare || a.fitting.Replay.Paired, func(o *wire.Outline) []byte { return responseswire.WithoutIDs(o, bare) }},
 		{a.fitting.Replay.Reasoning == sanitize.Always, responseswire.WithReasoning},
 	} {
-		if !change.wanted {
+		if !change.enabled {
 			continue
 		}
 		o, err := wire.ReadOutline(body)
 		if err != nil {
 			return nil, err
 		}
-		body = change.of(o)
+		body = change.apply(o)
 	}
 	return body, nil
 }

@@ -42,9 +42,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	x := &request{
 		endpoint: d, pipeline: scope, teammate: teammate,
 		in:     received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},
-		client: newClientWriter(w, s.limits.Client), begins: rand.Text(),
+		client: newClientWriter(w, s.limits.Client), newConversation: rand.Text(),
 		prices: s.config.Prices(),
-		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
+		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.telemetry.Often},
 	}
 	x.client.tell = x.tell
 	defer x.close()
@@ -57,10 +57,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	}
 	outcome := s.conclude(r.Context(), x, err)
 	took := time.Since(began)
-	if x.result.heard != nil && (outcome == outcomeCut || outcome == outcomeCanceled) {
-		x.result.heard.cut(context.WithoutCancel(r.Context()))
+	if x.result.listener != nil && (outcome == outcomeCut || outcome == outcomeCanceled) {
+		x.result.listener.cut(context.WithoutCancel(r.Context()))
 	}
-	if outcome == outcomeOK && x.result.heard != nil && x.result.heard.empty {
+	if outcome == outcomeOK && x.result.listener != nil && x.result.listener.empty {
 		s.metrics.answeredNothing(x.result.attempt)
 		x.log().Warn().Str("backend", x.result.backend.name).Str("model", x.result.model).
 			Msg("the backend's answer is empty")
@@ -74,7 +74,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	if err != nil {
 		level = zerolog.WarnLevel
 	}
-	to := x.result.named
+	target := x.result.scopedRequest
 	line := s.log.WithLevel(level).Str("request_id", x.id).EmbedObject(x.trail)
 	if why := x.result.reason; why != "" {
 		line = line.Str("reason", string(why)).Int("upstream_status", x.result.attempt.answer.status)
@@ -82,9 +82,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	if err != nil {
 		line = line.Str(zerolog.ErrorFieldName, x.shownError(err))
 	}
-	if to.backend != nil {
-		line = line.Str("backend", to.backend.name).Str("upstream_model", to.model).
-			Str("conversation", to.scope.Conversation)
+	if target.backend != nil {
+		line = line.Str("backend", target.backend.name).Str("upstream_model", target.model).
+			Str("conversation", target.scope.Conversation)
 	}
 	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.in.model()).
 		Int("status", x.client.status).Dur("took_ms", took).Str("outcome", outcome).Msg("model call")
@@ -146,8 +146,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 	case r.ContentLength > limit:
 		return nil, tooLarge(limit)
 	case !encoding.Identity(coding):
-		sent := &sentBody{ReadCloser: http.MaxBytesReader(w, r.Body, limit)}
-		decoded, err := encoding.NewReader(coding, sent)
+		body := &sentBody{ReadCloser: http.MaxBytesReader(w, r.Body, limit)}
+		decoded, err := encoding.NewReader(coding, body)
 		if err != nil {
 			return nil, wire.Failure{Status: http.StatusUnsupportedMediaType, Message: err.Error() +
 				": use gzip, deflate, br, zstd or no compression"}
@@ -159,11 +159,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 			return nil, tooLarge(limit)
 		case err == nil:
 			return b, nil
-		case sent.err == nil:
+		case body.err == nil:
 			return nil, wire.Failure{Status: http.StatusBadRequest, Message: fmt.Sprintf(
 				"the body cannot be decoded as %s: %v", coding, err)}
 		}
-		return nil, bodyError(sent.err, limit)
+		return nil, bodyError(body.err, limit)
 	case r.ContentLength >= 0:
 		b = make([]byte, r.ContentLength)
 		_, err = io.ReadFull(r.Body, b)
@@ -192,7 +192,7 @@ func bodyError(err error, limit int64) error {
 	if err == nil {
 		return nil
 	}
-	if over := new(http.MaxBytesError); errors.As(err, &over) {
+	if sizeErr := new(http.MaxBytesError); errors.As(err, &sizeErr) {
 		return tooLarge(limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -228,10 +228,10 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 	}
 	// A body that came too late has ended the request's context too.
 	late := errors.Is(err, errBodyTimeout)
-	ended := new(access.Refusal) // of the key that the request came with, since then
+	refusal := new(access.Refusal) // of the key that the request came with, since then
 	switch {
-	case errors.As(context.Cause(ctx), &ended):
-		err = wire.Failure{Status: ended.Status, Code: ended.Code, Message: ended.Message}
+	case errors.As(context.Cause(ctx), &refusal):
+		err = wire.Failure{Status: refusal.Status, Code: refusal.Code, Message: refusal.Message}
 		defer func() { outcome = outcomeCanceled }()
 	case ctx.Err() != nil && !late || errors.Is(err, errClientGone):
 		return outcomeCanceled
@@ -248,9 +248,9 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 		x.client.Header().Set("Retry-After", strconv.Itoa(int(open.RetryAfter/time.Second)+1))
 	}
 	switch {
-	case !x.client.begun:
+	case !x.client.started:
 		x.client.Header().Set("Content-Type", "application/json")
-		_ = x.client.whole(f.Status, f.Body(x.endpoint.dialect)) // a client that is gone needs no answer
+		_ = x.client.writeBody(f.Status, f.Body(x.endpoint.dialect)) // a client that is gone needs no answer
 		if f.Status < 500 {
 			return outcomeRefused
 		}

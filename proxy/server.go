@@ -33,11 +33,11 @@ const (
 // Server is the gateway. Handler serves until Close, which also stops the writer
 // of the ledger.
 type Server struct {
-	config  Config
-	limits  Limits
-	log     zerolog.Logger
-	seen    *telemetry.Service
-	metrics *metrics
+	config    Config
+	limits    Limits
+	log       zerolog.Logger
+	telemetry *telemetry.Service
+	metrics   *metrics
 
 	backends        map[string]*backend
 	keyed           map[string]*backend // with another key than theirs, see withKey
@@ -67,7 +67,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		c.Prices = func() *price.Table { return nil }
 	}
 	s := &Server{
-		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,
+		config: c, limits: c.Limits.withDefaults(), log: log, telemetry: c.Telemetry,
 		backends: map[string]*backend{}, keyed: map[string]*backend{}, routed: map[string]*route{},
 		teammates: map[string]*route{}, limiter: c.Shared.Limiter,
 		places: fair.New(c.Limits.withDefaults().Calls, callPatience),
@@ -76,10 +76,10 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	if c.Memory.URL != "" {
 		s.agents = &agentMemory{AgentMemory: c.Memory, recalled: map[string]map[turnKey]recalled{}}
 	}
-	if s.seen == nil {
-		s.seen = telemetry.Open("", log)
+	if s.telemetry == nil {
+		s.telemetry = telemetry.Open("", log)
 	}
-	s.metrics = newMetrics(s.seen)
+	s.metrics = newMetrics(s.telemetry)
 	hidden := c.secrets()
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		b := c.Backends[name]
@@ -96,10 +96,10 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	if s.active = c.Shared.Active; s.active == nil {
-		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.seen.Often)
+		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.telemetry.Often)
 	}
 	s.ledger = ledger.New(ledger.Config{
-		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.seen.Often,
+		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.telemetry.Often,
 	})
 	if s.limiter == nil {
 		s.limiter = limit.New(nil, limit.Options{})
@@ -111,7 +111,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	}
 	if provider := c.providerBackend(); provider != "" {
 		b := *s.backends[provider]
-		b.once = true // the CLI retries its model calls itself
+		b.noRetry = true // the CLI retries its model calls itself
 		s.teammates[copilotTeammate] = &route{provider, []choice{{&b, 0}}}
 	}
 	s.metrics.watch(s)
@@ -155,15 +155,15 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) closeBackends() {
-	for _, all := range []map[string]*backend{s.backends, s.keyed} {
-		for _, b := range all {
+	for _, backends := range []map[string]*backend{s.backends, s.keyed} {
+		for _, b := range backends {
 			b.close()
 		}
 	}
 }
 
 func (s *Server) routes() http.Handler {
-	e := s.seen.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) }, s.letIn)
+	e := s.telemetry.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) }, s.letIn)
 	e.IDHeader = requestIDHeader
 	e.UseRawPath = false // no name in a path holds a slash
 	s.endpoints(e.Group(""), scopeMain, s.main)
@@ -191,7 +191,7 @@ func (s *Server) routes() http.Handler {
 // without its store, or without one of its backends, is degraded.
 func (s *Server) ready(c *gin.Context) {
 	out, status := telemetry.Readiness{Status: "ready"}, http.StatusOK
-	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
+	because := func(state, reason string) { out.Status, out.Reasons = state, append(out.Reasons, reason) }
 	if s.ledger.Degraded() {
 		because("degraded", "Redis does not answer, or refuses commands, as the log says: conversations are kept in this "+
 			"process until it takes them.")
@@ -203,7 +203,7 @@ func (s *Server) ready(c *gin.Context) {
 		if cli := s.backends[name].cli; cli != nil && cli.supervisor.Err() != nil {
 			because("degraded", fmt.Sprintf("The Copilot CLI of the backend %s does not answer.", name))
 		}
-		if s.backends[name].alone() {
+		if s.backends[name].circuitOpen() {
 			because("degraded", fmt.Sprintf("The backend %s failed too often and is left alone for a moment.", name))
 		}
 	}
@@ -217,16 +217,16 @@ func (s *Server) ready(c *gin.Context) {
 // endpoints registers the endpoints under a prefix; its requests take the pipeline p,
 // with the name scope.
 func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
-	through := func(d endpoint, p pipeline) gin.HandlerFunc {
+	handle := func(d endpoint, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) {
 			telemetry.MarkLogged(c.Request.Context())
 			s.serve(c.Writer, c.Request, d, p, scope, c.Param("name"))
 		}
 	}
-	g.POST("/v1/messages", through(messagesEndpoint, p))
-	g.POST("/v1/messages/count_tokens", through(countEndpoint, p))
-	g.POST("/v1/chat/completions", through(chatEndpoint, p))
-	g.POST("/v1/responses", through(responsesEndpoint, p))
+	g.POST("/v1/messages", handle(messagesEndpoint, p))
+	g.POST("/v1/messages/count_tokens", handle(countEndpoint, p))
+	g.POST("/v1/chat/completions", handle(chatEndpoint, p))
+	g.POST("/v1/responses", handle(responsesEndpoint, p))
 	g.GET("/v1/responses", refuseSocket)
 	g.GET("/v1/responses/:id", func(c *gin.Context) { s.showResponse(c, scope) })
 	g.DELETE("/v1/responses/:id", func(c *gin.Context) { s.deleteResponse(c, scope) })
@@ -235,7 +235,7 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 		"/v1/conversations"} {
 		g.POST(path, refuseUnserved)
 	}
-	g.POST("/v1/embeddings", through(embeddingsEndpoint, s.embeddings))
+	g.POST("/v1/embeddings", handle(embeddingsEndpoint, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
 	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
@@ -255,9 +255,9 @@ func refuseSocket(c *gin.Context) {
 
 func (s *Server) checkTeammate(c *gin.Context) {
 	name := c.Param("name")
-	_, known := s.config.Teammates[name]
+	_, exists := s.config.Teammates[name]
 	switch {
-	case name == "v1" && !known: // /teammate/v1/v1/messages
+	case name == "v1" && !exists: // /teammate/v1/v1/messages
 		refuse(c, telemetry.ErrNoRoute)
 	case !teammateName.MatchString(name):
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", name))

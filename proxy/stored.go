@@ -32,116 +32,116 @@ const maxStored = 3 << 20
 //
 // A response is stored as a turn: of the conversation that the client names, else of the previous response's, else
 // of one that begins here and has the response's id.
-func (s *Server) goOn(ctx context.Context, x named) (named, error) {
+func (s *Server) goOn(ctx context.Context, x scopedRequest) (scopedRequest, error) {
 	if x.endpoint.dialect != wire.Responses {
 		return x, nil
 	}
 	o := x.outline
-	stores := o.Of(o.Members.Get("store")).Kind() != jsontext.KindFalse && !s.config.Stateless
+	stores := o.Raw(o.Members.Get("store")).Kind() != jsontext.KindFalse && !s.config.Stateless
 	own := o.Members.Get("input")
-	kept := &ledger.Response{Input: inputItems(o.Of(own))}
-	from, err := s.referred(ctx, x, kept)
+	resp := &ledger.Response{Input: inputItems(o.Raw(own))}
+	source, err := s.referred(ctx, x, resp)
 	if err != nil {
 		return x, err
 	}
-	whole := kept.Input
+	input := resp.Input
 	// Of another type than a string it is null, or translation refuses it.
 	if previous, _ := o.Text(o.Members.Get("previous_response_id")); previous != "" {
-		if c := o.Members.Get("conversation"); c.Found() && o.Of(c).Kind() != jsontext.KindNull {
+		if c := o.Members.Get("conversation"); c.Exists() && o.Raw(c).Kind() != jsontext.KindNull {
 			return x, wire.Failure{Status: 400, Param: "previous_response_id",
 				Message: "previous_response_id and conversation exclude each other: send one of them"}
 		}
-		before, err := s.previous(ctx, x, previous)
+		prev, err := s.previous(ctx, x, previous)
 		if err != nil {
 			return x, err
 		}
-		kept.Previous, x.passes = previous, !stores && x.minted
-		if x.minted && !before.Full {
-			x.scope, x.minted = before.Turn.Scope, false
+		resp.Previous, x.passes = previous, !stores && x.minted
+		if x.minted && !prev.Full {
+			x.scope, x.minted = prev.Turn.Scope, false
 		}
-		said, count := history(before)
-		whole = joined(said, kept.Input)
-		if x.scope != before.Turn.Scope { // a conversation that has not what was before
-			kept.Input, kept.Own = whole, count
+		items, count := history(prev)
+		input = joined(items, resp.Input)
+		if x.scope != prev.Turn.Scope { // a conversation that has not what was before
+			resp.Input, resp.Own = input, count
 		}
-	} else if from.Turn != nil && x.minted && !from.Full {
-		x.scope, x.minted, x.passes = from.Turn.Scope, false, !stores
+	} else if source.Turn != nil && x.minted && !source.Full {
+		x.scope, x.minted, x.passes = source.Turn.Scope, false, !stores
 	}
-	if own.Found() && (kept.Previous != "" || from.Turn != nil) {
+	if own.Exists() && (resp.Previous != "" || source.Turn != nil) {
 		var e wire.Edits
-		e.Replace(own, whole)
+		e.Replace(own, input)
 		if x.outline, err = x.outline.WithBody(e.Apply(x.outline.Body)); err != nil {
 			return x, err
 		}
 	}
-	if stores && len(kept.Input) <= maxStored {
-		kept.ID = responseswire.NewID()
-		if x.stored = kept; x.minted {
-			x.scope.Conversation = kept.ID
+	if stores && len(resp.Input) <= maxStored {
+		resp.ID = responseswire.NewID()
+		if x.stored = resp; x.minted {
+			x.scope.Conversation = resp.ID
 		}
 	}
 	if x.client.Header().Get(conversationHeader) != "" {
 		x.client.Header().Set(conversationHeader, x.scope.Conversation)
 	}
-	x.result.named = x
+	x.result.scopedRequest = x
 	return x, nil
 }
 
 // referred puts items of stored responses into an input in the place of references to them. It gives the newest of those
 // responses; without any its Turn is nil.
-func (s *Server) referred(ctx context.Context, x named, to *ledger.Response) (from ledger.Stored, err error) {
-	if !bytes.Contains(to.Input, []byte(`"item_reference"`)) || s.config.Stateless {
-		return from, nil
+func (s *Server) referred(ctx context.Context, x scopedRequest, resp *ledger.Response) (source ledger.Stored, err error) {
+	if !bytes.Contains(resp.Input, []byte(`"item_reference"`)) || s.config.Stateless {
+		return source, nil
 	}
-	known := map[string]string{} // items, by their ids
-	o := &wire.Outline{Body: to.Input}
+	itemsByID := map[string]string{} // items, by their ids
+	o := &wire.Outline{Body: resp.Input}
 	var e wire.Edits
-	for _, at := range o.Elements(wire.Span{End: len(to.Input)}) {
-		item := gjson.ParseBytes(o.Of(at))
+	for _, span := range o.Elements(wire.Span{End: len(resp.Input)}) {
+		item := gjson.ParseBytes(o.Raw(span))
 		if item.Get("type").Str != "item_reference" {
 			continue
 		}
 		id := item.Get("id").Str
-		if known[id] == "" {
-			found, err := s.ledger.ResponseOf(ctx, x.scope.Tenant, x.scope.Route, id)
+		if itemsByID[id] == "" {
+			stored, err := s.ledger.ResponseOf(ctx, x.scope.Tenant, x.scope.Route, id)
 			if err != nil && !errors.Is(err, ledger.ErrNoResponse) {
 				x.log().Error().Err(err).Msg("an item of a stored response could not be looked for")
-				return from, errNoLook
+				return source, errNoLook
 			}
 			if err == nil {
-				from = found
-				for _, answered := range gjson.GetBytes(found.Turn.Response.Body, "output").Array() {
-					known[answered.Get("id").Str] = answered.Raw
+				source = stored
+				for _, answered := range gjson.GetBytes(stored.Turn.Response.Body, "output").Array() {
+					itemsByID[answered.Get("id").Str] = answered.Raw
 				}
 			}
 		}
 		switch {
-		case known[id] != "":
-			e.Replace(at, []byte(known[id]))
+		case itemsByID[id] != "":
+			e.Replace(span, []byte(itemsByID[id]))
 		case x.foreign(): // else the vendor may have kept it
-			return from, wire.Failure{Status: 404, Param: "input", Message: fmt.Sprintf("Item with id '%s' not found.", id)}
+			return source, wire.Failure{Status: 404, Param: "input", Message: fmt.Sprintf("Item with id '%s' not found.", id)}
 		}
 	}
-	to.Input = e.Apply(to.Input)
-	return from, nil
+	resp.Input = e.Apply(resp.Input)
+	return source, nil
 }
 
 // previous finds the response that a request goes on from.
-func (s *Server) previous(ctx context.Context, x named, id string) (ledger.Stored, error) {
+func (s *Server) previous(ctx context.Context, x scopedRequest, id string) (ledger.Stored, error) {
 	if s.config.Stateless {
 		return ledger.Stored{}, wire.Failure{Status: 501, Param: "previous_response_id",
 			Message: "previous_response_id is not served here, since conversations are switched off: send the whole input"}
 	}
-	before, err := s.ledger.Response(ctx, x.scope.Tenant, x.scope.Route, id)
+	prev, err := s.ledger.Response(ctx, x.scope.Tenant, x.scope.Route, id)
 	switch {
-	case errors.Is(err, ledger.ErrNoResponse), err == nil && !before.Whole:
-		return before, wire.Failure{Status: 400, Code: "previous_response_not_found", Param: "previous_response_id",
+	case errors.Is(err, ledger.ErrNoResponse), err == nil && !prev.Complete:
+		return prev, wire.Failure{Status: 400, Code: "previous_response_not_found", Param: "previous_response_id",
 			Message: fmt.Sprintf("Previous response with id '%s' not found.", id)}
 	case err != nil:
 		x.log().Error().Err(err).Msg("a stored response could not be looked for")
-		return before, errNoLook
+		return prev, errNoLook
 	}
-	return before, nil
+	return prev, nil
 }
 
 var errNoLook = wire.Failure{Status: http.StatusServiceUnavailable,
@@ -160,9 +160,9 @@ func inputItems(input jsontext.Value) jsontext.Value {
 }
 
 // history is what a response and those before it were given and answered, and how many items these are.
-func history(to ledger.Stored) (items jsontext.Value, count int) {
+func history(stored ledger.Stored) (items jsontext.Value, count int) {
 	items = jsontext.Value("[]")
-	for _, t := range append(to.Before, to.Turn) {
+	for _, t := range append(stored.History, stored.Turn) {
 		for _, part := range [][]byte{t.Response.Input, []byte(gjson.GetBytes(t.Response.Body, "output").Raw)} {
 			items = joined(items, part)
 		}
@@ -183,12 +183,12 @@ func joined(a, b jsontext.Value) jsontext.Value {
 // response finds the response that a path names; false if the client has been told why it does not get it.
 func (s *Server) response(c *gin.Context, scope string) (*ledger.Response, bool) {
 	id := c.Param("id")
-	found, err := s.ledger.Response(c.Request.Context(), caller(c.Request), routeOf(c, scope), id)
+	stored, err := s.ledger.Response(c.Request.Context(), caller(c.Request), routeOf(c, scope), id)
 	if err != nil {
 		s.refuseResponse(c, err)
 		return nil, false
 	}
-	return found.Turn.Response, true
+	return stored.Turn.Response, true
 }
 
 // routeOf is the ledger's route of a request that goes through no pipeline.
@@ -201,8 +201,8 @@ func routeOf(c *gin.Context, scope string) string {
 
 func (s *Server) refuseResponse(c *gin.Context, err error) {
 	if errors.Is(err, ledger.ErrNoResponse) {
-		said := wire.Quote(secrets.Keyless(fmt.Sprintf("Response with id '%s' not found.", c.Param("id"))))
-		c.Data(http.StatusNotFound, "application/json", slices.Concat([]byte(`{"error":{"message":`), said,
+		message := wire.Quote(secrets.Keyless(fmt.Sprintf("Response with id '%s' not found.", c.Param("id"))))
+		c.Data(http.StatusNotFound, "application/json", slices.Concat([]byte(`{"error":{"message":`), message,
 			[]byte(`,"type":"invalid_request_error","param":null,"code":null}}`)))
 		return
 	}
@@ -263,13 +263,13 @@ func (s *Server) listInput(c *gin.Context, scope string) {
 	if order == "desc" {
 		slices.Reverse(items)
 	}
-	if after := c.Query("after"); after != "" {
-		at := slices.IndexFunc(items, func(i shownItem) bool { return i.id == after })
-		if at < 0 {
-			refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("after: the response has no input item with id '%s'", after))
+	if cursor := c.Query("after"); cursor != "" {
+		index := slices.IndexFunc(items, func(i shownItem) bool { return i.id == cursor })
+		if index < 0 {
+			refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("after: the response has no input item with id '%s'", cursor))
 			return
 		}
-		items = items[at+1:]
+		items = items[index+1:]
 	}
 	page := struct {
 		Object  string           `json:"object"`
@@ -305,9 +305,9 @@ func shownItems(r *ledger.Response) []shownItem {
 	for i, v := range gjson.ParseBytes(r.Input).Array()[r.Own:] {
 		kind := cmp.Or(v.Get("type").Str, "message")
 		id := v.Get("id").Str
-		var more []byte
+		var extra []byte
 		add := func(name string, value []byte) {
-			more = slices.Concat(more, wire.Quote(name), []byte(":"), value, []byte(","))
+			extra = slices.Concat(extra, wire.Quote(name), []byte(":"), value, []byte(","))
 		}
 		o := &wire.Outline{Body: []byte(v.Raw)}
 		members := o.Object(wire.Span{End: len(o.Body)})
@@ -316,7 +316,7 @@ func shownItems(r *ledger.Response) []shownItem {
 			prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_",
 				"custom_tool_call": "ctc_"}[kind]
 			id = cmp.Or(prefix, "item_") + strings.TrimPrefix(r.ID, "resp_") + "_in" + strconv.Itoa(i)
-			e.Without(members, "id")
+			e.RemoveMembers(members, "id")
 			add("id", wire.Quote(id))
 		}
 		if !v.Get("type").Exists() {
@@ -331,7 +331,7 @@ func shownItems(r *ledger.Response) []shownItem {
 				wire.Quote(text.Str), []byte("}]")))
 		}
 		item := e.Apply(o.Body)
-		items = append(items, shownItem{id, slices.Concat([]byte("{"), more, bytes.TrimSpace(item)[1:])})
+		items = append(items, shownItem{id, slices.Concat([]byte("{"), extra, bytes.TrimSpace(item)[1:])})
 	}
 	return items
 }

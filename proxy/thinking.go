@@ -15,7 +15,7 @@ import (
 
 // begin opens the thinking session of a request of the main pipeline: it captures
 // in one step which backend is asked and what is proven, and filters by that.
-func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error) {
+func (s *Server) begin(ctx context.Context, x resolvedRequest, fitting sanitize.Profile) (replayed, error) {
 	session := thinking.Begin(ctx, s.ledger, x.replays(), thinking.Policy{
 		Unproven: x.backend.config.Thinking.Unproven, Bound: fitting.Replay.Bound,
 		Own:   thinking.Strangers{Models: fitting.Replay.OwnModel, Backends: fitting.Replay.OwnBackend},
@@ -33,7 +33,7 @@ func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (r
 }
 
 // putBack gives a teammate's requests the turns as its backend gave them.
-func (s *Server) putBack(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error) {
+func (s *Server) putBack(ctx context.Context, x resolvedRequest, fitting sanitize.Profile) (replayed, error) {
 	replay := thinking.Look(ctx, s.ledger, x.replays())
 	body, report := replay.PutBack(fitting.Replay.Signed, x.moved(fitting.Replay, false))
 	doc, err := x.outline.WithBody(body)
@@ -41,16 +41,16 @@ func (s *Server) putBack(ctx context.Context, x said, fitting sanitize.Profile) 
 }
 
 // replays is the request as the ledger judges the turns in it.
-func (x said) replays() ledger.Request {
+func (x resolvedRequest) replays() ledger.Request {
 	r := ledger.Request{
 		Scope: x.scope, New: x.minted, Dialect: x.backend.dialect, Outline: x.outline,
-		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.known.profile.Vendor, Model: x.model},
+		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.modelInfo.profile.Vendor, Model: x.model},
 	}
 	if x.backend.speaks != x.backend.dialect {
 		r.Target.Vendor += "/" + string(x.backend.speaks) // its items are of no use to what else the vendor speaks
 	}
 	if x.continued != nil {
-		r.Known, r.Read = x.continued.Known, x.continued.Read
+		r.Nodes, r.Read = x.continued.Nodes, x.continued.Read
 	}
 	return r
 }
@@ -60,24 +60,24 @@ func (x said) replays() ledger.Request {
 // that counts as far as the model or the backend is known to bind thinking, since it may
 // never come again; where the client has parts of its own in each request, it counts for
 // every vendor that verifies thinking. all: the current turn's has moved, too.
-func (x said) moved(replay sanitize.Replay, all bool) int {
+func (x resolvedRequest) moved(replay sanitize.Replay, currentTurn bool) int {
 	bound := replay.Signed && replay.Bound
-	at := 0
+	index := 0
 	if c := x.continued; c != nil {
 		if bound {
-			at = x.otherContext(c)
+			index = x.otherContext(c)
 		}
-		switch at = max(at, c.MovedBefore); {
-		case bound && (c.MovedLoop || c.Moved && all):
-			at = len(x.outline.Messages)
+		switch index = max(index, c.MovedBefore); {
+		case bound && (c.MovedLoop || c.Moved && currentTurn):
+			index = len(x.outline.Messages)
 		case bound && c.Moved:
-			at = max(at, thinking.Loop(x.outline, x.backend.dialect))
+			index = max(index, thinking.Loop(x.outline, x.backend.dialect))
 		}
 	} else if len(x.ephemeral.parts) > 0 { // such a client has had others in the messages before
-		at, _ = x.outline.NewestUser()
+		index, _ = x.outline.NewestUser()
 	}
 	if bound || replay.Signed && x.backend.dialect == wire.Messages {
-		return at
+		return index
 	}
 	return 0
 }
@@ -87,14 +87,14 @@ func (x said) moved(replay sanitize.Replay, all bool) int {
 // back, that counts more than what the profile thought of it.
 func (a *attempt) refill() *cure {
 	c, p := a.newCure(cureThinking, ""), a.fitting
-	c.rules = demanded(a.answer.whole, p.Replay, a.backend.speaks == wire.Responses)
+	c.rules = demanded(a.answer.content, p.Replay, a.backend.speaks == wire.Responses)
 	for i := range c.rules {
 		c.rules[i].Model = a.model
 	}
-	told := c.rules != nil
+	hasRules := c.rules != nil
 	p = p.Learn(c.rules)
 	filled, err := a.replay.Refill(placeholder(p))
-	if a.backend.speaks == wire.Responses && !told { // what is not known goes as what nothing was thought for
+	if a.backend.speaks == wire.Responses && !hasRules { // what is not known goes as what nothing was thought for
 		c.bare, filled.Off = true, false
 		c.rules = append(c.rules, a.ofReplay(sanitize.ReplayOverrides{Paired: &yes}))
 	}
@@ -107,12 +107,12 @@ func (a *attempt) refill() *cure {
 	if filled.Placeholders > 0 {
 		c.mends = append(c.mends, thinkingPlaceholder)
 	}
-	if filled.Off && !told {
+	if filled.Off && !hasRules {
 		c.mends = append(c.mends, thinkingOff)
 	}
 	c.amend = func(r replayed) (_ replayed, err error) {
 		r.doc, err = r.doc.WithBody(filled.Body)
-		if err == nil && filled.Off && !told {
+		if err == nil && filled.Off && !hasRules {
 			r.doc, err = r.doc.WithBody(sanitize.ThinkingOff(r.doc, a.backend.dialect, p))
 		}
 		return r, err
@@ -122,48 +122,48 @@ func (a *attempt) refill() *cure {
 
 // demanded are rules about how reasoning goes back by the words of an error; none if the profile has it so, or the
 // error does not tell.
-func demanded(said []byte, replay sanitize.Replay, responses bool) []sanitize.Rule {
-	demand := thinking.Demanded(said)
+func demanded(body []byte, replay sanitize.Replay, responses bool) []sanitize.Rule {
+	demand := thinking.Demanded(body)
 	if demand == thinking.DemandsNothing {
 		return nil
 	}
-	no, lost := false, wire.LostThinking
-	told := sanitize.ReplayOverrides{Reasoning: sanitize.Always}
+	no, lostThinking := false, wire.LostThinking
+	overrides := sanitize.ReplayOverrides{Reasoning: sanitize.Always}
 	enough := replay.Reasoning == sanitize.Always
 	if responses {
 		if enough {
 			return nil
 		}
-		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: overrides}}}
 	}
 	if demand == thinking.DemandsSignatures {
 		g := sanitize.For("gemini", "").Replay
 		if replay.Field == g.Field && replay.Reasoning == g.Reasoning {
 			return nil
 		}
-		told = sanitize.ReplayOverrides{Reasoning: g.Reasoning, Fields: g.Fields, Field: g.Field,
+		overrides = sanitize.ReplayOverrides{Reasoning: g.Reasoning, Fields: g.Fields, Field: g.Field,
 			Placeholder: &g.Placeholder, Signed: &g.Signed, Bound: &g.Bound, Redacted: &g.Redacted, First: &g.First,
 			StrictOff: &g.StrictOff}
-		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
+		return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: overrides}}}
 	}
 	if demand == thinking.DemandsOnCalls && !enough {
-		told.Reasoning, enough = sanitize.Required, replay.Reasoning == sanitize.Required
+		overrides.Reasoning, enough = sanitize.Required, replay.Reasoning == sanitize.Required
 	}
-	told.Field, told.Placeholder, told.Missed = "reasoning_content", &lost, &yes
-	if enough && !replay.Signed && replay.Field == told.Field {
+	overrides.Field, overrides.Placeholder, overrides.Missed = "reasoning_content", &lostThinking, &yes
+	if enough && !replay.Signed && replay.Field == overrides.Field {
 		return nil
 	}
-	told.Signed, told.Bound, told.First, told.StrictOff = &no, &no, &no, &no
+	overrides.Signed, overrides.Bound, overrides.First, overrides.StrictOff = &no, &no, &no, &no
 	if replay.Fields != nil {
-		told.Fields = append(slices.Clip(replay.Fields), told.Field)
+		overrides.Fields = append(slices.Clip(replay.Fields), overrides.Field)
 	}
-	return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: told}}}
+	return []sanitize.Rule{{Profile: sanitize.Overrides{Replay: overrides}}}
 }
 
 // fitted is what the backend takes of this request: what is known of the model, and what the refusals that cures
 // answer have taught.
-func (x said) fitted(cures []*cure) (p sanitize.Profile, rules []sanitize.Rule) {
-	p, rules = x.sees(), x.known.rules
+func (x resolvedRequest) fitted(cures []*cure) (p sanitize.Profile, rules []sanitize.Rule) {
+	p, rules = x.sees(), x.modelInfo.rules
 	for _, c := range cures {
 		p, rules = p.Learn(c.rules), slices.Concat(rules, c.rules)
 	}
@@ -196,7 +196,7 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		Translated: a.foreign(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})
 	if out.AnswerTool != "" {
-		a.shown.AnswerTool = out.AnswerTool
+		a.answerOptions.AnswerTool = out.AnswerTool
 	}
 	a.toolNames = out.ToolNames
 	if a.changes = out.Changes; len(a.changes) > 0 {
@@ -208,12 +208,12 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 
 // otherContext is the index behind the newest known answer of an older turn that was given under
 // other system texts or tools than the request has, 0 for none.
-func (x said) otherContext(c *conversation.Continued) (at int) {
+func (x resolvedRequest) otherContext(c *conversation.Continued) (index int) {
 	context := ledger.ContextKey(x.outline)
-	for i, n := range c.Known {
+	for i, n := range c.Nodes {
 		if n.Turn().Context != context {
-			at = max(at, i+1)
+			index = max(index, i+1)
 		}
 	}
-	return min(at, thinking.Loop(x.outline, x.backend.dialect))
+	return min(index, thinking.Loop(x.outline, x.backend.dialect))
 }

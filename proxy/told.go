@@ -124,7 +124,7 @@ func (a *attempt) mended() (names []string) {
 	for _, c := range a.changes {
 		add(mendOfKind[c.Kind], true)
 	}
-	for _, path := range a.lost() {
+	for _, path := range a.droppedMembers() {
 		add(leftOut+":"+mend(path), true)
 	}
 	return names
@@ -136,18 +136,18 @@ const (
 	longestLost = 64
 )
 
-// lost returns the paths of the client's members that the backend did not get because the translation or the last hop
+// droppedMembers returns the paths of the client's members that the backend did not get because the translation or the last hop
 // removed them.
-func (a *attempt) lost() (paths []string) {
+func (a *attempt) droppedMembers() (paths []string) {
 	paths = slices.Clone(a.leftOut)
 	for _, c := range a.changes {
-		if slices.Contains(lossy, c.Kind) && a.sent(c.Path) == nil {
+		if slices.Contains(lossy, c.Kind) && a.memberValue(c.Path) == nil {
 			paths = append(paths, c.Path)
 		}
 	}
 	for i, path := range paths {
 		paths[i] = cmp.Or(namesOf[a.endpoint.dialect][path], path)
-		if paths[i] == "safety_identifier" && !a.in.outline.Members.Get(paths[i]).Found() {
+		if paths[i] == "safety_identifier" && !a.in.outline.Members.Get(paths[i]).Exists() {
 			paths[i] = "user" // its older name
 		}
 	}

@@ -12,14 +12,14 @@ import (
 )
 
 // translate puts the request into the backend's dialect.
-func (x named) translate() (a asked, err error) {
-	a = asked{named: x}
-	a.shown.Stream, a.shown.IncludeUsage = x.outline.Stream, sanitize.AsksUsage(x.outline)
+func (x scopedRequest) translate() (a adaptedRequest, err error) {
+	a = adaptedRequest{scopedRequest: x}
+	a.answerOptions.Stream, a.answerOptions.IncludeUsage = x.outline.Stream, sanitize.AsksUsage(x.outline)
 	if x.model != x.outline.Model {
-		a.shown.Model = x.outline.Model
+		a.answerOptions.Model = x.outline.Model
 	}
-	if x.endpoint.dialect == x.backend.speaks && x.known.profile.Vendor != "anthropic" {
-		if err := chatwire.NoThread(x.outline.Of(x.outline.Members.Get("thread"))); err != nil {
+	if x.endpoint.dialect == x.backend.speaks && x.modelInfo.profile.Vendor != "anthropic" {
+		if err := chatwire.NoThread(x.outline.Raw(x.outline.Members.Get("thread"))); err != nil {
 			return a, err
 		}
 	}
@@ -31,7 +31,7 @@ func (x named) translate() (a asked, err error) {
 		return a, err
 	}
 	a.replaced = t.Replaced
-	a.shown.IncludeUsage, a.shown.AnswerTool, a.shown.Custom = t.IncludeUsage, t.AnswerTool, t.Custom
+	a.answerOptions.IncludeUsage, a.answerOptions.AnswerTool, a.answerOptions.Custom = t.IncludeUsage, t.AnswerTool, t.Custom
 	a.ignore(t)
 	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
 		return a, err
@@ -40,7 +40,7 @@ func (x named) translate() (a asked, err error) {
 		return a, err
 	}
 	if a.native != nil {
-		a.native.Made = a.outline.WithModel(a.model).Body
+		a.native.Translation = a.outline.WithModel(a.model).Body
 	}
 	if x.backend.dialect == wire.Messages {
 		err = a.takesNewest(a.outline, x.sees(), t.Newest)
@@ -49,7 +49,7 @@ func (x named) translate() (a asked, err error) {
 }
 
 // asChat translates a request of the messages dialect whose last blocks are the user's very last message.
-func (x *asked) asChat(o *wire.Outline, newest int, options chatwire.Options) (t chatwire.Translated, err error) {
+func (x *adaptedRequest) asChat(o *wire.Outline, newest int, options chatwire.Options) (t chatwire.Translated, err error) {
 	p := x.sees()
 	if p.Carried == nil {
 		p.Carried = chatwire.ChatCarries(options.Files)
@@ -66,7 +66,7 @@ func (x *asked) asChat(o *wire.Outline, newest int, options chatwire.Options) (t
 }
 
 // ignore notes the members that a translation has no place for.
-func (x *asked) ignore(t chatwire.Translated) {
+func (x *adaptedRequest) ignore(t chatwire.Translated) {
 	if len(t.Ignored) == 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (x *asked) ignore(t chatwire.Translated) {
 }
 
 // translation is the request in the backend's dialect. One of Responses to a chat backend passes through messages.
-func (x *asked) translation() (chatwire.Translated, error) {
+func (x *adaptedRequest) translation() (chatwire.Translated, error) {
 	o := x.options()
 	switch {
 	case x.endpoint.dialect == wire.Responses:
@@ -93,12 +93,12 @@ func (x *asked) translation() (chatwire.Translated, error) {
 		if err := unserved(t); err != nil {
 			return t.Translated, err
 		}
-		x.responses = t.Asked
-		x.responses.Model = x.shown.Model
+		x.responses = t.Options
+		x.responses.Model = x.answerOptions.Model
 		switch {
 		case o.Native:
 			x.native = &responseswire.Native{Body: x.own(t.Previous), Items: t.Items, Lead: t.Lead,
-				Names: t.Asked.Names}
+				Names: t.Options.Names}
 			x.previous = t.Previous
 		case x.stored != nil:
 			x.responses.ID, x.responses.Stored = x.stored.ID, true
@@ -107,11 +107,11 @@ func (x *asked) translation() (chatwire.Translated, error) {
 			return t.Translated, nil
 		}
 		o.Effort = cmp.Or(t.Effort, o.Effort)
-		held, err := wire.ReadOutline(t.Body)
+		outline, err := wire.ReadOutline(t.Body)
 		if err != nil {
 			return t.Translated, err
 		}
-		chat, err := x.asChat(held, t.Newest, o)
+		chat, err := x.asChat(outline, t.Newest, o)
 		chat.Replaced = chat.Replaced || t.Replaced
 		if chat.Ignored = append(t.Ignored, chat.Ignored...); err == nil {
 			x.passShared(&chat)
@@ -128,13 +128,13 @@ const openAI = "openai"
 
 // passShared adds the members that Responses and chat completions have in common, though messages do not, to a request
 // that is on its way from the one to the other. OpenAI takes metadata only with an answer that it stores.
-func (x *asked) passShared(chat *chatwire.Translated) {
+func (x *adaptedRequest) passShared(chat *chatwire.Translated) {
 	names := []string{"frequency_penalty", "presence_penalty"}
-	if x.known.profile.Vendor == openAI {
+	if x.modelInfo.profile.Vendor == openAI {
 		names = append(names, "prompt_cache_key", "safety_identifier", "service_tier")
 	}
 	for _, name := range names {
-		value := x.outline.Of(x.outline.Members.Get(name))
+		value := x.outline.Raw(x.outline.Members.Get(name))
 		if len(value) == 0 || value.Kind() == 'n' {
 			continue
 		}
@@ -148,11 +148,11 @@ func (x *asked) passShared(chat *chatwire.Translated) {
 
 // own is the client's request for a vendor of its dialect, which knows none of the responses that are stored here:
 // the input says what the previous ones did.
-func (x *asked) own(previous string) []byte {
+func (x *adaptedRequest) own(previous string) []byte {
 	o := x.outline.WithModel(x.model)
 	var e wire.Edits
 	if previous != "" {
-		e.Without(o.Members, "previous_response_id")
+		e.RemoveMembers(o.Members, "previous_response_id")
 	}
 	return e.Apply(o.Body)
 }
@@ -179,7 +179,7 @@ const autoEffort = "medium"
 
 // ownEffort is the effort of a request that leaves it to the gateway; empty for
 // one that does not.
-func (x routed) ownEffort() string {
+func (x routedRequest) ownEffort() string {
 	if x.endpoint.dialect == wire.Chat && strings.EqualFold(x.in.header.Get(effortHeader), "auto") {
 		return autoEffort
 	}
@@ -188,19 +188,19 @@ func (x routed) ownEffort() string {
 
 // options are what the other dialect must know of the backend's model. A model
 // that wants a budget gets one only where one is configured.
-func (x routed) options() chatwire.Options {
+func (x routedRequest) options() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
 	o := chatwire.Options{
-		Through: x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat ||
+		Intermediate: x.endpoint.dialect == wire.Responses && x.backend.dialect == wire.Chat ||
 			x.backend.speaks != x.backend.dialect,
 		Efforts:  x.backend.speaks != x.backend.dialect,
 		Bounded:  x.result.answer > 0,
-		Adaptive: x.known.profile.Thinking.Adapts(), Schemas: x.known.profile.Schemas,
-		Files: x.known.profile.Vendor == openAI,
+		Adaptive: x.modelInfo.profile.Thinking.Adapts(), Schemas: x.modelInfo.profile.Schemas,
+		Files: x.modelInfo.profile.Vendor == openAI,
 	}
 	// Nothing of ours goes to an unknown model.
-	takes := x.known.profile.Thinking
-	if takes.Modes != nil || o.Efforts && slices.Contains(takes.Efforts, autoEffort) {
+	profile := x.modelInfo.profile.Thinking
+	if profile.Modes != nil || o.Efforts && slices.Contains(profile.Efforts, autoEffort) {
 		o.Effort = x.ownEffort()
 	}
 	if o.Adaptive || bound > 0 {

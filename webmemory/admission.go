@@ -50,7 +50,7 @@ func (s *admission) answering(post func(*gin.Context) (*admitted, error)) func(*
 		switch {
 		case err != nil:
 			return err
-		case a.kept == nil && prefersAsync(c.Request):
+		case a.answer == nil && prefersAsync(c.Request):
 			c.Header("Preference-Applied", respondAsync)
 			return api.Answer(c.Writer, http.StatusAccepted, webapi.Started{
 				Outcome: webapi.OutcomeStarted, RunID: a.run.id, Events: webapi.RunPath(a.run.chat, a.run.id) + "/events",
@@ -80,7 +80,7 @@ func prefersAsync(r *http.Request) bool {
 // admitted is a run that answers a post.
 type admitted struct {
 	run    *run
-	kept   *final // the answer, if it is known already
+	answer *final // the answer, if it is known already
 	stream bool   // of events is what the client wants
 }
 
@@ -137,7 +137,7 @@ func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 	if err != nil {
 		return nil, err
 	}
-	r, kept, fresh, err := s.begin(c.Request.Context(), chat, p, images, key)
+	r, answer, fresh, err := s.begin(c.Request.Context(), chat, p, images, key)
 	if err != nil {
 		return nil, err
 	}
@@ -147,21 +147,21 @@ func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
 	}
-	return &admitted{r, kept, stream}, nil
+	return &admitted{r, answer, stream}, nil
 }
 
 // answerWhole waits for the run's end and answers with its result.
 //
 //go:noinline
 func (s *admission) answerWhole(c *gin.Context, a *admitted) error {
-	if a.kept != nil {
-		c.Data(a.kept.Status, "application/json; charset=utf-8", a.kept.body())
+	if a.answer != nil {
+		c.Data(a.answer.Status, "application/json; charset=utf-8", a.answer.body())
 		return nil
 	}
 	out, waiting, err := a.run.collect(c.Request.Context())
 	switch {
 	case err != nil:
-		return begun(err)
+		return abandonedError(err)
 	case waiting != nil:
 		api.WriteJSON(c.Writer, http.StatusAccepted, waiting)
 	default:
@@ -171,7 +171,7 @@ func (s *admission) answerWhole(c *gin.Context, a *admitted) error {
 }
 
 // places are what on_busy may say, and where each puts the post in the chat's line.
-var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: now, webapi.Interrupt: before}
+var places = map[string]place{"": placeLast, webapi.Queue: placeLast, webapi.Reject: placeIdle, webapi.Interrupt: placeFirst}
 
 // check validates a post as far as no lease is needed for it, and fills in defaults. It gives the
 // references of the post's images, and has its message say that they are there.
@@ -207,11 +207,11 @@ func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err 
 
 // versions are the values that agent_version may have.
 func (s *admission) versions() []string {
-	all := []string{webapi.Master}
+	versions := []string{webapi.Master}
 	for _, a := range s.cfg.Agents() {
-		all = append(all, string(a))
+		versions = append(versions, string(a))
 	}
-	return all
+	return versions
 }
 
 // idempotencyKey is the request's idempotency key, empty if it has none.
@@ -236,7 +236,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 // left nothing behind. fresh: the run began for this very post.
 func (s *admission) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
-) (found *run, kept *final, fresh bool, err error) {
+) (result *run, answer *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + hashedBeside(p) + hashedImages(images)))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
@@ -246,9 +246,9 @@ func (s *admission) begin(
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}
-		found, kept, newer, err := s.try(ctx, r, p, key)
+		result, answer, newer, err := s.try(ctx, r, p, key)
 		if newer <= attempt || err != nil {
-			return found, kept, found == r, err
+			return result, answer, result == r, err
 		}
 		attempt = newer
 	}
@@ -278,7 +278,7 @@ func isRunID(s string) bool {
 // is a newer one already.
 func (s *admission) try(
 	ctx context.Context, r *run, p webapi.MessageRequest, key string,
-) (found *run, kept *final, newer int, err error) {
+) (result *run, answer *final, newer int, err error) {
 	for {
 		other, err := s.registry.register(r)
 		if err != nil {
@@ -303,7 +303,7 @@ func (s *admission) try(
 		}
 		// The earlier post was refused; this one may still run.
 	}
-	record, newer, err := s.knownOrStarted(ctx, r, p, key)
+	record, newer, err := s.findOrStart(ctx, r, p, key)
 	if err != nil || record != nil {
 		r.refused = err
 		s.registry.forgetRun(r)
@@ -316,16 +316,16 @@ func (s *admission) try(
 	if record == nil {
 		return r, nil, 0, nil
 	}
-	kept = keptAnswer(record)
-	found = s.streams.mirror(ctx, r.chat, r.id, kept != nil)
-	found.attempt = r.attempt
-	return found, kept, 0, nil
+	answer = storedAnswer(record)
+	result = s.streams.mirror(ctx, r.chat, r.id, answer != nil)
+	result.attempt = r.attempt
+	return result, answer, 0, nil
 }
 
 // join waits until the apiserver has accepted the first post with this idempotency key.
 // Neither run nor error means that it was refused.
-func (r *run) join(ctx context.Context, again *run) (*run, error) {
-	if r.body != again.body {
+func (r *run) join(ctx context.Context, repeat *run) (*run, error) {
+	if r.body != repeat.body {
 		return nil, errKeyReused
 	}
 	select {
@@ -346,18 +346,18 @@ func (r *run) join(ctx context.Context, again *run) (*run, error) {
 	return r, nil
 }
 
-// knownOrStarted gives the record of a run that another process has, with the number of a
+// findOrStart gives the record of a run that another process has, with the number of a
 // newer attempt if there is one or should be. Without a record the run was started here.
-func (s *admission) knownOrStarted(
+func (s *admission) findOrStart(
 	ctx context.Context, r *run, p webapi.MessageRequest, key string,
 ) (record *redisstore.Record, newer int, err error) {
-	record, err = s.known(ctx, r, key)
+	record, err = s.findRecord(ctx, r, key)
 	if err != nil {
 		return nil, 0, err
 	}
 	if record != nil {
 		newer = record.Newest
-		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
+		if answer := storedAnswer(record); newer == 0 && answer != nil && answer.mayPass() {
 			newer = r.attempt + 1
 		}
 		if record.Rewound {
@@ -375,10 +375,10 @@ func (s *admission) knownOrStarted(
 	return record, newer, sameBody(record, r)
 }
 
-// known gives the record in Redis of a run that another process, or this one before its
+// findRecord gives the record in Redis of a run that another process, or this one before its
 // last start, began for the same idempotency key; nil for none. A run that is over, as its
 // client knows already, is waited for until its answer is kept.
-func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
+func (s *admission) findRecord(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
 	if key == "" {
 		return nil, nil
 	}
@@ -397,7 +397,7 @@ func (s *admission) known(ctx context.Context, r *run, key string) (*redisstore.
 			return record, nil // it goes on
 		}
 		if len(line) == 0 {
-			if named, err := isNamed(ctx, s.store, r.chat, r.id); err != nil || named {
+			if ok, err := isNamed(ctx, s.store, r.chat, r.id); err != nil || ok {
 				return record, err
 			}
 			if time.Now().After(opening) { // until then its holder may be about to open it
@@ -422,7 +422,7 @@ func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore
 	if err != nil || len(line) > 0 {
 		return record, err
 	}
-	if named, err := isNamed(ctx, store, r.chat, r.id); err != nil || named {
+	if ok, err := isNamed(ctx, store, r.chat, r.id); err != nil || ok {
 		return record, err
 	}
 	return nil, nil
@@ -434,8 +434,8 @@ func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run
 	if err != nil || open != nil && open.Run == run {
 		return true, err
 	}
-	waits, err := store.Suspensions.Rest(ctx, chat)
-	return waits != nil && waits.Run == run, err
+	waiting, err := store.Suspensions.Rest(ctx, chat)
+	return waiting != nil && waiting.Run == run, err
 }
 
 var errKeyReused = &api.Problem{
@@ -443,17 +443,17 @@ var errKeyReused = &api.Problem{
 	Message: "This Idempotency-Key was used with another message.",
 }
 
-func sameBody(record *redisstore.Record, again *run) error {
-	if record.Body != "" && record.Body != again.body { // "": Redis lost it before it was told how the run ended
+func sameBody(record *redisstore.Record, repeat *run) error {
+	if record.Body != "" && record.Body != repeat.body { // "": Redis lost it before it was told how the run ended
 		return errKeyReused
 	}
 	return nil
 }
 
-// begun is the error of a run that this process left, as a waiting client is told: 409 and
+// abandonedError is the error of a run that this process left, as a waiting client is told: 409 and
 // 503 would say that nothing ran, but it has, and goes on in another process.
-func begun(err error) error {
-	p := *problem.Of(err)
+func abandonedError(err error) error {
+	p := *problem.FromError(err)
 	if p.Status == http.StatusNotFound { // no apiserver has the run any more, and this process may not close it
 		return fmt.Errorf("%w: %w", errMayRun, err)
 	}
@@ -473,8 +473,8 @@ type final struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// keptAnswer is the final answer in a record; nil while the run goes on.
-func keptAnswer(record *redisstore.Record) *final {
+// storedAnswer is the final answer in a record; nil while the run goes on.
+func storedAnswer(record *redisstore.Record) *final {
 	f := new(final)
 	if len(record.Result) == 0 {
 		return nil
@@ -516,7 +516,7 @@ func (r *run) mayPass() bool {
 func (r *run) final(ctx context.Context) (status int, body any) {
 	out, _, err := r.collect(ctx)
 	if err != nil {
-		p := problem.Of(err)
+		p := problem.FromError(err)
 		return p.Status, p
 	}
 	return http.StatusOK, out

@@ -22,13 +22,13 @@ var errMoreSaid = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMes
 	Message: "Another message than if_last is the chat's last one; nothing was changed. Read the history and decide anew."}
 
 // isPlaced says whether a post says where it stands.
-func isPlaced(p webapi.MessageRequest) bool { return p.After != nil || p.IfLast != nil }
+func isPlaced(p webapi.MessageRequest) bool { return p.ParentID != nil || p.IfLast != nil }
 
 // fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
 // post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
 // for none.
 func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
-	histories map[memory.Key]*memory.History, known heads) (to *string, err error) {
+	histories map[memory.Key]*memory.History, headCache heads) (target *string, err error) {
 	own := histories[memory.ChatKey(r.chat)]
 	if own == nil {
 		own = memory.Empty(memory.ChatKey(r.chat))
@@ -49,14 +49,14 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 			return nil, err
 		}
 	}
-	if p.After == nil || *p.After == last {
+	if p.ParentID == nil || *p.ParentID == last {
 		return nil, nil
 	}
-	v, err := s.histories.pin(ctx, histories, known)
+	v, err := s.histories.pin(ctx, histories, headCache)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.histories.locate(ctx, r.chat, v, *p.After)
+	l, err := s.histories.locate(ctx, r.chat, v, *p.ParentID)
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +64,18 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 	if r.goesBack = rewinds; newest {
 		r.goesBack = regenerates
 	}
-	if no := new(access.Refusal); errors.As(may(ctx, r.goesBack), &no) && err == nil {
-		more := *no
-		more.Message = "More than the newest exchange would be taken back. " + no.Message
-		return nil, &more
+	if no := new(access.Refusal); errors.As(checkRight(ctx, r.goesBack), &no) && err == nil {
+		refusal := *no
+		refusal.Message = "More than the newest exchange would be taken back. " + no.Message
+		return nil, &refusal
 	}
-	return p.After, err
+	return p.ParentID, err
 }
 
 // newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
 // remembers, also where the chat's own history was erased before.
 func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, error) {
-	if l.newest < 0 || l.at < l.newest-1 {
+	if l.newest < 0 || l.lastIndex < l.newest-1 {
 		return false, nil
 	}
 	for key, p := range v {
@@ -83,7 +83,7 @@ func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, e
 			continue
 		}
 		for one, err := range s.histories.parts(ctx, p, noID) {
-			if err != nil || slices.ContainsFunc(one.heads, func(h head) bool { return h.Timestamp < l.asked }) {
+			if err != nil || slices.ContainsFunc(one.heads, func(h head) bool { return h.Timestamp < l.newestTS }) {
 				return false, err
 			}
 		}
@@ -94,12 +94,12 @@ func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, e
 // onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:
 // the run closed, or, of a post that interrupts, one that was cut short.
 func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts bool) bool {
-	at, run := slices.Index(ids, id), memory.RunOf(id)
-	if at < 0 || run == "" {
+	pos, run := slices.Index(ids, id), memory.RunOf(id)
+	if pos < 0 || run == "" {
 		return false
 	}
-	for i, raw := range own.Raw(at + 1) {
-		if memory.RunOf(ids[at+1+i]) != run {
+	for i, raw := range own.Raw(pos + 1) {
+		if memory.RunOf(ids[pos+1+i]) != run {
 			return false
 		}
 		var m memory.Message
@@ -114,11 +114,11 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 // to a process that died then.
 func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
-	all, err := s.store.Rewinds.List(ctx, chat)
-	if err != nil || p.After == nil || len(all) == 0 || all[len(all)-1].Target != *p.After {
+	setAsides, err := s.store.Rewinds.List(ctx, chat)
+	if err != nil || p.ParentID == nil || len(setAsides) == 0 || setAsides[len(setAsides)-1].Target != *p.ParentID {
 		return false, err
 	}
-	a := &all[len(all)-1]
+	a := &setAsides[len(setAsides)-1]
 	if err := s.histories.unchangedSince(ctx, histories, a); err != nil {
 		if errors.Is(err, errMessagesSince) {
 			err = nil
@@ -126,12 +126,12 @@ func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messa
 		return false, err
 	}
 	last := ""
-	for _, of := range a.Histories {
-		if of.Key != memory.ChatKey(chat).String() {
+	for _, ah := range a.Histories {
+		if ah.Key != memory.ChatKey(chat).String() {
 			continue
 		}
-		last = of.Last
-		for piece, err := range s.store.Rewinds.Pieces(ctx, chat, a.ID, of) {
+		last = ah.Last
+		for piece, err := range s.store.Rewinds.Pieces(ctx, chat, a.ID, ah) {
 			if err != nil {
 				return false, err
 			}
@@ -168,36 +168,36 @@ func (s *starter) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest
 
 // goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
 // aside for it, "" for nothing. The record instead: another process has the post's run.
-func (s *starter) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (back string,
-	found *redisstore.Record, err error) {
+func (s *starter) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (rewindID string,
+	record *redisstore.Record, err error) {
 	if !isPlaced(p) {
 		return "", nil, nil
 	}
 	if r.keyed {
-		if found, err = recordOf(ctx, s.store, r); err != nil || found != nil {
-			return "", found, err
+		if record, err = recordOf(ctx, s.store, r); err != nil || record != nil {
+			return "", record, err
 		}
 	}
-	known := heads{}
-	to, err := s.fits(ctx, r, p, w.closed, w.histories, known)
-	if err != nil || to == nil {
+	headCache := heads{}
+	target, err := s.fits(ctx, r, p, w.closed, w.histories, headCache)
+	if err != nil || target == nil {
 		return "", nil, err
 	}
 	// What follows must not end with the client, half way.
-	ctx, cancel := within(w)
+	ctx, cancel := changeContext(w)
 	defer cancel()
-	aside, err := s.rewinder.rewindUnder(ctx, w, *to, known)
-	if err != nil || aside.ID == "" {
+	setAside, err := s.rewinder.rewindUnder(ctx, w, *target, headCache)
+	if err != nil || setAside.ID == "" {
 		return "", nil, err
 	}
-	return aside.ID, nil, s.eraser.freshConversation(ctx, w)
+	return setAside.ID, nil, s.eraser.freshConversation(ctx, w)
 }
 
 // undo puts back what was taken back for a post that was refused then.
-func (s *starter) undo(w *writer, back string) {
-	ctx, cancel := within(w)
+func (s *starter) undo(w *writer, rewindID string) {
+	ctx, cancel := changeContext(w)
 	defer cancel()
-	a, err := s.store.Rewinds.Read(ctx, w.chat, back)
+	a, err := s.store.Rewinds.Read(ctx, w.chat, rewindID)
 	if err == nil && a != nil {
 		err = s.rewinder.restoreUnder(ctx, w, a)
 	}
@@ -206,8 +206,8 @@ func (s *starter) undo(w *writer, back string) {
 	}
 }
 
-// within is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
+// changeContext is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
 // leaves.
-func within(w *writer) (context.Context, context.CancelFunc) {
+func changeContext(w *writer) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.ctx, scanTimeout)
 }

@@ -62,7 +62,7 @@ func exportedTexts(t *testing.T, w *webmemorytest.World, chat string) []string {
 
 // placed is a post that says where it stands.
 func placed(text string, after, ifLast *string) webapi.MessageRequest {
-	return webapi.MessageRequest{Message: text, After: after, IfLast: ifLast}
+	return webapi.MessageRequest{Message: text, ParentID: after, IfLast: ifLast}
 }
 
 // A message is regenerated or edited anywhere in a chat, in the archive too: all histories go back as by a
@@ -185,7 +185,7 @@ func TestAPostThatEndsARun(t *testing.T) {
 	p.OnBusy = webapi.Interrupt
 	require.Equal(t, 409, w.Do("POST", "/v1/chats/1/messages", p).Status)
 	require.Equal(t, []string{"one"}, exportedTexts(t, w, "1"), "it goes on")
-	p.IfLast, p.After = &question, &none
+	p.IfLast, p.ParentID = &question, &none
 	w.Stream("POST", "/v1/chats/1/messages", p).Until("subagent_delegation")
 	require.Equal(t, []string{"two"}, exportedTexts(t, w, "1"))
 }

@@ -55,11 +55,11 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 		if s.notErased(chats[i], &w.Rest) != nil {
 			continue
 		}
-		waits, err := waitsOf(w)
+		pending, err := waitsOf(w)
 		if err != nil {
 			continue // it cannot go on, and is ended by the next holder of the chat's lease
 		}
-		for _, wait := range waits {
+		for _, wait := range pending {
 			if kind == "" || wait.Kind == kind {
 				out.Approvals = append(out.Approvals, webapi.ApprovalEntry{ChatID: chats[i], RunID: w.Run, Wait: wait})
 			}
@@ -86,10 +86,10 @@ const (
 
 // WebhookBody is what a webhook is told of a run that waits.
 type WebhookBody struct {
-	Tenant memory.Tenant `json:"tenant,omitzero"` // whose chat it is; left out for the default one
-	ChatID memory.Chat   `json:"chat_id"`
-	RunID  string        `json:"run_id"`
-	Waits  []WebhookWait `json:"waits"`
+	Tenant  memory.Tenant `json:"tenant,omitzero"` // whose chat it is; left out for the default one
+	ChatID  memory.Chat   `json:"chat_id"`
+	RunID   string        `json:"run_id"`
+	Pending []WebhookWait `json:"waits"`
 }
 
 // WebhookWait is one wait in a WebhookBody.
@@ -110,26 +110,26 @@ const (
 
 // tellWebhook tells the webhook what a run waits for, which never holds the run up. It gives up
 // after some tries, when the process ends, or when the webhook says that it will not have it.
-func (s *webhooks) tellWebhook(chat memory.Chat, run string, waits []event.Wait) {
-	if s.cfg.Webhook.URL == "" || len(waits) == 0 {
+func (s *webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wait) {
+	if s.cfg.Webhook.URL == "" || len(pending) == 0 {
 		return
 	}
-	told := WebhookBody{Tenant: chat.Tenant(), ChatID: chat, RunID: run}
-	for _, w := range waits {
-		told.Waits = append(told.Waits, WebhookWait{w.ID, w.Kind, w.Subagent, w.Tool, w.ExpiresAt})
+	payload := WebhookBody{Tenant: chat.Tenant(), ChatID: chat, RunID: run}
+	for _, w := range pending {
+		payload.Pending = append(payload.Pending, WebhookWait{w.ID, w.Kind, w.Subagent, w.Tool, w.ExpiresAt})
 	}
-	body, err := json.Marshal(told)
+	body, err := json.Marshal(payload)
 	if err != nil {
 		return // plain structs of ours
 	}
 	s.workers.Go(func() {
 		for try, wait := 1, webhookFirst; ; try, wait = try+1, 2*wait {
-			again, err := s.callWebhook(s.life, body)
+			retry, err := s.callWebhook(s.life, body)
 			if err == nil {
 				s.metrics.webhook.WithLabelValues("told").Inc()
 				return
 			}
-			if !again || try == webhookTries || pause(s.life, jitter(wait)) != nil {
+			if !retry || try == webhookTries || pause(s.life, jitter(wait)) != nil {
 				s.metrics.webhook.WithLabelValues("failed").Inc()
 				s.log.Warn().Err(err).Str("run", run).Msg("approvals.webhook was not told what a run waits for")
 				return
@@ -139,19 +139,19 @@ func (s *webhooks) tellWebhook(chat memory.Chat, run string, waits []event.Wait)
 }
 
 // callWebhook makes one request; again says whether another may have success.
-func (s *webhooks) callWebhook(ctx context.Context, body []byte) (again bool, err error) {
+func (s *webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookAnswers)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.Webhook.URL, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
-	at := strconv.FormatInt(time.Now().Unix(), 10)
+	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(s.cfg.Webhook.Secret))
-	mac.Write([]byte(at + "."))
+	mac.Write([]byte(timestamp + "."))
 	mac.Write(body)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(WebhookTimestamp, at)
+	req.Header.Set(WebhookTimestamp, timestamp)
 	req.Header.Set(WebhookSignature, "sha256="+hex.EncodeToString(mac.Sum(nil)))
 	resp, err := s.webhook.Do(req)
 	if err != nil {

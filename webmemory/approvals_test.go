@@ -149,9 +149,9 @@ func TestTheWebhookIsTold(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &told))
 	require.Equal(t, run, told.RunID)
 	require.Equal(t, "1", told.ChatID.String())
-	require.Equal(t, "w1", told.Waits[0].ID)
-	require.Equal(t, "refund", told.Waits[0].Tool)
-	require.Greater(t, told.Waits[0].ExpiresAt, event.Seconds(time.Now()))
+	require.Equal(t, "w1", told.Pending[0].ID)
+	require.Equal(t, "refund", told.Pending[0].Tool)
+	require.Greater(t, told.Pending[0].ExpiresAt, event.Seconds(time.Now()))
 	require.NotContains(t, string(body), "amount")
 	w.PostSuspended("2")
 	<-bodies

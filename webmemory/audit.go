@@ -49,18 +49,18 @@ func (s *routes) audit(c *gin.Context) {
 		entry = readAsAdmin
 	}
 	target := cmp.Or(c.GetString(auditTarget), strings.TrimPrefix(c.Request.URL.EscapedPath(), "/v1/"))
-	s.did(c.Request.Context(), problem.TenantOf(c), entry, target)
+	s.writeAudit(c.Request.Context(), problem.TenantOf(c), entry, target)
 }
 
-// did writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
+// writeAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
 // that fails.
-func (s *core) did(ctx context.Context, of memory.Tenant, entry, target string) {
+func (s *core) writeAudit(ctx context.Context, tenant memory.Tenant, entry, target string) {
 	if entry == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if err := s.cfg.Audit.Write(ctx, of, entry, target); err != nil {
+	if err := s.cfg.Audit.Write(ctx, tenant, entry, target); err != nil {
 		s.metrics.unaudited.Inc()
 		s.log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.From(ctx).Key).
 			Msg("an entry of the audit log was not kept")
@@ -76,11 +76,11 @@ func (s *auditor) getAudit(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	of, err := tenantAsked(c)
+	tenant, err := tenantAsked(c)
 	if err != nil {
 		return err
 	}
-	entries, err := s.cfg.Audit.Page(c.Request.Context(), of, c.Query("cursor"), limit)
+	entries, err := s.cfg.Audit.Page(c.Request.Context(), tenant, c.Query("cursor"), limit)
 	if err != nil {
 		return err
 	}

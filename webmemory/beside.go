@@ -65,11 +65,11 @@ func checkBeside(p *webapi.MessageRequest) error {
 
 // zoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
 // read.
-func zoneOf(ctx context.Context, s *core, given string, u memory.User) string {
-	if given == "" && !u.IsZero() {
-		given, _ = s.store.Users.Zone(ctx, u)
+func zoneOf(ctx context.Context, s *core, zone string, u memory.User) string {
+	if zone == "" && !u.IsZero() {
+		zone, _ = s.store.Users.Zone(ctx, u)
 	}
-	return given
+	return zone
 }
 
 // hashedBeside returns what the hash of a post covers beside its message, "" if the post has nothing of it. A retry may

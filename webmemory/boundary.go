@@ -14,25 +14,25 @@ import (
 // boundary says what stays of a chat's memory that goes back to a message: what stands before it, and all of
 // the runs that began before it.
 type boundary struct {
-	start bool    // nothing stays
-	at    int     // messages of the chat's own history up to this one stay; -1 for none
-	ts    float64 // the message's time, 0 if it is not known
-	runs  map[string]*spoken
+	start     bool    // nothing stays
+	lastIndex int     // messages of the chat's own history up to this one stay; -1 for none
+	ts        float64 // the message's time, 0 if it is not known
+	runs      map[string]*runSpan
 
-	newest int     // the newest message of a user in that history, -1 for none
-	asked  float64 // its time
+	newest   int     // the newest message of a user in that history, -1 for none
+	newestTS float64 // its time
 }
 
-// spoken is what a run left in the chat's own history.
-type spoken struct {
-	questions   int // messages of a user
-	asked       int // the first of them
-	first, last int
+// runSpan is what a run left in the chat's own history.
+type runSpan struct {
+	questions     int // messages of a user
+	firstQuestion int // the first of them
+	first, last   int
 }
 
 // locate finds a message, "" for the start.
-func (s *histories) locate(ctx context.Context, chat memory.Chat, v view, to string) (*boundary, error) {
-	l := &boundary{start: to == "", at: -1, newest: -1, runs: map[string]*spoken{}}
+func (s *histories) locate(ctx context.Context, chat memory.Chat, v view, id string) (*boundary, error) {
+	l := &boundary{start: id == "", lastIndex: -1, newest: -1, runs: map[string]*runSpan{}}
 	var times []float64
 	n := 0
 	for one, err := range s.parts(ctx, v[memory.ChatKey(chat)], noID) {
@@ -40,42 +40,42 @@ func (s *histories) locate(ctx context.Context, chat memory.Chat, v view, to str
 			return nil, err
 		}
 		for _, h := range one.heads {
-			if h.ID == to {
-				l.at, l.ts = n, h.Timestamp
+			if h.ID == id {
+				l.lastIndex, l.ts = n, h.Timestamp
 			}
 			if h.Role == memory.RoleUser {
-				l.newest, l.asked = n, h.Timestamp
+				l.newest, l.newestTS = n, h.Timestamp
 			}
 			times = append(times, h.Timestamp)
 			if run := memory.RunOf(h.ID); run != "" {
-				of := l.runs[run]
-				if of == nil {
-					of = &spoken{first: n}
-					l.runs[run] = of
+				span := l.runs[run]
+				if span == nil {
+					span = &runSpan{first: n}
+					l.runs[run] = span
 				}
-				if of.last = n; h.Role == memory.RoleUser {
-					if of.questions++; of.questions == 1 {
-						of.asked = n
+				if span.last = n; h.Role == memory.RoleUser {
+					if span.questions++; span.questions == 1 {
+						span.firstQuestion = n
 					}
 				}
 			}
 			n++
 		}
 	}
-	if l.at < 0 && !l.start {
-		if err := s.locateBeside(ctx, v, to, l, times); err != nil {
+	if l.lastIndex < 0 && !l.start {
+		if err := s.locateInSubagents(ctx, v, id, l, times); err != nil {
 			return nil, err
 		}
 	}
-	for i := 0; l.ts == 0 && i <= l.at; i++ {
-		l.ts = max(l.ts, times[l.at-i])
+	for i := 0; l.ts == 0 && i <= l.lastIndex; i++ {
+		l.ts = max(l.ts, times[l.lastIndex-i])
 	}
 	return l, nil
 }
 
-// locateBeside finds a message of a subagent's: the place is that of its run in the chat's own history,
+// locateInSubagents finds a message of a subagent's: the place is that of its run in the chat's own history,
 // or by its time. times are those of the messages there.
-func (s *histories) locateBeside(ctx context.Context, v view, to string, l *boundary, times []float64) error {
+func (s *histories) locateInSubagents(ctx context.Context, v view, id string, l *boundary, times []float64) error {
 	for _, key := range v.keys() {
 		if key.Agent() == "" {
 			continue
@@ -84,19 +84,19 @@ func (s *histories) locateBeside(ctx context.Context, v view, to string, l *boun
 			if err != nil {
 				return err
 			}
-			found := slices.IndexFunc(one.heads, func(h head) bool { return h.ID == to })
-			if found < 0 {
+			index := slices.IndexFunc(one.heads, func(h head) bool { return h.ID == id })
+			if index < 0 {
 				continue
 			}
-			h := one.heads[found]
+			h := one.heads[index]
 			l.ts = h.Timestamp
-			if of := l.runs[memory.RunOf(to)]; of != nil {
-				l.at = of.last
+			if span := l.runs[memory.RunOf(id)]; span != nil {
+				l.lastIndex = span.last
 				return nil
 			}
-			for i, at := range times {
-				if at <= h.Timestamp {
-					l.at = i
+			for i, ts := range times {
+				if ts <= h.Timestamp {
+					l.lastIndex = i
 				}
 			}
 			return nil
@@ -105,22 +105,22 @@ func (s *histories) locateBeside(ctx context.Context, v view, to string, l *boun
 	return errUnknownMessage
 }
 
-// goes says whether a message goes: message n of the chat's own history, or one of a subagent's behind one
+// removes says whether a message goes: message n of the chat's own history, or one of a subagent's behind one
 // of which before says whether it went.
-func (l *boundary) goes(own bool, n int, h head, before bool) bool {
+func (l *boundary) removes(own bool, n int, h head, prevRemoved bool) bool {
 	if l.start {
 		return true
 	}
-	of := l.runs[memory.RunOf(h.ID)]
+	span := l.runs[memory.RunOf(h.ID)]
 	switch {
-	case of != nil && of.questions == 1: // a run
-		return of.asked > l.at
+	case span != nil && span.questions == 1: // a run
+		return span.firstQuestion > l.lastIndex
 	case own:
-		return n > l.at
-	case of != nil && of.questions == 0 && (of.first > l.at || of.last <= l.at): // a further try at a question
-		return of.first > l.at
+		return n > l.lastIndex
+	case span != nil && span.questions == 0 && (span.first > l.lastIndex || span.last <= l.lastIndex): // a further try at a question
+		return span.first > l.lastIndex
 	case h.Timestamp == 0 || l.ts == 0:
-		return before
+		return prevRemoved
 	}
 	return h.Timestamp > l.ts
 }
@@ -132,7 +132,7 @@ func (s *histories) staying(ctx context.Context, p pinned, l *boundary) iter.Seq
 		for raw, err := range s.walk(ctx, p) {
 			if err == nil {
 				h, _ := headOf(raw)
-				went = l.goes(p.Key().Agent() == "", n, h, went)
+				went = l.removes(p.Key().Agent() == "", n, h, went)
 			}
 			if !went && !yield(raw, err) || err != nil {
 				return

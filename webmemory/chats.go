@@ -37,7 +37,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, of, cursor, q := c.Request.Context(), problem.TenantOf(c), c.Query("cursor"), c.Query("q")
+	ctx, tenant, cursor, q := c.Request.Context(), problem.TenantOf(c), c.Query("cursor"), c.Query("q")
 	switch order := c.Query("order"); {
 	case order != "" && order != byUse && order != byPin:
 		return problem.BadRequest("order is %s, %s or left out, not %.40q.", byUse, byPin, order)
@@ -46,10 +46,10 @@ func (s *chatList) listChats(c *gin.Context) error {
 	case len(q) > maxSearch:
 		return problem.BadRequest("q has at most %d bytes.", maxSearch)
 	case order == byPin:
-		out, err := s.pinnedChats(ctx, of, strings.ToLower(memory.Plain(q)), limit)
+		out, err := s.pinnedChats(ctx, tenant, strings.ToLower(memory.Plain(q)), limit)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
-	case order == byUse, of != memory.Tenant{}, s.cfg.Cold.Store != nil: // whose chats are all in the list
-		out, err := s.chatsByUse(ctx, of, strings.ToLower(memory.Plain(q)), limit, cursor)
+	case order == byUse, tenant != memory.Tenant{}, s.cfg.Cold.Store != nil: // whose chats are all in the list
+		out, err := s.chatsByUse(ctx, tenant, strings.ToLower(memory.Plain(q)), limit, cursor)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
 	}
 	chats, next, err := s.store.Chats.Page(ctx, cursor, limit)
@@ -58,7 +58,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 	}
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}, NextCursor: next}
 	for _, chat := range chats {
-		if chat.Tenant() == of {
+		if chat.Tenant() == tenant {
 			out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
 		}
 	}
@@ -69,26 +69,26 @@ func (s *chatList) listChats(c *gin.Context) error {
 const chatsLooked, lookAtOnce = 2000, 200
 
 // chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
-func (s *chatList) chatsByUse(ctx context.Context, of memory.Tenant, q string, limit int, cursor string) (
+func (s *chatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
 	out.Chats = []webapi.ChatEntry{}
-	at, err := redisstore.ParsePlace(cursor)
+	pos, err := redisstore.ParsePlace(cursor)
 	if err != nil {
 		return out, err
 	}
-	for looked := 0; looked < chatsLooked; {
+	for scanned := 0; scanned < chatsLooked; {
 		count := lookAtOnce
 		if q == "" {
 			count = limit - len(out.Chats) + 1 // whether there is another one
 		}
-		places, err := s.store.Chats.ByUse(ctx, of, at, count)
+		places, err := s.store.Chats.ByUse(ctx, tenant, pos, count)
 		if err != nil {
 			return out, err
 		}
-		looked += count
-		more := len(places) == count
-		entries, err := s.entries(ctx, of, places)
+		scanned += count
+		hasMore := len(places) == count
+		entries, err := s.entries(ctx, tenant, places)
 		if err != nil {
 			return out, err
 		}
@@ -96,27 +96,27 @@ func (s *chatList) chatsByUse(ctx context.Context, of memory.Tenant, q string, l
 			switch {
 			case e.ChatCard == nil || !contains(e, q):
 			case len(out.Chats) == limit: // and this one is the next
-				out.NextCursor = at.Cursor()
+				out.NextCursor = pos.Cursor()
 				return out, nil
 			default:
-				out.Chats, at = append(out.Chats, e), places[i]
+				out.Chats, pos = append(out.Chats, e), places[i]
 			}
 		}
-		if !more {
+		if !hasMore {
 			return out, nil
 		}
-		if at = places[count-1]; len(out.Chats) == limit {
+		if pos = places[count-1]; len(out.Chats) == limit {
 			break
 		}
 	}
-	out.NextCursor = at.Cursor()
+	out.NextCursor = pos.Cursor()
 	return out, nil
 }
 
 // pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
-func (s *chatList) pinnedChats(ctx context.Context, of memory.Tenant, q string, limit int) (webapi.ChatList, error) {
+func (s *chatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string, limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
-	pins, err := s.store.Chats.ByUse(ctx, of, redisstore.Pins, maxPage)
+	pins, err := s.store.Chats.ByUse(ctx, tenant, redisstore.Pins, maxPage)
 	if err != nil {
 		return out, err
 	}
@@ -124,12 +124,12 @@ func (s *chatList) pinnedChats(ctx context.Context, of memory.Tenant, q string, 
 	for _, p := range pins {
 		ids = append(ids, p.Member)
 	}
-	places, err := s.store.Chats.Used(ctx, of, ids...)
+	places, err := s.store.Chats.Used(ctx, tenant, ids...)
 	if err != nil {
 		return out, err
 	}
 	slices.SortStableFunc(places, func(a, b redisstore.Place) int { return cmp.Compare(b.Used, a.Used) })
-	entries, err := s.entries(ctx, of, places)
+	entries, err := s.entries(ctx, tenant, places)
 	for _, e := range entries {
 		if e.ChatCard != nil && contains(e, q) && len(out.Chats) < limit {
 			out.Chats = append(out.Chats, e)
@@ -148,10 +148,10 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 ) {
 	out := make([]webapi.ChatEntry, len(places))
 	var chats []memory.Chat
-	var of []int
+	var positions []int
 	for i, p := range places {
 		if chat, ok := p.Chat(tenant); ok {
-			chats, of = append(chats, chat), append(of, i)
+			chats, positions = append(chats, chat), append(positions, i)
 		}
 	}
 	cards, err := s.store.Chats.Cards(ctx, chats...)
@@ -161,7 +161,7 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 	var asleep []int
 	var sleeping []memory.Chat
 	for i, chat := range chats {
-		if places[of[i]].Asleep {
+		if places[positions[i]].Asleep {
 			asleep, sleeping = append(asleep, i), append(sleeping, chat)
 		}
 	}
@@ -171,7 +171,7 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 	}
 	for i, card := range cards {
 		if card.Missing {
-			if err := s.store.Chats.Unlist(ctx, tenant, places[of[i]]); err != nil {
+			if err := s.store.Chats.Unlist(ctx, tenant, places[positions[i]]); err != nil {
 				return nil, err
 			}
 			continue
@@ -181,8 +181,8 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 				return nil, err
 			}
 		}
-		out[of[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[of[i]].Used)}
-		out[of[i]].ChatCard.Asleep = places[of[i]].Asleep
+		out[positions[i]] = webapi.ChatEntry{ChatID: chats[i], ChatCard: cardOf(card, places[positions[i]].Used)}
+		out[positions[i]].ChatCard.Asleep = places[positions[i]].Asleep
 	}
 	return out, nil
 }
@@ -224,7 +224,7 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 		metadata = &text
 	}
 	ctx := c.Request.Context()
-	if body.Made {
+	if body.Generated {
 		if title == nil || *title == "" {
 			return problem.BadRequest("made goes with a title.")
 		}
@@ -233,11 +233,11 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 		}
 		title = nil
 	}
-	there, err := s.store.Chats.ChangeCard(ctx, chat, title, metadata, body.Pinned)
+	exists, err := s.store.Chats.ChangeCard(ctx, chat, title, metadata, body.Pinned)
 	if err != nil {
 		return err
 	}
-	if !there {
+	if !exists {
 		return errUnknownChat
 	}
 	if err := s.store.Chats.List(ctx, chat); err != nil {
@@ -280,7 +280,7 @@ func (s *chatList) tryListAll() error {
 	if err := redisstore.Gather(s.life, s.store); err != nil {
 		return err
 	}
-	for cursor, more := "", true; more; more = cursor != "" {
+	for cursor, hasMore := "", true; hasMore; hasMore = cursor != "" {
 		var chats []memory.Chat
 		if chats, cursor, err = s.store.Chats.Page(s.life, cursor, lookAtOnce); err == nil {
 			err = s.store.Chats.List(s.life, chats...)
@@ -344,9 +344,9 @@ func (s *chatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Wai
 	if err != nil {
 		return nil, err
 	}
-	waits, err := waitsOf(w)
+	pending, err := waitsOf(w)
 	if err != nil {
 		return nil, nil //nolint:nilerr // it cannot go on, and is ended by the next holder of the chat's lease
 	}
-	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Waits: waits}, nil
+	return &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: w.Run, Pending: pending}, nil
 }

@@ -160,7 +160,7 @@ func TestChangingWhatAListSays(t *testing.T) {
 	for want, body := range map[string]any{
 		"title has 513 bytes": webapi.ChatChange{Title: say(strings.Repeat("x", 513))},
 		"at most 16":          webapi.ChatChange{Metadata: &many},
-		"made goes with":      webapi.ChatChange{Made: true},
+		"made goes with":      webapi.ChatChange{Generated: true},
 		"titel":               `{"titel":"x"}`,
 	} {
 		got := w.Do("PATCH", "/v1/chats/1", body)
@@ -249,14 +249,14 @@ func TestATitleThatWasMade(t *testing.T) {
 	w.Post("1", "my secret is 4471")
 	awaitIdle(w, "1")
 	shows("Own", webapi.ChatChange{Title: &own})
-	shows("Own", webapi.ChatChange{Title: &made, Made: true})
+	shows("Own", webapi.ChatChange{Title: &made, Generated: true})
 	shows("A secret", webapi.ChatChange{Title: &none})
 	first := storedIDs(w, "chat_history:1")[0]
 	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1/messages/"+first, nil).Status)
 	shows(memory.RedactedText, webapi.ChatChange{})
-	shows(memory.RedactedText, webapi.ChatChange{Title: &late, Made: true}) // it was asked for before
+	shows(memory.RedactedText, webapi.ChatChange{Title: &late, Generated: true}) // it was asked for before
 	require.Equal(t, 200, w.Do("DELETE", "/v1/chats/1", nil).Status)
-	got := w.Do("PATCH", "/v1/chats/1", webapi.ChatChange{Title: &late, Made: true})
+	got := w.Do("PATCH", "/v1/chats/1", webapi.ChatChange{Title: &late, Generated: true})
 	require.Equal(t, http.StatusNotFound, got.Status)
 	require.NotContains(t, w.Redis.HGetAll(t.Context(), "{chat_history:1}:meta").Val(), "begins")
 }

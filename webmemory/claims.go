@@ -31,44 +31,44 @@ import (
 const maxTool = 256
 
 // postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *toolCalls) postClaim(c *gin.Context, r *run, asked memory.ClaimRequest) error {
-	if asked.Subagent != "" {
-		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
+func (s *toolCalls) postClaim(c *gin.Context, r *run, req memory.ClaimRequest) error {
+	if req.Subagent != "" {
+		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
 			return err
 		}
 	}
-	if asked.Tool == "" || len(asked.Tool) > maxTool {
+	if req.Tool == "" || len(req.Tool) > maxTool {
 		return problem.BadRequest("tool is the name of a tool, of 1 to %d bytes.", maxTool)
 	}
-	if !isObject(asked.Arguments) {
+	if !isObject(req.Arguments) {
 		return problem.BadRequest("arguments is missing or no object.")
 	}
-	if asked.N < 1 || asked.Seq < 0 {
+	if req.N < 1 || req.Seq < 0 {
 		return problem.BadRequest("n is a whole number from 1 on, and after one from 0 on.")
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
 	defer cancel()
-	err := r.log.Reach(ctx, asked.Seq) // what is in the log is stored
+	err := r.log.Reach(ctx, req.Seq) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
 		return problem.BadRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
-			asked.Seq)
+			req.Seq)
 	}
 	if err != nil {
 		return err
 	}
-	id := callID(r.firstRun(), asked)
-	call := redisstore.Call{Run: r.id, Subagent: asked.Subagent, Tool: asked.Tool, N: asked.N, ClaimedAt: time.Now().UnixMilli()}
-	word, result, err := s.claim(ctx, r, id, call, asked.Repeatable)
+	id := callID(r.firstRun(), req)
+	call := redisstore.Call{Run: r.id, Subagent: req.Subagent, Tool: req.Tool, N: req.N, ClaimedAt: time.Now().UnixMilli()}
+	word, result, err := s.claim(ctx, r, id, call, req.Repeatable)
 	if err != nil {
 		return err
 	}
 	out := memory.Claimed{CallID: id, State: word}
 	if word == memory.CallDone {
-		var kept api.SettleRequest
-		if err := json.Unmarshal(result, &kept); err != nil {
+		var stored api.SettleRequest
+		if err := json.Unmarshal(result, &stored); err != nil {
 			out.State = memory.CallUnknown
 		}
-		out.Result, out.Failed = kept.Result, kept.Failed
+		out.Result, out.Failed = stored.Result, stored.Failed
 	}
 	s.metrics.claims.WithLabelValues(out.State).Inc()
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
@@ -77,19 +77,19 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, asked memory.ClaimRequest)
 // claim asks for a call by its id where the run's calls are.
 func (s *toolCalls) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
-	if r.alone == nil {
+	if r.ownCalls == nil {
 		return s.claimOnce(ctx, r, id, c, repeatable)
 	}
-	word, result = r.alone.claim(id, repeatable)
+	word, result = r.ownCalls.claim(id, repeatable)
 	return word, result, nil
 }
 
 // settle keeps what a call returned where the run's calls are.
 func (s *toolCalls) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
-	if r.alone == nil {
+	if r.ownCalls == nil {
 		return s.settleOnce(ctx, r, id, result)
 	}
-	return r.alone.settle(id, result), nil
+	return r.ownCalls.settle(id, result), nil
 }
 
 // ownCalls are the calls of a one-shot. Only this process runs it.
@@ -117,20 +117,20 @@ func (o *ownCalls) claim(id string, repeatable bool) (word string, result []byte
 func (o *ownCalls) settle(id string, result []byte) (granted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before, granted := o.results[id]
-	if granted && before == nil {
+	previous, granted := o.results[id]
+	if granted && previous == nil {
 		o.results[id] = result
 	}
 	return granted
 }
 
 // postSettle is POST /internal/v1/runs/{run}/calls/{call}.
-func (s *toolCalls) postSettle(c *gin.Context, r *run, asked api.SettleRequest) error {
-	if len(asked.Result) > maxResult {
+func (s *toolCalls) postSettle(c *gin.Context, r *run, req api.SettleRequest) error {
+	if len(req.Result) > maxResult {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
-			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", maxResult, len(asked.Result))}
+			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", maxResult, len(req.Result))}
 	}
-	raw, err := json.Marshal(asked)
+	raw, err := json.Marshal(req)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (r *run) holder() (token string, turn int64) {
 	if r.token == "" {
 		return "", r.turn.Load()
 	}
-	return r.held, r.turn.Load()
+	return r.leaseToken, r.turn.Load()
 }
 
 // callID follows from what is called, so that it is the same in every attempt at the call.

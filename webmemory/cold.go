@@ -24,8 +24,8 @@ import (
 
 // Cold says where chats sleep.
 type Cold struct {
-	Store cold.Store    // nil for none
-	After time.Duration // since their last run; 0: none falls asleep
+	Store    cold.Store    // nil for none
+	IdleTime time.Duration // since their last run; 0: none falls asleep
 	// Settle is the time between the two rounds in which a chat leaves Redis; a minute. Requests that began to read before
 	// the first one have ended then.
 	Settle time.Duration
@@ -75,7 +75,7 @@ func (s *coldTier) wake(ctx context.Context, chat memory.Chat) error {
 	if s.cfg.Cold.Store == nil {
 		return nil
 	}
-	found, err := s.store.Cold.Look(ctx, chat)
+	states, err := s.store.Cold.Look(ctx, chat)
 	if err != nil {
 		// While Redis is away, what is cached is shown.
 		if s.cache.Peek(memory.ChatKey(chat)) != nil {
@@ -83,100 +83,100 @@ func (s *coldTier) wake(ctx context.Context, chat memory.Chat) error {
 		}
 		return err
 	}
-	return s.wakeOne(ctx, chat, found[0])
+	return s.wakeOne(ctx, chat, states[0])
 }
 
 // slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
 // before that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
-func (s *coldTier) slept(ctx context.Context, chat memory.Chat, taken redisstore.Turn) (bool, error) {
+func (s *coldTier) slept(ctx context.Context, chat memory.Chat, turn redisstore.Turn) (bool, error) {
 	if s.cfg.Cold.Store == nil {
 		return false, nil
 	}
-	found, err := s.store.Cold.Look(ctx, chat)
-	if err != nil || !found[0].Asleep {
+	states, err := s.store.Cold.Look(ctx, chat)
+	if err != nil || !states[0].Asleep {
 		return false, err
 	}
-	err = s.thaw(ctx, chat, taken, found[0])
+	err = s.thaw(ctx, chat, turn, states[0])
 	return err == nil, err
 }
 
 // maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of
 // Redis, a process may have written an older copy of a sleeping chat back before the objects are listed.
-func (s *coldTier) maySleep(at redisstore.Sleep) bool {
-	return at.Asleep || !at.Listed && at.Note == 0 && s.cfg.Cold.After > 0
+func (s *coldTier) maySleep(state redisstore.Sleep) bool {
+	return state.Asleep || !state.Listed && state.Note == 0 && s.cfg.Cold.IdleTime > 0
 }
 
 // wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
 // lease, as to wake it or to have it fall asleep, it waits.
-func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, at redisstore.Sleep) error {
+func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, state redisstore.Sleep) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	for s.maySleep(at) {
-		if !at.Asleep { // most such chats are new, and a lease would leave something of each
+	for s.maySleep(state) {
+		if !state.Asleep { // most such chats are new, and a lease would leave something of each
 			_, err := s.cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
 			if errors.Is(err, cold.ErrNone) {
 				return nil
 			}
 			if err != nil {
 				err = s.failed(err, chat)
-				if at.Turn != 0 && s.watch.losses.newest().IsZero() { // the objects were never listed
+				if state.Turn != 0 && s.watch.losses.newest().IsZero() { // the objects were never listed
 					return nil
 				}
 				return err
 			}
 		}
-		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
+		err := s.withLease(ctx, chat, func(turn redisstore.Turn, _ string) error {
 			now, err := s.store.Cold.Look(ctx, chat)
 			if err != nil || !s.maySleep(now[0]) {
 				return err
 			}
 			return s.thaw(ctx, chat, turn, now[0])
 		})
-		held := new(redisstore.HeldError)
+		heldErr := new(redisstore.HeldError)
 		switch {
-		case errors.As(err, &held):
-			if pause(ctx, jitter(min(held.Remaining, 100*time.Millisecond))) != nil {
+		case errors.As(err, &heldErr):
+			if pause(ctx, jitter(min(heldErr.Remaining, 100*time.Millisecond))) != nil {
 				return fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 			}
 		case !errors.Is(err, memory.ErrMoved):
 			return err
 		}
-		found, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.store.Cold.Look(ctx, chat)
 		if err != nil {
 			return err
 		}
-		at = found[0]
+		state = states[0]
 	}
 	return nil
 }
 
-// under does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
+// withLease does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
 // HeldError if another process has it.
-func (s *coldTier) under(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
+func (s *coldTier) withLease(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
 	token, turns := s.token(), s.store.Turns
 	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.cfg.Lease)
-	if held := new(redisstore.HeldError); errors.As(err, &held) && s.isDead(held.Token) {
-		err = errors.Join(err, turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token))
+	if heldErr := new(redisstore.HeldError); errors.As(err, &heldErr) && s.isDead(heldErr.Token) {
+		err = errors.Join(err, turns.Leave(ctx, chat, heldErr.Token), turns.Yield(ctx, chat, heldErr.Token))
 	}
 	if err != nil {
 		return err
 	}
 	err = do(turn, token)
-	over, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	leaveCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if left := turns.Leave(over, chat, token); left != nil {
-		s.log.Warn().Err(left).Msg(notGivenBack)
+	if leaveErr := turns.Leave(leaveCtx, chat, token); leaveErr != nil {
+		s.log.Warn().Err(leaveErr).Msg(notGivenBack)
 	}
 	return err
 }
 
 // thaw brings a chat back under its lease. An object from before something of the chat was taken away goes, and brings
 // nothing back. That there is none must follow from that, too.
-func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, at redisstore.Sleep) error {
+func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, state redisstore.Sleep) error {
 	store := s.cfg.Cold.Store
 	o, err := cold.Take(ctx, store, chat)
-	none := errors.Is(err, cold.ErrNone)
-	if err != nil && !none {
+	missing := errors.Is(err, cold.ErrNone)
+	if err != nil && !missing {
 		return s.failed(err, chat)
 	}
 	forgotten, err := cold.Forgotten(ctx, store, chat)
@@ -185,10 +185,10 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	}
 	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.HistoryTurn(memory.ChatKey(chat)))
 	switch {
-	case none && forgotten <= at.Used:
+	case missing && forgotten <= state.Used:
 		// If Redis lost the wake, it lists the chat as sleeping again, although the object was deleted after the wake.
-		if cards, err := s.store.Chats.Cards(ctx, chat); err != nil || at.Note >= 0 && cards[0].Messages > 0 {
-			return cmp.Or(err, s.store.Cold.WakeUp(ctx, chat, at.Used, true))
+		if cards, err := s.store.Chats.Cards(ctx, chat); err != nil || state.Note >= 0 && cards[0].Messages > 0 {
+			return cmp.Or(err, s.store.Cold.WakeUp(ctx, chat, state.Used, true))
 		}
 		return s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	case o.Turn <= forgotten:
@@ -214,13 +214,13 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 
 // frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased
 // chats. unread are chats with objects that cannot be read.
-func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[memory.Chat]redisstore.Frozen,
+func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (byChat map[memory.Chat]redisstore.Frozen,
 	unread []memory.Chat, err error) {
-	found = map[memory.Chat]redisstore.Frozen{}
+	byChat = map[memory.Chat]redisstore.Frozen{}
 	if s.cfg.Cold.Store == nil || len(chats) == 0 {
-		return found, nil, nil
+		return byChat, nil, nil
 	}
-	at, err := s.store.Cold.Look(ctx, chats...)
+	states, err := s.store.Cold.Look(ctx, chats...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -228,38 +228,38 @@ func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (found map[
 	reading.SetLimit(coldAtOnce)
 	var mu sync.Mutex
 	for i, chat := range chats {
-		if s.maySleep(at[i]) {
+		if s.maySleep(states[i]) {
 			reading.Go(func() error {
 				var f redisstore.Frozen
-				var there bool
+				var ok bool
 				var err error
-				if at[i].Asleep || at[i].Turn == 0 {
-					f, there, err = s.read(ctx, chat, at[i])
+				if states[i].Asleep || states[i].Turn == 0 {
+					f, ok, err = s.read(ctx, chat, states[i])
 				} else {
-					err = s.wakeOne(ctx, chat, at[i])
+					err = s.wakeOne(ctx, chat, states[i])
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
 					unread = append(unread, chat)
-				} else if there {
-					found[chat] = f
+				} else if ok {
+					byChat[chat] = f
 				}
 				return nil
 			})
 		}
 	}
 	_ = reading.Wait() // no function returns an error
-	return found, unread, context.Cause(ctx)
+	return byChat, unread, context.Cause(ctx)
 }
 
 // read returns a sleeping chat as its object holds it. The chat is absent if it woke, or was erased later.
-func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sleep) (f redisstore.Frozen, there bool,
+func (s *coldTier) read(ctx context.Context, chat memory.Chat, state redisstore.Sleep) (f redisstore.Frozen, ok bool,
 	err error) {
 	o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
 	if errors.Is(err, cold.ErrNone) {
-		found, err := s.store.Cold.Look(ctx, chat)
-		if err != nil || !at.Asleep || !found[0].Asleep {
+		states, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || !state.Asleep || !states[0].Asleep {
 			return f, false, err
 		}
 		return f, false, s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
@@ -272,19 +272,19 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, at redisstore.Sle
 	}
 	if err == nil && o.Turn > forgotten {
 		f, err = s.store.Cold.Freeze(chat, o.Keys)
-		there = err == nil
+		ok = err == nil
 	}
 	if err != nil {
 		err = s.failed(err, chat)
 	}
-	return f, there, err
+	return f, ok, err
 }
 
 // failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no
 // object that it is damaged, is problem.ErrAsleep.
 func (s *coldTier) failed(err error, chat memory.Chat) error {
 	s.metrics.cold.WithLabelValues(coldFailed).Inc()
-	s.seen.Often.Error().Err(err).Str("chat", chat.String()).Msg("a chat does not go into the cold store, or out of it")
+	s.telemetry.Often.Error().Err(err).Str("chat", chat.String()).Msg("a chat does not go into the cold store, or out of it")
 	if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
@@ -293,8 +293,8 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 
 // skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.
 func (s *coldTier) skip(ctx context.Context, chat memory.Chat, err error) {
-	_, held := errors.AsType[*redisstore.HeldError](err)
-	if err != nil && ctx.Err() == nil && !held && !errors.Is(err, memory.ErrMoved) {
+	_, busy := errors.AsType[*redisstore.HeldError](err)
+	if err != nil && ctx.Err() == nil && !busy && !errors.Is(err, memory.ErrMoved) {
 		_ = s.failed(err, chat)
 	}
 }
@@ -329,39 +329,39 @@ func (s *coldTier) forgetCut(chat memory.Chat) {
 // there was one. It does not ask the store about a chat that never slept, as its meta and the list show. Unless the
 // whole chat is erased, it waits until Redis has the chat on its disk: otherwise the loss of Redis's last writes would
 // take the only copy.
-func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, whole bool) (names []string, err error) {
+func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, erasing bool) (names []string, err error) {
 	if s.cfg.Cold.Store == nil {
 		return nil, nil
 	}
-	found, err := s.store.Cold.Look(ctx, chat)
+	states, err := s.store.Cold.Look(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
-	at := found[0]
+	state := states[0]
 	if turn == 0 { // an object that is being written now has none after it
-		turn = max(time.Now().UnixMilli(), at.Turn)
+		turn = max(time.Now().UnixMilli(), state.Turn)
 	}
-	if at.Asleep || at.Note != 0 {
+	if state.Asleep || state.Note != 0 {
 		names = append(names, cold.Name(cold.Chats, chat))
-	} else if at.Listed || s.cfg.Cold.After == 0 {
+	} else if state.Listed || s.cfg.Cold.IdleTime == 0 {
 		return nil, nil
 	}
-	if !whole && at.Woken != 0 {
-		if err := fair.Away(ctx, func() error { return s.untilSaved(ctx, time.UnixMilli(at.Woken)) }); err != nil {
+	if !erasing && state.Woken != 0 {
+		if err := fair.Away(ctx, func() error { return s.untilSaved(ctx, time.UnixMilli(state.Woken)) }); err != nil {
 			return nil, err
 		}
 	}
 	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {
 		return nil, s.failed(err, chat)
 	}
-	if at.Note != 0 {
+	if state.Note != 0 {
 		err = s.store.Cold.Note(ctx, chat, turn, 0)
 	}
-	if err == nil && at.Asleep {
+	if err == nil && state.Asleep {
 		err = s.store.Cold.WakeUp(ctx, chat, 0, false)
 	}
-	if err == nil && at.Woken != 0 {
-		err = s.store.Cold.Unwoke(ctx, chat, at.Woken)
+	if err == nil && state.Woken != 0 {
+		err = s.store.Cold.Unwoke(ctx, chat, state.Woken)
 	}
 	return names, err
 }
@@ -371,16 +371,16 @@ const saveWait = 20 * time.Second
 
 // untilSaved waits until Redis has all writes before a time on its disk. If Redis has no disk or refuses INFO, untilSaved
 // waits as long as an append-only file would need.
-func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
+func (s *coldTier) untilSaved(ctx context.Context, cutoff time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
-	for asked := false; ; {
-		until, ever, err := s.store.Server.Saved(ctx)
-		if err != nil || until.After(before) || !ever && time.Since(before) > redisstore.SyncTime {
+	for requested := false; ; {
+		until, hasDisk, err := s.store.Server.Saved(ctx)
+		if err != nil || until.After(cutoff) || !hasDisk && time.Since(cutoff) > redisstore.SyncTime {
 			return err
 		}
-		if late := time.Since(before) > 5*time.Second; ever && late && !asked { // it has no append-only file
-			asked = true
+		if late := time.Since(cutoff) > 5*time.Second; hasDisk && late && !requested { // it has no append-only file
+			requested = true
 			if err := s.store.Server.Save(ctx); err != nil {
 				s.log.Debug().Err(err).Msg("Redis does not save on request")
 			}
@@ -395,29 +395,29 @@ func (s *coldTier) untilSaved(ctx context.Context, before time.Time) error {
 func (s *coldTier) deleteCopies(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	before := time.Now().Add(-s.cfg.Cold.Settle)
-	if chats, err := s.store.Cold.WokenBefore(ctx, before, 1); err != nil || len(chats) == 0 {
+	cutoff := time.Now().Add(-s.cfg.Cold.Settle)
+	if chats, err := s.store.Cold.WokenBefore(ctx, cutoff, 1); err != nil || len(chats) == 0 {
 		return err
 	}
-	until, ever, err := s.store.Server.Saved(ctx)
-	if err != nil || !ever {
+	until, hasDisk, err := s.store.Server.Saved(ctx)
+	if err != nil || !hasDisk {
 		return err
 	}
-	if until.Before(before) {
-		before = until
+	if until.Before(cutoff) {
+		cutoff = until
 	}
-	chats, err := s.store.Cold.WokenBefore(ctx, before, sweepCount)
+	chats, err := s.store.Cold.WokenBefore(ctx, cutoff, sweepCount)
 	if err != nil {
 		return err
 	}
 	for _, chat := range chats {
-		err := s.under(ctx, chat, func(turn redisstore.Turn, _ string) error {
-			found, err := s.store.Cold.Look(ctx, chat)
-			if err != nil || found[0].Woken > before.UnixMilli() {
+		err := s.withLease(ctx, chat, func(turn redisstore.Turn, _ string) error {
+			states, err := s.store.Cold.Look(ctx, chat)
+			if err != nil || states[0].Woken > cutoff.UnixMilli() {
 				return err
 			}
-			at := found[0]
-			if !at.Asleep && at.Note > 0 { // else the object is the chat, or deleted
+			state := states[0]
+			if !state.Asleep && state.Note > 0 { // else the object is the chat, or deleted
 				if err := s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
 					return err
 				}
@@ -425,7 +425,7 @@ func (s *coldTier) deleteCopies(ctx context.Context) error {
 					return err
 				}
 			}
-			return s.store.Cold.Unwoke(ctx, chat, at.Woken)
+			return s.store.Cold.Unwoke(ctx, chat, state.Woken)
 		})
 		s.skip(ctx, chat, err)
 	}
@@ -441,14 +441,14 @@ func (s *coldTier) sweep() {
 	}
 	defer s.sweeping.Unlock()
 	if err := s.deleteCopies(s.life); err != nil && s.life.Err() == nil {
-		s.seen.Often.Warn().Err(err).Msg("the objects of chats that woke are not deleted yet")
+		s.telemetry.Often.Warn().Err(err).Msg("the objects of chats that woke are not deleted yet")
 	}
-	if s.cfg.Cold.After == 0 {
+	if s.cfg.Cold.IdleTime == 0 {
 		return
 	}
 	if err := s.list(s.life); err != nil { // Redis may have an older copy of a chat, which must not replace the object
 		if s.life.Err() == nil {
-			s.seen.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
+			s.telemetry.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
 		}
 		return
 	}
@@ -459,23 +459,23 @@ func (s *coldTier) sweep() {
 		err = s.sweepOf(ctx, tenants[i].Tenant)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.seen.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
+		s.telemetry.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
 	}
 }
 
-func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
-	places, err := s.store.Cold.Idle(ctx, of, time.Now().Add(-s.cfg.Cold.After), sweepCount)
+func (s *coldTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
+	places, err := s.store.Cold.Idle(ctx, tenant, time.Now().Add(-s.cfg.Cold.IdleTime), sweepCount)
 	var chats []memory.Chat
 	var used []int64
 	for _, p := range places {
-		if chat, ok := p.Chat(of); ok {
+		if chat, ok := p.Chat(tenant); ok {
 			chats, used = append(chats, chat), append(used, p.Used)
 		}
 	}
 	if err != nil || len(chats) == 0 {
 		return err
 	}
-	found, err := s.store.Cold.Look(ctx, chats...)
+	states, err := s.store.Cold.Look(ctx, chats...)
 	if err != nil {
 		return err
 	}
@@ -483,7 +483,7 @@ func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
 	stepping.SetLimit(coldAtOnce)
 	for i, chat := range chats {
 		stepping.Go(func() error {
-			s.skip(ctx, chat, s.step(ctx, chat, used[i], found[i]))
+			s.skip(ctx, chat, s.step(ctx, chat, used[i], states[i]))
 			return nil
 		})
 	}
@@ -491,33 +491,33 @@ func (s *coldTier) sweepOf(ctx context.Context, of memory.Tenant) error {
 }
 
 // step has an idle chat take the next step to sleep.
-func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, at redisstore.Sleep) error {
+func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, state redisstore.Sleep) error {
 	now := time.Now().UnixMilli()
 	switch {
-	case !at.Asleep && at.Turn != at.Note && now-at.Turn < min(s.cfg.Cold.After, freshlyUsed).Milliseconds():
+	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.cfg.Cold.IdleTime, freshlyUsed).Milliseconds():
 		return nil // another hand than the sweeper's has held its lease
-	case at.Asleep && at.Turn != 0 && at.Note <= 0: // a sweeper was killed, or Redis has lost a part
-		return s.wakeOne(ctx, chat, at)
-	case at.Asleep && now-at.Note < s.cfg.Cold.Settle.Milliseconds():
+	case state.Asleep && state.Turn != 0 && state.Note <= 0: // a sweeper was killed, or Redis has lost a part
+		return s.wakeOne(ctx, chat, state)
+	case state.Asleep && now-state.Note < s.cfg.Cold.Settle.Milliseconds():
 		return nil
 	}
-	return s.under(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
-		found, err := s.store.Cold.Look(ctx, chat)
+	return s.withLease(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
+		states, err := s.store.Cold.Look(ctx, chat)
 		busy := turn.Open != nil || turn.Waiting != nil || turn.Pending != ""
-		if err != nil || busy || found[0].Asleep != at.Asleep || found[0].Note != at.Note {
+		if err != nil || busy || states[0].Asleep != state.Asleep || states[0].Note != state.Note {
 			return err
 		}
-		if !at.Asleep {
+		if !state.Asleep {
 			return s.putAway(ctx, chat, used, turn.Number, token)
 		}
-		return s.leave(ctx, chat, used, turn.Number, token, at.Note == 0)
+		return s.leave(ctx, chat, used, turn.Number, token, state.Note == 0)
 	})
 }
 
 // putAway is the first round: the chat becomes an object, and stays in Redis.
 func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int64, token string) error {
-	aside, err := s.store.Rewinds.List(ctx, chat)
-	if err != nil || len(aside) > 0 {
+	setAsides, err := s.store.Rewinds.List(ctx, chat)
+	if err != nil || len(setAsides) > 0 {
 		return err
 	}
 	if err := s.store.Cold.Note(ctx, chat, turn, turn); err != nil {
@@ -531,20 +531,20 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 	if err != nil {
 		return err
 	}
-	of := cards[0]
-	card := cold.Card{Title: of.Title, Messages: of.Messages, Bytes: of.Bytes, Metadata: of.Metadata}
+	c := cards[0]
+	card := cold.Card{Title: c.Title, Messages: c.Messages, Bytes: c.Bytes, Metadata: c.Metadata}
 	data, err := cold.Object{Chat: chat.ID(), Tenant: chat.Tenant(), Used: used, Turn: turn,
 		Frozen: time.Now().UnixMilli(), Card: card, Keys: keys}.Encode()
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, s.cfg.Lease)
-	err = s.cfg.Cold.Store.Put(within, cold.Name(cold.Chats, chat), data)
+	putCtx, cancel := context.WithTimeout(ctx, s.cfg.Lease)
+	err = s.cfg.Cold.Store.Put(putCtx, cold.Name(cold.Chats, chat), data)
 	cancel()
 	if err != nil {
 		return err
 	}
-	if held, err := s.store.Cold.Holds(ctx, chat, token); err != nil || !held {
+	if ok, err := s.store.Cold.Holds(ctx, chat, token); err != nil || !ok {
 		// This process was paused, and something may have been taken away meanwhile.
 		forgotten, unknown := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
 		if unknown == nil && forgotten > turn {
@@ -557,27 +557,27 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 
 // leave is the second round: what is still as the object has it goes. left says that all is gone but the entry in the
 // list.
-func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, left bool) error {
+func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, entryOnly bool) error {
 	tier, keys := s.store.Cold, []cold.Key(nil)
-	if !left {
+	if !entryOnly {
 		if err := tier.Note(ctx, chat, turn, turn); err != nil {
 			return err
 		}
 		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
-		none := errors.Is(err, cold.ErrNone) || errors.Is(err, memory.ErrDamaged)
-		if err != nil && !none {
+		unusable := errors.Is(err, cold.ErrNone) || errors.Is(err, memory.ErrDamaged)
+		if err != nil && !unusable {
 			return err
 		}
 		forgotten, err := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
 		if err != nil {
 			return err
 		}
-		none = none || o.Turn <= forgotten
+		unusable = unusable || o.Turn <= forgotten
 		fit := false
 		if keys, fit, err = tier.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
 			return err
 		}
-		if none || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
+		if unusable || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
 			return tier.WakeUp(ctx, chat, used, true) // it begins again another time
 		}
 		if err := tier.Note(ctx, chat, turn, -turn); err != nil {
@@ -599,9 +599,9 @@ func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 // list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
 // may have lost some since.
 func (s *coldTier) list(ctx context.Context) error {
-	lost := s.watch.losses.newest()
-	found, err := s.store.Cold.Look(ctx, memory.AnyChat)
-	if err != nil || found[0].Listed && !lost.After(s.listed) {
+	lossTime := s.watch.losses.newest()
+	states, err := s.store.Cold.Look(ctx, memory.AnyChat)
+	if err != nil || states[0].Listed && !lossTime.After(s.listed) {
 		return err
 	}
 	began := time.Now()
@@ -614,11 +614,11 @@ func (s *coldTier) list(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		found, err := s.store.Cold.Look(ctx, chat)
-		if err != nil || found[0].Note != 0 { // it is awake, or falls asleep
+		states, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || states[0].Note != 0 { // it is awake, or falls asleep
 			return err
 		}
-		return s.store.Cold.FallAsleep(ctx, chat, changed.Add(-s.cfg.Cold.After).UnixMilli())
+		return s.store.Cold.FallAsleep(ctx, chat, changed.Add(-s.cfg.Cold.IdleTime).UnixMilli())
 	})
 	if err == nil {
 		err = s.store.Cold.AllListed(ctx, mark)

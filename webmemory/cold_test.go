@@ -78,7 +78,7 @@ func newColdStore(t *testing.T) *coldStore { return &coldStore{Store: cold.Folde
 // sleepy has chats fall asleep that were not used for so long, in rounds without a time between them.
 func sleepy(s cold.Store, after time.Duration) func(*webmemory.Config) {
 	return func(c *webmemory.Config) {
-		c.Cold = webmemory.Cold{Store: s, After: after, Settle: time.Millisecond}
+		c.Cold = webmemory.Cold{Store: s, IdleTime: after, Settle: time.Millisecond}
 		c.KeepRuns = 10 * time.Second // and with that, sweeps once a second
 	}
 }

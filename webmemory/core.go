@@ -31,8 +31,8 @@ type core struct {
 	runs          *api.Client
 	log           zerolog.Logger
 	sessions      *sessionLogs
-	ends          *ends
-	seen          *telemetry.Service
+	endStore      *endStore
+	telemetry     *telemetry.Service
 	metrics       *metrics
 	searches      *fair.Places // and lists of keys, which cost as much
 	work          *fair.Places // changes of the memory, and transcripts
@@ -44,8 +44,8 @@ type core struct {
 	workers sync.WaitGroup  // one per run, and the janitor and the health check
 }
 
-// later goes on trying what Redis did not take, until it does.
-func (s *core) later(try func(context.Context) error) {
+// retryInBackground goes on trying what Redis did not take, until it does.
+func (s *core) retryInBackground(try func(context.Context) error) {
 	s.workers.Go(func() {
 		for pause(s.life, jitter(retryEvery)) == nil {
 			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
@@ -68,7 +68,7 @@ func (s *core) isDead(token string) bool { return s.spool.Dead(redisstore.Holder
 // adopt takes the spools of processes that died on this disk.
 func (s *core) adopt() {
 	if err := s.spool.Adopt(); err != nil {
-		s.seen.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
+		s.telemetry.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
 	}
 }
 
@@ -122,8 +122,8 @@ func (s *core) noteCut(key memory.Key, turn int64) {
 }
 
 func (s *core) noteAll(ctx context.Context, turn int64, names []string) error {
-	for some := range slices.Chunk(names, 1000) {
-		if err := s.store.Erasures.Note(ctx, turn, some...); err != nil {
+	for chunk := range slices.Chunk(names, 1000) {
+		if err := s.store.Erasures.Note(ctx, turn, chunk...); err != nil {
 			return err
 		}
 	}
@@ -145,18 +145,18 @@ func (s *core) eraseConversations(ctx context.Context, chat memory.Chat, turn in
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		delete(c.of[chat], id)
+		delete(c.turns[chat], id)
 	}
-	if len(c.of[chat]) == 0 {
-		delete(c.of, chat)
+	if len(c.turns[chat]) == 0 {
+		delete(c.turns, chat)
 	}
 	return nil
 }
 
 // eraseOffered erases such a conversation at the gateway (conversations.erased), and takes
 // it away from the chat while its lease is held.
-func (s *core) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
-	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
+func (s *core) eraseOffered(ctx context.Context, chat memory.Chat, turn redisstore.Turn) error {
+	if err := s.eraseConversations(ctx, chat, turn.ErasedIn()); err != nil {
 		return err
 	}
 	return s.store.Turns.DropConversation(ctx, chat)

@@ -40,14 +40,14 @@ type driver struct {
 	// a run that goes on.
 	waiting *redisstore.Waiting
 
-	left  bool   // by another process, which this one has replaced
-	owner string // of a left run: the process that had it; empty if that is not known
+	abandoned bool   // by another process, which this one has replaced
+	owner     string // of a left run: the process that had it; empty if that is not known
 	// recorded are the events that the run's log took last.
-	recorded []event.Event
-	said     []string  // lines for the session log that it does not have yet
-	told     time.Time // when it got the ones before
-	first    time.Time // when the first event was shown; zero before
-	text     time.Time // when the first of the answer's text was shown; zero before
+	recorded  []event.Event
+	logLines  []string  // lines for the session log that it does not have yet
+	flushedAt time.Time // when it got the ones before
+	first     time.Time // when the first event was shown; zero before
+	text      time.Time // when the first of the answer's text was shown; zero before
 }
 
 // batch is how many events that wait already are logged in one round trip.
@@ -74,27 +74,27 @@ func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 		err = &goneError{err}
 	}
 	// Without the lease nothing is made up: another process may close the run too.
-	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
-		rests, failed := d.restAgain(ctx)
+	if goneErr := new(goneError); errors.As(err, &goneErr) && !d.writer.detached.Load() {
+		waiting, failed := d.restAgain(ctx)
 		switch {
 		case failed != nil:
 			err = failed
-		case rests:
+		case waiting:
 			err = nil
 		default:
-			if err = d.giveUp(ctx, gone); permanent(err) {
+			if err = d.giveUp(ctx, goneErr); permanent(err) {
 				err = &goneError{err}
 			}
 		}
 	}
-	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
+	if goneErr := new(goneError); errors.As(err, &goneErr) && !d.writer.detached.Load() {
 		return d.withdraw(err)
 	}
 	if err != nil {
 		d.abandon(err)
 		return false
 	}
-	if d.rests() {
+	if d.isWaiting() {
 		return d.secured()
 	}
 	unfinished := d.conclude()
@@ -138,9 +138,9 @@ func (d *driver) follow(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(d.writer.ctx, stop)()
 	var failing time.Time // since when no connection could be made; zero while they can
-	for !d.run.log.Done() && !d.rests() {
-		before := d.run.log.Last()
-		if err := d.again(ctx, d.read(reading), before, &failing); err != nil {
+	for !d.run.log.Done() && !d.isWaiting() {
+		last := d.run.log.Last()
+		if err := d.reconnect(ctx, d.read(reading), last, &failing); err != nil {
 			return err
 		}
 	}
@@ -206,21 +206,21 @@ func (d *driver) mend() {
 	}
 }
 
-// again judges the end of a connection, before which the run had events up to a number, and
+// reconnect judges the end of a connection, before which the run had events up to a number, and
 // waits until the next one is to be made. An error: none is.
 //
 //go:noinline
-func (d *driver) again(ctx context.Context, broken error, before int64, failing *time.Time) error {
+func (d *driver) reconnect(ctx context.Context, broken error, last int64, failing *time.Time) error {
 	var failed failedError
 	switch {
 	case errors.As(broken, &failed):
 		return failed.error
-	case d.run.log.Done(), d.rests():
+	case d.run.log.Done(), d.isWaiting():
 		return nil
 	case d.writer.ctx.Err() != nil:
 		return context.Cause(d.writer.ctx)
 	}
-	return d.runner.reconnect(ctx, d.run.log, broken, before, failing)
+	return d.runner.reconnect(ctx, d.run.log, broken, last, failing)
 }
 
 // take stores events and shows them then, in an order that must not change: write-ahead, the
@@ -237,7 +237,7 @@ func (d *driver) take(events []event.Event) error {
 		return err
 	}
 	d.recorded = events
-	before := d.run.log.Size()
+	size := d.run.log.Size()
 	for _, e := range events {
 		if err := d.show(e); err != nil {
 			return err
@@ -250,10 +250,10 @@ func (d *driver) take(events []event.Event) error {
 			d.runner.storeWatch.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
 		}
 	}
-	if time.Since(d.told) > time.Second {
+	if time.Since(d.flushedAt) > time.Second {
 		d.tell()
 	}
-	d.runner.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
+	d.runner.metrics.logged.Add(float64(max(0, d.run.log.Size()-size)))
 	return nil
 }
 
@@ -265,7 +265,7 @@ func (d *driver) show(e event.Event) error {
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.runner.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
+		d.runner.endStore.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
 	if e.Blocking() && d.waiting != nil {
@@ -279,7 +279,7 @@ func (d *driver) show(e event.Event) error {
 
 // note tells the session log and the metrics of an event.
 func (d *driver) note(e event.Event) {
-	say := func(format string, args ...any) { d.said = append(d.said, sessionLine(format, args...)) }
+	say := func(format string, args ...any) { d.logLines = append(d.logLines, sessionLine(format, args...)) }
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
 		if p.RetryOf == "" { // else it is there already
@@ -306,14 +306,14 @@ func (d *driver) note(e event.Event) {
 // tell writes to the session log what was said since. While a run goes on that is done once in a
 // second at most.
 func (d *driver) tell() {
-	d.runner.sessions.write(d.run.chat, d.said...)
-	d.said, d.told = nil, time.Now()
+	d.runner.sessions.write(d.run.chat, d.logLines...)
+	d.logLines, d.flushedAt = nil, time.Now()
 }
 
 // clock observes after which time a run's readers had the first event and the first text.
 // Of a run that another process left that is not known.
 func (d *driver) clock(e event.Event) {
-	if d.left {
+	if d.abandoned {
 		return
 	}
 	now := time.Now()
@@ -334,26 +334,26 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 	d.runner.metrics.runSeconds.WithLabelValues(end.Outcome).Observe(took.Seconds())
 	line := d.log.Info().Str("outcome", end.Outcome).Dur("took", took).Int64("events", events).
 		Int64("input_tokens", end.Usage.InputTokens).Int64("output_tokens", end.Usage.OutputTokens)
-	for name, at := range map[string]time.Time{"first_event": d.first, "first_text": d.text} {
-		if !at.IsZero() {
-			line.Dur(name, at.Sub(d.run.began))
+	for name, t := range map[string]time.Time{"first_event": d.first, "first_text": d.text} {
+		if !t.IsZero() {
+			line.Dur(name, t.Sub(d.run.began))
 		}
 	}
-	line.Bool("taken_over", d.left).Msg("run finished")
+	line.Bool("taken_over", d.abandoned).Msg("run finished")
 }
 
 // giveUp brings a run to its end if its events have ceased to come: to the one that
 // others know of, or else to one that is made here.
-func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
-	if d.left {
+func (d *driver) giveUp(ctx context.Context, goneErr *goneError) error {
+	if d.abandoned {
 		if err := d.inquire(ctx); err != nil || d.run.log.Done() {
 			return err
 		}
 		if d.run.log.Last() == 0 {
-			return gone
+			return goneErr
 		}
 	}
-	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
+	d.log.Error().Err(goneErr).Msg("the apiserver lost a run; it is closed here")
 	d.runner.workers.Go(func() { d.stopThere() })
 	return d.closeRun()
 }
@@ -361,21 +361,21 @@ func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
 	// With the time of what is known, so that a process that closes a run twice writes the same.
-	at := time.Now()
+	ts := time.Now()
 	if last := d.run.log.LastTime(); !last.IsZero() {
-		at = last
+		ts = last
 	}
 	if d.run.log.Last() == 0 {
 		// Nothing was heard of it. What the user said is stored all the same.
 		var begin []event.Event
-		for i, p := range d.run.asked {
-			begin = append(begin, event.New(event.Head{RunID: d.run.id, Seq: int64(i) + 1, TS: event.Seconds(at)}, p))
+		for i, p := range d.run.startPayloads {
+			begin = append(begin, event.New(event.Head{RunID: d.run.id, Seq: int64(i) + 1, TS: event.Seconds(ts)}, p))
 		}
 		if err := d.take(begin); err != nil {
 			return err
 		}
 	}
-	return d.take(d.run.log.Closing(*event.Fail(event.RunLost, "", 0), at))
+	return d.take(d.run.log.Closing(*event.Fail(event.RunLost, "", 0), ts))
 }
 
 // stopThere stops a run that is closed here, so that no tokens are paid for an answer
@@ -433,7 +433,7 @@ func (d *driver) conclude() error {
 	if err := d.runner.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
-	d.writer.over = d.run
+	d.writer.finishedRun = d.run
 	return nil
 }
 
@@ -456,7 +456,7 @@ func (d *driver) secure(ctx context.Context) error {
 // run; the run itself goes on if another process has it or will have it, and is stopped
 // if its events can be stored nowhere.
 func (d *driver) abandon(cause error) {
-	p := problem.Of(cause)
+	p := problem.FromError(cause)
 	d.run.log.Abort(p)
 	level := d.log.Error()
 	if errors.Is(cause, problem.ErrShutdown) {

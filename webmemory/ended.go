@@ -30,7 +30,7 @@ const (
 	endMaxBytes = 16 << 20 // of one run
 )
 
-// ends keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
+// endStore keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
 //
 //	<dir>/<escaped chat>/<run>         a line of JSON about the run, then a line per event
 //	<dir>/<escaped chat>/calls-<run>   a callLine for each call of a tool outside that a post's runs were granted, each
@@ -38,7 +38,7 @@ const (
 //
 // Processes of one data folder share them, and find those of the dead. The files
 // survive the death of the process, not a power loss. Safe for concurrent use.
-type ends struct {
+type endStore struct {
 	dir string // "" keeps nothing
 	log zerolog.Logger
 	// takenBack says whether a run of a turn was taken back since.
@@ -69,7 +69,7 @@ type endHead struct {
 }
 
 // folder is a chat's. A name that would be too long for a file is hashed.
-func (e *ends) folder(chat memory.Chat) string {
+func (e *endStore) folder(chat memory.Chat) string {
 	name := "c-" + escaped(chat)
 	if len(name) > 200 {
 		name = fmt.Sprintf("h-%x", sha256.Sum256([]byte(chat.String())))
@@ -78,7 +78,7 @@ func (e *ends) folder(chat memory.Chat) string {
 }
 
 // path is the file of a run; empty for what is no id of a run.
-func (e *ends) path(chat memory.Chat, run string) string {
+func (e *endStore) path(chat memory.Chat, run string) string {
 	if run == "" || strings.ContainsAny(run, "./\\\x00") {
 		return ""
 	}
@@ -87,7 +87,7 @@ func (e *ends) path(chat memory.Chat, run string) string {
 
 // keep writes a run's events. Those of one that waits, and its calls, last until its waits have expired. What cannot be
 // kept is only missed if Redis loses the run too, so a failure is reported once.
-func (e *ends) keep(head endHead, lines [][]byte) {
+func (e *endStore) keep(head endHead, lines [][]byte) {
 	path := e.path(head.Chat.Chat, head.Run)
 	if e.dir == "" || path == "" {
 		return
@@ -123,14 +123,14 @@ func (e *ends) keep(head endHead, lines [][]byte) {
 
 // put writes something of so many bytes into a chat's folder, which is there in most cases; a sweep may remove an empty
 // one at any time.
-func (e *ends) put(chat memory.Chat, size int, write func() error) {
+func (e *endStore) put(chat memory.Chat, size int, write func() error) {
 	var err error
 	for range 3 {
 		if err = write(); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if made := os.MkdirAll(e.folder(chat), 0o700); made != nil {
-			err = made
+		if mkdirErr := os.MkdirAll(e.folder(chat), 0o700); mkdirErr != nil {
+			err = mkdirErr
 			break
 		}
 	}
@@ -147,7 +147,7 @@ func (e *ends) put(chat memory.Chat, size int, write func() error) {
 }
 
 // find reads a run's events; none if they are not there, or not whole.
-func (e *ends) find(chat memory.Chat, run string) (endHead, [][]byte) {
+func (e *endStore) find(chat memory.Chat, run string) (endHead, [][]byte) {
 	path := e.path(chat, run)
 	if e.dir == "" || path == "" {
 		return endHead{}, nil
@@ -165,7 +165,7 @@ func (e *ends) find(chat memory.Chat, run string) (endHead, [][]byte) {
 }
 
 // heads are those of all runs that are kept, by chat and run.
-func (e *ends) heads() (all []endHead) {
+func (e *endStore) heads() (out []endHead) {
 	for _, f := range e.files() {
 		file, err := os.Open(f.path)
 		if err != nil {
@@ -175,14 +175,14 @@ func (e *ends) heads() (all []endHead) {
 		_ = file.Close()
 		var head endHead
 		if err == nil && json.Unmarshal(first, &head) == nil && head.V == 1 && e.path(head.Chat.Chat, head.Run) == f.path {
-			all = append(all, head)
+			out = append(out, head)
 		}
 	}
-	return all
+	return out
 }
 
 // runs names the runs of a chat that are kept.
-func (e *ends) runs(chat memory.Chat) (ids []string) {
+func (e *endStore) runs(chat memory.Chat) (ids []string) {
 	if e.dir == "" {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (e *ends) runs(chat memory.Chat) (ids []string) {
 
 // remove deletes what is kept of a chat's runs. It is for an erasure: after an error
 // it may be called again.
-func (e *ends) remove(chat memory.Chat) error {
+func (e *endStore) remove(chat memory.Chat) error {
 	if e.dir == "" {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (e *ends) remove(chat memory.Chat) error {
 }
 
 // removeRun deletes what is kept of one run. It may be called again.
-func (e *ends) removeRun(chat memory.Chat, run string) error {
+func (e *endStore) removeRun(chat memory.Chat, run string) error {
 	path := e.path(chat, run)
 	if e.dir == "" || path == "" {
 		return nil
@@ -221,12 +221,12 @@ func (e *ends) removeRun(chat memory.Chat, run string) error {
 
 // endFile is one file of the folder.
 type endFile struct {
-	path string
-	size int64
-	at   time.Time
+	path    string
+	size    int64
+	modTime time.Time
 }
 
-func (e *ends) files() (all []endFile) {
+func (e *endStore) files() (files []endFile) {
 	if e.dir == "" {
 		return nil
 	}
@@ -236,27 +236,27 @@ func (e *ends) files() (all []endFile) {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {
-			all = append(all, endFile{path, info.Size(), info.ModTime()})
+			files = append(files, endFile{path, info.Size(), info.ModTime()})
 		}
 		return nil
 	})
-	return all
+	return files
 }
 
 // sweep removes what is too old, and the oldest of what is too much.
-func (e *ends) sweep() {
+func (e *endStore) sweep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sweepHeld()
 }
 
-func (e *ends) sweepHeld() {
+func (e *endStore) sweepHeld() {
 	files := e.files()
-	slices.SortFunc(files, func(a, b endFile) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.path, b.path)) })
+	slices.SortFunc(files, func(a, b endFile) int { return cmp.Or(b.modTime.Compare(a.modTime), strings.Compare(a.path, b.path)) })
 	e.bytes = 0
 	for _, f := range files {
 		// Room for a while, so that a full folder is not walked for each run.
-		if time.Since(f.at) <= endsLife && e.bytes+f.size <= endsBytes*3/4 {
+		if time.Since(f.modTime) <= endsLife && e.bytes+f.size <= endsBytes*3/4 {
 			e.bytes += f.size
 			continue
 		}

@@ -43,7 +43,7 @@ type eraseRoutes struct {
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
 func (s *eraseRoutes) deleteHistory(c *gin.Context, key memory.Key) error {
-	return s.erase(c, key.Chat(), wanted{history: &key})
+	return s.erase(c, key.Chat(), eraseScope{history: &key})
 }
 
 // deleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
@@ -53,20 +53,20 @@ func (s *eraseRoutes) deleteChat(c *gin.Context, chat memory.Chat) error {
 	if err != nil {
 		return err
 	}
-	return s.erase(c, chat, wanted{scan: scan})
+	return s.erase(c, chat, eraseScope{scan: scan})
 }
 
-// wanted is what of a chat is to be erased: one history, or everything.
-type wanted struct {
+// eraseScope is what of a chat is to be erased: one history, or everything.
+type eraseScope struct {
 	history *memory.Key
 	scan    bool // look through all keys of Redis
 	counted bool // what its calls of models took stays counted: its tenant goes as a whole
 }
 
-func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
+func (w eraseScope) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
 // String is what wantedOf reads.
-func (w wanted) String() string {
+func (w eraseScope) String() string {
 	switch {
 	case w.history != nil:
 		return w.history.String()
@@ -78,24 +78,24 @@ func (w wanted) String() string {
 	return ""
 }
 
-func wantedOf(text string) wanted {
+func parseEraseScope(text string) eraseScope {
 	if key, ok := memory.ParseKey(text); ok {
-		return wanted{history: &key}
+		return eraseScope{history: &key}
 	}
-	return wanted{scan: text == "scan", counted: text == "counted"}
+	return eraseScope{scan: text == "scan", counted: text == "counted"}
 }
 
 // erase removes what is wanted gone of a chat.
-func (s *eraseRoutes) erase(c *gin.Context, chat memory.Chat, what wanted) error {
+func (s *eraseRoutes) erase(c *gin.Context, chat memory.Chat, what eraseScope) error {
 	allowed := 2*storeTimeout + redisstore.Beat
 	if what.scan {
 		allowed = scanTimeout
 	}
-	at := deleting
+	p := deleting
 	if what.history != nil {
-		at = erasing
+		p = erasing
 	}
-	return takeAway(s.leaser, c, chat, at, allowed, func(ctx context.Context, w *writer) (webapi.Erased, error) {
+	return takeAway(s.leaser, c, chat, p, allowed, func(ctx context.Context, w *writer) (webapi.Erased, error) {
 		return s.eraser.eraseUnder(ctx, w, what)
 	})
 }
@@ -111,13 +111,13 @@ func (s *eraser) scrub() error {
 // it may hold what any of the histories does, and once the chat is gone its id is lost. From then on to the last step
 // the chat's meta says that an erasure is pending, so that the process that takes the lease next brings to its end
 // what this one may leave.
-func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
+func (s *eraser) eraseUnder(ctx context.Context, w *writer, what eraseScope) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
 	cards, err := s.store.Chats.Cards(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
-	aside, err := s.store.Rewinds.List(ctx, w.chat)
+	setAsides, err := s.store.Rewinds.List(ctx, w.chat)
 	if err != nil {
 		return out, err
 	}
@@ -135,14 +135,14 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err := s.rewinder.dropRewound(ctx, w.chat); err != nil {
 		return out, err
 	}
-	named, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
+	chatKeys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
 	if err != nil {
 		return out, err
 	}
 	// Also what is not there gets its tombstone: Redis may just have lost it, and a process
 	// that was not told yet may be about to write it back.
-	keys := slices.Clone(named)
-	var beside []string
+	keys := slices.Clone(chatKeys)
+	var extraKeys []string
 	for key := range w.histories { // what left a number or a tombstone
 		keys = append(keys, key)
 	}
@@ -150,11 +150,11 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		keys = append(keys, *what.history) // of a subagent that is in no list, perhaps
 	}
 	if what.scan {
-		var more []memory.Key
-		if more, beside, err = s.store.Chats.Scan(ctx, w.chat); err != nil {
+		var scanned []memory.Key
+		if scanned, extraKeys, err = s.store.Chats.Scan(ctx, w.chat); err != nil {
 			return out, err
 		}
-		keys = append(keys, more...)
+		keys = append(keys, scanned...)
 	}
 	stored, err := s.store.Chats.Measure(ctx, keys...)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 			out.Erased = append(out.Erased, h.Key.String())
 		}
 	}
-	out.Erased = append(out.Erased, beside...)
-	out.Nothing = len(out.Erased) == 0 && len(aside) == 0 && (what.history != nil || cards[0].Missing)
+	out.Erased = append(out.Erased, extraKeys...)
+	out.Nothing = len(out.Erased) == 0 && len(setAsides) == 0 && (what.history != nil || cards[0].Missing)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
 	// From here on it is a fact: a process that holds a copy drops it, and none is written back.
 	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}
@@ -206,7 +206,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		}
 	}
 	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
-	err = s.eraseStored(ctx, w, fact, runs, keys, beside)
+	err = s.eraseStored(ctx, w, fact, runs, keys, extraKeys)
 	s.cache.Forget(keys...) // what was read while the store erased
 	return out, err
 }
@@ -214,7 +214,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 // finishErasure does the whole of an erasure once more, of which each step may have been done. A turn that found it and
 // goes on does so in another conversation. One that takes something away itself gets none: were its process killed before
 // it did, the id would stand in the tombstone of a chat that is gone and that no list names.
-func (s *eraser) finishErasure(ctx context.Context, w *writer, what wanted, goesOn bool) error {
+func (s *eraser) finishErasure(ctx context.Context, w *writer, what eraseScope, goesOn bool) error {
 	if _, err := s.eraseUnder(ctx, w, what); err != nil || what.history != nil || !goesOn {
 		return err
 	}
@@ -233,8 +233,8 @@ func (s *eraser) scrubbedLater(ctx context.Context, w *writer) error {
 }
 
 // forgetUsage takes an erased chat or user out of the counters of what calls of models took.
-func (s *eraser) forgetUsage(ctx context.Context, of memory.Tenant, by tally.By, name string) error {
-	if err := s.cfg.Usage.Forget(ctx, of, by, name); err != nil {
+func (s *eraser) forgetUsage(ctx context.Context, tenant memory.Tenant, groupBy tally.By, name string) error {
+	if err := s.cfg.Usage.Forget(ctx, tenant, groupBy, name); err != nil {
 		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 	}
 	return nil
@@ -244,7 +244,7 @@ func (s *eraser) forgetUsage(ctx context.Context, of memory.Tenant, by tally.By,
 // with what belongs to them, what lies beside these, and the runs that other processes
 // know of once they are told.
 func (s *eraser) eraseStored(
-	ctx context.Context, w *writer, fact erasure, runs []string, keys []memory.Key, beside []string,
+	ctx context.Context, w *writer, fact erasure, runs []string, keys []memory.Key, extraKeys []string,
 ) error {
 	if err := s.store.Runs.Erase(ctx, w.chat, runs...); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (s *eraser) eraseStored(
 	if err := s.store.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}
-	if err := s.store.Chats.Remove(ctx, beside...); err != nil {
+	if err := s.store.Chats.Remove(ctx, extraKeys...); err != nil {
 		return err
 	}
 	if err := s.store.Runs.Erase(ctx, w.chat, s.peers.tellOthers(ctx, fact)...); err != nil {

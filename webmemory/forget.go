@@ -27,36 +27,36 @@ const maxForgotten = 50
 
 // postForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses
 // the words: a person redacts the messages, or releases them.
-func (s *noteRoutes) postForget(c *gin.Context, r *run, asked memory.ForgetRequest) error {
-	said, out := r.said(), memory.Forgotten{}
-	if said == nil || r.alone != nil || r.turn.Load() == 0 {
+func (s *noteRoutes) postForget(c *gin.Context, r *run, req memory.ForgetRequest) error {
+	started, out := r.startEvent(), memory.Forgotten{}
+	if started == nil || r.ownCalls != nil || r.turn.Load() == 0 {
 		return errNotHeld
 	}
-	order := telling.AsksToForget(memory.Own(said.Message, said.Pasted).Typed)
-	f := forgetting{part: wordsOf(asked.Text), terms: textindex.Terms(order)}
-	if n := utf8.RuneCountInString(f.part.letters); n < 2 || n > memory.MaxNote || len(textindex.Terms(asked.Text)) == 0 {
+	order := telling.AsksToForget(memory.Own(started.Message, started.Pasted).Typed)
+	f := forgetting{part: wordsOf(req.Text), terms: textindex.Terms(order)}
+	if n := utf8.RuneCountInString(f.part.letters); n < 2 || n > memory.MaxNote || len(textindex.Terms(req.Text)) == 0 {
 		return problem.BadRequest("text has the words to be forgotten, with 2 to %d letters and digits. Words such as "+
 			"\"the\" are not enough.", memory.MaxNote)
 	}
 	if out.Requested = order != ""; !out.Requested {
 		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
-	f.named = wordsOf(order).contain(f.part)
+	f.explicit = wordsOf(order).contain(f.part)
 	err := s.forget(c.Request.Context(), r, f, &out)
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
 // forgetting selects what a user asks to forget.
 type forgetting struct {
-	part  words
-	named bool     // the order contains part
-	terms []string // of the order
+	part     words
+	explicit bool     // the order contains part
+	terms    []string // of the order
 }
 
 // has reports whether a text contains the words, and something that the order names: a model cannot hide a text that
 // has nothing to do with the order.
 func (f forgetting) has(text string) bool {
-	return wordsOf(text).contain(f.part) && (f.named || slices.ContainsFunc(textindex.Terms(text), func(term string) bool {
+	return wordsOf(text).contain(f.part) && (f.explicit || slices.ContainsFunc(textindex.Terms(text), func(term string) bool {
 		return slices.Contains(f.terms, term)
 	}))
 }
@@ -72,13 +72,13 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 		return problem.BadRequest("more than %d messages contain these words: name longer words.", maxForgotten)
 	}
 	hidden := map[string]bool{} // ids of notes
-	propose := func(all []memory.Note) ([]memory.Note, error) {
-		for i, n := range all {
+	propose := func(notes []memory.Note) ([]memory.Note, error) {
+		for i, n := range notes {
 			if n.State == memory.NoteActive && n.Author != memory.ByOperator && f.has(n.Text) {
-				all[i].State, hidden[n.ID] = memory.NoteProposed, true
+				notes[i].State, hidden[n.ID] = memory.NoteProposed, true
 			}
 		}
-		return all, nil
+		return notes, nil
 	}
 	keys, err := s.store.Chats.Keys(ctx, r.chat, s.cfg.Agents()...)
 	for i := 0; i < len(keys) && err == nil; i++ {
@@ -87,21 +87,21 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 	if err == nil && !r.user.IsZero() {
 		err = s.store.Users.ChangeNotes(ctx, r.user, propose)
 	}
-	if out.Notes = len(hidden); err != nil || len(ids)+len(hidden) == 0 && !f.named {
+	if out.Notes = len(hidden); err != nil || len(ids)+len(hidden) == 0 && !f.explicit {
 		return err
 	}
 	entries := []string{memory.ForgetEntry + r.id}
 	for _, id := range ids {
 		entries = append(entries, memory.ForgetEntry+id)
 	}
-	before, err := s.histories.quarantine(ctx, r.chat, entries...)
+	conversation, err := s.histories.quarantine(ctx, r.chat, entries...)
 	if err != nil {
 		return err
 	}
 	out.Exchange = true
-	s.did(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
-	if before != "" {
-		s.workers.Go(func() { s.eraseAfter(r, before) })
+	s.writeAudit(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
+	if conversation != "" {
+		s.workers.Go(func() { s.eraseAfter(r, conversation) })
 	}
 	return nil
 }
@@ -175,13 +175,13 @@ func wordsOf(text string) words {
 // "4711" is in "47 11" and "4,711", and not in "47110".
 func (w words) contain(part words) bool {
 	bounded := !memory.Unspaced.MatchString(part.letters) // as in Chinese
-	for at := 0; ; at++ {
-		next := strings.Index(w.letters[at:], part.letters)
+	for pos := 0; ; pos++ {
+		next := strings.Index(w.letters[pos:], part.letters)
 		if next < 0 {
 			return false
 		}
-		at += next
-		if !bounded || w.edges[at] && w.edges[at+len(part.letters)] {
+		pos += next
+		if !bounded || w.edges[pos] && w.edges[pos+len(part.letters)] {
 			return true
 		}
 	}

@@ -32,8 +32,8 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		return err
 	}
 	ctx := c.Request.Context()
-	known := heads{}
-	if err := s.forkable(ctx, source, as, body.At, known); err != nil {
+	headCache := heads{}
+	if err := s.forkable(ctx, source, as, body.LastID, headCache); err != nil {
 		return err
 	}
 	var out webapi.Imported
@@ -42,8 +42,8 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 			return err
 		}
 		var v view
-		err := s.leaser.underTurn(ctx, source, func(ctx context.Context, from *writer) (err error) {
-			v, err = s.histories.pin(ctx, from.histories, known)
+		err := s.leaser.underTurn(ctx, source, func(ctx context.Context, src *writer) (err error) {
+			v, err = s.histories.pin(ctx, src.histories, headCache)
 			return err
 		})
 		if err != nil {
@@ -56,9 +56,9 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		if err := s.quarantineLike(ctx, as, source); err != nil {
 			return err
 		}
-		l := &boundary{at: math.MaxInt} // all stays
-		if body.At != "" {
-			if l, err = s.histories.locate(ctx, source, v.overGaps(), body.At); err != nil {
+		l := &boundary{lastIndex: math.MaxInt} // all stays
+		if body.LastID != "" {
+			if l, err = s.histories.locate(ctx, source, v.overGaps(), body.LastID); err != nil {
 				return err
 			}
 		}
@@ -90,19 +90,19 @@ func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) e
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.
-func (s *portable) forkable(ctx context.Context, source, as memory.Chat, at string, known heads) error {
+func (s *portable) forkable(ctx context.Context, source, as memory.Chat, lastID string, headCache heads) error {
 	if err := fair.Away(ctx, func() error { return s.tier.wake(ctx, as) }); err != nil {
 		return err
 	}
 	if err := s.histories.isEmpty(ctx, as); err != nil {
 		return err
 	}
-	v, err := s.histories.look(ctx, source, known)
+	v, err := s.histories.look(ctx, source, headCache)
 	if err == nil && len(v) == 0 {
 		err = errUnknownChat
 	}
-	if err == nil && at != "" {
-		_, err = s.histories.locate(ctx, source, v.overGaps(), at)
+	if err == nil && lastID != "" {
+		_, err = s.histories.locate(ctx, source, v.overGaps(), lastID)
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (s *portable) forkable(ctx context.Context, source, as memory.Chat, at stri
 // overGaps is a view that passes over what is damaged or gone.
 func (v view) overGaps() view {
 	for key, p := range v {
-		p.lost = func(webapi.HistoryGap, error) error { return nil }
+		p.onGap = func(webapi.HistoryGap, error) error { return nil }
 		v[key] = p
 	}
 	return v
@@ -126,19 +126,19 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 	if err != nil {
 		return err
 	}
-	made := map[string]bool{"": true} // messages that notes were made from: they stay
+	noteSources := map[string]bool{"": true} // messages that notes were made from: they stay
 	for _, n := range slices.Concat(notes...) {
 		if n.Message != "" {
-			made[n.Message] = false
+			noteSources[n.Message] = false
 		}
 	}
 	for _, key := range v.keys() {
-		from := v[key]
-		from.lost = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
-		for raw, err := range s.histories.staying(ctx, from, l) {
+		src := v[key]
+		src.onGap = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
+		for raw, err := range s.histories.staying(ctx, src, l) {
 			if _, id := headOf(raw); err == nil && key.Agent() == "" {
-				if _, of := made[id]; of {
-					made[id] = true
+				if _, ok := noteSources[id]; ok {
+					noteSources[id] = true
 				}
 			}
 			if err == nil {
@@ -151,14 +151,14 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 		}
 	}
 	for i, key := range keys {
-		to := memory.ChatKey(in.writer.chat)
+		target := memory.ChatKey(in.writer.chat)
 		if key.Agent() != "" {
-			to = memory.SubagentKey(key.Agent(), in.writer.chat)
+			target = memory.SubagentKey(key.Agent(), in.writer.chat)
 		}
 		for _, n := range notes[i] {
-			if made[n.Message] && (n.Message != "" || l.ts == 0 || n.TS <= l.ts) {
-				in.notes[to] = append(in.notes[to], n)
-				in.noted++
+			if noteSources[n.Message] && (n.Message != "" || l.ts == 0 || n.TS <= l.ts) {
+				in.notes[target] = append(in.notes[target], n)
+				in.noteCount++
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func (s *monitor) watchStore() {
 			err = nil // it answered; the refusal says of what
 		}
 		if s.storeWatch.health.noteRefusal(refusal, denied) {
-			s.seen.Often.Error().Str("reason", refusal).
+			s.telemetry.Often.Error().Str("reason", refusal).
 				Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
@@ -73,7 +73,7 @@ func (s *monitor) watchStore() {
 		}
 		if s.life.Err() == nil && s.storeWatch.health.note(err) {
 			if err != nil {
-				s.seen.Often.Warn().Err(err).Msg(
+				s.telemetry.Often.Warn().Err(err).Msg(
 					"Redis does not answer: new messages are refused, running answers are kept in the spool",
 				)
 			} else {
@@ -161,11 +161,11 @@ func (s *monitor) readyz(c *gin.Context) error {
 	s.registry.mu.Unlock()
 	now := s.storeWatch.health.get()
 	out, status := ready{}, http.StatusOK
-	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
+	because := func(state, reason string) { out.Status, out.Reasons = state, append(out.Reasons, reason) }
 	out.Status = "ready"
-	if !now.since.IsZero() {
+	if !now.downSince.IsZero() {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
-		out.Redis = &awayState{now.since}
+		out.Redis = &awayState{now.downSince}
 	}
 	// With a refusal nothing can be stored although Redis answers.
 	for _, reason := range []string{now.refusal, tooFull(now.full), now.cold, s.cfg.Gate.Lost()} {
@@ -176,7 +176,7 @@ func (s *monitor) readyz(c *gin.Context) error {
 	if now.denied {
 		out.Status, status = "refused", http.StatusServiceUnavailable
 	}
-	if !now.seen {
+	if !now.answered {
 		because("starting", "Redis has not answered since the service started.")
 		status = http.StatusServiceUnavailable
 	}
@@ -227,38 +227,38 @@ const (
 )
 
 func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *metrics {
-	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
+	gauge, counter, factory := s.telemetry.Gauge, s.telemetry.Counter, s.telemetry.Make()
 	count := func(name, help string) prometheus.Counter {
-		return made.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	timed := func(name, help string) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: telemetry.Buckets}
 	}
 	m := &metrics{
-		runs: made.NewCounterVec(prometheus.CounterOpts{
+		runs: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_runs_total",
 			Help: "Runs by how they ended; waiting: suspended until somebody answers; left: for another process to finish.",
 		}, []string{"outcome"}),
-		runSeconds: made.NewHistogramVec(timed("mneme_run_duration_seconds",
+		runSeconds: factory.NewHistogramVec(timed("mneme_run_duration_seconds",
 			"Time from a post to its run's end, the wait for the chat's turn included."), []string{"outcome"}),
-		running: made.NewGauge(prometheus.GaugeOpts{
+		running: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "mneme_runs_running", Help: "Runs that this process brings to their end.",
 		}),
-		readers: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
-		firstEvent: made.NewHistogram(timed("mneme_run_first_event_seconds",
+		readers: factory.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
+		firstEvent: factory.NewHistogram(timed("mneme_run_first_event_seconds",
 			"Time from a post to its run's first event, the wait for the chat's turn included.")),
-		firstText: made.NewHistogram(timed("mneme_run_first_text_seconds",
+		firstText: factory.NewHistogram(timed("mneme_run_first_text_seconds",
 			"Time from a post to the first of the answer's text.")),
 		logged:  count("mneme_event_log_bytes_total", "Bytes of events put into the logs of runs."),
 		resumed: count("mneme_resumed_runs_total", "Runs that waited for somebody and went on."),
-		claims: made.NewCounterVec(prometheus.CounterOpts{
+		claims: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_tool_claims_total",
 			Help: "Claims of calls of tools outside, by their answer: granted, done before, or of unknown outcome.",
 		}, []string{"state"}),
-		webhook: made.NewCounterVec(prometheus.CounterOpts{
+		webhook: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_approvals_webhook_total", Help: "Runs that wait, by whether approvals.webhook was told of them.",
 		}, []string{"outcome"}),
-		cold: made.NewCounterVec(prometheus.CounterOpts{
+		cold: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_cold_chats_total",
 			Help: "Chats that left Redis for the cold store (frozen), came back (thawed), or could not (failed), each time.",
 		}, []string{"outcome"}),
@@ -272,7 +272,7 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		regained: count("mneme_regained_turns_total",
 			"Turns that Redis lost in the middle of a run, and that were taken again."),
 	}
-	m.faults = made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_faults_total",
+	m.faults = factory.NewCounterVec(prometheus.CounterOpts{Name: "mneme_faults_total",
 		Help: "What was found that a killed process or a Redis that lost data left behind: a post whose process died " +
 			"before its run was open (dead_post), an erasure, a rewind or an import that was brought to its end later " +
 			"(half_change), a run of which nothing but its messages is left (lost_run), and calls of tools granted, or runs " +
@@ -289,8 +289,8 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
-		if since := watch.health.get().since; !since.IsZero() {
-			return time.Since(since).Seconds()
+		if start := watch.health.get().downSince; !start.IsZero() {
+			return time.Since(start).Seconds()
 		}
 		return 0
 	})

@@ -34,8 +34,8 @@ type heardTurn struct {
 	Turn     string       `json:"turn"`
 	Subagent memory.Agent `json:"subagent,omitempty"` // whose turn it is: its user is the agent; empty for the user's own
 	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
-	Said     string       `json:"said"`
-	Answered string       `json:"answered,omitempty"` // empty while the turn goes on
+	Input    string       `json:"said"`
+	Answer   string       `json:"answered,omitempty"` // empty while the turn goes on
 	// Origin is that of Answered: the agent, or whose words it is from.
 	Origin memory.Origin `json:"origin,omitzero"`
 	// Messages are recorded instead of Said and Answered, each as in the context of a one-shot.
@@ -68,7 +68,7 @@ func (t heardTurn) check(key memory.Key, now time.Time) error {
 }
 
 // messages returns what is recorded under a run.
-func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, err error) {
+func (t heardTurn) messages(run string, now time.Time) (out []memory.Message, err error) {
 	if len(t.Messages) > 0 {
 		for i, raw := range t.Messages {
 			m, err := contextMessage(raw)
@@ -79,21 +79,21 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 				return nil, problem.BadRequest("messages[%d] has %d bytes, at most %d are taken.", i, len(m.Content),
 					memory.MaxMessage)
 			}
-			all = append(all, memory.Message{Role: m.Role, Content: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
+			out = append(out, memory.Message{Role: m.Role, Content: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
 		}
 	} else {
-		if strings.TrimSpace(t.Said) == "" || len(t.Said) > memory.MaxMessage || len(t.Answered) > memory.MaxMessage {
+		if strings.TrimSpace(t.Input) == "" || len(t.Input) > memory.MaxMessage || len(t.Answer) > memory.MaxMessage {
 			return nil, problem.BadRequest("said is empty, or a text has more than %d bytes.", memory.MaxMessage)
 		}
-		all = []memory.Message{{Role: memory.RoleUser, Content: t.Said}, {Role: memory.RoleAssistant, Content: t.Answered}}
-		if t.Answered == "" {
-			all = all[:1]
+		out = []memory.Message{{Role: memory.RoleUser, Content: t.Input}, {Role: memory.RoleAssistant, Content: t.Answer}}
+		if t.Answer == "" {
+			out = out[:1]
 		}
 	}
 	end := float64(now.UnixMilli()) / 1000
 	var sources provenance.Ledger
-	for i := range all {
-		m := &all[i]
+	for i := range out {
+		m := &out[i]
 		m.ID, m.Timestamp = memory.MessageID(run, int64(i)+1), end
 		switch {
 		case m.Role == memory.RoleUser && t.Subagent == "":
@@ -115,7 +115,7 @@ func (t heardTurn) messages(run string, now time.Time) (all []memory.Message, er
 			m.Timestamp = min(end, float64(t.Began)/1000)
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
 // askedTurn is the body of POST …/recalled.
@@ -172,7 +172,7 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 	if err != nil {
 		return err
 	}
-	all, err := t.messages(run, time.Now())
+	messages, err := t.messages(run, time.Now())
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 		if w.ErasedIn() >= t.Began {
 			return nil
 		}
-		if err := s.writeHeard(w, key, all); err != nil {
+		if err := s.writeHeard(w, key, messages); err != nil {
 			return err
 		}
 		return s.store.Chats.ListNew(ctx, key.Chat())
@@ -192,15 +192,15 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 const heardBehind = 100
 
 // writeHeard adds to a history those messages that it has not yet.
-func (s *heardRoutes) writeHeard(w *writer, key memory.Key, all []memory.Message) error {
-	h, known := w.history(key), map[string]bool{}
+func (s *heardRoutes) writeHeard(w *writer, key memory.Key, messages []memory.Message) error {
+	h, recorded := w.history(key), map[string]bool{}
 	for i := h.Len() - 1; i >= 0 && i >= h.Len()-heardBehind; i-- {
 		if m, err := memory.Decode(h.Raw(i)); err == nil && len(m) > 0 {
-			known[m[0].ID] = true
+			recorded[m[0].ID] = true
 		}
 	}
-	for i, m := range all {
-		if known[m.ID] {
+	for i, m := range messages {
+		if recorded[m.ID] {
 			continue
 		}
 		run, _, _ := memory.SplitID(m.ID)
@@ -212,12 +212,12 @@ func (s *heardRoutes) writeHeard(w *writer, key memory.Key, all []memory.Message
 }
 
 // postRecalled is POST /internal/v1/chats/{chat}/recalled.
-func (s *heardRoutes) postRecalled(c *gin.Context, asked askedTurn) error {
-	key, err := heardKey(c, asked.Subagent)
+func (s *heardRoutes) postRecalled(c *gin.Context, req askedTurn) error {
+	key, err := heardKey(c, req.Subagent)
 	if err != nil {
 		return err
 	}
-	session, err := heardID(asked.Session)
+	session, err := heardID(req.Session)
 	if err != nil {
 		return err
 	}
@@ -225,16 +225,16 @@ func (s *heardRoutes) postRecalled(c *gin.Context, asked askedTurn) error {
 	if out.Erased, err = s.store.Erasures.Version(c.Request.Context(), key); err != nil {
 		return err
 	}
-	if asked.Query == "" {
+	if req.Query == "" {
 		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
-	q, err := recallQuery(memory.Shorten(asked.Query, maxRecallQuery), "", "", "", "")
+	q, err := recallQuery(memory.Shorten(req.Query, maxRecallQuery), "", "", "", "")
 	if err != nil {
 		return err
 	}
-	q.Budget, q.OldestFirst, q.Needed = min(max(asked.Budget, 1), maxRecallBudget), true, true
+	q.Budget, q.OldestFirst, q.Needed = min(max(req.Budget, 1), maxRecallBudget), true, true
 	q.Visible = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
-	if out.Recalled, err = s.searcher.found(c.Request.Context(), q, key); err != nil {
+	if out.Recalled, err = s.searcher.search(c.Request.Context(), q, key); err != nil {
 		return err
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)

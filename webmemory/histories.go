@@ -26,9 +26,9 @@ func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.Hist
 	if err == nil {
 		return loaded[0], false, nil
 	}
-	since := s.storeWatch.health.get().since
+	start := s.storeWatch.health.get().downSince
 	h = s.cache.Peek(key)
-	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !since.IsZero() && time.Since(since) > staleFor {
+	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !start.IsZero() && time.Since(start) > staleFor {
 		return nil, false, err
 	}
 	return h, true, nil
@@ -83,15 +83,15 @@ func (s *histories) currentAll(ctx context.Context, chat memory.Chat, further ..
 }
 
 // look is a view without a turn, of the histories that hold something.
-func (s *histories) look(ctx context.Context, chat memory.Chat, known heads) (view, error) {
+func (s *histories) look(ctx context.Context, chat memory.Chat, headCache heads) (view, error) {
 	histories, err := s.currentAll(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
-	return s.pin(ctx, histories, known)
+	return s.pin(ctx, histories, headCache)
 }
 
-func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.History, known heads) (view, error) {
+func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.History, headCache heads) (view, error) {
 	v := view{}
 	for key, h := range histories {
 		segments, err := s.store.Archives.Segments(ctx, key)
@@ -99,7 +99,7 @@ func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 			return nil, err
 		}
 		if h.Len()+len(segments) > 0 {
-			v[key] = pinned{h, segments, known, func(_ webapi.HistoryGap, why error) error {
+			v[key] = pinned{h, segments, headCache, func(_ webapi.HistoryGap, why error) error {
 				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
 					return why
 				}
@@ -115,7 +115,7 @@ func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 func (s *histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	[]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
-	all, err := s.store.Archives.Read(ctx, key, segments...)
+	messages, err := s.store.Archives.Read(ctx, key, segments...)
 	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 		if seg.Missing {
 			cause = errGone
 		} else if cause == nil {
-			raw[0] = all[i]
+			raw[0] = messages[i]
 		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
 			return nil, cause
 		}
@@ -136,20 +136,20 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(listed, func(l redisstore.Segment) bool {
+		pos := slices.IndexFunc(listed, func(l redisstore.Segment) bool {
 			return l.Position == seg.Position && l.Missing == seg.Missing
 		})
-		if at >= 0 && listed[at] != seg {
-			raw, cause = s.store.Archives.Read(ctx, key, listed[at])
+		if pos >= 0 && listed[pos] != seg {
+			raw, cause = s.store.Archives.Read(ctx, key, listed[pos])
 		}
 		switch {
-		case at < 0: // dropped
-		case listed[at] != seg && cause == nil:
+		case pos < 0: // dropped
+		case listed[pos] != seg && cause == nil:
 			out[i].raw, out[i].changed = raw[0], true
 		default:
 			out[i].absent = cmp.Or(cause, errGone)
 			s.store.Counts.Damaged.Add(1)
-			s.seen.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
+			s.telemetry.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
 				"a part of an archive is damaged or gone: histories, exports and forks name it, searches say partial")
 		}
 	}
@@ -159,7 +159,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 // remembered walks a history from its first message on, archive and all, each message with
 // its id, once.
 func (s *histories) remembered(ctx context.Context, key memory.Key,
-	lost func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
+	onGap func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
 	return func(yield func(json.RawMessage, error) bool) {
 		h, _, err := s.current(ctx, key)
 		if err != nil {
@@ -171,7 +171,7 @@ func (s *histories) remembered(ctx context.Context, key memory.Key,
 			yield(nil, err)
 			return
 		}
-		for raw, err := range s.walk(ctx, pinned{h, segments, nil, lost}) {
+		for raw, err := range s.walk(ctx, pinned{h, segments, nil, onGap}) {
 			if !yield(raw, err) {
 				return
 			}
@@ -190,9 +190,9 @@ func (s *histories) isEmpty(ctx context.Context, chat memory.Chat) error {
 // unchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
 func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
 	a *redisstore.SetAside) error {
-	left := map[string]redisstore.AsideHistory{}
-	for _, of := range a.Histories {
-		left[of.Key] = of
+	remaining := map[string]redisstore.AsideHistory{}
+	for _, ah := range a.Histories {
+		remaining[ah.Key] = ah
 	}
 	for key, h := range histories {
 		n, err := s.store.Archives.Remembered(ctx, h)
@@ -203,13 +203,13 @@ func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key
 		if h.Len() > 0 {
 			_, last = headOf(h.Identified().Raw(h.Len() - 1)[0])
 		}
-		if of := left[key.String()]; of.Remaining != n || of.Last != last {
+		if ah := remaining[key.String()]; ah.Remaining != n || ah.Last != last {
 			return errMessagesSince
 		}
-		delete(left, key.String())
+		delete(remaining, key.String())
 	}
-	for _, of := range left {
-		if of.Remaining > 0 {
+	for _, ah := range remaining {
+		if ah.Remaining > 0 {
 			return errMessagesSince
 		}
 	}
@@ -219,16 +219,16 @@ func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key
 // keysThere are a chat's own history and those of its subagents that Redis has.
 func (s *histories) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
-	named, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
+	candidates, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Chats.Exist(ctx, named...)
+	exists, err := s.store.Chats.Exist(ctx, candidates...)
 	if err != nil {
 		return nil, err
 	}
-	for i, k := range named {
-		if found[i] && !slices.Contains(keys, k) {
+	for i, k := range candidates {
+		if exists[i] && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}

@@ -67,12 +67,12 @@ func (s *historyRoutes) getHistory(c *gin.Context, key memory.Key) error {
 }
 
 // bounds are the offset of a page, counted from the start, and that behind it.
-func bounds(total, offset, limit int) (from, to int) {
+func bounds(total, offset, limit int) (start, end int) {
 	if offset < 0 {
 		offset = max(total+offset, 0)
 	}
-	from = min(offset, total)
-	return from, min(from+limit, total)
+	start = min(offset, total)
+	return start, min(start+limit, total)
 }
 
 // page is a part of what is at hand of a history.
@@ -81,11 +81,11 @@ func (s *historyRoutes) page(ctx context.Context, key memory.Key, offset, limit 
 	if err != nil {
 		return webapi.HistoryPage{}, err
 	}
-	from, to := bounds(h.Len(), offset, limit)
-	out := webapi.HistoryPage{Key: key.String(), Total: h.Len(), Offset: from, Stale: stale}
-	out.Messages = h.Raw(from)[:to-from]
-	if to < h.Len() {
-		out.NextOffset = to
+	start, end := bounds(h.Len(), offset, limit)
+	out := webapi.HistoryPage{Key: key.String(), Total: h.Len(), Offset: start, Stale: stale}
+	out.Messages = h.Raw(start)[:end-start]
+	if end < h.Len() {
+		out.NextOffset = end
 	}
 	return out, nil
 }
@@ -122,13 +122,13 @@ func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
 		if err != nil {
 			return nil, nil, err
 		}
-		before := h
+		prev := h
 		segments, err := s.store.Archives.AllSegments(ctx, key)
 		if err == nil {
 			h, err = load()
 		}
 		// A trim or a rewind in between would have messages in both or in none.
-		if err == nil && h.First() == before.First() && h.Cut() == before.Cut() {
+		if err == nil && h.First() == prev.First() && h.Cut() == prev.Cut() {
 			return h, segments, nil
 		}
 		if err != nil {
@@ -146,30 +146,30 @@ func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments 
 		archived += seg.Messages
 	}
 	total := archived + h.Len()
-	from, to := bounds(total, offset, limit)
-	out = webapi.HistoryPage{Key: h.Key().String(), Total: total, Offset: from}
-	if to < total {
-		out.NextOffset = to
+	start, end := bounds(total, offset, limit)
+	out = webapi.HistoryPage{Key: h.Key().String(), Total: total, Offset: start}
+	if end < total {
+		out.NextOffset = end
 	}
-	var wanted []redisstore.Segment
+	var selected []redisstore.Segment
 	var places []int // of their first messages in the sequence
-	at := 0
+	pos := 0
 	for _, seg := range segments {
 		// One that nothing describes counts no messages, and is looked at where it lies.
-		if at < to && at+seg.Messages > from || seg.Messages == 0 && from <= at && (at < to || to == total) {
-			wanted, places = append(wanted, seg), append(places, at)
+		if pos < end && pos+seg.Messages > start || seg.Messages == 0 && start <= pos && (pos < end || end == total) {
+			selected, places = append(selected, seg), append(places, pos)
 		}
-		at += seg.Messages
+		pos += seg.Messages
 	}
 	read := 0
-	for some := range slices.Chunk(wanted, 32) {
-		values, err := s.histories.readEach(ctx, h.Key(), some)
+	for chunk := range slices.Chunk(selected, 32) {
+		values, err := s.histories.readEach(ctx, h.Key(), chunk)
 		if err != nil {
 			return out, err
 		}
 		for i, v := range values {
-			place, seg := places[read+i], some[i]
-			first, last := max(from-place, 0), min(to-place, seg.Messages)
+			place, seg := places[read+i], chunk[i]
+			first, last := max(start-place, 0), min(end-place, seg.Messages)
 			if v.absent != nil || len(v.raw) != seg.Messages {
 				out.Damaged = append(out.Damaged, webapi.HistoryGap{Offset: place + first, Messages: max(last-first, 0)})
 				continue
@@ -178,11 +178,11 @@ func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments 
 				out.Messages = append(out.Messages, v.raw[first:last]...)
 			}
 		}
-		read += len(some)
+		read += len(chunk)
 	}
-	if to > archived {
-		first := max(from-archived, 0)
-		out.Messages = append(out.Messages, h.Raw(first)[:to-archived-first]...)
+	if end > archived {
+		first := max(start-archived, 0)
+		out.Messages = append(out.Messages, h.Raw(first)[:end-archived-first]...)
 	}
 	return out, nil
 }
@@ -208,28 +208,28 @@ func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 			runs = append(runs, run)
 		}
 	}
-	out, untold := map[string]*webapi.RunView{}, told{}
-	for some := range slices.Chunk(runs, 100) {
-		logs, err := s.store.Runs.Logs(ctx, key.Chat(), some...)
+	out, missing := map[string]*webapi.RunView{}, runMessages{}
+	for chunk := range slices.Chunk(runs, 100) {
+		logs, err := s.store.Runs.Logs(ctx, key.Chat(), chunk...)
 		if err != nil {
 			return nil, err
 		}
 		for i, logged := range logs {
 			if view := webapi.ViewRun(wholeLog(logged)); view != nil {
-				out[some[i]] = view
+				out[chunk[i]] = view
 			} else {
-				untold[some[i]] = nil
+				missing[chunk[i]] = nil
 			}
 		}
 	}
-	if len(untold) == 0 {
+	if len(missing) == 0 {
 		return out, nil
 	}
-	untold.take(key.Agent(), messages) // which may be of the archive
-	if err := s.recollect(ctx, key.Chat(), untold); err != nil {
+	missing.take(key.Agent(), messages) // which may be of the archive
+	if err := s.recollect(ctx, key.Chat(), missing); err != nil {
 		return nil, err
 	}
-	for run, messages := range untold {
+	for run, messages := range missing {
 		if view := webapi.ViewRun(webapi.Retell(run, messages)); view != nil {
 			out[run] = view
 		}
@@ -237,26 +237,26 @@ func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 	return out, nil
 }
 
-// told are the messages of runs without their events, as histories have them: of all runs that it has a member for.
-type told map[string][]webapi.Remembered
+// runMessages are the messages of runs without their events, as histories have them: of all runs that it has a member for.
+type runMessages map[string][]webapi.Remembered
 
 // take adds the messages of a history that it does not have yet. What is no message is passed over.
-func (t told) take(of memory.Agent, raw []json.RawMessage) {
+func (t runMessages) take(agent memory.Agent, raw []json.RawMessage) {
 	for i, id := range memory.IDs(raw) {
 		run := memory.RunOf(id)
-		known, asked := t[run]
-		if !asked || slices.ContainsFunc(known, func(m webapi.Remembered) bool { return m.ID == id && m.Subagent == of }) {
+		messages, ok := t[run]
+		if !ok || slices.ContainsFunc(messages, func(m webapi.Remembered) bool { return m.ID == id && m.Subagent == agent }) {
 			continue
 		}
 		if m, err := memory.Decode(raw[i : i+1]); err == nil {
 			_, seq, _ := memory.SplitID(id)
-			t[run] = append(known, webapi.Remembered{Seq: seq, Subagent: of, Message: m[0]})
+			t[run] = append(messages, webapi.Remembered{Seq: seq, Subagent: agent, Message: m[0]})
 		}
 	}
 }
 
 // recollect adds what is at hand of the chat's histories.
-func (s *historyRoutes) recollect(ctx context.Context, chat memory.Chat, runs told) error {
+func (s *historyRoutes) recollect(ctx context.Context, chat memory.Chat, runs runMessages) error {
 	histories, err := s.histories.currentAll(ctx, chat)
 	for key, h := range histories {
 		runs.take(key.Agent(), h.Raw(0))

@@ -306,7 +306,7 @@ func TestPagesWithRuns(t *testing.T) {
 			Tools: []webapi.ToolView{}, Recalled: []event.RecalledMessage{},
 		}}, v.Delegations)
 		require.Positive(t, v.Started)
-		require.GreaterOrEqual(t, v.Ended, v.Started)
+		require.GreaterOrEqual(t, v.Finished, v.Started)
 	}
 	without, err := c.Page(t.Context(), own, 0, 100)
 	require.NoError(t, err)

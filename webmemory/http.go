@@ -62,9 +62,9 @@ const (
 	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
 )
 
-// all is the router of the table of acts.
-func (s *routes) all() http.Handler {
-	r, acts := s.seen.Edge(s.fail, s.letIn, s.audit), s.acts()
+// router is the router of the table of acts.
+func (s *routes) router() http.Handler {
+	r, acts := s.telemetry.Edge(s.fail, s.letIn, s.audit), s.acts()
 	s.rights, s.entries = byName(acts)
 	for _, a := range acts {
 		method, path, _ := strings.Cut(a.does, " ")
@@ -91,10 +91,10 @@ func (s *routes) fairly(a act) func(*gin.Context) error {
 		return a.answer
 	}
 	_, path, _ := strings.Cut(a.does, " ")
-	whole := changesMemory(a.scope, path)
+	writes := changesMemory(a.scope, path)
 	return func(c *gin.Context) error {
 		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.work, problem.TenantOf(c)))
-		if !whole {
+		if !writes {
 			return a.answer(c)
 		}
 		return fair.Share(c.Request.Context(), func(ctx context.Context) error {
@@ -135,7 +135,7 @@ func (s *routes) fail(c *gin.Context, err error) {
 	case errors.Is(err, telemetry.ErrNoMethod):
 		err = api.NoMethod(c.Request, c.Writer.Header())
 	}
-	p := *problem.Of(err)
+	p := *problem.FromError(err)
 	p.RunID = cmp.Or(telemetry.FromContext(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
 		c.Status(statusGone)
@@ -193,7 +193,7 @@ func (s *routes) forward(c *gin.Context) error {
 	body := &forwarded{ReadCloser: c.Request.Body, reading: make(chan struct{}, 1)}
 	c.Request.Body = body
 	var failed error
-	to, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
+	handler, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
 		if failed = err; r.Context().Err() != nil {
 			failed = context.Canceled
 		}
@@ -201,7 +201,7 @@ func (s *routes) forward(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	to.ServeHTTP(c.Writer, c.Request)
+	handler.ServeHTTP(c.Writer, c.Request)
 	if failed != nil && body.wasLate() {
 		return api.ErrBodyTimeout
 	}
@@ -222,7 +222,7 @@ type forwarded struct {
 	io.ReadCloser
 	reading chan struct{} // holds one while a read is under way
 	late    atomic.Bool
-	ended   bool // used by the transport's goroutine only
+	eof     bool // used by the transport's goroutine only
 }
 
 // wasLate says whether the body ended since it did not come in time. net/http cancels a request with an unreadable
@@ -239,11 +239,11 @@ func (f *forwarded) wasLate() bool {
 func (f *forwarded) Read(p []byte) (int, error) {
 	f.reading <- struct{}{}
 	defer func() { <-f.reading }()
-	if f.ended {
+	if f.eof {
 		return 0, io.EOF
 	}
 	n, err := f.ReadCloser.Read(p)
-	f.ended = err == io.EOF
+	f.eof = err == io.EOF
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		f.late.Store(true)
 	}

@@ -23,33 +23,33 @@ import (
 func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
 	id, places := c.Param("id"), map[string]int{}
 	out := webapi.Influence{Answers: []webapi.Influenced{}}
-	lost := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
+	onGap := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
 	n := 0
-	for raw, err := range s.histories.remembered(c.Request.Context(), memory.ChatKey(chat), lost) {
+	for raw, err := range s.histories.remembered(c.Request.Context(), memory.ChatKey(chat), onGap) {
 		if err != nil {
 			return err
 		}
-		_, at := headOf(raw)
-		places[at] = n
+		_, msgID := headOf(raw)
+		places[msgID] = n
 		n++
 		var m memory.Message
-		if json.Unmarshal(raw, &m) != nil || m.Role != memory.RoleAssistant || at == id {
+		if json.Unmarshal(raw, &m) != nil || m.Role != memory.RoleAssistant || msgID == id {
 			continue
 		}
 		var record event.Record
 		_ = json.Unmarshal(m.Run, &record) // an answer of an older version has none
-		place, said := places[id]
-		from, known := places[record.Window]
-		by := ""
+		place, hasPlace := places[id]
+		start, hasStart := places[record.Window]
+		kind := ""
 		switch {
 		case slices.Contains(record.RecalledIDs, id):
-			by = webapi.InfluenceRecall
-		case said && (memory.RunOf(id) == memory.RunOf(at) || known && from <= place):
-			by = webapi.InfluenceWindow
+			kind = webapi.InfluenceRecall
+		case hasPlace && (memory.RunOf(id) == memory.RunOf(msgID) || hasStart && start <= place):
+			kind = webapi.InfluenceWindow
 		default:
 			continue
 		}
-		out.Answers = append(out.Answers, webapi.Influenced{ID: at, RunID: memory.RunOf(at), TS: m.Timestamp, By: by})
+		out.Answers = append(out.Answers, webapi.Influenced{ID: msgID, RunID: memory.RunOf(msgID), TS: m.Timestamp, Kind: kind})
 	}
 	if n == 0 {
 		return errUnknownChat
@@ -78,9 +78,9 @@ func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body we
 	if err != nil {
 		return err
 	}
-	before, err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...)
-	if err == nil && before != "" {
-		err = s.runs.EraseConversation(c.Request.Context(), chat.Tenant(), before)
+	conversation, err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...)
+	if err == nil && conversation != "" {
+		err = s.runs.EraseConversation(c.Request.Context(), chat.Tenant(), conversation)
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func checkQuarantine(entries []string) *api.Problem {
 
 // quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
 // gateway would put hidden calls back. The caller erases the conversation before, if there was one.
-func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) (before string, err error) {
+func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) (conversation string, err error) {
 	full, err := s.store.Chats.Quarantine(ctx, chat, false, entries...)
 	if err != nil {
 		return "", err

@@ -44,7 +44,7 @@ func influence(t *testing.T, w *webmemorytest.World, chat, id string) (by []stri
 	for _, a := range out.Answers {
 		require.NotEmpty(t, a.RunID)
 		require.NotZero(t, a.TS)
-		by = append(by, a.By)
+		by = append(by, a.Kind)
 	}
 	return by
 }

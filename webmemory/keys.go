@@ -57,9 +57,9 @@ func keyProblem(err error) error {
 }
 
 // governs says whether the caller may see and change keys of a tenant.
-func governs(c *gin.Context, of memory.Tenant) bool {
+func governs(c *gin.Context, tenant memory.Tenant) bool {
 	p := access.From(c.Request.Context())
-	return p.Tenant == of || p.Operator()
+	return p.Tenant == tenant || p.Operator()
 }
 
 // errOthersTenant refuses another tenant in a query, whether or not it exists.
@@ -73,16 +73,16 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	if name == "" {
 		return problem.TenantOf(c), nil
 	}
-	of, err := memory.ParseTenant(name)
+	tenant, err := memory.ParseTenant(name)
 	switch {
 	case err != nil:
-		return of, problem.BadRequest("%s.", err)
-	case !governs(c, of):
-		return of, errOthersTenant
-	case of != problem.TenantOf(c):
+		return tenant, problem.BadRequest("%s.", err)
+	case !governs(c, tenant):
+		return tenant, errOthersTenant
+	case tenant != problem.TenantOf(c):
 		err = access.From(c.Request.Context()).Need(access.Admin)
 	}
-	return of, err
+	return tenant, err
 }
 
 // self tells a client what its key opens, so that it can say what is missing before a request is refused.
@@ -93,17 +93,17 @@ func self(c *gin.Context) error {
 }
 
 func (s *keyring) listKeys(c *gin.Context) error {
-	all, err := s.cfg.Keys.List(c.Request.Context())
+	keys, err := s.cfg.Keys.List(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(k access.Key) bool { return !governs(c, k.Tenant) })
-	uses, err := limit.Uses(c.Request.Context(), s.cfg.Limiter, all)
+	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return !governs(c, k.Tenant) })
+	uses, err := limit.Uses(c.Request.Context(), s.cfg.Limiter, keys)
 	if err != nil {
 		return err
 	}
-	list := webapi.KeyList{Keys: make([]webapi.KeyEntry, len(all))}
-	for i, k := range all {
+	list := webapi.KeyList{Keys: make([]webapi.KeyEntry, len(keys))}
+	for i, k := range keys {
 		list.Keys[i] = webapi.KeyEntry{Key: k, Uses: uses[i]}
 	}
 	return api.Answer(c.Writer, http.StatusOK, list, nil)

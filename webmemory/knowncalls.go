@@ -48,27 +48,27 @@ type callLine struct {
 
 // knownCalls is what is known of the calls of a post's runs.
 type knownCalls struct {
-	Fields map[string]string  `json:"fields"` // as in Redis: calls by their ids, results by redisstore.ResultOf
-	Runs   map[string]toldRun `json:"runs"`
+	Fields map[string]string   `json:"fields"` // as in Redis: calls by their ids, results by redisstore.ResultOf
+	Runs   map[string]runCalls `json:"runs"`
 }
 
-// toldRun is what is known of one of the runs.
-type toldRun struct {
+// runCalls is what is known of one of the runs.
+type runCalls struct {
 	Answers map[string]string `json:"answers"` // to its waits, by the wait's id
 	Until   int64             `json:"until"`   // Unix ms until which they are kept
 	Called  int64             `json:"called"`  // number of its newest event when it was granted its newest call; 0 for none
 }
 
 // with is what two processes, or two lines, know of a run together.
-func (r toldRun) with(more toldRun) toldRun {
-	all := map[string]string{}
-	maps.Copy(all, r.Answers)
-	maps.Copy(all, more.Answers)
-	return toldRun{all, max(r.Until, more.Until), max(r.Called, more.Called)}
+func (r runCalls) with(other runCalls) runCalls {
+	answers := map[string]string{}
+	maps.Copy(answers, r.Answers)
+	maps.Copy(answers, other.Answers)
+	return runCalls{answers, max(r.Until, other.Until), max(r.Called, other.Called)}
 }
 
 // noteCall adds a line about a run to what is kept of its post's calls.
-func (e *ends) noteCall(r *run, l callLine, life time.Duration) {
+func (e *endStore) noteCall(r *run, l callLine, life time.Duration) {
 	l.Chat, l.Run = memory.StoredChat{Chat: r.chat}, r.id
 	path := e.path(r.chat, callsFile+r.firstRun())
 	text, err := json.Marshal(l)
@@ -88,11 +88,11 @@ func (e *ends) noteCall(r *run, l callLine, life time.Duration) {
 
 // calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over, and so is a call that a
 // run was granted which was taken back since, with its result.
-func (e *ends) calls(chat memory.Chat, first string) knownCalls {
-	known := knownCalls{Fields: map[string]string{}, Runs: map[string]toldRun{}}
+func (e *endStore) calls(chat memory.Chat, first string) knownCalls {
+	calls := knownCalls{Fields: map[string]string{}, Runs: map[string]runCalls{}}
 	path := e.path(chat, callsFile+first)
 	if e.dir == "" || path == "" {
-		return known
+		return calls
 	}
 	text, _ := os.ReadFile(path) // absent in most cases
 	for line := range bytes.Lines(text) {
@@ -101,58 +101,58 @@ func (e *ends) calls(chat memory.Chat, first string) knownCalls {
 			continue
 		}
 		if l.Field != "" {
-			known.Fields[l.Field] = l.Value
-			delete(known.Fields, redisstore.ResultOf(l.Field)) // a call that has one is not granted
+			calls.Fields[l.Field] = l.Value
+			delete(calls.Fields, redisstore.ResultOf(l.Field)) // a call that has one is not granted
 		}
-		known.Runs[l.Run] = known.Runs[l.Run].with(toldRun{l.Answers, l.Until, l.Seq})
+		calls.Runs[l.Run] = calls.Runs[l.Run].with(runCalls{l.Answers, l.Until, l.Seq})
 	}
-	for id, value := range known.Fields {
+	for id, value := range calls.Fields {
 		var c redisstore.Call
 		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.takenBack(chat, c.Run, c.ClaimedAt) {
-			delete(known.Fields, id)
-			delete(known.Fields, redisstore.ResultOf(id))
+			delete(calls.Fields, id)
+			delete(calls.Fields, redisstore.ResultOf(id))
 		}
 	}
-	return known
+	return calls
 }
 
 // add takes what another process knows.
-func (k knownCalls) add(more knownCalls) {
-	maps.Copy(k.Fields, more.Fields)
-	for run, theirs := range more.Runs {
+func (k knownCalls) add(other knownCalls) {
+	maps.Copy(k.Fields, other.Fields)
+	for run, theirs := range other.Runs {
 		k.Runs[run] = k.Runs[run].with(theirs)
 	}
 }
 
 // get is GET /internal/v1/chats/{chat}/calls/{run}.
-func (e *ends) get(c *gin.Context, chat memory.Chat) error {
+func (e *endStore) get(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")), nil)
 }
 
 // callsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
 func (s *toolCalls) callsOf(ctx context.Context, chat memory.Chat, first string) (knownCalls, error) {
-	known := s.ends.calls(chat, first)
+	calls := s.endStore.calls(chat, first)
 	if !s.storeWatch.lostLately(ctx) {
-		return known, nil
+		return calls, nil
 	}
-	var away error
+	var peerErr error
 	err := askAll(ctx, s.peers, http.MethodGet,
 		"/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
-		known.add, func(_ redisstore.Process, err error) {
+		calls.add, func(_ redisstore.Process, err error) {
 			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
-				away = err
+				peerErr = err
 			}
 		})
-	if err != nil || away == nil || s.storeWatch.losses.newest().IsZero() { // which only began lately
-		return known, err
+	if err != nil || peerErr == nil || s.storeWatch.losses.newest().IsZero() { // which only began lately
+		return calls, err
 	}
 	if s.storeWatch.losses.noticed(s.cfg.GrantWait) {
-		return known, fmt.Errorf("%w: %w", errMayComeBack, away)
+		return calls, fmt.Errorf("%w: %w", errMayComeBack, peerErr)
 	}
 	s.metrics.faults.WithLabelValues(unsureGrant).Inc()
-	s.log.Warn().Err(away).Str("chat", chat.String()).Str("run", first).
+	s.log.Warn().Err(peerErr).Str("chat", chat.String()).Str("run", first).
 		Msg("calls of a run that this process cannot tell of may have been made; it is not waited for any longer")
-	return known, nil
+	return calls, nil
 }
 
 // claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
@@ -165,11 +165,11 @@ func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redissto
 	}
 	first := r.firstRun()
 	for {
-		before := s.storeWatch.losses.newest()
-		if s.storeWatch.losses.lately() {
-			known, err := s.callsOf(ctx, r.chat, first)
+		lastLoss := s.storeWatch.losses.newest()
+		if s.storeWatch.losses.isRecent() {
+			calls, err := s.callsOf(ctx, r.chat, first)
 			if err == nil {
-				err = s.store.Runs.RestoreCalls(ctx, r.chat, token, first, known.Fields)
+				err = s.store.Runs.RestoreCalls(ctx, r.chat, token, first, calls.Fields)
 			}
 			if err != nil {
 				return "", nil, err
@@ -179,9 +179,9 @@ func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redissto
 		if err != nil || word != memory.CallGranted {
 			return word, result, err
 		}
-		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(before) {
+		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(lastLoss) {
 			record, err := json.Marshal(c)
-			s.ends.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
+			s.endStore.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
 			return word, nil, err
 		}
 		if err := s.store.Runs.Unclaim(ctx, r.chat, first, id); err != nil {
@@ -195,34 +195,34 @@ func (s *toolCalls) settleOnce(ctx context.Context, r *run, id string, result []
 	_, turn := r.holder()
 	granted, err = s.store.Runs.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
 	if !granted && !errors.Is(err, memory.ErrMoved) {
-		if _, granted = s.ends.calls(r.chat, r.firstRun()).Fields[id]; granted {
+		if _, granted = s.endStore.calls(r.chat, r.firstRun()).Fields[id]; granted {
 			err = nil
 		}
 	}
 	if granted {
-		s.ends.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)}, s.cfg.RunTimeout+endsLife)
+		s.endStore.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)}, s.cfg.RunTimeout+endsLife)
 	}
 	return granted, err
 }
 
 // putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
 // the run's answers, under the token of the chat's lease.
-func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first string, known knownCalls) error {
-	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, known.Fields)
-	told := known.Runs[run]
-	if err != nil || len(told.Answers) == 0 {
+func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first string, calls knownCalls) error {
+	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, calls.Fields)
+	rc := calls.Runs[run]
+	if err != nil || len(rc.Answers) == 0 {
 		return err
 	}
-	there, err := s.store.Suspensions.Answers(ctx, l.chat, run)
+	stored, err := s.store.Suspensions.Answers(ctx, l.chat, run)
 	if err != nil {
 		return err
 	}
-	maps.Copy(told.Answers, there)
-	return s.store.Suspensions.KeepAnswers(ctx, l.chat, run, told.Until, told.Answers)
+	maps.Copy(rc.Answers, stored)
+	return s.store.Suspensions.KeepAnswers(ctx, l.chat, run, rc.Until, rc.Answers)
 }
 
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *driver) error {
 	first := d.run.firstRun()
-	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first, d.runner.ends.calls(d.run.chat, first))
+	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first, d.runner.endStore.calls(d.run.chat, first))
 }

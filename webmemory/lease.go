@@ -51,16 +51,16 @@ type lease struct {
 	// can take the lease either.
 	detached atomic.Bool
 
-	noted  atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	over   *run                               // ran under it, and Redis knows that it is over; nil before
-	driven atomic.Pointer[driver]             // brings the open run to its end; nil before
+	openRun     atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	finishedRun *run                               // ran under it, and Redis knows that it is over; nil before
+	driven      atomic.Pointer[driver]             // brings the open run to its end; nil before
 	// Redis lost it; it was regained, and what else was lost is not put back yet
-	lost     atomic.Bool
-	regained chan struct{} // holds a token when it is time to put it back
+	needsRestore atomic.Bool
+	regained     chan struct{} // holds a token when it is time to put it back
 
-	renewing sync.Mutex    // one renewal at a time
-	asked    time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
-	renewed  atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
+	renewing  sync.Mutex    // one renewal at a time
+	requested time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
+	renewed   atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
 }
 
 // mayWrite is nil while the holder may write. When the lease may have run out, as after a
@@ -79,15 +79,15 @@ func (l *lease) mayWrite() error {
 func (l *lease) unrenewed() time.Duration { return monotonic() - time.Duration(l.renewed.Load()) }
 
 // opened notes which run is open under the lease, to be noted again should Redis lose it.
-func (l *lease) opened(run redisstore.OpenRun) { l.noted.Store(&run) }
+func (l *lease) opened(run redisstore.OpenRun) { l.openRun.Store(&run) }
 
 // renewLast prolongs a lease that is given back next, and says how many entries the log
 // of its run has; 0 if that is not known.
 func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
-	held, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
-	_, _ = l.orRegain(ctx, held, err)
+	owned, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
+	_, _ = l.orRegain(ctx, owned, err)
 	return entries
 }
 
@@ -95,14 +95,14 @@ func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 // unless another process took it since. With the lease Redis has most likely lost the run's log
 // and the histories too: the driver puts them back when it takes the next events, or, while it
 // waits for some, in a goroutine of the keeper's (driver.mend).
-func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error) {
-	if err == nil && !held {
-		held, err = l.keeper.store.Turns.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
-		if held {
-			l.lost.Store(true)
+func (l *lease) orRegain(ctx context.Context, owned bool, err error) (bool, error) {
+	if err == nil && !owned {
+		owned, err = l.keeper.store.Turns.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.openRun.Load())
+		if owned {
+			l.needsRestore.Store(true)
 		}
 	}
-	if held && l.lost.Load() {
+	if owned && l.needsRestore.Load() {
 		select {
 		case l.regained <- struct{}{}:
 			if d := l.driven.Load(); d != nil {
@@ -111,22 +111,22 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 		default: // it is about to be put back
 		}
 	}
-	return held, err
+	return owned, err
 }
 
 // end gives the lease back, its run over; once Redis is back, if it is away.
 func (l *lease) end() error {
 	store := l.keeper.store
-	switch waits := l.Waiting; {
-	case waits != nil && (l.over == nil || l.over.id != waits.Run): // and goes on to do so
+	switch waiting := l.Waiting; {
+	case waiting != nil && (l.finishedRun == nil || l.finishedRun.id != waiting.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-			return store.Suspensions.Release(ctx, chat, token, *waits)
+			return store.Suspensions.Release(ctx, chat, token, *waiting)
 		})
-	case l.over == nil:
+	case l.finishedRun == nil:
 		return l.giveBack(store.Turns.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Turns.Close(ctx, chat, token, l.over.id, l.over.firstRun(), l.over.keyed)
+		return store.Turns.Close(ctx, chat, token, l.finishedRun.id, l.finishedRun.firstRun(), l.finishedRun.keyed)
 	})
 }
 
@@ -157,7 +157,7 @@ func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 	defer cancel()
 	err := how(ctx, l.chat, l.token)
 	if errors.Is(err, memory.ErrUnavailable) {
-		l.keeper.later(func(ctx context.Context) error { return how(ctx, l.chat, l.token) })
+		l.keeper.retry(func(ctx context.Context) error { return how(ctx, l.chat, l.token) })
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 type keeper struct {
 	store *redisstore.Store
 	life  time.Duration                     // of a lease
-	later func(func(context.Context) error) // see core.later
+	retry func(func(context.Context) error) // see core.later
 	// released is called with the chat of each lease that was given back.
 	released func(memory.Chat)
 
@@ -179,9 +179,9 @@ type keeper struct {
 	working sync.WaitGroup
 }
 
-func newKeeper(store *redisstore.Store, life time.Duration, later func(func(context.Context) error),
+func newKeeper(store *redisstore.Store, life time.Duration, retry func(func(context.Context) error),
 	released func(memory.Chat)) *keeper {
-	k := &keeper{store: store, life: life, later: later, released: released, leases: map[*lease]bool{},
+	k := &keeper{store: store, life: life, retry: retry, released: released, leases: map[*lease]bool{},
 		wake: make(chan struct{}, 1)}
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
@@ -198,7 +198,7 @@ func (k *keeper) close() {
 func (k *keeper) add(ctx context.Context, l *lease) {
 	l.keeper, l.regained = k, make(chan struct{}, 1)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.renewed.Store(int64(l.asked))
+	l.renewed.Store(int64(l.requested))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.leases[l] = true
@@ -252,19 +252,19 @@ func (k *keeper) keep(ctx context.Context) {
 func (k *keeper) due() (due []*lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, some := monotonic(), false
+	now, urgent := monotonic(), false
 	for l := range k.leases {
 		if !l.renewing.TryLock() {
 			continue // its holder does it
 		}
-		waited := at - l.asked
+		waited := now - l.requested
 		if waited < k.life/6 {
 			l.renewing.Unlock()
 			continue
 		}
-		due, some = append(due, l), some || waited >= k.life/3
+		due, urgent = append(due, l), urgent || waited >= k.life/3
 	}
-	if some {
+	if urgent {
 		return due
 	}
 	for _, l := range due {
@@ -279,45 +279,45 @@ func (k *keeper) due() (due []*lease) {
 // little CPU), it cannot know whether the lease has run out, and the lease counts as lost.
 // Times are those of the monotonic clock, which goes on when the machine's is set.
 func (k *keeper) renew(due []*lease) {
-	asked := monotonic() // not when it was answered: a pause may lie between the two
-	oldest := asked
+	requested := monotonic() // not when it was answered: a pause may lie between the two
+	oldest := requested
 	names := make([]redisstore.Lease, len(due))
 	for i, l := range due {
 		oldest = min(oldest, time.Duration(l.renewed.Load()))
 		names[i] = redisstore.Lease{Chat: l.chat, Token: l.token}
 	}
-	patience := min(max(oldest+k.life*2/3-asked, k.life/6), k.life/3, storeTimeout)
+	patience := min(max(oldest+k.life*2/3-requested, k.life/6), k.life/3, storeTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	held, failed := k.store.Turns.RenewAll(ctx, k.life, names)
+	results, failed := k.store.Turns.RenewAll(ctx, k.life, names)
 	var settling sync.WaitGroup
-	some := make(chan struct{}, writeBackers)
+	sem := make(chan struct{}, writeBackers)
 	for i, l := range due {
-		if failed[i] == nil && held[i] && !l.lost.Load() {
-			l.settle(asked, true, nil)
+		if failed[i] == nil && results[i] && !l.needsRestore.Load() {
+			l.settle(requested, true, nil)
 			continue
 		}
-		some <- struct{}{}
+		sem <- struct{}{}
 		settling.Go(func() {
-			held, err := l.orRegain(ctx, held[i], failed[i])
-			l.settle(asked, held, err)
-			<-some
+			owned, err := l.orRegain(ctx, results[i], failed[i])
+			l.settle(requested, owned, err)
+			<-sem
 		})
 	}
 	settling.Wait()
 }
 
 // settle takes what a renewal brought, and ends it.
-func (l *lease) settle(asked time.Duration, held bool, err error) {
+func (l *lease) settle(requested time.Duration, owned bool, err error) {
 	defer l.renewing.Unlock()
-	before := l.asked
-	l.asked = asked
+	previous := l.requested
+	l.requested = requested
 	tooLong := l.keeper.life * 2 / 3
 	switch {
-	case err == nil && held:
-		l.renewed.Store(int64(asked))
+	case err == nil && owned:
+		l.renewed.Store(int64(requested))
 		return
-	case err == nil, asked-before >= tooLong:
+	case err == nil, requested-previous >= tooLong:
 		l.cancel(errLeaseLost)
 	case l.unrenewed() >= tooLong:
 		l.detached.Store(true)
@@ -358,27 +358,27 @@ func jitter(d time.Duration) time.Duration {
 // chat's: should Redis lose which one that is, it is offered again, with the thinking that
 // the gateway kept; and an erasure reaches all of them.
 type conversations struct {
-	mu sync.Mutex
-	of map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
+	mu    sync.Mutex
+	turns map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
 }
 
 // note takes note of a chat's conversation, and of the lease's number.
 func (c *conversations) note(chat memory.Chat, id string, turn int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of[chat] == nil {
-		makeRoom(c.of)
-		c.of[chat] = map[string]int64{}
+	if c.turns[chat] == nil {
+		makeRoom(c.turns)
+		c.turns[chat] = map[string]int64{}
 	}
-	c.of[chat][id] = max(c.of[chat][id], turn)
+	c.turns[chat][id] = max(c.turns[chat][id], turn)
 }
 
 // newest is the chat's last one, "" if none is known.
 func (c *conversations) newest(chat memory.Chat) (id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other, turn := range c.of[chat] {
-		if turn > c.of[chat][id] {
+	for other, turn := range c.turns[chat] {
+		if turn > c.turns[chat][id] {
 			id = other
 		}
 	}
@@ -388,18 +388,18 @@ func (c *conversations) newest(chat memory.Chat) (id string) {
 // erased says whether a lease carries a conversation that was erased since it was last
 // used here: this process had not heard of the erasure, and has offered it again to a
 // Redis that had lost it.
-func (c *conversations) erased(chat memory.Chat, taken redisstore.Turn) bool {
+func (c *conversations) erased(chat memory.Chat, turn redisstore.Turn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	newest, known := c.of[chat][taken.Conversation]
-	return known && newest <= taken.ErasedIn()
+	newest, ok := c.turns[chat][turn.Conversation]
+	return ok && newest <= turn.ErasedIn()
 }
 
 // until are the conversations of a chat that were not used after a number.
 func (c *conversations) until(chat memory.Chat, turn int64) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, newest := range c.of[chat] {
+	for id, newest := range c.turns[chat] {
 		if newest <= turn {
 			ids = append(ids, id)
 		}

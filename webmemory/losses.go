@@ -60,7 +60,7 @@ func (d *driver) regainIfLost(ctx context.Context) error {
 
 // lossLog is the log of what one loss does to many runs.
 func (d *driver) lossLog() *zerolog.Logger {
-	log := d.runner.seen.Limited(d.log)
+	log := d.runner.telemetry.Limited(d.log)
 	return &log
 }
 
@@ -80,7 +80,7 @@ func (d *driver) regain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.writer.lost.Store(false)
+	d.writer.needsRestore.Store(false)
 	d.runner.metrics.regained.Inc()
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 	if err := s.tombstones.syncErasures(ctx); err != nil {
 		return err
 	}
-	began, before := time.Now(), s.store.Counts.Recovered.Load()
+	began, initial := time.Now(), s.store.Counts.Recovered.Load()
 	copies := s.cache.List()
 	for i, h := range copies {
 		redacted, err := s.redactedCopy(h)
@@ -157,13 +157,13 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 			copies[i] = redacted
 		}
 	}
-	var looked atomic.Int64
-	said := func() {
+	var scanned atomic.Int64
+	logProgress := func() {
 		if len(copies) == 0 {
 			return
 		}
-		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).
-			Int64("brought_back", s.store.Counts.Recovered.Load()-before).Dur("took", time.Since(began)).
+		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", scanned.Load()).
+			Int64("brought_back", s.store.Counts.Recovered.Load()-initial).Dur("took", time.Since(began)).
 			Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -176,7 +176,7 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 				ctx, stop := context.WithTimeout(ctx, 6*storeTimeout)
 				current, err := s.store.WriteBack(ctx, batch...)
 				stop()
-				looked.Add(int64(len(batch)))
+				scanned.Add(int64(len(batch)))
 				if err != nil {
 					cancel(err)
 					continue
@@ -192,19 +192,19 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 	tick := time.NewTicker(writeBackSays)
 	defer tick.Stop()
 	for batch := range slices.Chunk(copies, writeBackBatch) {
-		for sent := false; !sent && ctx.Err() == nil; {
+		for queued := false; !queued && ctx.Err() == nil; {
 			select {
 			case batches <- batch:
-				sent = true
+				queued = true
 			case <-tick.C:
-				said()
+				logProgress()
 			case <-ctx.Done():
 			}
 		}
 	}
 	close(batches)
 	working.Wait()
-	said()
+	logProgress()
 	return context.Cause(ctx)
 }
 
@@ -216,16 +216,16 @@ const restoreTries = 60
 // post would run again what its client saw completed: first, at once, their messages,
 // then all that is kept of each, as it gets their chats' leases.
 func (s *writeBacker) restoreRuns(ctx context.Context) {
-	left := s.registry.endedRuns()
+	remaining := s.registry.endedRuns()
 	var placing sync.WaitGroup
-	some := make(chan struct{}, writeBackers)
-	for _, head := range left {
+	sem := make(chan struct{}, writeBackers)
+	for _, head := range remaining {
 		if head.Waiting != nil { // what it said goes back with it, if it still waits
 			continue
 		}
-		some <- struct{}{}
+		sem <- struct{}{}
 		placing.Go(func() {
-			defer func() { <-some }()
+			defer func() { <-sem }()
 			if err := s.placeRun(ctx, head); err != nil && ctx.Err() == nil {
 				s.log.Debug().Err(err).Str("run", head.Run).Msg("the messages of a run come back with it")
 			}
@@ -233,21 +233,21 @@ func (s *writeBacker) restoreRuns(ctx context.Context) {
 	}
 	placing.Wait()
 	for range restoreTries {
-		left = slices.DeleteFunc(left, func(head endHead) bool {
+		remaining = slices.DeleteFunc(remaining, func(head endHead) bool {
 			err := s.restoreRun(ctx, head)
 			if err != nil && ctx.Err() == nil {
 				s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
 			}
 			return err == nil
 		})
-		if len(left) == 0 {
+		if len(remaining) == 0 {
 			return
 		}
 		if pause(ctx, jitter(time.Second)) != nil {
 			return
 		}
 	}
-	s.log.Warn().Int("runs", len(left)).
+	s.log.Warn().Int("runs", len(remaining)).
 		Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
@@ -256,7 +256,7 @@ func (s *writeBacker) restoreRuns(ctx context.Context) {
 func (s *writeBacker) placeRun(ctx context.Context, head endHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
-	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+	if ok, err := s.knowsEnd(ctx, head); ok || err != nil {
 		return err
 	}
 	if err := s.tombstones.followErasures(ctx); err != nil || s.redactedSince(head.Chat.Chat, head.Turn) {
@@ -282,18 +282,18 @@ func (s *writeBacker) knowsEnd(ctx context.Context, head endHead) (bool, error) 
 func (s *writeBacker) restoreRun(ctx context.Context, head endHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
-	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+	if ok, err := s.knowsEnd(ctx, head); ok || err != nil {
 		return err
 	}
 	if head.Waiting != nil {
-		if named, err := isNamed(ctx, s.store, head.Chat.Chat, head.Run); err != nil || named {
+		if ok, err := isNamed(ctx, s.store, head.Chat.Chat, head.Run); err != nil || ok {
 			return err
 		}
 	}
 	if err := s.tombstones.followErasures(ctx); err != nil {
 		return err
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", now)
+	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", placeIdle)
 	if errors.Is(err, problem.ErrErased) {
 		return nil
 	}

@@ -31,8 +31,8 @@ type noteRoutes struct {
 
 // getNotes is GET …/notes of a chat, of one of its subagents, or of a user.
 func (s *noteRoutes) getNotes(c *gin.Context) error {
-	found, err := s.notesOf(c)
-	return api.Answer(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found...)}, err)
+	notes, err := s.notesOf(c)
+	return api.Answer(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, notes...)}, err)
 }
 
 // getUser is GET /v1/users/{user}.
@@ -67,71 +67,71 @@ func (s *noteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.store.Notes.Read(ctx, key)
+	notes, err := s.store.Notes.Read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return found[0], nil
+	return notes[0], nil
 }
 
 // postNote is POST …/notes: an operator's note, active at once.
-func (s *noteRoutes) postNote(c *gin.Context, asked webapi.NoteRequest) error {
-	text, err := memory.NoteText(asked.Text)
+func (s *noteRoutes) postNote(c *gin.Context, req webapi.NoteRequest) error {
+	text, err := memory.NoteText(req.Text)
 	if err != nil {
 		return err
 	}
-	made := newNote(text, memory.NoteActive, memory.ByOperator)
-	made.Replaces = asked.Replaces
+	draft := newNote(text, memory.NoteActive, memory.ByOperator)
+	draft.Replaces = req.Replaces
 	var n memory.Note
-	err = s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
-		n = made // also in a second attempt
-		return addNote(all, &n)
+	err = s.changeNotes(c, func(notes []memory.Note) ([]memory.Note, error) {
+		n = draft // also in a second attempt
+		return addNote(notes, &n)
 	})
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
 // patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
-func (s *noteRoutes) patchNote(c *gin.Context, asked webapi.NoteChange) error {
-	if asked.State == "" && asked.Text == "" {
+func (s *noteRoutes) patchNote(c *gin.Context, req webapi.NoteChange) error {
+	if req.State == "" && req.Text == "" {
 		return problem.BadRequest("There is nothing to change: give state or text.")
 	}
-	if asked.State != "" && asked.State != memory.NoteActive {
-		return problem.BadRequest("state is %q, or left out, not %.40q.", memory.NoteActive, asked.State)
+	if req.State != "" && req.State != memory.NoteActive {
+		return problem.BadRequest("state is %q, or left out, not %.40q.", memory.NoteActive, req.State)
 	}
 	text := ""
-	if asked.Text != "" {
+	if req.Text != "" {
 		var err error
-		if text, err = memory.NoteText(asked.Text); err != nil {
+		if text, err = memory.NoteText(req.Text); err != nil {
 			return err
 		}
 	}
 	var n memory.Note
-	err := s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
-		i := noteAt(all, c.Param("id"))
+	err := s.changeNotes(c, func(notes []memory.Note) ([]memory.Note, error) {
+		i := noteAt(notes, c.Param("id"))
 		if i < 0 {
 			return nil, errUnknownNote
 		}
-		if text != "" && text != all[i].Text {
-			all[i].Text, all[i].Author = text, memory.ByOperator
+		if text != "" && text != notes[i].Text {
+			notes[i].Text, notes[i].Author = text, memory.ByOperator
 		}
-		if asked.State != "" && all[i].State != asked.State {
-			all[i].State = asked.State
-			supersede(all, all[i].Replaces)
+		if req.State != "" && notes[i].State != req.State {
+			notes[i].State = req.State
+			supersede(notes, notes[i].Replaces)
 		}
-		n = all[i]
-		return all, nil
+		n = notes[i]
+		return notes, nil
 	})
 	return api.Answer(c.Writer, http.StatusOK, n, err)
 }
 
 // deleteNote is DELETE …/notes/{id}.
 func (s *noteRoutes) deleteNote(c *gin.Context) error {
-	err := s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
-		i := noteAt(all, c.Param("id"))
+	err := s.changeNotes(c, func(notes []memory.Note) ([]memory.Note, error) {
+		i := noteAt(notes, c.Param("id"))
 		if i < 0 {
 			return nil, errUnknownNote
 		}
-		return slices.Delete(all, i, i+1), nil
+		return slices.Delete(notes, i, i+1), nil
 	})
 	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
@@ -160,56 +160,56 @@ func active(notes []memory.Note) []memory.Note {
 }
 
 // newNote is a note that is made now.
-func newNote(text, state, by string) memory.Note {
-	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, Author: by,
+func newNote(text, state, author string) memory.Note {
+	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, Author: author,
 		TS: event.Seconds(time.Now())}
 }
 
-func noteAt(all []memory.Note, id string) int {
-	return slices.IndexFunc(all, func(n memory.Note) bool { return n.ID == id })
+func noteAt(notes []memory.Note, id string) int {
+	return slices.IndexFunc(notes, func(n memory.Note) bool { return n.ID == id })
 }
 
 // addNote appends a note to the notes of a history, or sets n to the existing note with the same text.
-func addNote(all []memory.Note, n *memory.Note) ([]memory.Note, error) {
-	if n.Replaces != "" && noteAt(all, n.Replaces) < 0 {
+func addNote(notes []memory.Note, n *memory.Note) ([]memory.Note, error) {
+	if n.Replaces != "" && noteAt(notes, n.Replaces) < 0 {
 		return nil, errUnknownNote
 	}
 	same := func(old memory.Note) bool { return memory.SameNote(old.Text, n.Text) }
-	if i := slices.IndexFunc(all, same); i >= 0 && (all[i].State == memory.NoteActive || n.State != memory.NoteActive) {
+	if i := slices.IndexFunc(notes, same); i >= 0 && (notes[i].State == memory.NoteActive || n.State != memory.NoteActive) {
 		replaces := n.Replaces
-		if *n = all[i]; n.State == memory.NoteActive && replaces != n.ID {
-			supersede(all, replaces)
+		if *n = notes[i]; n.State == memory.NoteActive && replaces != n.ID {
+			supersede(notes, replaces)
 		}
-		return all, nil
+		return notes, nil
 	}
-	all = append(slices.DeleteFunc(all, same), *n)
+	notes = append(slices.DeleteFunc(notes, same), *n)
 	if n.State == memory.NoteActive {
-		supersede(all, n.Replaces)
+		supersede(notes, n.Replaces)
 	}
 	waiting := 0
-	for _, old := range all {
+	for _, old := range notes {
 		if old.State == memory.NoteProposed {
 			waiting++
 		}
 	}
 	proposed := func(old memory.Note) bool { return old.State == memory.NoteProposed && old.ID != n.ID }
 	superseded := func(old memory.Note) bool { return old.State == memory.NoteSuperseded }
-	all = without(all, waiting-maxProposed, proposed)
-	all = without(all, len(all)-memory.MaxNotes, superseded)
-	all = without(all, len(all)-memory.MaxNotes, proposed)
-	if len(all) > memory.MaxNotes {
+	notes = removeOldest(notes, waiting-maxProposed, proposed)
+	notes = removeOldest(notes, len(notes)-memory.MaxNotes, superseded)
+	notes = removeOldest(notes, len(notes)-memory.MaxNotes, proposed)
+	if len(notes) > memory.MaxNotes {
 		return nil, errNotesFull
 	}
-	return all, nil
+	return notes, nil
 }
 
 // maxProposed is how many notes may wait for a person's yes.
 const maxProposed = 50
 
-// without leaves the oldest notes of a kind out, as many as are too many.
-func without(all []memory.Note, tooMany int, of func(memory.Note) bool) []memory.Note {
-	return slices.DeleteFunc(all, func(n memory.Note) bool {
-		if tooMany <= 0 || !of(n) {
+// removeOldest leaves the oldest notes of a kind out, as many as are too many.
+func removeOldest(notes []memory.Note, tooMany int, match func(memory.Note) bool) []memory.Note {
+	return slices.DeleteFunc(notes, func(n memory.Note) bool {
+		if tooMany <= 0 || !match(n) {
 			return false
 		}
 		tooMany--
@@ -218,9 +218,9 @@ func without(all []memory.Note, tooMany int, of func(memory.Note) bool) []memory
 }
 
 // supersede takes an active note out of the prompts for the sake of another one.
-func supersede(all []memory.Note, id string) {
-	if i := noteAt(all, id); i >= 0 && all[i].State == memory.NoteActive {
-		all[i].State = memory.NoteSuperseded
+func supersede(notes []memory.Note, id string) {
+	if i := noteAt(notes, id); i >= 0 && notes[i].State == memory.NoteActive {
+		notes[i].State = memory.NoteSuperseded
 	}
 }
 

@@ -45,7 +45,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 		return nil, err
 	}
 	r := newRun(rand.Text(), chat, "")
-	r.alone = &ownCalls{}
+	r.ownCalls = &ownCalls{}
 	r.user, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
@@ -114,7 +114,7 @@ func checkContext(context []json.RawMessage) (last string, err error) {
 func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 	type plain memory.Message // without what is read into other writers' messages
 	if err := api.UnmarshalKnown(raw, (*plain)(&m)); err != nil {
-		return m, errors.New(problem.Of(err).Message)
+		return m, errors.New(problem.FromError(err).Message)
 	}
 	switch {
 	case !slices.Contains([]string{memory.RoleUser, memory.RoleAssistant, memory.RoleTool}, m.Role):
@@ -142,7 +142,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 	c.Request.URL.RawQuery = ""
 	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer stop()
-	next, err := s.leaser.queue.enter(waiting, r.chat, behind, false) // one that goes on may be about to rest here
+	next, err := s.leaser.queue.enter(waiting, r.chat, placeLast, false) // one that goes on may be about to rest here
 	if err != nil {
 		return nil, err
 	}
@@ -194,13 +194,13 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 
 // relay passes the events of a one-shot on until it ends or the client disconnects.
 func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events string) {
-	at, err := s.runs.At(events)
+	client, err := s.runs.At(events)
 	if err != nil {
-		at = s.runs
+		client = s.runs
 	}
 	s.metrics.running.Inc()
 	defer s.metrics.running.Dec()
-	err = s.hear(ctx, r, at, events)
+	err = s.hear(ctx, r, client, events)
 	outcome := r.log.Outcome()
 	if r.log.Waiting() {
 		outcome = webapi.OutcomeWaiting
@@ -211,16 +211,16 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 	switch {
 	case errors.Is(err, context.Canceled):
 		outcome = event.Stopped // by its client's leaving
-		_ = at.Stop(done, r.id)
+		_ = client.Stop(done, r.id)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
-		for _, e := range r.log.Closing(problem.Of(err).Failure(), time.Now()) {
+		for _, e := range r.log.Closing(problem.FromError(err).Failure(), time.Now()) {
 			_ = r.log.Append(e) // the next ones of its log
 		}
 		outcome = event.Failed
-		_ = at.Stop(done, r.id)
+		_ = client.Stop(done, r.id)
 	default: // what fails is forgotten there after a while
-		_ = at.Done(done, r.id, r.log.Last())
+		_ = client.Done(done, r.id, r.log.Last())
 		_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
 	}
 	s.metrics.runs.WithLabelValues(outcome).Inc()
@@ -229,19 +229,19 @@ func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events 
 }
 
 // hear reads the events of a one-shot. It reconnects until the run ends, or returns an error.
-func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, events string) error {
+func (s *oneShotRunner) hear(ctx context.Context, r *run, client *api.Client, events string) error {
 	var failing time.Time // since when no connection could be made; zero while they can
 	for {
-		before := r.log.Last()
-		err := s.hearOnce(ctx, r, at, events)
+		last := r.log.Last()
+		err := s.hearOnce(ctx, r, client, events)
 		if failed, ok := errors.AsType[failedError](err); ok {
 			return failed.error
 		}
 		if r.log.Done() || r.log.Waiting() {
 			return nil
 		}
-		if err := s.runner.reconnect(ctx, r.log, err, before, &failing); err != nil {
-			if gone := new(goneError); errors.As(err, &gone) {
+		if err := s.runner.reconnect(ctx, r.log, err, last, &failing); err != nil {
+			if goneErr := new(goneError); errors.As(err, &goneErr) {
 				err = errors.Join(errOneShotLost, err)
 			}
 			return err
@@ -252,18 +252,18 @@ func (s *oneShotRunner) hear(ctx context.Context, r *run, at *api.Client, events
 var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
 // hearOnce reads events from one connection. An event that cannot be handled is a failedError.
-func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, events string) error {
-	for some, err := range at.Batches(ctx, events, r.log.Last(), batch) {
+func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, client *api.Client, events string) error {
+	for chunk, err := range client.Batches(ctx, events, r.log.Last(), batch) {
 		if err != nil {
 			return err
 		}
-		for _, e := range some {
-			p, waits := e.Payload.(*event.RunWaiting)
-			if waits || e.Terminal() {
+		for _, e := range chunk {
+			p, waiting := e.Payload.(*event.RunWaiting)
+			if waiting || e.Terminal() {
 				r.counted.Leave() // before the client sees the event
 			}
-			if waits {
-				err = finishPending(ctx, r, at, e, p)
+			if waiting {
+				err = finishPending(ctx, r, client, e, p)
 			} else {
 				err = r.log.Append(e)
 			}
@@ -277,11 +277,11 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, at *api.Client, ev
 
 // finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
 // wait is denied, because a run without a chat cannot ask a person.
-func finishPending(ctx context.Context, r *run, at *api.Client, e event.Event, p *event.RunWaiting) error {
+func finishPending(ctx context.Context, r *run, client *api.Client, e event.Event, p *event.RunWaiting) error {
 	if !slices.ContainsFunc(p.Pending, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
 		return r.log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))
 	}
-	_ = at.Stop(ctx, r.id)
+	_ = client.Stop(ctx, r.id)
 	for _, e := range r.log.Denying("a run without a chat cannot ask a person", time.Now()) {
 		if err := r.log.Append(e); err != nil {
 			return err

@@ -150,8 +150,8 @@ func TestAOneShotCallsItsClientsTools(t *testing.T) {
 	require.Equal(t, 202, got.Status, string(got.Body))
 	var waiting webapi.Waiting
 	require.NoError(t, json.Unmarshal(got.Body, &waiting))
-	require.Len(t, waiting.Waits, 1)
-	require.Equal(t, "light", waiting.Waits[0].Tool)
+	require.Len(t, waiting.Pending, 1)
+	require.Equal(t, "light", waiting.Pending[0].Tool)
 	require.True(t, s.Requests()[0].Waits)
 	require.Empty(t, chatKeysAndIDs(w))
 

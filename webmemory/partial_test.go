@@ -81,7 +81,7 @@ func TestAUserErasureNamesTheChatsThatItCannotRead(t *testing.T) {
 	out := erase()
 	require.ElementsMatch(t, chats[3:], ids(out.Chats))
 	require.ElementsMatch(t, chats[:3], ids(out.Failed))
-	require.Equal(t, 3, out.Left)
+	require.Equal(t, 3, out.Remaining)
 	out = erase()
 	require.Empty(t, out.Chats)
 	require.ElementsMatch(t, chats[:3], ids(out.Failed))
@@ -94,7 +94,7 @@ func TestAUserErasureNamesTheChatsThatItCannotRead(t *testing.T) {
 	require.Empty(t, s.names(t, cold.Chats))
 	out = erase()
 	require.Empty(t, out.Failed)
-	require.Zero(t, out.Left)
+	require.Zero(t, out.Remaining)
 }
 
 // A search in a user's chats reads the objects of sleeping chats without waking them. It names unreadable chats.

@@ -24,7 +24,7 @@ type pinned struct {
 	*memory.History
 	segments []redisstore.Segment
 	heads    heads                                // of its segments that were read before, and are; nil: they are not kept
-	lost     func(webapi.HistoryGap, error) error // is told of each segment that is damaged or gone
+	onGap    func(webapi.HistoryGap, error) error // is told of each segment that is damaged or gone
 }
 
 // keys are those of a view, the chat's own first and then by name: the order of an export.
@@ -45,29 +45,29 @@ func headOf(raw json.RawMessage) (h head, id string) {
 }
 
 func headsOf(raw []json.RawMessage) []head {
-	all := make([]head, len(raw))
+	out := make([]head, len(raw))
 	for i, id := range memory.IDs(raw) {
 		role, ts := memory.HeadOf(raw[i])
-		all[i] = head{id, role, ts}
+		out[i] = head{id, role, ts}
 	}
-	return all
+	return out
 }
 
 // heads are those of the messages of segments. A segment is named by its sum, so that what was read of one holds as
 // long as it is listed.
 type heads map[redisstore.Segment][]head
 
-// without says whether it is known of a segment that it has none of some messages.
-func (known heads) without(has func(id string) bool) func(redisstore.Segment) bool {
+// containsNone says whether it is known of a segment that it has none of some messages.
+func (hs heads) containsNone(has func(id string) bool) func(redisstore.Segment) bool {
 	return func(seg redisstore.Segment) bool {
-		of, ok := known[seg]
-		return ok && !slices.ContainsFunc(of, func(h head) bool { return has(h.ID) })
+		list, ok := hs[seg]
+		return ok && !slices.ContainsFunc(list, func(h head) bool { return has(h.ID) })
 	}
 }
 
-// within says whether it is known of a segment that it has no others than some messages.
-func (known heads) within(has func(id string) bool) func(redisstore.Segment) bool {
-	return known.without(func(id string) bool { return !has(id) })
+// containsOnly says whether it is known of a segment that it has no others than some messages.
+func (hs heads) containsOnly(has func(id string) bool) func(redisstore.Segment) bool {
+	return hs.containsNone(func(id string) bool { return !has(id) })
 }
 
 // part is a segment of a history, or what is at hand of it.
@@ -78,7 +78,7 @@ type part struct {
 
 // parts walks a history as it was, each message once. Segments of which the heads are known are read only if one of
 // their messages is wanted.
-func (s *histories) parts(ctx context.Context, p pinned, wanted func(id string) bool) iter.Seq2[part, error] {
+func (s *histories) parts(ctx context.Context, p pinned, match func(id string) bool) iter.Seq2[part, error] {
 	return func(yield func(part, error) bool) {
 		if p.History == nil {
 			return
@@ -88,25 +88,25 @@ func (s *histories) parts(ctx context.Context, p pinned, wanted func(id string) 
 		for _, id := range p.IDs() {
 			hot[id] = true
 		}
-		known, at := p.heads.without(wanted), 0
-		for some := range slices.Chunk(p.segments, 32) {
-			unread := slices.DeleteFunc(slices.Clone(some), known)
+		skip, offset := p.heads.containsNone(match), 0
+		for chunk := range slices.Chunk(p.segments, 32) {
+			unread := slices.DeleteFunc(slices.Clone(chunk), skip)
 			read, err := s.readEach(ctx, p.Key(), unread)
-			for i := 0; i < len(some) && err == nil; i++ {
-				seg, one := some[i], part{heads: p.heads[some[i]]}
+			for i := 0; i < len(chunk) && err == nil; i++ {
+				seg, one := chunk[i], part{heads: p.heads[chunk[i]]}
 				if len(unread) > 0 && unread[0] == seg {
-					of := read[0]
+					result := read[0]
 					unread, read = unread[1:], read[1:]
-					if of.absent != nil {
-						err = p.lost(webapi.HistoryGap{Offset: at, Messages: seg.Messages}, of.absent)
+					if result.absent != nil {
+						err = p.onGap(webapi.HistoryGap{Offset: offset, Messages: seg.Messages}, result.absent)
 					}
-					one = part{headsOf(of.raw), of.raw}
-					if p.heads != nil && !of.changed && of.absent == nil && len(of.raw) == seg.Messages {
+					one = part{headsOf(result.raw), result.raw}
+					if p.heads != nil && !result.changed && result.absent == nil && len(result.raw) == seg.Messages {
 						p.heads[seg] = one.heads
 					}
 				}
-				at += seg.Messages
-				if err == nil && !yield(one.without(hot), nil) {
+				offset += seg.Messages
+				if err == nil && !yield(one.exclude(hot), nil) {
 					return
 				}
 			}
@@ -120,20 +120,20 @@ func (s *histories) parts(ctx context.Context, p pinned, wanted func(id string) 
 	}
 }
 
-// without is a part without some messages.
-func (p part) without(ids map[string]bool) (left part) {
+// exclude is a part without some messages.
+func (p part) exclude(ids map[string]bool) (rest part) {
 	if !slices.ContainsFunc(p.heads, func(h head) bool { return ids[h.ID] }) {
 		return p
 	}
 	for i, h := range p.heads {
 		if !ids[h.ID] {
-			left.heads = append(left.heads, h)
+			rest.heads = append(rest.heads, h)
 			if p.raw != nil {
-				left.raw = append(left.raw, p.raw[i])
+				rest.raw = append(rest.raw, p.raw[i])
 			}
 		}
 	}
-	return left
+	return rest
 }
 
 // walk gives the messages of a history as it was, each once.

@@ -65,10 +65,10 @@ func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) error {
 	count := 0
 	for _, h := range stored {
-		lost := func(gap webapi.HistoryGap, _ error) error {
+		onGap := func(gap webapi.HistoryGap, _ error) error {
 			return write(webapi.ExportLine{Subagent: h.Key.Agent(), Missing: &gap})
 		}
-		for raw, err := range s.histories.remembered(ctx, h.Key, lost) {
+		for raw, err := range s.histories.remembered(ctx, h.Key, onGap) {
 			if err == nil {
 				count++
 				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
@@ -123,10 +123,10 @@ func broken(c *gin.Context, err error) error {
 	panic(http.ErrAbortHandler)
 }
 
-func writeLine(to io.Writer, line any) error {
+func writeLine(w io.Writer, line any) error {
 	text, err := memory.EncodeJSON(line)
 	if err == nil {
-		_, err = to.Write(append(text, '\n'))
+		_, err = w.Write(append(text, '\n'))
 	}
 	return err
 }
@@ -156,14 +156,14 @@ func (s *portable) importChat(c *gin.Context, chat memory.Chat) error {
 
 // fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
 // turn of one that died meanwhile undoes it.
-func (s *portable) fillWhole(ctx context.Context, w *writer, from func(*importing) error) (
+func (s *portable) fillWhole(ctx context.Context, w *writer, fill func(*importing) error) (
 	out webapi.Imported, err error) {
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
 		return out, err
 	}
 	in := importing{portable: s, writer: w, notes: map[memory.Key][]memory.Note{}}
 	if in.room, err = s.room(ctx, w.chat.Tenant()); err == nil {
-		err = from(&in)
+		err = fill(&in)
 	}
 	if err == nil {
 		err = in.close(ctx)
@@ -182,7 +182,7 @@ func (s *portable) fillWhole(ctx context.Context, w *writer, from func(*importin
 		defer cancel()
 		return out, errors.Join(err, s.eraser.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 	}
-	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted, Missing: in.missing}, nil
+	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noteCount, Missing: in.missing}, nil
 }
 
 // importing is an import under way.
@@ -190,14 +190,14 @@ type importing struct {
 	portable *portable
 	writer   *writer
 
-	keys  []memory.Key         // of the histories begun, in their order
-	into  *redisstore.Importer // of the last one; nil when it is filled
-	ids   map[string]int       // of the history that is being filled, with the next number for a message without an id
-	count int
-	line  int
-	ended bool                         // the line that counts the others has come
-	notes map[memory.Key][]memory.Note // that are stored last
-	noted int                          // how many they are
+	keys      []memory.Key         // of the histories begun, in their order
+	into      *redisstore.Importer // of the last one; nil when it is filled
+	ids       map[string]int       // of the history that is being filled, with the next number for a message without an id
+	count     int
+	line      int
+	complete  bool                         // the line that counts the others has come
+	notes     map[memory.Key][]memory.Note // that are stored last
+	noteCount int                          // how many they are
 
 	hidden memory.Quarantine // stored last
 
@@ -211,9 +211,9 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
 	for {
-		more := false
-		_ = fair.Away(ctx, func() error { more = lines.Scan(); return nil })
-		if !more {
+		ok := false
+		_ = fair.Away(ctx, func() error { ok = lines.Scan(); return nil })
+		if !ok {
 			break
 		}
 		line := bytes.TrimSpace(lines.Bytes())
@@ -230,7 +230,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 			Message: fmt.Sprintf("Line %d has more than %d bytes.", in.line+1, maxImportLine)}
 	case err != nil:
 		return api.BodyError(err)
-	case in.count+in.noted == 0:
+	case in.count+in.noteCount == 0:
 		return problem.BadRequest("The body has no messages: it must be lines such as GET …/export gives.")
 	}
 	return nil
@@ -249,14 +249,14 @@ func (in *importing) take(ctx context.Context, text []byte) error {
 		return in.refuse("it is no line of an export: %v", err)
 	}
 	switch {
-	case in.ended:
+	case in.complete:
 		return in.refuse("it follows the line that ends the export")
 	case line.Messages != nil:
-		if in.ended = true; *line.Messages != in.count {
+		if in.complete = true; *line.Messages != in.count {
 			return in.refuse("the export counts %d messages, %d came: it is not whole", *line.Messages, in.count)
 		}
-		if line.Notes != in.noted {
-			return in.refuse("the export counts %d notes, %d came: it is not whole", line.Notes, in.noted)
+		if line.Notes != in.noteCount {
+			return in.refuse("the export counts %d notes, %d came: it is not whole", line.Notes, in.noteCount)
 		}
 	case line.Note != nil:
 		return in.note(line)
@@ -277,7 +277,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 	text, err := memory.NoteText(n.Text)
 	switch {
 	case err != nil:
-		return in.refuse("%s", strings.TrimSuffix(problem.Of(err).Message, "."))
+		return in.refuse("%s", strings.TrimSuffix(problem.FromError(err).Message, "."))
 	case !plainID.MatchString(n.ID):
 		return in.refuse("the id of a note is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
 	case n.Replaces != "" && !plainID.MatchString(n.Replaces), n.Message != "" && !plainID.MatchString(n.Message):
@@ -291,7 +291,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 	}
 	n.Text, n.State, n.Chat = text, memory.NoteProposed, ""
 	in.notes[key] = append(in.notes[key], n)
-	in.noted++
+	in.noteCount++
 	return nil
 }
 
@@ -393,16 +393,16 @@ const countedEvery = 1 << 20
 
 // fits returns errStorageFull if the tenant has no room for so many bytes more.
 func (in *importing) fits(ctx context.Context, bytes int) (err error) {
-	s, of, before := in.portable, in.writer.chat.Tenant(), in.bytes
+	s, tenant, previous := in.portable, in.writer.chat.Tenant(), in.bytes
 	in.bytes += int64(bytes)
 	if in.room -= int64(bytes); in.room < 0 {
-		return s.errStorageFull(of)
+		return s.errStorageFull(tenant)
 	}
-	if in.bytes/countedEvery == before/countedEvery || s.cfg.Limiter.Stored(of) == 0 {
+	if in.bytes/countedEvery == previous/countedEvery || s.cfg.Limiter.Stored(tenant) == 0 {
 		return nil
 	}
 	if err = s.store.Stored.Chat(ctx, in.writer.chat, in.bytes); err == nil {
-		in.room, err = s.room(ctx, of)
+		in.room, err = s.room(ctx, tenant)
 	}
 	return err
 }

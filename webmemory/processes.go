@@ -44,11 +44,11 @@ const (
 	otherAnswers = 3 * time.Second
 )
 
-func newOthersClient(seen *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
+func newOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
 	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
-	client.Transport = seen.Transport("webmemory", gate.Carry(&http.Transport{
+	client.Transport = svc.Transport("webmemory", gate.Carry(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
-		DialTLSContext:        dialTLS.within(otherAnswers),
+		DialTLSContext:        dialTLS.withTimeout(otherAnswers),
 		TLSHandshakeTimeout:   otherAnswers,
 		ResponseHeaderTimeout: otherAnswers,
 		IdleConnTimeout:       30 * time.Second,
@@ -59,8 +59,8 @@ func newOthersClient(seen *telemetry.Service, gate *access.Gate, dialTLS dial) *
 // dial connects to an address; see http.Transport.
 type dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// within is dial with a time limit; that of nil is nil.
-func (d dial) within(limit time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// withTimeout is dial with a time limit; that of nil is nil.
+func (d dial) withTimeout(limit time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if d == nil {
 		return nil
 	}
@@ -107,12 +107,12 @@ func (s *peers) announceOnce() error {
 // others are the processes beside this one that live and can be asked. For a while
 // after a loss those that were on the list before count too: Redis may have lost it.
 func (s *peers) others(ctx context.Context) ([]redisstore.Process, error) {
-	all, err := s.store.Processes.List(ctx)
+	processes, err := s.store.Processes.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var others []redisstore.Process
-	for _, p := range s.neighbours.listed(all, s.storeWatch.losses.lately(), s.storeWatch.losses.noticed(retelling)) {
+	for _, p := range s.neighbours.update(processes, s.storeWatch.losses.isRecent(), s.storeWatch.losses.noticed(retelling)) {
 		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
 			others = append(others, p)
 		}
@@ -158,36 +158,36 @@ func askAll[A any](
 
 // neighbours are the processes that were on the list lately.
 type neighbours struct {
-	mu   sync.Mutex
-	seen map[string]redisstore.Process // guarded by mu: by id
+	mu        sync.Mutex
+	processes map[string]redisstore.Process // guarded by mu: by id
 }
 
-// listed takes note of the list, and gives those on it; with before also those that
+// update takes note of the list, and gives those on it; with before also those that
 // were on it until a moment ago, with silent even if they have not said for longer that they live.
-func (n *neighbours) listed(all []redisstore.Process, before, silent bool) []redisstore.Process {
+func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent bool) []redisstore.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := map[string]redisstore.Process{}
-	for _, p := range all {
+	for _, p := range processes {
 		now[p.ID] = p
 	}
-	if before {
-		for id, p := range n.seen {
-			if _, there := now[id]; !there && (silent || p.Lives()) {
+	if keepRecent {
+		for id, p := range n.processes {
+			if _, ok := now[id]; !ok && (silent || p.Lives()) {
 				now[id] = p
 			}
 		}
 	}
-	n.seen = now
+	n.processes = now
 	return slices.Collect(maps.Values(now))
 }
 
 // askOther calls an internal route of another process. path is what follows internalPath. The error is an *api.Problem
 // if the process answered with one.
 func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
-	to, err := webapi.NewOver(p.URL, s.between)
+	client, err := webapi.NewOver(p.URL, s.between)
 	if err == nil {
-		err = to.CallWith(ctx, method, internalPath+path, body, into)
+		err = client.CallWith(ctx, method, internalPath+path, body, into)
 	}
 	if err != nil {
 		return fmt.Errorf("asking process %s: %w", p.ID, err)
@@ -217,10 +217,10 @@ func (s *peers) tellOthers(ctx context.Context, e erasure) (runs []string) {
 func (s *peers) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
 	err error) {
 	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
-	longest := func(known knownRun) {
-		if n := len(known.Events); n > len(lines) || n == len(lines) && known.Run.Waiting != nil {
-			head, lines = known.Run, lines[:0]
-			for _, e := range known.Events {
+	longest := func(answer knownRun) {
+		if n := len(answer.Events); n > len(lines) || n == len(lines) && answer.Run.Waiting != nil {
+			head, lines = answer.Run, lines[:0]
+			for _, e := range answer.Events {
 				lines = append(lines, e)
 			}
 		}

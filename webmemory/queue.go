@@ -15,11 +15,11 @@ import (
 type place int
 
 const (
-	behind   place = iota // all waiters: the usual one
-	now                   // only an empty line
-	before                // all waiters except others of this place
-	erasing               // as before, whatever the limits
-	deleting              // as erasing, and from a holder that does not give the lease back within breakAfter
+	placeLast  place = iota // all waiters: the usual one
+	placeIdle               // only an empty line
+	placeFirst              // all waiters except others of this place
+	erasing                 // as before, whatever the limits
+	deleting                // as erasing, and from a holder that does not give the lease back within breakAfter
 )
 
 // queue lets one holder per chat run in this process, first come first served. It is the
@@ -50,8 +50,8 @@ type waiter struct {
 // nothing behind. again is for a caller that had its turn and gave it up to one that goes first
 // (errClaimed): it lines up behind those that go first and before all others, whatever the
 // limits.
-func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again bool) (leave func(), err error) {
-	w, err := q.line(chat, at, again)
+func (q *queue) enter(ctx context.Context, chat memory.Chat, pos place, retry bool) (leave func(), err error) {
+	w, err := q.line(chat, pos, retry)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +61,11 @@ func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again boo
 	case <-ctx.Done():
 	}
 	q.withdraw(chat, w)
-	return nil, ended(ctx)
+	return nil, waitError(ctx)
 }
 
-// ended is why a wait ended in vain.
-func ended(waiting context.Context) error {
+// waitError is why a wait ended in vain.
+func waitError(waiting context.Context) error {
 	err := context.Cause(waiting)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return problem.ErrQueueSlow
@@ -74,26 +74,26 @@ func ended(waiting context.Context) error {
 }
 
 // line takes a waiter in; one that finds no holder and no waiter there is called at once.
-func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
+func (q *queue) line(chat memory.Chat, pos place, retry bool) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := &waiter{at, make(chan struct{})}
+	w := &waiter{pos, make(chan struct{})}
 	l := q.lines[chat]
 	switch {
-	case l == nil && len(q.lines) >= q.chats && at < erasing && !again:
+	case l == nil && len(q.lines) >= q.chats && pos < erasing && !retry:
 		return nil, problem.ErrTooManyChats
 	case l == nil:
 		q.lines[chat] = &line{}
 		close(w.called)
 		return w, nil
-	case at == now:
+	case pos == placeIdle:
 		return nil, problem.ErrQueueSlow
-	case len(l.waiting) >= q.limit && at < erasing && !again:
+	case len(l.waiting) >= q.limit && pos < erasing && !retry:
 		return nil, problem.ErrQueueFull
 	}
 	i := len(l.waiting)
-	if at >= before || again {
-		if j := slices.IndexFunc(l.waiting, func(w *waiter) bool { return w.place < before }); j >= 0 {
+	if pos >= placeFirst || retry {
+		if j := slices.IndexFunc(l.waiting, func(w *waiter) bool { return w.place < placeFirst }); j >= 0 {
 			i = j
 		}
 	}
@@ -138,20 +138,20 @@ func (q *queue) length() (n int) {
 	return n
 }
 
-// saw says whether a chat was erased between two attempts at its lease: then the posts of this
+// noteErasure says whether a chat was erased between two attempts at its lease: then the posts of this
 // line were made before the erasure, and must not run after it. erased is the fencing token of
 // the chat's last erasure as the latest attempt found it, "" to forget what was seen; turn is
 // the token of the lease if that attempt got it, else 0. An erasure that is older than a lease
 // which this line had does not count: it was told again to a Redis that had lost it.
-func (q *queue) saw(chat memory.Chat, erased string, turn int64) (again bool) {
+func (q *queue) noteErasure(chat memory.Chat, erased string, turn int64) (changed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[chat]
 	if l == nil {
 		return false
 	}
-	at, err := strconv.ParseInt(erased, 10, 64)
-	again = erased != "" && l.erased != "" && l.erased != erased && (err != nil || at > l.turn)
+	erasedTurn, err := strconv.ParseInt(erased, 10, 64)
+	changed = erased != "" && l.erased != "" && l.erased != erased && (err != nil || erasedTurn > l.turn)
 	l.erased, l.turn = erased, max(l.turn, turn)
-	return again
+	return changed
 }

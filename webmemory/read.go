@@ -60,7 +60,7 @@ var errUnknownRun = &api.Problem{
 
 // serveEvents answers with a run's events from the request's position on.
 func (s *streams) serveEvents(c *gin.Context, r *run) error {
-	if r.elsewhere {
+	if r.remote {
 		if err := s.caughtUp(r, c.Request); err != nil {
 			return err
 		}
@@ -78,30 +78,30 @@ func (s *streams) serveEvents(c *gin.Context, r *run) error {
 // gone. Of a finished run it waits for one event more, which tells whether there is
 // anything to send.
 func (s *streams) caughtUp(r *run, req *http.Request) error {
-	after, err := api.LastEventID(req)
+	lastID, err := api.LastEventID(req)
 	if err != nil {
 		return err
 	}
-	want := after
+	want := lastID
 	if r.finished {
 		want++
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), s.cfg.ResumeWait)
 	defer cancel()
 	err = r.log.Reach(ctx, want)
-	if err == nil && r.log.AtWait() && r.log.Last() == after { // does it wait, or go on?
-		_ = r.log.Reach(ctx, after+1)
+	if err == nil && r.log.AtWait() && r.log.Last() == lastID { // does it wait, or go on?
+		_ = r.log.Reach(ctx, lastID+1)
 		return nil
 	}
 	switch {
-	case err == nil, errors.Is(err, api.ErrGone) && r.log.Done() && r.log.Last() == after:
+	case err == nil, errors.Is(err, api.ErrGone) && r.log.Done() && r.log.Last() == lastID:
 		return nil
 	case req.Context().Err() != nil:
 		return context.Cause(req.Context())
 	case !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	if !s.storeWatch.health.get().since.IsZero() {
+	if !s.storeWatch.health.get().downSince.IsZero() {
 		return memory.ErrUnavailable
 	}
 	return api.ErrGone
@@ -123,16 +123,16 @@ func (s *streams) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.L
 // run's holder writes it anew when it renews its lease.
 func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
-	r.elsewhere, r.finished = true, finished
+	r.remote, r.finished = true, finished
 	close(r.posted)
 	s.workers.Go(func() {
 		defer r.end()
 		last := time.NewTimer(s.lastMoment())
 		defer last.Stop()
-		var missing, looked time.Time // since when the log lacks what was read or comes next; when that was asked
+		var missingSince, checkedAt time.Time // since when the log lacks what was read or comes next; when that was asked
 		for !r.log.Done() && !r.log.Waiting() {
-			before := r.log.Last()
-			logged, err := s.store.Runs.Events(ctx, chat, id, before, batch)
+			prevSeq := r.log.Last()
+			logged, err := s.store.Runs.Events(ctx, chat, id, prevSeq, batch)
 			for _, l := range logged {
 				var e event.Event
 				if e, err = event.Decode(l.Line); err == nil {
@@ -145,7 +145,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 					break
 				}
 			}
-			grown := r.log.Last() > before
+			grown := r.log.Last() > prevSeq
 			sound := grown
 			if err == nil && !grown && r.log.AtWait() {
 				if rest, failed := s.store.Suspensions.Rest(ctx, chat); failed == nil && rest != nil && rest.Run == id {
@@ -153,28 +153,28 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 					return
 				}
 			}
-			if err == nil && !grown && !finished && time.Since(looked) >= lookEvery {
-				looked = time.Now()
+			if err == nil && !grown && !finished && time.Since(checkedAt) >= lookEvery {
+				checkedAt = time.Now()
 				err = s.stillLogged(ctx, r)
 				sound = err == nil
 			}
 			switch {
 			case ctx.Err() != nil:
 			case finished && errors.Is(err, memory.ErrUnavailable):
-				r.log.Abort(problem.Of(err))
+				r.log.Abort(problem.FromError(err))
 				return
 			case errors.Is(err, memory.ErrUnavailable):
 			case finished && !grown && !r.log.Done():
 				r.log.Abort(api.ErrGone)
 				return
 			case sound:
-				missing = time.Time{}
-			case err != nil && missing.IsZero():
-				missing = time.Now()
-			case errors.Is(err, errMayRun) && time.Since(missing) > s.cfg.Lease:
+				missingSince = time.Time{}
+			case err != nil && missingSince.IsZero():
+				missingSince = time.Now()
+			case errors.Is(err, errMayRun) && time.Since(missingSince) > s.cfg.Lease:
 				r.log.Abort(errMayRun)
 				return
-			case err != nil && time.Since(missing) > s.cfg.Lease:
+			case err != nil && time.Since(missingSince) > s.cfg.Lease:
 				r.log.Abort(api.ErrGone)
 				return
 			}
@@ -185,7 +185,7 @@ func (s *streams) mirror(ctx context.Context, chat memory.Chat, id string, finis
 			case <-ctx.Done():
 				return
 			case <-s.life.Done():
-				r.log.Abort(problem.Of(problem.ErrShutdown))
+				r.log.Abort(problem.FromError(problem.ErrShutdown))
 				return
 			case <-last.C:
 				r.log.Abort(api.ErrGone)
@@ -208,11 +208,11 @@ func (s *streams) stillLogged(ctx context.Context, r *run) error {
 	}
 	if line == nil && r.log.Last() == 0 { // it may not have begun yet
 		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-		named := err == nil && record != nil
-		if named && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
-			named, err = isNamed(ctx, s.store, r.chat, r.id)
+		exists := err == nil && record != nil
+		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
+			exists, err = isNamed(ctx, s.store, r.chat, r.id)
 		}
-		if err == nil && !named { // its process died, or was refused, before anything was shown
+		if err == nil && !exists { // its process died, or was refused, before anything was shown
 			err = errMayRun
 		}
 		return err

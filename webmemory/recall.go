@@ -88,50 +88,50 @@ func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 
 // postRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
 // they have.
-func (s *searcher) postRecall(c *gin.Context, r *run, asked memory.RecallRequest) error {
-	q, err := recallQuery(asked.Query, asked.From, asked.To, "", asked.TimeZone)
+func (s *searcher) postRecall(c *gin.Context, r *run, req memory.RecallRequest) error {
+	q, err := recallQuery(req.Query, req.From, req.To, "", req.TimeZone)
 	if err != nil {
 		return err
 	}
-	if asked.Budget < 0 || asked.Budget > maxRecallBudget || asked.Overhead < 0 {
+	if req.Budget < 0 || req.Budget > maxRecallBudget || req.Overhead < 0 {
 		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
 	}
-	if r.alone != nil { // nothing was said before
+	if r.ownCalls != nil { // nothing was said before
 		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
 	}
-	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(asked.Budget, recallBudget), asked.Overhead, asked.Automatic
+	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(req.Budget, recallBudget), req.Overhead, req.Automatic
 	own := memory.ChatKey(r.chat)
-	if asked.Subagent != "" {
-		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
+	if req.Subagent != "" {
+		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
 			return err
 		}
-		own = memory.SubagentKey(asked.Subagent, r.chat)
+		own = memory.SubagentKey(req.Subagent, r.chat)
 	}
 	keys := []memory.Key{own}
-	if asked.Subagent == "" && !asked.Automatic {
+	if req.Subagent == "" && !req.Automatic {
 		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents()...); err != nil {
 			return err
 		}
 	}
-	shown := map[string]bool{}
-	q.Needed = asked.Needed
-	if asked.Automatic {
-		shown = r.shownOf(own)
+	visible := map[string]bool{}
+	q.Needed = req.Needed
+	if req.Automatic {
+		visible = r.visibleIDs(own)
 	}
-	if asked.Automatic && !q.Needed {
+	if req.Automatic && !q.Needed {
 		q.Floor = automaticFloor
 	}
 	q.Visible = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)
-		return shown[id] || ok && run == r.id
+		return visible[id] || ok && run == r.id
 	}
-	if asked.Everywhere && !r.user.IsZero() {
+	if req.Everywhere && !r.user.IsZero() {
 		// Into a chat of several users nothing comes from those of one.
-		alone, _, err := s.store.Users.PostedAlone(c.Request.Context(), r.user, r.chat)
+		exclusive, _, err := s.store.Users.PostedAlone(c.Request.Context(), r.user, r.chat)
 		if err != nil {
 			return err
 		}
-		if alone {
+		if exclusive {
 			return answerUser(c, s, q, r.user)
 		}
 	}
@@ -146,21 +146,21 @@ var errNotHeld = &api.Problem{
 
 // answerRecall searches histories of one chat, and answers with what was found.
 func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
-	out, err := s.found(c.Request.Context(), q, keys...)
+	out, err := s.search(c.Request.Context(), q, keys...)
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// found is what a search gives, as its asker gets it.
-func (s *searcher) found(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
-	found, unread, err := s.recall(ctx, q, nil, keys...)
+// search is what a search gives, as its asker gets it.
+func (s *searcher) search(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
+	result, unread, err := s.recall(ctx, q, nil, keys...)
 	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
 		err = &memory.DamagedError{Key: unread[0].String(), Cause: errors.New("it cannot be searched")}
 	}
 	if err != nil {
 		return memory.Recalled{}, err
 	}
-	out := memory.Recalled{Hits: []memory.RecallHit{}, Partial: found.Partial || len(unread) > 0}
-	for _, h := range found.Hits {
+	out := memory.Recalled{Hits: []memory.RecallHit{}, Partial: result.Partial || len(unread) > 0}
+	for _, h := range result.Hits {
 		out.Hits = append(out.Hits, hitOf(h))
 	}
 	return out, nil
@@ -177,7 +177,7 @@ func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err erro
 	if q.Text == "" {
 		return q, problem.BadRequest("query is missing: say what to look for.")
 	}
-	named, err := api.ReadZone(zone)
+	location, err := api.ReadZone(zone)
 	if err != nil {
 		return q, err
 	}
@@ -188,12 +188,12 @@ func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err erro
 		if t.text == "" {
 			continue
 		}
-		if *t.into, err = readTime(t.text, cmp.Or(named, time.UTC)); err != nil {
+		if *t.into, err = readTime(t.text, cmp.Or(location, time.UTC)); err != nil {
 			return q, problem.BadRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
 				t.name, t.text)
 		}
 	}
-	q.AskedAt = q.AskedAt.In(cmp.Or(named, q.AskedAt.Location())) // an asked_at with an offset has its own zone
+	q.AskedAt = q.AskedAt.In(cmp.Or(location, q.AskedAt.Location())) // an asked_at with an offset has its own zone
 	return q, nil
 }
 
@@ -202,20 +202,20 @@ func readTime(text string, zone *time.Location) (time.Time, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		return time.UnixMilli(int64(seconds * 1000)).In(zone), nil
 	}
-	at, err := time.ParseInLocation(time.DateOnly, text, zone)
+	t, err := time.ParseInLocation(time.DateOnly, text, zone)
 	if err != nil {
-		at, err = time.Parse(time.RFC3339, text)
+		t, err = time.Parse(time.RFC3339, text)
 	}
-	return at, err
+	return t, err
 }
 
 // recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own. It
 // searches sleeping chats as they are frozen, and returns the histories that are damaged.
 func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
-	keys ...memory.Key) (found recall.Result, unread []memory.Key, err error) {
+	keys ...memory.Key) (result recall.Result, unread []memory.Key, err error) {
 	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory, Subject: tracing.History})
 	span.SetInput(q.Text)
-	defer func() { endMemory(span, len(found.Hits), err) }()
+	defer func() { endMemory(span, len(result.Hits), err) }()
 	if s.cfg.RecallVectors > 0 {
 		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
 	}
@@ -245,12 +245,12 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory
 // searches cannot wait for each other. unread are histories that are damaged.
 func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
 	out []*recall.Index, unread []memory.Key, err error) {
-	held := make([]*indexed, len(keys))
+	entries := make([]*indexed, len(keys))
 	var awake []memory.Key
 	for i, key := range keys {
-		held[i] = s.indexes.of(key)
-		held[i].mu.Lock()
-		defer held[i].mu.Unlock()
+		entries[i] = s.indexes.get(key)
+		entries[i].mu.Lock()
+		defer entries[i].mu.Unlock()
 		if _, sleeps := asleep[key.Chat()]; !sleeps {
 			awake = append(awake, key)
 		}
@@ -266,8 +266,8 @@ func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redissto
 	}
 	for i, key := range keys {
 		if f, sleeps := asleep[key.Chat()]; sleeps {
-			held[i].indexFrozen(f)
-			out = append(out, held[i].index)
+			entries[i].indexFrozen(f)
+			out = append(out, entries[i].index)
 			continue
 		}
 		h, moved := current[0], archived[0]
@@ -278,10 +278,10 @@ func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redissto
 		case h.Len() == 0 && moved == 0:
 			s.indexes.drop(key)
 		default:
-			if err := s.bringUpToDate(ctx, held[i], h, moved); err != nil {
+			if err := s.bringUpToDate(ctx, entries[i], h, moved); err != nil {
 				return nil, nil, err
 			}
-			out = append(out, held[i].index)
+			out = append(out, entries[i].index)
 		}
 	}
 	return out, unread, nil
@@ -350,14 +350,14 @@ func (s *searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History,
 
 // fillOlder puts some segments in front of an index. Callers hold its mu.
 func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
-	from := max(len(x.older)-fillAtOnce, 0)
-	read, whole, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
+	start := max(len(x.older)-fillAtOnce, 0)
+	read, complete, err := s.readSegments(ctx, x.index.Key(), x.older[start:])
 	if err != nil {
 		return err
 	}
 	x.index.Prepend(read...)
-	x.gaps = x.gaps || !whole
-	if x.older = x.older[:from]; from == 0 && !x.gaps {
+	x.gaps = x.gaps || !complete
+	if x.older = x.older[:start]; start == 0 && !x.gaps {
 		x.index.MarkComplete()
 	}
 	x.bytes.Store(int64(x.index.Size()))
@@ -366,27 +366,27 @@ func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
 
 // readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
 func (s *searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
-	raw []json.RawMessage, whole bool, err error) {
+	raw []json.RawMessage, complete bool, err error) {
 	read, err := s.histories.readEach(ctx, key, segments)
-	whole = err == nil
+	complete = err == nil
 	for _, seg := range read {
-		raw, whole = append(raw, seg.raw...), whole && seg.absent == nil
+		raw, complete = append(raw, seg.raw...), complete && seg.absent == nil
 	}
-	return raw, whole, err
+	return raw, complete, err
 }
 
 // fillRest reads the rest of an archive, unless the index is made anew meanwhile.
 func (s *searcher) fillRest(x *indexed, generation int) {
 	for s.life.Err() == nil {
 		x.mu.Lock()
-		over := x.generation != generation || len(x.older) == 0
+		done := x.generation != generation || len(x.older) == 0
 		var err error
-		if !over {
+		if !done {
 			err = s.fillOlder(s.life, x)
 		}
 		key := x.index.Key()
 		x.mu.Unlock()
-		if over {
+		if done {
 			return
 		}
 		if err != nil {
@@ -404,8 +404,8 @@ func (s *searcher) fill(ctx context.Context, x *indexed, archived int) error {
 		return err
 	}
 	segments = slices.DeleteFunc(segments, func(seg redisstore.Segment) bool { return seg.Position < x.archived })
-	for some := range slices.Chunk(segments, fillAtOnce) {
-		read, _, err := s.readSegments(ctx, x.index.Key(), some)
+	for chunk := range slices.Chunk(segments, fillAtOnce) {
+		read, _, err := s.readSegments(ctx, x.index.Key(), chunk)
 		if err != nil {
 			return err
 		}
@@ -417,8 +417,8 @@ func (s *searcher) fill(ctx context.Context, x *indexed, archived int) error {
 
 // indexes are those of the histories that were searched lately.
 type indexes struct {
-	mu    sync.Mutex
-	known map[memory.Key]*indexed // guarded by mu
+	mu      sync.Mutex
+	entries map[memory.Key]*indexed // guarded by mu
 }
 
 // indexed is the index of one history, and how far it reaches.
@@ -436,33 +436,33 @@ type indexed struct {
 	archived   int                  // messages that trims had moved
 }
 
-// of gives the index of a history, which may have to be made.
-func (x *indexes) of(key memory.Key) *indexed {
+// get gives the index of a history, which may have to be made.
+func (x *indexes) get(key memory.Key) *indexed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.known == nil {
-		x.known = map[memory.Key]*indexed{}
+	if x.entries == nil {
+		x.entries = map[memory.Key]*indexed{}
 	}
-	held := x.known[key]
-	if held == nil {
-		held = &indexed{}
-		x.known[key] = held
+	entry := x.entries[key]
+	if entry == nil {
+		entry = &indexed{}
+		x.entries[key] = entry
 	}
-	held.used = time.Now()
-	return held
+	entry.used = time.Now()
+	return entry
 }
 
 // holds says whether an index is in use.
 func (x *indexes) holds(ix *recall.Index) bool {
 	x.mu.Lock()
-	held := x.known[ix.Key()]
+	entry := x.entries[ix.Key()]
 	x.mu.Unlock()
-	if held == nil {
+	if entry == nil {
 		return false
 	}
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	return held.index == ix
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	return entry.index == ix
 }
 
 // drop forgets the indexes of histories.
@@ -470,7 +470,7 @@ func (x *indexes) drop(keys ...memory.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, key := range keys {
-		delete(x.known, key)
+		delete(x.entries, key)
 	}
 }
 
@@ -478,7 +478,7 @@ func (x *indexes) drop(keys ...memory.Key) {
 func (x *indexes) dropChat(chat memory.Chat) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.DeleteFunc(x.known, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })
+	maps.DeleteFunc(x.entries, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })
 }
 
 // bound forgets the indexes that were not used for longest until all have no more than
@@ -487,20 +487,20 @@ func (x *indexes) bound(bytes int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	total := int64(0)
-	var by []memory.Key
-	for key, held := range x.known {
-		total += held.bytes.Load()
-		by = append(by, key)
+	var keys []memory.Key
+	for key, entry := range x.entries {
+		total += entry.bytes.Load()
+		keys = append(keys, key)
 	}
 	if total <= bytes {
 		return
 	}
-	slices.SortFunc(by, func(a, b memory.Key) int { return x.known[a].used.Compare(x.known[b].used) })
-	for _, key := range by[:len(by)-1] { // the newest is in use
+	slices.SortFunc(keys, func(a, b memory.Key) int { return x.entries[a].used.Compare(x.entries[b].used) })
+	for _, key := range keys[:len(keys)-1] { // the newest is in use
 		if total <= bytes {
 			return
 		}
-		total -= x.known[key].bytes.Load()
-		delete(x.known, key)
+		total -= x.entries[key].bytes.Load()
+		delete(x.entries, key)
 	}
 }

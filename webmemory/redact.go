@@ -52,9 +52,9 @@ func (s *redactRoutes) redactMessage(c *gin.Context, key memory.Key) error {
 	if err != nil {
 		return err
 	}
-	id, exchange, known := c.Param("id"), scope == webapi.Exchange, heads{}
+	id, exchange, headCache := c.Param("id"), scope == webapi.Exchange, heads{}
 	// An id that is not there stops no run.
-	plan, err := s.planRedaction(c.Request.Context(), key, id, exchange, known)
+	plan, err := s.planRedaction(c.Request.Context(), key, id, exchange, headCache)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *redactRoutes) redactMessage(c *gin.Context, key memory.Key) error {
 	return takenAwayBy(s.leaser, c, func() (webapi.Redacted, error) {
 		plan, err := takeAwayNow(s.leaser, key.Chat(), erasing, redactTimeout, func(ctx context.Context, w *writer) (
 			redactionPlan, error) {
-			plan, err := s.planRedaction(ctx, key, id, exchange, known)
+			plan, err := s.planRedaction(ctx, key, id, exchange, headCache)
 			if err == nil {
 				err = s.eraser.redactUnder(ctx, w, plan)
 			}
@@ -87,24 +87,24 @@ type redactionPlan struct {
 	keys []memory.Key // the chat's histories
 	out  webapi.Redacted
 
-	known heads // what is known of the histories' segments
+	headCache heads // what is known of the histories' segments
 }
 
 // planRedaction finds the messages that a redaction takes the text of.
-func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, known heads) (
+func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, headCache heads) (
 	plan redactionPlan, err error) {
 	chat := key.Chat()
 	histories, err := s.histories.currentAll(ctx, chat, key)
 	if err != nil {
 		return plan, err
 	}
-	v, err := s.histories.pin(ctx, histories, known)
+	v, err := s.histories.pin(ctx, histories, headCache)
 	if err != nil {
 		return plan, err
 	}
-	plan = redactionPlan{known: known, out: webapi.Redacted{Redacted: []webapi.MessageRef{}}}
+	plan = redactionPlan{headCache: headCache, out: webapi.Redacted{Redacted: []webapi.MessageRef{}}}
 	for k, p := range v {
-		p.lost = func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
+		p.onGap = func(webapi.HistoryGap, error) error { plan.out.Partial = true; return nil }
 		v[k] = p
 	}
 	for k := range histories {
@@ -154,25 +154,25 @@ func (s *redactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 // exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it
 // until the next one.
 func (s *redactRoutes) exchangeOf(ctx context.Context, p pinned, key memory.Key, id string) (ids []string, err error) {
-	found := false
+	matched := false
 	for one, err := range s.histories.parts(ctx, p, noID) {
 		if err != nil {
 			return nil, err
 		}
 		for _, h := range one.heads {
 			if h.Role == memory.RoleUser {
-				if found {
+				if matched {
 					return ids, nil
 				}
 				ids = nil
 			}
-			found = found || h.ID == id
+			matched = matched || h.ID == id
 			if len(ids) <= maxRedacted || h.ID == id {
 				ids = append(ids, h.ID)
 			}
 		}
 	}
-	if !found {
+	if !matched {
 		return nil, &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
 			Message: fmt.Sprintf("The history %s has no message with the id %.140q.", key, id)}
 	}
@@ -219,7 +219,7 @@ func (s *eraser) redactPending(ctx context.Context, w *writer, plan redactionPla
 	if err := s.store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return err
 	}
-	if _, err := s.redactor.redactStored(ctx, plan.what, w.Number, false, plan.known, plan.keys...); err != nil {
+	if _, err := s.redactor.redactStored(ctx, plan.what, w.Number, false, plan.headCache, plan.keys...); err != nil {
 		return err
 	}
 	runs = append(runs, s.peers.tellOthers(ctx, fact)...)
@@ -264,11 +264,11 @@ func (s *eraser) finishRedaction(ctx context.Context, w *writer, what erasures.R
 
 // redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a
 // redaction that was made in a turn. It says whether there was any. again: without the turn.
-func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool, known heads,
+func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, redo bool, headCache heads,
 	keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
 		has := func(id string) bool { return what.Has(key, id) }
-		h, err := s.store.Redactions.Redact(ctx, turn, again, key, has, known.without(has), suspects(what)...)
+		h, err := s.store.Redactions.Redact(ctx, turn, redo, key, has, headCache.containsNone(has), suspects(what)...)
 		if err != nil {
 			return changed, err
 		}
@@ -278,7 +278,7 @@ func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, tu
 			s.cache.Put(h)
 		}
 		writer := turn
-		if again {
+		if redo {
 			writer = redisstore.NoTurn
 		}
 		void, err := s.store.Notes.Void(ctx, writer, key, func(n memory.Note) bool {
@@ -302,14 +302,14 @@ func (s *redactor) redactStored(ctx context.Context, what erasures.Redaction, tu
 }
 
 // suspects are texts of which one stands in a damaged part of an archive if the redaction may concern it.
-func suspects(what erasures.Redaction) (all []string) {
+func suspects(what erasures.Redaction) (texts []string) {
 	if what.Run != "" {
 		return []string{`"` + what.Run + "."}
 	}
 	for _, id := range what.IDs {
-		all = append(all, `"`+id+`"`)
+		texts = append(texts, `"`+id+`"`)
 	}
-	return all
+	return texts
 }
 
 // redactAgain makes a redaction once more that Redis has forgotten, or not heard of to its end.
@@ -323,15 +323,15 @@ func (s *redactor) redactAgain(ctx context.Context, what erasures.Redaction, tur
 	}
 	// What was erased since may be there anew, imported under the same ids.
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.HistoryTurn(k) > turn })
-	back, err := s.redactStored(ctx, what, turn, true, nil, keys...)
+	changed, err := s.redactStored(ctx, what, turn, true, nil, keys...)
 	if err != nil {
 		return err
 	}
-	if back {
+	if changed {
 		s.log.Warn().Str("chat", what.Chat.String()).Msg("Redis came back with what was redacted; it was redacted once more")
-		before, err := s.store.Turns.ChangeConversation(ctx, what.Chat, rand.Text())
-		if err == nil && before != "" {
-			err = s.runs.EraseConversation(ctx, what.Chat.Tenant(), before)
+		oldConversation, err := s.store.Turns.ChangeConversation(ctx, what.Chat, rand.Text())
+		if err == nil && oldConversation != "" {
+			err = s.runs.EraseConversation(ctx, what.Chat.Tenant(), oldConversation)
 		}
 		if err != nil {
 			return err
@@ -368,26 +368,26 @@ func redactedAnswer() []byte { return encodeFinal(api.ErrGone.Status, api.ErrGon
 type redactions []erasures.Redacted
 
 // redactionsOf are those that this disk or Redis knows.
-func (s *redactor) redactionsOf(ctx context.Context, chat memory.Chat) (all redactions, err error) {
+func (s *redactor) redactionsOf(ctx context.Context, chat memory.Chat) (list redactions, err error) {
 	s.follower.mu.Lock()
-	since := s.follower.since
+	startTurn := s.follower.startTurn
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.ListSince(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, startTurn)
 	if err != nil {
 		return nil, err
 	}
 	for name, turn := range turns {
 		if r, ok := erasures.RedactionOf(name); ok && r.Chat == chat {
-			all = append(all, erasures.Redacted{Redaction: r, Turn: turn})
+			list = append(list, erasures.Redacted{Redaction: r, Turn: turn})
 		}
 	}
-	return append(all, s.follower.file.Redactions(chat)...), nil
+	return append(list, s.follower.file.Redactions(chat)...), nil
 }
 
 // cover says whether a spool's entry has text that was redacted: that of a message, or an event of a run, all
 // of which were over.
-func (all redactions) cover(e spool.Entry) bool {
-	return slices.ContainsFunc(all, func(r erasures.Redacted) bool {
+func (rs redactions) cover(e spool.Entry) bool {
+	return slices.ContainsFunc(rs, func(r erasures.Redacted) bool {
 		return e.Mark.Turn < r.Turn && (e.Events || r.Has(e.Key, memory.MessageID(e.Mark.Run, e.Mark.Seq)))
 	})
 }

@@ -131,7 +131,7 @@ func TestAKilledRedactionIsFinished(t *testing.T) {
 	disk := t.TempDir()
 	ends := filepath.Join(disk, "ends")
 	w := webmemorytest.NewWorld(t, gossip("no such text"), webmemorytest.ShortenLease,
-		func(c *webmemory.Config) { c.Ends = ends })
+		func(c *webmemory.Config) { c.EndStoreDir = ends })
 	begun := 0
 	for n, whole := int64(0), false; !whole; n += 1 + n/4 {
 		chat := fmt.Sprint("r", n)

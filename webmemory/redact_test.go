@@ -205,7 +205,7 @@ func startReplicas(w *webmemorytest.World, n int) (urls, data []string) {
 		file, err := erasures.Open(filepath.Join(dir, "erasures.ndjson"))
 		require.NoError(w.T, err)
 		urls = append(urls, w.StartReplica(func(c *webmemory.Config) {
-			c.Ends, c.SessionLogs, c.Erasures = filepath.Join(dir, "ends"), filepath.Join(dir, "logs"), file
+			c.EndStoreDir, c.SessionLogs, c.Erasures = filepath.Join(dir, "ends"), filepath.Join(dir, "logs"), file
 		}))
 		data = append(data, dir)
 	}

@@ -24,54 +24,54 @@ import (
 
 // postRemember is POST …/notes of a run's agents, see memory.RememberRequest. The run's driver
 // holds the chat's turn; the note is written under its number.
-func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberRequest) error {
-	text, err := memory.NoteText(asked.Quote)
+func (s *noteRoutes) postRemember(c *gin.Context, r *run, req memory.RememberRequest) error {
+	text, err := memory.NoteText(req.Quote)
 	if err != nil {
 		return err
 	}
-	if r.alone != nil {
+	if r.ownCalls != nil {
 		return problem.BadRequest("Nothing is noted in a run without a chat.")
 	}
 	key := memory.ChatKey(r.chat)
-	if asked.Subagent != "" {
-		if !slices.Contains(s.cfg.Agents(), asked.Subagent) {
-			return problem.BadRequest("There is no subagent %.80q.", string(asked.Subagent))
+	if req.Subagent != "" {
+		if !slices.Contains(s.cfg.Agents(), req.Subagent) {
+			return problem.BadRequest("There is no subagent %.80q.", string(req.Subagent))
 		}
-		key = memory.SubagentKey(asked.Subagent, r.chat)
+		key = memory.SubagentKey(req.Subagent, r.chat)
 	}
 	turn := r.turn.Load()
 	if turn == 0 {
 		return errNotHeld
 	}
-	if asked.OfUser && (r.user.IsZero() || asked.Subagent != "") {
+	if req.OfUser && (r.user.IsZero() || req.Subagent != "") {
 		return problem.BadRequest("Only the master of a run that has a user makes notes of the user's.")
 	}
 	ctx := c.Request.Context()
-	n, said := newNote(text, memory.NoteProposed, memory.ByModel), r.said()
-	if said == nil {
+	n, started := newNote(text, memory.NoteProposed, memory.ByModel), r.startEvent()
+	if started == nil {
 		return errNotHeld
 	}
-	if telling.Tells(said.Message, text) {
+	if telling.Asserts(started.Message, text) {
 		n.State, n.Author = memory.NoteActive, memory.ByUser
 	}
-	if n.Message, err = s.messageOf(ctx, r, said); err != nil { // also of a proposal, which may repeat what it says
+	if n.Message, err = s.messageOf(ctx, r, started); err != nil { // also of a proposal, which may repeat what it says
 		return err
 	}
-	n.Replaces = asked.Replaces
-	if asked.OfUser {
+	n.Replaces = req.Replaces
+	if req.OfUser {
 		n.Chat = r.chat.ID()
 	}
-	made := n
-	change := func(all []memory.Note) ([]memory.Note, error) {
-		n = made // also in a second attempt
-		if i := noteAt(all, n.Replaces); i >= 0 && all[i].Author == memory.ByOperator && n.State == memory.NoteActive {
+	draft := n
+	change := func(notes []memory.Note) ([]memory.Note, error) {
+		n = draft // also in a second attempt
+		if i := noteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator && n.State == memory.NoteActive {
 			return nil, errOperatorsNote
 		}
-		return addNote(all, &n)
+		return addNote(notes, &n)
 	}
 	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.Notes})
 	span.SetInput(text)
-	if asked.OfUser {
+	if req.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {
 		err = s.store.Notes.Change(ctx, turn, key, change)
@@ -82,27 +82,27 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, asked memory.RememberR
 
 // proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note of an agent
 // replaces a proposal with the same text.
-func (d *driver) proposeNotes(said *event.RunStarted) {
-	told := telling.Standing(memory.Own(said.Message, said.Pasted).Own)
-	if len(told) == 0 || d.writer.detached.Load() {
+func (d *driver) proposeNotes(started *event.RunStarted) {
+	sentences := telling.Standing(memory.Own(started.Message, started.Pasted).Own)
+	if len(sentences) == 0 || d.writer.detached.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	key, propose := memory.ChatKey(d.run.chat), func(all []memory.Note) (_ []memory.Note, err error) {
+	key, propose := memory.ChatKey(d.run.chat), func(notes []memory.Note) (_ []memory.Note, err error) {
 		proposed := 0
-		for _, n := range all {
+		for _, n := range notes {
 			if n.State == memory.NoteProposed {
 				proposed++
 			}
 		}
 		// A further proposal would remove the oldest one, which may be a note that the user asked to forget.
-		for i := 0; i < len(told) && err == nil && proposed+i < maxProposed; i++ {
-			n := newNote(told[i], memory.NoteProposed, memory.ByUser)
+		for i := 0; i < len(sentences) && err == nil && proposed+i < maxProposed; i++ {
+			n := newNote(sentences[i], memory.NoteProposed, memory.ByUser)
 			n.Message = memory.MessageID(d.run.id, 1)
-			all, err = addNote(all, &n)
+			notes, err = addNote(notes, &n)
 		}
-		return all, err
+		return notes, err
 	}
 	if err := d.runner.store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
 		d.log.Warn().Err(err).Msg("proposing notes failed")
@@ -117,14 +117,14 @@ func (s *noteRoutes) rememberOfUser(ctx context.Context, r *run, turn int64, n *
 	if err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
 		return err
 	}
-	made := n.ID
+	id := n.ID
 	if err := s.store.Users.ChangeNotes(ctx, r.user, change); err != nil {
 		return err
 	}
 	err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user)
-	if errors.Is(err, memory.ErrMoved) && n.ID == made { // else it was there already
-		void := func(all []memory.Note) ([]memory.Note, error) {
-			return slices.DeleteFunc(all, func(n memory.Note) bool { return n.ID == made }), nil
+	if errors.Is(err, memory.ErrMoved) && n.ID == id { // else it was there already
+		void := func(notes []memory.Note) ([]memory.Note, error) {
+			return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.ID == id }), nil
 		}
 		err = errors.Join(err, s.store.Users.ChangeNotes(ctx, r.user, void))
 	}
@@ -134,12 +134,12 @@ func (s *noteRoutes) rememberOfUser(ctx context.Context, r *run, turn int64, n *
 var errOperatorsNote = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeOperatorsNote,
 	Message: "That note is the operator's: only a person replaces it. Leave replaces out."}
 
-// said is what the user wrote to the run, as the apiserver was asked for it here; nil in a
+// startEvent is what the user wrote to the run, as the apiserver was asked for it here; nil in a
 // process that took the run over.
-func (r *run) said() *event.RunStarted {
-	for _, p := range r.asked {
-		if said, ok := p.(*event.RunStarted); ok {
-			return said
+func (r *run) startEvent() *event.RunStarted {
+	for _, p := range r.startPayloads {
+		if started, ok := p.(*event.RunStarted); ok {
+			return started
 		}
 	}
 	return nil
@@ -147,9 +147,9 @@ func (r *run) said() *event.RunStarted {
 
 // messageOf is the id of the run's user message. A run that tries a failed one once more has
 // none of its own.
-func (s *noteRoutes) messageOf(ctx context.Context, r *run, said *event.RunStarted) (string, error) {
+func (s *noteRoutes) messageOf(ctx context.Context, r *run, started *event.RunStarted) (string, error) {
 	own := memory.MessageID(r.id, 1)
-	if said.RetryOf == "" {
+	if started.RetryOf == "" {
 		return own, nil
 	}
 	h, _, err := s.histories.current(ctx, memory.ChatKey(r.chat))
@@ -162,7 +162,7 @@ func (s *noteRoutes) messageOf(ctx context.Context, r *run, said *event.RunStart
 	}
 	ids := h.IDs()
 	for i, m := range slices.Backward(messages) {
-		if m.Role == memory.RoleUser && m.Content == said.Message {
+		if m.Role == memory.RoleUser && m.Content == started.Message {
 			return ids[i], nil
 		}
 	}

@@ -61,14 +61,14 @@ func (s *resumer) resumePosted(c *gin.Context) (*admitted, error) {
 	c.Request.Header.Del("Last-Event-ID")
 	id := c.Param("run")
 	telemetry.Concerns(c.Request.Context(), chat.String(), id)
-	r, kept, from, err := s.answered(c.Request.Context(), chat, id, body.Answers)
+	r, answer, seq, err := s.answered(c.Request.Context(), chat, id, body.Answers)
 	if err != nil {
 		return nil, err
 	}
 	// The stream is of what follows: the client that answers has seen the rest.
-	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", from)
+	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", seq)
 	c.Header(webapi.RunID, id)
-	return &admitted{r, kept, body.Stream || problem.AcceptsSSE(c.Request)}, nil
+	return &admitted{r, answer, body.Stream || problem.AcceptsSSE(c.Request)}, nil
 }
 
 // checkAnswers says what is wrong with answers by themselves.
@@ -76,12 +76,12 @@ func checkAnswers(answers []event.WaitAnswer) error {
 	if len(answers) == 0 {
 		return problem.BadRequest("answers is missing or empty: it needs one for each wait of the run.")
 	}
-	seen := map[string]bool{}
+	ids := map[string]bool{}
 	for _, a := range answers {
 		switch {
 		case a.ID == "":
 			return problem.BadRequest("An answer has no id: that of the wait which it answers.")
-		case seen[a.ID]:
+		case ids[a.ID]:
 			return problem.BadRequest("The wait %.80q is answered twice.", a.ID)
 		case a.Decision != event.Approve && a.Decision != event.Deny && a.Decision != event.Edit:
 			return problem.BadRequest("decision is approve, deny or edit, not %.40q.", a.Decision)
@@ -100,7 +100,7 @@ func checkAnswers(answers []event.WaitAnswer) error {
 		case len(a.Reason) > maxReason:
 			return problem.BadRequest("The reason of %.80q has more than %d bytes.", a.ID, maxReason)
 		}
-		seen[a.ID] = true
+		ids[a.ID] = true
 	}
 	return nil
 }
@@ -111,19 +111,19 @@ func isObject(raw json.RawMessage) bool {
 }
 
 // fit says whether answers are those to the open waits of a run, and whether the caller may give them.
-func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, run string) error {
+func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
-		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: waits}
+		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: pending}
 	}
 	for _, a := range answers {
-		i := slices.IndexFunc(waits, func(w event.Wait) bool { return w.ID == a.ID })
+		i := slices.IndexFunc(pending, func(w event.Wait) bool { return w.ID == a.ID })
 		if i < 0 {
 			return refuse(http.StatusNotFound, webapi.CodeUnknownWait, "The run does not wait for %.80q.", a.ID)
 		}
-		what := doing(a, waits)
-		_, known := besideRights[what]
-		switch kind := waits[i].Kind; {
-		case !known:
+		what := doing(a, pending)
+		_, ok := besideRights[what]
+		switch kind := pending[i].Kind; {
+		case !ok:
 			return problem.BadRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID,
 				kind)
 		case kind == event.Approval && len(a.Result) > 0:
@@ -132,12 +132,12 @@ func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, ru
 		case kind != event.Approval && a.Decision == event.Approve && len(a.Result) == 0:
 			return problem.BadRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, kind)
 		}
-		if err := may(ctx, what); err != nil {
+		if err := checkRight(ctx, what); err != nil {
 			return err
 		}
 	}
 	var open []string
-	for _, w := range waits {
+	for _, w := range pending {
 		if !slices.ContainsFunc(answers, func(a event.WaitAnswer) bool { return a.ID == w.ID }) {
 			open = append(open, w.ID)
 		}
@@ -153,7 +153,7 @@ func fit(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait, ru
 // already, that run is joined, or its kept answer given. from is the number of the event that the
 // answers are to.
 func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	r *run, kept *final, from int64, err error) {
+	r *run, answer *final, seq int64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
 	for {
@@ -165,10 +165,10 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 			return nil, nil, 0, err
 		}
 		if w == nil || w.Run != id {
-			r, kept, err := s.answeredBefore(ctx, chat, id, answers)
+			r, answer, err := s.answeredBefore(ctx, chat, id, answers)
 			if errors.Is(err, errLostRun) && s.storeWatch.lostLately(ctx) {
-				back, failed := s.waitBack(ctx, chat, id)
-				if back && pause(waiting, jitter(20*time.Millisecond)) == nil {
+				restored, failed := s.waitBack(ctx, chat, id)
+				if restored && pause(waiting, jitter(20*time.Millisecond)) == nil {
 					continue
 				}
 				if err = cmp.Or(failed, err); failed == nil && s.storeWatch.losses.noticed(retelling) {
@@ -176,24 +176,24 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 				}
 			}
 			if !errors.Is(err, errNotWaiting) || !s.aboutToWait(ctx, chat, id, answers) {
-				return r, kept, 0, err
+				return r, answer, 0, err
 			}
 			if pause(waiting, jitter(20*time.Millisecond)) != nil {
-				return nil, nil, 0, ended(waiting)
+				return nil, nil, 0, waitError(waiting)
 			}
 			continue
 		}
-		waits, err := waitsOf(w)
+		pending, err := waitsOf(w)
 		if err == nil {
 			err = s.notErased(chat, &w.Rest)
 		}
 		if err == nil {
-			err = fit(ctx, answers, waits, id)
+			err = fit(ctx, answers, pending, id)
 		}
 		if unknown := new(api.Problem); errors.As(err, &unknown) && unknown.Code == webapi.CodeUnknownWait {
 			// They may be those with which it went on before, to where it waits once more.
-			if r, kept, before := s.answeredBefore(ctx, chat, id, answers); !errors.Is(before, errNotWaiting) {
-				return r, kept, 0, before
+			if r, answer, prevErr := s.answeredBefore(ctx, chat, id, answers); !errors.Is(prevErr, errNotWaiting) {
+				return r, answer, 0, prevErr
 			}
 		}
 		if err != nil {
@@ -208,7 +208,7 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 		}
 		// Another process has the lease, perhaps with the same answers.
 		if pause(waiting, jitter(100*time.Millisecond)) != nil {
-			return nil, nil, 0, ended(waiting)
+			return nil, nil, 0, waitError(waiting)
 		}
 	}
 }
@@ -260,17 +260,17 @@ func (s *resumer) suspending(ctx context.Context, chat memory.Chat, id string, a
 	if err != nil || state == nil {
 		return false
 	}
-	waits, err := waitsOf(state)
+	pending, err := waitsOf(state)
 	if err != nil {
 		return false
 	}
 	var unknown *api.Problem // what else is wrong is said once it waits
-	return !errors.As(fit(ctx, answers, waits, id), &unknown) || unknown.Code != webapi.CodeUnknownWait
+	return !errors.As(fit(ctx, answers, pending, id), &unknown) || unknown.Code != webapi.CodeUnknownWait
 }
 
 // answeredBefore gives a run that does not wait, if these are the answers with which it went on.
 func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	r *run, kept *final, err error) {
+	r *run, answer *final, err error) {
 	record, err := s.store.Runs.Record(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
@@ -278,12 +278,12 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
 		return nil, nil, errLostRun
 	}
-	known, err := s.store.Suspensions.Answers(ctx, chat, id)
+	decisions, err := s.store.Suspensions.Answers(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, a := range answers {
-		switch decided := known[a.ID]; decided {
+		switch decided := decisions[a.ID]; decided {
 		case a.Decision:
 		case "":
 			return nil, nil, errNotWaiting
@@ -296,24 +296,24 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 				Message: fmt.Sprintf("%.80q was answered before, with %s.", a.ID, decided)}
 		}
 	}
-	kept = keptAnswer(record)
+	answer = storedAnswer(record)
 	s.registry.mu.Lock()
 	r = s.registry.live[id]
 	s.registry.mu.Unlock()
 	if r == nil || r.chat != chat || s.registry.outdated(ctx, r) {
-		r = s.streams.mirror(ctx, chat, id, kept != nil)
+		r = s.streams.mirror(ctx, chat, id, answer != nil)
 	}
 	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
-		kept = nil
+		answer = nil
 	}
-	return r, kept, nil
+	return r, answer, nil
 }
 
 // tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
 // problem.ErrQueueSlow: it is to be looked at again.
 func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	*run, error) {
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
 	switch {
 	case err != nil:
 		return nil, err
@@ -327,12 +327,12 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*storeTimeout)
 	defer cancel()
 	state, err := s.store.Suspensions.Waiting(ctx, chat)
-	var waits []event.Wait
+	var pending []event.Wait
 	if err == nil {
-		waits, err = waitsOf(state)
+		pending, err = waitsOf(state)
 	}
 	if err == nil {
-		err = fit(ctx, answers, waits, id)
+		err = fit(ctx, answers, pending, id)
 	}
 	if errors.Is(err, redisstore.ErrStateLost) {
 		s.runner.deny(w, stateLost)
@@ -352,20 +352,20 @@ func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		return nil, nil
 	}
 	if err = s.runner.count(ctx, d.run); err == nil {
-		err = d.goOn(ctx, answers, waits)
+		err = d.goOn(ctx, answers, pending)
 	}
 	if err != nil {
 		d.waiting = state
 		d.run.log.Rest()
 		d.run.close()
-		back := w.release(d.rest, &d.log)
+		releaseErr := w.release(d.rest, &d.log)
 		d.run.end()
-		return nil, errors.Join(err, back)
+		return nil, errors.Join(err, releaseErr)
 	}
 	s.registry.enlist(d.run)
 	s.workers.Go(func() { s.runner.work(d) })
 	for _, a := range answers {
-		s.did(ctx, chat.Tenant(), besideEntries[doing(a, waits)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
+		s.writeAudit(ctx, chat.Tenant(), besideEntries[doing(a, pending)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
 	}
 	return d.run, nil
 }
@@ -383,7 +383,7 @@ func (s *resumer) reopened(ctx context.Context, w *writer, state *redisstore.Wai
 
 // goOn has the apiserver go on with a run after its events were replayed. After an error it is
 // to be suspended again.
-func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []event.Wait) error {
+func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait) error {
 	s, r, w := d.runner, d.run, d.writer
 	state := d.waiting
 	d.waiting = nil
@@ -394,7 +394,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err := s.store.Suspensions.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
-	s.ends.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
+	s.endStore.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
 	note := r.openRun(w.Number)
 	note.Events, note.Process = d.events, s.spool.Name()
 	if err := s.store.Suspensions.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
@@ -407,12 +407,12 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 		req.Resume.Events = append(req.Resume.Events, line)
 	}
 	if first, err := event.Decode(req.Resume.Events[0]); err == nil {
-		if said, ok := first.Payload.(*event.RunStarted); ok {
-			req.Message, req.AgentVersion = said.Message, said.AgentVersion
-			r.asked = []event.Payload{said}
+		if started, ok := first.Payload.(*event.RunStarted); ok {
+			req.Message, req.AgentVersion = started.Message, started.AgentVersion
+			r.startPayloads = []event.Payload{started}
 		}
 	}
-	granted := grants(answers, waits)
+	granted := grants(answers, pending)
 	var err error
 	if req.Approved, err = s.store.Suspensions.Approved(ctx, r.chat); err != nil {
 		return err
@@ -428,12 +428,12 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, waits []e
 	if err != nil {
 		s.registry.forgetRun(r)
 		s.workers.Go(func() { s.forget(r) })
-		if problem.Of(err).Status == http.StatusRequestEntityTooLarge {
+		if problem.FromError(err).Status == http.StatusRequestEntityTooLarge {
 			return err // which no repetition changes
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
-	if err := s.ends.removeRun(r.chat, r.id); err != nil {
+	if err := s.endStore.removeRun(r.chat, r.id); err != nil {
 		d.log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
@@ -451,13 +451,13 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	if events == "" || events == d.events {
 		return
 	}
-	at, err := d.runner.runs.At(events)
+	client, err := d.runner.runs.At(events)
 	if err != nil {
 		return
 	}
-	d.events, d.runs, note.Events = events, at, events
+	d.events, d.runs, note.Events = events, client, events
 	d.run.mu.Lock()
-	d.run.at = at
+	d.run.client = client
 	d.run.mu.Unlock()
 	d.writer.opened(note)
 	if _, err := d.runner.store.Turns.Open(ctx, d.run.chat, d.writer.token, d.runner.cfg.Lease, note); err != nil {
@@ -466,11 +466,11 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 }
 
 // grants are the tools that answers approve for good.
-func grants(answers []event.WaitAnswer, waits []event.Wait) (tools []string) {
+func grants(answers []event.WaitAnswer, pending []event.Wait) (tools []string) {
 	for _, a := range answers {
-		i := slices.IndexFunc(waits, func(w event.Wait) bool { return w.ID == a.ID })
-		if a.Decision != event.Deny && i >= 0 && waits[i].Approves != "" && !slices.Contains(tools, waits[i].Approves) {
-			tools = append(tools, waits[i].Approves)
+		i := slices.IndexFunc(pending, func(w event.Wait) bool { return w.ID == a.ID })
+		if a.Decision != event.Deny && i >= 0 && pending[i].Approves != "" && !slices.Contains(tools, pending[i].Approves) {
+			tools = append(tools, pending[i].Approves)
 		}
 	}
 	return tools

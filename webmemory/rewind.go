@@ -52,33 +52,33 @@ var (
 )
 
 type rewindRequest struct {
-	To json.RawMessage `json:"to"`
+	Target json.RawMessage `json:"to"`
 }
 
 // postRewind is POST …/rewind. It stops what runs, as an erasure does.
 func (s *rewindRoutes) postRewind(c *gin.Context, chat memory.Chat, body rewindRequest) error {
-	to := ""
-	if body.To == nil {
+	target := ""
+	if body.Target == nil {
 		return problem.BadRequest("to is missing: the id of the last message that stays, or null for none.")
 	}
-	if string(body.To) != "null" && (json.Unmarshal(body.To, &to) != nil || to == "") {
-		return problem.BadRequest("to is the id of a message or null, not %.80s.", body.To)
+	if string(body.Target) != "null" && (json.Unmarshal(body.Target, &target) != nil || target == "") {
+		return problem.BadRequest("to is the id of a message or null, not %.80s.", body.Target)
 	}
 	// Before anything is stopped for it.
-	known := heads{}
-	seen, err := s.histories.look(c.Request.Context(), chat, known)
-	if err == nil && len(seen) == 0 {
+	headCache := heads{}
+	v, err := s.histories.look(c.Request.Context(), chat, headCache)
+	if err == nil && len(v) == 0 {
 		err = errUnknownChat
 	}
 	if err == nil {
-		_, err = s.histories.locate(c.Request.Context(), chat, seen, to)
+		_, err = s.histories.locate(c.Request.Context(), chat, v, target)
 	}
 	if err != nil {
 		return err
 	}
 	return takeAway(s.leaser, c, chat, erasing, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside,
 		error) {
-		return s.rewinder.rewindUnder(ctx, w, to, known)
+		return s.rewinder.rewindUnder(ctx, w, target, headCache)
 	})
 }
 
@@ -90,27 +90,27 @@ const (
 
 // rewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
 // of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
-func (s *rewinder) rewindUnder(ctx context.Context, w *writer, to string, known heads) (out webapi.SetAside,
+func (s *rewinder) rewindUnder(ctx context.Context, w *writer, target string, headCache heads) (out webapi.SetAside,
 	err error) {
-	v, err := s.histories.pin(ctx, w.histories, known)
+	v, err := s.histories.pin(ctx, w.histories, headCache)
 	if err != nil {
 		return out, err
 	}
-	l, err := s.histories.locate(ctx, w.chat, v, to)
+	l, err := s.histories.locate(ctx, w.chat, v, target)
 	if err != nil {
 		return out, err
 	}
-	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, Target: to}
+	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, Target: target}
 	if err := s.store.Rewinds.Drop(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
 		return out, err
 	}
 	runs := map[string]bool{}
 	for _, key := range v.keys() {
-		of, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
+		history, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
 		if err != nil {
 			return out, errors.Join(err, s.store.Rewinds.Remove(ctx, w.chat, a.ID))
 		}
-		a.Histories = append(a.Histories, of)
+		a.Histories = append(a.Histories, history)
 	}
 	if a.MessageCount() == 0 {
 		out = setAsideEntry(a)
@@ -125,21 +125,21 @@ func (s *rewinder) rewindUnder(ctx context.Context, w *writer, to string, known 
 		return out, err
 	}
 	a.Until = time.Now().Add(redisstore.SetAsideLife)
-	return setAsideEntry(a), s.finishRewind(ctx, w, &a, known)
+	return setAsideEntry(a), s.finishRewind(ctx, w, &a, headCache)
 }
 
 // setAside sets aside what goes of one history, and notes the runs of it.
 func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned, l *boundary,
-	runs map[string]bool) (of redisstore.AsideHistory, err error) {
-	of.Key, of.IDs = p.Key().String(), map[string]bool{}
-	n, went := 0, false
+	runs map[string]bool) (history redisstore.AsideHistory, err error) {
+	history.Key, history.IDs = p.Key().String(), map[string]bool{}
+	n, removing := 0, false
 	for one, err := range s.histories.parts(ctx, p, noID) {
 		if err != nil {
-			return of, err
+			return history, err
 		}
 		for _, h := range one.heads {
-			if went = l.goes(p.Key().Agent() == "", n, h, went); went {
-				of.IDs[h.ID] = true
+			if removing = l.removes(p.Key().Agent() == "", n, h, removing); removing {
+				history.IDs[h.ID] = true
 			}
 			n++
 		}
@@ -150,43 +150,43 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 		if len(piece.Messages) == 0 {
 			return nil
 		}
-		err := s.store.Rewinds.SetAside(ctx, w.Number, w.chat, id, p.Key(), of.Pieces, piece)
-		of.Pieces, piece, size = of.Pieces+1, redisstore.Piece{}, 0
+		err := s.store.Rewinds.SetAside(ctx, w.Number, w.chat, id, p.Key(), history.Pieces, piece)
+		history.Pieces, piece, size = history.Pieces+1, redisstore.Piece{}, 0
 		return err
 	}
 	oldest := float64(time.Now().Add(-erasures.Life).Unix())
-	gone := func(after string, h head, raw json.RawMessage) error {
-		if len(piece.Messages) > 0 && (last != after || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
+	add := func(prevID string, h head, raw json.RawMessage) error {
+		if len(piece.Messages) > 0 && (last != prevID || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 		if len(piece.Messages) == 0 {
-			piece.PrevID = after
+			piece.PrevID = prevID
 		}
-		of.Messages, last, size = of.Messages+1, h.ID, size+len(raw)
+		history.Messages, last, size = history.Messages+1, h.ID, size+len(raw)
 		piece.Messages = append(piece.Messages, raw)
 		if run := memory.RunOf(h.ID); run != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
 			runs[run] = true
 		}
 		return nil
 	}
-	after := ""
-	for one, err := range s.histories.parts(ctx, p, func(id string) bool { return of.IDs[id] }) {
+	prevID := ""
+	for one, err := range s.histories.parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
 		for i := 0; i < len(one.heads) && err == nil; i++ {
 			h := one.heads[i]
-			if of.IDs[h.ID] {
-				err = gone(after, h, one.raw[i])
+			if history.IDs[h.ID] {
+				err = add(prevID, h, one.raw[i])
 			} else {
-				of.Remaining, of.Last = of.Remaining+1, h.ID
+				history.Remaining, history.Last = history.Remaining+1, h.ID
 			}
-			after = h.ID
+			prevID = h.ID
 		}
 		if err != nil {
-			return of, err
+			return history, err
 		}
 	}
-	return of, flush()
+	return history, flush()
 }
 
 // What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
@@ -199,11 +199,11 @@ const (
 
 // finishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
 // have of the runs, and no older copy counts.
-func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside, known heads) error {
+func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside, headCache heads) error {
 	fact := rewound{Chat: memory.StoredChat{Chat: w.chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
-	for _, of := range a.Histories {
-		if of.Messages > 0 {
-			fact.Keys = append(fact.Keys, of.Key)
+	for _, history := range a.Histories {
+		if history.Messages > 0 {
+			fact.Keys = append(fact.Keys, history.Key)
 		}
 	}
 	if _, err := s.tier.forget(ctx, w.chat, w.Number, false); err != nil {
@@ -212,13 +212,13 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 	if err := s.tellRewound(ctx, fact); err != nil {
 		return err
 	}
-	taken := map[string]bool{}
-	for _, of := range a.Histories {
-		key, _ := memory.ParseKey(of.Key)
-		ids := of.IDs
+	removed := map[string]bool{}
+	for _, history := range a.Histories {
+		key, _ := memory.ParseKey(history.Key)
+		ids := history.IDs
 		if ids == nil {
 			ids = map[string]bool{}
-			for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, of) {
+			for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, history) {
 				if err != nil {
 					return err
 				}
@@ -229,20 +229,20 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 		}
 		has := func(id string) bool { return ids[id] }
 		h, err := s.store.Rewinds.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
-			func(id string, _ json.RawMessage) bool { return ids[id] }, known.without(has), known.within(has))
+			func(id string, _ json.RawMessage) bool { return ids[id] }, headCache.containsNone(has), headCache.containsOnly(has))
 		if err != nil {
 			return err
 		}
 		w.histories[key] = h
 		s.cache.Put(h)
-		maps.Copy(taken, ids)
+		maps.Copy(removed, ids)
 	}
 	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
 	if err != nil {
 		return err
 	}
 	void := func(n memory.Note) bool {
-		return taken[n.Message] || n.Message != "" && slices.Contains(a.Runs, memory.RunOf(n.Message))
+		return removed[n.Message] || n.Message != "" && slices.Contains(a.Runs, memory.RunOf(n.Message))
 	}
 	if err := s.takeBackBeside(ctx, w.Number, w.chat, keys, void, a.Runs); err != nil {
 		return err
@@ -267,12 +267,12 @@ func (s *rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.C
 
 // getSetAside is GET …/set-aside.
 func (s *rewindRoutes) getSetAside(c *gin.Context, chat memory.Chat) error {
-	all, err := s.store.Rewinds.List(c.Request.Context(), chat)
+	setAsides, err := s.store.Rewinds.List(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
 	out := webapi.SetAsides{SetAside: []webapi.SetAside{}}
-	for _, a := range all {
+	for _, a := range setAsides {
 		out.SetAside = append(out.SetAside, setAsideEntry(a))
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
@@ -282,7 +282,7 @@ func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
 		Histories: []webapi.SetAsideHistory{}}
 	if a.Target != "" {
-		out.To = &a.Target
+		out.Target = &a.Target
 	}
 	for _, h := range a.Histories {
 		if key, ok := memory.ParseKey(h.Key); ok && h.Messages > 0 {
@@ -295,19 +295,19 @@ func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
 // postRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
 func (s *rewindRoutes) postRestore(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
-	known := func(ctx context.Context) (*redisstore.SetAside, error) {
+	readAside := func(ctx context.Context) (*redisstore.SetAside, error) {
 		a, err := s.store.Rewinds.Read(ctx, chat, c.Param("id"))
 		if err == nil && a == nil {
 			err = errUnknownSetAside
 		}
 		return a, err
 	}
-	if _, err := known(ctx); err != nil {
+	if _, err := readAside(ctx); err != nil {
 		return err
 	}
 	var out webapi.SetAside
 	err := s.leaser.underTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *writer) error {
-		a, err := known(ctx)
+		a, err := readAside(ctx)
 		if err != nil {
 			return err
 		}
@@ -338,14 +338,14 @@ func (s *rewinder) finishRestore(ctx context.Context, w *writer, a *redisstore.S
 	if err := s.noteAll(ctx, w.Number, slices.Collect(maps.Keys(name))); err != nil {
 		return err
 	}
-	for _, of := range a.Histories {
-		key, _ := memory.ParseKey(of.Key)
-		if of.Messages == 0 {
+	for _, history := range a.Histories {
+		key, _ := memory.ParseKey(history.Key)
+		if history.Messages == 0 {
 			continue
 		}
 		// From here on copies that end where the rewind did are old ones.
 		s.noteCut(key, w.Number)
-		there := map[string]bool{}
+		present := map[string]bool{}
 		v, err := s.histories.pin(ctx, map[memory.Key]*memory.History{key: w.history(key)}, nil)
 		if err != nil {
 			return err
@@ -355,13 +355,13 @@ func (s *rewinder) finishRestore(ctx context.Context, w *writer, a *redisstore.S
 				return err
 			}
 			_, id := headOf(raw)
-			there[id] = true
+			present[id] = true
 		}
-		for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, of) {
+		for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, history) {
 			if err != nil {
 				return err
 			}
-			if _, id := headOf(p.Messages[0]); there[id] {
+			if _, id := headOf(p.Messages[0]); present[id] {
 				continue
 			}
 			h, err := s.store.Rewinds.PutBack(ctx, w.Number, w.history(key), s.cfg.MaxHistory, p)

@@ -105,12 +105,12 @@ func (s *rewinder) applyRewound(ctx context.Context, fact rewound) error {
 	}
 	for _, run := range fact.Runs {
 		s.registry.mu.Lock()
-		if r := s.registry.live[run]; r != nil && r.chat == fact.Chat.Chat && r.over(0) && r.turn.Load() < fact.Rewind {
+		if r := s.registry.live[run]; r != nil && r.chat == fact.Chat.Chat && r.expired(0) && r.turn.Load() < fact.Rewind {
 			s.registry.unlist(r)
 		}
 		s.registry.mu.Unlock()
-		if head, lines := s.ends.find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
-			err := errors.Join(s.ends.removeRun(fact.Chat.Chat, run), s.ends.removeRun(fact.Chat.Chat, callsFile+run))
+		if head, lines := s.endStore.find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
+			err := errors.Join(s.endStore.removeRun(fact.Chat.Chat, run), s.endStore.removeRun(fact.Chat.Chat, callsFile+run))
 			if err != nil {
 				return err
 			}
@@ -143,8 +143,8 @@ func (s *rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 		facts[chat][turn].Runs = append(facts[chat][turn].Runs, run)
 	}
 	s.follower.mu.Unlock()
-	for _, of := range facts {
-		for _, fact := range of {
+	for _, byTurn := range facts {
+		for _, fact := range byTurn {
 			if err := s.applyRewound(ctx, *fact); err != nil {
 				return err
 			}
@@ -156,9 +156,9 @@ func (s *rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 // rewindsOf is rewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
 func (s *rewinder) rewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
 	s.follower.mu.Lock()
-	since := s.follower.since
+	startTurn := s.follower.startTurn
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.ListSince(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, startTurn)
 	return func(run string, turn int64) bool {
 		name := erasures.Rewound(chat, strings.TrimSuffix(run, memory.ClosingSuffix))
 		return turns[name] > turn || s.rewoundSince(chat, run, turn)
@@ -167,7 +167,7 @@ func (s *rewinder) rewindsOf(ctx context.Context, chat memory.Chat) (func(run st
 
 // restoreRewinds takes back once more what rewinds took back of which Redis does not know any more.
 func (s *rewinder) restoreRewinds(ctx context.Context) error {
-	known, err := s.follower.file.Turns()
+	recorded, err := s.follower.file.Turns()
 	if err != nil {
 		return err
 	}
@@ -177,12 +177,12 @@ func (s *rewinder) restoreRewinds(ctx context.Context) error {
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
 	forgotten := map[memory.Chat]map[string]int64{}
-	for name, turn := range known {
+	for name, turn := range recorded {
 		chat, run, ok := erasures.RewoundOf(name)
 		if !ok || turn < oldest || turn <= stored[name] {
 			continue
 		}
-		if known[erasures.Restored(chat, strconv.FormatInt(turn, 10))] > 0 {
+		if recorded[erasures.Restored(chat, strconv.FormatInt(turn, 10))] > 0 {
 			continue
 		}
 		if forgotten[chat] == nil {
@@ -218,9 +218,9 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 	}
 	for _, h := range loaded {
 		_, err := s.store.Rewinds.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
-			of, _ := headOf(raw)
-			return runs[memory.RunOf(id)] > 0 && of.Timestamp*1000 < float64(runs[memory.RunOf(id)])
-		}, heads(nil).without(noID), heads(nil).within(noID))
+			msg, _ := headOf(raw)
+			return runs[memory.RunOf(id)] > 0 && msg.Timestamp*1000 < float64(runs[memory.RunOf(id)])
+		}, heads(nil).containsNone(noID), heads(nil).containsOnly(noID))
 		if err != nil {
 			return err
 		}
@@ -231,8 +231,8 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 	if err != nil {
 		return err
 	}
-	for turn, some := range byTurn {
-		if err := s.noteAll(ctx, turn, some); err != nil {
+	for turn, names := range byTurn {
+		if err := s.noteAll(ctx, turn, names); err != nil {
 			return err
 		}
 	}

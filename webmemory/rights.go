@@ -41,7 +41,7 @@ func (s *routes) acts() []act {
 		read, write    = access.MemoryRead, access.MemoryWrite
 	)
 	answering, keys, tenants := s.admission.answering, s.keyring.on, s.tenancy.on
-	all := []act{
+	acts := []act{
 		{"GET /", access.Open, "", getPage},
 		{"GET " + web.Folder + "*file", access.Open, "", getPage},
 		{"GET /openapi.json", access.Open, "", served(http.HandlerFunc(openapi.Serve))},
@@ -60,26 +60,26 @@ func (s *routes) acts() []act {
 		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
 
 		{"GET /v1/chats", read, "", s.chatList.listChats},
-		{"GET " + chat, read, "", problem.Given(problem.ChatOf, s.chatList.getChat)},
+		{"GET " + chat, read, "", problem.Param(problem.ChatOf, s.chatList.getChat)},
 		{"PATCH " + chat, write, "", problem.InChat(maxBody, s.chatList.patchChat)},
-		{"DELETE " + chat, write, "chat.erase", problem.Given(problem.ChatOf, s.eraseRoutes.deleteChat)},
-		{"GET " + chat + "/recall", read, "", problem.Given(problem.ChatOf, s.searcher.getRecall)},
-		{"GET " + chat + "/export", read, "", problem.Given(problem.ChatOf, s.portable.exportChat)},
-		{"POST " + chat + "/import", write, "", problem.Given(problem.ChatOf, s.portable.importChat)},
-		{"GET " + chat + "/messages/:id/influence", read, "", problem.Given(problem.ChatOf, s.historyRoutes.getInfluence)},
-		{"GET " + chat + "/quarantine", read, "", problem.Given(problem.ChatOf, s.historyRoutes.getQuarantine)},
+		{"DELETE " + chat, write, "chat.erase", problem.Param(problem.ChatOf, s.eraseRoutes.deleteChat)},
+		{"GET " + chat + "/recall", read, "", problem.Param(problem.ChatOf, s.searcher.getRecall)},
+		{"GET " + chat + "/export", read, "", problem.Param(problem.ChatOf, s.portable.exportChat)},
+		{"POST " + chat + "/import", write, "", problem.Param(problem.ChatOf, s.portable.importChat)},
+		{"GET " + chat + "/messages/:id/influence", read, "", problem.Param(problem.ChatOf, s.historyRoutes.getInfluence)},
+		{"GET " + chat + "/quarantine", read, "", problem.Param(problem.ChatOf, s.historyRoutes.getQuarantine)},
 		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(maxBody, s.historyRoutes.postQuarantine)},
-		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Given(problem.ChatOf,
+		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Param(problem.ChatOf,
 			s.historyRoutes.deleteQuarantine)},
 		{"POST " + chat + "/fork", write, "", problem.InChat(maxBody, s.portable.postFork)},
 		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(maxBody, s.rewindRoutes.postRewind)},
-		{"GET " + chat + "/set-aside", read, "", problem.Given(problem.ChatOf, s.rewindRoutes.getSetAside)},
+		{"GET " + chat + "/set-aside", read, "", problem.Param(problem.ChatOf, s.rewindRoutes.getSetAside)},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
-			s.growing(problem.Given(problem.ChatOf, s.rewindRoutes.postRestore))},
-		{"GET /v1/users/:user", read, "", problem.Given(problem.UserOf, s.noteRoutes.getUser)},
+			s.growing(problem.Param(problem.ChatOf, s.rewindRoutes.postRestore))},
+		{"GET /v1/users/:user", read, "", problem.Param(problem.UserOf, s.noteRoutes.getUser)},
 		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, maxBody, s.noteRoutes.putUser))},
-		{"DELETE /v1/users/:user", write, "user.erase", problem.Given(problem.UserOf, s.eraseRoutes.deleteUser)},
-		{"GET /v1/users/:user/recall", read, "", problem.Given(problem.UserOf, s.searcher.getUserRecall)},
+		{"DELETE /v1/users/:user", write, "user.erase", problem.Param(problem.UserOf, s.eraseRoutes.deleteUser)},
+		{"GET /v1/users/:user/recall", read, "", problem.Param(problem.UserOf, s.searcher.getUserRecall)},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
@@ -91,9 +91,9 @@ func (s *routes) acts() []act {
 			keys(problem.Body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
 		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
 		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.listTenants)},
-		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Given(tenantIn,
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Param(tenantIn,
 			s.tenancy.exportTenant))},
-		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Given(tenantIn,
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(tenantIn,
 			s.tenancy.deleteTenant))},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
@@ -110,8 +110,8 @@ func (s *routes) acts() []act {
 		{"POST " + run + "/forget", access.Internal, "", toAgents(s.registry, s.noteRoutes.postForget)},
 		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
 		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
-		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Given(problem.ChatOfAny, s.registry.getKnown)},
-		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Given(problem.ChatOfAny, s.ends.get)},
+		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.registry.getKnown)},
+		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.endStore.get)},
 		{"POST " + internalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
 			s.tombstones.postErasure)},
 		{"POST " + internalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
@@ -123,35 +123,35 @@ func (s *routes) acts() []act {
 		{"POST " + internal + "/recalled", access.InternalRead, "",
 			problem.Body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
 	}
-	for _, of := range []string{chat, subagent} {
-		all = append(all, []act{
-			{"GET " + of + "/history", read, "", problem.Given(problem.KeyOf, s.historyRoutes.getHistory)},
-			{"DELETE " + of + "/history", write, "history.erase", problem.Given(problem.KeyOf, s.eraseRoutes.deleteHistory)},
-			{"DELETE " + of + "/messages/:id", write, "message.redact", problem.Given(problem.KeyOf,
+	for _, prefix := range []string{chat, subagent} {
+		acts = append(acts, []act{
+			{"GET " + prefix + "/history", read, "", problem.Param(problem.KeyOf, s.historyRoutes.getHistory)},
+			{"DELETE " + prefix + "/history", write, "history.erase", problem.Param(problem.KeyOf, s.eraseRoutes.deleteHistory)},
+			{"DELETE " + prefix + "/messages/:id", write, "message.redact", problem.Param(problem.KeyOf,
 				s.redactRoutes.redactMessage)},
 		}...)
 	}
-	for _, of := range []string{chat, subagent, "/v1/users/:user"} {
-		all = append(all, []act{
-			{"GET " + of + "/notes", read, "", s.noteRoutes.getNotes},
-			{"POST " + of + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
-			{"PATCH " + of + "/notes/:id", write, "", problem.Body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
-			{"DELETE " + of + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
+	for _, prefix := range []string{chat, subagent, "/v1/users/:user"} {
+		acts = append(acts, []act{
+			{"GET " + prefix + "/notes", read, "", s.noteRoutes.getNotes},
+			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
+			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
+			{"DELETE " + prefix + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
 		}...)
 	}
-	for _, of := range []string{"", "/c/:chat"} {
-		all = append(all, []act{
-			{"POST " + of + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
-			{"POST " + of + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
-			{"GET " + of + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
-			{"DELETE " + of + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
-			{"POST " + of + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
-			{"GET " + of + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
-			{"GET " + of + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
+	for _, prefix := range []string{"", "/c/:chat"} {
+		acts = append(acts, []act{
+			{"POST " + prefix + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
+			{"POST " + prefix + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + prefix + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
+			{"DELETE " + prefix + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
+			{"POST " + prefix + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
+			{"GET " + prefix + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
+			{"GET " + prefix + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
 		}...)
 	}
 	const conversation = "/v1/conversations/:conversation"
-	all = append(all, []act{
+	acts = append(acts, []act{
 		{"POST /v1/conversations", access.Chat, "", served(s.cfg.OpenAI)},
 		{"GET " + conversation, read, "", served(s.cfg.OpenAI)},
 		{"DELETE " + conversation, write, "", served(s.cfg.OpenAI)}, // the erasure is in the log
@@ -159,7 +159,7 @@ func (s *routes) acts() []act {
 		{"GET " + conversation + "/items", read, "", served(s.cfg.OpenAI)},
 		{"DELETE " + conversation + "/items/:item", write, "", served(s.cfg.OpenAI)},
 	}...)
-	return append(all,
+	return append(acts,
 		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.UI)},
 		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.UI)},
 	)
@@ -204,13 +204,15 @@ func byName(acts []act) (access.Rights, map[string]string) {
 	return rights, entries
 }
 
-// may is nil if the caller may do what a request does beside its route.
-func may(ctx context.Context, what string) error { return access.From(ctx).Need(besideRights[what]) }
+// checkRight is nil if the caller may do what a request does beside its route.
+func checkRight(ctx context.Context, what string) error {
+	return access.From(ctx).Need(besideRights[what])
+}
 
 // doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
 // none of the waits.
-func doing(a event.WaitAnswer, waits []event.Wait) string {
-	for _, w := range waits {
+func doing(a event.WaitAnswer, pending []event.Wait) string {
+	for _, w := range pending {
 		if w.ID == a.ID {
 			return w.Kind + " " + a.Decision
 		}
@@ -227,22 +229,22 @@ func (s *routes) letIn(c *gin.Context) {
 		s.refuse(c, err)
 		return
 	}
-	in, over := s.cfg.Gate.Stay(r)
-	defer over()
+	in, release := s.cfg.Gate.Stay(r)
+	defer release()
 	c.Request = in
 	c.Next()
 }
 
 // refuse answers a request that may not come in, in the shape of its endpoint.
 func (s *routes) refuse(c *gin.Context, err error) {
-	p := problem.Of(err)
+	p := problem.FromError(err)
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {
 		c.Header("WWW-Authenticate", no.Challenge)
 	}
 	path := c.FullPath()
 	openAI := []string{"/v1/chat/completions", "/v1/conversations", "/v1/embeddings", "/v1/models", "/v1/responses"}
 	switch {
-	case slices.ContainsFunc(openAI, func(of string) bool { return strings.Contains(path, of) }):
+	case slices.ContainsFunc(openAI, func(route string) bool { return strings.Contains(path, route) }):
 		openaiapi.Refuse(c.Writer, p)
 	case strings.HasPrefix(path, "/v1/chats/:chat/ui"):
 		uistream.Refuse(c.Writer, p)

@@ -38,12 +38,12 @@ func (s *runner) driver(r *run, w *writer, events string) *driver {
 	if events == "" {
 		events = s.runs.EventsURL(r.id)
 	}
-	at, err := s.runs.At(events)
+	client, err := s.runs.At(events)
 	if err != nil {
-		at = s.runs
+		client = s.runs
 	}
 	r.mu.Lock()
-	r.at, r.conversation, r.held = at, w.Conversation, w.token
+	r.client, r.conversation, r.leaseToken = client, w.Conversation, w.token
 	r.mu.Unlock()
 	r.turn.Store(w.Number)
 	w.run, w.logged = r.id, r.logged
@@ -52,26 +52,26 @@ func (s *runner) driver(r *run, w *writer, events string) *driver {
 		sink = tracedSink{w, s.cfg.Traces, r}
 	}
 	return &driver{
-		runner: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, sink),
+		runner: s, run: r, writer: w, runs: client, events: events, fold: event.NewHistories(r.chat, sink),
 		log: r.trail.Logger(s.log),
 	}
 }
 
 // noteRun keeps a record of a run; found is one that is there already.
-func (s *runner) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
+func (s *runner) noteRun(ctx context.Context, r *run) (record *redisstore.Record, err error) {
 	begin := s.store.Runs.Begin
 	if !r.keyed {
 		begin = s.store.Runs.BeginUnkeyed
 	}
-	found, err = begin(ctx, r.chat, r.id, r.body)
-	if found != nil && found.Body == r.body {
-		if found, err = recordOf(ctx, s.store, r); found == nil && err == nil {
+	record, err = begin(ctx, r.chat, r.id, r.body)
+	if record != nil && record.Body == r.body {
+		if record, err = recordOf(ctx, s.store, r); record == nil && err == nil {
 			s.metrics.faults.WithLabelValues(deadPost).Inc()
 			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; it begins with this repetition")
 		}
 	}
-	if err != nil || found != nil || r.attempt <= 1 {
-		return found, err
+	if err != nil || record != nil || r.attempt <= 1 {
+		return record, err
 	}
 	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 }
@@ -96,9 +96,9 @@ func (s *runner) count(ctx context.Context, r *run) (err error) {
 }
 
 // access lets a run's agents reach this process, which holds it. shown is as of lend.
-func (s *runner) access(r *run, shown map[memory.Key]windowed) *api.MemoryAccess {
+func (s *runner) access(r *run, windows map[memory.Key]windowed) *api.MemoryAccess {
 	a := &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
-	r.lend(a.Token, shown)
+	r.lend(a.Token, windows)
 	return a
 }
 
@@ -118,9 +118,9 @@ func (s *runner) work(d *driver) {
 //
 //go:noinline
 func (s *runner) leave(d *driver, finished bool) {
-	giveBack, waits := d.writer.leave, finished && d.rests()
+	giveBack, waiting := d.writer.leave, finished && d.isWaiting()
 	switch {
-	case waits:
+	case waiting:
 		giveBack = d.rest
 	case finished:
 		giveBack = d.writer.end
@@ -128,7 +128,7 @@ func (s *runner) leave(d *driver, finished bool) {
 	d.run.close()
 	_ = d.writer.release(giveBack, &d.log)
 	d.run.end()
-	if waits {
+	if waiting {
 		s.registry.forgetRun(d.run) // from here on it is that of any process
 		s.suspended(d)
 	} else {
@@ -142,7 +142,7 @@ func (s *runner) leave(d *driver, finished bool) {
 	if err := d.runs.Done(done, d.run.id, d.run.log.Last()); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
-	if waits {
+	if waiting {
 		return
 	}
 	packing, stop := context.WithTimeout(s.life, storeTimeout)
@@ -155,9 +155,9 @@ func (s *runner) leave(d *driver, finished bool) {
 // suspended tells of a run that was.
 func (s *runner) suspended(d *driver) {
 	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
-	waits := d.run.openWaits()
-	s.webhooks.tellWebhook(d.run.chat, d.run.id, waits)
-	d.log.Info().Int("waits", len(waits)).Int64("events", d.run.log.Last()).Msg("run waits")
+	pending := d.run.openWaits()
+	s.webhooks.tellWebhook(d.run.chat, d.run.id, pending)
+	d.log.Info().Int("waits", len(pending)).Int64("events", d.run.log.Last()).Msg("run waits")
 }
 
 // forget stops a run at the apiserver that is not followed.
@@ -169,7 +169,7 @@ func (s *runner) forget(r *run) {
 
 // reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
 // is a goneError.
-func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, before int64, failing *time.Time) error {
+func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, last int64, failing *time.Time) error {
 	var p *api.Problem
 	switch {
 	case ctx.Err() != nil:
@@ -179,7 +179,7 @@ func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, befo
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
 	case broken == nil && log.AtWait():
 		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
-	case log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+	case log.Last() > last, broken == nil, errors.Is(broken, api.ErrCut):
 		*failing = time.Time{}
 	case failing.IsZero():
 		*failing = time.Now()
@@ -193,29 +193,29 @@ func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, befo
 // resume takes over the run that was found open under a lease, and brings it to its end.
 // The lease is the run's from here on.
 func (s *runner) resume(w *writer) *run {
-	_, known := s.registry.knownEvents(w.chat, w.Open.Run)
+	_, lines := s.registry.knownEvents(w.chat, w.Open.Run)
 	r := newRun(w.Open.Run, w.chat, w.Open.Body)
 	r.identify(*w.Open)
 	r.keyed = true // as far as is known
 	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
-	r.elsewhere = true
+	r.remote = true
 	close(r.posted)
 	s.registry.enlist(r)
 	d := s.driver(r, w, w.Open.Events)
-	d.left, d.owner = true, w.Open.Process
+	d.abandoned, d.owner = true, w.Open.Process
 	w.opened(*w.Open)
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
-		err := d.catchUp(s.life, known)
+		err := d.catchUp(s.life, lines)
 		if permanent(err) {
 			s.leave(d, d.storeEnd(r.trail.In(s.life), err))
 			return
 		}
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
-			d.run.log.Abort(problem.Of(err))
+			d.run.log.Abort(problem.FromError(err))
 			_ = w.release(w.leave, &d.log)
 			r.end()
 			s.registry.retire(r)
@@ -231,16 +231,16 @@ func (s *runner) resume(w *writer) *run {
 func (s *runner) deny(w *writer, why *denial) *run {
 	open := redisstore.OpenRun{Run: w.Waiting.Run, Turn: w.Waiting.Turn}
 	r := newRun(open.Run, w.chat, "")
-	r.keyed, r.elsewhere = true, true // as far as is known
+	r.keyed, r.remote = true, true // as far as is known
 	close(r.posted)
 	s.registry.enlist(r)
 	d := s.driver(r, w, "")
-	d.left = true
+	d.abandoned = true
 	s.workers.Go(func() {
 		finished, err := d.denied(r.trail.In(s.life), why)
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
-			r.log.Abort(problem.Of(err))
+			r.log.Abort(problem.FromError(err))
 		}
 		s.leave(d, finished)
 	})

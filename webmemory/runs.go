@@ -56,8 +56,8 @@ type run struct {
 	span  *tracing.Span   // that trail stands for; nil for none. Set before turn
 	began time.Time
 
-	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
-	finished  bool // it was over when this copy of it was begun
+	remote   bool // another process had it, or has it, and may have shown events that are not here yet
+	finished bool // it was over when this copy of it was begun
 
 	user    memory.User    // under whom it was posted; zero for nobody who has notes. Set before turn
 	images  []memory.Image // that came with the post
@@ -68,11 +68,11 @@ type run struct {
 	// goesBack is what its post does if it takes something back: rewinds or regenerates.
 	goesBack string
 	refused  error // why it never ran; set before posted is closed
-	// asked is how the run begins, as the apiserver was asked for it here.
-	asked []event.Payload
-	// tells says that the run tells of a loss, under the store's mark in epoch.
-	tells bool
-	epoch string
+	// startPayloads is how the run begins, as the apiserver was asked for it here.
+	startPayloads []event.Payload
+	// reportsLoss says that the run tells of a loss, under the store's mark in epoch.
+	reportsLoss bool
+	epoch       string
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
@@ -84,14 +84,14 @@ type run struct {
 	place *list.Element // guarded by registry.mu: among the finished ones; nil if it is not there
 	size  int           // guarded by registry.mu: what it takes of them, in bytes
 
-	mu    sync.Mutex
-	token string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
-	held  string                  // guarded by mu: token of the chat's lease
-	shown map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
-	at    *api.Client             // guarded by mu: where the run is; nil before it is posted
-	ended time.Time               // guarded by mu; zero while it runs
-	// alone are the calls of tools outside that a run without a chat was granted; nil for one of a chat.
-	alone *ownCalls
+	mu         sync.Mutex
+	token      string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
+	leaseToken string                  // guarded by mu: token of the chat's lease
+	windows    map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
+	client     *api.Client             // guarded by mu: where the run is; nil before it is posted
+	endTime    time.Time               // guarded by mu; zero while it runs
+	// ownCalls are the calls of tools outside that a run without a chat was granted; nil for one of a chat.
+	ownCalls *ownCalls
 	// conversation is the gateway's, in which it runs; guarded by mu.
 	conversation string
 	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
@@ -108,8 +108,8 @@ func newRun(id string, chat memory.Chat, body string) *run {
 	}
 }
 
-// waits notes what cancels the run's wait for the chat's lease; nil once it does not wait.
-func (r *run) waits(dismiss context.CancelCauseFunc) {
+// setDismiss notes what cancels the run's wait for the chat's lease; nil once it does not wait.
+func (r *run) setDismiss(dismiss context.CancelCauseFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dismiss = dismiss
@@ -126,11 +126,11 @@ func (r *run) accepted() bool {
 	}
 }
 
-// over says whether the run ended longer than keep ago.
-func (r *run) over(keep time.Duration) bool {
+// expired says whether the run ended longer than keep ago.
+func (r *run) expired(keep time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.ended.IsZero() && time.Since(r.ended) >= keep
+	return !r.endTime.IsZero() && time.Since(r.endTime) >= keep
 }
 
 // close marks the run as over. Call it before its lease is returned: an erasure or a rewind that takes the lease next
@@ -138,8 +138,8 @@ func (r *run) over(keep time.Duration) bool {
 func (r *run) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = time.Now()
-	r.token, r.shown = "", nil
+	r.endTime = time.Now()
+	r.token, r.windows = "", nil
 }
 
 // end closes the run and reports to waiters that nothing more happens to it in this process.
@@ -157,10 +157,10 @@ type windowed struct {
 }
 
 // lend lets the run's agents reach the memory of its chat by a token, until it is over.
-func (r *run) lend(token string, shown map[memory.Key]windowed) {
+func (r *run) lend(token string, windows map[memory.Key]windowed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.token, r.shown = token, shown
+	r.token, r.windows = token, windows
 }
 
 // lends says whether a token is the one of lend.
@@ -170,25 +170,25 @@ func (r *run) lends(token string) bool {
 	return r.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(r.token)) == 1
 }
 
-// shownOf gives the ids of the messages of a history that the run's agents were shown.
-func (r *run) shownOf(key memory.Key) map[string]bool {
+// visibleIDs gives the ids of the messages of a history that the run's agents were shown.
+func (r *run) visibleIDs(key memory.Key) map[string]bool {
 	r.mu.Lock()
-	of, ids := r.shown[key], map[string]bool{}
+	w, ids := r.windows[key], map[string]bool{}
 	r.mu.Unlock()
-	if of.history == nil {
+	if w.history == nil {
 		return ids
 	}
-	all, at := of.history.Raw(0), of.history.Len()-1
-	known := memory.IDs(all)
-	for _, m := range slices.Backward(of.window) { // which is a part of all, in its order
-		for at >= 0 && !bytes.Equal(all[at], m) {
-			at--
+	raw, i := w.history.Raw(0), w.history.Len()-1
+	rawIDs := memory.IDs(raw)
+	for _, m := range slices.Backward(w.window) { // which is a part of all, in its order
+		for i >= 0 && !bytes.Equal(raw[i], m) {
+			i--
 		}
-		if at < 0 {
+		if i < 0 {
 			break
 		}
-		ids[known[at]] = true
-		at--
+		ids[rawIDs[i]] = true
+		i--
 	}
 	return ids
 }
@@ -199,18 +199,18 @@ func (r *run) head() endHead {
 	defer r.mu.Unlock()
 	head := endHead{Chat: memory.StoredChat{Chat: r.chat}, Run: r.id, Turn: r.turn.Load(), Body: r.body,
 		Conversation: r.conversation, Unkeyed: !r.keyed, First: r.first}
-	if r.at != nil {
-		head.Events = r.at.EventsURL(r.id)
+	if r.client != nil {
+		head.Events = r.client.EventsURL(r.id)
 	}
 	return head
 }
 
 // logged are the run's events as its log in Redis holds them.
-func (r *run) logged() (all []redisstore.Logged) {
+func (r *run) logged() (entries []redisstore.Logged) {
 	for i, line := range r.log.Lines(0) {
-		all = append(all, redisstore.Logged{Seq: int64(i) + 1, Line: line})
+		entries = append(entries, redisstore.Logged{Seq: int64(i) + 1, Line: line})
 	}
-	return all
+	return entries
 }
 
 // collect waits for the run's end and gives what its events add up to; for a run that waits, what
@@ -224,7 +224,7 @@ func (r *run) collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 		out.Add(e)
 	}
 	if out.Outcome == webapi.OutcomeWaiting {
-		return out.Result, &webapi.Waiting{Outcome: out.Outcome, RunID: r.id, Waits: out.Waits}, nil
+		return out.Result, &webapi.Waiting{Outcome: out.Outcome, RunID: r.id, Pending: out.Pending}, nil
 	}
 	return out.Result, nil, out.Err()
 }
@@ -272,8 +272,8 @@ func (s *registry) retire(r *run) {
 func (s *registry) enlist(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before := s.live[r.id]; before != nil {
-		s.unlist(before)
+	if old := s.live[r.id]; old != nil {
+		s.unlist(old)
 	}
 	s.live[r.id] = r
 }
@@ -297,7 +297,7 @@ func (s *registry) expire() {
 	defer s.mu.Unlock()
 	for first := s.finished.runs.Front(); first != nil; first = s.finished.runs.Front() {
 		r := first.Value.(*run)
-		if !r.over(s.cfg.KeepRuns) {
+		if !r.expired(s.cfg.KeepRuns) {
 			return
 		}
 		s.unlist(r)
@@ -326,7 +326,7 @@ func (s *registry) outdated(ctx context.Context, r *run) bool {
 	if r.log.Aborted() {
 		return true
 	}
-	if !r.over(0) {
+	if !r.expired(0) {
 		return false
 	}
 	erased, err := s.store.Erasures.Erased(ctx, memory.ChatKey(r.chat))
@@ -340,7 +340,7 @@ func (s *registry) outdated(ctx context.Context, r *run) bool {
 // runsHere are the runs of a chat that this process, or a dead one of its disk, has
 // lately shown.
 func (s *registry) runsHere(chat memory.Chat) []string {
-	runs := s.ends.runs(chat)
+	runs := s.endStore.runs(chat)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, r := range s.live {
@@ -356,7 +356,7 @@ func (s *registry) dropRuns(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.live {
-		if r.chat == chat && r.over(0) {
+		if r.chat == chat && r.expired(0) {
 			s.unlist(r)
 		}
 	}
@@ -399,7 +399,7 @@ func (s *registry) register(r *run) (other *run, err error) {
 // endedRuns are those that ended here, or in a process with the same disk, oldest
 // first.
 func (s *registry) endedRuns() []endHead {
-	heads := s.ends.heads()
+	heads := s.endStore.heads()
 	s.mu.Lock()
 	for _, r := range s.live {
 		if r.log.Done() {
@@ -415,7 +415,7 @@ func (s *registry) endedRuns() []endHead {
 
 // toAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
 // be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
-func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, asked T) error) func(c *gin.Context) error {
+func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, req T) error) func(c *gin.Context) error {
 	return func(c *gin.Context) error {
 		s.mu.Lock()
 		r := s.live[c.Param("run")]
@@ -428,8 +428,8 @@ func toAgents[T any](s *registry, answer func(c *gin.Context, r *run, asked T) e
 			return errNotHeld
 		}
 		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
-		err := problem.Body(api.DecodeBody, maxBody, func(c *gin.Context, asked T) error { return answer(c, r, asked) })(c)
-		if err != nil && problem.Of(err).Code == webapi.CodeTurnMoved {
+		err := problem.Body(api.DecodeBody, maxBody, func(c *gin.Context, req T) error { return answer(c, r, req) })(c)
+		if err != nil && problem.FromError(err).Code == webapi.CodeTurnMoved {
 			err = errors.Join(errNotHeld, err)
 		}
 		return err
@@ -459,8 +459,8 @@ func (s *registry) knownEvents(chat memory.Chat, run string) (head endHead, line
 		head, lines = r.head(), r.log.Lines(0)
 	}
 	if r == nil || !r.log.Done() || lines == nil {
-		if kept, all := s.ends.find(chat, run); len(all) > len(lines) || len(all) == len(lines) && kept.Waiting != nil {
-			head, lines = kept, all
+		if storedHead, storedLines := s.endStore.find(chat, run); len(storedLines) > len(lines) || len(storedLines) == len(lines) && storedHead.Waiting != nil {
+			head, lines = storedHead, storedLines
 		}
 	}
 	return head, lines

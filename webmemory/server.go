@@ -38,7 +38,7 @@ type Config struct {
 	SessionLogs string         // folder of the session logs; "" writes none
 	Erasures    *erasures.File // what was erased from this disk; nil is a list in memory
 	Cuts        *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
-	Ends        string         // folder for the events of runs that ended lately; "" keeps none
+	EndStoreDir string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit  int            // posts that wait for one chat; 16
 	QueueWait   time.Duration  // for the chat's turn; 30 s
 	MaxChats    int            // chats with work in hand at one time; 10,000
@@ -136,12 +136,12 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		searches:      fair.ForProcessors(),
 		work:          cfg.Work,
-		ends:          &ends{dir: cfg.Ends, log: log},
+		endStore:      &endStore{dir: cfg.EndStoreDir, log: log},
 		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
-		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
+		conversations: conversations{turns: map[memory.Chat]map[string]int64{}},
 	}
-	c.ends.takenBack = c.rewoundSince
-	for _, h := range c.ends.heads() {
+	c.endStore.takenBack = c.rewoundSince
+	for _, h := range c.endStore.heads() {
 		if h.Conversation != "" {
 			c.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
 		}
@@ -152,21 +152,21 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 			c.workers.Go(func() { c.tier.forgetCut(key.Chat()) })
 		}
 	}
-	if c.seen = cfg.Telemetry; c.seen == nil {
-		c.seen = telemetry.Open("", log)
+	if c.telemetry = cfg.Telemetry; c.telemetry == nil {
+		c.telemetry = telemetry.Open("", log)
 	}
-	c.sessions = &sessionLogs{dir: cfg.SessionLogs, log: c.seen.Often}
+	c.sessions = &sessionLogs{dir: cfg.SessionLogs, log: c.telemetry.Often}
 	s := &Server{core: c}
 	c.life, s.end = context.WithCancelCause(context.Background())
 
 	// From the bottom up: each room calls those above it here alone.
 	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
-	c.tier, store.LostData = &coldTier{core: c, watch: watch}, watch.lost
+	c.tier, store.LostData = &coldTier{core: c, watch: watch}, watch.hasLoss
 	if cfg.Cold.Store != nil {
 		store.Forget = c.tier.forgetCopy
 	}
 	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
-	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.seen, cfg.Gate, cfg.DialTLS)}
+	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.telemetry, cfg.Gate, cfg.DialTLS)}
 	s.webhooks = &webhooks{c, newWebhookClient()}
 	histories := &histories{c, watch}
 	searcher := &searcher{core: c, histories: histories}
@@ -180,7 +180,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
 	s.leaser = &leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
 		&queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		newKeeper(store, cfg.Lease, c.later, counts.note)}
+		newKeeper(store, cfg.Lease, c.retryInBackground, counts.note)}
 	starter := &starter{c, watch, histories, rewinder, eraser, runner, restorer, s.leaser}
 	streams := &streams{c, s.registry, watch}
 	admission := &admission{c, s.registry, streams, starter}
@@ -214,7 +214,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		auditor:       &auditor{c},
 		heardRoutes:   &heardRoutes{c, s.leaser, searcher},
 	}
-	s.handler = table.all()
+	s.handler = table.router()
 	c.workers.Go(s.janitor)
 	c.workers.Go(counts.work)
 	c.workers.Go(monitor.watchStore)
@@ -240,7 +240,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
-			s.ends.sweep()
+			s.endStore.sweep()
 			s.registry.expire()
 		}
 	}

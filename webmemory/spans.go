@@ -16,12 +16,12 @@ import (
 
 // beginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
 // until it waited; "" for one that begins.
-func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, asked, user, after string) context.Context {
+func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, question, user, previous string) context.Context {
 	if t == nil {
 		return ctx
 	}
-	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user, Link: after})
-	r.span.SetInput(asked)
+	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user, Link: previous})
+	r.span.SetInput(question)
 	return r.trail.In(ctx)
 }
 
@@ -33,7 +33,7 @@ func endSpan(r *run) {
 	outcome, failed := cmp.Or(r.log.Outcome(), "left"), ""
 	switch {
 	case r.refused != nil:
-		outcome, failed = event.Failed, problem.Of(r.refused).Code
+		outcome, failed = event.Failed, problem.FromError(r.refused).Code
 	case r.log.Waiting():
 		outcome = webapi.OutcomeWaiting
 	case outcome == event.Failed:
@@ -50,7 +50,7 @@ func endMemory(span *tracing.Span, records int, err error) {
 	}
 	failed := ""
 	if err != nil {
-		failed = problem.Of(err).Code
+		failed = problem.FromError(err).Code
 	}
 	span.Set(tracing.MemoryRecords.Int(records))
 	span.End(failed)

@@ -48,11 +48,11 @@ var (
 // start gets the chat's lease, has the apiserver run what was posted, and leaves the run to
 // a driver. A record instead: another process has run it meanwhile.
 func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
-	if found, err := s.mayFollow(ctx, r, p); err != nil || found != nil {
-		return found, err
+	if record, err := s.mayFollow(ctx, r, p); err != nil || record != nil {
+		return record, err
 	}
-	if found, err := s.mayStore(ctx, r); err != nil || found != nil { // before a run that waits is closed
-		return found, err
+	if record, err := s.mayStore(ctx, r); err != nil || record != nil { // before a run that waits is closed
+		return record, err
 	}
 	r.user, _ = r.chat.Tenant().User(p.User) // a user of another form has no notes
 	ctx = beginSpan(ctx, s.cfg.Traces, r, p.Message, p.User, "")
@@ -63,40 +63,40 @@ func (s *starter) start(ctx context.Context, r *run, p webapi.MessageRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	back, found, err := s.goBack(ctx, r, p, w)
-	if err == nil && found == nil {
-		found, err = s.note(ctx, r, w)
+	rewindID, record, err := s.goBack(ctx, r, p, w)
+	if err == nil && record == nil {
+		record, err = s.note(ctx, r, w)
 	}
-	if err == nil && found == nil && w.Open == nil {
+	if err == nil && record == nil && w.Open == nil {
 		err = s.open(ctx, r, p, w)
 	}
-	if err == nil && back != "" {
-		s.did(ctx, r.chat.Tenant(), besideEntries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
+	if err == nil && rewindID != "" {
+		s.writeAudit(ctx, r.chat.Tenant(), besideEntries[r.goesBack], "chats/"+r.chat.ID()+"/runs/"+r.id)
 	}
 	switch {
 	case err == nil && w.Open != nil:
 		s.runner.resume(w) // it goes on, only Redis had forgotten it
 		return &redisstore.Record{Body: r.body}, nil
-	case err == nil && found == nil:
-		d := s.runner.driver(r, w, w.noted.Load().Events)
+	case err == nil && record == nil:
+		d := s.runner.driver(r, w, w.openRun.Load().Events)
 		s.workers.Go(func() { s.runner.work(d) })
 		return nil, nil
 	}
 	log := r.trail.Logger(s.log)
-	if err != nil && back != "" {
-		s.undo(w, back)
+	if err != nil && rewindID != "" {
+		s.undo(w, rewindID)
 	}
 	if w.release(w.end, &log) != nil && errors.Is(err, errAsked) {
 		err = fmt.Errorf("%w: %w", errMayRun, err)
 	}
-	return found, err
+	return record, err
 }
 
 // mayStore returns errStorageFull if the tenant has reached its limit. The record instead: the message is stored already.
-func (s *starter) mayStore(ctx context.Context, r *run) (found *redisstore.Record, err error) {
+func (s *starter) mayStore(ctx context.Context, r *run) (record *redisstore.Record, err error) {
 	if _, err = s.room(ctx, r.chat.Tenant()); err != nil && r.keyed {
-		if found, _ = recordOf(ctx, s.store, r); found != nil {
-			return found, nil
+		if record, _ = recordOf(ctx, s.store, r); record != nil {
+			return record, nil
 		}
 	}
 	return nil, err
@@ -105,12 +105,12 @@ func (s *starter) mayStore(ctx context.Context, r *run) (found *redisstore.Recor
 // note keeps a record of a run under its chat's lease: found is one that is there already,
 // since another process has run it, or since Redis is told of it again. If the run goes
 // on, and only Redis had forgotten it, it is the lease's open run then.
-func (s *starter) note(ctx context.Context, r *run, w *writer) (found *redisstore.Record, err error) {
-	if found, err = s.runner.noteRun(ctx, r); err != nil || found != nil {
-		return found, err
+func (s *starter) note(ctx context.Context, r *run, w *writer) (record *redisstore.Record, err error) {
+	if record, err = s.runner.noteRun(ctx, r); err != nil || record != nil {
+		return record, err
 	}
-	found, err = s.restorer.forgotten(ctx, r, w)
-	return found, s.orWithdraw(ctx, r, err)
+	record, err = s.restorer.forgotten(ctx, r, w)
+	return record, s.orWithdraw(ctx, r, err)
 }
 
 // orWithdraw takes back what was noted of a run, if err says that it was not begun.
@@ -136,7 +136,7 @@ func (s *starter) open(ctx context.Context, r *run, p webapi.MessageRequest, w *
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
 	}
-	if r.epoch, r.tells = s.storeWatch.lossOf(ctx, r.chat, loss); r.tells {
+	if r.epoch, r.reportsLoss = s.storeWatch.lossOf(ctx, r.chat, loss); r.reportsLoss {
 		if err := s.restorer.closeLost(ctx, w); err != nil {
 			return s.orWithdraw(ctx, r, err)
 		}
@@ -196,7 +196,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 			return entry == memory.ForgetEntry+memory.RunOf(chat.IDs()[question])
 		})
 	}
-	said := []string{sessionLine("request: %s", p.Message),
+	lines := []string{sessionLine("request: %s", p.Message),
 		sessionLine("history of the chat loaded: %d messages", chat.Len())}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
@@ -207,7 +207,7 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		Instructions: p.Instructions, Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images, ImagesBefore: p.ImagesBefore,
 		TimeZone: zoneOf(ctx, s.core, p.TimeZone, r.user),
 	}
-	shown := map[memory.Key]windowed{key: {chat, req.Context}}
+	windows := map[memory.Key]windowed{key: {chat, req.Context}}
 	if retried {
 		req.RetryOf = r.retryOf
 	}
@@ -215,31 +215,31 @@ func (s *starter) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		if req.Context = slices.Clone(p.Context); req.RetryOf != "" {
 			req.Context = append(req.Context, chat.Raw(question)...)
 		}
-		shown[key] = windowed{chat, nil}
+		windows[key] = windowed{chat, nil}
 	}
 	for _, a := range w.agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = hidden.Filter(h.Window(s.cfg.SubagentContextWindow))
-		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
+		windows[h.Key()] = windowed{h, req.SubagentContexts[a]}
 		if len(p.Context) > 0 && p.AgentVersion == string(a) {
-			req.SubagentContexts[a], shown[h.Key()] = p.Context, windowed{h, nil}
+			req.SubagentContexts[a], windows[h.Key()] = p.Context, windowed{h, nil}
 		}
-		said = append(said, sessionLine("history of %s loaded: %d messages", a, h.Len()))
+		lines = append(lines, sessionLine("history of %s loaded: %d messages", a, h.Len()))
 	}
-	s.sessions.write(r.chat, said...)
-	r.asked = []event.Payload{&event.RunStarted{
+	s.sessions.write(r.chat, lines...)
+	r.startPayloads = []event.Payload{&event.RunStarted{
 		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: w.agents, Message: p.Message, RetryOf: req.RetryOf,
 		Pasted: p.Pasted, Metadata: p.Metadata, Images: r.images,
 	}}
-	if req.MemoryReset = r.tells; r.tells {
-		r.asked = append(r.asked, &event.MemoryReset{})
+	if req.MemoryReset = r.reportsLoss; r.reportsLoss {
+		r.startPayloads = append(r.startPayloads, &event.MemoryReset{})
 	}
 	r.turn.Store(w.Number)
 	if s.cfg.SelfURL != "" {
 		r.mu.Lock()
-		r.held = w.token
+		r.leaseToken = w.token
 		r.mu.Unlock()
-		req.Memory = s.runner.access(r, shown)
+		req.Memory = s.runner.access(r, windows)
 	}
 	// A client that leaves meanwhile cancels nothing: the run is the service's.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postTimeout(req))
@@ -303,30 +303,30 @@ func (s *starter) notesShown(ctx context.Context, w *writer) (out api.RunNotes, 
 	for _, a := range w.agents {
 		keys = append(keys, memory.SubagentKey(a, w.chat))
 	}
-	found, err := s.store.Notes.Read(ctx, keys...)
+	notes, err := s.store.Notes.Read(ctx, keys...)
 	if errors.Is(err, memory.ErrDamaged) {
 		for _, key := range keys {
-			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
+			same := func(list []memory.Note) ([]memory.Note, error) { return list, nil }
 			if err := s.store.Notes.Change(ctx, w.Number, key, same); err != nil {
 				return out, err
 			}
 		}
-		found, err = s.store.Notes.Read(ctx, keys...)
+		notes, err = s.store.Notes.Read(ctx, keys...)
 	}
 	if err != nil {
 		return out, err
 	}
 	for i, key := range keys {
-		shown := active(found[i])
+		activeNotes := active(notes[i])
 		switch {
-		case len(shown) == 0:
+		case len(activeNotes) == 0:
 		case key.Agent() == "":
-			out.Notes = shown
+			out.Notes = activeNotes
 		default:
 			if out.SubagentNotes == nil {
 				out.SubagentNotes = map[memory.Agent][]memory.Note{}
 			}
-			out.SubagentNotes[key.Agent()] = shown
+			out.SubagentNotes[key.Agent()] = activeNotes
 		}
 	}
 	return out, nil

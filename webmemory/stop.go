@@ -35,26 +35,26 @@ func (s *resumer) stopRun(c *gin.Context) error {
 
 // stop stops a chat's run, which is r if this process has it.
 func (s *resumer) stop(ctx context.Context, chat memory.Chat, id string, r *run) (status string, err error) {
-	if r != nil && r.over(0) && !r.log.Waiting() {
-		return webapi.Over, nil
+	if r != nil && r.expired(0) && !r.log.Waiting() {
+		return webapi.Finished, nil
 	}
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	switch {
-	case r != nil && !r.over(0):
+	case r != nil && !r.expired(0):
 		err = s.stopHere(ctx, r)
 	case err == nil && open != nil && open.Run == id:
 		err = s.leaser.stopOpen(ctx, open)
 	case err == nil && s.waitsFor(ctx, chat, id):
-		return webapi.Over, s.denyNow(ctx, chat, id, stoppedRun)
+		return webapi.Finished, s.denyNow(ctx, chat, id, stoppedRun)
 	case err == nil:
 		record, err := s.store.Runs.Record(ctx, chat, id)
 		if err == nil && record == nil {
 			err = errUnknownRun
 		}
-		return webapi.Over, err
+		return webapi.Finished, err
 	}
 	if errors.Is(err, api.ErrWaits) { // it is about to be suspended
-		return webapi.Over, s.denyNow(ctx, chat, id, stoppedRun)
+		return webapi.Finished, s.denyNow(ctx, chat, id, stoppedRun)
 	}
 	if err != nil {
 		return "", asking(err)
@@ -65,36 +65,36 @@ func (s *resumer) stop(ctx context.Context, chat memory.Chat, id string, r *run)
 // stopHere asks the apiserver to end a run; its last events come as ever.
 func (s *resumer) stopHere(ctx context.Context, r *run) error {
 	r.mu.Lock()
-	at := r.at
+	client := r.client
 	r.mu.Unlock()
-	if at == nil {
+	if client == nil {
 		return nil // still waiting for its turn: it is withdrawn when its client leaves
 	}
-	return at.Stop(ctx, r.id)
+	return client.Stop(ctx, r.id)
 }
 
 // denyNow ends a run that waits, or is about to, and waits until that is done. What does not wait any more is fine.
 func (s *resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why *denial) error {
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
-	for again := true; again; again = s.waitsFor(ctx, chat, id) {
-		w, err := s.leaser.takeTurn(ctx, waiting, chat, "", behind)
+	for retry := true; retry; retry = s.waitsFor(ctx, chat, id) {
+		w, err := s.leaser.takeTurn(ctx, waiting, chat, "", placeLast)
 		if err != nil {
 			return err
 		}
-		var left *run
+		var prev *run
 		switch {
 		case w.Open != nil:
-			left = s.runner.resume(w)
+			prev = s.runner.resume(w)
 		case w.Waiting != nil && w.Waiting.Run == id:
-			left = s.runner.deny(w, why)
+			prev = s.runner.deny(w, why)
 		default:
 			return w.release(w.end, &s.log)
 		}
 		select {
-		case <-left.done:
+		case <-prev.done:
 		case <-waiting.Done():
-			return ended(waiting)
+			return waitError(waiting)
 		}
 	}
 	return nil

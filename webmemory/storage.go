@@ -72,7 +72,7 @@ func (s *storage) countAll(ctx context.Context) {
 		err := s.count(ctx, chat)
 		cancel()
 		if err != nil {
-			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are not counted yet")
+			s.telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are not counted yet")
 			s.note(chat)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *storage) count(ctx context.Context, chat memory.Chat) error {
 		bytes += h.Bytes + h.ArchivedBytes + h.NotesBytes
 	}
 	if bytes == 0 {
-		if at, err := s.store.Cold.Look(ctx, chat); err != nil || at[0].Asleep {
+		if states, err := s.store.Cold.Look(ctx, chat); err != nil || states[0].Asleep {
 			return err
 		}
 	}
@@ -97,14 +97,14 @@ func (s *storage) count(ctx context.Context, chat memory.Chat) error {
 }
 
 // room returns how many bytes a tenant may store beyond those that it does. An error is errStorageFull if there are none.
-func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err error) {
-	limit := s.cfg.Limiter.Stored(of)
+func (s *core) room(ctx context.Context, tenant memory.Tenant) (remaining int64, err error) {
+	limit := s.cfg.Limiter.Stored(tenant)
 	if limit == 0 {
 		return math.MaxInt64, nil
 	}
-	used, err := s.store.Stored.Total(ctx, of)
+	used, err := s.store.Stored.Total(ctx, tenant)
 	if err == nil && used >= limit {
-		err = s.errStorageFull(of)
+		err = s.errStorageFull(tenant)
 	}
 	return limit - used, err
 }
@@ -114,15 +114,15 @@ func (s *core) room(ctx context.Context, of memory.Tenant) (left int64, err erro
 // are sure to be new.
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		of := problem.TenantOf(c)
-		left, err := s.room(c.Request.Context(), of)
+		tenant := problem.TenantOf(c)
+		remaining, err := s.room(c.Request.Context(), tenant)
 		if err != nil {
 			return err
 		}
-		body := &boundedBody{ReadCloser: c.Request.Body, left: left}
+		body := &boundedBody{ReadCloser: c.Request.Body, remaining: remaining}
 		c.Request.Body = body
 		if err = answer(c); err != nil && body.full.Load() {
-			err = s.errStorageFull(of)
+			err = s.errStorageFull(tenant)
 		}
 		return err
 	}
@@ -140,22 +140,22 @@ func (s *routes) documents(c *gin.Context) error {
 // boundedBody fails when more than left bytes are read, and sets full.
 type boundedBody struct {
 	io.ReadCloser
-	left int64
-	full atomic.Bool
+	remaining int64
+	full      atomic.Bool
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
+	if b.remaining -= int64(n); b.remaining < 0 {
 		b.full.Store(true)
 		return 0, errors.New("the body exceeds the tenant's storage limit")
 	}
 	return n, err
 }
 
-func (s *core) errStorageFull(of memory.Tenant) error {
-	limit := access.Size(s.cfg.Limiter.Stored(of))
+func (s *core) errStorageFull(tenant memory.Tenant) error {
+	limit := access.Size(s.cfg.Limiter.Stored(tenant))
 	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,
 		Message: fmt.Sprintf("The tenant %s has reached its storage limit of %s. Delete chats or documents, or ask the "+
-			"operator to raise the limit.", of, limit)}
+			"operator to raise the limit.", tenant, limit)}
 }

@@ -28,12 +28,12 @@ type health struct {
 
 // dependencies are the state of what the service depends on. In health they are guarded by its mu.
 type dependencies struct {
-	seen    bool      // the store has answered once
-	since   time.Time // when it stopped answering; zero while it does
-	refusal string    // why something cannot be written although the store answers; empty while all can
-	denied  bool      // the refusal lasts until an operator permits something
-	cold    string    // why the cold store cannot be read; "" while it can
-	full    float64   // which part of its maxmemory Redis has used, as last seen
+	answered  bool      // the store has answered once
+	downSince time.Time // when it stopped answering; zero while it does
+	refusal   string    // why something cannot be written although the store answers; empty while all can
+	denied    bool      // the refusal lasts until an operator permits something
+	cold      string    // why the cold store cannot be read; "" while it can
+	full      float64   // which part of its maxmemory Redis has used, as last seen
 }
 
 // fullFrom is the part of Redis's maxmemory from which on the service is degraded.
@@ -61,12 +61,12 @@ func (h *health) noteFull(full float64) (news bool) {
 func (h *health) note(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news = h.since.IsZero() == (err != nil)
+	news = h.downSince.IsZero() == (err != nil)
 	switch {
 	case err == nil:
-		h.seen, h.since = true, time.Time{}
+		h.answered, h.downSince = true, time.Time{}
 	case news:
-		h.since = time.Now()
+		h.downSince = time.Now()
 	}
 	return news
 }
@@ -99,39 +99,39 @@ func (h *health) get() dependencies {
 // that Redis keeps with its data: another one means that all is lost. A server that was
 // not there before may have lost its last writes only, or have loaded an older state.
 type losses struct {
-	mu      sync.Mutex
-	at      time.Time              // guarded by mu: when one was noticed last, or the process began
-	lost    time.Time              // guarded by mu: when one was noticed last; zero for never
-	epoch   string                 // guarded by mu: the store's mark, as last seen; "" before
-	servers []string               // guarded by mu: run ids of its servers, as last seen
-	used    map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
-	wake    chan struct{}          // something may have been lost
+	mu        sync.Mutex
+	lastReset time.Time              // guarded by mu: when one was noticed last, or the process began
+	lastLoss  time.Time              // guarded by mu: when one was noticed last; zero for never
+	epoch     string                 // guarded by mu: the store's mark, as last seen; "" before
+	servers   []string               // guarded by mu: run ids of its servers, as last seen
+	used      map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
+	wake      chan struct{}          // something may have been lost
 }
 
 // note takes the time of a loss, if it is one. The caller holds mu.
-func (l *losses) note(lost bool) {
-	if lost || l.at.IsZero() {
-		l.at = time.Now()
+func (l *losses) note(isLoss bool) {
+	if isLoss || l.lastReset.IsZero() {
+		l.lastReset = time.Now()
 	}
-	if lost {
-		l.lost = l.at
+	if isLoss {
+		l.lastLoss = l.lastReset
 	}
 }
 
 // noticed says whether a loss was noticed within a time.
-func (l *losses) noticed(within time.Duration) bool { return time.Since(l.newest()) < within }
+func (l *losses) noticed(window time.Duration) bool { return time.Since(l.newest()) < window }
 
 // newest is when a loss was noticed last; zero for never.
 func (l *losses) newest() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lost
+	return l.lastLoss
 }
 
-func (l *losses) lately() bool {
+func (l *losses) isRecent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.at) < retelling
+	return time.Since(l.lastReset) < retelling
 }
 
 func (l *losses) wakeUp() {
@@ -143,15 +143,15 @@ func (l *losses) wakeUp() {
 
 // usedIn notes that a chat is used, and says whether it was used in another epoch before;
 // that stays so until it is told.
-func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
+func (l *losses) usedIn(chat memory.Chat, epoch string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, known := l.used[chat]
-	if !known {
+	prev, ok := l.used[chat]
+	if !ok {
 		makeRoom(l.used) // what a chat lost that is forgotten, and is cached, is told all the same
 		l.used[chat] = epoch
 	}
-	return known && before != epoch
+	return ok && prev != epoch
 }
 
 // noteEpoch takes note of the epoch that Redis holds. The first one tells nothing of what Redis lost before: while no
@@ -159,11 +159,11 @@ func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
 func (s *storeWatch) noteEpoch(epoch string) {
 	s.losses.mu.Lock()
 	fresh := s.losses.epoch != epoch
-	lost := fresh && s.losses.epoch != ""
+	isLoss := fresh && s.losses.epoch != ""
 	s.losses.epoch = epoch
-	s.losses.note(lost)
+	s.losses.note(isLoss)
 	s.losses.mu.Unlock()
-	if lost {
+	if isLoss {
 		s.metrics.resets.Inc()
 		s.log.Error().Msg("Redis has lost its data: another epoch. What is known here is written back")
 	}
@@ -205,11 +205,11 @@ func (s *storeWatch) lostLately(ctx context.Context) bool {
 		return true
 	}
 	s.noteServers(servers)
-	return s.losses.lately()
+	return s.losses.isRecent()
 }
 
-// lost reports whether Redis has lost data lately, as its epoch and servers say.
-func (s *storeWatch) lost(ctx context.Context) bool {
+// hasLoss reports whether Redis has lost data lately, as its epoch and servers say.
+func (s *storeWatch) hasLoss(ctx context.Context) bool {
 	_ = s.lostLately(ctx) // notes what it finds
 	return s.losses.noticed(retelling)
 }
@@ -218,8 +218,8 @@ func (s *storeWatch) lost(ctx context.Context) bool {
 // something of the chat was brought back, or Redis lost everything since the chat was used
 // here. It gives the epoch, in which that is told once, by whichever process. It is also
 // where a loss is noticed first, if the chat is used right after it.
-func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
-	if !s.health.get().since.IsZero() {
+func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, dataLost bool) {
+	if !s.health.get().downSince.IsZero() {
 		return "", false
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkEvery)
@@ -234,8 +234,8 @@ func (s *storeWatch) lossOf(ctx context.Context, chat memory.Chat, loss redissto
 		return "", false
 	}
 	s.noteEpoch(epoch)
-	since := s.losses.usedIn(chat, epoch)
-	return epoch, loss.Recovered || since && loss.ReportedEpoch != epoch
+	epochChanged := s.losses.usedIn(chat, epoch)
+	return epoch, loss.Recovered || epochChanged && loss.ReportedEpoch != epoch
 }
 
 // toldLoss notes that a chat's run has told of a loss, under the store's mark that it

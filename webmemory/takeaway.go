@@ -33,9 +33,9 @@ const scanTimeout = 10 * time.Minute
 const scrubWait = time.Minute
 
 // takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
-func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, at place, allowed time.Duration,
+func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, pos place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) error {
-	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, at, allowed, do) })
+	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, pos, allowed, do) })
 }
 
 // takenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
@@ -44,7 +44,7 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 		out A
 		err error
 	}
-	ended := make(chan end, 1)
+	done := make(chan end, 1)
 	ctx := c.Request.Context()
 	fair.Leave(ctx) // the removal takes a place of its own
 	s.workers.Go(func() {
@@ -53,10 +53,10 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 			trail := telemetry.FromContext(c.Request.Context())
 			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
 		}
-		ended <- end{out, err}
+		done <- end{out, err}
 	})
 	select {
-	case e := <-ended:
+	case e := <-done:
 		if e.err != nil {
 			return e.err
 		}
@@ -71,16 +71,16 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 // takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
 // waiters and after stopping what runs: once it has returned no run can still use or write
 // what is gone. Posts that wait are refused. at is erasing or deleting; allowed bounds do.
-func takeAwayNow[A any](s *leaser, chat memory.Chat, at place, allowed time.Duration,
+func takeAwayNow[A any](s *leaser, chat memory.Chat, pos place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
-	if out, err = takeAwayUnscrubbed(s, chat, at, allowed, do); err != nil {
+	if out, err = takeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
 		return out, err
 	}
 	return out, s.eraser.scrub()
 }
 
 // takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
-func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed time.Duration,
+func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, pos place, allowed time.Duration,
 	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
@@ -90,7 +90,7 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed ti
 		return out, err
 	}
 	s.registry.dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, at, takenAway,
+	w, err := s.turnFor(ctx, ctx, chat, token, pos, takenAway,
 		func(*redisstore.Rest) error { return nil })
 	if err != nil {
 		yield()
@@ -98,7 +98,7 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, at place, allowed ti
 	}
 	defer func() {
 		yield()
-		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
+		s.queue.noteErasure(chat, "", 0) // posts that came during the erasure may have their turn
 		w.next()
 	}()
 	fair.Do(fair.With(context.WithoutCancel(ctx), s.work, chat.Tenant()), func(ctx context.Context) {

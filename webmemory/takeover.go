@@ -99,12 +99,12 @@ func (s *takeover) lookOnce(died bool) error {
 func (s *takeover) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
 	if err != nil {
 		busy := errors.Is(err, problem.ErrQueueSlow) || errors.Is(err, problem.ErrTooManyChats) || errors.Is(err,
 			problem.ErrErased)
 		if !busy && s.life.Err() == nil {
-			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
+			s.telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}
 		return
 	}
@@ -120,14 +120,14 @@ func (s *takeover) lookAt(chat memory.Chat) {
 
 // catchUp brings a left run to where others have shown it: by its log, and by the events
 // that are known here.
-func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
+func (d *driver) catchUp(ctx context.Context, lines [][]byte) error {
 	if err := d.replay(ctx); err != nil {
 		return err
 	}
 	if err := putOwnCallsBack(ctx, d); err != nil {
 		return err
 	}
-	return d.retell(ctx, known)
+	return d.retell(ctx, lines)
 }
 
 // replay folds the run's log again. The histories drop what they have already. It ends at a gap, as Redis leaves after an
@@ -143,7 +143,7 @@ func (d *driver) replay(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		taken := 0
+		applied := 0
 		for _, l := range logged {
 			e, err := event.Decode(l.Line)
 			if err == nil {
@@ -162,11 +162,11 @@ func (d *driver) replay(ctx context.Context) error {
 			if err := d.run.log.Append(e); err != nil {
 				return err
 			}
-			taken++
+			applied++
 		}
 		switch {
-		case taken > 0 && len(logged) >= batch:
-		case damaged || len(logged) > taken:
+		case applied > 0 && len(logged) >= batch:
+		case damaged || len(logged) > applied:
 			d.log.Warn().Int64("seq", d.run.log.Last()).
 				Msg("the log of a run has a gap or an entry that cannot be read; it is written again up to there")
 			return d.writer.closeGap(ctx)
@@ -214,24 +214,24 @@ func (d *driver) ownerGone() bool {
 // retell stores and shows what others have shown of a run, from where its log ends:
 // first in the log, then in the histories.
 func (d *driver) retell(ctx context.Context, lines [][]byte) error {
-	all := d.run.head().events(lines)
-	known := int(d.run.log.Last())
-	if len(all) <= known {
+	events := d.run.head().events(lines)
+	last := int(d.run.log.Last())
+	if len(events) <= last {
 		return nil
 	}
-	d.lossLog().Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
+	d.lossLog().Warn().Int("events", len(events)-last).Msg("Redis has lost events of a run; they are told again")
 	d.runner.metrics.retold.Inc()
-	for some := range slices.Chunk(all[known:], batch) {
-		if err := d.writer.record(some); err != nil {
+	for chunk := range slices.Chunk(events[last:], batch) {
+		if err := d.writer.record(chunk); err != nil {
 			return err
 		}
 	}
-	if err := d.writer.place(ctx, d.writer.Open.Turn, all); err != nil {
+	if err := d.writer.place(ctx, d.writer.Open.Turn, events); err != nil {
 		return err
 	}
 	d.writer.placed = true
 	defer func() { d.writer.placed = false }()
-	for _, e := range all[known:] {
+	for _, e := range events[last:] {
 		if err := d.show(e); err != nil {
 			return err
 		}
@@ -280,14 +280,14 @@ func (w *writer) place(ctx context.Context, number int64, events []event.Event) 
 
 // folded are the messages of a run of turn number, as copies of the histories.
 func folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
-	said := collected{}
-	fold := event.NewHistories(chat, said)
+	sink := collected{}
+	fold := event.NewHistories(chat, sink)
 	for _, e := range events {
 		if err := fold.Apply(e); err != nil {
 			return nil, err
 		}
 	}
-	for _, h := range said {
+	for _, h := range sink {
 		h.ProvenIn(number)
 		h.OfOneTurn()
 		copies = append(copies, h)
@@ -320,8 +320,8 @@ func (d *driver) placeRecorded() {
 }
 
 func (d *driver) writeRecorded(ctx context.Context) error {
-	known, err := d.runner.redactor.redactionsOf(ctx, d.run.chat)
-	if err != nil || slices.ContainsFunc(known, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
+	redacted, err := d.runner.redactor.redactionsOf(ctx, d.run.chat)
+	if err != nil || slices.ContainsFunc(redacted, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
 		return err // it may say what was redacted since
 	}
 	events := d.run.head().events(d.run.log.Lines(0))
@@ -338,12 +338,12 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found, err := d.runner.store.Chats.Exist(ctx, keys...)
+	exists, err := d.runner.store.Chats.Exist(ctx, keys...)
 	if err != nil {
 		return err
 	}
 	for i, h := range copies {
-		if !found[i] {
+		if !exists[i] {
 			continue
 		}
 		if _, err := d.runner.store.WriteBack(ctx, h); err != nil {

@@ -26,21 +26,21 @@ import (
 const tenantPage = 100
 
 // exportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
-func (s *tenancy) exportTenant(c *gin.Context, of memory.Tenant) error {
+func (s *tenancy) exportTenant(c *gin.Context, tenant memory.Tenant) error {
 	ctx := c.Request.Context()
-	known, err := s.tenants(ctx)
+	tenants, err := s.tenants(ctx)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(known, func(t webapi.Tenant) bool { return t.Tenant == of }) {
+	if !slices.ContainsFunc(tenants, func(t webapi.Tenant) bool { return t.Tenant == tenant }) {
 		return errUnknownTenant
 	}
-	s.did(ctx, of, tenantExported, "tenants/"+of.String())
+	s.writeAudit(ctx, tenant, tenantExported, "tenants/"+tenant.String())
 	c.Header("Content-Type", "application/x-ndjson")
-	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", of.String()+".ndjson"))
-	x := tenantExport{tenancy: s, of: of, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
-	begins := webapi.TenantExport{Kind: webapi.TenantBegins, Tenant: &of, At: time.Now().UTC()}
-	if err := x.write(begins); err != nil {
+	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", tenant.String()+".ndjson"))
+	x := tenantExport{tenancy: s, tenant: tenant, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
+	header := webapi.TenantExport{Kind: webapi.TenantBegins, Tenant: &tenant, CreatedAt: time.Now().UTC()}
+	if err := x.write(header); err != nil {
 		return broken(c, err)
 	}
 	for _, part := range []func(context.Context) error{x.keys, x.chats, x.users, x.documents, x.usage, x.audit} {
@@ -58,9 +58,9 @@ func (s *tenancy) exportTenant(c *gin.Context, of memory.Tenant) error {
 // tenantExport is an export under way.
 type tenantExport struct {
 	*tenancy
-	of    memory.Tenant
-	out   *bufio.Writer
-	lines map[string]int64 // by kind
+	tenant memory.Tenant
+	out    *bufio.Writer
+	lines  map[string]int64 // by kind
 }
 
 func (x *tenantExport) write(line webapi.TenantExport) error {
@@ -70,9 +70,9 @@ func (x *tenantExport) write(line webapi.TenantExport) error {
 
 // keys exports keys without their hashes.
 func (x *tenantExport) keys(ctx context.Context) error {
-	all, err := x.cfg.Keys.List(ctx)
-	for _, k := range all {
-		if k.Tenant == x.of && err == nil {
+	keys, err := x.cfg.Keys.List(ctx)
+	for _, k := range keys {
+		if k.Tenant == x.tenant && err == nil {
 			err = x.write(webapi.TenantExport{Kind: webapi.TenantKey, Key: &k})
 		}
 	}
@@ -81,18 +81,18 @@ func (x *tenantExport) keys(ctx context.Context) error {
 
 // chats exports the chats, those first that were used last.
 func (x *tenantExport) chats(ctx context.Context) error {
-	for after := (redisstore.Place{}); ; {
-		page, err := x.store.Chats.ByUse(ctx, x.of, after, tenantPage)
+	for cursor := (redisstore.Place{}); ; {
+		page, err := x.store.Chats.ByUse(ctx, x.tenant, cursor, tenantPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		for _, p := range page {
-			chat, ok := p.Chat(x.of)
+			chat, ok := p.Chat(x.tenant)
 			if !ok {
 				continue
 			}
 			if err := x.chat(ctx, chat, p.Used); unread(err) {
-				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problem.Of(err).Message})
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problem.FromError(err).Message})
 				if err != nil {
 					return err
 				}
@@ -100,7 +100,7 @@ func (x *tenantExport) chats(ctx context.Context) error {
 				return err
 			}
 		}
-		after = page[len(page)-1]
+		cursor = page[len(page)-1]
 	}
 }
 
@@ -117,11 +117,11 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 	if err != nil || cards[0].Missing && len(stored) == 0 {
 		return err
 	}
-	begins := webapi.TenantExport{Kind: webapi.TenantChat, Chat: chat.ID(), Title: cards[0].Title, Used: &used}
+	header := webapi.TenantExport{Kind: webapi.TenantChat, Chat: chat.ID(), Title: cards[0].Title, Used: &used}
 	if json.Valid([]byte(cards[0].Metadata)) {
-		begins.Metadata = json.RawMessage(cards[0].Metadata)
+		header.Metadata = json.RawMessage(cards[0].Metadata)
 	}
-	if err := x.write(begins); err != nil || len(stored) == 0 {
+	if err := x.write(header); err != nil || len(stored) == 0 {
 		return err
 	}
 	return x.portable.exportLines(ctx, stored, func(line webapi.ExportLine) error {
@@ -132,7 +132,7 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 // users exports the time zones and the notes of users.
 func (x *tenantExport) users(ctx context.Context) error {
 	for place := 0; ; place += tenantPage {
-		page, all, err := x.store.Tenants.Users(ctx, x.of, place, tenantPage)
+		page, total, err := x.store.Tenants.Users(ctx, x.tenant, place, tenantPage)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 			}
 			notes, err := x.store.Users.Notes(ctx, u)
 			if unread(err) {
-				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problem.Of(err).Message})
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problem.FromError(err).Message})
 			}
 			if err != nil {
 				return err
@@ -158,7 +158,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 				}
 			}
 		}
-		if place+tenantPage >= all {
+		if place+tenantPage >= total {
 			return nil
 		}
 	}
@@ -166,7 +166,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 
 // documents exports those of collections and of chats.
 func (x *tenantExport) documents(ctx context.Context) error {
-	_, err := x.runs.TenantDocuments(ctx, x.of, func(d api.TenantDocument) error {
+	_, err := x.runs.TenantDocuments(ctx, x.tenant, func(d api.TenantDocument) error {
 		return x.write(webapi.TenantExport{Kind: webapi.TenantDocument, Chat: d.Chat, Collection: d.Collection,
 			Document: d.Document})
 	})
@@ -179,15 +179,15 @@ func (x *tenantExport) usage(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	for _, by := range tally.Dimensions {
-		q := tally.Query{Tenant: x.of, By: by, Since: now.Add(-tally.Keep), Until: now}
+	for _, dimension := range tally.Dimensions {
+		q := tally.Query{Tenant: x.tenant, By: dimension, Since: now.Add(-tally.Keep), Until: now}
 		for {
 			page, err := x.cfg.Usage.Read(ctx, q)
 			if err != nil {
 				return err
 			}
 			for _, row := range page.Rows {
-				if err := x.write(webapi.TenantExport{Kind: webapi.TenantUsage, By: by, Usage: &row}); err != nil {
+				if err := x.write(webapi.TenantExport{Kind: webapi.TenantUsage, GroupBy: dimension, Usage: &row}); err != nil {
 					return err
 				}
 			}
@@ -202,8 +202,8 @@ func (x *tenantExport) usage(ctx context.Context) error {
 
 // audit exports the audit log.
 func (x *tenantExport) audit(ctx context.Context) error {
-	for after := ""; ; {
-		page, err := x.cfg.Audit.Page(ctx, x.of, after, audit.MaxPage)
+	for cursor := ""; ; {
+		page, err := x.cfg.Audit.Page(ctx, x.tenant, cursor, audit.MaxPage)
 		if err != nil {
 			return err
 		}
@@ -215,6 +215,6 @@ func (x *tenantExport) audit(ctx context.Context) error {
 		if len(page) < audit.MaxPage {
 			return nil
 		}
-		after = page[len(page)-1].ID
+		cursor = page[len(page)-1].ID
 	}
 }

@@ -75,11 +75,11 @@ func (s *tenancy) on(h func(*gin.Context) error) func(*gin.Context) error {
 
 // tenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
 func tenantIn(c *gin.Context) (memory.Tenant, error) {
-	of, err := memory.ParseTenant(c.Param("tenant"))
-	if err == nil && !governs(c, of) {
+	tenant, err := memory.ParseTenant(c.Param("tenant"))
+	if err == nil && !governs(c, tenant) {
 		err = errUnknownTenant
 	}
-	return of, err
+	return tenant, err
 }
 
 // inFile are the ids of the keys in the operator's file, by the tenant.
@@ -106,19 +106,19 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	good, named := map[memory.Tenant]int{}, []memory.Tenant{{}}
+	good, tenants := map[memory.Tenant]int{}, []memory.Tenant{{}}
 	now := time.Now()
 	for _, k := range keys {
-		named = append(named, k.Tenant)
+		tenants = append(tenants, k.Tenant)
 		if k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires)) {
 			good[k.Tenant]++
 		}
 	}
-	for of, ids := range s.inFile() {
-		named = append(named, of)
-		good[of] += len(ids)
+	for tenant, ids := range s.inFile() {
+		tenants = append(tenants, tenant)
+		good[tenant] += len(ids)
 	}
-	uses, err := s.store.Tenants.List(ctx, named...)
+	uses, err := s.store.Tenants.List(ctx, tenants...)
 	if err != nil {
 		return nil, err
 	}
@@ -132,16 +132,16 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 }
 
 // deleteTenant is DELETE /v1/tenants/{tenant}.
-func (s *tenancy) deleteTenant(c *gin.Context, of memory.Tenant) error {
-	if (of == memory.Tenant{}) {
+func (s *tenancy) deleteTenant(c *gin.Context, tenant memory.Tenant) error {
+	if (tenant == memory.Tenant{}) {
 		return errDefaultTenant
 	}
-	if ids := s.inFile()[of]; len(ids) > 0 {
+	if ids := s.inFile()[tenant]; len(ids) > 0 {
 		return &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysInFile, Message: fmt.Sprintf("Keys of the "+
 			"tenant stand in auth.keys_file and cannot be revoked here: take %s out of it, for all processes, wait 10 seconds "+
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
-	e := tenantErasure{tenancy: s, of: of, by: access.From(c.Request.Context()), began: time.Now()}
+	e := tenantErasure{tenancy: s, tenant: tenant, caller: access.From(c.Request.Context()), began: time.Now()}
 	// The request's own context may end with the key that asks, which the erasure revokes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
@@ -153,15 +153,15 @@ func (s *tenancy) deleteTenant(c *gin.Context, of memory.Tenant) error {
 // tenantErasure is one request's part of the erasure of a tenant.
 type tenantErasure struct {
 	*tenancy
-	of    memory.Tenant
-	by    access.Principal
-	began time.Time
-	out   webapi.ErasedTenant
+	tenant memory.Tenant
+	caller access.Principal
+	began  time.Time
+	out    webapi.ErasedTenant
 }
 
 // run does as much as one request may.
 func (e *tenantErasure) run(ctx context.Context) error {
-	first, err := e.store.Tenants.BeginErasing(ctx, e.of)
+	first, err := e.store.Tenants.BeginErasing(ctx, e.tenant)
 	if err != nil {
 		return err
 	}
@@ -170,30 +170,30 @@ func (e *tenantErasure) run(ctx context.Context) error {
 	}
 	// The key that asks comes last, so that its owner can go on with what was interrupted. What others' keys write until
 	// all processes know that they are revoked is erased with the rest.
-	if _, err = e.revoke(ctx, func(k access.Key) bool { return k.ID != e.by.Key }); err == nil {
+	if _, err = e.revoke(ctx, func(k access.Key) bool { return k.ID != e.caller.Key }); err == nil {
 		err = e.sweep(ctx)
 	}
-	if err != nil || e.out.Left > 0 || e.late() {
+	if err != nil || e.out.Remaining > 0 || e.late() {
 		return err
 	}
-	ended, err := e.revoke(ctx, func(access.Key) bool { return true })
+	revokedAt, err := e.revoke(ctx, func(access.Key) bool { return true })
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, max(time.Until(ended.Add(keysKnown)), lateWrites)); err != nil {
+	if err := pause(ctx, max(time.Until(revokedAt.Add(keysKnown)), lateWrites)); err != nil {
 		return err
 	}
 	e.began = time.Now()
 	for range lastSweeps { // whose key it was can ask no more
-		before := e.out
+		prev := e.out
 		if err := e.sweep(ctx); err != nil {
 			return err
 		}
-		if e.out == before {
+		if e.out == prev {
 			return e.finish(ctx)
 		}
 	}
-	e.out.Left = max(e.out.Left, 1)
+	e.out.Remaining = max(e.out.Remaining, 1)
 	return nil
 }
 
@@ -218,23 +218,23 @@ func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool)
 
 // keys are those of the tenant.
 func (e *tenantErasure) keys(ctx context.Context) ([]access.Key, error) {
-	all, err := e.cfg.Keys.List(ctx)
-	return slices.DeleteFunc(all, func(k access.Key) bool { return k.Tenant != e.of }), err
+	keys, err := e.cfg.Keys.List(ctx)
+	return slices.DeleteFunc(keys, func(k access.Key) bool { return k.Tenant != e.tenant }), err
 }
 
 // sweep erases chats, then users, then what is no chat's, as many as there is time for.
 func (e *tenantErasure) sweep(ctx context.Context) error {
-	e.out.Left = 0
+	e.out.Remaining = 0
 	done := e.done()
-	for _, step := range []func(context.Context) error{e.chats, e.users, e.elsewhere} {
+	for _, step := range []func(context.Context) error{e.chats, e.users, e.remote} {
 		if e.late() {
 			break
 		}
 		if err := step(ctx); err != nil {
 			// What was done stays done, and is told; a caller that asks again sees the error if nothing else could be done.
 			if e.done() > done && ctx.Err() == nil {
-				e.log.Warn().Err(err).Str("tenant", e.of.String()).Msg("the erasure of a tenant goes on with the next request")
-				e.out.Left = max(e.out.Left, 1)
+				e.log.Warn().Err(err).Str("tenant", e.tenant.String()).Msg("the erasure of a tenant goes on with the next request")
+				e.out.Remaining = max(e.out.Remaining, 1)
 				break
 			}
 			return err
@@ -254,7 +254,7 @@ func (e *tenantErasure) done() int {
 
 // chats erases some chats as DELETE /v1/chats/{chat} does.
 func (e *tenantErasure) chats(ctx context.Context) error {
-	page, all, err := e.store.Tenants.SomeChats(ctx, e.of, maxTenantChats)
+	page, total, err := e.store.Tenants.SomeChats(ctx, e.tenant, maxTenantChats)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		if err == nil || unread(err) {
 			_, err = takeAwayUnscrubbed(e.tenancy.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
 				func(ctx context.Context, w *writer) (webapi.Erased, error) {
-					return e.eraser.eraseUnder(ctx, w, wanted{counted: true})
+					return e.eraser.eraseUnder(ctx, w, eraseScope{counted: true})
 				})
 		}
 		if err == nil {
@@ -282,7 +282,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		done++
 	}
 	e.out.Chats += done
-	e.out.Left += all - done
+	e.out.Remaining += total - done
 	if done == 0 {
 		return errors.Join(failed, ctx.Err())
 	}
@@ -291,21 +291,21 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 
 // users erases some users' notes and lists, once no chat is left from which notes could come.
 func (e *tenantErasure) users(ctx context.Context) error {
-	page, all, err := e.store.Tenants.Users(ctx, e.of, 0, maxTenantUsers)
-	if err != nil || e.out.Left > 0 {
-		e.out.Left += all
+	page, total, err := e.store.Tenants.Users(ctx, e.tenant, 0, maxTenantUsers)
+	if err != nil || e.out.Remaining > 0 {
+		e.out.Remaining += total
 		return err
 	}
 	for i, u := range page {
 		if e.late() {
-			e.out.Left += all - i
+			e.out.Remaining += total - i
 			return nil
 		}
-		at := time.Now().UnixMilli()
-		if err := e.follower.file.Add(map[string]int64{erasures.User(u): at}); err != nil {
+		now := time.Now().UnixMilli()
+		if err := e.follower.file.Add(map[string]int64{erasures.User(u): now}); err != nil {
 			return err
 		}
-		if _, err := e.store.Users.EraseNotes(ctx, at, u); err != nil {
+		if _, err := e.store.Users.EraseNotes(ctx, now, u); err != nil {
 			return err
 		}
 		if err := e.store.Tenants.ForgetUser(ctx, u); err != nil {
@@ -313,19 +313,19 @@ func (e *tenantErasure) users(ctx context.Context) error {
 		}
 		e.out.Users++
 	}
-	e.out.Left += all - len(page)
+	e.out.Remaining += total - len(page)
 	return nil
 }
 
-// elsewhere erases some of what the apiserver and the gateway have.
-func (e *tenantErasure) elsewhere(ctx context.Context) error {
-	out, err := e.runs.EraseTenant(ctx, e.of)
+// remote erases some of what the apiserver and the gateway have.
+func (e *tenantErasure) remote(ctx context.Context) error {
+	out, err := e.runs.EraseTenant(ctx, e.tenant)
 	if err != nil {
 		return asking(err)
 	}
 	e.out.Collections += out.Collections
 	e.out.Conversations += out.Conversations
-	e.out.Left += out.Left
+	e.out.Remaining += out.Left
 	return nil
 }
 
@@ -333,16 +333,16 @@ func (e *tenantErasure) elsewhere(ctx context.Context) error {
 // Its last step ends the erasure.
 func (e *tenantErasure) finish(ctx context.Context) error {
 	if e.cfg.Usage != nil {
-		if err := e.cfg.Usage.Erase(ctx, e.of); err != nil {
+		if err := e.cfg.Usage.Erase(ctx, e.tenant); err != nil {
 			return err
 		}
 	}
 	if e.cfg.EraseLimits != nil {
-		if err := e.cfg.EraseLimits(ctx, e.of); err != nil {
+		if err := e.cfg.EraseLimits(ctx, e.tenant); err != nil {
 			return err
 		}
 	}
-	if err := e.cfg.Audit.Erase(ctx, e.of); err != nil {
+	if err := e.cfg.Audit.Erase(ctx, e.tenant); err != nil {
 		return err
 	}
 	keys, err := e.keys(ctx)
@@ -355,7 +355,7 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 		return err
 	}
 	e.keep(ctx, tenantErased)
-	if err := e.store.Tenants.Forget(ctx, e.of); err != nil {
+	if err := e.store.Tenants.Forget(ctx, e.tenant); err != nil {
 		return err
 	}
 	e.out.Done = true
@@ -364,5 +364,5 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 
 // keep writes into the default tenant's log what was done to the tenant: its own log goes with it.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
-	e.did(ctx, memory.Tenant{}, action, "tenants/"+e.of.String())
+	e.writeAudit(ctx, memory.Tenant{}, action, "tenants/"+e.tenant.String())
 }

@@ -88,9 +88,9 @@ func concernedBy(name string) (c concerned, ok bool) {
 type follower struct {
 	file *erasures.File // what was applied to this disk
 
-	mu      sync.Mutex
-	applied map[string]int64 // guarded by mu: to what this process holds in memory
-	since   int64            // guarded by mu: the turn from which Redis is asked
+	mu        sync.Mutex
+	applied   map[string]int64 // guarded by mu: to what this process holds in memory
+	startTurn int64            // guarded by mu: the turn from which Redis is asked
 }
 
 // followMargin is by how much the clocks that make turns may differ.
@@ -100,9 +100,9 @@ const followMargin = 10 * time.Minute
 func (s *tombstones) followErasures(ctx context.Context) error {
 	began := time.Now()
 	s.follower.mu.Lock()
-	since := s.follower.since
+	startTurn := s.follower.startTurn
 	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.ListSince(ctx, since)
+	turns, err := s.store.Erasures.ListSince(ctx, startTurn)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *tombstones) followErasures(ctx context.Context) error {
 	}
 	s.follower.mu.Lock()
 	defer s.follower.mu.Unlock()
-	s.follower.since = began.Add(-followMargin).UnixMilli()
+	s.follower.startTurn = began.Add(-followMargin).UnixMilli()
 	return nil
 }
 
@@ -130,41 +130,41 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, turn := range turns {
-		if of, ok := concernedBy(name); ok && turn > f.applied[name] {
-			if err := s.eraseConversations(ctx, of.chat, turn); err != nil {
+		if target, ok := concernedBy(name); ok && turn > f.applied[name] {
+			if err := s.eraseConversations(ctx, target.chat, turn); err != nil {
 				return err
 			}
 		}
 	}
-	known, err := f.file.Lookup(turns)
+	recorded, err := f.file.Lookup(turns)
 	if err != nil {
 		return err
 	}
 	fresh := map[string]int64{}
 	for name, turn := range turns {
-		if _, ok := erasures.UserOf(name); ok && turn > known[name] {
+		if _, ok := erasures.UserOf(name); ok && turn > recorded[name] {
 			fresh[name] = turn // notes of users are in Redis alone: that it was told is what this disk has to know
 		}
-		of, ok := concernedBy(name)
+		target, ok := concernedBy(name)
 		if !ok || turn <= f.applied[name] {
 			continue
 		}
 		fresh[name] = turn
 		for _, h := range s.cache.List() {
 			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
-			if h.Key().Chat() == of.chat && (of.key == nil || *of.key == h.Key()) && !of.redacted && h.Turn() <= turn {
+			if h.Key().Chat() == target.chat && (target.key == nil || *target.key == h.Key()) && !target.redacted && h.Turn() <= turn {
 				s.cache.Forget(h.Key())
 			}
 		}
-		s.registry.dropRuns(of.chat)
-		s.searcher.indexes.dropChat(of.chat)
-		if turn <= known[name] {
+		s.registry.dropRuns(target.chat)
+		s.searcher.indexes.dropChat(target.chat)
+		if turn <= recorded[name] {
 			continue // another process of this disk has
 		}
-		if err := s.sessions.remove(of.chat); err != nil {
+		if err := s.sessions.remove(target.chat); err != nil {
 			return err
 		}
-		if err := s.ends.remove(of.chat); err != nil {
+		if err := s.endStore.remove(target.chat); err != nil {
 			return err
 		}
 	}
@@ -175,8 +175,8 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 		return err
 	}
 	for name := range fresh {
-		if of, _ := concernedBy(name); of.redacted {
-			if err := s.redactor.redactCopies(of.chat); err != nil {
+		if target, _ := concernedBy(name); target.redacted {
+			if err := s.redactor.redactCopies(target.chat); err != nil {
 				return err
 			}
 		}
@@ -212,14 +212,14 @@ func (w *writer) runs() (runs []string) {
 // brings copies of it up to date: should Redis lose it, an older one brings nothing
 // back.
 func (s *tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
-	known, err := s.cfg.Cuts.Turns()
+	cuts, err := s.cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
 	fresh := map[string]int64{}
 	for name, turn := range turns {
 		key, ok := erasures.HandCutOf(name)
-		if !ok || turn <= known[key.String()] {
+		if !ok || turn <= cuts[key.String()] {
 			continue
 		}
 		fresh[key.String()] = turn
@@ -269,7 +269,7 @@ func (s *tombstones) trySyncErasures(ctx context.Context) error {
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
 // it there once more, before anything else is written back.
 func (s *tombstones) restoreErasures(ctx context.Context) error {
-	known, err := s.follower.file.Turns()
+	recorded, err := s.follower.file.Turns()
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (s *tombstones) restoreErasures(ctx context.Context) error {
 	// That Redis knows of an erasure does not say that all of it is done there: a failover
 	// may have lost the rest of it.
 	recent := time.Now().Add(-halfErased).UnixMilli()
-	for name, turn := range known {
+	for name, turn := range recorded {
 		if turn < oldest || turn <= stored[name] && turn < recent {
 			continue
 		}
@@ -294,12 +294,12 @@ func (s *tombstones) restoreErasures(ctx context.Context) error {
 
 // restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
 func (s *tombstones) restoreHandCuts(ctx context.Context) error {
-	known, err := s.cfg.Cuts.Turns()
+	cuts, err := s.cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
-	for name, turn := range known {
+	for name, turn := range cuts {
 		if key, ok := memory.ParseKey(name); ok && turn >= oldest {
 			if err := s.store.RestoreCut(ctx, turn, key); err != nil {
 				return err
@@ -325,12 +325,12 @@ func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error
 		if turn == 0 {
 			continue
 		}
-		of := memory.ChatKey(chat)
+		chatKey := memory.ChatKey(chat)
 		if _, key, _ := erasures.ChatOf(name); key != nil {
-			of = *key
+			chatKey = *key
 		}
-		known, err := s.store.Erasures.Tombstone(ctx, of)
-		if err == nil && turn > known {
+		tombstone, err := s.store.Erasures.Tombstone(ctx, chatKey)
+		if err == nil && turn > tombstone {
 			err = s.eraseAgain(ctx, name, turn)
 		}
 		if err != nil {
@@ -343,19 +343,19 @@ func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error
 // redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
 // chat's lease was taken.
 func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) error {
-	known := s.follower.file.Redactions(chat)
-	if len(known) == 0 {
+	recorded := s.follower.file.Redactions(chat)
+	if len(recorded) == 0 {
 		return nil
 	}
-	names := make([]string, len(known))
-	for i, r := range known {
+	names := make([]string, len(recorded))
+	for i, r := range recorded {
 		names[i] = r.Name()
 	}
 	stored, err := s.store.Erasures.Turns(ctx, names...)
 	if err != nil {
 		return err
 	}
-	for i, r := range known {
+	for i, r := range recorded {
 		if stored[i] >= r.Turn {
 			continue
 		}
@@ -375,15 +375,15 @@ func (s *tombstones) eraseAgain(ctx context.Context, name string, turn int64) er
 		}
 		return s.store.Erasures.Note(ctx, turn, name)
 	}
-	of, ok := concernedBy(name)
+	target, ok := concernedBy(name)
 	if !ok {
 		return nil // of a newer version
 	}
-	again := func() error { return s.cutAgain(ctx, turn, of.chat, of.key) }
+	redo := func() error { return s.cutAgain(ctx, turn, target.chat, target.key) }
 	if r, redacted := erasures.RedactionOf(name); redacted {
-		again = func() error { return s.redactor.redactAgain(ctx, r, turn) }
+		redo = func() error { return s.redactor.redactAgain(ctx, r, turn) }
 	}
-	if err := again(); err != nil {
+	if err := redo(); err != nil {
 		return err
 	}
 	return s.store.Erasures.Note(ctx, turn, name)
@@ -402,27 +402,27 @@ func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 	if key != nil {
 		keys = []memory.Key{*key}
 	}
-	back := false
+	restored := false
 	for _, k := range keys {
 		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
 		if err != nil {
 			return err
 		}
-		back = back || cut
+		restored = restored || cut
 	}
 	if key == nil || key.Agent() == "" {
 		void, err := s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 		if err != nil {
 			return err
 		}
-		back = back || void > 0
+		restored = restored || void > 0
 	}
 	rest, err := s.store.Suspensions.Rest(ctx, chat)
 	if err != nil {
 		return err
 	}
-	back = back || rest != nil && rest.Turn < turn
-	if !back {
+	restored = restored || rest != nil && rest.Turn < turn
+	if !restored {
 		return nil
 	}
 	s.log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")

@@ -36,7 +36,7 @@ func (s *historyRoutes) getTrace(c *gin.Context) error {
 		}
 	}
 	if len(events) == 0 && isRunID(id) {
-		runs := told{id: nil}
+		runs := runMessages{id: nil}
 		if err := s.recollect(c.Request.Context(), chat, runs); err != nil {
 			return err
 		}

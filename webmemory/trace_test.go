@@ -52,7 +52,7 @@ func TestTraces(t *testing.T) {
 		tr, err := trace(c, chat, run)
 		require.NoError(t, err)
 		require.Equal(t, []string{webapi.StepMessage, webapi.StepDelegation}, kinds(tr))
-		require.Equal(t, []any{run, "", 0.0}, []any{tr.RunID, tr.Outcome, tr.Ended})
+		require.Equal(t, []any{run, "", 0.0}, []any{tr.RunID, tr.Outcome, tr.Finished})
 	}
 	close(release)
 	open.Until("run_finished")

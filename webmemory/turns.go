@@ -43,18 +43,18 @@ type leaser struct {
 
 // turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
 // has it, and then has its run counted. A post that interrupts goes before all others.
-func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) {
+func (s *leaser) turnOf(ctx context.Context, r *run, pos place) (*writer, error) {
 	waiting, dismiss := context.WithCancelCause(ctx)
 	defer dismiss(nil)
-	r.waits(dismiss)
-	defer r.waits(nil)
+	r.setDismiss(dismiss)
+	defer r.setDismiss(nil)
 	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
 	defer cancel()
 	if r.keyed {
 		s.workers.Go(func() { s.watchOwnRun(waiting, r, dismiss) })
 	}
 	token := ""
-	if at == before {
+	if pos == placeFirst {
 		token = s.token()
 		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
@@ -62,8 +62,8 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 		}
 		defer yield()
 	}
-	w, err := s.turnFor(ctx, waiting, r.chat, token, at, saidElse, func(waits *redisstore.Rest) error {
-		if waits.Run == r.id {
+	w, err := s.turnFor(ctx, waiting, r.chat, token, pos, saidElse, func(rest *redisstore.Rest) error {
+		if rest.Run == r.id {
 			return &ownRunError{&redisstore.Record{Body: r.body}}
 		}
 		return s.runner.count(ctx, r)
@@ -81,8 +81,8 @@ func (s *leaser) turnOf(ctx context.Context, r *run, at place) (*writer, error) 
 // restore the record late. It returns when waiting ends.
 func (s *leaser) watchOwnRun(waiting context.Context, r *run, dismiss context.CancelCauseFunc) {
 	for pause(waiting, jitter(time.Second)) == nil {
-		if found, err := recordOf(waiting, s.store, r); err == nil && found != nil {
-			dismiss(&ownRunError{found})
+		if record, err := recordOf(waiting, s.store, r); err == nil && record != nil {
+			dismiss(&ownRunError{record})
 			return
 		}
 	}
@@ -96,45 +96,45 @@ func (*ownRunError) Error() string { return "the chat's run is the post's own" }
 // turnFor waits for the chat's lease. A run that another process left open is brought to
 // its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
 // reason leaves it so.
-func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place, why *denial,
-	may func(*redisstore.Rest) error) (*writer, error) {
+func (s *leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, pos place, why *denial,
+	check func(*redisstore.Rest) error) (*writer, error) {
 	closed := ""
 	for {
-		w, err := s.takeTurn(ctx, waiting, chat, token, at)
+		w, err := s.takeTurn(ctx, waiting, chat, token, pos)
 		if err != nil {
 			return nil, err
 		}
-		if w.closed = closed; at == deleting && w.Open != nil { // the run goes with its chat, and is not brought to its end
+		if w.closed = closed; pos == deleting && w.Open != nil { // the run goes with its chat, and is not brought to its end
 			s.stopLater(w.Open)
 			w.Open = nil
 		}
 		if w.Open == nil && (w.Waiting == nil || why == nil) {
-			if err := s.mayStill(ctx, at); err != nil {
+			if err := s.checkKey(ctx, pos); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
 			return w, nil
 		}
-		var left *run
+		var prev *run
 		switch {
 		case w.Open != nil:
-			left = s.runner.resume(w)
-		case at == now && !expired(w.Waiting):
+			prev = s.runner.resume(w)
+		case pos == placeIdle && !expired(w.Waiting):
 			rest := w.Waiting
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.release(w.end, &s.log))
 		default:
-			if err := may(w.Waiting); err != nil {
+			if err := check(w.Waiting); err != nil {
 				return nil, errors.Join(err, w.release(w.end, &s.log))
 			}
-			left = s.runner.deny(w, why)
-			closed = left.id
+			prev = s.runner.deny(w, why)
+			closed = prev.id
 		}
-		if at == now {
+		if pos == placeIdle {
 			return nil, problem.ErrQueueSlow
 		}
 		select {
-		case <-left.done:
+		case <-prev.done:
 		case <-waiting.Done():
-			return nil, ended(waiting)
+			return nil, waitError(waiting)
 		}
 	}
 }
@@ -145,18 +145,18 @@ func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
 			"counts as a no."}
 	if w, err := s.store.Suspensions.Waiting(ctx, chat); err == nil && w != nil {
-		if waits, err := waitsOf(w); err == nil {
-			p.Waits = waits
+		if pending, err := waitsOf(w); err == nil {
+			p.Waits = pending
 		}
 	}
 	return p
 }
 
-// mayStill is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
+// checkKey is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
 // what is revoked nothing begins. An erasure goes on.
-func (s *leaser) mayStill(ctx context.Context, at place) error {
+func (s *leaser) checkKey(ctx context.Context, pos place) error {
 	who, gate := access.From(ctx), s.cfg.Gate
-	if at >= erasing || who.Key == "" || gate == nil || gate.Keys == nil {
+	if pos >= erasing || who.Key == "" || gate == nil || gate.Keys == nil {
 		return nil
 	}
 	return gate.Keys.Check(ctx, who)
@@ -169,23 +169,23 @@ func (s *leaser) underTurn(ctx context.Context, chat memory.Chat, do func(contex
 	defer cancel()
 	var w *writer
 	err := fair.Away(ctx, func() (err error) {
-		w, err = s.turnFor(ctx, waiting, chat, "", behind, nil, nil)
+		w, err = s.turnFor(ctx, waiting, chat, "", placeLast, nil, nil)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	within, stop := context.WithCancelCause(ctx)
+	turnCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(w.ctx, func() { stop(context.Cause(w.ctx)) })()
-	err = do(within, w)
+	err = do(turnCtx, w)
 	return errors.Join(err, w.release(w.end, &s.log))
 }
 
 // takeTurn acquires the chat's lease and brings every history of the chat up to date
 // under it. What was left for it in the spools of this disk is stored first.
-func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
-	l, err := s.acquire(ctx, waiting, chat, token, at)
+func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, pos place) (*writer, error) {
+	l, err := s.acquire(ctx, waiting, chat, token, pos)
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +200,9 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		s.adopt()
 	}
 	if w.Open != nil || s.spool.Bytes() > 0 {
-		var known redactions
-		known, err = s.redactor.redactionsOf(ctx, chat) // their text must not come out of a spool
-		w.redacted = known.cover
+		var redacted redactions
+		redacted, err = s.redactor.redactionsOf(ctx, chat) // their text must not come out of a spool
+		w.redacted = redacted.cover
 		if err == nil {
 			w.rewound, err = s.rewinder.rewindsOf(ctx, chat)
 		}
@@ -214,36 +214,36 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		err = w.prepare(ctx, w.agents)
 	}
 	if err == nil && w.Pending != "" {
-		if err = s.finishPending(ctx, w, at); err == nil {
+		if err = s.finishPending(ctx, w, pos); err == nil {
 			w.histories = map[memory.Key]*memory.History{}
 			err = w.load(ctx, w.agents)
 		}
 	}
-	again := false
+	retry := false
 	if err == nil && w.Waiting != nil {
-		again, err = s.restorer.wentOnSince(ctx, w)
+		retry, err = s.restorer.wentOnSince(ctx, w)
 	}
 	if err != nil {
 		err = errors.Join(err, w.leave())
 		w.next()
 		return nil, err
 	}
-	if again {
+	if retry {
 		w.next()
-		return s.takeTurn(ctx, waiting, chat, token, at)
+		return s.takeTurn(ctx, waiting, chat, token, pos)
 	}
 	return w, nil
 }
 
 // finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
 // rewind or its restoring is done to its end, an import is undone.
-func (s *leaser) finishPending(ctx context.Context, w *writer, at place) error {
+func (s *leaser) finishPending(ctx context.Context, w *writer, pos place) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer cancel()
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.metrics.faults.WithLabelValues(halfChange).Inc()
-	if of, erase := strings.CutPrefix(w.Pending, pendingErase); erase {
-		return s.eraser.finishErasure(ctx, w, wantedOf(of), at < erasing)
+	if scope, erase := strings.CutPrefix(w.Pending, pendingErase); erase {
+		return s.eraser.finishErasure(ctx, w, parseEraseScope(scope), pos < erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.chat {
 		return s.eraser.finishRedaction(ctx, w, what)
@@ -274,14 +274,14 @@ func (s *leaser) finishPending(ctx context.Context, w *writer, at place) error {
 // Tombstones come before use: a Redis that was restarted from an older state has again what
 // was erased since. What this disk knows to be erased is therefore erased there once more before
 // the lease is handed out; a run that was open before the erasure is not resumed either.
-func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string, pos place) (*lease, error) {
 	token = cmp.Or(token, s.token())
-	for again := false; ; again = true {
-		next, err := s.queue.enter(waiting, chat, at, again)
+	for retry := false; ; retry = true {
+		next, err := s.queue.enter(waiting, chat, pos, retry)
 		if err != nil {
 			return nil, err
 		}
-		l, err := s.take(ctx, waiting, chat, token, at)
+		l, err := s.take(ctx, waiting, chat, token, pos)
 		if errors.Is(err, errClaimed) {
 			next()
 			continue
@@ -317,60 +317,60 @@ func (s *leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 // since the caller lined up refuses it, since what the caller was going to say may refer to what
 // is gone; then a conversation of the gateway that was erased meanwhile is given up, because
 // the lease would offer its text to a model once more.
-func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+func (s *leaser) take(ctx, waiting context.Context, chat memory.Chat, token string, pos place) (*lease, error) {
 	began := monotonic()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
-		asked := monotonic()
+		requested := monotonic()
 		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
-		taken, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
-		held := &redisstore.HeldError{Erased: taken.Erased}
-		if err != nil && !errors.As(err, &held) {
+		turn, err := s.store.Turns.Take(ctx, chat, token, conversation, s.cfg.Lease)
+		heldErr := &redisstore.HeldError{Erased: turn.Erased}
+		if err != nil && !errors.As(err, &heldErr) {
 			return nil, err
 		}
-		if breaks := at == deleting && asked-began > breakAfter; err != nil && (breaks || s.isDead(held.Token)) {
+		if breaks := pos == deleting && requested-began > breakAfter; err != nil && (breaks || s.isDead(heldErr.Token)) {
 			// The holder or claimant in the way is dead, or does not stop for the deletion of its chat. What it still
 			// writes is refused by its fencing token.
 			turns := s.store.Turns
-			if err := errors.Join(turns.Leave(ctx, chat, held.Token), turns.Yield(ctx, chat, held.Token)); err != nil {
+			if err := errors.Join(turns.Leave(ctx, chat, heldErr.Token), turns.Yield(ctx, chat, heldErr.Token)); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if at < erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
+		if pos < erasing && (s.queue.noteErasure(chat, heldErr.Erased, turn.Number) || heldErr.Erasing) {
 			s.registry.dismiss(chat)
 			if err == nil {
 				err = s.store.Turns.Leave(ctx, chat, token)
 			}
 			return nil, errors.Join(problem.ErrErased, err)
 		}
-		if err == nil && taken.Conversation == conversation { // nothing of the chat may have been there
-			slept, failed := s.tier.slept(ctx, chat, taken)
-			if failed != nil && !(at >= erasing && unread(failed)) {
+		if err == nil && turn.Conversation == conversation { // nothing of the chat may have been there
+			slept, failed := s.tier.slept(ctx, chat, turn)
+			if failed != nil && !(pos >= erasing && unread(failed)) {
 				return nil, errors.Join(failed, s.store.Turns.Leave(ctx, chat, token))
 			}
 			if slept {
 				continue
 			}
 		}
-		if err == nil && s.conversations.erased(chat, taken) {
-			if err := s.eraseOffered(ctx, chat, taken); err != nil {
+		if err == nil && s.conversations.erased(chat, turn) {
+			if err := s.eraseOffered(ctx, chat, turn); err != nil {
 				return nil, errors.Join(err, s.store.Turns.Leave(ctx, chat, token))
 			}
 			continue // the lease is held: it is taken again with a conversation that is new
 		}
 		if err == nil {
-			s.conversations.note(chat, taken.Conversation, taken.Number)
-			l := &lease{Turn: taken, chat: chat, token: token, asked: asked}
+			s.conversations.note(chat, turn.Conversation, turn.Number)
+			l := &lease{Turn: turn, chat: chat, token: token, requested: requested}
 			s.keeper.add(ctx, l)
 			return l, nil
 		}
-		if at == now {
+		if pos == placeIdle {
 			return nil, fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 		}
-		if pause(waiting, jitter(min(held.Remaining, wait))) != nil {
-			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
+		if pause(waiting, jitter(min(heldErr.Remaining, wait))) != nil {
+			return nil, fmt.Errorf("%w: %w", waitError(waiting), err)
 		}
-		if held.Claimed {
+		if heldErr.Claimed {
 			return nil, errClaimed
 		}
 	}
@@ -409,17 +409,17 @@ func (s *leaser) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 
 // stopRunOf stops the chat's open run, in whichever process it is, unless that is
 // the one that was stopped before. It gives the run that is stopped now.
-func (s *leaser) stopRunOf(ctx context.Context, chat memory.Chat, before string) (stopped string) {
+func (s *leaser) stopRunOf(ctx context.Context, chat memory.Chat, prevRun string) (stopped string) {
 	failed := func(err error) string {
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
-		return before
+		return prevRun
 	}
 	open, err := s.store.Turns.OpenRun(ctx, chat)
 	if err != nil {
 		return failed(err)
 	}
-	if open == nil || open.Run == before {
-		return before
+	if open == nil || open.Run == prevRun {
+		return prevRun
 	}
 	if err := s.stopOpen(ctx, open); err != nil {
 		return failed(err)
@@ -437,12 +437,12 @@ func (s *leaser) stopLater(open *redisstore.OpenRun) {
 }
 
 func (s *leaser) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
-	at := s.runs
+	client := s.runs
 	if open.Events != "" {
 		var err error
-		if at, err = s.runs.At(open.Events); err != nil {
+		if client, err = s.runs.At(open.Events); err != nil {
 			return err
 		}
 	}
-	return at.Stop(ctx, open.Run)
+	return client.Stop(ctx, open.Run)
 }

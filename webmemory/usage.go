@@ -34,13 +34,13 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	if q.Name != "" {
 		q.By = tally.ByChat
 	}
-	var err, since, until error
+	var err, sinceErr, untilErr error
 	if q.Tenant, err = tenantAsked(c); err != nil {
 		return err
 	}
-	q.Since, since = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
-	q.Until, until = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
-	err = errors.Join(since, until)
+	q.Since, sinceErr = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
+	q.Until, untilErr = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
+	err = errors.Join(sinceErr, untilErr)
 	var page tally.Page
 	if err == nil {
 		page, err = s.cfg.Usage.Read(c.Request.Context(), q)

@@ -46,7 +46,7 @@ func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
 	if err := s.eraseUserRest(ctx, e, math.MaxInt64, &out); err != nil {
 		return err
 	}
-	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Kept) == 0)
+	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Retained) == 0)
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
@@ -64,7 +64,7 @@ func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := s.eraser.forgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
-	if err == nil && out.Left <= len(out.Failed) {
+	if err == nil && out.Remaining <= len(out.Failed) {
 		err = s.store.Users.Erased(ctx, e)
 	}
 	return err
@@ -74,13 +74,13 @@ func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 // may erase.
 func (s *eraseRoutes) finishErasures() {
 	for pause(s.life, jitter(s.cfg.Lease)) == nil {
-		left, err := s.store.Users.HalfErased(s.life)
+		unfinished, err := s.store.Users.HalfErased(s.life)
 		if err != nil {
 			continue // the health check reports Redis
 		}
-		for _, e := range left {
+		for _, e := range unfinished {
 			if err := s.finishErasure(s.life, e); err != nil && s.life.Err() == nil {
-				s.seen.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
+				s.telemetry.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasur
 		if err := s.eraseUserRest(ctx, e, e.Timestamp, &out); err != nil {
 			return err
 		}
-		if out.Left <= len(out.Failed) || len(out.Chats)+len(out.Kept) == 0 {
+		if out.Remaining <= len(out.Failed) || len(out.Chats)+len(out.Retained) == 0 {
 			return s.store.Server.Scrub(ctx)
 		}
 	}
@@ -118,11 +118,11 @@ func (s *eraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasu
 	if err := s.follower.file.Add(map[string]int64{erasures.User(e.User): e.Timestamp}); err != nil {
 		return 0, err
 	}
-	gone, err := s.store.Users.EraseNotes(ctx, e.Timestamp, e.User)
+	erased, err := s.store.Users.EraseNotes(ctx, e.Timestamp, e.User)
 	if err != nil {
 		return 0, err
 	}
-	return gone, s.store.Server.Scrub(ctx)
+	return erased, s.store.Server.Scrub(ctx)
 }
 
 // eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
@@ -134,16 +134,16 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 	var failed error
 	late := func() bool { return time.Since(began) > userEraseTime || ctx.Err() != nil }
 	for {
-		page, all, err := s.store.Users.PostedBy(ctx, e.User, until, skipped, maxUserChats-done)
+		page, total, err := s.store.Users.PostedBy(ctx, e.User, until, skipped, maxUserChats-done)
 		if err != nil {
 			return err
 		}
-		out.Left = all
+		out.Remaining = total
 		for _, p := range page {
 			if late() {
 				break
 			}
-			erased, there, err := s.eraseIfAlone(ctx, e.User, p.Chat)
+			erased, exists, err := s.eraseIfAlone(ctx, e.User, p.Chat)
 			if err == nil {
 				err = s.store.Users.Unpost(ctx, e.User, p)
 			}
@@ -160,12 +160,12 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 				}
 				continue
 			}
-			done, out.Left = done+1, out.Left-1
+			done, out.Remaining = done+1, out.Remaining-1
 			switch {
 			case erased:
 				out.Chats = append(out.Chats, p.Chat)
-			case there:
-				out.Kept = append(out.Kept, p.Chat)
+			case exists:
+				out.Retained = append(out.Retained, p.Chat)
 			}
 		}
 		if len(page) == 0 || done >= maxUserChats || late() {
@@ -180,20 +180,20 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 
 // eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
 // can post there. there says of one that was not erased that it is not empty.
-func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, there bool,
+func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, exists bool,
 	err error) {
 	if err := s.tier.wake(ctx, chat); err != nil {
 		return false, false, err
 	}
-	if erased, there, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
-		return false, there, err
+	if erased, exists, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+		return false, exists, err
 	}
 	_, err = takeAwayNow(s.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
 		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
-			if erased, there, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+			if erased, exists, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 				return out, err
 			}
-			return s.eraser.eraseUnder(ctx, w, wanted{})
+			return s.eraser.eraseUnder(ctx, w, eraseScope{})
 		})
-	return erased && err == nil, there, err
+	return erased && err == nil, exists, err
 }

@@ -41,11 +41,11 @@ func eraseUser(t *testing.T, w *webmemorytest.World, user string) (all webapi.Er
 		var out webapi.ErasedUser
 		require.NoError(t, json.Unmarshal([]byte(body), &out))
 		all.Notes += out.Notes
-		all.Chats, all.Kept = append(all.Chats, out.Chats...), append(all.Kept, out.Kept...)
-		if out.Left == 0 {
+		all.Chats, all.Retained = append(all.Chats, out.Chats...), append(all.Retained, out.Retained...)
+		if out.Remaining == 0 {
 			return all
 		}
-		require.NotEmpty(t, append(out.Chats, out.Kept...), "each request does something")
+		require.NotEmpty(t, append(out.Chats, out.Retained...), "each request does something")
 	}
 }
 
@@ -351,7 +351,7 @@ func TestErasingAUser(t *testing.T) {
 	status, body = w.Do("DELETE", "/v1/users/ann?chats=true", nil).Text()
 	require.Equal(t, 200, status)
 	require.NoError(t, json.Unmarshal([]byte(body), &out))
-	require.Positive(t, out.Left, "one request does not do it all")
+	require.Positive(t, out.Remaining, "one request does not do it all")
 	// Two at once, of which one goes on in another process.
 	var racing sync.WaitGroup
 	for _, url := range []string{w.URL, w.StartReplica()} {
@@ -379,7 +379,7 @@ func TestAnErasedUserStaysErased(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
 	dir := t.TempDir()
-	disk := func(c *webmemory.Config) { c.Ends = dir + "/ends" }
+	disk := func(c *webmemory.Config) { c.EndStoreDir = dir + "/ends" }
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), disk)
 	doUserNote(t, w, 201, "POST", "ann/notes", `{"text":"My pin is 4711."}`)
 	before := w.Redis.Get(t.Context(), "user_notes:ann").Val()
@@ -424,6 +424,6 @@ func TestAKillWhileAUserIsErased(t *testing.T) {
 	require.Positive(t, left)
 	out := eraseUser(t, w, "ann")
 	require.GreaterOrEqual(t, len(out.Chats), left)
-	require.Empty(t, out.Kept)
+	require.Empty(t, out.Retained)
 	require.Empty(t, w.Keys("chat_history:", "subagent:", "user_notes:", "mneme:user-chats:"))
 }

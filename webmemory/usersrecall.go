@@ -70,26 +70,26 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 	}
 	slices.SortFunc(keys, func(a, b memory.Key) int { return cmp.Compare(a.String(), b.String()) })
 	q.Quarantine = append(memory.Quarantine{}, hidden...)
-	found, unread, err := s.recall(ctx, q, asleep, keys...)
+	result, unread, err := s.recall(ctx, q, asleep, keys...)
 	if err != nil {
 		return out, err
 	}
 	for _, key := range unread {
 		failed = append(failed, key.Chat())
 	}
-	out = memory.Recalled{Hits: []memory.RecallHit{}, Partial: found.Partial || len(failed) > 0}
+	out = memory.Recalled{Hits: []memory.RecallHit{}, Partial: result.Partial || len(failed) > 0}
 	for _, chat := range failed {
 		out.Unread = append(out.Unread, chat.ID())
 	}
-	alone := map[memory.Chat]bool{}
-	for _, h := range found.Hits {
+	exclusive := map[memory.Chat]bool{}
+	for _, h := range result.Hits {
 		chat := h.Key.Chat()
-		if _, known := alone[chat]; !known {
-			if alone[chat], err = s.stillAlone(ctx, u, chat, asleep); err != nil {
+		if _, ok := exclusive[chat]; !ok {
+			if exclusive[chat], err = s.stillAlone(ctx, u, chat, asleep); err != nil {
 				return out, err
 			}
 		}
-		if alone[chat] { // else another user has posted there meanwhile
+		if exclusive[chat] { // else another user has posted there meanwhile
 			hit := hitOf(h)
 			hit.Chat = chat.ID()
 			out.Hits = append(out.Hits, hit)
@@ -102,11 +102,11 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 func (s *searcher) stillAlone(ctx context.Context, u memory.User, chat memory.Chat,
 	asleep map[memory.Chat]redisstore.Frozen) (bool, error) {
 	if _, slept := asleep[chat]; slept {
-		at, err := s.store.Cold.Look(ctx, chat)
-		if err != nil || at[0].Asleep {
+		states, err := s.store.Cold.Look(ctx, chat)
+		if err != nil || states[0].Asleep {
 			return err == nil, err
 		}
 	}
-	alone, _, err := s.store.Users.PostedAlone(ctx, u, chat)
-	return alone, err
+	exclusive, _, err := s.store.Users.PostedAlone(ctx, u, chat)
+	return exclusive, err
 }

@@ -41,7 +41,7 @@ func (s *searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	}
 	if s.life.Err() == nil {
 		s.placing.muted.Store(time.Now().Add(vectorPause).UnixMilli())
-		s.seen.Often.Warn().Err(err).Msg("what was said is searched by words alone")
+		s.telemetry.Often.Warn().Err(err).Msg("what was said is searched by words alone")
 	}
 	return nil
 }

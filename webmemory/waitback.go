@@ -34,11 +34,11 @@ func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	if err != nil || len(events) == 0 {
 		return false, err
 	}
-	over := events[len(events)-1].Terminal()
-	if !over && head.Waiting == nil {
+	finished := events[len(events)-1].Terminal()
+	if !finished && head.Waiting == nil {
 		return true, nil // it goes on where it is known, and is about to be put back from there
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", now)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
 	if err != nil {
 		return errors.Is(err, problem.ErrQueueSlow), nil
 	}
@@ -46,22 +46,22 @@ func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 		s.runner.resume(w)
 		return true, nil
 	}
-	back := false
-	if over {
+	restored := false
+	if finished {
 		err = s.restorer.putBack(ctx, w, head, events)
-		back = w.over != nil
+		restored = w.finishedRun != nil
 	} else {
-		back, err = s.restorer.restoreWait(ctx, w, head, events)
+		restored, err = s.restorer.restoreWait(ctx, w, head, events)
 	}
-	return back || w.Waiting != nil, errors.Join(err, w.release(w.end, &s.log))
+	return restored || w.Waiting != nil, errors.Join(err, w.release(w.end, &s.log))
 }
 
 // longestKnown is the most that this process or another one knows of a run; no events if none does.
 func (s *restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (endHead, []event.Event, error) {
 	head, lines := s.registry.knownEvents(chat, run)
-	others, more, err := s.peers.askForRun(ctx, chat, run)
-	if len(more) > len(lines) {
-		head, lines = others, more
+	otherHead, otherLines, err := s.peers.askForRun(ctx, chat, run)
+	if len(otherLines) > len(lines) {
+		head, lines = otherHead, otherLines
 	}
 	return head, head.events(lines), err
 }
@@ -75,7 +75,7 @@ func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, eve
 		return false, nil
 	}
 	if wentOn(w, head) {
-		return false, s.ends.removeRun(w.chat, head.Run)
+		return false, s.endStore.removeRun(w.chat, head.Run)
 	}
 	_, others, err := s.peers.askForRun(ctx, w.chat, head.Run)
 	if err != nil || len(others) > len(events) {
@@ -107,7 +107,7 @@ func wentOn(w *writer, head endHead) bool {
 			if memory.RunOf(id) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
 				return true
 			}
-			if of, _ := headOf(h.Raw(i)[0]); of.Role == memory.RoleUser && key.Agent() == "" {
+			if msg, _ := headOf(h.Raw(i)[0]); msg.Role == memory.RoleUser && key.Agent() == "" {
 				newest = run
 			}
 		}
@@ -143,7 +143,7 @@ func (s *restorer) closeLost(ctx context.Context, w *writer) error {
 			return err
 		}
 		s.metrics.faults.WithLabelValues(lostRun).Inc()
-		s.seen.Often.Error().Str("history", h.Key().String()).Str("run", run).
+		s.telemetry.Often.Error().Str("history", h.Key().String()).Str("run", run).
 			Msg("Redis has lost a run, and no process knows it any more; it is closed as run_lost")
 	}
 	return nil
@@ -159,7 +159,7 @@ func (s *restorer) putBack(ctx context.Context, w *writer, head endHead, events 
 	if err := s.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
-	w.over = d.run
+	w.finishedRun = d.run
 	d.lossLog().Warn().Msg("Redis has lost a run that was over; it was told again")
 	return nil
 }
@@ -176,9 +176,9 @@ func (s *restorer) tellAgain(ctx context.Context, w *writer, head endHead, event
 	d := s.runner.driver(r, w, "")
 	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
 	// here, so that no process is waited for.
-	known, err := s.toolCalls.callsOf(ctx, r.chat, r.firstRun())
+	calls, err := s.toolCalls.callsOf(ctx, r.chat, r.firstRun())
 	if err == nil || errors.Is(err, errMayComeBack) {
-		err = s.toolCalls.putCallsBack(ctx, w.lease, r.id, r.firstRun(), known)
+		err = s.toolCalls.putCallsBack(ctx, w.lease, r.id, r.firstRun(), calls)
 	}
 	if err == nil {
 		_, err = s.runner.noteRun(ctx, r)
@@ -237,7 +237,7 @@ func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstor
 	case len(events) == 0, s.rewoundSince(r.chat, r.id, head.Turn):
 		return nil, nil
 	case head.Waiting != nil && head.Body == r.body:
-		if back, err := s.restoreWait(ctx, w, head, events); !back || err != nil {
+		if restored, err := s.restoreWait(ctx, w, head, events); !restored || err != nil {
 			return nil, err
 		}
 		return &redisstore.Record{Body: r.body}, nil
@@ -259,7 +259,7 @@ func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstor
 // wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on
 // since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
 // the lease is given back with that (again); or as the lease's open run.
-func (s *restorer) wentOnSince(ctx context.Context, w *writer) (again bool, err error) {
+func (s *restorer) wentOnSince(ctx context.Context, w *writer) (retry bool, err error) {
 	if !s.storeWatch.lostLately(ctx) {
 		return false, nil
 	}
@@ -283,7 +283,7 @@ func (s *restorer) wentOnSince(ctx context.Context, w *writer) (again bool, err 
 	w.Waiting = nil
 	switch {
 	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
-		if err := s.putBack(ctx, w, head, events); err != nil || w.over == nil {
+		if err := s.putBack(ctx, w, head, events); err != nil || w.finishedRun == nil {
 			return false, err
 		}
 		return true, w.end()

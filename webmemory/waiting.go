@@ -24,25 +24,25 @@ const (
 	maxWaits = 100
 )
 
-// rests says whether the run waits: its state is kept, and is in force once the lease is given
+// isWaiting says whether the run waits: its state is kept, and is in force once the lease is given
 // back by rest.
-func (d *driver) rests() bool { return d.waiting != nil && d.run.log.Waiting() }
+func (d *driver) isWaiting() bool { return d.waiting != nil && d.run.log.Waiting() }
 
 // hold keeps the state of a run if its last event says that it waits, and gives the events to
 // store and show, without the state. A state that cannot be kept ends the run: the events tell so.
 func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 	last := events[len(events)-1]
-	p, waits := last.Payload.(*event.RunWaiting)
+	p, ok := last.Payload.(*event.RunWaiting)
 	d.waiting = nil
-	if !waits {
+	if !ok {
 		return events, nil
 	}
 	if p.State == nil { // of a log that goes on behind it, or the apiserver does not have it any more
 		d.run.log.GoOn()
 		return events, nil
 	}
-	shown := event.New(last.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage})
-	w := d.waitOf(shown, p.Pending)
+	publicEvent := event.New(last.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage})
+	w := d.waitOf(publicEvent, p.Pending)
 	w.State = p.State
 	err := checkWaits(p)
 	if err == nil {
@@ -50,7 +50,7 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 	}
 	if err == nil {
 		d.waiting = w
-		return append(events[:len(events)-1:len(events)-1], shown), nil
+		return append(events[:len(events)-1:len(events)-1], publicEvent), nil
 	}
 	var cause *api.Problem
 	if !errors.As(err, &cause) {
@@ -65,16 +65,16 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 }
 
 // waitOf is the record of a run that waits, by the event that says so.
-func (d *driver) waitOf(e event.Event, waits []event.Wait) *redisstore.Waiting {
+func (d *driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting {
 	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.run.openRun(d.writer.Number)}
 	w.Open.Events, w.Open.Process = d.events, d.runner.spool.Name()
 	w.Rest = redisstore.Rest{Run: d.run.id, Turn: d.writer.Number}
-	for i, wait := range waits {
-		at := int64(wait.ExpiresAt * 1000)
-		if i == 0 || at < w.First {
-			w.First = at
+	for i, wait := range pending {
+		expiry := int64(wait.ExpiresAt * 1000)
+		if i == 0 || expiry < w.First {
+			w.First = expiry
 		}
-		w.Until = max(w.Until, at)
+		w.Until = max(w.Until, expiry)
 	}
 	w.Until += redisstore.WaitsKept.Milliseconds()
 	return w
@@ -91,12 +91,12 @@ func checkWaits(p *event.RunWaiting) error {
 	if n := len(p.Pending); n == 0 || n > maxWaits {
 		return bad("it names %d waits, where 1 to %d can be kept.", n, maxWaits)
 	}
-	seen := map[string]bool{}
+	ids := map[string]bool{}
 	for _, w := range p.Pending {
-		if w.ID == "" || len(w.ID) > 128 || seen[w.ID] || w.ExpiresAt <= 0 {
+		if w.ID == "" || len(w.ID) > 128 || ids[w.ID] || w.ExpiresAt <= 0 {
 			return bad("its waits need ids of their own, of 1 to 128 bytes, and times at which they expire.")
 		}
-		seen[w.ID] = true
+		ids[w.ID] = true
 	}
 	return nil
 }
@@ -140,8 +140,8 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // as if it had not been kept: the run is closed
 	}
-	p, waits := e.Payload.(*event.RunWaiting)
-	if !waits || d.run.log.Last() != w.Seq && d.run.log.Last() != w.Seq-1 {
+	p, ok := e.Payload.(*event.RunWaiting)
+	if !ok || d.run.log.Last() != w.Seq && d.run.log.Last() != w.Seq-1 {
 		return false, nil
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
@@ -172,7 +172,7 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 func (d *driver) keepWait(lines [][]byte) {
 	head := d.run.head()
 	head.Turn, head.Waiting = d.waiting.Turn, d.waiting
-	d.runner.ends.keep(head, lines)
+	d.runner.endStore.keep(head, lines)
 }
 
 // rest gives the lease back with the run suspended.
@@ -219,12 +219,12 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	kept, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
+	state, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
 	if err != nil {
 		return false, err
 	}
-	if kept != nil {
-		d.run.identify(kept.Open)
+	if state != nil {
+		d.run.identify(state.Open)
 	} else if record, err := d.runner.store.Runs.Record(ctx, d.run.chat, d.run.id); err != nil {
 		return false, err
 	} else if record != nil {
@@ -235,7 +235,7 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 		return false, err
 	}
 	if err != nil || d.run.log.Last() == 0 { // its events are lost or damaged: there is nothing to end
-		d.writer.over = d.run
+		d.writer.finishedRun = d.run
 		return d.withdraw(errUnknownRun), nil
 	}
 	d.log.Info().Str("reason", why.reason).Msg("a run that waits is ended")

@@ -180,7 +180,7 @@ func requireAnswer(w *webmemorytest.World, chat string, first, plain *http.Reque
 					w.T.Error(err)
 				}
 				got = w.Send(w.NewRequest("POST", "/v1/chats/"+chat+"/runs/"+waiting.RunID+"/resume",
-					webmemorytest.Approve(waiting.Waits[0].ID, waiting.Waits[1].ID)))
+					webmemorytest.Approve(waiting.Pending[0].ID, waiting.Pending[1].ID)))
 			}
 			if got.Status == 200 {
 				break
@@ -268,7 +268,7 @@ func TestARunWaitsThoughItsProcessDied(t *testing.T) {
 func TestAWaitIsOnTheDiskBeforeItIsShown(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	w, _, _ := webmemorytest.NewSuspendedWorld(t, func(c *webmemory.Config) { c.Ends = folder })
+	w, _, _ := webmemorytest.NewSuspendedWorld(t, func(c *webmemory.Config) { c.EndStoreDir = folder })
 	for i := range 20 {
 		chat := fmt.Sprint("c", i)
 		stream := w.PostStream(chat, "refund me")

@@ -35,8 +35,8 @@ type writer struct {
 	// rewound says whether a run of a turn was taken back since.
 	rewound func(run string, turn int64) bool
 
-	again time.Time // not before Redis is asked to log events, after a try that failed
-	kept  time.Time // when the log's life was prolonged
+	retryAt    time.Time // not before Redis is asked to log events, after a try that failed
+	extendedAt time.Time // when the log's life was prolonged
 
 	closed    string                         // the run that waited and was ended for this lease; "" for none
 	run       string                         // whose events are stored
@@ -87,12 +87,12 @@ func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
 		}
 	}
 	if len(unknown) > 0 {
-		found, err := w.store.Chats.Exist(ctx, unknown...)
+		exists, err := w.store.Chats.Exist(ctx, unknown...)
 		if err != nil {
 			return err
 		}
 		for i, key := range unknown {
-			if found[i] {
+			if exists[i] {
 				keys = append(keys, key)
 			}
 		}
@@ -133,7 +133,7 @@ func (w *writer) record(events []event.Event) error {
 	for i, e := range events {
 		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Line()}
 	}
-	if !w.detached.Load() && !time.Now().Before(w.again) {
+	if !w.detached.Load() && !time.Now().Before(w.retryAt) {
 		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
 		defer cancel()
 		err := w.spool.Drain(ctx, spool.Events(w.chat), w.relog)
@@ -146,7 +146,7 @@ func (w *writer) record(events []event.Event) error {
 		if err == nil || errors.Is(err, memory.ErrMoved) {
 			return err
 		}
-		w.again = time.Now().Add(logPause)
+		w.retryAt = time.Now().Add(logPause)
 	}
 	entries := make([]spool.Entry, len(lines))
 	for i, l := range lines {
@@ -161,12 +161,12 @@ const keepLog = time.Minute
 
 // log adds events to the run's log in Redis.
 func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
-	keep := time.Since(w.kept) > keepLog
+	keep := time.Since(w.extendedAt) > keepLog
 	entries, err := w.store.Runs.Log(ctx, w.chat, w.run, keep, lines...)
 	if err == nil {
 		w.entries += entries
 		if keep {
-			w.kept = time.Now()
+			w.extendedAt = time.Now()
 		}
 	}
 	return err
@@ -319,13 +319,13 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 		}
 		mark := e.Mark
 		mark.Turn = w.Number
-		before := w.history(key).Len()
+		prevLen := w.history(key).Len()
 		h, err := w.cache.Append(ctx, w.history(key), mark, e.Bytes)
 		if err != nil {
 			return i, err
 		}
 		w.histories[key] = h
-		if e.Mark.Turn != w.Number && h.Len() > before {
+		if e.Mark.Turn != w.Number && h.Len() > prevLen {
 			w.store.Counts.Late.Add(1)
 		}
 	}
@@ -337,9 +337,9 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 // already, and that run goes on.
 func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	run := strings.TrimSuffix(last.Mark.Run, memory.ClosingSuffix)
-	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
+	finished := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
 	h := w.history(last.Key)
-	if !over || last.Key.Agent() == "" {
+	if !finished || last.Key.Agent() == "" {
 		return nil
 	}
 	message, open, err := openMessage(h, run)

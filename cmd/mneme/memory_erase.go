@@ -101,10 +101,10 @@ func eraseUser(ctx context.Context, con *console, client *webapi.Client, id stri
 		for _, chat := range out.Chats {
 			fmt.Fprintln(con.stdout, "erased the chat", term.OneLine(chat.ID(), 130))
 		}
-		for _, chat := range out.Kept {
+		for _, chat := range out.Retained {
 			fmt.Fprintln(con.stdout, "kept the chat", term.OneLine(chat.ID(), 130), "because other users posted in it")
 		}
-		if out.Left > len(out.Failed) {
+		if out.Remaining > len(out.Failed) {
 			continue
 		}
 		for _, chat := range out.Failed {

@@ -22,7 +22,7 @@ Examples:
 		if err != nil {
 			return badUsage("<new>: %w", trimSentinel(err))
 		}
-		copied, err := client.Fork(ctx, chat, webapi.ForkRequest{As: target, At: *at})
+		copied, err := client.Fork(ctx, chat, webapi.ForkRequest{As: target, LastID: *at})
 		if err != nil {
 			return err
 		}

@@ -75,8 +75,8 @@ func listRewinds(ctx context.Context, out io.Writer, client *webapi.Client, chat
 	rows := [][]string{{"ID", "WHEN", "UNTIL", "BACK TO", "MESSAGES"}}
 	for _, a := range all {
 		to := "(start)"
-		if a.To != nil {
-			to = term.OneLine(*a.To, 128)
+		if a.Target != nil {
+			to = term.OneLine(*a.Target, 128)
 		}
 		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), to,
 			fmt.Sprint(a.Messages)})

@@ -16,7 +16,7 @@ import (
 func TestGoingBackByCommand(t *testing.T) {
 	var asked string
 	to := "R.1"
-	entry := webapi.SetAside{ID: "17", TS: 1.76e9, Until: 1.76e9 + 86400, To: &to, Messages: 3,
+	entry := webapi.SetAside{ID: "17", TS: 1.76e9, Until: 1.76e9 + 86400, Target: &to, Messages: 3,
 		Histories: []webapi.SetAsideHistory{{Messages: 2}, {Subagent: "analytic", Messages: 1}}}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var body any

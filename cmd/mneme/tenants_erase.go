@@ -39,7 +39,7 @@ Examples:
 			sum = webapi.ErasedTenant{Keys: sum.Keys + out.Keys, Chats: sum.Chats + out.Chats, Users: sum.Users + out.Users,
 				Collections: sum.Collections + out.Collections, Conversations: sum.Conversations + out.Conversations}
 			fmt.Fprintf(con.stdout, "revoked keys: %d, erased chats: %d, users: %d, collections: %d, conversations: %d, "+
-				"left: %d\n", sum.Keys, sum.Chats, sum.Users, sum.Collections, sum.Conversations, out.Left)
+				"left: %d\n", sum.Keys, sum.Chats, sum.Users, sum.Collections, sum.Conversations, out.Remaining)
 			if out.Done {
 				result := "done"
 				if (sum == webapi.ErasedTenant{}) {

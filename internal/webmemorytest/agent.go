@@ -109,7 +109,7 @@ func (s *Script) Play(ctx context.Context, r master.Request, emit Emit) {
 	analytic := event.Head{Subagent: "analytic", CallID: r.RunID + "-1"}
 	call := memory.ToolCall{ID: "t1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}}
 	for _, e := range []event.Event{
-		{Payload: &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, Images: r.Sent}},
+		{Payload: &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, Images: r.ImageRefs}},
 		{Head: analytic, Payload: &event.Delegation{Task: "task of " + r.Message, Calls: event.Serial}},
 		{Head: analytic, Payload: &event.AssistantWithTools{Content: "", ToolCalls: []memory.ToolCall{call}}},
 		{Head: analytic, Payload: &event.ToolProgress{Tool: "calculator", Status: "running"}},

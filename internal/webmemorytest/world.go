@@ -126,8 +126,8 @@ func (w *World) StartReplica(change ...func(*webmemory.Config)) string {
 	if w.Hook != nil {
 		client.AddHook(w.Hook)
 	}
-	if cfg.Ends != "" { // the replica has its own disk
-		spools = filepath.Join(filepath.Dir(cfg.Ends), "spool")
+	if cfg.EndStoreDir != "" { // the replica has its own disk
+		spools = filepath.Join(filepath.Dir(cfg.EndStoreDir), "spool")
 	}
 	store := redisstore.New(client, zerolog.Nop())
 	store.WaitReplicas, store.ListShards = w.WaitReplicas, w.ListShards
@@ -251,7 +251,7 @@ func ShortenLease(c *webmemory.Config) { c.Lease = ShortLease }
 // OwnDisk gives a replica its own disk.
 func OwnDisk(t *testing.T) func(*webmemory.Config) {
 	dir := filepath.Join(t.TempDir(), "ends")
-	return func(c *webmemory.Config) { c.Ends = dir }
+	return func(c *webmemory.Config) { c.EndStoreDir = dir }
 }
 
 // ChildConfig has the settings of a webmemory in a child process.
@@ -299,16 +299,16 @@ func Main(m *testing.M) {
 func runChild(settings []byte) {
 	var c ChildConfig
 	must(json.Unmarshal(settings, &c))
-	cfg := webmemory.Config{Agents: AgentNames, Lease: c.Lease, Ends: c.Ends}
+	cfg := webmemory.Config{Agents: AgentNames, Lease: c.Lease, EndStoreDir: c.Ends}
 	if c.Cold != "" {
-		cfg.Cold = webmemory.Cold{Store: cold.Folder(c.Cold), After: 10 * time.Millisecond, Settle: time.Millisecond}
+		cfg.Cold = webmemory.Cold{Store: cold.Folder(c.Cold), IdleTime: 10 * time.Millisecond, Settle: time.Millisecond}
 		cfg.KeepRuns, cfg.MaxHistory = 10*time.Second, 4 // sweeps once a second
 	}
 	if c.Data != "" {
 		file, err := erasures.Open(filepath.Join(c.Data, "erasures.ndjson"))
 		must(err)
 		cfg.Erasures, cfg.SessionLogs = file, filepath.Join(c.Data, "logs")
-		cfg.Ends, c.Spool = filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "spool")
+		cfg.EndStoreDir, c.Spool = filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "spool")
 	}
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)

@@ -276,7 +276,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 			info.Run = run.ID
 			if n := len(run.events); n > 0 && run.events[n-1].Blocking() {
 				info.Run, info.Waiting = "", &webapi.Waiting{Outcome: webapi.OutcomeWaiting, RunID: run.ID,
-					Waits: run.events[n-1].Payload.(*event.RunWaiting).Pending}
+					Pending: run.events[n-1].Payload.(*event.RunWaiting).Pending}
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (f fromMessages) all(dst []byte, events []wire.Event, err error) ([]byte, e
 
 func (f fromMessages) End(dst []byte) ([]byte, error) { return f.to.End(dst) }
 
-func chatAnswer(a chatwire.Asked, now time.Time) translator {
+func chatAnswer(a chatwire.AnswerOptions, now time.Time) translator {
 	return fromMessages{chatwire.NewChatAnswer(a, now)}
 }
 
@@ -76,7 +76,7 @@ type fromChat struct {
 	err  error
 }
 
-func messagesAnswer(a chatwire.Asked) translator {
+func messagesAnswer(a chatwire.AnswerOptions) translator {
 	f := &fromChat{to: chatwire.NewSameAnswer(a)}
 	f.chat = chatwire.NewMessagesAnswer(a, func(e *wire.Event) {
 		if f.err == nil {
@@ -160,7 +160,7 @@ func TestMessagesStreamToChat(t *testing.T) {
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":7}}`,
 		`{"type":"message_stop"}`,
 	}
-	stream := play(t, chatAnswer(chatwire.Asked{Model: "alias", Stream: true, IncludeUsage: true}, created),
+	stream := play(t, chatAnswer(chatwire.AnswerOptions{Model: "alias", Stream: true, IncludeUsage: true}, created),
 		events)
 	require.NotContains(t, stream, "SECRET")
 	got := datas(t, stream)
@@ -192,7 +192,7 @@ func TestMessagesStreamToChat(t *testing.T) {
 		require.JSONEq(t, w, got[i])
 	}
 
-	silent := play(t, chatAnswer(chatwire.Asked{Stream: true}, created), events)
+	silent := play(t, chatAnswer(chatwire.AnswerOptions{Stream: true}, created), events)
 	require.NotContains(t, silent, `"usage"`, "a usage chunk comes only when asked for")
 	require.Contains(t, silent, "vendor-model")
 }
@@ -210,7 +210,7 @@ func TestChatStreamToMessages(t *testing.T) {
 		`{"id":"c1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":6}}}`,
 		`[DONE]`,
 	}
-	got := datas(t, play(t, messagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
+	got := datas(t, play(t, messagesAnswer(chatwire.AnswerOptions{Model: "alias", Stream: true}), events))
 	want := []string{
 		`{"type":"message_start","message":{"id":"c1","type":"message","role":"assistant","model":"alias","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
@@ -246,7 +246,7 @@ func TestMessagesAnswerFromVendorsThatNumberCallsBadly(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := play(t, messagesAnswer(chatwire.Asked{}), events)
+			out := play(t, messagesAnswer(chatwire.AnswerOptions{}), events)
 			var r wire.Response
 			require.NoError(t, wire.Unmarshal([]byte(out), &r))
 			require.Len(t, r.Content, 2)
@@ -262,7 +262,7 @@ func TestReasonsAreTranslated(t *testing.T) {
 		"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
 		"refusal": "content_filter", "model_context_window_exceeded": "length",
 	} {
-		a := chatAnswer(chatwire.Asked{}, created)
+		a := chatAnswer(chatwire.AnswerOptions{}, created)
 		out, err := a.Body(nil, fmt.Appendf(nil, `{"id":"x","content":[{"type":"text","text":"t"}],"stop_reason":%q}`, stop))
 		require.NoError(t, err)
 		out, err = a.End(out)
@@ -274,7 +274,7 @@ func TestReasonsAreTranslated(t *testing.T) {
 		"content_filter": "refusal", "eos": "end_turn", "model_length": "max_tokens", "sensitive": "refusal",
 		"model_context_window_exceeded": "model_context_window_exceeded",
 	} {
-		out := play(t, messagesAnswer(chatwire.Asked{}), []string{
+		out := play(t, messagesAnswer(chatwire.AnswerOptions{}), []string{
 			fmt.Sprintf(`{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, finish)})
 		require.Contains(t, out, fmt.Sprintf(`"stop_reason":%q`, stop))
 	}
@@ -286,13 +286,13 @@ func TestUnknownReasonsAreFailures(t *testing.T) {
 	for _, reason := range []string{"error", "network_error", "insufficient_system_resource", "abort", "something_new",
 		"stopped"} {
 		body := fmt.Appendf(nil, `{"id":"x","content":[],"stop_reason":%q}`, reason)
-		_, err := chatAnswer(chatwire.Asked{}, created).Body(nil, body)
+		_, err := chatAnswer(chatwire.AnswerOptions{}, created).Body(nil, body)
 		if reason != "stopped" { // the end of a run of mneme's own
 			require.ErrorAs(t, err, &f)
 			require.Contains(t, f.Message, reason)
 		}
 
-		messages := messagesAnswer(chatwire.Asked{})
+		messages := messagesAnswer(chatwire.AnswerOptions{})
 		_, err = messages.Event(nil,
 			fmt.Appendf(nil, `{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, reason))
 		require.NoError(t, err)
@@ -303,7 +303,7 @@ func TestUnknownReasonsAreFailures(t *testing.T) {
 }
 
 func TestAnswersThatBreakOff(t *testing.T) {
-	chat := chatAnswer(chatwire.Asked{Stream: true}, created)
+	chat := chatAnswer(chatwire.AnswerOptions{Stream: true}, created)
 	_, err := chat.Event(nil, []byte(`{"type":"message_start","message":{"id":"x"}}`))
 	require.NoError(t, err)
 	_, err = chat.End(nil)
@@ -311,7 +311,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 	_, err = chat.Event(nil, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`))
 	require.Equal(t, wire.Failure{Status: 529, Type: "overloaded_error", Message: "Overloaded"}, err)
 
-	messages := messagesAnswer(chatwire.Asked{Stream: true})
+	messages := messagesAnswer(chatwire.AnswerOptions{Stream: true})
 	_, err = messages.Event(nil, []byte(`{"choices":[{"delta":{"content":"t"}}]}`))
 	require.NoError(t, err)
 	_, err = messages.End(nil)
@@ -395,15 +395,15 @@ func TestChatAnswerIsOneForAllWays(t *testing.T) {
 		r := drawResponse(t)
 		body, err := wire.Marshal(r)
 		require.NoError(t, err)
-		whole := chatAnswer(chatwire.Asked{}, created)
+		whole := chatAnswer(chatwire.AnswerOptions{}, created)
 		want, err := whole.Body(nil, body)
 		require.NoError(t, err)
 		want, err = whole.End(want)
 		require.NoError(t, err)
 
 		events := shred(t, r)
-		require.JSONEq(t, string(want), play(t, chatAnswer(chatwire.Asked{}, created), events))
-		asked := chatwire.Asked{Stream: true, IncludeUsage: true}
+		require.JSONEq(t, string(want), play(t, chatAnswer(chatwire.AnswerOptions{}, created), events))
+		asked := chatwire.AnswerOptions{Stream: true, IncludeUsage: true}
 		require.JSONEq(t, string(want), assembleChat(t, play(t, chatAnswer(asked, created), events)))
 		streamed := chatAnswer(asked, created)
 		out, err := streamed.Body(nil, body)
@@ -420,7 +420,7 @@ func TestChatAnswerTakesAnyWriting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := shred(t, drawResponse(t))
 		model := rapid.SampledFrom([]string{"", `m", "content":"-`}).Draw(t, "model")
-		asked := chatwire.Asked{Model: model, Stream: true, IncludeUsage: true}
+		asked := chatwire.AnswerOptions{Model: model, Stream: true, IncludeUsage: true}
 		spaced := make([]string, len(events))
 		for i, e := range events {
 			spaced[i] = strings.Replace(e, `{"type":`, `{ "type": `, 1)
@@ -439,19 +439,19 @@ func TestMessagesAnswerIsOneForAllWays(t *testing.T) {
 		want, err := wire.Marshal(r)
 		require.NoError(t, err)
 
-		completion := play(t, chatAnswer(chatwire.Asked{}, created), events)
-		whole := messagesAnswer(chatwire.Asked{})
+		completion := play(t, chatAnswer(chatwire.AnswerOptions{}, created), events)
+		whole := messagesAnswer(chatwire.AnswerOptions{})
 		out, err := whole.Body(nil, []byte(completion))
 		require.NoError(t, err)
 		out, err = whole.End(out)
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(out))
 
-		chunks := datas(t, play(t, chatAnswer(chatwire.Asked{Stream: true, IncludeUsage: true}, created), events))
-		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.Asked{}), chunks))
+		chunks := datas(t, play(t, chatAnswer(chatwire.AnswerOptions{Stream: true, IncludeUsage: true}, created), events))
+		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.AnswerOptions{}), chunks))
 
 		var a wire.Assembler
-		for _, data := range datas(t, play(t, messagesAnswer(chatwire.Asked{Stream: true}), chunks)) {
+		for _, data := range datas(t, play(t, messagesAnswer(chatwire.AnswerOptions{Stream: true}), chunks)) {
 			var e wire.Event
 			require.NoError(t, wire.Unmarshal([]byte(data), &e))
 			require.NoError(t, a.Add(&e))
@@ -548,8 +548,8 @@ func assembleChat(t require.TestingT, stream string) string {
 
 // fuzzAnswer: a translator never panics, and all that leaves is events of JSON,
 // or one JSON body.
-func fuzzAnswer(t *testing.T, make func(chatwire.Asked) translator, input []byte) {
-	for _, asked := range []chatwire.Asked{{Stream: true, IncludeUsage: true}, {Model: "m"}} {
+func fuzzAnswer(t *testing.T, make func(chatwire.AnswerOptions) translator, input []byte) {
+	for _, asked := range []chatwire.AnswerOptions{{Stream: true, IncludeUsage: true}, {Model: "m"}} {
 		a := make(asked)
 		var out []byte
 		var err error
@@ -583,7 +583,7 @@ func FuzzChatAnswer(f *testing.F) {
 		`{"type":"content_block_stop","index":0}` + "\n" + `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`))
 	f.Add([]byte(`{"id":"x","content":[{"type":"text","text":"\ud800"}],"stop_reason":"end_turn"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatAnswer(a, created) }, in)
+		fuzzAnswer(t, func(a chatwire.AnswerOptions) translator { return chatAnswer(a, created) }, in)
 	})
 }
 
@@ -596,6 +596,6 @@ func FuzzMessagesAnswer(f *testing.F) {
 		),
 	)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fuzzAnswer(t, func(a chatwire.Asked) translator { return messagesAnswer(a) }, in)
+		fuzzAnswer(t, func(a chatwire.AnswerOptions) translator { return messagesAnswer(a) }, in)
 	})
 }

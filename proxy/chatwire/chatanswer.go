@@ -16,8 +16,8 @@ import (
 // lacks its last events.
 var ErrCut = errors.New("the backend's answer was cut off")
 
-// Asked is the form in which the client asked for an answer.
-type Asked struct {
+// AnswerOptions is the form in which the client asked for an answer.
+type AnswerOptions struct {
 	Model        string // shown instead of the vendor's model, unless empty
 	Stream       bool   // as server-sent events; else as one JSON body
 	IncludeUsage bool   // for chat streams: a last chunk has the usage
@@ -30,7 +30,7 @@ type Asked struct {
 // backend said, and End finishes; each appends to dst what the client gets. Text passes as it is
 // written in JSON.
 type ChatAnswer struct {
-	asked   Asked
+	options AnswerOptions
 	created string
 	head    []byte // the members that all chunks have in common
 
@@ -52,13 +52,13 @@ type callBlock struct {
 	piece     string // the beginning of the member that grows
 	initial   string // input that came with the start of the block
 	arguments []byte // of a body
-	sent      bool   // a piece of the arguments was sent
+	started   bool   // a piece of the arguments was sent
 	custom    bool   // its input is a text, which is shown when the block is complete
 }
 
 // NewChatAnswer begins an answer. now is the value of created in every chunk.
-func NewChatAnswer(a Asked, now time.Time) *ChatAnswer {
-	answer := &ChatAnswer{asked: a, created: strconv.FormatInt(now.Unix(), 10), blocks: map[int]*callBlock{}}
+func NewChatAnswer(a AnswerOptions, now time.Time) *ChatAnswer {
+	answer := &ChatAnswer{options: a, created: strconv.FormatInt(now.Unix(), 10), blocks: map[int]*callBlock{}}
 	answer.begin("")
 	return answer
 }
@@ -72,7 +72,7 @@ func (a *ChatAnswer) begin(id string) {
 // open appends the members that say what an object is, up to its choices.
 func (a *ChatAnswer) open(dst []byte, object string) []byte {
 	return join(dst, `{"id":`, string(a.id), `,"object":"`, object, `","created":`, a.created, `,"model":`,
-		string(wire.Quote(a.asked.Model)), `,"choices":[`)
+		string(wire.Quote(a.options.Model)), `,"choices":[`)
 }
 
 func join(dst []byte, parts ...string) []byte {
@@ -89,10 +89,10 @@ func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 	}
 	a.done = true
 	usage, err := wire.Marshal(a.usage.Chat())
-	if !a.asked.Stream {
+	if !a.options.Stream {
 		return join(a.message(a.open(dst, "chat.completion")), `"}],"usage":`, string(usage), "}"), err
 	}
-	if a.asked.IncludeUsage {
+	if a.options.IncludeUsage {
 		dst = join(append(dst, a.head...), `],"usage":`, string(usage), "}\n\n")
 	}
 	return wire.AppendFrame(dst, "", []byte("[DONE]")), err
@@ -110,11 +110,11 @@ func (a *ChatAnswer) message(dst []byte) []byte {
 		dst = join(dst, `,"reasoning_content":"`, string(a.reasoning), `"`)
 	}
 	for i, call := range a.calls {
-		before := ","
+		sep := ","
 		if i == 0 {
-			before = `,"tool_calls":[`
+			sep = `,"tool_calls":[`
 		}
-		dst = join(dst, before, "{", call.head, string(call.arguments), `"}}`)
+		dst = join(dst, sep, "{", call.head, string(call.arguments), `"}}`)
 	}
 	if len(a.calls) > 0 {
 		dst = append(dst, ']')
@@ -132,7 +132,7 @@ func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 		if e.Message == nil {
 			return dst, nil
 		}
-		a.asked.Model = cmp.Or(a.asked.Model, e.Message.Model)
+		a.options.Model = cmp.Or(a.options.Model, e.Message.Model)
 		a.begin(e.Message.ID)
 		a.usage.Update(e.Message.Usage)
 		return a.emit(dst, `"role":"assistant","content":"`, nil, `"`), nil
@@ -155,7 +155,7 @@ func (a *ChatAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 			}
 		}
 	case wire.BlockStop:
-		if b := a.blocks[e.Index]; b != nil && (b.custom || !b.sent) {
+		if b := a.blocks[e.Index]; b != nil && (b.custom || !b.started) {
 			return a.end(dst, b), nil
 		}
 	case wire.MessageDelta:
@@ -192,29 +192,29 @@ func (a *ChatAnswer) finishWith(dst []byte, stop string) ([]byte, error) {
 			a.finish = finishTools
 		}
 	}
-	if a.asked.Stream {
+	if a.options.Stream {
 		dst = join(append(dst, a.head...), `{"index":0,"delta":{},"finish_reason":"`, a.finish, "\"}]}\n\n")
 	}
 	return dst, nil
 }
 
 // grow adds a piece to a member of the message.
-func (a *ChatAnswer) grow(dst []byte, before string, to *[]byte, piece []byte) []byte {
+func (a *ChatAnswer) grow(dst []byte, prefix string, buf *[]byte, piece []byte) []byte {
 	if len(piece) == 0 {
 		return dst
 	}
-	if !a.asked.Stream {
-		*to = append(*to, piece...)
+	if !a.options.Stream {
+		*buf = append(*buf, piece...)
 		return dst
 	}
-	return a.emit(dst, before, piece, `"`)
+	return a.emit(dst, prefix, piece, `"`)
 }
 
 // start opens a call.
 func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) []byte {
 	call := &callBlock{index: strconv.Itoa(len(a.calls)), initial: string(wire.InputObject(string(b.Input)))}
 	kind, member := functionTool, "arguments"
-	if call.custom = slices.Contains(a.asked.Custom, b.Name); call.custom {
+	if call.custom = slices.Contains(a.options.Custom, b.Name); call.custom {
 		kind, member = customTool, "input"
 	}
 	call.piece = `"` + kind + `":{"` + member + `":"`
@@ -227,7 +227,7 @@ func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) []byte {
 
 // argument sends a piece of a call's arguments.
 func (a *ChatAnswer) argument(dst []byte, b *callBlock, piece []byte) []byte {
-	if b.sent = true; !a.asked.Stream || b.custom {
+	if b.started = true; !a.options.Stream || b.custom {
 		b.arguments = append(b.arguments, piece...)
 		return dst
 	}
@@ -239,22 +239,22 @@ func (a *ChatAnswer) end(dst []byte, b *callBlock) []byte {
 	if !b.custom {
 		return a.argument(dst, b, wire.Inner(b.initial))
 	}
-	said := b.initial
-	if b.sent {
-		said = gjson.Parse(`"` + string(b.arguments) + `"`).Str
+	input := b.initial
+	if b.started {
+		input = gjson.Parse(`"` + string(b.arguments) + `"`).Str
 	}
-	if v := gjson.Get(said, "input"); v.Type == gjson.String {
-		said = v.Str
+	if v := gjson.Get(input, "input"); v.Type == gjson.String {
+		input = v.Str
 	}
 	b.arguments, b.custom = nil, false
-	return a.argument(dst, b, wire.Inner(said))
+	return a.argument(dst, b, wire.Inner(input))
 }
 
 // emit sends a chunk of a stream that adds to the message.
-func (a *ChatAnswer) emit(dst []byte, before string, piece []byte, behind string) []byte {
-	if !a.asked.Stream {
+func (a *ChatAnswer) emit(dst []byte, prefix string, piece []byte, suffix string) []byte {
+	if !a.options.Stream {
 		return dst
 	}
-	dst = append(append(append(dst, a.head...), `{"index":0,"delta":{`...), before...)
-	return append(append(append(dst, piece...), behind...), "},\"finish_reason\":null}]}\n\n"...)
+	dst = append(append(append(dst, a.head...), `{"index":0,"delta":{`...), prefix...)
+	return append(append(append(dst, piece...), suffix...), "},\"finish_reason\":null}]}\n\n"...)
 }

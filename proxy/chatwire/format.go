@@ -26,22 +26,22 @@ type responseFormat struct {
 // SchemaOf is the schema that a messages client wants the answer to keep; nil for none. What it reads is taken out of
 // the members that have no counterpart, and output_config if it has nothing but the named members. The error is a
 // wire.Failure with status 400.
-func SchemaOf(members map[string]jsontext.Value, known ...string) (jsontext.Value, error) {
+func SchemaOf(members map[string]jsontext.Value, allowed ...string) (jsontext.Value, error) {
 	config := gjson.ParseBytes(members["output_config"])
-	name, asked := "output_config.format", config.Get("format")
-	if !asked.IsObject() {
-		name, asked = "output_format", gjson.ParseBytes(members["output_format"])
+	name, format := "output_config.format", config.Get("format")
+	if !format.IsObject() {
+		name, format = "output_format", gjson.ParseBytes(members["output_format"])
 	}
-	known = slices.DeleteFunc(append(known, "format"), func(name string) bool { return !config.Get(name).Exists() })
-	if len(config.Map()) == len(known) {
+	allowed = slices.DeleteFunc(append(allowed, "format"), func(name string) bool { return !config.Get(name).Exists() })
+	if len(config.Map()) == len(allowed) {
 		delete(members, "output_config")
 	}
-	if !asked.IsObject() {
+	if !format.IsObject() {
 		return nil, nil
 	}
 	delete(members, "output_format")
-	schema := asked.Get("schema")
-	if asked.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
+	schema := format.Get("schema")
+	if format.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
 		return nil, wire.Refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
 	}
 	return jsontext.Value(schema.Raw), nil
@@ -95,7 +95,7 @@ func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) 
 	if gjson.GetBytes(schema, "type").Str != "object" {
 		return "", wire.Refuse(`%s: the schema must be of "type": "object"`, f.Member)
 	}
-	if o.Through || o.Schemas && Closed(schema) {
+	if o.Intermediate || o.Schemas && Closed(schema) {
 		out.Other = map[string]jsontext.Value{
 			"output_config": slices.Concat([]byte(`{"format":{"type":"json_schema","schema":`), schema, []byte("}}")),
 		}
@@ -113,24 +113,24 @@ func (f AnswerForm) Hold(out *wire.Request, o Options) (tool string, err error) 
 	if len(out.Tools) > 0 && (choice == nil || choice.Type != "none") {
 		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
 	}
-	says := wire.AnswerToolSays
+	description := wire.AnswerToolSays
 	if f.Description != "" {
-		says += "\n\n" + f.Description
+		description += "\n\n" + f.Description
 	}
-	out.Tools = append(out.Tools, wire.Tool{Name: tool, Description: says, InputSchema: schema})
+	out.Tools = append(out.Tools, wire.Tool{Name: tool, Description: description, InputSchema: schema})
 	return tool, nil
 }
 
 // Closed reports whether a schema keeps to what vendors' own formats take, see schemaReader.
 func Closed(schema jsontext.Value) bool {
 	root := gjson.ParseBytes(schema)
-	return (&schemaReader{root: root, left: maxSchema}).closed(root)
+	return (&schemaReader{root: root, budget: maxSchema}).closed(root)
 }
 
 // Strict reports whether a schema leaves nothing open, so that OpenAI's strict answers and calls take it.
 func Strict(schema jsontext.Value) bool {
 	root := gjson.ParseBytes(schema)
-	r := &schemaReader{root: root, left: maxSchema}
+	r := &schemaReader{root: root, budget: maxSchema}
 	return r.closed(root) && !r.optional
 }
 
@@ -147,23 +147,23 @@ const maxSchema = 2000
 // schemaReader looks through a schema.
 type schemaReader struct {
 	root     gjson.Result
-	left     int
+	budget   int
 	optional bool // a member may be missing, or has a default
 }
 
 // closed reports whether a schema keeps to what vendors' own formats take: every object says that it
 // has no other members, there are no bounds of numbers, texts and lists, and nothing refers to itself.
 func (r *schemaReader) closed(schema gjson.Result) bool {
-	if r.left--; r.left < 0 || !schema.IsObject() {
+	if r.budget--; r.budget < 0 || !schema.IsObject() {
 		return false
 	}
 	if ref := schema.Get("$ref"); ref.Exists() {
 		path, ok := strings.CutPrefix(ref.Str, "#/")
-		at := r.root
+		node := r.root
 		for name := range strings.SplitSeq(path, "/") {
-			at = at.Map()[name]
+			node = node.Map()[name]
 		}
-		return ok && r.closed(at)
+		return ok && r.closed(node)
 	}
 	r.optional = r.optional || schema.Get("default").Exists() ||
 		len(schema.Get("properties").Map()) > len(schema.Get("required").Array())
@@ -191,14 +191,14 @@ func (r *schemaReader) closed(schema gjson.Result) bool {
 type Format struct {
 	tool string
 
-	called bool // the answer has begun
-	others bool // other tools are called too
-	held   []wire.Event
-	texts  int // blocks in held
-	gone   int // blocks that were left out
-	open   formatBlock
-	sent   bool   // a piece of the answer
-	whole  string // the answer as far as it came with the beginning of its block
+	called  bool // the answer has begun
+	others  bool // other tools are called too
+	pending []wire.Event
+	texts   int // blocks in held
+	removed int // blocks that were left out
+	open    formatBlock
+	started bool   // a piece of the answer
+	answer  string // the answer as far as it came with the beginning of its block
 }
 
 // formatBlock is what becomes of the open block of a stream.
@@ -233,16 +233,16 @@ func (f *Format) Event(dst []wire.Event, e wire.Event) []wire.Event {
 		}
 		return f.pass(dst, e)
 	case wire.BlockStop:
-		if f.open == blockAnswers && !f.sent {
-			dst = f.piece(dst, e.Index, wire.Inner(cmp.Or(f.whole, "{}")))
+		if f.open == blockAnswers && !f.started {
+			dst = f.piece(dst, e.Index, wire.Inner(cmp.Or(f.answer, "{}")))
 		}
 		return f.pass(dst, e)
 	case wire.MessageDelta:
 		dst = f.release(dst)
-		if f.ends(string(e.Delta.StopReason)) {
+		if f.endsTurn(string(e.Delta.StopReason)) {
 			e.Delta.StopReason = wire.StopEndTurn
 			if e.Data != nil {
-				e.Data = ended(e.Data, "delta.stop_reason")
+				e.Data = setEndTurn(e.Data, "delta.stop_reason")
 			}
 		}
 	}
@@ -256,14 +256,14 @@ func (f *Format) start(dst []wire.Event, e wire.Event) []wire.Event {
 	}
 	switch f.open = f.judge(block.Type, block.Name); f.open {
 	case blockAnswers:
-		f.gone, f.held, f.texts = f.gone+f.texts, nil, 0
-		f.whole = string(block.Input)
-		return append(dst, wire.Event{Type: wire.BlockStart, Index: e.Index - f.gone,
+		f.removed, f.pending, f.texts = f.removed+f.texts, nil, 0
+		f.answer = string(block.Input)
+		return append(dst, wire.Event{Type: wire.BlockStart, Index: e.Index - f.removed,
 			Block: &wire.Block{Type: wire.TextBlock}})
 	case blockWaits:
 		f.texts++
 	case blockGoes:
-		f.gone++
+		f.removed++
 	case blockPasses:
 		dst = f.release(dst)
 	}
@@ -291,8 +291,8 @@ func (f *Format) piece(dst []wire.Event, index int, raw []byte) []wire.Event {
 	if len(raw) == 0 {
 		return dst
 	}
-	f.sent = true
-	return append(dst, wire.Event{Type: wire.BlockDelta, Index: index - f.gone,
+	f.started = true
+	return append(dst, wire.Event{Type: wire.BlockDelta, Index: index - f.removed,
 		Delta: wire.Delta{Type: wire.TextDelta, Raw: raw}})
 }
 
@@ -302,27 +302,27 @@ func (f *Format) pass(dst []wire.Event, e wire.Event) []wire.Event {
 	case blockGoes:
 		return dst
 	case blockWaits:
-		f.held = append(f.held, e.Kept())
+		f.pending = append(f.pending, e.Clone())
 		return dst
 	}
-	e.Moved(-f.gone)
+	e.Shift(-f.removed)
 	return append(dst, e)
 }
 
 // release hands on the texts that waited.
 func (f *Format) release(dst []wire.Event) []wire.Event {
-	dst = append(dst, f.held...)
-	f.held, f.texts = nil, 0
+	dst = append(dst, f.pending...)
+	f.pending, f.texts = nil, 0
 	return dst
 }
 
-// ends reports whether the model, which stopped for a reason, has ended its turn by giving the answer.
-func (f *Format) ends(stop string) bool { return f.called && !f.others && stop == wire.StopToolUse }
+// endsTurn reports whether the model, which stopped for a reason, has ended its turn by giving the answer.
+func (f *Format) endsTurn(stop string) bool { return f.called && !f.others && stop == wire.StopToolUse }
 
-// ended puts the end of a turn in the place of a reason.
-func ended(data []byte, path string) []byte {
-	at := gjson.GetBytes(data, path)
-	return wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)}, wire.Quote(wire.StopEndTurn))
+// setEndTurn puts the end of a turn in the place of a reason.
+func setEndTurn(data []byte, path string) []byte {
+	reason := gjson.GetBytes(data, path)
+	return wire.Splice(data, wire.Span{Start: reason.Index, End: reason.Index + len(reason.Raw)}, wire.Quote(wire.StopEndTurn))
 }
 
 // Body is Event for an answer that came whole.
@@ -348,10 +348,10 @@ func (f *Format) Body(body []byte) []byte {
 	if !f.called {
 		return body
 	}
-	shown := slices.Concat([]byte("["), bytes.Join(append(blocks, waiting...), []byte(",")), []byte("]"))
-	body = wire.Splice(body, wire.Span{Start: content.Index, End: content.Index + len(content.Raw)}, shown)
-	if f.ends(gjson.GetBytes(body, "stop_reason").Str) {
-		body = ended(body, "stop_reason")
+	replacement := slices.Concat([]byte("["), bytes.Join(append(blocks, waiting...), []byte(",")), []byte("]"))
+	body = wire.Splice(body, wire.Span{Start: content.Index, End: content.Index + len(content.Raw)}, replacement)
+	if f.endsTurn(gjson.GetBytes(body, "stop_reason").Str) {
+		body = setEndTurn(body, "stop_reason")
 	}
 	return body
 }

@@ -82,7 +82,7 @@ func TestSameAnswer(t *testing.T) {
 		r := drawResponse(t)
 		body, err := wire.Marshal(r)
 		require.NoError(t, err)
-		same := fromMessages{chatwire.NewSameAnswer(chatwire.Asked{Model: "mine", Stream: true})}
+		same := fromMessages{chatwire.NewSameAnswer(chatwire.AnswerOptions{Model: "mine", Stream: true})}
 		_, err = same.End(nil)
 		require.ErrorIs(t, err, chatwire.ErrCut)
 		var stream []byte
@@ -105,7 +105,7 @@ func TestSameAnswer(t *testing.T) {
 		got, complete := together.JSON()
 		require.True(t, complete)
 		require.Equal(t, "mine", gjson.GetBytes(got, "model").Str)
-		inJSON := fromMessages{chatwire.NewSameAnswer(chatwire.Asked{Model: "mine"})}
+		inJSON := fromMessages{chatwire.NewSameAnswer(chatwire.AnswerOptions{Model: "mine"})}
 		whole, err := inJSON.Body(nil, body)
 		require.NoError(t, err)
 		whole, err = inJSON.End(whole)

@@ -16,8 +16,8 @@ import (
 // interleaved. Text, reasoning and the first tool call are sent as they come; the other calls wait
 // for the end.
 type MessagesAnswer struct {
-	asked Asked
-	out   wire.AnswerWriter
+	options AnswerOptions
+	out     wire.AnswerWriter
 
 	started bool
 	done    bool
@@ -36,8 +36,8 @@ type partialCall struct {
 }
 
 // NewMessagesAnswer begins an answer. To takes each event of it.
-func NewMessagesAnswer(a Asked, to func(*wire.Event)) *MessagesAnswer {
-	return &MessagesAnswer{asked: a, out: wire.AnswerWriter{To: to}}
+func NewMessagesAnswer(a AnswerOptions, sink func(*wire.Event)) *MessagesAnswer {
+	return &MessagesAnswer{options: a, out: wire.AnswerWriter{Sink: sink}}
 }
 
 // Event takes what the backend said. An error is returned as a wire.Failure.
@@ -51,7 +51,7 @@ func (a *MessagesAnswer) Event(c *wire.Chunk) error {
 		a.started = true
 		id, _ := c.Text(c.Members.Get("id"))
 		model, _ := c.Text(c.Members.Get("model"))
-		a.out.Start(cmp.Or(id, newID("msg_")), cmp.Or(a.asked.Model, model))
+		a.out.Start(cmp.Or(id, newID("msg_")), cmp.Or(a.options.Model, model))
 	}
 	a.usage.Update(c.Usage)
 	if i := slices.IndexFunc(c.Choices, func(ch wire.Choice) bool { return ch.Index == 0 }); i >= 0 {
@@ -90,17 +90,17 @@ func (a *MessagesAnswer) End() error {
 
 // take translates the first choice of a chunk.
 func (a *MessagesAnswer) take(c *wire.Chunk, ch *wire.Choice) error {
-	said := func(name string) string {
+	member := func(name string) string {
 		s, _ := c.Text(ch.Delta.Get(name))
 		return s
 	}
-	if content := c.Of(ch.Delta.Get("content")); content != nil && content.Kind() != '"' && content.Kind() != 'n' {
+	if content := c.Raw(ch.Delta.Get("content")); content != nil && content.Kind() != '"' && content.Kind() != 'n' {
 		return fmt.Errorf("%w: the content of a choice has the wrong type (a JSON %s)", wire.ErrBadJSON, content.Kind())
 	}
-	if thoughts := cmp.Or(said("reasoning_content"), said("reasoning")); thoughts != "" && len(a.calls) == 0 {
+	if thoughts := cmp.Or(member("reasoning_content"), member("reasoning")); thoughts != "" && len(a.calls) == 0 {
 		a.out.Thinking(thoughts)
 	}
-	if text := said("content") + said("refusal"); text != "" && len(a.calls) > 0 {
+	if text := member("content") + member("refusal"); text != "" && len(a.calls) > 0 {
 		a.late.WriteString(text)
 	} else if text != "" {
 		a.out.Text(text)
@@ -115,10 +115,10 @@ func (a *MessagesAnswer) take(c *wire.Chunk, ch *wire.Choice) error {
 // call takes a piece of a tool call.
 func (a *MessagesAnswer) call(chunk *wire.Chunk, piece *wire.CallPiece) {
 	id, _ := chunk.Text(piece.Members.Get("id"))
-	at := piece.Function.Get("arguments")
-	arguments, ok := chunk.Text(at)
-	if !ok && chunk.Of(at).Kind() == '{' { // some vendors send the object itself
-		arguments = string(chunk.Of(at))
+	span := piece.Function.Get("arguments")
+	arguments, ok := chunk.Text(span)
+	if !ok && chunk.Raw(span).Kind() == '{' { // some vendors send the object itself
+		arguments = string(chunk.Raw(span))
 	}
 	c := a.find(piece, id)
 	if c == nil {

@@ -54,11 +54,11 @@ func Unmapped(in *wire.Request) (ignored []string, err error) {
 	if ignored, err = messagesParameters.Judge(in.Other); err != nil {
 		return nil, err
 	}
-	left, err := onlyFunctions(in)
+	dropped, err := onlyFunctions(in)
 	if err != nil {
 		return nil, err
 	}
-	ignored = append(ignored, left...)
+	ignored = append(ignored, dropped...)
 	for _, t := range in.Tools {
 		for name := range t.Other {
 			if !slices.Contains(markers, name) && !slices.Contains(ignored, "tools."+name) {

@@ -55,7 +55,7 @@ func (r *Regular) Chunk(c *wire.Chunk) (*wire.Chunk, error) {
 			}
 		}
 	}
-	if edits.None() {
+	if edits.Empty() {
 		return c, nil
 	}
 	return wire.ReadChunk(edits.Apply(c.Body))
@@ -69,8 +69,8 @@ var endingWords = map[wire.Ending]string{
 
 // content rewrites content that is a list or has tags.
 func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
-	at := choice.Delta.Get("content")
-	value := c.Of(at)
+	span := choice.Delta.Get("content")
+	value := c.Raw(span)
 	var text, thoughts string
 	switch value.Kind() {
 	case '[':
@@ -79,12 +79,12 @@ func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 		if r.KeepTags || r.tags.done {
 			return
 		}
-		plain, _ := c.Text(at)
-		if text, thoughts = r.tags.split(plain, choice.Finish != "" || choice.Whole); text == plain && thoughts == "" {
+		plain, _ := c.Text(span)
+		if text, thoughts = r.tags.split(plain, choice.Finish != "" || choice.Complete); text == plain && thoughts == "" {
 			return
 		}
 	default:
-		if choice.Finish == "" || !choice.Found() || r.tags.held == "" {
+		if choice.Finish == "" || !choice.Exists() || r.tags.pending == "" {
 			return
 		}
 		// The end of a text that began like a tag, or of reasoning that ended like one.
@@ -100,10 +100,10 @@ func (r *Regular) content(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 		return
 	}
 	with := string(wire.Quote(text))
-	if thoughts != "" && !choice.Delta.Get("reasoning_content").Found() {
+	if thoughts != "" && !choice.Delta.Get("reasoning_content").Exists() {
 		with += `,"reasoning_content":` + string(wire.Quote(thoughts))
 	}
-	edits.Replace(at, []byte(with))
+	edits.Replace(span, []byte(with))
 }
 
 // next returns what a text of reasoning_details adds to those before it. A text that extends them, or repeats them after
@@ -112,9 +112,9 @@ func (r *Regular) next(text string) string {
 	if r.pieces || text == "" {
 		return text
 	}
-	next, all := strings.CutPrefix(text, string(r.details))
+	next, ok := strings.CutPrefix(text, string(r.details))
 	switch {
-	case len(r.details) == 0, !all:
+	case len(r.details) == 0, !ok:
 		r.pieces = len(r.details) > 0 && !r.repeats
 	case next != "" || r.repeats:
 		r.repeats, text = true, next
@@ -131,12 +131,12 @@ func (r *Regular) next(text string) string {
 
 // reasoning adds the text of reasoning_details as reasoning_content, unless the delta has it.
 func (r *Regular) reasoning(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
-	at := choice.Delta.Get("reasoning_details")
-	if !at.Found() || choice.Delta.Get("reasoning_content").Found() || choice.Delta.Get("reasoning").Found() {
+	span := choice.Delta.Get("reasoning_details")
+	if !span.Exists() || choice.Delta.Get("reasoning_content").Exists() || choice.Delta.Get("reasoning").Exists() {
 		return
 	}
 	thoughts := ""
-	for _, element := range c.Elements(at) {
+	for _, element := range c.Elements(span) {
 		place := c.Object(element).Get("text")
 		text, _ := c.Text(place)
 		if next := r.next(text); next != text {
@@ -172,7 +172,7 @@ func partsOf(list []byte) (text, thoughts string) {
 
 // indexes makes the indexes of the calls unique.
 func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice) {
-	if choice.Whole {
+	if choice.Complete {
 		return // the place in the list is the index
 	}
 	for _, piece := range choice.Calls {
@@ -181,9 +181,9 @@ func (r *Regular) indexes(edits *wire.Edits, c *wire.Chunk, choice *wire.Choice)
 			continue // readers identify calls without an index by their ids
 		}
 		place := len(r.calls)
-		for i, known := range slices.Backward(r.calls) {
-			if known.index == piece.Index {
-				if id == "" || known.id == "" || id == known.id {
+		for i, call := range slices.Backward(r.calls) {
+			if call.index == piece.Index {
+				if id == "" || call.id == "" || id == call.id {
 					place = i
 				}
 				break
@@ -206,19 +206,19 @@ const (
 
 // thinkTags separates the reasoning at the beginning of a text, which comes in pieces.
 type thinkTags struct {
-	held   string // may be a part of a tag
-	inside bool
-	done   bool // the rest is text
+	pending string // may be a part of a tag
+	inside  bool
+	done    bool // the rest is text
 }
 
 // split returns what a piece adds to the text and to the reasoning. last indicates the end of the text.
 func (t *thinkTags) split(piece string, last bool) (text, thoughts string) {
-	t.held += piece
+	t.pending += piece
 	if !t.inside {
-		begin := strings.TrimLeft(t.held, " \t\r\n")
+		begin := strings.TrimLeft(t.pending, " \t\r\n")
 		switch {
 		case strings.HasPrefix(begin, openTag):
-			t.inside, t.held = true, strings.TrimLeft(begin[len(openTag):], "\r\n")
+			t.inside, t.pending = true, strings.TrimLeft(begin[len(openTag):], "\r\n")
 		case !last && strings.HasPrefix(openTag, begin):
 			return "", ""
 		default:
@@ -226,24 +226,24 @@ func (t *thinkTags) split(piece string, last bool) (text, thoughts string) {
 			return t.flush(), ""
 		}
 	}
-	if before, after, closed := strings.Cut(t.held, closeTag); closed {
-		t.done, t.held = true, ""
-		return strings.TrimLeft(after, "\r\n"), strings.TrimRight(before, "\r\n")
+	if head, tail, closed := strings.Cut(t.pending, closeTag); closed {
+		t.done, t.pending = true, ""
+		return strings.TrimLeft(tail, "\r\n"), strings.TrimRight(head, "\r\n")
 	}
 	keep := 0 // the end of what came may begin the closing tag
-	for n := min(len(closeTag)-1, len(t.held)); n > 0 && !last; n-- {
-		if strings.HasSuffix(t.held, closeTag[:n]) {
+	for n := min(len(closeTag)-1, len(t.pending)); n > 0 && !last; n-- {
+		if strings.HasSuffix(t.pending, closeTag[:n]) {
 			keep = n
 			break
 		}
 	}
-	thoughts, t.held = t.held[:len(t.held)-keep], t.held[len(t.held)-keep:]
+	thoughts, t.pending = t.pending[:len(t.pending)-keep], t.pending[len(t.pending)-keep:]
 	return "", thoughts
 }
 
 // flush returns the held text.
 func (t *thinkTags) flush() string {
-	held := t.held
-	t.held = ""
-	return held
+	text := t.pending
+	t.pending = ""
+	return text
 }

@@ -38,9 +38,9 @@ type Options struct {
 	Files bool
 	// Through: the request is on its way to a third dialect. What this one has no place for is kept in the
 	// words that it came in: no limit where none was asked for, any temperature, any form of the answer.
-	Through bool
-	// Apart keeps each item of the user in a message of its own, in the order of a Responses request.
-	Apart bool
+	Intermediate bool
+	// Separate keeps each item of the user in a message of its own, in the order of a Responses request.
+	Separate bool
 	// Efforts: the effort goes along in output_config, in the words that it came in. Only with Through.
 	Efforts bool
 	// Bounded: the last hop bounds an answer that the request leaves open.
@@ -85,7 +85,7 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	if out.ToolChoice, err = messagesChoice(in, &out); err != nil {
 		return Translated{}, err
 	}
-	left, err := onlyFunctions(&out)
+	dropped, err := onlyFunctions(&out)
 	if err != nil {
 		return Translated{}, err
 	}
@@ -101,29 +101,29 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	}
 	out.MaxTokens = max(in.MaxCompletionTokens, in.MaxTokens)
 	t := Translated{Custom: custom, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
-		Replaced: h.replaced, Newest: h.said}
+		Replaced: h.replaced, Newest: h.lastBlocks}
 	if t.AnswerTool, err = format(&out, in.ResponseFormat, o); err != nil {
 		return Translated{}, err
 	}
 	Think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
-	t.Ignored = slices.Concat(ignored, left, in.lost(out, o))
+	t.Ignored = slices.Concat(ignored, dropped, in.droppedMembers(out, o))
 	slices.Sort(t.Ignored)
 	t.Body, err = wire.Marshal(out)
 	return t, err
 }
 
-// Lost returns the names of members that are lost, in order.
-func Lost(members map[string]bool) []string {
-	maps.DeleteFunc(members, func(_ string, lost bool) bool { return !lost })
+// DroppedMembers returns the names of members that are lost, in order.
+func DroppedMembers(members map[string]bool) []string {
+	maps.DeleteFunc(members, func(_ string, dropped bool) bool { return !dropped })
 	return slices.Sorted(maps.Keys(members))
 }
 
-// lost are the members that translation maps, and out does not have.
-func (in request) lost(out wire.Request, o Options) []string {
+// droppedMembers are the members that translation maps, and out does not have.
+func (in request) droppedMembers(out wire.Request, o Options) []string {
 	strict := func(t tool) bool { return t.Function.Strict }
-	return Lost(map[string]bool{
+	return DroppedMembers(map[string]bool{
 		"messages.name":    slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" }),
-		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Through,
+		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Intermediate,
 		"temperature":      in.Temperature != nil && out.Temperature == nil,
 		"tools.strict": slices.ContainsFunc(in.Tools, strict) &&
 			!slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Strict }),
@@ -135,7 +135,7 @@ func (in request) lost(out wire.Request, o Options) []string {
 // a tool is forced. Inside a tool loop the last hop decides whether the thinking, which a chat
 // client never saw in full, could be put back.
 func Think(out *wire.Request, effort string, o Options) {
-	if o.Through {
+	if o.Intermediate {
 		if o.Efforts && effort != "" {
 			out.Thinking = &wire.Thinking{Type: "adaptive"}
 			if effort == "none" {
@@ -187,20 +187,20 @@ func setEffort(out *wire.Request, effort string) {
 
 // history is the messages of a request that are translated.
 type history struct {
-	body     []byte
-	messages []chatMessage
-	replaced bool // see Translated
-	said     int  // blocks of the user's very last message
+	body       []byte
+	messages   []chatMessage
+	replaced   bool // see Translated
+	lastBlocks int  // blocks of the user's very last message
 }
 
 // newest is the index of the user's very last message; -1 if the model has spoken or called tools since.
 func (h *history) newest() int {
-	at := len(h.messages) - 1
-	for at >= 0 && wire.IsSystem(h.messages[at].Role) {
-		at--
+	i := len(h.messages) - 1
+	for i >= 0 && wire.IsSystem(h.messages[i].Role) {
+		i--
 	}
-	if at >= 0 && h.messages[at].Role == wire.RoleUser {
-		return at
+	if i >= 0 && h.messages[i].Role == wire.RoleUser {
+		return i
 	}
 	return -1
 }
@@ -226,7 +226,7 @@ func (h *history) turns() (system wire.Content, out []wire.Message, err error) {
 			role = wire.RoleSystem
 		case wire.RoleUser:
 			if blocks, err = h.userBlocks(i, newest); i == newest {
-				h.said = len(blocks)
+				h.lastBlocks = len(blocks)
 			}
 		case wire.RoleAssistant:
 			role, blocks = wire.RoleAssistant, assistantBlocks(m)
@@ -404,22 +404,22 @@ func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err
 			f.Parameters = jsontext.Value(`{"type":"object","properties":{}}`)
 		}
 		out = append(out, wire.Tool{Name: f.Name, Description: f.Description, InputSchema: f.Parameters,
-			Strict: f.Strict && (o.Through || o.Schemas && Closed(f.Parameters))})
+			Strict: f.Strict && (o.Intermediate || o.Schemas && Closed(f.Parameters))})
 	}
 	return out, customs, nil
 }
 
 // onlyFunctions removes all tools except functions, and returns the paths of the removed tools.
 func onlyFunctions(r *wire.Request) (ignored []string, err error) {
-	left, ok := r.Functions()
+	dropped, ok := r.Functions()
 	if !ok {
 		return nil, wire.Refuse("tools: a tool of type %q is run by its vendor, and this backend is another one: offer "+
-			"other tools beside it, or use a backend that runs it", left[0])
+			"other tools beside it, or use a backend that runs it", dropped[0])
 	}
 	if len(r.Tools) == 0 {
 		r.ToolChoice = nil
 	}
-	for _, kind := range left {
+	for _, kind := range dropped {
 		ignored = append(ignored, "tools."+kind)
 	}
 	return ignored, nil
@@ -450,23 +450,23 @@ func messagesChoice(in request, out *wire.Request) (*wire.ToolChoice, error) {
 	}
 	choice := wire.ToolChoice{Type: "auto"}
 	var word string
-	var named chatChosen
+	var chosen chatChosen
 	switch {
 	case len(in.ToolChoice) == 0 || in.ToolChoice.Kind() == 'n':
 		if !serial {
 			return nil, nil
 		}
 	case json.Unmarshal(in.ToolChoice, &word) == nil:
-	case json.Unmarshal(in.ToolChoice, &named) == nil && named.Type == "allowed_tools":
-		word = named.Allowed.Mode
+	case json.Unmarshal(in.ToolChoice, &chosen) == nil && chosen.Type == "allowed_tools":
+		word = chosen.Allowed.Mode
 		out.Tools = slices.DeleteFunc(out.Tools, func(t wire.Tool) bool {
-			return !slices.ContainsFunc(named.Allowed.Tools, func(a tool) bool { return a.called() == t.Name && t.Name != "" })
+			return !slices.ContainsFunc(chosen.Allowed.Tools, func(a tool) bool { return a.called() == t.Name && t.Name != "" })
 		})
 		if len(out.Tools) == 0 {
 			return nil, wire.Refuse("tool_choice: none of the allowed tools is among the tools")
 		}
-	case named.called() != "" && (named.Type == functionTool || named.Type == customTool):
-		choice = wire.ToolChoice{Type: "tool", Name: named.called()}
+	case chosen.called() != "" && (chosen.Type == functionTool || chosen.Type == customTool):
+		choice = wire.ToolChoice{Type: "tool", Name: chosen.called()}
 	default:
 		return nil, wire.Refuse(`tool_choice must be "auto", "none", "required", or an object of type function, custom or ` +
 			`allowed_tools with names`)

@@ -33,8 +33,8 @@ type Continued struct {
 	// Read are the messages of Outline as the ledger has parsed them; nil if Outline was rebuilt or
 	// has no assistant message.
 	Read []ledger.Message
-	// Known are the turns that its messages show, by the index of the message.
-	Known map[int]*ledger.Node
+	// Nodes are the turns that its messages show, by the index of the message.
+	Nodes map[int]*ledger.Node
 	// Moved: what precedes an answer differs from what preceded it when it was given. Thinking may
 	// be bound to that.
 	Moved bool
@@ -51,17 +51,17 @@ type Continued struct {
 
 	ephemeral string
 
-	dialect wire.Dialect
-	parent  *ledger.Node
-	depth   int
-	front   int
-	from    int               // index of the first message of the Input
-	names   map[string]string // from the stored tool ids of the parent to the client's names for them
+	dialect    wire.Dialect
+	parent     *ledger.Node
+	depth      int
+	front      int
+	inputStart int               // index of the first message of the Input
+	names      map[string]string // from the stored tool ids of the parent to the client's names for them
 }
 
 // Start is a request that begins its conversation, whatever it shows.
 func Start(d wire.Dialect, o *wire.Outline, ephemeral string) *Continued {
-	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o), ephemeral: ephemeral}
+	c := &Continued{Outline: o, dialect: d, Outcome: Began, inputStart: leading(o), ephemeral: ephemeral}
 	if ephemeral != "" { // such a client has likely had others in the messages before
 		c.MovedBefore, _ = o.NewestUser()
 	}
@@ -74,7 +74,7 @@ func Start(d wire.Dialect, o *wire.Outline, ephemeral string) *Continued {
 func Continue(
 	ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, ephemeral string,
 ) (*Continued, error) {
-	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o), ephemeral: ephemeral}
+	c := &Continued{Outline: o, dialect: d, Outcome: Began, inputStart: leading(o), ephemeral: ephemeral}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
 		// A frequent case: the request starts something, and none of its messages can be matched.
 		c.Branch = l.Conversation(s, nil).Size > 0
@@ -82,30 +82,30 @@ func Continue(
 	}
 	c.Read = l.Read(o, d)
 	tree := l.Conversation(s, c.Read)
-	shown := split(nil, c.Read[c.from:], c.from, nil)
+	turns := split(nil, c.Read[c.inputStart:], c.inputStart, nil)
 	// What this process recorded it knows. Others may have recorded the newest answer, or the start
 	// of the branch: then the shared store is asked, once.
 	var best *match
-	newest := &shown[len(shown)-2]
-	current := tree.Known && (newest.node != nil || !newest.answer.Named() && tree.Has(newest.answer))
+	newest := &turns[len(turns)-2]
+	current := tree.Loaded && (newest.node != nil || !newest.answer.HasUniqueKey() && tree.Has(newest.answer))
 	if current {
-		best = find(shown, tree, d)
-		current = best != nil && best.last == len(shown)-2 && best.whole
+		best = find(turns, tree, d)
+		current = best != nil && best.last == len(turns)-2 && best.complete
 	}
 	if !current {
 		if l.Refresh(ctx, s) {
 			tree = l.Conversation(s, c.Read)
-			shown = split(shown[:0], c.Read[c.from:], c.from, nil)
+			turns = split(turns[:0], c.Read[c.inputStart:], c.inputStart, nil)
 			best = nil
 		}
 		if best == nil {
-			best = find(shown, tree, d)
+			best = find(turns, tree, d)
 		}
 	}
 	if best == nil {
 		switch c.Outcome = NotKnown; {
 		case tree.Size > 0: // an answer apart says nothing of what preceded it
-			c.Outcome, c.Branch, c.Moved = Missed, true, !shown[len(shown)-2].apart
+			c.Outcome, c.Branch, c.Moved = Missed, true, !turns[len(turns)-2].detached
 		case tree.Lapsed:
 			c.Outcome = Expired
 		}
@@ -114,9 +114,9 @@ func Continue(
 		}
 		return c, nil
 	}
-	err := c.rebuild(shown, best)
+	err := c.rebuild(turns, best)
 	c.compareEphemeral()
-	c.Moved = c.Moved || elsewhere(shown[best.last+1:len(shown)-1], tree)
+	c.Moved = c.Moved || hasMovedAnswer(turns[best.last+1:len(turns)-1], tree)
 	c.Branch = c.parent == nil || tree.Continued(c.parent)
 	return c, err
 }
@@ -125,7 +125,7 @@ func Continue(
 // Only the newest message of the user has any.
 func (c *Continued) compareEphemeral() {
 	newest, _ := c.Outline.NewestUser()
-	for i, n := range c.Known {
+	for i, n := range c.Nodes {
 		switch had := n.Turn().Place.Ephemeral; {
 		case i > newest:
 			c.MovedLoop = c.MovedLoop || had != c.ephemeral
@@ -135,9 +135,9 @@ func (c *Continued) compareEphemeral() {
 	}
 }
 
-// elsewhere reports whether one of these turns has an answer that the ledger knows from another
+// hasMovedAnswer reports whether one of these turns has an answer that the ledger knows from another
 // position in the conversation, which means that something before it was edited since.
-func elsewhere(turns []exchange, tree ledger.Tree) bool {
+func hasMovedAnswer(turns []exchange, tree ledger.Tree) bool {
 	return slices.ContainsFunc(turns, func(t exchange) bool { return tree.Has(t.answer) })
 }
 
@@ -154,26 +154,26 @@ func (c *Continued) Place() *ledger.Place {
 // input is the JSON array of the messages that no turn of the branch has.
 func (c *Continued) input() []byte {
 	o := c.Outline
-	if c.from == len(o.Messages) {
+	if c.inputStart == len(o.Messages) {
 		return []byte("[]")
 	}
 	var e wire.Edits
-	given := make(map[string]string, len(c.names))
+	storedIDs := make(map[string]string, len(c.names))
 	for id, name := range c.names {
-		given[name] = id
+		storedIDs[name] = id
 	}
-	for i := c.from; i < len(o.Messages); i++ {
+	for i := c.inputStart; i < len(o.Messages); i++ {
 		m := &o.Messages[i]
 		e.Unmark(o, m)
 		if m.Role == wire.RoleAssistant {
-			given = nil
+			storedIDs = nil
 		}
-		if len(given) > 0 {
-			e.Rename(o, o.ResultIDs(c.dialect, m), given)
+		if len(storedIDs) > 0 {
+			e.Rename(o, o.ResultIDs(c.dialect, m), storedIDs)
 		}
 	}
-	first, last := o.Messages[c.from].Start, o.Messages[len(o.Messages)-1].End
-	if e.None() {
+	first, last := o.Messages[c.inputStart].Start, o.Messages[len(o.Messages)-1].End
+	if e.Empty() {
 		return slices.Concat([]byte("["), o.Body[first:last], []byte("]"))
 	}
 	e.Replace(wire.Span{End: first}, []byte("["))

@@ -77,7 +77,7 @@ func (k *chat) ask(history []string, answer ...string) []string {
 	k.now = k.now.Add(time.Second)
 	k.ledger.Record(k.t.Context(), ledger.Turn{
 		Scope: k.scope, Origin: k.origin, Dialect: wire.Messages, Content: []byte("[" + strings.Join(answer, ",") + "]"),
-		At: k.now, Place: c.Place(),
+		Time: k.now, Place: c.Place(),
 	})
 	return append(history[:len(history):len(history)], blocks("assistant", answer...))
 }
@@ -106,7 +106,7 @@ func TestAFaithfulReplayIsLeftAsItIs(t *testing.T) {
 	require.Same(t, o, c.Outline)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.False(t, c.Moved)
-	require.Len(t, c.Known, 2)
+	require.Len(t, c.Nodes, 2)
 }
 
 func TestWhatAReplayLacksOrChangedIsPutBack(t *testing.T) {
@@ -145,8 +145,8 @@ func TestWhatAReplayLacksOrChangedIsPutBack(t *testing.T) {
 			require.Contains(t, string(c.Outline.Body[messages[1].Start:messages[1].End]), call("1"))
 			require.Equal(t, blocks("user", result("1", "found")), string(c.Outline.Body[messages[2].Start:messages[2].End]))
 			require.Equal(t, "[{\"role\":\"user\",\"content\":\"And then?\"}]", string(c.Place().Input))
-			require.NotNil(t, c.Known[1])
-			require.NotNil(t, c.Known[3])
+			require.NotNil(t, c.Nodes[1])
+			require.NotNil(t, c.Nodes[3])
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestYesFiveTimes(t *testing.T) {
 	c := k.replay(append(bare, user("yes"))...)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	for i := range 5 {
-		require.Contains(t, string(c.Known[2*i+1].Turn().Content), fmt.Sprintf("sig of t%d", i))
+		require.Contains(t, string(c.Nodes[2*i+1].Turn().Content), fmt.Sprintf("sig of t%d", i))
 	}
 }
 
@@ -210,12 +210,12 @@ func TestEqualBranches(t *testing.T) {
 	k.ask(append(h, blocks("user", result("1", "found"))), text("yes"))
 	c := k.replay(user("Go"), said("yes"), user("And?"))
 	require.Equal(t, join(user("Go"), said("yes"), user("And?")), sent(c))
-	require.Contains(t, string(c.Known[1].Turn().Content), "sig of new")
+	require.Contains(t, string(c.Nodes[1].Turn().Content), "sig of new")
 	require.Len(t, newer, 2)
 
 	k.ask([]string{user("Go")}, thought("b"), call("2"))
 	c = k.replay(user("Go"), blocks("assistant", call("1")), blocks("user", result("1", "other")))
-	require.Contains(t, string(c.Known[1].Turn().Content), "sig of a")
+	require.Contains(t, string(c.Nodes[1].Turn().Content), "sig of a")
 }
 
 func TestRegenerations(t *testing.T) {
@@ -251,7 +251,7 @@ func TestEdits(t *testing.T) {
 		c = k.replay(missed...)
 		require.Equal(t, conversation.Missed, c.Outcome)
 		require.True(t, c.Moved)
-		require.Empty(t, c.Known, "two may say the same in answer to different things")
+		require.Empty(t, c.Nodes, "two may say the same in answer to different things")
 	}
 }
 
@@ -266,7 +266,7 @@ func TestCompaction(t *testing.T) {
 	c := k.replay(append(compacted, user("Go on"))...)
 	require.Equal(t, conversation.Forked, c.Outcome)
 	require.True(t, c.Moved)
-	require.Len(t, c.Known, 3)
+	require.Len(t, c.Nodes, 3)
 	h = k.ask(append(compacted, user("Go on")), text("on"))
 	c = k.replay(append(h, user("More"))...)
 	require.Equal(t, conversation.Hit, c.Outcome)
@@ -306,7 +306,7 @@ func TestOurOwnLimit(t *testing.T) {
 	c := k.replay(append(h, user("more"))...)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.False(t, c.Moved)
-	require.Len(t, c.Known, 3)
+	require.Len(t, c.Nodes, 3)
 	require.Equal(t, 20, c.Place().Depth)
 	require.Equal(t, `[`+user("more")+`]`, string(c.Place().Input))
 	h[0] = user("edited")

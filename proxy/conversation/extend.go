@@ -16,11 +16,11 @@ import (
 // another dialect.
 func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, next bool,
 ) (*wire.Outline, error) {
-	from := leading(o)
-	if len(o.Messages) == from {
+	start := leading(o)
+	if len(o.Messages) == start {
 		return o, nil
 	}
-	x := &extension{Outline: o, ledger: l, scope: s, dialect: d, from: from}
+	x := &extension{Outline: o, ledger: l, scope: s, dialect: d, start: start}
 	x.answered = slices.ContainsFunc(o.Messages, isAnswer)
 	o, err := o.WithBody(x.calls(ctx))
 	if err != nil {
@@ -29,21 +29,21 @@ func Extend(ctx context.Context, l *ledger.Ledger, s ledger.Scope, d wire.Dialec
 	x.Outline = o
 	question, _ := o.NewestUser()
 	var n *ledger.Node
-	begins := isAnswer(o.Messages[from]) // with an answer
+	startsWithAnswer := isAnswer(o.Messages[start]) // with an answer
 	switch {
-	case begins && len(o.Messages) > from+1 && (question < 0 || !x.answered):
-		n = x.calling(ctx, x.ids(from+1))
-	case next && !x.answered && len(x.ids(from)) == 0:
+	case startsWithAnswer && len(o.Messages) > start+1 && (question < 0 || !x.answered):
+		n = x.calling(ctx, x.ids(start+1))
+	case next && !x.answered && len(x.ids(start)) == 0:
 		l.Refresh(ctx, s) // the newest answer may be another process's
 		n = l.Conversation(s, nil).Newest()
 	}
-	told := telling(n, d, !begins)
-	if len(told) == 0 {
+	messages := telling(n, d, !startsWithAnswer)
+	if len(messages) == 0 {
 		return o, nil
 	}
 	var e wire.Edits
-	at := o.Messages[from].Start
-	e.Replace(wire.Span{Start: at, End: at}, append(told, ','))
+	pos := o.Messages[start].Start
+	e.Replace(wire.Span{Start: pos, End: pos}, append(messages, ','))
 	return o.WithBody(e.Apply(o.Body))
 }
 
@@ -55,15 +55,15 @@ type extension struct {
 	ledger   *ledger.Ledger
 	scope    ledger.Scope
 	dialect  wire.Dialect
-	from     int  // index of the first message of the conversation
+	start    int  // index of the first message of the conversation
 	answered bool // the client shows an answer
-	asked    bool // the remote was asked for calls that this process does not know
+	queried  bool // the remote was asked for calls that this process does not know
 }
 
 // ids returns the tool ids of the results in a message.
 func (x *extension) ids(i int) (ids []string) {
-	for _, at := range x.ResultIDs(x.dialect, &x.Messages[i]) {
-		id, _ := x.Text(at)
+	for _, span := range x.ResultIDs(x.dialect, &x.Messages[i]) {
+		id, _ := x.Text(span)
 		ids = append(ids, id)
 	}
 	return ids
@@ -72,8 +72,8 @@ func (x *extension) ids(i int) (ids []string) {
 // calling returns the only turn that made all of these calls; nil for none or several.
 func (x *extension) calling(ctx context.Context, ids []string) *ledger.Node {
 	n := x.ledger.Conversation(x.scope, nil).Calling(ids)
-	if n == nil && len(ids) > 0 && !x.asked {
-		x.asked = true
+	if n == nil && len(ids) > 0 && !x.queried {
+		x.queried = true
 		if x.ledger.Refresh(ctx, x.scope) {
 			n = x.ledger.Conversation(x.scope, nil).Calling(ids)
 		}
@@ -85,35 +85,35 @@ func (x *extension) calling(ctx context.Context, ids []string) *ledger.Node {
 // is, except at the front: a client that counts items cuts answers in two.
 func (x *extension) calls(ctx context.Context) []byte {
 	var e wire.Edits
-	if whole := x.whole(ctx); whole != nil {
-		e.Replace(x.Messages[x.from].Span, mark(x.Outline, x.Messages[x.from:x.from+1], whole))
+	if answer := x.completeAnswer(ctx); answer != nil {
+		e.Replace(x.Messages[x.start].Span, mark(x.Outline, x.Messages[x.start:x.start+1], answer))
 	}
-	var called []byte // the newest answer
-	behind := false   // only system messages are between it and this message
-	for i := x.from; i < len(x.Messages); i++ {
+	var called []byte    // the newest answer
+	afterAnswer := false // only system messages are between it and this message
+	for i := x.start; i < len(x.Messages); i++ {
 		switch m := &x.Messages[i]; {
 		case isAnswer(*m):
-			called, behind = x.Body[m.Start:m.End], true
+			called, afterAnswer = x.Body[m.Start:m.End], true
 		case !wire.IsSystem(m.Role):
-			if !behind {
-				if answer := x.lost(ctx, m, called); answer != nil {
+			if !afterAnswer {
+				if answer := x.missingAnswer(ctx, m, called); answer != nil {
 					e.Replace(wire.Span{Start: m.Start, End: m.Start}, slices.Concat(answer, []byte(",")))
 					called = answer
 				}
 			}
-			behind = false
+			afterAnswer = false
 		}
 	}
 	return e.Apply(x.Body)
 }
 
-// lost returns the answer that a message's results lack; nil if they lack none, if it is unknown, or if the request shows
+// missingAnswer returns the answer that a message's results lack; nil if they lack none, if it is unknown, or if the request shows
 // a part of it. called is the newest answer before. Beside other answers, an id that can recur proves nothing.
-func (x *extension) lost(ctx context.Context, m *wire.MessageOutline, called []byte) []byte {
+func (x *extension) missingAnswer(ctx context.Context, m *wire.MessageOutline, called []byte) []byte {
 	var ids []string
-	for _, at := range x.ResultIDs(x.dialect, m) {
-		if !bytes.Contains(called, x.Of(at)) {
-			id, _ := x.Text(at)
+	for _, span := range x.ResultIDs(x.dialect, m) {
+		if !bytes.Contains(called, x.Raw(span)) {
+			id, _ := x.Text(span)
 			ids = append(ids, id)
 		}
 	}
@@ -135,14 +135,14 @@ func (x *extension) shows(id string) bool {
 	})
 }
 
-// whole returns the answer whose end the first message shows, if the request shows the results of all its calls.
-func (x *extension) whole(ctx context.Context) []byte {
-	first := &x.Messages[x.from]
+// completeAnswer returns the answer whose end the first message shows, if the request shows the results of all its calls.
+func (x *extension) completeAnswer(ctx context.Context) []byte {
+	first := &x.Messages[x.start]
 	if !isAnswer(*first) {
 		return nil
 	}
 	var ids []string
-	for i := x.from + 1; i < len(x.Messages) && !isAnswer(x.Messages[i]); i++ {
+	for i := x.start + 1; i < len(x.Messages) && !isAnswer(x.Messages[i]); i++ {
 		ids = append(ids, x.ids(i)...)
 	}
 	n := x.calling(ctx, ids)
@@ -173,7 +173,7 @@ func telling(n *ledger.Node, d wire.Dialect, answered bool) []byte {
 		if i > 0 || answered {
 			messages = append(messages, answer)
 		}
-		for _, m := range slices.Backward(t.before) {
+		for _, m := range slices.Backward(t.messages) {
 			messages = append(messages, t.source.Turn().Place.Input[m.Start:m.End])
 		}
 	}

@@ -11,27 +11,27 @@ import (
 )
 
 // rebuild edits the request so that it has the messages of its branch.
-func (c *Continued) rebuild(shown []exchange, m *match) error {
+func (c *Continued) rebuild(turns []exchange, m *match) error {
 	b := builder{Continued: c, request: c.Outline, branch: m.branch}
-	c.Known = make(map[int]*ledger.Node, len(m.pairs))
+	c.Nodes = make(map[int]*ledger.Node, len(m.pairs))
 	for _, p := range slices.Backward(m.pairs) {
-		b.pair(shown, p)
+		b.pair(turns, p)
 	}
 	c.Outcome = Forked
-	if m.whole {
+	if m.complete {
 		c.Outcome, c.parent, c.depth = Hit, m.branch.node, m.branch.end()
-		c.from = shown[m.last+1].first + b.moved
-		c.names = b.branch.turn(0).answer.Names(shown[m.last].answer)
+		c.inputStart = turns[m.last+1].first + b.moved
+		c.names = b.branch.turn(0).answer.Names(turns[m.last].answer)
 		c.front = c.parent.Turn().Place.Front
-		if oldest := m.pairs[len(m.pairs)-1]; oldest.shown == 0 {
+		if oldest := m.pairs[len(m.pairs)-1]; oldest.client == 0 {
 			c.front = b.branch.turn(oldest.opens).first + oldest.cut
-			c.GaveUp += ledger.CountResults(shown[0].before) // of calls that the request does not show
+			c.GaveUp += ledger.CountResults(turns[0].messages) // of calls that the request does not show
 		}
 	}
 	if c.Outcome == Hit && c.GaveUp > 0 {
 		c.Outcome = Unused
 	}
-	c.Moved = !m.whole || c.front != c.parent.Turn().Place.Front
+	c.Moved = !m.complete || c.front != c.parent.Turn().Place.Front
 	var err error
 	if c.Outline, err = b.request.WithBody(b.edits.Apply(b.request.Body)); c.Outline != b.request {
 		c.Read = nil
@@ -51,59 +51,59 @@ type builder struct {
 }
 
 // pair restores what precedes an answer, and notes which turn the answer is.
-func (b *builder) pair(shown []exchange, p pair) {
-	s := &shown[p.shown]
-	at := s.first + len(s.before) // of the answer
-	if p.before {
-		b.before(s, p)
-		for i := p.opens; i > p.was; i-- {
-			b.round(at, i)
+func (b *builder) pair(turns []exchange, p pair) {
+	s := &turns[p.client]
+	pos := s.first + len(s.messages) // of the answer
+	if p.messagesMatch {
+		b.restoreMessages(s, p)
+		for i := p.opens; i > p.stored; i-- {
+			b.round(pos, i)
 		}
 	}
-	was := b.branch.turn(p.was)
+	was := b.branch.turn(p.stored)
 	if was.node != nil {
-		b.Known[at+b.moved] = was.node
+		b.Nodes[pos+b.moved] = was.node
 		if !was.answer.Shows(s.answer) {
-			b.calls(at, was.node)
+			b.calls(pos, was.node)
 		}
 	}
 	b.names, b.follows = was.answer.Names(s.answer), true
 }
 
-// before replaces the messages before an answer by their stored bytes, unless they are equal or
+// restoreMessages replaces the messages before an answer by their stored bytes, unless they are equal or
 // come from another dialect.
-func (b *builder) before(s *exchange, p pair) {
+func (b *builder) restoreMessages(s *exchange, p pair) {
 	was := b.branch.turn(p.opens)
-	stored := was.before[p.cut:]
-	if ledger.Equal(s.before, stored) {
+	stored := was.messages[p.cut:]
+	if ledger.Equal(s.messages, stored) {
 		return
 	}
-	lost := ledger.CountResults(stored) - ledger.CountResults(s.before)
+	missing := ledger.CountResults(stored) - ledger.CountResults(s.messages)
 	switch {
 	case was.source.Turn().Dialect != b.dialect:
 		b.GaveUp += len(stored)
 		return
-	case lost > 0 && !b.follows: // the client may have deleted their calls
-		b.GaveUp += lost
+	case missing > 0 && !b.follows: // the client may have deleted their calls
+		b.GaveUp += missing
 		return
 	}
-	b.put(s.first, len(s.before), b.stored(was, p.cut, b.names), len(stored))
+	b.put(s.first, len(s.messages), b.stored(was, p.cut, b.names), len(stored))
 }
 
 // round inserts an answer with tool calls and its results before the message at an index.
-func (b *builder) round(at, i int) {
+func (b *builder) round(pos, i int) {
 	called, next := b.branch.turn(i), b.branch.turn(i-1)
 	message := called.message()
 	if message == nil {
-		b.GaveUp += 1 + len(next.before)
+		b.GaveUp += 1 + len(next.messages)
 		return
 	}
 	if n := called.node; n != nil {
-		b.Known[at+b.moved] = n
+		b.Nodes[pos+b.moved] = n
 	}
-	b.put(at, 0, message, 1)
-	if len(next.before) > 0 {
-		b.put(at, 0, b.stored(next, 0, nil), len(next.before))
+	b.put(pos, 0, message, 1)
+	if len(next.messages) > 0 {
+		b.put(pos, 0, b.stored(next, 0, nil), len(next.messages))
 	}
 }
 
@@ -118,25 +118,25 @@ func (t *exchange) message() []byte {
 
 // calls restores the tool calls of an answer that the client shows without them. Its thinking is
 // put back by package thinking.
-func (b *builder) calls(at int, n *ledger.Node) {
+func (b *builder) calls(pos int, n *ledger.Node) {
 	message := visible(n)
 	if message == nil || n.Turn().Dialect != b.dialect {
 		b.GaveUp++
 		return
 	}
-	b.put(at, 1, message, 1)
+	b.put(pos, 1, message, 1)
 }
 
 // put replaces some of the request's messages by others, or inserts those before one.
-func (b *builder) put(at, instead int, messages []byte, count int) {
+func (b *builder) put(pos, instead int, messages []byte, count int) {
 	b.Rebuilt += count
 	b.moved += count - instead
 	o := b.request
 	if instead == 0 {
-		b.edits.Replace(wire.Span{Start: o.Messages[at].Start, End: o.Messages[at].Start}, append(messages, ','))
+		b.edits.Replace(wire.Span{Start: o.Messages[pos].Start, End: o.Messages[pos].Start}, append(messages, ','))
 		return
 	}
-	replaced := o.Messages[at : at+instead]
+	replaced := o.Messages[pos : pos+instead]
 	b.edits.Replace(wire.Span{Start: replaced[0].Start, End: replaced[instead-1].End}, mark(o, replaced, messages))
 }
 
@@ -144,7 +144,7 @@ func (b *builder) put(at, instead int, messages []byte, count int) {
 // ones, and with the client's names for the tool uses that they answer.
 func (b *builder) stored(t *exchange, cut int, names map[string]string) []byte {
 	var messages [][]byte
-	for _, m := range t.before[cut:] {
+	for _, m := range t.messages[cut:] {
 		messages = append(messages, t.source.Turn().Place.Input[m.Start:m.End])
 	}
 	joined := bytes.Join(messages, []byte(","))
@@ -201,22 +201,22 @@ func mark(o *wire.Outline, replaced []wire.MessageOutline, messages []byte) []by
 // visible is the message that shows an answer without its thinking; nil if the client's tool ids
 // are ambiguous.
 func visible(n *ledger.Node) []byte {
-	seen := n.Seen()
-	if seen == nil {
+	content := n.ClientContent()
+	if content == nil {
 		return nil
 	}
 	if n.Turn().Dialect == wire.Chat {
-		o := &wire.Outline{Body: seen}
-		members := o.Object(wire.Span{End: len(seen)})
+		o := &wire.Outline{Body: content}
+		members := o.Object(wire.Span{End: len(content)})
 		out := []byte(`{"role":"assistant"`)
 		for _, name := range []string{"content", "tool_calls"} {
-			if at := members.Get(name); at.Found() {
-				out = slices.Concat(out, []byte(`,"`+name+`":`), o.Of(at))
+			if span := members.Get(name); span.Exists() {
+				out = slices.Concat(out, []byte(`,"`+name+`":`), o.Raw(span))
 			}
 		}
 		return append(out, '}')
 	}
-	o, err := wire.ReadContent(seen)
+	o, err := wire.ReadContent(content)
 	if err != nil {
 		return nil
 	}
@@ -227,5 +227,5 @@ func visible(n *ledger.Node) []byte {
 	}
 	var e wire.Edits
 	e.Keep(spans, func(i int) bool { return !wire.IsThinking(blocks[i].Type) })
-	return slices.Concat([]byte(`{"role":"assistant","content":`), e.Apply(seen), []byte("}"))
+	return slices.Concat([]byte(`{"role":"assistant","content":`), e.Apply(content), []byte("}"))
 }

@@ -50,7 +50,7 @@ type child struct {
 // start runs the CLI until it listens; ctx bounds that only. ErrStart comes with
 // the end of what it said on its standard error.
 func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error) {
-	ports, tail := &portReader{found: make(chan string, 1)}, &tailWriter{}
+	ports, tail := &portReader{port: make(chan string, 1)}, &tailWriter{}
 	ch := &child{token: rand.Text()}
 	cmd := exec.Command(c.Path, slices.Concat(c.Args, serverArgs)...)
 	cmd.Env = append(slices.Clone(c.Env), "COPILOT_CONNECTION_TOKEN="+ch.token, "COPILOT_AUTO_UPDATE=false")
@@ -76,7 +76,7 @@ func (c *Command) start(ctx context.Context, log zerolog.Logger) (*child, error)
 		<-exited
 	}
 	select {
-	case port := <-ports.found:
+	case port := <-ports.port:
 		ch.addr = net.JoinHostPort("127.0.0.1", port)
 		return ch, nil
 	case <-exited:
@@ -95,9 +95,9 @@ var portLine = regexp.MustCompile(`listening on port (\d+)`)
 // portReader looks for the port in what is written to it. It keeps nothing once
 // it has found it.
 type portReader struct {
-	found chan string // has room for the one port
-	seen  []byte
-	done  bool
+	port chan string // has room for the one port
+	buf  []byte
+	done bool
 }
 
 // maxSeen is how much a CLI may say before its port, in bytes.
@@ -107,16 +107,16 @@ func (p *portReader) Write(b []byte) (int, error) {
 	if p.done {
 		return len(b), nil
 	}
-	p.seen = append(p.seen, b...)
+	p.buf = append(p.buf, b...)
 	// The line must be whole: the port may still grow.
-	if end := bytes.LastIndexByte(p.seen, '\n'); end >= 0 {
-		if m := portLine.FindSubmatch(p.seen[:end]); m != nil {
-			p.found <- string(m[1])
-			p.seen, p.done = nil, true
+	if end := bytes.LastIndexByte(p.buf, '\n'); end >= 0 {
+		if m := portLine.FindSubmatch(p.buf[:end]); m != nil {
+			p.port <- string(m[1])
+			p.buf, p.done = nil, true
 		}
 	}
-	if len(p.seen) > maxSeen {
-		p.seen = slices.Clone(p.seen[len(p.seen)-maxSeen/2:])
+	if len(p.buf) > maxSeen {
+		p.buf = slices.Clone(p.buf[len(p.buf)-maxSeen/2:])
 	}
 	return len(b), nil
 }
@@ -143,8 +143,8 @@ func (t *tailWriter) Write(b []byte) (int, error) {
 func (t *tailWriter) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if said := strings.TrimSpace(string(t.tail)); said != "" {
-		return said
+	if tail := strings.TrimSpace(string(t.tail)); tail != "" {
+		return tail
 	}
 	return "it said nothing"
 }

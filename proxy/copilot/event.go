@@ -22,8 +22,8 @@ const (
 	eventShutdown   kind = "session.shutdown"
 )
 
-// wanted reports whether events of a kind are read.
-func (k kind) wanted() bool {
+// relevant reports whether events of a kind are read.
+func (k kind) relevant() bool {
 	switch k {
 	case eventDelta, eventMessage, eventUsage, eventToolCall, eventToolDone, eventPermission, eventError, eventIdle,
 		eventShutdown:

@@ -34,7 +34,7 @@ func (b *inbox) notify(method string, params jsontext.Value) {
 	case !closed:
 		b.counters.orphans.Add(1)
 	}
-	if !what.wanted() || r == nil && !what.asks() {
+	if !what.relevant() || r == nil && !what.asks() {
 		b.counters.filtered.Add(1)
 		return
 	}

@@ -11,12 +11,12 @@ type route struct {
 	id    string
 	tools map[string]bool // names of the session's tools, which the model may use
 
-	mu     sync.Mutex
-	queue  queue
-	heard  time.Time // time of the last event of any kind
-	err    error     // why no more events come; set once
-	closed chan struct{}
-	wake   chan struct{} // buffered signal that something changed
+	mu        sync.Mutex
+	queue     queue
+	lastEvent time.Time // time of the last event of any kind
+	err       error     // why no more events come; set once
+	closed    chan struct{}
+	wake      chan struct{} // buffered signal that something changed
 }
 
 func newRoute(id string, tools []Tool, c RouterConfig) *route {
@@ -33,7 +33,7 @@ func newRoute(id string, tools []Tool, c RouterConfig) *route {
 // touch notes that the CLI is working on the session.
 func (r *route) touch() {
 	r.mu.Lock()
-	r.heard = time.Now()
+	r.lastEvent = time.Now()
 	r.mu.Unlock()
 }
 
@@ -88,8 +88,8 @@ func (r *route) endLocked(err error) {
 	}
 }
 
-// ended is why no more events come; nil as long as they may.
-func (r *route) ended() error {
+// endErr is why no more events come; nil as long as they may.
+func (r *route) endErr() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
@@ -127,7 +127,7 @@ func (r *route) next(ctx context.Context, silence time.Duration) (event, error) 
 		}
 		r.mu.Lock()
 		e, ok := r.queue.pop()
-		err, heard := r.err, r.heard
+		err, last := r.err, r.lastEvent
 		r.mu.Unlock()
 		if ok {
 			return e, nil
@@ -135,10 +135,10 @@ func (r *route) next(ctx context.Context, silence time.Duration) (event, error) 
 		if err != nil {
 			return event{}, err
 		}
-		if heard.Before(began) {
-			heard = began
+		if last.Before(began) {
+			last = began
 		}
-		timer := time.NewTimer(time.Until(heard.Add(silence)))
+		timer := time.NewTimer(time.Until(last.Add(silence)))
 		select {
 		case <-r.wake:
 		case <-r.closed:
@@ -158,5 +158,5 @@ func (r *route) next(ctx context.Context, silence time.Duration) (event, error) 
 func (r *route) quiet(silence time.Duration, began time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.queue.events) == 0 && time.Since(r.heard) >= silence && time.Since(began) >= silence
+	return len(r.queue.events) == 0 && time.Since(r.lastEvent) >= silence && time.Since(began) >= silence
 }

@@ -30,7 +30,7 @@ type Router struct {
 	hung atomic.Uint64
 
 	mu     sync.Mutex
-	ended  error // set once the connection has ended; then there are no new routes
+	endErr error // set once the connection has ended; then there are no new routes
 	routes map[string]*route
 	closed [remembered]string // a ring buffer
 	next   int                // index of the next write to closed
@@ -107,12 +107,12 @@ func (r *Router) watch() {
 // alive pings the CLI once. Any frame within the interval counts as a sign of life, because the
 // reply to a ping waits behind what the CLI is already sending.
 func (r *Router) alive() bool {
-	before := r.counters.framesIn.Load()
+	frames := r.counters.framesIn.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.Ping)
 	defer cancel()
 	defer r.expect()()
 	err := r.conn.call(ctx, methodPing, pingParams{Message: "keepalive"}, nil)
-	return err == nil || r.counters.framesIn.Load() > before
+	return err == nil || r.counters.framesIn.Load() > frames
 }
 
 // expect takes the CLI to hang if it sends nothing for RouterConfig.Patience. The answer that is
@@ -121,16 +121,16 @@ func (r *Router) alive() bool {
 func (r *Router) expect() (stop func()) {
 	var mu sync.Mutex // guards the rest
 	var timer *time.Timer
-	over, before := false, r.counters.framesIn.Load()
+	stopped, frames := false, r.counters.framesIn.Load()
 	quiet := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		switch now := r.counters.framesIn.Load(); {
-		case over:
-		case now == before:
-			r.hung.Store(before + 1)
+		case stopped:
+		case now == frames:
+			r.hung.Store(frames + 1)
 		default:
-			before = now
+			frames = now
 			timer.Reset(r.config.Patience)
 		}
 	}
@@ -140,7 +140,7 @@ func (r *Router) expect() (stop func()) {
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
-		over = true
+		stopped = true
 		timer.Stop()
 	}
 }
@@ -156,7 +156,7 @@ func (r *Router) Hangs() bool {
 func (r *Router) endRoutes(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = err
+	r.endErr = err
 	for _, route := range r.routes {
 		route.end(err)
 	}
@@ -205,13 +205,13 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 	if err := r.register(route); err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	var made sessionParams
+	var created sessionParams
 	defer r.expect()()
-	err := r.conn.call(ctx, method, newCreateParams(id, config), &made)
-	if err == nil && made.SessionID != id {
+	err := r.conn.call(ctx, method, newCreateParams(id, config), &created)
+	if err == nil && created.SessionID != id {
 		// The session that the CLI named may belong to another client.
 		r.conn.post(methodDestroy, sessionParams{SessionID: id})
-		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
+		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, created.SessionID)
 	}
 	if err != nil && r.Hangs() {
 		err = fmt.Errorf("%w: %w", ErrHangs, err)
@@ -226,8 +226,8 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 func (r *Router) register(route *route) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended != nil {
-		return r.ended
+	if r.endErr != nil {
+		return r.endErr
 	}
 	if r.routes[route.id] != nil {
 		return fmt.Errorf("%w: %s", ErrSessionLive, route.id)

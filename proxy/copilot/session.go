@@ -48,7 +48,7 @@ func newSession(r *Router, route *route) *Session {
 func (s *Session) ID() string { return s.route.id }
 
 // Err is why the session can have no further turn; nil as long as it can.
-func (s *Session) Err() error { return s.route.ended() }
+func (s *Session) Err() error { return s.route.endErr() }
 
 func (s *Session) tryLock() bool {
 	select {
@@ -110,10 +110,10 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 }
 
 // outlive is a context that ends later than ctx by a fixed time.
-func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(by)
+		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -125,7 +125,7 @@ func outlive(ctx context.Context, by time.Duration) (context.Context, context.Ca
 }
 
 // usable is nil if the session can have a turn.
-func (s *Session) usable() error { return cmp.Or(s.broken, s.route.ended()) }
+func (s *Session) usable() error { return cmp.Or(s.broken, s.route.endErr()) }
 
 // breakWith ends the turn and the session for good, for this reason.
 func (s *Session) breakWith(err error) error {
@@ -160,7 +160,7 @@ func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, err
 		}
 		return Outcome{}, ErrNoTurn
 	}
-	if calls := s.Parked(); len(calls) > 0 && s.route.ended() == nil {
+	if calls := s.Parked(); len(calls) > 0 && s.route.endErr() == nil {
 		return Outcome{Calls: calls}, nil
 	}
 	s.turn.resume()
@@ -174,12 +174,12 @@ func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, err
 			onText(text)
 		}
 		switch now {
-		case going:
+		case running:
 			continue
 		case parked:
 			s.park(s.turn.calls)
 			return s.turn.outcome(), nil
-		case gone:
+		case sessionClosed:
 			out := s.turn.outcome()
 			return out, s.shutDown()
 		}
@@ -202,7 +202,7 @@ func (s *Session) patience() time.Duration {
 func (s *Session) interrupted(ctx context.Context, cause error) (Outcome, error) {
 	out, failed := s.turn.outcome(), s.turn.failed
 	switch {
-	case s.route.ended() != nil && ctx.Err() == nil:
+	case s.route.endErr() != nil && ctx.Err() == nil:
 		return out, s.breakWith(cause)
 	case failed != nil && errors.Is(cause, ErrInactive):
 		// The turn has failed; only its idle event is missing, which could end the next turn
@@ -228,8 +228,8 @@ func (s *Session) settle(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return s.broken
-		case s.route.ended() != nil:
-			return s.breakWith(s.route.ended())
+		case s.route.endErr() != nil:
+			return s.breakWith(s.route.endErr())
 		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return s.breakWith(fmt.Errorf("%w: an aborted turn did not end: %w", ErrSessionClosed, err))
 		}
@@ -250,7 +250,7 @@ func (s *Session) drain(ctx context.Context) error {
 		case idle:
 			s.turn = nil
 			return nil
-		case gone:
+		case sessionClosed:
 			_ = s.shutDown()
 			return nil
 		}
@@ -313,7 +313,7 @@ func (s *Session) Parked() []ToolCall {
 // RespondTool sends the CLI the result of a call that the turn is parked on. Once all calls have
 // one, Stream goes on. ErrNotPending means that the CLI does not wait for the result.
 func (s *Session) RespondTool(ctx context.Context, callID string, result ToolResult) error {
-	if err := s.route.ended(); err != nil {
+	if err := s.route.endErr(); err != nil {
 		return err
 	}
 	if s.router.Hangs() {
@@ -325,22 +325,22 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 		return fmt.Errorf("%w: %s", ErrNotPending, callID)
 	}
 	call := calls[i]
-	taken := success{}
+	ack := success{}
 	if call.rpc != nil {
 		if err := s.router.conn.reply(*call.rpc, map[string]toolResult{"result": result.wire()}); err != nil {
 			return err
 		}
-		taken.Success = true
+		ack.Success = true
 	} else {
 		wire := result.wire()
 		err := s.router.conn.call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
-			Result: &wire}, &taken)
+			Result: &wire}, &ack)
 		if err != nil {
 			return err
 		}
 	}
 	s.answered(call)
-	if !taken.Success {
+	if !ack.Success {
 		return fmt.Errorf("%w: %s", ErrNotPending, callID)
 	}
 	return nil

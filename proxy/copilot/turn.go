@@ -9,10 +9,10 @@ import (
 type step int
 
 const (
-	going  step = iota // more events will come
-	parked             // it waits for results of tool calls
-	idle               // it is over
-	gone               // it is over, and so is its session
+	running       step = iota // more events will come
+	parked                    // it waits for results of tool calls
+	idle                      // it is over
+	sessionClosed             // it is over, and so is its session
 )
 
 // promptState is the state machine of one prompt, until its session is idle again. It is the only
@@ -21,9 +21,9 @@ const (
 //
 //	going ──tool calls──▶ parked ──results──▶ going ──▶ … ──▶ idle | gone
 type promptState struct {
-	// said is the text so far of each incomplete message, by the message's id; nil for complete
+	// texts is the text so far of each incomplete message, by the message's id; nil for complete
 	// ones.
-	said map[string]*strings.Builder
+	texts map[string]*strings.Builder
 	// open are the calls that the model made and that the CLI has neither asked for nor ended by
 	// itself, as it does with calls of tools that do not exist.
 	open  []string
@@ -36,7 +36,7 @@ type promptState struct {
 	aborted bool
 }
 
-func newPromptState() *promptState { return &promptState{said: map[string]*strings.Builder{}} }
+func newPromptState() *promptState { return &promptState{texts: map[string]*strings.Builder{}} }
 
 // take applies an event and returns the text that it adds to the answer.
 func (t *promptState) take(e event) (text string, now step) {
@@ -48,12 +48,12 @@ func (t *promptState) take(e event) (text string, now step) {
 	case eventUsage:
 		t.usage.add(e.data.Usage)
 	case eventToolCall:
-		t.ended(e.data.ToolCallID)
+		t.removeCall(e.data.ToolCallID)
 		t.calls = append(t.calls, ToolCall{
 			ID: e.data.ToolCallID, Name: e.data.ToolName, Arguments: e.data.Arguments, requestID: e.data.RequestID, rpc: e.rpc,
 		})
 	case eventToolDone:
-		t.ended(e.data.ToolCallID)
+		t.removeCall(e.data.ToolCallID)
 		t.calls = slices.DeleteFunc(t.calls, func(c ToolCall) bool { return c.ID == e.data.ToolCallID })
 	case eventError:
 		f := e.data.Failure
@@ -62,7 +62,7 @@ func (t *promptState) take(e event) (text string, now step) {
 		t.aborted = e.data.Aborted
 		return "", idle
 	case eventShutdown:
-		return "", gone
+		return "", sessionClosed
 	}
 	t.part.WriteString(text)
 	if len(t.calls) > 0 && len(t.open) == 0 {
@@ -71,20 +71,20 @@ func (t *promptState) take(e event) (text string, now step) {
 		})
 		return text, parked
 	}
-	return text, going
+	return text, running
 }
 
 // delta takes a piece of a message's text.
 func (t *promptState) delta(id, text string) string {
-	said, known := t.said[id]
+	b, exists := t.texts[id]
 	switch {
-	case !known:
-		said = &strings.Builder{}
-		t.said[id] = said
-	case said == nil: // the message is complete
+	case !exists:
+		b = &strings.Builder{}
+		t.texts[id] = b
+	case b == nil: // the message is complete
 		return ""
 	}
-	said.WriteString(text)
+	b.WriteString(text)
 	return text
 }
 
@@ -95,25 +95,25 @@ func (t *promptState) message(d eventData) string {
 		t.open = append(t.open, r.ToolCallID)
 		t.order = append(t.order, r.ToolCallID)
 	}
-	said, known := t.said[d.MessageID]
-	t.said[d.MessageID] = nil
+	b, exists := t.texts[d.MessageID]
+	t.texts[d.MessageID] = nil
 	switch {
-	case !known:
+	case !exists:
 		return d.Content
-	case said == nil:
+	case b == nil:
 		return ""
 	}
 	// Text that was passed on cannot be taken back, so content that begins differently adds
 	// nothing.
-	rest, ok := strings.CutPrefix(d.Content, said.String())
+	rest, ok := strings.CutPrefix(d.Content, b.String())
 	if !ok {
 		return ""
 	}
 	return rest
 }
 
-// ended removes a call from those that the CLI still has to ask for.
-func (t *promptState) ended(call string) {
+// removeCall removes a call from those that the CLI still has to ask for.
+func (t *promptState) removeCall(call string) {
 	if i := slices.Index(t.open, call); i >= 0 {
 		t.open = slices.Delete(t.open, i, i+1)
 	}

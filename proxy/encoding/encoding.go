@@ -49,7 +49,7 @@ func NewReader(header string, body io.ReadCloser) (io.ReadCloser, error) {
 		if open == nil {
 			return nil, fmt.Errorf("%w %q", ErrUnknown, name)
 		}
-		r = &lazy{from: r, open: open, d: d}
+		r = &lazy{src: r, open: open, d: d}
 	}
 	d.Reader = r
 	return d, nil
@@ -71,7 +71,7 @@ func (d *decoder) Close() error {
 
 // lazy opens a coding at the first Read, because some decoders read a header when they are opened.
 type lazy struct {
-	from io.Reader
+	src  io.Reader
 	open func(io.Reader) (io.Reader, error)
 	d    *decoder
 	r    io.Reader
@@ -79,7 +79,7 @@ type lazy struct {
 
 func (l *lazy) Read(p []byte) (int, error) {
 	if l.r == nil {
-		r, err := l.open(l.from)
+		r, err := l.open(l.src)
 		if err != nil {
 			return 0, err
 		}

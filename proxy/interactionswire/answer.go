@@ -32,20 +32,20 @@ type MessagesAnswer struct {
 
 // growing is a step that grows.
 type growing struct {
-	step   // as it began
-	raw    gjson.Result
-	unsent string // text, summary or arguments that came
-	spoke  bool   // some came
-	begun  bool   // its block was begun
-	over   bool
-	pieces []content // of the summary
+	step    // as it began
+	raw     gjson.Result
+	unsent  string // text, summary or arguments that came
+	spoke   bool   // some came
+	started bool   // its block was begun
+	done    bool
+	pieces  []content // of the summary
 }
 
 // NewMessagesAnswer begins an answer.
 func NewMessagesAnswer() *MessagesAnswer { return &MessagesAnswer{steps: map[int]*growing{}} }
 
-// To has to take each event of the answer.
-func (a *MessagesAnswer) To(to func(*wire.Event)) { a.out.To = to }
+// SetSink has to take each event of the answer.
+func (a *MessagesAnswer) SetSink(sink func(*wire.Event)) { a.out.Sink = sink }
 
 // Complete reports whether the vendor has finished the answer, so that End can follow.
 func (a *MessagesAnswer) Complete() bool { return a.stop != "" }
@@ -71,7 +71,7 @@ func (a *MessagesAnswer) Event(data []byte) error {
 		a.grow(e.Index, e.Delta)
 	case "step.stop":
 		if g := a.steps[e.Index]; g != nil {
-			g.over = true
+			g.done = true
 			a.send()
 		}
 	default: // interaction.completed; some versions name other ends by their status. Updates of the status have none
@@ -89,8 +89,8 @@ func (a *MessagesAnswer) Body(body []byte) error {
 		return err
 	}
 	a.start(&i)
-	for at, s := range i.Steps {
-		if err := a.begin(at, s); err != nil {
+	for index, s := range i.Steps {
+		if err := a.begin(index, s); err != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (a *MessagesAnswer) begin(index int, raw jsontext.Value) error {
 // grow adds to a step.
 func (a *MessagesAnswer) grow(index int, d delta) {
 	g := a.steps[index]
-	if g == nil || g.over {
+	if g == nil || g.done {
 		return
 	}
 	switch d.Type {
@@ -168,40 +168,40 @@ func (a *MessagesAnswer) grow(index int, d delta) {
 func (a *MessagesAnswer) send() {
 	for len(a.waiting) > 0 {
 		g := a.waiting[0]
-		if g.Type == callStep && !g.begun {
+		if g.Type == callStep && !g.started {
 			a.out.CloseBlock()
 			a.out.OpenCall(g.ID, g.Name)
 		}
-		if g.begun = true; g.Type == callStep && g.over && !g.spoke && strings.TrimSpace(g.unsent) == "" {
+		if g.started = true; g.Type == callStep && g.done && !g.spoke && strings.TrimSpace(g.unsent) == "" {
 			g.unsent = cmp.Or(string(g.Arguments), "{}")
 		}
-		if more := g.unsent; more != "" {
+		if text := g.unsent; text != "" {
 			g.unsent, g.spoke = "", true
 			switch g.Type {
 			case callStep:
-				a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: more})
+				a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: text})
 			case thoughtStep:
-				a.out.Thinking(more)
+				a.out.Thinking(text)
 			default:
-				a.out.Text(more)
+				a.out.Text(text)
 			}
 		}
-		if !g.over {
+		if !g.done {
 			return
 		}
 		if g.Type == callStep {
 			a.out.CloseBlock()
 		}
 		if g.Type != outputStep {
-			a.out.Signature(wire.Seal(g.kept()))
+			a.out.Signature(wire.Seal(g.payload()))
 		}
 		a.out.CloseBlock()
 		a.waiting = a.waiting[1:]
 	}
 }
 
-// kept is what has to come back of a step: of a thought all of it, of a call what its block does not have.
-func (g *growing) kept() []byte {
+// payload is what has to come back of a step: of a thought all of it, of a call what its block does not have.
+func (g *growing) payload() []byte {
 	if g.Type == thoughtStep && len(g.pieces) == 0 && g.Signature == g.raw.Get("signature").Str {
 		return []byte(g.raw.Raw)
 	}
@@ -251,7 +251,7 @@ func (a *MessagesAnswer) end(i *interaction) error {
 		return chatwire.ErrCut
 	}
 	for _, g := range a.waiting {
-		g.over = true
+		g.done = true
 	}
 	a.send()
 	a.usage, _ = wire.ReadUsage(wire.Interactions, i.Usage)

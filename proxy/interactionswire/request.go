@@ -25,7 +25,7 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	if t.Ignored, err = chatwire.Unmapped(&in); err != nil {
 		return t, err
 	}
-	t.Ignored = append(t.Ignored, chatwire.Lost(map[string]bool{
+	t.Ignored = append(t.Ignored, chatwire.DroppedMembers(map[string]bool{
 		"temperature": len(in.Temperature) > 0, "top_p": len(in.TopP) > 0,
 		"tool_choice.disable_parallel_tool_use": in.ToolChoice != nil && in.ToolChoice.DisableParallel,
 		"tools.strict":                          slices.ContainsFunc(in.Tools, func(o wire.Tool) bool { return o.Strict }),
@@ -34,10 +34,10 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	for _, o := range in.Tools {
 		out.Tools = append(out.Tools, tool{"function", o.Name, o.Description, o.InputSchema})
 	}
-	s := steps{names: map[string]string{}, told: map[string]string{}}
+	s := steps{names: map[string]string{}, callTexts: map[string]string{}}
 	for i, m := range in.Messages {
-		if m.Role == wire.RoleUser && slices.ContainsFunc(m.Content, said) {
-			s.spoken = i
+		if m.Role == wire.RoleUser && slices.ContainsFunc(m.Content, isUserBlock) {
+			s.lastUser = i
 		}
 	}
 	for i, m := range in.Messages {
@@ -53,8 +53,8 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	return t, err
 }
 
-// said reports whether a block of a message of the user's is no result of a tool.
-func said(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
+// isUserBlock reports whether a block of a message of the user's is no result of a tool.
+func isUserBlock(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
 
 // config translates how the model is to answer, and takes what it reads out of the members that have no counterpart.
 func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
@@ -83,10 +83,10 @@ func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
 
 // steps translates messages.
 type steps struct {
-	out    []jsontext.Value
-	spoken int               // the message in which the user spoke last
-	names  map[string]string // of called tools, by the ids of the calls
-	told   map[string]string // what the calls were that are told in words, by their ids
+	out       []jsontext.Value
+	lastUser  int               // the message in which the user spoke last
+	names     map[string]string // of called tools, by the ids of the calls
+	callTexts map[string]string // what the calls were that are told in words, by their ids
 }
 
 func (s *steps) add(added step) {
@@ -101,7 +101,7 @@ func (s *steps) message(i int, m wire.Message) error {
 	case wire.RoleUser:
 		s.user(m.Content)
 	case wire.RoleAssistant:
-		s.assistant(m.Content, i > s.spoken)
+		s.assistant(m.Content, i > s.lastUser)
 	default:
 		return wire.Refuse("its role %q is none of user, assistant, system", m.Role)
 	}
@@ -110,9 +110,9 @@ func (s *steps) message(i int, m wire.Message) error {
 
 // user puts results first, directly behind the calls. A result has texts and images; what else is in it follows.
 func (s *steps) user(blocks wire.Content) {
-	var told, others []content
+	var inlined, others []content
 	for _, b := range blocks {
-		if said(b) {
+		if isUserBlock(b) {
 			others = append(others, contentOf(b))
 			continue
 		}
@@ -126,11 +126,11 @@ func (s *steps) user(blocks wire.Content) {
 			}
 			parts, text = append(parts, c), text && c.Type == wire.TextBlock
 		}
-		if words, ok := s.told[b.ToolUseID]; ok {
-			if told = append(told, content{Type: wire.TextBlock, Text: words}); b.IsError {
-				told[len(told)-1].Text += " (error)"
+		if words, ok := s.callTexts[b.ToolUseID]; ok {
+			if inlined = append(inlined, content{Type: wire.TextBlock, Text: words}); b.IsError {
+				inlined[len(inlined)-1].Text += " (error)"
 			}
-			told = append(told, parts...)
+			inlined = append(inlined, parts...)
 			continue
 		}
 		r := step{Type: resultStep, CallID: b.ToolUseID, Name: s.names[b.ToolUseID], IsError: b.IsError}
@@ -139,13 +139,13 @@ func (s *steps) user(blocks wire.Content) {
 		}
 		s.add(r)
 	}
-	if all := append(told, others...); len(all) > 0 {
-		s.add(step{Type: userStep, Content: all})
+	if contents := append(inlined, others...); len(contents) > 0 {
+		s.add(step{Type: userStep, Content: contents})
 	}
 }
 
 // assistant gives thoughts back as they came; others are left out. Since: the user spoke last before it.
-func (s *steps) assistant(blocks wire.Content, since bool) {
+func (s *steps) assistant(blocks wire.Content, afterUser bool) {
 	for i, b := range blocks {
 		switch b.Type {
 		case wire.TextBlock:
@@ -153,9 +153,9 @@ func (s *steps) assistant(blocks wire.Content, since bool) {
 				s.add(step{Type: outputStep, Content: []content{{Type: wire.TextBlock, Text: b.Text}}})
 			}
 		case wire.ToolUseBlock:
-			s.call(b, kept(blocks[i+1:], callStep), since)
+			s.call(b, unsealStep(blocks[i+1:], callStep), afterUser)
 		case wire.ThinkingBlock, wire.RedactedBlock:
-			if v := kept(blocks[i:], thoughtStep); v != nil {
+			if v := unsealStep(blocks[i:], thoughtStep); v != nil {
 				s.out = append(s.out, v)
 			}
 		default:
@@ -164,8 +164,8 @@ func (s *steps) assistant(blocks wire.Content, since bool) {
 	}
 }
 
-// kept is what the first of blocks seals of a step of a type; nil for nothing.
-func kept(blocks wire.Content, kind string) jsontext.Value {
+// unsealStep is what the first of blocks seals of a step of a type; nil for nothing.
+func unsealStep(blocks wire.Content, kind string) jsontext.Value {
 	if len(blocks) == 0 || blocks[0].Type != wire.ThinkingBlock {
 		return nil
 	}
@@ -177,9 +177,9 @@ func kept(blocks wire.Content, kind string) jsontext.Value {
 }
 
 // call translates a call; is has the members of one of this vendor's that its block does not have.
-func (s *steps) call(b wire.Block, is jsontext.Value, since bool) {
-	if is == nil && since {
-		s.told[b.ID] = "The tool " + b.Name + " was called with " + string(b.Arguments()) + " and gave:"
+func (s *steps) call(b wire.Block, is jsontext.Value, afterUser bool) {
+	if is == nil && afterUser {
+		s.callTexts[b.ID] = "The tool " + b.Name + " was called with " + string(b.Arguments()) + " and gave:"
 		return
 	}
 	s.names[b.ID] = b.Name

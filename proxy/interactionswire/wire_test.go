@@ -111,7 +111,7 @@ func answer(t *testing.T, feed func(*interactionswire.MessagesAnswer) error) (st
 	t.Helper()
 	var all wire.Assembler
 	a := interactionswire.NewMessagesAnswer()
-	a.To(func(e *wire.Event) { require.NoError(t, all.Add(e)) })
+	a.SetSink(func(e *wire.Event) { require.NoError(t, all.Add(e)) })
 	if err := feed(a); err != nil {
 		return "", err
 	}

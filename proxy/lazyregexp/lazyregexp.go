@@ -12,9 +12,9 @@ import (
 type Regexp func() *regexp.Regexp
 
 // New is for an expression that is known.
-func New(expression string) Regexp { return Made(func() string { return expression }) }
+func New(expression string) Regexp { return NewFunc(func() string { return expression }) }
 
-// Made is for an expression that is put together when it is first used.
-func Made(expression func() string) Regexp {
+// NewFunc is for an expression that is put together when it is first used.
+func NewFunc(expression func() string) Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression()) })
 }

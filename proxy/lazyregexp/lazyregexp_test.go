@@ -10,7 +10,7 @@ import (
 
 func TestAnExpressionIsCompiledOnceAtItsFirstUse(t *testing.T) {
 	calls := 0
-	r := lazyregexp.Made(func() string { calls++; return `(\w)=(\d+)` })
+	r := lazyregexp.NewFunc(func() string { calls++; return `(\w)=(\d+)` })
 	require.Zero(t, calls)
 	require.True(t, r().MatchString("a=1"))
 	require.Equal(t, []string{"b=2", "b", "2"}, r().FindStringSubmatch("a= b=2"))

@@ -27,7 +27,7 @@ func TestIdenticalRecordsAreOne(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	for i := range 5 {
 		turn := answer(alice, opus, storedTurn)
-		turn.At = time.Unix(int64(i), 0)
+		turn.Time = time.Unix(int64(i), 0)
 		l.Record(t.Context(), turn)
 	}
 	require.True(t, replayOne(t, l, alice, opus, storedTurn).Same)

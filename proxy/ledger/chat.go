@@ -18,19 +18,19 @@ func (r *reader) chat(m *wire.MessageOutline) {
 		r.tool(r.string(members, "id"), name, wire.InputObject(arguments))
 		r.exact.add("call").add(name).add(arguments)
 	}
-	found := readReasoning(r.o, m.Members)
-	r.exact.add(found.key)
-	p := part{key: found.key, from: len(r.form.keys)}
-	for _, s := range found.signatures {
+	thinking := readReasoning(r.o, m.Members)
+	r.exact.add(thinking.key)
+	p := part{key: thinking.key, start: len(r.form.keys)}
+	for _, s := range thinking.signatures {
 		r.seal(bySignature, s)
 	}
-	for _, s := range found.data {
+	for _, s := range thinking.data {
 		r.seal(byData, s)
 	}
-	for _, t := range found.texts {
+	for _, t := range thinking.texts {
 		r.thought([]byte(t))
 	}
-	p.to = len(r.form.keys)
+	p.end = len(r.form.keys)
 	r.form.parts = []part{p}
 }
 
@@ -81,18 +81,18 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 		}
 	}
 	for _, name := range []string{"reasoning_details", "thinking_blocks"} {
-		all := ""
+		joined := ""
 		for _, element := range o.Elements(members.Get(name)) {
-			d.add(name).addBytes(plain(o.Of(element)))
+			d.add(name).addBytes(plain(o.Raw(element)))
 			fields := o.Object(element)
 			for _, field := range []string{"text", "summary", "thinking"} {
 				text, _ := o.Text(fields.Get(field))
-				all += text
+				joined += text
 			}
 			r.seal(o, fields, "signature", &r.signatures)
 			r.seal(o, fields, "data", &r.data)
 		}
-		r.text(all)
+		r.text(joined)
 	}
 	if len(d.collected) == 0 {
 		d.drop()
@@ -114,9 +114,9 @@ func (r *reasoning) text(t string) {
 }
 
 // seal appends a signature or encrypted data to a list, unless it is empty.
-func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, to *[][]byte) {
+func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, dst *[][]byte) {
 	if text, ok := o.Unquoted(fields.Get(name)); ok && len(text) > 0 {
-		*to = append(*to, text)
+		*dst = append(*dst, text)
 	}
 }
 
@@ -128,5 +128,5 @@ func (r *reasoning) extra(o *wire.Outline, d *digest, place int, members wire.Ob
 		return
 	}
 	r.seal(o, o.Object(fields.Get("google")), "thought_signature", &r.signatures)
-	d.add("extra_content").add(strconv.Itoa(place)).addBytes(plain(o.Of(extra)))
+	d.add("extra_content").add(strconv.Itoa(place)).addBytes(plain(o.Raw(extra)))
 }

@@ -18,7 +18,7 @@ const chatTurn = `{"role":"assistant","content":"I look.","reasoning_content":"F
 func judgeChat(t require.TestingT, l *ledger.Ledger, by ledger.Origin, message string) ledger.Judged {
 	o := outline(t, user(`"hi"`), message)
 	judged := l.Judge(ctx(t), ledger.Request{
-		Scope: alice, Target: by, Dialect: wire.Chat, Outline: o, Known: known(l, alice, wire.Chat, o),
+		Scope: alice, Target: by, Dialect: wire.Chat, Outline: o, Nodes: known(l, alice, wire.Chat, o),
 	})
 	require.Len(t, judged, 1)
 	require.Len(t, judged[0].States, 1)
@@ -190,5 +190,5 @@ func TestChatContentThatLooksLikeACall(t *testing.T) {
 	require.Len(t, nodes, 1)
 	require.JSONEq(t,
 		`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,
-		string(nodes[0].Seen()))
+		string(nodes[0].ClientContent()))
 }

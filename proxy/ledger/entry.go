@@ -58,11 +58,11 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 		}
 	}
 	if t.Dialect == wire.Chat {
-		found := readReasoning(o, m.Members)
-		for _, s := range found.signatures {
+		thinking := readReasoning(o, m.Members)
+		for _, s := range thinking.signatures {
 			opaque(bySignature, s)
 		}
-		for _, s := range found.data {
+		for _, s := range thinking.data {
 			opaque(byData, s)
 		}
 	} else {
@@ -82,8 +82,8 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 			keys = append(keys, k)
 		}
 	}
-	for _, at := range o.CallIDs(t.Dialect, m) {
-		id, _ := o.Text(at)
+	for _, span := range o.CallIDs(t.Dialect, m) {
+		id, _ := o.Text(span)
 		called(id)
 	}
 	for _, id := range t.Tools {
@@ -101,7 +101,7 @@ func unique(keys []key) []key {
 // read makes the form and the keys of a sealed entry. o is the outline of its content, nil to parse
 // it again. It also returns the content as the client saw it, with its form, so that the client's
 // first replay is recognised by its bytes.
-func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
+func (e *entry) read(o *wire.Outline) (clientContent []byte, clientForm *Form, err error) {
 	t := e.turn
 	if o == nil {
 		if o, _, err = outlineOf(t); err != nil {
@@ -127,12 +127,12 @@ func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 	}
 	e.keys = unique(e.keys)
 	e.size += e.form.size() + 24*len(e.keys) + 32*len(e.ids)
-	seen, seenForm = e.clientView(o, m)
-	return seen, seenForm, e.place(t.Place, seenForm)
+	clientContent, clientForm = e.clientView(o, m)
+	return clientContent, clientForm, e.place(t.Place, clientForm)
 }
 
 // place makes the entry's node in the tree of its conversation.
-func (e *entry) place(p *Place, seen *Form) error {
+func (e *entry) place(p *Place, clientForm *Form) error {
 	if p == nil {
 		return nil
 	}
@@ -140,14 +140,14 @@ func (e *entry) place(p *Place, seen *Form) error {
 	if err != nil {
 		return fmt.Errorf("the input of a turn: %w", err)
 	}
-	e.node = &Node{entry: e, id: e.id.String(), answer: cmp.Or(seen, e.form)}
+	e.node = &Node{entry: e, id: e.id.String(), answer: cmp.Or(clientForm, e.form)}
 	e.size += placeSize * len(o.Messages)
 	return nil
 }
 
 // remote is the entry as a Remote stores it, with the keys that lead to its conversation.
 func (e *entry) remote() Entry {
-	return Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn, Keys: texts(e.seals)}
+	return Entry{Scope: e.turn.Scope, Time: e.turn.Time, Turn: e.turn, Keys: texts(e.seals)}
 }
 
 // outlineOf is a turn's content as the only message of an outline. It uses the outline that came
@@ -191,14 +191,14 @@ func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Fo
 		f.tools[i].id = e.ids[i].Client
 	}
 	for i, k := range f.keys {
-		if to, ok := renamed[k]; ok {
-			f.keys[i] = to
+		if clientKey, ok := renamed[k]; ok {
+			f.keys[i] = clientKey
 		}
 	}
 	var edits wire.Edits
-	for _, at := range o.CallIDs(e.turn.Dialect, m) {
-		vendor, _ := o.Text(at)
-		edits.Replace(at, wire.Quote(names[vendor]))
+	for _, span := range o.CallIDs(e.turn.Dialect, m) {
+		vendor, _ := o.Text(span)
+		edits.Replace(span, wire.Quote(names[vendor]))
 	}
 	return edits.Apply(o.Body), &f
 }
@@ -213,14 +213,14 @@ func contentSpan(m *wire.MessageOutline, d wire.Dialect) wire.Span {
 
 // toolIDs are both names of every tool use: matched by position if all of them are named, else by
 // the vendor's id.
-func toolIDs(tools []tool, named []ToolID) []ToolID {
+func toolIDs(tools []tool, aliases []ToolID) []ToolID {
 	ids := make([]ToolID, 0, len(tools))
 	for i, t := range tools {
 		id := ToolID{Vendor: t.id, Client: t.id}
-		if len(named) == len(tools) && named[i].Vendor == t.id {
-			id.Client = named[i].Client
-		} else if at := slices.IndexFunc(named, func(n ToolID) bool { return n.Vendor == t.id }); at >= 0 {
-			id.Client = named[at].Client
+		if len(aliases) == len(tools) && aliases[i].Vendor == t.id {
+			id.Client = aliases[i].Client
+		} else if j := slices.IndexFunc(aliases, func(n ToolID) bool { return n.Vendor == t.id }); j >= 0 {
+			id.Client = aliases[j].Client
 		}
 		ids = append(ids, id)
 	}
@@ -237,11 +237,11 @@ func (e *entry) translate(tools []tool) []ToolID {
 	if same {
 		return nil
 	}
-	to := pair(tools, e.form.tools, func(t tool, j int) bool { return t.id == e.ids[j].Client || t.id == e.ids[j].Vendor })
+	matches := pair(tools, e.form.tools, func(t tool, j int) bool { return t.id == e.ids[j].Client || t.id == e.ids[j].Vendor })
 	var ids []ToolID
 	for i, t := range tools {
-		if to[i] >= 0 && t.id != "" && e.ids[to[i]].Vendor != t.id {
-			ids = append(ids, ToolID{Vendor: e.ids[to[i]].Vendor, Client: t.id})
+		if matches[i] >= 0 && t.id != "" && e.ids[matches[i]].Vendor != t.id {
+			ids = append(ids, ToolID{Vendor: e.ids[matches[i]].Vendor, Client: t.id})
 		}
 	}
 	return ids
@@ -249,18 +249,18 @@ func (e *entry) translate(tools []tool) []ToolID {
 
 // pair matches each tool use that is shown to the one that it was in the turn: by id, else by
 // position among those with equal name and input; -1 for no match.
-func pair(shown, were []tool, named func(t tool, j int) bool) []int {
-	used := make([]bool, len(were))
-	to := make([]int, len(shown))
-	for i, t := range shown {
-		to[i] = take(used, func(j int) bool { return t.id != "" && named(t, j) })
+func pair(client, stored []tool, sameID func(t tool, j int) bool) []int {
+	used := make([]bool, len(stored))
+	matches := make([]int, len(client))
+	for i, t := range client {
+		matches[i] = take(used, func(j int) bool { return t.id != "" && sameID(t, j) })
 	}
-	for i, t := range shown {
-		if to[i] < 0 {
-			to[i] = take(used, func(j int) bool { return t.sum == were[j].sum })
+	for i, t := range client {
+		if matches[i] < 0 {
+			matches[i] = take(used, func(j int) bool { return t.sum == stored[j].sum })
 		}
 	}
-	return to
+	return matches
 }
 
 // take claims the first tool use that fits and is not claimed yet; -1 if there is none.
@@ -279,7 +279,7 @@ func recordID(t *Turn) sum {
 	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(
 		t.Content,
 	)
-	d.add(t.Predecessor).add(t.Context).add(t.Asked)
+	d.add(t.Predecessor).add(t.Context).add(t.ResponseID)
 	for _, id := range t.Tools {
 		d.add(id.Vendor).add(id.Client)
 	}

@@ -47,13 +47,13 @@ func (l *Ledger) merge(q Query, loaded Loaded) bool {
 // mergeScope is merge for one scope.
 func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 	var fresh []*entry
-	there := map[sum]struct{}{}
+	remoteIDs := map[sum]struct{}{}
 	for _, in := range chunk.Entries {
 		if in.Turn == nil {
 			continue
 		}
 		id := recordID(in.Turn)
-		there[id] = struct{}{}
+		remoteIDs[id] = struct{}{}
 		if l.has(p.Scope, id) {
 			continue
 		}
@@ -73,22 +73,22 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 		l.store.add(e, now)
 	}
 	for _, in := range chunk.Entries {
-		if len(in.Refused) > 0 && !l.store.gone(p.Scope.talk(), in.At) {
-			l.store.refuse(p.Scope, in.By, in.Refused, now)
+		if len(in.Refused) > 0 && !l.store.isErased(p.Scope.talk(), in.Time) {
+			l.store.refuse(p.Scope, in.Origin, in.Refused, now)
 		}
 	}
 	// Turns that the remote lost, for example in a restart without persistence, are saved to it
 	// again.
-	var lost []*entry
+	var missing []*entry
 	if b := l.store.books[p.Scope]; b != nil && b.read(p.Mark, chunk.Mark) {
 		for _, e := range b.turns {
-			if _, ok := there[e.id]; !ok {
-				lost = append(lost, e)
+			if _, ok := remoteIDs[e.id]; !ok {
+				missing = append(missing, e)
 			}
 		}
 	}
 	l.mu.Unlock()
-	l.writer.again(lost)
+	l.writer.requeue(missing)
 	return len(chunk.Entries) > 0
 }
 
@@ -102,26 +102,26 @@ func (l *Ledger) has(s Scope, id sum) bool {
 
 // read notes how far the remote was read, from the mark that was asked for. whole is true if the
 // chunk was all that the remote has of the scope: then what is only here was lost there.
-func (b *book) read(asked, to Mark) (whole bool) {
+func (b *book) read(start, end Mark) (complete bool) {
 	b.loaded = true
 	switch {
-	case b.mark.Born == to.Born && asked.Born == to.Born:
-		b.mark.Last = max(b.mark.Last, to.Last)
-		return to.Born == "" // the remote has nothing of the scope
-	case b.mark != asked:
+	case b.mark.Born == end.Born && start.Born == end.Born:
+		b.mark.Last = max(b.mark.Last, end.Last)
+		return end.Born == "" // the remote has nothing of the scope
+	case b.mark != start:
 		return false // another request was faster
 	}
-	b.mark = to
+	b.mark = end
 	return true
 }
 
 // saved notes where the remote has put what this process knows already, so that it is not read back:
 // an entry right behind the scope's mark moves the mark on. What stands between, another process has
 // put there, and it is still to be read.
-func (l *Ledger) saved(items []*item, at []Mark) {
+func (l *Ledger) saved(items []*item, marks []Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, m := range at[:min(len(at), len(items))] {
+	for i, m := range marks[:min(len(marks), len(items))] {
 		b := l.store.books[items[i].Scope]
 		switch {
 		case b == nil || m.Born == "":

@@ -17,10 +17,10 @@ const maxAsked = 512
 // chats do that an application begins with one and the same answer. Find waits for the remote for Config.Patience at
 // most, and only if this process knows none.
 func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outline, calls []string,
-) (of Scope, found bool) {
+) (scope Scope, ok bool) {
 	var keys []key
-	add := func(found ...key) {
-		for _, k := range found {
+	add := func(candidates ...key) {
+		for _, k := range candidates {
 			if k.unique() {
 				keys = append(keys, k)
 			}
@@ -29,28 +29,28 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 	for _, id := range calls {
 		add(toolKey(id))
 	}
-	if of, known := leading(l, s, keys); known {
-		return of, of != s
+	if scope, ok := leading(l, s, keys); ok {
+		return scope, scope != s
 	}
 	for i := range slices.Backward(o.Messages) {
-		from := len(keys)
+		start := len(keys)
 		m := &o.Messages[i]
-		for _, at := range o.ResultIDs(d, m) { // their call may not be shown
-			id, _ := o.Text(at)
+		for _, span := range o.ResultIDs(d, m) { // their call may not be shown
+			id, _ := o.Text(span)
 			add(toolKey(id))
 		}
 		if m.Role == wire.RoleAssistant {
 			f := l.Form(o, m, d)
-			add(f.keys[:f.shown]...)
+			add(f.keys[:f.visibleStart]...)
 			for _, p := range f.parts {
 				keys = append(keys, lasting(p.key)...)
 			}
 		}
-		if len(keys) == from {
+		if len(keys) == start {
 			continue
 		}
-		if of, known := leading(l, s, keys[from:]); known { // mostly by the newest one
-			return of, of != s
+		if scope, ok := leading(l, s, keys[start:]); ok { // mostly by the newest one
+			return scope, scope != s
 		}
 	}
 	if len(keys) == 0 || l.writer == nil || l.writer.reading.Load() {
@@ -72,13 +72,13 @@ func (l *Ledger) Find(ctx context.Context, s Scope, d wire.Dialect, o *wire.Outl
 }
 
 // leading is the scope that the first of these keys leads to in this process, or s if that has no room for another branch.
-func leading(l *Ledger, s Scope, keys []key) (of Scope, known bool) {
+func leading(l *Ledger, s Scope, keys []key) (scope Scope, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range keys {
 		if b := owning(l, s, k); b != nil {
-			ends := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
-			if b.leaves >= maxBranches && !slices.ContainsFunc(b.index[k], ends) {
+			isLeaf := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
+			if b.leaves >= maxBranches && !slices.ContainsFunc(b.index[k], isLeaf) {
 				return s, true
 			}
 			return b.scope, true

@@ -43,24 +43,24 @@ var (
 // withoutThink separates <think> sections from the rest: clients put reasoning there for which they
 // have no other place. It returns the remaining text and the sections, normalised; ok is false if
 // there are no sections.
-func (p pieces) withoutThink() (left pieces, thoughts [][]byte, ok bool) {
+func (p pieces) withoutThink() (remaining pieces, thoughts [][]byte, ok bool) {
 	rest := p.joined()
 	if !bytes.Contains(rest, thinkStart) {
 		return nil, nil, false
 	}
 	for {
-		before, after, found := bytes.Cut(rest, thinkStart)
-		thought, behind, closed := bytes.Cut(after, thinkEnd)
-		if !found || !closed {
-			return append(left, rest), thoughts, ok
+		head, tail, opened := bytes.Cut(rest, thinkStart)
+		thought, suffix, closed := bytes.Cut(tail, thinkEnd)
+		if !opened || !closed {
+			return append(remaining, rest), thoughts, ok
 		}
 		ok = true
-		if len(before) > 0 {
-			left = append(left, before)
+		if len(head) > 0 {
+			remaining = append(remaining, head)
 		}
 		if t := wire.Fold(thought); len(t) > 0 {
 			thoughts = append(thoughts, t)
 		}
-		rest = behind
+		rest = suffix
 	}
 }

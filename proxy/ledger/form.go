@@ -17,9 +17,9 @@ type Form struct {
 	exact sum
 	// visible are hashes of the visible part in each of its readings: the text, then the tools and
 	// other blocks in any order. They do not depend on the dialect.
-	visible []sum
-	spoken  []sum // like visible but without the tools; only if there are tools
-	tools   []tool
+	visible        []sum
+	visibleNoTools []sum // like visible but without the tools; only if there are tools
+	tools          []tool
 	// thoughts are hashes of the thinking texts: of each one, and of all of them joined.
 	thoughts []sum
 	// If the text has <think> sections: unthought are hashes of what is visible without them, and
@@ -27,14 +27,14 @@ type Form struct {
 	unthought []sum
 	sections  []sum
 
-	keys  []key // of the parts, then of the tools and sections, then of the visible part
-	shown int   // index of the first key of the visible part
+	keys         []key // of the parts, then of the tools and sections, then of the visible part
+	visibleStart int   // index of the first key of the visible part
 }
 
 // part is a block of a message, or the reasoning of a chat message.
 type part struct {
-	key      string // in the form of BlockKey; empty if the part is not thinking
-	from, to int    // its keys in form.keys, the most specific ones first
+	key        string // in the form of BlockKey; empty if the part is not thinking
+	start, end int    // its keys in form.keys, the most specific ones first
 }
 
 // tool is a tool use.
@@ -44,11 +44,11 @@ type tool struct {
 }
 
 // keysOf are the keys of one part.
-func (f *Form) keysOf(p part) []key { return f.keys[p.from:p.to] }
+func (f *Form) keysOf(p part) []key { return f.keys[p.start:p.end] }
 
 // size is the estimated memory of a form, in bytes.
 func (f *Form) size() int {
-	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.spoken)+len(f.thoughts)+len(f.unthought)+
+	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.visibleNoTools)+len(f.thoughts)+len(f.unthought)+
 		len(f.sections))
 	for _, t := range f.tools {
 		n += 32 + len(t.id)
@@ -95,7 +95,7 @@ type reader struct {
 	texts    pieces
 	thoughts pieces
 	others   []sum // hashes of visible parts that are neither text nor tool uses
-	seen     map[tool]struct{}
+	toolSet  map[tool]struct{}
 	exact    *digest
 }
 
@@ -105,7 +105,7 @@ func (r *reader) messages(m *wire.MessageOutline) {
 		if text, ok := r.o.Unquoted(m.Content); ok && len(text) > 0 {
 			r.texts = append(r.texts, text)
 			// The string is hashed as the text block that it stands for.
-			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes(
+			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Raw(m.Content))).add("type").addBytes(
 				[]byte(`"` + wire.TextBlock + `"`),
 			)
 		}
@@ -118,7 +118,7 @@ func (r *reader) messages(m *wire.MessageOutline) {
 
 // block reads one block.
 func (r *reader) block(b wire.BlockOutline) {
-	p := part{from: len(r.form.keys)}
+	p := part{start: len(r.form.keys)}
 	r.exact.add(b.Type)
 	if wire.IsThinking(b.Type) {
 		p.key = thinkingKey(r.o, b)
@@ -137,24 +137,24 @@ func (r *reader) block(b wire.BlockOutline) {
 	case wire.TextBlock:
 		r.texts = append(r.texts, r.text(b.Members, "text"))
 	case wire.ToolUseBlock:
-		r.tool(r.string(b.Members, "id"), r.string(b.Members, "name"), r.o.Of(b.Members.Get("input")))
+		r.tool(r.string(b.Members, "id"), r.string(b.Members, "name"), r.o.Raw(b.Members.Get("input")))
 	default:
 		d := newDigest()
 		if b.Members == nil {
-			d.addBytes(r.o.Of(b.Span))
+			d.addBytes(r.o.Raw(b.Span))
 		}
 		r.others = append(r.others, d.members(r.o, b.Members, nothing).sum())
 	}
-	p.to = len(r.form.keys)
+	p.end = len(r.form.keys)
 	r.form.parts = append(r.form.parts, p)
 }
 
 // vouchers are the members that only the vendor can have produced: the signature and the encrypted
 // data of a thinking block. An item of Responses is known by its encrypted content.
 func vouchers(o *wire.Outline, b wire.BlockOutline) (signature, data []byte) {
-	at := b.Members.Get("signature")
-	if signature = wire.EncryptedContent(o.Of(at)); signature == nil { // clients omit the id of an item
-		signature, _ = o.Unquoted(at)
+	span := b.Members.Get("signature")
+	if signature = wire.EncryptedContent(o.Raw(span)); signature == nil { // clients omit the id of an item
+		signature, _ = o.Unquoted(span)
 	}
 	data, _ = o.Unquoted(b.Members.Get("data"))
 	return signature, data
@@ -192,13 +192,13 @@ func (r *reader) thought(text []byte) {
 // tool adds a tool use. A second one with the same id, name and input is the same.
 func (r *reader) tool(id, name string, input jsontext.Value) {
 	t := tool{id, newDigest().add(name).addBytes(canonical(input)).sum()}
-	if _, again := r.seen[t]; again && id != "" {
+	if _, dup := r.toolSet[t]; dup && id != "" {
 		return
 	}
-	if r.seen == nil {
-		r.seen = map[tool]struct{}{}
+	if r.toolSet == nil {
+		r.toolSet = map[tool]struct{}{}
 	}
-	r.seen[t] = struct{}{}
+	r.toolSet[t] = struct{}{}
 	r.form.tools = append(r.form.tools, t)
 }
 
@@ -214,7 +214,7 @@ func (r *reader) finish() *Form {
 	for _, s := range r.texts.readings() {
 		f.visible = append(f.visible, r.visible(s, f.tools))
 		if len(f.tools) > 0 {
-			f.spoken = append(f.spoken, r.visible(s, nil))
+			f.visibleNoTools = append(f.visibleNoTools, r.visible(s, nil))
 		}
 	}
 	if len(r.thoughts) > 1 { // clients join them in these ways
@@ -222,8 +222,8 @@ func (r *reader) finish() *Form {
 			f.thoughts = append(f.thoughts, sumOf(wire.Fold(bytes.Join(r.thoughts, between))))
 		}
 	}
-	if left, sections, ok := r.texts.withoutThink(); ok {
-		for _, s := range left.readings() {
+	if remaining, sections, ok := r.texts.withoutThink(); ok {
+		for _, s := range remaining.readings() {
 			f.unthought = append(f.unthought, r.visible(s, f.tools))
 		}
 		for _, text := range sections {
@@ -232,7 +232,7 @@ func (r *reader) finish() *Form {
 			f.sections = append(f.sections, s)
 		}
 	}
-	f.shown = len(f.keys)
+	f.visibleStart = len(f.keys)
 	if len(r.others)+len(f.tools) > 0 || len(bytes.TrimSpace(r.texts.joined())) > 0 {
 		for _, v := range f.visible {
 			r.add(byVisible, v)

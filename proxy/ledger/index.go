@@ -22,13 +22,13 @@ func (x index) add(k key, e *entry) {
 
 func (x index) remove(k key, e *entry) {
 	old := x[k]
-	at := slices.Index(old, e)
+	i := slices.Index(old, e)
 	switch {
-	case at < 0:
+	case i < 0:
 	case len(old) == 1:
 		delete(x, k)
 	default:
-		x[k] = slices.Concat(old[:at], old[at+1:])
+		x[k] = slices.Concat(old[:i], old[i+1:])
 	}
 }
 
@@ -86,30 +86,30 @@ type refusals struct {
 	set   map[refusal]struct{}
 }
 
-func (r *refusals) has(by Origin, key string) bool {
+func (r *refusals) has(origin Origin, key string) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	_, ok := r.set[refusal{by.Backend, by.Model, key}]
+	_, ok := r.set[refusal{origin.Backend, origin.Model, key}]
 	return ok
 }
 
 // add notes rejected blocks, and returns those of the oldest ones, which go for them.
-func (r *refusals) add(by Origin, keys []string) (gone []string) {
+func (r *refusals) add(origin Origin, keys []string) (evicted []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range keys {
-		f := refusal{by.Backend, by.Model, k}
+		f := refusal{origin.Backend, origin.Model, k}
 		r.order = append(r.order, f)
 		r.set[f] = struct{}{}
 	}
-	over := max(0, len(r.order)-maxRefusals)
-	for _, f := range r.order[:over] {
+	excess := max(0, len(r.order)-maxRefusals)
+	for _, f := range r.order[:excess] {
 		delete(r.set, f)
-		gone = append(gone, f.key)
+		evicted = append(evicted, f.key)
 	}
-	r.order = r.order[over:]
-	return gone
+	r.order = r.order[excess:]
+	return evicted
 }

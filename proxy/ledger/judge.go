@@ -20,7 +20,7 @@ type view struct {
 	Request
 	messages []shownMessage
 	refused  *refusals
-	known    bool // the scope was loaded from the remote before
+	loaded   bool // the scope was loaded from the remote before
 }
 
 // Judge says what is known of a request's assistant messages, in their order. It asks the remote
@@ -76,7 +76,7 @@ func (l *Ledger) look(v *view) {
 	defer l.mu.Unlock()
 	own := l.find(v.Scope)
 	if own != nil {
-		v.known, v.refused = own.loaded, own.refused
+		v.loaded, v.refused = own.loaded, own.refused
 	}
 	for i := range v.messages {
 		m := &v.messages[i]
@@ -95,7 +95,7 @@ func (l *Ledger) look(v *view) {
 
 // lacks reports whether another process may know more about the request.
 func (v *view) lacks() bool {
-	return !v.known || slices.ContainsFunc(v.messages, func(m shownMessage) bool { return m.lacks() })
+	return !v.loaded || slices.ContainsFunc(v.messages, func(m shownMessage) bool { return m.lacks() })
 }
 
 // lacks reports whether a unique key of the message found nothing.
@@ -115,7 +115,7 @@ func (v *view) judge() []Judged {
 	blocks := 0
 	for i := range v.messages {
 		m := &v.messages[i]
-		if n := v.Known[m.index]; n != nil {
+		if n := v.Nodes[m.index]; n != nil {
 			turns[i] = n.entry
 		} else {
 			turns[i], out[i].Edited = v.turnOf(m)
@@ -131,24 +131,24 @@ func (v *view) judge() []Judged {
 	for i := range v.messages {
 		m, e, j := &v.messages[i], turns[i], &out[i]
 		j.Message = m.index
-		from := len(states)
-		for at := range m.form.parts {
-			states = append(states, v.state(m, at, e, j.Edited))
-			keys = append(keys, m.form.parts[at].key)
+		start := len(states)
+		for pos := range m.form.parts {
+			states = append(states, v.state(m, pos, e, j.Edited))
+			keys = append(keys, m.form.parts[pos].key)
 		}
-		j.States, j.Keys = states[from:len(states):len(states)], keys[from:len(keys):len(keys)]
+		j.States, j.Keys = states[start:len(states):len(states)], keys[start:len(keys):len(keys)]
 		if e == nil {
 			continue
 		}
 		j.Turn, j.Tools = e.turn, e.translate(m.form.tools)
 		j.Same = e.turn.Dialect != v.Dialect || e.form.exact == m.form.exact
 		if e.form.thinks() {
-			from = len(states)
+			start = len(states)
 			for _, p := range e.form.parts {
 				states = append(states, v.stateOfTurn(e, p))
 				keys = append(keys, p.key)
 			}
-			j.TurnStates, j.TurnKeys = states[from:len(states):len(states)], keys[from:len(keys):len(keys)]
+			j.TurnStates, j.TurnKeys = states[start:len(states):len(states)], keys[start:len(keys):len(keys)]
 		}
 	}
 	return out
@@ -162,14 +162,14 @@ func (v *view) placeOnce(turns []*entry) {
 		if e == nil {
 			continue
 		}
-		before, twice := places[e]
+		prev, twice := places[e]
 		switch {
 		case !twice:
 			places[e] = i
-		case v.messages[before].names(e) && !v.messages[i].names(e):
+		case v.messages[prev].names(e) && !v.messages[i].names(e):
 			turns[i] = nil
 		default:
-			turns[before] = nil
+			turns[prev] = nil
 			places[e] = i
 		}
 	}
@@ -202,8 +202,8 @@ func (v *view) stateOfTurn(e *entry, p part) State {
 }
 
 // state judges one block of a message that shows the turn e, or no known turn.
-func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
-	p := m.form.parts[at]
+func (v *view) state(m *shownMessage, pos int, e *entry, edited bool) State {
+	p := m.form.parts[pos]
 	if p.key == "" {
 		return NoThinking
 	}
@@ -219,7 +219,7 @@ func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 		e = maker
 	}
 	switch {
-	case e != nil && v.stands(m.form, p, at, e):
+	case e != nil && v.inPlace(m.form, p, pos, e):
 		if v.foreign(e) {
 			return Foreign
 		}
@@ -236,22 +236,22 @@ func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 	return Altered
 }
 
-// stands reports whether a block has in the turn e the place that it has in the message.
-func (v *view) stands(f *Form, p part, at int, e *entry) bool {
+// inPlace reports whether a block has in the turn e the place that it has in the message.
+func (v *view) inPlace(f *Form, p part, pos int, e *entry) bool {
 	if e.turn.Dialect != v.Dialect {
 		// Blocks of different dialects can only be compared by their text.
-		return p.from < p.to && !slices.ContainsFunc(f.keysOf(p), func(k key) bool {
+		return p.start < p.end && !slices.ContainsFunc(f.keysOf(p), func(k key) bool {
 			return k.kind != byThought || !slices.Contains(e.form.thoughts, k.sum)
 		})
 	}
-	return at < len(e.form.parts) && e.form.parts[at].key == p.key
+	return pos < len(e.form.parts) && e.form.parts[pos].key == p.key
 }
 
 // maker is the entry that a block comes from, by the block's own keys; nil if none or several are
 // known, and for a block that is what an entry has but proves nothing by it, since only its text
 // says so. foreign is true if all of them are another vendor's.
 func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
-	for i, hits := range m.hits[p.from:p.to] {
+	for i, hits := range m.hits[p.start:p.end] {
 		if len(hits) == 0 {
 			continue
 		}
@@ -260,7 +260,7 @@ func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
 		}
 		if one := only(hits); one != nil {
 			same := func(q part) bool { return q.key == p.key }
-			if !m.form.keys[p.from+i].unique() && slices.ContainsFunc(one.form.parts, same) {
+			if !m.form.keys[p.start+i].unique() && slices.ContainsFunc(one.form.parts, same) {
 				return nil, false
 			}
 			return one, false

@@ -36,9 +36,9 @@ func newDigest() *digest { return digests.Get().(*digest) }
 
 // sum finishes a digest and returns it to the pool, so it must not be used afterwards.
 func (d *digest) sum() sum {
-	whole := sha256.Sum256(d.collected)
+	full := sha256.Sum256(d.collected)
 	d.drop()
-	return sum(whole[:16])
+	return sum(full[:16])
 }
 
 // drop returns a digest to the pool without a sum.
@@ -156,7 +156,7 @@ const (
 func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {
 	prefix := bare
 	for _, name := range []string{"signature", "data"} {
-		if v := o.Of(b.Members.Get(name)); v.Kind() == '"' && len(v) > len(`""`) {
+		if v := o.Raw(b.Members.Get(name)); v.Kind() == '"' && len(v) > len(`""`) {
 			prefix = sealed
 		}
 	}
@@ -171,7 +171,7 @@ const noSignature = `""`
 // emptySignature is the part of a block that thinkingKey leaves out, nil if the block does not have
 // it.
 func emptySignature(o *wire.Outline, b wire.BlockOutline) []byte {
-	if v := o.Of(b.Members.Get("signature")); string(v) == noSignature {
+	if v := o.Raw(b.Members.Get("signature")); string(v) == noSignature {
 		return v
 	}
 	return nil
@@ -184,7 +184,7 @@ func (d *digest) members(o *wire.Outline, members wire.Object, skip func(name st
 	members = append(room[:0], members...)
 	slices.SortStableFunc(members, func(a, b wire.Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range members {
-		v := o.Of(m.Value)
+		v := o.Raw(m.Value)
 		if m.Name != wire.CacheControl && v.Kind() != 'n' && !skip(m.Name, v) {
 			d.add(m.Name).addBytes(plain(v))
 		}
@@ -223,13 +223,13 @@ func ContextKey(o *wire.Outline) string {
 	defer contexts.Put(h)
 	h.Reset()
 	for _, name := range []string{"system", "tools"} {
-		hashWithoutCacheControl(h, o.Of(o.Members.Get(name)))
+		hashWithoutCacheControl(h, o.Raw(o.Members.Get(name)))
 	}
 	for _, m := range o.Messages {
 		if !wire.IsSystem(m.Role) {
 			break
 		}
-		hashWithoutCacheControl(h, o.Of(m.Content))
+		hashWithoutCacheControl(h, o.Raw(m.Content))
 	}
 	return sum(h.Sum(h.room[:0])[:len(sum{})]).String()
 }
@@ -258,23 +258,23 @@ func hashWithoutCacheControl(h *contextHash, v []byte) {
 			break
 		}
 		end := i + len(wire.CacheControl) + 2
-		before := bytes.TrimRight(v[:i], space)
-		after := bytes.TrimLeft(v[end:], space)
+		head := bytes.TrimRight(v[:i], space)
+		tail := bytes.TrimLeft(v[end:], space)
 		// Otherwise it is a string value; inside a string its quotes would be escaped.
-		named := len(before) > 0 && (before[len(before)-1] == ',' || before[len(before)-1] == '{') && len(after) > 0 &&
-			after[0] == ':'
-		if !named {
+		isMember := len(head) > 0 && (head[len(head)-1] == ',' || head[len(head)-1] == '{') && len(tail) > 0 &&
+			tail[0] == ':'
+		if !isMember {
 			write(v[:end])
 			v = v[end:]
 			continue
 		}
-		rest := bytes.TrimLeft(skipValue(after[1:]), space)
-		if before[len(before)-1] == ',' {
-			before = before[:len(before)-1]
+		rest := bytes.TrimLeft(skipValue(tail[1:]), space)
+		if head[len(head)-1] == ',' {
+			head = head[:len(head)-1]
 		} else if len(rest) > 0 && rest[0] == ',' {
 			rest = rest[1:]
 		}
-		write(before)
+		write(head)
 		v = rest
 	}
 	h.Write(binary.BigEndian.AppendUint64(h.room[:0], uint64(size)))

@@ -54,9 +54,9 @@ type Turn struct {
 	// that was sent; empty if there was none. See BlockKey.
 	Predecessor string
 	Context     string // ContextKey of that request
-	// Asked is the ID of Response, and other text in older records. It is a part of a turn's identity,
+	// ResponseID is the ID of Response, and other text in older records. It is a part of a turn's identity,
 	// so that responses that say the same stay apart, and nothing else.
-	Asked string
+	ResponseID string
 	// Response is what a client that stores its responses can ask for; nil for none. It must not be
 	// changed once the turn is recorded.
 	Response *Response
@@ -64,9 +64,9 @@ type Turn struct {
 	// Place is the turn's position in the tree of its conversation; nil for none. It must not be
 	// changed once the turn is recorded.
 	Place *Place
-	// At is when the request began. An erasure of the conversation after that erases the turn too,
+	// Time is when the request began. An erasure of the conversation after that erases the turn too,
 	// no matter when it is recorded. The zero time means now.
-	At time.Time
+	Time time.Time
 }
 
 // State is the verdict on a thinking block that a client replays, for one backend and model.
@@ -115,7 +115,7 @@ type Request struct {
 	Outline *wire.Outline
 	// Read is the result of Ledger.Read for the same outline; nil to read it again.
 	Read []Message
-	// Known are the turns of messages, by the messages' index, that the caller is certain of from
+	// Nodes are the turns of messages, by the messages' index, that the caller is certain of from
 	// their surroundings.
-	Known map[int]*Node
+	Nodes map[int]*Node
 }

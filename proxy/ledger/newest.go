@@ -13,10 +13,10 @@ func (t Tree) Calling(ids []string) *Node {
 	}
 	var calling *entry
 	for _, e := range b.index[toolKey(ids[0])] {
-		made := func(id string) bool {
+		hasCall := func(id string) bool {
 			return slices.ContainsFunc(e.ids, func(have ToolID) bool { return have.Client == id })
 		}
-		if e.turn.Cut || slices.ContainsFunc(ids, func(id string) bool { return !made(id) }) {
+		if e.turn.Cut || slices.ContainsFunc(ids, func(id string) bool { return !hasCall(id) }) {
 			continue
 		}
 		if calling != nil {

@@ -33,15 +33,15 @@ const placeSize = 256
 // Message is what the ledger reads of one message of a request or of an Input.
 type Message struct {
 	wire.Span
-	Answer *Form // for an assistant's message; nil for others
-	Said   *Said // for a message of another role
-	// By is the turn that the message certainly is: it shows the turn, and has a signature or a
+	Answer      *Form        // for an assistant's message; nil for others
+	Fingerprint *Fingerprint // for a message of another role
+	// Node is the turn that the message certainly is: it shows the turn, and has a signature or a
 	// tool id that no other turn has. It is nil if no turn matches, or if two messages match the same
 	// turn. Conversation sets it.
-	By *Node
+	Node *Node
 	// Apart: it certainly is a turn that has no place in the tree, and so none of it that says the same. It is set by
 	// Conversation.
-	Apart bool
+	Detached bool
 }
 
 // Node is a turn in the tree of its conversation. Apart from the guarded fields it is immutable.
@@ -52,8 +52,8 @@ type Node struct {
 	parent   atomic.Pointer[Node] // nil at the root of a branch, and where the parent is not known here
 	children []*Node              // guarded by Ledger.mu
 
-	once  sync.Once
-	input []Message // parsed on first use
+	inputOnce sync.Once
+	input     []Message // parsed on first use
 }
 
 // ID is the turn's identity within its scope.
@@ -70,7 +70,7 @@ func (n *Node) Answer() *Form { return n.answer }
 
 // Input are the messages of Place.Input; their spans are offsets into it.
 func (n *Node) Input() []Message {
-	n.once.Do(func() {
+	n.inputOnce.Do(func() {
 		t := n.entry.turn
 		o, err := wire.ReadMessages(t.Place.Input)
 		if err != nil {
@@ -83,21 +83,21 @@ func (n *Node) Input() []Message {
 			if m.Role == wire.RoleAssistant {
 				n.input[i].Answer = formOf(o, m, t.Dialect)
 			} else {
-				n.input[i].Said = saidOf(o, m, t.Dialect)
+				n.input[i].Fingerprint = fingerprintOf(o, m, t.Dialect)
 			}
 		}
 	})
 	return n.input
 }
 
-// Seen is the turn's content as the client saw it; nil if the client's tool ids are ambiguous.
-func (n *Node) Seen() jsontext.Value {
+// ClientContent is the turn's content as the client saw it; nil if the client's tool ids are ambiguous.
+func (n *Node) ClientContent() jsontext.Value {
 	o, m, err := outlineOf(n.entry.turn)
 	if err != nil {
 		return nil
 	}
-	seen, _ := n.entry.clientView(o, m)
-	return seen
+	content, _ := n.entry.clientView(o, m)
+	return content
 }
 
 // ToolIDs returns the turn's tool ids as the client got them.
@@ -117,17 +117,17 @@ func (n *Node) EndsWith(m *Form) bool {
 	}
 	if n.Turn().Dialect == wire.Chat { // has the text before the calls
 		same := func(a, b tool) bool { return a.sum == b.sum }
-		silent := slices.Contains(m.spoken, sumOf(nil)) && !m.thinks()
+		silent := slices.Contains(m.visibleNoTools, sumOf(nil)) && !m.thinks()
 		return silent && slices.EqualFunc(m.tools, f.tools[len(f.tools)-len(m.tools):], same)
 	}
-	seen := n.Seen()
-	o, err := wire.ReadContent(seen)
+	content := n.ClientContent()
+	o, err := wire.ReadContent(content)
 	if err != nil {
 		return false // the client's tool ids are ambiguous
 	}
 	thinks := func(f *Form) bool { return f.parts[0].key != "" }
 	return slices.ContainsFunc(o.Messages[0].Blocks, func(b wire.BlockOutline) bool {
-		end, err := wire.ReadContent(slices.Concat([]byte("["), seen[b.Start:]))
+		end, err := wire.ReadContent(slices.Concat([]byte("["), content[b.Start:]))
 		if err != nil {
 			return false // impossible: it was parsed before
 		}
@@ -138,11 +138,11 @@ func (n *Node) EndsWith(m *Form) bool {
 
 // Speaks is Shows for a message without the turn's tool calls.
 func (f *Form) Speaks(m *Form) bool {
-	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.spoken, m.visible) || overlap(f.spoken, m.unthought))
+	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.visibleNoTools, m.visible) || overlap(f.visibleNoTools, m.unthought))
 }
 
-// Named reports whether a message has a signature, data or an id that only one turn can have.
-func (f *Form) Named() bool { return slices.ContainsFunc(f.keys[:f.shown], key.unique) }
+// HasUniqueKey reports whether a message has a signature, data or an id that only one turn can have.
+func (f *Form) HasUniqueKey() bool { return slices.ContainsFunc(f.keys[:f.visibleStart], key.unique) }
 
 // Calls is the number of tool uses.
 func (f *Form) Calls() int { return len(f.tools) }
@@ -171,20 +171,20 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 			out[i].Answer = l.Form(o, m, d)
 			continue
 		}
-		print := l.said.print(o.Body[m.Start:m.End], d == wire.Chat)
-		s, ok := l.said.GetIfPresent(print)
+		print := l.fingerprints.print(o.Body[m.Start:m.End], d == wire.Chat)
+		s, ok := l.fingerprints.GetIfPresent(print)
 		if !ok {
-			s = saidOf(o, m, d)
-			l.said.Set(print, s)
+			s = fingerprintOf(o, m, d)
+			l.fingerprints.Set(print, s)
 		}
-		out[i].Said = s
+		out[i].Fingerprint = s
 	}
 	return out
 }
 
 // Form returns the form of an assistant message, from the cache if it was parsed before.
 func (l *Ledger) Form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
-	print := l.forms.print(o.Of(contentSpan(m, d)), d == wire.Chat)
+	print := l.forms.print(o.Raw(contentSpan(m, d)), d == wire.Chat)
 	f, ok := l.forms.GetIfPresent(print)
 	if !ok {
 		f = formOf(o, m, d)
@@ -199,38 +199,38 @@ type Tree struct {
 	scope  Scope
 	Size   int // the number of turns
 	// Known: the scope was read from the remote before, or there is no remote.
-	Known bool
+	Loaded bool
 	// Lapsed: this process knew the scope and has dropped it, for its age or for room.
 	Lapsed bool
 }
 
 // Conversation returns the tree of a scope and sets By in the messages of a request.
-func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
+func (l *Ledger) Conversation(s Scope, messages []Message) Tree {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := Tree{ledger: l, scope: s, Known: l.writer == nil}
+	t := Tree{ledger: l, scope: s, Loaded: l.writer == nil}
 	b := l.find(s)
 	if b == nil {
 		_, t.Lapsed = l.store.lapsed[s]
-		_, earlier := l.store.earlier[s]
-		t.Lapsed = t.Lapsed || earlier
+		_, old := l.store.olderLapsed[s]
+		t.Lapsed = t.Lapsed || old
 		return t
 	}
-	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
-	at := map[*Node]int{}
-	for i := range shown {
-		m := &shown[i]
+	t.Size, t.Loaded = len(b.nodes), t.Loaded || b.loaded
+	positions := map[*Node]int{}
+	for i := range messages {
+		m := &messages[i]
 		if m.Answer == nil {
 			continue
 		}
-		if m.By, m.Apart = b.by(m.Answer); m.By == nil {
+		if m.Node, m.Detached = b.findNode(m.Answer); m.Node == nil {
 			continue
 		}
-		if before, twice := at[m.By]; twice { // the client mixed up signatures
-			shown[before].By, m.By = nil, nil
+		if prev, twice := positions[m.Node]; twice { // the client mixed up signatures
+			messages[prev].Node, m.Node = nil, nil
 			continue
 		}
-		at[m.By] = i
+		positions[m.Node] = i
 	}
 	return t
 }
@@ -241,20 +241,20 @@ func (t Tree) Showing(m *Form) iter.Seq[*Node] {
 		var entries []*entry
 		t.ledger.mu.Lock()
 		if b := t.ledger.find(t.scope); b != nil {
-			for i, k := range m.keys[m.shown:] {
-				if !slices.Contains(m.keys[m.shown:m.shown+i], k) {
+			for i, k := range m.keys[m.visibleStart:] {
+				if !slices.Contains(m.keys[m.visibleStart:m.visibleStart+i], k) {
 					entries = append(entries, b.index[k]...)
 				}
 			}
 		}
 		t.ledger.mu.Unlock()
-		newer := func(a, b *entry) int { return b.turn.At.Compare(a.turn.At) } // others' come in any order
+		newer := func(a, b *entry) int { return b.turn.Time.Compare(a.turn.Time) } // others' come in any order
 		if !slices.IsSortedFunc(entries, newer) {
 			slices.SortStableFunc(entries, newer)
 		}
 		for i, e := range entries {
-			again := len(m.keys)-m.shown > 1 && slices.Contains(entries[:i], e)
-			if e.node == nil || again || !e.node.answer.Shows(m) {
+			dup := len(m.keys)-m.visibleStart > 1 && slices.Contains(entries[:i], e)
+			if e.node == nil || dup || !e.node.answer.Shows(m) {
 				continue
 			}
 			if !yield(e.node) {
@@ -279,27 +279,27 @@ func (t Tree) Continued(n *Node) bool {
 	return len(n.children) > 0
 }
 
-// by finds the one turn that a message shows and has a unique key of; apart if it has no place in the tree.
-func (b *book) by(m *Form) (n *Node, apart bool) {
-	var by *entry
-	for _, k := range m.keys[:m.shown] {
+// findNode finds the one turn that a message shows and has a unique key of; apart if it has no place in the tree.
+func (b *book) findNode(m *Form) (n *Node, detached bool) {
+	var match *entry
+	for _, k := range m.keys[:m.visibleStart] {
 		if !k.unique() {
 			continue
 		}
 		for _, e := range b.index[k] {
-			if e == by || e.turn.Cut || !e.form.Shows(m) {
+			if e == match || e.turn.Cut || !e.form.Shows(m) {
 				continue
 			}
-			if by != nil {
+			if match != nil {
 				return nil, false
 			}
-			by = e
+			match = e
 		}
 	}
-	if by == nil {
+	if match == nil {
 		return nil, false
 	}
-	return by.node, by.node == nil
+	return match.node, match.node == nil
 }
 
 // Refresh loads what other processes added to a scope. It waits as long as Judge, and reports whether
@@ -369,9 +369,9 @@ func (b *book) uproot(n *Node) {
 		if parent.children = slices.DeleteFunc(parent.children, isChild); len(parent.children) == 0 {
 			b.leaves++
 		}
-	} else if waits := n.entry.turn.Place.Parent; waits != "" {
-		if b.orphans[waits] = slices.DeleteFunc(b.orphans[waits], isChild); len(b.orphans[waits]) == 0 {
-			delete(b.orphans, waits)
+	} else if parentID := n.entry.turn.Place.Parent; parentID != "" {
+		if b.orphans[parentID] = slices.DeleteFunc(b.orphans[parentID], isChild); len(b.orphans[parentID]) == 0 {
+			delete(b.orphans, parentID)
 		}
 	}
 }

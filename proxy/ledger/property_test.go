@@ -331,19 +331,19 @@ func FuzzJudge(f *testing.F) {
 				require.Len(t, j.States, len(m.Blocks))
 			}
 			for i, b := range m.Blocks {
-				key := ledger.BlockKey(o.Of(b.Span))
+				key := ledger.BlockKey(o.Raw(b.Span))
 				if !chat && (b.Type == wire.ThinkingBlock || b.Type == wire.RedactedBlock) {
 					require.Equal(t, key, j.Keys[i])
 				}
 			}
 			// What is recorded is found again, whole.
-			content := o.Of(m.Content)
+			content := o.Raw(m.Content)
 			if chat {
-				content = o.Of(m.Span)
+				content = o.Raw(m.Span)
 			}
 			fresh := ledger.New(ledger.Config{})
 			fresh.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: d, Content: content, Place: first})
-			r.New, r.Known = false, known(fresh, alice, d, o)
+			r.New, r.Nodes = false, known(fresh, alice, d, o)
 			if again := fresh.Judge(t.Context(), r); fresh.Stats().Turns > 0 {
 				for _, k := range again {
 					if k.Message == j.Message {

@@ -15,10 +15,10 @@ import (
 // Ledger is the store of answered turns: a bounded cache in memory over an optional Remote. It is
 // safe for concurrent use.
 type Ledger struct {
-	config Config
-	forms  *forms[*Form]
-	said   *forms[*Said]
-	writer *writer // nil without a remote
+	config       Config
+	forms        *forms[*Form]
+	fingerprints *forms[*Fingerprint]
+	writer       *writer // nil without a remote
 
 	mu    sync.Mutex
 	store *store    // guarded by mu
@@ -28,7 +28,7 @@ type Ledger struct {
 // New makes an empty ledger. With a remote it starts one goroutine, which Close ends.
 func New(c Config) *Ledger {
 	c = c.withDefaults()
-	l := &Ledger{config: c, forms: newForms[*Form](), said: newForms[*Said](), store: newStore(c)}
+	l := &Ledger{config: c, forms: newForms[*Form](), fingerprints: newForms[*Fingerprint](), store: newStore(c)}
 	if c.Remote != nil {
 		l.writer = startWriter(c, l)
 	}
@@ -77,16 +77,16 @@ func (l *Ledger) Stats() Stats {
 // client will replay, since they displace others: answers of count_tokens, and titles and
 // summaries, which come with requests that have no tools and ask for little.
 func (l *Ledger) Record(ctx context.Context, t Turn) {
-	if t.At.IsZero() {
-		t.At = l.stamp()
+	if t.Time.IsZero() {
+		t.Time = l.stamp()
 	}
-	t.At = t.At.Truncate(time.Microsecond)
+	t.Time = t.Time.Truncate(time.Microsecond)
 	t.Tools = append([]ToolID(nil), t.Tools...)
 	if t.Cut {
 		t.Place, t.Response = nil, nil
 	}
 	if t.Response != nil {
-		t.Asked = t.Response.ID
+		t.ResponseID = t.Response.ID
 	}
 	e, _, err := seal(&t)
 	if err != nil {
@@ -97,9 +97,9 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 		return
 	}
 	l.mu.Lock()
-	kept := l.store.keep(e, l.config.Now())
+	stored := l.store.keep(e, l.config.Now())
 	l.mu.Unlock()
-	if !kept {
+	if !stored {
 		return
 	}
 	if l.writer != nil {
@@ -108,13 +108,13 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 }
 
 // Refuse notes that a backend and model rejected these blocks of a scope. It waits like Record.
-func (l *Ledger) Refuse(ctx context.Context, s Scope, by Origin, keys []string) {
+func (l *Ledger) Refuse(ctx context.Context, s Scope, origin Origin, keys []string) {
 	now := l.stamp()
 	l.mu.Lock()
-	fresh := l.store.refuse(s, by, keys, now)
+	fresh := l.store.refuse(s, origin, keys, now)
 	l.mu.Unlock()
 	if l.writer != nil && len(fresh) > 0 {
-		l.writer.put(ctx, Entry{Scope: s, At: now, By: by, Refused: fresh, Keys: texts(lasting(fresh...))})
+		l.writer.put(ctx, Entry{Scope: s, Time: now, Origin: origin, Refused: fresh, Keys: texts(lasting(fresh...))})
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *Ledger) Refuse(ctx context.Context, s Scope, by Origin, keys []string) 
 // when they are recorded later. After an error this process has erased it but the remote may not
 // have; the call may be repeated.
 func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error {
-	e := Erasure{Tenant: strings.Clone(tenant), Conversation: strings.Clone(conversation), At: l.stamp()}
+	e := Erasure{Tenant: strings.Clone(tenant), Conversation: strings.Clone(conversation), Time: l.stamp()}
 	l.erase([]Erasure{e})
 	if l.writer == nil {
 		return nil
@@ -137,29 +137,29 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 // Lister is a Remote that knows which conversations tenants have.
 type Lister interface {
 	// Conversations gives up to count of them, and how many there are.
-	Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error)
+	Conversations(ctx context.Context, tenant string, count int) (names []string, total int, err error)
 }
 
 // Conversations gives up to count conversations of a tenant, of which the remote knows if it is a Lister, and then
 // those that this process has in memory, and how many it knows at least.
-func (l *Ledger) Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error) {
+func (l *Ledger) Conversations(ctx context.Context, tenant string, count int) (names []string, total int, err error) {
 	if lister, ok := l.config.Remote.(Lister); ok {
-		if names, all, err = lister.Conversations(ctx, tenant, count); err != nil {
+		if names, total, err = lister.Conversations(ctx, tenant, count); err != nil {
 			return nil, 0, fmt.Errorf("list conversations: %w", err)
 		}
 	}
-	if all > 0 {
-		return names, all, nil
+	if total > 0 {
+		return names, total, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	here := map[string]bool{}
+	localNames := map[string]bool{}
 	for scope := range l.store.books {
 		if scope.Tenant == tenant {
-			here[scope.Conversation] = true
+			localNames[scope.Conversation] = true
 		}
 	}
-	names = slices.Sorted(maps.Keys(here))
+	names = slices.Sorted(maps.Keys(localNames))
 	return names[:min(count, len(names))], len(names), nil
 }
 
@@ -195,12 +195,12 @@ func (l *Ledger) find(scope Scope) *book {
 		return b
 	}
 	for _, e := range l.store.take(b) {
-		seen, form, err := e.read(nil)
+		content, form, err := e.read(nil)
 		switch {
 		case err != nil:
 			l.config.Log.Warn().Err(err).Str("backend", e.turn.Origin.Backend).Msg("an answer is not kept in the ledger")
-		case len(e.keys) > 0 && l.store.add(e, now) && seen != nil:
-			l.forms.Set(l.forms.print(seen, e.turn.Dialect == wire.Chat), form)
+		case len(e.keys) > 0 && l.store.add(e, now) && content != nil:
+			l.forms.Set(l.forms.print(content, e.turn.Dialect == wire.Chat), form)
 		}
 	}
 	return l.store.find(scope, now)
@@ -209,14 +209,14 @@ func (l *Ledger) find(scope Scope) *book {
 // saveAll saves all turns of this process to the remote again, and until when it keeps them.
 func (l *Ledger) saveAll(ctx context.Context) {
 	l.mu.Lock()
-	var all []*entry
+	var entries []*entry
 	for _, b := range l.store.books {
-		all = append(append(all, b.turns...), b.unread...)
+		entries = append(append(entries, b.turns...), b.unread...)
 	}
-	kept := maps.Clone(l.store.kept)
+	deadlines := maps.Clone(l.store.deadlines)
 	l.mu.Unlock()
-	l.writer.again(all)
-	for t, until := range kept {
+	l.writer.requeue(entries)
+	for t, until := range deadlines {
 		if err := l.writer.keep(ctx, t, until); err != nil {
 			l.config.Log.Warn().Err(err).Str("conversation", t.conversation).Msg("a conversation is kept in memory only")
 			return
@@ -238,8 +238,8 @@ func (l *Ledger) stamp() time.Time {
 }
 
 // erase applies erasures to this process's memory.
-func (l *Ledger) erase(all []Erasure) {
+func (l *Ledger) erase(erasures []Erasure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.store.erase(all, l.config.Now())
+	l.store.erase(erasures, l.config.Now())
 }

@@ -26,13 +26,13 @@ type Remote interface {
 // Entry is one record in a scope's log: a turn, or blocks that were refused.
 type Entry struct {
 	Scope Scope
-	At    time.Time // the turn's, or the time of the refusal
+	Time  time.Time // the turn's, or the time of the refusal
 
 	Turn *Turn // nil for a refusal
 	// Keys lead requests of the tenant's route that name no conversation to this one.
 	Keys []string
 
-	By      Origin   // the model that refused; the vendor does not count
+	Origin  Origin   // the model that refused; the vendor does not count
 	Refused []string // BlockKeys
 }
 
@@ -80,5 +80,5 @@ type Chunk struct {
 type Erasure struct {
 	Tenant       string
 	Conversation string
-	At           time.Time // in µs; what is not later is erased
+	Time         time.Time // in µs; what is not later is erased
 }

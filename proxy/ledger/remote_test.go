@@ -114,7 +114,7 @@ func TestAClientThatLeavesSaysNothingOfTheRemote(t *testing.T) {
 // A conversation comes from another process, and Redis answers later than a request may wait for it otherwise.
 func TestAConversationOfAnotherProcessIsWaitedFor(t *testing.T) {
 	turn := answer(alice, opus, storedTurn)
-	turn.At = time.Now()
+	turn.Time = time.Now()
 	l := open(t, ledger.Config{Patience: time.Millisecond,
 		Remote: remote{load: func(ctx context.Context, _ ledger.Query) (ledger.Loaded, error) {
 			select {
@@ -122,7 +122,7 @@ func TestAConversationOfAnotherProcessIsWaitedFor(t *testing.T) {
 				return ledger.Loaded{}, ctx.Err()
 			case <-time.After(20 * time.Millisecond):
 				return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: 1},
-					Entries: []ledger.Entry{{Scope: alice, At: turn.At, Turn: &turn}}}}}, nil
+					Entries: []ledger.Entry{{Scope: alice, Time: turn.Time, Turn: &turn}}}}}, nil
 			}
 		}}})
 	require.True(t, replayOne(t, l, alice, opus, storedTurn).Same)
@@ -221,7 +221,7 @@ func TestForgetReachesWhatWaits(t *testing.T) {
 // A request was reading from the remote while its conversation was erased.
 func TestAnErasureHoldsAgainstALateReader(t *testing.T) {
 	old := answer(alice, opus, storedTurn)
-	old.At = time.Now().Add(-time.Minute)
+	old.Time = time.Now().Add(-time.Minute)
 	var l *ledger.Ledger
 	l = open(t,
 		ledger.Config{Patience: time.Hour,
@@ -230,7 +230,7 @@ func TestAnErasureHoldsAgainstALateReader(t *testing.T) {
 					return ledger.Loaded{}, err
 				}
 				return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: 2}, Entries: []ledger.Entry{
-					{Scope: alice, At: old.At, Turn: &old}, {Scope: alice, At: old.At, By: opus, Refused: []string{"sX"}},
+					{Scope: alice, Time: old.Time, Turn: &old}, {Scope: alice, Time: old.Time, Origin: opus, Refused: []string{"sX"}},
 				}}}}, nil
 			}}})
 	require.Nil(t, replayOne(t, l, alice, opus, storedTurn).Turn)

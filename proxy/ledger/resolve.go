@@ -10,29 +10,29 @@ func (v *view) turnOf(m *shownMessage) (turn *entry, edited bool) {
 	if m.strange() {
 		return nil, false
 	}
-	var named, shown []*entry // complete turns; those of them that the message shows
-	for i, k := range m.form.keys[:m.form.shown] {
+	var candidates, matches []*entry // complete turns; those of them that the message shows
+	for i, k := range m.form.keys[:m.form.visibleStart] {
 		one := only(m.hits[i])
-		if !k.unique() || one == nil || one.turn.Cut || slices.Contains(named, one) {
+		if !k.unique() || one == nil || one.turn.Cut || slices.Contains(candidates, one) {
 			continue
 		}
-		named = append(named, one)
+		candidates = append(candidates, one)
 		if one.form.Shows(m.form) {
-			shown = append(shown, one)
+			matches = append(matches, one)
 		}
 	}
-	if len(shown) == 1 {
-		return shown[0], false
+	if len(matches) == 1 {
+		return matches[0], false
 	}
-	return nil, len(named) > 0 && len(shown) == 0
+	return nil, len(candidates) > 0 && len(matches) == 0
 }
 
 // strange reports whether a message has both signed thinking and tool ids that cannot recur, and
 // none of them is known. Then it is another turn, even if its thinking and its words are those of a
 // known one.
 func (m *shownMessage) strange() bool {
-	sealed, named := false, false
-	for i, k := range m.form.keys[:m.form.shown] {
+	sealed, hasToolID := false, false
+	for i, k := range m.form.keys[:m.form.visibleStart] {
 		if !k.unique() {
 			continue
 		}
@@ -40,7 +40,7 @@ func (m *shownMessage) strange() bool {
 			return false
 		}
 		sealed = sealed || k.opaque()
-		named = named || !k.opaque()
+		hasToolID = hasToolID || !k.opaque()
 	}
-	return sealed && named
+	return sealed && hasToolID
 }

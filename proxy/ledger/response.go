@@ -27,12 +27,12 @@ func (r *Response) Size() int { return len(r.Input) + len(r.Body) }
 
 // Stored is a response with those that it goes on from.
 type Stored struct {
-	Turn   *Turn
-	Before []*Turn // the oldest first
+	Turn    *Turn
+	History []*Turn // the oldest first
 	// Whole: the items of Before and Turn are all that the response was given to. Else the oldest of them are
 	// gone, for their age or for room.
-	Whole bool
-	Full  bool // its conversation should not be gone on with, lest it loses its oldest turns
+	Complete bool
+	Full     bool // its conversation should not be gone on with, lest it loses its oldest turns
 }
 
 // ErrNoResponse says that no response of an ID is known on the tenant's route, or that it was deleted.
@@ -57,8 +57,8 @@ func deletedKey(id string) string { return responseKey(id).String() }
 // Response finds a stored response. It always asks the remote, since another process may have deleted the response,
 // and waits longer for it than a request does otherwise: without its history a request cannot be answered. The
 // error is ErrNoResponse, or says that the remote, which alone may know the response, does not answer.
-func (l *Ledger) Response(ctx context.Context, tenant, of, id string) (Stored, error) {
-	s, err := l.answering(ctx, tenant, of, id)
+func (l *Ledger) Response(ctx context.Context, tenant, routeName, id string) (Stored, error) {
+	s, err := l.answering(ctx, tenant, routeName, id)
 	if err == nil && s.Turn.Response.ID != id {
 		return Stored{}, ErrNoResponse
 	}
@@ -66,8 +66,8 @@ func (l *Ledger) Response(ctx context.Context, tenant, of, id string) (Stored, e
 }
 
 // ResponseOf is Response for the id of an item that the response answered.
-func (l *Ledger) ResponseOf(ctx context.Context, tenant, of, item string) (Stored, error) {
-	s, err := l.answering(ctx, tenant, of, item)
+func (l *Ledger) ResponseOf(ctx context.Context, tenant, routeName, item string) (Stored, error) {
+	s, err := l.answering(ctx, tenant, routeName, item)
 	if err == nil && s.Turn.Response.ID == item {
 		return Stored{}, ErrNoResponse
 	}
@@ -75,36 +75,36 @@ func (l *Ledger) ResponseOf(ctx context.Context, tenant, of, item string) (Store
 }
 
 // answering finds a stored response by its id or by that of an item.
-func (l *Ledger) answering(ctx context.Context, tenant, of, id string) (Stored, error) {
-	var away error
+func (l *Ledger) answering(ctx context.Context, tenant, routeName, id string) (Stored, error) {
+	var fetchErr error
 	if l.writer != nil {
-		away = l.fetchResponse(ctx, Scope{Tenant: tenant, Route: of}, id)
+		fetchErr = l.fetchResponse(ctx, Scope{Tenant: tenant, Route: routeName}, id)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e, b := l.response(route{tenant, of}, id)
+	e, b := l.response(route{tenant, routeName}, id)
 	switch {
-	case e == nil && away != nil:
-		return Stored{}, fmt.Errorf("look for a response: %w", away)
+	case e == nil && fetchErr != nil:
+		return Stored{}, fmt.Errorf("look for a response: %w", fetchErr)
 	case e == nil || b.refused.has(Origin{}, deletedKey(e.turn.Response.ID)):
 		return Stored{}, ErrNoResponse
 	}
 	s := Stored{
 		Turn: e.turn, Full: 2*b.size() >= l.config.ScopeTurns || 2*b.bytes >= l.config.ScopeBytes,
 	}
-	for at := e.turn.Response; ; {
-		if at.Previous == "" || at.Own > 0 {
-			s.Whole = true
+	for resp := e.turn.Response; ; {
+		if resp.Previous == "" || resp.Own > 0 {
+			s.Complete = true
 			break
 		}
-		older := b.index[responseKey(at.Previous)]
-		if len(older) == 0 || len(s.Before) > len(b.turns) {
+		older := b.index[responseKey(resp.Previous)]
+		if len(older) == 0 || len(s.History) > len(b.turns) {
 			break
 		}
-		at = older[0].turn.Response
-		s.Before = append(s.Before, older[0].turn)
+		resp = older[0].turn.Response
+		s.History = append(s.History, older[0].turn)
 	}
-	slices.Reverse(s.Before)
+	slices.Reverse(s.History)
 	return s, nil
 }
 
@@ -148,9 +148,9 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 	if err == nil && e != nil && len(loaded.Chunks) > 0 &&
 		(loaded.Chunks[0].Mark.Born == "" || loaded.Chunks[0].Mark.Born != q.Scopes[0].Mark.Born) {
 		// What is here was erased, perhaps since the writer's goroutine has asked, or the remote has lost it.
-		var since Loaded
-		if since, err = l.config.Remote.Load(ctx, Query{ErasedSince: l.config.Now().Add(-skew)}); err == nil {
-			l.erase(since.Erasures)
+		var recent Loaded
+		if recent, err = l.config.Remote.Load(ctx, Query{ErasedSince: l.config.Now().Add(-skew)}); err == nil {
+			l.erase(recent.Erasures)
 		}
 	}
 	if err == nil {
@@ -162,8 +162,8 @@ func (l *Ledger) fetchResponse(parent context.Context, s Scope, id string) (err 
 // Delete deletes a stored response: afterwards it is not found, and no request goes on from it. Those that went on
 // from it keep what it said. Once all of a conversation's turns are deleted responses, it is erased. The error is
 // that of Response, or says that the remote does not know of it yet; then the call may be repeated.
-func (l *Ledger) Delete(ctx context.Context, tenant, of, id string) error {
-	s, err := l.Response(ctx, tenant, of, id)
+func (l *Ledger) Delete(ctx context.Context, tenant, routeName, id string) error {
+	s, err := l.Response(ctx, tenant, routeName, id)
 	if err != nil {
 		return err
 	}
@@ -171,22 +171,22 @@ func (l *Ledger) Delete(ctx context.Context, tenant, of, id string) error {
 	if l.writer != nil { // at once and not by the queue: a caller that hears that it is deleted can rely on it
 		timed, cancel := context.WithTimeout(ctx, max(saveTimeout, l.config.Patience))
 		defer cancel()
-		_, err = l.config.Remote.Save(timed, []Entry{{Scope: scope, At: l.stamp(), Refused: []string{deletedKey(id)}}})
+		_, err = l.config.Remote.Save(timed, []Entry{{Scope: scope, Time: l.stamp(), Refused: []string{deletedKey(id)}}})
 		if err != nil {
 			return fmt.Errorf("delete a response: %w", err)
 		}
 	}
 	l.mu.Lock()
 	l.store.refuse(scope, Origin{}, []string{deletedKey(id)}, l.config.Now())
-	left := false
+	hasOthers := false
 	if b := l.find(scope); b != nil {
-		left = slices.ContainsFunc(b.turns, func(e *entry) bool {
+		hasOthers = slices.ContainsFunc(b.turns, func(e *entry) bool {
 			r := e.turn.Response
 			return r == nil || !b.refused.has(Origin{}, deletedKey(r.ID))
 		})
 	}
 	l.mu.Unlock()
-	if left {
+	if hasOthers {
 		return nil
 	}
 	return l.Forget(ctx, tenant, scope.Conversation)

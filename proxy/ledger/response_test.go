@@ -39,7 +39,7 @@ func TestStoredResponsesThatSayTheSame(t *testing.T) {
 		got, err := l.Response(t.Context(), alice.Tenant, alice.Route, fmt.Sprint("resp_", i))
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint("resp_", i), got.Turn.Response.ID)
-		require.True(t, got.Whole)
+		require.True(t, got.Complete)
 	}
 }
 
@@ -52,8 +52,8 @@ func TestAChainThatIsNotWhole(t *testing.T) {
 		l.Record(t.Context(), stored(id, previous))
 		got, err := l.Response(t.Context(), alice.Tenant, alice.Route, id)
 		require.NoError(t, err)
-		require.Equal(t, i < 4, got.Whole, i)
-		require.Len(t, got.Before, min(i, 3))
+		require.Equal(t, i < 4, got.Complete, i)
+		require.Len(t, got.History, min(i, 3))
 		require.Equal(t, i >= 1, got.Full, i)
 		previous = id
 	}

@@ -9,9 +9,9 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Said is what matters when a message of the user, of a tool or of the system is compared, reduced
+// Fingerprint is what matters when a message of the user, of a tool or of the system is compared, reduced
 // to hashes. It depends on the message's bytes alone and is immutable.
-type Said struct {
+type Fingerprint struct {
 	exact   sum       // of the whole message without cache_control and tool ids
 	texts   []reading // its content in order: texts, images and the like
 	results []sum     // tool results
@@ -21,27 +21,27 @@ type Said struct {
 // clients do, and with a line end between them, as translation into chat completions does.
 type reading [3]sum
 
-func (s *Said) size() int { return 128 + 48*len(s.texts) + 16*len(s.results) }
+func (s *Fingerprint) size() int { return 128 + 48*len(s.texts) + 16*len(s.results) }
 
 // Equal reports whether messages differ at most in cache markers and tool ids. None of them may be an
 // assistant's.
 func Equal(a, b []Message) bool {
-	return slices.EqualFunc(a, b, func(a, b Message) bool { return a.Said.exact == b.Said.exact })
+	return slices.EqualFunc(a, b, func(a, b Message) bool { return a.Fingerprint.exact == b.Fingerprint.exact })
 }
 
 // Shows reports whether the messages that a client shows between two answers say what was said
 // there: the same texts in the same order, and no tool result that was not given. Results may be
 // missing or repeated.
-func Shows(shown, was []Message) bool {
-	if Equal(shown, was) {
+func Shows(client, stored []Message) bool {
+	if Equal(client, stored) {
 		return true
 	}
 	var texts [2][]reading
 	var results [2][]sum
-	for i, messages := range [2][]Message{shown, was} {
+	for i, messages := range [2][]Message{client, stored} {
 		for _, m := range messages {
-			texts[i] = append(texts[i], m.Said.texts...)
-			results[i] = append(results[i], m.Said.results...)
+			texts[i] = append(texts[i], m.Fingerprint.texts...)
+			results[i] = append(results[i], m.Fingerprint.results...)
 		}
 	}
 	return slices.EqualFunc(texts[0], texts[1], reading.like) &&
@@ -50,20 +50,20 @@ func Shows(shown, was []Message) bool {
 
 // Results reports whether messages consist of tool results only.
 func Results(messages []Message) bool {
-	some := false
+	hasResults := false
 	for _, m := range messages {
-		if len(m.Said.texts) > 0 {
+		if len(m.Fingerprint.texts) > 0 {
 			return false
 		}
-		some = some || len(m.Said.results) > 0
+		hasResults = hasResults || len(m.Fingerprint.results) > 0
 	}
-	return some
+	return hasResults
 }
 
 // CountResults is the number of tool results in messages.
 func CountResults(messages []Message) (n int) {
 	for _, m := range messages {
-		n += len(m.Said.results)
+		n += len(m.Fingerprint.results)
 	}
 	return n
 }
@@ -73,9 +73,9 @@ func (r reading) like(other reading) bool {
 	return slices.ContainsFunc(r[:], func(s sum) bool { return slices.Contains(other[:], s) })
 }
 
-// saidOf parses a message that is not an assistant's.
-func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
-	s := &Said{}
+// fingerprintOf parses a message that is not an assistant's.
+func fingerprintOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Fingerprint {
+	s := &Fingerprint{}
 	exact := newDigest().members(o, m.Members, func(name string, _ jsontext.Value) bool {
 		return name == "content" || name == toolCallID
 	})
@@ -83,10 +83,10 @@ func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 	switch text, ok := o.Unquoted(m.Content); {
 	case tool:
 		s.result(o, m.Content)
-		exact.addBytes(plain(o.Of(m.Content)))
+		exact.addBytes(plain(o.Raw(m.Content)))
 	case ok:
 		s.text(m.Role, pieces{text})
-		exact.add(wire.TextBlock).add("text").addBytes(plain(o.Of(m.Content))).add("type").addBytes(
+		exact.add(wire.TextBlock).add("text").addBytes(plain(o.Raw(m.Content))).add("type").addBytes(
 			[]byte(`"` + wire.TextBlock + `"`),
 		)
 	}
@@ -107,7 +107,7 @@ func PartsPrint(parts []jsontext.Value) string {
 	if err != nil {
 		return "" // impossible: they were parsed before
 	}
-	return saidOf(o, &o.Messages[0], wire.Messages).exact.String()
+	return fingerprintOf(o, &o.Messages[0], wire.Messages).exact.String()
 }
 
 const (
@@ -116,13 +116,13 @@ const (
 	toolUseID  = "tool_use_id"
 )
 
-func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
+func (s *Fingerprint) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 	var text pieces // adjacent text blocks, which are compared as one
 	for _, b := range m.Blocks {
 		exact.add(b.Type).members(o, b.Members, func(name string, _ jsontext.Value) bool { return name == toolUseID })
 		if b.Type == wire.TextBlock {
-			more, _ := o.Unquoted(b.Members.Get("text"))
-			text = append(text, more)
+			piece, _ := o.Unquoted(b.Members.Get("text"))
+			text = append(text, piece)
 			continue
 		}
 		s.text(m.Role, text)
@@ -133,7 +133,7 @@ func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 		}
 		d := newDigest().add(m.Role).add(b.Type)
 		if b.Members == nil {
-			d.addBytes(plain(o.Of(b.Span)))
+			d.addBytes(plain(o.Raw(b.Span)))
 		}
 		other := d.members(o, b.Members, nothing).sum()
 		s.texts = append(s.texts, reading{other, other, other})
@@ -141,7 +141,7 @@ func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 	s.text(m.Role, text)
 }
 
-func (s *Said) text(role string, text pieces) {
+func (s *Fingerprint) text(role string, text pieces) {
 	if len(bytes.TrimSpace(text.joined())) == 0 {
 		return
 	}
@@ -157,7 +157,7 @@ func (s *Said) text(role string, text pieces) {
 }
 
 // result adds a tool result, which is a string or a list of blocks.
-func (s *Said) result(o *wire.Outline, content wire.Span) {
+func (s *Fingerprint) result(o *wire.Outline, content wire.Span) {
 	d := newDigest()
 	if text, ok := o.Unquoted(content); ok {
 		d.add(wire.TextBlock).addBytes(wire.Fold(text))

@@ -12,16 +12,16 @@ import (
 type store struct {
 	config Config
 
-	books  map[Scope]*book
-	recent *list.List // of *book, the most recently used one in front
-	owners map[route]owners
-	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
-	kept   map[talk]time.Time // until when a conversation stays though it is not used
+	books     map[Scope]*book
+	recent    *list.List // of *book, the most recently used one in front
+	owners    map[route]owners
+	erased    map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
+	deadlines map[talk]time.Time // until when a conversation stays though it is not used
 	// Scopes that were dropped for their age or for room, in two generations of at most maxLapsed: of
 	// the older one no more is added, and it goes as a whole.
-	lapsed, earlier map[Scope]struct{}
-	turns           int
-	bytes           int
+	lapsed, olderLapsed map[Scope]struct{}
+	turns               int
+	bytes               int
 }
 
 // talk is a conversation across routes.
@@ -64,7 +64,7 @@ const (
 func newStore(c Config) *store {
 	return &store{
 		config: c, books: map[Scope]*book{}, recent: list.New(), owners: map[route]owners{}, erased: map[talk]time.Time{},
-		kept: map[talk]time.Time{}, lapsed: map[Scope]struct{}{},
+		deadlines: map[talk]time.Time{}, lapsed: map[Scope]struct{}{},
 	}
 }
 
@@ -85,22 +85,22 @@ func (s *store) find(scope Scope, now time.Time) *book {
 
 // aged reports whether a book was not used for too long.
 func (s *store) aged(b *book, now time.Time) bool {
-	return now.Sub(b.used) > s.config.TTL && !now.Before(s.kept[b.scope.talk()])
+	return now.Sub(b.used) > s.config.TTL && !now.Before(s.deadlines[b.scope.talk()])
 }
 
 // keepUntil has a conversation outlive the TTL. Where too many do, any other one no longer does.
 func (s *store) keepUntil(t talk, until, now time.Time) {
-	if !until.After(s.kept[t]) {
+	if !until.After(s.deadlines[t]) {
 		return
 	}
-	maps.DeleteFunc(s.kept, func(_ talk, until time.Time) bool { return !now.Before(until) })
-	for other := range s.kept {
-		if len(s.kept) < maxKept {
+	maps.DeleteFunc(s.deadlines, func(_ talk, until time.Time) bool { return !now.Before(until) })
+	for other := range s.deadlines {
+		if len(s.deadlines) < maxKept {
 			break
 		}
-		delete(s.kept, other)
+		delete(s.deadlines, other)
 	}
-	s.kept[t] = until
+	s.deadlines[t] = until
 }
 
 // open is a scope's book, which is made if there is none.
@@ -112,7 +112,7 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	b.place = s.recent.PushFront(b)
 	s.books[scope] = b
 	delete(s.lapsed, scope)
-	delete(s.earlier, scope)
+	delete(s.olderLapsed, scope)
 	s.bytes += b.bytes
 	return b
 }
@@ -120,7 +120,7 @@ func (s *store) open(scope Scope, now time.Time) *book {
 // lapse drops a book that was not used for longest, and remembers that it was there.
 func (s *store) lapse(b *book) {
 	if len(s.lapsed) == maxLapsed {
-		s.lapsed, s.earlier = map[Scope]struct{}{}, s.lapsed
+		s.lapsed, s.olderLapsed = map[Scope]struct{}{}, s.lapsed
 	}
 	if b.size() > 0 {
 		s.lapsed[b.scope] = struct{}{}
@@ -149,31 +149,31 @@ func (b *book) size() int { return len(b.turns) + len(b.unread) }
 
 // link has keys lead to a conversation.
 func (s *store) link(scope Scope, keys []key) {
-	all := s.owners[scope.route()]
-	if all == nil && len(keys) > 0 {
-		all = owners{}
-		s.owners[scope.route()] = all
+	routeOwners := s.owners[scope.route()]
+	if routeOwners == nil && len(keys) > 0 {
+		routeOwners = owners{}
+		s.owners[scope.route()] = routeOwners
 	}
 	for _, k := range keys {
-		all.add(k, scope.Conversation)
+		routeOwners.add(k, scope.Conversation)
 	}
 }
 
 // unlink is the end of what link did.
 func (s *store) unlink(scope Scope, keys []key) {
-	all := s.owners[scope.route()]
+	routeOwners := s.owners[scope.route()]
 	for _, k := range keys {
-		all.remove(k)
+		routeOwners.remove(k)
 	}
-	if len(all) == 0 {
+	if len(routeOwners) == 0 {
 		delete(s.owners, scope.route())
 	}
 }
 
-// gone reports whether what was recorded at a time is erased.
-func (s *store) gone(t talk, at time.Time) bool {
+// isErased reports whether what was recorded at a time is erased.
+func (s *store) isErased(t talk, recordedAt time.Time) bool {
 	erased, ok := s.erased[t]
-	return ok && !at.After(erased)
+	return ok && !recordedAt.After(erased)
 }
 
 // has reports whether a scope has a turn.
@@ -186,7 +186,7 @@ func (s *store) has(scope Scope, id sum) bool {
 // than a scope may be.
 func (s *store) keep(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
-	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) {
+	if e.size > s.config.ScopeBytes || s.isErased(scope.talk(), e.turn.Time) {
 		return false
 	}
 	b := s.open(scope, now)
@@ -220,20 +220,20 @@ func (s *store) grow(b *book, turns, bytes int) {
 // be.
 func (s *store) add(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
-	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) || s.has(scope, e.id) {
+	if e.size > s.config.ScopeBytes || s.isErased(scope.talk(), e.turn.Time) || s.has(scope, e.id) {
 		return false
 	}
 	b := s.open(scope, now)
 	if !s.supersede(b, e) {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(b.turns, e, func(a, e *entry) int {
-		if a.turn.At.After(e.turn.At) {
+	i, _ := slices.BinarySearchFunc(b.turns, e, func(a, e *entry) int {
+		if a.turn.Time.After(e.turn.Time) {
 			return 1
 		}
 		return -1
 	})
-	b.turns = slices.Insert(b.turns, at, e)
+	b.turns = slices.Insert(b.turns, i, e)
 	s.grow(b, 1, e.size)
 	if b.index == nil {
 		b.index, b.nodes, b.orphans = index{}, map[string]*Node{}, map[string][]*Node{}
@@ -274,11 +274,11 @@ func (s *store) supersede(b *book, e *entry) bool {
 
 // remove removes an entry from a book and all indexes.
 func (s *store) remove(b *book, e *entry) {
-	at := slices.Index(b.turns, e)
-	if at < 0 {
+	i := slices.Index(b.turns, e)
+	if i < 0 {
 		return
 	}
-	b.turns = slices.Delete(b.turns, at, at+1)
+	b.turns = slices.Delete(b.turns, i, i+1)
 	s.grow(b, -1, -e.size)
 	if e.node != nil {
 		b.uproot(e.node)
@@ -308,10 +308,10 @@ func (s *store) trim(b *book, now time.Time) {
 	for b.size() > s.config.ScopeTurns || b.bytes > s.config.ScopeBytes+bookSize && b.size() > 0 {
 		s.removeOldest(b)
 	}
-	for back := s.recent.Back(); back != nil; back = s.recent.Back() {
-		last := back.Value.(*book)
-		over := s.turns > s.config.Turns || s.bytes > s.config.Bytes
-		if !over && !s.aged(last, now) {
+	for el := s.recent.Back(); el != nil; el = s.recent.Back() {
+		last := el.Value.(*book)
+		overLimit := s.turns > s.config.Turns || s.bytes > s.config.Bytes
+		if !overLimit && !s.aged(last, now) {
 			return
 		}
 		if last != b {
@@ -325,11 +325,11 @@ func (s *store) trim(b *book, now time.Time) {
 }
 
 // refuse notes rejected blocks and returns those that are new.
-func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []string {
+func (s *store) refuse(scope Scope, origin Origin, keys []string, now time.Time) []string {
 	var fresh []string
 	b := s.books[scope]
 	for _, k := range keys {
-		if k != "" && (b == nil || !b.refused.has(by, k)) && !slices.Contains(fresh, k) {
+		if k != "" && (b == nil || !b.refused.has(origin, k)) && !slices.Contains(fresh, k) {
 			fresh = append(fresh, strings.Clone(k))
 		}
 	}
@@ -340,50 +340,50 @@ func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []s
 	if b.refused == nil {
 		b.refused = &refusals{set: map[refusal]struct{}{}}
 	}
-	gone := b.refused.add(by, fresh)
+	evicted := b.refused.add(origin, fresh)
 	s.link(scope, lasting(fresh...))
-	s.unlink(scope, lasting(gone...))
-	s.grow(b, 0, refusalSize*(len(fresh)-len(gone)))
+	s.unlink(scope, lasting(evicted...))
+	s.grow(b, 0, refusalSize*(len(fresh)-len(evicted)))
 	s.trim(b, now)
 	return fresh
 }
 
 // erase notes erasures as tombstones, and removes what they cover.
-func (s *store) erase(all []Erasure, now time.Time) {
+func (s *store) erase(erasures []Erasure, now time.Time) {
 	fresh := map[talk]time.Time{}
-	for _, e := range all {
-		if t := (talk{e.Tenant, e.Conversation}); !s.gone(t, e.At) && now.Sub(e.At) <= erasureLife {
-			fresh[t] = e.At
+	for _, e := range erasures {
+		if t := (talk{e.Tenant, e.Conversation}); !s.isErased(t, e.Time) && now.Sub(e.Time) <= erasureLife {
+			fresh[t] = e.Time
 		}
 	}
 	if len(fresh) == 0 {
 		return
 	}
-	for old, at := range s.erased {
-		if len(s.erased)+len(fresh) > maxErasures || now.Sub(at) > erasureLife {
+	for old, erasedAt := range s.erased {
+		if len(s.erased)+len(fresh) > maxErasures || now.Sub(erasedAt) > erasureLife {
 			delete(s.erased, old)
 		}
 	}
 	maps.Copy(s.erased, fresh)
 	for t := range fresh {
-		delete(s.kept, t)
+		delete(s.deadlines, t)
 	}
 	for scope, b := range s.books {
-		if at, ok := fresh[scope.talk()]; ok {
-			s.clear(b, at, now)
+		if erasedAt, ok := fresh[scope.talk()]; ok {
+			s.clear(b, erasedAt, now)
 		}
 	}
 }
 
 // clear removes what is not later than an erasure.
-func (s *store) clear(b *book, at, now time.Time) {
+func (s *store) clear(b *book, erasedAt, now time.Time) {
 	for _, e := range slices.Clone(b.turns) {
-		if !e.turn.At.After(at) {
+		if !e.turn.Time.After(erasedAt) {
 			s.remove(b, e)
 		}
 	}
 	for _, e := range s.take(b) {
-		if e.turn.At.After(at) {
+		if e.turn.Time.After(erasedAt) {
 			s.keep(e, now)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func numbered(s ledger.Scope, i int) ledger.Turn {
 	turn := answer(s, opus, content(thinking(fmt.Sprint("thought ", i), fmt.Sprint("sig", i)),
 		text(fmt.Sprint("answer ", i))))
-	turn.At = time.Unix(int64(1_700_000_000+i), 0)
+	turn.Time = time.Unix(int64(1_700_000_000+i), 0)
 	turn.Place = nil // of a tree, many roots would go
 	return turn
 }
@@ -163,7 +163,7 @@ func TestForgetInMemory(t *testing.T) {
 	require.True(t, replayOne(t, l, chat(1), other.Origin, string(other.Content)).Same)
 
 	late := answer(alice, opus, storedTurn)
-	late.At = now.Add(-time.Second)
+	late.Time = now.Add(-time.Second)
 	l.Record(t.Context(), late)
 	require.Nil(t, replayOne(t, l, alice, opus, storedTurn).Turn, "its request is older than the erasure")
 	l.Record(t.Context(), answer(alice, opus, storedTurn))

@@ -80,7 +80,7 @@ func replay(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Orig
 	messages ...string) []ledger.Judged {
 	o := outline(t, messages...)
 	return l.Judge(ctx(t), ledger.Request{Scope: s, Target: by, Dialect: wire.Messages, Outline: o,
-		Known: known(l, s, wire.Messages, o)})
+		Nodes: known(l, s, wire.Messages, o)})
 }
 
 // replayOne judges one assistant message between two of the user.
@@ -113,14 +113,14 @@ func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
 			l := memoryOnly(t, ledger.Config{})
 			for _, m := range o.Messages {
 				if m.Role == wire.RoleAssistant {
-					l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Messages, Content: o.Of(m.Content),
+					l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Messages, Content: o.Raw(m.Content),
 						Place: first})
 				}
 			}
 			for _, nameless := range []bool{false, true} {
 				r := ledger.Request{Scope: alice, New: nameless, Target: opus, Dialect: wire.Messages, Outline: o}
 				if !nameless {
-					r.Known = known(l, alice, wire.Messages, o)
+					r.Nodes = known(l, alice, wire.Messages, o)
 				}
 				for _, j := range l.Judge(t.Context(), r) {
 					require.False(t, j.Edited)

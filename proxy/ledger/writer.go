@@ -31,7 +31,7 @@ type writer struct {
 	Config
 	erased  func([]Erasure)
 	saved   func([]*item, []Mark) // called with what was saved, and where it stands
-	lost    func(context.Context) // called when the remote has lost everything
+	onLoss  func(context.Context) // called when the remote has lost everything
 	born    string                // the remote's incarnation when it was last asked; belongs to the goroutine
 	reading trouble               // the last query failed
 	saving  trouble               // the last save failed
@@ -58,7 +58,7 @@ type item struct {
 func startWriter(c Config, l *Ledger) *writer {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &writer{
-		Config: c, erased: l.erase, saved: l.saved, lost: l.saveAll,
+		Config: c, erased: l.erase, saved: l.saved, onLoss: l.saveAll,
 		wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
 	go w.run(ctx)
@@ -116,8 +116,8 @@ func (w *writer) enqueue(e Entry) *item {
 	return i
 }
 
-// again queues turns once more, apart from those that wait already.
-func (w *writer) again(entries []*entry) {
+// requeue queues turns once more, apart from those that wait already.
+func (w *writer) requeue(entries []*entry) {
 	if len(entries) == 0 {
 		return
 	}
@@ -128,7 +128,7 @@ func (w *writer) again(entries []*entry) {
 	}
 	w.mu.Unlock()
 	for _, e := range entries {
-		if _, waits := waiting[e.turn]; !waits {
+		if _, queued := waiting[e.turn]; !queued {
 			w.enqueue(e.remote())
 		}
 	}
@@ -141,12 +141,12 @@ func (w *writer) leave(items []*item) {
 		going[i] = struct{}{}
 	}
 	w.waiting = slices.DeleteFunc(w.waiting, func(i *item) bool {
-		_, goes := going[i]
-		if goes {
+		_, ok := going[i]
+		if ok {
 			w.bytes -= i.size
 			close(i.saved)
 		}
-		return goes
+		return ok
 	})
 }
 
@@ -169,7 +169,7 @@ func (w *writer) run(ctx context.Context) {
 	defer close(w.done)
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	since := w.Now().Add(-skew)
+	cutoff := w.Now().Add(-skew)
 	for ctx.Err() == nil {
 		batch, closed := w.batch()
 		if len(batch) > 0 && w.save(ctx, batch) {
@@ -186,7 +186,7 @@ func (w *writer) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-wake:
 		case <-tick.C:
-			since = w.watch(ctx, since)
+			cutoff = w.watch(ctx, cutoff)
 		}
 	}
 }
@@ -220,14 +220,14 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 
 // watch asks for erasures, which also shows whether the remote is there, and whether it still has
 // what was saved.
-func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
+func (w *writer) watch(ctx context.Context, cutoff time.Time) time.Time {
 	now := w.Now()
 	timed, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
-	loaded, err := w.Remote.Load(timed, Query{ErasedSince: since})
+	loaded, err := w.Remote.Load(timed, Query{ErasedSince: cutoff})
 	w.reading.note(err, w.Log, "look for turns")
 	if err != nil {
-		return since
+		return cutoff
 	}
 	if waiting, _ := w.counts(); waiting == 0 {
 		w.saving.note(nil, w.Log, "save turns") // what failed to be saved was erased meanwhile
@@ -235,7 +235,7 @@ func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	w.erased(loaded.Erasures)
 	if w.born != "" && loaded.Born != w.born {
 		w.Log.Warn().Msg("the ledger's Redis has lost what it had; this process saves again what it knows")
-		w.lost(ctx)
+		w.onLoss(ctx)
 	}
 	w.born = loaded.Born
 	return now.Add(-skew)
@@ -246,7 +246,7 @@ func (w *writer) erase(ctx context.Context, e Erasure) error {
 	w.mu.Lock()
 	var erased []*item
 	for _, i := range w.waiting {
-		if i.Scope.Tenant == e.Tenant && i.Scope.Conversation == e.Conversation && !i.At.After(e.At) {
+		if i.Scope.Tenant == e.Tenant && i.Scope.Conversation == e.Conversation && !i.Time.After(e.Time) {
 			erased = append(erased, i)
 		}
 	}

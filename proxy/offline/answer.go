@@ -12,7 +12,7 @@ import (
 )
 
 // utterance is a text of the user. at is the day of a note, or the day, time and zone of a recalled message.
-type utterance struct{ text, at string }
+type utterance struct{ text, timestamp string }
 
 // transcript reads a request. It returns the user's texts, oldest first and the request last, and the results of the
 // calls made for it. Recalled messages and the notes of the system prompt are older than the messages. Text after tool
@@ -52,11 +52,11 @@ func cutRecalled(text string) (rest string, list []utterance) {
 	}
 	_, zone, _ := strings.Cut(intro, "Times are ")
 	zone, _, _ = strings.Cut(zone, ".")
-	at := ""
+	timestamp := ""
 	for _, m := range patterns["recalled"]().FindAllStringSubmatch(block, -1) {
-		at = cmp.Or(m[1], at)
+		timestamp = cmp.Or(m[1], timestamp)
 		if m[2] == wire.RoleUser || m[1] != "" && !match("role", m[2]) { // a name, right after the heading
-			list = append(list, utterance{m[3], at + " " + zone})
+			list = append(list, utterance{m[3], timestamp + " " + zone})
 		}
 	}
 	return rest, list
@@ -96,7 +96,7 @@ func decide(req *wire.Request) wire.Block {
 	for i, u := range texts {
 		for _, st := range r.read(u.text) {
 			if st.statement {
-				r.facts.learn(st, u.at)
+				r.facts.learn(st, u.timestamp)
 			}
 			if i == len(texts)-1 && r.pending == nil {
 				r.perform(st, request)
@@ -161,16 +161,16 @@ func (r *run) address(part string) (st step, ok bool) {
 	if m == nil || len(r.agents) == 0 {
 		return st, false
 	}
-	verb, pronoun, before, generic, after, plain, rest := m[1], m[2], m[3]+m[7], m[4]+m[6], m[5], m[8], m[9]
+	verb, pronoun, prefix, generic, suffix, plain, rest := m[1], m[2], m[3]+m[7], m[4]+m[6], m[5], m[8], m[9]
 	asking := match("asking", verb)
-	st.agent = r.agent(after, before, plain)
+	st.agent = r.agent(suffix, prefix, plain)
 	switch {
 	case pronoun != "":
 		st.agent = r.last
 	case generic != "":
-		rest = strings.TrimPrefix(after, r.agent(after)) + " " + rest
-		if st.agent == "" && before != "" {
-			return step{reply: say(part, "noAgent", before)}, true
+		rest = strings.TrimPrefix(suffix, r.agent(suffix)) + " " + rest
+		if st.agent == "" && prefix != "" {
+			return step{reply: say(part, "noAgent", prefix)}, true
 		}
 	case st.agent == "":
 		return st, false
@@ -199,7 +199,7 @@ func classify(text string) step {
 		return step{reply: say(text, "hello")}
 	}
 	s := replace("lead", replace("filler", replace("trailer", quote, ""), ""), "")
-	tells := match("tellsEN", s+" ") || languageOf(s) == 1 && match("tellsRU", s)
+	isStatement := match("tellsEN", s+" ") || languageOf(s) == 1 && match("tellsRU", s)
 	fragment := match("pronoun", s) || match("correction", quote) && match("value", s)
 	using, sum, topics := find("using", quote), find("sum", s), len(newFact(s).keys)
 	forgotten := find("forgotten", s)
@@ -218,11 +218,11 @@ func classify(text string) step {
 	case match("listed", quote):
 		return step{question: true, text: quote}
 	case topics == 0, len(s) > 500, match("layout", quote), match("smallTalk", quote):
-	case asks(s) && (!match("yours", s) || match("mine", s)), (!tells || topics == 1) && match("matter", bare(s)):
+	case asks(s) && (!match("yours", s) || match("mine", s)), (!isStatement || topics == 1) && match("matter", bare(s)):
 		return step{question: true, text: s}
 	case asks(s), userName(s) == "" && (match("order", s) || match("yours", s)):
-	case tells, fragment, userName(s) != "":
-		return step{statement: true, text: s, quote: quote, fragment: !tells}
+	case isStatement, fragment, userName(s) != "":
+		return step{statement: true, text: s, quote: quote, fragment: !isStatement}
 	}
 	return step{}
 }
@@ -314,16 +314,16 @@ func cite(q fact, result string) (best string) {
 	for i, p := range gjson.Get(result, "passages").Array() {
 		for _, s := range prose(replace("envelope", p.Get("text").Str, "")) {
 			f, context := newFact(s), newFact(p.Get("title").Str+". "+p.Get("section").Str)
-			here, near, all := 0, 0, len(q.keys)
+			direct, near, total := 0, 0, len(q.keys)
 			for k := range q.keys {
 				if f.position(k) > 0 {
-					here++
+					direct++
 				} else if context.position(k) > 0 && !(how && k == q.subject) || match("optional", k) {
 					near++
 				}
 			}
-			score := float64(10*here+near)/float64(all) - float64(i)/2
-			if 2*here >= all && here+near >= all-all/4 && f.fits(q) && score > most {
+			score := float64(10*direct+near)/float64(total) - float64(i)/2
+			if 2*direct >= total && direct+near >= total-total/4 && f.fits(q) && score > most {
 				best, most = s+" ["+p.Get("n").Raw+"] ("+cmp.Or(p.Get("source").Str, p.Get("title").Str)+")", score
 			}
 		}

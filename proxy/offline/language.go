@@ -33,7 +33,7 @@ func load() (entries map[string]string, patterns map[string]lazyregexp.Regexp) {
 	for line := range strings.SplitSeq(strings.ReplaceAll(lexicon, "\n\t", ""), "\n") {
 		name, text, _ := strings.Cut(line, ": ")
 		entries[name] = text
-		patterns[name] = lazyregexp.Made(func() string {
+		patterns[name] = lazyregexp.NewFunc(func() string {
 			return `(?i)` + strings.NewReplacer("⟨", `(?:^|[\s,.:;!?«"“(-])(?:`, "⟩", `)(?:[\s,.:;!?»"”)'’—–-]+|$)`,
 				"FINITE", entries["FINITE"], "WH", entries["WH"], "TIME", entries["TIME"]).Replace(text)
 		})
@@ -59,7 +59,7 @@ func find(name, s string) []string {
 	return patterns[name]().FindStringSubmatch(strings.ReplaceAll(s, "’", "'"))
 }
 
-func replace(name, s, by string) string { return patterns[name]().ReplaceAllString(s, by) }
+func replace(name, s, repl string) string { return patterns[name]().ReplaceAllString(s, repl) }
 
 // say returns a sentence of the model's own, in the language of most letters of a text.
 func say(in, name string, args ...any) string {
@@ -125,12 +125,12 @@ func turned(s, in string) string {
 
 // fact is a statement of the user, or a question.
 type fact struct {
-	text, name, at string // name is the user's, and at is the time of a recalled message
-	subject        string // the first topic
-	words          []string
-	keys           map[string]int // the topics of text, with the position of their word, from 1
-	start          int            // the number of words before the statement, to which its pronoun refers
-	mine, me       bool           // text mentions the user; the user is its subject
+	text, name, timestamp string // name is the user's, and at is the time of a recalled message
+	subject               string // the first topic
+	words                 []string
+	keys                  map[string]int // the topics of text, with the position of their word, from 1
+	start                 int            // the number of words before the statement, to which its pronoun refers
+	mine, me              bool           // text mentions the user; the user is its subject
 }
 
 // Keys of topics begin with these if they are matters of a person, or persons and animals that belong to one.
@@ -143,7 +143,7 @@ func newFact(text string) fact {
 	if f.name != "" {
 		f.text = say(text, "nameIs", f.name)
 	}
-	before, implied := "", f.keys
+	prev, implied := "", f.keys
 	if asks(text) {
 		implied = map[string]int{} // a question has no other topics than its words
 	}
@@ -152,13 +152,13 @@ func newFact(text string) fact {
 		key := cmp.Or(topics[stem(low)], stem(low))
 		f.subject = cmp.Or(f.subject, strings.TrimPrefix(key, "-"))
 		implied[wider[stem(low)]] = i + 1
-		if match("capital", w) && strings.HasPrefix(before, relation) {
+		if match("capital", w) && strings.HasPrefix(prev, relation) {
 			implied["+name"] = i + 1 // "my sister Anna"
 		}
 		if suffix == "s" && i+1 < len(f.words) && topics[stem(strings.ToLower(f.words[i+1]))] != "-" {
 			key += "'s"
 		}
-		f.keys[key], before = i+1, key
+		f.keys[key], prev = i+1, key
 	}
 	for _, m := range patterns["age"]().FindAllStringSubmatch(f.text, -1) {
 		implied["+age"] = slices.Index(f.words, m[1]) + 1
@@ -196,24 +196,24 @@ func (f fact) fits(q fact) bool {
 // answers reports whether f has the kind of answer that the question q wants, the same subject and all topics.
 func (f fact) answers(q fact) bool {
 	own := match("owns", f.text) // "I have a dog" is about the dog
-	if named := q.me && q.keys["+name"] > 0; named || f.name != "" {
-		return named && f.name != ""
+	if asksName := q.me && q.keys["+name"] > 0; asksName || f.name != "" {
+		return asksName && f.name != ""
 	} else if q.mine && !f.mine || q.me && !f.me && !own || !f.fits(q) {
 		return false
 	}
 	positions, last := []int{}, 0
 	for _, k := range slices.SortedFunc(maps.Keys(q.keys), func(a, b string) int { return q.keys[a] - q.keys[b] }) {
-		at, word := f.position(k), q.words[q.keys[k]-1]
+		pos, word := f.position(k), q.words[q.keys[k]-1]
 		// A Russian name that is not the subject has another ending.
-		if at == 0 && !match("optional", k) || at > 0 && strings.HasPrefix(k, matter) && f.me && !q.me && !own ||
+		if pos == 0 && !match("optional", k) || pos > 0 && strings.HasPrefix(k, matter) && f.me && !q.me && !own ||
 			match("nameRU", word) && q.keys[k] > 1 && !slices.Contains(f.words, word) {
 			return false
 		}
-		if at > 0 {
-			positions = append(positions, at)
+		if pos > 0 {
+			positions = append(positions, pos)
 		}
 		if !strings.HasPrefix(k, relation) {
-			last = max(last, at)
+			last = max(last, pos)
 		}
 	}
 	// "Anna gave Tom a book" does not tell what Tom gave Anna, and "I gave Tom a book" does not tell who did.
@@ -225,11 +225,11 @@ func (f fact) answers(q fact) bool {
 // strays reports whether f is about another person than q, up to a position: "my sister's dog is 4" is not about the
 // sister, but "my sister Anna is 30" is about Anna.
 func (f fact) strays(q fact, last int) bool {
-	for k, at := range f.keys {
-		asked := q.position(k) + q.keys[k+"'s"] + q.keys[wider[stem(strings.Trim(strings.TrimSuffix(k, "'s"), relation))]]
-		apposed := slices.ContainsFunc(f.words[max(0, at-1):min(at+3, len(f.words))],
+	for k, pos := range f.keys {
+		mentions := q.position(k) + q.keys[k+"'s"] + q.keys[wider[stem(strings.Trim(strings.TrimSuffix(k, "'s"), relation))]]
+		apposed := slices.ContainsFunc(f.words[max(0, pos-1):min(pos+3, len(f.words))],
 			func(w string) bool { return match("capital", w) && slices.Contains(q.words, w) })
-		if strings.HasPrefix(k, relation) && asked == 0 && !apposed && at < last {
+		if strings.HasPrefix(k, relation) && mentions == 0 && !apposed && pos < last {
 			return true
 		}
 	}
@@ -239,7 +239,7 @@ func (f fact) strays(q fact, last int) bool {
 // reply returns a fact as an answer, with its time if it was recalled.
 func (f fact) reply(in string) string {
 	s := sentence(cmp.Or(turned(f.text, in), say(in, "reported", sentence(f.text))))
-	if date, clock, ok := strings.Cut(f.at, " "); ok {
+	if date, clock, ok := strings.Cut(f.timestamp, " "); ok {
 		s += " " + say(in, "saidOn", date, clock)
 	}
 	return s
@@ -251,23 +251,23 @@ type facts []fact
 // learn adds the facts of a statement. A statement with a pronoun, or a short correction, continues the newest fact
 // about the same matter, or the newest fact. Another correction, or a statement that something ended, replaces the fact
 // that shares most topics with it: it also answers the questions of that fact.
-func (list *facts) learn(st step, at string) {
+func (list *facts) learn(st step, timestamp string) {
 	for text := range strings.SplitSeq(replace("clause", st.text, "\x00$1"), "\x00") {
 		f, old, most, latest := newFact(text), fact{}, 0, (*list)[max(0, len(*list)-100):]
 		replaces := match("correction", st.quote) || match("ended", text)
-		for i, earlier := range latest {
+		for i, prev := range latest {
 			shared := 0
 			for k := range f.keys {
-				if earlier.keys[k] > 0 && (replaces || match("single", k)) {
+				if prev.keys[k] > 0 && (replaces || match("single", k)) {
 					shared++
 				}
 			}
 			if shared >= max(most, 1) || i == len(latest)-1 && most == 0 {
-				old, most = earlier, shared
+				old, most = prev, shared
 			}
-			at := earlier.keys[f.subject]
-			owner := strings.Join(earlier.words[max(0, at-3):max(0, at-1)], " ")
-			if at > 1 && match("owner", owner) && match("update", text) {
+			pos := prev.keys[f.subject]
+			owner := strings.Join(prev.words[max(0, pos-3):max(0, pos-1)], " ")
+			if pos > 1 && match("owner", owner) && match("update", text) {
 				f.inherit(newFact(owner), relation, 1) // "the budget" after "our budget", "Nora" after "my sister Nora"
 			}
 		}
@@ -282,33 +282,33 @@ func (list *facts) learn(st step, at string) {
 			(most > 1 || most == 1 && match("alike", old.text+"\x00"+text)) {
 			f.inherit(old, "", len(f.words))
 		}
-		f.keys[topics[stem(strings.Split(at+"-", "-")[1])]] = 1 // the month, for "What did I say in May?"
-		f.at = at
+		f.keys[topics[stem(strings.Split(timestamp+"-", "-")[1])]] = 1 // the month, for "What did I say in May?"
+		f.timestamp = timestamp
 		*list = append(*list, f)
 	}
 }
 
 // inherit adds the topics of another fact that begin with prefix to those of f, at a position.
-func (f *fact) inherit(from fact, prefix string, at int) {
-	for k := range from.keys {
+func (f *fact) inherit(src fact, prefix string, pos int) {
+	for k := range src.keys {
 		if strings.HasPrefix(k, prefix) {
-			f.keys[k] = cmp.Or(f.keys[k], at)
+			f.keys[k] = cmp.Or(f.keys[k], pos)
 		}
 	}
-	f.mine = f.mine || from.mine
+	f.mine = f.mine || src.mine
 }
 
 // answer returns the newest fact that answers a question, and earlier ones that it adds to.
-func (list facts) answer(q fact) (found facts) {
+func (list facts) answer(q fact) (matches facts) {
 	if match("listed", q.text) {
 		return list[max(0, len(list)-10):]
 	}
 	for _, f := range slices.Backward(list) {
-		if f.answers(q) && !slices.ContainsFunc(found, func(g fact) bool { return g.text == f.text }) {
-			if found = append(found, f); len(found) == 3 || !match("adds", f.text) {
+		if f.answers(q) && !slices.ContainsFunc(matches, func(g fact) bool { return g.text == f.text }) {
+			if matches = append(matches, f); len(matches) == 3 || !match("adds", f.text) {
 				break
 			}
 		}
 	}
-	return found
+	return matches
 }

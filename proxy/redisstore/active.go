@@ -27,23 +27,23 @@ const (
 type Active struct {
 	redis      redis.UniversalClient
 	configured string
-	known      func(string) bool
+	hasBackend func(string) bool
 	log        zerolog.Logger
 	now        func() time.Time
 
-	mu      sync.Mutex
-	name    string
-	read    time.Time // when Redis was last asked
-	away    bool      // it did not answer then
-	ignored string    // the unknown name that it had then
+	mu          sync.Mutex
+	name        string
+	read        time.Time // when Redis was last asked
+	unreachable bool      // it did not answer then
+	ignored     string    // the unknown name that it had then
 }
 
 // NewActive starts from the configured name, one that known knows. The client,
 // which the caller closes, must heed deadlines (ContextTimeoutEnabled). Without
 // one, nil, the name is this process's.
-func NewActive(client redis.UniversalClient, configured string, known func(name string) bool,
+func NewActive(client redis.UniversalClient, configured string, hasBackend func(name string) bool,
 	log zerolog.Logger) *Active {
-	return &Active{redis: client, configured: configured, known: known, log: log, now: time.Now, name: configured}
+	return &Active{redis: client, configured: configured, hasBackend: hasBackend, log: log, now: time.Now, name: configured}
 }
 
 // Name is the active backend's. It asks Redis at most once a second, for 100 ms at
@@ -68,15 +68,15 @@ func (a *Active) refresh(ctx context.Context) {
 		name, err = a.configured, nil
 	}
 	switch {
-	case err != nil && !a.away:
+	case err != nil && !a.unreachable:
 		a.log.Warn().Err(err).Str("active", a.name).Msg("Redis does not tell the active backend; the last one known stays")
-	case err == nil && a.away:
+	case err == nil && a.unreachable:
 		a.log.Info().Msg("Redis tells the active backend again")
 	}
-	if a.away = err != nil; a.away {
+	if a.unreachable = err != nil; a.unreachable {
 		return
 	}
-	if !a.known(name) {
+	if !a.hasBackend(name) {
 		if name != a.ignored {
 			a.log.Error().Str("key", activeKey).Str("value", name[:min(len(name), 100)]).Str("active", a.name).
 				Msg("no backend has the name in Redis; the last one known stays")
@@ -94,7 +94,7 @@ func (a *Active) refresh(ctx context.Context) {
 // Use makes a backend the active one, in Redis first. After an error nothing is
 // switched, unless only Redis's answer was lost. An unknown name is refused.
 func (a *Active) Use(ctx context.Context, name string) error {
-	if !a.known(name) {
+	if !a.hasBackend(name) {
 		return fmt.Errorf("there is no backend %q", name)
 	}
 	var err error

@@ -14,17 +14,17 @@ const entryVersion = 1
 
 // entryJSON is an entry without its content.
 type entryJSON struct {
-	V       int          `json:"v"`
-	At      int64        `json:"at"` // Unix µs
-	Backend string       `json:"backend"`
-	Vendor  string       `json:"vendor,omitzero"`
-	Model   string       `json:"model"`
-	Dialect wire.Dialect `json:"dialect,omitzero"`
+	V         int          `json:"v"`
+	Timestamp int64        `json:"at"` // Unix µs
+	Backend   string       `json:"backend"`
+	Vendor    string       `json:"vendor,omitzero"`
+	Model     string       `json:"model"`
+	Dialect   wire.Dialect `json:"dialect,omitzero"`
 
 	Tools       []ledger.ToolID `json:"tools,omitempty"`
 	Predecessor string          `json:"predecessor,omitzero"`
 	Context     string          `json:"context,omitzero"`
-	Asked       string          `json:"asked,omitzero"`
+	ResponseID  string          `json:"asked,omitzero"`
 	Cut         bool            `json:"cut,omitzero"`
 	Place       *ledger.Place   `json:"place,omitzero"`
 	Keys        []string        `json:"keys,omitempty"`
@@ -43,11 +43,11 @@ const (
 // encodeEntry puts content and input behind the rest as they are: an encoder would
 // write them in its own way.
 func encodeEntry(e ledger.Entry) ([]byte, error) {
-	j := entryJSON{V: entryVersion, At: e.At.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.By.Backend,
-		Model: e.By.Model}
+	j := entryJSON{V: entryVersion, Timestamp: e.Time.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.Origin.Backend,
+		Model: e.Origin.Model}
 	if t := e.Turn; t != nil {
 		j.Backend, j.Vendor, j.Model, j.Dialect = t.Origin.Backend, t.Origin.Vendor, t.Origin.Model, t.Dialect
-		j.Predecessor, j.Context, j.Asked, j.Cut = t.Predecessor, t.Context, t.Asked, t.Cut
+		j.Predecessor, j.Context, j.ResponseID, j.Cut = t.Predecessor, t.Context, t.ResponseID, t.Cut
 		j.Tools, j.Place, j.Response = t.Tools, t.Place, t.Response
 	}
 	var input []byte
@@ -86,17 +86,17 @@ func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
 		return ledger.Entry{}, fmt.Errorf("an entry of version %d", j.V)
 	}
 	origin := ledger.Origin{Backend: j.Backend, Vendor: j.Vendor, Model: j.Model}
-	e := ledger.Entry{Scope: s, At: time.UnixMicro(j.At), Keys: j.Keys}
-	if !spans[0].Found() {
-		e.By, e.Refused = origin, j.Refused
+	e := ledger.Entry{Scope: s, Time: time.UnixMicro(j.Timestamp), Keys: j.Keys}
+	if !spans[0].Exists() {
+		e.Origin, e.Refused = origin, j.Refused
 		return e, nil
 	}
 	e.Turn = &ledger.Turn{
 		Scope: s, Origin: origin, Dialect: j.Dialect, Content: b[spans[0].Start:spans[0].End],
-		Predecessor: j.Predecessor, Context: j.Context, Asked: j.Asked, Cut: j.Cut, At: e.At,
+		Predecessor: j.Predecessor, Context: j.Context, ResponseID: j.ResponseID, Cut: j.Cut, Time: e.Time,
 		Tools: j.Tools, Response: j.Response,
 	}
-	if spans[1].Found() && j.Place != nil {
+	if spans[1].Exists() && j.Place != nil {
 		e.Turn.Place = j.Place
 		e.Turn.Place.Input = b[spans[1].Start:spans[1].End]
 	}

@@ -102,7 +102,7 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		}
 		saves = append(saves, redisscript.Call{
 			Script: turnsSave, Keys: []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, Args: []any{
-				e.At.UnixMicro(), record, e.Scope.Route, ttl, tombstone.Milliseconds(), t.limits.Entries, t.limits.Bytes,
+				e.Time.UnixMicro(), record, e.Scope.Route, ttl, tombstone.Milliseconds(), t.limits.Entries, t.limits.Bytes,
 				strconv.FormatUint(rand.Uint64(), 36),
 			},
 		})
@@ -122,7 +122,7 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		return nil, fmt.Errorf("save turns: %w", err)
 	}
 	answers = answers[len(lists):]
-	var gone []ledger.Entry
+	var removed []ledger.Entry
 	marks := make([]ledger.Mark, len(entries))
 	for i, answer := range answers {
 		reply, err := words(answer)
@@ -131,16 +131,16 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark
 		}
 		if len(reply) < 3 {
 			if len(reply) > 0 { // it was erased
-				gone = append(gone, entries[i])
+				removed = append(removed, entries[i])
 			}
 			continue
 		}
 		if marks[i], err = readMark(reply[1], reply[2]); err != nil {
 			return nil, fmt.Errorf("save turns: %w", err)
 		}
-		gone = append(gone, decodeEntries(entries[i].Scope, reply[3:])...)
+		removed = append(removed, decodeEntries(entries[i].Scope, reply[3:])...)
 	}
-	if err := t.unindex(ctx, gone); err != nil {
+	if err := t.unindex(ctx, removed); err != nil {
 		return nil, fmt.Errorf("save turns: %w", err)
 	}
 	return marks, nil
@@ -152,8 +152,8 @@ const listed = 9 * 24 * time.Hour
 // ofTenant is the sorted set of the conversations of a tenant, by the Unix ms of the last turn; "" for the default
 // tenant and for callers that are known by their credentials, which are never erased as a whole.
 func ofTenant(tenant string) string {
-	of, err := memory.ParseTenant(tenant)
-	if err != nil || of == (memory.Tenant{}) {
+	t, err := memory.ParseTenant(tenant)
+	if err != nil || t == (memory.Tenant{}) {
 		return ""
 	}
 	return "proxy:turns:of:" + tenant
@@ -178,7 +178,7 @@ func (t *Turns) lists(entries []ledger.Entry) (calls []redisscript.Call) {
 
 // Conversations gives up to count conversations of a tenant, those first that were not used for longest, and how many
 // there are; some of them may have ended.
-func (t *Turns) Conversations(ctx context.Context, tenant string, count int) (names []string, all int, err error) {
+func (t *Turns) Conversations(ctx context.Context, tenant string, count int) (names []string, total int, err error) {
 	key := ofTenant(tenant)
 	if key == "" {
 		return nil, 0, nil
@@ -230,9 +230,9 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 	for _, p := range q.Scopes {
 		chunks = append(chunks, eval(ctx, pipe, []string{scopeKey(p.Scope)}, p.Mark.Born, p.Mark.Last))
 	}
-	var found []*redis.StringSliceCmd
+	var lookups []*redis.StringSliceCmd
 	for _, k := range q.Keys {
-		found = append(found, pipe.SMembers(ctx, turnKey(q.Tenant, q.Route, k)))
+		lookups = append(lookups, pipe.SMembers(ctx, turnKey(q.Tenant, q.Route, k)))
 	}
 	var erased *redis.ZSliceCmd
 	var born *redis.StringCmd
@@ -256,15 +256,15 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 		}
 		out.Chunks = append(out.Chunks, chunk)
 	}
-	seen := map[string]struct{}{}
-	for _, cmd := range found {
+	unique := map[string]struct{}{}
+	for _, cmd := range lookups {
 		conversations := cmd.Val()
 		if len(conversations) >= manyConversations {
 			continue
 		}
 		for _, c := range conversations {
-			if _, again := seen[c]; !again {
-				seen[c] = struct{}{}
+			if _, ok := unique[c]; !ok {
+				unique[c] = struct{}{}
 				out.Conversations = append(out.Conversations, c)
 			}
 		}
@@ -275,7 +275,7 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 			name, _ := z.Member.(string)
 			tenant, conversation, _ := strings.Cut(name, ":")
 			out.Erasures = append(out.Erasures, ledger.Erasure{Tenant: tenant, Conversation: conversation,
-				At: time.UnixMicro(int64(z.Score))})
+				Time: time.UnixMicro(int64(z.Score))})
 		}
 	}
 	return out, false, nil
@@ -308,9 +308,9 @@ func readMark(born, last string) (ledger.Mark, error) {
 // before anything is removed: what is saved from then on is refused, or is of a
 // request that came later.
 func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
-	at := e.At.UnixMicro()
+	timestamp := e.Time.UnixMicro()
 	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
-		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{at, tombstone.Milliseconds()},
+		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{timestamp, tombstone.Milliseconds()},
 	}})
 	if err != nil {
 		return fmt.Errorf("mark as erased: %w", err)
@@ -325,7 +325,7 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 		clears = append(clears, redisscript.Call{Script: turnsClear,
 			Keys: []string{scopeKey(s), metaKey(e.Tenant, e.Conversation)}, Args: []any{route, tombstone.Milliseconds()}})
 	}
-	var gone []ledger.Entry
+	var removed []ledger.Entry
 	if len(clears) > 0 {
 		if cmds, err = runAll(ctx, t.redis, clears); err != nil {
 			return fmt.Errorf("remove turns: %w", err)
@@ -336,15 +336,15 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 		if err != nil {
 			return err
 		}
-		gone = append(gone, decodeEntries(ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation},
+		removed = append(removed, decodeEntries(ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation},
 			entries)...)
 	}
-	if err := t.unindex(ctx, gone); err != nil {
+	if err := t.unindex(ctx, removed); err != nil {
 		return err
 	}
 	pipe := t.redis.Pipeline()
-	pipe.ZAdd(ctx, erasedKey, redis.Z{Score: float64(at), Member: e.Tenant + ":" + e.Conversation})
-	pipe.ZRemRangeByScore(ctx, erasedKey, "-inf", strconv.FormatInt(at-tombstone.Microseconds(), 10))
+	pipe.ZAdd(ctx, erasedKey, redis.Z{Score: float64(timestamp), Member: e.Tenant + ":" + e.Conversation})
+	pipe.ZRemRangeByScore(ctx, erasedKey, "-inf", strconv.FormatInt(timestamp-tombstone.Microseconds(), 10))
 	pipe.ZRemRangeByRank(ctx, erasedKey, 0, -maxErased-1)
 	pipe.PExpire(ctx, erasedKey, tombstone)
 	if key := ofTenant(e.Tenant); key != "" {

@@ -124,7 +124,7 @@ func TestTurnsSurviveARestart(t *testing.T) {
 	l := shared(t, server.Client())
 	for i := range 20 {
 		turn := turnOf(turnScope, i)
-		turn.Predecessor, turn.Context, turn.Asked = "p", "c", "a"
+		turn.Predecessor, turn.Context, turn.ResponseID = "p", "c", "a"
 		turn.Tools = []ledger.ToolID{{Vendor: fmt.Sprintf("toolu_%016d", i), Client: fmt.Sprint("call_", i)}}
 		l.Record(t.Context(), turn)
 	}
@@ -140,7 +140,7 @@ func TestTurnsSurviveARestart(t *testing.T) {
 		`[{"type":"thinking","thinking":"x","signature":"bad"}]`))
 	require.Equal(t, ledger.Refused, got[1].States[0])
 	turn := got[0].Turn
-	require.Equal(t, []string{"p", "c", "a"}, []string{turn.Predecessor, turn.Context, turn.Asked})
+	require.Equal(t, []string{"p", "c", "a"}, []string{turn.Predecessor, turn.Context, turn.ResponseID})
 	require.Equal(t, "call_3", turn.Tools[0].Client)
 	require.Equal(t, turnOrigin, turn.Origin)
 
@@ -262,7 +262,7 @@ func TestForgetEverywhere(t *testing.T) {
 	three := ledger.New(ledger.Config{Remote: redisstore.NewTurns(client, redisstore.TurnLimits{})})
 	for _, l := range []*ledger.Ledger{two, three} {
 		late := turnOf(turnScope, 2)
-		late.At = begun
+		late.Time = begun
 		l.Record(t.Context(), late)
 	}
 	closeLedger(t, three)

@@ -59,11 +59,11 @@ func datas(t require.TestingT, stream string) (out []string) {
 }
 
 // askedAs is what a client asked that made this request.
-func askedAs(t require.TestingT, request string) responseswire.Asked {
+func askedAs(t require.TestingT, request string) responseswire.AnswerOptions {
 	translated, err := responseswire.MessagesRequest([]byte(request), chatwire.Options{})
 	require.NoError(t, err)
-	translated.Asked.ID = "resp_x"
-	return translated.Asked
+	translated.Options.ID = "resp_x"
+	return translated.Options
 }
 
 const plainRequest = `{"model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"f"},
@@ -71,12 +71,12 @@ const plainRequest = `{"model":"m","input":"hi","stream":true,"tools":[{"type":"
 	{"type":"custom","name":"patch"}], "metadata": {"a":
 	"b"}}`
 
-func inJSON(a responseswire.Asked) responseswire.Asked {
+func inJSON(a responseswire.AnswerOptions) responseswire.AnswerOptions {
 	a.Stream = false
 	return a
 }
 
-func answer(a responseswire.Asked) fromMessages {
+func answer(a responseswire.AnswerOptions) fromMessages {
 	return fromMessages{responseswire.NewResponsesAnswer(a, clock)}
 }
 
@@ -127,9 +127,9 @@ type fromResponses struct {
 	err error
 }
 
-func messagesAnswer(a chatwire.Asked) *fromResponses {
+func messagesAnswer(a chatwire.AnswerOptions) *fromResponses {
 	f := &fromResponses{MessagesAnswer: responseswire.NewMessagesAnswer(a), to: chatwire.NewSameAnswer(a)}
-	f.To(func(e *wire.Event) {
+	f.SetSink(func(e *wire.Event) {
 		if f.err == nil {
 			f.out, f.err = f.to.Event(f.out, e)
 		}
@@ -227,7 +227,7 @@ func TestHowAResponseEnds(t *testing.T) {
 			require.Equal(t, responsestest.Object{"reason": want.reason}, got["incomplete_details"])
 		}
 		// And back.
-		back := once(t, messagesAnswer(chatwire.Asked{}), []byte(once(t, answer(inJSON(askedAs(t,
+		back := once(t, messagesAnswer(chatwire.AnswerOptions{}), []byte(once(t, answer(inJSON(askedAs(t,
 			plainRequest))), body)))
 		var r wire.Response
 		require.NoError(t, wire.Unmarshal([]byte(back), &r))
@@ -269,12 +269,12 @@ func TestAStreamThatFails(t *testing.T) {
 		"a response that failed":         {`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"oh"}}}`, 500, "oh"},
 		"one without a reason":           {`{"type":"response.failed"}`, 502, ""},
 	} {
-		_, err := messagesAnswer(chatwire.Asked{Stream: true}).Event(nil, []byte(c.event))
+		_, err := messagesAnswer(chatwire.AnswerOptions{Stream: true}).Event(nil, []byte(c.event))
 		require.ErrorAs(t, err, &f, name)
 		require.Equal(t, c.status, f.Status, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	m := messagesAnswer(chatwire.Asked{})
+	m := messagesAnswer(chatwire.AnswerOptions{})
 	_, err = m.Body(nil, []byte(`{"status":"failed","error":{"code":"rate_limit_exceeded","message":"slow"}}`))
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, 429, f.Status)
@@ -314,7 +314,7 @@ func TestResponsesStreamToMessages(t *testing.T) {
 		`{"type":"response.output_item.done","output_index":3,"item":{"id":"fc_1","type":"function_call","status":"completed","call_id":"call_1","name":"f","arguments":"{\"a\":1.0}"}}`,
 		`{"type":"response.completed","response":{"id":"resp_1","status":"completed","model":"gpt","output":[],"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":6},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":19}}}`,
 	}
-	got := datas(t, play(t, messagesAnswer(chatwire.Asked{Model: "alias", Stream: true}), events))
+	got := datas(t, play(t, messagesAnswer(chatwire.AnswerOptions{Model: "alias", Stream: true}), events))
 	want := []string{
 		`{"type":"message_start","message":{"id":"resp_1","type":"message","role":"assistant","model":"alias","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}`,
 		`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
@@ -369,7 +369,7 @@ func TestResponsesStreamsThatLackEvents(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := play(t, messagesAnswer(chatwire.Asked{}), events)
+			got := play(t, messagesAnswer(chatwire.AnswerOptions{}), events)
 			if name == "a call announced, nothing more" { // the call was there first
 				var r wire.Response
 				require.NoError(t, wire.Unmarshal([]byte(got), &r))
@@ -497,13 +497,13 @@ func TestMessagesAnswerIsOneForAllWays(t *testing.T) {
 		r := drawResponse(t)
 		want, err := wire.Marshal(r)
 		require.NoError(t, err)
-		require.JSONEq(t, string(want), once(t, messagesAnswer(chatwire.Asked{}),
+		require.JSONEq(t, string(want), once(t, messagesAnswer(chatwire.AnswerOptions{}),
 			[]byte(once(t, answer(inJSON(asked)), want))))
 		events := shredResponses(t, datas(t, play(t, answer(asked), shred(t, r))))
-		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.Asked{}), events))
+		require.JSONEq(t, string(want), play(t, messagesAnswer(chatwire.AnswerOptions{}), events))
 
 		var a wire.Assembler
-		for _, data := range datas(t, play(t, messagesAnswer(chatwire.Asked{Stream: true}), events)) {
+		for _, data := range datas(t, play(t, messagesAnswer(chatwire.AnswerOptions{Stream: true}), events)) {
 			var e wire.Event
 			require.NoError(t, wire.Unmarshal([]byte(data), &e))
 			require.NoError(t, a.Add(&e))
@@ -576,7 +576,7 @@ func FuzzMessagesAnswer(f *testing.F) {
 		`{"type":"response.completed"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		fuzzAnswer(t, func(stream bool) translator {
-			return messagesAnswer(chatwire.Asked{Stream: stream})
+			return messagesAnswer(chatwire.AnswerOptions{Stream: stream})
 		}, in)
 	})
 }

@@ -11,10 +11,10 @@ import (
 // WithEncrypted is a request of this dialect that asks for encrypted reasoning if its answer is not stored: without it
 // nothing could give the vendor back what its model thought. It is body itself where the client asks for that.
 func WithEncrypted(body []byte) ([]byte, error) {
-	said := gjson.GetManyBytes(body, "store", "include")
-	listed := said[1].IsArray()
-	if said[0].Type != gjson.False || said[1].Exists() && !listed && said[1].Type != gjson.Null ||
-		listed && slices.ContainsFunc(said[1].Array(), isEncrypted) {
+	values := gjson.GetManyBytes(body, "store", "include")
+	listed := values[1].IsArray()
+	if values[0].Type != gjson.False || values[1].Exists() && !listed && values[1].Type != gjson.Null ||
+		listed && slices.ContainsFunc(values[1].Array(), isEncrypted) {
 		return body, nil
 	}
 	o, err := wire.ReadOutline(body)
@@ -23,13 +23,13 @@ func WithEncrypted(body []byte) ([]byte, error) {
 	}
 	list, first := slices.Concat([]byte("["), wire.Quote(encryptedReasoning), []byte("]")), o.Members[0].Key.Start
 	var e wire.Edits
-	switch at := o.Members.Get("include"); {
-	case !at.Found():
+	switch span := o.Members.Get("include"); {
+	case !span.Exists():
 		e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"include":`), list, []byte(",")))
-	case len(said[1].Array()) == 0:
-		e.Replace(at, list)
+	case len(values[1].Array()) == 0:
+		e.Replace(span, list)
 	default:
-		end := wire.Span{Start: at.End - 1, End: at.End - 1}
+		end := wire.Span{Start: span.End - 1, End: span.End - 1}
 		e.Replace(end, append([]byte(","), list[1:len(list)-1]...))
 	}
 	return e.Apply(body), nil
@@ -39,11 +39,11 @@ func WithEncrypted(body []byte) ([]byte, error) {
 func WithoutEncrypted(o *wire.Outline) []byte {
 	var e wire.Edits
 	spans := o.Elements(o.Members.Get("include"))
-	other := func(s wire.Span) bool { return !isEncrypted(gjson.ParseBytes(o.Of(s))) }
+	other := func(s wire.Span) bool { return !isEncrypted(gjson.ParseBytes(o.Raw(s))) }
 	if slices.ContainsFunc(spans, other) {
 		e.Keep(spans, func(i int) bool { return other(spans[i]) })
 	} else {
-		e.Without(o.Members, "include")
+		e.RemoveMembers(o.Members, "include")
 	}
 	return e.Apply(o.Body)
 }

@@ -21,7 +21,7 @@ var prefixes = map[string]string{reasoningItem: "rs", messageItem: "msg", callIt
 func mend(in []jsontext.Value, stored bool) []jsontext.Value {
 	out := make([]jsontext.Value, 0, len(in))
 	ids := map[string]bool{}
-	gone := false // reasoning of this turn
+	dropped := false // reasoning of this turn
 	for _, v := range in {
 		kind, id := kindOf(v), gjson.GetBytes(v, "id").Str
 		var drop []string
@@ -31,16 +31,16 @@ func mend(in []jsontext.Value, stored bool) []jsontext.Value {
 		switch {
 		case kind == reasoningItem:
 			if ids[id] && id != "" || !readable(v, stored) {
-				gone = true
+				dropped = true
 				continue
 			}
 			v, drop = mendReasoning(v, drop)
 		case !answered(v):
-			gone = false
-		case gone && prefixes[kind] != "":
+			dropped = false
+		case dropped && prefixes[kind] != "":
 			drop = append(drop, "id")
 		}
-		if v = without(v, drop); id != "" && len(drop) == 0 {
+		if v = removeMembers(v, drop); id != "" && len(drop) == 0 {
 			ids[id] = true
 		}
 		out = append(out, v)
@@ -56,13 +56,13 @@ func readable(v jsontext.Value, stored bool) bool {
 // mendReasoning has a list of summaries in reasoning, and adds to drop what may not be there.
 func mendReasoning(v jsontext.Value, drop []string) (jsontext.Value, []string) {
 	for _, name := range []string{"status", "content"} {
-		at := gjson.GetBytes(v, name)
-		if at.Exists() && (name == "status" || gjson.GetBytes(v, "encrypted_content").Str != "" && len(at.Array()) > 0) {
+		value := gjson.GetBytes(v, name)
+		if value.Exists() && (name == "status" || gjson.GetBytes(v, "encrypted_content").Str != "" && len(value.Array()) > 0) {
 			drop = append(drop, name)
 		}
 	}
 	if !gjson.GetBytes(v, "summary").IsArray() {
-		v = slices.Concat([]byte(`{"summary":[],`), without(v, []string{"summary"})[1:])
+		v = slices.Concat([]byte(`{"summary":[],`), removeMembers(v, []string{"summary"})[1:])
 	}
 	return v, drop
 }
@@ -91,8 +91,8 @@ func answered(v jsontext.Value) bool {
 
 func kindOf(v jsontext.Value) string { return cmp.Or(gjson.GetBytes(v, "type").Str, messageItem) }
 
-// without is an object without the named members; itself without names.
-func without(v jsontext.Value, names []string) jsontext.Value {
+// removeMembers is an object without the named members; itself without names.
+func removeMembers(v jsontext.Value, names []string) jsontext.Value {
 	if len(names) == 0 {
 		return v
 	}

@@ -67,7 +67,7 @@ func TestWhatAnAnswerKeepsComesBack(t *testing.T) {
 	const output = `[{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"Hm."}],"encrypted_content":"gAAAA"},
 		{"id":"msg_1","type":"message","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"Hello"}]},
 		{"id":"fc_1","type":"function_call","name":"f","call_id":"call_1","arguments":"{\"a\":1}"}]`
-	a := messagesAnswer(chatwire.Asked{})
+	a := messagesAnswer(chatwire.AnswerOptions{})
 	a.Keep(false)
 	said := once(t, a, []byte(`{"id":"resp_1","status":"completed","model":"m","output":`+output+`}`))
 	got, err := responseswire.ResponsesRequest([]byte(`{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"},`+

@@ -17,31 +17,31 @@ import (
 // Items become blocks, which come one after another: what is added to an item streams while no other is open. An
 // item's last event has all of it, so that nothing is kept of the others until then.
 type MessagesAnswer struct {
-	asked chatwire.Asked
-	out   wire.AnswerWriter
+	options chatwire.AnswerOptions
+	out     wire.AnswerWriter
 
-	started bool
-	done    bool
-	open    *growing     // the item that streams; nil for none
-	whole   map[int]bool // items that have come to their end, by index
-	waiting []item       // of them, those that came while another one streamed
+	started   bool
+	done      bool
+	open      *growing     // the item that streams; nil for none
+	completed map[int]bool // items that have come to their end, by index
+	waiting   []item       // of them, those that came while another one streamed
 
 	called bool
 	usage  wire.Usage
 	stop   wire.NullString
 
-	keeps  bool // the items' bytes
-	native bool // the client gets the vendor's own answer
-	tail   tail
+	keepRaw bool // the items' bytes
+	native  bool // the client gets the vendor's own answer
+	tail    tail
 }
 
 // growing is an item of which parts have been sent.
 type growing struct {
-	index int
-	block string // type of its block
-	via   string // the event by which thinking comes: some vendors send it as it is and in a summary, too
-	part  int    // of the summary, which grows
-	sent  strings.Builder
+	index  int
+	block  string // type of its block
+	via    string // the event by which thinking comes: some vendors send it as it is and in a summary, too
+	part   int    // of the summary, which grows
+	prefix strings.Builder
 }
 
 // blocks are the types of blocks that items become.
@@ -62,18 +62,18 @@ var pieces = map[string]string{
 }
 
 // NewMessagesAnswer begins an answer.
-func NewMessagesAnswer(a chatwire.Asked) *MessagesAnswer {
-	return &MessagesAnswer{asked: a, whole: map[int]bool{}}
+func NewMessagesAnswer(a chatwire.AnswerOptions) *MessagesAnswer {
+	return &MessagesAnswer{options: a, completed: map[int]bool{}}
 }
 
-// To has to take each event of the answer.
-func (a *MessagesAnswer) To(to func(*wire.Event)) { a.out.To = to }
+// SetSink has to take each event of the answer.
+func (a *MessagesAnswer) SetSink(sink func(*wire.Event)) { a.out.Sink = sink }
 
 // Keep has the answer keep what the items say beyond their blocks, for ResponsesRequest: of reasoning all of it, in
 // the signature of its block. With native, for a client that gets the vendor's answer itself, items that have no
 // counterpart are kept too, in place of a text. It returns a.
 func (a *MessagesAnswer) Keep(native bool) *MessagesAnswer {
-	a.keeps, a.native = true, native
+	a.keepRaw, a.native = true, native
 	return a
 }
 
@@ -89,10 +89,10 @@ func (a *MessagesAnswer) Event(data []byte) error {
 	if err := wire.Unmarshal(data, &e); err != nil {
 		return err
 	}
-	if a.keeps && e.Item != nil {
+	if a.keepRaw && e.Item != nil {
 		e.Item.raw = gjson.GetBytes(data, "item").Raw
 	}
-	if a.keeps && e.Response != nil && len(a.whole) < len(e.Response.Output) {
+	if a.keepRaw && e.Response != nil && len(a.completed) < len(e.Response.Output) {
 		e.Response.keep(gjson.GetBytes(data, "response.output"))
 	}
 	return a.step(e)
@@ -119,7 +119,7 @@ func (a *MessagesAnswer) Body(body []byte) error {
 	case r.Status != statusCompleted && r.Status != statusIncomplete:
 		return chatwire.ErrCut
 	}
-	if a.keeps {
+	if a.keepRaw {
 		r.keep(gjson.GetBytes(body, "output"))
 	}
 	return a.step(event{Type: "response." + r.Status, Response: &r})
@@ -132,7 +132,7 @@ func (a *MessagesAnswer) End() error {
 	}
 	a.done = true
 	a.out.CloseBlock()
-	if signature := a.tail.signature(a.out.Blocks()); a.keeps && signature != "" {
+	if signature := a.tail.signature(a.out.Blocks()); a.keepRaw && signature != "" {
 		a.out.Signature(signature)
 	}
 	a.out.End(a.stop, a.usage)
@@ -159,7 +159,7 @@ func (a *MessagesAnswer) step(e event) error {
 		a.start(e.Response)
 	case "response.output_item.added":
 		a.start(nil)
-		if e.Item != nil && e.Item.Type == callItem && a.open == nil && !a.whole[e.OutputIndex] {
+		if e.Item != nil && e.Item.Type == callItem && a.open == nil && !a.completed[e.OutputIndex] {
 			a.call(e.OutputIndex, *e.Item)
 		}
 	case "response.output_item.done":
@@ -184,13 +184,13 @@ func (a *MessagesAnswer) start(r *response) {
 	}
 	a.started = true
 	r = cmp.Or(r, new(response))
-	a.out.Start(cmp.Or(r.ID, NewID()), cmp.Or(a.asked.Model, r.Model))
+	a.out.Start(cmp.Or(r.ID, NewID()), cmp.Or(a.options.Model, r.Model))
 }
 
 // grow adds a piece to an item.
 func (a *MessagesAnswer) grow(e event) {
 	block := pieces[e.Type]
-	if block == "" || e.Delta == "" || a.whole[e.OutputIndex] {
+	if block == "" || e.Delta == "" || a.completed[e.OutputIndex] {
 		return
 	}
 	if a.open == nil && block != wire.ToolUseBlock {
@@ -209,7 +209,7 @@ func (a *MessagesAnswer) grow(e event) {
 
 // send adds to the block of the open item.
 func (a *MessagesAnswer) send(piece string) {
-	a.open.sent.WriteString(piece)
+	a.open.prefix.WriteString(piece)
 	switch a.open.block {
 	case wire.ToolUseBlock:
 		a.out.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: piece})
@@ -229,10 +229,10 @@ func (a *MessagesAnswer) call(index int, it item) {
 
 // finish takes an item that is whole.
 func (a *MessagesAnswer) finish(index int, it item) {
-	if a.whole[index] {
+	if a.completed[index] {
 		return
 	}
-	a.whole[index] = true
+	a.completed[index] = true
 	if a.open != nil && a.open.index != index {
 		a.waiting = append(a.waiting, it)
 		return
@@ -268,32 +268,32 @@ func (a *MessagesAnswer) rest(it item) {
 	case a.open == nil:
 		a.open = &growing{block: block}
 	}
-	sent, whole := a.open.sent.String(), it.Content.text("")
+	prefix, full := a.open.prefix.String(), it.Content.text("")
 	switch block {
 	case wire.ToolUseBlock:
-		if whole = string(it.Arguments); it.Type == customItem {
-			whole = customArguments(it)
+		if full = string(it.Arguments); it.Type == customItem {
+			full = customArguments(it)
 		}
 	case wire.ThinkingBlock:
-		whole = it.thought(sent)
+		full = it.thought(prefix)
 	}
-	if more, ok := strings.CutPrefix(whole, sent); ok && more != "" {
-		a.send(more)
+	if suffix, ok := strings.CutPrefix(full, prefix); ok && suffix != "" {
+		a.send(suffix)
 	}
-	at := a.out.Blocks()
-	if block == wire.ThinkingBlock && a.keeps && it.raw != "" {
+	index := a.out.Blocks()
+	if block == wire.ThinkingBlock && a.keepRaw && it.raw != "" {
 		a.out.Signature(wire.Seal([]byte(it.raw)))
 		a.tail.Thoughts++
 	}
 	a.close()
-	if block != wire.ThinkingBlock && a.keeps && it.raw != "" && a.out.Blocks() > at {
-		a.tail.add(at, it.raw)
+	if block != wire.ThinkingBlock && a.keepRaw && it.raw != "" && a.out.Blocks() > index {
+		a.tail.add(index, it.raw)
 	}
 }
 
 // thought is the text of reasoning that goes on from what was sent: its summary, if it does.
-func (it item) thought(sent string) string {
-	if summary := it.Summary.text("\n\n"); summary != "" && strings.HasPrefix(summary, sent) {
+func (it item) thought(prefix string) string {
+	if summary := it.Summary.text("\n\n"); summary != "" && strings.HasPrefix(summary, prefix) {
 		return summary
 	}
 	return it.Content.text("")
@@ -304,7 +304,7 @@ func customArguments(it item) string { return `{"input":` + string(wire.Quote(st
 
 // close closes the open item. A call has an input in any case.
 func (a *MessagesAnswer) close() {
-	if a.open.block == wire.ToolUseBlock && strings.TrimSpace(a.open.sent.String()) == "" {
+	if a.open.block == wire.ToolUseBlock && strings.TrimSpace(a.open.prefix.String()) == "" {
 		a.send("{}")
 	}
 	a.out.CloseBlock()

@@ -14,11 +14,11 @@ import (
 
 // Native is a request of this dialect that passes through the messages dialect on its way to a backend of this one.
 type Native struct {
-	Body  []byte              // the client's
-	Made  []byte              // its translation
-	Items [][]jsontext.Value  // see Translated
-	Lead  []jsontext.Value    // see Translated
-	Names map[string]ToolName // see Asked
+	Body        []byte              // the client's
+	Translation []byte              // its translation
+	Items       [][]jsontext.Value  // see Translated
+	Lead        []jsontext.Value    // see Translated
+	Names       map[string]ToolName // see Asked
 }
 
 // strange reports whether an id is one of reasoning that ResponsesAnswer made of a model's of another dialect: it has
@@ -45,9 +45,9 @@ func Replayable(o *wire.Outline) []byte {
 		if encrypted, _ := o.Text(it.Get("encrypted_content")); encrypted == "" && strange(id) {
 			return false
 		}
-		e.Without(it, "parsed_arguments")
+		e.RemoveMembers(it, "parsed_arguments")
 		for _, part := range o.Elements(it.Get("content")) {
-			e.Without(o.Object(part), "parsed")
+			e.RemoveMembers(o.Object(part), "parsed")
 		}
 		return true
 	})
@@ -57,23 +57,23 @@ func Replayable(o *wire.Outline) []byte {
 // WithoutIDs is a request of this dialect in which items of the model, other than reasoning, have no ids, in all
 // turns or in those that have no reasoning. A vendor that remembers what an item was thought for refuses its id
 // without that reasoning; an item that has none is taken as it is.
-func WithoutIDs(o *wire.Outline, all bool) []byte {
+func WithoutIDs(o *wire.Outline, everyTurn bool) []byte {
 	var e, turn wire.Edits
 	thought := false
 	end := func() {
-		if all || !thought {
+		if everyTurn || !thought {
 			e.Join(turn)
 		}
 		turn, thought = wire.Edits{}, false
 	}
 	for _, s := range o.Elements(o.Members.Get("input")) {
 		switch {
-		case !answered(o.Of(s)):
+		case !answered(o.Raw(s)):
 			end()
-		case kindOf(o.Of(s)) == reasoningItem:
+		case kindOf(o.Raw(s)) == reasoningItem:
 			thought = true
-		case prefixes[kindOf(o.Of(s))] != "":
-			turn.Without(o.Object(s), "id")
+		case prefixes[kindOf(o.Raw(s))] != "":
+			turn.RemoveMembers(o.Object(s), "id")
 		}
 	}
 	end()
@@ -90,14 +90,14 @@ func WithReasoning(o *wire.Outline) []byte {
 	var e wire.Edits
 	called, thought := false, false
 	for _, s := range o.Elements(o.Members.Get("input")) {
-		switch v := o.Of(s); {
+		switch v := o.Raw(s); {
 		case !answered(v):
 			thought = false
 			continue
 		case kindOf(v) != reasoningItem && !thought:
 			e.Replace(wire.Span{Start: s.Start, End: s.Start}, []byte(lostThought))
 		}
-		thought, called = true, called || kindOf(o.Of(s)) == callItem
+		thought, called = true, called || kindOf(o.Raw(s)) == callItem
 	}
 	if !called {
 		return o.Body
@@ -116,15 +116,15 @@ var changeable = []struct{ messages, own string }{
 // Request returns the request to send. sent is Made after all changes. Without changes Request returns the client's own
 // bytes, otherwise the client's own members and items where they are unchanged. The model's name is the client's.
 // renamed maps the tool names that the vendor gets to the client's names. Request fails like MessagesRequest.
-func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) {
-	if bytes.Equal(sent, n.Made) {
+func (n Native) Request(payload []byte, renamed map[string]string) ([]byte, error) {
+	if bytes.Equal(payload, n.Translation) {
 		return n.Body, nil
 	}
-	made, err := wire.ReadOutline(n.Made)
+	base, err := wire.ReadOutline(n.Translation)
 	if err != nil {
 		return nil, err
 	}
-	now, err := wire.ReadOutline(sent)
+	now, err := wire.ReadOutline(payload)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +135,10 @@ func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) 
 	var e wire.Edits
 	n, shorts := n.rename(renamed)
 	changed := func(name string) bool {
-		return !bytes.Equal(made.Of(made.Members.Get(name)), now.Of(now.Members.Get(name)))
+		return !bytes.Equal(base.Raw(base.Members.Get(name)), now.Raw(now.Members.Get(name)))
 	}
-	if at := own.Members.Get("input"); own.Of(at).Kind() != '"' || changed("messages") { // a text stays one
-		inputs, err := n.inputs(made, now)
+	if span := own.Members.Get("input"); own.Raw(span).Kind() != '"' || changed("messages") { // a text stays one
+		inputs, err := n.inputs(base, now)
 		if err != nil {
 			return nil, err
 		}
@@ -146,19 +146,19 @@ func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) 
 			inputs = slices.Concat(n.Lead, inputs)
 		}
 		stored := gjson.GetBytes(n.Body, "store").Type != gjson.False
-		e.Replace(at, wire.Array(mend(inputs, stored)))
+		e.Replace(span, wire.Array(mend(inputs, stored)))
 	}
 	if changed("tools") {
-		refit(&e, own, own.Members.Get("tools"), "", schemas(made), schemas(now), shorts)
+		refit(&e, own, own.Members.Get("tools"), "", schemas(base), schemas(now), shorts)
 	}
 	var anew *wire.Outline
-	var without []string
+	var removed []string
 	for _, m := range changeable {
 		if !changed(m.messages) {
 			continue
 		}
 		if anew == nil {
-			out, _, _, err := parameters(sent)
+			out, _, _, err := parameters(payload)
 			if err != nil {
 				return nil, err
 			}
@@ -170,21 +170,21 @@ func (n Native) Request(sent []byte, renamed map[string]string) ([]byte, error) 
 				return nil, err
 			}
 		}
-		value, at := anew.Of(anew.Members.Get(m.own)), own.Members.Get(m.own)
+		value, span := anew.Raw(anew.Members.Get(m.own)), own.Members.Get(m.own)
 		if m.own == "reasoning" && value != nil {
-			value = asks(own.Of(at), value)
+			value = asks(own.Raw(span), value)
 		}
 		switch {
-		case value != nil && at.Found():
-			e.Replace(at, value)
+		case value != nil && span.Exists():
+			e.Replace(span, value)
 		case value != nil && m.own == "max_output_tokens":
 			first := own.Members[0].Key.Start
 			e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"max_output_tokens":`), value, []byte(",")))
-		case value == nil && at.Found():
-			without = append(without, m.own)
+		case value == nil && span.Exists():
+			removed = append(removed, m.own)
 		}
 	}
-	e.Without(own.Members, without...)
+	e.RemoveMembers(own.Members, removed...)
 	return e.Apply(n.Body), nil
 }
 
@@ -196,9 +196,9 @@ func (n Native) rename(renamed map[string]string) (_ Native, shorts map[string]s
 	n.Names, shorts = maps.Clone(n.Names), map[string]string{}
 	for short, name := range renamed {
 		shorts[name] = short
-		if known, ok := n.Names[name]; ok {
-			known.Name = short
-			n.Names[short] = known
+		if toolName, ok := n.Names[name]; ok {
+			toolName.Name = short
+			n.Names[short] = toolName
 		}
 	}
 	return n, shorts
@@ -207,11 +207,11 @@ func (n Native) rename(renamed map[string]string) (_ Native, shorts map[string]s
 // asks is how a client asks its model to think, with the effort that the last hop has left, and in its own words about
 // what is shown of that, unless none of it may be shown.
 func asks(own, fit jsontext.Value) jsontext.Value {
-	of := []string{"effort"}
+	names := []string{"effort"}
 	if !gjson.GetBytes(fit, "summary").Exists() {
-		of = append(of, "summary", "generate_summary")
+		names = append(names, "summary", "generate_summary")
 	}
-	return over(without(fit, []string{"summary"}), without(own, of))
+	return mergeDefaults(removeMembers(fit, []string{"summary"}), removeMembers(own, names))
 }
 
 // schemas are those of a request's tools, by their names for the model.
@@ -220,7 +220,7 @@ func schemas(o *wire.Outline) map[string]jsontext.Value {
 	for _, s := range o.Elements(o.Members.Get("tools")) {
 		t := o.Object(s)
 		name, _ := o.Text(t.Get("name"))
-		out[name] = o.Of(t.Get("input_schema"))
+		out[name] = o.Raw(t.Get("input_schema"))
 	}
 	return out
 }
@@ -233,7 +233,7 @@ func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was,
 	for _, s := range own.Elements(tools) {
 		t := own.Object(s)
 		name, _ := own.Text(t.Get("name"))
-		if inner := t.Get("tools"); inner.Found() {
+		if inner := t.Get("tools"); inner.Exists() {
 			refit(e, own, inner, name, was, is, shorts)
 			continue
 		}
@@ -242,25 +242,25 @@ func refit(e *wire.Edits, own *wire.Outline, tools wire.Span, space string, was,
 			e.Replace(t.Get("name"), wire.Quote(short))
 			was[short], name = was[name], short
 		}
-		if at := t.Get("parameters"); at.Found() && is[name] != nil && !bytes.Equal(was[name], is[name]) {
-			e.Replace(at, is[name])
+		if span := t.Get("parameters"); span.Exists() && is[name] != nil && !bytes.Equal(was[name], is[name]) {
+			e.Replace(span, is[name])
 		}
 	}
 }
 
 // inputs are the items of a request, the client's own where a message is as translation made it.
-func (n Native) inputs(made, now *wire.Outline) ([]jsontext.Value, error) {
-	known := map[string][]jsontext.Value{}
-	for i, m := range made.Messages {
+func (n Native) inputs(base, now *wire.Outline) ([]jsontext.Value, error) {
+	originals := map[string][]jsontext.Value{}
+	for i, m := range base.Messages {
 		if i < len(n.Items) && len(n.Items[i]) > 0 && len(n.Items[i][0]) > 0 {
-			known[string(made.Of(m.Span))] = n.Items[i]
+			originals[string(base.Raw(m.Span))] = n.Items[i]
 		}
 	}
 	t := items{names: n.Names}
 	var out []jsontext.Value
 	for _, m := range now.Messages {
-		raw := now.Of(m.Span)
-		own, same := known[string(raw)]
+		raw := now.Raw(m.Span)
+		own, same := originals[string(raw)]
 		if same {
 			out = append(out, own...)
 		}

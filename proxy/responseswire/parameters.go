@@ -36,15 +36,15 @@ var silentItems = []string{
 	"mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output", "web_search_call",
 }
 
-// lost are the members that translation maps, and out does not have.
-func (in request) lost(out wire.Request, o chatwire.Options) []string {
+// droppedMembers are the members that translation maps, and out does not have.
+func (in request) droppedMembers(out wire.Request, o chatwire.Options) []string {
 	if o.Native {
 		return nil
 	}
-	return chatwire.Lost(map[string]bool{
+	return chatwire.DroppedMembers(map[string]bool{
 		"include": slices.ContainsFunc(in.Include, func(name string) bool { return name != encryptedReasoning }),
 		"reasoning.effort": in.Reasoning != nil && in.Reasoning.Effort != "" && in.Reasoning.Effort != "none" &&
-			out.Thinking == nil && !o.Through,
+			out.Thinking == nil && !o.Intermediate,
 		"temperature":    in.Temperature != nil && out.Temperature == nil,
 		"text.verbosity": in.Text != nil && in.Text.Verbosity != "",
 		"top_p":          in.TopP != nil && out.TopP == nil,

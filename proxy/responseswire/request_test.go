@@ -92,7 +92,7 @@ func TestMessagesRequest(t *testing.T) {
 			want: `{"model":"m","max_tokens":0,"temperature":1.5,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],
 				"tools":[{"name":"f","input_schema":{"type":"object","properties":{}},"strict":true}],
 				"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}}`,
-			options: chatwire.Options{Through: true},
+			options: chatwire.Options{Intermediate: true},
 		},
 		"null is as if it were not there": {
 			in: `{"model":"m","input":"x","instructions":null,"tools":null,"tool_choice":null,"parallel_tool_calls":null,"max_output_tokens":null,"temperature":null,"reasoning":null,
@@ -105,8 +105,8 @@ func TestMessagesRequest(t *testing.T) {
 			require.NoError(t, err)
 			require.JSONEq(t, c.want, string(got.Body))
 			require.Equal(t, c.ignored, got.Ignored)
-			got.Asked.Stream = true
-			responsestest.Response(t, responsestest.Assemble(t, once(t, answer(got.Asked), []byte(`{"id":"x","content":[],"stop_reason":"end_turn"}`))))
+			got.Options.Stream = true
+			responsestest.Response(t, responsestest.Assemble(t, once(t, answer(got.Options), []byte(`{"id":"x","content":[],"stop_reason":"end_turn"}`))))
 		})
 	}
 }
@@ -130,7 +130,7 @@ func TestNamesOfToolsThatAreTooLong(t *testing.T) {
 	require.NotEqual(t, r.Tools[0].Name, r.Tools[1].Name)
 	require.Len(t, r.Tools[0].Name, 64)
 	require.Equal(t, r.Tools[0].Name, r.Messages[1].Content[0].Name, "a call in the history has the tool's name")
-	require.Equal(t, responseswire.ToolName{Namespace: long, Name: "first"}, got.Asked.Names[r.Tools[0].Name])
+	require.Equal(t, responseswire.ToolName{Namespace: long, Name: "first"}, got.Options.Names[r.Tools[0].Name])
 }
 
 func TestWhatIsLeftToTheCaller(t *testing.T) {
@@ -333,8 +333,8 @@ func FuzzMessagesRequest(f *testing.F) {
 		got, err := responseswire.MessagesRequest(body, chatwire.Options{Budget: worth(2048), Schemas: true})
 		fuzzRequest(t, got.Body, err)
 		if err == nil {
-			require.True(t, json.Valid(got.Asked.Echo), "%s", got.Asked.Echo)
-			require.NotContains(t, string(got.Asked.Echo), "\n", "an event is one line")
+			require.True(t, json.Valid(got.Options.Echo), "%s", got.Options.Echo)
+			require.NotContains(t, string(got.Options.Echo), "\n", "an event is one line")
 		}
 	})
 }
@@ -363,10 +363,10 @@ func BenchmarkSmall(b *testing.B) {
 		[]byte(`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":20}}`),
 		[]byte(`{"type":"message_stop"}`),
 	}
-	asked := func() responseswire.Asked {
+	asked := func() responseswire.AnswerOptions {
 		got, err := responseswire.MessagesRequest(request, chatwire.Options{Budget: worth(2048)})
 		require.NoError(b, err)
-		return got.Asked
+		return got.Options
 	}
 	b.Run("request", func(b *testing.B) {
 		b.ReportAllocs()

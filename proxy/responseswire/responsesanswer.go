@@ -14,8 +14,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Asked is the form in which the client asked for an answer.
-type Asked struct {
+// AnswerOptions is the form in which the client asked for an answer.
+type AnswerOptions struct {
 	ID     string // of the response; empty: a new one
 	Model  string // shown instead of the vendor's model, unless empty
 	Stream bool   // as server-sent events; else as one JSON body
@@ -28,7 +28,7 @@ type Asked struct {
 // ResponsesAnswer translates one answer of a messages backend into this dialect. Event takes what the backend said, and
 // End finishes, or Fail; each appends to dst what the client gets.
 type ResponsesAnswer struct {
-	asked   Asked
+	options AnswerOptions
 	clock   func() time.Time
 	created int64
 
@@ -40,7 +40,7 @@ type ResponsesAnswer struct {
 	open    *openItem // nil for none
 	stop    string
 	usage   wire.Usage
-	whole   string // the response, once it has ended well
+	result  string // the response, once it has ended well
 }
 
 // openItem is the item that grows. Text is raw content of a JSON string, as it came.
@@ -57,14 +57,14 @@ type openItem struct {
 // shape is how items grow that are made of one kind of block. The events of their only part and of its text have
 // names of the same beginning.
 type shape struct {
-	prefix string // of the item's id
-	part   string // of the events that begin and end the part; empty for an item without parts
-	text   string // of the events that add to the text
-	member string // that holds the whole text
-	index  string // the member that says which part it is
-	before string // the text, in the part
-	behind string
-	more   string // further members of events of the text
+	prefix    string // of the item's id
+	part      string // of the events that begin and end the part; empty for an item without parts
+	text      string // of the events that add to the text
+	member    string // that holds the whole text
+	index     string // the member that says which part it is
+	partStart string // the text, in the part
+	partEnd   string
+	extra     string // further members of events of the text
 }
 
 var (
@@ -81,9 +81,9 @@ var (
 )
 
 // NewResponsesAnswer begins an answer with the clock's times.
-func NewResponsesAnswer(a Asked, clock func() time.Time) *ResponsesAnswer {
+func NewResponsesAnswer(a AnswerOptions, clock func() time.Time) *ResponsesAnswer {
 	a.ID = cmp.Or(a.ID, NewID())
-	return &ResponsesAnswer{asked: a, clock: clock, created: clock().Unix()}
+	return &ResponsesAnswer{options: a, clock: clock, created: clock().Unix()}
 }
 
 // NewID makes the id of a response.
@@ -100,45 +100,45 @@ func (a *ResponsesAnswer) End(dst []byte) ([]byte, error) {
 	a.done = true
 	status, reason := ending(a.stop)
 	dst = a.close(dst, status)
-	a.whole = a.response(status, reason, "null")
-	if !a.asked.Stream {
-		return append(dst, a.whole...), nil
+	a.result = a.response(status, reason, "null")
+	if !a.options.Stream {
+		return append(dst, a.result...), nil
 	}
-	dst = a.event(dst, "response."+status, `,"response":`, a.whole)
+	dst = a.event(dst, "response."+status, `,"response":`, a.result)
 	return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
 }
 
 // Response is the response as the client gets it; empty before End.
-func (a *ResponsesAnswer) Response() []byte { return []byte(a.whole) }
+func (a *ResponsesAnswer) Response() []byte { return []byte(a.result) }
 
 // Fail ends a stream by an error. A JSON body cannot say one.
 func (a *ResponsesAnswer) Fail(dst []byte, f wire.Failure) []byte {
-	if a.done || !a.asked.Stream {
+	if a.done || !a.options.Stream {
 		return dst
 	}
 	dst = a.start(dst, "")
 	a.done = true
-	said := gjson.GetBytes(f.Body(wire.Chat), "error")
+	errObject := gjson.GetBytes(f.Body(wire.Chat), "error")
 	param := "null"
 	if f.Param != "" {
 		param = quote(f.Param)
 	}
-	code, message := `"code":`+quote(said.Get("code").Str), `,"message":`+quote(said.Get("message").Str)
+	code, message := `"code":`+quote(errObject.Get("code").Str), `,"message":`+quote(errObject.Get("message").Str)
 	// Clients look for its members in the event itself, as OpenAI has them, or in error, as Open Responses has.
 	members := code + message + `,"param":` + param
-	dst = a.event(dst, "error", ",", members, `,"error":{"type":`, quote(said.Get("type").Str), ",", members, "}")
+	dst = a.event(dst, "error", ",", members, `,"error":{"type":`, quote(errObject.Get("type").Str), ",", members, "}")
 	dst = a.event(dst, "response.failed", `,"response":`, a.response(statusFailed, "", "{"+code+message+"}"))
 	return wire.AppendFrame(dst, "", []byte("[DONE]"))
 }
 
 // FailPassed ends a stream by an error of which the client has got so many events as the vendor sent them; begun is the
 // first of these, with the response.
-func FailPassed(asked Asked, begun []byte, events int64, f wire.Failure) []byte {
-	a := NewResponsesAnswer(asked, time.Now)
-	a.asked.Stream = true
-	if response := gjson.GetBytes(begun, "response"); response.IsObject() {
+func FailPassed(options AnswerOptions, firstEvent []byte, events int64, f wire.Failure) []byte {
+	a := NewResponsesAnswer(options, time.Now)
+	a.options.Stream = true
+	if response := gjson.GetBytes(firstEvent, "response"); response.IsObject() {
 		a.started, a.number, a.created = true, events, response.Get("created_at").Int()
-		a.asked.ID, a.asked.Model = response.Get("id").Str, cmp.Or(asked.Model, response.Get("model").Str)
+		a.options.ID, a.options.Model = response.Get("id").Str, cmp.Or(options.Model, response.Get("model").Str)
 	}
 	return a.Fail(nil, f)
 }
@@ -200,8 +200,8 @@ func (a *ResponsesAnswer) start(dst []byte, model string) []byte {
 		return dst
 	}
 	a.started = true
-	a.asked.Model = cmp.Or(a.asked.Model, model)
-	if !a.asked.Stream {
+	a.options.Model = cmp.Or(a.options.Model, model)
+	if !a.options.Stream {
 		return dst
 	}
 	head := a.response(statusRunning, "", "null")
@@ -220,9 +220,9 @@ func (a *ResponsesAnswer) Annotate(dst []byte, note jsontext.Value) []byte {
 		strconv.Itoa(len(o.notes)-1), `,"annotation":`, string(note))
 }
 
-// whole is the only part with its text.
-func (o *openItem) whole(text string) string {
-	return o.before + text + strings.Replace(o.behind, "[]", "["+strings.Join(o.notes, ",")+"]", 1)
+// partWithText is the only part with its text.
+func (o *openItem) partWithText(text string) string {
+	return o.partStart + text + strings.Replace(o.partEnd, "[]", "["+strings.Join(o.notes, ",")+"]", 1)
 }
 
 // grow adds a piece to the open item, or to a new one if that has another shape.
@@ -242,7 +242,7 @@ func (a *ResponsesAnswer) grow(dst []byte, s *shape, piece []byte) []byte {
 
 // call begins the call of a tool.
 func (a *ResponsesAnswer) call(dst []byte, b wire.Block) []byte {
-	name, renamed := a.asked.Names[b.Name]
+	name, renamed := a.options.Names[b.Name]
 	if !renamed {
 		name.Name = b.Name
 	}
@@ -261,15 +261,15 @@ func (a *ResponsesAnswer) call(dst []byte, b wire.Block) []byte {
 func (a *ResponsesAnswer) begin(dst []byte, o *openItem) []byte {
 	dst = a.start(dst, "")
 	index := `,"output_index":` + strconv.Itoa(a.items)
-	o.id = quote(o.prefix + strings.TrimPrefix(a.asked.ID, "resp_") + "_" + strconv.Itoa(a.items))
+	o.id = quote(o.prefix + strings.TrimPrefix(a.options.ID, "resp_") + "_" + strconv.Itoa(a.items))
 	a.open = o
-	if !a.asked.Stream {
+	if !a.options.Stream {
 		return dst
 	}
 	o.place = `,"item_id":` + o.id + index + o.index
 	dst = a.event(dst, "response.output_item.added", index, `,"item":`, o.json(statusRunning, false))
 	if o.part != "" {
-		dst = a.event(dst, o.part+".added", o.place, `,"part":`, o.before, o.behind)
+		dst = a.event(dst, o.part+".added", o.place, `,"part":`, o.partStart, o.partEnd)
 	}
 	return dst
 }
@@ -285,42 +285,42 @@ func (a *ResponsesAnswer) close(dst []byte, status string) []byte {
 		o.text = wire.Inner(o.arguments())
 		dst = a.delta(dst, o, o.text)
 	}
-	whole := o.json(status, true)
-	if a.asked.Stream {
+	itemJSON := o.json(status, true)
+	if a.options.Stream {
 		text := string(o.text)
-		dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, text, `"`, o.more)
+		dst = a.event(dst, o.shape.text+".done", o.place, `,"`, o.member, `":"`, text, `"`, o.extra)
 		if o.part != "" {
-			dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.whole(text))
+			dst = a.event(dst, o.part+".done", o.place, `,"part":`, o.partWithText(text))
 		}
-		dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, whole)
+		dst = a.event(dst, "response.output_item.done", `,"output_index":`, strconv.Itoa(a.items), `,"item":`, itemJSON)
 	}
 	if a.items++; len(a.output) > 0 {
 		a.output = append(a.output, ',')
 	}
-	a.output = append(a.output, whole...)
+	a.output = append(a.output, itemJSON...)
 	return dst
 }
 
 // arguments are those of a call that is complete; of a custom one, the text that is its input.
 func (o *openItem) arguments() string {
-	said := o.initial
+	args := o.initial
 	if len(o.text) > 0 {
-		said = gjson.Parse(`"` + string(o.text) + `"`).Str
+		args = gjson.Parse(`"` + string(o.text) + `"`).Str
 	}
-	if o.shape == customShape && gjson.Valid(said) {
-		if v := gjson.Get(said, "input"); v.Type == gjson.String {
+	if o.shape == customShape && gjson.Valid(args) {
+		if v := gjson.Get(args, "input"); v.Type == gjson.String {
 			return v.Str
 		}
 	}
-	return string(wire.InputObject(said))
+	return string(wire.InputObject(args))
 }
 
 // json is the item: at its beginning, without its text, or whole.
-func (o *openItem) json(status string, whole bool) string {
+func (o *openItem) json(status string, complete bool) string {
 	text, part := "", ""
-	if whole {
+	if complete {
 		if text = string(o.text); o.part != "" {
-			part = o.whole(text)
+			part = o.partWithText(text)
 		}
 	}
 	head := `{"id":` + o.id + `,"type":"`
@@ -350,18 +350,18 @@ func (a *ResponsesAnswer) response(status, reason, failed string) string {
 		usage, _ = wire.Marshal(a.usage.Responses()) // numbers always encode
 	}
 	echo := "}"
-	if len(a.asked.Echo) > len("{}") {
-		echo = "," + string(a.asked.Echo[1:])
+	if len(a.options.Echo) > len("{}") {
+		echo = "," + string(a.options.Echo[1:])
 	}
-	return `{"id":` + quote(a.asked.ID) + `,"object":"response","created_at":` + strconv.FormatInt(a.created, 10) +
+	return `{"id":` + quote(a.options.ID) + `,"object":"response","created_at":` + strconv.FormatInt(a.created, 10) +
 		`,"status":"` + status + `","completed_at":` + completed + `,"incomplete_details":` + incomplete + `,"model":` +
-		quote(a.asked.Model) + `,"store":` + strconv.FormatBool(a.asked.Stored) + `,"error":` + failed + `,"usage":` +
+		quote(a.options.Model) + `,"store":` + strconv.FormatBool(a.options.Stored) + `,"error":` + failed + `,"usage":` +
 		string(usage) + `,"output":[` + string(a.output) + "]" + echo
 }
 
 // event appends an event. Members are its further ones as JSON, each with a comma before it, in any pieces.
 func (a *ResponsesAnswer) event(dst []byte, kind string, members ...string) []byte {
-	if !a.asked.Stream {
+	if !a.options.Stream {
 		return dst
 	}
 	dst = a.head(dst, kind, "")
@@ -373,11 +373,11 @@ func (a *ResponsesAnswer) event(dst []byte, kind string, members ...string) []by
 
 // delta is event for what a stream has most of.
 func (a *ResponsesAnswer) delta(dst []byte, o *openItem, piece []byte) []byte {
-	if !a.asked.Stream {
+	if !a.options.Stream {
 		return dst
 	}
 	dst = append(append(a.head(dst, o.shape.text, ".delta"), o.place...), `,"delta":"`...)
-	return append(append(append(append(dst, piece...), '"'), o.more...), "}\n\n"...)
+	return append(append(append(append(dst, piece...), '"'), o.extra...), "}\n\n"...)
 }
 
 func (a *ResponsesAnswer) head(dst []byte, kind, suffix string) []byte {

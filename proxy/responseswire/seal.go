@@ -19,26 +19,26 @@ type tail struct {
 
 // tailItem is an item without what its block says.
 type tailItem struct {
-	At int            `json:"at"` // index of its block
-	Is jsontext.Value `json:"is"`
+	Index int            `json:"at"` // index of its block
+	Is    jsontext.Value `json:"is"`
 }
 
 // said are the members of an item that its block has, and the status, which vendors refuse in an input.
-var said = []string{"arguments", "call_id", "content", "input", "status"}
+var blockMembers = []string{"arguments", "call_id", "content", "input", "status"}
 
 // plainMembers are those that translation writes by itself; an id alone is worth nothing without reasoning.
 var plainMembers = []string{"id", "name", "role", "type"}
 
 // add takes an item with a block of the index at.
-func (t *tail) add(at int, raw string) {
-	names := slices.Clone(said)
+func (t *tail) add(index int, raw string) {
+	names := slices.Clone(blockMembers)
 	gjson.Parse(raw).ForEach(func(name, value gjson.Result) bool {
 		if value.Type == gjson.Null {
 			names = append(names, name.Str)
 		}
 		return true
 	})
-	t.Items = append(t.Items, tailItem{At: at, Is: without(jsontext.Value(raw), names)})
+	t.Items = append(t.Items, tailItem{Index: index, Is: removeMembers(jsontext.Value(raw), names)})
 }
 
 // signature seals the tail of a turn of so many blocks; it is empty if nothing in it is worth keeping.

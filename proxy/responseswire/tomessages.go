@@ -17,7 +17,7 @@ import (
 // Translated is a request of this dialect in the messages dialect.
 type Translated struct {
 	chatwire.Translated
-	Asked Asked // of the answer; Asked.Model and Asked.ID are the caller's to set
+	Options AnswerOptions // of the answer; Asked.Model and Asked.ID are the caller's to set
 
 	Effort string // that was asked for
 	// What refers to earlier requests or outlives this one is left to the caller.
@@ -46,7 +46,7 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		return Translated{}, err
 	}
 	t := Translated{Store: in.Store == nil || *in.Store}
-	if err := t.left(in.Other); err != nil {
+	if err := t.takeMembers(in.Other); err != nil {
 		return t, err
 	}
 	var err error
@@ -65,13 +65,13 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		}
 	}
 	out := wire.Request{Model: in.Model, Stream: in.Stream, TopP: chatwire.Number(in.TopP)}
-	if out.Temperature = chatwire.Number(in.Temperature); !o.Through {
+	if out.Temperature = chatwire.Number(in.Temperature); !o.Intermediate {
 		out.Temperature = chatwire.Temperature(in.Temperature)
 	}
 	if in.MaxOutputTokens != nil {
 		out.MaxTokens = max(0, *in.MaxOutputTokens)
 	}
-	tools := toolbox{names: map[string]ToolName{}, native: o.Native, apart: o.Apart, body: body}
+	tools := toolbox{names: map[string]ToolName{}, native: o.Native, separate: o.Separate, body: body}
 	if err = tools.add(in.Tools, "", o); err != nil {
 		return t, err
 	}
@@ -83,7 +83,7 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 	if out.System, out.Messages, err = tools.turns(in); err != nil {
 		return t, err
 	}
-	t.Items, t.Lead, t.Replaced, t.Newest = tools.items, tools.lead, tools.replaced, tools.said
+	t.Items, t.Lead, t.Replaced, t.Newest = tools.items, tools.lead, tools.replaced, tools.lastBlocks
 	if out.Tools, out.ToolChoice, err = tools.chosen(in); err != nil {
 		return t, err
 	}
@@ -101,37 +101,37 @@ func MessagesRequest(body []byte, o chatwire.Options) (Translated, error) {
 		t.Effort = in.Reasoning.Effort
 	}
 	chatwire.Think(&out, cmp.Or(t.Effort, o.Effort), o)
-	t.Ignored = slices.Concat(t.Ignored, tools.ignored, tools.omitted, in.lost(out, o))
-	t.Asked = Asked{Stream: in.Stream, Names: tools.names}
+	t.Ignored = slices.Concat(t.Ignored, tools.ignored, tools.omitted, in.droppedMembers(out, o))
+	t.Options = AnswerOptions{Stream: in.Stream, Names: tools.names}
 	if o.Native { // the vendor's answer repeats its request itself
 		t.Body, err = wire.Marshal(out)
 		return t, err
 	}
-	if t.Asked.Echo, err = in.echo(t.Previous); err != nil {
+	if t.Options.Echo, err = in.echo(t.Previous); err != nil {
 		return t, err
 	}
 	t.Body, err = wire.Marshal(out)
 	return t, err
 }
 
-// left takes the members that the caller has to see to out of the others.
-func (t *Translated) left(members map[string]jsontext.Value) error {
+// takeMembers takes the members that the caller has to see to out of the others.
+func (t *Translated) takeMembers(members map[string]jsontext.Value) error {
 	for _, m := range []struct {
 		name string
-		to   any
+		dst  any
 	}{{"previous_response_id", &t.Previous}, {"background", &t.Background}} {
-		if v := members[m.name]; v != nil && json.Unmarshal(v, m.to) != nil {
+		if v := members[m.name]; v != nil && json.Unmarshal(v, m.dst) != nil {
 			return wire.Refuse("%s has the wrong type (a JSON %s)", m.name, v.Kind())
 		}
 	}
-	var named struct {
+	var ref struct {
 		ID string `json:"id"`
 	}
 	v := members["conversation"]
-	if v != nil && json.Unmarshal(v, &named) != nil && json.Unmarshal(v, &named.ID) != nil {
+	if v != nil && json.Unmarshal(v, &ref) != nil && json.Unmarshal(v, &ref.ID) != nil {
 		return wire.Refuse(`conversation must be an id, or {"id":…}`)
 	}
-	t.Conversation = named.ID
+	t.Conversation = ref.ID
 	for _, name := range []string{"previous_response_id", "background", "conversation"} {
 		delete(members, name)
 	}
@@ -144,16 +144,16 @@ type toolbox struct {
 	names   map[string]ToolName // of those that the client calls otherwise
 	ignored []string
 
-	native bool               // see chatwire.Options
-	apart  bool               // see chatwire.Options
-	items  [][]jsontext.Value // see Translated
-	lead   []jsontext.Value   // see Translated
-	tail   tail               // of the turn that is being read
+	native   bool               // see chatwire.Options
+	separate bool               // see chatwire.Options
+	items    [][]jsontext.Value // see Translated
+	lead     []jsontext.Value   // see Translated
+	tail     tail               // of the turn that is being read
 
-	body     []byte   // the request
-	omitted  []string // types of items
-	replaced bool     // see chatwire.Translated
-	said     int      // blocks of the user's very last message
+	body       []byte   // the request
+	omitted    []string // types of items
+	replaced   bool     // see chatwire.Translated
+	lastBlocks int      // blocks of the user's very last message
 }
 
 // maxName is the longest name of a tool that vendors take, in bytes.
@@ -190,7 +190,7 @@ func (b *toolbox) add(tools []tool, space string, o chatwire.Options) error {
 				b.ignored = append(b.ignored, "tools."+kind)
 			}
 			continue
-		case t.Strict != nil && *t.Strict && (o.Through || o.Schemas && chatwire.Closed(t.Parameters)):
+		case t.Strict != nil && *t.Strict && (o.Intermediate || o.Schemas && chatwire.Closed(t.Parameters)):
 			out.Strict = true
 		}
 		if t.Name == "" {
@@ -317,7 +317,7 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 			return nil, nil, wire.Refuse("input[%d]: %v", i, err)
 		}
 		if i == newest {
-			b.said = len(blocks)
+			b.lastBlocks = len(blocks)
 		}
 		if role == wire.RoleSystem && len(out) == 0 {
 			system = append(system, blocks...)
@@ -327,7 +327,7 @@ func (b *toolbox) turns(in request) (system wire.Content, out []wire.Message, er
 		if b.native && len(blocks) > 0 {
 			out = b.keep(out, it, role, blocks)
 		}
-		if b.apart && role == wire.RoleUser && len(blocks) > 0 {
+		if b.separate && role == wire.RoleUser && len(blocks) > 0 {
 			out = append(out, wire.Message{Role: role, Content: blocks})
 			continue
 		}

@@ -23,7 +23,7 @@ func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, err
 	if err != nil {
 		return chatwire.Translated{}, err
 	}
-	inputs, err := new(items).of(in.Messages)
+	inputs, err := new(items).convert(in.Messages)
 	if err != nil {
 		return chatwire.Translated{}, err
 	}
@@ -109,7 +109,7 @@ type items struct {
 	custom []string            // ids of the calls of custom tools
 }
 
-func (t *items) of(messages []wire.Message) ([]jsontext.Value, error) {
+func (t *items) convert(messages []wire.Message) ([]jsontext.Value, error) {
 	var out []jsontext.Value
 	for i, m := range messages {
 		added, err := t.message(m)
@@ -150,10 +150,10 @@ func (t *items) message(m wire.Message) (out []jsontext.Value, err error) {
 // userItems puts results of tools first, directly behind the calls.
 func (t *items) userItems(blocks wire.Content) []item {
 	var results []item
-	var said content
+	var userParts content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
-			said = append(said, userPart(b))
+			userParts = append(userParts, userPart(b))
 			continue
 		}
 		parts := content{} // an output without any is an empty text
@@ -169,10 +169,10 @@ func (t *items) userItems(blocks wire.Content) []item {
 		}
 		results = append(results, item{Type: kind, CallID: b.ToolUseID, Output: new(compact(parts))})
 	}
-	if len(said) == 0 {
+	if len(userParts) == 0 {
 		return results
 	}
-	return append(results, item{Type: messageItem, Role: wire.RoleUser, Content: said})
+	return append(results, item{Type: messageItem, Role: wire.RoleUser, Content: userParts})
 }
 
 // compact makes one string of parts that are all text, as most tools give.
@@ -215,9 +215,9 @@ func userPart(b wire.Block) part {
 func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err error) {
 	var end tail
 	if n := len(blocks) - 1; n >= 0 {
-		if found, ok := readTail(blocks[n]); ok {
-			if blocks = blocks[:n]; found.Blocks == n {
-				end = found
+		if candidate, ok := readTail(blocks[n]); ok {
+			if blocks = blocks[:n]; candidate.Blocks == n {
+				end = candidate
 			}
 		}
 	}
@@ -232,9 +232,9 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 	}
 	for i, b := range blocks {
 		is := jsontext.Value("{}")
-		for _, kept := range end.Items {
-			if kept.At == i {
-				is = kept.Is
+		for _, entry := range end.Items {
+			if entry.Index == i {
+				is = entry.Is
 			}
 		}
 		if v, ok := wire.Unseal(b.Signature + b.Text); ok {
@@ -259,7 +259,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, over(is, v))
+		out = append(out, mergeDefaults(is, v))
 	}
 	return out, nil
 }
@@ -278,8 +278,8 @@ func (t *items) call(b wire.Block, is jsontext.Value) item {
 	return it
 }
 
-// over is the object is with those members of v that it lacks.
-func over(is, v jsontext.Value) jsontext.Value {
+// mergeDefaults is the object is with those members of v that it lacks.
+func mergeDefaults(is, v jsontext.Value) jsontext.Value {
 	if len(is) == len("{}") {
 		return v
 	}

@@ -103,7 +103,7 @@ func (r *request) dropTrailingThinking() {
 			last[b] = true
 		}
 		r.remove(KindTrailing, m, func(b *block) bool { return b.thinks() && (off || last[b]) })
-		if !m.gone {
+		if !m.removed {
 			return
 		}
 	}
@@ -111,18 +111,18 @@ func (r *request) dropTrailingThinking() {
 
 // standForBlocks puts a placeholder where a thinking block is required and missing, or has no text.
 func (r *request) standForBlocks() {
-	all := r.p.Replay.Reasoning == Always && r.usesTools()
-	if r.p.Replay.Signed || !all && r.p.Replay.Reasoning != Required || !r.mayThink() {
+	always := r.p.Replay.Reasoning == Always && r.usesTools()
+	if r.p.Replay.Signed || !always && r.p.Replay.Reasoning != Required || !r.mayThink() {
 		return
 	}
 	for _, m := range r.messages {
-		if m.role != wire.RoleAssistant || !all && !m.holds(wire.ToolUseBlock) {
+		if m.role != wire.RoleAssistant || !always && !m.holds(wire.ToolUseBlock) {
 			continue
 		}
 		text := wire.Quote(r.p.Replay.Placeholder)
 		if i := slices.IndexFunc(m.blocks, thinks); i >= 0 {
-			told := func(b *block) bool { return b.thinks() && string(b.get("thinking")) != `""` }
-			if r.p.Replay.Placeholder != "" && !slices.ContainsFunc(m.blocks, told) {
+			hasText := func(b *block) bool { return b.thinks() && string(b.get("thinking")) != `""` }
+			if r.p.Replay.Placeholder != "" && !slices.ContainsFunc(m.blocks, hasText) {
 				m.blocks[i].set("thinking", text)
 				r.note(KindPlaceholder, m, nil)
 			}

@@ -23,13 +23,13 @@ func markPrefixes(r *request) {
 			break
 		}
 	}
-	if !slices.ContainsFunc(r.messages, func(m *editedMessage) bool { return m.role == wire.RoleAssistant && !m.gone }) &&
+	if !slices.ContainsFunc(r.messages, func(m *editedMessage) bool { return m.role == wire.RoleAssistant && !m.removed }) &&
 		!r.tools() {
 		return
 	}
 	newest := -1 // message in which the user says something
 	for i, m := range r.messages {
-		if m.role == wire.RoleUser && !m.gone && (!m.listed || slices.ContainsFunc(m.blocks, func(b *block) bool {
+		if m.role == wire.RoleUser && !m.removed && (!m.listed || slices.ContainsFunc(m.blocks, func(b *block) bool {
 			return b.kind != wire.ToolResultBlock
 		})) {
 			newest = i
@@ -71,7 +71,7 @@ func markMessage(r *request, i int) {
 		return
 	}
 	m := r.messages[i]
-	if m.gone {
+	if m.removed {
 		return
 	}
 	if !m.listed {

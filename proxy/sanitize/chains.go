@@ -26,8 +26,8 @@ func (r *request) chainBlocks() {
 		if m.role != wire.RoleAssistant || !x.begin(m) {
 			continue
 		}
-		behind := r.messages[i+1:]
-		x.claim(behind)
+		following := r.messages[i+1:]
+		x.claim(following)
 		ids.turn()
 		var missing []*block
 		for j, use := range x.uses {
@@ -44,14 +44,14 @@ func (r *request) chainBlocks() {
 				x.results[j].set("tool_use_id", wire.Quote(fresh))
 			}
 		}
-		found := len(x.uses) - len(missing)
-		if len(behind) > 0 && behind[0].role == wire.RoleUser {
-			r.place(behind[0], behind[1:], found, missing)
+		claimed := len(x.uses) - len(missing)
+		if len(following) > 0 && following[0].role == wire.RoleUser {
+			r.place(following[0], following[1:], claimed, missing)
 			continue
 		}
 		target := &editedMessage{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser,
 			listed: true}
-		r.place(target, behind, found, missing)
+		r.place(target, following, claimed, missing)
 		r.messages, r.moved = slices.Insert(r.messages, i+1, target), true
 	}
 	r.sweep()
@@ -79,16 +79,16 @@ func (x *exchange) begin(m *editedMessage) bool {
 }
 
 // claim finds the results in the messages behind the calls.
-func (x *exchange) claim(behind []*editedMessage) {
+func (x *exchange) claim(following []*editedMessage) {
 	x.open.fill(x.ids)
-	left := len(x.uses)
+	remaining := len(x.uses)
 	direct := true
-	for _, m := range behind {
+	for _, m := range following {
 		if m.role == wire.RoleSystem {
 			direct = false
 			continue
 		}
-		if left == 0 || m.role != wire.RoleUser {
+		if remaining == 0 || m.role != wire.RoleUser {
 			return
 		}
 		only := m.listed
@@ -96,7 +96,7 @@ func (x *exchange) claim(behind []*editedMessage) {
 			if b.kind == wire.ToolResultBlock {
 				if j := x.open.pop(unquoted(b.get("tool_use_id"))); j >= 0 {
 					x.results[j], b.claimed = b, true
-					left--
+					remaining--
 				}
 			}
 			only = only && b.claimed
@@ -149,12 +149,12 @@ func (q *queues) pop(id []byte) int {
 // place moves the results of an assistant message to the beginning of the following user message,
 // in the order in which they came. found is how many of them are there or further behind; the
 // missing ones are placeholders.
-func (r *request) place(target *editedMessage, behind []*editedMessage, found int, missing []*block) {
+func (r *request) place(target *editedMessage, following []*editedMessage, claimed int, missing []*block) {
 	stand := 0
 	for stand < len(target.blocks) && target.blocks[stand].claimed {
 		stand++
 	}
-	if stand == found && len(missing) == 0 {
+	if stand == claimed && len(missing) == 0 {
 		return
 	}
 	target.list()
@@ -164,17 +164,17 @@ func (r *request) place(target *editedMessage, behind []*editedMessage, found in
 			r.note(KindPlace, target, b)
 		}
 	}
-	leading := target.take(make([]*block, 0, found+len(missing)))
-	for _, m := range behind {
-		if m.role == wire.RoleAssistant || len(leading) == found {
+	leading := target.take(make([]*block, 0, claimed+len(missing)))
+	for _, m := range following {
+		if m.role == wire.RoleAssistant || len(leading) == claimed {
 			break
 		}
-		before := len(leading)
-		if leading = m.take(leading); len(leading) == before {
+		start := len(leading)
+		if leading = m.take(leading); len(leading) == start {
 			continue
 		}
 		m.moved = true
-		for _, b := range leading[before:] {
+		for _, b := range leading[start:] {
 			r.note(KindPlace, m, b)
 			b.index = -1
 		}
@@ -223,7 +223,7 @@ func (r *request) freeOrphans() {
 				continue
 			}
 			r.note(KindOrphan, m, b)
-			out = append(out, told(b, m.role)...)
+			out = append(out, resultBlocks(b, m.role)...)
 		}
 		m.blocks, m.moved = out, true
 	}
@@ -264,9 +264,9 @@ func (b *block) ofServerTool() (calls, answers bool) {
 		strings.HasSuffix(b.kind, "_tool_result")
 }
 
-// told is a result as blocks for a message of this role. Content that may not be there becomes its
+// resultBlocks is a result as blocks for a message of this role. Content that may not be there becomes its
 // JSON text.
-func told(b *block, role string) []*block {
+func resultBlocks(b *block, role string) []*block {
 	content := b.get("content")
 	if len(content) > 0 && content[0] == '"' {
 		return []*block{textBlock(introduced(content))}

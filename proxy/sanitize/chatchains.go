@@ -19,9 +19,9 @@ func (r *request) readCalls() {
 		if m.role != wire.RoleAssistant || len(raw) == 0 || raw[0] != '[' {
 			continue
 		}
-		at := m.members.Get("tool_calls")
-		for i, span := range r.Outline.Elements(at) {
-			c := &editedCall{object{body: m.body, at: span, members: r.Outline.Object(span)}, i}
+		listSpan := m.members.Get("tool_calls")
+		for i, span := range r.Outline.Elements(listSpan) {
+			c := &editedCall{object{body: m.body, span: span, members: r.Outline.Object(span)}, i}
 			if m.calls = append(m.calls, c); c.mendArguments() {
 				r.noteCall(KindArguments, m, c)
 			}
@@ -37,8 +37,8 @@ func (r *request) readCalls() {
 // parse them again: https://github.com/vllm-project/vllm/pull/48922 https://github.com/bytedance/deer-flow/issues/4445
 // https://github.com/OpenHands/software-agent-sdk/issues/2887
 func (c *editedCall) mendArguments() bool {
-	said := c.get("function")
-	raw := gjson.GetBytes(said, "arguments")
+	function := c.get("function")
+	raw := gjson.GetBytes(function, "arguments")
 	text := strings.TrimSpace(raw.Str)
 	if !raw.Exists() || strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}") {
 		return false
@@ -46,7 +46,7 @@ func (c *editedCall) mendArguments() bool {
 	if text = raw.Raw; !raw.IsObject() {
 		text = string(wire.InputObject(raw.Str))
 	}
-	f := objectOf(said)
+	f := objectOf(function)
 	f.set("arguments", wire.Quote(text))
 	c.set("function", f.raw())
 	return true
@@ -114,7 +114,7 @@ func prompts(m *editedMessage) bool { return wire.IsSystem(m.role) }
 
 // answered is what follows a message with calls: results in the order in which they came,
 // placeholders for missing ones, and then everything else that was there.
-func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) []*editedMessage {
+func (r *request) answered(m *editedMessage, following []*editedMessage, ids *ids) []*editedMessage {
 	results := make([]*editedMessage, len(m.calls))
 	names := make([]string, len(m.calls))
 	for j, c := range m.calls {
@@ -122,8 +122,8 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 	}
 	var open queues
 	open.fill(names)
-	var found, missing, rest []*editedMessage
-	for _, b := range behind {
+	var matched, missing, rest []*editedMessage
+	for _, b := range following {
 		j := -1
 		if b.role == wire.RoleTool {
 			j = open.pop(unquoted(b.get("tool_call_id")))
@@ -133,7 +133,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 			continue
 		}
 		results[j] = b
-		if found = append(found, b); len(rest) > 0 {
+		if matched = append(matched, b); len(rest) > 0 {
 			r.moved = true
 			r.note(KindPlace, b, nil)
 		}
@@ -162,7 +162,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		if b.role != wire.RoleTool {
 			return false
 		}
-		if slices.ContainsFunc(found, func(f *editedMessage) bool {
+		if slices.ContainsFunc(matched, func(f *editedMessage) bool {
 			return bytes.Equal(f.get("content"), b.get("content"))
 		}) {
 			r.note(KindDoubled, b, nil)
@@ -172,7 +172,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		r.tell(b)
 		return false
 	})
-	return slices.Concat(found, missing, rest)
+	return slices.Concat(matched, missing, rest)
 }
 
 // tell turns an unclaimed result into a message of the user.
@@ -195,13 +195,13 @@ func (r *request) tell(m *editedMessage) {
 // standForFields puts a placeholder where a chat message lacks required reasoning, or has no text of it.
 func (r *request) standForFields() {
 	replay := &r.p.Replay
-	all := replay.Reasoning == Always && r.usesTools()
-	if !all && replay.Reasoning != Required {
+	always := replay.Reasoning == Always && r.usesTools()
+	if !always && replay.Reasoning != Required {
 		return
 	}
 	for _, m := range r.messages {
 		switch {
-		case m.role != wire.RoleAssistant, !all && len(m.calls) == 0:
+		case m.role != wire.RoleAssistant, !always && len(m.calls) == 0:
 		case replay.Field == extraContent:
 			r.standForSignature(m)
 		case replay.Field != "" && r.mayThink() && (!m.has(replay.Field) ||

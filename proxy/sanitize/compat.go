@@ -20,30 +20,30 @@ func (r *request) dropThinkingEdits() {
 		return
 	}
 	context := objectOf(r.root.get("context_management"))
-	kept, some := without(context.get("edits"), func(edit []byte) bool {
+	edits, removed := removeElements(context.get("edits"), func(edit []byte) bool {
 		o := objectOf(edit)
 		return strings.HasPrefix(o.text("type"), "clear_thinking_")
 	})
-	if some {
-		r.setIn(KindEdits, "context_management", "edits", kept)
+	if removed {
+		r.setIn(KindEdits, "context_management", "edits", edits)
 	}
 }
 
 // fitEffort replaces the effort by one that the model accepts.
 func (r *request) fitEffort() {
 	config := objectOf(r.root.get("output_config"))
-	asked := config.text("effort")
-	fit := asked
+	effort := config.text("effort")
+	fit := effort
 	if r.p.Thinking.ByEffort {
-		fit = r.effortOfMode(asked)
+		fit = r.effortOfMode(effort)
 	}
 	if fit == "" {
 		return
 	}
-	if r.off() && (asked == "xhigh" || asked == "max") {
+	if r.off() && (effort == "xhigh" || effort == "max") {
 		fit = "high"
 	}
-	if fit = r.level(fit); fit == asked {
+	if fit = r.level(fit); fit == effort {
 		return
 	}
 	var value []byte
@@ -55,12 +55,12 @@ func (r *request) fitEffort() {
 
 // effortOfMode is the effort that says what the mode of thinking says, or the one that was asked for beside it. A
 // translated "max" is the highest level that all models of Responses know of.
-func (r *request) effortOfMode(asked string) string {
+func (r *request) effortOfMode(effort string) string {
 	switch mode := r.mode(); {
-	case asked == "max" && r.Translated && r.p.Thinking.Efforts == nil:
+	case effort == "max" && r.Translated && r.p.Thinking.Efforts == nil:
 		return "xhigh"
-	case asked != "" || mode == "":
-		return asked
+	case effort != "" || mode == "":
+		return effort
 	case mode == Disabled:
 		return noEffort
 	}
@@ -86,17 +86,17 @@ func (r *request) chooseEffort() {
 // fitChatEffort is fitEffort for the chat dialect, where an effort may be the only way to ask for
 // thinking.
 func (r *request) fitChatEffort() {
-	asked := r.root.text("reasoning_effort")
-	if t := r.p.Thinking; t.NoEffortTools && r.tools() && asked != noEffort {
+	effort := r.root.text("reasoning_effort")
+	if t := r.p.Thinking; t.NoEffortTools && r.tools() && effort != noEffort {
 		r.set(KindEffort, "reasoning_effort", wire.Quote(noEffort))
 		return
 	}
-	if asked == "" {
+	if effort == "" {
 		return
 	}
-	if fit := r.level(asked); fit == "" {
+	if fit := r.level(effort); fit == "" {
 		r.set(KindEffort, "reasoning_effort", nil)
-	} else if fit != asked {
+	} else if fit != effort {
 		r.set(KindEffort, "reasoning_effort", wire.Quote(fit))
 	}
 }
@@ -115,27 +115,27 @@ func Levels(words []string) []string {
 
 // level is the accepted level for the one that was asked for: the next higher one, else the
 // highest; empty if the model accepts none.
-func (r *request) level(asked string) string {
+func (r *request) level(effort string) string {
 	t := r.p.Thinking
 	switch {
 	case t.NoEffortOff && (r.unthinking || r.mode() == Disabled):
 		return ""
-	case t.Efforts == nil || slices.Contains(t.Efforts, asked):
-		return asked
+	case t.Efforts == nil || slices.Contains(t.Efforts, effort):
+		return effort
 	case len(t.Efforts) == 0:
 		return ""
 	}
-	return levelOf(t.Efforts, asked)
+	return levelOf(t.Efforts, effort)
 }
 
 // levelOf returns the next higher level that is taken, or the highest one.
-func levelOf(taken []string, asked string) string {
-	for _, level := range levels[max(0, slices.Index(levels, asked)):] {
-		if slices.Contains(taken, level) {
+func levelOf(accepted []string, effort string) string {
+	for _, level := range levels[max(0, slices.Index(levels, effort)):] {
+		if slices.Contains(accepted, level) {
 			return level
 		}
 	}
-	return taken[len(taken)-1]
+	return accepted[len(accepted)-1]
 }
 
 // fitSampling removes sampling parameters that the model does not accept.

@@ -35,7 +35,7 @@ func (r *request) fillEmpty() {
 		if m.listed {
 			empty = len(m.blocks) == 0
 		}
-		if empty && !m.gone {
+		if empty && !m.removed {
 			r.fill(m, i == len(r.messages)-1)
 		}
 	}
@@ -52,12 +52,12 @@ func (r *request) fill(m *editedMessage, last bool) {
 	}
 	if m.role == wire.RoleAssistant {
 		// An empty message to continue needs no placeholder for reasoning either.
-		begins := r.Dialect == wire.Messages && last && !r.p.Roles.NoPrefill && r.p.Replay.Reasoning != Always &&
+		prefill := r.Dialect == wire.Messages && last && !r.p.Roles.NoPrefill && r.p.Replay.Reasoning != Always &&
 			(content == `""` || content == "[]")
 		silent := m.calling() && (content == "" || content == "null" || content == `""`)
 		// Chat messages may have their content in another member.
 		other := m.has("function_call") || m.has("refusal") || m.has("audio")
-		if begins || silent || other {
+		if prefill || silent || other {
 			return
 		}
 	}
@@ -87,12 +87,12 @@ func (r *request) fillResults(m *editedMessage) {
 		if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
 			continue
 		}
-		kept, some := without(raw, isBlankText)
-		if some {
-			if kept == nil {
-				kept = wire.Quote(noOutput)
+		content, removed := removeElements(raw, isBlankText)
+		if removed {
+			if content == nil {
+				content = wire.Quote(noOutput)
 			}
-			b.set("content", kept)
+			b.set("content", content)
 			r.note(KindEmpty, m, b)
 		}
 	}
@@ -104,13 +104,13 @@ func (r *request) fillSystem() {
 	if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
 		return
 	}
-	if kept, some := without(raw, isBlankText); some {
-		r.set(KindEmpty, "system", kept)
+	if content, removed := removeElements(raw, isBlankText); removed {
+		r.set(KindEmpty, "system", content)
 	}
 }
 
-// without is an array without some of its elements, nil if nothing is left; some reports whether there were any.
-func without(raw []byte, unwanted func(raw []byte) bool) (kept []byte, some bool) {
+// removeElements is an array without some of its elements, nil if nothing is left; some reports whether there were any.
+func removeElements(raw []byte, unwanted func(raw []byte) bool) (rest []byte, removed bool) {
 	items := elements(raw)
 	n := len(items)
 	items = slices.DeleteFunc(items, func(it item) bool { return unwanted(it.raw) })
@@ -134,8 +134,8 @@ func elements(raw []byte) []item {
 	o := wire.Outline{Body: raw}
 	spans := o.Elements(wire.Span{Start: 0, End: len(raw)})
 	items := make([]item, len(spans))
-	for i, at := range spans {
-		items[i] = item{i, at, raw[at.Start:at.End]}
+	for i, span := range spans {
+		items[i] = item{i, span, raw[span.Start:span.End]}
 	}
 	return items
 }
@@ -146,8 +146,8 @@ func (r *request) joinTexts() {
 	if !r.Ephemeral || !r.p.TextOnly && (!r.Translated || r.Dialect == wire.Messages) {
 		return
 	}
-	at, _ := r.Outline.NewestUser()
-	i := slices.IndexFunc(r.messages, func(m *editedMessage) bool { return m.index == at })
+	index, _ := r.Outline.NewestUser()
+	i := slices.IndexFunc(r.messages, func(m *editedMessage) bool { return m.index == index })
 	if i < 0 {
 		return
 	}

@@ -52,8 +52,8 @@ func (r *request) answerByTool() {
 	if len(tools) == 0 {
 		raw = []byte("[]")
 	}
-	all := append(tools, item{-1, wire.Span{}, tool})
-	r.set(KindFormat, "tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(tools), all))
+	items := append(tools, item{-1, wire.Span{}, tool})
+	r.set(KindFormat, "tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(tools), items))
 	r.set(KindFormat, "tool_choice", forced)
 	r.out.AnswerTool = name
 }

@@ -22,30 +22,30 @@ const (
 type ids struct {
 	rule    ToolIDs
 	dialect wire.Dialect
-	taken   map[string]int // how often an id came or was assigned
+	counts  map[string]int // how often an id came or was assigned
 }
 
 func newIDs(rule ToolIDs, dialect wire.Dialect) *ids {
-	return &ids{rule: rule, dialect: dialect, taken: map[string]int{}}
+	return &ids{rule: rule, dialect: dialect, counts: map[string]int{}}
 }
 
 // turn begins another message.
 func (s *ids) turn() {
 	if s.rule.Recurring {
-		clear(s.taken)
+		clear(s.counts)
 	}
 }
 
 // next is the id of the next call.
 func (s *ids) next(id string) string {
-	n := s.taken[id]
-	s.taken[id]++
+	n := s.counts[id]
+	s.counts[id]++
 	if n == 0 && s.legal(id) {
 		return id
 	}
 	for ; ; n++ {
-		if fresh := s.minted(id, n); s.taken[fresh] == 0 {
-			s.taken[fresh]++
+		if fresh := s.minted(id, n); s.counts[fresh] == 0 {
+			s.counts[fresh]++
 			return fresh
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // rules.
 type object struct {
 	body    []byte
-	at      wire.Span // in body
+	span    wire.Span // in body
 	members wire.Object
 	patch   []patch
 }
@@ -29,8 +29,8 @@ type patch struct {
 // objectOf parses a value. A value that is not an object has no members.
 func objectOf(raw []byte) object {
 	o := wire.Outline{Body: raw}
-	at := wire.Span{Start: 0, End: len(raw)}
-	return object{body: raw, at: at, members: o.Object(at)}
+	span := wire.Span{Start: 0, End: len(raw)}
+	return object{body: raw, span: span, members: o.Object(span)}
 }
 
 // get is the raw value of a member with pending changes applied; nil if there is none.
@@ -40,7 +40,7 @@ func (o *object) get(name string) []byte {
 			return p.value
 		}
 	}
-	if v := o.members.Get(name); v.Found() {
+	if v := o.members.Get(name); v.Exists() {
 		return o.body[v.Start:v.End]
 	}
 	return nil
@@ -77,7 +77,7 @@ func (o *object) changed() bool { return len(o.patch) > 0 }
 
 // raw is the rendered object.
 func (o *object) raw() []byte {
-	source := o.body[o.at.Start:o.at.End]
+	source := o.body[o.span.Start:o.span.End]
 	if !o.changed() {
 		return source
 	}
@@ -86,70 +86,70 @@ func (o *object) raw() []byte {
 	for i := range spans {
 		spans[i] = o.shifted(spans[i])
 	}
-	kept := make([]bool, len(spans))
+	keep := make([]bool, len(spans))
 	written := make([]bool, len(o.patch))
 	for i, m := range o.members {
 		j := slices.IndexFunc(o.patch, func(p patch) bool { return p.name == m.Name })
 		// One of several members with the same name is enough.
-		if kept[i] = j < 0 || o.patch[j].value != nil && !written[j]; kept[i] && j >= 0 {
+		if keep[i] = j < 0 || o.patch[j].value != nil && !written[j]; keep[i] && j >= 0 {
 			written[j] = true
 			e.Replace(o.shifted(m.Value), o.patch[j].value)
 		}
 	}
-	e.Keep(spans, func(i int) bool { return kept[i] })
-	some := slices.Contains(kept, true)
+	e.Keep(spans, func(i int) bool { return keep[i] })
+	hasMembers := slices.Contains(keep, true)
 	end := wire.Span{Start: len(source) - 1, End: len(source) - 1}
 	for j, p := range o.patch {
 		if p.value == nil || written[j] {
 			continue
 		}
 		added := slices.Concat(wire.Quote(p.name), []byte(":"), p.value)
-		if some {
+		if hasMembers {
 			added = append([]byte(","), added...)
 		}
-		some = true
+		hasMembers = true
 		e.Replace(end, added)
 	}
 	return e.Apply(source)
 }
 
 func (o *object) shifted(s wire.Span) wire.Span {
-	return wire.Span{Start: s.Start - o.at.Start, End: s.End - o.at.Start}
+	return wire.Span{Start: s.Start - o.span.Start, End: s.End - o.span.Start}
 }
 
 // item is an element of an array that is rendered.
 type item struct {
 	index int // its original index, -1 for an inserted one
-	at    wire.Span
+	span  wire.Span
 	raw   []byte
 }
 
 // array renders items in place of the n elements of the array at at. White space between neighbours
 // that stay neighbours is kept.
-func array(body []byte, at wire.Span, n int, items []item) []byte {
-	size := at.End - at.Start + 2
+func array(body []byte, span wire.Span, n int, items []item) []byte {
+	size := span.End - span.Start + 2
 	for _, it := range items {
-		size += len(it.raw) - (it.at.End - it.at.Start) + 1
+		size += len(it.raw) - (it.span.End - it.span.Start) + 1
 	}
 	out := make([]byte, 0, max(size, 2))
-	before := item{index: -1, at: wire.Span{Start: at.Start, End: at.Start}}
+	prev := item{index: -1, span: wire.Span{Start: span.Start, End: span.Start}}
 	for k, it := range items {
 		switch {
-		case it.index >= 0 && it.index == before.index+1 && (k == 0) == (it.index == 0):
-			out = append(out, body[before.at.End:it.at.Start]...)
+		case it.index >= 0 && it.index == prev.index+1 && (k == 0) == (it.index == 0):
+			out = append(out, body[prev.span.End:it.span.Start]...)
 		case k == 0:
 			out = append(out, '[')
 		default:
 			out = append(out, ',')
 		}
 		out = append(out, it.raw...)
-		before = it
+		prev = it
 	}
 	switch {
 	case len(items) == 0:
 		return append(out, "[]"...)
-	case before.index >= 0 && before.index == n-1:
-		return append(out, body[before.at.End:at.End]...)
+	case prev.index >= 0 && prev.index == n-1:
+		return append(out, body[prev.span.End:span.End]...)
 	}
 	return append(out, ']')
 }

@@ -88,15 +88,15 @@ func (o Overrides) Apply(p Profile) Profile {
 }
 
 // apply sets the fields of a part of a profile to what its overrides have under the same names.
-func apply(to, overrides reflect.Value) {
+func apply(dst, overrides reflect.Value) {
 	for field, value := range overrides.Fields() {
-		switch of := to.FieldByName(field.Name); {
+		switch target := dst.FieldByName(field.Name); {
 		case value.Kind() == reflect.Struct:
-			apply(of, value)
+			apply(target, value)
 		case value.Kind() == reflect.Pointer && !value.IsNil():
-			of.Set(value.Elem())
+			target.Set(value.Elem())
 		case !value.IsZero():
-			of.Set(value.Convert(of.Type()))
+			target.Set(value.Convert(target.Type()))
 		}
 	}
 }

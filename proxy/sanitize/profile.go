@@ -73,8 +73,8 @@ type (
 	RolesOverrides = RolesOf[*bool]
 )
 
-// Takes reports whether content of a kind is sent unchanged. All other content is replaced by wire.StandIn.
-func (p *Profile) Takes(kind string) bool {
+// Accepts reports whether content of a kind is sent unchanged. All other content is replaced by wire.StandIn.
+func (p *Profile) Accepts(kind string) bool {
 	base, _, _ := strings.Cut(kind, "/")
 	return !(p.NoImages && base == wire.ImageContent) && (p.Carried == nil || slices.Contains(p.Carried, kind)) &&
 		!slices.Contains(p.NoContent, kind) && !slices.Contains(p.NoContent, base)
@@ -128,8 +128,8 @@ type ThinkingOf[B any] struct {
 // Adapts reports whether the model is known to choose its budget itself, by an effort.
 func (t ThinkingOf[B]) Adapts() bool { return slices.Contains(t.Modes, Adaptive) }
 
-// takes reports whether a mode is accepted. Models without known modes accept any.
-func (t ThinkingOf[B]) takes(m Mode) bool { return t.Modes == nil || slices.Contains(t.Modes, m) }
+// accepts reports whether a mode is accepted. Models without known modes accept any.
+func (t ThinkingOf[B]) accepts(m Mode) bool { return t.Modes == nil || slices.Contains(t.Modes, m) }
 
 // Need says whether reasoning is sent back to the vendor.
 type Need string
@@ -249,11 +249,11 @@ func (p Profile) OfInteractions() Profile {
 // OfResponses is the profile of a model of a vendor that speaks Responses, for requests that are held in the messages
 // dialect: reasoning goes back as it came, or not at all; Always is for vendors that want it back, be it empty.
 func (p Profile) OfResponses() Profile {
-	wanted := Optional
+	need := Optional
 	if !p.Replay.Signed && (p.Replay.Reasoning == Required || p.Replay.Reasoning == Always) {
-		wanted = Always // DeepSeek
+		need = Always // DeepSeek
 	}
-	p.Replay = Replay{Reasoning: wanted, Signed: true}
+	p.Replay = Replay{Reasoning: need, Signed: true}
 	p.Thinking = Thinking{Default: Unknown, Efforts: p.Thinking.Efforts, ByEffort: true}
 	if p.Thinking.Efforts != nil && len(p.Thinking.Efforts) == 0 {
 		p.Thinking.Modes = []Mode{} // the model does not think

@@ -144,7 +144,7 @@ func sanitized(t *rapid.T, in sanitize.Input) []string {
 	o := again(t, in, sanitize.Sanitize(in)).Outline
 	var out []string
 	for _, m := range o.Messages {
-		out = append(out, string(o.Of(m.Span)))
+		out = append(out, string(o.Raw(m.Span)))
 	}
 	return out
 }

@@ -42,14 +42,14 @@ const ToolList = "tools[]"
 
 // withoutTools removes the tools of a refused type from a request in the vendor's dialect, unless it has no others.
 func (f *Rule) withoutTools(o *object) bool {
-	kept, some := without(o.get("tools"), func(raw []byte) bool {
+	tools, removed := removeElements(o.get("tools"), func(raw []byte) bool {
 		tool := objectOf(raw)
 		return string(tool.get("type")) == f.Value
 	})
-	if some = some && kept != nil; some {
-		o.set("tools", kept)
+	if removed = removed && tools != nil; removed {
+		o.set("tools", tools)
 	}
-	return some
+	return removed
 }
 
 // leaveOut applies the rules that are about members.
@@ -63,7 +63,7 @@ func (r *request) leaveOut() {
 
 // holds reports whether the request meets the rule's condition in Beside.
 func (r *request) holds(f *Rule) bool {
-	switch f.Beside {
+	switch f.ConflictsWith {
 	case "":
 		return true
 	case whileThinking:
@@ -75,7 +75,7 @@ func (r *request) holds(f *Rule) bool {
 	case WithoutTools:
 		return !r.tools() && r.usesTools()
 	}
-	return r.root.has(f.Beside)
+	return r.root.has(f.ConflictsWith)
 }
 
 // leave applies a rule.
@@ -98,12 +98,12 @@ func (r *request) leave(f *Rule) {
 		return
 	}
 	kind := KindRefused
-	if f.Most > 0 && strings.HasPrefix(f.Name, "max_") {
+	if f.Max > 0 && strings.HasPrefix(f.Name, "max_") {
 		kind = KindShorter
 	}
 	r.changed(kind, f.Name)
-	if f.Instead != "" && !r.root.has(f.Instead) {
-		r.root.set(f.Instead, value)
+	if f.Replacement != "" && !r.root.has(f.Replacement) {
+		r.root.set(f.Replacement, value)
 	}
 	if f.Name == "thinking" {
 		r.unthinking = true
@@ -198,39 +198,39 @@ func (f *Rule) fit(value []byte) (_ []byte, changed bool) {
 	switch {
 	case f.Value != "" && string(value) != f.Value:
 		return value, false
-	case len(f.Takes) > 0:
-		asked := textOf(value)
-		if asked == "" || slices.Contains(f.Takes, asked) {
+	case len(f.Accepted) > 0:
+		requested := textOf(value)
+		if requested == "" || slices.Contains(f.Accepted, requested) {
 			return value, false
 		}
-		if fit := nearest(f.Takes, asked); fit != "" {
+		if fit := nearest(f.Accepted, requested); fit != "" {
 			return wire.Quote(fit), true
 		}
-	case f.Most > 0 && value[0] == '[':
+	case f.Max > 0 && value[0] == '[':
 		items := elements(value)
-		if int64(len(items)) <= f.Most {
+		if int64(len(items)) <= f.Max {
 			return value, false
 		}
-		return array(value, wire.Span{Start: 0, End: len(value)}, len(items), items[:f.Most]), true
-	case f.Most > 0 && value[0] == '"':
+		return array(value, wire.Span{Start: 0, End: len(value)}, len(items), items[:f.Max]), true
+	case f.Max > 0 && value[0] == '"':
 		text := textOf(value)
-		cut := strings.ToValidUTF8(text[:min(int64(len(text)), f.Most)], "")
+		cut := strings.ToValidUTF8(text[:min(int64(len(text)), f.Max)], "")
 		return wire.Quote(cut), len(cut) < len(text)
-	case f.Most > 0:
+	case f.Max > 0:
 		n, ok := integer(value)
-		return strconv.AppendInt(nil, f.Most, 10), ok && n > f.Most
+		return strconv.AppendInt(nil, f.Max, 10), ok && n > f.Max
 	}
 	return nil, true
 }
 
 // nearest returns the accepted value that replaces another one: the only accepted value, or the next level. It returns
 // "" if the values have no order.
-func nearest(takes []string, asked string) string {
-	if len(takes) == 1 {
-		return takes[0]
+func nearest(accepted []string, requested string) string {
+	if len(accepted) == 1 {
+		return accepted[0]
 	}
-	if taken := Levels(takes); len(taken) == len(takes) && slices.Contains(levels, asked) {
-		return levelOf(taken, asked)
+	if sorted := Levels(accepted); len(sorted) == len(accepted) && slices.Contains(levels, requested) {
+		return levelOf(sorted, requested)
 	}
 	return ""
 }
@@ -244,19 +244,19 @@ func Find(body []byte, name string) (path string, value []byte) {
 	if len(steps) == 1 && name != wire.CacheControl {
 		places = places[:2] // blocks have members of the same names as requests
 	}
-	for _, at := range places {
-		within := slices.Concat(strings.Split(at, "."), steps)
-		if at == "" {
-			within = steps
+	for _, place := range places {
+		candidate := slices.Concat(strings.Split(place, "."), steps)
+		if place == "" {
+			candidate = steps
 		}
-		found, value := find(body, within)
+		match, value := find(body, candidate)
 		if value == nil {
 			continue
 		}
-		if i := slices.Index(found, wire.CacheControl); i >= 0 && (i < len(found)-1 || len(steps) == 1 && at != "") {
-			found = slices.Concat([]string{"*"}, found[i:])
+		if i := slices.Index(match, wire.CacheControl); i >= 0 && (i < len(match)-1 || len(steps) == 1 && place != "") {
+			match = slices.Concat([]string{"*"}, match[i:])
 		}
-		return strings.Join(found, "."), value
+		return strings.Join(match, "."), value
 	}
 	return "", nil
 }
@@ -302,7 +302,7 @@ func LeaveOut(body []byte, rules []Rule) (_ []byte, changes []Change) {
 			}
 			continue
 		}
-		if f.Beside == "" && f.Set == "" && f.editIn(&o, strings.Split(f.Name, ".")) {
+		if f.ConflictsWith == "" && f.Set == "" && f.editIn(&o, strings.Split(f.Name, ".")) {
 			changes = append(changes, Change{KindRefused, f.Name})
 		}
 	}
@@ -317,7 +317,7 @@ func (r *request) tellSchema() {
 	form := objectOf(r.root.get("response_format"))
 	schema := objectOf(form.get("json_schema"))
 	r.set(KindRefused, "response_format", []byte(`{"type":"json_object"}`))
-	says := "Answer with one JSON object that matches this JSON Schema, and with nothing else:\n" +
+	prompt := "Answer with one JSON object that matches this JSON Schema, and with nothing else:\n" +
 		string(schema.get("schema"))
-	r.messages, r.moved = slices.Insert(r.messages, 0, written(wire.RoleSystem, says)), true
+	r.messages, r.moved = slices.Insert(r.messages, 0, written(wire.RoleSystem, prompt)), true
 }

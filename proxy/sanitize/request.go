@@ -11,14 +11,14 @@ import (
 // renders only what changed.
 type request struct {
 	Input
-	p        *Profile
-	root     object
-	asked    object // cache of thinking
-	settled  Mode   // cache of mode: what asked says
-	messages []*editedMessage
-	moved    bool // messages were added, removed or reordered
-	littered bool // some messages are marked as gone
-	out      Output
+	p             *Profile
+	root          object
+	thinkingCache object // cache of thinking
+	settled       Mode   // cache of mode: what asked says
+	messages      []*editedMessage
+	moved         bool // messages were added, removed or reordered
+	littered      bool // some messages are marked as gone
+	out           Output
 
 	// unthinking: thinking was turned off by removing the parameter, after which the model's
 	// behaviour is unknown.
@@ -33,12 +33,12 @@ type editedMessage struct {
 	index int // its original index; -1 for an inserted one
 	role  string
 	// blocks are the elements of content, if that is an array.
-	blocks []*block
-	listed bool          // content is an array
-	source int           // how many blocks it had originally
-	calls  []*editedCall // of an assistant in the chat dialect
-	moved  bool          // blocks were added, removed or reordered
-	gone   bool
+	blocks  []*block
+	listed  bool          // content is an array
+	source  int           // how many blocks it had originally
+	calls   []*editedCall // of an assistant in the chat dialect
+	moved   bool          // blocks were added, removed or reordered
+	removed bool
 
 	fromSystem bool // its end was a system message
 }
@@ -68,7 +68,7 @@ func read(in Input) *request {
 	for o.Body[end-1] != '}' {
 		end--
 	}
-	r := &request{Input: in, root: object{body: o.Body, at: wire.Span{Start: start, End: end}, members: o.Members}}
+	r := &request{Input: in, root: object{body: o.Body, span: wire.Span{Start: start, End: end}, members: o.Members}}
 	r.p = &r.Profile
 	n := 0
 	for i := range o.Messages {
@@ -80,15 +80,15 @@ func read(in Input) *request {
 		src := &o.Messages[i]
 		m := &messages[i]
 		r.messages[i] = m
-		*m = editedMessage{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role}
+		*m = editedMessage{object: object{body: o.Body, span: src.Span, members: src.Members}, index: i, role: src.Role}
 		// With a duplicate member "content" the blocks may belong to the other one.
-		if m.listed = src.Blocks != nil && o.Of(src.Content).Kind() == '['; !m.listed {
+		if m.listed = src.Blocks != nil && o.Raw(src.Content).Kind() == '['; !m.listed {
 			continue
 		}
 		m.source = len(src.Blocks)
 		for j := range src.Blocks {
 			b := &src.Blocks[j]
-			blocks[j] = block{object: object{body: o.Body, at: b.Span, members: b.Members}, index: j, kind: b.Type}
+			blocks[j] = block{object: object{body: o.Body, span: b.Span, members: b.Members}, index: j, kind: b.Type}
 			pointers[j] = &blocks[j]
 		}
 		k := len(src.Blocks)
@@ -173,7 +173,7 @@ func (r *request) emptied(m *editedMessage) bool {
 }
 
 // omit marks a message as gone until the next sweep.
-func (r *request) omit(m *editedMessage) { m.gone, r.moved, r.littered = true, true, true }
+func (r *request) omit(m *editedMessage) { m.removed, r.moved, r.littered = true, true, true }
 
 // sweep removes the messages that are marked as gone.
 func (r *request) sweep() {
@@ -181,7 +181,7 @@ func (r *request) sweep() {
 		return
 	}
 	r.littered = false
-	r.messages = slices.DeleteFunc(r.messages, func(m *editedMessage) bool { return m.gone })
+	r.messages = slices.DeleteFunc(r.messages, func(m *editedMessage) bool { return m.removed })
 }
 
 // raw is the rendered request; the body itself if nothing was changed.
@@ -195,14 +195,14 @@ func (r *request) raw() []byte {
 	if dirty {
 		items := make([]item, 0, len(r.messages))
 		for _, m := range r.messages {
-			items = append(items, item{m.index, m.at, m.object.raw()})
+			items = append(items, item{m.index, m.span, m.object.raw()})
 		}
 		r.root.set("messages", array(body, r.root.members.Get("messages"), len(r.Outline.Messages), items))
 	}
 	if !r.root.changed() {
 		return body
 	}
-	return slices.Concat(body[:r.root.at.Start], r.root.raw(), body[r.root.at.End:])
+	return slices.Concat(body[:r.root.span.Start], r.root.raw(), body[r.root.span.End:])
 }
 
 // written is an inserted message.
@@ -243,14 +243,14 @@ func (m *editedMessage) settle() {
 	if m.listed && dirty {
 		items := make([]item, len(m.blocks))
 		for i, b := range m.blocks {
-			items[i] = item{b.index, b.at, b.raw()}
+			items[i] = item{b.index, b.span, b.raw()}
 		}
 		m.object.set("content", array(m.body, m.members.Get("content"), m.source, items))
 	}
 	if slices.ContainsFunc(m.calls, func(c *editedCall) bool { return c.changed() }) {
 		items := make([]item, len(m.calls))
 		for i, c := range m.calls {
-			items[i] = item{c.index, c.at, c.raw()}
+			items[i] = item{c.index, c.span, c.raw()}
 		}
 		m.object.set("tool_calls", array(m.body, m.members.Get("tool_calls"), len(items), items))
 	}
@@ -281,5 +281,5 @@ const (
 // AsksUsage reports whether a chat request wants a stream to end with its counts of tokens.
 func AsksUsage(o *wire.Outline) bool {
 	options := o.Object(o.Members.Get(streamOptions))
-	return string(o.Of(options.Get(includeUsage))) == "true"
+	return string(o.Raw(options.Get(includeUsage))) == "true"
 }

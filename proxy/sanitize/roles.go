@@ -13,11 +13,11 @@ import (
 // message that cannot stay becomes text of the user at its place. Only one before all others goes to the system prompt.
 func (r *request) settleRoles() {
 	r.leadSystem()
-	all := r.messages
-	r.messages = make([]*editedMessage, 0, len(all))
-	for i, m := range all {
-		r.turnSystem(m, all[i+1:])
-		if m.gone {
+	messages := r.messages
+	r.messages = make([]*editedMessage, 0, len(messages))
+	for i, m := range messages {
+		r.turnSystem(m, messages[i+1:])
+		if m.removed {
 			continue
 		}
 		last := r.lastMessage()
@@ -114,18 +114,18 @@ func (r *request) leadSystem() {
 }
 
 // turnSystem makes a system message the user's where the vendor does not accept it. behind are the messages after it.
-func (r *request) turnSystem(m *editedMessage, behind []*editedMessage) {
+func (r *request) turnSystem(m *editedMessage, following []*editedMessage) {
 	switch {
 	case !prompts(m):
 		return
-	case r.acceptsSystem(behind):
+	case r.acceptsSystem(following):
 		if m.role == wire.RoleDeveloper && !r.p.Roles.Developer {
 			r.speakAs(m, wire.RoleSystem)
 		}
 		return
 	}
 	r.remove(KindRole, m, func(b *block) bool { return b.kind != wire.TextBlock })
-	if m.gone {
+	if m.removed {
 		return
 	}
 	effort := m.has("output_config")
@@ -140,7 +140,7 @@ func (r *request) turnSystem(m *editedMessage, behind []*editedMessage) {
 }
 
 // acceptsSystem reports whether the vendor accepts a system message between the settled messages and those behind it.
-func (r *request) acceptsSystem(behind []*editedMessage) bool {
+func (r *request) acceptsSystem(following []*editedMessage) bool {
 	roles := r.p.Roles
 	switch {
 	case roles.NoSystem:
@@ -154,8 +154,8 @@ func (r *request) acceptsSystem(behind []*editedMessage) bool {
 	if last == nil || last.role != wire.RoleUser && !prompts(last) && !last.endsInServerTool() {
 		return false
 	}
-	next := slices.IndexFunc(behind, speaks)
-	return next < 0 || behind[next].role == wire.RoleAssistant
+	next := slices.IndexFunc(following, speaks)
+	return next < 0 || following[next].role == wire.RoleAssistant
 }
 
 // speaks reports whether a message is from the user, the model or a tool.

@@ -28,16 +28,16 @@ type Rule struct {
 	Name string `yaml:"member"`
 	// Value is the one value, as JSON, that is left out; empty for any.
 	Value string `yaml:"value"`
-	// Beside is the member together with which it is left out; empty for any request.
-	Beside string `yaml:"beside"`
-	// Instead is the member that takes over its value; empty for none.
-	Instead string `yaml:"instead"`
+	// ConflictsWith is the member together with which it is left out; empty for any request.
+	ConflictsWith string `yaml:"beside"`
+	// Replacement is the member that takes over its value; empty for none.
+	Replacement string `yaml:"instead"`
 	// Set is the value, as JSON, that the member has instead, also where the request has none; empty for none.
 	Set string `yaml:"set"`
-	// Takes are the accepted values. Any other value becomes the nearest accepted one, or is removed.
-	Takes []string `yaml:"takes,flow"`
+	// Accepted are the accepted values. Any other value becomes the nearest accepted one, or is removed.
+	Accepted []string `yaml:"takes,flow"`
 	// Most: the member stays, and is at most this, or has at most as many elements; 0 for any.
-	Most int64 `yaml:"most"`
+	Max int64 `yaml:"most"`
 }
 
 // String is the rule as YAML in one line.

@@ -39,10 +39,10 @@ const (
 
 // node is a schema within the subset or the plain form. Inside are the references that lead to it.
 func (f *schemaFitter) node(raw []byte, inside []string) []byte {
-	if raw[0] != '{' || f.left <= 0 || string(raw) == anything {
+	if raw[0] != '{' || f.nodeBudget <= 0 || string(raw) == anything {
 		return []byte(anything)
 	}
-	f.left--
+	f.nodeBudget--
 	o, inside := f.flat(objectOf(raw), inside)
 	if o.has("anyOf") || o.has("oneOf") {
 		if f.form == SchemaSubset {
@@ -63,27 +63,27 @@ func (f *schemaFitter) node(raw []byte, inside []string) []byte {
 // references have added maxMore bytes: without that bound a short schema could become one of many megabytes.
 func (f *schemaFitter) flat(o object, inside []string) (object, []string) {
 	for range 32 {
-		ref, all := o.get("$ref"), o.get("allOf")
+		ref, branches := o.get("$ref"), o.get("allOf")
 		switch {
 		case ref != nil:
 			name := textOf(ref)
 			o.drop("$ref")
 			target := f.resolve(name)
-			if target != nil && !slices.Contains(inside, name) && f.left > 0 && f.more+len(target) <= maxMore {
-				f.left--
-				f.more += len(target)
+			if target != nil && !slices.Contains(inside, name) && f.nodeBudget > 0 && f.addedBytes+len(target) <= maxMore {
+				f.nodeBudget--
+				f.addedBytes += len(target)
 				inside = append(slices.Clip(inside), name)
 				f.merge(&o, objectOf(target))
 				break
 			}
-			to := objectOf(target)
-			if kind := to.get("type"); !o.has("type") && isText(kind) {
+			resolved := objectOf(target)
+			if kind := resolved.get("type"); !o.has("type") && isText(kind) {
 				o.set("type", kind)
 			}
 			say(&o, "See "+name[strings.LastIndexByte(name, '/')+1:]+".")
-		case all != nil:
+		case branches != nil:
 			o.drop("allOf")
-			for _, it := range elements(all) {
+			for _, it := range elements(branches) {
 				var branch object
 				branch, inside = f.flat(objectOf(it.raw), inside)
 				f.merge(&o, branch)
@@ -101,36 +101,36 @@ func (f *schemaFitter) flat(o object, inside []string) (object, []string) {
 // resolve is what a reference within the schema points to; nil for nothing.
 func (f *schemaFitter) resolve(ref string) []byte {
 	path, ok := strings.CutPrefix(ref, "#")
-	at := f.root
+	node := f.root
 	if plain, err := url.PathUnescape(path); err == nil {
 		path = plain
 	}
 	for step := range jsontext.Pointer(path).Tokens() {
-		if i, err := strconv.Atoi(step); err == nil && at[0] == '[' {
-			items := elements(at)
+		if i, err := strconv.Atoi(step); err == nil && node[0] == '[' {
+			items := elements(node)
 			if i < 0 || i >= len(items) {
 				return nil
 			}
-			at = items[i].raw
+			node = items[i].raw
 			continue
 		}
-		o := objectOf(at)
-		if at = o.get(step); at == nil {
+		o := objectOf(node)
+		if node = o.get(step); node == nil {
 			return nil
 		}
 	}
-	if !ok || at[0] != '{' {
+	if !ok || node[0] != '{' {
 		return nil
 	}
-	return at
+	return node
 }
 
 // merge gives an object what another one says besides. Where they differ the first one's word stands, and
 // the other's is told.
-func (f *schemaFitter) merge(into *object, from object) {
-	from = objectOf(from.raw())
-	for _, m := range from.members {
-		value := from.body[m.Value.Start:m.Value.End]
+func (f *schemaFitter) merge(into *object, src object) {
+	src = objectOf(src.raw())
+	for _, m := range src.members {
+		value := src.body[m.Value.Start:m.Value.End]
 		have := into.get(m.Name)
 		switch {
 		case m.Name == "$defs", m.Name == "definitions", m.Name == "$schema", m.Name == "$id", bytes.Equal(have, value):
@@ -158,9 +158,9 @@ func (f *schemaFitter) adopt(o *object, raw []byte) bool {
 		o.set("properties", raw)
 		return true
 	}
-	properties, more, same := objectOf(have), objectOf(raw), true
-	for _, m := range more.members {
-		value := more.body[m.Value.Start:m.Value.End]
+	properties, extra, same := objectOf(have), objectOf(raw), true
+	for _, m := range extra.members {
+		value := extra.body[m.Value.Start:m.Value.End]
 		if own := properties.get(m.Name); own == nil {
 			properties.set(m.Name, value)
 		} else if !bytes.Equal(own, value) {
@@ -175,15 +175,15 @@ func (f *schemaFitter) adopt(o *object, raw []byte) bool {
 
 // require adds to what an object requires.
 func (f *schemaFitter) require(o *object, names []string) {
-	all := textsIn(o.get("required"))
-	before := len(all)
+	required := textsIn(o.get("required"))
+	n := len(required)
 	for _, name := range names {
-		if !slices.Contains(all, name) {
-			all = append(all, name)
+		if !slices.Contains(required, name) {
+			required = append(required, name)
 		}
 	}
-	if len(all) > before {
-		f.setRequired(o, all)
+	if len(required) > n {
+		f.setRequired(o, required)
 	}
 }
 
@@ -222,16 +222,16 @@ func (f *schemaFitter) choice(o object, inside []string) []byte {
 		return f.node(o.raw(), inside)
 	}
 	for i, it := range items {
-		branch, within := it.raw, inside
+		branch, branchRefs := it.raw, inside
 		if len(shared.members) > 0 && branch[0] == '{' {
-			with, more := objectOf(branch), shared
-			if with, within = f.flat(with, inside); with.has("type") {
-				more.drop("type")
+			with, extra := objectOf(branch), shared
+			if with, branchRefs = f.flat(with, inside); with.has("type") {
+				extra.drop("type")
 			}
-			f.merge(&with, more)
+			f.merge(&with, extra)
 			branch = with.raw()
 		}
-		items[i].raw = f.node(branch, within)
+		items[i].raw = f.node(branch, branchRefs)
 		same = same && bytes.Equal(items[i].raw, it.raw)
 	}
 	if same {
@@ -246,7 +246,7 @@ func (f *schemaFitter) choice(o object, inside []string) []byte {
 // what is inside.
 func (f *schemaFitter) choose(o *object, inside []string) []string {
 	var branches []object
-	within := inside // of the first one
+	branchRefs := inside // of the first one
 	allObjects := true
 	for _, word := range []string{"anyOf", "oneOf"} {
 		for _, it := range elements(o.get(word)) {
@@ -258,7 +258,7 @@ func (f *schemaFitter) choose(o *object, inside []string) []string {
 				allObjects = false
 			}
 			if branches = append(branches, branch); len(branches) == 1 {
-				within = refs
+				branchRefs = refs
 			}
 		}
 	}
@@ -276,46 +276,46 @@ func (f *schemaFitter) choose(o *object, inside []string) []string {
 	if len(branches) > 0 {
 		f.merge(o, branches[0])
 	}
-	*o, within = f.flat(objectOf(o.raw()), within)
+	*o, branchRefs = f.flat(objectOf(o.raw()), branchRefs)
 	f.tell(o, "anyOf", "oneOf") // of the alternative
 	*o = objectOf(o.raw())
-	return within
+	return branchRefs
 }
 
 // oneType sees to it that a node has one type. It gives the whole node if that is a choice of several.
 func (f *schemaFitter) oneType(o *object, inside []string) []byte {
 	raw := o.get("type")
 	kinds := typesOf(raw)
-	some := slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return k == "null" })
+	nonNull := slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return k == "null" })
 	if isText(raw) {
 		return nil
 	}
-	if len(some) < len(kinds) && f.form == SchemaSubset {
+	if len(nonNull) < len(kinds) && f.form == SchemaSubset {
 		o.set("nullable", []byte("true"))
-	} else if len(some) < len(kinds) {
+	} else if len(nonNull) < len(kinds) {
 		say(o, "May be null.")
 	}
 	switch {
-	case len(some) == 0:
+	case len(nonNull) == 0:
 		kind := inferred(o)
 		if kind == "" {
 			kind = "string"
 			say(o, "Any JSON value.")
 		}
 		o.set("type", wire.Quote(kind))
-	case len(some) > 1 && f.form == SchemaSubset:
+	case len(nonNull) > 1 && f.form == SchemaSubset:
 		var branches [][]byte
-		for _, kind := range some {
+		for _, kind := range nonNull {
 			branches = append(branches, slices.Concat([]byte(`{"type":`), wire.Quote(kind), []byte("}")))
 		}
 		o.drop("type")
 		o.set("anyOf", slices.Concat([]byte("["), bytes.Join(branches, []byte(",")), []byte("]")))
 		return f.choice(objectOf(o.raw()), inside)
-	case len(some) > 1:
-		say(o, "It may also be: "+strings.Join(some[1:], ", ")+".")
+	case len(nonNull) > 1:
+		say(o, "It may also be: "+strings.Join(nonNull[1:], ", ")+".")
 		fallthrough
 	default:
-		o.set("type", wire.Quote(some[0]))
+		o.set("type", wire.Quote(nonNull[0]))
 	}
 	return nil
 }
@@ -381,8 +381,8 @@ func (f *schemaFitter) fitEnum(o *object) {
 // fitInner fits the schemas within a node.
 func (f *schemaFitter) fitInner(o *object, inside []string) {
 	kind := o.text("type")
-	for word, of := range kindWords {
-		if kind != of && o.get(word) != nil {
+	for word, wordKind := range kindWords {
+		if kind != wordKind && o.get(word) != nil {
 			o.drop(word)
 		}
 	}
@@ -414,9 +414,9 @@ func (f *schemaFitter) fitInner(o *object, inside []string) {
 		o.set("properties", properties.raw())
 	}
 	required := textsIn(o.get("required"))
-	known := slices.DeleteFunc(slices.Clone(required), func(s string) bool { return properties.get(s) == nil })
-	if o.get("required") != nil && (len(known) == 0 || len(known) < len(required)) {
-		f.setRequired(o, known)
+	defined := slices.DeleteFunc(slices.Clone(required), func(s string) bool { return properties.get(s) == nil })
+	if o.get("required") != nil && (len(defined) == 0 || len(defined) < len(required)) {
+		f.setRequired(o, defined)
 	}
 }
 
@@ -425,8 +425,8 @@ func (f *schemaFitter) fitWords(o *object) {
 	words := plainWords
 	if f.form == SchemaSubset {
 		words = googleWords
-		taken := []string{"", "enum", "date-time"}
-		if o.text("type") == "string" && !slices.Contains(taken, o.text("format")) {
+		formats := []string{"", "enum", "date-time"}
+		if o.text("type") == "string" && !slices.Contains(formats, o.text("format")) {
 			f.tell(o, "format")
 		}
 	} else if string(o.get("nullable")) == "true" {
@@ -451,27 +451,27 @@ func (f *schemaFitter) fitWords(o *object) {
 
 // tell moves keywords into the description.
 func (f *schemaFitter) tell(o *object, words ...string) {
-	var told [][]byte
+	var parts [][]byte
 	for _, word := range words {
 		if value := o.get(word); value != nil {
-			told = append(told, slices.Concat(wire.Quote(word), []byte(":"), value))
+			parts = append(parts, slices.Concat(wire.Quote(word), []byte(":"), value))
 			o.drop(word)
 		}
 	}
-	if len(told) > 0 {
-		say(o, matches+"{"+string(bytes.Join(told, []byte(",")))+"}")
+	if len(parts) > 0 {
+		say(o, matches+"{"+string(bytes.Join(parts, []byte(",")))+"}")
 	}
 }
 
 // say adds a sentence to a description.
 func say(o *object, sentence string) {
 	sentence = wire.Clip(sentence, maxNote)
-	said := o.text("description")
-	if strings.Contains(said, sentence) {
+	description := o.text("description")
+	if strings.Contains(description, sentence) {
 		return
 	}
-	if said != "" {
-		said += " "
+	if description != "" {
+		description += " "
 	}
-	o.set("description", wire.Quote(said+sentence))
+	o.set("description", wire.Quote(description+sentence))
 }

@@ -62,7 +62,7 @@ func (r *request) replaceInResult(m *editedMessage, b *block) {
 		inner.kind = inner.text("type")
 		if quoted := r.standIn(inner); quoted != nil {
 			replaced = true
-			edits.Replace(it.at, textBlock(quoted).raw())
+			edits.Replace(it.span, textBlock(quoted).raw())
 		}
 	}
 	if replaced {
@@ -97,7 +97,7 @@ func (r *request) standIn(b *block) []byte {
 		return nil
 	default:
 		v = gjson.ParseBytes(b.raw())
-		if r.p.Takes(wire.ContentKind(v)) {
+		if r.p.Accepts(wire.ContentKind(v)) {
 			return nil
 		}
 	}

@@ -95,7 +95,7 @@ func (r *row) fits(m *modelName) (name string, ok bool) {
 		}
 	}
 	for _, g := range r.Generations {
-		if g.family == m.family && !earlier(m.version, g.from) && !earlier(g.to, m.version) {
+		if g.family == m.family && !versionLess(m.version, g.first) && !versionLess(g.last, m.version) {
 			return cmp.Or(r.Name, m.generation), true
 		}
 	}
@@ -104,24 +104,24 @@ func (r *row) fits(m *modelName) (name string, ok bool) {
 
 // lookUp is what the table has for a model. A vendor that it does not know is "generic"; row is nil for a model that is
 // not listed.
-func lookUp(vendor, model string) (of vendorRules, at *row, name string) {
-	of, ok := table()[vendor]
+func lookUp(vendor, model string) (ruleSet vendorRules, match *row, name string) {
+	ruleSet, ok := table()[vendor]
 	if !ok {
-		of = table()["generic"]
+		ruleSet = table()["generic"]
 	}
 	m := nameOf(strings.ToLower(model))
-	for i := range of.rows {
-		if name, ok := of.rows[i].fits(&m); ok {
-			return of, &of.rows[i], name
+	for i := range ruleSet.rows {
+		if name, ok := ruleSet.rows[i].fits(&m); ok {
+			return ruleSet, &ruleSet.rows[i], name
 		}
 	}
-	return of, nil, ""
+	return ruleSet, nil, ""
 }
 
 // For is the profile of a model, by its vendor's name for it.
 func For(vendor, model string) Profile {
-	of, row, name := lookUp(vendor, model)
-	p := of.base
+	ruleSet, row, name := lookUp(vendor, model)
+	p := ruleSet.base
 	if row != nil {
 		p = row.Profile.Apply(p)
 		p.Model = name
@@ -145,9 +145,9 @@ func nameOf(model string) modelName {
 	m := modelName{full: model}
 	if family, v, ok := generation(model); ok {
 		m.generation, m.family, m.version = family+" "+v.String(), family, v
-	} else if of := versioned.FindStringSubmatch(model); of != nil {
-		m.generation, m.family, m.version = of[0], of[1], version{number(of[2]), number(of[3])}
-		if of[0] == "gpt-35" { // Azure's name for 3.5
+	} else if groups := versioned.FindStringSubmatch(model); groups != nil {
+		m.generation, m.family, m.version = groups[0], groups[1], version{number(groups[2]), number(groups[3])}
+		if groups[0] == "gpt-35" { // Azure's name for 3.5
 			m.version = version{3, 5}
 		}
 	}
@@ -156,8 +156,8 @@ func nameOf(model string) modelName {
 
 // generations are the versions of a family from one to another.
 type generations struct {
-	family   string
-	from, to version
+	family      string
+	first, last version
 }
 
 var generationsForm = regexp.MustCompile(`^([a-z]+) (?:(preview)|(\d+)(?:\.(\d+))?)?(-?)(?:(\d+)(?:\.(\d+))?)?$`)
@@ -171,11 +171,11 @@ func (g *generations) UnmarshalText(text []byte) error {
 	*g = generations{m[1], version{number(m[3]), number(m[4])}, version{number(m[6]), number(m[7])}}
 	switch {
 	case m[5] == "":
-		g.to = g.from
+		g.last = g.first
 	case m[6] == "":
-		g.to.major = math.MaxInt
+		g.last.major = math.MaxInt
 	case m[3] == "":
-		g.from.minor = 1 // no preview
+		g.first.minor = 1 // no preview
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (v version) String() string {
 	return strconv.Itoa(v.major) + "." + strconv.Itoa(v.minor)
 }
 
-func earlier(a, b version) bool {
+func versionLess(a, b version) bool {
 	return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.minor, b.minor)) < 0
 }
 
@@ -204,23 +204,23 @@ var families = []string{"fable", "mythos", "opus", "sonnet", "haiku"}
 // claude-3-7-sonnet@20250219, anthropic/claude-opus-4.8.
 func generation(model string) (family string, v version, ok bool) {
 	words := strings.FieldsFunc(model, func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
-	at := slices.IndexFunc(words, func(w string) bool { return slices.Contains(families, w) })
-	if at < 0 || !slices.Contains(words, "claude") {
+	index := slices.IndexFunc(words, func(w string) bool { return slices.Contains(families, w) })
+	if index < 0 || !slices.Contains(words, "claude") {
 		return "", version{}, false
 	}
-	behind := numbers(words[at+1:])
-	if len(behind) > 0 {
-		return words[at], version{behind[0], nth(behind, 1)}, true
+	trailing := numbers(words[index+1:])
+	if len(trailing) > 0 {
+		return words[index], version{trailing[0], nth(trailing, 1)}, true
 	}
-	first := at
+	first := index
 	for first > 0 && len(numbers(words[first-1:first])) == 1 {
 		first--
 	}
-	before := numbers(words[first:at])
-	if len(before) == 0 {
-		return words[at], version{}, slices.Contains(words[at+1:], "preview")
+	leading := numbers(words[first:index])
+	if len(leading) == 0 {
+		return words[index], version{}, slices.Contains(words[index+1:], "preview")
 	}
-	return words[at], version{before[0], nth(before, 1)}, true
+	return words[index], version{leading[0], nth(leading, 1)}, true
 }
 
 // numbers are the first words as far as they are numbers of a version: dates are

@@ -71,11 +71,11 @@ func (r *request) mode() Mode {
 // thinking is how the request asks for thinking, with its members.
 func (r *request) thinking() *object {
 	raw := r.root.get("thinking")
-	if len(r.asked.body) != len(raw) || len(raw) > 0 && &r.asked.body[0] != &raw[0] {
-		r.asked = objectOf(raw)
-		r.settled = Mode(r.asked.text("type"))
+	if len(r.thinkingCache.body) != len(raw) || len(raw) > 0 && &r.thinkingCache.body[0] != &raw[0] {
+		r.thinkingCache = objectOf(raw)
+		r.settled = Mode(r.thinkingCache.text("type"))
 	}
-	return &r.asked
+	return &r.thinkingCache
 }
 
 // on and off are both false where it is unknown.
@@ -105,9 +105,9 @@ func (r *request) settleMode() {
 		r.set(KindMode, "thinking", []byte(`{"type":"`+string(r.mode())+`"}`))
 	}
 	switch m := r.mode(); {
-	case t.takes(m):
+	case t.accepts(m):
 	case m == Adaptive || m == "auto":
-		if t.takes(Adaptive) {
+		if t.accepts(Adaptive) {
 			r.setMode(Adaptive)
 		} else {
 			r.makeManual()
@@ -161,9 +161,9 @@ func (r *request) turnOff(kind Kind) bool {
 		if r.root.get("thinking") != nil {
 			r.set(kind, "thinking", nil)
 		}
-	case t.takes(Disabled):
+	case t.accepts(Disabled):
 		r.set(kind, "thinking", []byte(`{"type":"disabled"}`))
-	case t.takes(BetweenTools):
+	case t.accepts(BetweenTools):
 		r.set(kind, "thinking", []byte(`{"type":"between_tools"}`))
 	default:
 		return false
@@ -176,7 +176,7 @@ func (r *request) leaveManual(kind Kind) {
 	if r.turnOff(kind) {
 		return
 	}
-	if r.p.Thinking.takes(Adaptive) {
+	if r.p.Thinking.accepts(Adaptive) {
 		r.makeAdaptive()
 		return
 	}
@@ -199,7 +199,7 @@ func (r *request) freeToolChoice() {
 		return
 	}
 	t := r.p.Thinking
-	if t.Default == Off || len(t.Modes) == 0 || t.takes(Disabled) {
+	if t.Default == Off || len(t.Modes) == 0 || t.accepts(Disabled) {
 		r.turnOff(KindToolChoice)
 		return
 	}
@@ -217,11 +217,11 @@ func (r *request) fitBudget() {
 	if r.mode() != Enabled {
 		return
 	}
-	asked, ok := integer(r.thinking().get("budget_tokens"))
+	requested, ok := integer(r.thinking().get("budget_tokens"))
 	if !ok && !r.p.Thinking.NeedsBudget {
 		return
 	}
-	budget := asked
+	budget := requested
 	if !ok {
 		budget = r.ownBudget()
 	}
@@ -235,7 +235,7 @@ func (r *request) fitBudget() {
 			return
 		}
 	}
-	if !ok || budget != asked {
+	if !ok || budget != requested {
 		r.setIn(KindBudget, "thinking", "budget_tokens", strconv.AppendInt(nil, budget, 10))
 	}
 }
@@ -244,8 +244,8 @@ func (r *request) fitBudget() {
 // take nearly all of it: the budget is one for all of a turn's calls then.
 func (r *request) room() int64 {
 	limit, ok := integer(r.root.get("max_tokens"))
-	if more, also := integer(r.root.get("max_completion_tokens")); also {
-		limit, ok = max(limit, more), true
+	if completionLimit, present := integer(r.root.get("max_completion_tokens")); present {
+		limit, ok = max(limit, completionLimit), true
 	}
 	switch {
 	case !ok:
@@ -262,14 +262,14 @@ func (r *request) boundAnswer() {
 	if r.Answer == 0 || r.Count || ok && (limit > 0 || limit == 0 && !r.Translated && r.p.TakesBound(r.Dialect, 0)) {
 		return
 	}
-	more, _ := integer(r.root.get("max_completion_tokens"))
+	completionLimit, _ := integer(r.root.get("max_completion_tokens"))
 	switch {
-	case more <= 0 || r.Dialect != wire.Chat:
+	case completionLimit <= 0 || r.Dialect != wire.Chat:
 		r.set(KindAnswer, "max_tokens", strconv.AppendInt(nil, r.Answer+r.thinks(), 10))
 	case r.p.CompletionTokens:
 		return
 	default: // many servers know one name only
-		r.set(KindLimit, "max_tokens", strconv.AppendInt(nil, more, 10))
+		r.set(KindLimit, "max_tokens", strconv.AppendInt(nil, completionLimit, 10))
 	}
 	r.root.drop("max_completion_tokens")
 }

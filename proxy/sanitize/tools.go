@@ -41,28 +41,28 @@ func (r *request) fitTools() {
 		return
 	}
 	items := elements(raw)
-	kept, dirty := r.vendorTools(uniqueTools(r, items))
-	if !r.renameTools(kept) && !dirty && len(kept) == len(items) {
+	tools, dirty := r.vendorTools(uniqueTools(r, items))
+	if !r.renameTools(tools) && !dirty && len(tools) == len(items) {
 		if !r.forcesTool() { // the result depends on the forced tool
 			fine.Set(print, struct{}{})
 		}
 		return
 	}
-	r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), kept))
+	r.root.set("tools", array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), tools))
 }
 
 // uniqueTools removes tools with the name of an earlier one, which vendors refuse
 // (https://github.com/anthropics/claude-code/issues/14139).
 func uniqueTools(r *request, items []item) []item {
-	seen := map[string]bool{}
+	nameSet := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
 		_, holder, _ := schemaIn(it.raw, r.Dialect)
 		name := holder.text("name")
-		again := name != "" && seen[name]
-		if seen[name] = true; again {
+		duplicate := name != "" && nameSet[name]
+		if nameSet[name] = true; duplicate {
 			r.changed(KindDoubled, "tools."+strconv.Itoa(it.index))
 		}
-		return again
+		return duplicate
 	})
 }
 
@@ -83,12 +83,12 @@ func (r *request) chooseByWord() {
 	for _, a := range allowed {
 		names = append(names, chatName(a.raw))
 	}
-	kept, _ := without(r.root.get("tools"), func(tool []byte) bool { return !slices.Contains(names, chatName(tool)) })
-	if kept == nil || word != "required" && word != "auto" {
+	tools, _ := removeElements(r.root.get("tools"), func(tool []byte) bool { return !slices.Contains(names, chatName(tool)) })
+	if tools == nil || word != "required" && word != "auto" {
 		return
 	}
 	r.set(KindToolChoice, "tool_choice", wire.Quote(word))
-	r.root.set("tools", kept)
+	r.root.set("tools", tools)
 }
 
 // chatName is the name in a tool or in a choice of one, in the chat dialect.
@@ -98,12 +98,12 @@ func chatName(raw []byte) string {
 }
 
 // chatHolder is a tool, a choice of one or a call, in the chat dialect, and its member with the name.
-func chatHolder(raw []byte) (of, holder object, member string) {
-	of, member = objectOf(raw), "function"
-	if of.has("custom") {
+func chatHolder(raw []byte) (outer, holder object, member string) {
+	outer, member = objectOf(raw), "function"
+	if outer.has("custom") {
 		member = "custom"
 	}
-	return of, objectOf(of.get(member)), member
+	return outer, objectOf(outer.get(member)), member
 }
 
 // forcesTool reports whether the request must call one tool.
@@ -114,17 +114,17 @@ func (r *request) forcesTool() bool {
 
 // vendorTools removes the tools that only another vendor runs, unless the request has no others or must call one of
 // them. Tools that the client runs become functions.
-func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
+func (r *request) vendorTools(items []item) (tools []item, dirty bool) {
 	if r.Dialect != wire.Messages || r.p.VendorTools == VendorToolsAll || r.p.VendorTools == "" {
 		return items, false
 	}
 	choice := objectOf(r.root.get("tool_choice"))
-	var left, made []string
+	var removed, converted []string
 	for i, it := range items {
 		o := objectOf(it.raw)
 		var t wire.Tool
 		if kind := o.text("type"); kind == "" || kind == "custom" || wire.Unmarshal(it.raw, &t) != nil {
-			kept = append(kept, it)
+			tools = append(tools, it)
 			continue
 		}
 		f, ok := t.Function()
@@ -132,7 +132,7 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 		case !ok && choice.text("type") == "tool" && choice.text("name") == t.Name:
 			return items, false
 		case !ok:
-			left = append(left, t.Type)
+			removed = append(removed, t.Type)
 			continue
 		case r.p.VendorTools == VendorToolsNone:
 			raw, _ := wire.Marshal(f) // it was read before
@@ -141,24 +141,24 @@ func (r *request) vendorTools(items []item) (kept []item, dirty bool) {
 				o.set(wire.CacheControl, mark)
 			}
 			it.raw, dirty = o.raw(), true
-			made = append(made, "tools."+strconv.Itoa(i))
+			converted = append(converted, "tools."+strconv.Itoa(i))
 		}
-		kept = append(kept, it)
+		tools = append(tools, it)
 	}
-	if len(kept) == 0 {
+	if len(tools) == 0 {
 		return items, false
 	}
-	for _, path := range made {
+	for _, path := range converted {
 		r.changed(KindSchema, path)
 	}
-	for _, kind := range left {
+	for _, kind := range removed {
 		r.changed(KindVendorTool, "tools."+kind)
 	}
-	return kept, dirty || len(left) > 0
+	return tools, dirty || len(removed) > 0
 }
 
 // renameTools shortens the names of tools and of a chosen tool as the vendor requires. It reports whether one changed.
-func (r *request) renameTools(items []item) (some bool) {
+func (r *request) renameTools(items []item) (renamed bool) {
 	if r.p.ToolNames == 0 {
 		return false
 	}
@@ -177,26 +177,26 @@ func (r *request) renameTools(items []item) (some bool) {
 	}
 	for i := range items {
 		if raw, ok := r.renamed(items[i].raw, rename); ok {
-			items[i].raw, some = raw, true
+			items[i].raw, renamed = raw, true
 			r.changed(KindToolName, "tools."+strconv.Itoa(i))
 		}
 	}
-	if choice := r.root.get("tool_choice"); some && len(choice) > 0 && choice[0] == '{' {
+	if choice := r.root.get("tool_choice"); renamed && len(choice) > 0 && choice[0] == '{' {
 		o := objectOf(choice)
 		list := objectOf(o.get("allowed_tools"))
 		allowed := list.get("tools")
-		if some := elements(allowed); len(some) > 0 {
-			for i := range some {
-				some[i].raw, _ = r.renamed(some[i].raw, rename)
+		if allowedItems := elements(allowed); len(allowedItems) > 0 {
+			for i := range allowedItems {
+				allowedItems[i].raw, _ = r.renamed(allowedItems[i].raw, rename)
 			}
-			list.set("tools", array(allowed, wire.Span{Start: 0, End: len(allowed)}, len(some), some))
+			list.set("tools", array(allowed, wire.Span{Start: 0, End: len(allowed)}, len(allowedItems), allowedItems))
 			o.set("allowed_tools", list.raw())
 			r.root.set("tool_choice", o.raw())
 		} else if raw, ok := r.renamed(choice, rename); ok {
 			r.root.set("tool_choice", raw)
 		}
 	}
-	return some
+	return renamed
 }
 
 // renamed is an object with another name in it: a tool, a choice of one or a call.

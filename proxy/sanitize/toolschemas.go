@@ -38,7 +38,7 @@ type Tool struct {
 // Tools are those of a request, in their order.
 func Tools(o *wire.Outline, d wire.Dialect) []Tool {
 	var tools []Tool
-	for _, it := range elements(o.Of(o.Members.Get("tools"))) {
+	for _, it := range elements(o.Raw(o.Members.Get("tools"))) {
 		_, holder, name := schemaIn(it.raw, d)
 		t := Tool{Name: holder.text("name")}
 		if schema := holder.get(name); schema != nil && !bytes.Equal(plain(schema, d), schema) {
@@ -50,7 +50,7 @@ func Tools(o *wire.Outline, d wire.Dialect) []Tool {
 }
 
 func plain(schema []byte, d wire.Dialect) []byte {
-	f := schemaFitter{form: SchemaPlain, root: schema, left: maxNodes, keys: d == wire.Messages}
+	f := schemaFitter{form: SchemaPlain, root: schema, nodeBudget: maxNodes, keys: d == wire.Messages}
 	return f.fit()
 }
 
@@ -89,7 +89,7 @@ func (r *request) fitSchemas() {
 		if schema == nil || schema[0] == 'n' {
 			continue
 		}
-		f := schemaFitter{form: r.p.ToolSchemas, root: schema, left: maxNodes}
+		f := schemaFitter{form: r.p.ToolSchemas, root: schema, nodeBudget: maxNodes}
 		if plainly != nil && slices.Contains(plainly, schemaKey(schema)) {
 			f.form = SchemaPlain
 		}
@@ -137,12 +137,12 @@ func isFine(print uint64) bool {
 
 // schemaFitter makes one schema fit a form. What the form cannot say goes into descriptions, as JSON Schema.
 type schemaFitter struct {
-	form SchemaForm
-	keys bool   // names of arguments are of A-Z a-z 0-9 _ . - and at most 64 long
-	lax  bool   // at the top enum, const and not are taken
-	root []byte // in which $ref points
-	left int    // nodes that may still be made, see maxNodes
-	more int    // bytes that references have added, see maxMore
+	form       SchemaForm
+	keys       bool   // names of arguments are of A-Z a-z 0-9 _ . - and at most 64 long
+	lax        bool   // at the top enum, const and not are taken
+	root       []byte // in which $ref points
+	nodeBudget int    // nodes that may still be made, see maxNodes
+	addedBytes int    // bytes that references have added, see maxMore
 }
 
 // fit is the schema in its form; the same bytes if it is.
@@ -194,18 +194,18 @@ func (f *schemaFitter) open(o *object, inside []string) []string {
 
 // unite gives an object the properties of its alternatives. Required is what all of them require.
 func (f *schemaFitter) unite(o *object, inside []string) []string {
-	within := inside
+	branchRefs := inside
 	for _, word := range []string{"anyOf", "oneOf"} {
-		all := o.get(word)
-		if all == nil {
+		alternatives := o.get(word)
+		if alternatives == nil {
 			continue
 		}
 		o.drop(word)
 		var required []string
-		var told [][]byte
-		for i, it := range elements(all) {
+		var parts [][]byte
+		for i, it := range elements(alternatives) {
 			branch, refs := f.flat(objectOf(it.raw), inside)
-			within = slices.Concat(within, refs[len(inside):])
+			branchRefs = slices.Concat(branchRefs, refs[len(inside):])
 			needs := textsIn(branch.get("required"))
 			if i == 0 {
 				required = needs
@@ -217,35 +217,35 @@ func (f *schemaFitter) unite(o *object, inside []string) []string {
 			if branch.text("type") == "object" {
 				branch.drop("type")
 			}
-			told = append(told, branch.raw())
+			parts = append(parts, branch.raw())
 		}
 		f.require(o, required)
-		if len(told) > 1 || len(told) == 1 && string(told[0]) != "{}" {
-			say(o, matches+`{"`+word+`":[`+string(bytes.Join(told, []byte(",")))+"]}")
+		if len(parts) > 1 || len(parts) == 1 && string(parts[0]) != "{}" {
+			say(o, matches+`{"`+word+`":[`+string(bytes.Join(parts, []byte(",")))+"]}")
 		}
 	}
-	return within
+	return branchRefs
 }
 
 // renounce takes out the arguments with names that the vendor refuses. The model may give them all the same.
 func (f *schemaFitter) renounce(o *object) {
 	properties := objectOf(o.get("properties"))
-	var gone []string
+	var dropped []string
 	for _, m := range properties.members {
 		if legalKey().MatchString(m.Name) {
 			continue
 		}
-		gone = append(gone, m.Name)
+		dropped = append(dropped, m.Name)
 		properties.drop(m.Name)
 		say(o, "There is also an argument "+string(wire.Quote(m.Name))+": "+
 			string(properties.body[m.Value.Start:m.Value.End]))
 	}
-	if gone == nil {
+	if dropped == nil {
 		return
 	}
 	o.set("properties", properties.raw())
 	needs := textsIn(o.get("required"))
-	f.setRequired(o, slices.DeleteFunc(needs, func(s string) bool { return slices.Contains(gone, s) }))
+	f.setRequired(o, slices.DeleteFunc(needs, func(s string) bool { return slices.Contains(dropped, s) }))
 	o.drop("additionalProperties")
 }
 

@@ -78,14 +78,14 @@ func VendorOf(baseURL string, models []string) (vendor, why string) {
 			return v, fmt.Sprintf("by the port %s of %s", u.Port(), host)
 		}
 	}
-	var found []string
+	var vendors []string
 	for _, m := range models {
-		if v := VendorOfModel(m); !slices.Contains(found, v) {
-			found = append(found, v)
+		if v := VendorOfModel(m); !slices.Contains(vendors, v) {
+			vendors = append(vendors, v)
 		}
 	}
-	if len(found) == 1 && found[0] != "" {
-		return found[0], "by the name of its model " + models[0]
+	if len(vendors) == 1 && vendors[0] != "" {
+		return vendors[0], "by the name of its model " + models[0]
 	}
 	return "", "neither the host nor the names of its models tell"
 }
@@ -95,9 +95,9 @@ func VendorOfModel(model string) string {
 	model = strings.ToLower(model)
 	model = model[strings.LastIndexByte(model, '/')+1:]
 	for _, n := range names {
-		at := strings.Index(model, n.prefix)
+		i := strings.Index(model, n.prefix)
 		// Behind a dot or a colon too: us.anthropic.claude-…, ft:gpt-4o.
-		if at == 0 || at > 0 && strings.IndexByte(".:", model[at-1]) >= 0 {
+		if i == 0 || i > 0 && strings.IndexByte(".:", model[i-1]) >= 0 {
 			return n.vendor
 		}
 	}

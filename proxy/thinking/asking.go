@@ -44,18 +44,18 @@ func words(s string) (out []string) {
 // given up: the way that is taken stands in place of the other.
 var askings = []refusalRule{
 	// The type, with those that are taken.
-	phrase("invalid thinking", `invalid thinking: only `+list, takes),
+	phrase("invalid thinking", `invalid thinking: only `+list, acceptedTypes),
 	phrase("expected tags", `thinking: input tag '\w+' found using 'type' does not match any of the expected tags: `+list,
-		takes),
-	phrase("should be", `\bthinking(?:\.\w+)*\.type: input should be `+list, takes),
-	phrase("should be", `'thinking', ?(?:'\w+', ?)*'type' ?[\])], ?'msg': ?'input should be `+list, takes),
-	phrase("must be", `'?thinking\.type'? must be (?:either )?`+list, takes),
-	phrase("unknown variant", `type: unknown variant '\w+', expected `+list, takes),
+		acceptedTypes),
+	phrase("should be", `\bthinking(?:\.\w+)*\.type: input should be `+list, acceptedTypes),
+	phrase("should be", `'thinking', ?(?:'\w+', ?)*'type' ?[\])], ?'msg': ?'input should be `+list, acceptedTypes),
+	phrase("must be", `'?thinking\.type'? must be (?:either )?`+list, acceptedTypes),
+	phrase("unknown variant", `type: unknown variant '\w+', expected `+list, acceptedTypes),
 	phrase("expected type object", `the thinking field in the request \(expected type object\)`,
-		always(Refused{Name: typeName, Value: true, Takes: []string{"enabled", "disabled"}})),
+		always(Refused{Name: typeName, Value: true, Accepted: []string{"enabled", "disabled"}})),
 	// It stands for any wrong parameter; of those that clients send it is this one.
 	phrase("invalid api", `invalid api parameter, please check the documentation`,
-		always(Refused{Name: typeName, Value: true, Takes: []string{"enabled", "disabled"}})),
+		always(Refused{Name: typeName, Value: true, Accepted: []string{"enabled", "disabled"}})),
 
 	// The type, without them.
 	phrase("thinking.type", `'thinking\.type\.(\w+)' is not supported`, takesNot),
@@ -63,7 +63,7 @@ var askings = []refusalRule{
 	phrase("thinking is not", `\b(adaptive|enabled|disabled) thinking is not supported`, takesNot),
 	phrase("support adaptive", `does not support (adaptive) thinking\b`, takesNot),
 	phrase("always engages in", `please use `+list, func(m []string) (Refused, bool) {
-		return Refused{Name: effortName, Value: true, Beside: WhileThinking, Takes: words(m[1])}, true
+		return Refused{Name: effortName, Value: true, ConflictsWith: WhileThinking, Accepted: words(m[1])}, true
 	}),
 	phrase("disabled for this model", `thinking (?:can'?t|cannot) be disabled for this model`,
 		always(Refused{Name: typeName, Value: true, Not: "disabled"})),
@@ -74,14 +74,14 @@ var askings = []refusalRule{
 	phrase("budget", `thinking[_ ]budget (?:parameter )?(?:must be .* not greater than|`+
 		`\(\d+\) is invalid.* between \d+ and) (\d+)`, func(m []string) (Refused, bool) {
 		most, err := strconv.ParseInt(m[1], 10, 64)
-		return Refused{Name: budgetName, Value: true, Most: most}, err == nil
+		return Refused{Name: budgetName, Value: true, Max: most}, err == nil
 	}),
 
 	// Its effort.
 	phrase("when thinking is disabled", `\beffort\b.* is not supported when thinking is disabled`,
-		always(Refused{Name: effortName, Beside: WhileOff})),
+		always(Refused{Name: effortName, ConflictsWith: WhileOff})),
 	phrase("cannot be disabled when", `thinking options type cannot be disabled when reasoning_effort is set`,
-		always(Refused{Name: effortName, Value: true, Beside: WhileOff})),
+		always(Refused{Name: effortName, Value: true, ConflictsWith: WhileOff})),
 	phrase("effort", `\beffort'? '?\w+'? is not supported\b`, always(Refused{Name: effortName, Value: true})),
 	phrase("effort level", `does not support effort level\b`, always(Refused{Name: effortName, Value: true})),
 	phrase("effort: input", `\beffort: input should be`, always(Refused{Name: effortName, Value: true})),
@@ -90,29 +90,29 @@ var askings = []refusalRule{
 
 	// What cannot be beside it.
 	phrase("clear_thinking_", `'?clear_thinking_\w+'? strategy requires 'thinking' to be enabled`,
-		always(Refused{Name: "context_management", Beside: WhileOff})),
+		always(Refused{Name: "context_management", ConflictsWith: WhileOff})),
 	// https://github.com/deepseek-ai/awesome-deepseek-integration/issues/598
 	phrase("tool_choice", `thinking may not be enabled when tool_choice|does not support this tool_choice|`+
 		`tool_choice '?\w+'? is incompatible with thinking|tool_choice .* in thinking mode|tool_choice[^;.]{0,40} ?`+
 		`(?:not supported|unsupported|仅支持|only supports)`,
-		always(Refused{Name: "tool_choice", Beside: WhileThinking})),
+		always(Refused{Name: "tool_choice", ConflictsWith: WhileThinking})),
 	phrase("when thinking is enabled", `'?\b(temperature|top_p|top_k)'? (?:may|must|can) .* when thinking is enabled`,
-		func(m []string) (Refused, bool) { return Refused{Name: m[1], Beside: WhileThinking}, true }),
+		func(m []string) (Refused, bool) { return Refused{Name: m[1], ConflictsWith: WhileThinking}, true }),
 	phrase("is allowed for this model", `invalid (temperature|top_p|top_k|presence_penalty|frequency_penalty): only `,
 		any1),
 }
 
-// takes reads the types of thinking that an error enumerates.
-func takes(m []string) (Refused, bool) {
-	r := Refused{Name: typeName, Value: true, Takes: words(m[1])}
-	for _, w := range r.Takes {
+// acceptedTypes reads the types of thinking that an error enumerates.
+func acceptedTypes(m []string) (Refused, bool) {
+	r := Refused{Name: typeName, Value: true, Accepted: words(m[1])}
+	for _, w := range r.Accepted {
 		switch w {
 		case "adaptive", "auto", "between_tools", "disabled", "enabled":
 		default:
 			return r, false // it is about another type
 		}
 	}
-	return r, len(r.Takes) > 0
+	return r, len(r.Accepted) > 0
 }
 
 // takesNot reads the type that an error refuses.

@@ -29,7 +29,7 @@ var bounds = []refusalRule{
 	// Fireworks: https://github.com/nullclaw/nullclaw/pull/231
 	phrase("stream=true", limit+` > (\d+) must have stream=true`, func(m []string) (Refused, bool) {
 		r, ok := atMost(AnswerLimit, m[1])
-		r.Limits, r.Most, r.Beside = []int64{r.Most}, 0, WhileWhole
+		r.Limits, r.Max, r.ConflictsWith = []int64{r.Max}, 0, WhileWhole
 		return r, ok
 	}),
 	// The requested answer is longer than the model's limit. Each vendor says it in words of its own, so that any sentence
@@ -65,5 +65,5 @@ var bounds = []refusalRule{
 // atMost returns a Refused with the largest accepted number.
 func atMost(name, number string) (Refused, bool) {
 	most := int64(atoi(number))
-	return Refused{Name: name, Value: true, Most: most}, name != "" && most > 0
+	return Refused{Name: name, Value: true, Max: most}, name != "" && most > 0
 }

@@ -60,12 +60,12 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 	}
 	for said, want := range map[string]Refused{
 		"Requests with max_tokens > 4096 must have stream=true": {Name: AnswerLimit, Value: true,
-			Limits: []int64{4096}, Beside: WhileWhole},
+			Limits: []int64{4096}, ConflictsWith: WhileWhole},
 		"max_tokens参数非法。请检查文档。": {Name: AnswerLimit, Value: true},
 		"Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length 5 " +
-			"instead.": {Name: "stop", Value: true, Most: 4},
+			"instead.": {Name: "stop", Value: true, Max: 4},
 		"Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 217 " +
-			"instead.": {Name: "tools", Value: true, Most: 128},
+			"instead.": {Name: "tools", Value: true, Max: 128},
 	} {
 		r, _ := RefusedParameter(400, []byte(said))
 		require.Equal(t, want, r, said)
@@ -104,11 +104,11 @@ func TestRefusalsOfMembers(t *testing.T) {
 		// https://github.com/openai/codex/issues/19188
 		`{"error":{"message":"Unsupported value: 'low' is not supported with the 'gpt-5.2-codex' model. Supported values ` +
 			`are: 'medium'.","param":"text.verbosity","code":"unsupported_value"}}`: {
-			Name: "text.verbosity", Value: true, Takes: []string{"medium"},
+			Name: "text.verbosity", Value: true, Accepted: []string{"medium"},
 		},
 		// https://github.com/google-deepmind/concordia/issues/164
 		"Unsupported value: 'verbosity' does not support 'low' with this model. Supported values are: 'medium'.": {
-			Name: "verbosity", Value: true, Takes: []string{"medium"},
+			Name: "verbosity", Value: true, Accepted: []string{"medium"},
 		},
 		// https://github.com/QuantumNous/new-api/issues/2975
 		"Unexpected value(s) `prompt-caching-scope-2026-01-05`, `structured-outputs-2025-12-15` for the " +

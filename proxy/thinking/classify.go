@@ -161,9 +161,9 @@ func doubtsThinking(body []byte, text string) bool {
 	if !strings.Contains(text, "thinking") || !doubts().MatchString(text) || namesMember().MatchString(text) {
 		return false
 	}
-	said := spoken(body)
-	_, names := refusedIn(said)
-	return !names && !ofSchema().MatchString(said)
+	sentence := normalize(body)
+	_, names := refusedIn(sentence)
+	return !names && !ofSchema().MatchString(sentence)
 }
 
 // signs are the phrases and patterns that identify an error of some class. They are matched with a

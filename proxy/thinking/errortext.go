@@ -31,11 +31,11 @@ var (
 // What the error repeats of the request is left out.
 func errorText(body []byte) string {
 	body = body[:min(len(body), maxErrorBody)]
-	var said texts
-	if !said.json(body, 0, false) || len(said) == 0 {
-		said = append(said[:0], body...)
+	var buf texts
+	if !buf.json(body, 0, false) || len(buf) == 0 {
+		buf = append(buf[:0], body...)
 	}
-	text := withoutEcho(string(said))
+	text := withoutEcho(string(buf))
 	return fold(text[:min(len(text), maxErrorText)])
 }
 
@@ -47,13 +47,13 @@ type texts []byte
 // of speaking members. If b is not one JSON value it collects nothing and returns false.
 func (t *texts) json(b []byte, depth int, inside bool) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-	before := len(*t)
+	n := len(*t)
 	if t.value(d, depth, inside) == nil {
 		if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
 			return true
 		}
 	}
-	*t = (*t)[:before]
+	*t = (*t)[:n]
 	return false
 }
 
@@ -72,7 +72,7 @@ func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 		return nil
 	}
 	for next := d.PeekKind(); next != '}' && next != ']'; next = d.PeekKind() {
-		within := inside
+		include := inside
 		if kind == '{' {
 			name, err := d.ReadToken()
 			if err != nil {
@@ -84,7 +84,7 @@ func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 				}
 				continue
 			}
-			within = inside || slices.Contains(speaking, name.String())
+			include = inside || slices.Contains(speaking, name.String())
 			if name.String() == "param" && d.PeekKind() == '"' {
 				param, err := d.ReadToken()
 				if err != nil {
@@ -95,7 +95,7 @@ func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 				continue
 			}
 		}
-		if err := t.value(d, depth+1, within); err != nil {
+		if err := t.value(d, depth+1, include); err != nil {
 			return err
 		}
 	}
@@ -125,12 +125,12 @@ var echo = lazyregexp.New(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s
 func withoutEcho(s string) string {
 	var out strings.Builder
 	for {
-		at := echo().FindStringIndex(s)
-		if at == nil {
+		loc := echo().FindStringIndex(s)
+		if loc == nil {
 			break
 		}
-		out.WriteString(s[:at[1]])
-		s = s[at[1]+valueLength(s[at[1]:]):]
+		out.WriteString(s[:loc[1]])
+		s = s[loc[1]+valueLength(s[loc[1]:]):]
 	}
 	if out.Len() == 0 {
 		return s

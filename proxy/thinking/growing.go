@@ -103,22 +103,22 @@ type piece struct {
 var growingText = []string{"text", "summary", "data", "thinking"}
 
 // add takes a piece: it continues an open object or begins a new one.
-func (p *pieces) add(o *wire.Outline, at wire.Span) {
-	members := o.Object(at)
-	next := piece{index: string(o.Of(members.Get("index")))}
+func (p *pieces) add(o *wire.Outline, span wire.Span) {
+	members := o.Object(span)
+	next := piece{index: string(o.Raw(members.Get("index")))}
 	next.kind, _ = o.Text(members.Get("type"))
 	next.id, _ = o.Text(members.Get("id"))
-	to := p.open(next)
-	if to == nil {
-		to = &next
-		*p = append(*p, to)
+	target := p.open(next)
+	if target == nil {
+		target = &next
+		*p = append(*p, target)
 	}
-	to.id = cmp.Or(to.id, next.id)
+	target.id = cmp.Or(target.id, next.id)
 	for _, m := range members {
 		if slices.Contains(growingText, m.Name) {
-			to.growing.add(m.Name, o.Of(m.Value))
+			target.growing.add(m.Name, o.Raw(m.Value))
 		} else {
-			to.set(m.Name, o.Of(m.Value))
+			target.set(m.Name, o.Raw(m.Value))
 		}
 	}
 }

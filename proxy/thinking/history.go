@@ -37,16 +37,16 @@ type history struct {
 	dialect wire.Dialect
 }
 
-// whole is an outline for a JSON value alone, and the span of that value.
-func whole(v jsontext.Value) (*wire.Outline, wire.Span) {
+// outlineValue is an outline for a JSON value alone, and the span of that value.
+func outlineValue(v jsontext.Value) (*wire.Outline, wire.Span) {
 	return &wire.Outline{Body: v}, wire.Span{End: len(v)}
 }
 
 // null is true for a value without content: missing, null, a placeholder, "" or [].
 func (h history) null(s wire.Span) bool {
-	switch h.Of(s).Kind() {
+	switch h.Raw(s).Kind() {
 	case '"':
-		text := h.Of(s)[1 : s.End-s.Start-1]
+		text := h.Raw(s)[1 : s.End-s.Start-1]
 		return len(text) == 0 || string(text) == wire.LostThinking
 	case '[':
 		return len(h.Elements(s)) == 0
@@ -83,13 +83,13 @@ func (h history) thoughtSignature(members wire.Object) wire.Span {
 	return h.Object(h.Object(members.Get(extraContent)).Get("google")).Get("thought_signature")
 }
 
-func (h history) signed(members wire.Object) bool { return h.thoughtSignature(members).Found() }
+func (h history) signed(members wire.Object) bool { return h.thoughtSignature(members).Exists() }
 
 // keys are the ledger's keys of a message's thinking, without placeholders.
 func (h history) keys(m *wire.MessageOutline) []string {
 	var keys []string
 	add := func(s wire.Span) {
-		if key := ledger.BlockKey(h.Of(s)); key != "" {
+		if key := ledger.BlockKey(h.Raw(s)); key != "" {
 			keys = append(keys, key)
 		}
 	}

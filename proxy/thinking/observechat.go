@@ -46,8 +46,8 @@ func (o *Observer) Chunk(c *wire.Chunk) []byte {
 	var e wire.Edits
 	for i := range c.Choices {
 		choice := &c.Choices[i]
-		whole, first := choice.Whole, choice.Index == 0
-		if whole {
+		complete, first := choice.Complete, choice.Index == 0
+		if complete {
 			first = i == 0
 		} else if first {
 			o.chat.grow(c, choice)
@@ -57,24 +57,24 @@ func (o *Observer) Chunk(c *wire.Chunk) []byte {
 		var tools []ledger.ToolID
 		for j := range choice.Calls {
 			piece := &choice.Calls[j]
-			id, named := c.Text(piece.Members.Get("id"))
-			if whole && named {
-				tools = append(tools, o.names.of(id))
+			id, hasID := c.Text(piece.Members.Get("id"))
+			if complete && hasID {
+				tools = append(tools, o.names.toolID(id))
 				renamed(&e, piece.Members.Get("id"), tools[len(tools)-1])
 			}
-			if whole {
+			if complete {
 				continue
 			}
-			at := o.chat.place(choice.Index, piece, id)
-			if named {
-				o.name(&e, at, piece.Members.Get("id"), id)
+			place := o.chat.place(choice.Index, piece, id)
+			if hasID {
+				o.name(&e, place, piece.Members.Get("id"), id)
 			}
 			if first {
-				o.chat.growCall(c, at, piece)
+				o.chat.growCall(c, place, piece)
 			}
 		}
-		if whole && first && choice.Delta != nil {
-			o.take(Answer{Content: bytes.Clone(c.Of(choice.Span)), Tools: tools})
+		if complete && first && choice.Delta != nil {
+			o.take(Answer{Content: bytes.Clone(c.Raw(choice.Span)), Tools: tools})
 		}
 	}
 	return e.Apply(c.Body)
@@ -100,16 +100,16 @@ func (a *chatCollector) place(choice int64, piece *wire.CallPiece, id string) ca
 
 // name gives the id of a call the name that the client gets, in place, which as a rule is in the
 // first piece of the call.
-func (o *Observer) name(e *wire.Edits, at callPlace, span wire.Span, id string) {
-	tool, known := o.chat.tools[at]
-	if !known {
+func (o *Observer) name(e *wire.Edits, place callPlace, span wire.Span, id string) {
+	tool, exists := o.chat.tools[place]
+	if !exists {
 		if o.chat.tools == nil {
 			o.chat.tools = map[callPlace]ledger.ToolID{}
 		}
-		tool = o.names.of(id)
-		o.chat.tools[at] = tool
+		tool = o.names.toolID(id)
+		o.chat.tools[place] = tool
 	}
-	if tool.Vendor == id && (id != "" || !known) {
+	if tool.Vendor == id && (id != "" || !exists) {
 		renamed(e, span, tool)
 	}
 }
@@ -117,19 +117,19 @@ func (o *Observer) name(e *wire.Edits, at callPlace, span wire.Span, id string) 
 // grow adds a delta to the message, apart from its tool calls.
 func (a *chatCollector) grow(c *wire.Chunk, choice *wire.Choice) {
 	for _, m := range choice.Delta {
-		value := c.Of(m.Value)
+		value := c.Raw(m.Value)
 		switch m.Name {
 		case "content", "reasoning_content", "reasoning", "refusal":
 			a.broken = a.broken || value.Kind() != '"' && value.Kind() != 'n'
 			a.message.add(m.Name, value)
 		case toolCalls, details, blocks:
-			for _, at := range c.Elements(m.Value) {
+			for _, span := range c.Elements(m.Value) {
 				a.message.member(m.Name) // keeps its place in the order; put fills in the value
 				switch m.Name {
 				case details:
-					a.details.add(&c.Outline, at)
+					a.details.add(&c.Outline, span)
 				case blocks:
-					a.blocks.add(&c.Outline, at)
+					a.blocks.add(&c.Outline, span)
 				}
 			}
 		default:
@@ -139,11 +139,11 @@ func (a *chatCollector) grow(c *wire.Chunk, choice *wire.Choice) {
 }
 
 // growCall adds a piece to its tool call.
-func (a *chatCollector) growCall(c *wire.Chunk, at callPlace, piece *wire.CallPiece) {
-	i := slices.IndexFunc(a.calls, func(c *partialCall) bool { return c.place == at })
+func (a *chatCollector) growCall(c *wire.Chunk, place callPlace, piece *wire.CallPiece) {
+	i := slices.IndexFunc(a.calls, func(c *partialCall) bool { return c.place == place })
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, &partialCall{place: at})
+		a.calls = append(a.calls, &partialCall{place: place})
 	}
 	call := a.calls[i]
 	for _, m := range piece.Members {
@@ -153,13 +153,13 @@ func (a *chatCollector) growCall(c *wire.Chunk, at callPlace, piece *wire.CallPi
 			call.member(m.Name)
 			for _, m := range piece.Function {
 				if m.Name == "arguments" {
-					call.function.add(m.Name, c.Of(m.Value))
+					call.function.add(m.Name, c.Raw(m.Value))
 				} else {
-					call.function.set(m.Name, c.Of(m.Value))
+					call.function.set(m.Name, c.Raw(m.Value))
 				}
 			}
 		default:
-			call.set(m.Name, c.Of(m.Value))
+			call.set(m.Name, c.Raw(m.Value))
 		}
 	}
 }

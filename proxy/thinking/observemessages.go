@@ -13,7 +13,7 @@ import (
 func (o *Observer) Event(e *wire.Event) {
 	_ = o.blocks.Add(e) // blocks that are out of order are the client's to judge
 	if e.Type == wire.BlockStart {
-		o.begun++
+		o.blockCount++
 		if e.Block != nil && e.Block.Type == wire.ToolUseBlock {
 			o.tool(e)
 		}
@@ -25,7 +25,7 @@ func (o *Observer) Event(e *wire.Event) {
 
 // tool gives a tool use's id the name that the client gets.
 func (o *Observer) tool(e *wire.Event) {
-	tool := o.names.of(e.Block.ID)
+	tool := o.names.toolID(e.Block.ID)
 	if tool.Client != tool.Vendor {
 		id := gjson.GetBytes(e.JSON(), "content_block.id")
 		if id.Type != gjson.String {
@@ -34,7 +34,7 @@ func (o *Observer) tool(e *wire.Event) {
 		e.Data = wire.Splice(e.JSON(), wire.Span{Start: id.Index, End: id.Index + len(id.Raw)}, wire.Quote(tool.Client))
 		e.Block.ID = tool.Client
 	}
-	o.tools = append(o.tools, toolAt{o.begun - 1, tool})
+	o.tools = append(o.tools, toolAt{o.blockCount - 1, tool})
 }
 
 // toolAt is the id of a tool use, which is a block at an index.
@@ -46,8 +46,8 @@ type toolAt struct {
 // put is a streamed answer as far as it came; without Content if nothing came. A block that was not closed or not
 // understood, and those behind it, are left out.
 func (o *Observer) put() (out Answer) {
-	content, blocks, all := o.blocks.Content()
-	if out.Cut = !all; blocks > 0 {
+	content, blocks, complete := o.blocks.Content()
+	if out.Cut = !complete; blocks > 0 {
 		out.Content = content
 	}
 	for _, t := range o.tools {
@@ -71,14 +71,14 @@ func (o *Observer) Message(read *wire.Outline) []byte {
 		if b.Type != wire.ToolUseBlock {
 			continue
 		}
-		at := b.Members.Get("id")
-		if id, ok := read.Text(at); ok {
-			tool := o.names.of(id)
-			renamed(&e, at, tool)
+		span := b.Members.Get("id")
+		if id, ok := read.Text(span); ok {
+			tool := o.names.toolID(id)
+			renamed(&e, span, tool)
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Outline, out.Content = read, bytes.Clone(read.Of(m.Content))
+	out.Outline, out.Content = read, bytes.Clone(read.Raw(m.Content))
 	o.take(out)
 	return e.Apply(read.Body)
 }

@@ -63,15 +63,15 @@ type Observer struct {
 	dialect wire.Dialect
 	names   names
 
-	blocks   wire.Assembler // of a stream of messages
-	begun    int            // blocks of it
-	tools    []toolAt
-	chat     chatCollector // of a stream of chat completions
-	whole    Answer        // the answer, if it came as one JSON body
-	kept     int           // bytes collected so far of chat
-	lost     bool          // the answer was longer than maxKept and is not recorded
-	finished bool          // the stream said that the answer is over
-	complete bool          // all of the answer is there
+	blocks     wire.Assembler // of a stream of messages
+	blockCount int            // blocks of it
+	tools      []toolAt
+	chat       chatCollector // of a stream of chat completions
+	answer     Answer        // the answer, if it came as one JSON body
+	chatBytes  int           // bytes collected so far of chat
+	overflow   bool          // the answer was longer than maxKept and is not recorded
+	finished   bool          // the stream said that the answer is over
+	complete   bool          // all of the answer is there
 }
 
 // NewObserver observes one answer. Recurring says that the vendor may give its tool ids again,
@@ -81,19 +81,19 @@ func NewObserver(d wire.Dialect, recurring bool) *Observer {
 }
 
 // KeepIDs has the client get the vendor's tool ids, whatever they look like.
-func (o *Observer) KeepIDs() { o.names.kept = true }
+func (o *Observer) KeepIDs() { o.names.keepIDs = true }
 
 // keep accounts for bytes that were collected, and gives the answer up when it is too long.
 func (o *Observer) keep(n int) {
-	if o.kept += n; o.kept+o.blocks.Kept() > maxKept {
-		o.kept, o.lost, o.blocks, o.chat = 0, true, wire.Assembler{}, chatCollector{}
+	if o.chatBytes += n; o.chatBytes+o.blocks.Size() > maxKept {
+		o.chatBytes, o.overflow, o.blocks, o.chat = 0, true, wire.Assembler{}, chatCollector{}
 	}
 }
 
 // take keeps an answer that came whole.
 func (o *Observer) take(a Answer) {
-	o.whole = a
-	o.complete, o.lost = len(a.Content) > 0, len(a.Content) > maxKept
+	o.answer = a
+	o.complete, o.overflow = len(a.Content) > 0, len(a.Content) > maxKept
 }
 
 // End says that the stream ended without an error. It is needed because a chat stream may end
@@ -108,10 +108,10 @@ func (o *Observer) Complete() bool { return o.complete }
 // Answer is what has been collected so far; ok is false if there is nothing to record.
 func (o *Observer) Answer() (a Answer, ok bool) {
 	switch {
-	case o.lost:
+	case o.overflow:
 		return Answer{Cut: true}, false
-	case len(o.whole.Content) > 0:
-		return o.whole, true
+	case len(o.answer.Content) > 0:
+		return o.answer, true
 	case o.dialect == wire.Chat:
 		a = o.chat.put()
 	default:
@@ -127,20 +127,20 @@ func (o *Observer) Answer() (a Answer, ok bool) {
 // names decides which name the client gets for a vendor's tool id.
 type names struct {
 	recurring bool // the vendor may give its tool ids again
-	kept      bool // even then
+	keepIDs   bool // even then
 }
 
-func (n names) of(vendor string) ledger.ToolID {
-	if !n.kept && (n.recurring || ledger.CanRecur(vendor)) {
+func (n names) toolID(vendor string) ledger.ToolID {
+	if !n.keepIDs && (n.recurring || ledger.CanRecur(vendor)) {
 		return ledger.ToolID{Vendor: vendor, Client: "call_" + rand.Text()[:24]}
 	}
 	return ledger.ToolID{Vendor: vendor, Client: vendor}
 }
 
 // renamed replaces a vendor's tool id by the client's name for it.
-func renamed(e *wire.Edits, at wire.Span, id ledger.ToolID) {
+func renamed(e *wire.Edits, span wire.Span, id ledger.ToolID) {
 	if id.Client != id.Vendor {
-		e.Replace(at, wire.Quote(id.Client))
+		e.Replace(span, wire.Quote(id.Client))
 	}
 }
 

@@ -16,16 +16,16 @@ type Refused struct {
 	Name string
 	// Value: the parameter is accepted, but not with the value that it had.
 	Value bool
-	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
+	// ConflictsWith is another parameter with which it cannot be combined; empty if it is refused in any
 	// request. WhileThinking and WhileOff stand for what the model does.
-	Beside string
-	// Takes are the accepted values that the error lists. Not is the refused value.
-	Takes []string
-	Not   string
+	ConflictsWith string
+	// Accepted are the accepted values that the error lists. Not is the refused value.
+	Accepted []string
+	Not      string
 	// Refuses are the refused values of a header. If it is empty, all values are refused.
 	Refuses []string
-	// Most is the largest accepted number, or the largest number of elements; 0 if the error names none.
-	Most int64
+	// Max is the largest accepted number, or the largest number of elements; 0 if the error names none.
+	Max int64
 	// Limits are the numbers in an error about the limit of an answer. The model's limit is the largest one below the
 	// refused number.
 	Limits []int64
@@ -49,7 +49,7 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 	if status < http.StatusBadRequest || classOf(body) != ClassOther {
 		return Refused{}, false
 	}
-	r, ok := refusedIn(spoken(body))
+	r, ok := refusedIn(normalize(body))
 	if ok && r.Limits != nil && lengthOf(body).Excess != NotLong {
 		return Refused{}, false // the rest of the window concerns only this request
 	}
@@ -74,8 +74,8 @@ func refusedIn(text string) (Refused, bool) {
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
 			}
-			if r.Value && r.Takes == nil && r.Most == 0 && r.Limits == nil {
-				r.Takes = words(accepted.FindString(text))
+			if r.Value && r.Accepted == nil && r.Max == 0 && r.Limits == nil {
+				r.Accepted = words(accepted.FindString(text))
 			}
 			return r, true
 		}
@@ -87,11 +87,11 @@ func refusedIn(text string) (Refused, bool) {
 const maxSentence = 16 << 10
 
 // Sentence returns the normalized text of an error for regular expressions, in lower case.
-func Sentence(body []byte) string { return strings.ToLower(spoken(body)) }
+func Sentence(body []byte) string { return strings.ToLower(normalize(body)) }
 
-// spoken normalises an error for the rules: on one line, with ' for every kind of quote, without
+// normalize normalises an error for the rules: on one line, with ' for every kind of quote, without
 // the backslashes of JSON within strings, and without what it repeats of the request.
-func spoken(body []byte) string {
+func normalize(body []byte) string {
 	text := withoutEcho(string(body[:min(len(body), maxErrorBody)]))
 	text = escapes().ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
 		s = strings.TrimLeft(s, `\`)
@@ -116,10 +116,10 @@ var (
 const path = `[A-Za-z_]\w*(?:\.\w+|\[[\w*]*\])*`
 
 const (
-	named   = `'?(` + path + `)'?`
-	listed  = `[:\s\[({']+(` + path + `)`
-	kinds   = `(?:arguments?|parameters?|params?|fields?|propert(?:y|ies)|keys?|names?|options?|members?|inputs?)(?:\(s\))?`
-	refusal = `(?:not (?:currently |yet ` +
+	namePattern = `'?(` + path + `)'?`
+	listed      = `[:\s\[({']+(` + path + `)`
+	kinds       = `(?:arguments?|parameters?|params?|fields?|propert(?:y|ies)|keys?|names?|options?|members?|inputs?)(?:\(s\))?`
+	refusal     = `(?:not (?:currently |yet ` +
 		`)?(?:supported|allowed|available|recogni[sz]ed|permitted|accepted|implemented|enabled)|unsupported|deprecated|disallowed|no longer (?:supported|available))`
 )
 
@@ -163,17 +163,17 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	phrase("mandatory", `\breasoning is mandatory\b`, always(Refused{Name: "reasoning", Value: true})),
 
 	// Two parameters cannot be combined.
-	phrase("function tools", `function tools with `+named+` (?:is|are) `+refusal, func(m []string) (Refused, bool) {
-		return Refused{Name: parameterName(m[1]), Beside: "tools", Off: true}, true
+	phrase("function tools", `function tools with `+namePattern+` (?:is|are) `+refusal, func(m []string) (Refused, bool) {
+		return Refused{Name: parameterName(m[1]), ConflictsWith: "tools", Off: true}, true
 	}),
 	phrase("cannot", `'(`+path+`)' and '(`+path+`)' cannot (?:both |be )`, func(m []string) (Refused, bool) {
-		return Refused{Name: parameterName(m[2]), Beside: parameterName(m[1])}, true
+		return Refused{Name: parameterName(m[2]), ConflictsWith: parameterName(m[1])}, true
 	}),
 
 	// The value is refused.
 	phrase("json_schema", `unknown variant 'json_schema'|response[_ ]format'? (?:of type )?'?json_schema'? (?:is )?`+
 		refusal+`|does not support response format '?json_schema`, always(Refused{Name: "response_format", Value: true})),
-	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
+	phrase("does not support", namePattern+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	// https://github.com/openai/codex/issues/19188
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
@@ -183,19 +183,19 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 			r, ok := value(1)(m)
 			return r, ok && !strings.HasSuffix(r.Name, ".type") // of an item or a block
 		}),
-	phrase("does not support this", `does not support this `+named, likely(true)),
-	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(true)),
-	phrase("must be", named+` must be (?:one of|either) `, likely(true)),
-	phrase("is not one of", named+` '?[\w.\-]+'? is not one of `, likely(true)),
-	phrase("invalid", `\binvalid `+named+` (?:argument|value|option)\b`, likely(true)),
-	phrase("unsupported", `\bunsupported `+named+`: `, likely(true)),
+	phrase("does not support this", `does not support this `+namePattern, likely(true)),
+	phrase("unavailable", `\bthis `+namePattern+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(true)),
+	phrase("must be", namePattern+` must be (?:one of|either) `, likely(true)),
+	phrase("is not one of", namePattern+` '?[\w.\-]+'? is not one of `, likely(true)),
+	phrase("invalid", `\binvalid `+namePattern+` (?:argument|value|option)\b`, likely(true)),
+	phrase("unsupported", `\bunsupported `+namePattern+`: `, likely(true)),
 
 	// FastAPI's list of details, and pydantic's one-line form of it.
 	phrase("loc", `'type': ?'(?:extra_forbidden|value_error\.extra)', ?`+location, located(false)),
 	phrase("loc", location+`, ?'msg': ?'extra (?:inputs|fields) (?:are )?not permitted`, located(false)),
 	phrase("loc", `'type': ?'(?:literal_error|enum)', ?`+location, located(true)),
-	phrase("not permitted", `extra (?:inputs|fields) (?:are )?not permitted,? field: ?`+named, any1),
-	phrase("not permitted", named+`: extra (?:inputs|fields) (?:are )?not permitted`, any1),
+	phrase("not permitted", `extra (?:inputs|fields) (?:are )?not permitted,? field: ?`+namePattern, any1),
+	phrase("not permitted", namePattern+`: extra (?:inputs|fields) (?:are )?not permitted`, any1),
 	// https://github.com/BerriAI/litellm/pull/38790
 	phrase("is", `'?([A-Za-z_]\w*(?:\.\w+)+): ?'?[\w.\-]+'? is `+refusal, any1),
 
@@ -216,7 +216,7 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 			listed, any1),
 	phrase("was unexpected", `'(`+path+`)' (?:was|were) unexpected`, any1),
 	phrase("does not support", `does not (?:support|accept|allow) (?:the |request )?`+kinds+listed, any1),
-	phrase("does not support the", `does not support the `+named+` `+kinds, any1),
+	phrase("does not support the", `does not support the `+namePattern+` `+kinds, any1),
 	// Bedrock and LiteLLM: https://github.com/anomalyco/opencode/issues/10259
 	// https://github.com/aws-samples/bedrock-access-gateway/pull/239
 	phrase("tool", `must define tools|toolconfig field must be defined|support tool calling without 'tools='`,
@@ -227,13 +227,13 @@ var refusals = slices.Concat(askings, bounds, []refusalRule{
 	phrase("mixed values for 'strict'", `mixed values for 'strict'`, always(Refused{Name: "tools[].function.strict"})),
 	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+
 		listed, any1),
-	phrase("is not a", named+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds,
+	phrase("is not a", namePattern+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds,
 		any1),
 
 	// The name precedes them.
 	phrase("", `\b`+kinds+` '(`+path+`)' (?:is|are) `+refusal, any1),
-	phrase("", named+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(false)),
-	phrase("cannot be used", named+` cannot be used (?:with|for|on|by) `, likely(false)),
+	phrase("", namePattern+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(false)),
+	phrase("cannot be used", namePattern+` cannot be used (?:with|for|on|by) `, likely(false)),
 	phrase("'code'", `'param': ?'(`+path+`)', ?'code': ?'(unknown_parameter|unsupported_parameter|unsupported_value)'`,
 		func(m []string) (Refused, bool) {
 			return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
@@ -272,8 +272,8 @@ func value(group int) func([]string) (Refused, bool) {
 func likely(value bool) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
 		name := parameterName(m[1])
-		known := strings.Contains(name, "_") || slices.Contains(singleWords, name)
-		return Refused{Name: name, Value: value}, known && !strings.HasPrefix(name, "thinking") &&
+		plausible := strings.Contains(name, "_") || slices.Contains(singleWords, name)
+		return Refused{Name: name, Value: value}, plausible && !strings.HasPrefix(name, "thinking") &&
 			!strings.HasPrefix(name, "clear_")
 	}
 }
@@ -310,11 +310,11 @@ var (
 
 // parameterName is the name as a request would spell it; empty if said is not a name, or is a place
 // in something that this gateway never sends.
-func parameterName(said string) string {
-	said = camel().ReplaceAllStringFunc(said, func(s string) string { return s[:1] + "_" + s[1:] })
-	said = strings.ToLower(strings.NewReplacer("[", ".[", "]", "").Replace(said))
+func parameterName(name string) string {
+	name = camel().ReplaceAllStringFunc(name, func(s string) string { return s[:1] + "_" + s[1:] })
+	name = strings.ToLower(strings.NewReplacer("[", ".[", "]", "").Replace(name))
 	var steps []string
-	for step := range strings.SplitSeq(said, ".") {
+	for step := range strings.SplitSeq(name, ".") {
 		switch index := strings.TrimPrefix(step, "["); {
 		case step == "", step == "body":
 		case index != step, index == "*", digits().MatchString(index):
@@ -325,7 +325,7 @@ func parameterName(said string) string {
 			steps = append(steps, step)
 		}
 	}
-	if len(steps) == 0 || len(said) > 100 || slices.Contains(prose, steps[0]) || steps[0] == "input" && len(steps) > 1 {
+	if len(steps) == 0 || len(name) > 100 || slices.Contains(prose, steps[0]) || steps[0] == "input" && len(steps) > 1 {
 		return ""
 	}
 	return strings.Join(steps, ".")

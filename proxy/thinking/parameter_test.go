@@ -76,19 +76,19 @@ func TestRefusedParameter(t *testing.T) {
 		"{\"error\":{\"message\":\"`frequency_penalty` is not supported by this " +
 			"model.\"}}": {Name: "frequency_penalty"},
 		`{"detail":[{"type":"literal_error","loc":["body","reasoning_effort"],"msg":"Input should be 'none' or ` +
-			`'high'","input":"low"}]}`: {Name: "reasoning_effort", Value: true, Takes: []string{"none", "high"}},
+			`'high'","input":"low"}]}`: {Name: "reasoning_effort", Value: true, Accepted: []string{"none", "high"}},
 		`{"error":{"message":"Unsupported value: 'minimal' is not supported with the 'gpt-5.1' model. Supported values ` +
 			`are: 'none'.","type":"x","param":"reasoning.effort","code":"unsupported_value"}}`: {
-			Name: "reasoning.effort", Value: true, Takes: []string{"none"},
+			Name: "reasoning.effort", Value: true, Accepted: []string{"none"},
 		},
 		`{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions. ` +
 			`Please use /v1/responses instead.","param":"reasoning_effort","code":null}}`: {
-			Name: "reasoning_effort", Beside: "tools", Off: true,
+			Name: "reasoning_effort", ConflictsWith: "tools", Off: true,
 		},
 		`{"error":{"message":"To use function tools, Function tools with reasoning_effort are not supported for gpt-5.6 ` +
-			`in /v1/chat/completions."}}`: {Name: "reasoning_effort", Beside: "tools", Off: true},
+			`in /v1/chat/completions."}}`: {Name: "reasoning_effort", ConflictsWith: "tools", Off: true},
 		"`temperature` and `top_p` cannot both be specified for this model. Please use only " +
-			"one.": {Name: "top_p", Beside: "temperature"},
+			"one.": {Name: "top_p", ConflictsWith: "temperature"},
 		`Unknown parameter: ` +
 			`'tools[0].function.strict'.`: {Name: "tools[].function.strict"},
 		`The parameter 'logit_bias' is not ` +
@@ -135,7 +135,7 @@ func FuzzRefusedParameter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, ok := RefusedParameter(400, body)
 		require.Equal(t, ok, r.Name != "")
-		for _, name := range []string{r.Name, r.Beside} {
+		for _, name := range []string{r.Name, r.ConflictsWith} {
 			require.NotContains(t, name, " ")
 			require.NotContains(t, name, `"`)
 		}

@@ -42,13 +42,13 @@ func (r *Replay) Refill(p Placeholder) (Refilled, error) {
 	for i, s := range steps {
 		switch j := &r.judged[i]; {
 		case s != unchained:
-		case r.known(j):
-			steps[i] = back(j)
+		case r.canRestore(j):
+			steps[i] = restoreStep(j)
 		default:
 			steps[i] = step{leave, ledger.Unknown}
 		}
 	}
-	before, was := r.apply(r.steps)
+	original, was := r.apply(r.steps)
 	body, report := r.apply(steps)
 	o := r.request.Outline
 	if len(o.Body) > 0 && &body[0] != &o.Body[0] {
@@ -66,8 +66,8 @@ func (r *Replay) Refill(p Placeholder) (Refilled, error) {
 		}
 	}
 	out.Body = e.Apply(body)
-	if out.Changed = !bytes.Equal(out.Body, before); !out.Changed {
-		out.Body = before
+	if out.Changed = !bytes.Equal(out.Body, original); !out.Changed {
+		out.Body = original
 	}
 	out.Off = out.Placeholders == 0 && (!out.Changed || h.lacking())
 	return out, nil
@@ -79,12 +79,12 @@ func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool
 	case h.dialect == wire.Messages && p.Block:
 		return !h.thinks(m) && h.holdBlock(e, m, p.Text)
 	case h.dialect == wire.Chat && p.Field != "":
-		at := m.Members.Get(p.Field)
+		span := m.Members.Get(p.Field)
 		switch {
-		case !at.Found():
+		case !span.Exists():
 			insert(e, m.Span, p.Field, wire.Quote(p.Text))
-		case h.Of(at).Kind() == 'n':
-			e.Replace(at, wire.Quote(p.Text))
+		case h.Raw(span).Kind() == 'n':
+			e.Replace(span, wire.Quote(p.Text))
 		default:
 			return false
 		}
@@ -105,8 +105,8 @@ func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline, thought string
 	if len(m.Blocks) == 0 {
 		return false
 	}
-	at := m.Blocks[0].Start
-	e.Replace(wire.Span{Start: at, End: at}, block)
+	start := m.Blocks[0].Start
+	e.Replace(wire.Span{Start: start, End: start}, block)
 	return true
 }
 
@@ -123,16 +123,16 @@ func (h history) holdSignature(e *wire.Edits, m *wire.MessageOutline, signature 
 	}
 	google := slices.Concat([]byte(`{"thought_signature":`), wire.Quote(signature), []byte("}"))
 	extra := slices.Concat([]byte(`{"google":`), google, []byte("}"))
-	at := call.Get(extraContent)
-	switch members := h.Object(at); {
-	case !at.Found():
+	span := call.Get(extraContent)
+	switch members := h.Object(span); {
+	case !span.Exists():
 		insert(e, elements[0], extraContent, extra)
 	case len(members) == 0:
-		e.Replace(at, extra)
-	case members.Get("google").Found():
+		e.Replace(span, extra)
+	case members.Get("google").Exists():
 		e.Replace(members.Get("google"), google)
 	default:
-		insert(e, at, "google", google)
+		insert(e, span, "google", google)
 	}
 	return true
 }

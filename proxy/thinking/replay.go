@@ -36,7 +36,7 @@ func (r *Replay) PutBack(signed bool, moved int) (body []byte, report Report) {
 	steps := make([]step, len(r.judged))
 	loop := history{r.request.Outline, r.request.Dialect}.loop()
 	// ended: nothing older is on the chain. wanted: the key of its next link, empty before the first.
-	ended, wanted := false, ""
+	done, nextKey := false, ""
 	for i := len(r.judged) - 1; i >= 0; i-- {
 		j := &r.judged[i]
 		if r.refused(j) {
@@ -47,17 +47,17 @@ func (r *Replay) PutBack(signed bool, moved int) (body []byte, report Report) {
 			steps[i] = unchained
 			continue
 		}
-		if r.foreign(j) || j.Edited || !r.known(j) {
+		if r.foreign(j) || j.Edited || !r.canRestore(j) {
 			continue
 		}
 		key := last(j.TurnKeys)
-		if older := j.Message < loop; signed && older && key != "" && (ended || wanted != "" && key != wanted) {
+		if older := j.Message < loop; signed && older && key != "" && (done || nextKey != "" && key != nextKey) {
 			continue
 		}
-		steps[i] = back(j)
+		steps[i] = restoreStep(j)
 		if key != "" {
-			wanted = j.Turn.Predecessor
-			ended = ended || wanted == ""
+			nextKey = j.Turn.Predecessor
+			done = done || nextKey == ""
 		}
 	}
 	r.steps = steps
@@ -66,11 +66,11 @@ func (r *Replay) PutBack(signed bool, moved int) (body []byte, report Report) {
 
 // Register records the answer to this request in the ledger. sent is the outline of the request as
 // it was sent, place that of the answer in its conversation, nil without one.
-func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, place *ledger.Place) {
+func (r *Replay) Register(ctx context.Context, outline *wire.Outline, a Answer, place *ledger.Place) {
 	r.ledger.Record(ctx, ledger.Turn{
 		Scope: r.request.Scope, Origin: r.request.Target, Dialect: r.request.Dialect,
-		Content: a.Content, Outline: a.Outline, Tools: a.Tools, Cut: a.Cut, At: r.began,
-		Predecessor: lastThinking(sent, r.request.Dialect),
+		Content: a.Content, Outline: a.Outline, Tools: a.Tools, Cut: a.Cut, Time: r.began,
+		Predecessor: lastThinking(outline, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
 		Place:       place,
 		Response:    a.Response,
@@ -85,13 +85,13 @@ func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others S
 	var sound []string
 	for i := range r.judged {
 		j := &r.judged[i]
-		by := r.stranger(j)
+		strangers := r.stranger(j)
 		switch {
 		case j.Turn == nil || r.foreign(j):
-		case by == Strangers{}:
+		case strangers == Strangers{}:
 			sound = append(sound, j.TurnKeys...)
 		case slices.ContainsFunc(j.TurnKeys, func(k string) bool { return k != "" && slices.Contains(keys, k) }):
-			others = others.and(by)
+			others = others.and(strangers)
 		}
 	}
 	if own {
@@ -146,7 +146,7 @@ func (r *Replay) Stripped(report Report, strangers bool) Report {
 		switch n := 0; s.do {
 		case leave:
 			n = h.count(&h.Messages[j.Message])
-			report.Kept, report.Stripped = report.Kept-n, report.Stripped+n
+			report.Unchanged, report.Stripped = report.Unchanged-n, report.Stripped+n
 		case putBack:
 			for _, key := range j.TurnKeys {
 				if key != "" {
@@ -190,23 +190,23 @@ type step struct {
 // unchained is the step for thinking that may be valid but is not on the chain.
 var unchained = step{remove, ledger.Proven}
 
-// back is the step for a message of a known turn.
-func back(j *ledger.Judged) step {
+// restoreStep is the step for a message of a known turn.
+func restoreStep(j *ledger.Judged) step {
 	if j.Same {
 		return step{leave, ledger.Proven}
 	}
 	return step{putBack, ledger.Proven}
 }
 
-// known reports whether a message's turn is known and can be put back, which needs the same
+// canRestore reports whether a message's turn is known and can be put back, which needs the same
 // dialect. The stored blocks then count, whatever the client made of them.
-func (r *Replay) known(j *ledger.Judged) bool {
+func (r *Replay) canRestore(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Dialect == r.request.Dialect
 }
 
 // refused reports whether the backend has rejected a message's thinking before.
 func (r *Replay) refused(j *ledger.Judged) bool {
-	if r.known(j) {
+	if r.canRestore(j) {
 		return slices.Contains(j.TurnStates, ledger.Refused)
 	}
 	return holds(j, ledger.Refused)
@@ -226,8 +226,8 @@ func (r *Replay) stranger(j *ledger.Judged) Strangers {
 	if j.Turn == nil || r.foreign(j) {
 		return Strangers{}
 	}
-	by, asked := j.Turn.Origin, r.request.Target
-	return Strangers{by.Backend == asked.Backend && by.Model != asked.Model, by.Backend != asked.Backend}
+	origin, target := j.Turn.Origin, r.request.Target
+	return Strangers{origin.Backend == target.Backend && origin.Model != target.Model, origin.Backend != target.Backend}
 }
 
 // holds reports whether a block of the message was judged to be in a state.

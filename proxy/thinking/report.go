@@ -10,10 +10,10 @@ import (
 // Report says what Filter or PutBack did. It counts thinking blocks as the client showed them,
 // where the reasoning members of a chat message count as one; PutBack counts messages.
 type Report struct {
-	Kept     int // sent as the client showed them
-	PutBack  int // messages that were replaced by their stored turn
-	IntoText int
-	Stripped int // taken out for another attempt
+	Unchanged int // sent as the client showed them
+	PutBack   int // messages that were replaced by their stored turn
+	IntoText  int
+	Stripped  int // taken out for another attempt
 
 	// The removed blocks, by reason.
 	Refused   int // the backend rejected them before
@@ -34,7 +34,7 @@ func (r Report) Changed() bool { return r.PutBack+r.IntoText+r.Removed() > 0 }
 // String is the report as one line of the log.
 func (r Report) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Kept, r.PutBack, r.IntoText,
+	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Unchanged, r.PutBack, r.IntoText,
 		r.Removed())
 	for _, cause := range []struct {
 		name string
@@ -54,7 +54,7 @@ func (r Report) String() string {
 func (r *Report) count(s step, blocks int) {
 	switch s.do {
 	case leave:
-		r.Kept += blocks
+		r.Unchanged += blocks
 	case putBack:
 		r.PutBack++
 	case intoText:

@@ -20,10 +20,10 @@ func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Tur
 		h.setContent(e, m, h.content(m, turn.Content, ids))
 		return
 	}
-	stored, at := whole(turn.Content)
-	members := stored.Object(at)
+	stored, span := outlineValue(turn.Content)
+	members := stored.Object(span)
 	for _, f := range members {
-		value := stored.Of(f.Value)
+		value := stored.Raw(f.Value)
 		switch {
 		case value.Kind() == 'n' || string(value) == "[]" || slices.Contains(perAnswer, f.Name):
 			continue
@@ -32,12 +32,12 @@ func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Tur
 		case f.Name == "tool_calls":
 			value = withIDs(value, ids)
 		}
-		shown := m.Members.Get(f.Name)
+		current := m.Members.Get(f.Name)
 		switch {
-		case !shown.Found():
+		case !current.Exists():
 			insert(e, m.Span, f.Name, value)
-		case !bytes.Equal(h.Of(shown), value):
-			e.Replace(shown, value)
+		case !bytes.Equal(h.Raw(current), value):
+			e.Replace(current, value)
 		}
 	}
 	var surplus []string
@@ -46,16 +46,16 @@ func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Tur
 			surplus = append(surplus, name)
 		}
 	}
-	e.Without(m.Members, surplus...)
+	e.RemoveMembers(m.Members, surplus...)
 }
 
 // content is a stored content with the client's names for tool ids, and with the cache markers that
 // the client put on the message's blocks.
 func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
-	o, at := whole(stored)
+	o, span := outlineValue(stored)
 	marks := h.marks(m)
 	if stored.Kind() != '[' {
-		if text, ok := o.Text(at); ok && len(marks) > 0 && marks[len(marks)-1] != nil {
+		if text, ok := o.Text(span); ok && len(marks) > 0 && marks[len(marks)-1] != nil {
 			return wire.MarkedText(text, marks[len(marks)-1])
 		}
 		return stored
@@ -63,7 +63,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 	var e wire.Edits
 	var visible []wire.Span
 	ids = slices.Clone(ids)
-	for _, s := range o.Elements(at) {
+	for _, s := range o.Elements(span) {
 		block := o.Object(s)
 		kind, _ := o.Text(block.Get("type"))
 		if !wire.IsThinking(kind) {
@@ -91,10 +91,10 @@ func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
 
 // withIDs is stored tool calls with the client's names for their ids.
 func withIDs(stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
-	o, at := whole(stored)
+	o, span := outlineValue(stored)
 	var e wire.Edits
 	ids = slices.Clone(ids)
-	for _, s := range o.Elements(at) {
+	for _, s := range o.Elements(span) {
 		ids = called(&e, o, o.Object(s).Get("id"), ids)
 	}
 	return e.Apply(stored)
@@ -102,12 +102,12 @@ func withIDs(stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
 
 // called replaces a stored tool use's id by the client's name for it, and returns the names that
 // are left, since a vendor may give the same id twice in one answer.
-func called(e *wire.Edits, o *wire.Outline, at wire.Span, ids []ledger.ToolID) []ledger.ToolID {
-	vendor, _ := o.Text(at)
+func called(e *wire.Edits, o *wire.Outline, span wire.Span, ids []ledger.ToolID) []ledger.ToolID {
+	vendor, _ := o.Text(span)
 	i := slices.IndexFunc(ids, func(id ledger.ToolID) bool { return id.Vendor == vendor })
-	if i < 0 || !at.Found() {
+	if i < 0 || !span.Exists() {
 		return ids
 	}
-	e.Replace(at, wire.Quote(ids[i].Client))
+	e.Replace(span, wire.Quote(ids[i].Client))
 	return slices.Delete(ids, i, i+1)
 }

@@ -57,7 +57,7 @@ func RefusedRoles(status int, body []byte) RefusedRole {
 	if !slices.Contains(refused, status) || classOf(body) != ClassOther {
 		return RoleNone
 	}
-	text := spoken(body)
+	text := normalize(body)
 	for _, w := range roleWords {
 		if w.words().MatchString(text) {
 			return w.is

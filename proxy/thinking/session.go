@@ -71,8 +71,8 @@ func (s *Session) plan() []step {
 
 // foreign reports whether thinking is of no use to the model that is asked.
 func (s *Session) foreign(j *ledger.Judged) bool {
-	by := s.stranger(j)
-	return s.Replay.foreign(j) || s.policy.Own.Models && by.Models || s.policy.Own.Backends && by.Backends
+	strangers := s.stranger(j)
+	return s.Replay.foreign(j) || s.policy.Own.Models && strangers.Models || s.policy.Own.Backends && strangers.Backends
 }
 
 // walk follows the chain from the newest message to the oldest.
@@ -83,7 +83,7 @@ type walk struct {
 	// none. Vendors accept a loop's thinking only as a whole, so all thinking up to there is
 	// removed, and with it what was produced in sight of it. gone are the keys of what is removed.
 	torn    int
-	gone    []string
+	removed []string
 	context string // the request's context key; empty if the context does not count
 	moved   int    // thinking of messages before this index has moved, see Policy.Moved
 
@@ -93,18 +93,18 @@ type walk struct {
 
 // chain is how far one has been followed.
 type chain struct {
-	begun  bool   // a block was kept, and the chain begins at the newest of those
-	linked bool   // wanted is known
-	wanted string // the key of the next link
-	broken bool   // the chain has ended
+	started bool   // a block was kept, and the chain begins at the newest of those
+	linked  bool   // wanted is known
+	nextKey string // the key of the next link
+	broken  bool   // the chain has ended
 }
 
 // end marks the end of the chain. Before the first kept block there is no chain to end: older
 // blocks are not bound to anything that comes after them.
-func (c *chain) end() { c.broken = c.broken || c.begun }
+func (c *chain) end() { c.broken = c.broken || c.started }
 
 // leads reports whether a key is the chain's next link.
-func (c *chain) leads(key string) bool { return c.linked && key != "" && key == c.wanted }
+func (c *chain) leads(key string) bool { return c.linked && key != "" && key == c.nextKey }
 
 // step decides about one message. The order of the cases matters: what cannot be sent comes first.
 func (w *walk) step(j *ledger.Judged) step {
@@ -115,7 +115,7 @@ func (w *walk) step(j *ledger.Judged) step {
 		return step{remove, ledger.Altered}
 	}
 	if j.Message < w.moved && !w.session.refused(j) && !w.session.foreign(j) && !j.Edited {
-		return w.left(j)
+		return w.movedStep(j)
 	}
 	switch {
 	case w.session.refused(j):
@@ -124,7 +124,7 @@ func (w *walk) step(j *ledger.Judged) step {
 		return step{remove, ledger.Foreign}
 	case j.Edited:
 		return step{remove, ledger.Altered}
-	case w.session.known(j):
+	case w.session.canRestore(j):
 		return w.proven(j)
 	case holds(j, ledger.Altered):
 		return step{remove, ledger.Altered} // its original form is not known
@@ -145,7 +145,7 @@ func (w *walk) tear() {
 	}
 	for i := range judged {
 		if j := &judged[i]; j.Message == w.torn || w.tears(j) {
-			w.gone = append(append(w.gone, j.Keys...), j.TurnKeys...)
+			w.removed = append(append(w.removed, j.Keys...), j.TurnKeys...)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func (w *walk) tears(j *ledger.Judged) bool {
 	case j.Message < w.torn:
 		return true
 	}
-	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.gone, j.Turn.Predecessor)
+	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.removed, j.Turn.Predecessor)
 }
 
-// left is the step for a message with thinking that may be bound to what has moved.
-func (w *walk) left(j *ledger.Judged) step {
+// movedStep is the step for a message with thinking that may be bound to what has moved.
+func (w *walk) movedStep(j *ledger.Judged) step {
 	w.end()
 	if last(j.TurnKeys) == "" && last(j.Keys) == "" {
 		return step{}
@@ -187,7 +187,7 @@ func (w *walk) end() {
 func (w *walk) proven(j *ledger.Judged) step {
 	key := last(j.TurnKeys)
 	if key == "" {
-		return back(j) // no thinking, so it is not a link
+		return restoreStep(j) // no thinking, so it is not a link
 	}
 	if w.context != "" && j.Turn.Context != w.context {
 		w.end()
@@ -197,19 +197,19 @@ func (w *walk) proven(j *ledger.Judged) step {
 	if w.session.stranger(j).Backends && !c.leads(key) {
 		c = &w.other
 	}
-	if c.broken || c.linked && key != c.wanted {
+	if c.broken || c.linked && key != c.nextKey {
 		return unchained
 	}
-	wanted := j.Turn.Predecessor
-	*c = chain{begun: true, linked: true, wanted: wanted, broken: wanted == ""} // broken: nothing preceded it
-	return back(j)
+	nextKey := j.Turn.Predecessor
+	*c = chain{started: true, linked: true, nextKey: nextKey, broken: nextKey == ""} // broken: nothing preceded it
+	return restoreStep(j)
 }
 
 // unknown is the step for a message with thinking that the ledger does not know. In the current
 // tool loop vendors want all thinking back, so it is sent and the vendor judges it.
 func (w *walk) unknown(j *ledger.Judged) step {
 	c := &w.own
-	onChain := c.linked && last(j.Keys) == c.wanted
+	onChain := c.linked && last(j.Keys) == c.nextKey
 	if p := w.session.policy.Unproven; holds(j, ledger.Unknown) && (p == Text || p == Drop) {
 		if onChain {
 			w.end()
@@ -225,7 +225,7 @@ func (w *walk) unknown(j *ledger.Judged) step {
 	if onChain {
 		c.linked = false // its predecessor is not known
 	}
-	c.begun = true
+	c.started = true
 	return step{leave, ledger.Unknown}
 }
 

@@ -45,7 +45,7 @@ func (k *talk) outline(messages ...string) *wire.Outline {
 // request is these messages as their conversation makes them.
 func (k *talk) request(to ledger.Origin, messages ...string) ledger.Request {
 	c := k.continued(messages...)
-	return ledger.Request{Scope: k.scope, Target: to, Dialect: k.dialect, Outline: c.Outline, Known: c.Known}
+	return ledger.Request{Scope: k.scope, Target: to, Dialect: k.dialect, Outline: c.Outline, Nodes: c.Nodes}
 }
 
 func (k *talk) continued(messages ...string) *conversation.Continued {
@@ -69,7 +69,7 @@ func (k *talk) sends(to ledger.Origin, messages ...string) (out []string, r Repo
 		require.Same(k, &o.Body[0], &body[0], "the identical slice")
 	}
 	for _, m := range sent.Messages {
-		out = append(out, string(sent.Of(m.Span)))
+		out = append(out, string(sent.Raw(m.Span)))
 	}
 	return out, r
 }
@@ -111,7 +111,7 @@ func TestFilterLeavesWhatIsProven(t *testing.T) {
 	history := []string{user("a"), turn("1"), user("b"), turn("2"), user("c")}
 	out, r := k.sends(claude, history...)
 	require.Equal(t, history, out)
-	require.Equal(t, Report{Kept: 2}, r)
+	require.Equal(t, Report{Unchanged: 2}, r)
 	require.False(t, r.Changed())
 }
 
@@ -176,7 +176,7 @@ func TestFilterSwitchesVendors(t *testing.T) {
 	history := []string{user("a"), turn("1"), user("b"), turn("2"), user("c")}
 	out, r = k.sends(claude, history...)
 	require.Equal(t, []string{user("a"), turn("1"), user("b"), assistant(says("2")), user("c")}, out)
-	require.Equal(t, Report{Kept: 1, Foreign: 1}, r)
+	require.Equal(t, Report{Unchanged: 1, Foreign: 1}, r)
 	require.Equal(t, "[thinking_filter] kept=1 put_back=0 into_text=0 removed=1 foreign=1", r.String())
 
 	k.answers(claude, turn("3"), history...)
@@ -197,7 +197,7 @@ func TestFilterEndsTheChainAtAnEdit(t *testing.T) {
 	out, r := k.sends(claude, user("a"), turn("1"), user("b"), edited, user("c"), turn("3"), user("d"))
 	require.Equal(t, []string{user("a"), assistant(says("1")), user("b"), assistant(says("2, edited")), user("c"),
 		turn("3"), user("d")}, out)
-	require.Equal(t, Report{Kept: 1, Edited: 1, Unchained: 1}, r)
+	require.Equal(t, Report{Unchanged: 1, Edited: 1, Unchained: 1}, r)
 
 	// What is older than the edit was not bound to it.
 	out, _ = k.sends(claude, user("a"), turn("1"), user("b"), edited, user("c"))
@@ -239,7 +239,7 @@ func assistants(t testing.TB, body []byte) (out []string) {
 	o := outline(t, string(body))
 	for _, m := range o.Messages {
 		if m.Role == wire.RoleAssistant {
-			out = append(out, string(o.Of(m.Span)))
+			out = append(out, string(o.Raw(m.Span)))
 		}
 	}
 	return out
@@ -267,7 +267,7 @@ func TestFilterOfUnknown(t *testing.T) {
 		k.policy.Unproven = policy
 		out, r := k.sends(claude, history...)
 		require.Equal(t, want, out, policy)
-		require.Equal(t, 2, r.Kept+r.IntoText+r.Unproven)
+		require.Equal(t, 2, r.Unchanged+r.IntoText+r.Unproven)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestFilterOfUnknownOffTheChain(t *testing.T) {
 		results("toolu_0123456789abcdef"))
 	require.Equal(t, []string{user("a"), turn("1"), user("b"), assistant(says("2")), user("c"), use,
 		results("toolu_0123456789abcdef")}, out)
-	require.Equal(t, Report{Kept: 2, Unchained: 1}, r)
+	require.Equal(t, Report{Unchanged: 2, Unchained: 1}, r)
 
 	loop := assistant(thought("0"), uses("toolu_abcdef0123456789", "y"))
 	history := []string{user("a"), turn("1"), user("b"), loop, results("toolu_abcdef0123456789"), use,
@@ -348,7 +348,7 @@ func TestFilterTellsOmittedThinkingApart(t *testing.T) {
 	history := []string{user("a"), omitted("1"), user("b"), omitted("2"), user("c")}
 	out, r := k.sends(claude, history...)
 	require.Equal(t, history, out)
-	require.Equal(t, Report{Kept: 2}, r)
+	require.Equal(t, Report{Unchanged: 2}, r)
 }
 
 // A thinking block with a text that comes in deltas is known by all of it.
@@ -369,7 +369,7 @@ func TestRegisterFromAStream(t *testing.T) {
 	for _, n := range []string{"1", "2"} {
 		out, r := k.sends(claude, user(n), turn(n), user("x"))
 		require.Equal(t, turn(n), out[1])
-		require.Equal(t, Report{Kept: 1}, r)
+		require.Equal(t, Report{Unchanged: 1}, r)
 	}
 }
 
@@ -407,7 +407,7 @@ func TestTeammatesDoNotDisturbTheMainAgent(t *testing.T) {
 			s := k.begin(claude, history...)
 			body, report := s.Filter()
 			assert.Same(t, &s.request.Outline.Body[0], &body[0])
-			assert.Equal(t, Report{Kept: 1}, report)
+			assert.Equal(t, Report{Unchanged: 1}, report)
 		})
 	}
 	wait.Wait()

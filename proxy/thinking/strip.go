@@ -32,7 +32,7 @@ func Strip(o *wire.Outline, d wire.Dialect) (body []byte, removed []string) {
 		}
 		for _, b := range m.Blocks {
 			if strayed(b) {
-				e.Without(b.Members, signatureKey)
+				e.RemoveMembers(b.Members, signatureKey)
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (h history) drop(e *wire.Edits, m *wire.MessageOutline) { h.rewrite(e, m, n
 
 // rewrite removes a message's thinking, or replaces a block of it by the text block that says
 // returns.
-func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.BlockOutline) []byte) {
+func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, replacement func(wire.BlockOutline) []byte) {
 	if !h.thinks(m) {
 		return
 	}
@@ -57,8 +57,8 @@ func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.B
 	stays := make([]bool, len(m.Blocks))
 	for i, b := range m.Blocks {
 		spans[i], stays[i] = b.Span, !wire.IsThinking(b.Type)
-		if !stays[i] && says != nil {
-			if text := says(b); text != nil {
+		if !stays[i] && replacement != nil {
+			if text := replacement(b); text != nil {
 				stays[i] = true
 				e.Replace(b.Span, text)
 			}
@@ -95,17 +95,17 @@ func (h history) dropFields(e *wire.Edits, m *wire.MessageOutline) {
 	if h.dropSignature(e, m.Members) {
 		names = append(names, extraContent)
 	}
-	e.Without(m.Members, names...)
+	e.RemoveMembers(m.Members, names...)
 	for _, call := range h.calls(m) {
 		if h.dropSignature(e, call) {
-			e.Without(call, extraContent)
+			e.RemoveMembers(call, extraContent)
 		}
 	}
 }
 
 // dropSignature removes a thought signature from extra_content. whole is true if extra_content
 // holds nothing else, so that the caller has to remove all of it.
-func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) {
+func (h history) dropSignature(e *wire.Edits, members wire.Object) (removeAll bool) {
 	if !h.signed(members) {
 		return false
 	}
@@ -113,9 +113,9 @@ func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) 
 	google := h.Object(extra.Get("google"))
 	switch {
 	case len(google) > 1:
-		e.Without(google, "thought_signature")
+		e.RemoveMembers(google, "thought_signature")
 	case len(extra) > 1:
-		e.Without(extra, "google")
+		e.RemoveMembers(extra, "google")
 	default:
 		return true
 	}
@@ -124,7 +124,7 @@ func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) 
 
 // setContent replaces or adds a message's content.
 func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte) {
-	if m.Content.Found() {
+	if m.Content.Exists() {
 		e.Replace(m.Content, value)
 		return
 	}
@@ -133,6 +133,6 @@ func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte)
 
 // insert adds a member at the front of the object at s, which must not be empty.
 func insert(e *wire.Edits, s wire.Span, name string, value []byte) {
-	at := wire.Span{Start: s.Start + 1, End: s.Start + 1}
-	e.Replace(at, slices.Concat(wire.Quote(name), []byte(":"), value, []byte(",")))
+	front := wire.Span{Start: s.Start + 1, End: s.Start + 1}
+	e.Replace(front, slices.Concat(wire.Quote(name), []byte(":"), value, []byte(",")))
 }

@@ -223,7 +223,7 @@ func TestStripProperties(t *testing.T) {
 			})
 			for k, b := range left {
 				if b.Members.Index(signatureKey) < 0 && len(left) > 0 {
-					require.Equal(t, string(o.Of(b.Span)), string(stripped.Of(m.Blocks[k].Span)))
+					require.Equal(t, string(o.Raw(b.Span)), string(stripped.Raw(m.Blocks[k].Span)))
 				}
 			}
 		}

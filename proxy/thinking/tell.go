@@ -47,12 +47,12 @@ func tagged(text string) string { return "<think>\n" + text + "\n</think>" }
 // prefix puts a text before the content of a chat message.
 func (h history) prefix(e *wire.Edits, m *wire.MessageOutline, text string) {
 	if len(m.Blocks) > 0 {
-		at := m.Blocks[0].Start
-		e.Replace(wire.Span{Start: at, End: at}, slices.Concat(textBlock(text), []byte(",")))
+		start := m.Blocks[0].Start
+		e.Replace(wire.Span{Start: start, End: start}, slices.Concat(textBlock(text), []byte(",")))
 		return
 	}
-	if said, _ := h.Text(m.Content); said != "" {
-		text += "\n\n" + said
+	if content, _ := h.Text(m.Content); content != "" {
+		text += "\n\n" + content
 	}
 	h.setContent(e, m, wire.Quote(text))
 }

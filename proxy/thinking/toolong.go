@@ -24,7 +24,7 @@ const (
 type Length struct {
 	Excess Excess
 	Limit  int // the context window, or the allowance
-	Sent   int // prompt and answer together, where both count
+	Total  int // prompt and answer together, where both count
 	Input  int // the prompt
 	Output int // the length that was asked for the answer, by max_tokens or a parameter like it
 }
@@ -54,8 +54,8 @@ func lengthOf(body []byte) Length {
 	members := unescaped.Replace(fold(withoutEcho(string(body[:min(len(body), maxErrorText)]))))
 	switch {
 	case perMinute().MatchString(text):
-		l := Length{Excess: OverAllowance, Limit: number(text, allowed), Sent: number(text, asked)}
-		if !strings.Contains(text, "requesttoolarge") && (l.Sent == 0 || l.Sent <= l.Limit) {
+		l := Length{Excess: OverAllowance, Limit: number(text, allowed), Total: number(text, requested)}
+		if !strings.Contains(text, "requesttoolarge") && (l.Total == 0 || l.Total <= l.Limit) {
 			return Length{} // a rate limit, for which waiting helps
 		}
 		return l
@@ -74,7 +74,7 @@ var unescaped = strings.NewReplacer("u003c", "<", "u003e", ">")
 var (
 	perMinute = lazyregexp.New(`(tokens|requests)\W?per\W?(min|hour|day)|\b[tr]p[mdh]\b|tokens/min`)
 	allowed   = lazyregexp.New(`limit:?` + count)
-	asked     = lazyregexp.New(`requested:?` + count)
+	requested = lazyregexp.New(`requested:?` + count)
 )
 
 // longCode matches the codes and types of errors about the context window.
@@ -187,17 +187,17 @@ func measures(text, members string) Length {
 	l := Length{Excess: OverWindow}
 	if m := sumOver().FindStringSubmatch(text); m != nil {
 		l.Input, l.Output, l.Limit = atoi(m[1]), atoi(m[2]), atoi(m[3])
-		l.Sent = l.Input + l.Output
+		l.Total = l.Input + l.Output
 		return l
 	}
 	l.Limit = firstOf(limits, text, members)
-	l.Sent = firstOf(totals, text, members)
+	l.Total = firstOf(totals, text, members)
 	for _, m := range parts().FindAllStringSubmatch(text, -1) {
 		switch m[3] {
 		case "completion", "output", "response", "answer":
 			l.Output = max(l.Output, atoi(m[1]))
 		default:
-			if l.Sent == 0 || l.Input+atoi(m[1]) <= l.Sent { // an error may be quoted twice
+			if l.Total == 0 || l.Input+atoi(m[1]) <= l.Total { // an error may be quoted twice
 				l.Input += atoi(m[1])
 			}
 		}
@@ -205,10 +205,10 @@ func measures(text, members string) Length {
 	l.Input = cmp.Or(l.Input, firstOf(inputs, text, members))
 	l.Output = cmp.Or(l.Output, firstOf(outputs, text, members))
 	switch {
-	case l.Input == 0 && l.Sent > l.Output:
-		l.Input = l.Sent - l.Output
-	case l.Sent == 0 && l.Input > 0:
-		l.Sent = l.Input + l.Output
+	case l.Input == 0 && l.Total > l.Output:
+		l.Input = l.Total - l.Output
+	case l.Total == 0 && l.Input > 0:
+		l.Total = l.Input + l.Output
 	}
 	return l
 }

@@ -62,9 +62,9 @@ func recordedErrors(t *testing.T, name string) []recorded {
 // numbers, and those about an account's allowance are told apart.
 func TestReadLengthOfRecordedErrorsOutsideData(t *testing.T) {
 	for _, r := range recordedErrors(t, "context-length.jsonl") {
-		want := Length{Excess: OverWindow, Limit: r.Limit, Sent: r.Sent, Input: r.Input, Output: r.Output}
+		want := Length{Excess: OverWindow, Limit: r.Limit, Total: r.Sent, Input: r.Input, Output: r.Output}
 		if r.LookAlike {
-			want = Length{Excess: OverAllowance, Limit: r.Allowance, Sent: r.Requested}
+			want = Length{Excess: OverAllowance, Limit: r.Allowance, Total: r.Requested}
 		}
 		require.Equal(t, want, r.read(), "%s: %s", r.Vendor, r.Body)
 	}
@@ -86,7 +86,7 @@ func TestReadLengthOfOtherRecordedErrorsOutsideData(t *testing.T) {
 // What other vendors and servers are known to say.
 func TestReadLengthInManyWords(t *testing.T) {
 	over := func(limit, sent, input, output int) Length {
-		return Length{Excess: OverWindow, Limit: limit, Sent: sent, Input: input, Output: output}
+		return Length{Excess: OverWindow, Limit: limit, Total: sent, Input: input, Output: output}
 	}
 	for said, want := range map[string]Length{
 		"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages, " +
@@ -226,10 +226,10 @@ func TestReadLengthOverAnAllowance(t *testing.T) {
 	for said, want := range map[string]Length{
 		"Request too large for gpt-4.1 in organization org-1 on tokens per min (TPM): Limit 30,000, Requested 131,538. " +
 			"The input or output tokens must be reduced in order to run successfully.": {
-			Excess: OverAllowance, Limit: 30000, Sent: 131538,
+			Excess: OverAllowance, Limit: 30000, Total: 131538,
 		},
 		"Rate limit reached on tokens per day (TPD): Limit 5000, Used 0, Requested " +
-			"6000.": {Excess: OverAllowance, Limit: 5000, Sent: 6000},
+			"6000.": {Excess: OverAllowance, Limit: 5000, Total: 6000},
 	} {
 		for name, shape := range shapes {
 			if name != "wrapped by a terminal" {

@@ -9,7 +9,7 @@ import (
 
 // RefusedSchema says which tools' schemas a vendor's error refuses.
 type RefusedSchema struct {
-	Found   bool     // it is about the schema of a tool
+	Matched bool     // it is about the schema of a tool
 	Names   []string // of the tools; none if the error does not say
 	Indexes []int    // or their places in the request
 }
@@ -32,12 +32,12 @@ func SchemaRefused(status int, body []byte) (r RefusedSchema) {
 		http.StatusTooManyRequests:
 		return r
 	}
-	text := spoken(body)
+	text := normalize(body)
 	if status < http.StatusBadRequest || !ofSchema().MatchString(text) || ofAnswer().MatchString(text) ||
 		classOf(body) != ClassOther {
 		return r
 	}
-	r.Found = true
+	r.Matched = true
 	for _, m := range schemaNames().FindAllStringSubmatch(text, -1) {
 		r.Names = append(r.Names, m[1])
 	}

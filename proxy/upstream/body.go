@@ -116,12 +116,12 @@ const (
 // finds an error, resp becomes an answer of the status that the error names. A stream that ends
 // before that is none.
 func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) error {
-	var held bytes.Buffer
-	frames := wire.NewFrameReader(io.TeeReader(b, &held))
+	var buf bytes.Buffer
+	frames := wire.NewFrameReader(io.TeeReader(b, &buf))
 	defer frames.Release()
 	for began := time.Now(); ; {
 		frame, err := frames.Next()
-		status, more := early(frame.Data)
+		status, hasMore := early(frame.Data)
 		if status != 0 {
 			_ = b.rc.Close()
 			b.rc = io.NopCloser(bytes.NewReader(bytes.Clone(frame.Data)))
@@ -129,15 +129,15 @@ func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) error {
 			resp.Header.Set("Content-Type", "application/json")
 			return nil
 		}
-		if more && errors.Is(err, io.EOF) {
+		if hasMore && errors.Is(err, io.EOF) {
 			return fmt.Errorf("%w: the stream ended before its answer began", ErrBroken)
 		}
-		if more && err != nil {
+		if hasMore && err != nil {
 			return err
 		}
 		// An error here occurs again in Read.
-		if !more || held.Len() > maxHeld || time.Since(began) > maxHeldSince {
-			b.ahead = held.Bytes()
+		if !hasMore || buf.Len() > maxHeld || time.Since(began) > maxHeldSince {
+			b.ahead = buf.Bytes()
 			return nil
 		}
 	}

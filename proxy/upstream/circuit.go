@@ -42,8 +42,8 @@ type circuits struct {
 	limits Limits
 	seed   maphash.Seed
 
-	mu    sync.Mutex
-	known map[lane]*circuit // guarded by mu
+	mu     sync.Mutex
+	byLane map[lane]*circuit // guarded by mu
 }
 
 // lane is what calls have in common that share a circuit.
@@ -56,9 +56,9 @@ type lane struct {
 // maxCircuits bounds their number, since clients choose the names of models.
 const maxCircuits = 256
 
-// of is the circuit of a call, with the header as the client sent it. The error is an
+// forCall is the circuit of a call, with the header as the client sent it. The error is an
 // *OpenError: calls like it fail for two other tenants.
-func (c *circuits) of(call wire.Call, auth Auth) (*circuit, error) {
+func (c *circuits) forCall(call wire.Call, auth Auth) (*circuit, error) {
 	l := lane{model: call.Model, tenant: call.Tenant}
 	if auth == AuthPassthrough {
 		var presented []string
@@ -69,32 +69,32 @@ func (c *circuits) of(call wire.Call, auth Auth) (*circuit, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.known[l]
+	entry, ok := c.byLane[l]
 	if !ok {
-		if len(c.known) >= maxCircuits {
-			clear(c.known)
+		if len(c.byLane) >= maxCircuits {
+			clear(c.byLane)
 		}
 		l.model = strings.Clone(l.model)
-		found = &circuit{limit: c.limits.Failures, cooldown: c.limits.Cooldown}
-		c.known[l] = found
+		entry = &circuit{limit: c.limits.Failures, cooldown: c.limits.Cooldown}
+		c.byLane[l] = entry
 	}
-	if open, _ := c.failing(l, 0); open > 1 && !found.isOpen(window) {
+	if open, _ := c.failing(l, 0); open > 1 && !entry.isOpen(window) {
 		return nil, &OpenError{RetryAfter: c.limits.Cooldown}
 	}
-	return found, nil
+	return entry, nil
 }
 
 // failing counts the tenants that call as in a lane, and those with circuits that are open, or were until so long
 // ago. The caller holds mu.
-func (c *circuits) failing(like lane, ago time.Duration) (open, all int) {
-	for l, one := range c.known {
+func (c *circuits) failing(like lane, ago time.Duration) (open, total int) {
+	for l, one := range c.byLane {
 		if l.model == like.model && l.credential == like.credential {
-			if all++; one.isOpen(ago) {
+			if total++; one.isOpen(ago) {
 				open++
 			}
 		}
 	}
-	return open, all
+	return open, total
 }
 
 // open reports whether calls fail for two tenants, or for the only one that makes any, unless no call has tried for
@@ -102,8 +102,8 @@ func (c *circuits) failing(like lane, ago time.Duration) (open, all int) {
 func (c *circuits) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for l := range c.known {
-		if open, all := c.failing(l, window); open > 1 || open == 1 && all == 1 {
+	for l := range c.byLane {
+		if open, total := c.failing(l, window); open > 1 || open == 1 && total == 1 {
 			return true
 		}
 	}
@@ -127,7 +127,7 @@ type circuit struct {
 	cooldown time.Duration
 
 	mu     sync.Mutex
-	counts [spans]struct{ at, calls, failures int64 } // at: the number of the span; while it is closed
+	counts [spans]struct{ slot, calls, failures int64 } // at: the number of the span; while it is closed
 	opened bool
 	until  time.Time // while open: the earliest time of the next probe
 }
@@ -155,7 +155,7 @@ func (c *circuit) report(probe bool, v verdict) {
 	switch {
 	case c.opened && !probe:
 	case c.opened && v == alive:
-		c.opened, c.counts = false, [spans]struct{ at, calls, failures int64 }{}
+		c.opened, c.counts = false, [spans]struct{ slot, calls, failures int64 }{}
 	case c.opened && v == failing:
 		c.until = time.Now().Add(c.cooldown)
 	case c.opened: // a probe without a verdict: the next one may follow at once
@@ -168,10 +168,10 @@ func (c *circuit) report(probe bool, v verdict) {
 
 // count adds a call to those of the window, and reports whether they open the circuit.
 func (c *circuit) count(failed bool) bool {
-	at := time.Now().UnixNano() / int64(span)
-	current := &c.counts[at%spans]
-	if current.at != at {
-		*current = struct{ at, calls, failures int64 }{at: at}
+	slot := time.Now().UnixNano() / int64(span)
+	current := &c.counts[slot%spans]
+	if current.slot != slot {
+		*current = struct{ slot, calls, failures int64 }{slot: slot}
 	}
 	current.calls++
 	if failed {
@@ -179,7 +179,7 @@ func (c *circuit) count(failed bool) bool {
 	}
 	var calls, failures int64
 	for _, s := range c.counts {
-		if at-s.at < spans {
+		if slot-s.slot < spans {
 			calls, failures = calls+s.calls, failures+s.failures
 		}
 	}

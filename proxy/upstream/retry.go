@@ -18,20 +18,20 @@ const refill = 0.2
 type budget struct {
 	max float64
 
-	mu   sync.Mutex
-	left float64
-	at   time.Time // the last refill by time
+	mu         sync.Mutex
+	tokens     float64
+	lastRefill time.Time // the last refill by time
 }
 
 func newBudget(burst int) *budget {
-	return &budget{max: float64(burst), left: float64(burst), at: time.Now()}
+	return &budget{max: float64(burst), tokens: float64(burst), lastRefill: time.Now()}
 }
 
 // earn refills the budget for one call.
 func (b *budget) earn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.max, b.left+refill)
+	b.tokens = min(b.max, b.tokens+refill)
 }
 
 // spend takes a retry from the budget, and reports whether there was one.
@@ -39,12 +39,12 @@ func (b *budget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.left = min(b.max, b.left+refill*now.Sub(b.at).Seconds())
-	b.at = now
-	if b.left < 1 {
+	b.tokens = min(b.max, b.tokens+refill*now.Sub(b.lastRefill).Seconds())
+	b.lastRefill = now
+	if b.tokens < 1 {
 		return false
 	}
-	b.left--
+	b.tokens--
 	return true
 }
 
@@ -52,7 +52,7 @@ func (b *budget) spend() bool {
 const maxJudged = 64 << 10
 
 // weigh says what an attempt shows about the backend, and whether it may be repeated.
-func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
+func (c *Client) weigh(resp *http.Response, err error) (v verdict, retry bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrBroken):
 		return failing, true
@@ -82,8 +82,8 @@ func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
 // may wait.
 func (c *Client) wait(try int, resp *http.Response) (d time.Duration, ok bool) {
 	if resp != nil {
-		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return after, after <= c.limits.MaxWait
+		if delay, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
+			return delay, delay <= c.limits.MaxWait
 		}
 	}
 	d = c.limits.MaxWait

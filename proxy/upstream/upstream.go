@@ -98,7 +98,7 @@ type Config struct {
 	// came as a success, as long as it asks for more. A status other than 0 means that
 	// the event is an error: the answer becomes one of that status, with the data as its
 	// body. The data is not to be kept.
-	Early func(data []byte) (status int, more bool)
+	Early func(data []byte) (status int, hasMore bool)
 }
 
 // Client sends calls to one backend. It is safe for concurrent use.
@@ -110,7 +110,7 @@ type Client struct {
 	trip   http.RoundTripper
 	limits Limits
 	judge  func(status int, body []byte) bool
-	early  func(data []byte) (status int, more bool)
+	early  func(data []byte) (status int, hasMore bool)
 
 	circuits circuits
 	retries  *budget
@@ -146,7 +146,7 @@ func New(c Config) (*Client, error) {
 		base: strings.TrimRight(base, "/"), query: u.RawQuery,
 		auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
 		early: c.Early, retries: newBudget(limits.Burst),
-		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), known: map[lane]*circuit{}},
+		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), byLane: map[lane]*circuit{}},
 	}, nil
 }
 
@@ -166,7 +166,7 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 	if call.Quick {
 		retries = min(retries, 1)
 	}
-	circuit, err := c.circuits.of(call, c.auth)
+	circuit, err := c.circuits.forCall(call, c.auth)
 	if err != nil {
 		return nil, err
 	}
@@ -180,14 +180,14 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		if call.Tries != nil {
 			*call.Tries++
 		}
-		resp, err := c.once(ctx, call, header, deadline)
-		v, again := c.weigh(resp, err)
+		resp, err := c.attempt(ctx, call, header, deadline)
+		v, retry := c.weigh(resp, err)
 		var wait time.Duration
-		if again = again && !call.Once && !probe && try < retries && ctx.Err() == nil && !circuit.isOpen(0); again {
-			wait, again = c.wait(try, resp)
+		if retry = retry && !call.NoRetry && !probe && try < retries && ctx.Err() == nil && !circuit.isOpen(0); retry {
+			wait, retry = c.wait(try, resp)
 		}
 		// The budget is asked last, since that changes it.
-		if !again || time.Until(deadline) < wait || !c.retries.spend() {
+		if !retry || time.Until(deadline) < wait || !c.retries.spend() {
 			circuit.settle(probe, v, resp)
 			return resp, err
 		}
@@ -223,8 +223,8 @@ func (c *Client) Open() bool { return c.circuits.open() }
 // credentials are the headers in which callers present theirs.
 var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// once makes one attempt.
-func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response,
+// attempt makes one attempt.
+func (c *Client) attempt(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response,
 	error) {
 	b := c.watch(ctx, deadline)
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.url(call.Path), bytes.NewReader(call.Body))

@@ -58,7 +58,7 @@ func (t *tally) parts(content gjson.Result, depth int) (tokens int64) {
 	content.ForEach(func(_, part gjson.Result) bool {
 		switch kind := last(part, "type").Str; kind {
 		case "thinking":
-			t.without(last(part, "signature"))
+			t.subtract(last(part, "signature"))
 		case "input_audio":
 			tokens += t.file(last(last(part, kind), "data"), false)
 		case "image", "document":
@@ -88,7 +88,7 @@ func (t *tally) parts(content gjson.Result, depth int) (tokens int64) {
 
 // file takes the data of a file out of the count and gives its tokens; without data it is one that is referred to.
 func (t *tally) file(data gjson.Result, image bool) int64 {
-	t.without(data)
+	t.subtract(data)
 	if image {
 		return imageTokens
 	}
@@ -96,18 +96,18 @@ func (t *tally) file(data gjson.Result, image bool) int64 {
 }
 
 // last is the member of an object that counts for a parser that lets the last of one name win, as vendors' do.
-func last(object gjson.Result, name string) (found gjson.Result) {
+func last(object gjson.Result, name string) (member gjson.Result) {
 	object.ForEach(func(key, value gjson.Result) bool {
 		if key.Str == name {
-			found = value
+			member = value
 		}
 		return true
 	})
-	return found
+	return member
 }
 
-// without takes a string out of the count.
-func (t *tally) without(text gjson.Result) {
+// subtract takes a string out of the count.
+func (t *tally) subtract(text gjson.Result) {
 	if text.Type == gjson.String {
 		var s tally
 		s.literal([]byte(text.Raw[1:]))

@@ -5,10 +5,10 @@ import "mneme/proxy/wire"
 // Reader takes the counts out of one answer of a backend. It keeps none of the memory that it is given. The zero value
 // is ready for use.
 type Reader struct {
-	counts wire.Usage
-	told   bool // the vendor counted something
-	final  bool // and the output to its end
-	text   tally
+	counts  wire.Usage
+	counted bool // the vendor counted something
+	final   bool // and the output to its end
+	text    tally
 }
 
 // Event takes an event of the messages dialect.
@@ -21,7 +21,7 @@ func (r *Reader) Event(e *wire.Event) {
 	case wire.BlockDelta:
 		switch e.Delta.Type {
 		case wire.TextDelta, wire.ThinkingDelta, wire.InputDelta:
-			r.said(e.Delta.Inner())
+			r.addText(e.Delta.Inner())
 		}
 	case wire.MessageDelta:
 		r.count(e.Usage)
@@ -32,32 +32,32 @@ func (r *Reader) Event(e *wire.Event) {
 // Chunk takes a chunk of a chat completion, or a completion that came whole. All counts are cumulative.
 func (r *Reader) Chunk(c *wire.Chunk) {
 	if c.Counted {
-		r.counts, r.told, r.final = c.Usage, true, true
+		r.counts, r.counted, r.final = c.Usage, true, true
 	}
 	if !r.final {
-		c.Pieces(r.said)
+		c.Pieces(r.addText)
 	}
 }
 
 // Message takes an answer of the messages dialect that came as one JSON body, which wire.ReadMessage has read.
 func (r *Reader) Message(o *wire.Outline) {
 	m := o.Messages[0]
-	if u, ok := wire.ReadUsage(wire.Messages, o.Of(m.Members.Get("usage"))); ok {
+	if u, ok := wire.ReadUsage(wire.Messages, o.Raw(m.Members.Get("usage"))); ok {
 		r.count(u)
 		r.final = true
 		return
 	}
 	for _, b := range m.Blocks {
 		for _, name := range []string{"text", "thinking"} {
-			if v := o.Of(b.Members.Get(name)); v.Kind() == '"' {
-				r.said(v[1 : len(v)-1])
+			if v := o.Raw(b.Members.Get(name)); v.Kind() == '"' {
+				r.addText(v[1 : len(v)-1])
 			}
 		}
 	}
 }
 
-// said counts what the model says, as it stands between the quotes of a JSON string.
-func (r *Reader) said(text []byte) {
+// addText counts what the model says, as it stands between the quotes of a JSON string.
+func (r *Reader) addText(text []byte) {
 	if !r.final {
 		r.text.literal(text)
 	}
@@ -66,23 +66,23 @@ func (r *Reader) said(text []byte) {
 // count takes the counts that u has: later events of a stream repeat only some.
 func (r *Reader) count(u wire.Usage) {
 	r.counts.Update(u)
-	r.told = r.told || u != wire.Usage{}
+	r.counted = r.counted || u != wire.Usage{}
 }
 
 // Tokens gives the counts when the answer is over, or broke off. What the vendor
 // left untold is estimated, from the request as it was sent and from the text
 // that came; estimated then says so. Without an answer there is nothing to count.
 func (r *Reader) Tokens(request []byte) (t wire.Usage, estimated bool) {
-	spoken := r.text.tokens()
-	if !r.told && spoken == 0 {
+	textTokens := r.text.tokens()
+	if !r.counted && textTokens == 0 {
 		return t, false
 	}
 	t = r.counts
 	if t.InputTokens+t.CacheRead+t.CacheCreation == 0 {
 		t.InputTokens, estimated = EstimateInput(request), true
 	}
-	if (!r.final || t.OutputTokens == 0) && spoken > t.OutputTokens {
-		t.OutputTokens, estimated = spoken, true
+	if (!r.final || t.OutputTokens == 0) && textTokens > t.OutputTokens {
+		t.OutputTokens, estimated = textTokens, true
 	}
 	return t, estimated
 }

@@ -7,11 +7,11 @@ import (
 // AnswerWriter makes the events of an answer that is translated into the messages dialect. It sees to the order of
 // blocks, of which one at most is open.
 type AnswerWriter struct {
-	To func(e *Event) // takes each event as it is made, and must not keep it
+	Sink func(e *Event) // takes each event as it is made, and must not keep it
 
-	open  string // type of the open block; empty for none
-	index int    // of the next block
-	made  Event  // the newest
+	open   string // type of the open block; empty for none
+	index  int    // of the next block
+	latest Event  // the newest
 }
 
 // Start begins the answer.
@@ -77,6 +77,6 @@ func (w *AnswerWriter) CloseBlock() {
 }
 
 func (w *AnswerWriter) event(e Event) {
-	w.made = e
-	w.To(&w.made)
+	w.latest = e
+	w.Sink(&w.latest)
 }

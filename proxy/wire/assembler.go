@@ -14,7 +14,7 @@ type Assembler struct {
 	blocks   []*grownBlock
 	started  bool
 	stopped  bool
-	kept     int
+	size     int
 }
 
 // grownBlock is a content block of which the pieces come.
@@ -29,8 +29,8 @@ type grownBlock struct {
 	broken    bool // it cannot be understood
 }
 
-// Kept is how many bytes are kept of the answer.
-func (a *Assembler) Kept() int { return a.kept }
+// Size is how many bytes are kept of the answer.
+func (a *Assembler) Size() int { return a.size }
 
 // Add takes the next event. An event for a block that is not open is an error; it counts as far as it can be understood.
 func (a *Assembler) Add(e *Event) (err error) {
@@ -50,7 +50,7 @@ func (a *Assembler) Add(e *Event) (err error) {
 		} else if !b.broken {
 			b.start = e.Block.append(make([]byte, 0, 128))
 		}
-		a.kept += len(b.start)
+		a.size += len(b.start)
 		a.blocks = append(a.blocks, b)
 	case BlockDelta, BlockStop:
 		b := a.block(e.Index)
@@ -58,7 +58,7 @@ func (a *Assembler) Add(e *Event) (err error) {
 			return fmt.Errorf("%s at index %d, where no block is open", e.Type, e.Index)
 		}
 		if b.closed = e.Type == BlockStop; !b.closed {
-			a.kept += len(e.Delta.Inner())
+			a.size += len(e.Delta.Inner())
 			b.grow(&e.Delta)
 		}
 	case MessageDelta:
@@ -118,7 +118,7 @@ func (b *grownBlock) json() jsontext.Value {
 	o, _ := readObject(b.start) // it was read before
 	var e Edits
 	set := func(name string, value []byte) {
-		if old := o.Members.Get(name); old.Found() {
+		if old := o.Members.Get(name); old.Exists() {
 			e.Replace(old, value)
 			return
 		}
@@ -130,7 +130,7 @@ func (b *grownBlock) json() jsontext.Value {
 		if kind, _ := o.Text(o.Members.Get("type")); IsThinking(kind) {
 			name = "thinking"
 		}
-		set(name, slices.Concat([]byte(`"`), inner(o.Of(o.Members.Get(name))), b.text, []byte(`"`)))
+		set(name, slices.Concat([]byte(`"`), inner(o.Raw(o.Members.Get(name))), b.text, []byte(`"`)))
 	}
 	if b.signature != nil {
 		set("signature", b.signature)
@@ -139,32 +139,32 @@ func (b *grownBlock) json() jsontext.Value {
 		set("input", InputObject(unquote(slices.Concat([]byte(`"`), b.input, []byte(`"`)))))
 	}
 	if len(b.citations) > 0 {
-		var all []jsontext.Value
+		var citations []jsontext.Value
 		for _, s := range o.Elements(o.Members.Get("citations")) {
-			all = append(all, o.Of(s))
+			citations = append(citations, o.Raw(s))
 		}
-		set("citations", Array(append(all, b.citations...)))
+		set("citations", Array(append(citations, b.citations...)))
 	}
 	return e.Apply(b.start)
 }
 
 // Content is the array of the blocks that are whole, up to the first that is not, and their number; all says that there
 // are no others.
-func (a *Assembler) Content() (content jsontext.Value, blocks int, all bool) {
-	whole := make([]jsontext.Value, 0, len(a.blocks))
+func (a *Assembler) Content() (content jsontext.Value, blocks int, complete bool) {
+	values := make([]jsontext.Value, 0, len(a.blocks))
 	for _, b := range a.blocks {
 		if !b.closed || b.broken {
 			break
 		}
-		whole = append(whole, b.json())
+		values = append(values, b.json())
 	}
-	return Array(whole), len(whole), len(whole) == len(a.blocks)
+	return Array(values), len(values), len(values) == len(a.blocks)
 }
 
 // JSON is the answer as one body; ok is false until it is complete.
 func (a *Assembler) JSON() (body []byte, ok bool) {
-	content, _, all := a.Content()
-	return a.response.append(nil, content), all && a.started && a.stopped
+	content, _, complete := a.Content()
+	return a.response.append(nil, content), complete && a.started && a.stopped
 }
 
 // Array is the JSON array of these values.

@@ -17,13 +17,13 @@ type Chunk struct {
 
 // Choice is what a chunk says of one choice.
 type Choice struct {
-	Index  int64
-	Finish string // why the choice ended; empty if it goes on
-	Ending Span   // of Finish
-	Whole  bool   // the completion came whole
-	Span          // of what is added to the message, or of the message
-	Delta  Object // its members
-	Calls  []CallPiece
+	Index    int64
+	Finish   string // why the choice ended; empty if it goes on
+	Ending   Span   // of Finish
+	Complete bool   // the completion came whole
+	Span            // of what is added to the message, or of the message
+	Delta    Object // its members
+	Calls    []CallPiece
 }
 
 // CallPiece is a piece of a tool call, or a call.
@@ -45,64 +45,64 @@ func ReadChunk(data []byte) (*Chunk, error) {
 		return c, err
 	}
 	c.Members = o.Members
-	c.Usage, c.Counted = ReadUsage(Chat, c.Of(c.Members.Get("usage")))
-	for i, at := range c.Elements(c.Members.Get("choices")) {
-		of := c.Object(at)
-		choice := Choice{Index: number(c, of.Get("index")), Ending: of.Get("finish_reason"), Span: of.Get("delta")}
-		choice.Finish = stringOf(c.Of(choice.Ending))
+	c.Usage, c.Counted = ReadUsage(Chat, c.Raw(c.Members.Get("usage")))
+	for i, span := range c.Elements(c.Members.Get("choices")) {
+		members := c.Object(span)
+		choice := Choice{Index: number(c, members.Get("index")), Ending: members.Get("finish_reason"), Span: members.Get("delta")}
+		choice.Finish = stringOf(c.Raw(choice.Ending))
 		if choice.Finish == "null" { // DashScope's chunks before the last one
 			choice.Finish = ""
 		}
-		if message := of.Get("message"); !choice.Found() && message.Found() {
-			choice.Whole, choice.Span = true, message
+		if message := members.Get("message"); !choice.Exists() && message.Exists() {
+			choice.Complete, choice.Span = true, message
 		}
 		choice.Delta = c.Object(choice.Span)
-		for i, at := range c.Elements(choice.Delta.Get("tool_calls")) {
-			piece := CallPiece{Members: c.Object(at), Index: int64(i), Placed: choice.Whole}
+		for i, span := range c.Elements(choice.Delta.Get("tool_calls")) {
+			piece := CallPiece{Members: c.Object(span), Index: int64(i), Placed: choice.Complete}
 			piece.Function = c.Object(piece.Members.Get("function"))
-			if index := piece.Members.Get("index"); !choice.Whole {
-				piece.Index, piece.Placed = number(c, index), c.Of(index).Kind() == '0'
+			if index := piece.Members.Get("index"); !choice.Complete {
+				piece.Index, piece.Placed = number(c, index), c.Raw(index).Kind() == '0'
 			}
 			choice.Calls = append(choice.Calls, piece)
 		}
 		if i == 0 && !c.Counted { // Moonshot's streams
-			c.Usage, c.Counted = ReadUsage(Chat, c.Of(of.Get("usage")))
+			c.Usage, c.Counted = ReadUsage(Chat, c.Raw(members.Get("usage")))
 		}
 		c.Choices = append(c.Choices, choice)
 	}
 	return c, nil
 }
 
-func number(c *Chunk, s Span) int64 { return gjson.ParseBytes(c.Of(s)).Int() }
+func number(c *Chunk, s Span) int64 { return gjson.ParseBytes(c.Raw(s)).Int() }
 
 // Done reports whether the chunk is the [DONE] behind the last one.
 func (c *Chunk) Done() bool { return string(c.Body) == "[DONE]" }
 
 // Failed reports whether the chunk is an error.
 func (c *Chunk) Failed() bool {
-	failure := c.Of(c.Members.Get("error"))
-	return len(failure) > 0 && failure.Kind() != 'n' || BaseResponseFailed(c.Of(c.Members.Get("base_resp")))
+	failure := c.Raw(c.Members.Get("error"))
+	return len(failure) > 0 && failure.Kind() != 'n' || BaseResponseFailed(c.Raw(c.Members.Get("base_resp")))
 }
 
-// Ends reports whether the chunk is one after which a stream may end.
-func (c *Chunk) Ends() bool {
+// IsFinal reports whether the chunk is one after which a stream may end.
+func (c *Chunk) IsFinal() bool {
 	return c.Done() || c.Failed() || len(c.Choices) > 0 && c.Choices[0].Finish != ""
 }
 
-// Begins reports whether the chunk says that an answer will come, and nothing of it.
-func (c *Chunk) Begins() bool {
-	if c.Of(c.Members.Get("choices")).Kind() != '[' || c.Ends() || c.Of(c.Members.Get("usage")).Kind() == '{' {
+// IsPreamble reports whether the chunk says that an answer will come, and nothing of it.
+func (c *Chunk) IsPreamble() bool {
+	if c.Raw(c.Members.Get("choices")).Kind() != '[' || c.IsFinal() || c.Raw(c.Members.Get("usage")).Kind() == '{' {
 		return false
 	}
 	return len(c.Choices) == 0 || !slices.ContainsFunc(c.Choices[0].Delta, func(m Member) bool {
-		v := string(c.Of(m.Value))
+		v := string(c.Raw(m.Value))
 		return m.Name != "role" && v != "null" && v != `""` && v != "[]"
 	})
 }
 
 // OnlyCounts reports whether the chunk has counts and nothing else.
 func (c *Chunk) OnlyCounts() bool {
-	return c.Of(c.Members.Get("usage")).Kind() == '{' && c.Of(c.Members.Get("choices")).Kind() == '[' &&
+	return c.Raw(c.Members.Get("usage")).Kind() == '{' && c.Raw(c.Members.Get("choices")).Kind() == '[' &&
 		len(c.Choices) == 0
 }
 
@@ -113,11 +113,11 @@ func (c *Chunk) Pieces(f func(raw []byte)) {
 		for _, m := range choice.Delta {
 			switch m.Name {
 			case "content", "reasoning_content", "reasoning":
-				f(inner(c.Of(m.Value)))
+				f(inner(c.Raw(m.Value)))
 			}
 		}
 		for _, call := range choice.Calls {
-			f(inner(c.Of(call.Function.Get("arguments"))))
+			f(inner(c.Raw(call.Function.Get("arguments"))))
 		}
 	}
 }

@@ -117,14 +117,14 @@ func StandIn(v gjson.Result) string {
 		if base, _, _ := strings.Cut(kind, "/"); base == ImageContent || base == DocumentContent || base == FileContent {
 			return media(base, v)
 		}
-		name, said := v.Get("type").Str, string(legible(nil, v, true))
+		name, text := v.Get("type").Str, string(legible(nil, v, true))
 		switch {
 		case name == "":
-			return said
-		case said == "{}":
+			return text
+		case text == "{}":
 			return "[" + name + "]"
 		}
-		return "[" + name + ": " + said + "]"
+		return "[" + name + ": " + text + "]"
 	}
 }
 
@@ -155,13 +155,13 @@ func media(base string, v gjson.Result) string {
 	case base == DocumentContent || mime == "application/pdf":
 		what, mime = "a PDF", ""
 	}
-	about := []string{what}
+	details := []string{what}
 	for _, s := range []string{name, mime, address, size(data)} {
 		if s != "" {
-			about = append(about, s)
+			details = append(details, s)
 		}
 	}
-	return "[" + strings.Join(about, ", ") + ", which this model cannot read]"
+	return "[" + strings.Join(details, ", ") + ", which this model cannot read]"
 }
 
 // size returns the size of data in base64; empty for none.
@@ -181,17 +181,17 @@ func texts(content gjson.Result) string {
 	if content.Type == gjson.String {
 		return content.Str
 	}
-	var all []string
+	var parts []string
 	content.ForEach(func(_, b gjson.Result) bool {
-		all = append(all, StandIn(b))
+		parts = append(parts, StandIn(b))
 		return true
 	})
-	return Join("\n", all...)
+	return Join("\n", parts...)
 }
 
 // Join joins texts. It omits empty ones.
-func Join(between string, all ...string) string {
-	return JoinTexts(all, between, func(s string) string { return s })
+func Join(between string, parts ...string) string {
+	return JoinTexts(parts, between, func(s string) string { return s })
 }
 
 // illegible matches strings that only programs read: data: URLs, and long ones without white space in the alphabet of

@@ -46,14 +46,14 @@ type Call struct {
 	Dialect Dialect
 	// Path is joined to the backend's base URL and may end in a query. A base URL
 	// of the chat dialect ends in /v1, one of the messages dialect does not.
-	Path   string
-	Model  string      // the backend's name for the model, by which failures are told apart
-	Tenant string      // the caller's, by which failures are told apart, too
-	Header http.Header // as it is sent, except for the backend's credential, which is added to it
-	Body   []byte      // buffered, so that it can be sent again
-	Stream bool        // the answer was asked for as server-sent events
-	Once   bool        // it is not retried, since its caller does that
-	Quick  bool        // it is retried once at most, since another backend can be asked
-	Until  time.Time   // when it is over at the latest; zero for the backend's own limit
-	Tries  *int        // grows by 1 whenever it is sent, by a backend that sends it more than once; nil for nothing
+	Path    string
+	Model   string      // the backend's name for the model, by which failures are told apart
+	Tenant  string      // the caller's, by which failures are told apart, too
+	Header  http.Header // as it is sent, except for the backend's credential, which is added to it
+	Body    []byte      // buffered, so that it can be sent again
+	Stream  bool        // the answer was asked for as server-sent events
+	NoRetry bool        // it is not retried, since its caller does that
+	Quick   bool        // it is retried once at most, since another backend can be asked
+	Until   time.Time   // when it is over at the latest; zero for the backend's own limit
+	Tries   *int        // grows by 1 whenever it is sent, by a backend that sends it more than once; nil for nothing
 }

@@ -14,8 +14,8 @@ type edit struct {
 	with []byte
 }
 
-// None reports whether there are no edits.
-func (e *Edits) None() bool { return len(e.list) == 0 }
+// Empty reports whether there are no edits.
+func (e *Edits) Empty() bool { return len(e.list) == 0 }
 
 // Replace replaces the bytes at s. An empty span inserts.
 func (e *Edits) Replace(s Span, with []byte) { e.list = append(e.list, edit{s, with}) }
@@ -27,10 +27,10 @@ func (e *Edits) Join(other Edits) { e.list = append(e.list, other.list...) }
 // with the comma that separates it from its neighbour. The spans are all elements or members, in
 // order.
 func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
-	kept := -1 // index of the last one that stays
+	last := -1 // index of the last one that stays
 	for i := 0; i < len(spans); i++ {
 		if keep(i) {
-			kept = i
+			last = i
 			continue
 		}
 		next := i + 1
@@ -40,8 +40,8 @@ func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
 		switch {
 		case next < len(spans):
 			e.Replace(Span{spans[i].Start, spans[next].Start}, nil)
-		case kept >= 0:
-			e.Replace(Span{spans[kept].End, spans[next-1].End}, nil)
+		case last >= 0:
+			e.Replace(Span{spans[last].End, spans[next-1].End}, nil)
 		default:
 			e.Replace(Span{spans[i].Start, spans[next-1].End}, nil)
 		}
@@ -58,8 +58,8 @@ func (o Object) Spans() []Span {
 	return out
 }
 
-// Without removes the named members of o.
-func (e *Edits) Without(o Object, names ...string) {
+// RemoveMembers removes the named members of o.
+func (e *Edits) RemoveMembers(o Object, names ...string) {
 	if slices.ContainsFunc(names, func(name string) bool { return o.Index(name) >= 0 }) {
 		e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
 	}
@@ -69,7 +69,7 @@ func (e *Edits) Without(o Object, names ...string) {
 // is void. Of two replacements at one place the first counts, while insertions at one place all
 // apply, in their order.
 func (e *Edits) Apply(body []byte) []byte {
-	if e.None() {
+	if e.Empty() {
 		return body
 	}
 	list := slices.Clone(e.list)
@@ -81,26 +81,26 @@ func (e *Edits) Apply(body []byte) []byte {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
 	out := make([]byte, 0, len(body)+grown(list))
-	at := 0
+	pos := 0
 	for _, c := range list {
-		if c.Start < at {
+		if c.Start < pos {
 			continue
 		}
-		out = append(append(out, body[at:c.Start]...), c.with...)
-		at = c.End
+		out = append(append(out, body[pos:c.Start]...), c.with...)
+		pos = c.End
 	}
-	return append(out, body[at:]...)
+	return append(out, body[pos:]...)
 }
 
 // grown is by how many bytes the edits, in their order, make a body longer.
 func grown(list []edit) int {
-	by, at := 0, 0
+	growth, pos := 0, 0
 	for _, c := range list {
-		if c.Start < at {
+		if c.Start < pos {
 			continue
 		}
-		by += len(c.with) - (c.End - c.Start)
-		at = c.End
+		growth += len(c.with) - (c.End - c.Start)
+		pos = c.End
 	}
-	return by
+	return growth
 }

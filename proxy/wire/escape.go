@@ -17,26 +17,26 @@ const escapeLength = 6
 // 8259, section 8.2). Vendors refuse both, and a conversation that has one never succeeds again
 // (anthropics/claude-code#6273).
 func CheckText(body []byte) error {
-	for at := 0; ; {
-		i := bytes.Index(body[at:], []byte(`\u`))
+	for offset := 0; ; {
+		i := bytes.Index(body[offset:], []byte(`\u`))
 		if i < 0 {
 			return nil
 		}
-		at += i
-		before := len(bytes.TrimRight(body[:at], `\`))
-		unit := escaped(body[at:])
+		offset += i
+		runStart := len(bytes.TrimRight(body[:offset], `\`))
+		unit := escaped(body[offset:])
 		switch {
-		case (at-before)%2 != 0 || unit < 0: // the backslash is escaped itself, or a parser refuses the body
-			at += len(`\u`)
+		case (offset-runStart)%2 != 0 || unit < 0: // the backslash is escaped itself, or a parser refuses the body
+			offset += len(`\u`)
 			continue
-		case utf16.IsSurrogate(unit) && utf16.DecodeRune(unit, escaped(body[min(at+escapeLength, len(body)):])) != '\uFFFD':
-			at += escapeLength
+		case utf16.IsSurrogate(unit) && utf16.DecodeRune(unit, escaped(body[min(offset+escapeLength, len(body)):])) != '\uFFFD':
+			offset += escapeLength
 		case unit == 0 || utf16.IsSurrogate(unit):
 			return Failure{Status: http.StatusBadRequest, Code: "bad_text", Message: fmt.Sprintf(
-				"%s contains %s (byte %d of the body), which is no text. Remove it", memberAt(body, at),
-				body[at:at+escapeLength], at)}
+				"%s contains %s (byte %d of the body), which is no text. Remove it", memberAt(body, offset),
+				body[offset:offset+escapeLength], offset)}
 		}
-		at += escapeLength
+		offset += escapeLength
 	}
 }
 
@@ -53,10 +53,10 @@ func escaped(b []byte) rune {
 }
 
 // memberAt returns the JSON pointer of the member that has a byte.
-func memberAt(body []byte, at int) string {
+func memberAt(body []byte, offset int) string {
 	d := jsontext.NewDecoder(bytes.NewReader(body), lenient)
 	for {
-		if _, err := d.ReadToken(); err != nil || d.InputOffset() > int64(at) {
+		if _, err := d.ReadToken(); err != nil || d.InputOffset() > int64(offset) {
 			return place(d.StackPointer())
 		}
 	}

@@ -104,28 +104,28 @@ var (
 )
 
 func (e *Event) read(r *outliner) error {
-	var at [8][]byte
-	if err := r.find(membersOfEvent, at[:]); err != nil {
+	var values [8][]byte
+	if err := r.find(membersOfEvent, values[:]); err != nil {
 		return err
 	}
-	e.Type, e.Index = stringOf(at[0]), int(gjson.ParseBytes(at[1]).Int())
-	delta, block, message := at[2], at[3], at[4]
-	e.Usage, _ = ReadUsage(Messages, at[5])
+	e.Type, e.Index = stringOf(values[0]), int(gjson.ParseBytes(values[1]).Int())
+	delta, block, message := values[2], values[3], values[4]
+	e.Usage, _ = ReadUsage(Messages, values[5])
 	switch {
-	case e.Type == MessageStart && within(message, membersOfMessage, at[:]):
-		e.Message = &Response{ID: stringOf(at[0]), Type: "message", Role: RoleAssistant, Model: stringOf(at[1]),
+	case e.Type == MessageStart && findIn(message, membersOfMessage, values[:]):
+		e.Message = &Response{ID: stringOf(values[0]), Type: "message", Role: RoleAssistant, Model: stringOf(values[1]),
 			Content: Content{}}
-		e.Message.Usage, _ = ReadUsage(Messages, at[2])
-	case e.Type == BlockStart && within(block, membersOfBlock, at[:]):
-		e.Block = &Block{Type: stringOf(at[0]), Text: stringOf(at[1]), Thinking: stringOf(at[2]), Signature: stringOf(at[3]),
-			ID: stringOf(at[4]), Name: stringOf(at[5]), Input: at[6], Raw: block}
-	case (e.Type == BlockDelta || e.Type == MessageDelta) && within(delta, membersOfDelta, at[:]):
-		e.Delta = Delta{Type: stringOf(at[0]), StopReason: NullString(stringOf(at[6])),
-			StopSequence: NullString(stringOf(at[7])), Raw: []byte{}}
+		e.Message.Usage, _ = ReadUsage(Messages, values[2])
+	case e.Type == BlockStart && findIn(block, membersOfBlock, values[:]):
+		e.Block = &Block{Type: stringOf(values[0]), Text: stringOf(values[1]), Thinking: stringOf(values[2]), Signature: stringOf(values[3]),
+			ID: stringOf(values[4]), Name: stringOf(values[5]), Input: values[6], Raw: block}
+	case (e.Type == BlockDelta || e.Type == MessageDelta) && findIn(delta, membersOfDelta, values[:]):
+		e.Delta = Delta{Type: stringOf(values[0]), StopReason: NullString(stringOf(values[6])),
+			StopSequence: NullString(stringOf(values[7])), Raw: []byte{}}
 		if i := slices.Index(membersOfDelta, added[e.Delta.Type]); i == 5 {
-			e.Delta.Raw = at[i]
+			e.Delta.Raw = values[i]
 		} else if i > 0 {
-			e.Delta.Raw = inner(at[i])
+			e.Delta.Raw = inner(values[i])
 		}
 	}
 	return nil
@@ -170,25 +170,25 @@ func (e *Event) JSON() []byte {
 }
 
 // MarshalJSONTo writes exactly the fields of the event's type.
-func (e Event) MarshalJSONTo(to *jsontext.Encoder) error { return to.WriteValue(e.JSON()) }
+func (e Event) MarshalJSONTo(enc *jsontext.Encoder) error { return enc.WriteValue(e.JSON()) }
 
-// Kept is the event without the memory of its frame, which is used again.
-func (e Event) Kept() Event {
+// Clone is the event without the memory of its frame, which is used again.
+func (e Event) Clone() Event {
 	if e.Data == nil {
 		return e
 	}
-	kept, _ := ReadEvent(slices.Clone(e.Data)) // it was read before
-	return kept
+	clone, _ := ReadEvent(slices.Clone(e.Data)) // it was read before
+	return clone
 }
 
-// Moved has an event be about a block so many places further behind, or before.
-func (e *Event) Moved(by int) {
-	if by == 0 {
+// Shift has an event be about a block so many places further behind, or before.
+func (e *Event) Shift(n int) {
+	if n == 0 {
 		return
 	}
-	e.Index += by
-	if at := gjson.GetBytes(e.Data, "index"); at.Index > 0 {
-		e.Data = Splice(e.Data, Span{Start: at.Index, End: at.Index + len(at.Raw)},
+	e.Index += n
+	if value := gjson.GetBytes(e.Data, "index"); value.Index > 0 {
+		e.Data = Splice(e.Data, Span{Start: value.Index, End: value.Index + len(value.Raw)},
 			strconv.AppendInt(nil, int64(e.Index), 10))
 	}
 }

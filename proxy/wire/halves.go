@@ -24,20 +24,20 @@ func hasHalf(data []byte) bool {
 func (f *FrameReader) joinHalves(frame Frame) Frame {
 	data := frame.Data
 	if len(f.half) > 0 {
-		at := -1
+		pos := -1
 		if f.half[0] != '\\' {
-			at = beforeContinuation(data)
-		} else if found := secondEscape.FindIndex(data); found != nil {
-			at = found[0] + 1
+			pos = beforeContinuation(data)
+		} else if loc := secondEscape.FindIndex(data); loc != nil {
+			pos = loc[0] + 1
 		}
-		if at >= 0 {
-			data = bytes.Join([][]byte{data[:at], f.half, data[at:]}, nil)
+		if pos >= 0 {
+			data = bytes.Join([][]byte{data[:pos], f.half, data[pos:]}, nil)
 			f.half = nil
 		}
 	}
-	if from, to := firstHalf(data); from < to && len(f.half) == 0 {
-		f.half = bytes.Clone(data[from:to])
-		data = append(data[:from:from], data[to:]...)
+	if start, stop := firstHalf(data); start < stop && len(f.half) == 0 {
+		f.half = bytes.Clone(data[start:stop])
+		data = append(data[:start:start], data[stop:]...)
 	}
 	if bytes.Equal(data, frame.Data) {
 		return frame
@@ -47,34 +47,34 @@ func (f *FrameReader) joinHalves(frame Frame) Frame {
 
 // beforeContinuation returns the place of a string that begins within a UTF-8 sequence, or -1.
 func beforeContinuation(data []byte) int {
-	for at := 1; at < len(data); at++ {
-		if data[at-1] == '"' && data[at]&0xC0 == 0x80 {
-			return at
+	for i := 1; i < len(data); i++ {
+		if data[i-1] == '"' && data[i]&0xC0 == 0x80 {
+			return i
 		}
 	}
 	return -1
 }
 
 // firstHalf returns where the first half of a character ends a string.
-func firstHalf(data []byte) (from, to int) {
-	for _, found := range firstEscape.FindAllIndex(data, -1) {
-		before := len(bytes.TrimRight(data[:found[0]], `\`))
-		if (found[0]-before)%2 == 0 { // the backslash is not escaped itself
-			return found[0], found[1] - 1
+func firstHalf(data []byte) (start, stop int) {
+	for _, loc := range firstEscape.FindAllIndex(data, -1) {
+		runStart := len(bytes.TrimRight(data[:loc[0]], `\`))
+		if (loc[0]-runStart)%2 == 0 { // the backslash is not escaped itself
+			return loc[0], loc[1] - 1
 		}
 	}
 	if utf8.Valid(data) {
 		return 0, 0
 	}
-	for at := 0; at < len(data); {
-		r, size := utf8.DecodeRune(data[at:])
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
 		if r == utf8.RuneError && size == 1 {
-			end := bytes.IndexByte(data[at:min(at+utf8.UTFMax, len(data))], '"')
-			if end > 0 && !utf8.FullRune(data[at:at+end]) {
-				return at, at + end
+			end := bytes.IndexByte(data[i:min(i+utf8.UTFMax, len(data))], '"')
+			if end > 0 && !utf8.FullRune(data[i:i+end]) {
+				return i, i + end
 			}
 		}
-		at += size
+		i += size
 	}
 	return 0, 0
 }

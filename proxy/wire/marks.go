@@ -15,7 +15,7 @@ const CacheControl = "cache_control"
 func (o *Outline) Marks(blocks []BlockOutline) []jsontext.Value {
 	marks := make([]jsontext.Value, len(blocks))
 	for i, b := range blocks {
-		marks[i] = o.Of(b.Members.Get(CacheControl))
+		marks[i] = o.Raw(b.Members.Get(CacheControl))
 	}
 	return marks
 }
@@ -36,14 +36,14 @@ func (e *Edits) Unmark(o *Outline, m *MessageOutline) {
 	if !bytes.Contains(o.Body[m.Start:m.End], []byte(CacheControl)) {
 		return
 	}
-	e.Without(m.Members, CacheControl)
+	e.RemoveMembers(m.Members, CacheControl)
 	for _, b := range m.Blocks {
-		e.Without(b.Members, CacheControl)
+		e.RemoveMembers(b.Members, CacheControl)
 		if b.Type != ToolResultBlock {
 			continue
 		}
 		for _, s := range o.Elements(b.Members.Get("content")) {
-			e.Without(o.Object(s), CacheControl)
+			e.RemoveMembers(o.Object(s), CacheControl)
 		}
 	}
 }

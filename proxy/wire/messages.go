@@ -283,13 +283,13 @@ type OutputDetails struct {
 // Update takes over the counts that u has, because later events of a stream repeat only some of
 // them.
 func (c *Usage) Update(u Usage) {
-	for _, p := range []struct{ to, from *int64 }{
+	for _, p := range []struct{ dst, src *int64 }{
 		{&c.InputTokens, &u.InputTokens}, {&c.OutputTokens, &u.OutputTokens},
 		{&c.CacheCreation, &u.CacheCreation}, {&c.CacheRead, &u.CacheRead},
 		{&c.OutputDetails.ThinkingTokens, &u.OutputDetails.ThinkingTokens},
 	} {
-		if *p.from != 0 {
-			*p.to = *p.from
+		if *p.src != 0 {
+			*p.dst = *p.src
 		}
 	}
 }

@@ -135,13 +135,13 @@ var acted = []string{"model", "stream", "messages", "system", "tools", "tool_cho
 // readHead reads the model's name and the stream flag.
 func (o *Outline) readHead() error {
 	model := o.Members.Get("model")
-	if !model.Found() {
+	if !model.Exists() {
 		return fmt.Errorf("%w: \"model\" is missing", ErrBadJSON)
 	}
 	if o.Model, _ = o.Text(model); o.Model == "" {
 		return fmt.Errorf("%w: \"model\" must be a non-empty string", ErrBadJSON)
 	}
-	switch stream := o.Of(o.Members.Get("stream")); stream.Kind() {
+	switch stream := o.Raw(o.Members.Get("stream")); stream.Kind() {
 	case 'n', 'f', jsontext.KindInvalid: // also without one
 	case 't':
 		o.Stream = true
@@ -164,18 +164,18 @@ func (o *Outline) WithModel(model string) *Outline {
 	if model == o.Model {
 		return o
 	}
-	at, quoted := o.Members.Get("model"), Quote(model)
-	by := len(quoted) - (at.End - at.Start)
+	span, quoted := o.Members.Get("model"), Quote(model)
+	delta := len(quoted) - (span.End - span.Start)
 	moved := func(s Span) Span {
-		if s.Start > at.Start {
-			s.Start += by
+		if s.Start > span.Start {
+			s.Start += delta
 		}
-		if s.End > at.Start {
-			s.End += by
+		if s.End > span.Start {
+			s.End += delta
 		}
 		return s
 	}
-	out := &Outline{Body: Splice(o.Body, at, quoted), Model: model, Stream: o.Stream, Members: o.Members.moved(moved)}
+	out := &Outline{Body: Splice(o.Body, span, quoted), Model: model, Stream: o.Stream, Members: o.Members.moved(moved)}
 	out.Messages = slices.Clone(o.Messages)
 	for i := range out.Messages {
 		m := &out.Messages[i]
@@ -186,25 +186,25 @@ func (o *Outline) WithModel(model string) *Outline {
 }
 
 // moved is a copy of o with translated spans.
-func (o Object) moved(to func(Span) Span) Object {
+func (o Object) moved(shift func(Span) Span) Object {
 	out := slices.Clone(o)
 	for i, m := range out {
-		out[i].Key, out[i].Value = to(m.Key), to(m.Value)
+		out[i].Key, out[i].Value = shift(m.Key), shift(m.Value)
 	}
 	return out
 }
 
-func movedBlocks(blocks []BlockOutline, to func(Span) Span) []BlockOutline {
+func movedBlocks(blocks []BlockOutline, shift func(Span) Span) []BlockOutline {
 	out := slices.Clone(blocks)
 	for i, b := range out {
-		out[i].Span, out[i].Members = to(b.Span), b.Members.moved(to)
+		out[i].Span, out[i].Members = shift(b.Span), b.Members.moved(shift)
 	}
 	return out
 }
 
-// Of is the raw value at s; nil for the zero Span.
-func (o *Outline) Of(s Span) jsontext.Value {
-	if !s.Found() {
+// Raw is the raw value at s; nil for the zero Span.
+func (o *Outline) Raw(s Span) jsontext.Value {
+	if !s.Exists() {
 		return nil
 	}
 	return o.Body[s.Start:s.End]
@@ -218,7 +218,7 @@ func (o *Outline) Text(s Span) (text string, ok bool) {
 
 // Unquoted is Text without a copy, where nothing is escaped. The result must not be modified.
 func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
-	v := o.Of(s)
+	v := o.Raw(s)
 	if v.Kind() != '"' {
 		return nil, false
 	}
@@ -232,7 +232,7 @@ func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
 
 // Elements are the spans of the elements of the array at s; nil for any other value.
 func (o *Outline) Elements(s Span) []Span {
-	if o.Of(s).Kind() != '[' {
+	if o.Raw(s).Kind() != '[' {
 		return nil
 	}
 	r := outline(o.Body, s.Start)
@@ -241,20 +241,20 @@ func (o *Outline) Elements(s Span) []Span {
 	// The body was parsed before, so nothing in it can fail here.
 	_, _ = r.enter()
 	for {
-		if more, err := r.next(']'); err != nil || !more {
+		if hasMore, err := r.next(']'); err != nil || !hasMore {
 			return spans
 		}
-		at, err := r.value()
+		span, err := r.value()
 		if err != nil {
 			return spans
 		}
-		spans = append(spans, at)
+		spans = append(spans, span)
 	}
 }
 
 // Object is the members of the object at s; nil for any other value.
 func (o *Outline) Object(s Span) Object {
-	if o.Of(s).Kind() != '{' {
+	if o.Raw(s).Kind() != '{' {
 		return nil
 	}
 	r := outline(o.Body, s.Start)

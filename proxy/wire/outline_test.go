@@ -31,17 +31,17 @@ func TestOutline(t *testing.T) {
 	require.Len(t, blocks, 3)
 	require.Equal(t, "assistant", o.Messages[1].Role)
 	require.Equal(t, "thinking", blocks[0].Type)
-	require.Equal(t, `{"thinking":"a\"b","type":"thinking","signature":"s"}`, string(o.Of(blocks[0].Span)))
-	require.Equal(t, `{"content":[{"type":"thinking"}]}`, string(o.Of(blocks[1].Members.Get("input"))))
-	require.Equal(t, "5", string(o.Of(blocks[2].Span)))
-	require.Equal(t, `[]`, string(o.Of(o.Messages[2].Content)))
+	require.Equal(t, `{"thinking":"a\"b","type":"thinking","signature":"s"}`, string(o.Raw(blocks[0].Span)))
+	require.Equal(t, `{"content":[{"type":"thinking"}]}`, string(o.Raw(blocks[1].Members.Get("input"))))
+	require.Equal(t, "5", string(o.Raw(blocks[2].Span)))
+	require.Equal(t, `[]`, string(o.Raw(o.Messages[2].Content)))
 	require.NotNil(t, o.Messages[2].Blocks)
-	require.Equal(t, "{}", string(o.Of(o.Messages[3].Span)))
-	require.Equal(t, "7", string(o.Of(o.Messages[4].Span)))
+	require.Equal(t, "{}", string(o.Raw(o.Messages[3].Span)))
+	require.Equal(t, "7", string(o.Raw(o.Messages[4].Span)))
 
 	elements := o.Elements(o.Members.Get("x"))
 	require.Len(t, elements, 2)
-	require.Equal(t, `"thinking"`, string(o.Of(o.Object(elements[1]).Get("type"))))
+	require.Equal(t, `"thinking"`, string(o.Raw(o.Object(elements[1]).Get("type"))))
 }
 
 func TestOfTwoContentsTheFirstCounts(t *testing.T) {
@@ -50,9 +50,9 @@ func TestOfTwoContentsTheFirstCounts(t *testing.T) {
 		[]byte(`{"model":"m","messages":[{"content":"a","content":[{"type":"text"}]},{"content":[1],"content":[2,3]}]}`),
 	)
 	require.NoError(t, err)
-	require.Equal(t, `"a"`, string(o.Of(o.Messages[0].Content)))
+	require.Equal(t, `"a"`, string(o.Raw(o.Messages[0].Content)))
 	require.Nil(t, o.Messages[0].Blocks)
-	require.Equal(t, `[1]`, string(o.Of(o.Messages[1].Content)))
+	require.Equal(t, `[1]`, string(o.Raw(o.Messages[1].Content)))
 	require.Len(t, o.Messages[1].Blocks, 1)
 }
 
@@ -140,9 +140,9 @@ func FuzzOutline(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, again, renamed)
 		for _, m := range o.Messages {
-			require.True(t, o.Of(m.Span).IsValid(lenient))
+			require.True(t, o.Raw(m.Span).IsValid(lenient))
 			for _, b := range m.Blocks {
-				require.True(t, o.Of(b.Span).IsValid(lenient))
+				require.True(t, o.Raw(b.Span).IsValid(lenient))
 				if b.Members != nil {
 					require.Equal(t, b.Members, o.Object(b.Span))
 				}

@@ -25,9 +25,9 @@ type outliner struct {
 var outliners = sync.Pool{New: func() any { return new(outliner) }}
 
 // outline returns an outliner that starts at an offset of body.
-func outline(body []byte, at int) *outliner {
+func outline(body []byte, offset int) *outliner {
 	r := outliners.Get().(*outliner)
-	r.reset(body, at)
+	r.reset(body, offset)
 	return r
 }
 
@@ -60,36 +60,36 @@ func read(body []byte, kind jsontext.Kind, parts func(*outliner) error) error {
 		return badJSON(err)
 	}
 	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, kindNames[kind], r.at())
+		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, kindNames[kind], r.offset())
 	}
 	return nil
 }
 
-// taken removes what was collected from an index on, and returns a copy of it.
-func taken[T any](collected *[]T, from int) []T {
-	out := append(make([]T, 0, len(*collected)-from), (*collected)[from:]...)
-	clear((*collected)[from:])
-	*collected = (*collected)[:from]
+// drain removes what was collected from an index on, and returns a copy of it.
+func drain[T any](collected *[]T, start int) []T {
+	out := append(make([]T, 0, len(*collected)-start), (*collected)[start:]...)
+	clear((*collected)[start:])
+	*collected = (*collected)[:start]
 	return out
 }
 
 // object reads the next value, an object, and returns its span. value, if not nil, reads each member's value.
-func (r *outliner) object(value func(Member) (Span, error)) (members Object, at Span, err error) {
-	if at.Start, err = r.enter(); err != nil {
-		return nil, at, err
+func (r *outliner) object(value func(Member) (Span, error)) (members Object, span Span, err error) {
+	if span.Start, err = r.enter(); err != nil {
+		return nil, span, err
 	}
-	for from := len(r.members); ; {
-		more, err := r.next('}')
+	for start := len(r.members); ; {
+		hasMore, err := r.next('}')
 		if err != nil {
-			return nil, at, err
+			return nil, span, err
 		}
-		if !more {
-			at.End = r.at()
-			return taken(&r.members, from), at, nil
+		if !hasMore {
+			span.End = r.offset()
+			return drain(&r.members, start), span, nil
 		}
 		var m Member
 		if m.Key, err = r.value(); err != nil {
-			return nil, at, err
+			return nil, span, err
 		}
 		m.Name = nameOf(r.body[m.Key.Start:m.Key.End])
 		if value == nil {
@@ -98,7 +98,7 @@ func (r *outliner) object(value func(Member) (Span, error)) (members Object, at 
 			m.Value, err = value(m)
 		}
 		if err != nil {
-			return nil, at, err
+			return nil, span, err
 		}
 		r.members = append(r.members, m)
 	}
@@ -111,15 +111,15 @@ func (r *outliner) find(names []string, values [][]byte) error {
 		return err
 	}
 	for {
-		more, err := r.next('}')
-		if err != nil || !more {
+		hasMore, err := r.next('}')
+		if err != nil || !hasMore {
 			return err
 		}
 		key, err := r.value()
 		if err != nil {
 			return err
 		}
-		at, err := r.value()
+		span, err := r.value()
 		if err != nil {
 			return err
 		}
@@ -129,13 +129,13 @@ func (r *outliner) find(names []string, values [][]byte) error {
 		}
 		i := slices.IndexFunc(names, func(s string) bool { return s == string(name) })
 		if i >= 0 && values[i] == nil {
-			values[i] = r.body[at.Start:at.End]
+			values[i] = r.body[span.Start:span.End]
 		}
 	}
 }
 
-// within is find for a value that was read before; false for one that is no object.
-func within(v []byte, names []string, values [][]byte) bool {
+// findIn is find for a value that was read before; false for one that is no object.
+func findIn(v []byte, names []string, values [][]byte) bool {
 	if len(v) == 0 || v[0] != '{' {
 		return false
 	}
@@ -146,36 +146,36 @@ func within(v []byte, names []string, values [][]byte) bool {
 
 // request reads the members of a request and its messages.
 func (r *outliner) request() (members Object, messages []MessageOutline, err error) {
-	members, _, err = r.object(func(m Member) (at Span, err error) {
+	members, _, err = r.object(func(m Member) (span Span, err error) {
 		if slices.Contains(acted, m.Name) && Object(r.members).Index(m.Name) >= 0 {
 			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
 		}
 		if m.Name != "messages" || !r.is('[') {
 			return r.value()
 		}
-		messages, at, err = r.list()
-		return at, err
+		messages, span, err = r.list()
+		return span, err
 	})
 	return members, messages, err
 }
 
 // list reads an array of messages and returns its span.
-func (r *outliner) list() (messages []MessageOutline, at Span, err error) {
-	if at.Start, err = r.enter(); err != nil {
-		return nil, at, err
+func (r *outliner) list() (messages []MessageOutline, span Span, err error) {
+	if span.Start, err = r.enter(); err != nil {
+		return nil, span, err
 	}
 	for {
-		more, err := r.next(']')
+		hasMore, err := r.next(']')
 		if err != nil {
-			return nil, at, err
+			return nil, span, err
 		}
-		if !more {
-			at.End = r.at()
-			return taken(&r.messages, 0), at, nil
+		if !hasMore {
+			span.End = r.offset()
+			return drain(&r.messages, 0), span, nil
 		}
 		var m MessageOutline
 		if err := r.message(&m); err != nil {
-			return nil, at, err
+			return nil, span, err
 		}
 		r.messages = append(r.messages, m)
 	}
@@ -195,11 +195,11 @@ func (r *outliner) message(m *MessageOutline) (err error) {
 			err := r.content(m)
 			return m.Content, err
 		}
-		at, err := r.value()
+		span, err := r.value()
 		if member.Name == "role" && err == nil && m.Role == "" {
-			m.Role = stringOf(r.body[at.Start:at.End])
+			m.Role = stringOf(r.body[span.Start:span.End])
 		}
-		return at, err
+		return span, err
 	})
 	m.Content = m.Members.Get("content")
 	return err
@@ -210,14 +210,14 @@ func (r *outliner) content(m *MessageOutline) (err error) {
 	if m.Content.Start, err = r.enter(); err != nil {
 		return err
 	}
-	from := len(r.blocks)
+	start := len(r.blocks)
 	for {
-		more, err := r.next(']')
+		hasMore, err := r.next(']')
 		if err != nil {
 			return err
 		}
-		if !more {
-			m.Content.End, m.Blocks = r.at(), taken(&r.blocks, from)
+		if !hasMore {
+			m.Content.End, m.Blocks = r.offset(), drain(&r.blocks, start)
 			return nil
 		}
 		b, err := r.block()

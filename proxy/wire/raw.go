@@ -56,8 +56,8 @@ func place(p jsontext.Pointer) string {
 // Span is the place of a value in a body: body[Start:End]. The zero Span stands for no value.
 type Span struct{ Start, End int }
 
-// Found is false for the zero Span.
-func (s Span) Found() bool { return s.End > 0 }
+// Exists is false for the zero Span.
+func (s Span) Exists() bool { return s.End > 0 }
 
 // Members finds the values of the named members of the object that body is, and checks all of body.
 // A missing name has the zero Span. A duplicate one is refused, because two parsers could disagree
@@ -66,16 +66,16 @@ func Members(body []byte, names ...string) ([]Span, error) {
 	spans := make([]Span, len(names))
 	err := read(body, '{', func(r *outliner) error {
 		_, _, err := r.object(func(m Member) (Span, error) {
-			at, err := r.value()
+			span, err := r.value()
 			i := slices.Index(names, m.Name)
 			if err != nil || i < 0 {
-				return at, err
+				return span, err
 			}
-			if spans[i].Found() {
-				return at, fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
+			if spans[i].Exists() {
+				return span, fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
 			}
-			spans[i] = at
-			return at, nil
+			spans[i] = span
+			return span, nil
 		})
 		return err
 	})

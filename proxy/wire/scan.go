@@ -20,8 +20,8 @@ func (s *scanner) reset(body []byte, base int) {
 	s.json.Reset(&s.input, lenient)
 }
 
-// at returns the offset after the last token.
-func (s *scanner) at() int { return s.base + int(s.json.InputOffset()) }
+// offset returns the offset after the last token.
+func (s *scanner) offset() int { return s.base + int(s.json.InputOffset()) }
 
 // is reports whether the next value is of a kind. It consumes nothing.
 func (s *scanner) is(kind jsontext.Kind) bool { return s.json.PeekKind() == kind }
@@ -29,11 +29,11 @@ func (s *scanner) is(kind jsontext.Kind) bool { return s.json.PeekKind() == kind
 // enter consumes the opening bracket of an array or object and returns its offset.
 func (s *scanner) enter() (start int, err error) {
 	_, err = s.json.ReadToken()
-	return s.at() - 1, err
+	return s.offset() - 1, err
 }
 
 // next reports whether the array or object has another element or member. If not, next consumes the closing bracket.
-func (s *scanner) next(end jsontext.Kind) (more bool, err error) {
+func (s *scanner) next(end jsontext.Kind) (hasMore bool, err error) {
 	if !s.is(end) {
 		return true, nil
 	}
@@ -44,5 +44,5 @@ func (s *scanner) next(end jsontext.Kind) (more bool, err error) {
 // value reads a value of any kind, or the name of a member, and returns its span.
 func (s *scanner) value() (Span, error) {
 	v, err := s.json.ReadValue()
-	return Span{s.at() - len(v), s.at()}, err
+	return Span{s.offset() - len(v), s.offset()}, err
 }

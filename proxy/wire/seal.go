@@ -50,17 +50,17 @@ func EncryptedContent(raw []byte) []byte {
 // Unsealed takes what only the gateway reads out of an answer that was translated with its items kept, for its client: signatures
 // that seal items, and blocks that have nothing else. The zero value is ready for use.
 type Unsealed struct {
-	held []Event // the beginning of a thinking block that has shown nothing yet
-	gone int     // blocks that were left out
+	pending []Event // the beginning of a thinking block that has shown nothing yet
+	dropped int     // blocks that were left out
 }
 
 // Event appends to dst what the client gets of an event.
 func (u *Unsealed) Event(dst []Event, e Event) []Event {
-	e.Moved(-u.gone)
+	e.Shift(-u.dropped)
 	switch e.Type {
 	case BlockStart:
 		if e.Block.Type == ThinkingBlock {
-			u.held = append(u.held[:0], e)
+			u.pending = append(u.pending[:0], e)
 			return dst
 		}
 	case BlockDelta:
@@ -68,13 +68,13 @@ func (u *Unsealed) Event(dst []Event, e Event) []Event {
 			return dst
 		}
 	case BlockStop:
-		if len(u.held) > 0 {
-			u.held = u.held[:0]
-			u.gone++
+		if len(u.pending) > 0 {
+			u.pending = u.pending[:0]
+			u.dropped++
 			return dst
 		}
 	}
-	dst = append(dst, u.held...)
-	u.held = u.held[:0]
+	dst = append(dst, u.pending...)
+	u.pending = u.pending[:0]
 	return append(dst, e)
 }

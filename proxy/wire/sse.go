@@ -86,9 +86,9 @@ func (f *FrameReader) Release() {
 	}
 }
 
-// More reports whether another complete event is in the buffer already, so that flushing the last
+// HasMore reports whether another complete event is in the buffer already, so that flushing the last
 // one can wait for it. An incomplete event does not count, since its rest may take long.
-func (f *FrameReader) More() bool {
+func (f *FrameReader) HasMore() bool {
 	b, _ := f.r.Peek(f.r.Buffered())
 	return bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
 }

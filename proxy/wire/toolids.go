@@ -15,7 +15,7 @@ func (o *Outline) CallIDs(d Dialect, m *MessageOutline) []Span {
 			ids = append(ids, b.Members.Get("id"))
 		}
 	}
-	return slices.DeleteFunc(ids, func(s Span) bool { return !s.Found() })
+	return slices.DeleteFunc(ids, func(s Span) bool { return !s.Exists() })
 }
 
 // ResultIDs are the spans of the ids of the tool calls that a message answers, in their order.
@@ -36,11 +36,11 @@ func (o *Outline) ResultIDs(d Dialect, m *MessageOutline) []Span {
 }
 
 // Rename replaces the ids at some places of o by their names in names. Ids without a name stay.
-func (e *Edits) Rename(o *Outline, at []Span, names map[string]string) {
+func (e *Edits) Rename(o *Outline, spans []Span, names map[string]string) {
 	if len(names) == 0 {
 		return
 	}
-	for _, s := range at {
+	for _, s := range spans {
 		if id, ok := o.Text(s); ok && names[id] != "" {
 			e.Replace(s, Quote(names[id]))
 		}

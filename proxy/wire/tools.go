@@ -36,13 +36,13 @@ var clientTools = []struct{ prefix, description, schema string }{
 }
 
 // editorSchema is the schema of a tool with commands about files.
-func editorSchema(commands, more string) string {
+func editorSchema(commands, extra string) string {
 	return `{"type":"object","properties":{"command":{"type":"string","enum":[` + commands + `]},"path":{"type":` +
 		`"string","description":"The path of the file or directory."},"view_range":{"type":"array","items":{"type":"integer"},` +
 		`"description":"The first and the last line to view."},"file_text":{"type":"string","description":"The content of ` +
 		`the file to create."},"old_str":{"type":"string","description":"The text to replace."},"new_str":{"type":"string",` +
 		`"description":"The text to put in its place."},"insert_line":{"type":"integer","description":"The line after ` +
-		`which to insert."},"insert_text":{"type":"string","description":"The text to insert."}` + more +
+		`which to insert."},"insert_text":{"type":"string","description":"The text to insert."}` + extra +
 		`},"required":["command"]}`
 }
 
@@ -89,8 +89,8 @@ func ToolName(name string, most int) string {
 // Functions makes functions of a request's tools, for a vendor that takes nothing else. It leaves out the tools that
 // another vendor runs and returns their types. It reports false, and changes nothing, if the request has no other tool or
 // must call one of the removed tools.
-func (r *Request) Functions() (left []string, ok bool) {
-	var kept []Tool
+func (r *Request) Functions() (dropped []string, ok bool) {
+	var functions []Tool
 	forced := ""
 	if c := r.ToolChoice; c != nil && c.Type == "tool" {
 		forced = c.Name
@@ -99,16 +99,16 @@ func (r *Request) Functions() (left []string, ok bool) {
 		f, is := t.Function()
 		switch {
 		case is:
-			kept = append(kept, f)
+			functions = append(functions, f)
 		case forced != "" && t.Name == forced:
 			return []string{t.Type}, false
-		case !slices.Contains(left, t.Type):
-			left = append(left, t.Type)
+		case !slices.Contains(dropped, t.Type):
+			dropped = append(dropped, t.Type)
 		}
 	}
-	if len(kept) == 0 && len(left) > 0 && (r.ToolChoice == nil || r.ToolChoice.Type != "none") {
-		return left, false
+	if len(functions) == 0 && len(dropped) > 0 && (r.ToolChoice == nil || r.ToolChoice.Type != "none") {
+		return dropped, false
 	}
-	r.Tools = kept
-	return left, true
+	r.Tools = functions
+	return dropped, true
 }

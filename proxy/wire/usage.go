@@ -68,7 +68,7 @@ func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
 	if !u.IsObject() {
 		return c, false
 	}
-	of := func(names ...string) int64 {
+	first := func(names ...string) int64 {
 		for _, name := range names {
 			if n := count(u.Get(name)); n > 0 {
 				return n
@@ -77,18 +77,18 @@ func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
 		return 0
 	}
 	if d == Messages {
-		return Usage{of("input_tokens"), of("output_tokens"), of("cache_creation_input_tokens"),
-			of("cache_read_input_tokens"), OutputDetails{of("output_tokens_details.thinking_tokens")}}, true
+		return Usage{first("input_tokens"), first("output_tokens"), first("cache_creation_input_tokens"),
+			first("cache_read_input_tokens"), OutputDetails{first("output_tokens_details.thinking_tokens")}}, true
 	}
-	prompt, said := of("prompt_tokens", "input_tokens", "total_input_tokens"), of("completion_tokens", "output_tokens",
+	prompt, completion := first("prompt_tokens", "input_tokens", "total_input_tokens"), first("completion_tokens", "output_tokens",
 		"total_output_tokens")
-	c.CacheRead = min(prompt, of("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
+	c.CacheRead = min(prompt, first("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
 		"input_tokens_details.cached_tokens", "total_cached_tokens"))
-	c.InputTokens, c.OutputTokens = prompt-c.CacheRead, max(said, of("total_tokens")-prompt)
-	thinking := of("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+	c.InputTokens, c.OutputTokens = prompt-c.CacheRead, max(completion, first("total_tokens")-prompt)
+	thinking := first("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
 		"total_thought_tokens")
-	c.OutputDetails.ThinkingTokens = min(cmp.Or(thinking, c.OutputTokens-said), c.OutputTokens)
-	return c, prompt+said > 0
+	c.OutputDetails.ThinkingTokens = min(cmp.Or(thinking, c.OutputTokens-completion), c.OutputTokens)
+	return c, prompt+completion > 0
 }
 
 // mostTokens bounds what is believed of a vendor's count, so that sums stay sound.

@@ -121,7 +121,7 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 			}
 		default:
 			var answers []event.WaitAnswer
-			for _, w := range info.Waiting.Waits {
+			for _, w := range info.Waiting.Pending {
 				answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: event.Approve})
 				a.count("waits approved", 1)
 			}

@@ -178,9 +178,9 @@ func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
 
 // Redact takes the text of a message away, and unless whole is false that of its exchange. dry only says what
 // it would do.
-func (c *Client) Redact(ctx context.Context, key memory.Key, id string, whole, dry bool) (Redacted, error) {
+func (c *Client) Redact(ctx context.Context, key memory.Key, id string, exchange, dry bool) (Redacted, error) {
 	query := url.Values{"scope": {Exchange}, "dry_run": {strconv.FormatBool(dry)}}
-	if !whole {
+	if !exchange {
 		query.Set("scope", Message)
 	}
 	return ask[Redacted](ctx, c, http.MethodDelete, MessagePath(key, id)+"?"+query.Encode(), nil)
@@ -193,16 +193,16 @@ func (c *Client) Recall(ctx context.Context, chat memory.Chat, query url.Values)
 
 // Export copies all of a chat's memory as lines of ExportLine. An answer that is not whole
 // is an error.
-func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) error {
-	return c.export(ctx, ChatPath(chat), to, func(line []byte, before int) bool {
+func (c *Client) Export(ctx context.Context, chat memory.Chat, dst io.Writer) error {
+	return c.export(ctx, ChatPath(chat), dst, func(line []byte, count int) bool {
 		var end ExportLine
 		return bytes.HasPrefix(line, []byte(`{"messages":`)) && json.Unmarshal(line, &end) == nil && end.Messages != nil &&
-			*end.Messages+end.Notes == before
+			*end.Messages+end.Notes == count
 	})
 }
 
 // export copies lines up to the last one, which counts those before it.
-func (c *Client) export(ctx context.Context, path string, to io.Writer, last func(line []byte, before int) bool) error {
+func (c *Client) export(ctx context.Context, path string, dst io.Writer, last func(line []byte, count int) bool) error {
 	resp, err := c.Send(ctx, http.MethodGet, path+"/export", nil, nil)
 	if err != nil {
 		return err
@@ -213,16 +213,16 @@ func (c *Client) export(ctx context.Context, path string, to io.Writer, last fun
 		if err != nil {
 			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
 		}
-		if _, err := to.Write(line); err != nil || last(line, count) {
+		if _, err := dst.Write(line); err != nil || last(line, count) {
 			return err
 		}
 	}
 }
 
 // Import fills a chat that has no memory with what Export gave.
-func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (Imported, error) {
+func (c *Client) Import(ctx context.Context, chat memory.Chat, src io.Reader) (Imported, error) {
 	var out Imported
-	resp, err := c.Send(ctx, http.MethodPost, ChatPath(chat)+"/import", nil, from)
+	resp, err := c.Send(ctx, http.MethodPost, ChatPath(chat)+"/import", nil, src)
 	if err != nil {
 		return out, err
 	}
@@ -232,24 +232,24 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 }
 
 // Notes lists the notes at a NotesPath or a UserNotesPath.
-func (c *Client) Notes(ctx context.Context, at string) ([]memory.Note, error) {
-	out, err := ask[NoteList](ctx, c, http.MethodGet, at, nil)
+func (c *Client) Notes(ctx context.Context, path string) ([]memory.Note, error) {
+	out, err := ask[NoteList](ctx, c, http.MethodGet, path, nil)
 	return out.Notes, err
 }
 
 // AddNote adds an operator's note.
-func (c *Client) AddNote(ctx context.Context, at string, n NoteRequest) (memory.Note, error) {
-	return ask[memory.Note](ctx, c, http.MethodPost, at, n)
+func (c *Client) AddNote(ctx context.Context, path string, n NoteRequest) (memory.Note, error) {
+	return ask[memory.Note](ctx, c, http.MethodPost, path, n)
 }
 
 // ChangeNote changes a note.
-func (c *Client) ChangeNote(ctx context.Context, at, id string, n NoteChange) (memory.Note, error) {
-	return ask[memory.Note](ctx, c, http.MethodPatch, at+"/"+url.PathEscape(id), n)
+func (c *Client) ChangeNote(ctx context.Context, path, id string, n NoteChange) (memory.Note, error) {
+	return ask[memory.Note](ctx, c, http.MethodPatch, path+"/"+url.PathEscape(id), n)
 }
 
 // RemoveNote removes a note.
-func (c *Client) RemoveNote(ctx context.Context, at, id string) error {
-	return c.Call(ctx, http.MethodDelete, at+"/"+url.PathEscape(id), nil)
+func (c *Client) RemoveNote(ctx context.Context, path, id string) error {
+	return c.Call(ctx, http.MethodDelete, path+"/"+url.PathEscape(id), nil)
 }
 
 // EraseUser erases the notes of a user and, if it is asked to, some of the chats that were posted under this user

@@ -11,7 +11,7 @@ import (
 // Collected is what the events of a run add up to, as far as they have come.
 type Collected struct {
 	Result
-	Waits []event.Wait // what the run waits for, if it does
+	Pending []event.Wait // what the run waits for, if it does
 
 	failure *event.Error
 	failed  float64 // when it did, in Unix seconds
@@ -24,7 +24,7 @@ func NewCollected(run string) *Collected {
 
 // Add takes in the run's next event.
 func (c *Collected) Add(e event.Event) {
-	c.RunID, c.Waits = e.RunID, nil
+	c.RunID, c.Pending = e.RunID, nil
 	switch p := e.Payload.(type) {
 	case *event.Assistant:
 		c.Content, c.Partial, c.FinishReason = p.Content, p.Partial, p.FinishReason
@@ -38,7 +38,7 @@ func (c *Collected) Add(e event.Event) {
 			c.failure, c.failed = p, e.TS
 		}
 	case *event.RunWaiting:
-		c.Outcome, c.Waits, c.Usage = OutcomeWaiting, p.Pending, p.Usage
+		c.Outcome, c.Pending, c.Usage = OutcomeWaiting, p.Pending, p.Usage
 	case *event.RunFinished:
 		c.Usage, c.Outcome = p.Usage, p.Outcome
 	}
@@ -58,7 +58,7 @@ func (c *Collected) Err() error {
 		p.Status = http.StatusBadGateway
 	}
 	// A client that is told later, as by a repeated post, has waited for a part of it.
-	since := time.Since(time.UnixMilli(int64(c.failed * 1000)))
-	p.RetryAfter = max(0, p.RetryAfter-max(0, since.Truncate(time.Second)))
+	elapsed := time.Since(time.UnixMilli(int64(c.failed * 1000)))
+	p.RetryAfter = max(0, p.RetryAfter-max(0, elapsed.Truncate(time.Second)))
 	return p
 }

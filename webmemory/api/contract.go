@@ -116,9 +116,9 @@ type MessageRequest struct {
 	// Context are messages that take the place of the history in the prompt of the agent that answers, for this run alone,
 	// as of a OneShotRequest. None of them is stored.
 	Context []json.RawMessage `json:"context,omitempty"`
-	// After is the id of the message that this one follows, "" for none: what stands behind that is taken back
+	// ParentID is the id of the message that this one follows, "" for none: what stands behind that is taken back
 	// first, as by a rewind, under the turn in which the message is taken. Nil: behind all there is.
-	After *string `json:"after,omitempty"`
+	ParentID *string `json:"after,omitempty"`
 	// IfLast is the id of the chat's last message, "" for none: if another one stands there when the message has
 	// its turn, it is refused with CodeMessagesSince. Nil: whatever stands there.
 	IfLast *string `json:"if_last,omitempty"`
@@ -147,7 +147,7 @@ const OutcomeWaiting = "waiting"
 type Waiting struct {
 	Outcome string       `json:"outcome"` // OutcomeWaiting
 	RunID   string       `json:"run_id"`
-	Waits   []event.Wait `json:"waits"`
+	Pending []event.Wait `json:"waits"`
 }
 
 // ResumeRequest is the body of POST …/runs/{run}/resume, which is answered as a message is. It
@@ -235,9 +235,9 @@ type ChatChange struct {
 	Title    *string            `json:"title,omitempty"`    // at most MaxTitle bytes; "" for the beginning of its first message
 	Metadata *map[string]string `json:"metadata,omitempty"` // takes the place of all pairs
 	Pinned   *bool              `json:"pinned,omitempty"`   // the chat is listed by order=pinned, too
-	// Made says that the title was made from the chat's first message: it stands where the beginning of that message
+	// Generated says that the title was made from the chat's first message: it stands where the beginning of that message
 	// does, goes with it, and a title that was set hides it.
-	Made bool `json:"made,omitempty"`
+	Generated bool `json:"made,omitempty"`
 }
 
 // MaxTitle bounds a chat's title, in bytes.
@@ -284,14 +284,14 @@ type NoteChange struct {
 
 // ErasedUser answers DELETE /v1/users/{user}.
 type ErasedUser struct {
-	Notes int           `json:"notes"`           // of the user that this request erased
-	Chats []memory.Chat `json:"chats,omitempty"` // that it erased: all of each was posted under this user
-	Kept  []memory.Chat `json:"kept,omitempty"`  // that stay: others have posted there too
+	Notes    int           `json:"notes"`           // of the user that this request erased
+	Chats    []memory.Chat `json:"chats,omitempty"` // that it erased: all of each was posted under this user
+	Retained []memory.Chat `json:"kept,omitempty"`  // that stay: others have posted there too
 	// Failed are chats that could not be read, so that it is unknown whether another user posted in them. They count as
 	// left. Restore or erase each of them.
 	Failed []memory.Chat `json:"failed,omitempty"`
-	// Left is the number of chats of the user that are not erased yet. Repeat the request until it counts only Failed.
-	Left int `json:"left"`
+	// Remaining is the number of chats of the user that are not erased yet. Repeat the request until it counts only Failed.
+	Remaining int `json:"left"`
 }
 
 // Scopes of a redaction.
@@ -341,7 +341,7 @@ type Imported struct {
 
 // RewindRequest is the body of POST …/rewind.
 type RewindRequest struct {
-	To *string `json:"to"` // id of the last message that stays; nil for none
+	Target *string `json:"to"` // id of the last message that stays; nil for none
 }
 
 // SetAside is what a rewind took back: it answers POST …/rewind and …/set-aside/{id}/restore, and is an
@@ -350,7 +350,7 @@ type SetAside struct {
 	ID        string            `json:"id,omitempty"` // empty if there was nothing to take back
 	TS        float64           `json:"ts"`           // Unix seconds of the rewind
 	Until     float64           `json:"until,omitempty"`
-	To        *string           `json:"to"`
+	Target    *string           `json:"to"`
 	Messages  int               `json:"messages"`
 	Histories []SetAsideHistory `json:"histories"`
 }
@@ -368,8 +368,8 @@ type SetAsides struct {
 
 // ForkRequest is the body of POST …/fork.
 type ForkRequest struct {
-	As memory.Chat `json:"as"`
-	At string      `json:"at,omitempty"` // id of the last message that goes along; empty for all
+	As     memory.Chat `json:"as"`
+	LastID string      `json:"at,omitempty"` // id of the last message that goes along; empty for all
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.
@@ -407,7 +407,7 @@ type StopStatus struct {
 // What a StopStatus says.
 const (
 	Stopping = "stopping" // the run's events tell when it has ended
-	Over     = "over"
+	Finished = "over"
 )
 
 // Paths of routes that belong to no chat.

@@ -12,7 +12,7 @@ type Influenced struct {
 	ID    string  `json:"id"`
 	RunID string  `json:"run_id"`
 	TS    float64 `json:"ts"` // Unix seconds
-	By    string  `json:"by"` // InfluenceWindow or InfluenceRecall
+	Kind  string  `json:"by"` // InfluenceWindow or InfluenceRecall
 }
 
 // How a message came into a prompt.

@@ -10,9 +10,9 @@ import (
 
 // Rewind takes back what was said in a chat behind the message with an id, nil for all of it. It lasts until a
 // run that goes on has stopped.
-func (c *Client) Rewind(ctx context.Context, chat memory.Chat, to *string) (SetAside, error) {
+func (c *Client) Rewind(ctx context.Context, chat memory.Chat, target *string) (SetAside, error) {
 	var out SetAside
-	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{To: to}, &out)
+	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{Target: target}, &out)
 	return out, err
 }
 

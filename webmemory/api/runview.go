@@ -14,13 +14,13 @@ type RunView struct {
 	RetryOf     string                  `json:"retry_of,omitempty"` // as of event.RunStarted
 	Outcome     string                  `json:"outcome"`            // of event.RunFinished, OutcomeWaiting, or empty while it goes on
 	Started     float64                 `json:"started"`            // Unix seconds
-	Ended       float64                 `json:"ended,omitempty"`
+	Finished    float64                 `json:"ended,omitempty"`
 	Usage       event.Usage             `json:"usage"`
 	Delegations []DelegationView        `json:"delegations"`
 	Tools       []ToolView              `json:"tools"` // of the master
 	Recalled    []event.RecalledMessage `json:"recalled"`
 	Citations   []event.Citation        `json:"citations"`       // of the answer
-	Waits       []event.Wait            `json:"waits,omitempty"` // that nobody has answered
+	Pending     []event.Wait            `json:"waits,omitempty"` // that nobody has answered
 	Error       *event.Error            `json:"error,omitempty"`
 	Record      *event.Record           `json:"record,omitempty"` // once there is an answer, or a failure
 }
@@ -49,12 +49,12 @@ type ToolView struct {
 
 // Trace answers GET …/runs/{run}/trace: a run as a list of its steps, in the order of their beginnings.
 type Trace struct {
-	RunID   string      `json:"run_id"`
-	Outcome string      `json:"outcome"` // as of a RunView
-	Started float64     `json:"started"`
-	Ended   float64     `json:"ended,omitempty"`
-	Usage   event.Usage `json:"usage"`
-	Steps   []TraceStep `json:"steps"`
+	RunID    string      `json:"run_id"`
+	Outcome  string      `json:"outcome"` // as of a RunView
+	Started  float64     `json:"started"`
+	Finished float64     `json:"ended,omitempty"`
+	Usage    event.Usage `json:"usage"`
+	Steps    []TraceStep `json:"steps"`
 
 	Record *event.Record `json:"record,omitempty"` // as of a RunView
 }
@@ -76,13 +76,13 @@ const (
 // decision, OutcomeWaiting before it and "unanswered" where none came; of a StepAnswer event.Completed, or why it is
 // a part of one; of a StepError its code.
 type TraceStep struct {
-	Kind    string           `json:"kind"`
-	Agent   string           `json:"agent,omitempty"`   // Master or a subagent's name
-	CallID  string           `json:"call_id,omitempty"` // of the delegation that it belongs to
-	Started float64          `json:"started"`           // Unix seconds
-	Ended   float64          `json:"ended,omitempty"`   // left out while it goes on
-	Title   string           `json:"title"`             // one line: the tool's name, the task, the model
-	Detail  string           `json:"detail,omitempty"`  // what there is to read below it: arguments and result, the answer
-	Status  string           `json:"status,omitempty"`
-	Call    *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
+	Kind     string           `json:"kind"`
+	Agent    string           `json:"agent,omitempty"`   // Master or a subagent's name
+	CallID   string           `json:"call_id,omitempty"` // of the delegation that it belongs to
+	Started  float64          `json:"started"`           // Unix seconds
+	Finished float64          `json:"ended,omitempty"`   // left out while it goes on
+	Title    string           `json:"title"`             // one line: the tool's name, the task, the model
+	Detail   string           `json:"detail,omitempty"`  // what there is to read below it: arguments and result, the answer
+	Status   string           `json:"status,omitempty"`
+	Call     *event.ModelCall `json:"call,omitempty"` // of a StepModelCall
 }

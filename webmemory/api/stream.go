@@ -52,7 +52,7 @@ func (c *Client) Post(ctx context.Context, chat memory.Chat, p MessageRequest,
 
 // OneShot posts a message without a chat and walks the events of its run. A broken connection ends the run with an error.
 func (c *Client) OneShot(ctx context.Context, p OneShotRequest) iter.Seq2[event.Event, error] {
-	return (&stream{client: c, path: OneShotPath, body: p, once: true}).walk(ctx)
+	return (&stream{client: c, path: OneShotPath, body: p, oneShot: true}).walk(ctx)
 }
 
 // Follow walks the events of a run that is already there, from its first.
@@ -62,43 +62,43 @@ func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.
 
 // Resume answers what a run waits for, and walks the events that follow. after is the number of
 // the event that said so, or 0.
-func (c *Client) Resume(ctx context.Context, chat memory.Chat, run string, after int64,
+func (c *Client) Resume(ctx context.Context, chat memory.Chat, run string, seq int64,
 	answers ...event.WaitAnswer) iter.Seq2[event.Event, error] {
-	return (&stream{client: c, chat: chat, run: run, last: after, answers: answers}).walk(ctx)
+	return (&stream{client: c, chat: chat, run: run, last: seq, answers: answers}).walk(ctx)
 }
 
 // stream is one run as it is received.
 type stream struct {
-	client *Client
-	chat   memory.Chat
-	path   string // where body is posted until the run has a name
-	body   any
-	key    string // empty for none
-	once   bool   // the run is that of one connection
+	client  *Client
+	chat    memory.Chat
+	path    string // where body is posted until the run has a name
+	body    any
+	key     string // empty for none
+	oneShot bool   // the run is that of one connection
 
 	answers []event.WaitAnswer // what is posted until the run goes on; nil for one that does
 
 	run     string // known from the first event on
 	last    int64  // seq of the last event received
-	rests   bool   // that was an event.RunWaiting, behind which the stream may end
+	waiting bool   // that was an event.RunWaiting, behind which the stream may end
 	reached bool   // somebody answered before
 }
 
 func (s *stream) walk(ctx context.Context) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		for failures := 0; ; failures++ {
-			before := s.last
+			last := s.last
 			done, err := s.connection(ctx, yield)
 			if done {
 				return
 			}
-			if s.last > before {
+			if s.last > last {
 				failures = 0
 			}
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			if ctx.Err() != nil || failures == maxFailures || !s.again(err) {
+			if ctx.Err() != nil || failures == maxFailures || !s.canRetry(err) {
 				yield(event.Event{}, err)
 				return
 			}
@@ -112,11 +112,11 @@ func (s *stream) walk(ctx context.Context) iter.Seq2[event.Event, error] {
 	}
 }
 
-// again says whether another connection may bring what this one did not.
-func (s *stream) again(err error) bool {
+// canRetry says whether another connection may bring what this one did not.
+func (s *stream) canRetry(err error) bool {
 	var refused *api.Problem
 	switch {
-	case s.once, errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
+	case s.oneShot, errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
 		return false
 	case errors.As(err, &refused) && refused.Code == CodeShuttingDown && s.client.Inside:
 		return false
@@ -140,7 +140,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 	defer resp.Body.Close()
 	s.reached = true
 	if resp.StatusCode == http.StatusNoContent {
-		return s.rests, errEndUnseen
+		return s.waiting, errEndUnseen
 	}
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base,
@@ -155,7 +155,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 	}
 	for {
 		f, err := frames.Next()
-		if s.rests && errors.Is(err, io.EOF) {
+		if s.waiting && errors.Is(err, io.EOF) {
 			return true, nil
 		}
 		if err != nil {
@@ -168,7 +168,7 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		if e.Seq <= s.last {
 			continue
 		}
-		s.run, s.last, s.rests, s.answers = e.RunID, e.Seq, e.Blocking(), nil
+		s.run, s.last, s.waiting, s.answers = e.RunID, e.Seq, e.Blocking(), nil
 		if !yield(e, nil) || e.Terminal() {
 			return true, nil
 		}
@@ -185,7 +185,7 @@ func (s *stream) open(ctx context.Context) (*http.Response, error) {
 		header.Set("Content-Type", "application/json")
 		return s.client.Send(ctx, http.MethodPost, ResumePath(s.chat, s.run), header, bytes.NewReader(body))
 	}
-	if s.run != "" && !s.once {
+	if s.run != "" && !s.oneShot {
 		if s.last > 0 {
 			header.Set("Last-Event-ID", strconv.FormatInt(s.last, 10))
 		}

@@ -18,7 +18,9 @@ import (
 const TenantsPath = "/v1/tenants"
 
 // tenantPath is a tenant's (DELETE), and its export's with /export.
-func tenantPath(of memory.Tenant) string { return TenantsPath + "/" + url.PathEscape(of.String()) }
+func tenantPath(tenant memory.Tenant) string {
+	return TenantsPath + "/" + url.PathEscape(tenant.String())
+}
 
 // Codes of refusals about tenants.
 const (
@@ -49,9 +51,9 @@ type ErasedTenant struct {
 	Users         int `json:"users"`         // whose notes were erased
 	Collections   int `json:"collections"`   // of documents, without those of chats
 	Conversations int `json:"conversations"` // at the gateway, without those of chats
-	// Left is how many of all these are known to be left; ask again until Done is true, also when it is 0.
-	Left int  `json:"left"`
-	Done bool `json:"done"` // nothing of the tenant is left
+	// Remaining is how many of all these are known to be left; ask again until Done is true, also when it is 0.
+	Remaining int  `json:"left"`
+	Done      bool `json:"done"` // nothing of the tenant is left
 }
 
 // Kinds of lines of a tenant's export.
@@ -73,7 +75,7 @@ const (
 type TenantExport struct {
 	Kind       string           `json:"kind"`
 	Tenant     *memory.Tenant   `json:"tenant,omitempty"`
-	At         time.Time        `json:"at,omitzero"` // when the export began
+	CreatedAt  time.Time        `json:"at,omitzero"` // when the export began
 	Key        *access.Key      `json:"key,omitempty"`
 	Chat       string           `json:"chat,omitempty"` // an id
 	Title      string           `json:"title,omitempty"`
@@ -86,7 +88,7 @@ type TenantExport struct {
 	TimeZone   string           `json:"time_zone,omitempty"` // the user's
 	Collection string           `json:"collection,omitempty"`
 	Document   json.RawMessage  `json:"document,omitempty"` // of the collection, or of the chat
-	By         tally.By         `json:"by,omitempty"`
+	GroupBy    tally.By         `json:"by,omitempty"`
 	Usage      *tally.Row       `json:"usage,omitempty"`
 	Audit      *audit.Entry     `json:"audit,omitempty"`
 	Lines      map[string]int64 `json:"lines,omitempty"` // in the last line, how many there are of each other kind
@@ -99,13 +101,13 @@ func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
 }
 
 // EraseTenant erases some of what a tenant has; as long as Done is false it is to be called again.
-func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (ErasedTenant, error) {
-	return ask[ErasedTenant](ctx, c, http.MethodDelete, tenantPath(of), nil)
+func (c *Client) EraseTenant(ctx context.Context, tenant memory.Tenant) (ErasedTenant, error) {
+	return ask[ErasedTenant](ctx, c, http.MethodDelete, tenantPath(tenant), nil)
 }
 
 // ExportTenant copies all that a tenant has as lines of TenantExport. An answer that is not whole is an error.
-func (c *Client) ExportTenant(ctx context.Context, of memory.Tenant, to io.Writer) error {
-	return c.export(ctx, tenantPath(of), to, func(line []byte, before int) bool {
+func (c *Client) ExportTenant(ctx context.Context, tenant memory.Tenant, dst io.Writer) error {
+	return c.export(ctx, tenantPath(tenant), dst, func(line []byte, count int) bool {
 		var end struct {
 			Kind  string
 			Lines map[string]int
@@ -114,8 +116,8 @@ func (c *Client) ExportTenant(ctx context.Context, of memory.Tenant, to io.Write
 			return false
 		}
 		for _, n := range end.Lines {
-			before -= n
+			count -= n
 		}
-		return before == 0
+		return count == 0
 	})
 }

@@ -17,7 +17,7 @@ func TraceRun(events []event.Event) *Trace {
 	if view == nil {
 		return nil
 	}
-	t := &tracer{view: view, asked: Master, waits: map[string]int{}}
+	t := &tracer{view: view, agent: Master, pending: map[string]int{}}
 	for i, e := range events {
 		if i > 0 {
 			view.Apply(e)
@@ -35,12 +35,12 @@ type tracer struct {
 	steps []step
 	calls []event.ModelCall
 
-	asked string         // who answers
-	said  float64        // when the answer began; 0 while there is none of it
-	since int64          // with which event it did
-	waits map[string]int // steps of those that nobody has answered, by their ids
-	own   []int          // steps of view.Tools
-	of    []traced       // view.Delegations
+	agent       string         // who answers
+	answerTS    float64        // when the answer began; 0 while there is none of it
+	answerSeq   int64          // with which event it did
+	pending     map[string]int // steps of those that nobody has answered, by their ids
+	own         []int          // steps of view.Tools
+	delegations []traced       // view.Delegations
 }
 
 // step is a step with the number of the event that began it.
@@ -56,26 +56,26 @@ type traced struct {
 }
 
 // add begins a step and gives its index.
-func (t *tracer) add(kind, agent, call string, at float64) int {
-	t.steps = append(t.steps, step{TraceStep{Kind: kind, Agent: agent, CallID: call, Started: at}, t.now})
+func (t *tracer) add(kind, agent, call string, ts float64) int {
+	t.steps = append(t.steps, step{TraceStep{Kind: kind, Agent: agent, CallID: call, Started: ts}, t.now})
 	return len(t.steps) - 1
 }
 
 // note adds a step that has no length.
-func (t *tracer) note(kind, agent, call string, at float64, status, text, more string) {
-	s := &t.steps[t.add(kind, agent, call, at)]
-	s.Ended, s.Status = at, status
-	s.say(text, more)
+func (t *tracer) note(kind, agent, call string, ts float64, status, text, detail string) {
+	s := &t.steps[t.add(kind, agent, call, ts)]
+	s.Finished, s.Status = ts, status
+	s.say(text, detail)
 }
 
 // say sets what a step says: the first line of a text, and below it all of it, if that is more, and what else
 // there is.
-func (s *TraceStep) say(text string, more ...string) {
+func (s *TraceStep) say(text string, details ...string) {
 	s.Title = firstLine(text)
 	if text = strings.TrimSpace(text); text != s.Title {
-		more = append([]string{text}, more...)
+		details = append([]string{text}, details...)
 	}
-	s.Detail = strings.Join(slices.DeleteFunc(more, func(p string) bool { return p == "" }), "\n\n")
+	s.Detail = strings.Join(slices.DeleteFunc(details, func(p string) bool { return p == "" }), "\n\n")
 }
 
 const maxStepTitle = 160 // characters
@@ -91,24 +91,24 @@ func firstLine(text string) string {
 // take notes an event that the view has already.
 func (t *tracer) take(e event.Event) {
 	t.now = e.Seq
-	for i := len(t.of); i < len(t.view.Delegations); i++ {
+	for i := len(t.delegations); i < len(t.view.Delegations); i++ {
 		d := t.view.Delegations[i]
-		t.of = append(t.of, traced{step: t.add(StepDelegation, string(d.Subagent), d.CallID, e.TS)})
+		t.delegations = append(t.delegations, traced{step: t.add(StepDelegation, string(d.Subagent), d.CallID, e.TS)})
 	}
-	agent := cmp.Or(string(e.Subagent), t.asked)
+	agent := cmp.Or(string(e.Subagent), t.agent)
 	switch p := e.Payload.(type) {
 	case *event.SubagentDelta, *event.Unknown:
 		return
 	case *event.AssistantDelta:
-		if t.said == 0 {
-			t.said, t.since = e.TS, e.Seq
+		if t.answerTS == 0 {
+			t.answerTS, t.answerSeq = e.TS, e.Seq
 		}
 		return
 	case *event.RunStarted:
-		t.asked = cmp.Or(p.AgentVersion, t.asked)
+		t.agent = cmp.Or(p.AgentVersion, t.agent)
 		t.note(StepMessage, "", "", e.TS, "", p.Message, "")
 	case *event.Delegation, *event.MasterTool: // what the master said until here was no answer yet
-		t.said = 0
+		t.answerTS = 0
 	case *event.MemoryReset:
 		t.note(StepError, agent, e.CallID, e.TS, p.Role(), "The memory lost data since the chat's run before.", "")
 	case *event.Recalled:
@@ -125,7 +125,7 @@ func (t *tracer) take(e event.Event) {
 		}
 	case *event.RunFinished:
 		t.calls = p.Calls
-		for id := range t.waits {
+		for id := range t.pending {
 			t.answered(e.TS, event.WaitAnswer{ID: id, Decision: unanswered})
 		}
 	}
@@ -148,19 +148,19 @@ func (t *tracer) answer(e event.Event, p *event.Assistant) {
 	if p.Partial {
 		status = cmp.Or(p.Failure, event.Stopped)
 	}
-	t.note(StepAnswer, t.asked, "", cmp.Or(t.said, e.TS), status, p.Content, "")
+	t.note(StepAnswer, t.agent, "", cmp.Or(t.answerTS, e.TS), status, p.Content, "")
 	s := &t.steps[len(t.steps)-1]
-	if s.Ended = e.TS; t.said != 0 {
-		s.event, t.said = t.since, 0
+	if s.Finished = e.TS; t.answerTS != 0 {
+		s.event, t.answerTS = t.answerSeq, 0
 	}
 }
 
-func (t *tracer) wait(at float64, waits []event.Wait) {
-	for _, w := range waits {
-		i := t.add(StepWait, cmp.Or(string(w.Subagent), Master), w.CallID, at)
+func (t *tracer) wait(ts float64, pending []event.Wait) {
+	for _, w := range pending {
+		i := t.add(StepWait, cmp.Or(string(w.Subagent), Master), w.CallID, ts)
 		t.steps[i].say(cmp.Or(w.Tool, w.Kind), w.Reason, plain(w.Arguments))
 		t.steps[i].Status = OutcomeWaiting
-		t.waits[w.ID] = i
+		t.pending[w.ID] = i
 	}
 }
 
@@ -168,14 +168,14 @@ func (t *tracer) wait(at float64, waits []event.Wait) {
 const unanswered = "unanswered"
 
 // answered ends a wait.
-func (t *tracer) answered(at float64, a event.WaitAnswer) {
-	i, ok := t.waits[a.ID]
+func (t *tracer) answered(ts float64, a event.WaitAnswer) {
+	i, ok := t.pending[a.ID]
 	if !ok {
 		return
 	}
-	delete(t.waits, a.ID)
+	delete(t.pending, a.ID)
 	s := &t.steps[i]
-	s.Ended, s.Status = at, a.Decision
+	s.Finished, s.Status = ts, a.Decision
 	if a.Reason != "" {
 		s.Detail += "\n\n" + a.Reason
 	}
@@ -184,34 +184,34 @@ func (t *tracer) answered(at float64, a event.WaitAnswer) {
 // follow notes when tools and delegations begin and end.
 func (t *tracer) follow(e event.Event) {
 	t.own = t.tools(t.own, t.view.Tools, Master, "", e.TS)
-	for i := range t.of {
-		d, of := &t.view.Delegations[i], &t.of[i]
+	for i := range t.delegations {
+		d, tr := &t.view.Delegations[i], &t.delegations[i]
 		if d.Subagent != e.Subagent || d.CallID != e.CallID {
 			continue
 		}
-		of.tools = t.tools(of.tools, d.Tools, string(d.Subagent), d.CallID, e.TS)
-		if s := &t.steps[of.step]; d.Status != "" && s.Ended == 0 {
-			s.Ended = e.TS
+		tr.tools = t.tools(tr.tools, d.Tools, string(d.Subagent), d.CallID, e.TS)
+		if s := &t.steps[tr.step]; d.Status != "" && s.Finished == 0 {
+			s.Finished = e.TS
 		}
 	}
 }
 
 // tools gives the steps of tools, as they are at a time.
-func (t *tracer) tools(steps []int, tools []ToolView, agent, call string, at float64) []int {
+func (t *tracer) tools(steps []int, tools []ToolView, agent, call string, ts float64) []int {
 	for i, tool := range tools {
 		if i == len(steps) {
-			steps = append(steps, t.add(StepTool, agent, call, at))
+			steps = append(steps, t.add(StepTool, agent, call, ts))
 		}
 		s := &t.steps[steps[i]]
-		over := tool.Status == done || tool.Status == failed
+		complete := tool.Status == done || tool.Status == failed
 		switch {
-		case !over:
-			s.Ended = 0 // another call of the tool had ended
-		case s.Ended == 0:
-			s.Ended = at
+		case !complete:
+			s.Finished = 0 // another call of the tool had ended
+		case s.Finished == 0:
+			s.Finished = ts
 		}
 		if s.Status == "" && tool.Status == running {
-			s.Started, s.event = at, t.now
+			s.Started, s.event = ts, t.now
 		}
 		s.Status = tool.Status
 	}
@@ -228,13 +228,13 @@ func (t *tracer) trace() *Trace {
 	}
 	say(t.own, t.view.Tools)
 	for i, d := range t.view.Delegations {
-		s := &t.steps[t.of[i].step]
+		s := &t.steps[t.delegations[i].step]
 		s.say(d.Task, d.Content)
 		s.Status = d.Status
-		say(t.of[i].tools, d.Tools)
+		say(t.delegations[i].tools, d.Tools)
 	}
 	return &Trace{
-		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Ended: t.view.Ended, Usage: t.view.Usage,
+		RunID: t.view.RunID, Outcome: t.view.Outcome, Started: t.view.Started, Finished: t.view.Finished, Usage: t.view.Usage,
 		Steps: t.ordered(), Record: t.view.Record,
 	}
 }
@@ -251,8 +251,8 @@ func plain(raw json.RawMessage) string {
 // caller is an agent at work on one task: the master, or a delegation.
 type caller struct{ agent, call string }
 
-// by is the agent that did what a step tells of.
-func (s *TraceStep) by() caller {
+// caller is the agent that did what a step tells of.
+func (s *TraceStep) caller() caller {
 	if s.Kind == StepDelegation {
 		return caller{agent: Master}
 	}
@@ -266,13 +266,13 @@ func (s *TraceStep) does() bool {
 
 // callStep is a call of a model.
 func callStep(c *event.ModelCall) TraceStep {
-	said := ""
+	message := ""
 	if c.Error != "" && c.Error != "canceled" {
-		said = event.FailureOf(c.Error).Message
+		message = event.FailureOf(c.Error).Message
 	}
 	return TraceStep{
-		Kind: StepModelCall, Detail: said, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
-		Ended: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: c,
+		Kind: StepModelCall, Detail: message, Agent: cmp.Or(string(c.Subagent), Master), CallID: c.CallID, Started: c.Started,
+		Finished: c.Started + c.Seconds, Title: cmp.Or(c.Model, "model"), Status: cmp.Or(c.Error, event.Completed), Call: c,
 	}
 }
 
@@ -281,12 +281,12 @@ func callStep(c *event.ModelCall) TraceStep {
 // time decides only where it is not known which of them asked for the other.
 func (t *tracer) ordered() []TraceStep {
 	slices.SortStableFunc(t.steps, func(a, b step) int { return cmp.Compare(a.event, b.event) })
-	all, calls := []TraceStep{}, []TraceStep{}
-	left, ahead := map[caller]int{}, map[caller]int{}    // calls, and delegations, that are not among all yet
-	called, owes := map[caller]bool{}, map[caller]bool{} // owes: nothing has come of the caller's last call yet
+	out, calls := []TraceStep{}, []TraceStep{}
+	remaining, ahead := map[caller]int{}, map[caller]int{} // calls, and delegations, that are not among all yet
+	called, owes := map[caller]bool{}, map[caller]bool{}   // owes: nothing has come of the caller's last call yet
 	for i := range t.calls {
 		calls = append(calls, callStep(&t.calls[i]))
-		left[calls[i].by()]++
+		remaining[calls[i].caller()]++
 	}
 	for _, s := range t.steps {
 		if s.Kind == StepDelegation {
@@ -294,31 +294,31 @@ func (t *tracer) ordered() []TraceStep {
 		}
 	}
 	isBefore := func(c, s TraceStep) bool {
-		of, by := c.by(), s.by()
+		callOwner, stepOwner := c.caller(), s.caller()
 		switch {
-		case s.Kind == StepMessage, ahead[of] > 0 && !called[of]:
+		case s.Kind == StepMessage, ahead[callOwner] > 0 && !called[callOwner]:
 			return false
-		case of.call == "" && by.call != "": // the master waits for its delegations
+		case callOwner.call == "" && stepOwner.call != "": // the master waits for its delegations
 			return false
-		case s.does() && left[by] > 0 && (!called[by] || s.Kind == StepAnswer):
+		case s.does() && remaining[stepOwner] > 0 && (!called[stepOwner] || s.Kind == StepAnswer):
 			return true
 		case c.Started == s.Started:
-			return s.Kind != StepRecalled && !(s.does() && by == of && owes[of])
+			return s.Kind != StepRecalled && !(s.does() && stepOwner == callOwner && owes[callOwner])
 		}
 		return c.Started < s.Started
 	}
 	for _, s := range t.steps {
 		for len(calls) > 0 && isBefore(calls[0], s.TraceStep) {
-			of := calls[0].by()
-			left[of]--
-			called[of], owes[of] = true, calls[0].Call.Error == ""
-			all, calls = append(all, calls[0]), calls[1:]
+			owner := calls[0].caller()
+			remaining[owner]--
+			called[owner], owes[owner] = true, calls[0].Call.Error == ""
+			out, calls = append(out, calls[0]), calls[1:]
 		}
 		if s.Kind == StepDelegation {
 			ahead[caller{s.Agent, s.CallID}]--
 		}
-		owes[s.by()] = owes[s.by()] && !s.does()
-		all = append(all, s.TraceStep)
+		owes[s.caller()] = owes[s.caller()] && !s.does()
+		out = append(out, s.TraceStep)
 	}
-	return append(all, calls...)
+	return append(out, calls...)
 }

@@ -19,7 +19,7 @@ import (
 func steps(tr *webapi.Trace) (lines []string) {
 	for _, s := range tr.Steps {
 		lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%g-%g %s %s/%s [%s] %s | %s", max(0, s.Started-1000),
-			max(0, s.Ended-1000), s.Kind, s.Agent, s.CallID, s.Status, s.Title, s.Detail), "\n\n", " ¶ "))
+			max(0, s.Finished-1000), s.Kind, s.Agent, s.CallID, s.Status, s.Title, s.Detail), "\n\n", " ¶ "))
 	}
 	return lines
 }
@@ -81,7 +81,7 @@ func TestTraceOfARun(t *testing.T) {
 		"23-25 answer master/ [completed] It is 14. | ",
 	}, steps(tr))
 	require.Equal(t, []any{"RUN", event.Completed, 1001.0, 1026.0, event.Usage{InputTokens: 5}},
-		[]any{tr.RunID, tr.Outcome, tr.Started, tr.Ended, tr.Usage})
+		[]any{tr.RunID, tr.Outcome, tr.Started, tr.Finished, tr.Usage})
 	require.Equal(t, int64(5), tr.Steps[3].Call.Usage.InputTokens)
 	require.Nil(t, webapi.TraceRun(nil))
 }
@@ -146,14 +146,14 @@ func TestTraceOfARunThatGoesOn(t *testing.T) {
 	for n := 1; n < len(all); n++ {
 		tr := webapi.TraceRun(all[:n])
 		require.NotNil(t, tr.Steps)
-		require.Zero(t, tr.Ended)
+		require.Zero(t, tr.Finished)
 		require.True(t, slices.IsSortedFunc(tr.Steps, func(a, b webapi.TraceStep) int {
 			return int(a.Started - b.Started)
 		}))
 		for _, s := range tr.Steps {
 			require.NotEqual(t, webapi.StepModelCall, s.Kind)
 			require.NotEmpty(t, s.Title)
-			require.LessOrEqual(t, s.Ended, all[n-1].TS)
+			require.LessOrEqual(t, s.Finished, all[n-1].TS)
 		}
 		if before != nil {
 			require.GreaterOrEqual(t, len(tr.Steps), len(before.Steps))

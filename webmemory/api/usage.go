@@ -14,15 +14,15 @@ const UsagePath = "/v1/usage"
 // Usage gives all rows of a question, each once: by, since, until, chat and tenant are its parameters.
 func (c *Client) Usage(ctx context.Context, question url.Values) ([]tally.Row, error) {
 	type key struct{ day, name string }
-	seen, rows := map[key]bool{}, []tally.Row{}
+	unique, rows := map[key]bool{}, []tally.Row{}
 	for {
 		var page tally.Page
 		if err := c.Call(ctx, http.MethodGet, UsagePath+"?"+question.Encode(), &page); err != nil {
 			return nil, err
 		}
 		for _, row := range page.Rows {
-			if k := (key{row.Day, row.Name}); !seen[k] {
-				seen[k], rows = true, append(rows, row)
+			if k := (key{row.Day, row.Name}); !unique[k] {
+				unique[k], rows = true, append(rows, row)
 			}
 		}
 		if page.Next == "" {

@@ -44,29 +44,29 @@ func (v *RunView) Apply(e event.Event) {
 	case *event.Assistant:
 		v.Citations, v.Record = append([]event.Citation{}, p.Citations...), p.Run
 	case *event.RunWaiting:
-		v.Outcome, v.Waits = OutcomeWaiting, p.Pending
+		v.Outcome, v.Pending = OutcomeWaiting, p.Pending
 	case *event.RunResumed:
-		v.Outcome, v.Waits = "", nil
+		v.Outcome, v.Pending = "", nil
 	case *event.Error:
 		v.Error = p
 		if p.Run != nil {
 			v.Record = p.Run
 		}
 	case *event.RunFinished:
-		v.Outcome, v.Waits, v.Usage, v.Ended = p.Outcome, nil, p.Usage, e.TS
+		v.Outcome, v.Pending, v.Usage, v.Finished = p.Outcome, nil, p.Usage, e.TS
 		settle(v.Tools, running, failed)
 	}
 }
 
 // delegation is the newest one to a subagent under a call's id: a model may give an id once more. One that is not
 // there yet, since its subagent was shown something first, or since the run was closed without it, is added.
-func (v *RunView) delegation(of event.Head) *DelegationView {
+func (v *RunView) delegation(head event.Head) *DelegationView {
 	for i := len(v.Delegations) - 1; i >= 0; i-- {
-		if d := &v.Delegations[i]; d.Subagent == of.Subagent && d.CallID == of.CallID {
+		if d := &v.Delegations[i]; d.Subagent == head.Subagent && d.CallID == head.CallID {
 			return d
 		}
 	}
-	return v.begin(of.Subagent, of.CallID)
+	return v.begin(head.Subagent, head.CallID)
 }
 
 func (v *RunView) begin(subagent memory.Agent, call string) *DelegationView {
@@ -106,10 +106,10 @@ func (v *RunView) applyTo(d *DelegationView, p event.Payload) {
 }
 
 // settle gives the tools of one status another one.
-func settle(tools []ToolView, from, to string) {
+func settle(tools []ToolView, oldStatus, newStatus string) {
 	for i := range tools {
-		if tools[i].Status == from {
-			tools[i].Status = to
+		if tools[i].Status == oldStatus {
+			tools[i].Status = newStatus
 		}
 	}
 }
@@ -124,7 +124,7 @@ const (
 // progress notes how a tool works, of which events say the name alone. It runs with its arguments as the detail first,
 // and with words of its own after that.
 func progress(tools []ToolView, name, status, detail string) []ToolView {
-	given := arguments(detail)
+	args := arguments(detail)
 	find := func(is func(ToolView) bool) *ToolView {
 		for i := range tools {
 			if tools[i].Name == name && is(tools[i]) {
@@ -145,40 +145,40 @@ func progress(tools []ToolView, name, status, detail string) []ToolView {
 		runs.Status, runs.Result = status, detail
 		return tools
 	}
-	begins := find(func(t ToolView) bool { return t.Status == "" && string(t.Arguments) == string(given) })
-	if begins == nil && runs == nil {
-		begins = find(func(t ToolView) bool { return t.Status == "" })
+	next := find(func(t ToolView) bool { return t.Status == "" && string(t.Arguments) == string(args) })
+	if next == nil && runs == nil {
+		next = find(func(t ToolView) bool { return t.Status == "" })
 	}
-	if begins != nil {
-		begins.Status = running
+	if next != nil {
+		next.Status = running
 		return tools
 	}
-	if runs != nil && (len(given) == 0 || given[0] != '{') {
+	if runs != nil && (len(args) == 0 || args[0] != '{') {
 		return tools
 	}
-	return append(tools, ToolView{Name: name, Arguments: given, Status: running})
+	return append(tools, ToolView{Name: name, Arguments: args, Status: running})
 }
 
 // returned notes the result of a call. That it ended stands in the event before, which does not say which of the
 // calls of the tool did.
 func returned(tools []ToolView, p *event.ToolResult) []ToolView {
-	at, ended := -1, -1
+	target, finished := -1, -1
 	for i, t := range tools {
 		if t.ID == p.ToolCallID { // the newest of them: a model may give an id once more
-			at = i
+			target = i
 		}
 		if t.Name == p.Name && (t.Status == done && t.Result == "" || t.Status == failed && t.Result == p.Content) {
-			ended = i
+			finished = i
 		}
 	}
-	if at < 0 {
+	if target < 0 {
 		return append(tools, ToolView{ID: p.ToolCallID, Name: p.Name, Result: p.Content, Status: done})
 	}
-	t := &tools[at]
-	if over := t.Status == done || t.Status == failed; !over && ended >= 0 {
-		e := &tools[ended]
+	t := &tools[target]
+	if complete := t.Status == done || t.Status == failed; !complete && finished >= 0 {
+		e := &tools[finished]
 		t.Status, e.Status, e.Result = e.Status, t.Status, ""
-	} else if !over {
+	} else if !complete {
 		t.Status = failed // it was not made
 	}
 	t.Result = p.Content

@@ -88,7 +88,7 @@ func TestViewOfARun(t *testing.T) {
 			Citations: answer.Citations},
 			&event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 5, CachedTokens: 2}})
 	require.Equal(t, &webapi.RunView{
-		RunID: "RUN", Outcome: event.Completed, Started: 1001, Ended: 1000 + float64(len(l.events)),
+		RunID: "RUN", Outcome: event.Completed, Started: 1001, Finished: 1000 + float64(len(l.events)),
 		Usage: event.Usage{InputTokens: 5, CachedTokens: 2},
 		Delegations: []webapi.DelegationView{{
 			Subagent: "docs", CallID: "c1", Task: "price?", Content: "14 [1].", Status: event.Completed,
@@ -148,13 +148,13 @@ func TestViewOfARunThatWaits(t *testing.T) {
 	}
 	v := webapi.ViewRun(at().events)
 	require.Equal(t, webapi.OutcomeWaiting, v.Outcome)
-	require.Equal(t, []event.Wait{wait}, v.Waits)
-	require.Zero(t, v.Ended)
+	require.Equal(t, []event.Wait{wait}, v.Pending)
+	require.Zero(t, v.Finished)
 	require.Equal(t, "running", v.Delegations[0].Tools[0].Status)
 
 	l := at().add(event.Head{}, &event.RunResumed{Answers: []event.WaitAnswer{{ID: "w1", Decision: event.Approve}}})
 	require.Empty(t, webapi.ViewRun(l.events).Outcome)
-	require.Empty(t, webapi.ViewRun(l.events).Waits)
+	require.Empty(t, webapi.ViewRun(l.events).Pending)
 	l.add(of, working("pay", "done", ""), &event.ToolResult{ToolCallID: "t1", Name: "pay", Content: "paid"},
 		working("pay", "running", `{"n":1}`)).add(event.Head{}, &event.RunWaiting{Pending: []event.Wait{wait}})
 	v = webapi.ViewRun(l.events)
@@ -168,7 +168,7 @@ func TestViewOfARunThatWaits(t *testing.T) {
 		add(event.Head{}, &event.RunFinished{Outcome: event.Stopped})
 	v = webapi.ViewRun(l.events)
 	require.Equal(t, event.Stopped, v.Outcome)
-	require.Empty(t, v.Waits)
+	require.Empty(t, v.Pending)
 	require.Equal(t, tool("t2", "pay", `{"n":1}`, "(denied: expired)", "failed"), v.Delegations[0].Tools[1])
 	require.Equal(t, []webapi.ToolView{tool("", "door", `{}`, "expired", "failed")}, v.Tools)
 }
@@ -243,7 +243,7 @@ func TestViewOfWhatIsRemembered(t *testing.T) {
 	for i := range want.Delegations {
 		want.Delegations[i].CallID = ""
 	}
-	want.Ended = got.Ended // that of the answer
+	want.Finished = got.Finished // that of the answer
 	require.Equal(t, want, got)
 	require.Empty(t, webapi.Retell("RUN", nil))
 }

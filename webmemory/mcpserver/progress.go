@@ -24,7 +24,7 @@ type progress struct {
 	token any
 
 	mu    sync.Mutex // of who sends
-	sent  float64
+	count float64
 	quiet *time.Timer // guarded by mu; nil without a token and after end
 }
 
@@ -61,10 +61,10 @@ func (p *progress) send(text string, meta mcp.Meta) {
 	if p.quiet == nil {
 		return
 	}
-	p.sent++
+	p.count++
 	// A client that cannot be told has left, which ends ctx.
 	_ = p.req.Session.NotifyProgress(p.ctx, &mcp.ProgressNotificationParams{
-		Meta: meta, ProgressToken: p.token, Progress: p.sent, Message: text,
+		Meta: meta, ProgressToken: p.token, Progress: p.count, Message: text,
 	})
 	p.quiet.Reset(heartbeat)
 }

@@ -92,9 +92,9 @@ func (c Config) recovered(method string, err *error) {
 
 // Stdio serves one client that writes to in and reads from out, until in or ctx ends.
 func (c Config) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	over, end := context.WithCancelCause(ctx)
+	runCtx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	err := c.new(over).Run(ctx, &mcp.IOTransport{
+	err := c.new(runCtx).Run(ctx, &mcp.IOTransport{
 		Reader: io.NopCloser(in), Writer: unclosed{out}, MaxLineLength: maxBody,
 	})
 	if err == nil || ctx.Err() != nil {

@@ -44,8 +44,8 @@ type askInput struct {
 // answer is the result of the tool ask.
 type answer struct {
 	webapi.Result
-	// Waits are what the run waits for, where Outcome is webapi.OutcomeWaiting.
-	Waits []event.Wait `json:"waits,omitempty" jsonschema:"what the run waits for somebody to answer; no tool can"`
+	// Pending are what the run waits for, where Outcome is webapi.OutcomeWaiting.
+	Pending []event.Wait `json:"waits,omitempty" jsonschema:"what the run waits for somebody to answer; no tool can"`
 	// ResumePath is where the waits are answered, at webmemory.
 	ResumePath string `json:"resume_path,omitempty" jsonschema:"path at webmemory where a person's program answers the waits"`
 	Note       string `json:"note,omitempty" jsonschema:"what to tell the user about an answer that is not there yet"`
@@ -168,15 +168,15 @@ func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) 
 	if err != nil {
 		return "", answer{}, err
 	}
-	shown := newProgress(ctx, req)
-	defer shown.end()
+	prog := newProgress(ctx, req)
+	defer prog.end()
 	got := webapi.NewCollected("")
 	for e, err := range c.Memory.Ask(ctx, chat, memory.Agent(in.Agent), in.Message, key) {
 		if err != nil {
 			return "", answer{}, err
 		}
 		got.Add(e)
-		shown.tell(e)
+		prog.tell(e)
 	}
 	if err := got.Err(); err != nil {
 		return "", answer{}, err
@@ -184,18 +184,18 @@ func (c Config) ask(ctx context.Context, req *mcp.CallToolRequest, in askInput) 
 	if got.Outcome != webapi.OutcomeWaiting {
 		return answerText(got.Result), answer{Result: got.Result}, nil
 	}
-	out := answer{Result: got.Result, Waits: got.Waits, ResumePath: webapi.ResumePath(chat, got.RunID)}
+	out := answer{Result: got.Result, Pending: got.Pending, ResumePath: webapi.ResumePath(chat, got.RunID)}
 	out.Note = waitingNote(out)
 	return out.Note, out, nil
 }
 
 // idempotencyKey is a new one, or that of the call.
 func idempotencyKey(meta mcp.Meta) (string, error) {
-	given, ok := meta[MetaKey]
+	value, ok := meta[MetaKey]
 	if !ok {
 		return rand.Text(), nil
 	}
-	key, _ := given.(string)
+	key, _ := value.(string)
 	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
 	if key == "" || len(key) > webapi.MaxKey || strings.ContainsFunc(key, unprintable) {
 		return "", &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(
@@ -225,17 +225,17 @@ func answerText(r webapi.Result) string {
 
 // place says where in which document something is.
 func place(title, section, source string, page int) string {
-	at := cmp.Or(title, source)
+	label := cmp.Or(title, source)
 	if section != "" && section != title {
-		at += ", " + section
+		label += ", " + section
 	}
 	if page > 0 {
-		at += fmt.Sprintf(", page %d", page)
+		label += fmt.Sprintf(", page %d", page)
 	}
 	if source != "" && source != title {
-		at += " (" + source + ")"
+		label += " (" + source + ")"
 	}
-	return at
+	return label
 }
 
 // waitingNote says what a run waits for, and that it cannot be answered from here.
@@ -244,7 +244,7 @@ func waitingNote(a answer) string {
 	fmt.Fprintf(&b, "There is no answer yet: the run waits for a person's decision or answer. A tool cannot give it. "+
 		"Ask the user to give it on the page or in `mneme chat`, or call POST %s.",
 		a.ResumePath)
-	for _, w := range a.Waits {
+	for _, w := range a.Pending {
 		fmt.Fprintf(&b, "\n- %s (%s %s, until %s): %s", w.ID, w.Kind, w.Tool, stamp(w.ExpiresAt, nil), w.Reason)
 	}
 	return b.String()
@@ -264,22 +264,22 @@ func (c Config) recall(ctx context.Context, _ *mcp.CallToolRequest, in recallInp
 	if in.Subagent != "" {
 		query.Set("subagent", in.Subagent)
 	}
-	found, err := c.Memory.Recall(ctx, chat, query)
+	recalled, err := c.Memory.Recall(ctx, chat, query)
 	if err != nil {
 		return "", memory.Recalled{}, err
 	}
 	var b strings.Builder
 	zone, _ := api.ReadZone(in.TimeZone) // webmemory has checked it
-	for _, h := range found.Hits {
+	for _, h := range recalled.Hits {
 		fmt.Fprintf(&b, "%s, %s: %s\n\n", stamp(h.TS, zone), strings.TrimSpace(string(h.Subagent)+" "+h.Role), h.Text)
 	}
-	if len(found.Hits) == 0 {
+	if len(recalled.Hits) == 0 {
 		b.WriteString("Nothing was found.\n")
 	}
-	if found.Partial {
+	if recalled.Partial {
 		b.WriteString("The oldest messages are not searched yet; the same call finds them in a moment.\n")
 	}
-	return strings.TrimSpace(b.String()), found, nil
+	return strings.TrimSpace(b.String()), recalled, nil
 }
 
 func (c Config) searchDocuments(ctx context.Context, _ *mcp.CallToolRequest, in searchInput) (
@@ -288,21 +288,21 @@ func (c Config) searchDocuments(ctx context.Context, _ *mcp.CallToolRequest, in 
 		return "", api.SearchResult{}, &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest,
 			Message: "collection is missing: name the collection of documents to search."}
 	}
-	found, err := c.Memory.Search(ctx, in.Collection, api.SearchRequest{Query: in.Query})
+	result, err := c.Memory.Search(ctx, in.Collection, api.SearchRequest{Query: in.Query})
 	if err != nil {
-		return "", found, c.naming(ctx, err)
+		return "", result, c.naming(ctx, err)
 	}
 	var b strings.Builder
-	for i, p := range found.Passages {
+	for i, p := range result.Passages {
 		fmt.Fprintf(&b, "[%d] %s\n%s\n\n", i+1, place(p.Title, p.Section, p.Source, p.Page), p.Text)
 	}
-	if len(found.Passages) == 0 {
+	if len(result.Passages) == 0 {
 		b.WriteString("Nothing was found.\n")
 	}
-	if found.Degraded {
+	if result.Degraded {
 		b.WriteString("A part of the search could not be asked; there may be more.\n")
 	}
-	return strings.TrimSpace(b.String()), found, nil
+	return strings.TrimSpace(b.String()), result, nil
 }
 
 // naming adds to the refusal of an unknown collection which there are, for a model that guessed.

@@ -40,20 +40,20 @@ const (
 
 // usageOf is what the calls of models took since a moment of their run: clients add up what answers say, so what the
 // run used before its last wait is that of the answer before.
-func usageOf(all, before event.Usage) (out wire.Usage) {
-	out.CacheRead = max(0, all.CachedTokens-before.CachedTokens)
-	out.InputTokens = max(0, all.InputTokens-before.InputTokens-out.CacheRead)
-	out.OutputTokens = max(0, all.OutputTokens-before.OutputTokens)
-	out.OutputDetails.ThinkingTokens = max(0, all.ReasoningTokens-before.ReasoningTokens)
+func usageOf(total, base event.Usage) (out wire.Usage) {
+	out.CacheRead = max(0, total.CachedTokens-base.CachedTokens)
+	out.InputTokens = max(0, total.InputTokens-base.InputTokens-out.CacheRead)
+	out.OutputTokens = max(0, total.OutputTokens-base.OutputTokens)
+	out.OutputDetails.ThinkingTokens = max(0, total.ReasoningTokens-base.ReasoningTokens)
 	return out
 }
 
 // chatUsage is the usage of an answer with all of its members.
 func chatUsage(a *answer) *wire.ChatUsage {
-	of := usageOf(a.collected.Usage, a.before)
-	out := of.Chat()
-	out.PromptDetails = &wire.PromptDetails{CachedTokens: of.CacheRead}
-	out.CompletionDetails = &wire.CompletionDetails{ReasoningTokens: of.OutputDetails.ThinkingTokens}
+	usage := usageOf(a.collected.Usage, a.baseUsage)
+	out := usage.Chat()
+	out.PromptDetails = &wire.PromptDetails{CachedTokens: usage.CacheRead}
+	out.CompletionDetails = &wire.CompletionDetails{ReasoningTokens: usage.OutputDetails.ThinkingTokens}
 	return out
 }
 
@@ -125,11 +125,11 @@ type answer struct {
 	first     int64         // number of the first event that it is of
 	created   int64         // Unix seconds; 0 before the first event
 	newest    int64         // Unix seconds of the newest event
-	held      bool          // nothing is shown yet, since a failure is to be told by the status
-	untold    []event.Event // while it is held
+	buffering bool          // nothing is shown yet, since a failure is to be told by the status
+	buffered  []event.Event // while it is held
 	collected *webapi.Collected
-	before    event.Usage     // of the run, before this answer
-	shown     strings.Builder // the text of the stream so far, in paragraphs
+	baseUsage event.Usage     // of the run, before this answer
+	output    strings.Builder // the text of the stream so far, in paragraphs
 	raw       strings.Builder // the same as the run told it
 	piece     strings.Builder // its part since the last break
 	progress  strings.Builder // lines
@@ -159,7 +159,7 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	defer a.stream.Close()
 	for e, err := range h.run(ctx, r, c, a) {
 		if err != nil {
-			a.left(r)
+			a.stopAbandoned(r)
 			if h.life.Err() != nil {
 				err = errShutdown
 			}
@@ -167,7 +167,7 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 			return
 		}
 		a.add(e)
-		if r.Context().Err() != nil && a.left(r) {
+		if r.Context().Err() != nil && a.stopAbandoned(r) {
 			return
 		}
 	}
@@ -178,8 +178,8 @@ func answerTo(h *Handler, w http.ResponseWriter, r *http.Request, read reader) {
 	a.end()
 }
 
-// left stops the run of a client that has left, and reports whether the client has.
-func (a *answer) left(r *http.Request) bool {
+// stopAbandoned stops the run of a client that has left, and reports whether the client has.
+func (a *answer) stopAbandoned(r *http.Request) bool {
 	if r.Context().Err() == nil {
 		return false
 	}
@@ -232,13 +232,13 @@ func (a *answer) begin(e event.Event) {
 	if a.h.Answered != nil {
 		a.h.Answered(a.memory)
 	}
-	if a.call.asked != nil {
+	if a.call.options != nil {
 		a.response = newResponse(a)
 	}
 	if !a.call.Stream {
 		return
 	}
-	a.held = true
+	a.buffering = true
 	a.stream.Start()
 }
 
@@ -246,11 +246,11 @@ func (a *answer) begin(e event.Event) {
 func (a *answer) open() {
 	empty := ""
 	a.send(delta{Role: memory.RoleAssistant, Content: &empty}, "")
-	a.held = false
-	for _, e := range a.untold {
+	a.buffering = false
+	for _, e := range a.buffered {
 		a.show(e)
 	}
-	a.untold = nil
+	a.buffered = nil
 }
 
 // Stream writes server-sent events to one client, and comments while there are none. It sends the HTTP head with the
@@ -301,7 +301,7 @@ func (s *Stream) ping() {
 }
 
 // Close flushes the stream and ends its comments. It reports whether the head is sent. Close is idempotent.
-func (s *Stream) Close() (begun bool) {
+func (s *Stream) Close() (headSent bool) {
 	s.Flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,11 +318,11 @@ func (s *Stream) Data(data []byte) { s.write(data, (*sse.Writer).Data) }
 // Frames writes events that are encoded already. The next flush sends them.
 func (s *Stream) Frames(frames []byte) { s.write(frames, (*sse.Writer).Frames) }
 
-func (s *Stream) write(data []byte, by func(*sse.Writer, []byte) error) {
+func (s *Stream) write(data []byte, emit func(*sse.Writer, []byte) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.head()
-	_ = by(s.out, data) // a client that has left ends the request
+	_ = emit(s.out, data) // a client that has left ends the request
 	s.unsent = true
 }
 
@@ -388,13 +388,13 @@ func (a *answer) add(e event.Event) {
 	}
 	a.collected.Add(e)
 	switch {
-	case !a.held:
+	case !a.buffering:
 		a.show(e)
-	case a.begins(e):
-		a.untold = append(a.untold, e)
+	case a.isAnswerStart(e):
+		a.buffered = append(a.buffered, e)
 		a.open()
 	default:
-		a.untold = append(a.untold, e)
+		a.buffered = append(a.buffered, e)
 	}
 }
 
@@ -416,13 +416,13 @@ func (a *answer) show(e event.Event) {
 	case *event.RunWaiting:
 		a.wait(p.Pending)
 	case *event.RunResumed:
-		a.before = p.Usage
+		a.baseUsage = p.Usage
 	}
 }
 
-// begins says whether a model has begun to answer with an event. Of a subagent that the user talks to the delegation
+// isAnswerStart says whether a model has begun to answer with an event. Of a subagent that the user talks to the delegation
 // does not say so.
-func (a *answer) begins(e event.Event) bool {
+func (a *answer) isAnswerStart(e event.Event) bool {
 	switch e.Payload.(type) {
 	case *event.Delegation:
 		return a.call.agent == webapi.Master
@@ -437,21 +437,21 @@ func (a *answer) say(text string) {
 	if text == "" {
 		return
 	}
-	begins := a.piece.Len() == 0 && a.shown.Len() > 0
+	newParagraph := a.piece.Len() == 0 && a.output.Len() > 0
 	a.raw.WriteString(text)
 	a.piece.WriteString(text)
-	if begins {
+	if newParagraph {
 		text = "\n\n" + text
 	}
-	a.shown.WriteString(text)
+	a.output.WriteString(text)
 	a.send(delta{Content: &text}, "")
 }
 
 // complement shows what is missing of the whole answer.
 func (a *answer) complement(content string) {
-	switch rest, begun := strings.CutPrefix(content, a.piece.String()); {
+	switch rest, ok := strings.CutPrefix(content, a.piece.String()); {
 	case a.raw.String() == content:
-	case begun:
+	case ok:
 		a.say(rest)
 	default:
 		a.piece.Reset()
@@ -462,7 +462,7 @@ func (a *answer) complement(content string) {
 // tell shows a line of progress. What is said behind it is another paragraph.
 func (a *answer) tell(format string, args ...any) {
 	a.piece.Reset()
-	if a.h.Progress == None {
+	if a.h.Progress == NoReasoning {
 		return
 	}
 	text := wire.Clip(strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), maxLine) + "\n"
@@ -482,9 +482,9 @@ func (a *answer) tellTool(who string, p event.ToolProgress) {
 
 // wait ends an answer with calls of the client's own tools, or says that a person is waited for:
 // a run goes on only when all that it waits for is answered.
-func (a *answer) wait(waits []event.Wait) {
+func (a *answer) wait(pending []event.Wait) {
 	var people []event.Wait
-	for _, w := range waits {
+	for _, w := range pending {
 		if w.Kind != event.ClientResult {
 			people = append(people, w)
 			continue
@@ -518,24 +518,24 @@ func (a *answer) waitText(people []event.Wait) string {
 
 // annotations are the citations of a text.
 func annotations(citations []event.Citation, text string) []annotation {
-	all := []annotation{}
+	out := []annotation{}
 	for _, c := range citations {
 		n := annotation{Type: "url_citation", Citation: c}
 		n.URLCitation.Title, n.URLCitation.URL = cmp.Or(c.Title, c.Source, c.DocID), cmp.Or(c.Source, c.DocID)
 		marker := fmt.Sprintf("[%d]", c.N)
-		if at := strings.Index(text, marker); at >= 0 {
-			n.URLCitation.StartIndex = utf8.RuneCountInString(text[:at])
+		if i := strings.Index(text, marker); i >= 0 {
+			n.URLCitation.StartIndex = utf8.RuneCountInString(text[:i])
 			n.URLCitation.EndIndex = n.URLCitation.StartIndex + len(marker)
 		}
-		all = append(all, n)
+		out = append(out, n)
 	}
-	return all
+	return out
 }
 
 // end completes the answer.
 func (a *answer) end() {
 	finish := cmp.Or(a.finish, a.collected.FinishReason, finishStop)
-	if a.held {
+	if a.buffering {
 		a.open()
 	}
 	switch {
@@ -548,7 +548,7 @@ func (a *answer) end() {
 	}
 	content := a.collected.Content
 	if a.collected.Outcome == webapi.OutcomeWaiting {
-		content = a.shown.String()
+		content = a.output.String()
 	}
 	m := wholeMessage{Role: memory.RoleAssistant, Content: &content, Reasoning: a.progress.String(), ToolCalls: a.calls,
 		Annotations: annotations(a.collected.Citations, content)}
@@ -568,7 +568,7 @@ func (a *answer) endStream(finish string) {
 	}
 	last := delta{}
 	if len(a.collected.Citations) > 0 {
-		last.Annotations = annotations(a.collected.Citations, a.shown.String())
+		last.Annotations = annotations(a.collected.Citations, a.output.String())
 	}
 	a.send(last, finish)
 	if a.call.StreamOptions.IncludeUsage {
@@ -579,15 +579,15 @@ func (a *answer) endStream(finish string) {
 
 // fail ends the answer with an error: as a status, or inside of a stream that has begun.
 func (a *answer) fail(err error) {
-	begun := a.stream.Close() // no ping comes before the status, or behind the error
-	if a.call.asked != nil {
+	headSent := a.stream.Close() // no ping comes before the status, or behind the error
+	if a.call.options != nil {
 		err = inResponses(err)
 	}
 	switch f := failureOf(err); {
-	case !begun:
+	case !headSent:
 		Refuse(a.w, err)
 	case a.response != nil:
-		shows(a, a.response.made.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
+		shows(a, a.response.answer.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
 	default:
 		a.stream.Data(line(f.body()))
 	}

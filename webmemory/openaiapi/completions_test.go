@@ -131,7 +131,7 @@ func TestOpenAIBytes(t *testing.T) {
 		`"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`+"\n\n"+
 		"data: [DONE]\n\n", plainly(got.Body))
 
-	w.URL = w.StartOpenAI(func(c *openaiapi.Config) { c.Progress = openaiapi.None })
+	w.URL = w.StartOpenAI(func(c *openaiapi.Config) { c.Progress = openaiapi.NoReasoning })
 	require.NotContains(t, string(postCompletion(w, "c", transcriptOf("again")).Body), "reasoning_content")
 }
 

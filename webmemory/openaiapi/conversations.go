@@ -129,13 +129,13 @@ func (h *Handler) getItems(r *http.Request, chat memory.Chat) (any, error) {
 	if order != "asc" && order != "desc" {
 		return nil, invalid("order", "order must be asc or desc, not %.20q.", order)
 	}
-	after, err := placeOf(query.Get("after"), chat)
+	cursor, err := placeOf(query.Get("after"), chat)
 	if err != nil {
 		return nil, err
 	}
 	var items []item
 	for {
-		page, more, err := h.pageAfter(r.Context(), chat, after, limit, order == "asc")
+		page, hasMore, err := h.pageAfter(r.Context(), chat, cursor, limit, order == "asc")
 		if err != nil {
 			return nil, err
 		}
@@ -145,32 +145,32 @@ func (h *Handler) getItems(r *http.Request, chat memory.Chat) (any, error) {
 				place = page.Offset + len(page.Messages) - 1 - i
 				raw = page.Messages[len(page.Messages)-1-i]
 			}
-			of := itemsOf(chat, raw, fmt.Sprint("at", place))
-			if len(items)+len(of) > limit && len(items) > 0 {
+			msgItems := itemsOf(chat, raw, fmt.Sprint("at", place))
+			if len(items)+len(msgItems) > limit && len(items) > 0 {
 				return listOf(items, true), nil
 			}
-			items, after = append(items, of...), place
+			items, cursor = append(items, msgItems...), place
 		}
-		if len(items) >= limit || !more {
-			return listOf(items, more), nil
+		if len(items) >= limit || !hasMore {
+			return listOf(items, hasMore), nil
 		}
 	}
 }
 
 // pageAfter reads up to limit messages of a chat from the one after a place on, -1 for the first, in the order of the
 // history. more reports that others follow.
-func (h *Handler) pageAfter(ctx context.Context, chat memory.Chat, after, limit int, ascending bool) (
-	page webapi.HistoryPage, more bool, err error) {
-	q := webapi.PageQuery{Offset: after + 1, Limit: limit, Archive: true}
+func (h *Handler) pageAfter(ctx context.Context, chat memory.Chat, cursor, limit int, ascending bool) (
+	page webapi.HistoryPage, hasMore bool, err error) {
+	q := webapi.PageQuery{Offset: cursor + 1, Limit: limit, Archive: true}
 	switch {
 	case ascending:
-	case after < 0:
+	case cursor < 0:
 		q.Offset = -limit
-	case after == 0:
+	case cursor == 0:
 		return page, false, nil
 	default:
-		q.Offset = max(after-limit, 0)
-		q.Limit = after - q.Offset
+		q.Offset = max(cursor-limit, 0)
+		q.Limit = cursor - q.Offset
 	}
 	page, err = h.Memory.PageOf(ctx, memory.ChatKey(chat), q)
 	if ascending {
@@ -206,8 +206,8 @@ func placeOf(id string, chat memory.Chat) (int, error) {
 	return place, nil
 }
 
-func listOf(items []item, more bool) itemList {
-	out := itemList{Object: "list", Data: append([]item{}, items...), HasMore: more}
+func listOf(items []item, hasMore bool) itemList {
+	out := itemList{Object: "list", Data: append([]item{}, items...), HasMore: hasMore}
 	if len(items) > 0 {
 		out.FirstID, out.LastID = items[0].ID, items[len(items)-1].ID
 	}
@@ -215,7 +215,7 @@ func listOf(items []item, more bool) itemList {
 }
 
 // itemsOf returns the items of a message. A redacted message and a failure have none.
-func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (all []item) {
+func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (items []item) {
 	var m memory.Message
 	if json.Unmarshal(raw, &m) != nil || m.Content == memory.RedactedText || m.Failure != "" {
 		return nil
@@ -223,21 +223,21 @@ func itemsOf(chat memory.Chat, raw json.RawMessage, place string) (all []item) {
 	id := fmt.Sprintf("_%s_%s_%s", m.ID, chat.ID(), place)
 	switch text := m.Content; {
 	case m.Role == memory.RoleTool:
-		all = append(all, item{ID: "fco" + id, Type: "function_call_output", Status: "completed", CallID: m.ToolCallID,
+		items = append(items, item{ID: "fco" + id, Type: "function_call_output", Status: "completed", CallID: m.ToolCallID,
 			Output: &text})
 	case text != "":
 		kind := "output_text"
 		if m.Role == memory.RoleUser {
 			kind = "input_text"
 		}
-		all = append(all, item{ID: "msg" + id, Type: "message", Status: "completed", Role: m.Role,
+		items = append(items, item{ID: "msg" + id, Type: "message", Status: "completed", Role: m.Role,
 			Content: []itemPart{{kind, text, []any{}}}})
 	}
 	for i, c := range m.ToolCalls {
-		all = append(all, item{ID: fmt.Sprint("fc", i+1) + id, Type: "function_call", Status: "completed", CallID: c.ID,
+		items = append(items, item{ID: fmt.Sprint("fc", i+1) + id, Type: "function_call", Status: "completed", CallID: c.ID,
 			Name: c.Function.Name, Arguments: &c.Function.Arguments})
 	}
-	return all
+	return items
 }
 
 // addItems appends the items of a request to a chat and returns the stored messages. The Agents SDK adds each turn that
@@ -271,12 +271,12 @@ func (h *Handler) addItems(r *http.Request, chat memory.Chat) ([]json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	of, fresh := storedBefore(messages, page.Messages, isRetry(r))
+	stored, fresh := storedBefore(messages, page.Messages, isRetry(r))
 	if len(fresh) == 0 {
-		return of, nil
+		return stored, nil
 	}
 	turn := requestID(r, chat.ID())
-	return append(of, identified(fresh, itemRun+turn)...), h.remember(r.Context(), chat, turn, fresh)
+	return append(stored, identified(fresh, itemRun+turn)...), h.remember(r.Context(), chat, turn, fresh)
 }
 
 // storedBefore splits messages into the stored messages of the chat's newest run and new messages. Calls of
@@ -285,26 +285,26 @@ func storedBefore(messages, newest []json.RawMessage, retry bool) (stored, fresh
 	if len(newest) == 0 {
 		return nil, messages
 	}
-	run, from := messageOf(newest[len(newest)-1]).Run, len(newest)
+	run, start := messageOf(newest[len(newest)-1]).Run, len(newest)
 	if run == "" || strings.HasPrefix(run, itemRun) && !retry {
 		return nil, messages
 	}
-	for from > 0 && messageOf(newest[from-1]).Run == run {
-		from--
+	for start > 0 && messageOf(newest[start-1]).Run == run {
+		start--
 	}
-	stored = newest[from:]
-	known := 0
+	stored = newest[start:]
+	matched := 0
 	for i, raw := range messages {
 		var m memory.Message
 		_ = json.Unmarshal(raw, &m) // which contextOf has written
 		if len(m.ToolCalls) > 0 || m.Role == memory.RoleTool {
 			continue
 		}
-		of, is := messageOf(stored[known]), messageOf(raw)
-		if is.User != of.User || is.Text != of.Text {
+		want, got := messageOf(stored[matched]), messageOf(raw)
+		if got.User != want.User || got.Text != want.Text {
 			return nil, messages
 		}
-		if known++; known == len(stored) {
+		if matched++; matched == len(stored) {
 			return stored, messages[i+1:]
 		}
 	}

@@ -27,8 +27,8 @@ func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, err)
 		return
 	}
-	away := func(w http.ResponseWriter, _ *http.Request, _ error) { Refuse(w, errGatewayAway) }
-	to, err := api.Pass(h.Gateway, h.ToGateway, away, func(error) {})
+	unreachable := func(w http.ResponseWriter, _ *http.Request, _ error) { Refuse(w, errGatewayAway) }
+	handler, err := api.Pass(h.Gateway, h.ToGateway, unreachable, func(error) {})
 	if err != nil {
 		Refuse(w, err)
 		return
@@ -36,5 +36,5 @@ func (h *Handler) embed(w http.ResponseWriter, r *http.Request) {
 	r = r.Clone(r.Context())
 	r.URL.Path, r.URL.RawPath = "/v1/embeddings", "" // without the chat, which it is nothing to
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
-	to.ServeHTTP(w, r)
+	handler.ServeHTTP(w, r)
 }

@@ -30,11 +30,11 @@ const fileTime = 3 * time.Minute
 
 // FilePart is a file as a part of a message.
 type FilePart struct {
-	Name string `json:"filename"`
-	Data string `json:"file_data"` // a data: URL of base64, or the base64 alone
-	ID   string `json:"file_id"`
-	URL  string `json:"file_url"`
-	at   int    // its place among the parts
+	Name  string `json:"filename"`
+	Data  string `json:"file_data"` // a data: URL of base64, or the base64 alone
+	ID    string `json:"file_id"`
+	URL   string `json:"file_url"`
+	index int    // its place among the parts
 }
 
 // name is the last part of the file's name, as it can stand in a line and in a path.
@@ -89,7 +89,7 @@ func (c *call) readFiles() error {
 		return nil
 	}
 	for _, f := range last.Content.Files {
-		param := fmt.Sprintf("messages[%d].content[%d]", last.at, f.at)
+		param := fmt.Sprintf("messages[%d].content[%d]", last.index, f.index)
 		refused := func(code, message string) error {
 			return &failure{Param: param, Problem: api.Problem{Status: http.StatusBadRequest, Code: code, Message: message}}
 		}
@@ -131,9 +131,9 @@ func giveFiles(ctx context.Context, h *Handler, chat memory.Chat, files []upload
 	defer cancel()
 	for _, f := range files {
 		if err := putFile(ctx, h, chat, f); err != nil {
-			told := *failureOf(err)
-			told.Param = f.param
-			return &told
+			fail := *failureOf(err)
+			fail.Param = f.param
+			return &fail
 		}
 	}
 	return nil

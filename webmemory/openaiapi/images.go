@@ -10,17 +10,17 @@ import (
 
 // images are the references of a message's images; none if they cannot be taken.
 func (m ChatMessage) images() []memory.Image {
-	all, err := api.CheckImages(m.Content.Images, nil)
+	images, err := api.CheckImages(m.Content.Images, nil)
 	if err != nil {
 		return nil
 	}
-	return all
+	return images
 }
 
 // earlierImages are those of the user's messages before the last one, the oldest first: as many of the newest ones
 // as fit beside those of the last one. What cannot be taken is left out.
 func (c *call) earlierImages() []string {
-	var found []string
+	var urls []string
 	own := c.last().Content.Images
 	read, err := memory.ReadImages(own)
 	if err != nil {
@@ -30,13 +30,13 @@ func (c *call) earlierImages() []string {
 	for _, image := range read {
 		size += image.Bytes
 	}
-	defer func() { slices.Reverse(found) }()
-	for i, m := range slices.Backward(c.said) {
-		if m.Role != memory.RoleUser || i == len(c.said)-1 {
+	defer func() { slices.Reverse(urls) }()
+	for i, m := range slices.Backward(c.dialog) {
+		if m.Role != memory.RoleUser || i == len(c.dialog)-1 {
 			continue
 		}
 		for _, url := range slices.Backward(m.Content.Images) {
-			if slices.Contains(found, url) || slices.Contains(own, url) {
+			if slices.Contains(urls, url) || slices.Contains(own, url) {
 				continue
 			}
 			read, err := memory.ReadImages([]string{url})
@@ -44,13 +44,13 @@ func (c *call) earlierImages() []string {
 				continue
 			}
 			size += read[0].Bytes
-			if size > memory.MaxAllImages || len(own)+len(found) == memory.MaxImages {
-				return found
+			if size > memory.MaxAllImages || len(own)+len(urls) == memory.MaxImages {
+				return urls
 			}
-			found = append(found, url)
+			urls = append(urls, url)
 		}
 	}
-	return found
+	return urls
 }
 
 // sight is what a message of the user is known by: its text, without the lines of its files, which clients may leave
@@ -59,9 +59,9 @@ func sight(text string, images []memory.Image) string {
 	if text = cmp.Or(normal(fileLine.ReplaceAllString(text, "")), normal(text)); text != "" || len(images) == 0 {
 		return text
 	}
-	all := ""
+	refs := ""
 	for _, m := range images {
-		all += " " + m.URL + m.SHA256
+		refs += " " + m.URL + m.SHA256
 	}
-	return "images" + all
+	return "images" + refs
 }

@@ -25,10 +25,10 @@ type message struct {
 	Partial bool   // an answer that was stopped
 	// ClientID and AnswerID are the client's ids of the user's message and of its answer, "" if it sent none.
 	ClientID, AnswerID string
-	// From identifies the client that sent the user's message, see clientOf. It is "" for a message of another endpoint.
-	From     string
-	Alone    bool // the user's message came without a transcript
-	Diverged bool // the message was appended although its transcript did not end where the chat did
+	// Client identifies the client that sent the user's message, see clientOf. It is "" for a message of another endpoint.
+	Client       string
+	NoTranscript bool // the user's message came without a transcript
+	Diverged     bool // the message was appended although its transcript did not end where the chat did
 }
 
 // outcome is the effect of a request on a chat.
@@ -47,15 +47,15 @@ const (
 
 // decision is an outcome and its place.
 type decision struct {
-	Outcome outcome
-	After   *string // as in webapi.MessageRequest
-	Last    *string // id of the newest stored message, "" for none; nil if the outcome does not depend on it
-	Run     string  // of a join
+	Outcome  outcome
+	ParentID *string // as in webapi.MessageRequest
+	Last     *string // id of the newest stored message, "" for none; nil if the outcome does not depend on it
+	Run      string  // of a join
 	// Diverged reports that the transcript does not end where the chat does. Again reports the same of the
 	// client's message before.
-	Diverged, Again bool
-	Guess           bool   // the words led to a replace, and no id
-	Newest          string // id of the newest stored message of the user, "" for none
+	Diverged, PrevDiverged bool
+	Guess                  bool   // the words led to a replace, and no id
+	Newest                 string // id of the newest stored message of the user, "" for none
 }
 
 // exchange is a message of the user in a transcript and the last text that answers it, in normal form. Answer is "" if
@@ -74,7 +74,7 @@ type transcript struct {
 	// Abandoned reports whether the client of a run left before it had the answer. Not nil if Retry is set.
 	Abandoned func(run string) bool
 	Run       string // the run whose answer the message follows; nothing else counts then
-	From      string // identifies the client, see clientOf
+	Client    string // identifies the client, see clientOf
 }
 
 func (t transcript) question() string { return t.Exchanges[len(t.Exchanges)-1].User }
@@ -84,33 +84,33 @@ func (t transcript) question() string { return t.Exchanges[len(t.Exchanges)-1].U
 //
 // Without ids, match replaces at most the newest exchange, and only if the same client sent it. It appends every message
 // that it does not recognize.
-func match(t transcript, known []message, whole bool) (d decision, enough bool) {
-	v := view{t: t, known: known, whole: whole}
-	for i, m := range known {
+func match(t transcript, messages []message, complete bool) (d decision, enough bool) {
+	v := view{t: t, messages: messages, complete: complete}
+	for i, m := range messages {
 		if m.User {
 			v.users = append(v.users, i)
 		}
 	}
 	d.Outcome, d.Last = post, new(string)
-	if len(known) > 0 {
-		d.Last = &known[len(known)-1].ID
+	if len(messages) > 0 {
+		d.Last = &messages[len(messages)-1].ID
 	}
 	newest := len(v.users) - 1
 	if newest >= 0 {
-		d.Newest, d.Again = v.message(newest).ID, v.message(newest).Diverged && v.message(newest).From == t.From
+		d.Newest, d.PrevDiverged = v.message(newest).ID, v.message(newest).Diverged && v.message(newest).Client == t.Client
 	}
 	switch {
 	case t.Run != "":
 		return v.afterRun(d)
-	case newest < 0 && !whole:
+	case newest < 0 && !complete:
 		return d, false
 	case newest >= 0 && v.text(newest) == t.question() && v.text(newest) != redacted:
 		answer, failed := v.answer(newest)
-		alone, placed := len(t.Exchanges) == 1, newest > 0 && v.follows(newest-1)
-		failed = failed && (alone || placed)
-		switch retry := t.Retry && v.message(newest).From == t.From && !v.follows(newest); {
+		single, placed := len(t.Exchanges) == 1, newest > 0 && v.follows(newest-1)
+		failed = failed && (single || placed)
+		switch retry := t.Retry && v.message(newest).Client == t.Client && !v.follows(newest); {
 		case failed, retry && answer != nil && answer.Partial:
-			d.Diverged = !alone && !placed
+			d.Diverged = !single && !placed
 			return v.replaceExchange(d, newest)
 		case retry && (answer == nil || t.Abandoned(v.message(newest).Run)):
 			d.Outcome, d.Run = join, v.message(newest).Run
@@ -125,22 +125,22 @@ func match(t transcript, known []message, whole bool) (d decision, enough bool) 
 
 // view is a transcript and what is known of the history.
 type view struct {
-	t     transcript
-	known []message
-	users []int // indexes in known of the user's messages, one for each exchange
-	whole bool
+	t        transcript
+	messages []message
+	users    []int // indexes in known of the user's messages, one for each exchange
+	complete bool
 }
 
 // byID decides by the client's ids. done is false if they decide nothing.
 func (v view) byID(d decision) (_ decision, done, enough bool) {
-	t, explicit, at := v.t, v.t.Replaces || v.t.Newest, -1
+	t, explicit, index := v.t, v.t.Replaces || v.t.Newest, -1
 	if t.ClientID != "" {
-		at = v.find(func(m message) bool { return m.ClientID == t.ClientID || explicit && m.ID == t.ClientID })
+		index = v.find(func(m message) bool { return m.ClientID == t.ClientID || explicit && m.ID == t.ClientID })
 	}
 	switch {
-	case at < 0 && explicit && !v.whole:
+	case index < 0 && explicit && !v.complete:
 		return d, false, false
-	case at < 0 && explicit:
+	case index < 0 && explicit:
 		knows := len(v.users) == 0 || len(t.Exchanges) > 1 && v.follows(len(v.users)-1)
 		if t.Newest && !knows {
 			d.Outcome = conflict
@@ -148,38 +148,38 @@ func (v view) byID(d decision) (_ decision, done, enough bool) {
 			d.Diverged = !knows
 		}
 		return d, true, true
-	case at >= 0 && t.Newest && at+1 < len(v.users):
+	case index >= 0 && t.Newest && index+1 < len(v.users):
 		d.Outcome = conflict
 		return d, true, true
-	case at >= 0 && explicit, at >= 0 && (v.text(at) == t.question() || v.samePlace(at)) && v.sameClient(at):
-		d, enough = v.replaceExchange(d, at)
+	case index >= 0 && explicit, index >= 0 && (v.text(index) == t.question() || v.samePlace(index)) && v.sameClient(index):
+		d, enough = v.replaceExchange(d, index)
 		return d, true, enough
-	case at >= 0 && len(t.Exchanges) == 1 && v.text(at) != t.question():
-		return v.sameID(d, at)
+	case index >= 0 && len(t.Exchanges) == 1 && v.text(index) != t.question():
+		return v.sameID(d, index)
 	case t.Parent == "":
 		return d, false, true
 	}
-	at = v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
+	index = v.find(func(m message) bool { return m.AnswerID == t.Parent || m.ClientID == t.Parent })
 	switch {
-	case at < 0 && !v.whole:
+	case index < 0 && !v.complete:
 		return d, false, false
-	case at < 0:
+	case index < 0:
 		return d, false, true
-	case at+1 < len(v.users) && !v.sameClient(at+1):
+	case index+1 < len(v.users) && !v.sameClient(index+1):
 		d.Diverged = true
 		return d, true, true
 	}
-	return v.appendAfter(d, at), true, true
+	return v.appendAfter(d, index), true, true
 }
 
 // sameID decides on a single message that has the id of the exchange at and other words. Either message may be a task of
 // the page. A task's prompt contains the user's message, or it comes after the answer.
-func (v view) sameID(d decision, at int) (_ decision, done, enough bool) {
-	words, stored := squeezed(v.t.Content), squeezed(v.message(at).Content)
-	answer, _ := v.answer(at)
-	switch last := at+1 == len(v.users); {
+func (v view) sameID(d decision, index int) (_ decision, done, enough bool) {
+	words, stored := squeezed(v.t.Content), squeezed(v.message(index).Content)
+	answer, _ := v.answer(index)
+	switch last := index+1 == len(v.users); {
 	case words != "" && last && strings.Contains(stored, words): // the task came first
-		d, enough = v.replaceExchange(d, at)
+		d, enough = v.replaceExchange(d, index)
 		return d, true, enough
 	case last && answer == nil && !strings.Contains(words, stored):
 		return d, true, true
@@ -197,7 +197,7 @@ func (v view) byText(d decision) (decision, bool) {
 			d.Last = nil // it may wait until others have been answered
 		}
 		return d, true
-	case newest == 0 && !v.whole:
+	case newest == 0 && !v.complete:
 		return d, false
 	case newest < 0:
 		d.Diverged = true
@@ -205,10 +205,10 @@ func (v view) byText(d decision) (decision, bool) {
 	case v.text(newest) == redacted:
 		return d, true
 	case v.follows(newest):
-		before := t.Exchanges[len(t.Exchanges)-2]
-		d.Diverged = before.Answer == "" && before.User != v.text(newest) // a message that was never stored
+		previous := t.Exchanges[len(t.Exchanges)-2]
+		d.Diverged = previous.Answer == "" && previous.User != v.text(newest) // a message that was never stored
 		return d, true
-	case v.samePlace(newest) && t.From != "" && t.From == v.message(newest).From && !v.message(newest).Alone:
+	case v.samePlace(newest) && t.Client != "" && t.Client == v.message(newest).Client && !v.message(newest).NoTranscript:
 		d.Guess = true
 		return v.replaceExchange(d, newest)
 	}
@@ -219,23 +219,23 @@ func (v view) byText(d decision) (decision, bool) {
 // afterRun places the message after the answer of a run. The messages that follow it stay, except for the same message
 // if it failed. A retry of the same message joins the run of the first attempt.
 func (v view) afterRun(d decision) (decision, bool) {
-	at, newest := v.find(func(m message) bool { return m.Run == v.t.Run }), len(v.users)-1
+	index, newest := v.find(func(m message) bool { return m.Run == v.t.Run }), len(v.users)-1
 	switch {
-	case at < 0 && !v.whole:
+	case index < 0 && !v.complete:
 		return d, false
-	case at < 0, v.text(at) == redacted:
+	case index < 0, v.text(index) == redacted:
 		d.Outcome = missing
 		return d, true
 	}
-	d = v.appendAfter(d, at)
+	d = v.appendAfter(d, index)
 	if d.Outcome != replace {
 		return d, true
 	}
-	next, same := v.message(at+1), v.text(at+1) == v.t.question()
-	answer, failed := v.answer(at + 1)
+	next, same := v.message(index+1), v.text(index+1) == v.t.question()
+	answer, failed := v.answer(index + 1)
 	cut := answer != nil && answer.Partial
-	switch retry := same && v.t.Retry && next.From == v.t.From; {
-	case at+1 == newest && (same && failed || retry && cut):
+	switch retry := same && v.t.Retry && next.Client == v.t.Client; {
+	case index+1 == newest && (same && failed || retry && cut):
 	case retry && !failed && !cut && (answer == nil || v.t.Abandoned(next.Run)):
 		d.Outcome, d.Run = join, next.Run
 	default:
@@ -245,53 +245,53 @@ func (v view) afterRun(d decision) (decision, bool) {
 }
 
 // appendAfter places the message after the exchange at.
-func (v view) appendAfter(d decision, at int) decision {
-	if at+1 < len(v.users) {
-		d.Outcome, d.After = replace, &v.known[v.users[at+1]-1].ID
+func (v view) appendAfter(d decision, index int) decision {
+	if index+1 < len(v.users) {
+		d.Outcome, d.ParentID = replace, &v.messages[v.users[index+1]-1].ID
 	}
 	return d
 }
 
 // replaceExchange places the message where the exchange at is.
-func (v view) replaceExchange(d decision, at int) (decision, bool) {
-	i := v.users[at]
-	if i == 0 && !v.whole {
+func (v view) replaceExchange(d decision, index int) (decision, bool) {
+	i := v.users[index]
+	if i == 0 && !v.complete {
 		return d, false // the message before it is not known yet
 	}
-	d.Outcome, d.After = replace, new(string)
+	d.Outcome, d.ParentID = replace, new(string)
 	if i > 0 {
-		d.After = &v.known[i-1].ID
+		d.ParentID = &v.messages[i-1].ID
 	}
 	return d, true
 }
 
 // samePlace reports whether the new message has the place of the exchange at: the transcript's message before it is the
 // one before the exchange.
-func (v view) samePlace(at int) bool {
-	if at == 0 || len(v.t.Exchanges) == 1 {
+func (v view) samePlace(index int) bool {
+	if index == 0 || len(v.t.Exchanges) == 1 {
 		return false
 	}
-	before := v.t.Exchanges[len(v.t.Exchanges)-2]
-	return before.User == v.text(at-1) && v.indexOf(before) == at-1
+	previous := v.t.Exchanges[len(v.t.Exchanges)-2]
+	return previous.User == v.text(index-1) && v.indexOf(previous) == index-1
 }
 
 // follows reports whether the new message follows the exchange at. The transcript's newest answer decides. If the chat
 // does not have it, since clients shorten and omit answers, the message before the new one decides.
-func (v view) follows(at int) bool {
-	before := v.t.Exchanges[:len(v.t.Exchanges)-1]
-	if len(before) == 0 {
+func (v view) follows(index int) bool {
+	previous := v.t.Exchanges[:len(v.t.Exchanges)-1]
+	if len(previous) == 0 {
 		return false
 	}
-	newest := before[len(before)-1]
-	if newest.Answer == "" && newest.User == v.text(at) {
+	newest := previous[len(previous)-1]
+	if newest.Answer == "" && newest.User == v.text(index) {
 		return true
 	}
-	for _, e := range slices.Backward(before) {
+	for _, e := range slices.Backward(previous) {
 		if e.Answer != "" {
-			return v.indexOf(e) == at
+			return v.indexOf(e) == index
 		}
 	}
-	return v.indexOf(newest) == at
+	return v.indexOf(newest) == index
 }
 
 // indexOf returns the index of the newest exchange with the same message and answer. Otherwise it looks for the newest
@@ -315,23 +315,23 @@ func (v view) indexOf(e exchange) int {
 }
 
 // answer returns the last answer to the exchange at, or nil. failed reports that there are only failures.
-func (v view) answer(at int) (last *message, failed bool) {
-	end := len(v.known)
-	if at+1 < len(v.users) {
-		end = v.users[at+1]
+func (v view) answer(index int) (last *message, failed bool) {
+	end := len(v.messages)
+	if index+1 < len(v.users) {
+		end = v.users[index+1]
 	}
-	for i := v.users[at] + 1; i < end; i++ {
-		if failed = failed || v.known[i].Failed; !v.known[i].Failed {
-			last = &v.known[i]
+	for i := v.users[index] + 1; i < end; i++ {
+		if failed = failed || v.messages[i].Failed; !v.messages[i].Failed {
+			last = &v.messages[i]
 		}
 	}
 	return last, failed && last == nil
 }
 
 // sameClient reports whether the exchanges from at on are the client's own: they came with ids, or from the same client.
-func (v view) sameClient(at int) bool {
-	for ; at < len(v.users); at++ {
-		if m := v.message(at); m.ClientID == "" && m.From != v.t.From {
+func (v view) sameClient(index int) bool {
+	for ; index < len(v.users); index++ {
+		if m := v.message(index); m.ClientID == "" && m.Client != v.t.Client {
 			return false
 		}
 	}
@@ -340,17 +340,17 @@ func (v view) sameClient(at int) bool {
 
 // find returns the index of the newest exchange whose message of the user satisfies matches, or -1.
 func (v view) find(matches func(message) bool) int {
-	for at := len(v.users) - 1; at >= 0; at-- {
-		if matches(v.message(at)) {
-			return at
+	for i := len(v.users) - 1; i >= 0; i-- {
+		if matches(v.message(i)) {
+			return i
 		}
 	}
 	return -1
 }
 
-func (v view) message(at int) message { return v.known[v.users[at]] }
+func (v view) message(index int) message { return v.messages[v.users[index]] }
 
-func (v view) text(at int) string { return v.message(at).Text }
+func (v view) text(index int) string { return v.message(index).Text }
 
 var (
 	redacted = normal(memory.RedactedText)

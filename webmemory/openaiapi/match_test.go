@@ -18,13 +18,13 @@ func history(words string) (all []message) {
 	for _, word := range strings.Fields(words) {
 		text := strings.TrimRight(word, "!~%^*&")
 		m := message{ID: fmt.Sprint("m", len(all)+1), Run: "run-" + text, User: true, Text: normal(text), Content: text,
-			ClientID: "c-" + text, AnswerID: "a-" + text, From: "page"}
-		m.Alone = strings.Contains(word, "&")
+			ClientID: "c-" + text, AnswerID: "a-" + text, Client: "page"}
+		m.NoTranscript = strings.Contains(word, "&")
 		if text == "-" {
 			m.Text = redacted
 		}
 		if strings.Contains(word, "*") {
-			m.From, m.ClientID, m.AnswerID = "bot", "", ""
+			m.Client, m.ClientID, m.AnswerID = "bot", "", ""
 		}
 		all = append(all, m)
 		answer := message{ID: fmt.Sprint("m", len(all)+1), Text: normal("re " + text), Failed: strings.Contains(word, "~"),
@@ -42,7 +42,7 @@ func history(words string) (all []message) {
 // sent makes a transcript of words of the client "page". Each but the last is answered by "re WORD", after "?" by
 // nothing, after "/" by "shortened" and after "^" by "done". A word that begins with "=" is an answer alone.
 func sent(words string) (t transcript) {
-	t.From = "page"
+	t.Client = "page"
 	fields := strings.Fields(words)
 	for i, word := range fields {
 		text := strings.TrimRight(word, "?/^")
@@ -65,8 +65,8 @@ func sent(words string) (t transcript) {
 // String names a decision and the message that it goes back to.
 func (d decision) String() string {
 	text := string(d.Outcome)
-	if d.After != nil {
-		text += fmt.Sprintf(" after %q", *d.After)
+	if d.ParentID != nil {
+		text += fmt.Sprintf(" after %q", *d.ParentID)
 	}
 	if d.Run != "" {
 		text += " " + d.Run
@@ -252,7 +252,7 @@ func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
 		stored := history(draw("", "", "~", "%", "!", "^", "*"))
 		asked := sent(draw("", "", "?", "/", "^") + " " + words.Draw(t, "new"))
 		asked.Retry, asked.Abandoned = rapid.Bool().Draw(t, "retry"), func(run string) bool { return run == "run-ok" }
-		asked.From = rapid.SampledFrom([]string{"page", "bot", ""}).Draw(t, "from")
+		asked.Client = rapid.SampledFrom([]string{"page", "bot", ""}).Draw(t, "from")
 		d, from := decision{}, len(stored)
 		for enough := false; !enough; {
 			from = max(from-rapid.IntRange(1, 6).Draw(t, "page"), 0)
@@ -276,8 +276,8 @@ func TestWithoutIDsTheNewestExchangeAtMostIsReplaced(t *testing.T) {
 				before = stored[newest-1].ID
 			}
 			failed := slices.ContainsFunc(stored[newest:], func(m message) bool { return m.Failed })
-			own := asked.From != "" && stored[newest].From == asked.From
-			if *d.After != before || !own && !failed {
+			own := asked.Client != "" && stored[newest].Client == asked.Client
+			if *d.ParentID != before || !own && !failed {
 				t.Fatalf("%v sets aside %v", d, stored[newest:])
 			}
 			if d.Guess {

@@ -46,19 +46,19 @@ func (h *Handler) isTask(r *http.Request, c *call) bool {
 	}
 	last := c.last()
 	return last.Role == memory.RoleUser && (taskPrompt.MatchString(last.Content.Text) ||
-		len(c.said) == 1 && strings.Contains(c.instructions, toolTask))
+		len(c.dialog) == 1 && strings.Contains(c.instructions, toolTask))
 }
 
 // splitDocuments moves documents before the user's newest words to the instructions of this run, because they are not the
 // user's words. Documents that are too long stay.
 func (c *call) splitDocuments() {
-	last := &c.said[len(c.said)-1]
+	last := &c.dialog[len(c.dialog)-1]
 	text := strings.TrimSpace(last.Content.Text)
-	at := strings.LastIndex(text, documentsEnd) + len(documentsEnd)
-	if last.Role != memory.RoleUser || !strings.HasPrefix(text, documentsBegin) || at < len(documentsEnd) {
+	end := strings.LastIndex(text, documentsEnd) + len(documentsEnd)
+	if last.Role != memory.RoleUser || !strings.HasPrefix(text, documentsBegin) || end < len(documentsEnd) {
 		return
 	}
-	words, orders := strings.TrimSpace(text[at:]), strings.TrimSpace(c.instructions+"\n\n"+text[:at])
+	words, orders := strings.TrimSpace(text[end:]), strings.TrimSpace(c.instructions+"\n\n"+text[:end])
 	if words != "" && len(orders) <= api.MaxInstructions {
 		last.Content.Text, last.Content.Pasted, c.instructions = words, nil, orders
 	}

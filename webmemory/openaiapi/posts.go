@@ -41,7 +41,7 @@ func (h *Handler) run(ctx context.Context, r *http.Request, c *call, a *answer) 
 		return h.results(ctx, c, a)
 	}
 	if c.bare || c.chat == nil {
-		if !c.bare && c.asked == nil { // Responses say so by store
+		if !c.bare && c.options == nil { // Responses say so by store
 			h.noChat.Do(func() {
 				h.Log.Warn().Str("headers", strings.Join(h.ChatHeaders, ", ")).Msg("a request for a chat completion names no " +
 					"chat, so nothing of it is remembered; send one of these headers, metadata.chat_id, or use the base URL " +
@@ -61,7 +61,7 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 	}
 	t.Parent, _ = firstOf(r, h.ParentHeaders)
 	t.ClientID, _ = firstOf(r, h.MessageHeaders)
-	t.From = clientOf(r)
+	t.Client = clientOf(r)
 	t.Retry, t.Abandoned = isRetry(r), h.abandoned.has
 	switch {
 	case c.run != "":
@@ -76,12 +76,12 @@ func (h *Handler) postMessage(ctx context.Context, r *http.Request, c *call, a *
 		}
 	}
 	answerID, _ := firstOf(r, h.AnswerHeaders)
-	from := t.From
-	if from != "" && len(t.Exchanges) == 1 {
-		from += aloneMark
+	client := t.Client
+	if client != "" && len(t.Exchanges) == 1 {
+		client += aloneMark
 	}
 	for name, value := range map[string]string{
-		api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID, api.ClientMember: from,
+		api.MessageIDMember: t.ClientID, api.AnswerIDMember: answerID, api.ClientMember: client,
 	} {
 		if value != "" {
 			pairs[name] = value
@@ -107,7 +107,7 @@ type Post struct {
 
 // Post posts a message at its place, and returns the events that answer it. It stores the message's files first.
 func (h *Handler) Post(ctx context.Context, s *Stream, p Post) (Events, error) {
-	c := &call{request: request{Messages: p.Messages}, said: p.Messages, chat: &p.Chat}
+	c := &call{request: request{Messages: p.Messages}, dialog: p.Messages, chat: &p.Chat}
 	if err := c.readFiles(); err != nil {
 		return nil, err
 	}
@@ -153,14 +153,14 @@ func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, b
 				yield(event.Event{}, err)
 				return
 			}
-			again := false
+			retry := false
 			answers(func(e event.Event, err error) bool {
-				if again = p.mustReadAgain(e, err); again {
+				if retry = p.mustReadAgain(e, err); retry {
 					return false
 				}
 				return yield(e, err)
 			})
-			if !again {
+			if !retry {
 				return
 			}
 			if p.stopped { // the key has its answer
@@ -172,18 +172,18 @@ func postAt(ctx context.Context, h *Handler, c *call, a *answer, t transcript, b
 
 // placement is a message on its way to its place in a chat.
 type placement struct {
-	h      *Handler
-	c      *call
-	a      *answer
-	t      transcript
-	body   webapi.MessageRequest
-	chosen string // the client's key, "" for none
-	key    string
-	keyed  bool // key is the client's
-	reads  int
-	newest string // as of the decision at the first read
-	joins  bool   // the events may come from the run of an earlier request
-	shown  bool   // the client got some of them
+	h         *Handler
+	c         *call
+	a         *answer
+	t         transcript
+	body      webapi.MessageRequest
+	chosen    string // the client's key, "" for none
+	key       string
+	keyed     bool // key is the client's
+	reads     int
+	newest    string // as of the decision at the first read
+	joins     bool   // the events may come from the run of an earlier request
+	delivered bool   // the client got some of them
 	// stopped reports that the earlier request's run was stopped.
 	stopped bool
 }
@@ -227,7 +227,7 @@ func (p *placement) decide(ctx context.Context) (decision, error) {
 		p.newest = d.Newest
 	}
 	if d.Guess && (d.Newest != p.newest || p.reads == maxReads) {
-		d.Outcome, d.After, d.Diverged = post, nil, true
+		d.Outcome, d.ParentID, d.Diverged = post, nil, true
 	}
 	return d, err
 }
@@ -235,12 +235,12 @@ func (p *placement) decide(ctx context.Context) (decision, error) {
 // post posts the message at its place, in a fork of the chat or in a new chat if the decision says so.
 func (p *placement) post(ctx context.Context, d decision) (_ Events, err error) {
 	h, c, a, chat := p.h, p.c, p.a, *p.c.chat
-	begins := c.chat == c.fresh
+	isNew := c.chat == c.fresh
 	switch {
 	case d.Outcome == branch && p.keyed && p.reads == 1: // the message may be there, under its key
-		d.After, d.Last = nil, d.After
+		d.ParentID, d.Last = nil, d.ParentID
 	case d.Outcome == branch:
-		if chat, d, err = p.fork(ctx, chat, *d.After); err != nil {
+		if chat, d, err = p.fork(ctx, chat, *d.ParentID); err != nil {
 			return nil, err
 		}
 		if d.Outcome == join {
@@ -248,10 +248,10 @@ func (p *placement) post(ctx context.Context, d decision) (_ Events, err error) 
 			return p.join(a.client().Follow(ctx, chat, d.Run)), nil
 		}
 	case d.Outcome == missing:
-		chat, begins, d = *c.fresh, true, decision{}
+		chat, isNew, d = *c.fresh, true, decision{}
 	}
-	if begins && len(c.said) > 1 {
-		if err := begin(ctx, h, chat, c.said[:len(c.said)-1]); err != nil {
+	if isNew && len(c.dialog) > 1 {
+		if err := begin(ctx, h, chat, c.dialog[:len(c.dialog)-1]); err != nil {
 			return nil, err
 		}
 	}
@@ -263,15 +263,15 @@ func (p *placement) post(ctx context.Context, d decision) (_ Events, err error) 
 		return nil, err
 	}
 	a.memory, a.chat = MemoryChat, &chat
-	p.body.After, p.body.IfLast = d.After, d.Last
+	p.body.ParentID, p.body.IfLast = d.ParentID, d.Last
 	if d.Outcome == post && p.reads == maxReads {
 		p.body.IfLast = nil // whatever was said meanwhile, the message follows it
 	}
-	all := a.client().Post(ctx, chat, p.body, p.key)
+	events := a.client().Post(ctx, chat, p.body, p.key)
 	if p.joins = p.keyed && p.t.Retry; p.joins { // the run of the first attempt may have been stopped
-		all = p.join(all)
+		events = p.join(events)
 	}
-	return all, nil
+	return events, nil
 }
 
 // diverge has the model answer from the client's transcript if that does not end where the chat does, and marks the
@@ -285,7 +285,7 @@ func (p *placement) diverge(ctx context.Context, chat memory.Chat, d decision) e
 	p.body.Metadata[api.DivergedMember] = "true"
 	p.logDivergence(chat, d, "the message is appended")
 	return fair.Share(ctx, func(context.Context) error {
-		p.body.Context = fitContext(contextOf(p.c.said[:len(p.c.said)-1]))
+		p.body.Context = fitContext(contextOf(p.c.dialog[:len(p.c.dialog)-1]))
 		return nil
 	})
 }
@@ -295,16 +295,16 @@ const maxForks = 16
 
 // fork returns a fork of a chat after the message at, and the effect of the message there. Equal messages of a client look
 // at the same forks in the same order, so a retry finds the fork of the first attempt.
-func (p *placement) fork(ctx context.Context, chat memory.Chat, at string) (as memory.Chat, d decision, err error) {
+func (p *placement) fork(ctx context.Context, chat memory.Chat, messageID string) (as memory.Chat, d decision, err error) {
 	for n := range maxForks + 1 {
-		base := cmp.Or(p.chosen, p.t.From+"\n"+p.t.question())
+		base := cmp.Or(p.chosen, p.t.Client+"\n"+p.t.question())
 		if n == maxForks {
 			base = rand.Text()
 		}
-		made := false
-		as, made, err = branchOf(ctx, p.h, chat, at, fmt.Sprint(base, "\n", n))
-		if err != nil || made || p.keyed {
-			return as, decision{Outcome: post, Last: &at}, err
+		created := false
+		as, created, err = branchOf(ctx, p.h, chat, messageID, fmt.Sprint(base, "\n", n))
+		if err != nil || created || p.keyed {
+			return as, decision{Outcome: post, Last: &messageID}, err
 		}
 		if d, err = p.h.decide(ctx, as, p.t); err != nil || d.Outcome != branch && d.Outcome != missing {
 			return as, d, err
@@ -314,8 +314,8 @@ func (p *placement) fork(ctx context.Context, chat memory.Chat, at string) (as m
 }
 
 func (p *placement) logDivergence(chat memory.Chat, d decision, effect string) {
-	if !d.Again {
-		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.From).
+	if !d.PrevDiverged {
+		p.h.Log.Warn().Str("chat", chat.String()).Str("client", p.t.Client).
 			Msg("a transcript does not end where its chat does: " + effect + ", and it is answered from the transcript")
 	}
 }
@@ -329,35 +329,35 @@ func (p *placement) mustReadAgain(e event.Event, err error) bool {
 	if problem := new(api.Problem); errors.As(err, &problem) {
 		return problem.Code == webapi.CodeMessagesSince
 	}
-	end, ends := e.Payload.(*event.RunFinished)
-	p.stopped = ends && end.Outcome == event.Stopped && p.joins && !p.shown
+	end, ok := e.Payload.(*event.RunFinished)
+	p.stopped = ok && end.Outcome == event.Stopped && p.joins && !p.delivered
 	return p.stopped
 }
 
 // join yields the events of the run that answers the same message. It holds them until there is something to show, or to
 // the end if the client gets the answer whole. Of a run that is stopped before that it yields the last event only.
-func (p *placement) join(all Events) Events {
+func (p *placement) join(events Events) Events {
 	return func(yield func(event.Event, error) bool) {
-		var held []event.Event
-		for e, err := range all {
+		var buffered []event.Event
+		for e, err := range events {
 			if err != nil {
 				yield(e, err)
 				return
 			}
-			if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome == event.Stopped && !p.shown {
-				held = nil
+			if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome == event.Stopped && !p.delivered {
+				buffered = nil
 			}
-			if held = append(held, e); p.c.Stream && (p.shown || p.a.begins(e)) {
-				p.shown = true
-				for _, e := range held {
+			if buffered = append(buffered, e); p.c.Stream && (p.delivered || p.a.isAnswerStart(e)) {
+				p.delivered = true
+				for _, e := range buffered {
 					if !yield(e, nil) {
 						return
 					}
 				}
-				held = nil
+				buffered = nil
 			}
 		}
-		for _, e := range held {
+		for _, e := range buffered {
 			if !yield(e, nil) {
 				return
 			}
@@ -380,17 +380,17 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 	if len(t.Exchanges) == 0 {
 		return decision{Outcome: post}, nil
 	}
-	var known []message
+	var messages []message
 	var unplaced error
 	size := min(max(2*len(t.Exchanges)+8, leastPage), largePage)
-	err = backwards(WithMemoryScopes(ctx), h, chat, size, func(page []json.RawMessage, whole bool) (enough bool) {
+	err = backwards(WithMemoryScopes(ctx), h, chat, size, func(page []json.RawMessage, complete bool) (enough bool) {
 		unplaced = fair.Share(ctx, func(context.Context) error {
 			var older []message
 			for _, raw := range page {
 				older = append(older, messageOf(raw))
 			}
-			known = slices.Concat(older, known)
-			d, enough = match(t, known, whole)
+			messages = slices.Concat(older, messages)
+			d, enough = match(t, messages, complete)
 			return nil
 		})
 		return enough || unplaced != nil
@@ -406,25 +406,25 @@ func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d
 
 // backwards reads a chat's history from its end, the newest so many messages first, until they are enough, or whole.
 func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
-	take func(page []json.RawMessage, whole bool) (enough bool)) error {
-	for from, limit := -size, size; ; {
-		page, err := h.Memory.PageOf(ctx, memory.ChatKey(chat), webapi.PageQuery{Offset: from, Limit: limit, Archive: true})
+	take func(page []json.RawMessage, complete bool) (enough bool)) error {
+	for offset, limit := -size, size; ; {
+		page, err := h.Memory.PageOf(ctx, memory.ChatKey(chat), webapi.PageQuery{Offset: offset, Limit: limit, Archive: true})
 		if err != nil {
 			return err
 		}
 		if take(page.Messages, page.Offset == 0) || page.Offset == 0 {
 			return nil
 		}
-		from = max(page.Offset-largePage, 0)
-		limit = page.Offset - from
+		offset = max(page.Offset-largePage, 0)
+		limit = page.Offset - offset
 	}
 }
 
 // WithMemoryScopes returns a context with the memory scopes. With it, a chat is read and forked to find the place of a
 // message. The scope chat includes this, because the client gets nothing of it.
 func WithMemoryScopes(ctx context.Context) context.Context {
-	p, asked := access.Known(ctx)
-	if !asked {
+	p, ok := access.Known(ctx)
+	if !ok {
 		return ctx
 	}
 	p.Scopes = append(slices.Clip(p.Scopes), access.MemoryRead, access.MemoryWrite)
@@ -449,7 +449,7 @@ func messageOf(raw json.RawMessage) message {
 	if bytes.Contains(raw, []byte(`"metadata"`)) && json.Unmarshal(raw, &pairs) == nil {
 		own := pairs.Metadata
 		m.ClientID, m.AnswerID, m.Content = own[api.MessageIDMember], own[api.AnswerIDMember], stored.Content
-		m.From, m.Alone = strings.CutSuffix(own[api.ClientMember], aloneMark)
+		m.Client, m.NoTranscript = strings.CutSuffix(own[api.ClientMember], aloneMark)
 		m.Diverged = own[api.DivergedMember] != ""
 	}
 	return m
@@ -458,8 +458,8 @@ func messageOf(raw json.RawMessage) message {
 // forkPrefix returns the prefix of the ids of a chat's forks.
 func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", chat) }
 
-// unlessMade returns an error of filling a chat. If the chat was filled before, that is no error, and made is false.
-func unlessMade(err error) (made bool, _ error) {
+// ignoreNotEmpty returns an error of filling a chat. If the chat was filled before, that is no error, and made is false.
+func ignoreNotEmpty(err error) (created bool, _ error) {
 	if p := new(api.Problem); errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
 		return false, nil
 	}
@@ -470,13 +470,13 @@ func unlessMade(err error) (made bool, _ error) {
 func (h *Handler) oneShot(ctx context.Context, c *call, a *answer) Events {
 	body := webapi.OneShotRequest{AgentVersion: c.agent, Stream: true, Instructions: c.instructions, User: c.User,
 		Tools: c.own, Wishes: c.wishes, Bare: c.bare}
-	before := c.said
+	history := c.dialog
 	if last := c.last(); last.Role == memory.RoleUser {
-		body.Message, body.Images, before = last.Content.Text, last.Content.Images, c.said[:len(c.said)-1]
+		body.Message, body.Images, history = last.Content.Text, last.Content.Images, c.dialog[:len(c.dialog)-1]
 		body.Pasted = last.Content.Pasted
 	}
 	body.ImagesBefore = c.earlierImages()
-	if err := fair.Share(ctx, func(context.Context) error { body.Context = contextOf(before); return nil }); err != nil {
+	if err := fair.Share(ctx, func(context.Context) error { body.Context = contextOf(history); return nil }); err != nil {
 		return failed(err)
 	}
 	if c.bare {
@@ -499,7 +499,7 @@ func (a *answer) client() *webapi.Client {
 // Responses to the chat.
 func callID(a *answer, wait string) string {
 	id := CallID(a.run, wait)
-	if a.call.asked != nil {
+	if a.call.options != nil {
 		id += ofChat(a.chat)
 	}
 	return id
@@ -520,34 +520,34 @@ func SplitCallID(id string) (run, wait string, ok bool) {
 // results answers what a run waits for with the results of the client's tools, with which a
 // request ends.
 func (h *Handler) results(ctx context.Context, c *call, a *answer) Events {
-	from := len(c.said)
-	for from > 0 && c.said[from-1].Role == memory.RoleTool {
-		from--
+	start := len(c.dialog)
+	for start > 0 && c.dialog[start-1].Role == memory.RoleTool {
+		start--
 	}
-	var of string
+	var runID string
 	var answers []event.WaitAnswer
 	foreign := 0
-	for _, m := range c.said[from:] {
+	for _, m := range c.dialog[start:] {
 		run, wait, ok := SplitCallID(m.ToolCallID)
 		if !ok {
 			foreign++
 			continue
 		}
-		if of != "" && of != run {
+		if runID != "" && runID != run {
 			return failed(invalid("messages", "The results at the end are of two answers; send those of the last one."))
 		}
 		result, err := json.Marshal(m.Content.Text)
 		if err != nil {
 			return failed(err)
 		}
-		of = run
+		runID = run
 		answers = slices.DeleteFunc(answers, func(a event.WaitAnswer) bool { return a.ID == wait })
 		answers = append(answers, event.WaitAnswer{ID: wait, Decision: event.Approve, Result: result})
 	}
 	switch {
-	case of == "" && c.chat == nil:
+	case runID == "" && c.chat == nil:
 		return h.oneShot(ctx, c, a)
-	case of == "": // another service made the calls
+	case runID == "": // another service made the calls
 		a.memory = MemoryMismatch
 		return h.oneShot(ctx, c, a)
 	case foreign > 0:
@@ -555,12 +555,12 @@ func (h *Handler) results(ctx context.Context, c *call, a *answer) Events {
 	case c.chat == nil && c.missing != nil:
 		return failed(c.missing)
 	case c.chat == nil:
-		if missing := unanswered(c.said[:from], c.said[from:]); len(missing) > 0 {
+		if missing := unanswered(c.dialog[:start], c.dialog[start:]); len(missing) > 0 {
 			return failed(missingResults(missing))
 		}
 		return h.oneShot(ctx, c, a)
 	}
-	a.memory, a.chat, a.run = MemoryChat, c.chat, of
+	a.memory, a.chat, a.run = MemoryChat, c.chat, runID
 	return resumed(ctx, a, answers)
 }
 
@@ -608,11 +608,11 @@ func missingResults(ids []string) error {
 }
 
 // unanswered returns the ids of the last message's tool calls that have no result.
-func unanswered(before, results []ChatMessage) (ids []string) {
-	if len(before) == 0 {
+func unanswered(history, results []ChatMessage) (ids []string) {
+	if len(history) == 0 {
 		return nil
 	}
-	for _, call := range before[len(before)-1].ToolCalls {
+	for _, call := range history[len(history)-1].ToolCalls {
 		if !slices.ContainsFunc(results, func(r ChatMessage) bool { return r.ToolCallID == call.ID }) {
 			ids = append(ids, call.ID)
 		}

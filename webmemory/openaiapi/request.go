@@ -45,7 +45,7 @@ type ChatMessage struct {
 	Content    Content           `json:"content"`
 	ToolCalls  []memory.ToolCall `json:"tool_calls"`
 	ToolCallID string            `json:"tool_call_id"`
-	at         int               // its place in the request
+	index      int               // its place in the request
 }
 
 // Content is a message's text, of all of its parts, its images, its files, of which the text has a line each, and the
@@ -82,16 +82,16 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 		case "text", "input_text", "output_text", "refusal":
 			texts = append(texts, cmp.Or(p.Text, p.Refusal))
 		case "image_url", "input_image":
-			var at struct {
+			var image struct {
 				URL string `json:"url"`
 			}
-			if json.Unmarshal(p.ImageURL, &at.URL) != nil {
-				_ = json.Unmarshal(p.ImageURL, &at) // one without an address is refused as such
+			if json.Unmarshal(p.ImageURL, &image.URL) != nil {
+				_ = json.Unmarshal(p.ImageURL, &image) // one without an address is refused as such
 			}
-			c.Images = append(c.Images, at.URL)
+			c.Images = append(c.Images, image.URL)
 		case "file", "input_file":
 			f := *cmp.Or(p.File, &p.FilePart)
-			f.at = i
+			f.index = i
 			c.Files = append(c.Files, f)
 		default:
 			c.Other = cmp.Or(c.Other, p.Type, "unknown")
@@ -111,11 +111,11 @@ func JoinTexts(texts []string) (text string, pasted []memory.Span) {
 	}
 	text = strings.TrimLeft(text, " \t\r\n")
 	typed := strings.TrimSpace(texts[0])
-	from := 0
+	start := 0
 	if memory.Own(typed, nil).Typed == typed {
-		from = utf8.RuneCountInString(typed)
+		start = utf8.RuneCountInString(typed)
 	}
-	return text, []memory.Span{{from, utf8.RuneCountInString(strings.TrimRight(text, " \t\r\n"))}}
+	return text, []memory.Span{{start, utf8.RuneCountInString(strings.TrimRight(text, " \t\r\n"))}}
 }
 
 type tool struct {
@@ -132,7 +132,7 @@ type call struct {
 	request
 	agent        string        // as agent_version
 	instructions string        // the system messages, and what tool_choice says
-	said         []ChatMessage // the others
+	dialog       []ChatMessage // the others
 	own          []webapi.ClientTool
 	wishes       api.Wishes        // what tool_choice and response_format say to the master's model
 	metadata     map[string]string // of the request, without what names the chat
@@ -140,8 +140,8 @@ type call struct {
 	bare         bool              // a task of the client's own
 	uploads      []upload          // the files of the newest message, which are not documents of the chat yet
 
-	asked *responseswire.Asked // how the answer is to be one of Responses; nil for a chat completion
-	place                      // of a request of Responses
+	options *responseswire.AnswerOptions // how the answer is to be one of Responses; nil for a chat completion
+	place                                // of a request of Responses
 }
 
 // read understands a request.
@@ -177,12 +177,12 @@ func (h *Handler) understand(r *http.Request, c *call, conversation string) (err
 	if err := c.readFormat(); err != nil {
 		return err
 	}
-	named, err := c.readMetadata()
+	chatID, err := c.readMetadata()
 	if err != nil {
 		return err
 	}
 	c.bare = h.isTask(r, c)
-	c.chat, err = h.chatOf(r, conversation, named)
+	c.chat, err = h.chatOf(r, conversation, chatID)
 	return err
 }
 
@@ -199,8 +199,8 @@ func (c *call) sort() error {
 				orders = append(orders, text)
 			}
 		case memory.RoleUser, memory.RoleAssistant, memory.RoleTool:
-			m.at = i
-			c.said = append(c.said, m)
+			m.index = i
+			c.dialog = append(c.dialog, m)
 		default:
 			return invalid(fmt.Sprintf("messages[%d].role", i),
 				"The role of a message is system, developer, user, assistant or tool, not %.40q.", m.Role)
@@ -221,8 +221,8 @@ func (c *call) sort() error {
 
 // last is the newest message; one without a role if nothing was said.
 func (c *call) last() (m ChatMessage) {
-	if len(c.said) > 0 {
-		m = c.said[len(c.said)-1]
+	if len(c.dialog) > 0 {
+		m = c.dialog[len(c.dialog)-1]
 	}
 	return m
 }
@@ -230,13 +230,13 @@ func (c *call) last() (m ChatMessage) {
 // readTools reads the client's own tools, and what tool_choice says of them.
 func (c *call) readTools() error {
 	var choice string
-	var named struct {
+	var toolChoice struct {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
 	}
 	if len(c.ToolChoice) > 0 && json.Unmarshal(c.ToolChoice, &choice) != nil {
-		_ = json.Unmarshal(c.ToolChoice, &named) // what it does not say is as if it were left out
+		_ = json.Unmarshal(c.ToolChoice, &toolChoice) // what it does not say is as if it were left out
 	}
 	if choice == "none" {
 		return nil
@@ -254,10 +254,10 @@ func (c *call) readTools() error {
 	order := ""
 	switch {
 	case len(c.own) == 0:
-	case named.Function.Name != "":
-		order = fmt.Sprintf("Call the tool %s before you answer.", named.Function.Name)
-		if slices.ContainsFunc(c.own, func(t webapi.ClientTool) bool { return t.Name == named.Function.Name }) {
-			choice = named.Function.Name
+	case toolChoice.Function.Name != "":
+		order = fmt.Sprintf("Call the tool %s before you answer.", toolChoice.Function.Name)
+		if slices.ContainsFunc(c.own, func(t webapi.ClientTool) bool { return t.Name == toolChoice.Function.Name }) {
+			choice = toolChoice.Function.Name
 		}
 	case choice == api.AnyTool:
 		order = "Call one of the user's tools before you answer."
@@ -298,7 +298,7 @@ func (c *call) readMetadata() (chat string, err error) {
 
 // transcript returns the request's exchanges.
 func (c *call) transcript() (t transcript) {
-	for _, m := range c.said {
+	for _, m := range c.dialog {
 		switch m.Role {
 		case memory.RoleUser:
 			t.Exchanges = append(t.Exchanges, exchange{User: sight(m.Content.Text, m.images())})
@@ -318,9 +318,9 @@ func (c *call) transcript() (t transcript) {
 }
 
 // context are messages as a one-shot takes them.
-func contextOf(said []ChatMessage) []json.RawMessage {
+func contextOf(messages []ChatMessage) []json.RawMessage {
 	var out []json.RawMessage
-	for _, m := range said {
+	for _, m := range messages {
 		text := m.Content.Text
 		if m.Content.Other != "" {
 			text = strings.TrimSpace(text + "\n(" + m.Content.Other + ")")
@@ -343,9 +343,9 @@ const (
 
 // fitContext returns the newest of some messages that fit in maxContext, from a message of the user on. It shortens long
 // texts, and leaves out what a run does not take: calls without an id or a name, and results without their call.
-func fitContext(all []json.RawMessage) []json.RawMessage {
-	messages, from, size := make([]memory.Message, len(all)), len(all), 0
-	for i, raw := range slices.Backward(all) {
+func fitContext(encoded []json.RawMessage) []json.RawMessage {
+	messages, start, size := make([]memory.Message, len(encoded)), len(encoded), 0
+	for i, raw := range slices.Backward(encoded) {
 		m := &messages[i]
 		_ = json.Unmarshal(raw, m) // which contextOf has written
 		m.Content = event.Shorten(m.Content, maxContextMessage)
@@ -355,12 +355,12 @@ func fitContext(all []json.RawMessage) []json.RawMessage {
 			break
 		}
 		if m.Role == memory.RoleUser {
-			from = i
+			start = i
 		}
 	}
 	var fit []json.RawMessage
 	calls := map[string]bool{}
-	for _, m := range messages[from:] {
+	for _, m := range messages[start:] {
 		for _, call := range m.ToolCalls {
 			calls[call.ID] = true
 		}

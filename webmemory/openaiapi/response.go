@@ -19,22 +19,22 @@ import (
 
 // response is an answer of Responses while it is made.
 type response struct {
-	made *responseswire.ResponsesAnswer
-	from wire.AnswerWriter
-	text strings.Builder // of the item that grows, if it is a message
+	answer *responseswire.ResponsesAnswer
+	writer wire.AnswerWriter
+	text   strings.Builder // of the item that grows, if it is a message
 }
 
 func newResponse(a *answer) *response {
-	asked := *a.call.asked
-	asked.ID, asked.Model, asked.Stored = responseID(a), a.call.Model, a.chat != nil
+	options := *a.call.options
+	options.ID, options.Model, options.Stored = responseID(a), a.call.Model, a.chat != nil
 	// By the run's own times an answer that is asked for once more is the same.
-	r := &response{made: responseswire.NewResponsesAnswer(asked, func() time.Time { return time.Unix(a.newest, 0) })}
-	r.from.To = func(e *wire.Event) {
-		frames, _ := r.made.Event(nil, e)
+	r := &response{answer: responseswire.NewResponsesAnswer(options, func() time.Time { return time.Unix(a.newest, 0) })}
+	r.writer.Sink = func(e *wire.Event) {
+		frames, _ := r.answer.Event(nil, e)
 		shows(a, frames)
 	}
 	if !a.call.Stream {
-		r.from.Start("", asked.Model)
+		r.writer.Start("", options.Model)
 	}
 	return r
 }
@@ -43,13 +43,13 @@ func newResponse(a *answer) *response {
 func (r *response) take(d delta) {
 	switch {
 	case d.Role != "":
-		r.from.Start("", "")
+		r.writer.Start("", "")
 	case d.Reasoning != "":
 		r.text.Reset()
-		r.from.Thinking(d.Reasoning)
+		r.writer.Thinking(d.Reasoning)
 	case d.Content != nil:
 		r.text.WriteString(*d.Content)
-		r.from.Text(*d.Content)
+		r.writer.Text(*d.Content)
 	}
 }
 
@@ -70,7 +70,7 @@ type flatAnnotation struct {
 // cite has the message that grows cite its documents.
 func (r *response) cite(citations []event.Citation) (frames []byte) {
 	for _, n := range annotations(citations, r.text.String()) {
-		frames = r.made.Annotate(frames, line(flatAnnotation{n.Type, n.URLCitation, n.Citation}))
+		frames = r.answer.Annotate(frames, line(flatAnnotation{n.Type, n.URLCitation, n.Citation}))
 	}
 	return frames
 }
@@ -94,12 +94,12 @@ func endResponse(a *answer) {
 	shows(a, r.cite(a.collected.Citations))
 	for _, c := range a.calls {
 		stop = wire.StopToolUse
-		r.from.CloseBlock()
-		r.from.OpenCall(c.ID, c.Function.Name)
-		r.from.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: c.Function.Arguments})
+		r.writer.CloseBlock()
+		r.writer.OpenCall(c.ID, c.Function.Name)
+		r.writer.Delta(wire.Delta{Type: wire.InputDelta, PartialJSON: c.Function.Arguments})
 	}
-	r.from.End(stop, usageOf(a.collected.Usage, a.before))
-	data, err := r.made.End(nil)
+	r.writer.End(stop, usageOf(a.collected.Usage, a.baseUsage))
+	data, err := r.answer.End(nil)
 	switch {
 	case err != nil:
 		a.fail(err)
@@ -113,13 +113,13 @@ func endResponse(a *answer) {
 // answered finds the answer of the response that a path names, in its chat's history.
 func answered(h *Handler, r *http.Request) (chat memory.Chat, m memory.Message, err error) {
 	id := r.PathValue("response")
-	named, err := h.chatOf(r, "", "")
+	base, err := h.chatOf(r, "", "")
 	if err != nil {
 		return chat, m, err
 	}
-	run, of, ok := splitID(id)
-	if ok && of != nil && strings.HasPrefix(id, "resp_") && within(of, named) {
-		chat = *of
+	run, runChat, ok := splitID(id)
+	if ok && runChat != nil && strings.HasPrefix(id, "resp_") && belongsTo(runChat, base) {
+		chat = *runChat
 		err = backwards(r.Context(), h, chat, leastPage, func(page []json.RawMessage, _ bool) bool {
 			for _, raw := range page {
 				if messageOf(raw).Run == run {
@@ -146,15 +146,15 @@ func (h *Handler) getResponse(w http.ResponseWriter, r *http.Request) {
 	var record event.Record
 	var citations []event.Citation
 	_ = errors.Join(json.Unmarshal(m.Run, &record), json.Unmarshal(m.Citations, &citations)) // older answers have neither
-	then := func() time.Time { return time.Unix(int64(m.Timestamp), 0) }
-	asked := responseswire.Asked{ID: r.PathValue("response"), Stored: true}
-	out := &response{made: responseswire.NewResponsesAnswer(asked, then)}
-	out.from.To = func(e *wire.Event) { _, _ = out.made.Event(nil, e) }
-	out.from.Start("", masterModel)
+	clock := func() time.Time { return time.Unix(int64(m.Timestamp), 0) }
+	options := responseswire.AnswerOptions{ID: r.PathValue("response"), Stored: true}
+	out := &response{answer: responseswire.NewResponsesAnswer(options, clock)}
+	out.writer.Sink = func(e *wire.Event) { _, _ = out.answer.Event(nil, e) }
+	out.writer.Start("", masterModel)
 	out.take(delta{Content: &m.Content})
 	out.cite(citations)
-	out.from.End(stopOf(m.Partial, m.FinishReason), usageOf(record.Usage, event.Usage{}))
-	data, _ := out.made.End(nil) // it has begun and ended
+	out.writer.End(stopOf(m.Partial, m.FinishReason), usageOf(record.Usage, event.Usage{}))
+	data, _ := out.answer.End(nil) // it has begun and ended
 	api.WriteJSON(w, http.StatusOK, json.RawMessage(data))
 }
 

@@ -50,12 +50,12 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 	if err != nil {
 		return nil, err
 	}
-	c := &call{request: request, asked: &t.Asked}
+	c := &call{request: request, options: &t.Options}
 	// What a chat completion has elsewhere, or translation leaves out.
-	also := gjson.GetManyBytes(raw, "metadata", "user", "safety_identifier", "text.format", "text.format.type")
-	c.Metadata, c.User, c.ResponseFormat = json.RawMessage(also[0].Raw), cmp.Or(also[1].Str, also[2].Str), nil
-	if also[4].Exists() {
-		c.ResponseFormat = fmt.Appendf(nil, `{"type":%s,"json_schema":%s}`, also[4].Raw, also[3].Raw)
+	extra := gjson.GetManyBytes(raw, "metadata", "user", "safety_identifier", "text.format", "text.format.type")
+	c.Metadata, c.User, c.ResponseFormat = json.RawMessage(extra[0].Raw), cmp.Or(extra[1].Str, extra[2].Str), nil
+	if extra[4].Exists() {
+		c.ResponseFormat = fmt.Appendf(nil, `{"type":%s,"json_schema":%s}`, extra[4].Raw, extra[3].Raw)
 	}
 	switch {
 	case t.Background:
@@ -65,7 +65,7 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 		return nil, invalid("previous_response_id", "previous_response_id and conversation exclude each other: send one of "+
 			"them.")
 	case t.Conversation != "":
-		t.Asked.Echo = fmt.Appendf(nil, `{"conversation":{"id":%s},%s`, wire.Quote(t.Conversation), t.Asked.Echo[1:])
+		t.Options.Echo = fmt.Appendf(nil, `{"conversation":{"id":%s},%s`, wire.Quote(t.Conversation), t.Options.Echo[1:])
 	}
 	if err = h.understand(r, c, t.Conversation); err == nil && !c.bare {
 		err = c.goOn(r, t, newest, refers)
@@ -78,7 +78,7 @@ func readResponse(h *Handler, w http.ResponseWriter, r *http.Request) (*call, er
 
 // translated returns a request of Responses as one for a chat completion.
 func translated(body []byte) (t responseswire.Translated, out request, err error) {
-	t, err = responseswire.MessagesRequest(body, chatwire.Options{Through: true, Apart: true})
+	t, err = responseswire.MessagesRequest(body, chatwire.Options{Intermediate: true, Separate: true})
 	var chat chatwire.Translated
 	if err == nil {
 		chat, err = chatwire.ChatRequest(t.Body, chatwire.Options{Files: true})
@@ -101,20 +101,20 @@ func withoutReferences(raw []byte) (body []byte, newest, refers string, err erro
 		return nil, "", "", invalid("", "The body is no request of Responses: %v.", err)
 	}
 	var e wire.Edits
-	for _, at := range o.Elements(o.Members.Get("input")) {
-		item, known := gjson.ParseBytes(o.Of(at)), false
+	for _, span := range o.Elements(o.Members.Get("input")) {
+		item, hasChat := gjson.ParseBytes(o.Raw(span)), false
 		for _, name := range []string{"id", "call_id"} {
 			if _, chat, ours := splitID(item.Get(name).Str); ours {
-				newest, known = item.Get(name).Str, chat != nil
+				newest, hasChat = item.Get(name).Str, chat != nil
 			}
 		}
 		if item.Get("type").Str != "item_reference" {
 			continue
 		}
-		if refers = item.Get("id").Str; !known {
+		if refers = item.Get("id").Str; !hasChat {
 			return nil, "", "", noItem(refers)
 		}
-		e.Replace(at, []byte(`{"role":"assistant","content":"…"}`))
+		e.Replace(span, []byte(`{"role":"assistant","content":"…"}`))
 	}
 	return e.Apply(raw), newest, refers, nil
 }
@@ -131,7 +131,7 @@ func notFound(status int, param, code, format, id string) error {
 // goOn finds the place of a request. A previous response has to be of the chat that is named, or of a fork of it. In a
 // chat that is named otherwise a transcript is matched by its words.
 func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers string) error {
-	said := c.last().Role == memory.RoleUser
+	fromUser := c.last().Role == memory.RoleUser
 	c.fresh = newChat(r)
 	if refers != "" {
 		c.missing = noItem(refers)
@@ -140,22 +140,22 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 	case t.Previous != "":
 		c.missing = notFound(http.StatusBadRequest, "previous_response_id", "previous_response_not_found",
 			"Previous response with id '%.200s' not found.", t.Previous)
-		if !ok || chat == nil && said || !within(chat, c.chat) {
+		if !ok || chat == nil && fromUser || !belongsTo(chat, c.chat) {
 			return c.missing
 		}
 		c.chat, c.run = chat, run
 	case c.chat != nil:
 	case ok && chat != nil && (t.Store || refers != ""):
 		c.chat, c.run = chat, run
-	case said && t.Store:
+	case fromUser && t.Store:
 		c.chat = c.fresh
 	}
 	return nil
 }
 
-// within says whether a chat is the one that a request names, or was forked from it.
-func within(chat, named *memory.Chat) bool {
-	return named == nil || chat != nil && (*chat == *named || strings.HasPrefix(chat.ID(), forkPrefix(*named)))
+// belongsTo says whether a chat is the one that a request names, or was forked from it.
+func belongsTo(chat, base *memory.Chat) bool {
+	return base == nil || chat != nil && (*chat == *base || strings.HasPrefix(chat.ID(), forkPrefix(*base)))
 }
 
 // newChat returns a chat for a request that names none; the same request with its Idempotency-Key gets it again.
@@ -202,36 +202,36 @@ func splitID(id string) (run string, chat *memory.Chat, ok bool) {
 	if kind != "call" && ok {
 		run, _, ok = memory.SplitID(run)
 	}
-	if of, err := (memory.Tenant{}).Chat(rest); err == nil {
-		chat = &of
+	if parsed, err := (memory.Tenant{}).Chat(rest); err == nil {
+		chat = &parsed
 	}
 	return run, chat, ok && api.ValidRunID(run) && (chat != nil || rest == "")
 }
 
 // begin fills a chat with what was said before a request's message.
-func begin(ctx context.Context, h *Handler, chat memory.Chat, before []ChatMessage) error {
+func begin(ctx context.Context, h *Handler, chat memory.Chat, history []ChatMessage) error {
 	var lines bytes.Buffer
-	for _, m := range contextOf(before) {
+	for _, m := range contextOf(history) {
 		lines.Write(append(line(webapi.ExportLine{Message: m}), '\n'))
 	}
-	count := len(before)
+	count := len(history)
 	lines.Write(line(webapi.ExportLine{Messages: &count}))
 	_, err := h.Memory.Import(WithMemoryScopes(ctx), chat, &lines)
-	_, err = unlessMade(err)
+	_, err = ignoreNotEmpty(err)
 	return err
 }
 
 // branchOf forks a chat after the message at, for a message that follows an answer which other messages follow already.
 // With the same key it returns the same fork. made reports whether this call made it.
-func branchOf(ctx context.Context, h *Handler, chat memory.Chat, at, key string) (as memory.Chat, made bool,
+func branchOf(ctx context.Context, h *Handler, chat memory.Chat, messageID, key string) (as memory.Chat, created bool,
 	err error) {
-	sum := sha256.Sum256([]byte(chat.String() + "\n" + at + "\n" + key))
+	sum := sha256.Sum256([]byte(chat.String() + "\n" + messageID + "\n" + key))
 	if as, err = (memory.Tenant{}).Chat(fmt.Sprintf("%s%x", forkPrefix(chat), sum[:8])); err != nil {
 		return as, false, err
 	}
-	_, err = h.Memory.Fork(WithMemoryScopes(ctx), chat, webapi.ForkRequest{As: as, At: at})
-	made, err = unlessMade(err)
-	return as, made, err
+	_, err = h.Memory.Fork(WithMemoryScopes(ctx), chat, webapi.ForkRequest{As: as, LastID: messageID})
+	created, err = ignoreNotEmpty(err)
+	return as, created, err
 }
 
 // namesInResponses are those of a chat completion's members in Responses.

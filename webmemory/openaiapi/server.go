@@ -59,8 +59,8 @@ type Settings struct {
 
 // Values of Settings.
 const (
-	Reasoning = "reasoning" // delegations and tools show as reasoning_content
-	None      = "none"      // they do not show
+	Reasoning   = "reasoning" // delegations and tools show as reasoning_content
+	NoReasoning = "none"      // they do not show
 
 	Stop     = "stop"     // a client that leaves stops its run
 	Continue = "continue" // the run goes on
@@ -170,11 +170,11 @@ type model struct {
 const masterModel = "mneme"
 
 func (h *Handler) models() []model {
-	all := []model{{masterModel, "model", h.created, masterModel}}
+	models := []model{{masterModel, "model", h.created, masterModel}}
 	for _, a := range h.Agents() {
-		all = append(all, model{masterModel + "/" + string(a), "model", h.created, masterModel})
+		models = append(models, model{masterModel + "/" + string(a), "model", h.created, masterModel})
 	}
-	return all
+	return models
 }
 
 func (h *Handler) listModels(w http.ResponseWriter, _ *http.Request) {
@@ -185,13 +185,13 @@ func (h *Handler) listModels(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Handler) getModel(w http.ResponseWriter, r *http.Request) {
-	all := h.models()
-	at := slices.IndexFunc(all, func(m model) bool { return m.ID == r.PathValue("model") })
-	if at < 0 {
+	models := h.models()
+	i := slices.IndexFunc(models, func(m model) bool { return m.ID == r.PathValue("model") })
+	if i < 0 {
 		Refuse(w, noModel(r.PathValue("model")))
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, all[at])
+	api.WriteJSON(w, http.StatusOK, models[i])
 }
 
 // agentOf is the agent_version that a model stands for.

@@ -597,7 +597,7 @@ var enums = map[string][]any{
 		memory.FromOutside},
 	"Wait.kind":           {event.Approval, event.Question, event.ClientResult},
 	"WaitAnswer.decision": {event.Approve, event.Deny, event.Edit},
-	"StopStatus.status":   {webapi.Stopping, webapi.Over},
+	"StopStatus.status":   {webapi.Stopping, webapi.Finished},
 	"ChatCard.state":      {webapi.ChatBusy, webapi.ChatWaiting},
 	"Note.state":          {memory.NoteActive, memory.NoteProposed, memory.NoteSuperseded},
 	"Note.by":             {memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator},

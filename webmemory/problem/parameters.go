@@ -26,8 +26,8 @@ func TenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Conte
 // ChatOf returns the chat of a path.
 func ChatOf(c *gin.Context) (memory.Chat, error) { return TenantOf(c).Chat(c.Param("chat")) }
 
-// Given returns the handler of a route with what read takes from each request.
-func Given[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) error) func(*gin.Context) error {
+// Param returns the handler of a route with what read takes from each request.
+func Param[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		v, err := read(c)
 		if err != nil {
@@ -42,7 +42,7 @@ type decoder func(w http.ResponseWriter, r *http.Request, limit int64, v any) er
 
 // Body returns the handler of a route with the decoded body of each request.
 func Body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) func(*gin.Context) error {
-	return Given(func(c *gin.Context) (v T, err error) {
+	return Param(func(c *gin.Context) (v T, err error) {
 		err = decode(c.Writer, c.Request, limit, &v)
 		return v, err
 	}, h)
@@ -50,7 +50,7 @@ func Body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) fun
 
 // InChat returns the handler of a route with the chat of its path and a body that people write.
 func InChat[T any](limit int64, h func(*gin.Context, memory.Chat, T) error) func(*gin.Context) error {
-	return Given(ChatOf, func(c *gin.Context, chat memory.Chat) error {
+	return Param(ChatOf, func(c *gin.Context, chat memory.Chat) error {
 		return Body(api.DecodeKnown, limit, func(c *gin.Context, v T) error { return h(c, chat, v) })(c)
 	})
 }
@@ -94,10 +94,10 @@ func Flag(c *gin.Context, name string) (bool, error) {
 }
 
 // Number returns a query parameter that is a whole number from low to high, or otherwise if it is absent.
-func Number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
+func Number(c *gin.Context, name string, fallback, low, high int) (int, error) {
 	text := c.Query(name)
 	if text == "" {
-		return otherwise, nil
+		return fallback, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {

@@ -35,39 +35,39 @@ func BadRequest(format string, args ...any) *api.Problem {
 	return &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// Of returns the response to an error. It is the only place that maps errors to responses.
-func Of(err error) *api.Problem {
-	if known, ok := errors.AsType[*api.Problem](err); ok {
-		return known
+// FromError returns the response to an error. It is the only place that maps errors to responses.
+func FromError(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
 	}
 	if no := new(access.Refusal); errors.As(err, &no) {
 		return &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message, Retryable: no.RetryAfter > 0,
 			RetryAfter: no.RetryAfter}
 	}
-	var named *memory.DamagedError
+	var damaged *memory.DamagedError
 	var refused *memory.RefusedError
-	code, said := webapi.CodeInternal, ""
+	code, message := webapi.CodeInternal, ""
 	if i := slices.IndexFunc(failures, func(f failure) bool { return errors.Is(err, f.err) }); i >= 0 {
 		code = failures[i].code
 	}
 	switch {
 	case code == webapi.CodeBadRequest:
-		said = sentence(err)
+		message = sentence(err)
 	case errors.Is(err, ErrAsleep):
-		said = "The chat sleeps in the cold store, which cannot be asked right now. Please try again later."
-	case code == webapi.CodeHistoryDamaged && errors.As(err, &named) && strings.HasSuffix(named.Key, ".json.gz"):
-		said = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase "+
-			"the chat.", named.Key)
-	case code == webapi.CodeHistoryDamaged && errors.As(err, &named):
-		said = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
-			"goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
+		message = "The chat sleeps in the cold store, which cannot be asked right now. Please try again later."
+	case code == webapi.CodeHistoryDamaged && errors.As(err, &damaged) && strings.HasSuffix(damaged.Key, ".json.gz"):
+		message = fmt.Sprintf("The object %s of the cold store is missing or damaged. Bring it back from a backup, or erase "+
+			"the chat.", damaged.Key)
+	case code == webapi.CodeHistoryDamaged && errors.As(err, &damaged):
+		message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and "+
+			"goes on; if it is refused too, look at /readyz and move the key away by hand.", damaged.Key)
 	case errors.As(err, &refused):
-		said = fmt.Sprintf("Redis refuses %s. GET /readyz says how an operator permits it.", refused.What)
+		message = fmt.Sprintf("Redis refuses %s. GET /readyz says how an operator permits it.", refused.What)
 	case errors.Is(err, memory.ErrReadOnly):
-		said = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. " +
+		message = "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. " +
 			"Please try again later."
 	}
-	return api.ProblemOf(event.Fail(code, said, 0))
+	return api.ProblemOf(event.Fail(code, message, 0))
 }
 
 // failure is an error of this service and the code of its event.Failure.

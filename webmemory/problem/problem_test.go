@@ -33,7 +33,7 @@ func TestErrors(t *testing.T) {
 		{&access.Refusal{Status: 403, Code: "forbidden", Message: "No."}, 403, "forbidden"},
 		{errors.New("secret"), 500, "internal"},
 	} {
-		p := problem.Of(fmt.Errorf("reading: %w", c.err))
+		p := problem.FromError(fmt.Errorf("reading: %w", c.err))
 		require.Equal(t, c.status, p.Status, c.err)
 		require.Equal(t, c.code, p.Code, c.err)
 		require.NotContains(t, p.Message, "secret")

@@ -13,25 +13,25 @@ func AsksToForget(typed string) (order string) {
 	if mark := marks.FindStringIndex(message); mark != nil {
 		message = message[:mark[0]]
 	}
-	said := words(message)
-	if len(message) > maxMessage || aboutTexts.MatchString(said) ||
-		reports.MatchString(ownWords().ReplaceAllString(said, " ")) {
+	text := words(message)
+	if len(message) > maxMessage || aboutTexts.MatchString(text) ||
+		reports.MatchString(ownWords().ReplaceAllString(text, " ")) {
 		return ""
 	}
 	for _, sentence := range split(message) {
-		said := " "
+		normalized := " "
 		for _, clause := range commas().Split(withoutEnd(sentence), -1) {
-			said += strings.TrimPrefix(strings.TrimRight(words(clause), ".? "), " ") + " , "
+			normalized += strings.TrimPrefix(strings.TrimRight(words(clause), ".? "), " ") + " , "
 		}
-		said = ownWords().ReplaceAllString(firstNo().ReplaceAllString(said, " "), " ")
-		at := forgets().FindStringIndex(said)
-		asked := strings.Contains(sentence, "?") && !orderAsked().MatchString(said)
-		if revokes().MatchString(said) {
+		normalized = ownWords().ReplaceAllString(firstNo().ReplaceAllString(normalized, " "), " ")
+		loc := forgets().FindStringIndex(normalized)
+		isQuestion := strings.Contains(sentence, "?") && !orderAsked().MatchString(normalized)
+		if revokes().MatchString(normalized) {
 			return ""
 		}
-		if order == "" && at != nil && !asked && !supposesToForget().MatchString(said) &&
-			!denies().MatchString(said[:at[1]-1]+nextClause().ReplaceAllString(said[at[1]-1:], " ")) {
-			order = polite().ReplaceAllString(said, " ")
+		if order == "" && loc != nil && !isQuestion && !supposesToForget().MatchString(normalized) &&
+			!denies().MatchString(normalized[:loc[1]-1]+nextClause().ReplaceAllString(normalized[loc[1]-1:], " ")) {
+			order = polite().ReplaceAllString(normalized, " ")
 		}
 	}
 	return order

@@ -10,10 +10,10 @@ import (
 // writer, such as a diet. It returns at most maxStanding. It knows words only, so it can be wrong.
 func Standing(own string) (sentences []string) {
 	for _, sentence := range split(oneSpelling(own)) {
-		said := words(lead.ReplaceAllString(sentence, ""))
+		normalized := words(lead.ReplaceAllString(sentence, ""))
 		text, err := memory.NoteText(sentence)
-		if len(sentences) < maxStanding && stands().MatchString(said) && err == nil &&
-			!momentary().MatchString(firstDay().ReplaceAllString(said, " ")) && Tells(own, text) {
+		if len(sentences) < maxStanding && standingRule().MatchString(normalized) && err == nil &&
+			!momentary().MatchString(firstDay().ReplaceAllString(normalized, " ")) && Asserts(own, text) {
 			sentences = append(sentences, text)
 		}
 	}
@@ -23,7 +23,7 @@ func Standing(own string) (sentences []string) {
 const maxStanding = 5
 
 var (
-	stands = pattern(func() string {
+	standingRule = pattern(func() string {
 		return `^ (?:(?:` + listed("polite") + `) )*(?:` +
 			strings.ReplaceAll(listed("standing"), "VERB", "(?:"+listed("service")+")") + ")"
 	})

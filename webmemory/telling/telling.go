@@ -16,8 +16,8 @@ import (
 	"mneme/memory/textindex"
 )
 
-// Tells says whether a quote, with normalised white space, is told by the writer of a message.
-func Tells(message, quote string) bool {
+// Asserts says whether a quote, with normalised white space, is told by the writer of a message.
+func Asserts(message, quote string) bool {
 	if len(message) > maxMessage {
 		return false
 	}
@@ -32,35 +32,35 @@ func Tells(message, quote string) bool {
 		own = len(sentences) - 1 // the last one goes on behind the mark
 		sentences = append(sentences, split(message[mark[0]:])...)
 	}
-	told := func(piece string) bool {
+	isAsserted := func(piece string) bool {
 		for i, s := range sentences[:own] {
 			near := sentences[max(0, i-1):min(i+3, len(sentences))]
-			if begins(s, piece) && states(s) && !reports.MatchString(words(near...)) {
+			if startsWith(s, piece) && states(s) && !reports.MatchString(words(near...)) {
 				return true
 			}
 		}
 		return false
 	}
 	pieces := slices.DeleteFunc(split(quote), func(s string) bool { return s == "" })
-	return len(pieces) > 0 && !slices.ContainsFunc(pieces, func(s string) bool { return !told(s) })
+	return len(pieces) > 0 && !slices.ContainsFunc(pieces, func(s string) bool { return !isAsserted(s) })
 }
 
 // maxMessage is how many bytes of a message are judged: more are pasted.
 const maxMessage = 16 << 10
 
-// begins says whether a sentence is a piece, or has it as its first clause before others that do not change it. Only
+// startsWith says whether a sentence is a piece, or has it as its first clause before others that do not change it. Only
 // what introduces a sentence may stand before it.
-func begins(sentence, piece string) bool {
+func startsWith(sentence, piece string) bool {
 	piece = withoutEnd(piece)
 	if !telling(lead.ReplaceAllString(piece, "")) {
 		return false
 	}
-	for _, at := range append(clause.FindAllStringIndex(sentence, -1), []int{len(sentence)}) {
-		if at[0] > 2*len(piece)+256 {
+	for _, loc := range append(clause.FindAllStringIndex(sentence, -1), []int{len(sentence)}) {
+		if loc[0] > 2*len(piece)+256 {
 			return false
 		}
-		head, ok := strings.CutSuffix(withoutEnd(memory.OneLine(sentence[:at[0]])), piece)
-		if ok && lead.ReplaceAllString(head+"x", "") == "x" && !changes.MatchString(words(sentence[at[0]:])) {
+		head, ok := strings.CutSuffix(withoutEnd(memory.OneLine(sentence[:loc[0]])), piece)
+		if ok && lead.ReplaceAllString(head+"x", "") == "x" && !changes.MatchString(words(sentence[loc[0]:])) {
 			return true
 		}
 	}
@@ -77,21 +77,21 @@ func telling(text string) bool {
 // states says whether a sentence neither asks nor supposes.
 func states(sentence string) bool {
 	sentence = lead.ReplaceAllString(sentence, "")
-	said := words(sentence)
-	return !asks.MatchString(said) && !supposes.MatchString(said)
+	text := words(sentence)
+	return !asks.MatchString(text) && !supposes.MatchString(text)
 }
 
 // split cuts a text into sentences. The last one may be empty, or go on behind the text. A line's end is none of a
 // sentence: what it depends on may stand in the line before.
 func split(text string) (sentences []string) {
-	from := 0
-	for _, at := range ends.FindAllStringIndex(text, -1) {
-		if !goesOn.MatchString(text[max(from, at[1]-16):at[1]]) {
-			sentences = append(sentences, strings.TrimSpace(text[from:at[1]]))
-			from = at[1]
+	start := 0
+	for _, loc := range sentenceEnd.FindAllStringIndex(text, -1) {
+		if !goesOn.MatchString(text[max(start, loc[1]-16):loc[1]]) {
+			sentences = append(sentences, strings.TrimSpace(text[start:loc[1]]))
+			start = loc[1]
 		}
 	}
-	return append(sentences, strings.TrimSpace(text[from:]))
+	return append(sentences, strings.TrimSpace(text[start:]))
 }
 
 // withoutEnd is a sentence without what ends it, unless that is a question mark.
@@ -122,8 +122,8 @@ var (
 	marks = regexp.MustCompile("(?m)[\"`<>＂＜＞“”„‟«»‹›「」『』《》❝❞〝〞\\p{Cf}]|:(?:\\s|$)|：|^(?:\t| {4})|" +
 		"^[ \t]*[—–]|^[ \t]*[-=*_#~]{3,}[ \t]*$")
 
-	ends   = regexp.MustCompile(`[.!?]+\s+|[。！？]+\s*`)
-	goesOn = regexp.MustCompile(`(?i)(?:\.\.|(?:^|[^\pL])(?:\pL|mr|mrs|ms|dr|prof|st|vs|etc|ул|им|проф|др|гр)\.)\s+$`)
+	sentenceEnd = regexp.MustCompile(`[.!?]+\s+|[。！？]+\s*`)
+	goesOn      = regexp.MustCompile(`(?i)(?:\.\.|(?:^|[^\pL])(?:\pL|mr|mrs|ms|dr|prof|st|vs|etc|ул|им|проф|др|гр)\.)\s+$`)
 
 	// clause is where a first clause may end: the next one has a subject of its own, or a line.
 	clause = regexp.MustCompile(`(?i)\n|[,;] (?:and|и|а) |(?:[,;]| [—–-]| and| и| а) (?:` + listed("subject") + `) `)
@@ -148,13 +148,13 @@ func listed(name string) string {
 
 // words are those of sentences with a space around each, and behind each sentence a question mark if it has one, else a
 // full stop.
-func words(sentences ...string) (said string) {
-	said = " "
+func words(sentences ...string) (text string) {
+	text = " "
 	for _, s := range sentences {
-		said += strings.Join(slices.Collect(textindex.Words(s)), " ") + " . "
+		text += strings.Join(slices.Collect(textindex.Words(s)), " ") + " . "
 		if strings.ContainsAny(s, "?？؟⁇⁈⁉‽") {
-			said = said[:len(said)-2] + "? "
+			text = text[:len(text)-2] + "? "
 		}
 	}
-	return said
+	return text
 }

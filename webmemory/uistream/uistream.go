@@ -50,7 +50,7 @@ func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 		ctx, end := h.Bound(r.Context())
 		defer end()
 		a := &answer{h: h, w: w, stream: h.NewStream(w), collected: webapi.NewCollected(""),
-			delegations: map[string]*delegation{}, tools: map[string]bool{}, waits: map[string]string{}}
+			delegations: map[string]*delegation{}, tools: map[string]bool{}, waitParts: map[string]string{}}
 		defer a.stream.Close()
 		chat, err := memory.Tenant{}.Chat(r.PathValue("chat"))
 		if err != nil {
@@ -58,18 +58,18 @@ func serve(h *openaiapi.Handler, begin starter) http.HandlerFunc {
 			return
 		}
 		a.chat = chat
-		all, err := begin(ctx, a, r)
+		events, err := begin(ctx, a, r)
 		switch {
 		case err != nil:
 			a.fail(err)
 			return
-		case all == nil:
+		case events == nil:
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 		a.stream.Start()
-		for e, err := range all {
+		for e, err := range events {
 			if err != nil {
 				a.fail(err)
 				return
@@ -136,12 +136,12 @@ func Refuse(w http.ResponseWriter, p *api.Problem) {
 const CodeHeader = "Mneme-Error-Code"
 
 // post serves POST /v1/chats/{chat}/ui.
-func post(ctx context.Context, a *answer, r *http.Request) (all openaiapi.Events, err error) {
-	err = fair.Share(ctx, func(within context.Context) (err error) {
-		all, err = a.read(ctx, r.WithContext(within))
+func post(ctx context.Context, a *answer, r *http.Request) (events openaiapi.Events, err error) {
+	err = fair.Share(ctx, func(shareCtx context.Context) (err error) {
+		events, err = a.read(ctx, r.WithContext(shareCtx))
 		return err
 	})
-	return all, err
+	return events, err
 }
 
 // read reads a request. The returned events use ctx, because they outlive the fair share that bounds r.
@@ -154,17 +154,17 @@ func (a *answer) read(ctx context.Context, r *http.Request) (openaiapi.Events, e
 	if err := api.Unmarshal(raw, &body); err != nil {
 		return nil, err
 	}
-	at := len(body.Messages) - 1
+	index := len(body.Messages) - 1
 	for i, m := range body.Messages {
 		if body.Trigger != triggerRegenerate && m.ID != "" && m.ID == body.MessageID {
-			at = i
+			index = i
 		}
 	}
 	switch {
-	case at >= 0 && body.Messages[at].Role == memory.RoleUser:
-		return a.postMessage(ctx, &body, at)
-	case at >= 0 && body.Messages[at].Role == memory.RoleAssistant:
-		return a.resumeRun(ctx, body.Messages[at])
+	case index >= 0 && body.Messages[index].Role == memory.RoleUser:
+		return a.postMessage(ctx, &body, index)
+	case index >= 0 && body.Messages[index].Role == memory.RoleAssistant:
+		return a.resumeRun(ctx, body.Messages[index])
 	}
 	return nil, problem.BadRequest("messages has to end with one of the user, or with answers to what a run waits for.")
 }
@@ -172,7 +172,7 @@ func (a *answer) read(ctx context.Context, r *http.Request) (openaiapi.Events, e
 // resume serves GET /v1/chats/{chat}/ui/{id}/stream. It returns the chat's running or waiting run from its first event.
 func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, error) {
 	info, err := a.h.Memory.Chat(openaiapi.WithMemoryScopes(ctx), a.chat)
-	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Waits) {
+	if info.Run == "" && info.Waiting != nil && maySee(ctx, info.Waiting.Pending) {
 		info.Run = info.Waiting.RunID
 	}
 	if err != nil || info.Run == "" {
@@ -183,16 +183,16 @@ func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, 
 
 // maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools.
 // Waits for a person need a right to decide or to read the chat.
-func maySee(ctx context.Context, waits []event.Wait) bool {
+func maySee(ctx context.Context, pending []event.Wait) bool {
 	caller := access.From(ctx)
 	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
-		!slices.ContainsFunc(waits, func(w event.Wait) bool { return w.Kind != event.ClientResult })
+		!slices.ContainsFunc(pending, func(w event.Wait) bool { return w.Kind != event.ClientResult })
 }
 
 // postMessage posts the user's message with the index at.
-func (a *answer) postMessage(ctx context.Context, body *request, at int) (openaiapi.Events, error) {
-	id, p := body.Messages[at].ID, openaiapi.Post{Chat: a.chat}
-	for i, m := range body.Messages[:at+1] {
+func (a *answer) postMessage(ctx context.Context, body *request, index int) (openaiapi.Events, error) {
+	id, p := body.Messages[index].ID, openaiapi.Post{Chat: a.chat}
+	for i, m := range body.Messages[:index+1] {
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
@@ -203,16 +203,16 @@ func (a *answer) postMessage(ctx context.Context, body *request, at int) (openai
 				texts = append(texts, p.Text)
 			case p.Type == "file" && strings.HasPrefix(p.MediaType, "image"):
 				c.Content.Images = append(c.Content.Images, p.URL)
-			case p.Type == "file" && i == at: // files of older messages are documents already
+			case p.Type == "file" && i == index: // files of older messages are documents already
 				c.Content.Files = append(c.Content.Files, openaiapi.FilePart{Name: p.Filename, Data: p.URL})
 			}
 		}
 		c.Content.Text, c.Content.Pasted = openaiapi.JoinTexts(texts)
-		if whole := strings.Join(texts, "\n"); i == at && body.Pasted != nil {
-			if err := memory.CheckSpans(whole, body.Pasted); err != nil {
+		if text := strings.Join(texts, "\n"); i == index && body.Pasted != nil {
+			if err := memory.CheckSpans(text, body.Pasted); err != nil {
 				return nil, problem.BadRequest("pasted %v.", err)
 			}
-			c.Content.Pasted = memory.SpansOf(whole, strings.TrimSpace(whole), body.Pasted)
+			c.Content.Pasted = memory.SpansOf(text, strings.TrimSpace(text), body.Pasted)
 		}
 		c.Content.Text = openaiapi.WithFiles(strings.TrimSpace(c.Content.Text), c.Content.Files)
 		p.Messages = append(p.Messages, c)
@@ -241,21 +241,21 @@ func (a *answer) resumeRun(ctx context.Context, m message) (openaiapi.Events, er
 			_ = json.Unmarshal(p.Data, a.delegations[p.ID]) // malformed members stay empty
 		}
 		a.tools[p.ToolCallID] = p.ToolCallID != ""
-		of, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
+		id, w := p.ToolCallID, event.WaitAnswer{Decision: event.Approve, Result: p.Output,
 			Reason: cmp.Or(p.ErrorText, p.Approval.Reason)}
 		responded := p.State == "approval-responded"
 		if responded {
-			of = p.Approval.ID
-			a.waits[of] = p.ToolCallID
+			id = p.Approval.ID
+			a.waitParts[id] = p.ToolCallID
 		}
 		if responded && !p.Approval.Approved || p.State == "output-error" {
 			w.Decision = event.Deny
 		}
-		of, wait, ok := openaiapi.SplitCallID(of)
+		id, wait, ok := openaiapi.SplitCallID(id)
 		if !ok || !responded && p.State != "output-available" && p.State != "output-error" {
 			continue
 		}
-		run, w.ID = of, wait
+		run, w.ID = id, wait
 		answers = append(answers, w)
 	}
 	if len(answers) == 0 {
@@ -287,7 +287,7 @@ type answer struct {
 	textID      string // id of the one that is open; empty for none
 	delegations map[string]*delegation
 	tools       map[string]bool   // parts of tools that the client has
-	waits       map[string]string // the part of a tool, by the callID of the wait that it shows
+	waitParts   map[string]string // the part of a tool, by the callID of the wait that it shows
 }
 
 // delegation is the data of a data-subagent part. A later part with the same id replaces it.
@@ -323,9 +323,9 @@ func (a *answer) show(e event.Event) {
 	case *event.AssistantDelta:
 		a.writeText(p.Text)
 	case *event.Assistant:
-		switch rest, begun := strings.CutPrefix(p.Content, a.piece.String()); {
-		case a.raw.String() == p.Content, begun && rest == "":
-		case begun:
+		switch rest, ok := strings.CutPrefix(p.Content, a.piece.String()); {
+		case a.raw.String() == p.Content, ok && rest == "":
+		case ok:
 			a.writeText(rest)
 		default:
 			a.endText()
@@ -382,8 +382,8 @@ func (a *answer) endText() {
 }
 
 // writeSources writes the citations of the answer. The metadata of each part has the whole citation.
-func (a *answer) writeSources(all []event.Citation) {
-	for _, c := range all {
+func (a *answer) writeSources(citations []event.Citation) {
+	for _, c := range citations {
 		p := part{"sourceId": fmt.Sprint(c.N), "title": c.Place(), "providerMetadata": part{"mneme": c}}
 		if strings.HasPrefix(c.Source, "https://") || strings.HasPrefix(c.Source, "http://") {
 			p["url"] = c.Source
@@ -413,14 +413,14 @@ func (a *answer) writeDelegation(e event.Event, task, state, text string) {
 func toolPartID(delegation, call string) string { return strings.TrimPrefix(delegation+"/"+call, "/") }
 
 // writeTool writes a tool call. The page runs a tool that is not providerExecuted.
-func (a *answer) writeTool(id, name string, input json.RawMessage, more part) {
+func (a *answer) writeTool(id, name string, input json.RawMessage, extra part) {
 	a.endText()
-	more["toolCallId"], more["toolName"], more["input"], more["dynamic"] = id, name, input, true
+	extra["toolCallId"], extra["toolName"], extra["input"], extra["dynamic"] = id, name, input, true
 	if !json.Valid(input) {
-		more["input"] = string(input)
+		extra["input"] = string(input)
 	}
 	a.tools[id] = true
-	a.write("tool-input-available", more)
+	a.write("tool-input-available", extra)
 }
 
 // writeOutput writes the output of a tool call that the client has. The SDK rejects an output without its call.
@@ -431,16 +431,16 @@ func (a *answer) writeOutput(id string, output any) {
 }
 
 // writeWaits writes the approvals and the calls of client tools that a run waits for, and ends the step.
-func (a *answer) writeWaits(waits []event.Wait) {
-	for _, w := range waits {
-		more, given := part{"providerMetadata": part{"mneme": w}}, openaiapi.CallID(a.run, w.ID)
-		a.waits[given] = given
+func (a *answer) writeWaits(pending []event.Wait) {
+	for _, w := range pending {
+		extra, id := part{"providerMetadata": part{"mneme": w}}, openaiapi.CallID(a.run, w.ID)
+		a.waitParts[id] = id
 		if w.Kind == event.Approval {
-			a.waits[given], more["providerExecuted"] = toolPartID(w.CallID, w.ToolCallID), true
+			a.waitParts[id], extra["providerExecuted"] = toolPartID(w.CallID, w.ToolCallID), true
 		}
-		a.writeTool(a.waits[given], w.Tool, w.Arguments, more)
+		a.writeTool(a.waitParts[id], w.Tool, w.Arguments, extra)
 		if w.Kind == event.Approval {
-			a.write("tool-approval-request", part{"approvalId": given, "toolCallId": a.waits[given]})
+			a.write("tool-approval-request", part{"approvalId": id, "toolCallId": a.waitParts[id]})
 		}
 	}
 	a.write("finish-step", part{})
@@ -449,7 +449,7 @@ func (a *answer) writeWaits(waits []event.Wait) {
 // writeDecisions writes the answers of waits and begins a step, because pages send the answers of the last step only.
 func (a *answer) writeDecisions(answers []event.WaitAnswer) {
 	for _, w := range answers {
-		id := a.waits[openaiapi.CallID(a.run, w.ID)]
+		id := a.waitParts[openaiapi.CallID(a.run, w.ID)]
 		switch {
 		case !a.tools[id]:
 		case w.Decision == event.Deny:

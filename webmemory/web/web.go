@@ -44,7 +44,7 @@ type file struct {
 
 // files are the page's by their paths. They are compressed when the first is asked for.
 var files = sync.OnceValue(func() map[string]file {
-	all := map[string]file{}
+	byPath := map[string]file{}
 	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -54,7 +54,7 @@ var files = sync.OnceValue(func() map[string]file {
 			return err
 		}
 		sum := sha256.Sum256(plain)
-		all[Folder+strings.TrimPrefix(name, "static/")] = file{
+		byPath[Folder+strings.TrimPrefix(name, "static/")] = file{
 			kind: types[path.Ext(name)], plain: plain, gzip: compressed(plain), tag: hex.EncodeToString(sum[:8]),
 		}
 		return nil
@@ -62,8 +62,8 @@ var files = sync.OnceValue(func() map[string]file {
 	if err != nil {
 		panic("web: the embedded files cannot be read: " + err.Error())
 	}
-	all["/"] = all[Folder+"index.html"]
-	return all
+	byPath["/"] = byPath[Folder+"index.html"]
+	return byPath
 })
 
 func compressed(plain []byte) []byte {

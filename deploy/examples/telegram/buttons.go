@@ -47,7 +47,7 @@ func (a *app) answers(ctx context.Context, chat memory.Chat, does string) (answe
 			return nil, err
 		}
 		if info.Waiting != nil {
-			for _, w := range info.Waiting.Waits {
+			for _, w := range info.Waiting.Pending {
 				answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: does})
 			}
 			return answers, nil

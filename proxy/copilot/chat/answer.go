@@ -32,12 +32,12 @@ type completion struct {
 
 type choice struct {
 	Index        int             `json:"index"`
-	Delta        *said           `json:"delta,omitzero"`
-	Message      *said           `json:"message,omitzero"`
+	Delta        *answerMessage  `json:"delta,omitzero"`
+	Message      *answerMessage  `json:"message,omitzero"`
 	FinishReason wire.NullString `json:"finish_reason"`
 }
 
-type said struct {
+type answerMessage struct {
 	Role      string     `json:"role,omitzero"`
 	Content   *string    `json:"content,omitzero"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
@@ -61,10 +61,10 @@ type response struct {
 	base completion
 	head chan headed // has room for the one
 
-	in    *io.PipeReader
-	out   *io.PipeWriter
-	begun bool
-	whole strings.Builder // of an answer that is not streamed
+	in      *io.PipeReader
+	out     *io.PipeWriter
+	started bool
+	buf     strings.Builder // of an answer that is not streamed
 }
 
 // headed is the beginning of an answer, or why there is none.
@@ -98,27 +98,27 @@ func (a *response) wait(ctx context.Context) (*http.Response, error) {
 // text takes a piece of the answer.
 func (a *response) text(piece string) {
 	if !a.req.stream {
-		a.whole.WriteString(piece)
+		a.buf.WriteString(piece)
 		return
 	}
 	a.begin()
-	a.chunk(&said{Content: &piece}, "", nil)
+	a.chunk(&answerMessage{Content: &piece}, "", nil)
 }
 
 // begin starts a stream.
 func (a *response) begin() {
-	if a.begun {
+	if a.started {
 		return
 	}
-	a.begun = true
+	a.started = true
 	a.head <- headed{resp: respond(a.http, http.StatusOK, "text/event-stream", a.in, -1)}
 	empty := ""
-	a.chunk(&said{Role: wire.RoleAssistant, Content: &empty}, "", nil)
+	a.chunk(&answerMessage{Role: wire.RoleAssistant, Content: &empty}, "", nil)
 }
 
 // chunk writes an event of a stream. Its reader may be gone; the turn's context tells so,
 // too.
-func (a *response) chunk(delta *said, finish string, u *wire.ChatUsage) {
+func (a *response) chunk(delta *answerMessage, finish string, u *wire.ChatUsage) {
 	c := a.base
 	c.Choices, c.Usage = []choice{}, u
 	if delta != nil {
@@ -142,8 +142,8 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 		finish = finishTools
 	}
 	if !a.req.stream {
-		text := a.whole.String()
-		m := &said{Role: wire.RoleAssistant, Content: &text, ToolCalls: calls}
+		text := a.buf.String()
+		m := &answerMessage{Role: wire.RoleAssistant, Content: &text, ToolCalls: calls}
 		c := a.base
 		c.Choices, c.Usage = []choice{{Message: m, FinishReason: wire.NullString(finish)}}, u
 		a.head <- headed{resp: plain(a.http, http.StatusOK, encode(c))}
@@ -152,13 +152,13 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 	a.begin()
 	for i, c := range calls {
 		c.Index = &i
-		a.chunk(&said{ToolCalls: []toolCall{c}}, "", nil)
+		a.chunk(&answerMessage{ToolCalls: []toolCall{c}}, "", nil)
 	}
 	last := u // a client that did not ask for a chunk of its own gets no chunk without a choice
 	if a.req.tallied {
 		last = nil
 	}
-	a.chunk(&said{}, finish, last)
+	a.chunk(&answerMessage{}, finish, last)
 	if a.req.tallied && u != nil {
 		a.chunk(nil, "", u)
 	}
@@ -172,7 +172,7 @@ func (a *response) fail(err error) {
 	var f wire.Failure
 	var r *Refusal
 	switch {
-	case a.begun:
+	case a.started:
 		_ = a.out.CloseWithError(err)
 	case errors.As(err, &r):
 		resp := failed(a.http, r.Failure)

@@ -83,7 +83,7 @@ func (c Config) withDefaults() Config {
 type origin struct {
 	Scope
 	minted bool // the conversation's id was made for this request
-	over   bool // no request goes on from the answer
+	final  bool // no request goes on from the answer
 }
 
 type originKey struct{}
@@ -91,6 +91,6 @@ type originKey struct{}
 // In says which conversation the requests of a context belong to. Minted: the client has
 // named none, and will hardly come back with this id. Over: the client says that no
 // request goes on from the answer, so that its session ends with it.
-func In(ctx context.Context, s Scope, minted, over bool) context.Context {
-	return context.WithValue(ctx, originKey{}, origin{s, minted, over})
+func In(ctx context.Context, s Scope, minted, final bool) context.Context {
+	return context.WithValue(ctx, originKey{}, origin{s, minted, final})
 }

@@ -17,7 +17,7 @@ func (m *Model) bound() {
 	}{{parked, l.MaxParked}, {idle, l.MaxIdle}, {dormant, l.MaxDormant}} {
 		waiting := m.waiting(b.state)
 		if len(waiting) > b.max {
-			slices.SortFunc(waiting, func(a, b *talk) int { return a.since.Compare(b.since) })
+			slices.SortFunc(waiting, func(a, b *talk) int { return a.stateSince.Compare(b.stateSince) })
 			for _, t := range waiting[:len(waiting)-b.max] {
 				m.retire(t)
 			}
@@ -74,15 +74,15 @@ func (m *Model) expire() {
 	for s, limit := range map[state]time.Duration{parked: m.config.Limits.Parked, idle: m.config.Limits.Idle,
 		dormant: m.config.TTL} {
 		for _, t := range m.waiting(s) {
-			if time.Since(t.since) >= limit {
+			if time.Since(t.stateSince) >= limit {
 				m.retire(t)
 			}
 		}
 	}
 	m.bound() // what has just become dormant counts there
-	for s, e := range m.ended {
-		if time.Since(e.at) >= m.config.TTL {
-			delete(m.ended, s)
+	for s, e := range m.histories {
+		if time.Since(e.endTime) >= m.config.TTL {
+			delete(m.histories, s)
 		}
 	}
 }
@@ -131,9 +131,9 @@ func (m *Model) yield() {
 		m.config.Log.Debug().Err(err).Msg("who owns the sessions of conversations was not told")
 		return
 	}
-	taken, erased := map[Scope]bool{}, map[Scope]bool{}
+	foreign, erased := map[Scope]bool{}, map[Scope]bool{}
 	for i, holder := range holders {
-		taken[places[i]] = holder != m.self
+		foreign[places[i]] = holder != m.self
 		erased[places[i]] = holder == ""
 	}
 	ids := m.drop(func(s Scope) bool { return erased[s] })
@@ -144,7 +144,7 @@ func (m *Model) yield() {
 	defer m.mu.Unlock()
 	for _, talks := range m.talks {
 		for _, t := range slices.Clone(talks) {
-			if t.state != busy && taken[t.place()] {
+			if t.state != busy && foreign[t.place()] {
 				m.free(t)
 			}
 		}
@@ -155,16 +155,16 @@ func (m *Model) yield() {
 func (m *Model) places() []Scope {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seen := map[Scope]bool{}
-	for s := range m.ended {
-		seen[s] = true
+	unique := map[Scope]bool{}
+	for s := range m.histories {
+		unique[s] = true
 	}
 	for _, talks := range m.talks {
 		for _, t := range talks {
 			if t.state != busy {
-				seen[t.place()] = true
+				unique[t.place()] = true
 			}
 		}
 	}
-	return slices.Collect(maps.Keys(seen))
+	return slices.Collect(maps.Keys(unique))
 }

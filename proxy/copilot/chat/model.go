@@ -30,18 +30,18 @@ type Model struct {
 
 	replayed atomic.Uint64
 
-	mu     sync.Mutex
-	closed bool
-	talks  map[Scope][]*talk
-	called map[callKey]*talk   // parked ones that no conversation leads to
-	ended  map[Scope]*ended    // what an erasure has to reach beside talks
-	heard  map[string]*Refusal // by session: how its last model call was refused, nil if it was not
+	mu        sync.Mutex
+	closed    bool
+	talks     map[Scope][]*talk
+	called    map[callKey]*talk         // parked ones that no conversation leads to
+	histories map[Scope]*sessionHistory // what an erasure has to reach beside talks
+	refusals  map[string]*Refusal       // by session: how its last model call was refused, nil if it was not
 }
 
-// ended are sessions that a conversation had, the oldest first.
-type ended struct {
-	ids []string
-	at  time.Time // when the last one ended
+// sessionHistory are sessions that a conversation had, the oldest first.
+type sessionHistory struct {
+	ids     []string
+	endTime time.Time // when the last one ended
 }
 
 // maxEnded bounds the sessions that are known of a conversation when they are over.
@@ -54,8 +54,8 @@ type callKey struct{ tenant, route, id string }
 func New(cli CLI, config Config) *Model {
 	m := &Model{
 		cli: cli, config: config.withDefaults(), self: rand.Text(),
-		talks: map[Scope][]*talk{}, called: map[callKey]*talk{}, ended: map[Scope]*ended{},
-		heard: map[string]*Refusal{},
+		talks: map[Scope][]*talk{}, called: map[callKey]*talk{}, histories: map[Scope]*sessionHistory{},
+		refusals: map[string]*Refusal{},
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(m.lookOut) // ends with Close
@@ -85,13 +85,13 @@ func (m *Model) take(o origin, r *request) (t *talk, err error) {
 		m.talks[o.Scope] = append(m.talks[o.Scope], t)
 	}
 	m.uncall(t)
-	t.minted, t.doomed = o.minted, o.over
+	t.minted, t.doomed = o.minted, o.final
 	t.become(busy)
 	m.tasks.Add(1)
 	return t, nil
 }
 
-func (t *talk) become(s state) { t.state, t.since = s, time.Now() }
+func (t *talk) become(s state) { t.state, t.stateSince = s, time.Now() }
 
 // find needs mu. Of several that fit, which differ in nothing that was said, the
 // one used last.
@@ -115,15 +115,15 @@ func (m *Model) find(o origin, r *request) *talk {
 // makeRoom keeps the branches of a conversation few. It needs mu.
 func (m *Model) makeRoom(s Scope) {
 	for {
-		all := m.talks[s]
-		if len(all) < m.config.Limits.MaxBranch {
+		talks := m.talks[s]
+		if len(talks) < m.config.Limits.MaxBranch {
 			return
 		}
-		i := slices.IndexFunc(all, func(t *talk) bool { return t.state != busy })
+		i := slices.IndexFunc(talks, func(t *talk) bool { return t.state != busy })
 		if i < 0 {
 			return
 		}
-		m.free(all[i])
+		m.free(talks[i])
 	}
 }
 
@@ -157,12 +157,12 @@ func (m *Model) free(t *talk) {
 
 // remember notes the talk's session for an erasure. It needs mu.
 func (m *Model) remember(t *talk) {
-	e := m.ended[t.scope]
+	e := m.histories[t.scope]
 	if e == nil {
-		e = &ended{}
-		m.ended[t.scope] = e
+		e = &sessionHistory{}
+		m.histories[t.scope] = e
 	}
-	e.ids, e.at = append(e.ids, t.id), time.Now()
+	e.ids, e.endTime = append(e.ids, t.id), time.Now()
 	if len(e.ids) > maxEnded {
 		e.ids = slices.Delete(e.ids, 0, 1)
 	}
@@ -176,7 +176,7 @@ func (m *Model) discard(t *talk) {
 	if id == "" {
 		return
 	}
-	delete(m.heard, id)
+	delete(m.refusals, id)
 	m.tasks.Go(func() {
 		if resting != nil {
 			<-resting
@@ -210,24 +210,24 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Failure.Message }
 
-// Heard notes how the last model call of a session was answered, with nil if it was
+// RecordRefusal notes how the last model call of a session was answered, with nil if it was
 // not refused. It comes before the CLI can hear of it.
-func (m *Model) Heard(session string, r *Refusal) {
+func (m *Model) RecordRefusal(session string, r *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.heard[session]; ok {
-		m.heard[session] = r
+	if _, ok := m.refusals[session]; ok {
+		m.refusals[session] = r
 	}
 }
 
-func (m *Model) forget(ctx context.Context, ids ...string) (all error) {
+func (m *Model) forget(ctx context.Context, ids ...string) (err error) {
 	if m.config.Forget == nil {
 		return nil
 	}
 	for _, id := range ids {
-		all = errors.Join(all, m.config.Forget(ctx, id))
+		err = errors.Join(err, m.config.Forget(ctx, id))
 	}
-	return all
+	return err
 }
 
 // rest makes a talk that is idle too long dormant: the CLI keeps what was said. It
@@ -247,9 +247,9 @@ func (m *Model) settle(t *talk, s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.become(s)
-	all := m.talks[t.scope]
-	if i := slices.Index(all, t); i >= 0 { // the one used last stands last
-		m.talks[t.scope] = append(slices.Delete(all, i, i+1), t)
+	talks := m.talks[t.scope]
+	if i := slices.Index(talks, t); i >= 0 { // the one used last stands last
+		m.talks[t.scope] = append(slices.Delete(talks, i, i+1), t)
 	}
 	if m.closed || t.doomed || s == idle && t.minted {
 		m.free(t)
@@ -268,7 +268,7 @@ func (m *Model) settle(t *talk, s state) {
 func (m *Model) fail(t *talk) *Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	refusal := m.heard[t.id]
+	refusal := m.refusals[t.id]
 	m.free(t)
 	return refusal
 }
@@ -290,10 +290,10 @@ func (m *Model) Erase(ctx context.Context, tenant, conversation string) error {
 func (m *Model) drop(erased func(Scope) bool) (ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for s, e := range m.ended {
+	for s, e := range m.histories {
 		if erased(s) {
 			ids = append(ids, e.ids...)
-			delete(m.ended, s)
+			delete(m.histories, s)
 		}
 	}
 	for s, talks := range m.talks {

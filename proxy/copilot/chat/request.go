@@ -91,14 +91,14 @@ type functionCall struct {
 
 // request is a body made ready.
 type request struct {
-	model   string
-	system  string
-	tools   []copilot.Tool
-	setup   sum           // of the three
-	said    []chatMessage // without the system prompt
-	sums    []sum         // of said
-	stream  bool
-	tallied bool // a stream is to end with its usage
+	model    string
+	system   string
+	tools    []copilot.Tool
+	setup    sum           // of the three
+	messages []chatMessage // without the system prompt
+	sums     []sum         // of said
+	stream   bool
+	tallied  bool // a stream is to end with its usage
 }
 
 // sum stands for a part of a request, whatever its layout.
@@ -130,7 +130,7 @@ func read(b []byte) (*request, error) {
 		r.system = wire.Join("\n\n", r.system, in.Messages[0].Content.text)
 		in.Messages = in.Messages[1:]
 	}
-	r.said = in.Messages
+	r.messages = in.Messages
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func read(b []byte) (*request, error) {
 		Model, System string
 		Tools         []copilot.Tool
 	}{r.model, string(wire.Fold([]byte(r.system))), r.tools})
-	for _, m := range r.said {
+	for _, m := range r.messages {
 		r.sums = append(r.sums, m.sum())
 	}
 	return r, nil
@@ -151,12 +151,12 @@ func read(b []byte) (*request, error) {
 
 // check refuses what the CLI has no way to take.
 func (r *request) check() error {
-	for i, m := range r.said {
+	for i, m := range r.messages {
 		if !wire.IsSystem(m.Role) && !slices.Contains([]string{wire.RoleUser, wire.RoleAssistant, wire.RoleTool}, m.Role) {
 			return wire.Refuse("messages: the role %q at place %d behind the system prompt is not known", m.Role, i)
 		}
 	}
-	input := r.said[r.answered():]
+	input := r.messages[r.answered():]
 	if len(input) == 0 {
 		return wire.Refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with " +
 			"an answer that has begun")
@@ -178,7 +178,7 @@ func (r *request) check() error {
 // answered is how many messages there are up to the last answer; behind it stands
 // what is new.
 func (r *request) answered() int {
-	for i, m := range slices.Backward(r.said) {
+	for i, m := range slices.Backward(r.messages) {
 		if m.Role == wire.RoleAssistant {
 			return i + 1
 		}
@@ -232,7 +232,7 @@ func canonical(v jsontext.Value) jsontext.Value {
 // nothing but results.
 func (r *request) results() map[string]string {
 	out := map[string]string{}
-	for _, m := range r.said[r.answered():] {
+	for _, m := range r.messages[r.answered():] {
 		if m.Role != wire.RoleTool {
 			return nil
 		}

@@ -25,16 +25,16 @@ type talk struct {
 	minted bool // scope.Conversation is known to this process alone
 	setup  sum
 
-	session *copilot.Session // nil before it is made, and while it is dormant
-	id      string           // of the session; empty before it is made
-	told    int              // how many messages it was told as a record, and did not live through
-	seen    []sum            // messages, its own last answer included
-	calls   []parkedCall
-	resting chan struct{} // closed when the session before the present one is closed; nil for none
+	session     *copilot.Session // nil before it is made, and while it is dormant
+	id          string           // of the session; empty before it is made
+	replayCount int              // how many messages it was told as a record, and did not live through
+	sums        []sum            // messages, its own last answer included
+	calls       []parkedCall
+	resting     chan struct{} // closed when the session before the present one is closed; nil for none
 
-	doomed bool // it is freed when its request is done with it
-	state  state
-	since  time.Time // in that state
+	doomed     bool // it is freed when its request is done with it
+	state      state
+	stateSince time.Time // in that state
 }
 
 // parkedCall is one that the turn waits for.
@@ -49,13 +49,13 @@ func (t *talk) goesOn(r *request) bool {
 	if t.state == busy || t.setup != r.setup {
 		return false
 	}
-	n := len(t.seen)
-	if r.answered() != n || !slices.Equal(r.sums[:n], t.seen) {
+	n := len(t.sums)
+	if r.answered() != n || !slices.Equal(r.sums[:n], t.sums) {
 		return false
 	}
 	results := r.results()
 	if t.state != parked {
-		return !slices.ContainsFunc(r.said[n:], func(m chatMessage) bool { return m.Role == wire.RoleTool })
+		return !slices.ContainsFunc(r.messages[n:], func(m chatMessage) bool { return m.Role == wire.RoleTool })
 	}
 	return slices.ContainsFunc(t.calls, func(c parkedCall) bool { _, ok := results[c.ours]; return ok })
 }
@@ -63,5 +63,5 @@ func (t *talk) goesOn(r *request) bool {
 // superseded reports whether a request shows the dialogue of the talk as it did not
 // happen: edited, taken back, or gone on with elsewhere.
 func (t *talk) superseded(r *request) bool {
-	return t.state != busy && t.setup == r.setup && len(t.seen) > 0 && len(r.sums) > 0 && t.seen[0] == r.sums[0]
+	return t.state != busy && t.setup == r.setup && len(t.sums) > 0 && len(r.sums) > 0 && t.sums[0] == r.sums[0]
 }

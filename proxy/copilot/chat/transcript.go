@@ -22,11 +22,11 @@ const (
 
 // line is a message in a record.
 type line struct {
-	Role  string         `json:"role"`
-	Text  string         `json:"text,omitzero"`
-	Left  string         `json:"left_out,omitzero"` // what was no text
-	Calls []recordedCall `json:"calls,omitempty"`
-	Call  string         `json:"call,omitzero"` // that this is the result of
+	Role    string         `json:"role"`
+	Text    string         `json:"text,omitzero"`
+	Omitted string         `json:"left_out,omitzero"` // what was no text
+	Calls   []recordedCall `json:"calls,omitempty"`
+	Call    string         `json:"call,omitzero"` // that this is the result of
 }
 
 type recordedCall struct {
@@ -38,7 +38,7 @@ type recordedCall struct {
 func record(messages []chatMessage) string {
 	var out strings.Builder
 	for _, m := range messages {
-		l := line{Role: m.Role, Text: m.Content.text, Left: m.Content.other, Call: m.ToolCallID}
+		l := line{Role: m.Role, Text: m.Content.text, Omitted: m.Content.other, Call: m.ToolCallID}
 		for _, c := range m.ToolCalls {
 			arguments := jsontext.Value(c.Function.Arguments)
 			if !arguments.IsValid() {
@@ -56,12 +56,12 @@ func record(messages []chatMessage) string {
 	return out.String()
 }
 
-// told is the system prompt with a record of the first n messages.
-func (r *request) told(n int) string {
+// systemPrompt is the system prompt with a record of the first n messages.
+func (r *request) systemPrompt(n int) string {
 	if n == 0 {
 		return r.system
 	}
-	return wire.Join("\n\n", r.system, recordHead+record(r.said[:n]))
+	return wire.Join("\n\n", r.system, recordHead+record(r.messages[:n]))
 }
 
 // prompt makes one prompt of the input: results of tools first, since they stand in
@@ -69,7 +69,7 @@ func (r *request) told(n int) string {
 func (r *request) prompt() copilot.Prompt {
 	var results []chatMessage
 	words := ""
-	for _, m := range r.said[r.answered():] {
+	for _, m := range r.messages[r.answered():] {
 		if m.Role == wire.RoleTool {
 			results = append(results, m)
 			continue

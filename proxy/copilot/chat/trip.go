@@ -66,8 +66,8 @@ func (m *Model) claimFor(ctx context.Context, t *talk, r *request) {
 		m.claim(ctx, t.scope)
 		return
 	}
-	if n := r.answered(); len(t.seen) == 0 && n > 0 {
-		if calls := r.said[n-1].ToolCalls; len(calls) > 0 {
+	if n := r.answered(); len(t.sums) == 0 && n > 0 {
+		if calls := r.messages[n-1].ToolCalls; len(calls) > 0 {
 			m.claim(ctx, Scope{t.scope.Tenant, t.scope.Route, calls[0].ID})
 		}
 	}
@@ -106,10 +106,10 @@ func (m *Model) serve(ctx context.Context, t *talk, r *request, a *response) {
 // begin brings a request to the talk's session, or to a fresh one where that is not
 // there any more. What follows is Stream.
 func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
-	if len(t.seen) > 0 {
+	if len(t.sums) > 0 {
 		err := m.goOn(ctx, t, r)
 		if err == nil || ctx.Err() != nil || errors.Is(err, copilot.ErrUnavailable) || t.session != nil &&
-			!lost(t.session, err) {
+			!sessionLost(t.session, err) {
 			return err
 		}
 		m.config.Log.Info().Err(err).Str("session", t.id).Msg("a session of the Copilot CLI is gone")
@@ -117,10 +117,10 @@ func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 		m.discard(t)
 		m.mu.Unlock()
 	}
-	t.seen, t.calls, t.told = nil, nil, r.answered()
-	if t.told > 0 {
+	t.sums, t.calls, t.replayCount = nil, nil, r.answered()
+	if t.replayCount > 0 {
 		m.replayed.Add(1)
-		m.config.Log.Info().Str("conversation", t.scope.Conversation).Int("messages", len(r.said)).
+		m.config.Log.Info().Str("conversation", t.scope.Conversation).Int("messages", len(r.messages)).
 			Msg("[copilot_replayed] a fresh session of the Copilot CLI is told what was said")
 	}
 	if err := m.open(ctx, t, r, m.cli.Create); err != nil {
@@ -135,7 +135,7 @@ func (m *Model) open(ctx context.Context, t *talk, r *request,
 	ctx, cancel := context.WithTimeout(ctx, m.config.Limits.Connect)
 	defer cancel()
 	config := copilot.SessionConfig{
-		Model: r.model, System: r.told(t.told), Tools: r.tools, IDHeader: conversationHeader,
+		Model: r.model, System: r.systemPrompt(t.replayCount), Tools: r.tools, IDHeader: conversationHeader,
 		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: m.config.BaseURL,
 			APIKey: m.config.APIKey},
 	}
@@ -148,7 +148,7 @@ func (m *Model) open(ctx context.Context, t *talk, r *request,
 	}
 	t.session, t.id = s, s.ID()
 	m.mu.Lock()
-	m.heard[t.id] = nil
+	m.refusals[t.id] = nil
 	m.mu.Unlock()
 	return nil
 }
@@ -156,9 +156,9 @@ func (m *Model) open(ctx context.Context, t *talk, r *request,
 // tries are how often a session is asked for over connections that end meanwhile.
 const tries = 3
 
-// lost reports whether an error means that the session is gone, which it may not
+// sessionLost reports whether an error means that the session is gone, which it may not
 // know yet.
-func lost(s *copilot.Session, err error) bool {
+func sessionLost(s *copilot.Session, err error) bool {
 	return s.Err() != nil || errors.Is(err, copilot.ErrTransportClosed)
 }
 
@@ -211,17 +211,17 @@ func (t *talk) respond(ctx context.Context, r *request) error {
 // hear notes what the talk has seen now, and gives the calls as the client gets
 // them.
 func (t *talk) hear(r *request, out copilot.Outcome) []toolCall {
-	said := chatMessage{Role: wire.RoleAssistant, Content: content{text: out.Text}}
+	message := chatMessage{Role: wire.RoleAssistant, Content: content{text: out.Text}}
 	t.calls = nil
 	for _, c := range out.Calls {
 		id := "call_" + rand.Text()[:24]
 		t.calls = append(t.calls, parkedCall{ours: id, its: c.ID})
-		said.ToolCalls = append(said.ToolCalls, toolCall{ID: id, Type: "function", Function: functionCall{
+		message.ToolCalls = append(message.ToolCalls, toolCall{ID: id, Type: "function", Function: functionCall{
 			c.Name, arguments(c),
 		}})
 	}
-	t.seen = append(r.sums, said.sum())
-	return said.ToolCalls
+	t.sums = append(r.sums, message.sum())
+	return message.ToolCalls
 }
 
 // arguments of a call are a JSON object as a rule, or a string that holds one.
@@ -280,10 +280,10 @@ func explain(err error, refusal *Refusal) error {
 
 // inOurWords is what the CLI says of a failed turn, without its advice about variables
 // of the CLI, which the gateway sets and its users do not have.
-func inOurWords(said string, status int) string {
-	lines := slices.DeleteFunc(sentence.Split(said, -1), func(s string) bool { return strings.Contains(s, "COPILOT_") })
-	if said = strings.TrimSpace(strings.Join(lines, ". ")); said != "" {
-		return said
+func inOurWords(text string, status int) string {
+	lines := slices.DeleteFunc(sentence.Split(text, -1), func(s string) bool { return strings.Contains(s, "COPILOT_") })
+	if text = strings.TrimSpace(strings.Join(lines, ". ")); text != "" {
+		return text
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

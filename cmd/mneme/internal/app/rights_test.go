@@ -265,7 +265,7 @@ func TestTakingBackMoreThanTheNewestExchangeTakesItsRight(t *testing.T) {
 	}
 	post := func(key, c, text string, after *string, beside string) (int, string) {
 		t.Helper()
-		body, err := json.Marshal(webapi.MessageRequest{Message: text, After: after})
+		body, err := json.Marshal(webapi.MessageRequest{Message: text, ParentID: after})
 		require.NoError(t, err)
 		return ask(t, "POST", s.url("/v1/chats/"+c+"/messages"), key, strings.TrimSuffix(string(body), "}")+beside+"}")
 	}

@@ -399,7 +399,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if !cfg.Redis.Embedded() { // no other process can use an embedded store
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, a.advertised(l, cfg.Redis))
 		w.SelfURL = strings.TrimRight(w.Advertise, "/")
-		w.Ends = filepath.Join(cfg.DataDir, "ends")
+		w.EndStoreDir = filepath.Join(cfg.DataDir, "ends")
 		adviseReplicas(cfg.Redis, seen.Log)
 	}
 	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {

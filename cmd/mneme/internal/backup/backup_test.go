@@ -166,9 +166,9 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 	turns := proxystore.NewTurns(c, proxystore.TurnLimits{})
 	scope := ledger.Scope{Route: "main", Conversation: "conversation"}
 	at := time.Now()
-	_, err := turns.Save(ctx, []ledger.Entry{{Scope: scope, At: at, Turn: &ledger.Turn{}, Keys: []string{"k1"}}})
+	_, err := turns.Save(ctx, []ledger.Entry{{Scope: scope, Time: at, Turn: &ledger.Turn{}, Keys: []string{"k1"}}})
 	require.NoError(t, err)
-	require.NoError(t, turns.Erase(ctx, ledger.Erasure{Conversation: "erased", At: at}))
+	require.NoError(t, turns.Erase(ctx, ledger.Erasure{Conversation: "erased", Time: at}))
 	_, err = turns.Load(ctx, ledger.Query{ErasedSince: at.Add(-time.Minute)})
 	require.NoError(t, err)
 	took := limit.New(c, limit.Options{})

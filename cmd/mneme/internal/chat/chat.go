@@ -178,7 +178,7 @@ func (t *talk) greet(ctx context.Context) error {
 	}
 	switch {
 	case info.Waiting != nil:
-		err = t.approve(ctx, &pending{run: info.Waiting.RunID, waits: info.Waiting.Waits})
+		err = t.approve(ctx, &pending{run: info.Waiting.RunID, waits: info.Waiting.Pending})
 	case info.Run != "":
 		err = t.watch(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
 			return t.client.Follow(ctx, t.Chat, info.Run)

@@ -65,7 +65,7 @@ func TestTagsSayWhatThePackagesTake(t *testing.T) {
 		"budgets.when_away":        fmt.Sprintf("oneof=%s %s", limit.Refuse, limit.Allow),
 		"budgets.unclosed":         fmt.Sprintf("oneof=%s %s", limit.ChargeEstimate, limit.Release),
 		"agents.subagents.*.calls": fmt.Sprintf("oneof=%s %s", event.Serial, event.Isolated),
-		"openai.progress":          fmt.Sprintf("oneof=%s %s", openaiapi.Reasoning, openaiapi.None),
+		"openai.progress":          fmt.Sprintf("oneof=%s %s", openaiapi.Reasoning, openaiapi.NoReasoning),
 		"openai.on_disconnect":     fmt.Sprintf("oneof=%s %s", openaiapi.Stop, openaiapi.Continue),
 		"openai.on_mismatch":       fmt.Sprintf("oneof=%s %s", openaiapi.Append, openaiapi.Transcript),
 		"proxy.backends.*.kind": "oneof=" + strings.Join([]string{KindAnthropic, KindOpenAI, KindResponses,
