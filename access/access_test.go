@@ -303,7 +303,7 @@ func TestTheGate(t *testing.T) {
 	r, err := admit("POST", "/chat", bearer(text))
 	require.NoError(t, err)
 	require.Equal(t, Principal{Key: made.ID, Tenant: k.Tenant, Scopes: k.Scopes, Limits: bot.Limits, hash: hashOf(text)},
-		From(r.Context()))
+		FromContext(r.Context()))
 	r, err = admit("POST", "/chat", http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer sk-vendor"}})
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"Authorization": {"Bearer sk-vendor"}}, r.Header)
@@ -329,13 +329,13 @@ func TestTheGate(t *testing.T) {
 		resp, err := client.Do(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		p := From(seen.Context())
+		p := FromContext(seen.Context())
 		require.Equal(t, "k", p.Key)
 		require.Equal(t, k.Tenant, p.Tenant)
 		require.Equal(t, "Zoë & co", p.User)
 		require.Equal(t, bot.Limits, p.Limits)
-		require.Equal(t, !asCaller, p.May(Chat))
-		require.Equal(t, !asCaller, p.May(Internal))
+		require.Equal(t, !asCaller, p.HasScope(Chat))
+		require.Equal(t, !asCaller, p.HasScope(Internal))
 		resp, err = client.Get(next.URL + "/moved")
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -431,13 +431,13 @@ func TestKeysThatTheStoreLost(t *testing.T) {
 	for _, text := range []string{revoked, gone, lost, other} {
 		require.True(t, opens(text))
 	}
-	require.Empty(t, g.Lost())
-	require.Empty(t, (*Gate)(nil).Lost())
+	require.Empty(t, g.LossMessage())
+	require.Empty(t, (*Gate)(nil).LossMessage())
 
 	_, err := store.Revoke(ctx, r.ID)
 	require.NoError(t, err)
 	require.False(t, opens(revoked))
-	require.Empty(t, g.Lost())
+	require.Empty(t, g.LossMessage())
 	did := func(action string, of string) {
 		require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "mneme:audit",
 			Values: []any{"key", "", "action", action, "target", "tenants/" + of}}).Err())
@@ -451,21 +451,21 @@ func TestKeysThatTheStoreLost(t *testing.T) {
 		require.False(t, opens(text))
 	}
 	require.Equal(t, "Redis has lost API keys that were in use (2): create them anew with mneme keys create, or restore "+
-		"Redis from a backup.", g.Lost())
+		"Redis from a backup.", g.LossMessage())
 	require.Equal(t, int64(2), g.Keys.Losses.Load())
 
 	did("tenant.erase.begin", "acme")
 	require.False(t, opens(gone), "it went with its tenant")
-	require.Contains(t, g.Lost(), "(2)")
+	require.Contains(t, g.LossMessage(), "(2)")
 	require.NoError(t, client.Restore(ctx, recordName(l.ID), 0, kept).Err())
 	require.True(t, opens(lost))
-	require.Contains(t, g.Lost(), "(1)")
+	require.Contains(t, g.LossMessage(), "(1)")
 	now = now.Add(lostFor - 2*Fresh)
 	require.False(t, opens(other), "somebody still comes with it")
 	now = now.Add(lostFor - Fresh)
-	require.Contains(t, g.Lost(), "(1)")
+	require.Contains(t, g.LossMessage(), "(1)")
 	now = now.Add(Fresh)
-	require.Empty(t, g.Lost())
+	require.Empty(t, g.LossMessage())
 }
 
 // A Redis that refuses the keys stays unavailable until an operator permits them.

@@ -26,7 +26,7 @@ const (
 	lookAgain  = time.Second      // after which the key of a request that goes on is looked at again
 	lookupTime = 2 * time.Second  // for the store to answer
 	awayPause  = time.Second      // between two look-ups of a key while the store is away
-	known      = 10_000           // keys, and as many texts that are none
+	cacheSize  = 10_000           // keys, and as many texts that are none
 	uses       = 1024             // last uses that wait to be written
 	lostFor    = 10 * time.Minute // after which a lost key is not told of any more, since it is not in use
 )
@@ -41,12 +41,12 @@ type Authenticator struct {
 	log   zerolog.Logger
 	now   func() time.Time
 
-	found *otter.Cache[string, entry]     // by id
+	cache *otter.Cache[string, entry]     // by id
 	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: when the store is asked again
 
-	// lost are keys that were good here, by id, and of which the store has no record although they were not revoked. They
+	// lostKeys are keys that were good here, by id, and of which the store has no record although they were not revoked. They
 	// open nothing. An entry was read when a request came with it last.
-	lost *otter.Cache[string, entry]
+	lostKeys *otter.Cache[string, entry]
 	// Losses counts those that were ever found.
 	Losses atomic.Int64
 
@@ -76,10 +76,10 @@ type entry struct {
 func NewAuthenticator(file *File, store *Store, log zerolog.Logger) *Authenticator {
 	a := &Authenticator{
 		file: file, store: store, log: log, now: time.Now,
-		found: otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
-		wrong: otter.Must(&otter.Options[string, time.Time]{MaximumSize: known}),
-		lost:  otter.Must(&otter.Options[string, entry]{MaximumSize: known}),
-		used:  make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
+		cache:    otter.Must(&otter.Options[string, entry]{MaximumSize: cacheSize}),
+		wrong:    otter.Must(&otter.Options[string, time.Time]{MaximumSize: cacheSize}),
+		lostKeys: otter.Must(&otter.Options[string, entry]{MaximumSize: cacheSize}),
+		used:     make(chan use, uses), minutes: map[string]time.Time{}, finished: make(chan struct{}),
 	}
 	a.life, a.end = context.WithCancel(context.Background())
 	go a.noteUses()
@@ -126,7 +126,7 @@ func (a *Authenticator) Check(ctx context.Context, p Principal) error {
 	why := wrongKey
 	switch {
 	case ok && p.hash == "": // another service of ours names the key
-		why = k.ended(a.now())
+		why = k.inactiveReason(a.now())
 	case ok:
 		why = k.opens(p.hash, a.now())
 	}
@@ -158,23 +158,23 @@ func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, er
 	}
 	now := a.now()
 	opens := func(k Key) bool { return hash == "" || k.opens(hash, now) != wrongKey }
-	before, have := a.found.GetIfPresent(id)
-	fits := have && opens(before.key)
-	if fits && now.Before(before.next) {
-		return before.key, true, nil
+	cached, have := a.cache.GetIfPresent(id)
+	fits := have && opens(cached.key)
+	if fits && now.Before(cached.next) {
+		return cached.key, true, nil
 	}
-	if until, known := a.wrong.GetIfPresent(hash); known && now.Before(until) {
+	if until, ok := a.wrong.GetIfPresent(hash); ok && now.Before(until) {
 		return Key{}, false, nil
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // the next request has use for it too
 	defer cancel()
 	k, ok, err := a.store.find(asking, id)
 	switch {
-	case err != nil && fits && now.Sub(before.read) < Stale:
-		before.next = a.now().Add(awayPause)
-		a.found.Set(id, before)
+	case err != nil && fits && now.Sub(cached.read) < Stale:
+		cached.next = a.now().Add(awayPause)
+		a.cache.Set(id, cached)
 		a.log.Warn().Err(err).Msg("the keys cannot be read; those that were good a moment ago go on for a while")
-		return before.key, true, nil
+		return cached.key, true, nil
 	case err != nil:
 		a.log.Warn().Err(err).Msg("the keys cannot be read; requests are refused")
 		if no := new(memory.RefusedError); errors.As(err, &no) {
@@ -187,26 +187,26 @@ func (a *Authenticator) key(ctx context.Context, id, hash string) (Key, bool, er
 		a.wrong.Set(hash, now.Add(Fresh))
 	}
 	if !ok {
-		a.found.Invalidate(id)
-		a.missing(asking, id, hash, before)
+		a.cache.Invalidate(id)
+		a.missing(asking, id, hash, cached)
 		return Key{}, false, nil
 	}
-	a.lost.Invalidate(id)
-	a.found.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
+	a.lostKeys.Invalidate(id)
+	a.cache.Set(id, entry{key: k, read: now, next: now.Add(Fresh)})
 	return k, true, nil
 }
 
 // missing notes that the store has no record of an id, of which before is what is known, the zero value for nothing.
-func (a *Authenticator) missing(ctx context.Context, id, hash string, before entry) {
+func (a *Authenticator) missing(ctx context.Context, id, hash string, cached entry) {
 	now := a.now()
-	e, lost := a.lost.GetIfPresent(id)
+	e, isLost := a.lostKeys.GetIfPresent(id)
 	switch {
-	case lost && (hash == "" || e.key.opens(hash, now) == ""):
-		a.lost.Set(id, entry{key: e.key, read: now})
-	case !lost && before.key.ID != "" && before.key.ended(now) == "" && !tenantErased(ctx, a.store, before):
-		if _, first := a.lost.SetIfAbsent(id, entry{key: before.key, read: now}); first {
+	case isLost && (hash == "" || e.key.opens(hash, now) == ""):
+		a.lostKeys.Set(id, entry{key: e.key, read: now})
+	case !isLost && cached.key.ID != "" && cached.key.inactiveReason(now) == "" && !tenantErased(ctx, a.store, cached):
+		if _, first := a.lostKeys.SetIfAbsent(id, entry{key: cached.key, read: now}); first {
 			a.Losses.Add(1)
-			a.log.Error().Str("key", id).Str("tenant", before.key.Tenant.String()).Msg(
+			a.log.Error().Str("key", id).Str("tenant", cached.key.Tenant.String()).Msg(
 				"Redis has lost an API key that was in use: create it anew with mneme keys create, or restore Redis from a backup")
 		}
 	}
@@ -224,15 +224,15 @@ func (a *Authenticator) note(id string, tenant memory.Tenant) {
 	}
 	minute := a.now().UTC().Truncate(time.Minute)
 	a.mu.Lock()
-	noted := a.minutes[id].Equal(minute)
-	if !noted {
-		if len(a.minutes) >= known {
+	recorded := a.minutes[id].Equal(minute)
+	if !recorded {
+		if len(a.minutes) >= cacheSize {
 			clear(a.minutes)
 		}
 		a.minutes[id] = minute
 	}
 	a.mu.Unlock()
-	if noted {
+	if recorded {
 		return
 	}
 	select {

@@ -18,7 +18,7 @@ import (
 )
 
 // looked is how often the file is looked at.
-const looked = 2 * time.Second
+const checkInterval = 2 * time.Second
 
 // maxFile bounds the file, in bytes.
 const maxFile = 4 << 20
@@ -81,9 +81,9 @@ func (f *File) parse(raw []byte) (map[string]Key, error) {
 	}
 	if err := yaml.UnmarshalWithOptions(raw, &read, yaml.Strict()); err != nil {
 		line := 0
-		if at, ok := errors.AsType[yaml.Error](err); ok && at.GetToken() != nil {
-			line = at.GetToken().Position.Line
-			err = errors.New(strings.SplitN(at.GetMessage(), "\n", 2)[0])
+		if yamlErr, ok := errors.AsType[yaml.Error](err); ok && yamlErr.GetToken() != nil {
+			line = yamlErr.GetToken().Position.Line
+			err = errors.New(strings.SplitN(yamlErr.GetMessage(), "\n", 2)[0])
 		}
 		return nil, fmt.Errorf("%s:%d: %w", f.path, line, err)
 	}
@@ -132,8 +132,8 @@ func (f *File) tenants() map[memory.Tenant][]string {
 	f.look()
 	ids := map[memory.Tenant][]string{}
 	for _, id := range slices.Sorted(maps.Keys(f.keys)) {
-		of := f.keys[id].Tenant
-		ids[of] = append(ids[of], id)
+		tenant := f.keys[id].Tenant
+		ids[tenant] = append(ids[tenant], id)
 	}
 	return ids
 }
@@ -141,7 +141,7 @@ func (f *File) tenants() map[memory.Tenant][]string {
 // look reads the file once more if it has changed, now and then. The lock is held.
 func (f *File) look() {
 	if now := time.Now(); !now.Before(f.next) {
-		f.next = now.Add(looked)
+		f.next = now.Add(checkInterval)
 		if err := f.read(); err != nil {
 			f.log.Error().Err(err).Msg("the file of keys has changed and is wrong; the keys stay as they were")
 		}
@@ -154,11 +154,11 @@ func entryLines(text string) (lines []int) {
 	for line := range strings.Lines(text) {
 		n++
 		rest := strings.TrimLeft(line, " ")
-		before := line[:len(line)-len(rest)]
-		if !strings.HasPrefix(rest, "- ") || len(lines) > 0 && before != indent {
+		spaces := line[:len(line)-len(rest)]
+		if !strings.HasPrefix(rest, "- ") || len(lines) > 0 && spaces != indent {
 			continue
 		}
-		indent, lines = before, append(lines, n)
+		indent, lines = spaces, append(lines, n)
 	}
 	return lines
 }

@@ -70,8 +70,8 @@ func forbidden(need Scope) *Refusal {
 // /path", or "ANY *" for all that are not in it.
 type Rights map[string]Scope
 
-// Of is what a route needs. ok is false for one that is not in the table.
-func (r Rights) Of(method, path string) (need Scope, ok bool) {
+// Scope is what a route needs. ok is false for one that is not in the table.
+func (r Rights) Scope(method, path string) (need Scope, ok bool) {
 	for _, route := range []string{method + " " + path, "ANY " + path, "ANY *"} {
 		if need, ok = r[route]; ok {
 			break
@@ -96,7 +96,7 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 		strip(r)
 		return r, nil
 	}
-	need, listed := rights.Of(r.Method, path)
+	need, listed := rights.Scope(r.Method, path)
 	if need == Open {
 		strip(r)
 		return r, nil
@@ -110,7 +110,7 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 	case !listed:
 		return nil, &Refusal{Status: http.StatusForbidden, Code: "forbidden",
 			Message: "Nobody may come here yet: the route has no scope in the service's table of rights."}
-	case !p.May(need):
+	case !p.HasScope(need):
 		return nil, p.lacks(need)
 	}
 	return r.WithContext(With(r.Context(), p)), nil
@@ -118,11 +118,11 @@ func (g *Gate) Admit(r *http.Request, rights Rights, path string) (*http.Request
 
 // Stay gives a request that was let in by a key in a context that ends with the key, at most Fresh and a second later
 // and for that cause, so that no client stays behind in an open stream. The caller calls over once the request is.
-func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
+func (g *Gate) Stay(r *http.Request) (in *http.Request, done func()) {
 	if g == nil {
 		return r, func() {}
 	}
-	p, _ := Known(r.Context())
+	p, _ := Authenticated(r.Context())
 	if p.hash == "" {
 		return r, func() {}
 	}
@@ -144,12 +144,12 @@ func (g *Gate) Stay(r *http.Request) (in *http.Request, over func()) {
 	}
 }
 
-// Lost is a sentence about keys that Redis has lost and with which a request came in the last ten minutes, "" for
+// LossMessage is a sentence about keys that Redis has lost and with which a request came in the last ten minutes, "" for
 // none.
-func (g *Gate) Lost() string {
+func (g *Gate) LossMessage() string {
 	n := 0
 	if g != nil && g.Keys != nil {
-		for _, e := range g.Keys.lost.All() {
+		for _, e := range g.Keys.lostKeys.All() {
 			if g.Keys.now().Sub(e.read) < lostFor {
 				n++
 			}
@@ -179,8 +179,8 @@ func (g *Gate) who(r *http.Request) (Principal, error) {
 
 // service is the principal that another service of ours asks for.
 func (g *Gate) service(secret string, h http.Header) (Principal, error) {
-	given, own := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(g.Secret))
-	if g.Secret == "" || subtle.ConstantTimeCompare(given[:], own[:]) != 1 {
+	received, own := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(g.Secret))
+	if g.Secret == "" || subtle.ConstantTimeCompare(received[:], own[:]) != 1 {
 		return Principal{}, unauthorized("The internal secret is another one; give all services the same.")
 	}
 	tenant, err := memory.ParseTenant(h.Get(tenantHeader))
@@ -277,7 +277,7 @@ func (c Carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.Secret == "" || r.Response != nil {
 		return c.Base.RoundTrip(r)
 	}
-	p := From(r.Context())
+	p := FromContext(r.Context())
 	out := r.Clone(r.Context())
 	out.Header.Set(secretHeader, c.Secret)
 	if out.Header.Get(tenantHeader) == "" { // else the caller has set it, by the chat that the request is about

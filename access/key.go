@@ -58,8 +58,8 @@ var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 // idOf is the id in a key's text.
 func idOf(text string) (id string, ok bool) {
 	rest, ours := strings.CutPrefix(text, Prefix)
-	id, secret, whole := strings.Cut(rest, "_")
-	return id, ours && whole && len(secret) >= 32 && len(text) <= 256 && keyID.MatchString(id)
+	id, secret, hasSecret := strings.Cut(rest, "_")
+	return id, ours && hasSecret && len(secret) >= 32 && len(text) <= 256 && keyID.MatchString(id)
 }
 
 // newText makes a text for the key of an id.
@@ -84,11 +84,11 @@ func (k Key) opens(hash string, now time.Time) (why string) {
 	if !is && !was {
 		return wrongKey
 	}
-	return k.ended(now)
+	return k.inactiveReason(now)
 }
 
-// ended says why a key opens nothing at a moment, whichever caller has its text; "" if it does.
-func (k Key) ended(now time.Time) (why string) {
+// inactiveReason says why a key opens nothing at a moment, whichever caller has its text; "" if it does.
+func (k Key) inactiveReason(now time.Time) (why string) {
 	switch {
 	case !k.Revoked.IsZero():
 		return "This key was revoked; ask for another one."

@@ -33,9 +33,9 @@ const Most = 1_000_000_000_000
 
 // Rate bounds how much may be used in a time, or at once.
 type Rate struct {
-	N   int64
-	Of  Unit          // Requests, Tokens, AtOnce or Runs
-	Per time.Duration // a second, a minute, an hour or a day; 0 for AtOnce and Runs
+	N    int64
+	Unit Unit          // Requests, Tokens, AtOnce or Runs
+	Per  time.Duration // a second, a minute, an hour or a day; 0 for AtOnce and Runs
 }
 
 // Period is how long a budget is for: a calendar day or month in UTC, or for ever.
@@ -51,7 +51,7 @@ const (
 // Budget bounds how much may be spent in a period.
 type Budget struct {
 	N      int64 // in tokens, or in millionths of a USD
-	Of     Unit  // Tokens or USD
+	Unit   Unit  // Tokens or USD
 	Period Period
 }
 
@@ -69,8 +69,8 @@ type Limits struct {
 	Stored int64   `yaml:"-"      json:"-"` // bytes that a tenant may store, 0 for any number
 }
 
-// None says whether nothing is bounded.
-func (l Limits) None() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 && l.Stored == 0 }
+// Empty says whether nothing is bounded.
+func (l Limits) Empty() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 && l.Stored == 0 }
 
 // pers are the times of rates by their letters.
 var pers = []struct {
@@ -80,12 +80,12 @@ var pers = []struct {
 
 // ParseRates reads what Rates.String writes; "" is no rate. Errors wrap ErrBadLimit.
 func ParseRates(s string) (Rates, error) {
-	return parseList(s, parseRate, func(a, b Rate) bool { return a.Of == b.Of && a.Per == b.Per })
+	return parseList(s, parseRate, func(a, b Rate) bool { return a.Unit == b.Unit && a.Per == b.Per })
 }
 
 // ParseBudgets reads what Budgets.String writes; "" is no budget. Errors wrap ErrBadLimit.
 func ParseBudgets(s string) (Budgets, error) {
-	return parseList(s, parseBudget, func(a, b Budget) bool { return a.Of == b.Of && a.Period == b.Period })
+	return parseList(s, parseBudget, func(a, b Budget) bool { return a.Unit == b.Unit && a.Period == b.Period })
 }
 
 // ParseLimits reads the texts of rates and of budgets. Errors wrap ErrBadLimit.
@@ -100,42 +100,42 @@ func parseList[T any](s string, parse func(string) (T, error), same func(a, b T)
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}
-	var all []T
+	var list []T
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		one, err := parse(part)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(all, func(other T) bool { return same(one, other) }) {
+		if slices.ContainsFunc(list, func(other T) bool { return same(one, other) }) {
 			return nil, fmt.Errorf("%w: %q bounds what another one in %q bounds already: keep one of them", ErrBadLimit, part, s)
 		}
-		all = append(all, one)
+		list = append(list, one)
 	}
-	return all, nil
+	return list, nil
 }
 
 func parseRate(s string) (Rate, error) {
 	bad := fmt.Errorf("%w: a rate is such as 60/m, 5/s, 100000tokens/m (per s, m, h or d), 8atonce or 4runs, not %q",
 		ErrBadLimit, s)
-	for _, of := range []Unit{AtOnce, Runs} {
-		if number, ok := strings.CutSuffix(s, string(of)); ok {
-			n, ok := whole(number)
+	for _, unit := range []Unit{AtOnce, Runs} {
+		if number, ok := strings.CutSuffix(s, string(unit)); ok {
+			n, ok := parseCount(number)
 			if !ok {
 				return Rate{}, bad
 			}
-			return Rate{N: n, Of: of}, nil
+			return Rate{N: n, Unit: unit}, nil
 		}
 	}
 	amount, letter, _ := strings.Cut(s, "/")
-	of := Requests
+	unit := Requests
 	if number, ok := strings.CutSuffix(amount, string(Tokens)); ok {
-		amount, of = number, Tokens
+		amount, unit = number, Tokens
 	}
-	n, ok := whole(amount)
+	n, ok := parseCount(amount)
 	for _, p := range pers {
 		if ok && p.letter == letter {
-			return Rate{n, of, p.per}, nil
+			return Rate{n, unit, p.per}, nil
 		}
 	}
 	return Rate{}, bad
@@ -150,10 +150,10 @@ func parseBudget(s string) (Budget, error) {
 		return Budget{}, bad
 	}
 	if number, ok := strings.CutSuffix(amount, string(Tokens)); ok {
-		b.Of = Tokens
-		b.N, _ = whole(number)
+		b.Unit = Tokens
+		b.N, _ = parseCount(number)
 	} else if number, ok := strings.CutSuffix(amount, string(USD)); ok {
-		b.Of = USD
+		b.Unit = USD
 		b.N, _ = ParseDollars(number)
 	}
 	if b.N == 0 {
@@ -162,8 +162,8 @@ func parseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// whole reads a number from 1 to Most, of digits alone; it is 0 if there is none.
-func whole(s string) (int64, bool) {
+// parseCount reads a number from 1 to Most, of digits alone; it is 0 if there is none.
+func parseCount(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 1 || n > Most || s[0] == '+' {
 		return 0, false
@@ -184,7 +184,7 @@ func ParseSize(s string) (int64, error) {
 	}
 	for _, size := range sizes {
 		if number, ok := strings.CutSuffix(s, size.unit); ok {
-			if n, ok := whole(number); ok && n <= 1000*sizes[0].bytes/size.bytes {
+			if n, ok := parseCount(number); ok && n <= 1000*sizes[0].bytes/size.bytes {
 				return n * size.bytes, nil
 			}
 		}
@@ -216,11 +216,11 @@ func ParseDollars(s string) (int64, error) {
 
 // String is the rate as it is configured.
 func (r Rate) String() string {
-	if r.Of == AtOnce || r.Of == Runs {
-		return strconv.FormatInt(r.N, 10) + string(r.Of)
+	if r.Unit == AtOnce || r.Unit == Runs {
+		return strconv.FormatInt(r.N, 10) + string(r.Unit)
 	}
 	unit := ""
-	if r.Of == Tokens {
+	if r.Unit == Tokens {
 		unit = string(Tokens)
 	}
 	for _, p := range pers {
@@ -235,10 +235,10 @@ func (r Rate) String() string {
 func (b Budget) String() string { return b.amount(b.N) + "/" + string(b.Period) }
 
 func (b Budget) amount(n int64) string {
-	if b.Of == USD {
+	if b.Unit == USD {
 		return Dollars(n) + string(USD)
 	}
-	return strconv.FormatInt(n, 10) + string(b.Of)
+	return strconv.FormatInt(n, 10) + string(b.Unit)
 }
 
 // Dollars are millionths of a USD as dollars, with as many decimals as there are: 0.5, 20.
@@ -255,9 +255,9 @@ func (r Rates) String() string { return joined(r) }
 
 func (b Budgets) String() string { return joined(b) }
 
-func joined[T fmt.Stringer](all []T) string {
-	words := make([]string, len(all))
-	for i, one := range all {
+func joined[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, one := range list {
 		words[i] = one.String()
 	}
 	return strings.Join(words, ",")

@@ -13,12 +13,12 @@ import (
 func TestLimitsAreReadAndWrittenAlike(t *testing.T) {
 	for text, want := range map[string]access.Rates{
 		"":                           nil,
-		"60/m":                       {{N: 60, Of: access.Requests, Per: time.Minute}},
-		"2runs,8atonce":              {{N: 2, Of: access.Runs}, {N: 8, Of: access.AtOnce}},
-		"5/s,100000tokens/m,8atonce": {{5, access.Requests, time.Second}, {100_000, access.Tokens, time.Minute}, {N: 8, Of: access.AtOnce}},
+		"60/m":                       {{N: 60, Unit: access.Requests, Per: time.Minute}},
+		"2runs,8atonce":              {{N: 2, Unit: access.Runs}, {N: 8, Unit: access.AtOnce}},
+		"5/s,100000tokens/m,8atonce": {{5, access.Requests, time.Second}, {100_000, access.Tokens, time.Minute}, {N: 8, Unit: access.AtOnce}},
 		"1000/h,20/d":                {{1000, access.Requests, time.Hour}, {20, access.Requests, 24 * time.Hour}},
 		"1000000000000tokens/d,1/s":  {{access.Most, access.Tokens, 24 * time.Hour}, {1, access.Requests, time.Second}},
-		"1atonce,1/s,1/m,1tokens/s":  {{N: 1, Of: access.AtOnce}, {1, access.Requests, time.Second}, {1, access.Requests, time.Minute}, {1, access.Tokens, time.Second}},
+		"1atonce,1/s,1/m,1tokens/s":  {{N: 1, Unit: access.AtOnce}, {1, access.Requests, time.Second}, {1, access.Requests, time.Minute}, {1, access.Tokens, time.Second}},
 	} {
 		got, err := access.ParseRates(text)
 		require.NoError(t, err, text)
@@ -36,7 +36,7 @@ func TestLimitsAreReadAndWrittenAlike(t *testing.T) {
 		require.Equal(t, want, got, text)
 		require.Equal(t, text, got.String())
 	}
-	both := access.Limits{Rate: access.Rates{{N: 8, Of: access.AtOnce}},
+	both := access.Limits{Rate: access.Rates{{N: 8, Unit: access.AtOnce}},
 		Budget: access.Budgets{{500_000, access.USD, access.Day}}}
 	text, err := json.Marshal(both)
 	require.NoError(t, err)

@@ -52,26 +52,26 @@ type Principal struct {
 // Anyone is the principal of every request to a service without keys.
 var Anyone = Principal{Scopes: Scopes}
 
-// May says whether the principal has a scope. Admin has all of keys.
-func (p Principal) May(s Scope) bool {
+// HasScope says whether the principal has a scope. Admin has all of keys.
+func (p Principal) HasScope(s Scope) bool {
 	switch s {
 	case Open, AnyKey:
 		return true
 	case Internal:
 		return p.internal
 	case InternalChat:
-		return p.carried && p.May(Chat)
+		return p.carried && p.HasScope(Chat)
 	case InternalRead:
-		return p.carried && p.May(MemoryRead)
+		return p.carried && p.HasScope(MemoryRead)
 	case ChatOrApprove:
-		return p.May(Chat) || p.May(Approve)
+		return p.HasScope(Chat) || p.HasScope(Approve)
 	}
 	return slices.Contains(p.Scopes, s) || slices.Contains(p.Scopes, Admin)
 }
 
 // Need is nil if the principal has a scope, and else a *Refusal.
 func (p Principal) Need(s Scope) error {
-	if p.May(s) {
+	if p.HasScope(s) {
 		return nil
 	}
 	return p.lacks(s)
@@ -100,17 +100,17 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principal{}, p)
 }
 
-// From is the principal of the request of a context; Anyone if no key was asked for.
-func From(ctx context.Context) Principal {
-	if p, ok := Known(ctx); ok {
+// FromContext is the principal of the request of a context; Anyone if no key was asked for.
+func FromContext(ctx context.Context) Principal {
+	if p, ok := Authenticated(ctx); ok {
 		return p
 	}
 	return Anyone
 }
 
-// Known is the principal of the request of a context; ok is false if no key was asked for, as where
+// Authenticated is the principal of the request of a context; ok is false if no key was asked for, as where
 // there are no keys.
-func Known(ctx context.Context) (p Principal, ok bool) {
+func Authenticated(ctx context.Context) (p Principal, ok bool) {
 	p, ok = ctx.Value(principal{}).(Principal)
 	return p, ok
 }

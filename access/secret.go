@@ -34,15 +34,15 @@ func OpenSecret(path string) (string, error) {
 	if secret, err := ReadSecret(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
-	made, err := makeSecret(filepath.Dir(path))
+	temp, err := makeSecret(filepath.Dir(path))
 	if err != nil {
 		return "", fmt.Errorf("the internal secret cannot be written: %w; name a place for it in "+
 			"auth.internal_secret_file, or set MNEME_INTERNAL_SECRET", err)
 	}
 	// Linked and not renamed: the first one stays.
-	err = os.Link(made, path)
-	if gone := os.Remove(made); err == nil || errors.Is(err, fs.ErrExist) {
-		err = gone
+	err = os.Link(temp, path)
+	if removeErr := os.Remove(temp); err == nil || errors.Is(err, fs.ErrExist) {
+		err = removeErr
 	}
 	if err != nil {
 		return "", fmt.Errorf("the internal secret cannot be written: %w", err)

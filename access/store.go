@@ -36,7 +36,7 @@ func recordName(id string) string { return memory.RedisKey{Kind: memory.KindKey,
 
 // Create makes a key of the name, tenant, scopes, limits and expiry that k has. text is the key
 // itself, which cannot be learned later. Errors are ErrBadKey.
-func (s *Store) Create(ctx context.Context, k Key) (text string, made Key, err error) {
+func (s *Store) Create(ctx context.Context, k Key) (text string, created Key, err error) {
 	if err := k.check(); err != nil {
 		return "", Key{}, err
 	}
@@ -129,16 +129,16 @@ func (s *Store) List(ctx context.Context) ([]Key, error) {
 		return nil, redisscript.Unavailable(err)
 	}
 	var keys []Key
-	for some := range slices.Chunk(ids, 500) {
-		cmds := make([]*redis.MapStringStringCmd, len(some))
+	for chunk := range slices.Chunk(ids, 500) {
+		cmds := make([]*redis.MapStringStringCmd, len(chunk))
 		if _, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-			for i, id := range some {
+			for i, id := range chunk {
 				cmds[i] = p.HGetAll(ctx, recordName(id))
 			}
 		}); err != nil {
 			return nil, redisscript.Unavailable(err)
 		}
-		for i, id := range some {
+		for i, id := range chunk {
 			if k, ok := readKey(id, cmds[i].Val()); ok {
 				keys = append(keys, k)
 			}
@@ -213,8 +213,8 @@ const TenantErased = "tenant.erase"
 
 // tenantErased says whether the tenant of a key was erased since the key was read, with the records of its keys.
 func tenantErased(ctx context.Context, s *Store, e entry) bool {
-	since := strconv.FormatInt(e.read.Add(-time.Hour).UnixMilli(), 10) // the clocks may differ
-	did, _ := s.redis.XRevRangeN(ctx, string(memory.KindAudit), "+", since, 1000).Result()
+	start := strconv.FormatInt(e.read.Add(-time.Hour).UnixMilli(), 10) // the clocks may differ
+	did, _ := s.redis.XRevRangeN(ctx, string(memory.KindAudit), "+", start, 1000).Result()
 	return slices.ContainsFunc(did, func(m redis.XMessage) bool {
 		return strings.HasPrefix(fmt.Sprint(m.Values["action"]), TenantErased) &&
 			m.Values["target"] == "tenants/"+e.key.Tenant.String()

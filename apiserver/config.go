@@ -37,7 +37,7 @@ type Config struct {
 
 	// EraseTenant has the gateway forget some conversations of the tenant that asks, and says how many are
 	// left; nil if there is nothing to forget.
-	EraseTenant func(ctx context.Context) (erased, left int, err error)
+	EraseTenant func(ctx context.Context) (erased, remaining int, err error)
 
 	// KeepConversation has the gateway keep what was said in a conversation until a time, since
 	// a run waits that goes on in it; nil if there is nothing to keep.

@@ -91,7 +91,7 @@ func (d *documents) lag() *documentsLag {
 	if lag.Changes == 0 {
 		return nil
 	}
-	return &documentsLag{Behind: lag.Changes, Seconds: math.Round(lag.For.Seconds()*10) / 10}
+	return &documentsLag{Changes: lag.Changes, Seconds: math.Round(lag.For.Seconds()*10) / 10}
 }
 
 // routes are those of collections by name, and of the documents of a chat.
@@ -101,9 +101,9 @@ func (d *documents) routes(g *telemetry.Edge) {
 			if d.library == nil {
 				return errNoDocuments
 			}
-			of, err := collectionOf(c)
+			collection, err := collectionOf(c)
 			if err == nil {
-				err = h(c, of)
+				err = h(c, collection)
 			}
 			return problemOf(err)
 		})
@@ -113,12 +113,12 @@ func (d *documents) routes(g *telemetry.Edge) {
 	g.GET("/v1/collections/:collection", on(d.describe))
 	g.DELETE("/v1/collections/:collection", on(d.drop))
 	g.POST("/v1/collections/:collection/search", on(d.search))
-	for _, at := range []string{"/v1/collections/:collection/documents", "/v1/chats/:chat/documents"} {
-		g.GET(at, on(d.page))
-		g.POST(at, on(d.putLines))
-		g.PUT(at+"/*id", on(d.put))
-		g.GET(at+"/*id", on(d.get))
-		g.DELETE(at+"/*id", on(d.delete))
+	for _, route := range []string{"/v1/collections/:collection/documents", "/v1/chats/:chat/documents"} {
+		g.GET(route, on(d.page))
+		g.POST(route, on(d.putLines))
+		g.PUT(route+"/*id", on(d.put))
+		g.GET(route+"/*id", on(d.get))
+		g.DELETE(route+"/*id", on(d.delete))
 	}
 }
 
@@ -144,7 +144,7 @@ func idOf(c *gin.Context) (string, error) {
 func problemOf(err error) error {
 	var refused *docstore.Error
 	var unread *loader.Error
-	var over *http.MaxBytesError
+	var sizeErr *http.MaxBytesError
 	var denied *memory.RefusedError
 	switch {
 	case err == nil:
@@ -163,9 +163,9 @@ func problemOf(err error) error {
 		return problem(http.StatusUnprocessableEntity, string(unread.Code), unread.Sentence)
 	case errors.Is(err, rag.ErrBadQuery):
 		return badRequest(strings.TrimPrefix(err.Error(), rag.ErrBadQuery.Error()+": "))
-	case errors.As(err, &over):
+	case errors.As(err, &sizeErr):
 		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+
-			strconv.FormatInt(over.Limit, 10)+" bytes")
+			strconv.FormatInt(sizeErr.Limit, 10)+" bytes")
 	case errors.Is(err, context.Canceled):
 		return errCutBody // the client has left
 	}
@@ -210,8 +210,8 @@ func (d *documents) list(c *gin.Context) error {
 }
 
 // create is PUT /v1/collections/{c}.
-func (d *documents) create(c *gin.Context, of docstore.Collection) error {
-	created, err := d.library.Create(c.Request.Context(), of)
+func (d *documents) create(c *gin.Context, collection docstore.Collection) error {
+	created, err := d.library.Create(c.Request.Context(), collection)
 	if err != nil {
 		return err
 	}
@@ -219,12 +219,12 @@ func (d *documents) create(c *gin.Context, of docstore.Collection) error {
 	if created {
 		status = http.StatusCreated
 	}
-	return d.inform(c, of, status)
+	return d.inform(c, collection, status)
 }
 
 // describe is GET /v1/collections/{c}.
-func (d *documents) describe(c *gin.Context, of docstore.Collection) error {
-	return d.inform(c, of, http.StatusOK)
+func (d *documents) describe(c *gin.Context, collection docstore.Collection) error {
+	return d.inform(c, collection, http.StatusOK)
 }
 
 // description is a collection, and the subagents that search it.
@@ -235,8 +235,8 @@ type description struct {
 	Reads    []string       `json:"reads"`    // extensions of the files that can be put
 }
 
-func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
-	info, err := d.library.Info(c.Request.Context(), of)
+func (d *documents) inform(c *gin.Context, collection docstore.Collection, status int) error {
+	info, err := d.library.Info(c.Request.Context(), collection)
 	if err != nil {
 		return err
 	}
@@ -247,8 +247,8 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 }
 
 // drop is DELETE /v1/collections/{c}.
-func (d *documents) drop(c *gin.Context, of docstore.Collection) error {
-	dropped, err := d.library.Drop(c.Request.Context(), of)
+func (d *documents) drop(c *gin.Context, collection docstore.Collection) error {
+	dropped, err := d.library.Drop(c.Request.Context(), collection)
 	if err == nil && !dropped {
 		err = docstore.ErrNoCollection
 	}
@@ -260,20 +260,20 @@ func (d *documents) dropChat(ctx context.Context, chat memory.Chat) (dropped boo
 	if d.library == nil {
 		return false, nil
 	}
-	of, err := docstore.OfChat(chat)
+	collection, err := docstore.OfChat(chat)
 	if err == nil {
-		dropped, err = d.library.Drop(ctx, of)
+		dropped, err = d.library.Drop(ctx, collection)
 	}
 	return dropped, problemOf(err)
 }
 
 // search is POST /v1/collections/{c}/search.
-func (d *documents) search(c *gin.Context, of docstore.Collection) error {
+func (d *documents) search(c *gin.Context, collection docstore.Collection) error {
 	var body api.SearchRequest
 	if err := api.DecodeBody(c.Writer, c.Request, 1<<20, &body); err != nil {
 		return err
 	}
-	r := rag.Request{Collections: []docstore.Collection{of}, Query: body.Query, K: rag.DefaultK}
+	r := rag.Request{Collections: []docstore.Collection{collection}, Query: body.Query, K: rag.DefaultK}
 	if body.K != nil {
 		if r.K = *body.K; r.K < 1 || r.K > rag.MaxK {
 			return badRequest("k is a whole number from 1 to " + strconv.Itoa(rag.MaxK))
@@ -292,8 +292,8 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 			return err
 		}
 	}
-	found, err := d.library.Search(c.Request.Context(), r)
-	return api.Answer(c.Writer, http.StatusOK, found, err)
+	results, err := d.library.Search(c.Request.Context(), r)
+	return api.Answer(c.Writer, http.StatusOK, results, err)
 }
 
 type documentPage struct {
@@ -302,7 +302,7 @@ type documentPage struct {
 }
 
 // page is GET …/documents. A chat without documents has none, and no collection.
-func (d *documents) page(c *gin.Context, of docstore.Collection) error {
+func (d *documents) page(c *gin.Context, collection docstore.Collection) error {
 	limit := documentsPage
 	if text := c.Query("limit"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -312,37 +312,37 @@ func (d *documents) page(c *gin.Context, of docstore.Collection) error {
 		}
 		limit = n
 	}
-	heads, next, err := d.library.List(c.Request.Context(), of, c.Query("cursor"), limit)
-	if err != nil && (of.Chat().IsZero() || !errors.Is(err, docstore.ErrNoCollection)) {
+	heads, next, err := d.library.List(c.Request.Context(), collection, c.Query("cursor"), limit)
+	if err != nil && (collection.Chat().IsZero() || !errors.Is(err, docstore.ErrNoCollection)) {
 		return err
 	}
 	return api.Answer(c.Writer, http.StatusOK, documentPage{append([]docstore.Head{}, heads...), next}, nil)
 }
 
 // get is GET …/documents/{id}.
-func (d *documents) get(c *gin.Context, of docstore.Collection) error {
+func (d *documents) get(c *gin.Context, collection docstore.Collection) error {
 	id, err := idOf(c)
 	if err != nil {
 		return err
 	}
-	document, err := d.library.Get(c.Request.Context(), of, id)
+	document, err := d.library.Get(c.Request.Context(), collection, id)
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusOK, document)
-	} else if !of.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection) {
+	} else if !collection.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection) {
 		err = docstore.ErrNoDocument
 	}
 	return err
 }
 
 // delete is DELETE …/documents/{id}.
-func (d *documents) delete(c *gin.Context, of docstore.Collection) error {
+func (d *documents) delete(c *gin.Context, collection docstore.Collection) error {
 	id, err := idOf(c)
 	if err != nil {
 		return err
 	}
-	removed, err := d.library.Delete(c.Request.Context(), of, id)
+	removed, err := d.library.Delete(c.Request.Context(), collection, id)
 	switch {
-	case err == nil && removed == 0, !of.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection):
+	case err == nil && removed == 0, !collection.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection):
 		return docstore.ErrNoDocument
 	case err == nil:
 		c.Status(http.StatusNoContent)

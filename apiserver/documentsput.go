@@ -25,13 +25,13 @@ import (
 )
 
 // put is PUT …/documents/{id}: a document as JSON, or the bytes of a file.
-func (d *documents) put(c *gin.Context, of docstore.Collection) error {
+func (d *documents) put(c *gin.Context, collection docstore.Collection) error {
 	id, err := idOf(c)
 	if err != nil {
 		return err
 	}
 	if !isDocument(c.ContentType()) {
-		return d.putFile(c, of, id)
+		return d.putFile(c, collection, id)
 	}
 	var body api.Document
 	if err := api.DecodeBody(c.Writer, c.Request, d.limit, &body); err != nil {
@@ -44,12 +44,12 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 	if in.Err != nil {
 		return in.Err
 	}
-	if err := d.find(c.Request.Context(), of); err != nil {
+	if err := d.find(c.Request.Context(), collection); err != nil {
 		return err
 	}
 	var outcome rag.Outcome
-	if err := d.puts.In(c.Request.Context(), of.Tenant(), func() (err error) {
-		outcome, err = d.library.Put(c.Request.Context(), of, in)
+	if err := d.puts.In(c.Request.Context(), collection.Tenant(), func() (err error) {
+		outcome, err = d.library.Put(c.Request.Context(), collection, in)
 		return err
 	}); err != nil {
 		return err
@@ -75,11 +75,11 @@ func isDocument(contentType string) bool {
 // fileHint says how a file is sent where a body of no stated type is no JSON: curl gives
 // it the type of a form.
 func fileHint(c *gin.Context, err error) error {
-	said := new(api.Problem)
-	if c.ContentType() != gin.MIMEPOSTForm || !errors.As(err, &said) || said.Status != http.StatusBadRequest {
+	p := new(api.Problem)
+	if c.ContentType() != gin.MIMEPOSTForm || !errors.As(err, &p) || p.Status != http.StatusBadRequest {
 		return err
 	}
-	hinted := *said
+	hinted := *p
 	hinted.Message += " For the bytes of a file give their type: -H 'Content-Type: application/octet-stream' " +
 		"--data-binary @file."
 	return &hinted
@@ -89,26 +89,26 @@ func fileHint(c *gin.Context, err error) error {
 // did not come.
 func bodyProblem(err error) error {
 	var (
-		said    *api.Problem
+		p       *api.Problem
 		unread  *loader.Error
 		refused *docstore.Error
-		over    *http.MaxBytesError
+		sizeErr *http.MaxBytesError
 	)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return api.ErrBodyTimeout
 	}
-	if errors.As(err, &said) || errors.As(err, &unread) || errors.As(err, &refused) || errors.As(err, &over) {
+	if errors.As(err, &p) || errors.As(err, &unread) || errors.As(err, &refused) || errors.As(err, &sizeErr) {
 		return err
 	}
 	return errCutBody
 }
 
 // find finds a collection by name, or makes that of a chat, before all of a body is read for nothing.
-func (d *documents) find(ctx context.Context, of docstore.Collection) (err error) {
-	if of.Chat().IsZero() {
-		_, err = d.library.Info(ctx, of)
+func (d *documents) find(ctx context.Context, collection docstore.Collection) (err error) {
+	if collection.Chat().IsZero() {
+		_, err = d.library.Info(ctx, collection)
 	} else {
-		_, err = d.library.Create(ctx, of)
+		_, err = d.library.Create(ctx, collection)
 	}
 	return err
 }
@@ -124,20 +124,20 @@ func input(body api.Document) rag.Input {
 // putLines is POST …/documents: a document in each line, a result for each. It is
 // answered when all are there, with 207 if some were refused; with ?stream=true each
 // result is sent as soon as it is there.
-func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
+func (d *documents) putLines(c *gin.Context, collection docstore.Collection) error {
 	ctx := c.Request.Context()
-	if err := d.find(ctx, of); err != nil {
+	if err := d.find(ctx, collection); err != nil {
 		return err
 	}
 	if c.Query("stream") == "true" {
 		results := beginResults(c)
 		defer results.close()
-		results.finish(putEach(ctx, d, of, d.lines(c.Request.Body), results.send))
+		results.finish(putEach(ctx, d, collection, d.lines(c.Request.Body), results.send))
 		return nil
 	}
 	var results answers
-	err := d.puts.In(ctx, of.Tenant(), func() error {
-		return d.library.Ingest(ctx, of, d.lines(c.Request.Body), results.add)
+	err := d.puts.In(ctx, collection.Tenant(), func() error {
+		return d.library.Ingest(ctx, collection, d.lines(c.Request.Body), results.add)
 	})
 	if err == nil {
 		results.write(c)
@@ -147,17 +147,17 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 
 // putEach puts one document after the other, so that each has its result before the next
 // one is waited for.
-func putEach(ctx context.Context, d *documents, of docstore.Collection, inputs iter.Seq2[rag.Input, error],
+func putEach(ctx context.Context, d *documents, collection docstore.Collection, inputs iter.Seq2[rag.Input, error],
 	send func(rag.Outcome)) error {
 	for in, err := range inputs {
 		if err != nil {
 			return err
 		}
-		leave, err := d.puts.Enter(ctx, of.Tenant())
+		leave, err := d.puts.Enter(ctx, collection.Tenant())
 		if err != nil {
 			return err
 		}
-		outcomes, err := d.library.PutAll(ctx, of, in)
+		outcomes, err := d.library.PutAll(ctx, collection, in)
 		leave()
 		if err != nil {
 			return err
@@ -199,8 +199,8 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 	if long {
 		return refuse(loader.TooLarge, fmt.Sprintf("the line is longer than %d bytes", d.limit))
 	}
-	if over := jsonbound.Check(line, jsonbound.Depth, jsonbound.Members); over != nil {
-		return refuse(loader.TooLarge, over.Error())
+	if err := jsonbound.Check(line, jsonbound.Depth, jsonbound.Members); err != nil {
+		return refuse(loader.TooLarge, err.Error())
 	}
 	var body api.Document
 	if wrong := new(api.Problem); errors.As(api.Unmarshal(line, &body), &wrong) {

@@ -17,19 +17,19 @@ type metrics struct {
 }
 
 func newMetrics(s *Server) metrics {
-	made := s.seen.Make()
+	factory := s.svc.Make()
 	m := metrics{
-		started: made.NewCounter(prometheus.CounterOpts{
+		started: factory.NewCounter(prometheus.CounterOpts{
 			Name: "mneme_apiserver_runs_started_total", Help: "Runs accepted."}),
-		refused: made.NewCounterVec(prometheus.CounterOpts{
+		refused: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_apiserver_runs_refused_total", Help: "Runs refused for want of room, by reason."}, []string{"code"}),
-		seconds: made.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "mneme_apiserver_run_seconds", Help: "Time from a run's acceptance to its end.", Buckets: telemetry.Buckets},
 			[]string{"outcome"}),
-		streams: made.NewGauge(prometheus.GaugeOpts{
+		streams: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "mneme_apiserver_event_streams", Help: "Open event streams."}),
 	}
-	m.unkept = made.NewCounter(prometheus.CounterOpts{
+	m.unkept = factory.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_apiserver_conversations_not_kept_total",
 		Help: "Runs that wait whose conversation the gateway did not agree to keep until then."})
 	for _, p := range []string{errDraining.Code, errTooManyRuns.Code} {
@@ -39,20 +39,20 @@ func newMetrics(s *Server) metrics {
 		m.seconds.WithLabelValues(outcome)
 	}
 	gauge := func(name, help string, value func() int) {
-		s.seen.Gauge("mneme_apiserver_"+name, help, func() float64 {
+		s.svc.Gauge("mneme_apiserver_"+name, help, func() float64 {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return float64(value())
 		})
 	}
-	gauge("runs_running", "Runs going on now.", s.places.Taken)
+	gauge("runs_running", "Runs going on now.", s.places.InUse)
 	gauge("finished_runs", "Finished runs still known.", func() int { return len(s.finished) })
-	gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.kept })
+	gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.finishedBytes })
 	if library := s.documents.library; library != nil {
-		s.seen.Gauge("mneme_documents_behind",
+		s.svc.Gauge("mneme_documents_behind",
 			"Changes of documents that searches here do not know yet, of the collection with the most.",
 			func() float64 { return float64(library.Lag().Changes) })
-		s.seen.Gauge("mneme_documents_behind_seconds",
+		s.svc.Gauge("mneme_documents_behind_seconds",
 			"For how long changes of documents have been missing here; 0 while none are.",
 			func() float64 { return library.Lag().For.Seconds() })
 	}

@@ -26,7 +26,7 @@ import (
 )
 
 func (s *Server) routes() http.Handler {
-	e := s.seen.Edge(fail, s.letIn)
+	e := s.svc.Edge(fail, s.letIn)
 	e.POST("/v1/runs", e.Answered(s.postRun))
 	e.GET("/v1/runs/:run/events", e.Answered(s.ofRun(s.getEvents)))
 	e.POST("/v1/runs/:run/stop", e.Answered(s.ofRun(s.stopRun)))
@@ -71,17 +71,17 @@ func (s *Server) letIn(c *gin.Context) {
 
 // fail is the one place where an error becomes an HTTP answer.
 func fail(c *gin.Context, err error) {
-	known := api.ErrInternal
+	cause := api.ErrInternal
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
-		known = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.",
+		cause = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.",
 			c.Request.URL.Path)}
 	case errors.Is(err, telemetry.ErrNoMethod):
-		known = api.NoMethod(c.Request, c.Writer.Header())
+		cause = api.NoMethod(c.Request, c.Writer.Header())
 	default:
-		errors.As(err, &known)
+		errors.As(err, &cause)
 	}
-	p := *known
+	p := *cause
 	p.RunID = telemetry.FromContext(c.Request.Context()).Run
 	api.WriteProblem(c.Writer, &p)
 }
@@ -129,8 +129,8 @@ func (s *Server) admit(ctx context.Context, body api.RunRequest) (master.Request
 }
 
 func (s *Server) hasAgent(version string) bool {
-	named := func(info api.SubagentInfo) bool { return string(info.Name) == version }
-	return version == master.Version || slices.ContainsFunc(s.subagents(), named)
+	matches := func(info api.SubagentInfo) bool { return string(info.Name) == version }
+	return version == master.Version || slices.ContainsFunc(s.subagents(), matches)
 }
 
 // request decodes the histories of a valid body, and checks its images, which costs too much to do twice.
@@ -139,7 +139,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{}, User: body.User, Approved: body.Approved,
-		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, CanWait: body.Waits, Bare: body.Bare,
+		Instructions: body.Instructions, Pasted: body.Pasted, Metadata: body.Metadata, CanWait: body.CanWait, Bare: body.Bare,
 		Format: body.ResponseFormat,
 	}
 	req.Images = loop.Images{Own: body.Images, Previous: body.ImagesBefore}
@@ -152,10 +152,10 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	_, noUser := body.ChatID.Tenant().User(body.User)
 	req.Notes.OfUser = noUser == nil
 	if body.Memory != nil {
-		at := *body.Memory
-		at.Client = s.cfg.Memory
-		if req.Calls = at; !at.CallsOnly {
-			req.Memory, req.Notes.Remember, req.Notes.Forget = at, at.Remember, at.Forget
+		mem := *body.Memory
+		mem.Client = s.cfg.Memory
+		if req.Calls = mem; !mem.CallsOnly {
+			req.Memory, req.Notes.Remember, req.Notes.Forget = mem, mem.Remember, mem.Forget
 		}
 	}
 	if req.Context, err = history("context", body.Context); err != nil {
@@ -172,7 +172,7 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 			req.First = append(req.First, t.Name)
 		}
 	}
-	if req.Memory != nil || body.Waits { // else it cannot wait
+	if req.Memory != nil || body.CanWait { // else it cannot wait
 		req.Posted = posted(body, req)
 	}
 	return req, nil
@@ -239,7 +239,7 @@ const stopTime = time.Second
 func (s *Server) stopRun(c *gin.Context, r *run) error {
 	r.cancel(subagent.ErrStopped)
 	select {
-	case <-r.ended:
+	case <-r.done:
 	case <-time.After(stopTime):
 	case <-c.Request.Context().Done():
 	}
@@ -284,7 +284,7 @@ func (s *Server) deleteRuns(c *gin.Context) error {
 }
 
 // tenantOf is the tenant of a request's data: webmemory says it.
-func tenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
+func tenantOf(c *gin.Context) memory.Tenant { return access.FromContext(c.Request.Context()).Tenant }
 
 // endRuns stops the runs of the chat in the path, and forgets them.
 func (s *Server) endRuns(c *gin.Context) (memory.Chat, error) {
@@ -359,7 +359,7 @@ type readiness struct {
 
 // documentsLag is how far what searches find here is behind the store.
 type documentsLag struct {
-	Behind  int64   `json:"behind"`  // changes, of the collection with the most
+	Changes int64   `json:"behind"`  // changes, of the collection with the most
 	Seconds float64 `json:"seconds"` // for how long something has been missing
 }
 
@@ -372,14 +372,14 @@ func (s *Server) postEmbeddings(c *gin.Context) error {
 		return &api.Problem{Status: http.StatusNotFound, Code: "no_embeddings",
 			Message: "No embedding model is configured here: set retrieval.embeddings.model."}
 	}
-	var asked api.EmbedRequest
-	if err := api.DecodeBody(c.Writer, c.Request, maxEmbed, &asked); err != nil {
+	var body api.EmbedRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxEmbed, &body); err != nil {
 		return err
 	}
-	if n := len(asked.Texts); n == 0 || n > api.MaxEmbedTexts || slices.Contains(asked.Texts, "") {
+	if n := len(body.Texts); n == 0 || n > api.MaxEmbedTexts || slices.Contains(body.Texts, "") {
 		return api.BadRequest(fmt.Errorf("texts has %d entries; send 1 to %d, none of them empty", n, api.MaxEmbedTexts))
 	}
-	vectors, err := s.cfg.Embed(c.Request.Context(), asked.Texts)
+	vectors, err := s.cfg.Embed(c.Request.Context(), body.Texts)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoVectors, err)
 	}

@@ -27,15 +27,15 @@ type run struct {
 	log    *api.Log
 	// Of what goes on with a run that waited: the number of the event.RunWaiting, and the fencing
 	// token of the caller.
-	from, turn int64
-	trail      telemetry.Trail
-	cancel     context.CancelCauseFunc
-	leave      func()        // its place among the runs at once
-	ended      chan struct{} // closed last of all: the agent has returned, the log is complete
+	resumeSeq, turn int64
+	trail           telemetry.Trail
+	cancel          context.CancelCauseFunc
+	leave           func()        // its place among the runs at once
+	done            chan struct{} // closed last of all: the agent has returned, the log is complete
 
 	started time.Time
-	over    time.Time // guarded by Server.mu; set before ended is closed
-	waits   int64     // the number of the event.RunWaiting that it ended with here; 0 for none; guarded as over
+	endTime time.Time // guarded by Server.mu; set before ended is closed
+	waitSeq int64     // the number of the event.RunWaiting that it ended with here; 0 for none; guarded as over
 }
 
 var (
@@ -68,7 +68,7 @@ var (
 
 func (r *run) hasEnded() bool {
 	select {
-	case <-r.ended:
+	case <-r.done:
 		return true
 	default:
 		return false
@@ -81,25 +81,25 @@ func (r *run) hasEnded() bool {
 // caller's context is used. A run that waits has ended here; what goes on with it takes its place, and from then on
 // the requests before are other ones.
 func (s *Server) start(
-	asked context.Context, req master.Request, digest [32]byte, events *api.Log,
+	reqCtx context.Context, req master.Request, digest [32]byte, events *api.Log,
 ) (*run, error) {
-	leave, full := s.places.Enter(asked, req.Chat.Tenant())
+	leave, full := s.places.Enter(reqCtx, req.Chat.Tenant())
 	if full == nil {
 		defer func() { leave() }() // unless the run takes it along
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.runs[req.RunID]
+	current := s.runs[req.RunID]
 	switch {
-	case before != nil && before.digest == digest:
-		return before, nil
-	case before != nil && !before.givesWay(req.Resume, events.Last()):
+	case current != nil && current.digest == digest:
+		return current, nil
+	case current != nil && !current.givesWay(req.Resume, events.Last()):
 		return nil, errConflict
-	case before != nil && !before.hasEnded():
+	case current != nil && !current.hasEnded():
 		// The webmemory that holds the run asks once more, since the answer was lost; what began has no reader.
-		before.cancel(subagent.ErrStopped)
+		current.cancel(subagent.ErrStopped)
 		return nil, errStillEnding
-	case asked.Err() != nil:
+	case reqCtx.Err() != nil:
 		return nil, s.refuse(errGivenUp)
 	case s.draining:
 		return nil, s.refuse(errDraining)
@@ -107,21 +107,21 @@ func (s *Server) start(
 		return nil, s.refuse(errTooManyRuns)
 	}
 	life := s.life
-	if who, known := access.Known(asked); known {
+	if who, ok := access.Authenticated(reqCtx); ok {
 		who.User = cmp.Or(req.User, who.User)
 		life = access.With(life, who)
 	}
 	life, cancel := context.WithCancelCause(life)
 	r := &run{
-		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.FromContext(asked), cancel: cancel,
-		log: events, ended: make(chan struct{}), started: time.Now(), leave: leave,
+		id: req.RunID, chat: req.Chat, digest: digest, trail: telemetry.FromContext(reqCtx), cancel: cancel,
+		log: events, done: make(chan struct{}), started: time.Now(), leave: leave,
 	}
 	leave = func() {}
 	if req.Resume != nil {
-		r.from, r.turn = events.Last(), req.Resume.Turn
+		r.resumeSeq, r.turn = events.Last(), req.Resume.Turn
 	}
-	if before != nil {
-		s.drop(before)
+	if current != nil {
+		s.drop(current)
 	}
 	s.runs[r.id] = r
 	s.metrics.started.Inc()
@@ -131,8 +131,8 @@ func (s *Server) start(
 
 // givesWay says whether what goes on from an event takes the run's place: the run waits there, or waited before that and
 // went on at another apiserver, or it went on here in an earlier turn of its chat.
-func (r *run) givesWay(to *master.Resume, from int64) bool {
-	return to != nil && (r.waits > 0 && r.waits <= from || r.from > 0 && r.from <= from && r.turn < to.Turn)
+func (r *run) givesWay(resume *master.Resume, seq int64) bool {
+	return resume != nil && (r.waitSeq > 0 && r.waitSeq <= seq || r.resumeSeq > 0 && r.resumeSeq <= seq && r.turn < resume.Turn)
 }
 
 func (s *Server) refuse(p *api.Problem) error {
@@ -189,37 +189,37 @@ func (r *run) outcome() string {
 func (s *Server) finish(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.over = time.Now()
+	r.endTime = time.Now()
 	r.leave()
 	s.finished = append(s.finished, r)
-	s.kept += r.log.Size()
+	s.finishedBytes += r.log.Size()
 	if r.log.Waiting() {
-		r.waits = r.log.Last()
+		r.waitSeq = r.log.Last()
 	}
-	s.metrics.seconds.WithLabelValues(r.outcome()).Observe(r.over.Sub(r.started).Seconds())
-	close(r.ended) // before trim can hide the run from Drain
+	s.metrics.seconds.WithLabelValues(r.outcome()).Observe(r.endTime.Sub(r.started).Seconds())
+	close(r.done) // before trim can hide the run from Drain
 	s.trim()
 }
 
 // trim lets the oldest finished runs go while they are too old, too many or too
 // large. The caller holds mu.
 func (s *Server) trim() {
-	gone := 0
+	n := 0
 	for _, r := range s.finished {
-		if len(s.finished)-gone <= s.cfg.KeepRuns && s.kept <= s.cfg.KeepBytes && time.Since(r.over) < s.cfg.KeepFinished {
+		if len(s.finished)-n <= s.cfg.KeepRuns && s.finishedBytes <= s.cfg.KeepBytes && time.Since(r.endTime) < s.cfg.KeepFinished {
 			break
 		}
 		s.drop(r)
 		s.unlist(r)
-		gone++
+		n++
 	}
-	clear(s.finished[:gone])
-	s.finished = s.finished[gone:]
+	clear(s.finished[:n])
+	s.finished = s.finished[n:]
 }
 
 // drop lets go of a finished run's events. The caller holds mu.
 func (s *Server) drop(r *run) {
-	s.kept -= r.log.Size()
+	s.finishedBytes -= r.log.Size()
 	r.log.Drop()
 }
 

@@ -37,7 +37,7 @@ type Server struct {
 	agent     Agent
 	subagents func() []api.SubagentInfo
 	log       zerolog.Logger
-	seen      *telemetry.Service
+	svc       *telemetry.Service
 	metrics   metrics
 	documents *documents
 	places    *fair.Places // of runs at once
@@ -48,11 +48,11 @@ type Server struct {
 	end     context.CancelCauseFunc
 	janitor sync.WaitGroup
 
-	mu       sync.Mutex // guards the rest, and run.over
-	runs     map[string]*run
-	finished []*run // in the order they finished; a prefix of it leaves at a time
-	kept     int    // bytes held by finished
-	draining bool
+	mu            sync.Mutex // guards the rest, and run.over
+	runs          map[string]*run
+	finished      []*run // in the order they finished; a prefix of it leaves at a time
+	finishedBytes int    // bytes held by finished
+	draining      bool
 }
 
 // runPatience is how long a run waits for a place: shorter than webmemory waits for the answer.
@@ -68,8 +68,8 @@ func New(cfg Config, agent Agent, subagents func() []api.SubagentInfo, log zerol
 	s.places = fair.New(s.cfg.MaxRuns, runPatience)
 	s.work = fair.ForProcessors()
 	s.life, s.end = context.WithCancelCause(context.Background())
-	if s.seen = cfg.Telemetry; s.seen == nil {
-		s.seen = telemetry.Open("", log)
+	if s.svc = cfg.Telemetry; s.svc == nil {
+		s.svc = telemetry.Open("", log)
 	}
 	s.documents = &documents{cfg.Documents, subagents, s.cfg.MaxDocument, fair.New(putsAtOnce, putPatience)}
 	s.metrics = newMetrics(s)
@@ -133,7 +133,7 @@ func (s *Server) await(ctx context.Context, runs ...*run) error {
 func awaitAll(ctx context.Context, runs []*run) error {
 	for _, r := range runs {
 		select {
-		case <-r.ended:
+		case <-r.done:
 		case <-ctx.Done():
 			if !r.hasEnded() { // select takes either when both are ready
 				return errStillEnding

@@ -45,14 +45,14 @@ func newSpans(tracer *tracing.Tracer, trail telemetry.Trail, r master.Request) (
 		return nil, trail
 	}
 	s := &spans{tracer: tracer, trail: trail, user: r.User, agents: map[string]*agentSpan{}}
-	own := s.of(event.Event{Head: event.Head{Subagent: master.Version}})
+	own := s.agent(event.Event{Head: event.Head{Subagent: master.Version}})
 	own.SetInput(r.Message)
 	s.trail = own.trail
 	return s, own.trail
 }
 
-// of is the agent of an event. One that goes on after the run waited begins a span with its first event.
-func (s *spans) of(e event.Event) *agentSpan {
+// agent is the agent of an event. One that goes on after the run waited begins a span with its first event.
+func (s *spans) agent(e event.Event) *agentSpan {
 	a := s.agents[e.CallID]
 	if a == nil {
 		a = new(agentSpan)
@@ -70,35 +70,35 @@ func (s *spans) see(e event.Event) {
 	}
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
-		s.of(e).SetInput(p.Task)
+		s.agent(e).SetInput(p.Task)
 	case *event.AssistantWithTools:
-		a := s.of(e)
+		a := s.agent(e)
 		for _, c := range p.ToolCalls {
 			a.tools = append(a.tools, &toolSpan{call: c})
 		}
 	case *event.ToolProgress:
-		if a := s.of(e); p.Status == "running" {
+		if a := s.agent(e); p.Status == "running" {
 			s.begin(a, func(t *toolSpan) bool { return t.call.Function.Name == p.Tool && t.span == nil })
 		} else {
 			a.failed = failures[p.Status]
 		}
 	case *event.ToolResult:
-		a := s.of(e)
-		a.over(func(t *toolSpan) bool { return t.call.ID == p.ToolCallID }, p.Content)
+		a := s.agent(e)
+		a.endTool(func(t *toolSpan) bool { return t.call.ID == p.ToolCallID }, p.Content)
 	case *event.MasterTool:
-		a := s.of(e)
+		a := s.agent(e)
 		same := func(t *toolSpan) bool { return t.call.Function.Name == p.Tool }
-		switch known := slices.ContainsFunc(a.tools, same); {
+		switch open := slices.ContainsFunc(a.tools, same); {
 		case p.Status != "running":
 			a.failed = failures[p.Status]
-			a.over(same, p.Detail)
-		case !known:
+			a.endTool(same, p.Detail)
+		case !open:
 			a.tools = append(a.tools, &toolSpan{call: memory.ToolCall{
 				Function: memory.FunctionCall{Name: p.Tool, Arguments: p.Detail}}})
 			s.begin(a, same)
 		}
 	case *event.Completion:
-		a := s.of(e)
+		a := s.agent(e)
 		a.SetOutput(p.Response)
 		a.end(p.Status, p.Failure)
 		delete(s.agents, e.CallID)
@@ -112,30 +112,30 @@ func (s *spans) see(e event.Event) {
 }
 
 // begin begins the span of an agent's first such call.
-func (s *spans) begin(a *agentSpan, such func(*toolSpan) bool) {
-	at := slices.IndexFunc(a.tools, such)
-	if at < 0 {
+func (s *spans) begin(a *agentSpan, match func(*toolSpan) bool) {
+	i := slices.IndexFunc(a.tools, match)
+	if i < 0 {
 		return
 	}
-	call := a.tools[at].call
-	of, about := tracing.Tool, call.Function.Name
-	if about == rag.SearchTool {
-		of, about = tracing.Retrieval, tracing.Documents
+	call := a.tools[i].call
+	op, subject := tracing.Tool, call.Function.Name
+	if subject == rag.SearchTool {
+		op, subject = tracing.Retrieval, tracing.Documents
 	}
-	span, _ := s.tracer.Start(a.trail, tracing.Begin{Operation: of, Subject: about})
+	span, _ := s.tracer.Start(a.trail, tracing.Begin{Operation: op, Subject: subject})
 	if call.ID != "" {
 		span.Set(tracing.ToolCall.String(call.ID))
 	}
 	span.Arguments(call.Function.Arguments)
-	a.tools[at].span = span
+	a.tools[i].span = span
 }
 
-// over ends an agent's first such call.
-func (a *agentSpan) over(such func(*toolSpan) bool, result string) {
-	if at := slices.IndexFunc(a.tools, such); at >= 0 {
-		a.tools[at].span.Result(result)
-		a.tools[at].span.End(a.failed)
-		a.tools = slices.Delete(a.tools, at, at+1)
+// endTool ends an agent's first such call.
+func (a *agentSpan) endTool(match func(*toolSpan) bool, result string) {
+	if i := slices.IndexFunc(a.tools, match); i >= 0 {
+		a.tools[i].span.Result(result)
+		a.tools[i].span.End(a.failed)
+		a.tools = slices.Delete(a.tools, i, i+1)
 	}
 }
 

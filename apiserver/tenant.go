@@ -24,18 +24,18 @@ var errDefaultTenant = problem(http.StatusConflict, "default_tenant", "the defau
 
 // deleteTenant is DELETE /v1/tenant: some of what the tenant that asks has goes. The answer says how much is left.
 func (s *Server) deleteTenant(c *gin.Context) error {
-	of := tenantOf(c)
-	if (of == memory.Tenant{}) {
+	tenant := tenantOf(c)
+	if (tenant == memory.Tenant{}) {
 		return errDefaultTenant
 	}
 	ctx := c.Request.Context()
 	var out api.ErasedTenant
 	if library := s.documents.library; library != nil {
-		all, err := library.ListCollections(ctx, of)
+		collections, err := library.ListCollections(ctx, tenant)
 		if err != nil {
 			return problemOf(err)
 		}
-		for i, one := range all {
+		for i, one := range collections {
 			if i == collectionsAtOnce {
 				break
 			}
@@ -47,14 +47,14 @@ func (s *Server) deleteTenant(c *gin.Context) error {
 				out.Collections++
 			}
 		}
-		out.Left = max(0, len(all)-collectionsAtOnce)
+		out.Remaining = max(0, len(collections)-collectionsAtOnce)
 	}
 	if erase := s.cfg.EraseTenant; erase != nil {
-		erased, left, err := erase(ctx)
+		erased, remaining, err := erase(ctx)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errGatewayAway, err)
 		}
-		out.Conversations, out.Left = erased, out.Left+left
+		out.Conversations, out.Remaining = erased, out.Remaining+remaining
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
@@ -94,11 +94,11 @@ func (d *documents) exportTenant(c *gin.Context) error {
 				if err != nil {
 					return err
 				}
-				said := api.TenantDocument{Collection: one.String(), Document: text}
+				record := api.TenantDocument{Collection: one.String(), Document: text}
 				if !one.Chat().IsZero() {
-					said = api.TenantDocument{Chat: one.Chat().ID(), Document: text}
+					record = api.TenantDocument{Chat: one.Chat().ID(), Document: text}
 				}
-				if err := line(said); err != nil {
+				if err := line(record); err != nil {
 					return err
 				}
 			}
@@ -109,11 +109,11 @@ func (d *documents) exportTenant(c *gin.Context) error {
 		}
 	}
 	if d.library != nil {
-		all, err := d.library.ListCollections(ctx, tenantOf(c))
+		collections, err := d.library.ListCollections(ctx, tenantOf(c))
 		if err != nil {
 			return problemOf(err)
 		}
-		for _, one := range all {
+		for _, one := range collections {
 			if err := export(one); err != nil && !errors.Is(err, docstore.ErrNoCollection) {
 				if !c.Writer.Written() {
 					return problemOf(err)

@@ -84,7 +84,7 @@ func (s *Server) acceptTools(c *gin.Context) error {
 	if err := api.DecodeBody(c.Writer, c.Request, maxToolBody, &body); err != nil {
 		return err
 	}
-	if _, known := s.toolServer(c.Request.Context(), body.Server); !known {
+	if _, ok := s.toolServer(c.Request.Context(), body.Server); !ok {
 		return api.ErrUnknownToolServer
 	}
 	if err := s.cfg.Tools().Accept(c.Request.Context(), body.Server); err != nil {
@@ -105,8 +105,8 @@ func (s *Server) toolServer(ctx context.Context, name string) (api.ToolServer, b
 
 // asProblem is an error of Tools for a client.
 func asProblem(err error) error {
-	if known := (*api.Problem)(nil); errors.As(err, &known) {
-		return known
+	if p := (*api.Problem)(nil); errors.As(err, &p) {
+		return p
 	}
 	p := *api.ErrToolFailed
 	p.Message = err.Error()
@@ -120,20 +120,20 @@ type toolServerAway struct {
 }
 
 // toolServersAway are those that cannot be reached now. Runs go on without their tools.
-func (s *Server) toolServersAway(ctx context.Context) (away []toolServerAway) {
+func (s *Server) toolServersAway(ctx context.Context) (unavailable []toolServerAway) {
 	for _, server := range s.listTools(ctx).Servers {
 		if server.State == "away" {
-			away = append(away, toolServerAway{server.Server, server.Reason})
+			unavailable = append(unavailable, toolServerAway{server.Server, server.Reason})
 		}
 	}
-	return away
+	return unavailable
 }
 
 // toolMetrics are what an operator watches of servers of tools.
 func (s *Server) toolMetrics() {
-	s.seen.Gauge("mneme_tool_servers_away", "Servers of tools that cannot be reached now.",
+	s.svc.Gauge("mneme_tool_servers_away", "Servers of tools that cannot be reached now.",
 		func() float64 { return float64(len(s.toolServersAway(s.life))) })
-	s.seen.Gauge("mneme_tools_changed", "Tools that are not what was accepted, and are not used.", func() float64 {
+	s.svc.Gauge("mneme_tools_changed", "Tools that are not what was accepted, and are not used.", func() float64 {
 		changed := 0
 		for _, server := range s.listTools(s.life).Servers {
 			changed += len(server.Changed)

@@ -48,7 +48,7 @@ func encoded(messages []memory.Message) []json.RawMessage {
 // resumed makes the request of a run that goes on: as it was posted first, with the memory of
 // the webmemory that holds it at this time. The log has its events until then.
 func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Request, *api.Log, error) {
-	from := master.Resume{State: body.Resume.State, Answers: body.Resume.Answers, Turn: body.Resume.Turn}
+	resume := master.Resume{State: body.Resume.State, Answers: body.Resume.Answers, Turn: body.Resume.Turn}
 	events, err := api.GoOn(body.RunID, s.cfg.Log, body.Resume.Events)
 	if err != nil {
 		return master.Request{}, nil, api.BadRequest(fmt.Errorf("the events in resume are not the run's: %w", err))
@@ -58,12 +58,12 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		if err != nil { // it was decoded before
 			return master.Request{}, nil, err
 		}
-		from.Events = append(from.Events, e)
+		resume.Events = append(resume.Events, e)
 	}
-	if n := len(from.Events); n == 0 || !from.Events[n-1].Blocking() {
+	if n := len(resume.Events); n == 0 || !resume.Events[n-1].Blocking() {
 		return master.Request{}, nil, api.BadRequest(errors.New("the events in resume must end with the run's run_waiting"))
 	}
-	raw, err := from.Posted()
+	raw, err := resume.Posted()
 	if failure, ok := errors.AsType[subagent.Failure](err); ok {
 		err = &api.Problem{Status: http.StatusUnprocessableEntity, Code: failure.Code, Message: failure.Message}
 	}
@@ -80,10 +80,10 @@ func (s *Server) resumed(ctx context.Context, body api.RunRequest) (master.Reque
 		first.Approved = body.Approved
 	}
 	req, err := s.request(first)
-	req.Resume = &from
-	if before, err := s.find(body.RunID); err == nil && before.log.Waiting() {
+	req.Resume = &resume
+	if current, err := s.find(body.RunID); err == nil && current.log.Waiting() {
 		// run_waiting can be read a moment before the agent returns.
-		if err := s.await(ctx, before); err != nil {
+		if err := s.await(ctx, current); err != nil {
 			return req, nil, err
 		}
 	}
@@ -96,9 +96,9 @@ func (s *Server) checkTools(body api.RunRequest) error {
 		return api.BadRequest(fmt.Errorf("tools are for the agent %q, which %.80q is not", master.Version, body.AgentVersion))
 	}
 	for _, t := range body.Tools {
-		taken := t.Name == note.ToolName || t.Name == recall.ToolName ||
+		reserved := t.Name == note.ToolName || t.Name == recall.ToolName ||
 			slices.ContainsFunc(s.subagents(), func(info api.SubagentInfo) bool { return string(info.Name) == t.Name })
-		if taken {
+		if reserved {
 			return api.BadRequest(fmt.Errorf("the name %q of a tool is taken by a tool or a subagent of the master's: "+
 				"give it another one", t.Name))
 		}
@@ -111,12 +111,12 @@ const keepTimeout = 10 * time.Second
 
 // keepConversation has the gateway keep a conversation until what goes on with its run is over.
 // Without it the run goes on all the same, if need be without the model's thinking.
-func (s *Server) keepConversation(ctx context.Context, id string, waits []event.Wait) {
+func (s *Server) keepConversation(ctx context.Context, id string, pending []event.Wait) {
 	if s.cfg.KeepConversation == nil || id == "" {
 		return
 	}
 	last := 0.0
-	for _, w := range waits {
+	for _, w := range pending {
 		last = max(last, w.ExpiresAt)
 	}
 	until := time.UnixMilli(int64(math.Round(last * 1000))).Add(s.cfg.RunTimeout)

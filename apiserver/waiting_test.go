@@ -166,7 +166,7 @@ func TestARunWithoutMemoryWaits(t *testing.T) {
 	_, last := s.stored(t, s.post(t, r).Events)
 	require.True(t, last.Terminal(), "nobody keeps it")
 	r = lights("r2", "one")
-	r.Memory, r.Waits = nil, true
+	r.Memory, r.CanWait = nil, true
 	lines, last := s.stored(t, s.post(t, r).Events)
 	require.True(t, last.Blocking())
 	resumed := goesOn("r2", lines, last, "ONE")

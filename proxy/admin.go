@@ -25,7 +25,7 @@ type BackendState struct {
 
 // operatorsOnly refuses the admins of single tenants what concerns all of them.
 func operatorsOnly(c *gin.Context) {
-	if !access.From(c.Request.Context()).Operator() {
+	if !access.FromContext(c.Request.Context()).Operator() {
 		c.Abort()
 		refuseRoute(c, http.StatusForbidden, "this is about all tenants: it takes an admin's key of the default tenant")
 	}
@@ -67,7 +67,7 @@ func (s *Server) switchBackend(c *gin.Context) {
 		return
 	}
 	s.log.Info().Str("from", prev.name).Str("to", req.Active).Msg("active backend switched")
-	err := s.config.Shared.Audit.Write(c.Request.Context(), access.From(c.Request.Context()).Tenant, "backend.switch",
+	err := s.config.Shared.Audit.Write(c.Request.Context(), access.FromContext(c.Request.Context()).Tenant, "backend.switch",
 		"backends/"+req.Active)
 	if err != nil {
 		s.log.Error().Err(err).Str("to", req.Active).Msg("an entry of the audit log was not kept")

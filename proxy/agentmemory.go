@@ -107,9 +107,9 @@ func rememberedIn(ctx context.Context, s *Server, x *request) (chat string, err 
 	if m == nil || x.trail.Run != "" || x.endpoint.counts {
 		return "", nil
 	}
-	caller := access.From(ctx)
+	caller := access.FromContext(ctx)
 	if name == "" {
-		if name = caller.Key; !m.Keys || name == "" || !caller.May(access.Chat) || !caller.May(access.MemoryRead) {
+		if name = caller.Key; !m.Keys || name == "" || !caller.HasScope(access.Chat) || !caller.HasScope(access.MemoryRead) {
 			return "", nil
 		}
 	}
@@ -134,7 +134,7 @@ func recollect(ctx context.Context, s *Server, x resolvedRequest) (resolvedReque
 	}
 	var t *agentTurn
 	err = fair.Share(ctx, func(context.Context) error {
-		t = turnOf(x, turnKey{tenant: access.From(ctx).Tenant.String(), chat: chat})
+		t = turnOf(x, turnKey{tenant: access.FromContext(ctx).Tenant.String(), chat: chat})
 		return nil
 	})
 	if err != nil || t == nil {

@@ -347,7 +347,7 @@ func TestWhatIsPutBackIsReserved(t *testing.T) {
 		says("application/json", answer)(w, r)
 	}, nil, limit.Options{})
 	l.limits(t, "k", "1000000tokens/total")
-	l.key.Limits.Rate = access.Rates{{N: 2, Of: access.Requests, Per: time.Hour}}
+	l.key.Limits.Rate = access.Rates{{N: 2, Unit: access.Requests, Per: time.Hour}}
 	const hi, more = `{"role":"user","content":"hi"}`, `,{"role":"assistant","content":[{"type":"text","text":"hi"}]},` +
 		`{"role":"user","content":"more"}`
 	for i, c := range []struct{ messages, mended string }{

@@ -353,7 +353,7 @@ func (m *mangled) judge(t *talk, seen []upstreamtest.Request) {
 	sent := messagesOf(accepted.Body)
 	m.sameWords(messagesOf(t.sent), sent)
 	if len(seen) == 1 && !m.kind.loses && m.active == m.tested && m.named {
-		require.Zero(m, accepted.Lost, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
+		require.Zero(m, accepted.Missing, "thinking of the current turn:\n%s\nwas sent as\n%s", t.sent, accepted.Body)
 	}
 	if m.active == m.tested {
 		m.count(t, sent)

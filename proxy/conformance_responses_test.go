@@ -165,9 +165,9 @@ var responsesRows = []transcript{
 		runEach(google).vary(variants{
 			ended("failed", "failed", nil, 500, "vendor_failed"),
 			ended("blocked", "content_filter", nil, 400, "content_refused"),
-			ended("cut", "", &upstreamtest.Cut{After: 8}, 0, ""),
-			ended("clean cut", "", &upstreamtest.Cut{After: 8, Clean: true}, 0, ""),
-			ended("error in the middle", "", &upstreamtest.Cut{After: 8, Error: 529}, 0, ""),
+			ended("cut", "", &upstreamtest.Cut{Events: 8}, 0, ""),
+			ended("clean cut", "", &upstreamtest.Cut{Events: 8, Clean: true}, 0, ""),
+			ended("error in the middle", "", &upstreamtest.Cut{Events: 8, Error: 529}, 0, ""),
 		}),
 		judgeAlone, unnamed, withoutTools, thinkingMode(""), now),
 	row("errors before an interaction", "such an error has no status or no retry, or lacks the caller's key.",

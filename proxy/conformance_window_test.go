@@ -41,7 +41,7 @@ func windows(p *play) {
 		require.NotContains(p, p.last(), "not shown", "a window of %d:\n%s", n, sent)
 		require.NotEqual(p, "disabled", gjson.Get(p.last(), "thinking.type").Str, "a window of %d:\n%s", n, sent)
 		if !bound {
-			require.Zero(p, p.vendor().Last().Lost, "a window of %d:\n%s\nwas sent as\n%s", n, sent, p.last())
+			require.Zero(p, p.vendor().Last().Missing, "a window of %d:\n%s\nwas sent as\n%s", n, sent, p.last())
 		}
 		after := p.gateway().outcomes()
 		for _, outcome := range []string{"unused", "forked", "missed", "expired", "notknown"} {

@@ -273,7 +273,7 @@ func (w *world) conforms(refusals int) {
 	w.refusedAtMost(refusals)
 	for _, v := range w.vendors {
 		for _, r := range v.Requests() {
-			require.Zero(w, r.Lost, "thinking did not come back: %s", r.Body)
+			require.Zero(w, r.Missing, "thinking did not come back: %s", r.Body)
 		}
 	}
 }

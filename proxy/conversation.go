@@ -196,7 +196,7 @@ const (
 // It answers {"erased":…,"left":…} and is to be sent again until nothing
 // is left.
 func (s *Server) eraseTenant(c *gin.Context) {
-	who, ok := access.Known(c.Request.Context())
+	who, ok := access.Authenticated(c.Request.Context())
 	if !ok || who.Operator() {
 		refuseRoute(c, http.StatusConflict, "only what a tenant other than the default one has is erased as a whole")
 		return
@@ -265,7 +265,7 @@ func (s *Server) keepConversation(c *gin.Context) {
 // those of callers without a credential: what mneme's own services have said without keys is found when keys are
 // turned on, and the other way round.
 func caller(r *http.Request) string {
-	switch p, ok := access.Known(r.Context()); {
+	switch p, ok := access.Authenticated(r.Context()); {
 	case !ok:
 		return tenant(r.Header)
 	case p.Operator():

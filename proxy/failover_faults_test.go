@@ -120,7 +120,7 @@ func (f *faultyRun) observed(b backendCase) backendCase {
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.lost += r.Lost + missing(name, r.Body)
+			f.lost += r.Missing + missing(name, r.Body)
 			if r.Rejection != "" {
 				f.rejected = append(f.rejected, name+": "+r.Rejection)
 			}
@@ -334,8 +334,8 @@ func (f *faultyRun) books(redis *redistest.Server) {
 		var err error
 		books, err = client.HGetAll(f.Context(), limit.Prefix+"{default}:total").Result()
 		require.NoError(f, err)
-		page, err := tally.New(client, 0).Read(f.Context(), tally.Query{By: tally.ByKey,
-			Since: time.Now().AddDate(0, 0, -1), Until: time.Now()})
+		page, err := tally.New(client, 0).Read(f.Context(), tally.Query{Dimension: tally.ByKey,
+			First: time.Now().AddDate(0, 0, -1), Last: time.Now()})
 		require.NoError(f, err)
 		sums = map[string]*tally.Counts{"whole": {}, "streams": {}}
 		for _, row := range page.Rows {

@@ -25,7 +25,7 @@ func TestEachEndpointSharesItsPlacesOfWork(t *testing.T) {
 	require.NoError(t, err)
 	answers := map[string]string{"/v1/embeddings": embeddingsAnswer, "/v1/messages": messagesAnswer}
 	v := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.LessOrEqual(t, p.Taken(), 1)
+		require.LessOrEqual(t, p.InUse(), 1)
 		w.Header().Set("Content-Type", "application/json")
 		answer := answers[r.URL.Path]
 		if answer == "" {
@@ -65,5 +65,5 @@ func TestEachEndpointSharesItsPlacesOfWork(t *testing.T) {
 		}
 		leave()
 	}
-	require.Zero(t, p.Taken())
+	require.Zero(t, p.InUse())
 }

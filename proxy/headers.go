@@ -157,7 +157,7 @@ func nameRun(r *http.Request) error {
 	case chat != "" && !chatID.MatchString(chat):
 		return wire.Failure{Status: 400, Message: "X-AG-Chat-Id must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -"}
 	}
-	if its, err := access.From(r.Context()).Tenant.Chat(chat); err == nil {
+	if its, err := access.FromContext(r.Context()).Tenant.Chat(chat); err == nil {
 		chat = its.String() // two tenants may have chats of one id
 	}
 	telemetry.Concerns(r.Context(), chat, run)

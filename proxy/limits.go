@@ -56,7 +56,7 @@ type admitted struct {
 // admit finds out which limits bind the caller. The model calls of a Copilot CLI are not asked for: the request that
 // the CLI answers has been.
 func (s *Server) admit(ctx context.Context, x routedRequest) error {
-	who := access.From(ctx)
+	who := access.FromContext(ctx)
 	if x.endpoint.counts || x.backend.noRetry {
 		return nil
 	}
@@ -94,7 +94,7 @@ func priceOf(x routedRequest) (price.Price, bool) {
 	if x.backend.config.Kind == KindOffline { // it answers to any name
 		return price.Price{}, true
 	}
-	return x.prices.At(x.backend.local, x.model)
+	return x.prices.LookupAt(x.backend.local, x.model)
 }
 
 // reserve has the limits admit what is about to be sent: the input as estimated, and the answer that it bounds. What is

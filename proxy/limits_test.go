@@ -128,8 +128,8 @@ func (l *limited) told(t *testing.T, tokens, micros int64) {
 	var rows []tally.Row
 	require.Eventually(t, func() bool {
 		now, sum := time.Now(), tally.Counts{}
-		page, err := tally.New(l.redis, 0).Read(t.Context(), tally.Query{Tenant: l.key.Tenant, By: tally.ByKey,
-			Since: now.AddDate(0, 0, -1), Until: now})
+		page, err := tally.New(l.redis, 0).Read(t.Context(), tally.Query{Tenant: l.key.Tenant, Dimension: tally.ByKey,
+			First: now.AddDate(0, 0, -1), Last: now})
 		require.NoError(t, err)
 		rows = page.Rows
 		for _, row := range rows {
@@ -306,9 +306,9 @@ func TestACallThatFailsCostsWhatWasCounted(t *testing.T) {
 func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
 	testtier.Slow(t)
 	t.Parallel()
-	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
+	for _, away := range []limit.OutagePolicy{limit.Refuse, limit.Allow} {
 		l := newLimited(t, "", "100000tokens/total,1usd/total", says("application/json", messagesAnswer), nil,
-			limit.Options{Away: away, AwayCalls: 2, Patience: 100 * time.Millisecond})
+			limit.Options{OutagePolicy: away, AwayCalls: 2, Patience: 100 * time.Millisecond})
 		const body = `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`
 		l.server.Signal(syscall.SIGSTOP) // what it gets now it does when it goes on
 		passed := int64(0)
@@ -322,7 +322,7 @@ func TestWithoutTheStoreLimitedCallsAreRefused(t *testing.T) {
 			require.NotEmpty(t, resp.Header.Get("Retry-After"))
 			require.Contains(t, text, "try again")
 		}
-		require.Equal(t, map[limit.Away]int64{limit.Refuse: 0, limit.Allow: 2}[away], passed)
+		require.Equal(t, map[limit.OutagePolicy]int64{limit.Refuse: 0, limit.Allow: 2}[away], passed)
 		l.server.Signal(syscall.SIGCONT)
 		l.books(t, 15*passed, 20*passed)
 	}

@@ -47,7 +47,7 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		n.Micros = p.Cost(price.Tokens{Input: t.InputTokens, CachedInput: t.CacheRead, CacheWrite: t.CacheCreation,
 			Output: t.OutputTokens})
 	}
-	who, chat := access.From(ctx), x.trail.Chat
+	who, chat := access.FromContext(ctx), x.trail.Chat
 	if chat == "" && !a.minted && !a.matched {
 		chat = a.scope.Conversation
 	}
@@ -56,7 +56,7 @@ func (s *Server) meter(ctx context.Context, x *request, outcome string) tally.Co
 		subagent = scopeMain
 	}
 	s.limiter.Commit(reserved, tally.Call{
-		At: time.Now(), Request: x.id, Tenant: who.Tenant, Counts: n, Key: who.Key, User: who.User,
+		Time: time.Now(), Request: x.id, Tenant: who.Tenant, Counts: n, Key: who.Key, User: who.User,
 		Chat:     strings.TrimPrefix(chat, who.Tenant.String()+"/"), // which our services put in front
 		Subagent: subagent, Model: strings.Clone(a.model), Backend: a.backend.name,
 	})
@@ -79,7 +79,7 @@ func beginSpan(ctx context.Context, s *Server, x *request) (span *tracing.Span) 
 	if x.endpoint.name == embeddingsEndpoint.name {
 		op = tracing.Embeddings
 	}
-	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: op, Subject: x.in.model(), User: access.From(ctx).User})
+	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: op, Subject: x.in.model(), User: access.FromContext(ctx).User})
 	return span
 }
 

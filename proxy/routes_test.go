@@ -362,8 +362,8 @@ func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
 		require.Equal(t, shown, strings.Contains(got.body, `"prompt_tokens"`), "%s: %s", more, got.body)
 	}
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		page, err := tally.New(l.redis, 0).Read(context.Background(), tally.Query{By: tally.ByBackend, Name: "v",
-			Since: time.Now().AddDate(0, 0, -1), Until: time.Now()})
+		page, err := tally.New(l.redis, 0).Read(context.Background(), tally.Query{Dimension: tally.ByBackend, Name: "v",
+			First: time.Now().AddDate(0, 0, -1), Last: time.Now()})
 		require.NoError(t, err)
 		calls, estimated := int64(0), int64(0)
 		for _, row := range page.Rows {

@@ -38,7 +38,7 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 	}
 	call := wire.Call{
 		Dialect: a.backend.speaks, Path: a.endpoint.path[a.backend.speaks], Header: header,
-		Body: body, Stream: a.doc.Stream, Model: a.model, Tenant: access.From(ctx).Tenant.String(),
+		Body: body, Stream: a.doc.Stream, Model: a.model, Tenant: access.FromContext(ctx).Tenant.String(),
 		NoRetry: a.backend.noRetry, Quick: a.result.others, Until: a.result.until, Tries: new(int),
 	}
 	if !a.foreign() && a.in.query != "" {

@@ -38,7 +38,7 @@ func stamp(w http.ResponseWriter) {
 // serve takes a request through a pipeline and sees to its end.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pipeline, scope, teammate string) {
 	began := time.Now()
-	r = r.WithContext(fair.With(r.Context(), s.work, access.From(r.Context()).Tenant))
+	r = r.WithContext(fair.With(r.Context(), s.work, access.FromContext(r.Context()).Tenant))
 	x := &request{
 		endpoint: d, pipeline: scope, teammate: teammate,
 		in:     received{header: r.Header, query: r.URL.RawQuery, caller: caller(r)},

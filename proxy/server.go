@@ -196,7 +196,7 @@ func (s *Server) ready(c *gin.Context) {
 		because("degraded", "Redis does not answer, or refuses commands, as the log says: conversations are kept in this "+
 			"process until it takes them.")
 	}
-	if reason := s.config.Gate.Lost(); reason != "" {
+	if reason := s.config.Gate.LossMessage(); reason != "" {
 		because("degraded", reason)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {

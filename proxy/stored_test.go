@@ -204,7 +204,7 @@ func TestConformanceAToolLoopByStoredResponses(t *testing.T) {
 			if b.name == gpt.name { // which keeps them by their ids
 				thoughts = []string{`"id":"rs_`}
 				require.Len(t, gjson.GetBytes(v.Last().Body, `input.#(type=="reasoning")#`).Array(), 2)
-				require.Zero(t, v.Last().Lost)
+				require.Zero(t, v.Last().Missing)
 			}
 			for _, thought := range thoughts {
 				require.Contains(t, string(v.Last().Body), thought)
@@ -545,7 +545,7 @@ func TestConformanceItemsByTheirIDs(t *testing.T) {
 			for _, thought := range append(thoughts, "I look.") {
 				require.Contains(t, string(v.Last().Body), thought)
 			}
-			require.Zero(t, v.Last().Lost)
+			require.Zero(t, v.Last().Missing)
 			w.conforms(0)
 
 			if b.name != gpt.name { // its vendor is asked

@@ -44,7 +44,7 @@ func (s *routes) audit(c *gin.Context) {
 	}
 	route := c.Request.Method + " " + c.FullPath()
 	entry := s.entries[route]
-	if p := access.From(c.Request.Context()); s.rights[route] == access.MemoryRead && p.Key != "" &&
+	if p := access.FromContext(c.Request.Context()); s.rights[route] == access.MemoryRead && p.Key != "" &&
 		!slices.Contains(p.Scopes, access.MemoryRead) {
 		entry = readAsAdmin
 	}
@@ -62,7 +62,7 @@ func (s *core) writeAudit(ctx context.Context, tenant memory.Tenant, entry, targ
 	defer cancel()
 	if err := s.cfg.Audit.Write(ctx, tenant, entry, target); err != nil {
 		s.metrics.unaudited.Inc()
-		s.log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.From(ctx).Key).
+		s.log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.FromContext(ctx).Key).
 			Msg("an entry of the audit log was not kept")
 	}
 }

@@ -347,7 +347,7 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, era
 		return nil, nil
 	}
 	if !erasing && state.Woken != 0 {
-		if err := fair.Away(ctx, func() error { return s.untilSaved(ctx, time.UnixMilli(state.Woken)) }); err != nil {
+		if err := fair.Block(ctx, func() error { return s.untilSaved(ctx, time.UnixMilli(state.Woken)) }); err != nil {
 			return nil, err
 		}
 	}

@@ -136,7 +136,7 @@ func (s *core) eraseConversations(ctx context.Context, chat memory.Chat, turn in
 	c := &s.conversations
 	ids := c.until(chat, turn)
 	for _, id := range ids {
-		if err := fair.Away(ctx, func() error {
+		if err := fair.Block(ctx, func() error {
 			return s.runs.EraseConversation(ctx, chat.Tenant(), id)
 		}); err != nil {
 			return asking(err)

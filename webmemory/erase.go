@@ -195,7 +195,7 @@ func (s *eraser) eraseUnder(ctx context.Context, w *writer, what eraseScope) (we
 		return out, s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
 	}
 	documents := false
-	err = fair.Away(ctx, func() (err error) { documents, err = s.runs.DeleteChat(ctx, w.chat); return err })
+	err = fair.Block(ctx, func() (err error) { documents, err = s.runs.DeleteChat(ctx, w.chat); return err })
 	if err != nil {
 		return out, asking(err)
 	}
@@ -233,7 +233,7 @@ func (s *eraser) scrubbedLater(ctx context.Context, w *writer) error {
 }
 
 // forgetUsage takes an erased chat or user out of the counters of what calls of models took.
-func (s *eraser) forgetUsage(ctx context.Context, tenant memory.Tenant, groupBy tally.By, name string) error {
+func (s *eraser) forgetUsage(ctx context.Context, tenant memory.Tenant, groupBy tally.Dimension, name string) error {
 	if err := s.cfg.Usage.Forget(ctx, tenant, groupBy, name); err != nil {
 		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 	}

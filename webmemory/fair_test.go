@@ -77,7 +77,7 @@ func TestEachRouteThatWorksSharesItsPlaces(t *testing.T) {
 		leave()
 	}
 	require.Greater(t, shared, 60)
-	require.Zero(t, p.Taken())
+	require.Zero(t, p.InUse())
 }
 
 // Who waits for a model, for a turn, for a client or for a chat that another request changes has no place meanwhile.
@@ -123,5 +123,5 @@ func TestNoPlaceIsHeldWhileARequestWaits(t *testing.T) {
 	require.Equal(t, 201, <-imported)
 	close(release)
 	require.Equal(t, 201, <-turn)
-	require.Zero(t, p.Taken())
+	require.Zero(t, p.InUse())
 }

@@ -91,7 +91,7 @@ func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) e
 
 // forkable refuses what cannot be forked before a turn is waited for.
 func (s *portable) forkable(ctx context.Context, source, as memory.Chat, lastID string, headCache heads) error {
-	if err := fair.Away(ctx, func() error { return s.tier.wake(ctx, as) }); err != nil {
+	if err := fair.Block(ctx, func() error { return s.tier.wake(ctx, as) }); err != nil {
 		return err
 	}
 	if err := s.histories.isEmpty(ctx, as); err != nil {

@@ -168,7 +168,7 @@ func (s *monitor) readyz(c *gin.Context) error {
 		out.Redis = &awayState{now.downSince}
 	}
 	// With a refusal nothing can be stored although Redis answers.
-	for _, reason := range []string{now.refusal, tooFull(now.full), now.cold, s.cfg.Gate.Lost()} {
+	for _, reason := range []string{now.refusal, tooFull(now.full), now.cold, s.cfg.Gate.LossMessage()} {
 		if reason != "" {
 			because("degraded", reason)
 		}

@@ -58,7 +58,7 @@ func keyProblem(err error) error {
 
 // governs says whether the caller may see and change keys of a tenant.
 func governs(c *gin.Context, tenant memory.Tenant) bool {
-	p := access.From(c.Request.Context())
+	p := access.FromContext(c.Request.Context())
 	return p.Tenant == tenant || p.Operator()
 }
 
@@ -80,14 +80,14 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	case !governs(c, tenant):
 		return tenant, errOthersTenant
 	case tenant != problem.TenantOf(c):
-		err = access.From(c.Request.Context()).Need(access.Admin)
+		err = access.FromContext(c.Request.Context()).Need(access.Admin)
 	}
 	return tenant, err
 }
 
 // self tells a client what its key opens, so that it can say what is missing before a request is refused.
 func self(c *gin.Context) error {
-	p := access.From(c.Request.Context())
+	p := access.FromContext(c.Request.Context())
 	c.Header("Cache-Control", "no-store")
 	return api.Answer(c.Writer, http.StatusOK, webapi.Self{ID: p.Key, Tenant: p.Tenant, Scopes: p.Scopes}, nil)
 }
@@ -111,7 +111,7 @@ func (s *keyring) listKeys(c *gin.Context) error {
 
 func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 	if (body.Tenant == memory.Tenant{}) {
-		body.Tenant = access.From(c.Request.Context()).Tenant
+		body.Tenant = access.FromContext(c.Request.Context()).Tenant
 	}
 	if !governs(c, body.Tenant) {
 		return problem.BadRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")

@@ -49,7 +49,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	r.user, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
-		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, Waits: len(p.Tools) > 0, Bare: p.Bare,
+		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, CanWait: len(p.Tools) > 0, Bare: p.Bare,
 		Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
 		TimeZone: zoneOf(c.Request.Context(), s.core, p.TimeZone, r.user),
 	}
@@ -194,7 +194,7 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 
 // relay passes the events of a one-shot on until it ends or the client disconnects.
 func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events string) {
-	client, err := s.runs.At(events)
+	client, err := s.runs.ForEvents(events)
 	if err != nil {
 		client = s.runs
 	}

@@ -152,7 +152,7 @@ func TestAOneShotCallsItsClientsTools(t *testing.T) {
 	require.NoError(t, json.Unmarshal(got.Body, &waiting))
 	require.Len(t, waiting.Pending, 1)
 	require.Equal(t, "light", waiting.Pending[0].Tool)
-	require.True(t, s.Requests()[0].Waits)
+	require.True(t, s.Requests()[0].CanWait)
 	require.Empty(t, chatKeysAndIDs(w))
 
 	transcript := `"context":[{"role":"user","content":"on"},{"role":"assistant","tool_calls":[{"id":"t1","type":"function",` +

@@ -212,7 +212,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
 	for {
 		ok := false
-		_ = fair.Away(ctx, func() error { ok = lines.Scan(); return nil })
+		_ = fair.Block(ctx, func() error { ok = lines.Scan(); return nil })
 		if !ok {
 			break
 		}

@@ -200,7 +200,7 @@ func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path
 // when it looks next. It gives the runs of the chat that they knew of.
 func (s *peers) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	take := func(out applied) { runs = append(runs, out.Runs...) }
-	err := fair.Away(ctx, func() error {
+	err := fair.Block(ctx, func() error {
 		return askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
 			s.log.Warn().Err(err).Str("process", p.ID).
 				Msg("another process has not applied an erasure yet; it does when it looks")

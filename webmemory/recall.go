@@ -224,7 +224,7 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory
 			return recall.Result{}, nil, err
 		}
 	}
-	leave, err := s.searches.Enter(ctx, access.From(ctx).Tenant)
+	leave, err := s.searches.Enter(ctx, access.FromContext(ctx).Tenant)
 	if err != nil {
 		return recall.Result{}, nil, err
 	}

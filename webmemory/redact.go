@@ -186,7 +186,7 @@ func (s *eraser) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return err
 	}
-	if err := fair.Away(ctx, func() error { return s.runs.DeleteRuns(ctx, w.chat) }); err != nil {
+	if err := fair.Block(ctx, func() error { return s.runs.DeleteRuns(ctx, w.chat) }); err != nil {
 		return asking(err)
 	}
 	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, plan.what.Name(), "", s.cfg.Lease); err != nil {

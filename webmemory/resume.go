@@ -113,7 +113,7 @@ func isObject(raw json.RawMessage) bool {
 // fit says whether answers are those to the open waits of a run, and whether the caller may give them.
 func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
-		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Waits: pending}
+		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Pending: pending}
 	}
 	for _, a := range answers {
 		i := slices.IndexFunc(pending, func(w event.Wait) bool { return w.ID == a.ID })
@@ -451,7 +451,7 @@ func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	if events == "" || events == d.events {
 		return
 	}
-	client, err := d.runner.runs.At(events)
+	client, err := d.runner.runs.ForEvents(events)
 	if err != nil {
 		return
 	}

@@ -206,7 +206,7 @@ func byName(acts []act) (access.Rights, map[string]string) {
 
 // checkRight is nil if the caller may do what a request does beside its route.
 func checkRight(ctx context.Context, what string) error {
-	return access.From(ctx).Need(besideRights[what])
+	return access.FromContext(ctx).Need(besideRights[what])
 }
 
 // doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to

@@ -38,7 +38,7 @@ func (s *runner) driver(r *run, w *writer, events string) *driver {
 	if events == "" {
 		events = s.runs.EventsURL(r.id)
 	}
-	client, err := s.runs.At(events)
+	client, err := s.runs.ForEvents(events)
 	if err != nil {
 		client = s.runs
 	}
@@ -82,7 +82,7 @@ func (s *runner) count(ctx context.Context, r *run) (err error) {
 	if s.cfg.Limiter == nil || r.counted != nil {
 		return nil
 	}
-	who := access.From(ctx)
+	who := access.FromContext(ctx)
 	who.User = r.user.ID()
 	r.counted, err = s.cfg.Limiter.Enter(ctx, who, r.id)
 	var refused *limit.Refusal

@@ -180,7 +180,7 @@ func (x *tenantExport) usage(ctx context.Context) error {
 	}
 	now := time.Now()
 	for _, dimension := range tally.Dimensions {
-		q := tally.Query{Tenant: x.tenant, By: dimension, Since: now.Add(-tally.Keep), Until: now}
+		q := tally.Query{Tenant: x.tenant, Dimension: dimension, First: now.Add(-tally.Keep), Last: now}
 		for {
 			page, err := x.cfg.Usage.Read(ctx, q)
 			if err != nil {

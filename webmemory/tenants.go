@@ -141,7 +141,7 @@ func (s *tenancy) deleteTenant(c *gin.Context, tenant memory.Tenant) error {
 			"tenant stand in auth.keys_file and cannot be revoked here: take %s out of it, for all processes, wait 10 seconds "+
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
-	e := tenantErasure{tenancy: s, tenant: tenant, caller: access.From(c.Request.Context()), began: time.Now()}
+	e := tenantErasure{tenancy: s, tenant: tenant, caller: access.FromContext(c.Request.Context()), began: time.Now()}
 	// The request's own context may end with the key that asks, which the erasure revokes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
@@ -325,7 +325,7 @@ func (e *tenantErasure) remote(ctx context.Context) error {
 	}
 	e.out.Collections += out.Collections
 	e.out.Conversations += out.Conversations
-	e.out.Remaining += out.Left
+	e.out.Remaining += out.Remaining
 	return nil
 }
 

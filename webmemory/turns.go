@@ -146,7 +146,7 @@ func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 			"counts as a no."}
 	if w, err := s.store.Suspensions.Waiting(ctx, chat); err == nil && w != nil {
 		if pending, err := waitsOf(w); err == nil {
-			p.Waits = pending
+			p.Pending = pending
 		}
 	}
 	return p
@@ -155,7 +155,7 @@ func (s *leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 // checkKey is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
 // what is revoked nothing begins. An erasure goes on.
 func (s *leaser) checkKey(ctx context.Context, pos place) error {
-	who, gate := access.From(ctx), s.cfg.Gate
+	who, gate := access.FromContext(ctx), s.cfg.Gate
 	if pos >= erasing || who.Key == "" || gate == nil || gate.Keys == nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (s *leaser) underTurn(ctx context.Context, chat memory.Chat, do func(contex
 	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
 	defer cancel()
 	var w *writer
-	err := fair.Away(ctx, func() (err error) {
+	err := fair.Block(ctx, func() (err error) {
 		w, err = s.turnFor(ctx, waiting, chat, "", placeLast, nil, nil)
 		return err
 	})
@@ -440,7 +440,7 @@ func (s *leaser) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 	client := s.runs
 	if open.Events != "" {
 		var err error
-		if client, err = s.runs.At(open.Events); err != nil {
+		if client, err = s.runs.ForEvents(open.Events); err != nil {
 			return err
 		}
 	}

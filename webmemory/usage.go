@@ -26,20 +26,20 @@ func (s *auditor) readUsage(c *gin.Context) error {
 		return errUsageOff
 	}
 	now := time.Now()
-	q := tally.Query{By: tally.By(cmp.Or(c.Query("by"), string(tally.ByTenant))),
+	q := tally.Query{Dimension: tally.Dimension(cmp.Or(c.Query("by"), string(tally.ByTenant))),
 		Name: c.Query("chat"), Cursor: c.Query("cursor")}
-	if q.Name != "" && c.Query("by") != "" && q.By != tally.ByChat {
+	if q.Name != "" && c.Query("by") != "" && q.Dimension != tally.ByChat {
 		return problem.BadRequest("chat goes with by=chat only.")
 	}
 	if q.Name != "" {
-		q.By = tally.ByChat
+		q.Dimension = tally.ByChat
 	}
 	var err, sinceErr, untilErr error
 	if q.Tenant, err = tenantAsked(c); err != nil {
 		return err
 	}
-	q.Since, sinceErr = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
-	q.Until, untilErr = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
+	q.First, sinceErr = tally.ParseDay(cmp.Or(c.Query("since"), "30d"), now)
+	q.Last, untilErr = tally.ParseDay(cmp.Or(c.Query("until"), "0d"), now)
 	err = errors.Join(sinceErr, untilErr)
 	var page tally.Page
 	if err == nil {

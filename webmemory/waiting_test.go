@@ -148,7 +148,7 @@ func TestAnswersAreChecked(t *testing.T) {
 			require.Equal(t, c.code, p.Code)
 			require.Contains(t, p.Message, c.says)
 			if c.code == "waits_open" {
-				require.Len(t, p.Waits, 2)
+				require.Len(t, p.Pending, 2)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestAWaitIsClosed(t *testing.T) {
 			"application/json")
 		require.Equal(t, 409, got.Status, string(got.Body))
 		require.Equal(t, "chat_busy", got.Problem(t).Code)
-		require.Equal(t, "w1", got.Problem(t).Waits[0].ID)
+		require.Equal(t, "w1", got.Problem(t).Pending[0].ID)
 	})
 	t.Run("not by a note or a fork", func(t *testing.T) {
 		require.Equal(t, 201, w.Do("POST", "/v1/chats/1/notes", `{"text":"allergic to nuts"}`, "Content-Type",

@@ -19,7 +19,7 @@ import (
 )
 
 // kept is about how many entries of a tenant are kept; older ones go.
-const kept = 1_000_000
+const maxEntries = 1_000_000
 
 // MaxPage bounds what one Page has.
 const MaxPage = 1000
@@ -27,7 +27,7 @@ const MaxPage = 1000
 // Entry is something that somebody did.
 type Entry struct {
 	ID     string        `json:"id"` // grows; the next page begins behind it
-	At     time.Time     `json:"at"` // Redis's time
+	Time   time.Time     `json:"at"` // Redis's time
 	Tenant memory.Tenant `json:"tenant"`
 	Key    string        `json:"key,omitempty"`    // the id of the key; empty where there are no keys, as for the operator
 	Action string        `json:"action"`           // such as "chat.erase", see docs/security.md
@@ -46,13 +46,13 @@ func stream(t memory.Tenant) string { return memory.ListKey(memory.KindAudit, t)
 
 // Write appends that the principal of a context did something to a target of a tenant's.
 // Errors are memory.ErrUnavailable.
-func (l *Log) Write(ctx context.Context, of memory.Tenant, action, target string) error {
+func (l *Log) Write(ctx context.Context, tenant memory.Tenant, action, target string) error {
 	if l == nil {
 		return nil
 	}
 	err := l.redis.XAdd(ctx, &redis.XAddArgs{
-		Stream: stream(of), MaxLen: kept, Approx: true,
-		Values: []any{"key", access.From(ctx).Key, "action", action, "target", target},
+		Stream: stream(tenant), MaxLen: maxEntries, Approx: true,
+		Values: []any{"key", access.FromContext(ctx).Key, "action", action, "target", target},
 	}).Err()
 	if err != nil {
 		return fmt.Errorf("keeping who did %s: %w", action, redisscript.Unavailable(err))
@@ -62,28 +62,28 @@ func (l *Log) Write(ctx context.Context, of memory.Tenant, action, target string
 
 // Page is up to count entries of a tenant behind an id, "" for the oldest there is.
 // Errors are memory.ErrUnavailable, and memory.ErrBadName for what is no id.
-func (l *Log) Page(ctx context.Context, of memory.Tenant, after string, count int) ([]Entry, error) {
-	from := "-"
-	if after != "" {
-		if strings.Trim(after, "0123456789-") != "" {
-			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, after)
+func (l *Log) Page(ctx context.Context, tenant memory.Tenant, cursor string, count int) ([]Entry, error) {
+	start := "-"
+	if cursor != "" {
+		if strings.Trim(cursor, "0123456789-") != "" {
+			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, cursor)
 		}
-		from = "(" + after
+		start = "(" + cursor
 	}
-	lines, err := l.redis.XRangeN(ctx, stream(of), from, "+", int64(min(count, MaxPage))).Result()
+	lines, err := l.redis.XRangeN(ctx, stream(tenant), start, "+", int64(min(count, MaxPage))).Result()
 	if err != nil {
 		if strings.Contains(err.Error(), "Invalid stream ID") {
-			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, after)
+			return nil, fmt.Errorf("%w: %.40q is no id of an entry", memory.ErrBadName, cursor)
 		}
 		return nil, fmt.Errorf("reading who did what: %w", redisscript.Unavailable(err))
 	}
 	entries := make([]Entry, 0, len(lines))
 	for _, line := range lines {
 		text := func(name string) string { s, _ := line.Values[name].(string); return s }
-		e := Entry{ID: line.ID, Tenant: of, Key: text("key"), Action: text("action"), Target: text("target")}
+		e := Entry{ID: line.ID, Tenant: tenant, Key: text("key"), Action: text("action"), Target: text("target")}
 		var ms int64
 		if _, err := fmt.Sscanf(line.ID, "%d-", &ms); err == nil {
-			e.At = time.UnixMilli(ms).UTC()
+			e.Time = time.UnixMilli(ms).UTC()
 		}
 		entries = append(entries, e)
 	}
@@ -91,12 +91,12 @@ func (l *Log) Page(ctx context.Context, of memory.Tenant, after string, count in
 }
 
 // Erase removes all entries of a tenant, of which nothing else is left. Errors are memory.ErrUnavailable.
-func (l *Log) Erase(ctx context.Context, of memory.Tenant) error {
-	if err := l.redis.Unlink(ctx, stream(of)).Err(); err != nil {
+func (l *Log) Erase(ctx context.Context, tenant memory.Tenant) error {
+	if err := l.redis.Unlink(ctx, stream(tenant)).Err(); err != nil {
 		return fmt.Errorf("erasing who did what: %w", redisscript.Unavailable(err))
 	}
 	return nil
 }
 
-// Since is the id behind which the entries from a time on are.
-func Since(t time.Time) string { return fmt.Sprintf("%d-0", max(t.UnixMilli(), 1)-1) }
+// StartID is the id behind which the entries from a time on are.
+func StartID(t time.Time) string { return fmt.Sprintf("%d-0", max(t.UnixMilli(), 1)-1) }

@@ -53,7 +53,7 @@ func TestEntriesAreKeptInTheirOrder(t *testing.T) {
 		require.Equal(t, "k1", e.Key)
 		require.Equal(t, "chat.erase", e.Action)
 		require.Equal(t, acme, e.Tenant)
-		require.WithinRange(t, e.At, began, time.Now().Add(time.Second))
+		require.WithinRange(t, e.Time, began, time.Now().Add(time.Second))
 		targets[e.Target] = true
 	}
 	require.Len(t, targets, 100)
@@ -61,10 +61,10 @@ func TestEntriesAreKeptInTheirOrder(t *testing.T) {
 	own, err := log.Page(t.Context(), memory.Tenant{}, "", 7)
 	require.NoError(t, err)
 	require.Len(t, own, 1)
-	later, err := log.Page(t.Context(), acme, audit.Since(time.Now().Add(time.Hour)), 7)
+	later, err := log.Page(t.Context(), acme, audit.StartID(time.Now().Add(time.Hour)), 7)
 	require.NoError(t, err)
 	require.Empty(t, later)
-	since, err := log.Page(t.Context(), acme, audit.Since(began), 1000)
+	since, err := log.Page(t.Context(), acme, audit.StartID(began), 1000)
 	require.NoError(t, err)
 	require.Len(t, since, 100)
 }

@@ -23,13 +23,13 @@ var ErrFull = errors.New("all places are taken")
 
 // Places are what is shared. The zero value has none; make it with New. Safe for concurrent use.
 type Places struct {
-	all, kept int
-	patience  time.Duration
+	total, reserved int
+	patience        time.Duration
 
-	mu      sync.Mutex
-	taken   int                   // guarded by mu
-	of      map[memory.Tenant]int // guarded by mu: the places that each has, none of them 0
-	waiting []*waiter             // guarded by mu: in the order of their coming
+	mu        sync.Mutex
+	inUse     int                   // guarded by mu
+	perTenant map[memory.Tenant]int // guarded by mu: the places that each has, none of them 0
+	waiting   []*waiter             // guarded by mu: in the order of their coming
 }
 
 // waiter is a request that waits.
@@ -41,7 +41,7 @@ type waiter struct {
 // New has so many places; a request waits at most so long for one. An eighth of the places, and one at least if there
 // are two, is kept from a tenant that is alone.
 func New(places int, patience time.Duration) *Places {
-	return &Places{all: places, kept: min(places-1, max(1, places/8)), patience: patience, of: map[memory.Tenant]int{}}
+	return &Places{total: places, reserved: min(places-1, max(1, places/8)), patience: patience, perTenant: map[memory.Tenant]int{}}
 }
 
 // ForProcessors returns places for work that keeps a processor busy: one per processor, and at least two. A request waits
@@ -91,24 +91,24 @@ func (p *Places) In(ctx context.Context, tenant memory.Tenant, do func() error) 
 	return do()
 }
 
-// Taken is how many places are taken now.
-func (p *Places) Taken() int {
+// InUse is how many places are taken now.
+func (p *Places) InUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.taken
+	return p.inUse
 }
 
 // enter takes a place. The caller holds mu.
 func (p *Places) enter(tenant memory.Tenant) {
-	p.taken++
-	p.of[tenant]++
+	p.inUse++
+	p.perTenant[tenant]++
 }
 
 // leave gives a place back, and calls in the next one. The caller holds mu.
 func (p *Places) leave(tenant memory.Tenant) {
-	p.taken--
-	if p.of[tenant]--; p.of[tenant] == 0 {
-		delete(p.of, tenant)
+	p.inUse--
+	if p.perTenant[tenant]--; p.perTenant[tenant] == 0 {
+		delete(p.perTenant, tenant)
 	}
 	p.call()
 }
@@ -119,7 +119,7 @@ func (p *Places) call() {
 	for {
 		next := -1
 		for i, w := range p.waiting {
-			if p.mayEnter(w.tenant) && (next < 0 || p.of[w.tenant] < p.of[p.waiting[next].tenant]) {
+			if p.mayEnter(w.tenant) && (next < 0 || p.perTenant[w.tenant] < p.perTenant[p.waiting[next].tenant]) {
 				next = i
 			}
 		}
@@ -136,6 +136,6 @@ func (p *Places) call() {
 // mayEnter says whether there is a place for a tenant: of those that are kept for others only its first ones. The caller
 // holds mu.
 func (p *Places) mayEnter(tenant memory.Tenant) bool {
-	free := p.all - p.taken
-	return free > p.kept || free > 0 && (tenant == memory.Tenant{} || p.of[tenant] < p.kept)
+	free := p.total - p.inUse
+	return free > p.reserved || free > 0 && (tenant == memory.Tenant{} || p.perTenant[tenant] < p.reserved)
 }

@@ -40,7 +40,7 @@ func TestATenantAloneLeavesAFewPlaces(t *testing.T) {
 			p := fair.New(places, time.Second)
 			require.Len(t, taken(t, p, tenant(t, "a")), alone)
 			require.Len(t, taken(t, p, tenant(t, "b")), places-alone, "which others find")
-			require.Equal(t, places, p.Taken())
+			require.Equal(t, places, p.InUse())
 			require.Len(t, taken(t, fair.New(places, time.Second), memory.Tenant{}), places, "the default tenant has all")
 		}
 	})
@@ -90,7 +90,7 @@ func TestWhoHasLessIsNext(t *testing.T) {
 		require.EqualValues(t, 6, got[1].Load())
 		for range 20 { // and from then on they take turns
 			oneLeaves()
-			require.Equal(t, 14, p.Taken())
+			require.Equal(t, 14, p.InUse())
 		}
 		require.InDelta(t, 7, len(leaves[0]), 1)
 	})
@@ -108,7 +108,7 @@ func TestAWaitEnds(t *testing.T) {
 		_, err = p.Enter(t.Context(), memory.Tenant{})
 		require.ErrorIs(t, err, fair.ErrFull)
 		leave()
-		require.Zero(t, p.Taken(), "nobody who gave up has a place")
+		require.Zero(t, p.InUse(), "nobody who gave up has a place")
 		_, err = p.Enter(t.Context(), memory.Tenant{})
 		require.NoError(t, err)
 	})
@@ -141,5 +141,5 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	require.LessOrEqual(t, most.Load(), int32(4))
-	require.Zero(t, p.Taken())
+	require.Zero(t, p.InUse())
 }

@@ -17,7 +17,7 @@ type pool struct {
 type seat struct {
 	pool
 	leave func() // nil without a place
-	since time.Time
+	start time.Time
 }
 
 type poolKey struct{}
@@ -43,11 +43,11 @@ func seatOf(ctx context.Context) *seat {
 // Share, and without With, no further place is taken. work calls Away around waits for clients, models, services and
 // turns. Errors are those of work, and of Enter.
 func Share(ctx context.Context, work func(context.Context) error) error {
-	of, shared := ctx.Value(poolKey{}).(pool)
+	p, shared := ctx.Value(poolKey{}).(pool)
 	if !shared || seatOf(ctx) != nil {
 		return work(ctx)
 	}
-	s := &seat{pool: of}
+	s := &seat{pool: p}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -62,9 +62,9 @@ func Do(ctx context.Context, work func(context.Context)) {
 	}
 }
 
-// Away leaves the place of a context while it calls wait, and then takes another one. After the wait limit of Enter, the
+// Block leaves the place of a context while it calls wait, and then takes another one. After the wait limit of Enter, the
 // work continues without a place, since it may hold a chat's turn and have changed something.
-func Away(ctx context.Context, wait func() error) error {
+func Block(ctx context.Context, wait func() error) error {
 	s := seatOf(ctx)
 	if s == nil {
 		return wait()
@@ -86,14 +86,14 @@ const atOnce = 10 * time.Millisecond
 
 // Yield lets waiting requests have the place, if the work has had it for some time.
 func Yield(ctx context.Context) {
-	if s := seatOf(ctx); s != nil && time.Since(s.since) > atOnce {
-		_ = Away(ctx, func() error { return nil })
+	if s := seatOf(ctx); s != nil && time.Since(s.start) > atOnce {
+		_ = Block(ctx, func() error { return nil })
 	}
 }
 
 func (s *seat) enter(ctx context.Context) (err error) {
 	s.leave, err = s.places.Enter(ctx, s.tenant)
-	s.since = time.Now()
+	s.start = time.Now()
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 
 // takes returns work that requires so many places to be taken.
 func takes(t *testing.T, p *fair.Places, n int) func(context.Context) error {
-	return func(context.Context) error { require.Equal(t, n, p.Taken()); return nil }
+	return func(context.Context) error { require.Equal(t, n, p.InUse()); return nil }
 }
 
 func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
@@ -23,11 +23,11 @@ func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 		plain := t.Context()
 		of := fair.With(plain, p, tenant(t, "a"))
 		taken := func(n int) func() error {
-			return func() error { require.Equal(t, n, p.Taken()); return nil }
+			return func() error { require.Equal(t, n, p.InUse()); return nil }
 		}
 		inside := func(ctx context.Context) error {
 			require.NoError(t, fair.Share(ctx, func(context.Context) error { return taken(1)() }))
-			require.NoError(t, fair.Away(ctx, taken(0)))
+			require.NoError(t, fair.Block(ctx, taken(0)))
 			fair.Yield(ctx)
 			time.Sleep(time.Second)
 			fair.Yield(ctx)
@@ -35,12 +35,12 @@ func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 		}
 		require.NoError(t, fair.Share(of, inside))
 		require.NoError(t, fair.Share(plain, func(context.Context) error { return taken(0)() }))
-		require.Zero(t, p.Taken())
+		require.Zero(t, p.InUse())
 
 		// Another request takes the place while it is left, and keeps it.
 		var leave func()
 		err := fair.Share(of, func(ctx context.Context) error {
-			return fair.Away(ctx, func() (err error) {
+			return fair.Block(ctx, func() (err error) {
 				leave, err = p.Enter(plain, tenant(t, "b"))
 				return err
 			})
@@ -60,8 +60,8 @@ func TestShareTakesOnePlaceAndAwayLeavesIt(t *testing.T) {
 
 		failed := errors.New("failed")
 		require.ErrorIs(t, fair.Share(of, func(ctx context.Context) error {
-			return fair.Away(ctx, func() error { return failed })
+			return fair.Block(ctx, func() error { return failed })
 		}), failed)
-		require.Zero(t, p.Taken())
+		require.Zero(t, p.InUse())
 	})
 }

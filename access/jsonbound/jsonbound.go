@@ -63,18 +63,18 @@ func Count(text []byte, depth, members int) (deep, many int) {
 }
 
 // endOfString is where the string that begins at a quote ends: at its other quote, or behind the text.
-func endOfString(text []byte, at int) int {
+func endOfString(text []byte, pos int) int {
 	for {
-		n := bytes.IndexByte(text[at+1:], '"')
+		n := bytes.IndexByte(text[pos+1:], '"')
 		if n < 0 {
 			return len(text)
 		}
 		escapes := 0
-		for escapes < n && text[at+n-escapes] == '\\' {
+		for escapes < n && text[pos+n-escapes] == '\\' {
 			escapes++
 		}
-		if at += n + 1; escapes%2 == 0 {
-			return at
+		if pos += n + 1; escapes%2 == 0 {
+			return pos
 		}
 	}
 }

@@ -27,9 +27,9 @@ const maxWaiting = 4096 + maxKept // charges that may wait for Redis
 // charge is a commit on its way into the books, or in them.
 type charge struct {
 	Reservation
-	call  tally.Call // none for a reservation that is taken back
-	since time.Time
-	again bool // Redis took it once
+	call     tally.Call // none for a reservation that is taken back
+	queuedAt time.Time
+	retry    bool // Redis took it once
 }
 
 // mark is that by which Redis knows that a call has ended; of none it is empty.
@@ -44,8 +44,8 @@ func (r Reservation) keys() []string { return []string{head(r.tenant), tally.Hea
 
 // args are what all scripts about the books have. By the mark that is known they find out whether Redis has lost
 // charges of this process.
-func (r Reservation) args(known mark, a Amount, keep time.Duration, limits bool) []any {
-	args := append(make([]any, 0, 30), known.hour, known.id, r.hour, r.id, a.Tokens, a.Micros, keep.Milliseconds())
+func (r Reservation) args(newest mark, a Amount, keep time.Duration, limits bool) []any {
+	args := append(make([]any, 0, 30), newest.hour, newest.id, r.hour, r.id, a.Tokens, a.Micros, keep.Milliseconds())
 	if limits {
 		return r.enclosing.append(args)
 	}
@@ -55,7 +55,7 @@ func (r Reservation) args(known mark, a Amount, keep time.Duration, limits bool)
 // old says whether Redis may remember no longer that the call has ended, as it is meant to: written again, the charge
 // would count twice. A machine that sleeps stops the one clock and not the other, so both are asked.
 func (c charge) old() bool {
-	return max(time.Since(c.since), time.Now().Round(0).Sub(c.since.Round(0))) > keptFor
+	return max(time.Since(c.queuedAt), time.Now().Round(0).Sub(c.queuedAt.Round(0))) > keptFor
 }
 
 // charges are those of a process: that Redis has not taken yet, and that it took in the last minutes, which are written
@@ -69,7 +69,7 @@ type charges struct {
 	mu      sync.Mutex               // guards all below
 	waiting []charge                 // not in the books yet, the oldest first
 	closed  bool                     // nothing more may wait
-	kept    []charge                 // in the order in which Redis took them
+	stored  []charge                 // in the order in which Redis took them
 	newest  map[memory.Tenant]charge // of kept: Redis knows it unless it has lost data
 	losses  int64                    // how many were found
 	settled time.Time                // until then calls wait
@@ -77,11 +77,11 @@ type charges struct {
 
 // put has a charge wait for the writer. It never waits itself.
 func (cs *charges) put(c charge) {
-	c.since = time.Now()
+	c.queuedAt = time.Now()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if c.id == "" { // nothing bounds it
-		c.tenant, c.id, c.hour, c.losses = c.call.Tenant, c.call.Request, hourOf(c.call.At), cs.losses
+		c.tenant, c.id, c.hour, c.losses = c.call.Tenant, c.call.Request, hourOf(c.call.Time), cs.losses
 	}
 	if cs.closed || len(cs.waiting) >= maxWaiting {
 		cs.drop(c, nil)
@@ -115,8 +115,8 @@ func (cs *charges) take(most int) (batch []charge, closed bool) {
 	return batch, cs.closed
 }
 
-// back puts charges back that were not written.
-func (cs *charges) back(failed []charge) {
+// requeue puts charges back that were not written.
+func (cs *charges) requeue(failed []charge) {
 	if len(failed) == 0 {
 		return
 	}
@@ -126,12 +126,12 @@ func (cs *charges) back(failed []charge) {
 	cs.awaken()
 }
 
-// known is the mark of the newest charge that Redis took of a tenant's. losses is how many losses came before, and a
+// state is the mark of the newest charge that Redis took of a tenant's. losses is how many losses came before, and a
 // call waits until what they lost is written again.
-func (cs *charges) known(of memory.Tenant) (newest mark, losses int64, settled time.Time) {
+func (cs *charges) state(tenant memory.Tenant) (newest mark, losses int64, settled time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c, ok := cs.newest[of]; ok && !c.old() {
+	if c, ok := cs.newest[tenant]; ok && !c.old() {
 		newest = c.mark()
 	}
 	return newest, cs.losses, cs.settled
@@ -140,12 +140,12 @@ func (cs *charges) known(of memory.Tenant) (newest mark, losses int64, settled t
 // commit is the commit of a charge. What Redis may have lost since its reservation is charged as without one, and is
 // written whatever else is missing.
 func (cs *charges) commit(c charge) redisscript.Call {
-	known, losses, _ := cs.known(c.tenant)
+	newest, losses, _ := cs.state(c.tenant)
 	how := "reserved"
 	if c.losses != losses {
-		known = mark{}
-	} else if c.again { // it is asked whether Redis has it
-		known = c.mark()
+		newest = mark{}
+	} else if c.retry { // it is asked whether Redis has it
+		newest = c.mark()
 	}
 	if c.enclosing == nil {
 		how = "unlimited"
@@ -154,13 +154,13 @@ func (cs *charges) commit(c charge) redisscript.Call {
 	}
 	n, day := c.call.Counts, ""
 	if c.call.Request != "" {
-		day = c.call.At.UTC().Format(time.DateOnly)
+		day = c.call.Time.UTC().Format(time.DateOnly)
 	}
 	actual := Amount{n.Input + n.Output, n.Micros}.clamp()
-	args := append(c.args(known, actual, cs.keep, how == "unreserved"), how, remembered.Milliseconds(), day,
+	args := append(c.args(newest, actual, cs.keep, how == "unreserved"), how, remembered.Milliseconds(), day,
 		n.String())
-	for by, name := range c.call.Names {
-		args = append(args, string(by), name)
+	for dim, name := range c.call.Names {
+		args = append(args, string(dim), name)
 	}
 	return redisscript.Call{Script: commit, Keys: c.keys(), Args: args}
 }
@@ -169,27 +169,27 @@ func (cs *charges) commit(c charge) redisscript.Call {
 func (cs *charges) took(c charge) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	c.losses, c.again = cs.losses, true
-	cs.kept = append(cs.kept, c)
-	if !cs.newest[c.tenant].since.After(c.since) { // one that is written again is older
+	c.losses, c.retry = cs.losses, true
+	cs.stored = append(cs.stored, c)
+	if !cs.newest[c.tenant].queuedAt.After(c.queuedAt) { // one that is written again is older
 		cs.newest[c.tenant] = c
 	}
-	for len(cs.kept) > 0 && (len(cs.kept) > maxKept || cs.kept[0].old()) {
-		if c := cs.kept[0]; cs.newest[c.tenant].id == c.id {
+	for len(cs.stored) > 0 && (len(cs.stored) > maxKept || cs.stored[0].old()) {
+		if c := cs.stored[0]; cs.newest[c.tenant].id == c.id {
 			delete(cs.newest, c.tenant)
 		}
-		cs.kept = cs.kept[1:]
+		cs.stored = cs.stored[1:]
 	}
 }
 
-// lost has all that is kept written again, and calls wait; not while that of a moment ago goes on.
-func (cs *charges) lost() {
+// rewrite has all that is kept written again, and calls wait; not while that of a moment ago goes on.
+func (cs *charges) rewrite() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if time.Now().Before(cs.settled) {
 		return
 	}
-	cs.waiting, cs.kept = append(slices.DeleteFunc(cs.kept, charge.old), cs.waiting...), nil
+	cs.waiting, cs.stored = append(slices.DeleteFunc(cs.stored, charge.old), cs.waiting...), nil
 	cs.losses++
 	cs.settled = time.Now().Add(settling)
 	cs.awaken()
@@ -199,7 +199,7 @@ func (cs *charges) lost() {
 func (cs *charges) look() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if last := len(cs.kept) - 1; last >= 0 && !cs.kept[last].old() {
-		cs.waiting, cs.kept = append(cs.waiting, cs.kept[last]), cs.kept[:last]
+	if last := len(cs.stored) - 1; last >= 0 && !cs.stored[last].old() {
+		cs.waiting, cs.stored = append(cs.waiting, cs.stored[last]), cs.stored[:last]
 	}
 }

@@ -111,7 +111,7 @@ func TestReportsHoldWhenRedisForgets(t *testing.T) {
 			l := open(t, server.Client(), limit.Options{})
 			spend := func(from, to int) {
 				for i := from; i < to; i++ {
-					l.Commit(limit.Reservation{}, tally.Call{At: time.Now(), Request: fmt.Sprint(i), Tenant: p.Tenant,
+					l.Commit(limit.Reservation{}, tally.Call{Time: time.Now(), Request: fmt.Sprint(i), Tenant: p.Tenant,
 						Backend: "v", Counts: tally.Counts{Input: 1}})
 				}
 				reported(t, server.Client(), tally.ByBackend, int64(to))

@@ -12,8 +12,8 @@ import (
 
 // Erase removes what a tenant, its keys and its users have spent and hold. What is known of rates and of calls that
 // have ended stays until it expires: for as long as a rate's period, and for a day.
-func Erase(ctx context.Context, client redis.UniversalClient, of memory.Tenant) error {
-	head := head(of)
+func Erase(ctx context.Context, client redis.UniversalClient, tenant memory.Tenant) error {
+	head := head(tenant)
 	names := []string{head + ":live", head + ":calls", head + ":atonce", head + ":total"}
 	now := time.Now().UTC()
 	for day := -4; day <= 1; day++ { // a day is kept for two more
@@ -24,7 +24,7 @@ func Erase(ctx context.Context, client redis.UniversalClient, of memory.Tenant) 
 		names = append(names, head+":month:"+first.AddDate(0, month, 0).Format("2006-01"))
 	}
 	if err := client.Unlink(ctx, names...).Err(); err != nil {
-		return fmt.Errorf("erasing the books of the tenant %s: %w", of, err)
+		return fmt.Errorf("erasing the books of the tenant %s: %w", tenant, err)
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ var Books = func() string {
 func (l *Limiter) Age(many int, by time.Duration) bool {
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
-	if len(l.charges.kept) != many {
+	if len(l.charges.stored) != many {
 		return false
 	}
-	older := func(c charge) charge { c.since = c.since.Add(-by); return c }
-	for i, c := range l.charges.kept {
-		l.charges.kept[i] = older(c)
+	older := func(c charge) charge { c.queuedAt = c.queuedAt.Add(-by); return c }
+	for i, c := range l.charges.stored {
+		l.charges.stored[i] = older(c)
 	}
 	for head, c := range l.charges.newest {
 		l.charges.newest[head] = older(c)
@@ -36,16 +36,16 @@ func (l *Limiter) Age(many int, by time.Duration) bool {
 func (l *Limiter) Kept() int {
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
-	return len(l.charges.kept)
+	return len(l.charges.stored)
 }
 
 // Lost has all charges that are kept written again, as when a loss is found.
-func (l *Limiter) Lost() { l.charges.lost() }
+func (l *Limiter) Lost() { l.charges.rewrite() }
 
 // Charge commits what a call took.
 func (l *Limiter) Charge(r Reservation, a Amount) {
 	if r.id != "" {
-		l.Commit(r, tally.Call{At: time.Now(), Request: r.id, Tenant: r.tenant,
+		l.Commit(r, tally.Call{Time: time.Now(), Request: r.id, Tenant: r.tenant,
 			Key: r.enclosing[0].name, User: r.enclosing[2].name,
 			Counts: tally.Counts{Input: a.Tokens, Micros: a.Micros}})
 	}

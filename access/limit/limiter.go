@@ -40,13 +40,13 @@ const (
 	Release        Unclosed = "release"  // nothing is charged
 )
 
-// Away says what becomes of calls while Redis does not answer.
-type Away string
+// OutagePolicy says what becomes of calls while Redis does not answer.
+type OutagePolicy string
 
 // The policies.
 const (
-	Refuse Away = "refuse"
-	Allow  Away = "allow"
+	Refuse OutagePolicy = "refuse"
+	Allow  OutagePolicy = "allow"
 )
 
 // ErrAway is the error of a call that could not be judged, since Redis does not answer.
@@ -62,14 +62,14 @@ type Bounds struct {
 // Options are what a Limiter goes by. A zero value means its default.
 type Options struct {
 	Bounds
-	Lease     time.Duration // after which a call counts as dead; 10 min
-	Unclosed  Unclosed      // ChargeEstimate
-	Away      Away          // Refuse
-	AwayCalls int64         // with Allow: how many calls a process lets pass in one outage; 100
-	Patience  time.Duration // for Redis's answer; 2 s
-	RunLease  time.Duration // after which a run of a process that died does not count; 30 s
-	Keep      time.Duration // for which counters are kept; tally.Keep
-	Log       zerolog.Logger
+	Lease        time.Duration // after which a call counts as dead; 10 min
+	Unclosed     Unclosed      // ChargeEstimate
+	OutagePolicy OutagePolicy  // Refuse
+	AwayCalls    int64         // with Allow: how many calls a process lets pass in one outage; 100
+	Patience     time.Duration // for Redis's answer; 2 s
+	RunLease     time.Duration // after which a run of a process that died does not count; 30 s
+	Keep         time.Duration // for which counters are kept; tally.Keep
+	Log          zerolog.Logger
 }
 
 // Limiter admits calls, and keeps the books of what they took. It is safe for concurrent use.
@@ -81,10 +81,10 @@ type Limiter struct {
 	Usage    *tally.Book  // what calls took
 	Restored atomic.Int64 // calls that Redis had lost and took again
 
-	away    atomic.Int64 // calls that came since Redis was there last, and could not be judged
-	charges charges
-	running running
-	trips   trips
+	outageCalls atomic.Int64 // calls that came since Redis was there last, and could not be judged
+	charges     charges
+	running     running
+	trips       trips
 
 	closing chan struct{}
 	done    chan struct{} // the writer has ended
@@ -96,9 +96,9 @@ type Limiter struct {
 // process and needs no Close. Else it starts one goroutine, which Close stops.
 func New(client redis.UniversalClient, o Options) *Limiter {
 	o.Lease, o.Patience = cmp.Or(o.Lease, 10*time.Minute), cmp.Or(o.Patience, 2*time.Second)
-	o.Unclosed, o.Away, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.Away, Refuse), cmp.Or(o.AwayCalls, 100)
+	o.Unclosed, o.OutagePolicy, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.OutagePolicy, Refuse), cmp.Or(o.AwayCalls, 100)
 	o.RunLease, o.Keep = cmp.Or(o.RunLease, runLease), cmp.Or(o.Keep, tally.Keep)
-	l := &Limiter{redis: client, options: o, Usage: tally.New(client, o.Keep), running: running{all: map[*Run]bool{}},
+	l := &Limiter{redis: client, options: o, Usage: tally.New(client, o.Keep), running: running{active: map[*Run]bool{}},
 		charges: charges{log: o.Log, keep: o.Keep, wake: make(chan struct{}, 1), newest: map[memory.Tenant]charge{}},
 		closing: make(chan struct{}), done: make(chan struct{})}
 	Bind(l, o.Bounds)
@@ -112,7 +112,7 @@ func New(client redis.UniversalClient, o Options) *Limiter {
 }
 
 // Bind has other bounds hold for what is asked from here on. What was admitted before counts in their rates and budgets.
-func Bind(l *Limiter, to Bounds) { l.bounds.Store(&to) }
+func Bind(l *Limiter, bounds Bounds) { l.bounds.Store(&bounds) }
 
 // Amount is what a call may take.
 type Amount struct {
@@ -163,11 +163,11 @@ func (b bound) append(text []byte) []byte {
 	holder := b.holder + 1
 	switch {
 	case b.budget.N != 0:
-		return fmt.Appendf(text, "%d budget %s %d %s ", holder, b.budget.Of, b.budget.N, b.budget.Period)
+		return fmt.Appendf(text, "%d budget %s %d %s ", holder, b.budget.Unit, b.budget.N, b.budget.Period)
 	case b.rate.Per == 0:
-		return fmt.Appendf(text, "%d %s %[2]s %d - ", holder, b.rate.Of, b.rate.N)
+		return fmt.Appendf(text, "%d %s %[2]s %d - ", holder, b.rate.Unit, b.rate.N)
 	}
-	return fmt.Appendf(text, "%d rate %s %d %d ", holder, b.rate.Of, b.rate.N, b.rate.Per.Microseconds())
+	return fmt.Appendf(text, "%d rate %s %d %d ", holder, b.rate.Unit, b.rate.N, b.rate.Per.Microseconds())
 }
 
 // enclosing are all limits that enclose a call: those of its key, its tenant and its user.
@@ -175,37 +175,37 @@ type enclosing []holder
 
 func (l *Limiter) enclosing(p access.Principal) enclosing {
 	bounds := l.bounds.Load()
-	all := enclosing{{"key", p.Key, p.Limits}, {"tenant", p.Tenant.String(), bounds.ofTenant(p.Tenant)},
+	holders := enclosing{{"key", p.Key, p.Limits}, {"tenant", p.Tenant.String(), bounds.ofTenant(p.Tenant)},
 		{"user", p.User, bounds.Users}}
-	for i := range all {
-		if all[i].name == "" {
-			all[i].limits = access.Limits{}
+	for i := range holders {
+		if holders[i].name == "" {
+			holders[i].limits = access.Limits{}
 		}
 	}
-	return all
+	return holders
 }
 
 // bounds are the limits of calls, those that are full for longest first: budgets, then rates.
-func (all enclosing) bounds(yield func(bound) bool) {
-	for i, h := range all {
+func (e enclosing) bounds(yield func(bound) bool) {
+	for i, h := range e {
 		for _, b := range h.limits.Budget {
 			if !yield(bound{holder: i, budget: b}) {
 				return
 			}
 		}
 	}
-	for i, h := range all {
+	for i, h := range e {
 		for _, r := range h.limits.Rate {
-			if r.Of != access.Runs && !yield(bound{holder: i, rate: r}) {
+			if r.Unit != access.Runs && !yield(bound{holder: i, rate: r}) {
 				return
 			}
 		}
 	}
 }
 
-// at is a bound by its number, from 1 as the scripts count them.
-func (all enclosing) at(number int64) (found bound, ok bool) {
-	for b := range all.bounds {
+// nth is a bound by its number, from 1 as the scripts count them.
+func (e enclosing) nth(number int64) (match bound, ok bool) {
+	for b := range e.bounds {
 		if number--; number == 0 {
 			return b, true
 		}
@@ -214,13 +214,13 @@ func (all enclosing) at(number int64) (found bound, ok bool) {
 }
 
 // append adds what the scripts read: the limits in one text, which takes less than a word for each, and the holders.
-func (all enclosing) append(words []any) []any {
+func (e enclosing) append(words []any) []any {
 	text := make([]byte, 0, 256)
-	for b := range all.bounds {
+	for b := range e.bounds {
 		text = b.append(text)
 	}
 	words = append(words, string(text))
-	for _, h := range all {
+	for _, h := range e {
 		words = append(words, h.field())
 	}
 	return words
@@ -235,8 +235,8 @@ func (l *Limiter) Limited(p access.Principal) bool {
 
 // ofTenant are the limits of a tenant.
 func (b *Bounds) ofTenant(t memory.Tenant) access.Limits {
-	limits, named := b.Tenants[t.String()]
-	if !named && t != (memory.Tenant{}) {
+	limits, ok := b.Tenants[t.String()]
+	if !ok && t != (memory.Tenant{}) {
 		return b.EachOther
 	}
 	return limits
@@ -253,14 +253,14 @@ func (l *Limiter) Stored(t memory.Tenant) int64 {
 // ofCalls says whether limits bound calls of models, and not runs alone.
 func ofCalls(limits access.Limits) bool {
 	return len(limits.Budget) > 0 ||
-		slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Of != access.Runs })
+		slices.ContainsFunc(limits.Rate, func(r access.Rate) bool { return r.Unit != access.Runs })
 }
 
 // Spends says whether anything bounds the tokens that the calls of p take, or the money.
 func (l *Limiter) Spends(p access.Principal) (tokens, money bool) {
 	for b := range l.enclosing(p).bounds {
-		tokens = tokens || b.budget.N != 0 || b.rate.Of == access.Tokens
-		money = money || b.budget.Of == access.USD
+		tokens = tokens || b.budget.N != 0 || b.rate.Unit == access.Tokens
+		money = money || b.budget.Unit == access.USD
 	}
 	return tokens, money
 }
@@ -291,20 +291,20 @@ func (l *Limiter) Reserve(ctx context.Context, p access.Principal, id string, es
 	estimate = estimate.clamp()
 	r := Reservation{tenant: p.Tenant, id: id, hour: hourOf(time.Now()), enclosing: l.enclosing(p)}
 	for tries := 0; ; {
-		known, losses, settled := l.charges.known(r.tenant)
+		newest, losses, settled := l.charges.state(r.tenant)
 		wait := time.Until(settled)
 		if wait <= 0 {
 			r.losses = losses
-			args := append(r.args(known, estimate, l.options.Keep, true),
+			args := append(r.args(newest, estimate, l.options.Keep, true),
 				l.options.Lease.Milliseconds(), string(l.options.Unclosed))
 			reply, err := l.ask(ctx, redisscript.Call{Script: reserve, Keys: r.keys(), Args: args})
 			if err != nil {
 				return l.unjudged(ctx, r, err)
 			}
-			l.away.Store(0)
+			l.outageCalls.Store(0)
 			switch reply.Word() {
 			case "lost":
-				l.charges.lost()
+				l.charges.rewrite()
 				continue
 			case "refused":
 				no := r.enclosing.refusal(reply, estimate)
@@ -342,8 +342,8 @@ func (l *Limiter) unjudged(ctx context.Context, r Reservation, err error) (Reser
 
 // passes says whether one more goes on although Redis does not answer.
 func (l *Limiter) passes(err error) bool {
-	l.options.Log.Warn().Err(err).Str("when_away", string(l.options.Away)).Msg("limits could not be read")
-	return l.options.Away == Allow && l.away.Add(1) <= l.options.AwayCalls
+	l.options.Log.Warn().Err(err).Str("when_away", string(l.options.OutagePolicy)).Msg("limits could not be read")
+	return l.options.OutagePolicy == Allow && l.outageCalls.Add(1) <= l.options.AwayCalls
 }
 
 // Commit puts what a call took into the books, in the background, and once: in the place of what was reserved for it, if
@@ -365,8 +365,8 @@ func number(reply redisscript.Reply, i int) int64 {
 }
 
 // standing is that of the tightest bound, which the script names.
-func (all enclosing) standing(reply redisscript.Reply) Standing {
-	b, ok := all.at(number(reply, 1))
+func (e enclosing) standing(reply redisscript.Reply) Standing {
+	b, ok := e.nth(number(reply, 1))
 	if !ok {
 		return Standing{}
 	}
@@ -389,17 +389,17 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.message }
 
-func (all enclosing) refusal(reply redisscript.Reply, estimate Amount) *Refusal {
-	b, ok := all.at(number(reply, 1))
+func (e enclosing) refusal(reply redisscript.Reply, estimate Amount) *Refusal {
+	b, ok := e.nth(number(reply, 1))
 	if !ok {
 		return &Refusal{message: "a limit has no room for this call"}
 	}
-	holder := all[b.holder]
+	holder := e[b.holder]
 	if b.budget.N != 0 {
 		return overBudget(holder, b.budget, number(reply, 2), number(reply, 3), number(reply, 4), estimate)
 	}
 	r := &Refusal{Standing: Standing{Limit: b.rate.N}}
-	if b.rate.Of == access.AtOnce {
+	if b.rate.Unit == access.AtOnce {
 		r.RetryAfter, r.atOnce = time.Second, true
 		r.message = fmt.Sprintf("the %s may have %d calls of models run at once, and has: try again when one has ended",
 			holder, b.rate.N)
@@ -418,27 +418,27 @@ func (all enclosing) refusal(reply redisscript.Reply, estimate Amount) *Refusal 
 }
 
 // overBudget says what is spent and reserved of a budget that has no room, and when it resets.
-func overBudget(holder holder, b access.Budget, spent, held, ends int64, estimate Amount) *Refusal {
+func overBudget(holder holder, b access.Budget, spent, reserved, resetUnix int64, estimate Amount) *Refusal {
 	cost, amount := estimate.Tokens, func(n int64) string { return strconv.FormatInt(n, 10) + " tokens" }
-	if b.Of == access.USD {
+	if b.Unit == access.USD {
 		cost, amount = estimate.Micros, func(n int64) string { return access.Dollars(n) + " USD" }
 	}
-	r := &Refusal{Budget: true, Standing: Standing{Limit: b.N, Remaining: max(0, b.N-spent-held)}}
+	r := &Refusal{Budget: true, Standing: Standing{Limit: b.N, Remaining: max(0, b.N-spent-reserved)}}
 	r.message = fmt.Sprintf("the budget of the %s has no room for this call: of %s, %s are spent, calls that run hold %s "+
-		"and this one may take %s", holder, b, amount(spent), amount(held), amount(cost))
+		"and this one may take %s", holder, b, amount(spent), amount(reserved), amount(cost))
 	switch {
 	case cost > b.N:
 		r.message += "; it is more than the whole budget: send less, or ask for a shorter answer by max_tokens"
 		return r
-	case held > 0 && spent+cost <= b.N:
+	case reserved > 0 && spent+cost <= b.N:
 		r.RetryAfter = time.Second
 		r.message += "; try again when they have ended"
 	}
-	if ends > 0 {
-		at := time.Unix(ends, 0).UTC()
-		r.Standing.Reset = max(0, time.Until(at))
+	if resetUnix > 0 {
+		reset := time.Unix(resetUnix, 0).UTC()
+		r.Standing.Reset = max(0, time.Until(reset))
 		r.RetryAfter = cmp.Or(r.RetryAfter, r.Standing.Reset)
-		r.message += "; it resets on " + at.Format("2006-01-02 15:04") + " UTC"
+		r.message += "; it resets on " + reset.Format("2006-01-02 15:04") + " UTC"
 	}
 	return r
 }

@@ -94,14 +94,14 @@ func settled(t *testing.T, client redis.UniversalClient, field string, want int6
 }
 
 // reported awaits that the counters of acme, by whatever, have the tokens that are spent.
-func reported(t *testing.T, client redis.UniversalClient, by tally.By, want int64) {
+func reported(t *testing.T, client redis.UniversalClient, by tally.Dimension, want int64) {
 	t.Helper()
 	got := int64(-1)
 	require.Eventually(t, func() bool {
 		acme, err := memory.ParseTenant("acme")
 		require.NoError(t, err)
-		page, err := tally.New(client, 0).Read(t.Context(), tally.Query{Tenant: acme, By: by,
-			Since: time.Now().AddDate(0, 0, -1), Until: time.Now()})
+		page, err := tally.New(client, 0).Read(t.Context(), tally.Query{Tenant: acme, Dimension: by,
+			First: time.Now().AddDate(0, 0, -1), Last: time.Now()})
 		require.NoError(t, err)
 		got = 0
 		for _, row := range page.Rows {
@@ -296,7 +296,7 @@ func TestALeaseThatEndsIsChargedByThePolicy(t *testing.T) {
 				reported(t, client, tally.ByTenant, want)
 				l.Charge(all[0], tokens(33)) // late, and true
 				settled(t, client, "key:k1:tokens", want+33-want/5)
-				for _, by := range []tally.By{tally.ByKey, tally.ByTenant, tally.ByUser} {
+				for _, by := range []tally.Dimension{tally.ByKey, tally.ByTenant, tally.ByUser} {
 					reported(t, client, by, want+33-want/5)
 				}
 				n, err := client.Exists(t.Context(), limit.Prefix+"{acme}:live", limit.Prefix+"{acme}:calls",
@@ -430,10 +430,10 @@ func TestLostRepliesDriftNothing(t *testing.T) {
 
 func TestWhenRedisIsAway(t *testing.T) {
 	testtier.Slow(t)
-	for _, away := range []limit.Away{limit.Refuse, limit.Allow} {
+	for _, away := range []limit.OutagePolicy{limit.Refuse, limit.Allow} {
 		t.Run(string(away), func(t *testing.T) {
 			server := redistest.Start(t)
-			l := open(t, server.Client(), limit.Options{Away: away, AwayCalls: 3, Patience: 50 * time.Millisecond})
+			l := open(t, server.Client(), limit.Options{OutagePolicy: away, AwayCalls: 3, Patience: 50 * time.Millisecond})
 			p := principal(t, "1/d", "1000tokens/total")
 			server.Signal(syscall.SIGSTOP) // what it gets now it does when it goes on
 			passed := int64(0)

@@ -23,7 +23,7 @@ func TestUses(t *testing.T) {
 			require.Len(t, all, 3)
 			require.Empty(t, all[1])
 			for _, u := range all[0] {
-				require.Zero(t, u.Spent+u.Held, u)
+				require.Zero(t, u.Spent+u.Reserved, u)
 			}
 			return all
 		}
@@ -62,7 +62,7 @@ func TestUsesOfACallWhoseLeaseHasEnded(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err := limit.Uses(t.Context(), l, []access.Key{{ID: p.Key, Tenant: p.Tenant, Limits: p.Limits}})
 			require.NoError(t, err)
-			return all[0][0].Spent == 60 && all[0][0].Held == 0
+			return all[0][0].Spent == 60 && all[0][0].Reserved == 0
 		}, time.Minute, 5*time.Millisecond)
 	})
 }
@@ -85,7 +85,7 @@ func spent(uses []limit.Use) (all [5]int64) {
 
 func held(uses []limit.Use) (all [5]int64) {
 	for i, u := range uses {
-		all[i] = u.Held
+		all[i] = u.Reserved
 	}
 	return all
 }

@@ -27,7 +27,7 @@ type running struct {
 	// Held for writing while leases are renewed: a run that leaves meanwhile would be counted once more.
 	renewing sync.RWMutex
 	mu       sync.Mutex
-	all      map[*Run]bool // guarded by mu
+	active   map[*Run]bool // guarded by mu
 }
 
 // Run is one that was let in. Those that nothing bounds are nil.
@@ -52,7 +52,7 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 	var whose []holder
 	for _, h := range l.enclosing(p) {
 		for _, rate := range h.limits.Rate {
-			if rate.Of == access.Runs {
+			if rate.Unit == access.Runs {
 				bounding, whose = append(bounding, rate), append(whose, h)
 				r.holders = append(r.holders, h.field(), rate.N)
 			}
@@ -72,7 +72,7 @@ func (l *Limiter) Enter(ctx context.Context, p access.Principal, id string) (*Ru
 				bounding[i].N)}
 	}
 	l.running.mu.Lock()
-	l.running.all[r] = true
+	l.running.active[r] = true
 	l.running.mu.Unlock()
 	l.running.start.Do(func() {
 		l.running.done = make(chan struct{})
@@ -91,7 +91,7 @@ func (r *Run) Leave() {
 	r.leave.Do(func() {
 		l := r.limiter
 		l.running.mu.Lock()
-		delete(l.running.all, r)
+		delete(l.running.active, r)
 		l.running.mu.Unlock()
 		l.running.renewing.RLock()
 		defer l.running.renewing.RUnlock()
@@ -122,14 +122,14 @@ func (l *Limiter) renewAll() {
 	l.running.renewing.Lock()
 	defer l.running.renewing.Unlock()
 	l.running.mu.Lock()
-	all := slices.Collect(maps.Keys(l.running.all))
+	active := slices.Collect(maps.Keys(l.running.active))
 	l.running.mu.Unlock()
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.Patience)
 	defer cancel()
 	var failed []error
-	for some := range slices.Chunk(all, maxBatch) {
-		calls := make([]redisscript.Call, len(some))
-		for i, r := range some {
+	for chunk := range slices.Chunk(active, maxBatch) {
+		calls := make([]redisscript.Call, len(chunk))
+		for i, r := range chunk {
 			calls[i] = r.call("stay")
 		}
 		for _, cmd := range redisscript.Run(ctx, l.redis, calls...) {

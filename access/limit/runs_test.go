@@ -108,7 +108,7 @@ func TestRunsWhenRedisIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	refuses := open(t, server.Client(), limit.Options{Patience: 50 * time.Millisecond, RunLease: time.Second})
 	allows := open(t, server.Client(), limit.Options{Patience: 50 * time.Millisecond, RunLease: time.Second,
-		Away: limit.Allow, AwayCalls: 1})
+		OutagePolicy: limit.Allow, AwayCalls: 1})
 	p := principal(t, "1runs", "")
 	server.Signal(syscall.SIGSTOP)
 	_, err := refuses.Enter(t.Context(), p, "a")

@@ -42,7 +42,7 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		t.busy++
 		t.mu.Unlock()
 		defer l.goOn()
-		within, cancel := context.WithTimeout(ctx, l.options.Patience)
+		queryCtx, cancel := context.WithTimeout(ctx, l.options.Patience)
 		defer cancel()
 		// What calls before took goes first, so that a caller that ends one and begins another has its place.
 		charges, _ := l.charges.take(maxTogether)
@@ -50,8 +50,8 @@ func (l *Limiter) ask(ctx context.Context, call redisscript.Call) (redisscript.R
 		for _, c := range charges {
 			calls = append(calls, l.charges.commit(c))
 		}
-		cmds := redisscript.Run(within, l.redis, append(calls, call)...)
-		l.charges.back(l.written(charges, cmds[:len(charges)]))
+		cmds := redisscript.Run(queryCtx, l.redis, append(calls, call)...)
+		l.charges.requeue(l.written(charges, cmds[:len(charges)]))
 		return redisscript.Read(cmds[len(charges)])
 	}
 	q := &question{ctx: ctx, call: call, answered: make(chan struct{})}
@@ -108,11 +108,11 @@ func (l *Limiter) answer(batch []*question) error {
 	for i, q := range batch {
 		calls[i] = q.call
 	}
-	within, cancel := context.WithTimeout(l.ctx, l.options.Patience)
+	queryCtx, cancel := context.WithTimeout(l.ctx, l.options.Patience)
 	defer cancel()
-	for i, cmd := range redisscript.Run(within, l.redis, calls...) {
+	for i, cmd := range redisscript.Run(queryCtx, l.redis, calls...) {
 		batch[i].reply, batch[i].err = redisscript.Read(cmd)
 		close(batch[i].answered)
 	}
-	return within.Err()
+	return queryCtx.Err()
 }

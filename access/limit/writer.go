@@ -48,7 +48,7 @@ func (l *Limiter) write() {
 			continue
 		}
 		failed := l.send(batch)
-		l.charges.back(failed)
+		l.charges.requeue(failed)
 		if len(failed) == 0 {
 			pause = firstPause
 			continue
@@ -85,20 +85,20 @@ func (l *Limiter) send(batch []charge) (failed []charge) {
 // written looks at what came of charges, and gives those that are to be tried again.
 func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 	restored := int64(0)
-	_, losses, _ := l.charges.known(memory.Tenant{})
+	_, losses, _ := l.charges.state(memory.Tenant{})
 	for i, cmd := range cmds {
 		switch reply, err := redisscript.Read(cmd); {
 		case err == nil && reply.Word() == "lost":
-			l.charges.lost()
+			l.charges.rewrite()
 			failed = append(failed, batch[i])
 		case err == nil:
-			if batch[i].again && reply.Word() == "ok" {
+			if batch[i].retry && reply.Word() == "ok" {
 				restored++
 			}
 			l.charges.took(batch[i])
-		case batch[i].again && batch[i].losses == losses: // that Redis has it was all there was to find out
+		case batch[i].retry && batch[i].losses == losses: // that Redis has it was all there was to find out
 			l.charges.took(batch[i])
-		case time.Since(batch[i].since) > giveUpAfter || redisscript.WrongType(err):
+		case time.Since(batch[i].queuedAt) > giveUpAfter || redisscript.WrongType(err):
 			l.charges.drop(batch[i], err)
 		default:
 			failed = append(failed, batch[i])
@@ -110,7 +110,7 @@ func (l *Limiter) written(batch []charge, cmds []*redis.Cmd) (failed []charge) {
 			"lost that is older than five minutes is not, so look why it lost data, and what of budgets is spent")
 	}
 	if slices.ContainsFunc(cmds, func(cmd *redis.Cmd) bool { return cmd.Err() == nil }) {
-		l.away.Store(0)
+		l.outageCalls.Store(0)
 	}
 	return failed
 }

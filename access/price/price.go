@@ -27,8 +27,8 @@ type Price struct {
 	CacheWrite  *USD `yaml:"cache_write,omitempty"`  // of input that it put there; nil: as Input
 	Output      USD  `yaml:"output"`                 // with the thinking
 
-	Above int64  `yaml:"above,omitempty"` // tokens of input beyond which all of a call costs what Long says
-	Long  *Price `yaml:"long,omitempty"`
+	Threshold int64  `yaml:"above,omitempty"` // tokens of input beyond which all of a call costs what Long says
+	Long      *Price `yaml:"long,omitempty"`
 }
 
 // USD is an amount of money in millionths of a dollar; as text it is in dollars, such as 2.50.
@@ -60,7 +60,7 @@ type Tokens struct{ Input, CachedInput, CacheWrite, Output int64 }
 
 // Cost is what tokens cost in millionths of a USD, rounded up.
 func (p Price) Cost(t Tokens) int64 {
-	if p.Long != nil && t.Input+t.CachedInput+t.CacheWrite > p.Above {
+	if p.Long != nil && t.Input+t.CachedInput+t.CacheWrite > p.Threshold {
 		return p.Long.Cost(t)
 	}
 	cached, write := p.Input, p.Input
@@ -71,22 +71,22 @@ func (p Price) Cost(t Tokens) int64 {
 		write = *p.CacheWrite
 	}
 	const million = 1_000_000
-	var whole, rest int64 // in two parts, so that nothing overflows
+	var total, rest int64 // in two parts, so that nothing overflows
 	for _, part := range []struct {
 		tokens int64
 		price  USD
 	}{{t.Input, p.Input}, {t.CachedInput, cached}, {t.CacheWrite, write}, {t.Output, p.Output}} {
 		n := min(max(part.tokens, 0), access.Most/million*million)
-		whole += n / million * int64(part.price)
+		total += n / million * int64(part.price)
 		rest += n % million * int64(part.price)
 	}
-	return whole + (rest+million-1)/million
+	return total + (rest+million-1)/million
 }
 
 // Most is the most that so many tokens of input and output can cost.
 func (p Price) Most(input, output int64) int64 {
 	t := Tokens{Input: input, Output: output}
-	if p.Long != nil && input > p.Above {
+	if p.Long != nil && input > p.Threshold {
 		return p.Long.Most(input, output)
 	}
 	if p.CacheWrite != nil && *p.CacheWrite > p.Input {
@@ -112,12 +112,12 @@ func New(own map[string]Price) (*Table, error) {
 	if err := yaml.UnmarshalWithOptions(builtin, &file, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("prices.yaml: %w", err)
 	}
-	at, err := time.Parse(time.DateOnly, file.AsOf)
+	asOf, err := time.Parse(time.DateOnly, file.AsOf)
 	if err != nil {
 		return nil, fmt.Errorf("prices.yaml: %w", err)
 	}
 	maps.Copy(file.Models, own)
-	return &Table{AsOf: at, Unpriced: file.Unpriced, models: file.Models}, nil
+	return &Table{AsOf: asOf, Unpriced: file.Unpriced, models: file.Models}, nil
 }
 
 // dated is what the names of one model's versions end in: -20250514, -2024-08-06, -latest.
@@ -129,15 +129,15 @@ func Local(address string) bool {
 	return err == nil && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 }
 
-// At is Of for a server that is local or not: a model without a price costs nothing at one that is.
-func (t *Table) At(local bool, model string) (Price, bool) {
-	p, ok := t.Of(model)
+// LookupAt is Of for a server that is local or not: a model without a price costs nothing at one that is.
+func (t *Table) LookupAt(local bool, model string) (Price, bool) {
+	p, ok := t.Lookup(model)
 	return p, ok || local && t != nil
 }
 
-// Of is the price of a model as its vendor calls it, also by the name without its version's date; false if it is not
+// Lookup is the price of a model as its vendor calls it, also by the name without its version's date; false if it is not
 // known.
-func (t *Table) Of(model string) (Price, bool) {
+func (t *Table) Lookup(model string) (Price, bool) {
 	if t == nil {
 		return Price{}, false
 	}

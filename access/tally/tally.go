@@ -44,22 +44,22 @@ const pageRows = 1000
 // ErrQuery is wrapped by refusals of a question; the text is for the caller.
 var ErrQuery = errors.New("no such usage")
 
-// By is a dimension: what a row stands for.
-type By string
+// Dimension is a dimension: what a row stands for.
+type Dimension string
 
 // The dimensions.
 const (
-	ByKey      By = "key"
-	ByTenant   By = "tenant"
-	ByUser     By = "user"
-	ByChat     By = "chat"
-	BySubagent By = "subagent"
-	ByModel    By = "model"   // as the backend calls it
-	ByBackend  By = "backend" // its name in the configuration
+	ByKey      Dimension = "key"
+	ByTenant   Dimension = "tenant"
+	ByUser     Dimension = "user"
+	ByChat     Dimension = "chat"
+	BySubagent Dimension = "subagent"
+	ByModel    Dimension = "model"   // as the backend calls it
+	ByBackend  Dimension = "backend" // its name in the configuration
 )
 
 // Dimensions lists them.
-var Dimensions = []By{ByKey, ByTenant, ByUser, ByChat, BySubagent, ByModel, ByBackend}
+var Dimensions = []Dimension{ByKey, ByTenant, ByUser, ByChat, BySubagent, ByModel, ByBackend}
 
 // Counts are what calls took. Cost is in millionths of a USD, without the Unpriced calls.
 type Counts struct {
@@ -83,9 +83,9 @@ func (c *Counts) words() [10]*int64 {
 
 // Add adds u.
 func (c *Counts) Add(u Counts) {
-	more := u.words()
+	deltas := u.words()
 	for i, n := range c.words() {
-		*n += *more[i]
+		*n += *deltas[i]
 	}
 }
 
@@ -100,7 +100,7 @@ func (c Counts) String() string {
 
 // Call is one call of a model. It counts for its tenant, and under each of its names that is not empty.
 type Call struct {
-	At      time.Time
+	Time    time.Time
 	Request string // its id: two calls with one id are one
 	Tenant  memory.Tenant
 	Counts  Counts
@@ -112,7 +112,7 @@ type Call struct {
 const maxName = 160
 
 // Names are all that a call counts for.
-func (c *Call) Names(yield func(By, string) bool) {
+func (c *Call) Names(yield func(Dimension, string) bool) {
 	for i, name := range [...]string{c.Key, c.Tenant.String(), c.User, c.Chat, c.Subagent, c.Model, c.Backend} {
 		name = strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
 		if name != "" && !yield(Dimensions[i], name) {
@@ -138,7 +138,9 @@ func New(client redis.UniversalClient, keep time.Duration) *Book {
 // Head is how the keys of a tenant begin.
 func Head(t memory.Tenant) string { return Prefix + "{" + t.String() + "}" }
 
-func hash(t memory.Tenant, day string, by By) string { return Head(t) + ":" + day + ":" + string(by) }
+func hash(t memory.Tenant, day string, dim Dimension) string {
+	return Head(t) + ":" + day + ":" + string(dim)
+}
 
 // oldest is the first day that is kept.
 func (b *Book) oldest(now time.Time) time.Time {
@@ -169,18 +171,18 @@ func (b *Book) Sweep(ctx context.Context, t memory.Tenant) error {
 }
 
 // remove deletes the counters of a tenant of the days from one on back to another, and the former stream.
-func (b *Book) remove(ctx context.Context, t memory.Tenant, from, to time.Time) error {
+func (b *Book) remove(ctx context.Context, t memory.Tenant, newest, oldest time.Time) error {
 	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
 		return err
 	}
 	var keys []string
-	for at := from.UTC(); at.After(to); at = at.Add(-day) {
-		for _, by := range Dimensions {
-			keys = append(keys, hash(t, at.Format(time.DateOnly), by))
+	for date := newest.UTC(); date.After(oldest); date = date.Add(-day) {
+		for _, dim := range Dimensions {
+			keys = append(keys, hash(t, date.Format(time.DateOnly), dim))
 		}
 	}
-	for some := range slices.Chunk(keys, 500) {
-		if err := b.redis.Unlink(ctx, some...).Err(); err != nil {
+	for chunk := range slices.Chunk(keys, 500) {
+		if err := b.redis.Unlink(ctx, chunk...).Err(); err != nil {
 			return err
 		}
 	}
@@ -190,7 +192,7 @@ func (b *Book) remove(ctx context.Context, t memory.Tenant, from, to time.Time) 
 // Forget removes one name of a dimension, such as an erased chat, from every day that is kept, in one round trip. What
 // the same calls count for the key, the tenant and others stays. A call that is counted later has the name again. A nil
 // book has nothing.
-func (b *Book) Forget(ctx context.Context, of memory.Tenant, by By, name string) error {
+func (b *Book) Forget(ctx context.Context, t memory.Tenant, dim Dimension, name string) error {
 	if b == nil {
 		return nil
 	}
@@ -198,7 +200,7 @@ func (b *Book) Forget(ctx context.Context, of memory.Tenant, by By, name string)
 	for day, end := b.oldest(time.Now()), time.Now().Add(clockSkew); !day.After(end); day = day.Add(24 * time.Hour) {
 		days = append(days, day.Format(time.DateOnly))
 	}
-	_, err := b.each(ctx, days, func(p redis.Pipeliner, day string) { p.HDel(ctx, hash(of, day, by), name) })
+	_, err := b.each(ctx, days, func(p redis.Pipeliner, day string) { p.HDel(ctx, hash(t, day, dim), name) })
 	return err
 }
 
@@ -217,11 +219,11 @@ func (b *Book) Erase(ctx context.Context, t memory.Tenant) error {
 
 // Query asks for the rows of some days.
 type Query struct {
-	Tenant       memory.Tenant
-	By           By
-	Since, Until time.Time // the first and the last day, which both are in it
-	Name         string    // the one that is asked for; empty: all
-	Cursor       string    // Page.Next of the page before
+	Tenant      memory.Tenant
+	Dimension   Dimension
+	First, Last time.Time // the first and the last day, which both are in it
+	Name        string    // the one that is asked for; empty: all
+	Cursor      string    // Page.Next of the page before
 }
 
 // Row is what one name took on one UTC day.
@@ -244,13 +246,13 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	page := Page{Rows: []Row{}}
-	kept := b.oldest(time.Now()).Format(time.DateOnly)
-	if days = slices.DeleteFunc(days, func(day string) bool { return day < kept }); len(days) == 0 {
+	oldest := b.oldest(time.Now()).Format(time.DateOnly)
+	if days = slices.DeleteFunc(days, func(day string) bool { return day < oldest }); len(days) == 0 {
 		return page, nil
 	}
 	if q.Name != "" {
 		cmds, err := b.each(ctx, days, func(p redis.Pipeliner, day string) {
-			p.HGet(ctx, hash(q.Tenant, day, q.By), q.Name)
+			p.HGet(ctx, hash(q.Tenant, day, q.Dimension), q.Name)
 		})
 		for i, cmd := range cmds {
 			if text, err := cmd.(*redis.StringCmd).Result(); err == nil {
@@ -259,27 +261,27 @@ func (b *Book) Read(ctx context.Context, q Query) (Page, error) {
 		}
 		return page, err
 	}
-	from, scan := days[0], uint64(0)
+	start, scan := days[0], uint64(0)
 	if q.Cursor != "" {
-		day, at, _ := strings.Cut(q.Cursor, ".")
-		if scan, err = strconv.ParseUint(at, 10, 64); err != nil || !slices.Contains(days, day) {
+		day, offset, _ := strings.Cut(q.Cursor, ".")
+		if scan, err = strconv.ParseUint(offset, 10, 64); err != nil || !slices.Contains(days, day) {
 			return Page{}, fmt.Errorf("%w: the cursor is none of this question; begin without one", ErrQuery)
 		}
-		from = day
+		start = day
 	}
-	days = days[slices.Index(days, from):]
-	sizes, err := b.each(ctx, days, func(p redis.Pipeliner, day string) { p.HLen(ctx, hash(q.Tenant, day, q.By)) })
+	days = days[slices.Index(days, start):]
+	sizes, err := b.each(ctx, days, func(p redis.Pipeliner, day string) { p.HLen(ctx, hash(q.Tenant, day, q.Dimension)) })
 	if err != nil {
 		return Page{}, err
 	}
 	for i, day := range days {
-		for more := sizes[i].(*redis.IntCmd).Val() > 0; more; more = scan != 0 {
+		for hasMore := sizes[i].(*redis.IntCmd).Val() > 0; hasMore; hasMore = scan != 0 {
 			if len(page.Rows) >= pageRows {
 				page.Next = day + "." + strconv.FormatUint(scan, 10)
 				return page, nil
 			}
 			var pairs []string
-			pairs, scan, err = b.redis.HScan(ctx, hash(q.Tenant, day, q.By), scan, "", pageRows).Result()
+			pairs, scan, err = b.redis.HScan(ctx, hash(q.Tenant, day, q.Dimension), scan, "", pageRows).Result()
 			if err != nil {
 				return Page{}, fmt.Errorf("reading usage: %w", err)
 			}
@@ -316,15 +318,15 @@ const maxDays = 3660
 const day = 24 * time.Hour
 
 func (q Query) days() (days []string, err error) {
-	if !slices.Contains(Dimensions, q.By) {
-		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery, q.By)
+	if !slices.Contains(Dimensions, q.Dimension) {
+		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery, q.Dimension)
 	}
-	since, until := q.Since.UTC().Truncate(day), q.Until.UTC().Truncate(day)
-	if since.After(until) || until.Sub(since) > maxDays*day {
+	first, last := q.First.UTC().Truncate(day), q.Last.UTC().Truncate(day)
+	if first.After(last) || last.Sub(first) > maxDays*day {
 		return nil, fmt.Errorf("%w: since must be before until, and at most %d days", ErrQuery, maxDays)
 	}
-	for ; !since.After(until); since = since.Add(day) {
-		days = append(days, since.Format(time.DateOnly))
+	for ; !first.After(last); first = first.Add(day) {
+		days = append(days, first.Format(time.DateOnly))
 	}
 	return days, nil
 }
@@ -342,8 +344,8 @@ func ParseDay(s string, now time.Time) (time.Time, error) {
 		return now.Add(-ago), nil
 	}
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(layout, s); err == nil {
-			return at, nil
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
 		}
 	}
 	return time.Time{}, fmt.Errorf("%w: a day is a time ago such as 7d or 24h, or a date such as 2026-01-31, not %q",
@@ -353,9 +355,9 @@ func ParseDay(s string, now time.Time) (time.Time, error) {
 // counts reads a row; what is no number counts as 0.
 func counts(text string) (c Counts) {
 	words := strings.Fields(text)
-	for i, to := range c.words() {
+	for i, dst := range c.words() {
 		if i < len(words) {
-			*to, _ = strconv.ParseInt(words[i], 10, 64)
+			*dst, _ = strconv.ParseInt(words[i], 10, 64)
 		}
 	}
 	return c

@@ -30,7 +30,7 @@ func acme(t *testing.T) memory.Tenant {
 
 // call is one of a chat that cost 5 millionths.
 func call(of memory.Tenant, request, chat string, at time.Time) tally.Call {
-	return tally.Call{At: at, Request: request, Tenant: of, Chat: chat,
+	return tally.Call{Time: at, Request: request, Tenant: of, Chat: chat,
 		Counts: tally.Counts{Input: 10, Cached: 4, Output: 2, Micros: 5}}
 }
 
@@ -65,7 +65,7 @@ func TestACallThatIsWrittenAgainCountsOnce(t *testing.T) {
 	add(t, client, 0, first)
 	// The reply was lost: the writer brings it again, with what came meanwhile.
 	add(t, client, 0, first, call(memory.Tenant{}, "req_2", "12345", noon))
-	rows, _ := read(t, b, tally.Query{By: tally.ByChat, Name: "12345", Since: noon, Until: noon})
+	rows, _ := read(t, b, tally.Query{Dimension: tally.ByChat, Name: "12345", First: noon, Last: noon})
 	require.Equal(t, []tally.Row{{noon.Format(time.DateOnly), "12345",
 		tally.Counts{Calls: 2, Input: 20, Cached: 8, Output: 4, Micros: 10}}}, rows)
 }
@@ -76,7 +76,7 @@ func TestRowsWithFewerCounts(t *testing.T) {
 	require.NoError(t, client.HSet(t.Context(), tally.Head(acme(t))+":"+noon.Format(time.DateOnly)+":chat", "12345",
 		"3 100 50 30 20 1").Err())
 	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "proxy:usage", Values: []any{"chat", "x"}}).Err())
-	b, q := tally.New(client, 0), tally.Query{Tenant: acme(t), By: tally.ByChat, Since: noon, Until: noon}
+	b, q := tally.New(client, 0), tally.Query{Tenant: acme(t), Dimension: tally.ByChat, First: noon, Last: noon}
 	rows, _ := read(t, b, q)
 	require.Equal(t, tally.Counts{Calls: 3, Input: 100, Cached: 50, Output: 30, Micros: 20, Unpriced: 1}, rows[0].Counts)
 	more := call(acme(t), "req_1", "12345", noon)
@@ -94,7 +94,7 @@ func TestTenantsAreApart(t *testing.T) {
 	add(t, client, 0, call(acme(t), "req_1", "12345", noon), call(memory.Tenant{}, "req_2", "12345", noon),
 		call(memory.Tenant{}, "req_3", "7", noon))
 	for tenant, calls := range map[memory.Tenant]int64{acme(t): 1, {}: 2} {
-		rows, _ := read(t, b, tally.Query{Tenant: tenant, By: tally.ByTenant, Since: noon, Until: noon})
+		rows, _ := read(t, b, tally.Query{Tenant: tenant, Dimension: tally.ByTenant, First: noon, Last: noon})
 		require.Len(t, rows, 1)
 		require.Equal(t, tenant.String(), rows[0].Name)
 		require.Equal(t, calls, rows[0].Calls)
@@ -113,7 +113,7 @@ func TestManyChatsOfADayComeInPages(t *testing.T) {
 	for part := range slices.Chunk(calls, 500) { // a limiter drops calls if more wait for Redis than it holds
 		add(t, client, 0, part...)
 	}
-	rows, pages := read(t, b, tally.Query{By: tally.ByChat, Since: noon.AddDate(0, 0, -3), Until: noon})
+	rows, pages := read(t, b, tally.Query{Dimension: tally.ByChat, First: noon.AddDate(0, 0, -3), Last: noon})
 	require.Greater(t, pages, 2)
 	names := map[string]bool{}
 	for _, row := range rows {
@@ -130,7 +130,7 @@ func TestAYearOfDays(t *testing.T) {
 		calls = append(calls, call(memory.Tenant{}, fmt.Sprint(i), "12345", noon.AddDate(0, 0, -i)))
 	}
 	add(t, client, 0, calls...)
-	year := tally.Query{By: tally.ByChat, Since: noon.AddDate(-1, 0, 1), Until: noon}
+	year := tally.Query{Dimension: tally.ByChat, First: noon.AddDate(-1, 0, 1), Last: noon}
 	rows, pages := read(t, b, year)
 	require.Len(t, rows, 365)
 	require.Equal(t, 1, pages)
@@ -148,7 +148,7 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 	old := noon.AddDate(0, 0, -30)
 	before := tally.New(client, 0)
 	add(t, client, 0, call(acme(t), "req_1", "12345", old), call(acme(t), "req_2", "12345", noon))
-	month := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: old, Until: noon}
+	month := tally.Query{Tenant: acme(t), Dimension: tally.ByChat, First: old, Last: noon}
 	rows, _ := read(t, before, month)
 	require.Len(t, rows, 2)
 
@@ -159,14 +159,14 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 		require.Len(t, rows, 1)
 		require.Equal(t, noon.Format(time.DateOnly), rows[0].Day)
 	}
-	month.Until = old
+	month.Last = old
 	rows, _ = read(t, b, month)
 	require.Empty(t, rows)
 	add(t, client, 7*24*time.Hour, call(acme(t), "req_3", "7", noon))
 	keys, err := client.Keys(t.Context(), tally.Prefix+"*:"+old.Format(time.DateOnly)+":*").Result()
 	require.NoError(t, err)
 	require.Empty(t, keys)
-	rows, _ = read(t, b, tally.Query{Tenant: acme(t), By: tally.ByTenant, Since: noon, Until: noon})
+	rows, _ = read(t, b, tally.Query{Tenant: acme(t), Dimension: tally.ByTenant, First: noon, Last: noon})
 	require.Equal(t, int64(2), rows[0].Calls)
 }
 
@@ -174,17 +174,17 @@ func TestDaysThatAreTooOldGo(t *testing.T) {
 func TestAChatIsForgotten(t *testing.T) {
 	client := redistest.Start(t).Client()
 	b := tally.New(client, 0)
-	days := tally.Query{Tenant: acme(t), By: tally.ByChat, Since: noon.AddDate(0, 0, -200), Until: time.Now()}
-	add(t, client, 0, call(acme(t), "req_1", "12345", days.Since), call(acme(t), "req_2", "12345", days.Until),
+	days := tally.Query{Tenant: acme(t), Dimension: tally.ByChat, First: noon.AddDate(0, 0, -200), Last: time.Now()}
+	add(t, client, 0, call(acme(t), "req_1", "12345", days.First), call(acme(t), "req_2", "12345", days.Last),
 		call(acme(t), "req_3", "7", noon), call(memory.Tenant{}, "req_4", "12345", noon))
 	require.NoError(t, b.Forget(t.Context(), acme(t), tally.ByChat, "12345"))
 	rows, _ := read(t, b, days)
 	require.Len(t, rows, 1)
 	require.Equal(t, "7", rows[0].Name)
-	days.By = tally.ByTenant
+	days.Dimension = tally.ByTenant
 	rows, _ = read(t, b, days)
 	require.Len(t, rows, 3)
-	rows, _ = read(t, b, tally.Query{By: tally.ByChat, Since: noon, Until: noon})
+	rows, _ = read(t, b, tally.Query{Dimension: tally.ByChat, First: noon, Last: noon})
 	require.Equal(t, "12345", rows[0].Name, "another tenant's chat of this id")
 	require.NoError(t, (*tally.Book)(nil).Forget(t.Context(), acme(t), tally.ByChat, "12345"))
 }
@@ -192,11 +192,11 @@ func TestAChatIsForgotten(t *testing.T) {
 func TestWrongQuestions(t *testing.T) {
 	b := tally.New(redistest.Start(t).Client(), 0)
 	for name, q := range map[string]tally.Query{
-		"a dimension that is none": {By: "colour", Since: noon, Until: noon},
-		"the end before the start": {By: tally.ByChat, Since: noon, Until: noon.AddDate(0, 0, -1)},
-		"too long":                 {By: tally.ByChat, Until: noon},
-		"another's cursor":         {By: tally.ByChat, Since: noon, Until: noon, Cursor: "2025-01-01.0"},
-		"no cursor":                {By: tally.ByChat, Since: noon, Until: noon, Cursor: noon.Format(time.DateOnly) + ".x"},
+		"a dimension that is none": {Dimension: "colour", First: noon, Last: noon},
+		"the end before the start": {Dimension: tally.ByChat, First: noon, Last: noon.AddDate(0, 0, -1)},
+		"too long":                 {Dimension: tally.ByChat, Last: noon},
+		"another's cursor":         {Dimension: tally.ByChat, First: noon, Last: noon, Cursor: "2025-01-01.0"},
+		"no cursor":                {Dimension: tally.ByChat, First: noon, Last: noon, Cursor: noon.Format(time.DateOnly) + ".x"},
 	} {
 		_, err := b.Read(context.Background(), q)
 		require.ErrorIs(t, err, tally.ErrQuery, name)

@@ -87,7 +87,7 @@ func CheckMetadata(pairs map[string]string) error {
 	bad := func(format string, args ...any) error { return badRequest(fmt.Sprintf(format, args...)) }
 	count := len(pairs)
 	for _, own := range OwnMembers {
-		if _, there := pairs[own]; there {
+		if _, ok := pairs[own]; ok {
 			count--
 		}
 	}
@@ -108,15 +108,15 @@ func CheckMetadata(pairs map[string]string) error {
 // CheckImages says what is wrong with the images of a message and with those of the user's messages before it, as a
 // *Problem. Each is a data: URL in base64, of PNG, JPEG, GIF or WebP, or an https address; memory.MaxImages,
 // memory.MaxImage and memory.MaxAllImages bound them together. It gives the references of the message's own.
-func CheckImages(own, before []string) ([]memory.Image, error) {
-	all, err := memory.ReadImages(slices.Concat(own, before))
+func CheckImages(own, previous []string) ([]memory.Image, error) {
+	images, err := memory.ReadImages(slices.Concat(own, previous))
 	switch {
 	case errors.Is(err, memory.ErrImagesTooLarge):
 		return nil, tooLarge(fmt.Sprintf("Of the images %v.", err))
 	case err != nil:
 		return nil, badRequest(fmt.Sprintf("Of the images %v.", err))
 	}
-	return all[:len(own):len(own)], nil
+	return images[:len(own):len(own)], nil
 }
 
 // zoneName matches names of the IANA database. It excludes other files beside the machine's zones, such as localtime

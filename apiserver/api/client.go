@@ -34,11 +34,11 @@ const (
 
 // Client talks to one apiserver, or to all those behind a name. Safe for concurrent use.
 type Client struct {
-	base   string
-	behind *behind // nil if the base stands for one process, whatever it looks like
-	only   string  // host:port of one of those behind the name; empty for all
-	http   *http.Client
-	token  string // bearer; empty for none
+	base     string
+	replicas *resolution // nil if the base stands for one process, whatever it looks like
+	only     string      // host:port of one of those behind the name; empty for all
+	http     *http.Client
+	token    string // bearer; empty for none
 	// tenant is the owner of the data that a call is about.
 	tenant memory.Tenant
 	// Idle is how long an event stream may be silent before it counts as cut; it
@@ -57,26 +57,26 @@ func NewClient(base string, h *http.Client) (*Client, error) {
 	if h == nil {
 		h = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	}
-	return &Client{base: strings.TrimRight(base, "/"), behind: &behind{}, http: h, Idle: 45 * time.Second}, nil
+	return &Client{base: strings.TrimRight(base, "/"), replicas: &resolution{}, http: h, Idle: 45 * time.Second}, nil
 }
 
-// At is the client of the process that an events URL names: a run can be stopped
+// ForEvents is the client of the process that an events URL names: a run can be stopped
 // and finished only where it is.
-func (c *Client) At(events string) (*Client, error) {
+func (c *Client) ForEvents(events string) (*Client, error) {
 	u, err := url.Parse(events)
 	if err != nil {
 		return nil, fmt.Errorf("an events URL: %w", err)
 	}
 	base, _, _ := strings.Cut(u.Path, "/v1/runs/")
-	at, err := NewClient(u.Scheme+"://"+u.Host+base, c.http)
+	client, err := NewClient(u.Scheme+"://"+u.Host+base, c.http)
 	if err != nil {
 		return nil, err
 	}
-	at.Idle, at.behind = c.Idle, nil
-	if at.base == c.base {
-		at.behind = c.behind
+	client.Idle, client.replicas = c.Idle, nil
+	if client.base == c.base {
+		client.replicas = c.replicas
 	}
-	return at, nil
+	return client, nil
 }
 
 // EventsURL is where the configured apiserver would have a run's events.
@@ -94,7 +94,7 @@ func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error)
 		return RunAccepted{}, fmt.Errorf("encoding run %s: %w", r.RunID, err)
 	}
 	var accepted RunAccepted
-	its := c.of(r.ChatID.Tenant())
+	its := c.forTenant(r.ChatID.Tenant())
 	err = its.callWithin(ctx, callTimeout, r.RunID, http.MethodPost, "/v1/runs", body, &accepted)
 	return accepted, err
 }
@@ -115,9 +115,9 @@ func (c *Client) Done(ctx context.Context, run string, last int64) error {
 // DeleteChat stops the chat's runs and drops their events; after it nothing of
 // the chat is left there. It says whether the chat had documents.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) (documents bool, err error) {
-	err = each(ctx, c.of(chat.Tenant()), func(at *Client) error {
+	err = each(ctx, c.forTenant(chat.Tenant()), func(replica *Client) error {
 		var erased ChatErased
-		err := at.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, &erased)
+		err := replica.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID()), nil, &erased)
 		documents = documents || erased.Documents
 		return err
 	})
@@ -126,22 +126,22 @@ func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) (documents bo
 
 // DeleteRuns stops the chat's runs and drops their events; its documents stay.
 func (c *Client) DeleteRuns(ctx context.Context, chat memory.Chat) error {
-	return each(ctx, c.of(chat.Tenant()), func(at *Client) error {
-		return at.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID())+"/runs", nil, nil)
+	return each(ctx, c.forTenant(chat.Tenant()), func(replica *Client) error {
+		return replica.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.ID())+"/runs", nil, nil)
 	})
 }
 
 // EraseConversation has the gateway forget what was said to models in a chat of a tenant;
 // the id is that of RunRequest.ConversationID.
-func (c *Client) EraseConversation(ctx context.Context, of memory.Tenant, id string) error {
-	return c.of(of).call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
+func (c *Client) EraseConversation(ctx context.Context, tenant memory.Tenant, id string) error {
+	return c.forTenant(tenant).call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
 }
 
 // TenantHeader says for which tenant a service asks another one.
 const TenantHeader = "Mneme-Tenant"
 
-// of is the client for what is a tenant's.
-func (c *Client) of(tenant memory.Tenant) *Client {
+// forTenant is the client for what is a tenant's.
+func (c *Client) forTenant(tenant memory.Tenant) *Client {
 	its := *c
 	its.tenant = tenant
 	return &its

@@ -47,9 +47,9 @@ type RunRequest struct {
 	// it, the oldest first. See CheckImages.
 	Images       []string `json:"images,omitempty"`
 	ImagesBefore []string `json:"images_before,omitempty"`
-	// Waits says that the run may wait for results of Tools although there is no Memory: the client that posts it keeps
+	// CanWait says that the run may wait for results of Tools although there is no Memory: the client that posts it keeps
 	// it.
-	Waits bool `json:"waits,omitempty"`
+	CanWait bool `json:"waits,omitempty"`
 	// Bare has the master's model alone answer: without its prompt, its tools and subagents.
 	Bare bool `json:"bare,omitempty"`
 	// Resume goes on with a run that waits; the rest of the request is as it was then, and only

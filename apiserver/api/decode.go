@@ -46,10 +46,10 @@ func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunReq
 
 // BodyError is the Problem of a request with a body that could not be read to its end.
 func BodyError(err error) *Problem {
-	var over *http.MaxBytesError
+	var sizeErr *http.MaxBytesError
 	switch {
-	case errors.As(err, &over):
-		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	case errors.As(err, &sizeErr):
+		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", sizeErr.Limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ErrBodyTimeout
 	}
@@ -69,7 +69,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, members int) 
 }
 
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) (raw []byte, err error) {
-	err = fair.Away(r.Context(), func() (err error) {
+	err = fair.Block(r.Context(), func() (err error) {
 		if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 			err = BodyError(err)
 		}
@@ -147,7 +147,7 @@ var namesOnly = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.De
 func unmarshal(raw []byte, v any, options ...json.Options) error {
 	options = append(options, anyUnicode)
 	err := json.Unmarshal(raw, v, append(options, json.RejectUnknownMembers(true))...)
-	if name, known := unknownName(err); name != "" && sameLetters(name, known) == "" {
+	if name, names := unknownName(err); name != "" && sameLetters(name, names) == "" {
 		err = json.Unmarshal(raw, v, options...)
 	}
 	switch {
@@ -160,23 +160,23 @@ func unmarshal(raw []byte, v any, options ...json.Options) error {
 }
 
 // unknownName returns the unknown member that err is about, and the names that its struct has.
-func unknownName(err error) (name string, known []string) {
+func unknownName(err error) (name string, names []string) {
 	unknown := new(json.SemanticError)
 	if !errors.As(err, &unknown) || !errors.Is(unknown.Err, json.ErrUnknownName) {
 		return "", nil
 	}
 	for _, f := range reflect.VisibleFields(unknown.GoType) { // including those of embedded structs
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			known = append(known, name)
+			names = append(names, name)
 		}
 	}
-	return unknown.JSONPointer.LastToken(), known
+	return unknown.JSONPointer.LastToken(), names
 }
 
 // sameLetters returns the known name that differs from name only in case; "" if there is none.
-func sameLetters(name string, known []string) string {
-	if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
-		return known[i]
+func sameLetters(name string, names []string) string {
+	if i := slices.IndexFunc(names, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
+		return names[i]
 	}
 	return ""
 }
@@ -194,9 +194,9 @@ func explain(err error) *Problem {
 	case !errors.As(err, &meaning):
 		return BadRequest(err)
 	case errors.Is(meaning.Err, json.ErrUnknownName):
-		name, known := unknownName(err)
-		hint := "there are " + strings.Join(known, ", ")
-		if nearest := cmp.Or(sameLetters(name, known), Nearest(name, known)); nearest != "" {
+		name, names := unknownName(err)
+		hint := "there are " + strings.Join(names, ", ")
+		if nearest := cmp.Or(sameLetters(name, names), Nearest(name, names)); nearest != "" {
 			hint = "the nearest one is " + nearest
 		}
 		return badRequest(fmt.Sprintf("The body has no member %.80q; %s.", dotted(meaning.JSONPointer), hint))

@@ -81,12 +81,12 @@ func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err
 // http.ErrAbortHandler, for net/http to break the client's connection.
 func Pass(base string, transport http.RoundTripper, failed func(w http.ResponseWriter, r *http.Request, err error),
 	broken func(error)) (http.Handler, error) {
-	to, err := url.Parse(base)
+	target, err := url.Parse(base)
 	if err != nil {
 		return nil, fmt.Errorf("the address of a service: %w", err)
 	}
 	return &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -125,24 +125,24 @@ const restTime = 500 * time.Millisecond
 // duplexBody is a request's body that is closed once, by whichever goroutine is first.
 type duplexBody struct {
 	io.ReadCloser
-	control *http.ResponseController
-	ended   atomic.Bool
-	once    sync.Once
-	err     error // of closing; guarded by once
+	control   *http.ResponseController
+	eof       atomic.Bool
+	closeOnce sync.Once
+	err       error // of closing; guarded by once
 }
 
 func (b *duplexBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		b.ended.Store(true)
+		b.eof.Store(true)
 	}
 	return n, err
 }
 
 // Close has net/http read what is left, within bounds.
 func (b *duplexBody) Close() error {
-	b.once.Do(func() {
-		if b.ended.Load() {
+	b.closeOnce.Do(func() {
+		if b.eof.Load() {
 			return
 		}
 		_ = b.control.SetReadDeadline(time.Now().Add(restTime)) // what knows no deadlines has no rest to read

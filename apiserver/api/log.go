@@ -46,18 +46,18 @@ type Log struct {
 	run    string
 	limits Limits
 
-	mu      sync.Mutex // guards the rest
-	entries []entry    // entries[i] is event i+1; nil once dropped
-	last    int64
-	ts      float64 // of the last event
-	bytes   int
-	open    []event.Head  // delegations without a completion, in their order
-	outcome string        // of run_finished; empty until then
-	rests   bool          // the last event is an event.RunWaiting, and the run waits for an answer
-	goesOn  bool          // the event.RunWaiting that is last, or comes next, does not end reading
-	aborted *Problem      // why no event will follow although the run is not over
-	dropped bool          //
-	changed chan struct{} // closed at the next change; nil while no reader waits
+	mu        sync.Mutex // guards the rest
+	entries   []entry    // entries[i] is event i+1; nil once dropped
+	last      int64
+	ts        float64 // of the last event
+	bytes     int
+	open      []event.Head  // delegations without a completion, in their order
+	outcome   string        // of run_finished; empty until then
+	suspended bool          // the last event is an event.RunWaiting, and the run waits for an answer
+	goesOn    bool          // the event.RunWaiting that is last, or comes next, does not end reading
+	aborted   *Problem      // why no event will follow although the run is not over
+	dropped   bool          //
+	changed   chan struct{} // closed at the next change; nil while no reader waits
 }
 
 // entry is an event as it is sent. Readers share the bytes and never change them.
@@ -97,14 +97,14 @@ func GoOn(run string, limits Limits, lines []json.RawMessage) (*Log, error) {
 func (l *Log) GoOn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rests, l.goesOn = false, true
+	l.suspended, l.goesOn = false, true
 }
 
 // Rest takes GoOn back: readers come to an end if the last event is an event.RunWaiting.
 func (l *Log) Rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rests, l.goesOn = l.atWait(), false
+	l.suspended, l.goesOn = l.atWait(), false
 	l.wake()
 }
 
@@ -182,7 +182,7 @@ func (l *Log) add(e event.Event, en entry) {
 	l.entries = append(l.entries, en)
 	l.bytes += len(en.line)
 	l.last, l.ts = e.Seq, e.TS
-	l.rests, l.goesOn = e.Blocking() && !l.goesOn, false
+	l.suspended, l.goesOn = e.Blocking() && !l.goesOn, false
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		l.open = append(l.open, e.Head)
@@ -224,9 +224,9 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 		return nil
 	}
 	var events []event.Event
-	add := func(of event.Head, p event.Payload) {
+	add := func(head event.Head, p event.Payload) {
 		events = append(events, event.New(event.Head{
-			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: of.Subagent, CallID: of.CallID,
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent, CallID: head.CallID,
 		}, p))
 	}
 	for _, head := range l.open {
@@ -234,8 +234,8 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	}
 	far := l.far()
 	if far.outcome == "" {
-		if far.shown != "" {
-			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true, Failure: cause.Code})
+		if far.partial != "" {
+			add(event.Head{}, &event.Assistant{Content: far.partial, Partial: true, Failure: cause.Code})
 		}
 		add(event.Head{}, &cause)
 		far.outcome = event.Failed
@@ -254,35 +254,35 @@ func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
 	if l.outcome != "" {
 		return nil
 	}
-	add := func(of event.Head, p event.Payload) {
+	add := func(head event.Head, p event.Payload) {
 		events = append(events, event.New(event.Head{
-			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: of.Subagent, CallID: of.CallID,
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent, CallID: head.CallID,
 		}, p))
 	}
-	waits, calls := l.pending()
+	pending, calls := l.pending()
 	if l.atWait() {
 		var answers []event.WaitAnswer
-		for _, w := range waits {
+		for _, w := range pending {
 			answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: event.Deny, Reason: reason})
 		}
 		add(event.Head{}, &event.RunResumed{Answers: answers})
-		for _, w := range waits {
+		for _, w := range pending {
 			if w.Subagent == "" {
 				add(event.Head{}, &event.MasterTool{Tool: w.Tool, Status: "failed", Detail: reason})
 			}
 		}
 	}
-	said := "(denied: " + reason + ")"
+	denial := "(denied: " + reason + ")"
 	for _, head := range l.open {
 		for _, c := range calls[head.CallID] {
-			add(head, &event.ToolResult{ToolCallID: c.ID, Name: c.Function.Name, Content: said})
+			add(head, &event.ToolResult{ToolCallID: c.ID, Name: c.Function.Name, Content: denial})
 		}
-		add(head, &event.Completion{Response: said, Status: event.Stopped})
+		add(head, &event.Completion{Response: denial, Status: event.Stopped})
 	}
 	far := l.far()
 	if far.outcome == "" {
-		if far.shown != "" {
-			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true})
+		if far.partial != "" {
+			add(event.Head{}, &event.Assistant{Content: far.partial, Partial: true})
 		}
 		far.outcome = event.Stopped
 	}
@@ -292,7 +292,7 @@ func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
 
 // pending gives what the run waited for last, and by the id of a delegation the calls of tools
 // without a result.
-func (l *Log) pending() (waits []event.Wait, calls map[string][]memory.ToolCall) {
+func (l *Log) pending() (pending []event.Wait, calls map[string][]memory.ToolCall) {
 	calls = map[string][]memory.ToolCall{}
 	for _, en := range l.entries {
 		if strings.HasSuffix(en.role, "_delta") {
@@ -304,28 +304,28 @@ func (l *Log) pending() (waits []event.Wait, calls map[string][]memory.ToolCall)
 		}
 		switch p := e.Payload.(type) {
 		case *event.RunWaiting:
-			waits = p.Pending
+			pending = p.Pending
 		case *event.AssistantWithTools:
 			calls[e.CallID] = slices.Clone(p.ToolCalls)
 		case *event.ToolResult:
-			of := calls[e.CallID]
-			if i := slices.IndexFunc(of, func(c memory.ToolCall) bool { return c.ID == p.ToolCallID }); i >= 0 {
-				calls[e.CallID] = slices.Delete(of, i, i+1)
+			open := calls[e.CallID]
+			if i := slices.IndexFunc(open, func(c memory.ToolCall) bool { return c.ID == p.ToolCallID }); i >= 0 {
+				calls[e.CallID] = slices.Delete(open, i, i+1)
 			}
 		}
 	}
-	return waits, calls
+	return pending, calls
 }
 
 // reached is how far a run that did not end came.
 type reached struct {
-	shown   string      // of an answer that was not told as such yet
+	partial string      // of an answer that was not told as such yet
 	outcome string      // that which it showed itself; empty before its answer or error
 	usage   event.Usage // of its delegations
 }
 
 func (l *Log) far() (r reached) {
-	var shown strings.Builder
+	var partial strings.Builder
 	for _, en := range l.entries {
 		e, err := event.Decode(en.line)
 		if err != nil {
@@ -333,11 +333,11 @@ func (l *Log) far() (r reached) {
 		}
 		switch p := e.Payload.(type) {
 		case *event.AssistantDelta:
-			shown.WriteString(p.Text)
+			partial.WriteString(p.Text)
 		case *event.Completion:
 			r.usage = r.usage.Add(p.Usage)
 		case *event.Assistant:
-			shown.Reset()
+			partial.Reset()
 			switch {
 			case !p.Partial:
 				r.outcome = event.Completed
@@ -350,7 +350,7 @@ func (l *Log) far() (r reached) {
 			}
 		}
 	}
-	r.shown = event.Shorten(shown.String(), MaxEvent/2) // it becomes one event
+	r.partial = event.Shorten(partial.String(), MaxEvent/2) // it becomes one event
 	return r
 }
 
@@ -427,7 +427,7 @@ func (l *Log) Done() bool { return l.Outcome() != "" }
 func (l *Log) Waiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rests
+	return l.suspended
 }
 
 // Outcome is that of run_finished, empty until then.
@@ -440,14 +440,14 @@ func (l *Log) Outcome() string {
 // Lines are the events after a number that the log holds now, each as its line of
 // JSON; it does not wait for more. None if they were dropped. Callers must not
 // change the bytes.
-func (l *Log) Lines(after int64) [][]byte {
+func (l *Log) Lines(cursor int64) [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dropped || after < 0 || after >= l.last {
+	if l.dropped || cursor < 0 || cursor >= l.last {
 		return nil
 	}
-	lines := make([][]byte, 0, l.last-after)
-	for _, en := range l.entries[after:] {
+	lines := make([][]byte, 0, l.last-cursor)
+	for _, en := range l.entries[cursor:] {
 		lines = append(lines, en.line)
 	}
 	return lines
@@ -457,9 +457,9 @@ func (l *Log) Lines(after int64) [][]byte {
 // run_finished, a run_waiting that is the last one, or the end of ctx; with roles only those of one of them, the others are
 // not decoded. An error is the last thing it yields: ErrGone, ErrPosition, the problem
 // of Abort, or the cause of ctx's end.
-func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq2[event.Event, error] {
+func (l *Log) Follow(ctx context.Context, cursor int64, roles ...string) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		for seq := after; ; seq++ {
+		for seq := cursor; ; seq++ {
 			en, err := l.wait(ctx, seq)
 			if errors.Is(err, io.EOF) {
 				return
@@ -492,9 +492,9 @@ func (l *Log) Reach(ctx context.Context, n int64) error {
 }
 
 // wait is next, once there is one.
-func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
+func (l *Log) wait(ctx context.Context, cursor int64) (entry, error) {
 	for ctx.Err() == nil {
-		en, changed, err := l.next(after)
+		en, changed, err := l.next(cursor)
 		if changed == nil {
 			return en, err
 		}
@@ -509,18 +509,18 @@ func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
 // next gives the entry after a number. If there may be one later, it gives a channel that
 // is closed when it is time to look again: a condition variable that can be waited for
 // together with a context or a timer. io.EOF: the run is over, or waits, and nothing follows.
-func (l *Log) next(after int64) (entry, <-chan struct{}, error) {
+func (l *Log) next(cursor int64) (entry, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case after < 0 || after > l.last:
+	case cursor < 0 || cursor > l.last:
 		return entry{}, nil, ErrPosition
-	case after == l.last && (l.outcome != "" || l.rests):
+	case cursor == l.last && (l.outcome != "" || l.suspended):
 		return entry{}, nil, io.EOF
 	case l.dropped:
 		return entry{}, nil, ErrGone
-	case after < l.last:
-		return l.entries[after], nil, nil
+	case cursor < l.last:
+		return l.entries[cursor], nil, nil
 	case l.aborted != nil:
 		return entry{}, nil, l.aborted
 	}

@@ -102,6 +102,6 @@ func (m MemoryAccess) Settle(ctx context.Context, call, result string, failed bo
 
 // post calls a route below URL. Its errors are those of a Client.
 func (m MemoryAccess) post(ctx context.Context, path string, body, into any) error {
-	at := &Client{base: m.URL, http: cmp.Or(m.Client, http.DefaultClient), token: m.Token}
-	return at.call(ctx, http.MethodPost, path, body, into)
+	client := &Client{base: m.URL, http: cmp.Or(m.Client, http.DefaultClient), token: m.Token}
+	return client.call(ctx, http.MethodPost, path, body, into)
 }

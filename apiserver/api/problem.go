@@ -24,7 +24,7 @@ type Problem struct {
 	Message    string        `json:"message"` // one sentence that says what to do
 	Retryable  bool          `json:"retryable"`
 	RunID      string        `json:"run_id,omitempty"` // of the run that it is about, by which the logs know it
-	Waits      []event.Wait  `json:"waits,omitempty"`  // that are open, where the run waits for somebody
+	Pending    []event.Wait  `json:"waits,omitempty"`  // that are open, where the run waits for somebody
 	RetryAfter time.Duration `json:"-"`                // sent as Retry-After in whole seconds; 0 for none
 }
 
@@ -122,9 +122,9 @@ func (p *Problem) SetHeader(h http.Header) {
 // WriteProblem answers with p. What p repeats of the request may be a key, in an address for example.
 func WriteProblem(w http.ResponseWriter, p *Problem) {
 	p.SetHeader(w.Header())
-	shown := *p
-	shown.Message, shown.RunID = secrets.Keyless(p.Message), secrets.Keyless(p.RunID)
-	WriteJSON(w, p.Status, problemBody{&shown})
+	redacted := *p
+	redacted.Message, redacted.RunID = secrets.Keyless(p.Message), secrets.Keyless(p.RunID)
+	WriteJSON(w, p.Status, problemBody{&redacted})
 }
 
 // Answer answers with v if err is nil, without a body if v is nil, and returns err. v must be encodable.

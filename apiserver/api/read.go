@@ -25,28 +25,28 @@ import (
 // of ctx's end. Events come in order and without gaps, by the batch, for one round trip to
 // a store: those that came together, at most size of them. It starts no goroutine; while
 // the caller works, the sender waits (backpressure).
-func (c *Client) Batches(ctx context.Context, url string, after int64, size int) iter.Seq2[[]event.Event, error] {
+func (c *Client) Batches(ctx context.Context, url string, cursor int64, size int) iter.Seq2[[]event.Event, error] {
 	return func(yield func([]event.Event, error) bool) {
 		var batch []event.Event
-		left := false // by the caller
+		stopped := false // by the caller
 		give := func() error {
 			if len(batch) == 0 {
 				return nil
 			}
 			events := batch
 			batch = nil
-			if left = !yield(events, nil); left {
+			if stopped = !yield(events, nil); stopped {
 				return errLeft
 			}
 			return nil
 		}
-		err := c.stream(ctx, url, after, give, func(e event.Event) error {
+		err := c.stream(ctx, url, cursor, give, func(e event.Event) error {
 			if batch = append(batch, e); len(batch) < size && !e.Terminal() && !e.Blocking() {
 				return nil
 			}
 			return give()
 		})
-		if !left && give() == nil && err != nil {
+		if !stopped && give() == nil && err != nil {
 			yield(nil, err)
 		}
 	}
@@ -58,12 +58,12 @@ var errLeft = errors.New("the reader has left")
 // stream hands each event to take until the run is over, which is nil, or until an error of
 // take's; it calls wait before it waits for more.
 func (c *Client) stream(
-	parent context.Context, url string, after int64, wait func() error, take func(event.Event) error,
+	parent context.Context, url string, cursor int64, wait func() error, take func(event.Event) error,
 ) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	silent := func() { cancel(sse.ErrSilent) }
-	body, err := c.open(ctx, url, after, silent)
+	body, err := c.open(ctx, url, cursor, silent)
 	if err != nil {
 		return broken(parent, ctx, err)
 	}
@@ -71,9 +71,9 @@ func (c *Client) stream(
 		return nil
 	}
 	defer body.Close()
-	from := sse.NewReader(body, MaxEvent, c.Idle, silent)
-	from.OnWait(wait)
-	if err := readEvents(from, after, take); err != nil {
+	reader := sse.NewReader(body, MaxEvent, c.Idle, silent)
+	reader.OnWait(wait)
+	if err := readEvents(reader, cursor, take); err != nil {
 		return broken(parent, ctx, err)
 	}
 	// Nothing follows but the body's end; a client that reads it can use the connection again.
@@ -83,7 +83,7 @@ func (c *Client) stream(
 }
 
 // open asks for events and gives the stream of them; nil if the run is over and has no more.
-func (c *Client) open(ctx context.Context, url string, after int64, silent func()) (io.ReadCloser, error) {
+func (c *Client) open(ctx context.Context, url string, cursor int64, silent func()) (io.ReadCloser, error) {
 	watch := time.AfterFunc(c.Idle, silent)
 	defer watch.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -91,8 +91,8 @@ func (c *Client) open(ctx context.Context, url string, after int64, silent func(
 		return nil, fmt.Errorf("an events URL: %w", err)
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	if after > 0 {
-		req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	if cursor > 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatInt(cursor, 10))
 	}
 	resp, err := do(c, req, path.Base(path.Dir(req.URL.Path))) // …/v1/runs/RUN/events
 	if err != nil {
@@ -128,16 +128,16 @@ func broken(parent, ctx context.Context, err error) error {
 // readEvents hands each event after a number to take, up to the last one of the run. Thousands
 // of streams wait in its Next; what it does else is in functions that are not inlined, so that
 // its frame, and with it each waiting goroutine's stack, is small.
-func readEvents(from *sse.Reader, after int64, take func(event.Event) error) error {
-	for at := (place{last: after}); !at.over; {
-		frame, err := from.Next()
-		if at.rests && errors.Is(err, io.EOF) {
+func readEvents(reader *sse.Reader, cursor int64, take func(event.Event) error) error {
+	for pos := (place{last: cursor}); !pos.done; {
+		frame, err := reader.Next()
+		if pos.suspended && errors.Is(err, io.EOF) {
 			return nil // the server has ended the stream, and nothing else has
 		}
 		if err != nil {
-			return cut(at.last, err)
+			return cut(pos.last, err)
 		}
-		if err = takeFrame(frame, &at, take); err != nil {
+		if err = takeFrame(frame, &pos, take); err != nil {
 			return err
 		}
 	}
@@ -146,35 +146,35 @@ func readEvents(from *sse.Reader, after int64, take func(event.Event) error) err
 
 // place is how far a stream was read.
 type place struct {
-	last  int64 // number of the last event
-	over  bool  // it was the run's last one
-	rests bool  // it was an event.RunWaiting: the stream may end behind it
+	last      int64 // number of the last event
+	done      bool  // it was the run's last one
+	suspended bool  // it was an event.RunWaiting: the stream may end behind it
 }
 
-func cut(after int64, err error) error {
+func cut(cursor int64, err error) error {
 	if errors.Is(err, sse.ErrTooLong) {
-		return fmt.Errorf("the event after %d is larger than %d bytes", after, MaxEvent)
+		return fmt.Errorf("the event after %d is larger than %d bytes", cursor, MaxEvent)
 	}
-	return fmt.Errorf("%w after event %d: %w", ErrCut, after, err)
+	return fmt.Errorf("%w after event %d: %w", ErrCut, cursor, err)
 }
 
 // takeFrame hands the event in a frame to take, unless it is known.
 //
 //go:noinline
-func takeFrame(f sse.Event, at *place, take func(event.Event) error) error {
+func takeFrame(f sse.Event, pos *place, take func(event.Event) error) error {
 	if f.ID == nil {
 		return closingProblem(f.Data)
 	}
 	e, err := event.Decode(f.Data)
 	switch {
 	case err != nil:
-		return fmt.Errorf("after event %d: %w", at.last, err)
-	case e.Seq <= at.last:
+		return fmt.Errorf("after event %d: %w", pos.last, err)
+	case e.Seq <= pos.last:
 		return nil
-	case e.Seq != at.last+1:
-		return fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, at.last)
+	case e.Seq != pos.last+1:
+		return fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, pos.last)
 	}
-	*at = place{e.Seq, e.Terminal(), e.Blocking()}
+	*pos = place{e.Seq, e.Terminal(), e.Blocking()}
 	return take(e)
 }
 

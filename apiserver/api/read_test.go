@@ -168,7 +168,7 @@ func TestClientAddresses(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 	c := client(t, "http://front/base/")
-	_, err := c.At("nonsense")
+	_, err := c.ForEvents("nonsense")
 	require.Error(t, err)
 
 	var asked string
@@ -177,7 +177,7 @@ func TestClientAddresses(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer server.Close()
-	at, err := c.At(server.URL + "/base/v1/runs/r1/events")
+	at, err := c.ForEvents(server.URL + "/base/v1/runs/r1/events")
 	require.NoError(t, err)
 	defer at.Close()
 	require.NoError(t, at.Done(t.Context(), "r1", math.MaxInt64))

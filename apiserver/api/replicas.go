@@ -27,8 +27,8 @@ import (
 // spread evenly, and a stop or a repetition finds the run also if it comes from another process, or if no answer told
 // where the run is. An address that is added or goes moves only the runs that it gets or had.
 
-// behind is what a name was last resolved to, for while that cannot be done.
-type behind struct{ last atomic.Pointer[[]string] }
+// resolution is what a name was last resolved to, for while that cannot be done.
+type resolution struct{ last atomic.Pointer[[]string] }
 
 // resolveTime bounds a lookup of a name.
 const resolveTime = 2 * time.Second
@@ -37,15 +37,15 @@ const resolveTime = 2 * time.Second
 // the base URL stands, those of IPv4 if there are any, since one process may have one of each. A connection is then one
 // to an address, so that none is used to a process that the name stands for no more.
 func hosts(ctx context.Context, c *Client, u *url.URL, run string) []string {
-	if _, err := netip.ParseAddr(u.Hostname()); err == nil || c.behind == nil || c.only != "" {
+	if _, err := netip.ParseAddr(u.Hostname()); err == nil || c.replicas == nil || c.only != "" {
 		return []string{cmp.Or(c.only, u.Host)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupHost(ctx, u.Hostname())
 	if err == nil {
-		c.behind.last.Store(&addrs)
-	} else if last := c.behind.last.Load(); last != nil {
+		c.replicas.last.Store(&addrs)
+	} else if last := c.replicas.last.Load(); last != nil {
 		addrs = *last
 	}
 	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
@@ -73,7 +73,7 @@ func each(ctx context.Context, c *Client, do func(*Client) error) (first error) 
 		return fmt.Errorf("the apiserver's address: %w", err)
 	}
 	var refused error
-	there := false
+	answered := false
 	for _, host := range hosts(ctx, c, u, "") {
 		one := *c
 		one.only = host
@@ -85,10 +85,10 @@ func each(ctx context.Context, c *Client, do func(*Client) error) (first error) 
 		case errors.Is(err, syscall.ECONNREFUSED):
 			refused = err
 		default:
-			there, first = true, cmp.Or(first, err)
+			answered, first = true, cmp.Or(first, err)
 		}
 	}
-	if !there {
+	if !answered {
 		return refused
 	}
 	return first
@@ -98,7 +98,7 @@ func each(ctx context.Context, c *Client, do func(*Client) error) (first error) 
 // that takes no more runs, or that does not have the run is passed over: nothing was begun there. That the run is not
 // there is the answer only if all were asked.
 func do(c *Client, req *http.Request, run string) (*http.Response, error) {
-	var away, missing error
+	var unavailable, missing error
 	for _, host := range hosts(req.Context(), c, req.URL, run) {
 		resp, err := ask(c, req, host)
 		var (
@@ -109,14 +109,14 @@ func do(c *Client, req *http.Request, run string) (*http.Response, error) {
 		case err == nil:
 			return resp, nil
 		case errors.As(err, &problem) && problem.Code == Draining, errors.As(err, &dial) && dial.Op == "dial":
-			away = cmp.Or(away, err)
+			unavailable = cmp.Or(unavailable, err)
 		case run != "" && problem != nil && problem.Status == http.StatusNotFound:
 			missing = err
 		default:
 			return nil, err
 		}
 	}
-	return nil, cmp.Or(away, missing)
+	return nil, cmp.Or(unavailable, missing)
 }
 
 // serverName is the key of the name for which a connection to an address is made.
@@ -131,9 +131,9 @@ func ServerName(ctx context.Context) string {
 
 func ask(c *Client, req *http.Request, host string) (*http.Response, error) {
 	if host != req.URL.Host {
-		named := req
-		req = req.Clone(context.WithValue(req.Context(), serverName{}, named.URL.Hostname()))
-		req.Host, req.URL.Host = named.URL.Host, host
+		orig := req
+		req = req.Clone(context.WithValue(req.Context(), serverName{}, orig.URL.Hostname()))
+		req.Host, req.URL.Host = orig.URL.Host, host
 	}
 	if req.GetBody != nil { // the one before may have been read
 		body, err := req.GetBody()

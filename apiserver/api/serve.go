@@ -29,18 +29,18 @@ type Pace struct {
 // after the last event, or because the client went away or took nothing for
 // pace.Write; such a client resumes with Last-Event-ID. It starts no goroutine.
 func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
-	if after, ok := startsAt(w, r, log); ok {
-		to := sse.NewWriter(w, cmp.Or(pace.Write, 30*time.Second))
-		follow(r.Context(), log, after, cmp.Or(pace.Heartbeat, 15*time.Second), to)
+	if cursor, ok := startsAt(w, r, log); ok {
+		stream := sse.NewWriter(w, cmp.Or(pace.Write, 30*time.Second))
+		follow(r.Context(), log, cursor, cmp.Or(pace.Heartbeat, 15*time.Second), stream)
 	}
 }
 
 // startsAt is the number after which a request wants events; not ok if there is no stream, which
 // it has answered then.
-func startsAt(w http.ResponseWriter, r *http.Request, log *Log) (after int64, ok bool) {
-	after, err := LastEventID(r)
+func startsAt(w http.ResponseWriter, r *http.Request, log *Log) (cursor int64, ok bool) {
+	cursor, err := LastEventID(r)
 	if err == nil {
-		_, _, err = log.next(after)
+		_, _, err = log.next(cursor)
 	}
 	if errors.Is(err, io.EOF) {
 		w.WriteHeader(http.StatusNoContent)
@@ -52,7 +52,7 @@ func startsAt(w http.ResponseWriter, r *http.Request, log *Log) (after int64, ok
 		WriteProblem(w, &p)
 		return 0, false
 	}
-	return after, true
+	return cursor, true
 }
 
 // LastEventID is where the client wants to go on. The header wins: a browser that
@@ -65,28 +65,28 @@ func LastEventID(r *http.Request) (int64, error) {
 	if id == "" {
 		return 0, nil
 	}
-	after, err := strconv.ParseInt(id, 10, 64)
+	cursor, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
 		return 0, ErrPosition
 	}
-	return after, nil
+	return cursor, nil
 }
 
 // follow writes the log's events until nothing can follow, with a comment whenever the
 // ticker finds the stream idle. It returns early if the client is gone or ctx ends.
-func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration, to *sse.Writer) {
+func follow(ctx context.Context, log *Log, cursor int64, heartbeat time.Duration, stream *sse.Writer) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	to.Retry(reopen)
+	stream.Retry(reopen)
 	for ctx.Err() == nil {
-		changed := send(log, &after, to)
+		changed := send(log, &cursor, stream)
 		if changed == nil {
 			return
 		}
 		select {
 		case <-changed:
 		case <-beat.C:
-			if to.Comment("heartbeat") != nil {
+			if stream.Comment("heartbeat") != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -98,21 +98,21 @@ func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration,
 // nil if the stream is over. It is not inlined, so that the frame in which streams wait is small.
 //
 //go:noinline
-func send(log *Log, after *int64, to *sse.Writer) (changed <-chan struct{}) {
+func send(log *Log, cursor *int64, stream *sse.Writer) (changed <-chan struct{}) {
 	for {
-		en, changed, err := log.next(*after)
+		en, changed, err := log.next(*cursor)
 		switch {
 		case err != nil:
-			if errors.Is(err, io.EOF) || to.Closing(closing(log.run, err)) == nil {
-				_ = to.Flush() // the client is gone; the error cannot be told
+			if errors.Is(err, io.EOF) || stream.Closing(closing(log.run, err)) == nil {
+				_ = stream.Flush() // the client is gone; the error cannot be told
 			}
 			return nil
 		case changed == nil:
-			*after++
-			if to.Event(*after, en.role, en.line) != nil {
+			*cursor++
+			if stream.Event(*cursor, en.role, en.line) != nil {
 				return nil
 			}
-		case to.Flush() != nil:
+		case stream.Flush() != nil:
 			return nil
 		default:
 			return changed

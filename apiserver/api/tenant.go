@@ -16,7 +16,7 @@ import (
 type ErasedTenant struct {
 	Collections   int `json:"collections"`   // of documents, that this request dropped
 	Conversations int `json:"conversations"` // at the gateway, that it erased
-	Left          int `json:"left"`          // of both: it is to be sent again until none is
+	Remaining     int `json:"left"`          // of both: it is to be sent again until none is
 }
 
 // TenantDocument is a line of GET /v1/tenant/export; the last one has only Documents.
@@ -28,8 +28,8 @@ type TenantDocument struct {
 }
 
 // EraseTenant erases some of the documents and conversations of a tenant, and says how many are left.
-func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (out ErasedTenant, err error) {
-	err = c.of(of).call(ctx, http.MethodDelete, "/v1/tenant", nil, &out)
+func (c *Client) EraseTenant(ctx context.Context, tenant memory.Tenant) (out ErasedTenant, err error) {
+	err = c.forTenant(tenant).call(ctx, http.MethodDelete, "/v1/tenant", nil, &out)
 	return out, err
 }
 
@@ -37,8 +37,8 @@ func (c *Client) EraseTenant(ctx context.Context, of memory.Tenant) (out ErasedT
 const maxDocumentLine = 256 << 20
 
 // TenantDocuments gives all documents of a tenant to take, and says how many they were.
-func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take func(TenantDocument) error) (int, error) {
-	resp, err := c.of(of).send(ctx, "", http.MethodGet, "/v1/tenant/export", nil)
+func (c *Client) TenantDocuments(ctx context.Context, tenant memory.Tenant, take func(TenantDocument) error) (int, error) {
+	resp, err := c.forTenant(tenant).send(ctx, "", http.MethodGet, "/v1/tenant/export", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -48,7 +48,7 @@ func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take fun
 	for lines.Scan() {
 		var d TenantDocument
 		if err := json.Unmarshal(bytes.Clone(lines.Bytes()), &d); err != nil {
-			return count, fmt.Errorf("%w: a document of the tenant %s: %w", ErrUnreachable, of, err)
+			return count, fmt.Errorf("%w: a document of the tenant %s: %w", ErrUnreachable, tenant, err)
 		}
 		if d.Documents != nil {
 			if *d.Documents != count {
@@ -65,5 +65,5 @@ func (c *Client) TenantDocuments(ctx context.Context, of memory.Tenant, take fun
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return count, fmt.Errorf("%w: the documents of the tenant %s: %w", ErrUnreachable, of, err)
+	return count, fmt.Errorf("%w: the documents of the tenant %s: %w", ErrUnreachable, tenant, err)
 }

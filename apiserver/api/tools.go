@@ -28,18 +28,18 @@ func ValidateTools(tools []ClientTool) error {
 	if len(tools) > maxTools {
 		return badRequest(fmt.Sprintf("tools has %d entries, at most %d are taken.", len(tools), maxTools))
 	}
-	known, cost := map[string]bool{}, 0
+	names, cost := map[string]bool{}, 0
 	for i, t := range tools {
 		switch {
 		case !toolName.MatchString(t.Name):
 			return badRequest(fmt.Sprintf("tools[%d].name must be 1 to 64 characters of A-Z a-z 0-9 _ -.", i))
-		case known[t.Name]:
+		case names[t.Name]:
 			return badRequest(fmt.Sprintf("tools has %q twice.", t.Name))
 		case len(t.Description) > maxToolText, len(t.Parameters) > maxParameters:
 			return tooLarge(fmt.Sprintf("The tool %q is too large: a description has at most %d bytes, its parameters %d.",
 				t.Name, maxToolText, maxParameters))
 		}
-		known[t.Name] = true
+		names[t.Name] = true
 		deep, parts := jsonbound.Count(t.Parameters, maxNesting, maxToolCost)
 		if cost += deep * parts; deep > maxNesting || cost > maxToolCost {
 			return badRequest(fmt.Sprintf("The parameters of the tool %q are nested more than %d deep, or the tools have too "+
@@ -74,18 +74,18 @@ func (r *Resume) validate() error {
 	if len(r.Events) == 0 || len(r.State) == 0 || string(r.State) == "null" {
 		return badRequest("resume needs the events of the run and its state.")
 	}
-	known := map[string]bool{}
+	answered := map[string]bool{}
 	for i, a := range r.Answers {
 		switch {
 		case a.ID == "":
 			return badRequest(fmt.Sprintf("resume.answers[%d] has no id.", i))
-		case known[a.ID]:
+		case answered[a.ID]:
 			return badRequest(fmt.Sprintf("resume.answers has two for %q.", a.ID))
 		case a.Decision != event.Approve && a.Decision != event.Deny && a.Decision != event.Edit:
 			return badRequest(fmt.Sprintf("resume.answers[%d].decision must be %q, %q or %q.", i, event.Approve, event.Deny,
 				event.Edit))
 		}
-		known[a.ID] = true
+		answered[a.ID] = true
 	}
 	return nil
 }

@@ -21,15 +21,15 @@ func auditCommand(con *console) *cobra.Command {
 Examples:
   mneme audit --since 1d
   mneme audit --tenant acme --json`)
-	since := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
+	sinceFlag := c.Flags().String("since", "30d", "The first `DAY`: so many days ago such as 7d, or a date such as 2026-01-31")
 	tenant := c.Flags().String("tenant", "", "Another `TENANT`, for admins of the default one")
 	asJSON := c.Flags().Bool("json", false, "Print the entries as JSON")
 	return withOperator(con, c, func(ctx context.Context, client *webapi.Client, _ []string) error {
-		from, err := tally.ParseDay(*since, time.Now())
+		start, err := tally.ParseDay(*sinceFlag, time.Now())
 		if err != nil {
 			return badUsage("--since: %s", strings.TrimPrefix(err.Error(), tally.ErrQuery.Error()+": "))
 		}
-		question := url.Values{"cursor": {audit.Since(from)}, "limit": {fmt.Sprint(audit.MaxPage)}}
+		question := url.Values{"cursor": {audit.StartID(start)}, "limit": {fmt.Sprint(audit.MaxPage)}}
 		if *tenant != "" {
 			question.Set("tenant", *tenant)
 		}
@@ -49,7 +49,7 @@ Examples:
 func formatEntries(entries []audit.Entry) string {
 	table := [][]string{{"AT", "TENANT", "KEY", "ACTION", "TARGET"}}
 	for _, e := range entries {
-		table = append(table, []string{e.At.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
+		table = append(table, []string{e.Time.Local().Format(time.DateTime), e.Tenant.String(), e.Key, e.Action,
 			term.OneLine(e.Target, 200)})
 	}
 	return formatTable(table)

@@ -80,7 +80,7 @@ func replacementOf(c *cobra.Command, flag string) string {
 func refuseRemoved(root *cobra.Command) {
 	for line, replacement := range removedCommands {
 		parent, name, _ := strings.Cut(line, " ")
-		at, _, _ := root.Find([]string{parent})
+		cmd, _, _ := root.Find([]string{parent})
 		c := &cobra.Command{Use: name + " ...", Hidden: true, DisableFlagParsing: true,
 			RunE: func(*cobra.Command, []string) error {
 				return badUsage("mneme %s was removed: use %s", line, replacement)
@@ -88,7 +88,7 @@ func refuseRemoved(root *cobra.Command) {
 		c.SetHelpFunc(func(c *cobra.Command, _ []string) {
 			fmt.Fprintf(c.OutOrStdout(), "mneme %s was removed: use %s\n", line, replacement)
 		})
-		at.AddCommand(c)
+		cmd.AddCommand(c)
 	}
 }
 
@@ -128,18 +128,18 @@ func checkArguments(c *cobra.Command, args []string) error {
 		return badUsage("missing flags: %s", strings.Join(missing, ", "))
 	}
 	_, rest, _ := strings.Cut(c.Use, " ")
-	wanted := strings.Fields(strings.TrimSuffix(rest, " ..."))
+	params := strings.Fields(strings.TrimSuffix(rest, " ..."))
 	if rest == "<command>" {
 		if len(args) == 0 {
 			return badUsage(`expected one of "%s"`, strings.Join(names(c), `", "`))
 		}
-		wanted = nil // cobra found no command of this name
+		params = nil // cobra found no command of this name
 	}
-	if len(args) < len(wanted) && strings.HasPrefix(wanted[len(args)], "<") {
-		return badUsage("expected %q", wanted[len(args)])
+	if len(args) < len(params) && strings.HasPrefix(params[len(args)], "<") {
+		return badUsage("expected %q", params[len(args)])
 	}
-	if len(args) > len(wanted) && !strings.HasSuffix(rest, "...") {
-		return badUsage("unexpected argument %s%s", args[len(wanted)], suggest(args[len(wanted)], "", names(c)))
+	if len(args) > len(params) && !strings.HasSuffix(rest, "...") {
+		return badUsage("unexpected argument %s%s", args[len(params)], suggest(args[len(params)], "", names(c)))
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ func names(c *cobra.Command) (names []string) {
 // suggest returns a hint with the name that typed resembles or begins.
 func suggest(typed, dashes string, names []string) string {
 	near := api.Nearest(typed, names)
-	if at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, typed) }); at >= 0 {
-		near = names[at]
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, typed) }); i >= 0 {
+		near = names[i]
 	}
 	if near == "" {
 		return ""

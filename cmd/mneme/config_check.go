@@ -79,11 +79,11 @@ func checkBackends(ctx context.Context, out io.Writer, log zerolog.Logger, cfg c
 
 // hosts returns the names and addresses of a certificate.
 func hosts(c *x509.Certificate) string {
-	all := slices.Clone(c.DNSNames)
+	hostnames := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
-		all = append(all, ip.String())
+		hostnames = append(hostnames, ip.String())
 	}
-	return cmp.Or(strings.Join(all, ", "), "no host")
+	return cmp.Or(strings.Join(hostnames, ", "), "no host")
 }
 
 // callTime bounds one paid call.

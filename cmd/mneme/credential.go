@@ -27,14 +27,14 @@ type credential func(url string) (http.RoundTripper, error)
 func keyFlag(con *console, c *cobra.Command) credential {
 	key := c.Flags().String("key", "", "A `KEY` of the service, where it asks for one; "+
 		"others on the machine can see flags ($MNEME_KEY)")
-	return func(at string) (http.RoundTripper, error) {
+	return func(addr string) (http.RoundTripper, error) {
 		text := *key
 		if text == "" {
 			text = con.getenv("MNEME_KEY")
 		}
 		if text == "" {
 			var err error
-			if text, err = storedKey(con, at); err != nil {
+			if text, err = storedKey(con, addr); err != nil {
 				return nil, err
 			}
 		}
@@ -81,7 +81,7 @@ func keyFile(con *console) string {
 }
 
 // storedKey returns the key for an address, or "". It returns an error if others can read or replace the file.
-func storedKey(con *console, at string) (string, error) {
+func storedKey(con *console, addr string) (string, error) {
 	path := keyFile(con)
 	if path == "" {
 		return "", nil
@@ -97,7 +97,7 @@ func storedKey(con *console, at string) (string, error) {
 		return "", err
 	}
 	for line := range strings.Lines(string(raw)) {
-		if base, key, ok := strings.Cut(strings.TrimSpace(line), " "); ok && base == strings.TrimRight(at, "/") {
+		if base, key, ok := strings.Cut(strings.TrimSpace(line), " "); ok && base == strings.TrimRight(addr, "/") {
 			return key, nil
 		}
 	}
@@ -119,7 +119,7 @@ func checkPrivate(path string, forbidden fs.FileMode) error {
 
 // storeKey stores a key for an address. An empty key deletes the stored one. A lock file serializes processes, and only
 // the owner has rights to the new file. exposed is an error if others had rights to the old file.
-func storeKey(con *console, at, key string) (path string, exposed, err error) {
+func storeKey(con *console, addr, key string) (path string, exposed, err error) {
 	if path = keyFile(con); path == "" {
 		return "", nil, errors.New("there is no home to keep a key in; set HOME, or give the key in MNEME_KEY")
 	}
@@ -148,21 +148,21 @@ func storeKey(con *console, at, key string) (path string, exposed, err error) {
 		}
 	}
 	return path, exposed, writeFile(path, true, func(out io.Writer) error {
-		_, err := io.WriteString(out, replaceKey(string(raw), strings.TrimRight(at, "/"), key))
+		_, err := io.WriteString(out, replaceKey(string(raw), strings.TrimRight(addr, "/"), key))
 		return err
 	})
 }
 
 // replaceKey returns the text of the key file with another key for an address, or with none.
-func replaceKey(text, at, key string) string {
+func replaceKey(text, addr, key string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
-		if base, _, _ := strings.Cut(line, " "); base != at {
+		if base, _, _ := strings.Cut(line, " "); base != addr {
 			out.WriteString(strings.TrimRight(line, "\n") + "\n")
 		}
 	}
 	if key != "" {
-		fmt.Fprintf(&out, "%s %s\n", at, key)
+		fmt.Fprintf(&out, "%s %s\n", addr, key)
 	}
 	return out.String()
 }

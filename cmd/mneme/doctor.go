@@ -104,8 +104,8 @@ Examples:
 		p, faults := &installation{con, cfg, redis.NewUniversalClient(o), nil}, 0
 		defer p.client.Close()
 		for _, c := range checks {
-			within, cancel := context.WithTimeout(ctx, checkTimeout)
-			facts, result := c.run(within, p)
+			checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
+			facts, result := c.run(checkCtx, p)
 			cancel()
 			if result == bad {
 				faults++
@@ -127,10 +127,10 @@ func reach(ctx context.Context, p *installation) (facts string, result verdict) 
 	nodes, err := redisstore.Masters(ctx, p.client)
 	for _, node := range nodes {
 		s := redisServer{addr: node.Options().Addr}
-		asked := time.Now()
+		start := time.Now()
 		var theirs time.Time
 		theirs, s.timeErr = node.Time(ctx).Result()
-		s.skew = max(time.Until(theirs), asked.Sub(theirs))
+		s.skew = max(time.Until(theirs), start.Sub(theirs))
 		s.info, s.infoErr = node.InfoMap(ctx).Result()
 		var save map[string]string
 		save, s.configErr = node.ConfigGet(ctx, "save").Result()
@@ -234,8 +234,8 @@ func persistence(s redisServer) (facts string, result verdict) {
 func eviction(s redisServer) (facts string, result verdict) {
 	limit, policy := s.info["Memory"]["maxmemory"], s.info["Memory"]["maxmemory_policy"]
 	facts = fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy)
-	evicts, known := app.Evicts(s.info)
-	if !known && limit != "0" {
+	evicts, ok := app.Evicts(s.info)
+	if !ok && limit != "0" {
 		return facts, unknown
 	}
 	return facts, judge(limit == "0" || !evicts)
@@ -292,8 +292,8 @@ func keyLimits(ctx context.Context, p *installation) (facts string, result verdi
 	for _, k := range keys {
 		_, bound := p.cfg.Limits.Tenants[k.Tenant.String()]
 		bound = bound || k.Tenant != memory.Tenant{} && p.cfg.Limits.EachOtherTenant != config.Limit{}
-		ended := !k.Revoked.IsZero() || !k.Expires.IsZero() && time.Now().After(k.Expires)
-		if !bound && !ended && len(k.Rate)+len(k.Budget) == 0 {
+		inactive := !k.Revoked.IsZero() || !k.Expires.IsZero() && time.Now().After(k.Expires)
+		if !bound && !inactive && len(k.Rate)+len(k.Budget) == 0 {
 			free = append(free, k.ID)
 		}
 	}
@@ -306,7 +306,7 @@ var buildInfo = regexp.MustCompile(`mneme_build_info\{.*revision="(.*?)",version
 // versions asks the services that the list of processes and the configuration name. Of those that only the
 // configuration names none has to run.
 func versions(ctx context.Context, p *installation) (facts string, result verdict) {
-	var urls, lines, all []string
+	var urls, lines, builds []string
 	// The first check reports that Redis does not answer.
 	living, _, _ := redisstore.New(p.client, newLogger(p.con.stderr, p.cfg.Log)).Processes.Look(ctx)
 	for _, one := range living {
@@ -327,8 +327,8 @@ func versions(ctx context.Context, p *installation) (facts string, result verdic
 		if build == nil {
 			return fmt.Sprintf("%s does not say its version (%v)", url, err), bad
 		}
-		lines, all = append(lines, strings.TrimSpace(url+" "+build[2]+" "+build[1])), append(all, build[0])
+		lines, builds = append(lines, strings.TrimSpace(url+" "+build[2]+" "+build[1])), append(builds, build[0])
 	}
 	facts = cmp.Or(strings.Join(lines, ", "), "none runs where the configuration names one")
-	return facts, judge(len(slices.Compact(all)) < 2)
+	return facts, judge(len(slices.Compact(builds)) < 2)
 }

@@ -71,8 +71,8 @@ func getStatus(ctx context.Context, con *console, service string, timeout time.D
 }
 
 // sendRequest sends a request. It returns the status and the body, at most 8 MiB of it.
-func sendRequest(ctx context.Context, via http.RoundTripper, method, at string, body []byte) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+func sendRequest(ctx context.Context, via http.RoundTripper, method, target string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}

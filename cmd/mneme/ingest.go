@@ -31,8 +31,8 @@ Examples:
 	f.StringVar(&o.Origin, "origin", "", "The `NAME` of the directory or file in the collection, if it is loaded from several places; its absolute path if not given")
 	f.StringVar(&o.Charset, "charset", "", "Encoding of text files that are not UTF-8, as `NAME`")
 	f.Func("metadata", "Metadata of all these documents, `KEY=VALUE`, over what the files say; may be given several times", func(pair string) error {
-		key, value, found := strings.Cut(pair, "=")
-		if !found {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
 			return fmt.Errorf(`expected "<key>=<value>" but got %q`, pair)
 		}
 		if o.Metadata == nil {
@@ -62,12 +62,12 @@ func ingestDocuments(ctx context.Context, con *console, client *webapi.Client, o
 	o.Progress = progress
 	report, err := ingest.Run(ctx, client, o)
 	end()
-	sent := report.New + report.Changed
+	loaded := report.New + report.Changed
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("stopped after %d documents; run the same command again to go on", sent)
-	case err != nil && sent > 0:
-		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(sent, "document"))
+		return fmt.Errorf("stopped after %d documents; run the same command again to go on", loaded)
+	case err != nil && loaded > 0:
+		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(loaded, "document"))
 	}
 	if err := printReport(con.stdout, report, ingest.Report.Text, err, asJSON); err != nil {
 		return err

@@ -28,7 +28,7 @@ Examples:
 
 // salvage repairs the journal in a folder and prints the lost bytes.
 func salvage(out io.Writer, dir string) error {
-	found, err := journal.Salvage(dir, journal.Options{})
+	report, err := journal.Salvage(dir, journal.Options{})
 	if errors.Is(err, fs.ErrNotExist) {
 		hint := ""
 		if _, err := os.Stat(filepath.Join(dir, "redis", "journal")); err == nil {
@@ -42,18 +42,18 @@ func salvage(out io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(found.Damaged) == 0 {
+	if len(report.Damaged) == 0 {
 		_, err = fmt.Fprintf(out, "%s is sound: %s; nothing was changed.\n", filepath.Join(dir, "journal"),
-			plural(found.Records, "record"))
+			plural(report.Records, "record"))
 		return err
 	}
-	lost := int64(0)
-	for _, span := range found.Damaged {
-		lost += span.End - span.Start
+	total := int64(0)
+	for _, span := range report.Damaged {
+		total += span.End - span.Start
 		fmt.Fprintf(out, "lost: bytes %d to %d (%d)\n", span.Start, span.End-1, span.End-span.Start)
 	}
 	_, err = fmt.Fprintf(out,
 		"kept: %s, %d bytes; lost: %d bytes in %s.\nThe damaged file is %s: delete it when it is of no more use.\n",
-		plural(found.Records, "record"), found.Bytes, lost, plural(len(found.Damaged), "place"), found.Backup)
+		plural(report.Records, "record"), report.Bytes, total, plural(len(report.Damaged), "place"), report.Backup)
 	return err
 }

@@ -45,7 +45,7 @@ func formatKeys(keys []webapi.KeyEntry) string {
 			if i > 0 { // a line per limit; only the first one names the key
 				rows, row = append(rows, row), make([]string, len(row))
 			}
-			copy(row[6:], []string{term.OneLine(u.Limit, 100), formatAmount(u, u.Spent), formatAmount(u, u.Held), "-"})
+			copy(row[6:], []string{term.OneLine(u.Limit, 100), formatAmount(u, u.Spent), formatAmount(u, u.Reserved), "-"})
 			if !u.Resets.IsZero() {
 				row[9] = formatMinute(u.Resets)
 			}

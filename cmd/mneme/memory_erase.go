@@ -47,9 +47,9 @@ func eraseHistories(ctx context.Context, con *console, client *webapi.Client, ar
 	if err != nil {
 		return err
 	}
-	whole := len(args) == 1
+	entireChat := len(args) == 1
 	if !yes {
-		if err := confirmHistories(ctx, con, client, chat, key, whole); err != nil {
+		if err := confirmHistories(ctx, con, client, chat, key, entireChat); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func eraseHistories(ctx context.Context, con *console, client *webapi.Client, ar
 	switch {
 	case scan:
 		erased, err = client.ScanAndErase(ctx, chat)
-	case whole:
+	case entireChat:
 		erased, err = client.EraseChat(ctx, chat)
 	default:
 		erased, err = client.EraseHistory(ctx, key)
@@ -120,14 +120,14 @@ func eraseUser(ctx context.Context, con *console, client *webapi.Client, id stri
 
 // confirmHistories lists the histories that will be erased and asks for confirmation.
 func confirmHistories(ctx context.Context, con *console, client *webapi.Client, chat memory.Chat, key memory.Key,
-	whole bool,
+	entireChat bool,
 ) error {
 	info, err := client.Chat(ctx, chat)
 	if err != nil {
 		return err
 	}
 	for _, h := range info.Histories {
-		if whole || h.Key == key.String() {
+		if entireChat || h.Key == key.String() {
 			fmt.Fprintf(con.stdout, "%s  %d messages, %d bytes\n", term.OneLine(h.Key, 300), h.Messages, h.Bytes)
 		}
 	}

@@ -16,13 +16,13 @@ func memoryForkCommand(con *console) *cobra.Command {
 Examples:
   mneme memory fork 12345 12345-b
   mneme memory fork 12345 12345-b --at 4KZJ6XQPZ5W2T3M7N5A2C6DYRE.9`)
-	at := c.Flags().String("at", "", "The last message that goes along, an `ID`")
+	lastID := c.Flags().String("at", "", "The last message that goes along, an `ID`")
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		target, err := memory.Tenant{}.Chat(args[1])
 		if err != nil {
 			return badUsage("<new>: %w", trimSentinel(err))
 		}
-		copied, err := client.Fork(ctx, chat, webapi.ForkRequest{As: target, LastID: *at})
+		copied, err := client.Fork(ctx, chat, webapi.ForkRequest{As: target, LastID: *lastID})
 		if err != nil {
 			return err
 		}

@@ -41,11 +41,11 @@ Examples:
 
 // printHistory prints a history from an offset to its end. After an error, a JSON array stays open, so that a reader
 // does not take it for the whole history.
-func printHistory(ctx context.Context, to io.Writer, client *webapi.Client, key memory.Key, offset int,
+func printHistory(ctx context.Context, w io.Writer, client *webapi.Client, key memory.Key, offset int,
 	asJSON bool,
 ) error {
-	out := bufio.NewWriter(to)
-	style, count := term.StyleFor(to), 0
+	out := bufio.NewWriter(w)
+	style, count := term.StyleFor(w), 0
 	for raw, err := range client.Messages(ctx, key, offset) {
 		switch {
 		case err != nil:

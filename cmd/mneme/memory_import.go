@@ -30,20 +30,20 @@ Examples:
   mneme memory export 12345 | mneme memory import 12345 --url http://other:8080
   mneme memory import --from chatgpt chatgpt-export.zip
   mneme memory import --from claude conversations.json --json | jq .left_out`)
-	from := c.Flags().String("from", "", "Take over the export of a `SERVICE`: "+strings.Join(chatexport.Services, ", "))
+	service := c.Flags().String("from", "", "Take over the export of a `SERVICE`: "+strings.Join(chatexport.Services, ", "))
 	asJSON := c.Flags().Bool("json", false, "With --from: print the summary as JSON")
 	return withWebmemory(con, c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		switch {
-		case *from == "" && *asJSON:
+		case *service == "" && *asJSON:
 			return badUsage("--json goes with --from")
-		case *from == "":
+		case *service == "":
 			return importChat(ctx, con, client, args)
-		case !slices.Contains(chatexport.Services, *from):
-			return badUsage(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *from)
+		case !slices.Contains(chatexport.Services, *service):
+			return badUsage(`--from must be one of "%s" but got %q`, strings.Join(chatexport.Services, `","`), *service)
 		case len(args) != 1:
 			return badUsage("--from takes one file and no chat: the chats are named after the export's conversations")
 		}
-		return importService(ctx, con, client, *from, args[0], *asJSON)
+		return importService(ctx, con, client, *service, args[0], *asJSON)
 	})
 }
 

@@ -33,12 +33,12 @@ func memoryListCommand(con *console) *cobra.Command {
 }
 
 func listChats(ctx context.Context, table io.Writer, client *webapi.Client, limit int) error {
-	shown := 0
+	n := 0
 	for chat, err := range client.Chats(ctx) {
 		if err != nil {
 			return err
 		}
-		if shown++; shown > limit {
+		if n++; n > limit {
 			fmt.Fprintf(table, "(more than %d chats; raise --limit)\n", limit)
 			return nil
 		}

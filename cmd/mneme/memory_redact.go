@@ -55,8 +55,8 @@ func formatRedaction(r webapi.Redacted, dry bool) string {
 			}
 			b.WriteByte('\n')
 		}
-		if more := len(refs) - limit; more > 0 {
-			fmt.Fprintf(&b, "%s  … and %d more, which --json names\n", label, more)
+		if rest := len(refs) - limit; rest > 0 {
+			fmt.Fprintf(&b, "%s  … and %d more, which --json names\n", label, rest)
 		}
 	}
 	label := "redacted"

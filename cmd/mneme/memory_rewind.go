@@ -27,8 +27,8 @@ Examples:
 	restore := c.Flags().String("restore", "", "Restore the messages of a rewind, an `ID`")
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		chosen := 0
-		for _, given := range []bool{len(args) == 2, *start, *list, c.Flags().Changed("restore")} {
-			if given {
+		for _, isSet := range []bool{len(args) == 2, *start, *list, c.Flags().Changed("restore")} {
+			if isSet {
 				chosen++
 			}
 		}
@@ -68,17 +68,17 @@ Examples:
 
 // listRewinds prints the rewinds that can be restored.
 func listRewinds(ctx context.Context, out io.Writer, client *webapi.Client, chat memory.Chat) error {
-	all, err := client.SetAside(ctx, chat)
+	rewinds, err := client.SetAside(ctx, chat)
 	if err != nil {
 		return err
 	}
 	rows := [][]string{{"ID", "WHEN", "UNTIL", "BACK TO", "MESSAGES"}}
-	for _, a := range all {
-		to := "(start)"
+	for _, a := range rewinds {
+		target := "(start)"
 		if a.Target != nil {
-			to = term.OneLine(*a.Target, 128)
+			target = term.OneLine(*a.Target, 128)
 		}
-		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), to,
+		rows = append(rows, []string{term.OneLine(a.ID, 20), formatTime(a.TS), formatTime(a.Until), target,
 			fmt.Sprint(a.Messages)})
 	}
 	_, err = io.WriteString(out, formatTable(rows))

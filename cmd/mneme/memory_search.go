@@ -23,19 +23,19 @@ Examples:
   mneme memory search 12345 "berlin budget" --subagent analytic --json | jq`)
 	f := c.Flags()
 	subagent := f.String("subagent", "", "Only the memory of this subagent, a `NAME`")
-	from := f.String("from", "", "Not from before this `TIME`, such as 2024-03-05 or 2024-03-05T10:00:00Z")
-	to := f.String("to", "", "Only from before this `TIME`")
+	start := f.String("from", "", "Not from before this `TIME`, such as 2024-03-05 or 2024-03-05T10:00:00Z")
+	end := f.String("to", "", "Only from before this `TIME`")
 	budget := f.Int("budget", 800, "Tokens of text at most, a `NUMBER`")
 	asJSON := f.Bool("json", false, "Print JSON")
 	return withChat(con, c, func(ctx context.Context, client *webapi.Client, chat memory.Chat, args []string) error {
 		query := url.Values{"query": {args[1]}, "budget": {strconv.Itoa(*budget)}}
-		for name, value := range map[string]string{"subagent": *subagent, "from": *from, "to": *to} {
+		for name, value := range map[string]string{"subagent": *subagent, "from": *start, "to": *end} {
 			if value != "" {
 				query.Set(name, value)
 			}
 		}
-		found, err := client.Recall(ctx, chat, query)
-		return printReport(con.stdout, found, formatHits, err, *asJSON)
+		results, err := client.Recall(ctx, chat, query)
+		return printReport(con.stdout, results, formatHits, err, *asJSON)
 	})
 }
 
@@ -47,8 +47,8 @@ func formatHits(r webapi.Recalled) string {
 		if h.Subagent != "" {
 			author = string(h.Subagent) + ", " + h.Role
 		}
-		at := time.UnixMilli(int64(h.TS * 1000)).UTC().Format(time.DateTime)
-		fmt.Fprintf(&b, "%s  %s  %s\n  %s\n", at, author, h.ID, term.OneLine(h.Text, 2000))
+		timestamp := time.UnixMilli(int64(h.TS * 1000)).UTC().Format(time.DateTime)
+		fmt.Fprintf(&b, "%s  %s  %s\n  %s\n", timestamp, author, h.ID, term.OneLine(h.Text, 2000))
 	}
 	switch {
 	case len(r.Hits) == 0:

@@ -87,16 +87,16 @@ func formatUserNotes(list []memory.Note) string {
 }
 
 // formatNotes formats notes. The first column, with the title origin, names the place that a note comes from.
-func formatNotes(origin string, count int, at func(i int) (string, memory.Note)) string {
+func formatNotes(origin string, count int, get func(i int) (string, memory.Note)) string {
 	if count == 0 {
 		return "there are no notes\n"
 	}
 	rows := [][]string{{origin, "ID", "STATE", "BY", "SINCE", "TEXT"}}
 	for i := range count {
-		name, n := at(i)
-		since := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
+		name, n := get(i)
+		timestamp := time.UnixMilli(int64(n.TS * 1000)).UTC().Format(time.DateTime)
 		rows = append(rows, []string{term.OneLine(name, 130), term.OneLine(n.ID, 130), term.OneLine(n.State, 20),
-			term.OneLine(n.Author, 20), since, term.OneLine(n.Text, 2*memory.MaxNote)})
+			term.OneLine(n.Author, 20), timestamp, term.OneLine(n.Text, 2*memory.MaxNote)})
 	}
 	return formatTable(rows)
 }

@@ -79,23 +79,23 @@ Examples:
 
 // useBackend activates a backend or a route. Without a name it lists them.
 func useBackend(ctx context.Context, out io.Writer, gateway gateway, name string) error {
-	var before, after proxy.BackendState
-	if err := gateway.call(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
+	var current, updated proxy.BackendState
+	if err := gateway.call(ctx, http.MethodGet, adminBackend, nil, &current); err != nil {
 		return err
 	}
-	names := slices.Concat(before.Backends, before.Routes)
+	names := slices.Concat(current.Backends, current.Routes)
 	if name == "" {
 		for _, backend := range names {
 			mark := " "
-			if backend == before.Active {
+			if backend == current.Active {
 				mark = "*"
 			}
 			line := backend
-			if choices := before.Choices[backend]; len(choices) > 0 {
+			if choices := current.Choices[backend]; len(choices) > 0 {
 				line += " (" + strings.Join(choices, ", ") + ")"
 			}
 			fmt.Fprintln(out, mark, term.OneLine(line, 500))
-			for _, rule := range before.Learned[backend] {
+			for _, rule := range current.Learned[backend] {
 				fmt.Fprintln(out, "    learned:", term.OneLine(rule, 1000))
 			}
 		}
@@ -109,13 +109,13 @@ func useBackend(ctx context.Context, out io.Writer, gateway gateway, name string
 		return err
 	}
 	// Also if the backend is active, because the request makes the configured backend a choice.
-	if err := gateway.call(ctx, http.MethodPut, adminBackend, body, &after); err != nil {
+	if err := gateway.call(ctx, http.MethodPut, adminBackend, body, &updated); err != nil {
 		return err
 	}
-	if before.Active == after.Active {
-		fmt.Fprintln(out, term.OneLine(after.Active, 100), "stays active")
+	if current.Active == updated.Active {
+		fmt.Fprintln(out, term.OneLine(updated.Active, 100), "stays active")
 		return nil
 	}
-	fmt.Fprintln(out, term.OneLine(before.Active, 100), "→", term.OneLine(after.Active, 100))
+	fmt.Fprintln(out, term.OneLine(current.Active, 100), "→", term.OneLine(updated.Active, 100))
 	return nil
 }

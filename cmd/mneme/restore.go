@@ -46,7 +46,7 @@ func restoreBackup(ctx context.Context, con *console, cfg config.Config, name st
 		return err
 	}
 	defer file.Close()
-	found, err := backup.Verify(file)
+	summary, err := backup.Verify(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -54,15 +54,15 @@ func restoreBackup(ctx context.Context, con *console, cfg config.Config, name st
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	tell, end := term.Counter(con.stderr)
-	done, kept, err := app.Restore(ctx, cfg, file, force, newLogger(con.stderr, cfg.Log),
+	done, oldPath, err := app.Restore(ctx, cfg, file, force, newLogger(con.stderr, cfg.Log),
 		func(s backup.Summary) { tell("restored %d keys, %s", s.Keys, s) })
 	end()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(con.stderr, "restored %s, saved on %s\n", done, found.Created.Local().Format(time.DateTime))
-	if kept != "" {
-		fmt.Fprintf(con.stderr, "what was there before is kept in %s\n", kept)
+	fmt.Fprintf(con.stderr, "restored %s, saved on %s\n", done, summary.Created.Local().Format(time.DateTime))
+	if oldPath != "" {
+		fmt.Fprintf(con.stderr, "what was there before is kept in %s\n", oldPath)
 	}
 	return nil
 }

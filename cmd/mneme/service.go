@@ -84,7 +84,7 @@ func serve(ctx context.Context, con *console, cfg config.Config, start start, ch
 				release() // the signal says that the terminal was closed
 				return cfg, errors.New("the terminal is gone, so this ends")
 			}
-			fresh, err := config.Again(cfg, con.environ)
+			fresh, err := config.Reload(cfg, con.environ)
 			if err != nil || check == nil {
 				return fresh, err
 			}

@@ -54,11 +54,11 @@ Examples:
 
 // printTenant prints the size of a tenant.
 func printTenant(ctx context.Context, out io.Writer, client *webapi.Client, tenant memory.Tenant) error {
-	all, err := client.Tenants(ctx)
+	tenants, err := client.Tenants(ctx)
 	if err != nil {
 		return err
 	}
-	for _, t := range all {
+	for _, t := range tenants {
 		if t.Tenant == tenant {
 			_, err = io.WriteString(out, formatTenants([]webapi.Tenant{t}))
 			return err

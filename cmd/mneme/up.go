@@ -63,28 +63,28 @@ func checkEndpoints(cfg config.Config) error {
 const autoModel = "auto"
 
 // checkModelFlags returns an error if the configuration contradicts --model or --offline.
-func checkModelFlags(cfg config.Config, wanted string, offline bool) error {
+func checkModelFlags(cfg config.Config, requested string, offline bool) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
-	case offline && wanted != "":
+	case offline && requested != "":
 		return badUsage("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
 	case offline && cfg.HasModel():
 		return fmt.Errorf("--offline: %s names another model; remove proxy.backends there, or the flag", where)
-	case wanted == "" || !cfg.ChoosesModel() || cfg.HasModel() && wanted == autoModel:
+	case requested == "" || !cfg.ChoosesModel() || cfg.HasModel() && requested == autoModel:
 		return nil
 	}
 	for name, b := range cfg.Proxy.Backends {
 		for _, model := range b.ModelMap {
-			if model == wanted {
+			if model == requested {
 				return nil
 			}
 		}
-		if name == wanted || b.BaseURL != "" && strings.TrimRight(b.BaseURL, "/") == strings.TrimRight(wanted, "/") {
+		if name == requested || b.BaseURL != "" && strings.TrimRight(b.BaseURL, "/") == strings.TrimRight(requested, "/") {
 			return nil
 		}
 	}
 	return fmt.Errorf("--model %s: %s is there and is never changed; name the model in its proxy.backends, or remove "+
-		"the flag", wanted, where)
+		"the flag", requested, where)
 }
 
 // search looks for a model if none is configured.
@@ -163,7 +163,7 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	if choice.Model == "" {
 		return choice, errNone
 	}
-	fmt.Fprintf(s.out, "%s found: use it with %s? [Y/n] ", sentence(choice.Found), term.OneLine(choice.Model, 100))
+	fmt.Fprintf(s.out, "%s found: use it with %s? [Y/n] ", sentence(choice.Source), term.OneLine(choice.Model, 100))
 	if s.yes() {
 		return choice, nil
 	}
@@ -173,7 +173,7 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 
 // candidates returns the places that may have the model that name stands for, and the model's name, which is empty if
 // name stands for any model or for a vendor.
-func (s search) candidates(ctx context.Context, name string) (found []models.Candidate, model string, err error) {
+func (s search) candidates(ctx context.Context, name string) (candidates []models.Candidate, model string, err error) {
 	if strings.Contains(name, "://") {
 		server, err := models.NewServer(name)
 		if err != nil {
@@ -181,28 +181,28 @@ func (s search) candidates(ctx context.Context, name string) (found []models.Can
 		}
 		return []models.Candidate{server.Candidate()}, "", nil
 	}
-	found = models.Find(ctx, s.environ, s.places, s.ownAddrs...)
-	if problem := s.places.Absent(s.environ, found, name); problem != "" {
+	candidates = models.Find(ctx, s.environ, s.places, s.ownAddrs...)
+	if problem := s.places.Absent(s.environ, candidates, name); problem != "" {
 		return nil, "", fmt.Errorf("--model %s: %s", name, problem)
 	}
-	if name != "" && len(found) == 0 {
+	if name != "" && len(candidates) == 0 {
 		return nil, "", fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, "+
 			"or use --offline", name, strings.Join(models.KeyVars(), ", "))
 	}
 	if name == "" || name == autoModel {
-		return found, "", nil
+		return candidates, "", nil
 	}
-	for _, c := range found {
+	for _, c := range candidates {
 		if strings.EqualFold(c.Backend, name) {
 			return []models.Candidate{c}, "", nil
 		}
 	}
-	return found, name, nil
+	return candidates, name, nil
 }
 
 // choose returns the first candidate that has the model or, without a name, any model that mneme proposes. It also
 // returns the problems of the others.
-func choose(ctx context.Context, candidates []models.Candidate, model string) (found models.Choice, problems []string) {
+func choose(ctx context.Context, candidates []models.Candidate, model string) (best models.Choice, problems []string) {
 	var names []string
 	for _, c := range candidates {
 		choice, err := c.Choose(ctx, model)
@@ -223,7 +223,7 @@ func choose(ctx context.Context, candidates []models.Candidate, model string) (f
 	if model != "" && len(names) > 0 {
 		problems = append(problems, "the nearest names: "+strings.Join(api.Closest(model, names, 3), ", "))
 	}
-	return found, problems
+	return best, problems
 }
 
 // mention prints how to use the first candidate. It sends no request to a vendor, because the key's owner has not
@@ -241,7 +241,7 @@ func (s search) mention(ctx context.Context) {
 			}
 		}
 		fmt.Fprintf(s.out, "%s found. To use it, run `%s up --model auto`, which writes %s. The offline model answers "+
-			"until then.\n", sentence(c.Found), app.Command(), config.DefaultFile)
+			"until then.\n", sentence(c.Source), app.Command(), config.DefaultFile)
 		return
 	}
 }

@@ -68,8 +68,8 @@ Examples:
 
 // usageReport is the report of usage.
 type usageReport struct {
-	By   string      `json:"by"`
-	Rows []tally.Row `json:"rows"`
+	Dimension string      `json:"by"`
+	Rows      []tally.Row `json:"rows"`
 }
 
 // Text formats a line per name, the most expensive first.
@@ -84,7 +84,7 @@ func (u usageReport) Text() string {
 		return cmp.Or(cmp.Compare(sums[b].Micros, sums[a].Micros), cmp.Compare(sums[b].Calls, sums[a].Calls),
 			strings.Compare(a, b))
 	})
-	table := [][]string{{strings.ToUpper(u.By), "CALLS", "INPUT", "CACHED", "OUTPUT", "USD", "UNPRICED"}}
+	table := [][]string{{strings.ToUpper(u.Dimension), "CALLS", "INPUT", "CACHED", "OUTPUT", "USD", "UNPRICED"}}
 	for _, name := range names {
 		n, cells := sums[name], []string{term.OneLine(name, 60)}
 		for _, v := range []int64{n.Calls, n.Input, n.Cached, n.Output} {
@@ -94,21 +94,21 @@ func (u usageReport) Text() string {
 	}
 	text := formatTable(table)
 	if len(names) == 0 {
-		text += "No calls of models are counted by " + u.By + " in these days. --since looks further back, --tenant at " +
+		text += "No calls of models are counted by " + u.Dimension + " in these days. --since looks further back, --tenant at " +
 			"another tenant.\n"
 	}
 	return text
 }
 
 // printRuns prints a line for each run with a record in the histories of a chat, including archives.
-func printRuns(ctx context.Context, to io.Writer, client *webapi.Client, chat memory.Chat) error {
+func printRuns(ctx context.Context, w io.Writer, client *webapi.Client, chat memory.Chat) error {
 	var self webapi.Self
 	var export bytes.Buffer
 	err := cmp.Or(client.Call(ctx, http.MethodGet, webapi.SelfPath, &self), client.Export(ctx, chat, &export))
 	if err != nil {
 		return err
 	}
-	out, started := json.NewEncoder(to), map[string]float64{}
+	out, started := json.NewEncoder(w), map[string]float64{}
 	for lines := json.NewDecoder(&export); lines.More(); {
 		var line webapi.ExportLine
 		var m memory.Message

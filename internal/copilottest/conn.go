@@ -20,12 +20,12 @@ type Conn struct {
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
-	mu    sync.Mutex
-	calls int                  // ids of calls by the server
-	asked map[int]chan Message // that wait for the client's answer
-	live  map[string]*session
-	ended bool
-	tasks sync.WaitGroup
+	mu      sync.Mutex
+	calls   int                  // ids of calls by the server
+	pending map[int]chan Message // that wait for the client's answer
+	live    map[string]*session
+	closed  bool
+	tasks   sync.WaitGroup
 }
 
 // Go runs f beside the connection; its end waits for it.
@@ -37,7 +37,7 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // Close ends the connection.
 func (c *Conn) Close() {
 	c.mu.Lock()
-	c.ended = true
+	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
 	_ = c.Net.Close()
@@ -119,7 +119,7 @@ func (c *Conn) Ask(method string, params any) (Message, bool) {
 	c.mu.Lock()
 	c.calls++
 	id := c.calls
-	c.asked[id] = got
+	c.pending[id] = got
 	c.mu.Unlock()
 	c.Write(object{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	select {
@@ -136,8 +136,8 @@ func (c *Conn) answered(m Message) {
 		return
 	}
 	c.mu.Lock()
-	got := c.asked[id]
-	delete(c.asked, id)
+	got := c.pending[id]
+	delete(c.pending, id)
 	c.mu.Unlock()
 	if got != nil {
 		got <- m

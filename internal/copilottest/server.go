@@ -49,16 +49,16 @@ type Server struct {
 	conns    []*Conn
 	handlers map[string]Handler
 	script   func(*Turn)
-	seen     []Message
+	messages []Message
 	arrived  chan struct{} // closed and replaced at every message
-	// known are the sessions that can be resumed, with what was said in them.
-	known map[string][]string
+	// transcripts are the sessions that can be resumed, with what was said in them.
+	transcripts map[string][]string
 }
 
 // New is a server that listens nowhere, see Pipe. It ends with the test, which
 // waits for its goroutines.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, handlers: map[string]Handler{}, known: map[string][]string{}, arrived: make(chan struct{}),
+	s := &Server{t: t, handlers: map[string]Handler{}, transcripts: map[string][]string{}, arrived: make(chan struct{}),
 		script: Echo}
 	t.Cleanup(s.Stop)
 	return s
@@ -121,7 +121,7 @@ func (s *Server) accept() {
 func (s *Server) serve(conn net.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
-		Net: conn, server: s, cancel: cancel, ctx: ctx, asked: map[int]chan Message{}, live: map[string]*session{},
+		Net: conn, server: s, cancel: cancel, ctx: ctx, pending: map[int]chan Message{}, live: map[string]*session{},
 		stream: jsonrpc2.NewBufferedStream(conn, jsonrpc2.VSCodeObjectCodec{}),
 	}
 	s.mu.Lock()
@@ -155,16 +155,16 @@ func (s *Server) Script(f func(*Turn)) {
 	s.script = f
 }
 
-// Seen are the calls of a method, in the order in which they came.
-func (s *Server) Seen(method string) []Message {
+// Calls are the calls of a method, in the order in which they came.
+func (s *Server) Calls(method string) []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seenLocked(method)
+	return s.callsLocked(method)
 }
 
-func (s *Server) seenLocked(method string) []Message {
+func (s *Server) callsLocked(method string) []Message {
 	var out []Message
-	for _, m := range s.seen {
+	for _, m := range s.messages {
 		if m.Method == method {
 			out = append(out, m)
 		}
@@ -178,16 +178,16 @@ func (s *Server) Await(ctx context.Context, method string, n int) []Message {
 	s.t.Helper()
 	for {
 		s.mu.Lock()
-		seen, arrived := s.seenLocked(method), s.arrived
+		calls, arrived := s.callsLocked(method), s.arrived
 		s.mu.Unlock()
-		if len(seen) >= n {
-			return seen
+		if len(calls) >= n {
+			return calls
 		}
 		select {
 		case <-arrived:
 		case <-ctx.Done():
-			s.t.Errorf("waited for %d calls of %q, there were %d", n, method, len(seen))
-			return seen
+			s.t.Errorf("waited for %d calls of %q, there were %d", n, method, len(calls))
+			return calls
 		}
 	}
 }
@@ -206,18 +206,18 @@ func (s *Server) Live() []string {
 	return out
 }
 
-// Said is what was said in a session: prompts and answers in turn.
-func (s *Server) Said(id string) []string {
+// Transcript is what was said in a session: prompts and answers in turn.
+func (s *Server) Transcript(id string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.known[id])
+	return slices.Clone(s.transcripts[id])
 }
 
 func (s *Server) say(id, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if said, ok := s.known[id]; ok {
-		s.known[id] = append(said, text)
+	if transcript, ok := s.transcripts[id]; ok {
+		s.transcripts[id] = append(transcript, text)
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *Server) say(id, text string) {
 func (s *Server) note(m Message) Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = append(s.seen, m)
+	s.messages = append(s.messages, m)
 	close(s.arrived)
 	s.arrived = make(chan struct{})
 	if h := s.handlers[m.Method]; h != nil {

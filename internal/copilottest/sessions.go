@@ -46,7 +46,7 @@ func (s *Server) Default(c *Conn, m Message) {
 		s.destroy(c, m)
 	case "session.delete":
 		s.mu.Lock()
-		delete(s.known, m.Session())
+		delete(s.transcripts, m.Session())
 		s.mu.Unlock()
 		c.Reply(m, object{"success": true})
 	case "session.tools.handlePendingToolCall", "session.permissions.handlePendingPermissionRequest":
@@ -78,12 +78,12 @@ func (s *Server) connect(c *Conn, m Message) {
 func (s *Server) open(c *Conn, m Message) {
 	id := m.Session()
 	s.mu.Lock()
-	_, known := s.known[id]
-	if m.Method == "session.create" && !known {
-		s.known[id] = []string{}
+	_, exists := s.transcripts[id]
+	if m.Method == "session.create" && !exists {
+		s.transcripts[id] = []string{}
 	}
 	s.mu.Unlock()
-	if m.Method == "session.resume" && !known {
+	if m.Method == "session.resume" && !exists {
 		c.Refuse(m, codeInternal,
 			fmt.Sprintf("Request session.resume failed with message: Failed to load session events: Session not found: %s", id))
 		return

@@ -20,7 +20,7 @@ type Turn struct {
 	session *session
 	id      string // of the prompt
 	answer  strings.Builder
-	made    int // messages and calls
+	count   int // messages and calls
 }
 
 // Echo says the prompt back, word by word.
@@ -62,7 +62,7 @@ func (s *Server) send(c *Conn, m Message) {
 func (t *Turn) begin() {
 	t.Event("user.message", object{"content": t.Prompt, "messageId": t.id})
 	t.Event("assistant.turn_start", object{"turnId": "0"})
-	t.Event("model.messages_snapshot", object{"messages": t.Conn.server.Said(t.Session)})
+	t.Event("model.messages_snapshot", object{"messages": t.Conn.server.Transcript(t.Session)})
 }
 
 func (t *Turn) end() {
@@ -92,9 +92,9 @@ func (t *Turn) Event(what string, data any) { t.Conn.Event(t.Session, what, data
 func (t *Turn) Context() context.Context { return t.ctx }
 
 // NewID makes an id of this session.
-func (t *Turn) NewID(of string) string {
-	t.made++
-	return fmt.Sprintf("%s-%s-%d", t.id, of, t.made)
+func (t *Turn) NewID(kind string) string {
+	t.count++
+	return fmt.Sprintf("%s-%s-%d", t.id, kind, t.count)
 }
 
 // Delta sends a piece of a message, unless the turn was aborted.

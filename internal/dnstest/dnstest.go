@@ -14,7 +14,7 @@ import (
 
 var (
 	mu    sync.Mutex
-	known = map[string][]netip.Addr{} // guarded by mu
+	hosts = map[string][]netip.Addr{} // guarded by mu
 )
 
 // Use has each lookup of this process answered from here, but for names in /etc/hosts. It is for TestMain: a lookup
@@ -26,13 +26,13 @@ func Use() {
 
 // Set gives a name addresses of IPv4, in place of those before.
 func Set(name string, addrs ...string) {
-	var all []netip.Addr
+	var ips []netip.Addr
 	for _, a := range addrs {
-		all = append(all, netip.MustParseAddr(a))
+		ips = append(ips, netip.MustParseAddr(a))
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	known[name] = all
+	hosts[name] = ips
 }
 
 // server is a connection to a server of DNS over TCP (RFC 1035, 4.2.2): each message has its length before it.
@@ -50,28 +50,28 @@ const (
 func (s *server) Write(framed []byte) (int, error) {
 	query := framed[2:]
 	var labels []string
-	at := headBytes
-	for query[at] != 0 {
-		size := int(query[at])
-		labels = append(labels, string(query[at+1:at+1+size]))
-		at += 1 + size
+	pos := headBytes
+	for query[pos] != 0 {
+		size := int(query[pos])
+		labels = append(labels, string(query[pos+1:pos+1+size]))
+		pos += 1 + size
 	}
-	asked := binary.BigEndian.Uint16(query[at+1:])
+	qtype := binary.BigEndian.Uint16(query[pos+1:])
 	mu.Lock()
-	addrs, found := known[strings.Join(labels, ".")]
+	addrs, ok := hosts[strings.Join(labels, ".")]
 	mu.Unlock()
 	flags := uint16(0x8180) // an answer, of a server that recurses
-	if !found {
+	if !ok {
 		flags |= 3 // there is no such name
 	}
-	if asked != typeA {
+	if qtype != typeA {
 		addrs = nil
 	}
 	answer := append([]byte{}, query[:2]...)
 	for _, n := range []uint16{flags, 1, uint16(len(addrs)), 0, 0} {
 		answer = binary.BigEndian.AppendUint16(answer, n)
 	}
-	answer = append(answer, query[headBytes:at+5]...)
+	answer = append(answer, query[headBytes:pos+5]...)
 	for _, a := range addrs {
 		// The name is that of the question, and there is no time to live.
 		answer = append(answer, 0xc0, headBytes, 0, typeA, 0, 1, 0, 0, 0, 0, 0, 4)
@@ -83,7 +83,7 @@ func (s *server) Write(framed []byte) (int, error) {
 }
 
 // Read gives what was answered.
-func (s *server) Read(to []byte) (int, error) { return s.answers.Read(to) }
+func (s *server) Read(p []byte) (int, error) { return s.answers.Read(p) }
 
 // Close does nothing.
 func (s *server) Close() error { return nil }

@@ -20,7 +20,7 @@ const (
 )
 
 // held has the claims, which the garbage collector would close otherwise if no caller held on to release.
-var held sync.Map
+var claims sync.Map
 
 // Addr claims a port of loopback, and gives it as 127.0.0.1:port. It is free for others when the test has ended.
 func Addr(t testing.TB) string {
@@ -45,8 +45,8 @@ func Claim() (addr string, release func(), err error) {
 		}
 		if l, err := net.Listen("tcp4", addr); err == nil {
 			_ = l.Close()
-			held.Store(claim, addr)
-			return addr, func() { held.Delete(claim); _ = claim.Close() }, nil
+			claims.Store(claim, addr)
+			return addr, func() { claims.Delete(claim); _ = claim.Close() }, nil
 		}
 		_ = claim.Close()
 	}

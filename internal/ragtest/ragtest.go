@@ -26,14 +26,14 @@ type Trick struct {
 var never = []string{"evil", "secret=", "<img", "<svg", "<iframe", "javascript:", "![", "[9]", "[3]", "banana"}
 
 // RequireHarmless fails when something of a trick is in what is shown.
-func RequireHarmless(t testing.TB, trick Trick, shown string) {
+func RequireHarmless(t testing.TB, trick Trick, output string) {
 	t.Helper()
 	for _, piece := range append(append([]string{}, never...), trick.Not...) {
-		if strings.Contains(strings.ToLower(shown), strings.ToLower(piece)) {
-			t.Errorf("%s: %q is shown of %q: %q", trick.Name, piece, trick.Text, shown)
+		if strings.Contains(strings.ToLower(output), strings.ToLower(piece)) {
+			t.Errorf("%s: %q is shown of %q: %q", trick.Name, piece, trick.Text, output)
 		}
 	}
-	if strings.TrimSpace(shown) == "" {
+	if strings.TrimSpace(output) == "" {
 		t.Errorf("%s: nothing is shown", trick.Name)
 	}
 }

@@ -44,11 +44,11 @@ func (c *Cluster) Addrs() []string {
 	return addrs(c.Nodes)
 }
 
-func addrs(servers []*Server) (all []string) {
+func addrs(servers []*Server) (out []string) {
 	for _, s := range servers {
-		all = append(all, s.Addr)
+		out = append(out, s.Addr)
 	}
-	return all
+	return out
 }
 
 // Client is a new client of the cluster; it is closed with the test.
@@ -74,15 +74,15 @@ func (c *Cluster) Move(key string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	m := move{nodes: c.clients, ids: make([]string, len(c.clients)), from: -1}
+	m := move{nodes: c.clients, ids: make([]string, len(c.clients)), src: -1}
 	for i, node := range m.nodes {
 		m.ids[i] = node.ClusterMyID(ctx).Val()
 		// Those that do not own the slot redirect.
 		if node.Exists(ctx, key).Err() == nil {
-			m.from, m.to = i, (i+1)%len(m.nodes)
+			m.src, m.dst = i, (i+1)%len(m.nodes)
 		}
 	}
-	if m.from < 0 {
+	if m.src < 0 {
 		c.t.Fatalf("no master owns the slot of %s", key)
 	}
 	m.slot = m.nodes[0].ClusterKeySlot(ctx, key).Val()
@@ -99,18 +99,18 @@ func (c *Cluster) Move(key string) {
 type move struct {
 	nodes    []*redis.Client
 	ids      []string
-	from, to int
+	src, dst int
 	slot     int64
 }
 
 func (m move) run(ctx context.Context) error {
-	err := errors.Join(m.set(ctx, m.to, "importing", m.ids[m.from]), m.set(ctx, m.from, "migrating", m.ids[m.to]))
+	err := errors.Join(m.set(ctx, m.dst, "importing", m.ids[m.src]), m.set(ctx, m.src, "migrating", m.ids[m.dst]))
 	if err != nil {
 		return err
 	}
-	host, port, _ := net.SplitHostPort(m.nodes[m.to].Options().Addr)
+	host, port, _ := net.SplitHostPort(m.nodes[m.dst].Options().Addr)
 	for {
-		keys, err := m.nodes[m.from].ClusterGetKeysInSlot(ctx, int(m.slot), 1).Result()
+		keys, err := m.nodes[m.src].ClusterGetKeysInSlot(ctx, int(m.slot), 1).Result()
 		if err != nil {
 			return err
 		}
@@ -118,13 +118,13 @@ func (m move) run(ctx context.Context) error {
 			break
 		}
 		// One by one: what clients meet while some of their keys have moved is what is to be tested.
-		if err := m.nodes[m.from].Migrate(ctx, host, port, keys[0], 0, 10*time.Second).Err(); err != nil {
+		if err := m.nodes[m.src].Migrate(ctx, host, port, keys[0], 0, 10*time.Second).Err(); err != nil {
 			return err
 		}
 	}
 	// The new owner first, or for a moment there would be none.
-	for _, node := range []int{m.to, m.from, 3 - m.to - m.from} {
-		if err := m.set(ctx, node, "node", m.ids[m.to]); err != nil {
+	for _, node := range []int{m.dst, m.src, 3 - m.dst - m.src} {
+		if err := m.set(ctx, node, "node", m.ids[m.dst]); err != nil {
 			return err
 		}
 	}

@@ -11,13 +11,13 @@ import (
 
 // Lossy opens a way to the server on which some of the replies of which loses says so are lost, behind what the server
 // did: the connection ends in their place. lost counts them. It ends with the test.
-func (s *Server) Lossy(t testing.TB, share float64, loses func(reply []byte) bool) (addr string, lost *atomic.Int64) {
+func (s *Server) Lossy(t testing.TB, share float64, loses func(reply []byte) bool) (addr string, dropped *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost = new(atomic.Int64)
+	dropped = new(atomic.Int64)
 	var pipes sync.WaitGroup
 	var mu sync.Mutex
 	open := map[net.Conn]bool{} // guarded by mu; nil once the test is over
@@ -74,7 +74,7 @@ func (s *Server) Lossy(t testing.TB, share float64, loses func(reply []byte) boo
 						return
 					}
 					if loses(b[:n]) && rand.Float64() < share {
-						lost.Add(1)
+						dropped.Add(1)
 						return
 					}
 					if _, err := in.Write(b[:n]); err != nil {
@@ -84,5 +84,5 @@ func (s *Server) Lossy(t testing.TB, share float64, loses func(reply []byte) boo
 			})
 		}
 	})
-	return l.Addr().String(), lost
+	return l.Addr().String(), dropped
 }

@@ -14,8 +14,8 @@ import (
 // Narrow is a way to a server that can hold back the requests with one command, so that a
 // client that takes it is behind for as long as a test wants.
 type Narrow struct {
-	to, command string
-	client      *redis.Client
+	target, command string
+	client          *redis.Client
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -29,7 +29,7 @@ func (s *Server) Narrow(t testing.TB, command string) *Narrow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Narrow{to: s.Addr, command: command}
+	n := &Narrow{target: s.Addr, command: command}
 	n.changed = sync.NewCond(&n.mu)
 	n.client = redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ContextTimeoutEnabled: true,
 		ReadTimeout: time.Minute})
@@ -65,7 +65,7 @@ func (n *Narrow) set(closed bool) {
 
 func (n *Narrow) serve(c net.Conn) {
 	defer c.Close()
-	server, err := net.Dial("tcp", n.to)
+	server, err := net.Dial("tcp", n.target)
 	if err != nil {
 		return
 	}

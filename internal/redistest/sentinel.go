@@ -32,10 +32,10 @@ func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	at := []string{"--repl-diskless-sync-delay", "0"}
-	s := &Sentinel{t: t, Master: Start(t, at...)}
+	args := []string{"--repl-diskless-sync-delay", "0"}
+	s := &Sentinel{t: t, Master: Start(t, args...)}
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
-	s.Replica = Start(t, append(at, "--replicaof", host+" "+port)...)
+	s.Replica = Start(t, append(args, "--replicaof", host+" "+port)...)
 	// Before the sentinels come: they ask a healthy master for its replicas every ten seconds only.
 	s.AwaitReplica()
 	for range 3 {

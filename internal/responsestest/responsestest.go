@@ -162,8 +162,8 @@ func Assemble(t require.TestingT, stream string) (last Object) {
 		kind := e["type"].(string)
 		require.True(t, strings.HasPrefix(string(f.Raw), "event: "+kind+"\ndata: "), "%s", f.Raw)
 		require.EqualValues(t, number, e["sequence_number"])
-		schema, known := eventSchemas[kind]
-		require.True(t, known, "an event %s", kind)
+		schema, ok := eventSchemas[kind]
+		require.True(t, ok, "an event %s", kind)
 		conform(t, e, schema, kind)
 		if r, ok := e["response"].(Object); ok {
 			Response(t, r)
@@ -215,8 +215,8 @@ func Assemble(t require.TestingT, stream string) (last Object) {
 				require.True(t, part || strings.HasSuffix(open["type"].(string), "_call"), kind)
 				continue
 			}
-			for _, whole := range []string{"text", "arguments", "input"} {
-				if v, ok := e[whole]; ok {
+			for _, field := range []string{"text", "arguments", "input"} {
+				if v, ok := e[field]; ok {
 					require.Equal(t, text, v)
 				}
 			}

@@ -18,33 +18,33 @@ type Balancer struct {
 }
 
 // Balance listens for processes, which need not be up. Each gets one connection of every round, whose order is random.
-func Balance(to ...string) (*Balancer, error) {
+func Balance(targets ...string) (*Balancer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	b := &Balancer{Listener: l}
 	if err == nil {
-		go b.accept(to) // ends when the listener is closed
+		go b.accept(targets) // ends when the listener is closed
 	}
 	return b, err
 }
 
-func (b *Balancer) accept(to []string) {
+func (b *Balancer) accept(targets []string) {
 	for turn := 0; ; turn++ {
-		if turn%len(to) == 0 {
-			to = slices.Clone(to) // what was accepted before still reads the order of its round
-			rand.Shuffle(len(to), func(i, j int) { to[i], to[j] = to[j], to[i] })
+		if turn%len(targets) == 0 {
+			targets = slices.Clone(targets) // what was accepted before still reads the order of its round
+			rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		}
 		in, err := b.Accept()
 		if err != nil {
 			return
 		}
-		go b.pass(in, to, turn)
+		go b.pass(in, targets, turn)
 	}
 }
 
-func (b *Balancer) pass(in net.Conn, to []string, turn int) {
+func (b *Balancer) pass(in net.Conn, targets []string, turn int) {
 	defer in.Close()
-	for i := range to {
-		if out, err := net.Dial("tcp", to[(turn+i)%len(to)]); err == nil {
+	for i := range targets {
+		if out, err := net.Dial("tcp", targets[(turn+i)%len(targets)]); err == nil {
 			defer out.Close()
 			go func() { _, _ = io.Copy(out, in); out.Close() }() // ends with either connection
 			b.answer(in, out)
@@ -54,15 +54,15 @@ func (b *Balancer) pass(in net.Conn, to []string, turn int) {
 }
 
 // answer passes on what a process says, the first bytes of an answer later.
-func (b *Balancer) answer(to io.Writer, from io.Reader) {
+func (b *Balancer) answer(dst io.Writer, src io.Reader) {
 	buffer, last := make([]byte, 32<<10), time.Time{}
 	for {
-		count, err := from.Read(buffer)
+		count, err := src.Read(buffer)
 		if slow := time.Duration(b.Slow.Load()); count > 0 && slow > 0 && time.Since(last) > slow {
 			time.Sleep(slow)
 		}
 		last = time.Now()
-		if _, failed := to.Write(buffer[:count]); failed != nil || err != nil {
+		if _, failed := dst.Write(buffer[:count]); failed != nil || err != nil {
 			return
 		}
 	}

@@ -46,16 +46,16 @@ func AwaitCluster(ctx context.Context, nodes ...*redis.Client) error {
 		first := ""
 		for i, node := range nodes {
 			state, err := node.ClusterInfo(ctx).Result()
-			known, failed := node.ClusterNodes(ctx).Result()
+			info, failed := node.ClusterNodes(ctx).Result()
 			if err = errors.Join(err, failed); err != nil {
 				return err
 			}
-			seen := owners(known)
+			view := owners(info)
 			if i == 0 {
-				first = seen
+				first = view
 			}
-			if !strings.Contains(state, "cluster_state:ok") || strings.Count(known, "\n") != len(nodes) || seen != first {
-				return fmt.Errorf("%s sees %s%s, and the first node %s", node, state, known, first)
+			if !strings.Contains(state, "cluster_state:ok") || strings.Count(info, "\n") != len(nodes) || view != first {
+				return fmt.Errorf("%s sees %s%s, and the first node %s", node, state, info, first)
 			}
 		}
 		return nil
@@ -65,15 +65,15 @@ func AwaitCluster(ctx context.Context, nodes ...*redis.Client) error {
 // owners reads which node has which slots, since which epoch, from CLUSTER NODES. Without the epoch, a node that agrees
 // could still be told otherwise by older news.
 func owners(nodes string) string {
-	var all []string
+	var parts []string
 	for line := range strings.Lines(nodes) {
 		// id addr flags master ping pong epoch link slots…; slots in motion stand in brackets
 		if f := strings.Fields(line); len(f) > 8 {
-			all = append(all, f[0]+" "+f[6]+" "+strings.Join(f[8:], " "))
+			parts = append(parts, f[0]+" "+f[6]+" "+strings.Join(f[8:], " "))
 		}
 	}
-	slices.Sort(all)
-	return strings.Join(all, ", ")
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }
 
 // Await polls until check finds nothing wrong. Once ctx has ended, the error is what check found last.

@@ -17,13 +17,13 @@ import (
 // Process is a program that is started, ended and started again. What may be set is
 // set before the first start, but for Args, which may change while it is down.
 type Process struct {
-	Name  string
-	Args  []string // the program first
-	Env   []string // besides Environ
-	Dir   string   // where it runs
-	Log   string   // the file that gets its output, all lives in one; empty for none
-	Ready func() error
-	Ended func(err error, wanted bool) // told of each end, before those that wait for it; nil for none
+	Name   string
+	Args   []string // the program first
+	Env    []string // besides Environ
+	Dir    string   // where it runs
+	Log    string   // the file that gets its output, all lives in one; empty for none
+	Ready  func() error
+	OnExit func(err error, expected bool) // told of each end, before those that wait for it; nil for none
 
 	mu   sync.Mutex
 	life *life // guarded by mu; nil while it is down
@@ -31,9 +31,9 @@ type Process struct {
 
 // life is one run of the program.
 type life struct {
-	process *os.Process
-	ended   chan struct{} // closed when it has
-	wanted  bool          // guarded by Process.mu: its end was asked for
+	process  *os.Process
+	done     chan struct{} // closed when it has
+	expected bool          // guarded by Process.mu: its end was asked for
 }
 
 // Environ is the environment without settings for services of this machine, and without keys.
@@ -66,24 +66,24 @@ func (p *Process) Start() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)
 	}
-	l := &life{process: cmd.Process, ended: make(chan struct{})}
+	l := &life{process: cmd.Process, done: make(chan struct{})}
 	p.life = l
 	go func() { // ends with the process
 		err := cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.life = nil
-		if p.Ended != nil {
-			p.Ended(err, l.wanted)
+		if p.OnExit != nil {
+			p.OnExit(err, l.expected)
 		}
-		close(l.ended)
+		close(l.done)
 	}()
 	return nil
 }
 
 // Await waits until the program says that it is ready.
-func (p *Process) Await(within time.Duration) error {
-	for until := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+func (p *Process) Await(timeout time.Duration) error {
+	for until := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
 		err := p.Ready()
 		if err == nil {
 			return nil
@@ -108,15 +108,15 @@ func (p *Process) Pid() int {
 
 // Signal sends a signal. The channel is closed when the process has ended; it is nil if
 // the process was down.
-func (p *Process) Signal(s syscall.Signal) (ended <-chan struct{}) {
+func (p *Process) Signal(s syscall.Signal) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.life == nil {
 		return nil
 	}
-	p.life.wanted = p.life.wanted || s == syscall.SIGKILL || s == syscall.SIGTERM
+	p.life.expected = p.life.expected || s == syscall.SIGKILL || s == syscall.SIGTERM
 	_ = p.life.process.Signal(s)
-	return p.life.ended
+	return p.life.done
 }
 
 // Pause stops the process with SIGSTOP and waits until it has stopped. SIGCONT continues it.
@@ -132,23 +132,23 @@ func (p *Process) Pause() {
 
 // Kill kills the process, waits for its end and says whether it was up.
 func (p *Process) Kill() bool {
-	ended := p.Signal(syscall.SIGKILL)
-	if ended != nil {
-		<-ended
+	done := p.Signal(syscall.SIGKILL)
+	if done != nil {
+		<-done
 	}
-	return ended != nil
+	return done != nil
 }
 
 // Stop ends the process as an operator would, and kills it if that takes too long.
-func (p *Process) Stop(within time.Duration) (killed bool) {
-	ended := p.Signal(syscall.SIGTERM)
-	if ended == nil {
+func (p *Process) Stop(timeout time.Duration) (killed bool) {
+	done := p.Signal(syscall.SIGTERM)
+	if done == nil {
 		return false
 	}
 	select {
-	case <-ended:
+	case <-done:
 		return false
-	case <-time.After(within):
+	case <-time.After(timeout):
 		return p.Kill()
 	}
 }

@@ -68,8 +68,8 @@ func (a Addrs) Environ() (environ []string) {
 	return environ
 }
 
-// Of is the address of a service; that of all in one process is webmemory's.
-func (a Addrs) Of(service string) string {
+// Addr is the address of a service; that of all in one process is webmemory's.
+func (a Addrs) Addr(service string) string {
 	switch service {
 	case "apiserver":
 		return a.Apiserver
@@ -81,9 +81,9 @@ func (a Addrs) Of(service string) string {
 
 // Mneme is a service of a program, "proxy" or "up" say, which runs and logs in dir. A setting that stands later in
 // environ counts.
-func Mneme(program, service, dir string, at Addrs, environ ...string) *Process {
-	return &Process{Name: service, Args: []string{program, service}, Env: append(at.Environ(), environ...), Dir: dir,
-		Log: filepath.Join(dir, service+".log"), Ready: Ready(at.Of(service))}
+func Mneme(program, service, dir string, addrs Addrs, environ ...string) *Process {
+	return &Process{Name: service, Args: []string{program, service}, Env: append(addrs.Environ(), environ...), Dir: dir,
+		Log: filepath.Join(dir, service+".log"), Ready: Ready(addrs.Addr(service))}
 }
 
 // Ready asks a service whether it is ready.
@@ -136,11 +136,11 @@ func Redis(dir, addr string, args ...string) *Process {
 // keeps what it learns in a file, without which it does not start.
 func Sentinel(dir, addr, name, master string, agree int, silent time.Duration) (*Process, error) {
 	_, port, _ := net.SplitHostPort(addr)
-	host, of, _ := net.SplitHostPort(master)
+	host, masterPort, _ := net.SplitHostPort(master)
 	file := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s %d\n"+
 		"sentinel down-after-milliseconds %[3]s %[7]d\nsentinel failover-timeout %[3]s 3000\n",
-		port, dir, name, host, of, agree, silent.Milliseconds())
+		port, dir, name, host, masterPort, agree, silent.Milliseconds())
 	return redisServer(dir, addr, file, "--sentinel"), os.WriteFile(file, []byte(text), 0o600)
 }
 
@@ -167,9 +167,9 @@ func redisReady(p *Process, addr string) func() error {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 		_, _ = io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n")
-		said, _ := io.ReadAll(conn) // what has come says enough
+		reply, _ := io.ReadAll(conn) // what has come says enough
 		// It answers no PING while it reads its files. Another process at its address is not this one.
-		if text := string(said); !strings.HasPrefix(text, "+PONG") ||
+		if text := string(reply); !strings.HasPrefix(text, "+PONG") ||
 			!strings.Contains(text, fmt.Sprintf("process_id:%d\r", p.Pid())) {
 			return fmt.Errorf("%s answers %.100q", addr, text)
 		}

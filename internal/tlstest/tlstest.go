@@ -52,9 +52,9 @@ func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.Cert.Raw) }
 type Pair struct{ Cert, Key []byte }
 
 // Issue makes a certificate for hosts, names or IP addresses, that lasts for a time in all, of which left is left.
-func (a *Authority) Issue(t require.TestingT, lasts, left time.Duration, hosts ...string) Pair {
+func (a *Authority) Issue(t require.TestingT, lasts, remaining time.Duration, hosts ...string) Pair {
 	key := newKey(t)
-	end := time.Now().Add(left)
+	end := time.Now().Add(remaining)
 	cert := &x509.Certificate{SerialNumber: serial(t), NotBefore: end.Add(-lasts), NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}

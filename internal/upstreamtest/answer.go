@@ -55,19 +55,19 @@ func Reply(blocks ...Block) Answer { return Answer{Blocks: blocks} }
 // CutAfter returns a with its connection cut after this many events of the stream. If inside is set, half of the next
 // event arrives as well. Of a JSON answer half arrives.
 func (a Answer) CutAfter(events int, inside bool) Answer {
-	a.Cut = &Cut{After: events, Inside: inside}
+	a.Cut = &Cut{Events: events, Inside: inside}
 	return a
 }
 
 // FailAfter returns a with a stream that ends with an error event of status 529 after this many events.
 func (a Answer) FailAfter(events int) Answer {
-	a.Cut = &Cut{After: events, Error: 529}
+	a.Cut = &Cut{Events: events, Error: 529}
 	return a
 }
 
 // Cut is the place where an answer ends early.
 type Cut struct {
-	After  int  // events that arrive whole
+	Events int  // events that arrive whole
 	Inside bool // half of the next event arrives
 	Clean  bool // the stream ends without an error, as behind a proxy that lost the vendor
 	Error  int  // if not 0, an error event of this status replaces the cut connection

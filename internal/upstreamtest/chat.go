@@ -58,14 +58,14 @@ func beginTalk(x *exchange) {
 var badName = "Invalid '{at}.name': string does not match pattern. Expected a string that matches the pattern '" +
 	legalName.String() + "'."
 
-const noFunction = says("Invalid '{at}': expected an object of type 'function'.")
+const noFunction = badRequest("Invalid '{at}': expected an object of type 'function'.")
 
 func isFunction(s *spot) bool { return s.is("type", "function") && isObjectAt("function")(s) }
 
 // settled holds if every call of the last answer has a result.
 func settled(s *spot) bool { return s.finds(strings.Join(s.talk.open, ", ")) }
 
-const unsettled = says("An assistant message with 'tool_calls' must be followed by tool messages responding to each " +
+const unsettled = badRequest("An assistant message with 'tool_calls' must be followed by tool messages responding to each " +
 	"'tool_call_id'. The following tool_call_ids did not have response messages: {found}")
 
 // onlyCalls holds for an answer with calls and without content.
@@ -82,51 +82,51 @@ var partKinds = map[string][]string{
 // dialogRows check all messages in order. Their state is exchange.talk.
 var dialogRows = rowsOf([]row{
 	{"", run(beginTalk), nil},
-	{"", not(isOne("model", "")), says("you must provide a model parameter")},
-	{"", either(lacks("tools"), isFull("tools")), says("Invalid 'tools': expected an array with minimum length 1.")},
+	{"", not(isOne("model", "")), badRequest("you must provide a model parameter")},
+	{"", either(lacks("tools"), isFull("tools")), badRequest("Invalid 'tools': expected an array with minimum length 1.")},
 	{"tools[]", isFunction, noFunction},
-	{"tools[].function", hasName(legalName), says(badName)},
-	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), says("Tool names must be unique")},
+	{"tools[].function", hasName(legalName), badRequest(badName)},
+	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), badRequest("Tool names must be unique")},
 	{"tools[].function", either(lacks("parameters"), hasType("parameters", "object")),
-		says("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
-	{"", isFull("messages"), says("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
+		badRequest("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
+	{"", isFull("messages"), badRequest("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
 		"empty array instead.")},
 	{"messages[]", either(isOne("role", tool), settled), unsettled},
 	{"messages[]", func(s *spot) bool { return partKinds[s.str("role")] != nil },
-		says("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
+		badRequest("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
 			"({at}.role).")},
 	{"messages[]", func(s *spot) bool {
-		before, inside := s.talk.lastRole, s.talk.lastRole == tool || s.talk.lastRole == assistant
+		previous, inside := s.talk.lastRole, s.talk.lastRole == tool || s.talk.lastRole == assistant
 		switch role := roleOf(s.members); {
-		case role == system && inside, role == user && (before == tool || before == user):
-			s.found = role + "' after role '" + before
+		case role == system && inside, role == user && (previous == tool || previous == user):
+			s.finding = role + "' after role '" + previous
 			return !s.talk.ordered
 		}
 		return true
-	}, says("Unexpected role '{found}'")},
+	}, badRequest("Unexpected role '{found}'")},
 	{"messages[]@assistant", func(s *spot) bool { return s.talk.started || !s.talk.ordered },
-		says("Conversation must start with a user message or system message, and the first to speak is the user")},
+		badRequest("Conversation must start with a user message or system message, and the first to speak is the user")},
 	{"messages[]@assistant", either(lacks("tool_calls"), isFull("tool_calls")),
-		says("[] is too short - '{at}.tool_calls'")},
+		badRequest("[] is too short - '{at}.tool_calls'")},
 	{"messages[]@assistant.tool_calls[]", isFunction, noFunction},
 	{"messages[]@assistant.tool_calls[]", not(isOne("id", "")),
-		says("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
+		badRequest("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
 	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
 		return s.talk.callID == nil || s.talk.callID.MatchString(s.str("id"))
-	}, says("Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.")},
+	}, badRequest("Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.")},
 	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
 		n, most := len(s.str("id")), s.talk.maxID
 		return most == 0 || n <= most || s.finds(fmt.Sprintf("%d, but got a string with length %d", most, n))
-	}, says("Invalid '{at}.id': string too long. Expected a string with maximum length {found} instead.")},
+	}, badRequest("Invalid '{at}.id': string too long. Expected a string with maximum length {found} instead.")},
 	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
 		id := s.str("id")
 		return (!s.talk.used[id] || s.talk.recurring) && !slices.Contains(s.talk.open, id)
-	}, says("Invalid '{at}.id': duplicate tool call id {id}")},
-	{"messages[]@assistant.tool_calls[].function", hasName(legalName), says(badName)},
+	}, badRequest("Invalid '{at}.id': duplicate tool call id {id}")},
+	{"messages[]@assistant.tool_calls[].function", hasName(legalName), badRequest(badName)},
 	{"messages[]@assistant.tool_calls[].function", func(s *spot) bool {
 		arguments := jsontext.Value(s.str("arguments"))
 		return arguments.Kind() == '{' && arguments.IsValid(lenient) || s.finds(fmt.Sprintf("%.60q", string(arguments)))
-	}, says("Invalid '{at}.arguments': expected the text of a JSON object, but got {found} instead.")},
+	}, badRequest("Invalid '{at}.arguments': expected the text of a JSON object, but got {found} instead.")},
 	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
 		if s.talk.used == nil {
 			s.talk.used = map[string]bool{}
@@ -136,9 +136,9 @@ var dialogRows = rowsOf([]row{
 		return true
 	}, nil},
 	{"messages[]@tool", func(s *spot) bool {
-		id, before := s.str("tool_call_id"), s.talk.lastRole
-		return (before == assistant || before == tool) && (s.talk.used[id] || slices.Contains(s.talk.open, id))
-	}, says("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with " +
+		id, previous := s.str("tool_call_id"), s.talk.lastRole
+		return (previous == assistant || previous == tool) && (s.talk.used[id] || slices.Contains(s.talk.open, id))
+	}, badRequest("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with " +
 		"'tool_calls' ({at}, id {tool_call_id}).")},
 	{"messages[]@tool", func(s *spot) bool {
 		i := slices.Index(s.talk.open, s.str("tool_call_id"))
@@ -146,28 +146,28 @@ var dialogRows = rowsOf([]row{
 			s.talk.open = slices.Delete(s.talk.open, i, i+1)
 		}
 		return i >= 0
-	}, says("Not the same number of function calls and responses ({at} answers id {tool_call_id} again)")},
+	}, badRequest("Not the same number of function calls and responses ({at} answers id {tool_call_id} again)")},
 	{"messages[]", either(onlyCalls, not(isText("content")), func(s *spot) bool { return !blank(s.str("content")) }),
-		says("Invalid '{at}.content': text content must be non-empty")},
+		badRequest("Invalid '{at}.content': text content must be non-empty")},
 	{"messages[]", either(onlyCalls, isText("content"), isFull("content")),
-		says("Invalid value for '{at}.content': expected a string or an array of content parts.")},
+		badRequest("Invalid value for '{at}.content': expected a string or an array of content parts.")},
 	{"messages[].content[]", func(s *spot) bool { return slices.Contains(partKinds[s.up.str("role")], s.kind()) },
-		says("Invalid value: '{type}' is no type of content part here ({at}).")},
+		badRequest("Invalid value: '{type}' is no type of content part here ({at}).")},
 	{"messages[].content[]:text|refusal", func(s *spot) bool { return !blank(s.str(s.kind())) },
-		says("Invalid '{at}.{type}': text content must be non-empty")},
+		badRequest("Invalid '{at}.{type}': text content must be non-empty")},
 	{"messages[].content[]:image_url", func(s *spot) bool { return s.in(imagePart)["url"].Kind() == '"' },
-		says("Invalid type for '{at}.image_url': expected an object with a url.")},
+		badRequest("Invalid type for '{at}.image_url': expected an object with a url.")},
 	{"messages[].content[]:image_url", func(s *spot) bool { return urlHolds(s, s.in(imagePart).str("url")) },
-		says("{found}")},
+		badRequest("{found}")},
 	{"messages[]", func(s *spot) bool {
 		s.talk.lastRole = roleOf(s.members)
 		s.talk.started = s.talk.started || s.talk.lastRole != system
 		return true
 	}, nil},
 	{"", func(s *spot) bool {
-		before := s.talk.lastRole
-		return !s.talk.ordered || before == user || before == tool || s.finds(before)
-	}, says("Expected last role User or Tool (or Assistant with prefix True) for serving but got {found}")},
+		previous := s.talk.lastRole
+		return !s.talk.ordered || previous == user || previous == tool || s.finds(previous)
+	}, badRequest("Expected last role User or Tool (or Assistant with prefix True) for serving but got {found}")},
 	{"", settled, unsettled},
 	{"", run(readMessages), nil},
 })

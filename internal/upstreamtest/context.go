@@ -33,9 +33,9 @@ func contextHashes(system, tools []members, turns []turn) []contextHash {
 }
 
 // place returns the hash of an answer's blocks before a block of it.
-func place(before []members) contextHash {
+func place(blocks []members) contextHash {
 	h := sha256.New()
-	for _, b := range withoutThinking(before) {
+	for _, b := range withoutThinking(blocks) {
 		writeBlock(h, b)
 	}
 	return sum(h)

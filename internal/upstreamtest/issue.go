@@ -86,7 +86,7 @@ func (x *exchange) callID(name string, n int) string {
 
 // omits reports whether the answer's thinking has no text.
 func (x *exchange) omits() bool {
-	switch x.at("thinking").str("display") {
+	switch x.bodyObject("thinking").str("display") {
 	case "omitted":
 		return true
 	case "summarized":
@@ -108,13 +108,13 @@ func (x *exchange) seal(blocks []issued) {
 	if x.runStart(last) == last {
 		run++
 	}
-	var before blockID
+	var previous blockID
 	for _, m := range x.marks {
-		if before = m.seal.id; m.run >= 0 {
+		if previous = m.seal.id; m.run >= 0 {
 			record.turn = append(record.turn, placed{m.run, m.seal.id})
 		}
 	}
-	earlier := x.blocksBefore(last, 0)
+	preceding := x.blocksBefore(last, 0)
 	for i := range blocks {
 		b := &blocks[i]
 		switch b.Type {
@@ -122,19 +122,19 @@ func (x *exchange) seal(blocks []issued) {
 			keys[b.ID] = record
 		case thinkingBlock, redactedBlock:
 			v := seal{
-				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, context: x.contexts[x.runStart(last)],
-				place: place(earlier), redacted: b.Type == redactedBlock, model: x.Model,
+				id: newID(), answer: record.id, previous: previous, first: len(record.own) == 0, context: x.contexts[x.runStart(last)],
+				place: place(preceding), redacted: b.Type == redactedBlock, model: x.Model,
 			}
 			if x.omits() {
 				b.Text = ""
 			}
 			v.omitted = b.Text == ""
 			b.signature = x.server.signer.sign(v, b.Text)
-			before = v.id
+			previous = v.id
 			record.own = append(record.own, v.id)
 			record.turn = append(record.turn, placed{run, v.id})
 		}
-		earlier = append(earlier, b.asSent())
+		preceding = append(preceding, b.asSent())
 	}
 	keys[record.id.key()] = record
 	x.server.answered.add(keys, 0)

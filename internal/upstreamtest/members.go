@@ -65,16 +65,16 @@ func (m members) object(name string) (object members, ok bool) {
 }
 
 // unknown returns the first member, in order, that is not in known.
-func (m members) unknown(known ...string) string {
-	return m.first(func(name string) bool { return !slices.Contains(known, name) })
+func (m members) unknown(allowed ...string) string {
+	return m.first(func(name string) bool { return !slices.Contains(allowed, name) })
 }
 
 // first returns the first name, in order, for which such holds, or "".
-func (m members) first(such func(name string) bool) string {
-	first, found := "", false
+func (m members) first(match func(name string) bool) string {
+	first, ok := "", false
 	for name := range m {
-		if such(name) && (!found || name < first) {
-			first, found = name, true
+		if match(name) && (!ok || name < first) {
+			first, ok = name, true
 		}
 	}
 	return first

@@ -52,11 +52,11 @@ func (n *newest[T]) add(values map[string]T, size int) {
 	if n.byKey == nil {
 		n.byKey = map[string]entry[T]{}
 	}
-	all := &added{slices.Collect(maps.Keys(values)), size}
+	addition := &added{slices.Collect(maps.Keys(values)), size}
 	for key, value := range values {
-		n.byKey[key] = entry[T]{value, all}
+		n.byKey[key] = entry[T]{value, addition}
 	}
-	n.order = append(n.order, all)
+	n.order = append(n.order, addition)
 	n.size += size
 	for len(n.order) > n.limit || n.bytes > 0 && n.size > n.bytes && len(n.order) > 1 {
 		oldest := n.order[0]
@@ -81,36 +81,36 @@ func (n *newest[T]) get(key string) T {
 // turn returns the thinking that the latest turn must contain. all is the thinking of its answers, and sent is the
 // part that the newest of them was made with. known is false if all of its answers are forgotten, or if it contains
 // thinking of a forgotten answer.
-func (x *exchange) turn() (all, sent []placed, known bool) {
+func (x *exchange) turn() (blocks, input []placed, complete bool) {
 	run := -1
-	seen := map[*answered]bool{}
+	visited := map[*answered]bool{}
 	for i := x.loop; i < len(x.turns); i++ {
 		if x.beginsRun(i) {
 			run++
 		}
 		for _, a := range x.answersIn(i) {
-			if seen[a] {
+			if visited[a] {
 				continue
 			}
-			seen[a] = true
-			sent = slices.Clone(a.turn)
+			visited[a] = true
+			input = slices.Clone(a.turn)
 			for _, id := range a.own {
-				all = append(all, placed{run, id})
+				blocks = append(blocks, placed{run, id})
 			}
-			known = true
+			complete = true
 		}
 	}
 	strange := func(k mark) bool {
 		return k.run >= 0 && k.state == genuine && x.server.answered.get(k.seal.answer.key()) == nil
 	}
-	return all, sent, known && !slices.ContainsFunc(x.marks, strange)
+	return blocks, input, complete && !slices.ContainsFunc(x.marks, strange)
 }
 
 // answersIn returns the answers that message i consists of. It finds them by their calls, else by their thinking.
-func (x *exchange) answersIn(i int) (found []*answered) {
+func (x *exchange) answersIn(i int) (answers []*answered) {
 	add := func(a *answered) {
-		if a != nil && a.model == x.Model && !slices.Contains(found, a) {
-			found = append(found, a)
+		if a != nil && a.model == x.Model && !slices.Contains(answers, a) {
+			answers = append(answers, a)
 		}
 	}
 	for _, b := range x.turns[i].blocks {
@@ -118,13 +118,13 @@ func (x *exchange) answersIn(i int) (found []*answered) {
 			add(x.server.answered.get(b.str("id")))
 		}
 	}
-	if len(found) > 0 {
-		return found
+	if len(answers) > 0 {
+		return answers
 	}
 	for _, k := range x.marks {
 		if k.i == i && k.state == genuine {
 			add(x.server.answered.get(k.seal.answer.key()))
 		}
 	}
-	return found
+	return answers
 }

@@ -26,8 +26,8 @@ func (s *Server) stored(id string) members {
 // issuedOf returns the issued item behind an item of a request, by its id or its call's id. It returns nil if there
 // is none.
 func (s *Server) issuedOf(item members) *issuedItem {
-	if known := s.items.get(item.str("id")); known != nil {
-		return known
+	if match := s.items.get(item.str("id")); match != nil {
+		return match
 	}
 	if kind := itemKind(item); kind != callItem && kind != customItem {
 		return nil

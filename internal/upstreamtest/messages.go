@@ -55,16 +55,16 @@ func (x *exchange) form() structure { return structures[x.config.vendor()] }
 // shape describes an object of one type: its required and optional members beside "type", the roles of a block, and
 // the prefix of an item's id. Objects with a zero shape are not checked.
 type shape struct {
-	roles     []string
-	id        string
-	must, may []string
+	roles              []string
+	id                 string
+	required, optional []string
 }
 
 // stray returns a member that the shape does not allow, or "".
 func (h shape) stray(m members) string {
 	return m.first(func(name string) bool {
-		return name != "type" && (h.roles != nil || name != "id") && !slices.Contains(h.must, name) &&
-			!slices.Contains(h.may, name)
+		return name != "type" && (h.roles != nil || name != "id") && !slices.Contains(h.required, name) &&
+			!slices.Contains(h.optional, name)
 	})
 }
 
@@ -92,80 +92,80 @@ type turn struct {
 }
 
 // Messages of Anthropic's refusals that several rows share.
-const extraInputs, emptyText = ": Extra inputs are not permitted", says("messages: text content blocks must {found}")
+const extraInputs, emptyText = ": Extra inputs are not permitted", badRequest("messages: text content blocks must {found}")
 
 var unlike = ": String should match pattern '" + legalName.String() + "'"
 
 var (
 	schemaRows = rowsOf([]row{
-		{"", not(isOne("model", "")), says("model: Field required")},
+		{"", not(isOne("model", "")), badRequest("model: Field required")},
 		{"", either(counts, has("max_tokens")),
-			says("max_tokens: Field required")},
-		{"", isFull("messages"), says("messages: at least one message is required")},
+			badRequest("max_tokens: Field required")},
+		{"", isFull("messages"), badRequest("messages: at least one message is required")},
 		{"messages[]", isOne("role", user, assistant, system),
-			says("{at}.role: Input should be 'user', 'assistant' or 'system'")},
+			badRequest("{at}.role: Input should be 'user', 'assistant' or 'system'")},
 		{"messages[]", func(s *spot) bool { return s.i > 0 || s.is("role", user) },
-			says(`messages: first message must use the "user" role`)},
-		{"messages[]", has("content"), says("{at}.content: Field required")},
-		{"messages[]", knows("role", "content"), says("{at}.{found}" + extraInputs)},
-		{"messages[]", either(isText("content"), isList("content")), says("{at}.content: Input should be a valid list")},
-	}, under("messages[].content[]", blockRows), []row{
+			badRequest(`messages: first message must use the "user" role`)},
+		{"messages[]", has("content"), badRequest("{at}.content: Field required")},
+		{"messages[]", knows("role", "content"), badRequest("{at}.{found}" + extraInputs)},
+		{"messages[]", either(isText("content"), isList("content")), badRequest("{at}.content: Input should be a valid list")},
+	}, nest("messages[].content[]", blockRows), []row{
 		onceMore,
 		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {
 			return !s.is("type", thinkingBlock) || s.str("signature") != ""
-		}), says("{at}.thinking.signature: Field required")},
+		}), badRequest("{at}.thinking.signature: Field required")},
 		{"", run(readTurns), nil},
 	})
 	blockRows = []row{
 		{"", func(s *spot) bool { return !slices.Contains(s.form().unsupported, s.kind()) },
-			says("Failed to deserialize the JSON body into the target type: {at}: unknown variant `{type}`")},
+			badRequest("Failed to deserialize the JSON body into the target type: {at}: unknown variant `{type}`")},
 		{"", func(s *spot) bool { _, ok := blockShapes[s.kind()]; return ok },
-			says("{at}: Input tag '{type}' found using 'type' does not match any of the expected tags")},
+			badRequest("{at}: Input tag '{type}' found using 'type' does not match any of the expected tags")},
 		{"", func(s *spot) bool {
-			s.found = s.speaker()
+			s.finding = s.speaker()
 			roles := blockShapes[s.kind()].roles
-			return roles == nil || slices.Contains(roles, s.found)
-		}, says("{at}: `{type}` blocks are not permitted in `{found}` messages")},
-		{"", func(s *spot) bool { return s.finds(s.lack("input", "source")) }, says("{at}.{type}.{found}")},
+			return roles == nil || slices.Contains(roles, s.finding)
+		}, badRequest("{at}: `{type}` blocks are not permitted in `{found}` messages")},
+		{"", func(s *spot) bool { return s.finds(s.lack("input", "source")) }, badRequest("{at}.{type}.{found}")},
 		{"", func(s *spot) bool {
 			return s.shape().roles == nil || s.finds(s.shape().stray(s.members))
-		}, says("{at}.{type}.{found}" + extraInputs)},
+		}, badRequest("{at}.{type}.{found}" + extraInputs)},
 		{":tool_use", func(s *spot) bool {
 			id := s.str("id")
 			return id != "" && (s.form().recurring || legalName.MatchString(id))
-		}, says("{at}.id" + unlike)},
-		{":tool_use", hasName(legalName), says("{at}.name" + unlike)},
-		{":tool_use", isObjectAt("input"), says("{at}.input: Input should be a valid dictionary")},
-		{":image", isObjectAt("source"), says("{at}.source: Input should be a valid dictionary")},
+		}, badRequest("{at}.id" + unlike)},
+		{":tool_use", hasName(legalName), badRequest("{at}.name" + unlike)},
+		{":tool_use", isObjectAt("input"), badRequest("{at}.input: Input should be a valid dictionary")},
+		{":image", isObjectAt("source"), badRequest("{at}.source: Input should be a valid dictionary")},
 		{":image.source:base64", func(s *spot) bool { return s.finds(imageFault(s.str("media_type"), s.str("data"))) },
-			says("{at}{found}")},
+			badRequest("{at}{found}")},
 		{":image.source:url", func(s *spot) bool { return strings.HasPrefix(s.str("url"), "https://") },
-			says("{at}: Only HTTPS URLs are supported.")},
+			badRequest("{at}: Only HTTPS URLs are supported.")},
 		{":tool_result", either(lacks("content"), isText("content"), isList("content")),
-			says("{at}.content: Input should be a valid list")},
-		{":tool_result.content[]", again(&blocksAgain), nil},
+			badRequest("{at}.content: Input should be a valid list")},
+		{":tool_result.content[]", recurse(&blocksAgain), nil},
 	}
 	blocksAgain rows
 
 	toolRows = rowsOf([]row{
-		{"", either(lacks("tools"), isList("tools")), says("tools: Input should be a valid list")},
-		{"tools[]", hasName(legalName), says("{at}.custom.name" + unlike)},
-		{"tools[]", unique(func(m members) string { return m.str("name") }), says("tools: Tool names must be unique.")},
-		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), says("{at}.custom.input_schema: Field required")},
+		{"", either(lacks("tools"), isList("tools")), badRequest("tools: Input should be a valid list")},
+		{"tools[]", hasName(legalName), badRequest("{at}.custom.name" + unlike)},
+		{"tools[]", unique(func(m members) string { return m.str("name") }), badRequest("tools: Tool names must be unique.")},
+		{"tools[]", either(vendorsOwn, isObjectAt("input_schema")), badRequest("{at}.custom.input_schema: Field required")},
 		{"tools[]", either(vendorsOwn, hasType("input_schema", "object")),
-			says("{at}.custom.input_schema.type: Input should be 'object'")},
-		{"", by(usesPair), nil},
+			badRequest("{at}.custom.input_schema.type: Input should be 'object'")},
+		{"", passes(usesPair), nil},
 	})
 	contentRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
 			return len(s.turns[s.i].blocks) > 0 || s.is("role", assistant) && s.i == s.count-1
-		}, says("{at}: all messages must have non-empty content except for the optional final assistant message")},
+		}, badRequest("{at}: all messages must have non-empty content except for the optional final assistant message")},
 		{"messages[]", either(isOne("content", ""), speaks("content")), emptyText},
 		{"messages[].content[]:tool_result.content[]:text", speaks("text"), emptyText},
 		{"messages[].content[]:text", speaks("text"), emptyText},
-		{"", either(lacks(system), isText(system), isList(system)), says("system: Input should be a valid list")},
-	}, under("system[]", blockRows), []row{
-		{"system[]:text", speaks("text"), says("system: text content blocks must {found}")},
+		{"", either(lacks(system), isText(system), isList(system)), badRequest("system: Input should be a valid list")},
+	}, nest("system[]", blockRows), []row{
+		{"system[]:text", speaks("text"), badRequest("system: text content blocks must {found}")},
 	})
 	endingRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool {
@@ -174,14 +174,14 @@ var (
 				return true // a model that thinks adaptively may begin with anything
 			}
 			return s.finds(blocks[0].kind())
-		}, says("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` " +
+		}, badRequest("{at}.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking` " +
 			"or `redacted_thinking`. Found `{found}`.")},
 		{"messages[]", endsWith(func(last members) bool { return !thinks(last) }),
-			says("{at}: The final block in an assistant message cannot be `thinking`.")},
+			badRequest("{at}: The final block in an assistant message cannot be `thinking`.")},
 		{"messages[]", endsWith(func(last members) bool {
 			s := last.str("text")
 			return last.kind() != textBlock || strings.TrimRight(s, " \t\r\n") == s
-		}), says("messages: final assistant content cannot end with trailing whitespace")},
+		}), badRequest("messages: final assistant content cannot end with trailing whitespace")},
 	})
 )
 
@@ -211,7 +211,7 @@ func (s *spot) shape() shape {
 // lack returns the fault of the first required member that is missing or not a string. The other names need not be
 // strings.
 func (s *spot) lack(others ...string) string {
-	for _, name := range s.shape().must {
+	for _, name := range s.shape().required {
 		if !s.has(name) {
 			return name + ": Field required"
 		}

@@ -23,8 +23,8 @@ const (
 
 // promptCache contains the cached prefixes of prompts.
 type promptCache struct {
-	mu   sync.Mutex
-	kept map[contextHash]time.Time // expiry by hash; guarded by mu
+	mu     sync.Mutex
+	expiry map[contextHash]time.Time // expiry by hash; guarded by mu
 }
 
 // boundary is the end of a prefix of a prompt.
@@ -44,8 +44,8 @@ func count(x *exchange, answer []issued) {
 		x.Output += reasoningTokens(answer)
 	}
 	byMark := x.config.vendor() == Anthropic
-	ends, all := boundaries(x, byMark)
-	x.Prompt = all
+	bounds, total := boundaries(x, byMark)
+	x.Prompt = total
 	now := time.Now()
 	if x.config.Clock != nil {
 		now = x.config.Clock()
@@ -54,21 +54,21 @@ func count(x *exchange, answer []issued) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := 0
-	for i, end := range slices.Backward(ends) {
+	for i, end := range slices.Backward(bounds) {
 		if !end.marked || end.tokens < leastCached {
 			continue
 		}
 		last = max(last, end.tokens)
-		for _, before := range ends[max(0, i-lookBack) : i+1] {
-			if now.Before(c.kept[before.hash]) {
-				x.CacheRead = max(x.CacheRead, before.tokens)
-				c.kept[before.hash] = now.Add(cacheKept)
+		for _, b := range bounds[max(0, i-lookBack) : i+1] {
+			if now.Before(c.expiry[b.hash]) {
+				x.CacheRead = max(x.CacheRead, b.tokens)
+				c.expiry[b.hash] = now.Add(cacheKept)
 			}
 		}
 	}
-	for _, end := range ends {
+	for _, end := range bounds {
 		if end.marked && end.tokens >= leastCached {
-			c.kept[end.hash] = now.Add(cacheKept)
+			c.expiry[end.hash] = now.Add(cacheKept)
 		}
 	}
 	if byMark {
@@ -78,7 +78,7 @@ func count(x *exchange, answer []issued) {
 
 // boundaries returns the ends of the prompt's prefixes and the size of the prompt in tokens. With marks, prefixes end
 // with blocks. Without, they come in steps, each of them marked.
-func boundaries(x *exchange, byMark bool) (ends []boundary, all int) {
+func boundaries(x *exchange, byMark bool) (bounds []boundary, total int) {
 	h := sha256.New()
 	writeString(h, x.Model)
 	writeString(h, presentedKey(x.Header))
@@ -90,15 +90,15 @@ func boundaries(x *exchange, byMark bool) (ends []boundary, all int) {
 			h.Write(piece)
 			n, text = n+len(piece), text[len(piece):]
 			if n%(4*cacheStep) == 0 {
-				ends = append(ends, boundary{n / 4, sum(h), true})
+				bounds = append(bounds, boundary{n / 4, sum(h), true})
 			}
 		}
 		h.Write(text)
 		if n += len(text); byMark {
-			ends = append(ends, boundary{n / 4, sum(h), part.has("cache_control")})
+			bounds = append(bounds, boundary{n / 4, sum(h), part.has("cache_control")})
 		}
 	}
-	return ends, n/4 + 1
+	return bounds, n/4 + 1
 }
 
 // promptParts returns the tools, the system's texts and the conversation, in the order in which the model reads them.

@@ -778,7 +778,7 @@ func (to target) play(t *testing.T, request, want string) (refusing *rule, d wir
 	body, refusal := w.Body.String(), errorText(w.Body.String())
 	if want == "" || strings.HasPrefix(want, "kept ") {
 		require.Equal(t, 200, w.Code, body)
-		require.Contains(t, []string{"", fmt.Sprintf("kept %d lost %d", last.Kept, last.Lost)}, want)
+		require.Contains(t, []string{"", fmt.Sprintf("kept %d lost %d", last.Returned, last.Missing)}, want)
 		require.Empty(t, v.Rejections())
 		to.validate(t, request, "", nil)
 		return nil, d

@@ -44,7 +44,7 @@ func orNull(s string) any {
 	return s
 }
 
-var none = []byte("[]")
+var emptyArray = []byte("[]")
 
 func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}

@@ -62,12 +62,12 @@ type Request struct {
 	Rejection string
 	// Dropped are the thinking blocks that were silently left out, for example "messages.1.content.0".
 	Dropped []string
-	// Lost is the number of the latest turn's thinking blocks, or reasoning items, that did not come back without being
+	// Missing is the number of the latest turn's thinking blocks, or reasoning items, that did not come back without being
 	// refused.
-	Lost int
-	// Kept is the number of the latest turn's reasoning items that came back. Kept and Lost only cover answers that have
+	Missing int
+	// Returned is the number of the latest turn's reasoning items that came back. Kept and Lost only cover answers that have
 	// calls or items with known ids.
-	Kept int
+	Returned int
 	// LostCompactions are the ids of compactions that precede a replayed item and are missing from the request.
 	LostCompactions []string
 	// Prompt and Output are the tokens of prompt and answer. CacheRead and CacheWritten are the tokens of the prompt
@@ -119,21 +119,21 @@ type exchange struct {
 // beta reports whether the anthropic-beta header has this value.
 func (x *exchange) beta(name string) bool { return slices.Contains(x.betas, name) }
 
-// at returns an object of the request's body, or nil.
-func (x *exchange) at(name string) members { return x.body.in(name) }
+// bodyObject returns an object of the request's body, or nil.
+func (x *exchange) bodyObject(name string) members { return x.body.in(name) }
 
 // effort returns the requested effort in either dialect.
 func (x *exchange) effort() string {
 	if e, ok := x.body.text("reasoning_effort"); ok {
 		return e
 	}
-	return x.at("output_config").str("effort")
+	return x.bodyObject("output_config").str("effort")
 }
 
 // readTools reads the tools that may or must be called.
 func (x *exchange) readTools() {
-	choice, word := x.at("tool_choice"), x.body.str("tool_choice")
-	if config := x.at("generation_config"); config != nil {
+	choice, word := x.bodyObject("tool_choice"), x.body.str("tool_choice")
+	if config := x.bodyObject("generation_config"); config != nil {
 		word = cmp.Or(config.in("tool_choice").in("allowed_tools").str("mode"), config.str("tool_choice"))
 	}
 	switch cmp.Or(choice.kind(), word) {
@@ -184,7 +184,7 @@ func (x *exchange) offer(list []members, namespace string) {
 const anyTool = "any"
 
 // texts returns the texts of a content in either dialect.
-func texts(m members) (all []string) {
+func texts(m members) (out []string) {
 	if s, ok := m.text("content"); ok {
 		return []string{s}
 	}
@@ -192,11 +192,11 @@ func texts(m members) (all []string) {
 	return blockTexts(blocks)
 }
 
-func blockTexts(blocks []members) (all []string) {
+func blockTexts(blocks []members) (out []string) {
 	for _, b := range blocks {
 		if s, ok := b.text("text"); ok && b.kind() == textBlock {
-			all = append(all, s)
+			out = append(out, s)
 		}
 	}
-	return all
+	return out
 }

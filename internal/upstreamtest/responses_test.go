@@ -84,7 +84,7 @@ func TestFaithfulClients(t *testing.T) {
 			}
 			require.True(t, all == nil || "["+strings.Join(done, ",")+"]" == gjson.Get(whole, "output").Raw)
 			last := v.Last()
-			require.Equal(t, []int{loop, 0, 0}, []int{last.Kept, last.Lost, len(last.LostCompactions)})
+			require.Equal(t, []int{loop, 0, 0}, []int{last.Returned, last.Missing, len(last.LostCompactions)})
 			for _, output := range gjson.Get(whole, "output").Array() {
 				item := output.Raw
 				if strings.HasSuffix(output.Get("type").Str, "_call") {
@@ -167,7 +167,7 @@ func TestResponsesStreamsThatFail(t *testing.T) {
 	require.Contains(t, v.Last().Rejection, "for item rs_1 could not be verified")
 
 	v = New(openAI)
-	v.Queue(Answer{Blocks: []Block{Say("Yes.")}, Cut: &Cut{After: 3, Clean: true}})
+	v.Queue(Answer{Blocks: []Block{Say("Yes.")}, Cut: &Cut{Events: 3, Clean: true}})
 	all := itemEvents(t, ok(t, v, "/v1/responses", resp("m", `"stream":true`, hi)))
 	require.Len(t, all, 3)
 	w := post(t, v, "/v1/responses", resp("m", `"previous_response_id":"`+gjson.Get(all[0], "response.id").Str+`"`, hi))

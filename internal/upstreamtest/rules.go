@@ -64,7 +64,7 @@ var openChatRules = []rule{
 		"128 tools or 4 `stop`", modelTakesRows, "zed-industries/zed#32946 QwenLM/Qwen-Agent#228 fish2018/YPrompt#26 " +
 		"johny-b/llmcomp#69 GoogleChromeLabs/webmcp-tools#417 livekit/agents#7169 default"},
 	{"requested reasoning", "nothing; reads whether the request enables reasoning", runRows(chatThinking), unsourced},
-	dialogRule.from("BerriAI/litellm#10083 microsoft/autogen#6377 anomalyco/opencode#1680 " +
+	dialogRule.withSource("BerriAI/litellm#10083 microsoft/autogen#6377 anomalyco/opencode#1680 " +
 		"datapizza-labs/datapizza-ai#98 default"),
 	schemasRule,
 	{"chat templates", "system messages that are not first, and roles that do not alternate, with `ChatRules.Template`",
@@ -100,12 +100,12 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			{"forced tool", "forced tools while the model thinks", choiceRows, "mastra-ai/mastra#7507"},
 			{"clearing thinking", "edits that clear thinking while it is disabled", clearingRows,
 				"anthropics/claude-code#11971 Wei-Shaw/sub2api#599"},
-			blocksRule.from("anthropics/claude-code#26542 diegosouzapw/OmniRoute#2191 lbjlaq/Antigravity-Manager#125 " +
+			blocksRule.withSource("anthropics/claude-code#26542 diegosouzapw/OmniRoute#2191 lbjlaq/Antigravity-Manager#125 " +
 				"anthropics/claude-code#15746 default"),
 			{"schemas of tools", "top-level compositions, invalid keys, older drafts", anthropicSchemaRows,
 				"anthropics/claude-code#5973 default"},
-			pairsRule.from("anthropics/claude-code#6521 router-for-me/CLIProxyAPI#497 default"),
-			emptyRule.from("anthropics/claude-code#6774 anthropics/claude-code#59812 anthropics/claude-code#23440"),
+			pairsRule.withSource("anthropics/claude-code#6521 router-for-me/CLIProxyAPI#497 default"),
+			emptyRule.withSource("anthropics/claude-code#6774 anthropics/claude-code#59812 anthropics/claude-code#23440"),
 			markersRule,
 			{"length", "prompts longer than the context window", lengthRows, "stackblitz/bolt.new#1306"},
 			{"disabled thinking", "thinking in the last message", offRows, "tailcallhq/forgecode#1853"},
@@ -122,17 +122,17 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 				checkRows(signaturesHold), "anthropics/claude-code#71111 anthropics/anthropic-sdk-python#1598 " +
 					"https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation"},
 		},
-		Kimi: {modelRule, kimiModeRule, userRolesRule.from(unsourced), blocksRule, pairsRule, emptyRule,
-			kimiReasoningRule.from("YishenTu/claudian#759 NousResearch/hermes-agent#14018 default")},
-		DeepSeek: {modelRule, deepSeekModeRule, userRolesRule, blocksRule, pairsRule, emptyRule, deepSeekReasoningRule.from(
+		Kimi: {modelRule, kimiModeRule, userRolesRule.withSource(unsourced), blocksRule, pairsRule, emptyRule,
+			kimiReasoningRule.withSource("YishenTu/claudian#759 NousResearch/hermes-agent#14018 default")},
+		DeepSeek: {modelRule, deepSeekModeRule, userRolesRule, blocksRule, pairsRule, emptyRule, deepSeekReasoningRule.withSource(
 			"decolua/9router#2397 default")},
 		GLM: {modelRule, glmModeRule, blocksRule, pairsRule, emptyRule},
 	},
 	wire.Chat: {
-		Kimi: {modelRule, kimiModeRule, dialogRule, schemasRule.from("vercel/ai#18921"), kimiReasoningRule,
-			formatRule.from(unsourced)},
+		Kimi: {modelRule, kimiModeRule, dialogRule, schemasRule.withSource("vercel/ai#18921"), kimiReasoningRule,
+			formatRule.withSource(unsourced)},
 		DeepSeek: {
-			modelRule, deepSeekModeRule, dialogRule, imagesRule.from("esengine/DeepSeek-Reasonix#7859"), deepSeekReasoningRule,
+			modelRule, deepSeekModeRule, dialogRule, imagesRule.withSource("esengine/DeepSeek-Reasonix#7859"), deepSeekReasoningRule,
 			{"JSON answers", "schemas; JSON mode if no message contains `json`", deepSeekFormatRows,
 				"ItzCrazyKns/Vane#969 vercel/ai#7913"},
 		},
@@ -158,7 +158,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 			modelRule,
 			{"thinking", "unknown formats; also reads the effort", deepSeekEffortRows,
 				"TypeWhisper/typewhisper-mac#1345 default"},
-			toolsRule, contextRule.from(unsourced), itemsRule.from(unsourced), outputsRule.from(unsourced),
+			toolsRule, contextRule.withSource(unsourced), itemsRule.withSource(unsourced), outputsRule.withSource(unsourced),
 			{"reasoning text", "answers without reasoning, if a tool was called", checkRows(deepSeekItems),
 				"rikkahub/rikkahub#1629"},
 			lossesRule,
@@ -166,7 +166,7 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 	},
 	wire.Interactions: {
 		Google: {
-			modelRule.from("https://ai.google.dev/gemini-api/docs/api-errors"),
+			modelRule.withSource("https://ai.google.dev/gemini-api/docs/api-errors"),
 			{"members", "members and values that the vendor's SDK lacks, such as sampling and `response_mime_type`",
 				interactionRows, "https://ai.google.dev/gemini-api/docs/api-errors " + googleTypes},
 			{"state", "`previous_interaction_id` and `background` with `\"store\": false`", stateRows,

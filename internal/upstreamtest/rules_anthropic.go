@@ -59,118 +59,118 @@ func hasBeta(name string) test { return func(s *spot) bool { return s.beta(name)
 
 var (
 	versionRows = rowsOf([]row{{"", func(s *spot) bool { return s.Header.Get("Anthropic-Version") != "" },
-		says("anthropic-version: header is required")}})
+		badRequest("anthropic-version: header is required")}})
 
 	fieldRows = rowsOf([]row{
 		{"", either(lacks("context_management"), func(s *spot) bool {
 			return s.beta(betaContext) && !s.config.Thinking.NoContextManagement
-		}), says("context_management" + extraInputs)},
-		{"", either(lacks("mcp_servers"), hasBeta(betaMCP)), says("mcp_servers" + extraInputs)},
-		{"", knows(knownMembers...), says("{found}" + extraInputs)},
-		{"metadata", knows("user_id"), says("{at}.{found}" + extraInputs)},
-		{"thinking", either(lacks("block_binding"), hasBeta(betaBinding)), says("{at}.{type}.block_binding" + extraInputs)},
+		}), badRequest("context_management" + extraInputs)},
+		{"", either(lacks("mcp_servers"), hasBeta(betaMCP)), badRequest("mcp_servers" + extraInputs)},
+		{"", knows(knownMembers...), badRequest("{found}" + extraInputs)},
+		{"metadata", knows("user_id"), badRequest("{at}.{found}" + extraInputs)},
+		{"thinking", either(lacks("block_binding"), hasBeta(betaBinding)), badRequest("{at}.{type}.block_binding" + extraInputs)},
 		{"thinking", func(s *spot) bool {
-			known, ok := knownThinking[s.kind()]
-			return !ok || s.finds(s.unknown(known...))
-		}, says("{at}.{type}.{found}" + extraInputs)},
+			names, ok := knownThinking[s.kind()]
+			return !ok || s.finds(s.unknown(names...))
+		}, badRequest("{at}.{type}.{found}" + extraInputs)},
 	})
 	// Opus 4.8 and later models accept a system message inside, except for Sonnet 5.
 	roleRows = rowsOf([]row{
 		{"messages[]@system", func(s *spot) bool { return systemModels.MatchString(s.Model) && !bedrock(s) },
-			says("{at}: role 'system' is not supported on this model")},
+			badRequest("{at}: role 'system' is not supported on this model")},
 		{"messages[]@system", func(s *spot) bool {
-			before, last := s.turns[s.i-1], s.i == s.count-1
-			return (before.role == user || endsInServerTool(before)) && (last || s.turns[s.i+1].role == assistant)
-		}, says("{at}: a system message must follow a user message and be last or be followed by an assistant message")},
+			previous, last := s.turns[s.i-1], s.i == s.count-1
+			return (previous.role == user || endsInServerTool(previous)) && (last || s.turns[s.i+1].role == assistant)
+		}, badRequest("{at}: a system message must follow a user message and be last or be followed by an assistant message")},
 		{"messages[]@assistant", func(s *spot) bool {
 			return s.i < s.count-1 || generationOf(s.Model) == Manual || endsInServerTool(s.turns[s.i])
-		}, says("This model does not support assistant message prefill. The conversation must end with a user message.")},
+		}, badRequest("This model does not support assistant message prefill. The conversation must end with a user message.")},
 	})
 	betaRows = rowsOf([]row{
-		{"", either(not(bedrock), betasKnown), says("invalid beta flag")},
-		{"", betasKnown, says("Unexpected value(s) {found} for the `anthropic-beta` header. Please consult our " +
+		{"", either(not(bedrock), betasKnown), badRequest("invalid beta flag")},
+		{"", betasKnown, badRequest("Unexpected value(s) {found} for the `anthropic-beta` header. Please consult our " +
 			"documentation at docs.claude.com or try again without the header.")},
 	})
 	modeRows = rowsOf([]row{
-		{"", readMode, says("thinking: Input should be a valid dictionary or object to extract fields from")},
-		{"", allowsMode("enabled"), says(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" ` +
+		{"", readMode, badRequest("thinking: Input should be a valid dictionary or object to extract fields from")},
+		{"", allowsMode("enabled"), badRequest(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" ` +
 			`and "output_config.effort" to control thinking behavior.`)},
-		{"", either(bedrock, allowsMode("adaptive")), says("adaptive thinking is not supported on this model")},
-		{"", allowsMode("disabled"), says(`"thinking.type.disabled" is not supported for this model. Thinking defaults to ` +
+		{"", either(bedrock, allowsMode("adaptive")), badRequest("adaptive thinking is not supported on this model")},
+		{"", allowsMode("disabled"), badRequest(`"thinking.type.disabled" is not supported for this model. Thinking defaults to ` +
 			`adaptive mode when not specified; use "thinking.type.enabled" with "budget_tokens" for extended thinking.`)},
 		{"", func(s *spot) bool {
-			s.found = strings.Join(slices.Sorted(slices.Values(s.modes.types)), "', '")
+			s.finding = strings.Join(slices.Sorted(slices.Values(s.modes.types)), "', '")
 			return !s.has("thinking") || s.modes.allows(s.mode)
-		}, says("thinking: Input tag '{mode}' found using 'type' does not match any of the expected tags: '{found}'")},
+		}, badRequest("thinking: Input tag '{mode}' found using 'type' does not match any of the expected tags: '{found}'")},
 	})
 	effortRows = rowsOf([]row{{"", either(isNamed("opus-4-5"), not(before46), func(s *spot) bool {
 		return s.effort() == ""
-	}), says("This model does not support the effort parameter.")}, {"", func(s *spot) bool {
-		s.found = s.effort()
-		return !s.modes.effortBound || s.mode != "disabled" || s.found != "xhigh" && s.found != "max"
-	}, says("output_config.effort '{found}' is not supported when thinking is disabled on this model. Use effort 'high' " +
+	}), badRequest("This model does not support the effort parameter.")}, {"", func(s *spot) bool {
+		s.finding = s.effort()
+		return !s.modes.effortBound || s.mode != "disabled" || s.finding != "xhigh" && s.finding != "max"
+	}, badRequest("output_config.effort '{found}' is not supported when thinking is disabled on this model. Use effort 'high' " +
 		"or below, or enable thinking.")}})
 	answerRows = rowsOf([]row{
 		{"output_config.format", either(func(s *spot) bool {
 			_, ok := s.object("schema")
 			return ok && s.is("type", "json_schema")
-		}), says("{at}.schema: Field required")},
+		}), badRequest("{at}.schema: Field required")},
 		{"output_config.format", func(s *spot) bool {
 			s.format = s.members["schema"]
 			return s.finds(openFault(s.in("schema")))
-		}, says("{at}.schema: {found}")},
+		}, badRequest("{at}.schema: {found}")},
 	})
 	budgetRows = rowsOf([]row{
-		{"thinking:enabled", has("budget_tokens"), says("{at}.budget_tokens: Field required")},
+		{"thinking:enabled", has("budget_tokens"), badRequest("{at}.budget_tokens: Field required")},
 		{"thinking:enabled", func(s *spot) bool { _, ok := s.number("budget_tokens"); return ok },
-			says("{at}.budget_tokens: Input should be a valid integer")},
+			badRequest("{at}.budget_tokens: Input should be a valid integer")},
 		{"thinking:enabled", func(s *spot) bool { n, _ := s.number("budget_tokens"); return n >= minBudget },
-			says("{at}.budget_tokens: Input should be greater than or equal to 1024")},
+			badRequest("{at}.budget_tokens: Input should be greater than or equal to 1024")},
 		{"thinking:enabled", func(s *spot) bool {
 			budget, _ := s.number("budget_tokens")
 			limit, _ := s.body.number("max_tokens")
 			return s.Endpoint != EndpointMessages || budget < limit || s.beta(betaInterleaved)
-		}, says("`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at " +
+		}, badRequest("`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at " +
 			extended + "#max-tokens-and-context-window-size")},
 		{"", func(s *spot) bool {
 			n, _ := s.number("max_tokens")
 			most := map[bool]int{true: 64000, false: 128000}[before46(s)]
-			s.found = fmt.Sprintf("%d > %d", n, most)
+			s.finding = fmt.Sprintf("%d > %d", n, most)
 			return n <= most || before46(s) && (!limited64k.MatchString(s.Model) || s.beta("output-128k-2025-02-19"))
-		}, says("max_tokens: {found}, which is the maximum allowed number of output tokens for {model}")},
+		}, badRequest("max_tokens: {found}, which is the maximum allowed number of output tokens for {model}")},
 	})
 	temperatureRows = rowsOf([]row{
-		{"", either(usual("temperature", 1), not(thinking)), says("`temperature` may only be set to 1 when thinking is " +
+		{"", either(usual("temperature", 1), not(thinking)), badRequest("`temperature` may only be set to 1 when thinking is " +
 			"enabled. Please consult our documentation at https://docs.anthropic.com/en/docs/build-with-claude/" +
 			"extended-thinking#important-considerations-when-using-extended-thinking")},
 		{"", either(usual("temperature", 1), func(s *spot) bool { return s.modes.allows("enabled") }),
-			says("`temperature` may only be set to 1 on this model.")},
+			badRequest("`temperature` may only be set to 1 on this model.")},
 		{"", either(lacks("temperature"), lacks("top_p"), func(s *spot) bool { return !oneSampler.MatchString(s.Model) }),
-			says("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")},
+			badRequest("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")},
 	})
 	choiceRows = rowsOf([]row{{"", either(not(thinking), unforced),
-		says("Thinking may not be enabled when tool_choice forces tool use.")}})
+		badRequest("Thinking may not be enabled when tool_choice forces tool use.")}})
 	clearingRows = rowsOf([]row{{"context_management.edits[]", either(thinking, func(s *spot) bool {
 		return !strings.HasPrefix(s.kind(), "clear_thinking_")
-	}), says("`{type}` strategy requires `thinking` to be enabled or adaptive")}})
+	}), badRequest("`{type}` strategy requires `thinking` to be enabled or adaptive")}})
 	lengthRows = rowsOf([]row{{"", func(s *spot) bool {
 		n, most := s.tokens(), s.config.Thinking.Window
-		s.found = fmt.Sprintf("%d tokens > %d maximum", n, most)
+		s.finding = fmt.Sprintf("%d tokens > %d maximum", n, most)
 		return most == 0 || n <= most
-	}, says("prompt is too long: {found}")}})
+	}, badRequest("prompt is too long: {found}")}})
 	offRows = rowsOf([]row{
 		{"messages[].content[]", either(thinking, func(s *spot) bool { return !thinks(s.members) || s.up.i < s.up.count-1 }),
-			says("{at}: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. " +
+			badRequest("{at}: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. " +
 				"To use thinking blocks, enable `thinking` in your request.")},
 	})
 )
 
 func betasKnown(s *spot) bool {
-	known := s.config.Thinking.Betas
-	if known == nil {
-		known = KnownBetas()
+	allowed := s.config.Thinking.Betas
+	if allowed == nil {
+		allowed = KnownBetas()
 	}
-	unknown := slices.DeleteFunc(slices.Clone(s.betas), func(b string) bool { return slices.Contains(known, b) })
+	unknown := slices.DeleteFunc(slices.Clone(s.betas), func(b string) bool { return slices.Contains(allowed, b) })
 	return len(unknown) == 0 || s.finds("`"+strings.Join(unknown, "`, `")+"`")
 }
 
@@ -209,13 +209,13 @@ func usual(name string, value float64) test {
 // openFault returns the first fault of an answer's schema: an open object or an unsupported bound. It returns "" if
 // there is none.
 func openFault(s members) string {
-	at := fmt.Sprintf("For '%s' type, ", s.kind())
+	prefix := fmt.Sprintf("For '%s' type, ", s.kind())
 	if s.kind() == "object" && string(s["additionalProperties"]) != "false" {
-		return at + "'additionalProperties' must be explicitly set to false"
+		return prefix + "'additionalProperties' must be explicitly set to false"
 	}
 	for _, name := range []string{"maxItems", "maxLength", "maximum", "minLength", "minimum", "multipleOf"} {
 		if s.has(name) {
-			return at + "property '" + name + "' is not supported"
+			return prefix + "property '" + name + "' is not supported"
 		}
 	}
 	inner, _ := s.list("anyOf")

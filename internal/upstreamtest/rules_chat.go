@@ -39,7 +39,7 @@ var (
 	}, unknownArgument("{found}")},
 		{"", either(unsigned, lacks("thinking")), gemini(`Invalid JSON payload received. Unknown name "thinking": Cannot find field.`)},
 		{"", either(lacks("thinking"), func(s *spot) bool { return s.config.Chat.Replay != ReplayCerebras }),
-			says("body.thinking: property 'body.thinking' is unsupported")},
+			badRequest("body.thinking: property 'body.thinking' is unsupported")},
 	})
 	parameterRows = rowsOf([]row{{"", func(s *spot) bool {
 		i := slices.IndexFunc(s.config.Chat.NoParameters, s.has)
@@ -47,28 +47,28 @@ var (
 	}, unsupported("{found}", "")}})
 	templateRows = rowsOf([]row{
 		{"messages[]", func(s *spot) bool { return s.config.Chat.Template == "" || s.i == 0 || roleOf(s.members) != system },
-			says("System message must be at the beginning.")},
+			badRequest("System message must be at the beginning.")},
 		{"messages[]", func(s *spot) bool {
 			role := s.str("role")
 			return s.config.Chat.Template != Alternating || s.i == 0 || role == tool || role != s.messages[s.i-1].str("role")
-		}, says("Conversation roles must alternate user/assistant/user/assistant/...")},
+		}, badRequest("Conversation roles must alternate user/assistant/user/assistant/...")},
 	})
 	textRows = rowsOf([]row{{"messages[]@user", func(s *spot) bool {
 		return !s.config.Chat.TextOnly || isText("content")(s)
-	}, says("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, " +
+	}, badRequest("Failed to deserialize the JSON body into the target type: {at}: invalid type: sequence, " +
 		"expected a string")}})
 	imageRows = rowsOf([]row{
 		{"messages[].content[]:image_url|file", func(s *spot) bool {
-			s.found = s.up.place()
+			s.finding = s.up.place()
 			return s.config.vendor() != DeepSeek
-		}, says("Failed to deserialize the JSON body into the target type: {found}: unknown variant `{type}`, expected " +
+		}, badRequest("Failed to deserialize the JSON body into the target type: {found}: unknown variant `{type}`, expected " +
 			"`text`")},
 		{"messages[].content[]:image_url", func(s *spot) bool {
 			return !s.config.Chat.NoImages || s.finds(fmt.Sprintf("(messages.[%d].content.[%d].type)", s.up.i, s.i))
-		}, says("Invalid content type. image_url is only supported by certain models. {found}")},
+		}, badRequest("Invalid content type. image_url is only supported by certain models. {found}")},
 	})
 	replayRows = rowsOf([]row{
-		{"messages[]@assistant", not(replays(ReplayGroq)), says("'messages.{i}' : for 'role:assistant' the following " +
+		{"messages[]@assistant", not(replays(ReplayGroq)), badRequest("'messages.{i}' : for 'role:assistant' the following " +
 			"must be satisfied[('messages.{i}' : property 'reasoning_content' is unsupported)]")},
 		{"messages[]@assistant", not(replays(ReplayCerebras)), refusal{
 			status: http.StatusBadRequest, message: unsupportedReasoning,
@@ -76,7 +76,7 @@ var (
 				`"code":"wrong_api_format"}`,
 		}},
 		{"messages[]@assistant", func(s *spot) bool {
-			s.found = string(s.members[reasoningField])
+			s.finding = string(s.members[reasoningField])
 			return !replays(ReplayMistral)(s)
 		}, refusal{
 			status: http.StatusUnprocessableEntity, message: "Extra inputs are not permitted",
@@ -92,7 +92,7 @@ var (
 			}
 		}), nil},
 		{"messages[].tool_calls[]", either(unsigned, func(s *spot) bool {
-			s.found = fmt.Sprintf("`default_api:%s` , position %d", s.in("function").str("name"), s.up.i+1)
+			s.finding = fmt.Sprintf("`default_api:%s` , position %d", s.in("function").str("name"), s.up.i+1)
 			return s.thought() != "" || s.i > 0 || s.up.i <= s.loop
 		}), gemini("Function call is missing a thought_signature in functionCall parts. This is required for tools to work " +
 			"correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call " +
@@ -113,32 +113,32 @@ var (
 		{"response_format:json_schema", func(s *spot) bool {
 			_, ok := s.in("json_schema").object("schema")
 			return ok && s.in("json_schema").str("name") != ""
-		}, says("Missing required parameter: 'response_format.json_schema.name'.")},
+		}, badRequest("Missing required parameter: 'response_format.json_schema.name'.")},
 		{"response_format:json_schema.json_schema", func(s *spot) bool {
 			s.format = s.members["schema"]
-			s.found = string(s.members["name"])
+			s.finding = string(s.members["name"])
 			schema := s.in("schema")
 			var required []string
 			return string(s.members["strict"]) != "true" || json.Unmarshal(schema["required"], &required) == nil &&
 				string(schema["additionalProperties"]) == "false" && len(required) == len(schema.in("properties"))
-		}, says("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
+		}, badRequest("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
 			"supplied and to be false, and 'required' is required to include every key in properties.")},
 	})
 	// DeepSeek accepts any JSON object if a message mentions JSON. It accepts no schema.
 	deepSeekFormatRows = rowsOf([]row{
-		{"response_format", isOne("type", "", "text", "json_object"), says("This response_format type is unavailable now")},
+		{"response_format", isOne("type", "", "text", "json_object"), badRequest("This response_format type is unavailable now")},
 		{"response_format:json_object", func(s *spot) bool {
 			s.format = schemaIn(s.messages)
 			return slices.ContainsFunc(s.messages, func(m members) bool {
 				return strings.Contains(strings.ToLower(strings.Join(texts(m), "\n")), "json")
 			})
-		}, says("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")},
+		}, badRequest("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")},
 	})
 )
 
 // chatThinking reads whether the request enables reasoning, in any vendor's way.
 func chatThinking(x *exchange) {
-	effort, kind := x.effort(), x.at("thinking").kind()
+	effort, kind := x.effort(), x.bodyObject("thinking").kind()
 	x.Thinking = effort != "" && effort != "none" || kind == "enabled" || kind == "adaptive"
 }
 
@@ -169,11 +169,11 @@ func gemini(message string) error {
 func schemaIn(messages []members) jsontext.Value {
 	for _, m := range messages {
 		text := strings.Join(texts(m), "\n")
-		at := strings.Index(text, "{")
-		if at < 0 {
+		start := strings.Index(text, "{")
+		if start < 0 {
 			continue
 		}
-		schema, err := jsontext.NewDecoder(strings.NewReader(text[at:])).ReadValue()
+		schema, err := jsontext.NewDecoder(strings.NewReader(text[start:])).ReadValue()
 		if object, ok := (members{"schema": schema}).object("schema"); err == nil && ok && object.kind() == "object" {
 			return schema
 		}

@@ -97,8 +97,8 @@ var (
 		{"input[]:function_result", either(isText("result"), isList("result"), isObjectAt("result")),
 			invalidRequest(invalidArgument)},
 		{"input[]:function_result.result[]", isOne("type", "text", "image"), invalidRequest(invalidArgument)},
-	}, under("input[]:user_input|model_output.content[]", stepContentRows),
-		under("input[]:function_result.result[]", stepContentRows))
+	}, nest("input[]:user_input|model_output.content[]", stepContentRows),
+		nest("input[]:function_result.result[]", stepContentRows))
 )
 
 // readSteps reads the input, the user's last text and the results after it.

@@ -103,19 +103,19 @@ var itemRows = rowsOf([]row{
 		invalidValue("{at}", "{type}", assistantParts...)},
 	{"input[]:message.content[]", either(modelsOwn, isOne("type", userParts...)),
 		invalidValue("{at}", "{type}", userParts...)},
-}, under("input[]:message.content[]", partRows), []row{
+}, nest("input[]:message.content[]", partRows), []row{
 	{"input[]:reasoning", isList("summary"), invalidType("{at}.summary", "an array of objects")},
 	{"input[]:reasoning.summary[]", func(s *spot) bool { return s.is("type", "summary_text") && isText("text")(s) },
 		invalidValue("{at}", "{type}", "summary_text")},
 	{"input[]:reasoning", func(s *spot) bool {
 		content, _ := s.listed("content")
-		s.found = fmt.Sprint(len(content))
+		s.finding = fmt.Sprint(len(content))
 		return len(content) == 0 || s.config.vendor() == DeepSeek
 	}, refused("array_above_max_length", "{at}.content", "Invalid '{at}.content': array too long. Expected an array with "+
 		"maximum length 0, but got an array with length {found} instead.")},
 	{anOutput, either(isText("output"), isList("output")), invalidType("{at}.output", textOrObjects)},
 	{anOutput + ".output[]", isOne("type", userParts...), invalidValue("{at}", "{type}", userParts...)},
-}, under(anOutput+".output[]", partRows), []row{
+}, nest(anOutput+".output[]", partRows), []row{
 	{"input[]", unique(func(m members) string { return m.str("id") }), refused("", "input",
 		"Duplicate item found with id {id}. Remove duplicate items from your input and try again.")},
 	{"input[]", func(s *spot) bool {
@@ -133,7 +133,7 @@ func modelsOwn(s *spot) bool { return s.up.is("role", assistant) }
 
 // complete requires all required members of an item. Most of them must be strings.
 func complete(s *spot) bool {
-	for _, name := range itemShapes[itemKind(s.members)].must {
+	for _, name := range itemShapes[itemKind(s.members)].required {
 		if !s.has(name) {
 			s.err = missingParameter(s.place() + "." + name)
 			return false
@@ -156,12 +156,12 @@ func readItems(x *exchange) error {
 	case x.body.has("conversation"):
 		return refusedWith(http.StatusNotFound, "", "Conversation with id '"+conversation+"' not found.")
 	case previous != "":
-		before := x.server.responses.get(previous)
-		if before == nil {
+		items := x.server.responses.get(previous)
+		if items == nil {
 			return refused("previous_response_not_found", "previous_response_id",
 				"Previous response with id '"+previous+"' not found.")
 		}
-		x.items = before
+		x.items = items
 	}
 	x.input = len(x.items)
 	input, ok := x.list(x.body, "input")
@@ -199,13 +199,13 @@ func itemText(item members, name string) string {
 		return s
 	}
 	parts, _ := item.list(name)
-	var all []string
+	var out []string
 	for _, p := range parts {
 		if s, ok := p.text("text"); ok {
-			all = append(all, s)
+			out = append(out, s)
 		}
 	}
-	return strings.Join(all, "\n")
+	return strings.Join(out, "\n")
 }
 
 // notFound returns the refusal of an item that is not persisted.

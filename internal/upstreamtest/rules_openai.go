@@ -69,7 +69,7 @@ func ofModel(holds func(s *spot, m openAIModel, effort string) bool) test {
 // sampling refuses a number other than the default while the model thinks.
 func sampling(name string, value float64) row {
 	return row{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
-		s.found = string(s.members[name])
+		s.finding = string(s.members[name])
 		return m.efforts == nil || m.effort(effort) == "none" || usual(name, value)(s)
 	}), unsupportedValue("Unsupported value: '" + name + "' does not support {found} with this model. Only the default (" +
 		strconv.FormatFloat(value, 'g', -1, 64) + ") value is supported.")}
@@ -78,8 +78,8 @@ func sampling(name string, value float64) row {
 // atMost refuses a longer list.
 func atMost(name string, most int) row {
 	return row{"", ofModel(func(s *spot, _ openAIModel, _ string) bool {
-		var all []jsontext.Value
-		return json.Unmarshal(s.members[name], &all) != nil || len(all) <= most || s.finds(strconv.Itoa(len(all)))
+		var values []jsontext.Value
+		return json.Unmarshal(s.members[name], &values) != nil || len(values) <= most || s.finds(strconv.Itoa(len(values)))
 	}), refused("array_above_max_length", name, fmt.Sprintf("Invalid '%s': array too long. Expected an array with "+
 		"maximum length %d, but got an array with length {found} instead.", name, most))}
 }
@@ -94,7 +94,7 @@ var modelTakesRows = rowsOf([]row{
 		return m.efforts == nil || len(m.efforts) > 0 || !asksChatEffort(s)
 	}), unsupported("reasoning_effort", "")},
 	{"", ofModel(func(s *spot, m openAIModel, effort string) bool {
-		s.found = strings.Join(m.efforts, "', '")
+		s.finding = strings.Join(m.efforts, "', '")
 		return len(m.efforts) == 0 || !asksChatEffort(s) || slices.Contains(m.efforts, effort)
 	}), unsupportedValue("Unsupported value: 'reasoning_effort' does not support '{reasoning_effort}' with this model. " +
 		"Supported values are: '{found}'.")},

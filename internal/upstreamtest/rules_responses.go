@@ -70,7 +70,7 @@ var (
 			names := s.includes()
 			s.i = slices.IndexFunc(names, func(n string) bool { return !slices.Contains(includable, n) })
 			if s.i >= 0 {
-				s.found = names[s.i]
+				s.finding = names[s.i]
 			}
 			return s.i < 0
 		}, invalidValue("include[{i}]", "{found}", includable...)},
@@ -78,7 +78,7 @@ var (
 			invalidType("max_output_tokens", "an integer")},
 		{"", either(lacks("max_output_tokens"), func(s *spot) bool {
 			n, _ := s.most()
-			s.found = strconv.Itoa(n)
+			s.finding = strconv.Itoa(n)
 			return n >= minOutputTokens
 		}), refused("integer_below_min_value", "max_output_tokens", "Invalid 'max_output_tokens': integer below minimum "+
 			"value. Expected a value >= 16, but got {found} instead.")},
@@ -100,8 +100,8 @@ var (
 			"Unsupported parameter: 'reasoning.effort' is not supported with this model.")},
 		{"", either(not(asksEffort), func(s *spot) bool {
 			m, effort := openAIModelOf(s.Model), s.in("reasoning").str("effort")
-			s.found = "'" + effort + "' is not supported with the '" + s.Model + "' model. Supported values are: "
-			s.found += inWords(m.efforts)
+			s.finding = "'" + effort + "' is not supported with the '" + s.Model + "' model. Supported values are: "
+			s.finding += inWords(m.efforts)
 			return len(m.efforts) == 0 || slices.Contains(m.efforts, effort)
 		}), refused("unsupported_value", "reasoning.effort", "Unsupported value: {found}.")},
 		{"", either(canThink, func(s *spot) bool { return !slices.Contains(s.includes(), encryptedContent) }),
@@ -121,14 +121,14 @@ var (
 			unknownParameter("{at}.{found}")},
 		{"tools[]" + ownTools, hasName(legalName), refused("invalid_value", "{at}.name", badName)},
 		{"tools[]:namespace", isList("tools"), missingParameter("{at}.tools")},
-		{"tools[]:namespace", again(&toolsAgain), nil},
+		{"tools[]:namespace", recurse(&toolsAgain), nil},
 		{"tools[]" + ownTools, func(s *spot) bool { return s.finds(parametersFault(s.members)) },
 			refused("invalid_function_parameters", "{at}.parameters", "Invalid schema for function '{name}': {found}")},
 	}
 	toolsAgain    rows
 	typedToolRule = rowsOf([]row{
 		{"", either(lacks("tools"), isList("tools")), invalidType("tools", "an array of objects")},
-		{"", again(&toolsAgain), nil},
+		{"", recurse(&toolsAgain), nil},
 		{"", either(lacks("tools"), func(s *spot) bool {
 			return s.forced == "" || s.forced == anyTool || slices.ContainsFunc(s.Tools, func(t Tool) bool {
 				return t.Name == s.forced

@@ -42,18 +42,18 @@ func functionOf(kind Schemas, fault func(schema members) string) test {
 var (
 	anthropicSchemaRows = rowsOf([]row{
 		{"tools[]", func(s *spot) bool { return !hasAny(s.in("input_schema"), "oneOf", "anyOf", "allOf") },
-			says("{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")},
+			badRequest("{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")},
 		{"tools[]", everyProperty(func(name string, _ members) bool { return legalKey.MatchString(name) }),
-			says("{at}.custom.input_schema.properties: Property keys should match pattern '" + legalKey.String() + "'")},
+			badRequest("{at}.custom.input_schema.properties: Property keys should match pattern '" + legalKey.String() + "'")},
 		{"tools[]", everyProperty(func(_ string, p members) bool { return p["exclusiveMinimum"].Kind() != 't' }),
-			says("{at}.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
+			badRequest("{at}.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 " +
 				"(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.")},
 	})
 	// Each vendor refuses schemas in its own words. Google reports all faults at once.
 	functionSchemaRows = rowsOf([]row{
-		{"tools[].function", functionOf(OpenAISchemas, composed), says("Invalid schema for function '{name}': {found}")},
+		{"tools[].function", functionOf(OpenAISchemas, composed), badRequest("Invalid schema for function '{name}': {found}")},
 		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
-			says("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
+			badRequest("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
 		{"", func(s *spot) bool {
 			if s.config.Chat.OpenAI || s.config.Chat.Schemas != GeminiSchemas {
 				return true
@@ -66,7 +66,7 @@ var (
 				}
 			}
 			return s.finds(strings.Join(faults, "\n"))
-		}, says("{found}")},
+		}, badRequest("{found}")},
 	})
 )
 
@@ -104,11 +104,11 @@ var geminiWords = []string{"type", "format", "title", "description", "nullable",
 	"propertyOrdering", "default", "items", "minimum", "maximum"}
 
 // geminiFaults returns all faults of a node, in Google's words.
-func geminiFaults(node members, at string) (faults []string) {
+func geminiFaults(node members, path string) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for _, word := range slices.Sorted(maps.Keys(node)) {
 		if !slices.Contains(geminiWords, word) {
-			fault("Invalid JSON payload received. Unknown name %q at '%s': Cannot find field.", word, at)
+			fault("Invalid JSON payload received. Unknown name %q at '%s': Cannot find field.", word, path)
 		}
 	}
 	kind, typed := node.text("type")
@@ -121,56 +121,56 @@ func geminiFaults(node members, at string) (faults []string) {
 	switch {
 	case node["type"] != nil && !typed:
 		fault("Invalid JSON payload received. Unknown name \"type\" at '%s': Proto field is not repeating, cannot start "+
-			"list.", at)
+			"list.", path)
 	case node["anyOf"] != nil && typed:
-		fault("GenerateContentRequest.%s: when using any_of, it must be the only field set", at)
+		fault("GenerateContentRequest.%s: when using any_of, it must be the only field set", path)
 	case node["anyOf"] == nil && !typed:
-		fault("GenerateContentRequest.%s.type: must be specified when not using one_of, any_of or all_of fields", at)
+		fault("GenerateContentRequest.%s.type: must be specified when not using one_of, any_of or all_of fields", path)
 	case kind == "array" && !node.has("items"):
-		fault("GenerateContentRequest.%s.items: missing field.", at)
+		fault("GenerateContentRequest.%s.items: missing field.", path)
 	case kind == "string" && format != "" && format != "enum" && format != "date-time":
-		fault("GenerateContentRequest.%s.format: only 'enum' and 'date-time' are supported for STRING type", at)
+		fault("GenerateContentRequest.%s.format: only 'enum' and 'date-time' are supported for STRING type", path)
 	case node.has("items") && kind != "array":
-		fault("GenerateContentRequest.%s.items: field predicate failed: $type == Type.ARRAY", at)
+		fault("GenerateContentRequest.%s.items: field predicate failed: $type == Type.ARRAY", path)
 	case node.has("properties") && kind != "object":
-		fault("GenerateContentRequest.%s.properties: only allowed for OBJECT type", at)
+		fault("GenerateContentRequest.%s.properties: only allowed for OBJECT type", path)
 	case enum != nil && kind != "string":
-		fault("GenerateContentRequest.%s.enum: only allowed for STRING type", at)
+		fault("GenerateContentRequest.%s.enum: only allowed for STRING type", path)
 	}
 	for i, value := range enum {
 		if value.Kind() != '"' {
-			fault("Invalid value at '%s.enum[%d]' (TYPE_STRING), %s", at, i, value)
+			fault("Invalid value at '%s.enum[%d]' (TYPE_STRING), %s", path, i, value)
 		} else if string(value) == `""` {
-			fault("GenerateContentRequest.%s.enum[%d]: cannot be empty", at, i)
+			fault("GenerateContentRequest.%s.enum[%d]: cannot be empty", path, i)
 		}
 	}
 	for i, name := range required {
 		if kind != "object" || properties[name] == nil {
-			fault("GenerateContentRequest.%s.required[%d]: property is not defined", at, i)
+			fault("GenerateContentRequest.%s.required[%d]: property is not defined", path, i)
 		}
 	}
 	for i, name := range slices.Sorted(maps.Keys(properties)) {
 		p, ok := properties.object(name)
 		if !ok {
-			fault("Invalid value at '%s.properties[%d].value'", at, i)
+			fault("Invalid value at '%s.properties[%d].value'", path, i)
 			continue
 		}
-		faults = append(faults, geminiFaults(p, fmt.Sprintf("%s.properties[%d].value", at, i))...)
+		faults = append(faults, geminiFaults(p, fmt.Sprintf("%s.properties[%d].value", path, i))...)
 	}
 	if items, ok := node.object("items"); ok {
-		faults = append(faults, geminiFaults(items, at+".items")...)
+		faults = append(faults, geminiFaults(items, path+".items")...)
 	} else if node.has("items") {
-		fault("Invalid value at '%s.items'", at)
+		fault("Invalid value at '%s.items'", path)
 	}
 	branches, _ := node.list("anyOf")
 	for i, branch := range branches {
-		faults = append(faults, geminiFaults(branch, fmt.Sprintf("%s.any_of[%d]", at, i))...)
+		faults = append(faults, geminiFaults(branch, fmt.Sprintf("%s.any_of[%d]", path, i))...)
 	}
 	return faults
 }
 
 // moonshotFault returns the first fault of a node, or "".
-func moonshotFault(node members, at string) string {
+func moonshotFault(node members, path string) string {
 	typed, fault := node["type"] != nil, ""
 	switch {
 	case node["$ref"] != nil && typed:
@@ -183,20 +183,20 @@ func moonshotFault(node members, at string) string {
 		fault = "type is not defined"
 	}
 	if fault != "" {
-		return "At path '" + at + "': " + fault
+		return "At path '" + path + "': " + fault
 	}
 	properties := node.in("properties")
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		p, ok := properties.object(name)
 		if !ok {
-			return fmt.Sprintf("At path '%s.properties': property schema for '%s' must be an object", at, name)
+			return fmt.Sprintf("At path '%s.properties': property schema for '%s' must be an object", path, name)
 		}
 		if fault := moonshotFault(p, "properties."+name); fault != "" {
 			return fault
 		}
 	}
 	if items, ok := node.object("items"); ok {
-		return moonshotFault(items, at+".items")
+		return moonshotFault(items, path+".items")
 	}
 	return ""
 }

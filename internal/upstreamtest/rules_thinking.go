@@ -117,30 +117,30 @@ func latestTurnKept(x *exchange) error {
 		}
 		got, marks = append(got, placed{m.run, m.seal.id}), append(marks, m)
 	}
-	all, sent, known := x.turn()
-	for _, p := range all {
+	blocks, input, complete := x.turn()
+	for _, p := range blocks {
 		if !slices.Contains(got, p) {
-			x.Lost++
+			x.Missing++
 		}
 	}
 	if len(got) == 0 {
 		return nil
 	}
-	at := -1
-	if known && !slices.Equal(got, sent) {
-		at = firstDifference(got, all)
+	pos := -1
+	if complete && !slices.Equal(got, input) {
+		pos = firstDifference(got, blocks)
 	}
 	for k, m := range marks {
-		if (at < 0 || k < at) && m.seal.place != place(x.blocksBefore(m.i, m.j)) {
-			at = k
+		if (pos < 0 || k < pos) && m.seal.place != place(x.blocksBefore(m.i, m.j)) {
+			pos = k
 		}
 	}
-	if at < 0 {
+	if pos < 0 {
 		return nil
 	}
-	x.Lost = 0 // the request is refused, so nothing is lost
+	x.Missing = 0 // the request is refused, so nothing is lost
 	return fmt.Errorf("%s: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "+
-		"These blocks must remain as they were in the original response.", marks[min(at, len(marks)-1)].path())
+		"These blocks must remain as they were in the original response.", marks[min(pos, len(marks)-1)].path())
 }
 
 // firstDifference returns the index of the first difference, or -1.
@@ -163,7 +163,7 @@ var beginRows = rowsOf([]row{{"messages[]@assistant", func(s *spot) bool {
 	}
 	s.checked = true
 	return thinks(blocks[0]) || s.finds(blocks[0].kind())
-}, says("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is " +
+}, badRequest("{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is " +
 	"enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` " +
 	"and `tool_result` blocks). We recommend you include thinking blocks from previous turns. To avoid this " +
 	"requirement, disable `thinking`. Please consult our documentation at " + extended)}})
@@ -183,35 +183,35 @@ func signaturesHold(x *exchange) error {
 		x.marks = nil
 		return nil
 	}
-	x.mismatch = x.at("thinking").in("block_binding").str("prefix_mismatch_behavior")
+	x.mismatch = x.bodyObject("thinking").in("block_binding").str("prefix_mismatch_behavior")
 	if x.mismatch == "" && x.config.Thinking.PrefixCheck {
 		x.mismatch = "error"
 	}
-	var kept []mark
+	var valid []mark
 	for _, m := range x.marks {
 		if m.state == otherModel && !x.config.Thinking.RejectOtherModels {
 			x.drop(m, reasonModel)
 			continue
 		}
-		var before *mark
-		if len(kept) > 0 {
-			before = &kept[len(kept)-1]
+		var previous *mark
+		if len(valid) > 0 {
+			previous = &valid[len(valid)-1]
 		}
 		switch {
 		case m.state != genuine:
 			return invalid(m, "")
-		case x.mismatch == "" && !x.inPlace(m, before):
+		case x.mismatch == "" && !x.inPlace(m, previous):
 			return invalid(m, "")
-		case x.mismatch != "" && !x.follows(m, before):
+		case x.mismatch != "" && !x.follows(m, previous):
 			if x.mismatch == dropBlock {
 				x.drop(m, reasonPrefix)
 				continue
 			}
 			return x.boundElsewhere(m)
 		}
-		kept = append(kept, m)
+		valid = append(valid, m)
 	}
-	x.marks = kept
+	x.marks = valid
 	return nil
 }
 
@@ -222,22 +222,22 @@ func (x *exchange) drop(m mark, reason string) {
 
 // inPlace reports whether m has its original position in its answer. Earlier blocks may be missing only if no
 // thinking is left before it.
-func (x *exchange) inPlace(m mark, before *mark) bool {
+func (x *exchange) inPlace(m mark, previous *mark) bool {
 	switch {
 	case m.seal.place != place(x.blocksBefore(m.i, m.j)):
 		return false
-	case before == nil:
+	case previous == nil:
 		return true
-	case x.runStart(before.i) == x.runStart(m.i):
-		return before.seal.id == m.seal.before
+	case x.runStart(previous.i) == x.runStart(m.i):
+		return previous.seal.id == m.seal.previous
 	}
 	return m.seal.first
 }
 
 // follows reports whether m follows its original conversation. Thinking at the beginning may be missing.
-func (x *exchange) follows(m mark, before *mark) bool {
+func (x *exchange) follows(m mark, previous *mark) bool {
 	return m.seal.context == x.contexts[x.runStart(m.i)] && m.seal.place == place(x.blocksBefore(m.i, m.j)) &&
-		(before == nil || before.seal.id == m.seal.before)
+		(previous == nil || previous.seal.id == m.seal.previous)
 }
 
 // invalid returns the refusal of m. why is appended to the sentence.

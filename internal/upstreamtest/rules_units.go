@@ -144,11 +144,11 @@ func unitsHold(x *exchange) error {
 		if m == nil || m.reasoning == "" || itemKind(item) == reasoningItem || itemKind(item) == compactionItem {
 			continue
 		}
-		before := x.origins[:i]
+		preceding := x.origins[:i]
 		if m.first {
-			before = x.origins[max(i-1, 0):i]
+			preceding = x.origins[max(i-1, 0):i]
 		}
-		if !slices.Contains(before, m.reasoning) {
+		if !slices.Contains(preceding, m.reasoning) {
 			return refused("", "input", "Item '"+id+"' of type '"+itemKind(item)+
 				"' was provided without its required 'reasoning' item: '"+m.reasoning+"'.")
 		}
@@ -199,7 +199,7 @@ func deepSeekItems(x *exchange) error {
 // countLosses counts the reasoning of the current tool loop that came back or is missing. It also finds missing
 // compactions.
 func countLosses(x *exchange) {
-	seen := map[*answerReasoning]bool{}
+	visited := map[*answerReasoning]bool{}
 	for i, item := range x.items {
 		m := x.server.issuedOf(item)
 		if m == nil {
@@ -211,15 +211,15 @@ func countLosses(x *exchange) {
 			x.LostCompactions = append(x.LostCompactions, c)
 		}
 		x.reused = i + 1
-		if i < x.loop || seen[m.answer] {
+		if i < x.loop || visited[m.answer] {
 			continue
 		}
-		seen[m.answer] = true
+		visited[m.answer] = true
 		for _, own := range m.answer.own {
 			if slices.Contains(x.origins, own) {
-				x.Kept++
+				x.Returned++
 			} else {
-				x.Lost++
+				x.Missing++
 			}
 		}
 	}

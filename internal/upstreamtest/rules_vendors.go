@@ -16,7 +16,7 @@ func isNamed(part string) test {
 	return func(s *spot) bool { return strings.Contains(strings.ToLower(s.Model), part) }
 }
 
-func named(s *spot) bool { return s.Model != "" }
+func hasModel(s *spot) bool { return s.Model != "" }
 
 func served(s *spot) bool { return s.config.serves(s.Model) }
 
@@ -34,13 +34,13 @@ var (
 		{"", admitted, refusedWith(http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided.")},
 	})
 	inputRows = rowsOf([]row{{"", func(s *spot) bool { return len(s.inputs()) > 0 },
-		says("Invalid 'input': expected a string or an array of strings.")}})
+		badRequest("Invalid 'input': expected a string or an array of strings.")}})
 	// modelRows are the first rows of every vendor.
 	modelRows = rowsOf([]row{
-		{"", either(named, not(inDialect(wire.Responses))), missingParameter("model")},
-		{"", either(named, not(inDialect(wire.Chat))), says("you must provide a model parameter")},
-		{"", named, says("model: Field required")},
-		{"", either(served, func(s *spot) bool { return s.config.vendor() != DeepSeek }), says("Model Not Exist")},
+		{"", either(hasModel, not(inDialect(wire.Responses))), missingParameter("model")},
+		{"", either(hasModel, not(inDialect(wire.Chat))), badRequest("you must provide a model parameter")},
+		{"", hasModel, badRequest("model: Field required")},
+		{"", either(served, func(s *spot) bool { return s.config.vendor() != DeepSeek }), badRequest("Model Not Exist")},
 		{"", either(served, not(inDialect(wire.Responses))), refused("model_not_found", "model",
 			"The requested model '{model}' does not exist.")},
 		{"", either(served, not(inDialect(wire.Chat))), refusedWith(http.StatusNotFound, "model_not_found",
@@ -49,32 +49,32 @@ var (
 	})
 
 	userRoleRows = rowsOf([]row{{"messages[]@system", func(*spot) bool { return false },
-		says("Failed to deserialize the JSON body into the target type: messages[{i}].role: unknown variant `system`, " +
+		badRequest("Failed to deserialize the JSON body into the target type: messages[{i}].role: unknown variant `system`, " +
 			"expected `user` or `assistant`")}})
 	kimiModeRows = rowsOf([]row{
 		{"", func(s *spot) bool {
 			inner, ok := s.object("thinking")
 			s.mode = inner.kind()
 			s.Thinking = !ok || s.mode != "disabled"
-			s.found = map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number",
+			s.finding = map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number",
 				'[': "array"}[byte(s.members["thinking"].Kind())]
 			return ok || !s.has("thinking")
-		}, says("the thinking field in the request (expected type object) is illegal, and {found} is not acceptable")},
+		}, badRequest("the thinking field in the request (expected type object) is illegal, and {found} is not acceptable")},
 		{"", either(lacks("thinking"), inMode("enabled"), func(s *spot) bool { return !s.config.Thinking.OnlyEnabled }),
-			says("invalid thinking: only type=enabled is allowed for this model")},
+			badRequest("invalid thinking: only type=enabled is allowed for this model")},
 		{"", either(lacks("thinking"), inMode("enabled", "disabled")),
-			says("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
+			badRequest("invalid thinking: only type=enabled or type=disabled is allowed for this model")},
 		{"", either(lacks("temperature"), isNamed("moonshot"), func(s *spot) bool {
-			s.found = map[bool]string{true: "1", false: "0.6"}[s.Thinking]
-			return string(s.members["temperature"]) == s.found
-		}), says("invalid temperature: only {found} is allowed for this model")},
-		{"", either(not(thinking), unforced), says("tool_choice specified is incompatible with thinking enabled")},
+			s.finding = map[bool]string{true: "1", false: "0.6"}[s.Thinking]
+			return string(s.members["temperature"]) == s.finding
+		}), badRequest("invalid temperature: only {found} is allowed for this model")},
+		{"", either(not(thinking), unforced), badRequest("tool_choice specified is incompatible with thinking enabled")},
 	})
 	// Only kimi-k2-thinking accepts an empty text as thinking. All models accept one space.
 	kimiReasoningRows = rowsOf([]row{{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
 		calls, has := s.reasoning()
 		return !calls || has == filled || has == empty && isNamed("k2-thinking")(s)
-	}), says("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}})
+	}), badRequest("thinking is enabled but reasoning_content is missing in assistant tool call message at index {i}")}})
 
 	// Models since 4.7 think by default, and GLM-5.3 always thinks. The refusal does not name the parameter.
 	glmModeRows = rowsOf([]row{
@@ -90,11 +90,11 @@ var (
 	deepSeekModeRows = rowsOf([]row{
 		{"", readThinking, nil},
 		{"", either(lacks("thinking"), inMode("adaptive", "enabled", "disabled")),
-			says("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{mode}`, " +
+			badRequest("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `{mode}`, " +
 				"expected one of `adaptive`, `enabled`, `disabled`")},
 		{"", either(lacks("thinking"), thinking, func(s *spot) bool { return s.effort() == "" }),
-			says("thinking options type cannot be disabled when reasoning_effort is set")},
-		{"", either(not(thinking), unforced), says("Thinking mode does not support this tool_choice")},
+			badRequest("thinking options type cannot be disabled when reasoning_effort is set")},
+		{"", either(not(thinking), unforced), badRequest("Thinking mode does not support this tool_choice")},
 	})
 	// Once a tool was called, all models except V4 Pro accept an empty text as thinking. All accept one space.
 	deepSeekReasoningRows = rowsOf([]row{
@@ -105,19 +105,19 @@ var (
 		}, nil},
 		onceMore, // all calls count before the first answer is checked
 		{"messages[]@assistant", either(not(thinking), func(s *spot) bool {
-			s.found = map[Endpoint]string{EndpointChat: reasoningField}[s.Endpoint]
-			if s.found == "" {
-				s.found = "content[].thinking"
+			s.finding = map[Endpoint]string{EndpointChat: reasoningField}[s.Endpoint]
+			if s.finding == "" {
+				s.finding = "content[].thinking"
 			}
 			_, has := s.reasoning()
 			return !s.called || has == filled || has == empty && !isNamed("v4-pro")(s)
-		}), says("The `{found}` in the thinking mode must be passed back to the API.")},
+		}), badRequest("The `{found}` in the thinking mode must be passed back to the API.")},
 	})
 )
 
 // readThinking reads thinking. All models except deepseek-chat think by default.
 func readThinking(s *spot) bool {
-	s.mode = s.at("thinking").kind()
+	s.mode = s.bodyObject("thinking").kind()
 	s.Thinking = s.mode != "disabled" && (s.mode != "" || !isNamed("deepseek-chat")(s))
 	return true
 }

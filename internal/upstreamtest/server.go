@@ -46,7 +46,7 @@ func New(c Config) *Server {
 		c.Chat.OpenAI = true
 	}
 	limit := 10 * c.remember()
-	return &Server{config: c, signer: newSigner(c.name()), prompts: &promptCache{kept: map[contextHash]time.Time{}},
+	return &Server{config: c, signer: newSigner(c.name()), prompts: &promptCache{expiry: map[contextHash]time.Time{}},
 		answered: newest[*answered]{limit: limit}, items: newest[*issuedItem]{limit: limit},
 		responses: newest[[]members]{limit: limit, bytes: maxKept}}
 }
@@ -90,8 +90,8 @@ func (s *Server) Requests() []Request {
 
 // Last returns the newest request, or the zero Request if there is none.
 func (s *Server) Last() Request {
-	if all := s.Requests(); len(all) > 0 {
-		return all[len(all)-1]
+	if requests := s.Requests(); len(requests) > 0 {
+		return requests[len(requests)-1]
 	}
 	return Request{}
 }
@@ -125,8 +125,8 @@ var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", 
 // endpoint returns the endpoint of a request. ok is false if the vendor does not serve it.
 func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 	path := r.URL.Path
-	for _, before := range prefixes {
-		if rest, ok := strings.CutPrefix(path, before+"/"); ok {
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(path, prefix+"/"); ok {
 			path = "/" + rest
 			break
 		}
@@ -206,12 +206,12 @@ func unrecorded(int, string) {}
 
 // record stores a request and returns the function that stores its verdict.
 func (s *Server) record(r *Request) (settle func(status int, rejection string)) {
-	kept := *r
+	stored := *r
 	if r.Endpoint.model() || r.Endpoint == EndpointCount {
 		s.mu.Lock()
 		s.count++
-		s.requests = append(s.requests, &kept)
-		s.size += len(kept.Body)
+		s.requests = append(s.requests, &stored)
+		s.size += len(stored.Body)
 		for len(s.requests) > s.config.remember() || s.size > maxKept && len(s.requests) > 1 {
 			s.size -= len(s.requests[0].Body)
 			s.requests = slices.Delete(s.requests, 0, 1)
@@ -221,7 +221,7 @@ func (s *Server) record(r *Request) (settle func(status int, rejection string)) 
 	return func(status int, rejection string) {
 		r.Status, r.Rejection = status, rejection
 		s.mu.Lock()
-		kept = *r
+		stored = *r
 		s.mu.Unlock()
 		if s.config.Observe != nil {
 			s.observing.Lock()

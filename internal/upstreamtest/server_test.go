@@ -283,10 +283,10 @@ func TestCutAnswers(t *testing.T) {
 		events int // that arrive whole
 		end    string
 	}{
-		{&Cut{After: 3}, "true", io.ErrUnexpectedEOF, 3, "\n\n"},
-		{&Cut{After: 3, Inside: true}, "true", io.ErrUnexpectedEOF, 3, `{"type":"content_block_delt`},
-		{&Cut{After: 3, Error: 529}, "true", nil, 4, ""},
-		{&Cut{After: 3, Clean: true}, "true", nil, 3, "\n\n"},
+		{&Cut{Events: 3}, "true", io.ErrUnexpectedEOF, 3, "\n\n"},
+		{&Cut{Events: 3, Inside: true}, "true", io.ErrUnexpectedEOF, 3, `{"type":"content_block_delt`},
+		{&Cut{Events: 3, Error: 529}, "true", nil, 4, ""},
+		{&Cut{Events: 3, Clean: true}, "true", nil, 3, "\n\n"},
 		{&Cut{}, "false", io.ErrUnexpectedEOF, 0, ""},
 		{nil, "true", nil, 7, "data: {\"type\":\"message_stop\"}\n\n"},
 	} {
@@ -302,7 +302,7 @@ func TestCutAnswers(t *testing.T) {
 			require.Regexp(t, `\n\nevent: error\ndata: .*"overloaded_error".*\n\n$`, string(body))
 		}
 	}
-	require.Equal(t, Answer{Blocks: hello.Blocks, Cut: &Cut{After: 2, Inside: true}}, hello.CutAfter(2, true))
+	require.Equal(t, Answer{Blocks: hello.Blocks, Cut: &Cut{Events: 2, Inside: true}}, hello.CutAfter(2, true))
 	v.Fail(Dropped())
 	_, err := send(t.Context(), "")
 	require.ErrorIs(t, err, io.EOF)

@@ -31,8 +31,8 @@ type contextHash [hashSize]byte
 type seal struct {
 	id     blockID
 	answer blockID
-	// before is the previous thinking block in the conversation that the model saw, or zero.
-	before blockID
+	// previous is the previous thinking block in the conversation that the model saw, or zero.
+	previous blockID
 	// first is set if the answer has no earlier thinking.
 	first bool
 	// context is the hash of the conversation before the answer, place that of the answer before the block. Both leave
@@ -68,7 +68,7 @@ func (s signer) sign(v seal, text string) string {
 	}
 	b := []byte{firstByte, flags, byte(len(v.model))}
 	b = append(b, v.model[:b[2]]...)
-	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.context[:], v.place[:]} {
+	for _, part := range [][]byte{v.id[:], v.answer[:], v.previous[:], v.context[:], v.place[:]} {
 		b = append(b, part...)
 	}
 	b = append(b, padding(text)...)
@@ -114,7 +114,7 @@ func (s signer) verify(signature, text string) (v seal, ok bool) {
 	v = seal{model: string(rest[:n]), redacted: b[1]&flagRedacted != 0, omitted: b[1]&flagOmitted != 0,
 		first: b[1]&flagFirst != 0}
 	rest = rest[n:]
-	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.context[:], v.place[:]} {
+	for _, part := range [][]byte{v.id[:], v.answer[:], v.previous[:], v.context[:], v.place[:]} {
 		rest = rest[copy(part, rest):]
 	}
 	return v, hmac.Equal(mac, s.mac(sealed, v, text))

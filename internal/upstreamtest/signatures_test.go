@@ -157,7 +157,7 @@ func TestLoopsGoOn(t *testing.T) {
 	a := play(checked, 6, func(a *agent, i int) {
 		a.members = strings.Replace(opusMembers, opus48, []string{opus48, "claude-opus-4-7"}[i%2], 1)
 	})
-	require.Zero(t, a.v.Last().Lost, "the models take turns")
+	require.Zero(t, a.v.Last().Missing, "the models take turns")
 	require.Len(t, a.v.Last().Dropped, 3)
 
 	machines := []*Server{New(checked), New(checked)}
@@ -168,7 +168,7 @@ func TestLoopsGoOn(t *testing.T) {
 			a.messages[1], a.messages[3] = drop(a.messages[1], 0), drop(a.messages[3], 0)
 		}
 	})
-	require.Equal(t, 2, a.v.Last().Lost, "the client took all thinking out of the loop")
+	require.Equal(t, 2, a.v.Last().Missing, "the client took all thinking out of the loop")
 	a.messages[5] = drop(a.messages[5], 0)
 	a.check(fmt.Sprintf(modifiedAt, "7.content.0"), a.messages...)
 }

@@ -33,7 +33,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 	if a.Pause != nil {
 		a.Pause(r.Context(), 0)
 	}
-	body := v.whole()
+	body := v.encode()
 	if a.Cut != nil {
 		// The length exceeds the body, so that clients notice the cut.
 		w.Header().Set("Content-Type", "application/json")
@@ -80,7 +80,7 @@ func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer,
 		if r.Context().Err() != nil {
 			return
 		}
-		if a.Cut == nil || i < a.Cut.After {
+		if a.Cut == nil || i < a.Cut.Events {
 			x.flush(w, f)
 			continue
 		}
@@ -120,8 +120,8 @@ type rendering struct {
 	id     string
 }
 
-// whole returns the answer as JSON.
-func (v rendering) whole() []byte {
+// encode returns the answer as JSON.
+func (v rendering) encode() []byte {
 	switch v.Endpoint {
 	case EndpointMessages:
 		return v.message(true)
@@ -160,7 +160,7 @@ func (v rendering) message(content bool) object {
 	if content {
 		stop, output = v.stop, v.output
 		for _, b := range v.blocks {
-			blocks = append(blocks, b.whole())
+			blocks = append(blocks, b.complete())
 		}
 	}
 	fresh, read, written := v.input()
@@ -177,8 +177,8 @@ func (v rendering) message(content bool) object {
 	return o.with("input_transformations", array(dropped))
 }
 
-// whole returns the complete block.
-func (b issued) whole() object {
+// complete returns the complete block.
+func (b issued) complete() object {
 	o := obj("type", b.Type)
 	switch {
 	case b.Type == textBlock:
@@ -198,7 +198,7 @@ func (b issued) begin() object {
 	if b.Type != redactedBlock {
 		b.Text, b.signature, b.Input = "", "", "{}"
 	}
-	return b.whole()
+	return b.complete()
 }
 
 // deltaKinds are the types and members of deltas by the type of their block.

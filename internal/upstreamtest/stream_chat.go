@@ -55,8 +55,8 @@ func (v rendering) usage() object {
 }
 
 // choices returns an answer or a chunk. more follows its choices.
-func (v rendering) choices(kind string, list []byte, more ...any) object {
-	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices", list).with(more...)
+func (v rendering) choices(kind string, list []byte, pairs ...any) object {
+	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices", list).with(pairs...)
 }
 
 // chat returns the answer of chat completions.
@@ -101,8 +101,8 @@ func (v rendering) chatFrames() (frames [][]byte) {
 		}
 	}
 	delta(v.finish())
-	if string(v.at("stream_options")["include_usage"]) == "true" {
-		add(v.choices("chat.completion.chunk", none, "usage", v.usage()))
+	if string(v.bodyObject("stream_options")["include_usage"]) == "true" {
+		add(v.choices("chat.completion.chunk", emptyArray, "usage", v.usage()))
 	}
 	add([]byte("[DONE]"))
 	return frames

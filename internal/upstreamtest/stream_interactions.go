@@ -16,7 +16,7 @@ func sealSteps(x *exchange, blocks []issued) []issued {
 		b := &blocks[i]
 		switch b.Type {
 		case thinkingBlock:
-			if !x.at("generation_config").is("thinking_summaries", "auto") {
+			if !x.bodyObject("generation_config").is("thinking_summaries", "auto") {
 				b.Text = ""
 			}
 			b.item = itemID("thought")
@@ -33,9 +33,9 @@ func sealSteps(x *exchange, blocks []issued) []issued {
 }
 
 // step returns a block as a complete step, or as in step.start.
-func (b issued) step(whole bool) object {
+func (b issued) step(complete bool) object {
 	switch {
-	case b.Type == thinkingBlock && !whole:
+	case b.Type == thinkingBlock && !complete:
 		return obj("type", thoughtStep)
 	case b.Type == thinkingBlock:
 		o := obj("type", thoughtStep, "signature", b.signature)
@@ -45,12 +45,12 @@ func (b issued) step(whole bool) object {
 		return o
 	case b.Type == useBlock:
 		o := obj("type", callItem, "id", b.ID, "name", b.Name, "arguments", []byte(map[bool]string{true: b.Input,
-			false: "{}"}[whole]))
+			false: "{}"}[complete]))
 		if b.signature != "" {
 			o = o.with("signature", b.signature)
 		}
 		return o
-	case !whole:
+	case !complete:
 		return obj("type", outputStep)
 	}
 	return obj("type", outputStep, "content", array([]object{obj("type", "text", "text", b.Text)}))

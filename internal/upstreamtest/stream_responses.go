@@ -14,7 +14,7 @@ const stopFailed = "failed"
 
 // sealItems adds the ids and encrypted contents of items to the blocks of an answer and remembers them. whole stores
 // the response, so that a request can continue it.
-func (x *exchange) sealItems(blocks []issued, whole bool) {
+func (x *exchange) sealItems(blocks []issued, store bool) {
 	x.responseID = itemID("resp")
 	answer, items := &answerReasoning{}, map[string]*issuedItem{}
 	unit, first, compaction := "", false, x.compaction
@@ -53,7 +53,7 @@ func (x *exchange) sealItems(blocks []issued, whole bool) {
 		}
 	}
 	x.server.items.add(items, 0)
-	if whole && x.persists() {
+	if store && x.persists() {
 		x.server.responses.add(map[string][]members{x.responseID: context}, bytesOf(context[x.input:]))
 	}
 }
@@ -98,7 +98,7 @@ func (x *exchange) part(b issued) (kind, member string) {
 		return "", ""
 	case x.config.vendor() == DeepSeek:
 		return "reasoning_text", "text"
-	case x.at("reasoning").has("summary"):
+	case x.bodyObject("reasoning").has("summary"):
 		return "summary_text", "text"
 	}
 	return "", ""
@@ -109,7 +109,7 @@ func (x *exchange) partOf(b issued, text string) object {
 	kind, member := x.part(b)
 	o := obj("type", kind, member, text)
 	if kind == "output_text" {
-		o = o.with("annotations", none, "logprobs", none)
+		o = o.with("annotations", emptyArray, "logprobs", emptyArray)
 	}
 	return o
 }
@@ -118,7 +118,7 @@ func (x *exchange) partOf(b issued, text string) object {
 func (x *exchange) item(b issued, status string, content bool) object {
 	kind := x.itemType(b.Block)
 	o := obj("id", b.item, "type", kind)
-	parts, input := none, ""
+	parts, input := emptyArray, ""
 	if content {
 		if input = b.Input; first(x.part(b)) != "" {
 			parts = array([]object{x.partOf(b, b.Text)})
@@ -129,7 +129,7 @@ func (x *exchange) item(b issued, status string, content bool) object {
 		return o.with("status", status, "role", assistant, "content", parts)
 	case reasoningItem:
 		if first(x.part(b)) == "reasoning_text" {
-			o = o.with("summary", none, "content", parts)
+			o = o.with("summary", emptyArray, "content", parts)
 		} else {
 			o = o.with("summary", parts)
 		}
@@ -297,26 +297,26 @@ var stopped = refusal{status: http.StatusInternalServerError, message: faultText
 func (v rendering) deltas(b issued, add func(kind string, pairs ...any)) {
 	kind, member := v.part(b)
 	name, open, text := kind, "content_part", b.Text
-	at := []any{"content_index", 0}
+	index := []any{"content_index", 0}
 	switch {
 	case b.Type == useBlock && v.tool(b.Name).custom:
-		name, member, text, at = "custom_tool_call_input", "input", b.Input, nil
+		name, member, text, index = "custom_tool_call_input", "input", b.Input, nil
 	case b.Type == useBlock:
-		name, member, text, at = "function_call_arguments", "arguments", b.Input, nil
+		name, member, text, index = "function_call_arguments", "arguments", b.Input, nil
 	case kind == "":
 		return
 	case kind == "summary_text":
-		name, open, at[0] = "reasoning_summary_text", "reasoning_summary_part", "summary_index"
+		name, open, index[0] = "reasoning_summary_text", "reasoning_summary_part", "summary_index"
 	}
-	say := func(kind string, pairs ...any) { add(kind, slices.Concat(at, pairs)...) }
-	if at != nil {
+	say := func(kind string, pairs ...any) { add(kind, slices.Concat(index, pairs)...) }
+	if index != nil {
 		say(open+".added", "part", v.partOf(b, ""))
 	}
 	for _, p := range pieces(text, v.chunk) {
 		say(name+".delta", "delta", p)
 	}
 	say(name+".done", member, text)
-	if at != nil {
+	if index != nil {
 		say(open+".done", "part", v.partOf(b, text))
 	}
 }

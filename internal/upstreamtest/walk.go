@@ -23,8 +23,8 @@ type rule struct {
 
 const unsourced = "default"
 
-// from returns the rule with the source for another vendor or endpoint.
-func (r rule) from(source string) rule {
+// withSource returns the rule with the source for another vendor or endpoint.
+func (r rule) withSource(source string) rule {
 	r.source = source
 	return r
 }
@@ -39,7 +39,7 @@ func (r rule) from(source string) rule {
 // The refusal may contain names in braces. {at} is the place, {i} is the object's index, and {found} is the test's
 // finding. Any other name is a member of the object. The refusal is nil if the test has its own.
 type row struct {
-	at      string
+	place   string
 	want    test
 	refusal error
 }
@@ -50,10 +50,10 @@ var onceMore = row{"", func(*spot) bool { return true }, nil}
 // test reports whether a condition holds. It may also store parts of the request.
 type test func(s *spot) bool
 
-// says is a refusal of status 400 with this message.
-type says string
+// badRequest is a refusal of status 400 with this message.
+type badRequest string
 
-func (s says) Error() string { return string(s) }
+func (s badRequest) Error() string { return string(s) }
 
 // rows run in order.
 type rows []step
@@ -71,19 +71,19 @@ func rowsOf(lists ...[]row) (steps rows) {
 	var group []row
 	way := ""
 	for _, r := range append(slices.Concat(lists...), row{}) {
-		first := ways.FindString(r.at)
+		first := ways.FindString(r.place)
 		if first != way && len(group) > 0 {
 			steps = append(steps, stepInto(way, rowsOf(group)))
 			group = nil
 		}
 		switch way = first; {
-		case way == "" && r.at != "":
-			panic("this is no place: " + r.at) // such a row would never run
+		case way == "" && r.place != "":
+			panic("this is no place: " + r.place) // such a row would never run
 		case way == "":
 			steps = append(steps, step{row: r})
 			continue
 		}
-		r.at = strings.TrimPrefix(r.at[len(first):], ".")
+		r.place = strings.TrimPrefix(r.place[len(first):], ".")
 		group = append(group, r)
 	}
 	return steps[:len(steps)-1]
@@ -100,11 +100,11 @@ func stepInto(way string, inner rows) step {
 	return s
 }
 
-// under prepends a place to the places of rows.
-func under(at string, list []row) []row {
+// nest prepends a place to the places of rows.
+func nest(prefix string, list []row) []row {
 	list = slices.Clone(list)
 	for i := range list {
-		list[i].at = at + list[i].at
+		list[i].place = prefix + list[i].place
 	}
 	return list
 }
@@ -113,13 +113,13 @@ func under(at string, list []row) []row {
 type spot struct {
 	*exchange
 	members
-	up    *spot
-	way   string          // the step from up
-	i     int             // index in its list
-	count int             // length of its list
-	found string          // finding of the failed test
-	err   error           // refusal of a test with its own refusal
-	seen  map[string]bool // texts of earlier siblings, for unique
+	up       *spot
+	way      string          // the step from up
+	i        int             // index in its list
+	count    int             // length of its list
+	finding  string          // finding of the failed test
+	err      error           // refusal of a test with its own refusal
+	siblings map[string]bool // texts of earlier siblings, for unique
 }
 
 // hold applies rules in order. It returns the first refusal and stores its rule in x.rule.
@@ -199,15 +199,15 @@ func (x *exchange) list(m members, name string) ([]members, bool) {
 	if value.Kind() != '[' {
 		return nil, false
 	}
-	known, ok := x.lists[&value[0]]
+	cached, ok := x.lists[&value[0]]
 	if !ok {
-		known.objects, known.ok = m.list(name)
+		cached.objects, cached.ok = m.list(name)
 		if x.lists == nil {
 			x.lists = map[*byte]decoded{}
 		}
-		x.lists[&value[0]] = known
+		x.lists[&value[0]] = cached
 	}
-	return known.objects, known.ok
+	return cached.objects, cached.ok
 }
 
 // decoded is a list of objects. If the list contains something else, it ends there and ok is false.
@@ -229,7 +229,7 @@ func (s *spot) place() string {
 	if s.up == nil {
 		return ""
 	}
-	at := s.up.place()
+	parent := s.up.place()
 	name, isList := strings.CutSuffix(s.way, "[]")
 	switch {
 	case s.way == ":":
@@ -239,10 +239,10 @@ func (s *spot) place() string {
 	case isList:
 		name += fmt.Sprintf("[%d]", s.i)
 	}
-	if at == "" {
+	if parent == "" {
 		return name
 	}
-	return at + "." + name
+	return parent + "." + name
 }
 
 var braced = regexp.MustCompile(`\{[a-z_]+\}`)
@@ -255,7 +255,7 @@ func (s *spot) expand(text string) string {
 		case "i":
 			return fmt.Sprint(s.i)
 		case "found":
-			return s.found
+			return s.finding
 		case "model":
 			return s.Model
 		case "mode":
@@ -277,12 +277,12 @@ func (s *spot) refuse(err error) error {
 
 // finds stores a fault for {found} and reports whether the fault is empty.
 func (s *spot) finds(fault string) bool {
-	s.found = fault
+	s.finding = fault
 	return fault == ""
 }
 
-// by returns a test that applies check to the whole request. The test has its own refusal.
-func by(check func(*exchange) error) test {
+// passes returns a test that applies check to the whole request. The test has its own refusal.
+func passes(check func(*exchange) error) test {
 	return func(s *spot) bool {
 		s.err = check(s.exchange)
 		return s.err == nil
@@ -298,12 +298,12 @@ func run(read func(*exchange)) test {
 }
 
 // checkRows and runRows return the rows of a rule that has a single row.
-func checkRows(check func(*exchange) error) rows { return rowsOf([]row{{"", by(check), nil}}) }
+func checkRows(check func(*exchange) error) rows { return rowsOf([]row{{"", passes(check), nil}}) }
 
 func runRows(read func(*exchange)) rows { return rowsOf([]row{{"", run(read), nil}}) }
 
-// again applies rows to the object. It is for rows that contain themselves.
-func again(list *rows) test {
+// recurse applies rows to the object. It is for rows that contain themselves.
+func recurse(list *rows) test {
 	return func(s *spot) bool {
 		s.err = s.walk(*list)
 		return s.err == nil
@@ -361,15 +361,15 @@ func knows(names ...string) test { return func(s *spot) bool { return s.finds(s.
 // unique holds unless an earlier object of the list has the same text.
 func unique(text func(m members) string) test {
 	return func(s *spot) bool {
-		if s.seen == nil {
-			s.seen = map[string]bool{}
+		if s.siblings == nil {
+			s.siblings = map[string]bool{}
 			for _, item := range s.items[:s.input] {
-				s.seen[text(item)] = true
+				s.siblings[text(item)] = true
 			}
 		}
 		value := text(s.members)
-		defer func() { s.seen[value] = true }()
-		return value == "" || !s.seen[value]
+		defer func() { s.siblings[value] = true }()
+		return value == "" || !s.siblings[value]
 	}
 }
 

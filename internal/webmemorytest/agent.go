@@ -231,13 +231,13 @@ func (s *ScriptedApiserver) start(rw http.ResponseWriter, r *http.Request) {
 }
 
 // Approvals returns waits for the approval of calls of the tool refund. They expire in an hour.
-func Approvals(ids ...string) (waits []event.Wait) {
+func Approvals(ids ...string) (pending []event.Wait) {
 	for _, id := range ids {
-		waits = append(waits, event.Wait{ID: id, Kind: event.Approval, Subagent: "analytic", CallID: "c",
+		pending = append(pending, event.Wait{ID: id, Kind: event.Approval, Subagent: "analytic", CallID: "c",
 			ToolCallID: "t-" + id, Tool: "refund", Arguments: json.RawMessage(`{"amount":5}`), Reason: "refund asks",
 			ExpiresAt: event.Seconds(time.Now().Add(time.Hour))})
 	}
-	return waits
+	return pending
 }
 
 // OneApproval is the wait w1 for SuspendOn.
@@ -245,7 +245,7 @@ func OneApproval(api.RunRequest) []event.Wait { return Approvals("w1") }
 
 // SuspendOn returns a script that delegates once, suspends the run on waits, and answers with the decisions. It answers
 // messages that begin with "plain" at once.
-func SuspendOn(waits func(api.RunRequest) []event.Wait) RunScript {
+func SuspendOn(pending func(api.RunRequest) []event.Wait) RunScript {
 	return func(_ context.Context, r api.RunRequest, emit Emit) {
 		if r.Resume == nil {
 			emit(event.Head{}, &event.RunStarted{ChatID: r.ChatID, AgentVersion: r.AgentVersion, Message: r.Message,
@@ -255,7 +255,7 @@ func SuspendOn(waits func(api.RunRequest) []event.Wait) RunScript {
 				emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 				return
 			}
-			open := waits(r)
+			open := pending(r)
 			emit(Analytic, &event.Delegation{Task: "task", Calls: event.Serial})
 			var calls []memory.ToolCall
 			for _, w := range open {

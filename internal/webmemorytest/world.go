@@ -298,7 +298,7 @@ func Main(m *testing.M) {
 // runChild serves until the process is killed.
 func runChild(settings []byte) {
 	var c ChildConfig
-	must(json.Unmarshal(settings, &c))
+	panicOnError(json.Unmarshal(settings, &c))
 	cfg := webmemory.Config{Agents: AgentNames, Lease: c.Lease, EndStoreDir: c.Ends}
 	if c.Cold != "" {
 		cfg.Cold = webmemory.Cold{Store: cold.Folder(c.Cold), IdleTime: 10 * time.Millisecond, Settle: time.Millisecond}
@@ -306,21 +306,21 @@ func runChild(settings []byte) {
 	}
 	if c.Data != "" {
 		file, err := erasures.Open(filepath.Join(c.Data, "erasures.ndjson"))
-		must(err)
+		panicOnError(err)
 		cfg.Erasures, cfg.SessionLogs = file, filepath.Join(c.Data, "logs")
 		cfg.EndStoreDir, c.Spool = filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "spool")
 	}
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
-	must(err)
+	panicOnError(err)
 	runs, err := api.NewClient(c.Apiserver, nil)
-	must(err)
+	panicOnError(err)
 	l, err := net.Listen("tcp", c.Listen)
-	must(err)
+	panicOnError(err)
 	store := redisstore.New(c.connect(), zerolog.Nop())
-	must(http.Serve(l, newServer(cfg, l, store, appends, runs).Handler()))
+	panicOnError(http.Serve(l, newServer(cfg, l, store, appends, runs).Handler()))
 }
 
-func must(err error) {
+func panicOnError(err error) {
 	if err != nil {
 		panic(err)
 	}

@@ -42,11 +42,11 @@ type Run struct {
 	Stopped     chan struct{}           // closed when a stop was asked for
 	Answers     chan []event.WaitAnswer // what people answer
 
-	server *Server
-	fold   *event.Histories
-	events []event.Event // guarded by server.mu
-	more   chan struct{} // guarded by server.mu; closed at the next event
-	stop   sync.Once
+	server  *Server
+	fold    *event.Histories
+	events  []event.Event // guarded by server.mu
+	changed chan struct{} // guarded by server.mu; closed at the next event
+	stop    sync.Once
 }
 
 // New starts a Server that ends with the test.
@@ -81,10 +81,10 @@ func New(t *testing.T, play func(*Run)) *Server {
 }
 
 // Cut breaks the next connections of events, each after so many of them.
-func (s *Server) Cut(after ...int) {
+func (s *Server) Cut(counts ...int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cuts = after
+	s.cuts = counts
 }
 
 // Posts is the number of runs that were started.
@@ -115,7 +115,7 @@ func (s *Server) start(chat memory.Chat, agent memory.Agent, id, message string)
 	run := &Run{
 		ID: id, Message: message, Agent: agent, Chat: chat, Stopped: make(chan struct{}),
 		Answers: make(chan []event.WaitAnswer, 1), server: s,
-		fold: event.NewHistories(chat, s.histories), more: make(chan struct{}),
+		fold: event.NewHistories(chat, s.histories), changed: make(chan struct{}),
 	}
 	s.runs[id] = run
 	s.posts++
@@ -137,8 +137,8 @@ func (r *Run) EmitFrom(agent memory.Agent, call string, payloads ...event.Payloa
 		r.events = append(r.events, e)
 		_ = r.fold.Apply(e) // a Copies never fails
 	}
-	close(r.more)
-	r.more = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
@@ -159,8 +159,8 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) {
 		api.WriteProblem(w, api.ErrUnknownRun)
 		return
 	}
-	after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
-	s.send(w, r, run, after)
+	cursor, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
+	s.send(w, r, run, cursor)
 }
 
 // answer hands answers to a run that waits, and sends what follows.
@@ -172,13 +172,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	run := s.runs[r.PathValue("run")]
-	after := len(run.events)
+	cursor := len(run.events)
 	s.mu.Unlock()
 	run.Answers <- body.Answers
-	s.send(w, r, run, after)
+	s.send(w, r, run, cursor)
 }
 
-func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after int) {
+func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, cursor int) {
 	s.mu.Lock()
 	cut := -1
 	if len(s.cuts) > 0 {
@@ -188,27 +188,27 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after in
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w).Flush
-	for sent := 0; ; {
+	for n := 0; ; {
 		s.mu.Lock()
-		events, more := run.events[min(after, len(run.events)):], run.more
+		events, changed := run.events[min(cursor, len(run.events)):], run.changed
 		s.mu.Unlock()
 		_ = flush()
 		for _, e := range events {
-			if sent == cut {
+			if n == cut {
 				panic(http.ErrAbortHandler)
 			}
 			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Line())
 			_ = flush()
-			after, sent = after+1, sent+1
-			if e.Terminal() || e.Blocking() && after == s.emitted(run) {
+			cursor, n = cursor+1, n+1
+			if e.Terminal() || e.Blocking() && cursor == s.emitted(run) {
 				return
 			}
 		}
-		if sent == cut {
+		if n == cut {
 			panic(http.ErrAbortHandler)
 		}
 		select {
-		case <-more:
+		case <-changed:
 		case <-r.Context().Done():
 			return
 		}
@@ -295,20 +295,20 @@ func requestKey(r *http.Request) memory.Key {
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.histories[requestKey(r)]
+	messages := s.histories[requestKey(r)]
 	offset, _ := strconv.Atoi(r.FormValue("offset"))
 	limit, _ := strconv.Atoi(r.FormValue("limit"))
 	if offset < 0 {
-		offset = max(0, len(all)+offset)
+		offset = max(0, len(messages)+offset)
 	}
-	end := min(len(all), offset+min(limit, 3))
+	end := min(len(messages), offset+min(limit, 3))
 	page := webapi.HistoryPage{
-		Key: requestKey(r).String(), Total: len(all), Offset: offset, Messages: []json.RawMessage{},
+		Key: requestKey(r).String(), Total: len(messages), Offset: offset, Messages: []json.RawMessage{},
 	}
-	for _, m := range all[min(offset, len(all)):end] {
+	for _, m := range messages[min(offset, len(messages)):end] {
 		page.Messages = append(page.Messages, m.Encode())
 	}
-	if end < len(all) {
+	if end < len(messages) {
 		page.NextOffset = end
 	}
 	api.WriteJSON(w, http.StatusOK, page)
@@ -317,10 +317,10 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	whole := !strings.HasSuffix(r.URL.Path, "/history")
+	entireChat := !strings.HasSuffix(r.URL.Path, "/history")
 	erased := []string{}
 	for key := range s.histories {
-		if key == requestKey(r) || whole && key.Chat().String() == r.PathValue("chat") {
+		if key == requestKey(r) || entireChat && key.Chat().String() == r.PathValue("chat") {
 			erased = append(erased, key.String())
 			delete(s.histories, key)
 		}

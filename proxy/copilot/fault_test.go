@@ -21,7 +21,7 @@ func TestSilenceInTheMiddleOfATurn(t *testing.T) {
 		out, err := s.Stream(t.Context(), nil)
 		require.ErrorIs(t, err, copilot.ErrInactive)
 		require.Equal(t, "so far ", out.Text)
-		require.Len(t, server.Seen("session.abort"), 1)
+		require.Len(t, server.Calls("session.abort"), 1)
 		server.Script(copilottest.Echo)
 		answers(t, s, "again", "echo: again")
 	})
@@ -207,7 +207,7 @@ func TestIdleThatNeverComes(t *testing.T) {
 		_, err := ask(t.Context(), s, "x")
 		require.ErrorIs(t, err, copilot.ErrInactive)
 		require.ErrorIs(t, s.Err(), copilot.ErrSessionClosed)
-		require.Greater(t, len(server.Seen("session.abort")), 1, "an abort may be lost, so it is repeated")
+		require.Greater(t, len(server.Calls("session.abort")), 1, "an abort may be lost, so it is repeated")
 		server.Script(copilottest.Echo)
 		answers(t, begin(t, router), "x", "echo: x")
 	})
@@ -223,7 +223,7 @@ func TestALostAbortIsRepeated(t *testing.T) {
 			}
 		})
 		server.Handle("session.abort", func(c *copilottest.Conn, m copilottest.Message) {
-			if len(server.Seen("session.abort")) == 1 {
+			if len(server.Calls("session.abort")) == 1 {
 				c.Reply(m, map[string]bool{"success": true})
 				return
 			}
@@ -236,7 +236,7 @@ func TestALostAbortIsRepeated(t *testing.T) {
 		_, err := s.Stream(ctx, nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, s.Err())
-		require.Len(t, server.Seen("session.abort"), 2)
+		require.Len(t, server.Calls("session.abort"), 2)
 		server.Script(copilottest.Echo)
 		answers(t, s, "again", "echo: again")
 	})
@@ -256,7 +256,7 @@ func TestCloseWhileStreaming(t *testing.T) {
 	closers.Wait()
 	_, err := st.wait()
 	require.ErrorIs(t, err, copilot.ErrSessionClosed)
-	require.Len(t, server.Seen("session.destroy"), 1)
+	require.Len(t, server.Calls("session.destroy"), 1)
 	require.Zero(t, router.Stats().Routes)
 
 	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}), copilot.ErrSessionClosed)

@@ -85,7 +85,7 @@ func TestAPeerThatFellSilent(t *testing.T) {
 func TestAPeerThatOnlyAnswersPings(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *copilottest.Server, router *copilot.Router) {
 		time.Sleep(time.Hour)
-		require.Greater(t, len(server.Seen("ping")), 100)
+		require.Greater(t, len(server.Calls("ping")), 100)
 		require.NoError(t, router.Err())
 	})
 }
@@ -158,7 +158,7 @@ func TestALiveIdIsNotGivenTwice(t *testing.T) {
 	s := begin(t, router)
 	_, err := router.Resume(t.Context(), s.ID(), copilot.SessionConfig{})
 	require.ErrorIs(t, err, copilot.ErrSessionLive)
-	require.Empty(t, server.Seen("session.resume"))
+	require.Empty(t, server.Calls("session.resume"))
 	answers(t, s, "x", "echo: x")
 }
 
@@ -245,7 +245,7 @@ func TestAStormOfCreatesAndAKill(t *testing.T) {
 	server, router := start(t, patient)
 	var once sync.Once
 	server.Handle("session.create", func(c *copilottest.Conn, m copilottest.Message) {
-		if len(server.Seen("session.create")) > 100 {
+		if len(server.Calls("session.create")) > 100 {
 			once.Do(c.Reset)
 		}
 		server.Default(c, m)

@@ -41,7 +41,7 @@ func TestWhatASessionIsCreatedWith(t *testing.T) {
 	require.NoError(t, err)
 	_, err = router.Create(t.Context(), copilot.SessionConfig{})
 	require.NoError(t, err)
-	created := server.Seen("session.create")
+	created := server.Calls("session.create")
 	require.Len(t, created, 2)
 	const same = `"streaming":true,"requestPermission":true,"skipCustomInstructions":true,"enableConfigDiscovery":false,
 		"includeSubAgentStreamingEvents":false,"enableSessionTelemetry":false,"infiniteSessions":{"enabled":false}`
@@ -62,7 +62,7 @@ func TestHeadersOfATurn(t *testing.T) {
 	s := begin(t, router)
 	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x", Headers: map[string]string{"X-Turn": "7"}}))
 	require.JSONEq(t, `{"sessionId":"`+s.ID()+`","prompt":"x","requestHeaders":{"X-Turn":"7"}}`,
-		string(server.Seen("session.send")[0].Params))
+		string(server.Calls("session.send")[0].Params))
 }
 
 // twoTools calls lookup twice, says what came back, and fails the turn's author if
@@ -104,7 +104,7 @@ func TestToolRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "success:42 failure:broken ", out.Text)
 	require.Empty(t, out.Calls)
-	require.Len(t, server.Seen("session.permissions.handlePendingPermissionRequest"), 2)
+	require.Len(t, server.Calls("session.permissions.handlePendingPermissionRequest"), 2)
 	require.Zero(t, router.Stats().Denied)
 }
 
@@ -250,7 +250,7 @@ func TestAbortOfOneOfMany(t *testing.T) {
 		default:
 		}
 	}
-	require.Len(t, server.Seen("session.abort"), 1)
+	require.Len(t, server.Calls("session.abort"), 1)
 	server.Script(copilottest.Echo)
 	answers(t, all[2], "again", "echo: again")
 	require.NoError(t, all[2].Abort(t.Context()), "nothing to abort is fine")
@@ -287,7 +287,7 @@ func TestCancelEndsTheTurnOnTheCLI(t *testing.T) {
 	out, err := st.wait()
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, "so far ", out.Text)
-	require.Len(t, server.Seen("session.abort"), 1)
+	require.Len(t, server.Calls("session.abort"), 1)
 	require.NoError(t, s.Err())
 	server.Script(copilottest.Echo)
 	answers(t, s, "again", "echo: again")
@@ -325,12 +325,12 @@ func TestCancelWhileThePromptIsOnItsWay(t *testing.T) {
 	s := begin(t, router)
 	require.ErrorIs(t, s.Send(ctx, copilot.Prompt{Text: "x"}), context.Canceled)
 	require.NoError(t, s.Err())
-	require.Len(t, server.Seen("session.abort"), 1)
+	require.Len(t, server.Calls("session.abort"), 1)
 	server.Handle("session.send", server.Default)
 	server.Script(copilottest.Echo)
 	answers(t, s, "again", "echo: again")
 	require.ErrorIs(t, s.Send(ctx, copilot.Prompt{Text: "x"}), context.Canceled)
-	require.Len(t, server.Seen("session.send"), 2, "an ended context sends nothing")
+	require.Len(t, server.Calls("session.send"), 2, "an ended context sends nothing")
 }
 
 func TestOneReaderAtATime(t *testing.T) {
@@ -403,7 +403,7 @@ func TestToolResultsOnTheWire(t *testing.T) {
 		RequestID string            `json:"requestId"`
 		Result    map[string]string `json:"result"`
 	}
-	require.NoError(t, json.Unmarshal(server.Seen("session.tools.handlePendingToolCall")[0].Params, &p))
+	require.NoError(t, json.Unmarshal(server.Calls("session.tools.handlePendingToolCall")[0].Params, &p))
 	require.Equal(t, map[string]string{"textResultForLlm": "r", "resultType": "success"}, p.Result)
 	require.Equal(t, s.ID(), p.SessionID)
 	require.NotEmpty(t, p.RequestID)

@@ -49,9 +49,9 @@ func TestRedialAndResume(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, s.ID(), again.ID())
 	answers(t, again, "second", "echo: second")
-	require.Equal(t, []string{"first", "second", "echo: second"}, server.Said(s.ID()))
-	resumed := server.Seen("session.resume")[0]
-	require.JSONEq(t, string(server.Seen("session.create")[0].Params), string(resumed.Params),
+	require.Equal(t, []string{"first", "second", "echo: second"}, server.Transcript(s.ID()))
+	resumed := server.Calls("session.resume")[0]
+	require.JSONEq(t, string(server.Calls("session.create")[0].Params), string(resumed.Params),
 		"provider and tools are given again")
 	require.NoError(t, s.Close())
 	require.Contains(t, server.Live(), s.ID(), "the end of the old session is not that of the new one")
@@ -128,7 +128,7 @@ func TestACLIOfOurOwn(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, 1, sup.Stats().Redials)
-	connects := server.Seen("connect")
+	connects := server.Calls("connect")
 	require.Len(t, connects, 2)
 	require.NotEqual(t, string(connects[0].Params), string(connects[1].Params), "each process has a token of its own")
 	require.Contains(t, string(connects[0].Params), `"token":`)

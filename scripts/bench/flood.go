@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flooding measures what one tenant feels of what another one sends.
-func flooding() *cobra.Command {
+// floodCmd measures what one tenant feels of what another one sends.
+func floodCmd() *cobra.Command {
 	var mneme, only string
 	b := &cobra.Command{
 		Use: "flood", Short: "Turns of one tenant while another one floods the services, in many ways",
@@ -42,7 +42,7 @@ const keyOfA, keyOfB = "mn_floods_0123456789abcdefghijklmnopqrstuv", "mn_works_0
 const chats = "/v1/chats/"
 
 // Words in a message of a by which the vendor knows what to do.
-const slowly, failing, endlessly = "SLOWLY", "FAILING", "ENDLESSLY"
+const slowMarker, failMarker, endlessMarker = "SLOWLY", "FAILING", "ENDLESSLY"
 
 // request is what a sends. CHAT is a new chat, NEW its id, HOME a chat that the worker has, OWN its id. One NEW is replaced
 // in a body. A path after GATEWAY is the gateway's. Where the text of a whole request stands in its line, that is written to a
@@ -55,7 +55,7 @@ type attack struct {
 	name    string
 	workers int
 	first   request
-	then    []request
+	loop    []request
 }
 
 // attacks are the ways. What is sent is made before, since the time for it would be b's.
@@ -63,38 +63,38 @@ func attacks() []attack {
 	const asJSON, post = "application/json", "POST CHAT/messages"
 	var lines strings.Builder
 	must(0, transcript(&lines, 4500)) // about 1 MB
-	says := func(word string) request { return request{post, asJSON, fmt.Sprintf(`{"message":%q}`, word)} }
+	message := func(word string) request { return request{post, asJSON, fmt.Sprintf(`{"message":%q}`, word)} }
 	upload := request{"PUT CHAT/documents/report.txt", "text/plain", lines.String()[:700<<10]}
 	members := request{post, asJSON, `{"message":"x","tools":[{}` + strings.Repeat(`,{       }`, 2_500_000) + "]}"}
 	nested := request{post, asJSON, `{"message":"x","tools":[{"name":"t","description":"d","parameters":` +
 		strings.Repeat(`{"type":"object","properties":{"a":`, 1000) + "{}" + strings.Repeat("}}", 1000) + "}]}"}
-	fills := request{"POST CHAT/import", "application/x-ndjson", lines.String()}
+	bulkImport := request{"POST CHAT/import", "application/x-ndjson", lines.String()}
 	unread := fmt.Sprintf(post+" HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", keyOfA, len(says(endlessly).body), says(endlessly).body)
-	said := strings.NewReplacer("{\"message\":", "", "}}\n", "},").Replace(lines.String())
-	whole := func(path, member string) request {
+		"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", keyOfA, len(message(endlessMarker).body), message(endlessMarker).body)
+	messages := strings.NewReplacer("{\"message\":", "", "}}\n", "},").Replace(lines.String())
+	conversation := func(path, member string) request {
 		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"mneme",%q:[%s{"role":"user","content":`+
-			`"NEW w12k w700k"}]}`, member, said)}
+			`"NEW w12k w700k"}]}`, member, messages)}
 	}
 	pasted := request{"POST GATEWAY/v1/chat/completions", asJSON,
 		`{"model":"m","messages":[{"role":"user","content":"NEW ` + strings.Repeat("w12k w700k w4k ", 50_000) + `"}]}`}
-	home := request{"POST HOME/import", fills.kind, fills.body}
+	home := request{"POST HOME/import", bulkImport.kind, bulkImport.body}
 	note := func(path string) request { return request{"POST " + path, asJSON, `{"text":"NEW"}`} }
-	shown := request{"POST HOME/ui", asJSON, `{"trigger":"regenerate-message","messages":[` + strings.Repeat(
+	regenerate := request{"POST HOME/ui", asJSON, `{"trigger":"regenerate-message","messages":[` + strings.Repeat(
 		`{"id":"v","role":"user","parts":[{"type":"text","text":"And?"}]},`, 15_000) +
 		`{"id":"u","role":"user","parts":[{"type":"text","text":"NEW"}]}]}`}
 	embedded := func(path string) request {
-		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"e","input":[%q]}`, said)}
+		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"e","input":[%q]}`, messages)}
 	}
 	return []attack{
-		{"320 runs of 5 s", 320, says(slowly), []request{says(slowly)}},
-		{"12 vendor 500s", 12, says(failing), nil},
+		{"320 runs of 5 s", 320, message(slowMarker), []request{message(slowMarker)}},
+		{"12 vendor 500s", 12, message(failMarker), nil},
 		{"8 uploads of 700 kB", 8, upload, []request{upload}},
 		{"26 MB of 2.5 million members", 2, members, []request{members}},
 		{"nested schemas", 4, nested, []request{nested}},
 		{"2,000 half heads", 2000, request{line: post + " HTTP/1.1\r\nHost: a\r\nX-Half: "}, nil},
 		{"32 recalls", 32, home, []request{{line: "GET HOME/recall?query=w12k+w700k+w4k+w19k+w333k"}}},
-		{"20 imports of 1 MB", 20, fills, []request{fills}},
+		{"20 imports of 1 MB", 20, bulkImport, []request{bulkImport}},
 		{"1,000 keys", 1000, request{"POST /v1/keys", asJSON, `{"name":"k","scopes":["chat"]}`},
 			[]request{{line: "GET /v1/keys"}}},
 		{"50 streams never read", 50, request{line: unread}, nil},
@@ -103,10 +103,10 @@ func attacks() []attack {
 			{"PATCH HOME", asJSON, `{"title":"NEW"}`},
 			{line: "DELETE HOME/messages/m7.1?scope=message"}, {"POST HOME/rewind", asJSON, `{"to":"m2000.1"}`},
 			{line: "DELETE HOME"}, home}},
-		{"16 transcripts", 16, home, []request{whole("/c/OWN/v1/chat/completions", "messages"),
-			whole("/v1/chat/completions", "messages"), whole("/v1/responses", "input"), whole("/c/NEW/v1/responses", "input")}},
-		{"16 posts of useChat", 16, home, []request{shown}},
-		{"16 agents", 16, pasted, []request{pasted, whole("GATEWAY/v1/chat/completions", "messages")}},
+		{"16 transcripts", 16, home, []request{conversation("/c/OWN/v1/chat/completions", "messages"),
+			conversation("/v1/chat/completions", "messages"), conversation("/v1/responses", "input"), conversation("/c/NEW/v1/responses", "input")}},
+		{"16 posts of useChat", 16, home, []request{regenerate}},
+		{"16 agents", 16, pasted, []request{pasted, conversation("GATEWAY/v1/chat/completions", "messages")}},
 		{"32 embeddings", 32, request{}, []request{embedded("GATEWAY/v1/embeddings"), embedded("/v1/embeddings")}},
 	}
 }
@@ -130,12 +130,12 @@ func (r request) send(ctx context.Context, base, gateway string, worker, round i
 		base = gateway
 	}
 	body := strings.Replace(r.body, "NEW", fresh, 1)
-	asked := must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body)))
-	asked.Header = http.Header{"Authorization": {"Bearer " + keyOfA}, "Content-Type": {r.kind}}
+	req := must(http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body)))
+	req.Header = http.Header{"Authorization": {"Bearer " + keyOfA}, "Content-Type": {r.kind}}
 	if gateways {
-		asked.Header.Set("X-Ag-Memory", own)
+		req.Header.Set("X-Ag-Memory", own)
 	}
-	if resp, err := http.DefaultClient.Do(asked); err == nil {
+	if resp, err := http.DefaultClient.Do(req); err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
@@ -167,24 +167,24 @@ func flood(l *lab, only string) {
 			}
 		}
 		workers.Wait()
-		alone, _ := turnsOfB(s, "alone")
+		baseline, _ := turnsOfB(s, "alone")
 		for worker := range way.workers {
 			workers.Go(func() {
 				if way.first.line != "" && !homes {
 					way.first.send(ctx, base, gateway, worker, 0)
 				}
-				for round := 1; len(way.then) > 0 && ctx.Err() == nil; round++ {
-					way.then[(worker+round)%len(way.then)].send(ctx, base, gateway, worker, round)
+				for round := 1; len(way.loop) > 0 && ctx.Err() == nil; round++ {
+					way.loop[(worker+round)%len(way.loop)].send(ctx, base, gateway, worker, round)
 				}
 			})
 		}
 		time.Sleep(2 * time.Second)
-		under, failed := turnsOfB(s, "under")
+		flooded, failed := turnsOfB(s, "under")
 		stop()
 		workers.Wait()
 		fmt.Printf("  %-28s alone %6.1f %6.1f   flooded %7.1f %7.1f   p95 × %5.1f   %d of %d failed, %.0f MB\n", way.name,
-			ms(quantile(alone, .5)), ms(quantile(alone, .95)), ms(quantile(under, .5)), ms(quantile(under, .95)),
-			float64(quantile(under, .95))/float64(quantile(alone, .95)), failed, len(under), resident(s.Pids...)/1e6)
+			ms(quantile(baseline, .5)), ms(quantile(baseline, .95)), ms(quantile(flooded, .5)), ms(quantile(flooded, .95)),
+			float64(quantile(flooded, .95))/float64(quantile(baseline, .95)), failed, len(flooded), resident(s.Pids...)/1e6)
 		v.CloseClientConnections()
 		l.StopTo(mark)
 		v.Close()
@@ -194,11 +194,11 @@ func flood(l *lab, only string) {
 // turnsOfB are 40 turns, or those that begin within 10 s.
 func turnsOfB(s services, chats string) (took []time.Duration, failed int) {
 	for i, began := 0, time.Now(); i < 40 && time.Since(began) < 10*time.Second; i++ {
-		at := time.Now()
+		start := time.Now()
 		if send(s.URL, fmt.Sprint(chats, i/10), keyOfB, fmt.Sprintf(`{"message":%q,"stream":true}`, question)) != nil {
 			failed++
 		}
-		took = append(took, time.Since(at))
+		took = append(took, time.Since(start))
 	}
 	return took, failed
 }
@@ -210,16 +210,16 @@ func (d disturbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	switch {
-	case bytes.Contains(body, []byte(failing)):
+	case bytes.Contains(body, []byte(failMarker)):
 		http.Error(w, `{"error":{"message":"the server had an error"}}`, http.StatusInternalServerError)
 		return
-	case bytes.Contains(body, []byte(slowly)):
+	case bytes.Contains(body, []byte(slowMarker)):
 		time.Sleep(5 * time.Second)
 	case strings.HasSuffix(r.URL.Path, "/embeddings"):
 		_, _ = io.WriteString(w, `{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0.5]}],`+
 			`"usage":{"prompt_tokens":1,"total_tokens":1}}`)
 		return
-	case bytes.Contains(body, []byte(endlessly)):
+	case bytes.Contains(body, []byte(endlessMarker)):
 		w.Header().Set("Content-Type", "text/event-stream")
 		for ; r.Context().Err() == nil; time.Sleep(5 * time.Millisecond) {
 			_, _ = fmt.Fprintf(w, "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":"+

@@ -82,7 +82,7 @@ type ground struct {
 	vendor string
 }
 
-func (g ground) at(text, addr string) string {
+func (g ground) expand(text, addr string) string {
 	// by itself it would choose one that cannot enter the folder
 	user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
 	return strings.NewReplacer("DIR", g.Dir, "ADDR", addr, "VENDOR", g.vendor, "USER", user).Replace(text)
@@ -93,7 +93,7 @@ func (g ground) bare() (ways []between) {
 	if program, err := exec.LookPath("nginx"); err == nil {
 		addr := freeAddr()
 		pid := g.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", g.Dir, "-c",
-			g.File("nginx.conf", g.at(nginxConfig, addr)))
+			g.File("nginx.conf", g.expand(nginxConfig, addr)))
 		ways = append(ways, between{name: "nginx", addr: addr, pids: children(pid)})
 	} else {
 		fmt.Println("nginx is left out: there is no program of this name on the PATH")
@@ -119,7 +119,7 @@ func (c *gatewayCmd) run() {
 	passing := append([]between{{name: "direct", addr: g.vendor}}, g.bare()...)
 	gateways := map[string]between{}
 	for dialect, backend := range vendors {
-		addr, pid := g.Gateway(g.at(backend, ""))
+		addr, pid := g.Gateway(g.expand(backend, ""))
 		gateways[dialect] = between{"mneme", addr, []int{pid}}
 	}
 	small := loads[slices.IndexFunc(loads, func(l load) bool { return l.dialect == "messages" })]
@@ -140,23 +140,23 @@ func (c *gatewayCmd) run() {
 		cpu, rate []float64
 		rss       float64
 	}
-	all := map[string]*figures{}
+	results := map[string]*figures{}
 	for round := range c.Rounds + 1 {
 		for _, load := range loads {
 			for _, w := range append(slices.Clone(passing), gateways[load.dialect]) {
-				f := all[load.name+w.name]
+				f := results[load.name+w.name]
 				if f == nil || round == 1 { // the first one warms up
 					f = new(figures)
-					all[load.name+w.name] = f
+					results[load.name+w.name] = f
 				}
 				n, connections := max(1, c.Requests/c.Rounds), c.Connections
 				if !c.Workloads && load.stream {
 					n, connections = max(1, n/4), max(1, connections/4)
 				}
-				before, began := cpuOf(w.pids...), time.Now()
+				cpuStart, began := cpuOf(w.pids...), time.Now()
 				f.took = append(f.took, load.send(w, n, connections)...)
 				f.rate = append(f.rate, float64(n)/time.Since(began).Seconds())
-				f.cpu = append(f.cpu, 1000*ms(cpuOf(w.pids...)-before)/float64(n))
+				f.cpu = append(f.cpu, 1000*ms(cpuOf(w.pids...)-cpuStart)/float64(n))
 				f.rss = resident(w.pids...) / 1e6
 			}
 		}
@@ -166,17 +166,17 @@ func (c *gatewayCmd) run() {
 		"p99 ms", "per s", "CPU µs", "÷ net/http", "÷ messages by mneme", "RSS MB")
 	for _, load := range loads {
 		for _, w := range append(slices.Clone(passing), gateways[load.dialect]) {
-			f := all[load.name+w.name]
-			ratio := func(to *figures) string {
+			f := results[load.name+w.name]
+			ratio := func(base *figures) string {
 				pairs := slices.Clone(f.cpu)
 				for i := range pairs {
-					pairs[i] /= to.cpu[i]
+					pairs[i] /= base.cpu[i]
 				}
 				return fmt.Sprintf("%5.2f (%.2f–%.2f)", median(pairs), quantile(pairs, .25), quantile(pairs, .75))
 			}
 			fmt.Printf("%-24s %-9s %7.2f %7.2f %8.0f %7.0f %-19s %-19s %6.0f\n", load.name, w.name, ms(median(f.took)),
-				ms(quantile(f.took, .99)), median(f.rate), median(f.cpu), ratio(all[load.name+"net/http"]),
-				ratio(all[named("messages", load.stream)+"mneme"]), f.rss)
+				ms(quantile(f.took, .99)), median(f.rate), median(f.cpu), ratio(results[load.name+"net/http"]),
+				ratio(results[loadName("messages", load.stream)+"mneme"]), f.rss)
 		}
 	}
 }
@@ -192,14 +192,14 @@ func (c *gatewayCmd) growth() error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {
-		name, figures, found := strings.Cut(line, "\t")
-		if _, gateways, ok := strings.Cut(name, "/gateways="); ok && found {
-			of := map[string]string{} // by their units
+		name, figures, hasFigures := strings.Cut(line, "\t")
+		if _, gateways, ok := strings.Cut(name, "/gateways="); ok && hasFigures {
+			byUnit := map[string]string{} // by their units
 			for f := strings.Fields(figures)[1:]; len(f) > 1; f = f[2:] {
-				of[f[1]] = f[0]
+				byUnit[f[1]] = f[0]
 			}
 			fmt.Printf("mneme     conversation over Redis, gateways that take turns: %s; CPU of the 1,000th turn %s µs, "+
-				"of the 5th %s µs: ÷ %s\n", gateways[:1], of["µs/turn1000"], of["µs/turn5"], of["turn1000÷turn5"])
+				"of the 5th %s µs: ÷ %s\n", gateways[:1], byUnit["µs/turn1000"], byUnit["µs/turn5"], byUnit["turn1000÷turn5"])
 		}
 	}
 	return nil
@@ -208,20 +208,20 @@ func (c *gatewayCmd) growth() error {
 // load is a kind of requests, all of them the same but for the NAME in some.
 type load struct {
 	name, dialect, path, body string
-	ends                      string // is in a whole answer alone
+	endMarker                 string // is in a whole answer alone
 	stream                    bool
 }
 
 // messagesHead begins a request in the messages dialect.
 const messagesHead = `"model":"claude-sonnet-4-5","max_tokens":8192,"thinking":{"type":"enabled","budget_tokens":2048},`
 
-func named(dialect string, stream bool) string {
+func loadName(dialect string, stream bool) string {
 	return dialect + map[bool]string{true: ", stream", false: ", JSON"}[stream]
 }
 
 // loads are small questions, each the first of its conversation; as workloads those that GoModel publishes its figures
 // of, which have no conversations, and a long one.
-func loads(workloads bool) (all []load) {
+func loads(workloads bool) (variants []load) {
 	const responses = `"model":"gpt-5.1","max_output_tokens":8192,"include":["reasoning.encrypted_content"],` +
 		`"reasoning":{"effort":"medium","summary":"auto"},"input":[ASKED],"store":`
 	kinds := []load{{"messages", "messages", "/v1/messages", messagesHead + `"messages":[ASKED]`, "message_stop", true},
@@ -239,37 +239,37 @@ func loads(workloads bool) (all []load) {
 	}
 	for _, l := range kinds {
 		body, streams := strings.Replace(l.body, "ASKED", `{"role":"user","content":"`+content+`"}`, 1), l.stream
-		whole := l
-		whole.name, whole.stream, whole.ends = named(l.name, false), false, `"usage"`
-		whole.body = `{"stream":false,` + strings.Replace(body, `"stream_options":{"include_usage":true},`, "", 1) + "}"
-		all = append(all, whole)
+		plain := l
+		plain.name, plain.stream, plain.endMarker = loadName(l.name, false), false, `"usage"`
+		plain.body = `{"stream":false,` + strings.Replace(body, `"stream_options":{"include_usage":true},`, "", 1) + "}"
+		variants = append(variants, plain)
 		if streams {
-			l.name, l.body = named(l.name, true), `{"stream":true,`+body+"}"
-			all = append(all, l)
+			l.name, l.body = loadName(l.name, true), `{"stream":true,`+body+"}"
+			variants = append(variants, l)
 		}
 	}
-	return all
+	return variants
 }
 
 // send sends n of them and gives how long each took.
 func (l load) send(w between, n, connections int) []time.Duration {
 	took := make([]time.Duration, n)
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range connections {
-		all.Go(func() {
+		wg.Go(func() {
 			for j := i; j < n; j += connections {
 				began, name := time.Now(), ""
 				if strings.Contains(l.body, "NAME") {
 					name = fmt.Sprintf("%s-%d-%d", w.name, began.UnixNano(), j)
 				}
-				if text := w.post(l.path, name, strings.Replace(l.body, "NAME", name, 1)); !bytes.Contains(text, []byte(l.ends)) {
+				if text := w.post(l.path, name, strings.Replace(l.body, "NAME", name, 1)); !bytes.Contains(text, []byte(l.endMarker)) {
 					panic(fmt.Errorf("%s by %s: %.300s", l.name, w.name, text))
 				}
 				took[j] = time.Since(began)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return took
 }
 
@@ -293,20 +293,20 @@ func (w between) post(path, conversation, body string) (answer []byte) {
 func (w between) grow(lengths []int) {
 	const last = 10
 	var messages []string
-	var before time.Duration
-	sent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
+	var cpuStart time.Duration
+	bytesSent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
 	for turn := 1; turn <= slices.Max(lengths); turn++ {
-		if slices.Contains(lengths, turn+last-1) || before == 0 {
-			before, sent = cmp.Or(cpuOf(w.pids...), 1), 0
+		if slices.Contains(lengths, turn+last-1) || cpuStart == 0 {
+			cpuStart, bytesSent = cmp.Or(cpuOf(w.pids...), 1), 0
 		}
 		messages = append(messages,
 			fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn))
 		body := "{" + messagesHead + `"messages":[` + strings.Join(messages, ",") + "]}"
-		var said struct{ Content json.RawMessage }
-		must(0, json.Unmarshal(w.post("/v1/messages", name, body), &said))
-		messages = append(messages, `{"role":"assistant","content":`+string(said.Content)+`}`)
-		if sent += len(body); slices.Contains(lengths, turn) {
-			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-before)/float64(sent)*1000)
+		var reply struct{ Content json.RawMessage }
+		must(0, json.Unmarshal(w.post("/v1/messages", name, body), &reply))
+		messages = append(messages, `{"role":"assistant","content":`+string(reply.Content)+`}`)
+		if bytesSent += len(body); slices.Contains(lengths, turn) {
+			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(cpuOf(w.pids...)-cpuStart)/float64(bytesSent)*1000)
 		}
 	}
 }

@@ -12,16 +12,16 @@ import (
 
 // Hop starts the least that net/http can do between a client and another server, as this
 // program's command "hop"; see hopCmd.
-func (l *lab) Hop(to string, calls int) (addr string, pid int) {
+func (l *lab) Hop(target string, calls int) (addr string, pid int) {
 	addr = freeAddr()
-	return addr, l.Start(stack.Ready(addr), must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls",
+	return addr, l.Start(stack.Ready(addr), must(os.Executable()), "hop", "--listen", addr, "--to", target, "--calls",
 		strconv.Itoa(calls))
 }
 
 // hopCmd passes requests on and streams what comes back: the least that net/http can do.
 type hopCmd struct {
-	Listen, To string
-	Calls      int // it makes so many of one; 0: it passes the one on
+	Listen, Target string
+	Calls          int // it makes so many of one; 0: it passes the one on
 }
 
 // Run serves until the process is stopped.
@@ -29,7 +29,7 @@ func (c hopCmd) Run() error {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
 	call := strings.Repeat("x", 4<<10) // about as long as a model call of a short chat
 	pass := func(w http.ResponseWriter, r *http.Request, header http.Header, body string) {
-		r2 := must(http.NewRequestWithContext(r.Context(), r.Method, "http://"+c.To+r.URL.Path, strings.NewReader(body)))
+		r2 := must(http.NewRequestWithContext(r.Context(), r.Method, "http://"+c.Target+r.URL.Path, strings.NewReader(body)))
 		r2.Header = header
 		resp := must(http.DefaultTransport.RoundTrip(r2))
 		defer resp.Body.Close()
@@ -54,12 +54,12 @@ func (c hopCmd) Run() error {
 		}
 	}
 	return http.ListenAndServe(c.Listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent := string(must(io.ReadAll(r.Body)))
+		body := string(must(io.ReadAll(r.Body)))
 		switch {
 		case r.Method == http.MethodGet:
 			must(io.WriteString(w, "ready"))
 		case c.Calls == 0:
-			pass(w, r, r.Header, sent)
+			pass(w, r, r.Header, body)
 		}
 		for i := range c.Calls {
 			pass(w, r, http.Header{answerHeader: {strconv.Itoa(i)}}, call)

@@ -22,10 +22,10 @@ func (c *turnCmd) live(l *lab) error {
 		"answer's share:\n", c.Live, c.Files)
 	for i, name := range []string{"mneme up", "three services"} {
 		mark := l.Mark()
-		let := make(chan struct{})
-		v := newVendor(let)
+		release := make(chan struct{})
+		v := newVendor(release)
 		s := l.Services(v, i == 1)
-		c.open(name, v, s, let)
+		c.open(name, v, s, release)
 		v.CloseClientConnections()
 		v.Close()
 		l.StopTo(mark)
@@ -40,22 +40,22 @@ func holding(addr string) [3]float64 {
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
-func (c *turnCmd) open(name string, v *vendor, s services, let chan struct{}) {
-	before := make([][3]float64, len(s.Addrs))
+func (c *turnCmd) open(name string, v *vendor, s services, release chan struct{}) {
+	baseline := make([][3]float64, len(s.Addrs))
 	for i := range s.Addrs {
-		before[i] = holding(s.Addrs[i])
+		baseline[i] = holding(s.Addrs[i])
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	var completed, failed atomic.Int64
 	began := time.Now()
-	await := func(held int) { // until so many are held, or have failed
-		for v.Held.Load()+failed.Load() < int64(held) && time.Since(began) < 10*time.Minute {
+	await := func(count int) { // until so many are held, or have failed
+		for v.Waiting.Load()+failed.Load() < int64(count) && time.Since(began) < 10*time.Minute {
 			time.Sleep(time.Millisecond)
 		}
 	}
 	for i := range c.Live {
 		await(i - 64) // more at once would only queue for the processors
-		all.Go(func() {
+		wg.Go(func() {
 			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i), question)
 			if err == nil {
 				completed.Add(1)
@@ -65,14 +65,14 @@ func (c *turnCmd) open(name string, v *vendor, s services, let chan struct{}) {
 		})
 	}
 	await(c.Live)
-	fmt.Printf("  %s: %d open after %.0f s\n", name, v.Held.Load(), time.Since(began).Seconds())
+	fmt.Printf("  %s: %d open after %.0f s\n", name, v.Waiting.Load(), time.Since(began).Seconds())
 	n := float64(c.Live)
 	for i, service := range s.Names {
-		h, b := holding(s.Addrs[i]), before[i]
+		h, b := holding(s.Addrs[i]), baseline[i]
 		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h[0]-b[0])/n, (h[1]-b[1])/n,
 			(h[2]-b[2])/n)
 	}
-	close(let)
-	all.Wait()
+	close(release)
+	wg.Wait()
 	fmt.Printf("    completed %d of %d\n", completed.Load(), c.Live)
 }

@@ -28,8 +28,8 @@ func (c *turnCmd) long(l *lab, v *vendor) {
 		if auto != "off" { // and builds the index, which no turn should pay for
 			searches(s, old, c.Long)
 		}
-		asked := 0
-		w.message = func() string { asked++; return fmt.Sprintf("qx%dzv?", asked) }
+		n := 0
+		w.message = func() string { n++; return fmt.Sprintf("qx%dzv?", n) }
 		fmt.Printf("a turn in a chat of %d messages beside chats of 10, recall %s\n", c.Long, recall[1])
 		ages(w, old, func(round int) string {
 			short := fmt.Sprint("short-", auto, round)
@@ -42,10 +42,10 @@ func (c *turnCmd) long(l *lab, v *vendor) {
 
 // imported gives a chat so many messages.
 func imported(s services, chat string, messages int) {
-	body, to := io.Pipe()
+	body, pw := io.Pipe()
 	go func() {
-		if transcript(to, messages) == nil { // else the answer says why
-			_ = to.Close()
+		if transcript(pw, messages) == nil { // else the answer says why
+			_ = pw.Close()
 		}
 	}()
 	resp := must(http.Post(chatURL(s, chat)+"/import", "application/x-ndjson", body))
@@ -56,9 +56,9 @@ func imported(s services, chat string, messages int) {
 }
 
 // transcript writes so many made-up messages as the lines of an import.
-func transcript(to io.Writer, messages int) error {
+func transcript(w io.Writer, messages int) error {
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, uint64(messages))), 1.1, 8, vocabulary-1)
-	lines := json.NewEncoder(to)
+	lines := json.NewEncoder(w)
 	for i := range messages {
 		var text strings.Builder
 		for range 25 {
@@ -99,7 +99,7 @@ func searches(s services, chat string, messages int) {
 		time.Sleep(10 * time.Millisecond)
 		partial = search()
 	}
-	whole := time.Since(began)
+	total := time.Since(began)
 	var took []time.Duration
 	for range 400 {
 		began := time.Now()
@@ -107,6 +107,6 @@ func searches(s services, chat string, messages int) {
 		took = append(took, time.Since(began))
 	}
 	fmt.Printf("a search in a chat of %d messages: first answer %.0f ms, whole after %.2f s, "+
-		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(median(took)),
+		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), total.Seconds(), ms(median(took)),
 		ms(quantile(took, .95)))
 }

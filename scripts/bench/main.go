@@ -27,10 +27,10 @@ func main() {
 		RunE: func(*cobra.Command, []string) error { return hop.Run() },
 	}
 	hops.Flags().StringVar(&hop.Listen, "listen", "", "Its address")
-	hops.Flags().StringVar(&hop.To, "to", "", "Whom it calls")
+	hops.Flags().StringVar(&hop.Target, "to", "", "Whom it calls")
 	hops.Flags().IntVar(&hop.Calls, "calls", 0, "So many calls of one request; 0 passes it on")
 	root.AddCommand(new(turnCmd).command(), new(memoryCmd).command(), new(gatewayCmd).command(),
-		unitsCmd(), slotsCmd(), flooding(), hops)
+		unitsCmd(), slotsCmd(), floodCmd(), hops)
 	defer func() { // what must panics with; the processes have been stopped on the way
 		if failed := recover(); failed != nil {
 			fmt.Fprintln(os.Stderr, "bench:", failed)

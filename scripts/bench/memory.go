@@ -85,20 +85,20 @@ func (c *memoryCmd) run() error {
 			func() { must(client.Get(bg, keys[0].String()).Bytes()) },
 		}
 		fmt.Printf("\n%10d", size)
-		taken, moved := make([][]time.Duration, len(do)), make([]float64, len(do))
+		durations, moved := make([][]time.Duration, len(do)), make([]float64, len(do))
 		for run := range c.Runs + 1 { // the first one pays for what nothing had been cached of
 			for i, way := range do {
-				asked := traffic(client)
-				before, began := traffic(client), time.Now()
+				probe := traffic(client)
+				base, began := traffic(client), time.Now()
 				way()
 				if took := time.Since(began); run > 0 {
-					taken[i] = append(taken[i], took)
-					moved[i] += (traffic(client) - before - (before - asked)) / 1e3 / float64(c.Runs)
+					durations[i] = append(durations[i], took)
+					moved[i] += (traffic(client) - base - (base - probe)) / 1e3 / float64(c.Runs)
 				}
 			}
 		}
 		for i := range do {
-			median := quantile(taken[i], .5)
+			median := quantile(durations[i], .5)
 			fmt.Printf("%12.0f µs %6.1f kB", float64(median.Nanoseconds())/1e3, moved[i])
 			lines[i] = append(lines[i], ms(median))
 		}

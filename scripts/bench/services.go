@@ -36,29 +36,29 @@ const frontAndBack = `{kind: openai, base_url: "http://VENDOR/v1", model_map: {m
 
 // Services starts them over a Redis of their own, apart or as mneme up; settings are further ones
 // of webmemory.
-func (l *lab) Services(v *vendor, apart bool, settings ...string) services {
-	return l.Replica(services{Redis: l.Redis()}, v, apart, settings...)
+func (l *lab) Services(v *vendor, separate bool, settings ...string) services {
+	return l.Replica(services{Redis: l.Redis()}, v, separate, settings...)
 }
 
 // Replica starts further ones over the Redis of others, or over stores of their own if these have none.
-func (l *lab) Replica(of services, v *vendor, apart bool, settings ...string) services {
-	at := must(stack.Claim())
+func (l *lab) Replica(base services, v *vendor, separate bool, settings ...string) services {
+	addrs := must(stack.Claim())
 	store, dir := "", strconv.Itoa(l.Mark())
-	if of.Redis != nil {
-		store = "redis://" + of.Redis.Options().Addr
+	if base.Redis != nil {
+		store = "redis://" + base.Redis.Options().Addr
 	}
 	text := strings.Replace(config, "BACKEND", cmp.Or(l.Backend, frontAndBack), 1)
 	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("REDIS", store, "VENDOR", v.Listener.Addr().String(),
 		"RUNS", strconv.Itoa(cmp.Or(l.Runs, 100_000)), "SETTINGS", strings.Join(settings, ", ")).Replace(text)+l.Settings)
-	s := services{URL: "http://" + at.Webmemory + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
-		Proxy: at.Proxy}
-	if apart {
+	s := services{URL: "http://" + addrs.Webmemory + "/v1/chats/CHAT/messages", Redis: base.Redis, Names: []string{"up"},
+		Proxy: addrs.Proxy}
+	if separate {
 		s.Names = []string{"proxy", "apiserver", "webmemory"}
 	}
 	for _, name := range s.Names {
-		s.Addrs = append(s.Addrs, at.Of(name))
+		s.Addrs = append(s.Addrs, addrs.Addr(name))
 		// Folders of their own: one process must not find what another left.
-		s.Pids = append(s.Pids, l.run(stack.Mneme(l.Mneme, name, l.Dir, at, "MNEME_CONFIG="+file,
+		s.Pids = append(s.Pids, l.run(stack.Mneme(l.Mneme, name, l.Dir, addrs, "MNEME_CONFIG="+file,
 			"MNEME_DATA_DIR="+filepath.Join(l.Dir, dir))))
 	}
 	return s
@@ -66,9 +66,9 @@ func (l *lab) Replica(of services, v *vendor, apart bool, settings ...string) se
 
 // Gateway starts a gateway that has one backend, and no Redis.
 func (l *lab) Gateway(backend string) (addr string, pid int) {
-	at, dir := must(stack.Claim()), strconv.Itoa(l.Mark())
+	addrs, dir := must(stack.Claim()), strconv.Itoa(l.Mark())
 	file := l.File("gateway-"+dir+".yaml", "redis: {embedded_listen: \"\"}\nproxy: {backends: {vendor: "+backend+"}}\n")
-	return at.Proxy, l.run(stack.Mneme(l.Mneme, "proxy", l.Dir, at, "MNEME_CONFIG="+file,
+	return addrs.Proxy, l.run(stack.Mneme(l.Mneme, "proxy", l.Dir, addrs, "MNEME_CONFIG="+file,
 		"MNEME_DATA_DIR="+filepath.Join(l.Dir, dir)))
 }
 
@@ -82,8 +82,8 @@ func infoOf(client *redis.Client) (figures [3]float64) {
 
 // Monitor counts the commands that clients send during do, by their names, and those
 // that scripts call.
-func (s *services) Monitor(do func()) (sent map[string]int, scripted int) {
-	sent = map[string]int{}
+func (s *services) Monitor(do func()) (counts map[string]int, scripted int) {
+	counts = map[string]int{}
 	for _, line := range s.Lines(do) {
 		// +1763800000.123456 [0 127.0.0.1:40000] "hset" "key"; of a script [0 lua].
 		source, rest, _ := strings.Cut(line, "] \"")
@@ -91,14 +91,14 @@ func (s *services) Monitor(do func()) (sent map[string]int, scripted int) {
 		if strings.HasSuffix(source, " lua") {
 			scripted++
 		} else {
-			sent[strings.ToLower(name)]++
+			counts[strings.ToLower(name)]++
 		}
 	}
-	return sent, scripted
+	return counts, scripted
 }
 
 // Lines are what MONITOR shows of the commands during do.
-func (s *services) Lines(do func()) (all []string) {
+func (s *services) Lines(do func()) (commands []string) {
 	conn := must(net.Dial("tcp", s.Redis.Options().Addr))
 	defer conn.Close()
 	must(fmt.Fprint(conn, "MONITOR\r\n"))
@@ -112,11 +112,11 @@ func (s *services) Lines(do func()) (all []string) {
 				done <- err
 				return
 			}
-			all = append(all, line)
+			commands = append(commands, line)
 		}
 	}()
 	do()
 	must(s.Redis.Echo(context.Background(), "end of bench").Result())
 	must(0, <-done)
-	return all
+	return commands
 }

@@ -41,24 +41,24 @@ func slotsCmd() *cobra.Command {
 			ids, began := fillChats(client, template(l), chats)
 			plain := weigh(nodes, "*")
 			plain.print("chats alone", nodes)
-			store, alone := redisstore.New(client, zerolog.Nop()), [3]float64{}
+			store, baseline := redisstore.New(client, zerolog.Nop()), [3]float64{}
 			for i, n := range shards {
 				store.ListShards = n
-				for some := range slices.Chunk(ids, 500) {
-					must(0, store.Chats.List(bg, some...))
+				for chunk := range slices.Chunk(ids, 500) {
+					must(0, store.Chats.List(bg, chunk...))
 				}
 				sums := weigh(nodes, "mneme:chats*")
 				for slot := range sums {
 					sums[slot] += plain[slot]
 				}
 				sums.print(fmt.Sprintf("with their list in %d", n), nodes)
-				for at, name := range []string{"first", "middle", "last"} {
-					after := redisstore.Place{Used: began + int64([]int{chats, chats / 2, pageOf}[at]), Member: "~"}
-					took := pageTime(store, after)
+				for pos, name := range []string{"first", "middle", "last"} {
+					cursor := redisstore.Place{Used: began + int64([]int{chats, chats / 2, pageOf}[pos]), Member: "~"}
+					took := pageTime(store, cursor)
 					if i == 0 {
-						alone[at] = took
+						baseline[pos] = took
 					}
-					fmt.Printf("    %-6s page of %d %8.2f ms, %6.1f times that of %d\n", name, pageOf, took, took/alone[at], shards[0])
+					fmt.Printf("    %-6s page of %d %8.2f ms, %6.1f times that of %d\n", name, pageOf, took, took/baseline[pos], shards[0])
 				}
 				for _, key := range append(memory.ShardKeys(memory.KindChats, memory.Tenant{}, n), string(memory.KindChats)) {
 					must(0, client.Unlink(bg, key).Err())
@@ -114,9 +114,9 @@ func fillChats(client *redis.ClusterClient, dumps map[string]string, count int) 
 	for range count {
 		ids = append(ids, memory.MustChat(fmt.Sprintf("chat-%016x", random.Uint64())))
 	}
-	for some := range slices.Chunk(ids, 500) {
+	for chunk := range slices.Chunk(ids, 500) {
 		must(client.Pipelined(bg, func(p redis.Pipeliner) error {
-			for _, chat := range some {
+			for _, chat := range chunk {
 				for key, dump := range dumps {
 					p.RestoreReplace(bg, strings.Replace(key, "CHAT", chat.ID(), 1), 0, dump)
 				}
@@ -124,7 +124,7 @@ func fillChats(client *redis.ClusterClient, dumps map[string]string, count int) 
 			return nil
 		}))
 		must(client.Pipelined(bg, func(p redis.Pipeliner) error { // behind all of them: one may be sent again
-			for _, chat := range some {
+			for _, chat := range chunk {
 				meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(chat)}.String()
 				p.HSet(bg, meta, "turn", turn)
 				turn++
@@ -141,7 +141,7 @@ type bySlot [slots]float64
 // weigh sums the keys that match.
 func weigh(nodes []*redis.Client, pattern string) (sums bySlot) {
 	for _, node := range nodes {
-		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		for cursor, hasMore := uint64(0), true; hasMore; hasMore = cursor != 0 {
 			keys, next, err := node.Scan(bg, cursor, pattern, 1000).Result()
 			cursor = must(next, err)
 			cmds := must(node.Pipelined(bg, func(p redis.Pipeliner) error {
@@ -163,12 +163,12 @@ func weigh(nodes []*redis.Client, pattern string) (sums bySlot) {
 func (sums *bySlot) print(what string, nodes []*redis.Client) {
 	fmt.Println(what)
 	for i, node := range nodes {
-		first, all := slots*i/masters, 0.0
+		first, total := slots*i/masters, 0.0
 		own := sums[first : slots*(i+1)/masters]
 		for _, n := range own {
-			all += n
+			total += n
 		}
-		mean, most := all/float64(len(own)), slices.Max(own)
+		mean, most := total/float64(len(own)), slices.Max(own)
 		fullest := first + slices.Index(own, most)
 		fmt.Printf("    node %d: mean %9.0f B a slot, slot %5d has %11.0f B, %8.2f times the mean:", i+1, mean, fullest, most,
 			most/mean)
@@ -185,14 +185,14 @@ func (sums *bySlot) print(what string, nodes []*redis.Client) {
 }
 
 // pageTime is how long a page takes, in ms: the median.
-func pageTime(store *redisstore.Store, after redisstore.Place) float64 {
+func pageTime(store *redisstore.Store, cursor redisstore.Place) float64 {
 	var took []time.Duration
 	for range rounds {
 		began := time.Now()
-		page := must(store.Chats.ByUse(bg, memory.Tenant{}, after, pageOf))
+		page := must(store.Chats.ByUse(bg, memory.Tenant{}, cursor, pageOf))
 		took = append(took, time.Since(began))
 		if len(page) != pageOf {
-			panic(fmt.Errorf("the page behind %v has %d chats", after, len(page)))
+			panic(fmt.Errorf("the page behind %v has %d chats", cursor, len(page)))
 		}
 	}
 	return ms(median(took))

@@ -109,22 +109,22 @@ func (c *turnCmd) run() error {
 
 // chain starts the bare one.
 func chain(l *lab, v *vendor) *way {
-	w, to := &way{name: "chain"}, v.Listener.Addr().String()
+	w, addr := &way{name: "chain"}, v.Listener.Addr().String()
 	for _, calls := range []int{0, 3, 0} { // the gateway's place, the apiserver's, webmemory's
 		var pid int
-		to, pid = l.Hop(to, calls)
+		addr, pid = l.Hop(addr, calls)
 		w.pids = append(w.pids, pid)
 	}
-	w.urls = []string{"http://" + to + "/CHAT"}
+	w.urls = []string{"http://" + addr + "/CHAT"}
 	return w
 }
 
 // traces compares turns that are traced with turns that are not, in one run. A collector takes each span at once.
 func (c *turnCmd) traces(l *lab, v *vendor) {
-	s, sent := l.Services(v, true), new(atomic.Int64)
+	s, spanBytes := l.Services(v, true), new(atomic.Int64)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
-		sent.Add(n)
+		spanBytes.Add(n)
 	}))
 	defer collector.Close()
 	off := wayOf("off", s)
@@ -138,7 +138,7 @@ func (c *turnCmd) traces(l *lab, v *vendor) {
 	// The order statistic that the median exceeds in one of twenty cases, by the normal approximation of the binomial.
 	n := float64(len(pairs))
 	fmt.Printf("  upper bound of the median %.3f ×; %.0f bytes of spans a turn\n",
-		quantile(pairs, (math.Ceil(n/2+1.645*math.Sqrt(n)/2)-1)/n), float64(sent.Load())/float64(on.asked))
+		quantile(pairs, (math.Ceil(n/2+1.645*math.Sqrt(n)/2)-1)/n), float64(spanBytes.Load())/float64(on.turnCount))
 }
 
 // age lets one chat of each way grow and draws what its turns took, by fifteenths.
@@ -179,9 +179,9 @@ limits:
 	free, limited := wayOf("free", s), wayOf("limited", l.Replica(s, v, true))
 	limited.key, limited.user, free.user = limitedKey, "ann", "ann"
 	free.warm()
-	kept := len(must(s.Redis.Keys(bg, "mneme:limits*").Result()))
+	keys := len(must(s.Redis.Keys(bg, "mneme:limits*").Result()))
 	c.compare(limited.warm(), free)
-	fmt.Println("  keys of limits in Redis after turns without:", kept)
+	fmt.Println("  keys of limits in Redis after turns without:", keys)
 }
 
 // growth compares turns of an old chat with those of chats that have just begun, by turns in one
@@ -190,11 +190,11 @@ func (c *turnCmd) growth(l *lab, v *vendor) {
 	const windows = "context_window: 4, subagent_context_window: 4"
 	for replicas, name := range []string{"alone", "with a second replica that answers every other turn"} {
 		mark := l.Mark()
-		all := []services{l.Services(v, true, windows)}
+		group := []services{l.Services(v, true, windows)}
 		for range replicas {
-			all = append(all, l.Replica(all[0], v, true, windows))
+			group = append(group, l.Replica(group[0], v, true, windows))
 		}
-		w := wayOf("", all...)
+		w := wayOf("", group...)
 		for range c.Age - 60 { // which ages adds
 			w.turn("old", 0)
 		}

@@ -51,7 +51,7 @@ type unit struct {
 	name     string
 	calls    int
 	settings string // further lines of the configuration
-	do       func(s services, i int) (made int)
+	do       func(s services, i int) (created int)
 }
 
 func units(l *lab) []unit {
@@ -91,9 +91,9 @@ func units(l *lab) []unit {
 			return 1
 		}},
 		{"key, and its chat of 1 turn", 400, keys, func(s services, i int) int {
-			var made struct{ Key string }
-			must(0, json.Unmarshal(ask(s, http.MethodPost, "/v1/keys", limitedKey, `{"name":"k","scopes":["chat"]}`), &made))
-			ask(s, http.MethodPost, fmt.Sprintf("/v1/chats/bench-%d/messages", i), made.Key, hi)
+			var reply struct{ Key string }
+			must(0, json.Unmarshal(ask(s, http.MethodPost, "/v1/keys", limitedKey, `{"name":"k","scopes":["chat"]}`), &reply))
+			ask(s, http.MethodPost, fmt.Sprintf("/v1/chats/bench-%d/messages", i), reply.Key, hi)
 			return 1
 		}},
 		{"conversation of 1 call", 400, "", conversation(1)},
@@ -128,7 +128,7 @@ func ask(s services, method, path, key, body string) []byte {
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
-	if strings.Contains(body, slowly) {
+	if strings.Contains(body, slowMarker) {
 		r.Header.Set("Prefer", "respond-async")
 	}
 	resp := must(http.DefaultClient.Do(r))
@@ -151,7 +151,7 @@ func unitsVendor() *vendor {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		w.Header().Set("Content-Type", "text/event-stream") // the other answers set their own
 		switch {
-		case bytes.Contains(body, []byte(slowly)): // says nothing for 10 s, then 20 words a second
+		case bytes.Contains(body, []byte(slowMarker)): // says nothing for 10 s, then 20 words a second
 			time.Sleep(10 * time.Second)
 			for i := range 200 {
 				_, _ = w.Write(v.chat[2][min(i, 1)])
@@ -185,37 +185,37 @@ func (u unit) measure(l *lab) {
 		l.Backend = vendors["messages"]
 	}
 	s := l.Replica(services{Redis: client}, v, true)
-	behind := time.Second // what comes behind the answers
+	cooldown := time.Second // what comes behind the answers
 	if strings.HasSuffix(u.name, " of 20 s") {
-		behind = 25 * time.Second
+		cooldown = 25 * time.Second
 	}
 	first := float64(u.do(s, u.calls)) // compiles the scripts, opens the connections
-	time.Sleep(behind)
-	counted := func(d time.Duration, do func()) (figures [3]float64, seconds float64) {
-		began, before := time.Now(), work(client)
+	time.Sleep(cooldown)
+	sample := func(d time.Duration, do func()) (figures [3]float64, seconds float64) {
+		began, base := time.Now(), work(client)
 		do()
 		time.Sleep(d)
 		for i, now := range work(client) {
-			figures[i] = now - before[i]
+			figures[i] = now - base[i]
 		}
 		return figures, time.Since(began).Seconds()
 	}
-	idle, rest := counted(3*time.Second, func() {})
-	before := holding(s.Addrs[1])
+	idle, rest := sample(3*time.Second, func() {})
+	baseline := holding(s.Addrs[1])
 	var added atomic.Int64
-	took, seconds := counted(behind, func() {
-		var all sync.WaitGroup
+	took, seconds := sample(cooldown, func() {
+		var wg sync.WaitGroup
 		for worker := range 4 {
-			all.Go(func() {
+			wg.Go(func() {
 				for i := worker; i < u.calls; i += 4 {
 					added.Add(int64(u.do(s, i)))
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 	})
 	n := float64(added.Load())
-	made := first + n
+	total := first + n
 	fmt.Printf("%-36s", u.name)
 	for i, figure := range took {
 		fmt.Printf(" %9.*f", []int{1, 3, 0}[i], (figure-idle[i]*seconds/rest)/n)
@@ -223,34 +223,34 @@ func (u unit) measure(l *lab) {
 	if u.name == "passage" {
 		started := l.Replica(s, v, true)
 		defer fmt.Printf("    apiserver's RSS: %.0f B a passage where %.0f were put, %.0f B in one that started with them\n",
-			1e3*(holding(s.Addrs[1])[0]-before[0])/n, made, 1e3*(holding(started.Addrs[1])[0]-before[0])/made)
+			1e3*(holding(s.Addrs[1])[0]-baseline[0])/n, total, 1e3*(holding(started.Addrs[1])[0]-baseline[0])/total)
 	}
 	l.StopTo(mark)
 	must(0, client.Do(bg, "SCRIPT", "FLUSH", "SYNC").Err())
 	kinds := kindsOf(client)
-	for _, ends := range []time.Duration{0, 25 * time.Hour, 1e6 * time.Hour} {
+	for _, horizon := range []time.Duration{0, 25 * time.Hour, 1e6 * time.Hour} {
 		for _, key := range must(client.Keys(bg, "*").Result()) {
-			if ttl := client.PTTL(bg, key).Val(); ttl > 0 && ttl < ends {
+			if ttl := client.PTTL(bg, key).Val(); ttl > 0 && ttl < horizon {
 				client.Del(bg, key)
 			}
 		}
-		fmt.Printf(" %9.0f", (used(client)-empty)/made)
+		fmt.Printf(" %9.0f", (used(client)-empty)/total)
 	}
 	fmt.Println()
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[name]
-		fmt.Printf("    %-36s %8.3f keys %8.0f B %7.1f h\n", name, k[0]/made, k[1]/made, k[2])
+		fmt.Printf("    %-36s %8.3f keys %8.0f B %7.1f h\n", name, k[0]/total, k[1]/total, k[2])
 	}
 }
 
 // varies are the parts of keys that name one of many.
-var varies = regexp.MustCompile(`\{[^}]*\}|\d{4}-\d\d-\d\d|[^:]*\d[^:]*|[0-9a-f]{16,}`)
+var variablePart = regexp.MustCompile(`\{[^}]*\}|\d{4}-\d\d-\d\d|[^:]*\d[^:]*|[0-9a-f]{16,}`)
 
 // kindsOf are the keys' number, bytes and longest time to live, in hours, by their kind; 0 is for ever.
 func kindsOf(client *redis.Client) map[string][3]float64 {
 	kinds := map[string][3]float64{}
 	for _, key := range must(client.Keys(bg, "*").Result()) {
-		name := varies.ReplaceAllString(key, "*")
+		name := variablePart.ReplaceAllString(key, "*")
 		if k, ok := memory.ParseRedisKey(key); ok {
 			name = string(k.Kind)
 		}

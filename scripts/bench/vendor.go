@@ -27,18 +27,18 @@ type vendor struct {
 	chat    [3][][]byte         // streams, each by its events
 	answers map[string][][]byte // the others, by the end of the path and whether they are streams
 	hold    <-chan struct{}
-	Held    atomic.Int64 // answers that wait for hold
+	Waiting atomic.Int64 // answers that wait for hold
 }
 
 // newVendor starts it. The last answer of a turn stops half-way until hold is closed.
 func newVendor(hold <-chan struct{}) *vendor {
 	v := &vendor{hold: hold, answers: map[string][][]byte{}}
 	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
-	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text,
+	for i, block := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text,
 		text} {
 		v.chat[i] = recorded(upstreamtest.Chat, "/v1/chat/completions",
 			`{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
-			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, said)
+			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, block)
 	}
 	v.answers["completions false"] = recorded(upstreamtest.Chat, "/v1/chat/completions",
 		`{"model":"m","messages":[{"role":"user","content":"?"}]}`, text)
@@ -56,10 +56,10 @@ func newVendor(hold <-chan struct{}) *vendor {
 }
 
 // recorded is what the fake vendor answers to a request, event by event.
-func recorded(vendor upstreamtest.Vendor, to, body string, said ...upstreamtest.Block) [][]byte {
+func recorded(vendor upstreamtest.Vendor, target, body string, blocks ...upstreamtest.Block) [][]byte {
 	fake := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Stream: upstreamtest.StreamOptions{Chunk: 20}})
-	fake.Queue(upstreamtest.Reply(said...))
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, to, strings.NewReader(body))
+	fake.Queue(upstreamtest.Reply(blocks...))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	r.Header.Set("Anthropic-Version", "2023-06-01")
 	if fake.ServeHTTP(w, r); w.Code != http.StatusOK {
 		panic(fmt.Errorf("the fake vendor refuses the benchmark: %s", w.Body))
@@ -94,11 +94,11 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, event := range events {
 		if n == 2 && i == 5 && v.hold != nil {
-			v.Held.Add(1)
-			for held := true; held; { // a vendor that is silent for a minute is given up
+			v.Waiting.Add(1)
+			for waiting := true; waiting; { // a vendor that is silent for a minute is given up
 				select {
 				case <-v.hold:
-					held = false
+					waiting = false
 				case <-time.After(15 * time.Second):
 					_, _ = io.WriteString(w, ": keep-alive\n\n")
 					_ = http.NewResponseController(w).Flush()

@@ -24,20 +24,20 @@ type way struct {
 	pids      []int
 	redis     *redis.Client // nil for none that is watched
 
-	chats, asked int
-	cpu          []float64 // ms per turn, by what was measured
-	latency      []time.Duration
-	load         [3]float64 // of Redis, for all turns that were measured: ms of CPU, bytes in, bytes out
-	measured     int
-	sent         map[string]int // commands of the turns that were watched
-	scripted     int
-	watched      int
+	chats, turnCount int
+	cpu              []float64 // ms per turn, by what was measured
+	latency          []time.Duration
+	load             [3]float64 // of Redis, for all turns that were measured: ms of CPU, bytes in, bytes out
+	measured         int
+	commandCounts    map[string]int // commands of the turns that were watched
+	scripted         int
+	watched          int
 }
 
 // wayOf is services, asked as they are.
-func wayOf(name string, of ...services) *way {
-	w := &way{name: name, redis: of[0].Redis}
-	for _, s := range of {
+func wayOf(name string, targets ...services) *way {
+	w := &way{name: name, redis: targets[0].Redis}
+	for _, s := range targets {
 		w.urls, w.pids = append(w.urls, s.URL), append(w.pids, s.Pids...)
 	}
 	return w
@@ -49,9 +49,9 @@ const question = "Which month sold the most, and why?"
 const completions = "/v1/chat/completions"
 
 // turn asks in a chat, in which so many turns were before, and reads the answer to its end.
-func (w *way) turn(chat string, before int) {
-	w.asked++
-	url, body := w.urls[w.asked%len(w.urls)], map[string]any{"message": question, "stream": true}
+func (w *way) turn(chat string, priorTurns int) {
+	w.turnCount++
+	url, body := w.urls[w.turnCount%len(w.urls)], map[string]any{"message": question, "stream": true}
 	if w.message != nil {
 		body["message"] = w.message()
 	}
@@ -59,9 +59,9 @@ func (w *way) turn(chat string, before int) {
 		body["user"] = w.user
 	}
 	if strings.HasSuffix(url, completions) { // its client sends the whole transcript
-		asked := map[string]string{"role": "user", "content": question}
-		past := []any{asked, map[string]string{"role": "assistant", "content": "March, since it rained."}}
-		body = map[string]any{"model": "mneme", "stream": true, "messages": append(slices.Repeat(past, before), asked)}
+		userMessage := map[string]string{"role": "user", "content": question}
+		past := []any{userMessage, map[string]string{"role": "assistant", "content": "March, since it rained."}}
+		body = map[string]any{"model": "mneme", "stream": true, "messages": append(slices.Repeat(past, priorTurns), userMessage)}
 	}
 	began := time.Now()
 	must(0, send(url, chat, w.key, string(must(json.Marshal(body)))))
@@ -93,11 +93,11 @@ func (w *way) measure(n int, turns func()) {
 		}
 		return figures
 	}
-	before, used := info(), cpuOf(w.pids...)
+	base, used := info(), cpuOf(w.pids...)
 	turns()
 	w.cpu = append(w.cpu, ms(cpuOf(w.pids...)-used)/float64(n))
-	for i, after := range info() {
-		w.load[i] += after - before[i]
+	for i, value := range info() {
+		w.load[i] += value - base[i]
 	}
 	w.measured += n
 }
@@ -106,28 +106,28 @@ func (w *way) measure(n int, turns func()) {
 func (w *way) watch(n int, turns func()) {
 	if w.redis != nil {
 		latency := w.latency
-		w.sent, w.scripted = (&services{Redis: w.redis}).Monitor(turns)
+		w.commandCounts, w.scripted = (&services{Redis: w.redis}).Monitor(turns)
 		w.watched, w.latency = n, latency
 	}
 }
 
 func (w *way) String() string {
-	said := fmt.Sprintf("  %-8s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms", w.name, median(w.cpu),
+	line := fmt.Sprintf("  %-8s CPU %.2f ms (%.2f–%.2f), p50 %.2f ms, p95 %.2f ms", w.name, median(w.cpu),
 		slices.Min(w.cpu), slices.Max(w.cpu), ms(median(w.latency)), ms(quantile(w.latency, .95)))
 	if w.watched == 0 {
-		return said
+		return line
 	}
-	all, n := 0, float64(w.measured)
-	for _, sent := range w.sent {
-		all += sent
+	total, n := 0, float64(w.measured)
+	for _, count := range w.commandCounts {
+		total += count
 	}
-	return said + fmt.Sprintf("; Redis CPU %.2f ms, %.0f bytes in, %.0f bytes out; "+
+	return line + fmt.Sprintf("; Redis CPU %.2f ms, %.0f bytes in, %.0f bytes out; "+
 		"commands sent %.1f, called by scripts %.1f",
-		w.load[0]/n, w.load[1]/n, w.load[2]/n, float64(all)/float64(w.watched), float64(w.scripted)/float64(w.watched))
+		w.load[0]/n, w.load[1]/n, w.load[2]/n, float64(total)/float64(w.watched), float64(w.scripted)/float64(w.watched))
 }
 
-// beside prints ways, and the others beside the last one: ratios in the same round, their median and range.
-func beside(ways ...*way) {
+// printComparison prints ways, and the others beside the last one: ratios in the same round, their median and range.
+func printComparison(ways ...*way) {
 	base := ways[len(ways)-1]
 	for _, w := range ways {
 		fmt.Println(w)
@@ -144,10 +144,10 @@ func beside(ways ...*way) {
 
 // commands prints what a turn sends to Redis.
 func (w *way) commands() {
-	for _, name := range slices.SortedFunc(maps.Keys(w.sent), func(a, b string) int {
-		return cmp.Or(w.sent[b]-w.sent[a], strings.Compare(a, b))
+	for _, name := range slices.SortedFunc(maps.Keys(w.commandCounts), func(a, b string) int {
+		return cmp.Or(w.commandCounts[b]-w.commandCounts[a], strings.Compare(a, b))
 	}) {
-		fmt.Printf("    %-10s %.1f\n", name, float64(w.sent[name])/float64(w.watched))
+		fmt.Printf("    %-10s %.1f\n", name, float64(w.commandCounts[name])/float64(w.watched))
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *turnCmd) compare(ways ...*way) {
 		w.watch(50, func() { w.turns(50) })
 	}
 	fmt.Printf("a turn: three model calls, one delegation, 20 deltas; %d rounds of %d turns, medians\n", c.Rounds, c.Turns)
-	beside(ways...)
+	printComparison(ways...)
 }
 
 // ages measures blocks of turns of an old chat by turns with those of young ones.
@@ -185,7 +185,7 @@ func ages(w *way, old string, young func(round int) (chat string)) {
 			}
 		}
 	}
-	beside(pair...)
+	printComparison(pair...)
 }
 
 // say sends a message and reads the answer's stream to its end.

@@ -92,6 +92,6 @@ func TestEvalRecallPrintsTheTable(t *testing.T) {
 	var turns conversations.InPrompts
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &turns))
 	require.Equal(t, 5, turns.Questions)
-	require.InDelta(t, 1, turns.All, 1e-9, "the window shows it, or recall does")
+	require.InDelta(t, 1, turns.AllFound, 1e-9, "the window shows it, or recall does")
 	require.Positive(t, turns.Ordinary.Turns)
 }

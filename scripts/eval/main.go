@@ -68,14 +68,14 @@ func (con *console) measuring(
 	c.Args, c.Flags().SortFlags = cobra.NoArgs, false
 	var parser comment.Parser
 	c.Long = string((&comment.Printer{TextCodePrefix: "  "}).Text(parser.Parse(c.Long)))
-	before, behind := "", "\n"
+	prefix, suffix := "", "\n"
 	if f, ok := con.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		before, behind = "\r\x1b[K", ""
+		prefix, suffix = "\r\x1b[K", ""
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		con.began = true
-		r, err := measure(c.Context(), *data, func(doing string) { fmt.Fprint(con.stderr, before, doing, behind) })
-		fmt.Fprint(con.stderr, before)
+		r, err := measure(c.Context(), *data, func(doing string) { fmt.Fprint(con.stderr, prefix, doing, suffix) })
+		fmt.Fprint(con.stderr, prefix)
 		switch {
 		case err != nil && c.Context().Err() != nil:
 			return errors.New("stopped before the end; an incomplete run is not shown")

@@ -48,14 +48,14 @@ func (m meaning) Ask(
 	return m.search(ctx, q, q.Question, askedAt, budget)
 }
 
-// vectorsAlone searches the indexes of a meaning without the words of the question.
-type vectorsAlone struct{ meaning }
+// vectorsOnly searches the indexes of a meaning without the words of the question.
+type vectorsOnly struct{ meaning }
 
 // Import does nothing: the meaning has imported the conversation.
-func (vectorsAlone) Import(context.Context, conversations.Conversation) error { return nil }
+func (vectorsOnly) Import(context.Context, conversations.Conversation) error { return nil }
 
 // Ask searches by the vector of the question.
-func (m vectorsAlone) Ask(
+func (m vectorsOnly) Ask(
 	ctx context.Context, q conversations.Question, askedAt float64, budget int,
 ) ([]conversations.Hit, error) {
 	return m.search(ctx, q, "", askedAt, budget)
@@ -69,10 +69,10 @@ func (m meaning) search(
 	if err != nil {
 		return nil, err
 	}
-	found := recall.Search([]*recall.Index{m.indexes[q.Conversation]}, recall.Query{
+	answer := recall.Search([]*recall.Index{m.indexes[q.Conversation]}, recall.Query{
 		Text: words, AskedAt: time.UnixMilli(int64(askedAt * 1000)), Budget: budget, Vector: v.Vector,
 	})
-	for _, h := range found.Hits {
+	for _, h := range answer.Hits {
 		hits = append(hits, conversations.Hit{ID: h.ID, Text: h.Text})
 	}
 	return hits, nil

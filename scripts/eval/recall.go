@@ -70,7 +70,7 @@ Examples, with relative paths from scripts/:
 			return conversations.Run(ctx, set, service, nil, nil, tell)
 		}
 		both := meaning{o.Endpoint, map[string]*recall.Index{}}
-		r, err := conversations.Run(ctx, set, service, both, vectorsAlone{both}, tell)
+		r, err := conversations.Run(ctx, set, service, both, vectorsOnly{both}, tell)
 		if err == nil {
 			r.Embedded = &o.Endpoint.Report
 		}
@@ -95,12 +95,12 @@ func own(
 	cfg.DataDir, cfg.SessionLogs = dir, false
 	cfg.Redis.EmbeddedListen, cfg.Webmemory.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	change(&cfg, &o)
-	at, end, err := services.Start(ctx, service, cfg, o)
+	addrs, end, err := services.Start(ctx, service, cfg, o)
 	if err != nil {
 		os.RemoveAll(dir)
 		return s, nil, err
 	}
-	s.client, err = webapi.New("http://" + at.Webmemory)
+	s.client, err = webapi.New("http://" + addrs.Webmemory)
 	return s, func() { s.client.Close(); _ = end(); os.RemoveAll(dir) }, err
 }
 
@@ -143,15 +143,15 @@ func (s recallService) Ask(
 		"asked_at": {strconv.FormatFloat(askedAt, 'f', -1, 64)},
 	}.Encode()
 	for {
-		var found webapi.Recalled
-		if err := s.client.Call(ctx, http.MethodGet, path, &found); err != nil {
+		var answer webapi.Recalled
+		if err := s.client.Call(ctx, http.MethodGet, path, &answer); err != nil {
 			return nil, err
 		}
-		if found.Partial {
+		if answer.Partial {
 			continue
 		}
-		hits := make([]conversations.Hit, len(found.Hits))
-		for i, h := range found.Hits {
+		hits := make([]conversations.Hit, len(answer.Hits))
+		for i, h := range answer.Hits {
 			hits[i] = conversations.Hit{ID: h.ID, Text: h.Text}
 		}
 		return hits, nil

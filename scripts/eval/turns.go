@@ -99,7 +99,7 @@ func (s *turnService) Turn(ctx context.Context, c conversations.Conversation, me
 	if err := json.Unmarshal(s.model.take(), &request); err != nil {
 		return "", "", fmt.Errorf("reading a prompt: %w", err)
 	}
-	var all bytes.Buffer
+	var buf bytes.Buffer
 	for _, m := range request.Messages {
 		var text string
 		var parts []struct{ Text string }
@@ -109,11 +109,11 @@ func (s *turnService) Turn(ctx context.Context, c conversations.Conversation, me
 		for _, p := range parts {
 			text += p.Text + "\n"
 		}
-		fmt.Fprintln(&all, text)
+		fmt.Fprintln(&buf, text)
 	}
-	prompt = all.String()
-	if _, from, ok := strings.Cut(prompt, "What was said earlier in this chat"); ok {
-		recalled, _, _ = strings.Cut(from, "</recalled")
+	prompt = buf.String()
+	if _, tail, ok := strings.Cut(prompt, "What was said earlier in this chat"); ok {
+		recalled, _, _ = strings.Cut(tail, "</recalled")
 	}
 	_, err = s.client.EraseChat(ctx, chat)
 	return prompt, recalled, err

@@ -51,14 +51,14 @@ func approve(ctx context.Context, t *trial) (clean bool, err error) {
 		a.chaos = &chaos{soak: newSoak(quiet), rng: a.random(1)}
 	}
 	events := 0
-	err = a.eachRound(ctx, func(round int, here, there *service) error {
+	err = a.eachRound(ctx, func(round int, owner, peer *service) error {
 		// In the first round of each turn through the events nothing is killed, which tells how many there are.
-		at := 0
+		faultSeq := 0
 		if events > 0 {
-			at = round % (events + 1)
+			faultSeq = round % (events + 1)
 		}
-		n, err := a.round(ctx, round, at, here, there)
-		if at == 0 && err == nil {
+		n, err := a.round(ctx, round, faultSeq, owner, peer)
+		if faultSeq == 0 && err == nil {
 			events = n
 			a.count("events of runs that nothing disturbs", n)
 		}
@@ -70,28 +70,28 @@ func approve(ctx context.Context, t *trial) (clean bool, err error) {
 
 // round is one run, of which what holds it is killed when event at has come; 0 for never. It gives
 // the number of the run's events.
-func (a *approving) round(ctx context.Context, round, at int, here, there *service) (events int, err error) {
+func (a *approving) round(ctx context.Context, round, faultSeq int, owner, peer *service) (events int, err error) {
 	chat, order := memory.MustChat(fmt.Sprint("approvals-", round)), fmt.Sprint("o", round)
 	message := fmt.Sprintf("Ask billing to use refund {\"order\":%q}\nAsk stock to use reserve {\"item\":%[1]q}", order)
 	var last event.Event
 	var run string
-	lost := false // Redis has lost data in this round
+	dataLost := false // Redis has lost data in this round
 	take := func(e event.Event, err error) (killed bool) {
 		if err != nil {
 			return false
 		}
 		run, last = e.RunID, e
-		if at == 0 || e.Seq != int64(at) || lost {
+		if faultSeq == 0 || e.Seq != int64(faultSeq) || dataLost {
 			return false
 		}
-		lost = a.chaos != nil // once, or a further attempt at the message would lose its data there, too
-		err = a.disturb(round, here)
+		dataLost = a.chaos != nil // once, or a further attempt at the message would lose its data there, too
+		err = a.disturb(round, owner)
 		if err != nil {
-			a.find("round %d, killed at event %d: what was killed did not come back: %v", round, at, err)
+			a.find("round %d, killed at event %d: what was killed did not come back: %v", round, faultSeq, err)
 		}
 		return true
 	}
-	for e, err := range here.client.Say(ctx, chat, message, order) {
+	for e, err := range owner.client.Say(ctx, chat, message, order) {
 		if take(e, err) {
 			break
 		}
@@ -99,23 +99,23 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 	if err := a.startAll(); err != nil {
 		return 0, err
 	}
-	for until := time.Now().Add(2 * time.Minute); ; {
-		if time.Now().After(until) || ctx.Err() != nil {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		if time.Now().After(deadline) || ctx.Err() != nil {
 			return 0, errors.New("the run does not come to an end")
 		}
-		info, err := there.client.Chat(ctx, chat)
+		info, err := peer.client.Chat(ctx, chat)
 		switch {
 		case err != nil, info.Run != "":
 			sleep(ctx, 50*time.Millisecond)
 			continue
 		case info.Waiting == nil && a.chaos == nil:
 		case info.Waiting == nil: // it may have been lost with the process that had it: its client sends it again
-			for e, err := range there.client.Say(ctx, chat, message, order) {
+			for e, err := range peer.client.Say(ctx, chat, message, order) {
 				if err == nil {
 					run, last = e.RunID, e
 				}
 			}
-			if _, over := last.Payload.(*event.RunFinished); !over {
+			if _, finished := last.Payload.(*event.RunFinished); !finished {
 				sleep(ctx, 100*time.Millisecond)
 				continue
 			}
@@ -125,11 +125,11 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 				answers = append(answers, event.WaitAnswer{ID: w.ID, Decision: event.Approve})
 				a.count("waits approved", 1)
 			}
-			here, there = there, here // what goes on is held by the other one
-			again := false            // Redis has lost data behind the answers
-			for e, err := range here.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
+			owner, peer = peer, owner // what goes on is held by the other one
+			resend := false           // Redis has lost data behind the answers
+			for e, err := range owner.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
 				if take(e, err) {
-					again = a.chaos != nil
+					resend = a.chaos != nil
 					break
 				}
 			}
@@ -137,7 +137,7 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 				return 0, err
 			}
 			for _, web := range a.webs() { // the same answers at once to both, which have to know of the first time
-				if !again {
+				if !resend {
 					break
 				}
 				for e, err := range web.client.Resume(ctx, chat, info.Waiting.RunID, 0, answers...) {
@@ -150,7 +150,7 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 		}
 		break
 	}
-	for e, err := range there.client.Follow(ctx, chat, run) {
+	for e, err := range peer.client.Follow(ctx, chat, run) {
 		if err == nil {
 			last = e
 		}
@@ -159,30 +159,30 @@ func (a *approving) round(ctx context.Context, round, at int, here, there *servi
 		switch n := a.counted(path); {
 		case n == 1:
 			a.count("calls made once", 1)
-		case n == 0 && at > 0:
+		case n == 0 && faultSeq > 0:
 			a.count("calls never made", 1)
 		default:
-			a.find("round %d, killed at event %d: %s was done %d times", round, at, path, n)
+			a.find("round %d, killed at event %d: %s was done %d times", round, faultSeq, path, n)
 		}
 	}
 	if end, ok := last.Payload.(*event.RunFinished); !ok {
-		a.find("round %d, killed at event %d: the run's last event is %s", round, at, last.Role())
-	} else if at == 0 && end.Outcome != event.Completed {
-		a.find("round %d, killed at event %d: the run is %s although nothing was killed", round, at, end.Outcome)
+		a.find("round %d, killed at event %d: the run's last event is %s", round, faultSeq, last.Role())
+	} else if faultSeq == 0 && end.Outcome != event.Completed {
+		a.find("round %d, killed at event %d: the run is %s although nothing was killed", round, faultSeq, end.Outcome)
 	}
-	return int(last.Seq), a.usable(ctx, there, chat, round, at)
+	return int(last.Seq), a.usable(ctx, peer, chat, round, faultSeq)
 }
 
 // usable says something more in the chat.
-func (a *approving) usable(ctx context.Context, v *service, chat memory.Chat, round, at int) error {
+func (a *approving) usable(ctx context.Context, v *service, chat memory.Chat, round, faultSeq int) error {
 	const message = "Tell the billing subagent that my name is Aliya"
 	for e, err := range v.client.Say(ctx, chat, message, fmt.Sprint("more-", round)) {
 		if err != nil {
-			a.find("round %d, killed at event %d: the chat cannot be used: %v", round, at, err)
+			a.find("round %d, killed at event %d: the chat cannot be used: %v", round, faultSeq, err)
 			return nil
 		}
 		if end, ok := e.Payload.(*event.RunFinished); ok && end.Outcome != event.Completed {
-			a.find("round %d, killed at event %d: the next run in the chat is %s", round, at, end.Outcome)
+			a.find("round %d, killed at event %d: the next run in the chat is %s", round, faultSeq, end.Outcome)
 		}
 	}
 	return ctx.Err()
@@ -203,13 +203,13 @@ func (a *approving) disturb(round int, web *service) error {
 func (a *approving) kill(round int, web *service) {
 	a.count("kill -9", 1)
 	agents := a.services["apiserver"+strings.TrimPrefix(web.name, "webmemory")]
-	var all []*service
+	var targets []*service
 	for _, v := range a.services {
 		if !v.isRedis() {
-			all = append(all, v)
+			targets = append(targets, v)
 		}
 	}
-	for _, v := range [][]*service{{web}, {agents}, {web, agents}, all}[round/2%4] {
+	for _, v := range [][]*service{{web}, {agents}, {web, agents}, targets}[round/2%4] {
 		v.Kill()
 	}
 }

@@ -35,45 +35,45 @@ type stored struct {
 }
 
 // time is when message i was made.
-func (h *stored) time(i int) time.Time { return when(h.messages[i].Timestamp) }
+func (h *stored) time(i int) time.Time { return unixTime(h.messages[i].Timestamp) }
 
 // checker holds what must be where, and compares it with what is stored.
 type checker struct {
 	*ledger
-	fates  *fates                  // nil: nothing may be lost
-	wanted map[memory.Key][]wanted // in no order across runs, in theirs within one
+	fates    *fates                           // nil: nothing may be lost
+	expected map[memory.Key][]expectedMessage // in no order across runs, in theirs within one
 
 	late    int      // messages of blocks that stand behind their turn
 	excuses []string // what Redis' losses must cost, and why
 }
 
-// wanted is one acknowledged message.
-type wanted struct {
+// expectedMessage is one acknowledged message.
+type expectedMessage struct {
 	run *run
 	seq int64
 	raw string
 }
 
-// everything checks what the soak has left.
-func (c *checker) everything(s *soak) error {
+// verify checks what the soak has left.
+func (c *checker) verify(s *soak) error {
 	c.reread(s)
 	c.fold()
-	known := map[memory.Key]bool{}
+	keys := map[memory.Key]bool{}
 	for _, ch := range s.chats {
 		for _, key := range ch.keys() {
-			known[key] = true
+			keys[key] = true
 			h, err := c.stored(s, ch, key)
 			if err != nil {
 				return err
 			}
 			c.history(h)
-			c.shown(s, h)
+			c.checkView(s, h)
 		}
 	}
-	c.vanished(s.reads.gone)
+	c.vanished(s.reads.removed)
 	c.checkPosts()
 	c.excuseConflicts()
-	c.told()
+	c.checkResetNotices()
 	if late := s.meters.total("mneme_memory_late_total"); c.late > late {
 		c.violate(violation{kind: invalid,
 			what: fmt.Sprintf("%d messages stand behind their turn, %d were counted late", c.late, late)})
@@ -85,7 +85,7 @@ func (c *checker) everything(s *soak) error {
 		}
 		v.mu.Unlock()
 	}
-	return errors.Join(s.words.all(), c.strangers(s, known))
+	return errors.Join(s.words.scanAll(), c.checkStrayKeys(s, keys))
 }
 
 // reread reads runs once more on both processes. What comes counts as received:
@@ -99,7 +99,7 @@ func (c *checker) reread(s *soak) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			a := s.follow(ctx, r.post, web, id, 0)
 			cancel()
-			v := violation{kind: invalid, chat: r.chat, run: id, seq: a.last, post: r.post, at: r.first().at}
+			v := violation{kind: invalid, chat: r.chat, run: id, seq: a.last, post: r.post, time: r.first().receivedAt}
 			switch {
 			case a.status == http.StatusOK && a.done:
 				c.count("runs read again in the end", 1)
@@ -146,19 +146,19 @@ func (c *checker) stored(s *soak, ch *chat, key memory.Key) (*stored, error) {
 	return out, err
 }
 
-// shown checks that both processes show a history as it is stored.
-func (c *checker) shown(s *soak, h *stored) {
+// checkView checks that both processes show a history as it is stored.
+func (c *checker) checkView(s *soak, h *stored) {
 	for _, web := range s.webs() {
-		var shown []string
+		var view []string
 		var failed error
 		for raw, err := range web.client.Messages(context.Background(), h.key, 0) {
 			if failed = err; err == nil {
-				shown = append(shown, string(raw))
+				view = append(view, string(raw))
 			}
 		}
-		if failed != nil || !slices.Equal(h.raw, shown) {
+		if failed != nil || !slices.Equal(h.raw, view) {
 			c.violate(violation{kind: invalid, chat: h.chat, key: h.key, history: h,
-				what: fmt.Sprintf("%s shows %d messages that are not the %d stored ones (%v)", web.name, len(shown), len(h.raw),
+				what: fmt.Sprintf("%s shows %d messages that are not the %d stored ones (%v)", web.name, len(view), len(h.raw),
 					failed)})
 		}
 	}
@@ -166,10 +166,10 @@ func (c *checker) shown(s *soak, h *stored) {
 
 // fold turns the received events into messages.
 func (c *checker) fold() {
-	c.wanted = map[memory.Key][]wanted{}
+	c.expected = map[memory.Key][]expectedMessage{}
 	for _, id := range slices.Sorted(maps.Keys(c.runs)) {
 		r := c.runs[id]
-		histories := event.NewHistories(r.chat.id, sink{r, c.wanted})
+		histories := event.NewHistories(r.chat.id, sink{r, c.expected})
 		for _, seq := range r.seqs() {
 			_ = histories.Apply(r.events[seq].event) // sink never fails
 		}
@@ -177,12 +177,12 @@ func (c *checker) fold() {
 }
 
 type sink struct {
-	run  *run
-	into map[memory.Key][]wanted
+	run *run
+	dst map[memory.Key][]expectedMessage
 }
 
 func (s sink) Append(key memory.Key, seq int64, m memory.Message) error {
-	s.into[key] = append(s.into[key], wanted{s.run, seq, string(m.Encode())})
+	s.dst[key] = append(s.dst[key], expectedMessage{s.run, seq, string(m.Encode())})
 	return nil
 }
 
@@ -190,20 +190,20 @@ func (s sink) Append(key memory.Key, seq int64, m memory.Message) error {
 type state int
 
 const (
-	kept   state = iota
-	erased       // before an erasure: must be gone
-	either       // while one was asked for
+	intact    state = iota
+	erased          // before an erasure: must be gone
+	uncertain       // while one was asked for
 )
 
-func (ch *chat) stateOf(key memory.Key, at time.Time) state {
-	out := kept
+func (ch *chat) stateOf(key memory.Key, t time.Time) state {
+	out := intact
 	for _, e := range ch.erasures {
 		switch {
 		case !e.covers(key):
-		case at.Before(e.last.Add(-clock)):
+		case t.Before(e.last.Add(-clock)):
 			return erased
-		case at.Before(e.ack.Add(clock)):
-			out = either
+		case t.Before(e.ack.Add(clock)):
+			out = uncertain
 		}
 	}
 	return out
@@ -212,9 +212,9 @@ func (ch *chat) stateOf(key memory.Key, at time.Time) state {
 // history checks one history message by message.
 func (c *checker) history(h *stored) {
 	c.count("messages stored in the end", len(h.raw))
-	where, ids := map[string]int{}, map[string]int{}
+	index, ids := map[string]int{}, map[string]int{}
 	for i, raw := range h.raw {
-		where[raw] = i
+		index[raw] = i
 		if i < len(h.messages) {
 			id := h.messages[i].ID
 			if j, twice := ids[id]; twice {
@@ -223,41 +223,41 @@ func (c *checker) history(h *stored) {
 			ids[id] = i
 		}
 	}
-	for _, w := range c.wanted[h.key] {
-		began := w.run.events[1].made()
+	for _, w := range c.expected[h.key] {
+		began := w.run.events[1].createdAt()
 		now := h.chat.stateOf(h.key, began)
 		raw, sure, edited := h.chat.edited(h.key, w.raw)
-		i, there := where[raw]
-		v := violation{run: w.run.id, seq: w.seq, at: w.run.events[w.seq].at, post: w.run.post}
+		i, present := index[raw]
+		v := violation{run: w.run.id, seq: w.seq, time: w.run.events[w.seq].receivedAt, post: w.run.post}
 		switch {
-		case now == either, now == kept && !sure, raw == "" && now == kept:
+		case now == uncertain, now == intact && !sure, raw == "" && now == intact:
 			c.count("not compared: while being erased or edited", 1) // what was removed by hand is looked for below
-		case now == kept && !there:
-			v.kind, v.what = lost, fmt.Sprintf("acknowledged to %s: %.400s", w.run.events[w.seq].web, w.raw)
+		case now == intact && !present:
+			v.kind, v.what = missing, fmt.Sprintf("acknowledged to %s: %.400s", w.run.events[w.seq].web, w.raw)
 			if j, other := ids[memory.MessageID(w.run.id, w.seq)]; other {
 				v.kind, v.edited = rewritten, edited
 				v.what = fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw, h.raw[j])
 			}
 			c.report(h, -1, v)
-		case now == erased && there:
-			v.kind, v.at, v.what = returned, began, "is of a run that was erased"
+		case now == erased && present:
+			v.kind, v.time, v.what = returned, began, "is of a run that was erased"
 			c.report(h, i, v)
 		default:
 			c.count("acknowledged messages compared", 1)
 		}
 	}
 	for _, e := range h.chat.edits { // nothing comes back that was removed or rewritten by hand
-		for old := range e.now {
-			if i, there := where[old]; there && e.key == h.key && e.sure {
-				c.report(h, i, violation{kind: revived, at: e.at, what: "was removed or rewritten by hand"})
+		for old := range e.rewrites {
+			if i, present := index[old]; present && e.key == h.key && e.sure {
+				c.report(h, i, violation{kind: revived, time: e.time, what: "was removed or rewritten by hand"})
 			}
 		}
 	}
 	for i, m := range h.messages { // whichever reader it was shown to
-		if h.chat.stateOf(h.key, when(m.Timestamp)) == erased {
+		if h.chat.stateOf(h.key, unixTime(m.Timestamp)) == erased {
 			c.report(h, i, violation{kind: returned, what: "is from before an erasure"})
 		}
-		for _, tag := range aTag.FindAllStringSubmatch(h.raw[i], -1) {
+		for _, tag := range tagPattern.FindAllStringSubmatch(h.raw[i], -1) {
 			if tag[1] != h.chat.tag {
 				c.report(h, i, violation{kind: invalid, what: "holds text of another chat, " + tag[1]})
 			}
@@ -267,7 +267,7 @@ func (c *checker) history(h *stored) {
 }
 
 // aTag finds the chats' tags in texts.
-var aTag = regexp.MustCompile(`(?:^| )(c\d{3,}n)`)
+var tagPattern = regexp.MustCompile(`(?:^| )(c\d{3,}n)`)
 
 // report enters a finding about a history, and about message i of it unless i is
 // negative, if Redis' losses do not excuse it.
@@ -275,8 +275,8 @@ func (c *checker) report(h *stored, i int, v violation) {
 	v.chat, v.key, v.history = h.chat, h.key, h
 	if i >= 0 {
 		v.what = fmt.Sprintf("message %d %s: %.300s", i, v.what, h.raw[i])
-		if v.at.IsZero() {
-			v.at = h.time(i)
+		if v.time.IsZero() {
+			v.time = h.time(i)
 		}
 	}
 	if why := c.excuse(h, v); why != "" {
@@ -305,38 +305,38 @@ func (c *checker) checkPosts() {
 				answered[a.run] = true
 			}
 		}
-		said := p.chat.said[p.text]
-		v := violation{chat: p.chat, key: memory.ChatKey(p.chat.id), post: p, at: p.sent}
+		positions := p.chat.positions[p.text]
+		v := violation{chat: p.chat, key: memory.ChatKey(p.chat.id), post: p, time: p.sentAt}
 		if p.key != "" && len(answered) > 1 {
 			v.kind, v.what = invalid, fmt.Sprintf("one Idempotency-Key, %d runs that were answered: %v", len(answered),
 				slices.Sorted(maps.Keys(answered)))
 			c.violate(v)
 		}
-		if len(said) > max(1, len(runs)+unheard) {
-			v.kind, v.what = doubled, fmt.Sprintf("a message that was posted once is stored at %v: %.200s", said, p.text)
+		if len(positions) > max(1, len(runs)+unheard) {
+			v.kind, v.what = doubled, fmt.Sprintf("a message that was posted once is stored at %v: %.200s", positions, p.text)
 			c.violate(v)
 		}
-		if !ran && len(p.attempts) > 0 && len(said) > 0 {
-			v.kind, v.what = ghost, fmt.Sprintf("every attempt was refused, and yet it is stored at %v: %.200s", said, p.text)
+		if !ran && len(p.attempts) > 0 && len(positions) > 0 {
+			v.kind, v.what = ghost, fmt.Sprintf("every attempt was refused, and yet it is stored at %v: %.200s", positions, p.text)
 			c.violate(v)
 		}
 		for _, a := range p.answers {
-			c.answer(v, a, len(said) > 0)
+			c.answer(v, a, len(positions) > 0)
 		}
 	}
 }
 
 // answer checks one JSON answer of a post against the chat's history.
-func (c *checker) answer(v violation, a answer, there bool) {
+func (c *checker) answer(v violation, a answer, present bool) {
 	ch := v.chat
-	wasErased := func(e erasure) bool { return e.covers(v.key) && e.ack.After(v.post.sent) }
-	wasEdited := func(e edit) bool { return e.key == v.key && e.asked == v.post.text }
-	v.kind, v.run = lost, a.run
+	wasErased := func(e erasure) bool { return e.covers(v.key) && e.ack.After(v.post.sentAt) }
+	wasEdited := func(e edit) bool { return e.key == v.key && e.userMessage == v.post.text }
+	v.kind, v.run = missing, a.run
 	switch {
 	case slices.ContainsFunc(ch.erasures, wasErased), slices.ContainsFunc(ch.edits, wasEdited),
-		c.fates.lost(ch, v.key, c.runs[a.run], a.at) != "":
+		c.fates.lossReason(ch, v.key, c.runs[a.run], a.receivedAt) != "":
 		c.count("not compared: while being erased or edited", 1)
-	case !there:
+	case !present:
 		v.what = fmt.Sprintf("answered with 200, but the message is not stored: %.200s", v.post.text)
 		c.violate(v)
 	case a.content != "" && ch.replies[a.run] != a.content:
@@ -357,20 +357,20 @@ func (c *checker) vanished(list []vanished) {
 		if err != nil {
 			continue // reported as torn
 		}
-		at := when(m[0].Timestamp)
+		createdAt := unixTime(m[0].Timestamp)
 		_, _, touched := x.chat.edited(x.key, string(x.raw))
 		name := memory.RunOf(m[0].ID)
 		why := ""
 		switch {
-		case x.chat.stateOf(x.key, at) != kept:
+		case x.chat.stateOf(x.key, createdAt) != intact:
 			why = "it had been erased"
-		case !touched.IsZero() && touched.Before(x.before):
+		case !touched.IsZero() && touched.Before(x.lastSeen):
 			why = "it had been edited by hand"
-		case at.Before(x.chat.lastEdit(x.key, x.before)):
-			why = c.fates.lostUntil(x.chat, x.key, c.runs[name], at, x.before)
+		case createdAt.Before(x.chat.lastEdit(x.key, x.lastSeen)):
+			why = c.fates.lossReasonUntil(x.chat, x.key, c.runs[name], createdAt, x.lastSeen)
 		}
-		v := violation{kind: rewritten, chat: x.chat, key: x.key, run: name, at: x.after,
-			what: fmt.Sprintf("a message was there at %s and is no more: %.300s", stamp(x.before), x.raw)}
+		v := violation{kind: rewritten, chat: x.chat, key: x.key, run: name, time: x.firstMissed,
+			what: fmt.Sprintf("a message was there at %s and is no more: %.300s", stamp(x.lastSeen), x.raw)}
 		if why == "" {
 			c.violate(v)
 			continue
@@ -379,11 +379,11 @@ func (c *checker) vanished(list []vanished) {
 	}
 }
 
-// strangers looks for keys that should not be there.
-func (c *checker) strangers(s *soak, known map[memory.Key]bool) error {
+// checkStrayKeys looks for keys that should not be there.
+func (c *checker) checkStrayKeys(s *soak, keys map[memory.Key]bool) error {
 	ctx := context.Background()
 	return s.scan(ctx, "*", func(name string) error {
-		if key, ok := memory.ParseKey(name); ok && !known[key] {
+		if key, ok := memory.ParseKey(name); ok && !keys[key] {
 			c.violate(violation{kind: invalid, what: "a history that nobody wrote: " + name})
 		}
 		if strings.Contains(name, ":damaged:") {

@@ -40,27 +40,27 @@ type writer struct {
 func (s *soak) write(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.duration)
 	defer cancel()
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	faults := &chaos{soak: s, rng: s.random(1)}
-	all.Go(func() { faults.strikes(ctx) })
-	all.Go(func() { faults.revive(ctx) })
-	all.Go(func() { (&chaos{soak: s, rng: s.random(4)}).lose(ctx) })
-	all.Go(func() { (&writer{s, s.random(5)}).editNowAndThen(ctx) })
-	all.Go(func() { (&writer{s, s.random(2)}).eraseNowAndThen(ctx) })
+	wg.Go(func() { faults.strikes(ctx) })
+	wg.Go(func() { faults.revive(ctx) })
+	wg.Go(func() { (&chaos{soak: s, rng: s.random(4)}).lose(ctx) })
+	wg.Go(func() { (&writer{s, s.random(5)}).editNowAndThen(ctx) })
+	wg.Go(func() { (&writer{s, s.random(2)}).eraseNowAndThen(ctx) })
 	for i := range s.writers {
 		w := &writer{s, s.random(uint64(100 + i))}
-		all.Go(func() {
+		wg.Go(func() {
 			for ctx.Err() == nil {
-				w.once()
+				w.step()
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
-// once does one of the things that clients do. What it began it ends, also when
+// step does one of the things that clients do. What it began it ends, also when
 // the time is over.
-func (w *writer) once() {
+func (w *writer) step() {
 	ch := w.chats[w.rng.IntN(len(w.chats))]
 	if w.rng.IntN(8) == 0 {
 		ch = w.chats[w.rng.IntN(min(3, len(w.chats)))] // some chats are busier
@@ -76,15 +76,15 @@ func (w *writer) once() {
 	case dice < 62:
 		w.atOnce(w.compose(ch, ""), w.compose(ch, ""))
 	case dice < 74:
-		a = w.talk(w.compose(ch, ""), until(1+w.rng.Int64N(30)), true)
+		a = w.talk(w.compose(ch, ""), untilSeq(1+w.rng.Int64N(30)), true)
 	case dice < 78:
-		a = w.talk(w.compose(ch, ""), until(w.rng.Int64N(8)), false)
+		a = w.talk(w.compose(ch, ""), untilSeq(w.rng.Int64N(8)), false)
 	case dice < 84: // it asks either process to stop the run when some event has come
-		at, by := 1+w.rng.Int64N(20), w.anyWeb()
+		seq, web := 1+w.rng.Int64N(20), w.anyWeb()
 		a = w.talk(w.compose(ch, ""), func(e event.Event) bool {
-			if e.Seq == at {
+			if e.Seq == seq {
 				w.count("stops", 1)
-				_ = by.client.Stop(context.Background(), ch.id, e.RunID) // whether it is done its events tell
+				_ = web.client.Stop(context.Background(), ch.id, e.RunID) // whether it is done its events tell
 			}
 			return true
 		}, false)
@@ -119,17 +119,17 @@ func (w *writer) anyWeb() *service {
 
 func (w *writer) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
-// until goes on up to an event.
-func until(seq int64) func(event.Event) bool {
+// untilSeq goes on up to an event.
+func untilSeq(seq int64) func(event.Event) bool {
 	return func(e event.Event) bool { return e.Seq < seq }
 }
 
 // talk posts a message and reads the stream for as long as see wants. back: it comes
 // back with Last-Event-ID for what is missing, a few times, on alternating processes.
-func (w *writer) talk(p *post, see func(event.Event) bool, back bool) attempt {
+func (w *writer) talk(p *post, see func(event.Event) bool, resume bool) attempt {
 	web := w.anyWeb()
 	first := w.bounded(func(ctx context.Context) attempt { return w.stream(ctx, p, web, see) })
-	for a, try := first, 0; back && a.run != "" && !a.done && a.status/100 != 4 && try < 6; try++ {
+	for a, try := first, 0; resume && a.run != "" && !a.done && a.status/100 != 4 && try < 6; try++ {
 		w.rest(2 * time.Second)
 		web = w.other(web)
 		w.count("resumed with Last-Event-ID", 1)
@@ -140,19 +140,19 @@ func (w *writer) talk(p *post, see func(event.Event) bool, back bool) attempt {
 
 // atOnce sends posts at the same time, or one twice.
 func (w *writer) atOnce(posts ...*post) {
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, p := range posts {
 		web := w.webs()[i%len(w.webs())]
 		if posts[0] != posts[1] {
 			web = w.anyWeb()
 		}
-		all.Go(func() {
+		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience+5*w.slow)
 			defer cancel()
 			w.stream(ctx, p, web, nil)
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
 // repeat sends a message under a key, then again: at once on both processes, or
@@ -165,7 +165,7 @@ func (w *writer) repeat(ch *chat) {
 	case 0:
 		w.atOnce(p, p)
 	case 1:
-		w.talk(p, until(1+w.rng.Int64N(30)), false)
+		w.talk(p, untilSeq(1+w.rng.Int64N(30)), false)
 	default:
 		w.talk(p, nil, false)
 	}
@@ -184,10 +184,10 @@ func (w *writer) repeat(ch *chat) {
 // lastPosts says something in each chat once everything is at rest, and is answered.
 func (s *soak) lastPosts() {
 	const atOnce = 8
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for n := range atOnce {
 		w := &writer{s, s.random(uint64(10 + n))}
-		all.Go(func() {
+		wg.Go(func() {
 			for i := n; i < len(s.chats); i += atOnce {
 				if p := w.insist(s.chats[i], 6); p != nil {
 					s.violate(violation{kind: unsettled, chat: s.chats[i], post: p,
@@ -196,7 +196,7 @@ func (s *soak) lastPosts() {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
 // insist posts until one is answered to its end; it gives the last one if none was.
@@ -217,18 +217,18 @@ func (w *writer) insist(ch *chat, times int) (unanswered *post) {
 
 // stream posts p and reads its run's events for as long as see, shown every one, wants.
 func (s *soak) stream(ctx context.Context, p *post, web *service, see func(event.Event) bool) attempt {
-	a := attempt{at: time.Now(), web: web.name}
+	a := attempt{start: time.Now(), web: web.name}
 	s.hear(ctx, &a, p, web, see, http.MethodPost, webapi.MessagesPath(p.chat.id), p.header("text/event-stream"), p.body())
-	s.tried(p, a)
+	s.addAttempt(p, a)
 	return a
 }
 
 // follow reads the events of p's run behind a number.
-func (s *soak) follow(ctx context.Context, p *post, web *service, run string, after int64) attempt {
-	a := attempt{at: time.Now(), web: web.name, run: run, last: after}
+func (s *soak) follow(ctx context.Context, p *post, web *service, run string, lastSeq int64) attempt {
+	a := attempt{start: time.Now(), web: web.name, run: run, last: lastSeq}
 	header := http.Header{}
-	if after > 0 {
-		header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
+	if lastSeq > 0 {
+		header.Set("Last-Event-ID", strconv.FormatInt(lastSeq, 10))
 	}
 	s.hear(ctx, &a, p, web, nil, http.MethodGet, webapi.RunPath(p.chat.id, run)+"/events", header, nil)
 	return a
@@ -236,19 +236,19 @@ func (s *soak) follow(ctx context.Context, p *post, web *service, run string, af
 
 // ask posts p and waits for its JSON answer.
 func (s *soak) ask(ctx context.Context, p *post, web *service) attempt {
-	a := attempt{at: time.Now(), web: web.name}
+	a := attempt{start: time.Now(), web: web.name}
 	if resp := s.send(ctx, &a, web, http.MethodPost, webapi.MessagesPath(p.chat.id), p.header("application/json"),
 		p.body()); resp != nil {
 		defer resp.Body.Close()
-		var said webapi.Result
-		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
+		var result webapi.Result
+		if err := json.NewDecoder(resp.Body).Decode(&result); err != nil {
 			a.status, a.note = 0, "the answer broke: "+err.Error()
 		} else {
 			a.done = true
-			s.answered(p, said.RunID, said.Content)
+			s.addAnswer(p, result.RunID, result.Content)
 		}
 	}
-	s.tried(p, a)
+	s.addAttempt(p, a)
 	return a
 }
 
@@ -305,7 +305,7 @@ func (s *soak) hear(ctx context.Context, a *attempt, p *post, web *service, see 
 	for {
 		f, err := frames.Next()
 		if err != nil {
-			a.note = fmt.Sprintf("broken after %v: %v", time.Since(a.at).Round(time.Millisecond), err)
+			a.note = fmt.Sprintf("broken after %v: %v", time.Since(a.start).Round(time.Millisecond), err)
 			if age := time.Since(began); s.fault != faultKills && age > hung && errors.Is(err, context.DeadlineExceeded) {
 				s.violate(violation{kind: hang, chat: p.chat, run: a.run, seq: a.last, post: p,
 					what: fmt.Sprintf("%s has sent no end for %v; runs end after %v", web.name, age.Round(time.Second), runTimeout)})
@@ -401,15 +401,15 @@ func text(rng *rand.Rand, ch *chat) (message, agent string) {
 
 // eraseNowAndThen erases a chat, or one of its histories, until ctx ends.
 func (w *writer) eraseNowAndThen(ctx context.Context) {
-	var going sync.WaitGroup
-	defer going.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for w.erase > 0 && sleep(ctx, time.Duration(w.rng.ExpFloat64()*float64(w.erase))) {
 		ch, key := w.chats[w.rng.IntN(len(w.chats))], memory.Key{}
 		if w.rng.IntN(4) == 0 {
 			key = memory.SubagentKey("analytic", ch.id)
 		}
 		if web := w.anyWeb(); ch.keyed.TryLock() {
-			going.Go(func() {
+			wg.Go(func() {
 				defer ch.keyed.Unlock()
 				w.eraseOnce(ch, key, web)
 			})

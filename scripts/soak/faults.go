@@ -40,14 +40,14 @@ const (
 type chaos struct {
 	*soak
 	rng    *rand.Rand
-	going  sync.WaitGroup
+	wg     sync.WaitGroup
 	paused atomic.Bool // one at a time: two would only be waited for
 }
 
 // strikes returns when every fault it began is over: nothing is paused, and what was
 // ended is up again.
 func (c *chaos) strikes(ctx context.Context) {
-	defer c.going.Wait()
+	defer c.wg.Wait()
 	for c.every > 0 && sleep(ctx, min(time.Duration(c.rng.ExpFloat64()*float64(c.every)), 4*c.every)) {
 		c.strike(ctx)
 	}
@@ -64,7 +64,7 @@ func (c *chaos) strike(ctx context.Context) {
 	for _, v := range c.pick(n) {
 		down, web := down, slices.Contains(c.webs(), v)
 		if dice >= 88 && (web || c.rng.IntN(3) == 0) && c.paused.CompareAndSwap(false, true) {
-			c.going.Go(func() {
+			c.wg.Go(func() {
 				c.pause(ctx, v, paused)
 				v.fault.Unlock()
 				c.paused.Store(false)
@@ -74,14 +74,14 @@ func (c *chaos) strike(ctx context.Context) {
 		if long && web {
 			down += lease // the other one has to take over
 		}
-		c.going.Go(func() {
+		c.wg.Go(func() {
 			defer v.fault.Unlock()
 			if dice < 72 || dice >= 88 {
 				c.kill(v)
 			} else {
-				c.did(v.name, "term")
+				c.recordFault(v.name, "term")
 				if v.Stop(40 * time.Second) {
-					c.did(v.name, "hung after SIGTERM")
+					c.recordFault(v.name, "hung after SIGTERM")
 				}
 			}
 			sleep(ctx, down)
@@ -92,7 +92,7 @@ func (c *chaos) strike(ctx context.Context) {
 
 // startAgain starts what is down; what cannot start is tried again by revive.
 func (c *chaos) startAgain(v *service) {
-	c.did(v.name, "start")
+	c.recordFault(v.name, "start")
 	if err := v.start(); err != nil {
 		c.say("%v", err)
 	}
@@ -103,7 +103,7 @@ func (c *chaos) pick(n int) (picked []*service) {
 	bag := []string{proxyName, apiName, apiName, webA, webA, webA, webB, webB, webB}
 	switch {
 	case c.fleet != nil:
-		bag = slices.Concat(c.order, c.of("webmemory"))
+		bag = slices.Concat(c.order, c.namesOf("webmemory"))
 	case c.fault == faultKills: // else Redis has its own trouble
 		bag = append(bag, redisName, redisName)
 	}
@@ -130,23 +130,23 @@ func reserve(v *service) bool {
 
 func (c *chaos) kill(v *service) {
 	c.meters.scrape(v) // its counters end with it
-	c.did(v.name, "kill")
+	c.recordFault(v.name, "kill")
 	v.Kill()
 }
 
 // pause stops a process for longer than a lease, as a starved machine would.
 func (c *chaos) pause(ctx context.Context, v *service, length time.Duration) {
-	c.did(v.name, "pause")
-	stretch := &span{from: time.Now()}
+	c.recordFault(v.name, "pause")
+	stretch := &span{start: time.Now()}
 	v.mu.Lock()
 	v.pauses = append(v.pauses, stretch)
 	v.mu.Unlock()
 	v.Signal(syscall.SIGSTOP)
 	sleep(ctx, length)
-	c.did(v.name, "continue")
+	c.recordFault(v.name, "continue")
 	v.Signal(syscall.SIGCONT)
 	v.mu.Lock()
-	stretch.to = time.Now()
+	stretch.end = time.Now()
 	v.mu.Unlock()
 }
 
@@ -166,9 +166,9 @@ func (c *chaos) revive(ctx context.Context) {
 
 // outage is one loss of data by Redis.
 type outage struct {
-	kept time.Time // what was written before is still there; zero: nothing is
-	from time.Time
-	up   time.Time // Redis answered again
+	durableUntil time.Time // what was written before is still there; zero: nothing is
+	start        time.Time
+	recovered    time.Time // Redis answered again
 }
 
 // lose makes Redis lose data again and again until ctx ends.
@@ -212,7 +212,7 @@ func (c *chaos) loseOnce() (x outage, err error) {
 		for _, v := range victims {
 			c.kill(v)
 		}
-		x.from = time.Now()
+		x.start = time.Now()
 	}
 	for _, v := range c.services {
 		if v.isRedis() && reserve(v) { // or revive would start it too early
@@ -223,21 +223,21 @@ func (c *chaos) loseOnce() (x outage, err error) {
 	switch c.fault {
 	case faultFlush:
 		die()
-		c.did(redisName, c.fault)
+		c.recordFault(redisName, c.fault)
 		err = c.redis.FlushAll(context.Background()).Err()
 	case faultFailover:
 		err = c.failover(&x, lag, die)
 	default:
 		var sizes map[string]int64
 		if c.fault == faultOldAOF {
-			x.kept = time.Now()
+			x.durableUntil = time.Now()
 			if sizes, err = filesOf(v.Dir); err != nil {
 				return x, err
 			}
 			time.Sleep(lag)
 		}
 		die()
-		c.did(redisName, c.fault)
+		c.recordFault(redisName, c.fault)
 		v.Kill()
 		if err = cutBack(v.Dir, sizes); err != nil {
 			return x, err
@@ -247,10 +247,10 @@ func (c *chaos) loseOnce() (x outage, err error) {
 			err = v.Await(time.Minute)
 		}
 	}
-	if x.up.IsZero() {
-		x.up = time.Now()
+	if x.recovered.IsZero() {
+		x.recovered = time.Now()
 	}
-	c.did(redisName, "back after "+c.fault)
+	c.recordFault(redisName, "back after "+c.fault)
 	return x, err
 }
 
@@ -294,14 +294,14 @@ func (c *chaos) failover(x *outage, lag time.Duration, die func()) error {
 	if err := synced(ctx, master.redis); err != nil {
 		return err
 	}
-	x.kept = time.Now()
-	c.did(replica.name, "cut off")
+	x.durableUntil = time.Now()
+	c.recordFault(replica.name, "cut off")
 	replica.Signal(syscall.SIGSTOP)
 	// Without this the kernel would keep what is written for it to read later.
 	_ = master.redis.ClientKillByFilter(ctx, "TYPE", "replica")
 	time.Sleep(lag)
 	die()
-	c.did(master.name, "kill")
+	c.recordFault(master.name, "kill")
 	master.Kill()
 	replica.Signal(syscall.SIGCONT)
 	for !leads(replica) {
@@ -309,8 +309,8 @@ func (c *chaos) failover(x *outage, lag time.Duration, die func()) error {
 			return errors.New("the sentinel has not made the replica the master")
 		}
 	}
-	c.did(replica.name, "is master")
-	x.up = time.Now()
+	c.recordFault(replica.name, "is master")
+	x.recovered = time.Now()
 	if err := cutBack(master.Dir, nil); err != nil {
 		return err
 	}
@@ -324,20 +324,20 @@ func (c *chaos) failover(x *outage, lag time.Duration, die func()) error {
 // much is written its offset is always a little behind.
 func synced(ctx context.Context, master *redis.Client) error {
 	for want := int64(-1); ; {
-		var at, has int64
+		var offset, replicaOffset int64
 		info := replication(ctx, master)
-		_, _ = fmt.Sscan(info["master_repl_offset"], &at)
+		_, _ = fmt.Sscan(info["master_repl_offset"], &offset)
 		if _, rest, ok := strings.Cut(info["slave0"], "state=online,offset="); ok {
-			_, _ = fmt.Sscanf(rest, "%d", &has)
+			_, _ = fmt.Sscanf(rest, "%d", &replicaOffset)
 		}
-		if want < 0 && has > 0 {
-			want = at
+		if want < 0 && replicaOffset > 0 {
+			want = offset
 		}
-		if want >= 0 && has >= want {
+		if want >= 0 && replicaOffset >= want {
 			return nil
 		}
 		if !sleep(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("no replica of %s caught up: it is at %d of %d", master, has, want)
+			return fmt.Errorf("no replica of %s caught up: it is at %d of %d", master, replicaOffset, want)
 		}
 	}
 }

@@ -29,10 +29,10 @@ type fleet struct {
 }
 
 // newFleet makes the addresses, behind which nothing answers yet.
-func newFleet(o options, s *testbed, at map[string]string) (*fleet, error) {
-	nodes := s.at(redisName, at)
-	apis, err := stack.Balance(s.at(apiName, at)...)
-	models, failed := stack.Balance(s.at(proxyName, at)...)
+func newFleet(o options, s *testbed, addrs map[string]string) (*fleet, error) {
+	nodes := s.addrsOf(redisName, addrs)
+	apis, err := stack.Balance(s.addrsOf(apiName, addrs)...)
+	models, failed := stack.Balance(s.addrsOf(proxyName, addrs)...)
 	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
@@ -45,10 +45,10 @@ func newFleet(o options, s *testbed, at map[string]string) (*fleet, error) {
 		"MNEME_APISERVER_PROXY=http://" + models.Addr().String()}}, nil
 }
 
-// at are the addresses of the processes of a kind.
-func (s *testbed) at(kind string, all map[string]string) (addrs []string) {
-	for _, name := range s.of(kind) {
-		addrs = append(addrs, all[name])
+// addrsOf are the addresses of the processes of a kind.
+func (s *testbed) addrsOf(kind string, byName map[string]string) (addrs []string) {
+	for _, name := range s.namesOf(kind) {
+		addrs = append(addrs, byName[name])
 	}
 	return addrs
 }

@@ -27,14 +27,14 @@ func newLedger(t *trial) *ledger { return &ledger{trial: t, runs: map[string]*ru
 
 // fault is something that was done to a process.
 type fault struct {
-	at        time.Time
+	time      time.Time
 	who, what string
 }
 
-func (f fault) String() string { return fmt.Sprintf("%s %-9s %s", stamp(f.at), f.what, f.who) }
+func (f fault) String() string { return fmt.Sprintf("%s %-9s %s", stamp(f.time), f.what, f.who) }
 
-// did enters a fault.
-func (l *ledger) did(who, what string) {
+// recordFault enters a fault.
+func (l *ledger) recordFault(who, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.faults = append(l.faults, fault{time.Now(), who, what})
@@ -56,13 +56,13 @@ type chat struct {
 	edits    []edit    // guarded by mu
 
 	// What its history says in the end; set by the check.
-	said    map[string][]int  // user message → where
-	replies map[string]string // run → its answer
+	positions map[string][]int  // user message → where
+	replies   map[string]string // run → its answer
 }
 
 func newChat(i int) *chat {
 	return &chat{id: memory.MustChat(fmt.Sprintf("soak-%03d", i)), tag: fmt.Sprintf("c%03dn", i),
-		said: map[string][]int{}, replies: map[string]string{}}
+		positions: map[string][]int{}, replies: map[string]string{}}
 }
 
 // keys are those of the chat and of the subagents of the default configuration.
@@ -83,11 +83,11 @@ func (e erasure) covers(key memory.Key) bool { return e.key == (memory.Key{}) ||
 
 // edit is one change of a stored history by hand, as of an operator with redis-cli.
 type edit struct {
-	key   memory.Key
-	at    time.Time
-	sure  bool              // a run has gone on from it while Redis kept what it had
-	now   map[string]string // message as it was → as it is since; "" for removed
-	asked string            // the user message of what was touched
+	key         memory.Key
+	time        time.Time
+	sure        bool              // a run has gone on from it while Redis kept what it had
+	rewrites    map[string]string // message as it was → as it is since; "" for removed
+	userMessage string            // the user message of what was touched
 }
 
 // post is one message of a writer, maybe sent more than once under a key.
@@ -95,7 +95,7 @@ type post struct {
 	chat        *chat
 	text, agent string
 	key         string // Idempotency-Key; empty for none
-	sent        time.Time
+	sentAt      time.Time
 
 	attempts []attempt // guarded by ledger.mu
 	answers  []answer  // guarded by ledger.mu
@@ -103,7 +103,7 @@ type post struct {
 
 // attempt is one request for the events or the answer of a post.
 type attempt struct {
-	at     time.Time
+	start  time.Time
 	web    string
 	status int    // 0: no response
 	run    string // the response's Mneme-Run-Id, or the one of its events
@@ -114,7 +114,7 @@ type attempt struct {
 }
 
 func (a attempt) String() string {
-	return fmt.Sprintf("%s to %s: %d %s %s, last event %d; %s", stamp(a.at), a.web, a.status, a.code, a.run, a.last,
+	return fmt.Sprintf("%s to %s: %d %s %s, last event %d; %s", stamp(a.start), a.web, a.status, a.code, a.run, a.last,
 		a.note)
 }
 
@@ -126,7 +126,7 @@ func (a attempt) refused() bool {
 // answer is a 2xx JSON answer.
 type answer struct {
 	run, content string
-	at           time.Time // received
+	receivedAt   time.Time // received
 }
 
 // run is what clients received of one run.
@@ -139,25 +139,25 @@ type run struct {
 
 // received is one event, acknowledged by having arrived with its id.
 type received struct {
-	event event.Event
-	line  []byte
-	at    time.Time
-	web   string
-	twice bool // with another content; reported once
+	event       event.Event
+	line        []byte
+	receivedAt  time.Time
+	web         string
+	conflicting bool // with another content; reported once
 }
 
-// made is when an event was.
-func (r received) made() time.Time { return when(r.event.TS) }
+// createdAt is when an event was.
+func (r received) createdAt() time.Time { return unixTime(r.event.TS) }
 
 func (r *run) seqs() []int64 { return slices.Sorted(maps.Keys(r.events)) }
 
 // first is the earliest event that was received.
 func (r *run) first() received { return r.events[r.seqs()[0]] }
 
-// ends says whether a client saw the run come to an end that ok accepts.
-func (r *run) ends(ok func(outcome string) bool) bool {
+// hasOutcome says whether a client saw the run come to an end that ok accepts.
+func (r *run) hasOutcome(ok func(outcome string) bool) bool {
 	for _, e := range r.events {
-		if p, is := e.event.Payload.(*event.RunFinished); is && ok(p.Outcome) {
+		if p, finished := e.event.Payload.(*event.RunFinished); finished && ok(p.Outcome) {
 			return true
 		}
 	}
@@ -171,7 +171,7 @@ func (r *run) answered() bool {
 			return true
 		}
 	}
-	return r.ends(func(outcome string) bool { return outcome != event.Failed })
+	return r.hasOutcome(func(outcome string) bool { return outcome != event.Failed })
 }
 
 // retries says whether the run tries a failed one once more.
@@ -182,7 +182,7 @@ func (r *run) retries() bool {
 
 // post enters a new message.
 func (l *ledger) post(c *chat, text, agent, key string) *post {
-	p := &post{chat: c, text: text, agent: agent, key: key, sent: time.Now()}
+	p := &post{chat: c, text: text, agent: agent, key: key, sentAt: time.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.posts = append(l.posts, p)
@@ -190,8 +190,8 @@ func (l *ledger) post(c *chat, text, agent, key string) *post {
 	return p
 }
 
-// tried enters how an attempt to send a post ended.
-func (l *ledger) tried(p *post, a attempt) {
+// addAttempt enters how an attempt to send a post ended.
+func (l *ledger) addAttempt(p *post, a attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.attempts = append(p.attempts, a)
@@ -206,7 +206,7 @@ func (l *ledger) tried(p *post, a attempt) {
 	}
 }
 
-func (l *ledger) answered(p *post, run, content string) {
+func (l *ledger) addAnswer(p *post, run, content string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.answers = append(p.answers, answer{run, content, time.Now()})
@@ -223,25 +223,25 @@ func (l *ledger) receive(p *post, e event.Event, line []byte, web string) {
 		r = &run{id: e.RunID, chat: p.chat, post: p, events: map[int64]received{}}
 		l.runs[e.RunID] = r
 	}
-	before, known := r.events[e.Seq]
-	if !known {
-		r.events[e.Seq] = received{event: e, line: bytes.Clone(line), at: now, web: web}
+	prev, ok := r.events[e.Seq]
+	if !ok {
+		r.events[e.Seq] = received{event: e, line: bytes.Clone(line), receivedAt: now, web: web}
 		l.counts["events"]++
 	}
-	differs := known && !before.twice && !bytes.Equal(before.line, line)
+	differs := ok && !prev.conflicting && !bytes.Equal(prev.line, line)
 	if differs {
-		before.twice = true
-		r.events[e.Seq] = before
+		prev.conflicting = true
+		r.events[e.Seq] = prev
 	}
 	l.mu.Unlock()
 	switch {
 	case r.post != p:
-		l.violate(violation{kind: invalid, chat: p.chat, run: e.RunID, seq: e.Seq, at: now,
+		l.violate(violation{kind: invalid, chat: p.chat, run: e.RunID, seq: e.Seq, time: now,
 			what: fmt.Sprintf("two posts got one run: %q and %q", r.post.text, p.text)})
 	case differs:
-		l.violate(violation{kind: conflict, chat: p.chat, run: e.RunID, seq: e.Seq, at: now, post: p,
+		l.violate(violation{kind: conflict, chat: p.chat, run: e.RunID, seq: e.Seq, time: now, post: p,
 			what: fmt.Sprintf("an event has two contents:\n    %s %s: %s\n    %s %s: %s",
-				stamp(before.at), before.web, before.line, stamp(now), web, line)})
+				stamp(prev.receivedAt), prev.web, prev.line, stamp(now), web, line)})
 	}
 }
 
@@ -250,7 +250,7 @@ type kind string
 
 // What can be found.
 const (
-	lost      kind = "lost"          // acknowledged and not stored
+	missing   kind = "lost"          // acknowledged and not stored
 	torn      kind = "torn"          // no array of messages, at any instant
 	rewritten kind = "rewritten"     // a history that changed other than by growing, an id with other contents
 	doubled   kind = "doubled"       // stored twice
@@ -270,7 +270,7 @@ const (
 type violation struct {
 	kind    kind
 	what    string
-	at      time.Time // near which to look for the cause
+	time    time.Time // near which to look for the cause
 	chat    *chat
 	key     memory.Key
 	edited  time.Time // when the message in question was edited by hand; zero for never
@@ -296,8 +296,8 @@ func (v violation) headline() string {
 
 // violate enters a finding.
 func (l *ledger) violate(v violation) {
-	if v.at.IsZero() {
-		v.at = time.Now()
+	if v.time.IsZero() {
+		v.time = time.Now()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,4 +307,4 @@ func (l *ledger) violate(v violation) {
 	}
 }
 
-func when(seconds float64) time.Time { return time.UnixMilli(int64(seconds*1000 + 0.5)) }
+func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds*1000 + 0.5)) }

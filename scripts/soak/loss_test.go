@@ -15,9 +15,9 @@ func lived(name string, lives, pauses [][2]float64) *service {
 	v := &service{name: name}
 	for into, list := range map[*[]*span][][2]float64{&v.lives: lives, &v.pauses: pauses} {
 		for _, x := range list {
-			s := &span{from: second(x[0])}
+			s := &span{start: second(x[0])}
 			if x[1] > 0 {
-				s.to = second(x[1])
+				s.end = second(x[1])
 			}
 			*into = append(*into, s)
 		}
@@ -26,8 +26,8 @@ func lived(name string, lives, pauses [][2]float64) *service {
 }
 
 func TestWhatRedisLossesMayCost(t *testing.T) {
-	flush := outage{from: second(100), up: second(100)}
-	lag := outage{kept: second(95), from: second(100), up: second(103)}
+	flush := outage{start: second(100), recovered: second(100)}
+	lag := outage{durableUntil: second(95), start: second(100), recovered: second(103)}
 	always := [][2]float64{{1, 0}}
 	for name, test := range map[string]struct {
 		a, b   *service
@@ -74,16 +74,16 @@ func TestWhatRedisLossesMayCost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
 			s.hear("a", test.at)
-			s.posts[0].attempts = []attempt{{web: webA, at: second(test.at - 1)}, {web: webB, at: second(test.at + 1)}}
+			s.posts[0].attempts = []attempt{{web: webA, start: second(test.at - 1)}, {web: webB, start: second(test.at + 1)}}
 			stack := &testbed{services: map[string]*service{webA: test.a, webB: test.b}}
 			f := &fates{stack: stack, outages: []outage{test.loss}, loads: map[*chat][]load{}}
 			for _, at := range test.others {
 				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{test.b, test.b.life(second(at), second(at))}}})
 			}
 			if test.edited > 0 {
-				s.chat.edits = []edit{{key: chatKey, at: second(test.edited)}}
+				s.chat.edits = []edit{{key: chatKey, time: second(test.edited)}}
 			}
-			why := f.lost(s.chat, chatKey, s.runs["a"], second(test.at))
+			why := f.lossReason(s.chat, chatKey, s.runs["a"], second(test.at))
 			require.Equal(t, test.gone, why != "", why)
 			s.fates = f
 			found := s.kinds(t) // nothing is stored
@@ -102,7 +102,7 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 		"rewritten": {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
 			false, nil},
 		"rewritten, and put back": {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
-			true, []kind{revived, lost}},
+			true, []kind{revived, missing}},
 		"rewritten while Redis lost data": {false, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
 			true, nil},
 		"removed":               {true, "", false, nil},
@@ -112,7 +112,7 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 			s := newScene(chatKey)
 			m := s.hear("a", 10)
 			s.chat.edits = []edit{
-				{key: chatKey, at: second(20), sure: test.sure, now: map[string]string{string(m[1].Encode()): test.now}},
+				{key: chatKey, time: second(20), sure: test.sure, rewrites: map[string]string{string(m[1].Encode()): test.now}},
 			}
 			s.history = s.history.With(m[0].Encode())
 			switch {
@@ -124,7 +124,7 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 			found := s.kinds(t)
 			require.Equal(t, len(test.want) == 0, len(found) == 0, "%v", found)
 			for _, k := range test.want {
-				if k != lost { // with ids it is known as the same message
+				if k != missing { // with ids it is known as the same message
 					require.Contains(t, found, k)
 				}
 			}
@@ -135,7 +135,7 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 // An edit that Redis lost with all that had loaded it may be gone, and what it took
 // away may be back.
 func TestAnEditMayBeLost(t *testing.T) {
-	flush := outage{from: second(100), up: second(100)}
+	flush := outage{start: second(100), recovered: second(100)}
 	edited := `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`
 	for name, test := range map[string]struct {
 		now  string
@@ -153,7 +153,7 @@ func TestAnEditMayBeLost(t *testing.T) {
 			m := s.hear("a", 10)
 			s.store(m...)
 			s.chat.edits = []edit{
-				{key: chatKey, at: second(20), sure: true, now: map[string]string{string(m[1].Encode()): test.now}},
+				{key: chatKey, time: second(20), sure: true, rewrites: map[string]string{string(m[1].Encode()): test.now}},
 			}
 			b := lived(webB, [][2]float64{{1, test.ends}}, nil)
 			stack := &testbed{services: map[string]*service{webA: lived(webA, [][2]float64{{1, 15}, {16, 0}}, nil), webB: b}}
@@ -166,7 +166,7 @@ func TestAnEditMayBeLost(t *testing.T) {
 }
 
 func TestWhatMayVanish(t *testing.T) {
-	flush := outage{from: second(100), up: second(100)}
+	flush := outage{start: second(100), recovered: second(100)}
 	for name, test := range map[string]struct {
 		erased, edited, touched float64
 		ends                    float64 // of all processes; 0 for never
@@ -184,16 +184,16 @@ func TestWhatMayVanish(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
 			m := s.hear("a", 10)[0].Encode()
-			s.posts[0].attempts = []attempt{{web: webA, at: second(9)}}
+			s.posts[0].attempts = []attempt{{web: webA, start: second(9)}}
 			if test.erased > 0 {
 				at := second(test.erased)
 				s.chat.erasures = []erasure{{first: at, last: at, ack: at}}
 			}
 			if test.edited > 0 {
-				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.edited), sure: true})
+				s.chat.edits = append(s.chat.edits, edit{key: chatKey, time: second(test.edited), sure: true})
 			}
 			if test.touched > 0 {
-				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.touched), now: map[string]string{
+				s.chat.edits = append(s.chat.edits, edit{key: chatKey, time: second(test.touched), rewrites: map[string]string{
 					string(m): "",
 				}})
 			}
@@ -227,7 +227,7 @@ func TestHistoriesAfterALoss(t *testing.T) {
 		{m("a", "b"), m("a", "b", "c"), 0, true}, {m("a", "b"), m("a", "c", "b"), 0, true},
 		{m("a", "b"), m("b", "a"), 0, false}, {m("a", "b", "c"), m("a", "d"), 2, true}, {m("a"), nil, 1, true},
 	} {
-		gone, ok := goesOn(test.before, test.after, true)
+		gone, ok := compareHistory(test.before, test.after, true)
 		require.Equal(t, test.want, ok, "%s %s", test.before, test.after)
 		if ok {
 			require.Len(t, gone, test.gone)
@@ -243,8 +243,8 @@ func TestAnEditTouchesOneExchange(t *testing.T) {
 	for range 30 {
 		e := edit{key: agentKey}
 		require.True(t, e.change(rng, s.history))
-		require.Contains(t, []int{1, 4}, len(e.now), "the answer is rewritten, or all goes")
-		for old, now := range e.now {
+		require.Contains(t, []int{1, 4}, len(e.rewrites), "the answer is rewritten, or all goes")
+		for old, now := range e.rewrites {
 			if now != "" {
 				m, err := memory.Decode(append(memory.Empty(agentKey).With([]byte(now)).Raw(0), []byte(old)))
 				require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestAnEditTouchesOneExchange(t *testing.T) {
 
 func TestWordsAreFound(t *testing.T) {
 	const text = "c001n00001k001c002n00002k002, xc003n00003k003 c004n0004k004 c005n00005k05"
-	require.Equal(t, []string{"c001n00001k001", "c002n00002k002", "c003n00003k003"}, aWord.FindAllString(text, -1))
+	require.Equal(t, []string{"c001n00001k001", "c002n00002k002", "c003n00003k003"}, wordPattern.FindAllString(text, -1))
 }
 
 func TestAnOlderLog(t *testing.T) {

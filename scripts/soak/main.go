@@ -130,7 +130,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if len(args) > 0 {
 		o.mode = args[0]
 	}
-	m, known := modes[o.mode]
+	m, ok := modes[o.mode]
 	f := flag.NewFlagSet("soak "+o.mode, flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() { fmt.Fprint(out, usage); f.PrintDefaults() }
@@ -141,7 +141,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		"folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
 	switch {
-	case known:
+	case ok:
 	case strings.TrimLeft(o.mode, "-") == "h", strings.TrimLeft(o.mode, "-") == "help":
 		f.Usage()
 		return o, flag.ErrHelp
@@ -159,9 +159,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if err := f.Parse(args[1:]); err != nil {
 		return o, err
 	}
-	given := false
-	f.Visit(func(g *flag.Flag) { given = given || g.Name == "faults-every" })
-	if o.losesData() && !given {
+	explicit := false
+	f.Visit(func(g *flag.Flag) { explicit = explicit || g.Name == "faults-every" })
+	if o.losesData() && !explicit {
 		o.every = 12 * time.Second
 	}
 	if o.seed == 0 {
@@ -195,7 +195,7 @@ func main() {
 	if err == nil {
 		// The first signal ends the soak early; what was done is checked all the same.
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		clean, err = once(ctx, o, os.Stdout)
+		clean, err = runSoak(ctx, o, os.Stdout)
 		stop()
 	}
 	switch {
@@ -207,8 +207,8 @@ func main() {
 	}
 }
 
-// once is one soak in a folder of its own. clean says that nothing was found.
-func once(ctx context.Context, o options, out io.Writer) (clean bool, err error) {
+// runSoak is one soak in a folder of its own. clean says that nothing was found.
+func runSoak(ctx context.Context, o options, out io.Writer) (clean bool, err error) {
 	own := o.dir == ""
 	if own {
 		o.dir, err = os.MkdirTemp("", "mneme-soak-")
@@ -281,7 +281,7 @@ func (t *trial) find(format string, args ...any) {
 }
 
 // eachRound does something for each round, with the two webmemories by turns.
-func (t *trial) eachRound(ctx context.Context, do func(round int, here, there *service) error) error {
+func (t *trial) eachRound(ctx context.Context, do func(round int, owner, peer *service) error) error {
 	for round := 0; round < t.rounds && ctx.Err() == nil; round++ {
 		webs := t.webs()
 		if err := do(round, webs[round%2], webs[(round+1)%2]); err != nil {
@@ -329,7 +329,7 @@ type soak struct {
 
 func newSoak(t *trial) *soak {
 	s := &soak{ledger: newLedger(t), redis: t.redisClient()}
-	s.reads, s.words = reader{soak: s, before: map[memory.Key]seen{}}, words{soak: s, gone: map[string]goneWord{}}
+	s.reads, s.words = reader{soak: s, snapshots: map[memory.Key]snapshot{}}, words{soak: s, erasedWords: map[string]erasedWord{}}
 	for i := range t.chats {
 		s.chats = append(s.chats, newChat(i))
 	}
@@ -355,7 +355,7 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	}
 	s.lastPosts()
 	check := &checker{ledger: s.ledger, fates: s.fates()}
-	if err := check.everything(s); err != nil {
+	if err := check.verify(s); err != nil {
 		return false, err
 	}
 	return s.report(check), nil

@@ -38,26 +38,26 @@ func (s *soak) report(c *checker) (clean bool) {
 		return true
 	}
 	var order, rest []violation // one of each kind first
-	found := map[kind]int{}
+	byKind := map[kind]int{}
 	for _, v := range s.violations {
-		if found[v.kind]++; found[v.kind] == 1 {
+		if byKind[v.kind]++; byKind[v.kind] == 1 {
 			order = append(order, v)
 		} else {
 			rest = append(rest, v)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(found)) {
-		s.row("FOUND "+string(k), found[k])
+	for _, k := range slices.Sorted(maps.Keys(byKind)) {
+		s.row("FOUND "+string(k), byKind[k])
 	}
-	var all strings.Builder
+	var findings strings.Builder
 	for i, v := range slices.Concat(order, rest)[:min(len(s.violations), keptViolations)] {
 		text := s.explain(v)
 		if i < max(shownViolations, len(order)) {
 			fmt.Fprintln(s.out, text)
 		}
-		all.WriteString(text + "\n")
+		findings.WriteString(text + "\n")
 	}
-	s.dump("violations.txt", all.String())
+	s.dump("violations.txt", findings.String())
 	s.dump("faults.txt", lines(s.faults))
 	fmt.Fprintf(s.out, "verdict: FAIL — %d findings; all of them in %s/found/violations.txt\n", len(s.violations), s.dir)
 	return false
@@ -66,13 +66,13 @@ func (s *soak) report(c *checker) (clean bool) {
 // explain prints a finding with all that helps to understand it.
 func (s *soak) explain(v violation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n  around %s\n", v.kind, v.headline(), stamp(v.at))
+	fmt.Fprintf(&b, "%s: %s\n  around %s\n", v.kind, v.headline(), stamp(v.time))
 	if v.post != nil {
-		fmt.Fprintf(&b, "  posted %s agent %s key %q: %.200s\n", stamp(v.post.sent), v.post.agent, v.post.key, v.post.text)
+		fmt.Fprintf(&b, "  posted %s agent %s key %q: %.200s\n", stamp(v.post.sentAt), v.post.agent, v.post.key, v.post.text)
 		b.WriteString(lines(v.post.attempts))
 	}
 	b.WriteString("  faults around it:\n" + lines(slices.DeleteFunc(slices.Clone(s.faults), func(f fault) bool {
-		return f.at.Sub(v.at).Abs() > 25*time.Second
+		return f.time.Sub(v.time).Abs() > 25*time.Second
 	})))
 	if v.chat != nil {
 		for _, e := range v.chat.erasures {
@@ -83,7 +83,7 @@ func (s *soak) explain(v violation) string {
 		b.WriteString("  received of the run:\n")
 		for _, seq := range r.seqs() {
 			if got := r.events[seq]; !got.event.Ephemeral() {
-				fmt.Fprintf(&b, "    %s %s %.240s\n", stamp(got.at), got.web, got.line)
+				fmt.Fprintf(&b, "    %s %s %.240s\n", stamp(got.receivedAt), got.web, got.line)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func (s *soak) explain(v violation) string {
 		s.dump("history-"+strings.ReplaceAll(h.key.String(), ":", "-")+".json", string(h.history.JSON()))
 		fmt.Fprintf(&b, "  history now (%d messages), near that time and its end:\n", len(h.raw))
 		for i := range h.messages {
-			if h.time(i).Sub(v.at).Abs() < 2*time.Second || i >= len(h.raw)-6 {
+			if h.time(i).Sub(v.time).Abs() < 2*time.Second || i >= len(h.raw)-6 {
 				fmt.Fprintf(&b, "    %d %s %.200s\n", i, stamp(h.time(i)), h.raw[i])
 			}
 		}

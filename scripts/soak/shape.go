@@ -51,25 +51,25 @@ func (c *checker) structure(h *stored) (late int) {
 	}
 	list := c.blocks(h)
 	var order []*run
-	whole := map[*run][]int{}
+	indicesByRun := map[*run][]int{}
 	newest := 0.0 // begin of the runs so far
 	for i, b := range list {
-		begun, again := h.messages[b.indices[0]].Timestamp, whole[b.run] != nil
-		if again || begun < newest {
+		start, resumed := h.messages[b.indices[0]].Timestamp, indicesByRun[b.run] != nil
+		if resumed || start < newest {
 			late += len(b.indices)
 		}
-		if !again {
+		if !resumed {
 			order = append(order, b.run)
-			newest = max(newest, begun)
+			newest = max(newest, start)
 		} else if i+1 < len(list) && list[i-1].run == list[i+1].run {
 			c.report(h, b.indices[0], violation{kind: disorder, run: b.run.id, post: b.run.post,
 				what: "stands with its neighbours inside another run"})
 		}
-		whole[b.run] = append(whole[b.run], b.indices...)
+		indicesByRun[b.run] = append(indicesByRun[b.run], b.indices...)
 	}
 	for _, r := range order {
 		last := map[string]int64{} // by whether the run or its closer wrote
-		for _, i := range whole[r] {
+		for _, i := range indicesByRun[r] {
 			name, seq, _ := memory.SplitID(h.messages[i].ID)
 			if seq <= last[name] {
 				c.report(h, i, violation{kind: disorder, run: r.id, seq: seq, post: r.post,
@@ -77,7 +77,7 @@ func (c *checker) structure(h *stored) (late int) {
 			}
 			last[name] = max(last[name], seq)
 		}
-		c.grammar(h, r, whole[r])
+		c.grammar(h, r, indicesByRun[r])
 	}
 	c.late += late
 	return late
@@ -95,19 +95,19 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
-	if before := indices[0] - 1; !delegated &&
-		(r.retries() || r.events == nil && before >= 0 && h.messages[before].Failure != "") {
+	if prev := indices[0] - 1; !delegated &&
+		(r.retries() || r.events == nil && prev >= 0 && h.messages[prev].Failure != "") {
 		open = indices[0] // the chat's request stands before, with the failure of another run
 	}
 	for _, i := range indices {
 		m := h.messages[i]
-		if m.Failure == event.RunLost && r.ends(func(outcome string) bool { return outcome == event.Completed }) {
+		if m.Failure == event.RunLost && r.hasOutcome(func(outcome string) bool { return outcome == event.Completed }) {
 			bad(i, declared, "says so")
 		}
 		switch plain := m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0; {
 		case delegated:
 		case m.Role == memory.RoleUser:
-			h.chat.said[m.Content] = append(h.chat.said[m.Content], i)
+			h.chat.positions[m.Content] = append(h.chat.positions[m.Content], i)
 		case !plain:
 			bad(i, invalid, "does not belong into a chat's history")
 		case m.Failure == "":
@@ -124,12 +124,12 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 		case open < 0:
 			bad(i, invalid, "follows no request, or a second answer to one")
 		case m.Role == memory.RoleTool:
-			at := slices.Index(calls, m.ToolCallID)
-			if at < 0 {
+			pos := slices.Index(calls, m.ToolCallID)
+			if pos < 0 {
 				bad(i, invalid, "is the result of no call, or a second one")
 				break
 			}
-			calls = slices.Delete(calls, at, at+1)
+			calls = slices.Delete(calls, pos, pos+1)
 		case len(m.ToolCalls) > 0:
 			for _, call := range m.ToolCalls {
 				calls = append(calls, call.ID)
@@ -151,15 +151,15 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 func (c *checker) sendable(h *stored, late int) {
 	for _, n := range []int{10, 50, max(len(h.raw), 1)} {
 		window, err := memory.Decode(h.history.Window(n))
-		sent, repairs := memory.Repair(window)
+		messages, repairs := memory.Repair(window)
 		if err == nil && repairs.Dropped > late {
 			err = fmt.Errorf("it needs %+v", repairs)
 		}
-		if err == nil && len(sent) > 0 {
-			if sent[len(sent)-1].Role == memory.RoleAssistant {
-				sent = append(sent, memory.Message{Role: memory.RoleUser, Content: "And now?"})
+		if err == nil && len(messages) > 0 {
+			if messages[len(messages)-1].Role == memory.RoleAssistant {
+				messages = append(messages, memory.Message{Role: memory.RoleUser, Content: "And now?"})
 			}
-			body, _ := json.Marshal(map[string]any{"model": "any", "messages": sent})
+			body, _ := json.Marshal(map[string]any{"model": "any", "messages": messages})
 			err = upstreamtest.ValidateChat(body)
 		}
 		if err != nil {

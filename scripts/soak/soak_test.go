@@ -49,7 +49,7 @@ func (s *scene) hear(id string, at float64) []memory.Message {
 		&event.Assistant{Content: "answer of " + id},
 	}
 	p := s.ledger.post(s.chat, "asked in "+id, "master", "")
-	s.ledger.tried(p, attempt{status: 200, run: id})
+	s.ledger.addAttempt(p, attempt{status: 200, run: id})
 	copies := event.Copies{}
 	fold := event.NewHistories(s.chat.id, copies)
 	for i, payload := range events {
@@ -105,7 +105,7 @@ func (s *scene) hearRetry() []memory.Message {
 			&event.Delegation{Task: "task", Calls: event.Serial}, &event.Completion{Response: "done", Status: event.Completed},
 			&event.Assistant{Content: "answer"}, &event.RunFinished{Outcome: event.Completed}},
 	} {
-		s.ledger.tried(p, attempt{status: 200, run: id})
+		s.ledger.addAttempt(p, attempt{status: 200, run: id})
 		sink := event.Copies{}
 		fold := event.NewHistories(s.chat.id, sink)
 		for i, payload := range events {
@@ -120,7 +120,7 @@ func (s *scene) hearRetry() []memory.Message {
 		}
 		copies[memory.ChatKey(memory.MustChat(id))] = sink[s.key]
 	}
-	s.answered(p, "b", "answer")
+	s.addAnswer(p, "b", "answer")
 	return append(copies[memory.ChatKey(memory.MustChat("a"))], copies[memory.ChatKey(memory.MustChat("b"))]...)
 }
 
@@ -141,9 +141,9 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 			nil},
 		"a failure and its retry":  {chatKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
 		"a retry's delegation":     {agentKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
-		"a retry's answer is lost": {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
-		"the last message is lost": {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
-		"a completion is lost":     {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
+		"a retry's answer is lost": {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{missing, missing}},
+		"the last message is lost": {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{missing}},
+		"a completion is lost":     {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{missing, invalid}},
 		"another time, not itself": {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) },
 			[]kind{rewritten}},
 		"a message is stored twice": {chatKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[1], m[1]) },
@@ -189,17 +189,17 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		}, []kind{invalid, invalid}},
 		"refused and yet there": {chatKey, func(s *scene) {
 			p := s.ledger.post(s.chat, "refused", "master", "")
-			s.ledger.tried(p, attempt{status: 503, code: "shutting_down"})
+			s.ledger.addAttempt(p, attempt{status: 503, code: "shutting_down"})
 			s.store(memory.Message{Role: "user", Content: "refused", Timestamp: 5, ID: "r.1"})
 		}, []kind{ghost}},
 		"answered with another text": {chatKey, func(s *scene) {
 			s.store(s.hear("a", 10)...)
-			s.answered(s.posts[0], "a", "something else")
-		}, []kind{lost}},
+			s.addAnswer(s.posts[0], "a", "something else")
+		}, []kind{missing}},
 		"one key, two runs": {chatKey, func(s *scene) {
 			s.store(s.hear("a", 10)...)
 			s.posts[0].key = "k"
-			s.ledger.tried(s.posts[0], attempt{status: 200, run: "b"})
+			s.ledger.addAttempt(s.posts[0], attempt{status: 200, run: "b"})
 			e := event.Event{Head: event.Head{RunID: "b", Seq: 1, TS: 20}, Payload: &event.RunFinished{Outcome: event.Completed}}
 			s.ledger.receive(s.posts[0], e, e.Line(), webA)
 		}, []kind{invalid}},
@@ -247,9 +247,9 @@ func TestErasure(t *testing.T) {
 		"while it was asked for, gone":    {memory.Key{}, 16, false, nil},
 		"while it was asked for, there":   {memory.Key{}, 16, true, nil},
 		"after it, there":                 {memory.Key{}, 20, true, nil},
-		"after it, gone":                  {memory.Key{}, 20, false, []kind{lost}},
+		"after it, gone":                  {memory.Key{}, 20, false, []kind{missing}},
 		"another history was erased":      {agentKey, 10, true, nil},
-		"another history took this along": {agentKey, 10, false, []kind{lost}},
+		"another history took this along": {agentKey, 10, false, []kind{missing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
@@ -284,7 +284,7 @@ func TestHistoriesOnlyGrow(t *testing.T) {
 		{``, `[1]`, true}, {`[1]`, `[1]`, true}, {`[1]`, `[1,2]`, true}, {`[]`, `[1]`, true},
 		{`[1]`, ``, false}, {`[1,2]`, `[1]`, false}, {`[1]`, `[12]`, false}, {`[1,2]`, `[1,3,2]`, false},
 	} {
-		_, ok := goesOn([]byte(test.before), []byte(test.after), false)
+		_, ok := compareHistory([]byte(test.before), []byte(test.after), false)
 		require.Equal(t, test.want, ok, "%s %s", test.before, test.after)
 	}
 }
@@ -317,17 +317,17 @@ func TestEveryTextIsOfItsOwnAndCarriesItsChat(t *testing.T) {
 		had[message] = true
 		require.Contains(t, message, ch.tag)
 		require.Contains(t, []string{"master", "analytic"}, agent)
-		require.Len(t, aWord.FindAllString(message, -1), 1, message)
+		require.Len(t, wordPattern.FindAllString(message, -1), 1, message)
 		raw, err := json.Marshal(message)
 		require.NoError(t, err)
-		for _, tag := range aTag.FindAllStringSubmatch(string(raw), -1) {
+		for _, tag := range tagPattern.FindAllStringSubmatch(string(raw), -1) {
 			require.Equal(t, ch.tag, tag[1])
 		}
 	}
 }
 
 func TestCountersOutliveProcesses(t *testing.T) {
-	m := meters{last: map[*span]map[string]float64{{}: {"a_total": 3}, {from: second(1)}: {"a_total": 2, "b_bytes": 0}}}
+	m := meters{last: map[*span]map[string]float64{{}: {"a_total": 3}, {start: second(1)}: {"a_total": 2, "b_bytes": 0}}}
 	require.Equal(t, 5, m.total("a_total"))
 }
 

@@ -57,23 +57,23 @@ type service struct {
 }
 
 // span is a stretch of time; one that goes on has no end.
-type span struct{ from, to time.Time }
+type span struct{ start, end time.Time }
 
-func (s *span) covers(at time.Time) bool {
-	return !at.Before(s.from) && (s.to.IsZero() || at.Before(s.to))
+func (s *span) covers(t time.Time) bool {
+	return !t.Before(s.start) && (s.end.IsZero() || t.Before(s.end))
 }
 
 // life is the one in which the service was up, and not paused, all the time between
 // two points; nil if there is none.
-func (v *service) life(from, to time.Time) *span {
+func (v *service) life(start, end time.Time) *span {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, p := range v.pauses {
-		if p.covers(from) || p.covers(to) || from.Before(p.from) && p.from.Before(to) {
+		if p.covers(start) || p.covers(end) || start.Before(p.start) && p.start.Before(end) {
 			return nil
 		}
 	}
-	i := slices.IndexFunc(v.lives, func(l *span) bool { return l.covers(from) && l.covers(to) })
+	i := slices.IndexFunc(v.lives, func(l *span) bool { return l.covers(start) && l.covers(end) })
 	if i < 0 {
 		return nil
 	}
@@ -90,18 +90,18 @@ func (v *service) start() error {
 		return nil
 	}
 	v.mu.Lock()
-	v.lives = append(v.lives, &span{from: time.Now()})
+	v.lives = append(v.lives, &span{start: time.Now()})
 	v.mu.Unlock() // ended takes it while the process is locked
 	return v.Start()
 }
 
-// ended is told of the end of a life.
-func (v *service) ended(err error, wanted bool) {
+// onExit is told of the end of a life.
+func (v *service) onExit(err error, expected bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
-	v.lives[len(v.lives)-1].to = now
-	if !wanted {
+	v.lives[len(v.lives)-1].end = now
+	if !expected {
 		v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", stamp(now), v.name, err))
 	}
 }
@@ -113,18 +113,18 @@ func newStack(o options) (*testbed, error) {
 	if o.mneme == "" {
 		mneme, err = stack.Build(o.dir)
 	}
-	at := map[string]string{}
+	addrs := map[string]string{}
 	for _, name := range append([]string{replicaName, sentinelName, proxyName, apiName}, s.order...) {
 		var failed error
-		at[name], _, failed = freeport.Claim()
+		addrs[name], _, failed = freeport.Claim()
 		err = errors.Join(err, failed)
 	}
 	environ := []string{"MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL=" + o.level, "MNEME_CONFIG=" + o.config,
 		"MNEME_WEBMEMORY_MAX_HISTORY=0", // the histories must have all messages
-		"MNEME_REDIS_URL=redis://" + at[redisName]}
+		"MNEME_REDIS_URL=redis://" + addrs[redisName]}
 	if o.fault == faultFailover {
 		s.order = slices.Insert(slices.Clone(s.order), 1, replicaName, sentinelName)
-		environ[4] = "MNEME_REDIS_ADDRS=[" + at[sentinelName] + "]"
+		environ[4] = "MNEME_REDIS_ADDRS=[" + addrs[sentinelName] + "]"
 		environ = append(environ, "MNEME_REDIS_MASTER_NAME="+masterName, fmt.Sprint("MNEME_REDIS_WAIT_REPLICAS=", o.wait))
 	}
 	if o.losesData() {
@@ -132,19 +132,19 @@ func newStack(o options) (*testbed, error) {
 	}
 	if o.mode == "fleet" {
 		var failed error
-		if s.fleet, failed = newFleet(o, s, at); failed != nil {
+		if s.fleet, failed = newFleet(o, s, addrs); failed != nil {
 			return nil, failed
 		}
 		environ = append(environ, s.fleet.environ...)
 	}
 	for _, name := range s.order {
-		v, dir := &service{name: name, addr: at[name]}, filepath.Join(o.dir, name)
+		v, dir := &service{name: name, addr: addrs[name]}, filepath.Join(o.dir, name)
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 		command, side, _ := strings.Cut(name, "-")
 		switch {
 		case name == sentinelName:
 			var failed error
-			v.Process, failed = stack.Sentinel(dir, v.addr, masterName, at[redisName], 1, 1500*time.Millisecond)
+			v.Process, failed = stack.Sentinel(dir, v.addr, masterName, addrs[redisName], 1, 1500*time.Millisecond)
 			err = errors.Join(err, failed)
 		case v.isRedis():
 			v.Process = stack.Redis(dir, v.addr, "--appendonly", "yes", "--appendfsync", "always",
@@ -153,7 +153,7 @@ func newStack(o options) (*testbed, error) {
 			case s.fleet != nil:
 				v.Args = append(v.Args, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
 			case name == replicaName:
-				v.follow(at[redisName])
+				v.follow(addrs[redisName])
 			}
 		default:
 			disk := name
@@ -162,14 +162,14 @@ func newStack(o options) (*testbed, error) {
 			}
 			data := filepath.Join(o.dir, disk+"-data")
 			s.disks[data] = append(s.disks[data], name)
-			where := stack.Addrs{Webmemory: v.addr, Apiserver: at[apiName], Proxy: at[proxyName]}
+			endpoints := stack.Addrs{Webmemory: v.addr, Apiserver: addrs[apiName], Proxy: addrs[proxyName]}
 			if s.fleet != nil {
-				where = stack.Addrs{Webmemory: v.addr, Apiserver: v.addr, Proxy: v.addr} // environ says what is reached
+				endpoints = stack.Addrs{Webmemory: v.addr, Apiserver: v.addr, Proxy: v.addr} // environ says what is reached
 			}
-			if agents := at[apiName+"-"+side]; agents != "" {
-				where.Apiserver = agents
+			if agents := addrs[apiName+"-"+side]; agents != "" {
+				endpoints.Apiserver = agents
 			}
-			v.Process = stack.Mneme(mneme, command, dir, where, append(slices.Clip(environ), "MNEME_DATA_DIR="+data)...)
+			v.Process = stack.Mneme(mneme, command, dir, endpoints, append(slices.Clip(environ), "MNEME_DATA_DIR="+data)...)
 			var failed error
 			v.client, failed = api.New("http://" + v.addr)
 			err = errors.Join(err, failed)
@@ -177,7 +177,7 @@ func newStack(o options) (*testbed, error) {
 		if v.isRedis() {
 			v.redis = redis.NewClient(redisOptions(v.addr))
 		}
-		v.Name, v.Ended, v.Log = name, v.ended, filepath.Join(dir, "log")
+		v.Name, v.OnExit, v.Log = name, v.onExit, filepath.Join(dir, "log")
 		s.services[name] = v
 	}
 	return s, err
@@ -189,8 +189,8 @@ func (v *service) follow(master string) {
 	v.Args = append(slices.Clip(v.Args), "--replicaof", host+" "+port)
 }
 
-// of are the names of the processes of a kind, in order.
-func (s *testbed) of(kind string) (names []string) {
+// namesOf are the names of the processes of a kind, in order.
+func (s *testbed) namesOf(kind string) (names []string) {
 	for _, name := range s.order {
 		if base, _, _ := strings.Cut(name, "-"); base == kind {
 			names = append(names, name)
@@ -228,7 +228,7 @@ func (s *testbed) other(web *service) *service {
 
 // webs are the webmemory processes.
 func (s *testbed) webs() (webs []*service) {
-	for _, name := range s.of("webmemory") {
+	for _, name := range s.namesOf("webmemory") {
 		webs = append(webs, s.services[name])
 	}
 	return webs

@@ -42,16 +42,16 @@ func (w *writer) editNowAndThen(ctx context.Context) {
 // edit rewrites a history and then posts, so that a process takes the change over. It
 // says whether there was something to edit.
 func (w *writer) edit(ch *chat) bool {
-	before, still := w.reads.now(ch)
+	start, stable := w.reads.now(ch)
 	keys := ch.keys()
 	e := edit{key: keys[w.rng.IntN(len(keys))]}
 	ch.changes.Add(1)
 	defer ch.changes.Add(1)
-	if !still || !w.set(ch, &e) {
+	if !stable || !w.set(ch, &e) {
 		return false
 	}
 	w.count("edits by hand", 1)
-	e.sure = w.insist(ch, 5) == nil && before.losses == w.reads.losses.Load()
+	e.sure = w.insist(ch, 5) == nil && start.losses == w.reads.losses.Load()
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.edits = append(ch.edits, e)
@@ -73,20 +73,20 @@ func (w *writer) set(ch *chat, e *edit) bool {
 		if err != nil {
 			return err
 		}
-		held, err := tx.Exists(ctx, lease).Result()
+		leaseCount, err := tx.Exists(ctx, lease).Result()
 		open := tx.ZScore(ctx, "turns:open", ch.id.String()).Err()
-		if err != nil || held > 0 || !errors.Is(open, redis.Nil) || !e.change(w.rng, history) {
+		if err != nil || leaseCount > 0 || !errors.Is(open, redis.Nil) || !e.change(w.rng, history) {
 			return redis.TxFailedErr
 		}
 		out := memory.Empty(e.key)
 		for _, raw := range history.Raw(0) {
-			if now, touched := e.now[string(raw)]; !touched {
+			if now, touched := e.rewrites[string(raw)]; !touched {
 				out = out.With(raw)
 			} else if now != "" {
 				out = out.With([]byte(now))
 			}
 		}
-		e.at = time.Now()
+		e.time = time.Now()
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Set(ctx, e.key.String(), out.JSON(), 0).Err() })
 		return err
 	}, e.key.String(), lease) == nil
@@ -104,60 +104,60 @@ func (e *edit) change(rng *rand.Rand, h *memory.History) bool {
 		first--
 	}
 	remove := rng.IntN(2) == 0
-	e.now, e.asked = map[string]string{}, messages[first].Content
+	e.rewrites, e.userMessage = map[string]string{}, messages[first].Content
 	for i, raw := range h.Raw(first) {
 		m := messages[first+i]
 		switch {
 		case i > 0 && m.Role == memory.RoleUser:
-			return len(e.now) > 0
+			return len(e.rewrites) > 0
 		case remove:
-			e.now[string(raw)] = ""
+			e.rewrites[string(raw)] = ""
 		case m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0 && m.Failure == "":
 			const content = `"content":"`
-			e.now[string(raw)] = string(bytes.Replace(raw, []byte(content), []byte(content+"edited by hand: "), 1))
+			e.rewrites[string(raw)] = string(bytes.Replace(raw, []byte(content), []byte(content+"edited by hand: "), 1))
 		}
 	}
-	return len(e.now) > 0
+	return len(e.rewrites) > 0
 }
 
 // edited is a message after all edits of its history, the last of which was at. sure:
 // it must be so.
-func (ch *chat) edited(key memory.Key, raw string) (now string, sure bool, at time.Time) {
+func (ch *chat) edited(key memory.Key, raw string) (now string, sure bool, last time.Time) {
 	now, sure = raw, true
 	for _, e := range ch.edits {
-		if changed, touched := e.now[now]; touched && e.key == key {
-			now, sure, at = changed, sure && e.sure, e.at
+		if changed, touched := e.rewrites[now]; touched && e.key == key {
+			now, sure, last = changed, sure && e.sure, e.time
 		}
 	}
-	return now, sure, at
+	return now, sure, last
 }
 
 // lastEdit is when a history was last edited before a point in time; zero for never.
-func (ch *chat) lastEdit(key memory.Key, before time.Time) (at time.Time) {
+func (ch *chat) lastEdit(key memory.Key, cutoff time.Time) (last time.Time) {
 	for _, e := range ch.edits {
-		if e.key == key && e.at.Before(before) && at.Before(e.at) {
-			at = e.at
+		if e.key == key && e.time.Before(cutoff) && last.Before(e.time) {
+			last = e.time
 		}
 	}
-	return at
+	return last
 }
 
 // words looks for what was erased, byte by byte, in Redis and on every disk. Each
 // post carries a word that no other has, see text.
 type words struct {
 	*soak
-	scanning sync.Mutex
-	gone     map[string]goneWord // guarded by scanning
+	scanning    sync.Mutex
+	erasedWords map[string]erasedWord // guarded by scanning
 }
 
-// goneWord is the word of a post that an erasure took.
-type goneWord struct {
+// erasedWord is the word of a post that an erasure took.
+type erasedWord struct {
 	post *post
 	erasure
 }
 
 // aWord is what text calls CODE.
-var aWord = regexp.MustCompile(`c\d{3,}n\d{5}k\d{3}`)
+var wordPattern = regexp.MustCompile(`c\d{3,}n\d{5}k\d{3}`)
 
 // erased enters the words of the runs that an erasure of a chat took, and looks
 // where they might still be.
@@ -166,10 +166,10 @@ func (w *words) erased(ch *chat, e erasure) {
 	defer w.scanning.Unlock()
 	w.mu.Lock()
 	for _, r := range w.runs {
-		if first, ok := r.events[1]; ok && r.chat == ch && first.made().Before(e.last.Add(-clock)) {
-			for _, word := range aWord.FindAllString(r.post.text, -1) {
-				if _, known := w.gone[word]; !known {
-					w.gone[word] = goneWord{r.post, e}
+		if first, ok := r.events[1]; ok && r.chat == ch && first.createdAt().Before(e.last.Add(-clock)) {
+			for _, word := range wordPattern.FindAllString(r.post.text, -1) {
+				if _, exists := w.erasedWords[word]; !exists {
+					w.erasedWords[word] = erasedWord{r.post, e}
 					w.counts["words of erased chats looked for"]++
 				}
 			}
@@ -180,8 +180,8 @@ func (w *words) erased(ch *chat, e erasure) {
 	_ = w.scan(ch.id.String(), false) // Redis may be down; the scan at the end sees what is left
 }
 
-// all is the scan at the end.
-func (w *words) all() error {
+// scanAll is the scan at the end.
+func (w *words) scanAll() error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	w.disks()
@@ -193,10 +193,10 @@ func (w *words) all() error {
 func (w *words) disks() {
 	now := time.Now()
 	for dir, users := range w.testbed.disks {
-		due := func(g goneWord) bool {
+		due := func(g erasedWord) bool {
 			return !slices.ContainsFunc(users, func(name string) bool {
-				v, since := w.services[name], now.Add(-2*restore)
-				return v.life(g.first, now) == nil && (g.ack.After(since) || v.life(since, now) == nil)
+				v, cutoff := w.services[name], now.Add(-2*restore)
+				return v.life(g.first, now) == nil && (g.ack.After(cutoff) || v.life(cutoff, now) == nil)
 			})
 		}
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -218,8 +218,8 @@ var reading = map[string][]any{"string": {"GET"}, "hash": {"HGETALL"}, "stream":
 func (w *words) scan(chat string, strict bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	before := w.reads.losses.Load()
-	due := func(goneWord) bool { return strict || before%2 == 0 && before == w.reads.losses.Load() }
+	lossCount := w.reads.losses.Load()
+	due := func(erasedWord) bool { return strict || lossCount%2 == 0 && lossCount == w.reads.losses.Load() }
 	return w.soak.scan(ctx, "*"+chat+"*", func(key string) error {
 		kind, err := w.redis.Type(ctx, key).Result()
 		if err != nil {
@@ -254,21 +254,21 @@ func (s *soak) scan(ctx context.Context, pattern string, do func(key string) err
 	return err
 }
 
-func (w *words) find(raw []byte, where string, due func(goneWord) bool) {
-	found := map[string]bool{}
-	for _, word := range aWord.FindAll(raw, -1) {
-		if g, gone := w.gone[string(word)]; gone && due(g) {
-			found[string(word)] = true
+func (w *words) find(raw []byte, location string, due func(erasedWord) bool) {
+	matches := map[string]bool{}
+	for _, word := range wordPattern.FindAll(raw, -1) {
+		if g, ok := w.erasedWords[string(word)]; ok && due(g) {
+			matches[string(word)] = true
 		}
 	}
-	if len(found) == 0 {
+	if len(matches) == 0 {
 		return
 	}
-	list := slices.Sorted(maps.Keys(found))
-	g := w.gone[list[0]]
-	w.violate(violation{kind: returned, chat: g.post.chat, post: g.post, at: g.ack,
-		what: fmt.Sprintf("%d words that an erasure took lie in %s, such as %s", len(list), where, list[0])})
+	list := slices.Sorted(maps.Keys(matches))
+	g := w.erasedWords[list[0]]
+	w.violate(violation{kind: returned, chat: g.post.chat, post: g.post, time: g.ack,
+		what: fmt.Sprintf("%d words that an erasure took lie in %s, such as %s", len(list), location, list[0])})
 	for _, word := range list {
-		delete(w.gone, word) // told once
+		delete(w.erasedWords, word) // told once
 	}
 }

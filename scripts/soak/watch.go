@@ -22,18 +22,18 @@ import (
 // an array of messages at every instant, and go on from what it was before.
 type reader struct {
 	*soak
-	losses atomic.Int64        // begins and ends of losses of Redis, with the time to write back: odd while one goes on
-	reads  atomic.Int64        // of histories
-	before map[memory.Key]seen // used by the reading goroutine only
-	gone   []vanished          // written by the reading goroutine, read once it has ended
+	losses    atomic.Int64            // begins and ends of losses of Redis, with the time to write back: odd while one goes on
+	reads     atomic.Int64            // of histories
+	snapshots map[memory.Key]snapshot // used by the reading goroutine only
+	removed   []vanished              // written by the reading goroutine, read once it has ended
 }
 
 // vanished is a message that was stored and then was not, after Redis had lost data.
 type vanished struct {
-	chat          *chat
-	key           memory.Key
-	raw           json.RawMessage
-	before, after time.Time // seen last, missed first
+	chat                  *chat
+	key                   memory.Key
+	raw                   json.RawMessage
+	lastSeen, firstMissed time.Time // seen last, missed first
 }
 
 // quiet tells two moments apart between which something was erased, edited or lost.
@@ -45,10 +45,10 @@ func (r *reader) now(ch *chat) (q quiet, ok bool) {
 	return q, q.changes%2 == 0 && q.losses%2 == 0
 }
 
-// seen is a value while nothing was being erased, edited or lost.
-type seen struct {
+// snapshot is a value while nothing was being erased, edited or lost.
+type snapshot struct {
 	value []byte
-	at    time.Time
+	time  time.Time
 	quiet
 }
 
@@ -62,7 +62,7 @@ func (r *reader) run(ctx context.Context) {
 }
 
 func (r *reader) look(ctx context.Context, ch *chat, key memory.Key) {
-	begun, still := r.now(ch)
+	start, stable := r.now(ch)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	value, err := r.redis.Get(ctx, key.String()).Bytes()
@@ -73,55 +73,55 @@ func (r *reader) look(ctx context.Context, ch *chat, key memory.Key) {
 	if _, err := memory.ParseHistory(key, value); len(value) > 0 && err != nil {
 		r.violate(violation{kind: torn, chat: ch, key: key, what: fmt.Sprintf("%v: …%s", err, tail(value, 600))})
 	}
-	before, known := r.before[key]
-	delete(r.before, key)
-	if ended, _ := r.now(ch); !still || ended != begun {
+	prev, hasPrev := r.snapshots[key]
+	delete(r.snapshots, key)
+	if end, _ := r.now(ch); !stable || end != start {
 		return
 	}
 	now := time.Now()
-	r.before[key] = seen{value, now, begun}
-	if !known || before.quiet != begun {
+	r.snapshots[key] = snapshot{value, now, start}
+	if !hasPrev || prev.quiet != start {
 		return
 	}
-	gone, ok := goesOn(before.value, value, begun.losses > 0)
+	removed, ok := compareHistory(prev.value, value, start.losses > 0)
 	if !ok {
 		r.violate(violation{kind: rewritten, chat: ch, key: key,
 			what: fmt.Sprintf("a history is no longer what it was with more in it:\n    before: …%s\n    after:  …%s",
-				tail(before.value, 600), tail(value, 600))})
+				tail(prev.value, 600), tail(value, 600))})
 	}
-	for _, raw := range gone {
-		r.gone = append(r.gone, vanished{ch, key, raw, before.at, now})
+	for _, raw := range removed {
+		r.removed = append(r.removed, vanished{ch, key, raw, prev.time, now})
 	}
 }
 
-// goesOn says whether after is before with messages behind it. Once Redis has lost data,
+// compareHistory says whether after is before with messages behind it. Once Redis has lost data,
 // what another process writes back may come to stand between older messages, and one that
 // was away may take away what it knows to be erased or edited: gone is what is there
 // no more, to be judged in the end.
-func goesOn(before, after []byte, losses bool) (gone []json.RawMessage, ok bool) {
-	open := bytes.TrimSuffix(before, []byte("]"))
-	if len(before) == 0 || bytes.Equal(before, after) ||
-		bytes.HasPrefix(after, open) && (len(open) == 1 || bytes.HasPrefix(after[len(open):], []byte(","))) {
+func compareHistory(prev, next []byte, losses bool) (removed []json.RawMessage, ok bool) {
+	open := bytes.TrimSuffix(prev, []byte("]"))
+	if len(prev) == 0 || bytes.Equal(prev, next) ||
+		bytes.HasPrefix(next, open) && (len(open) == 1 || bytes.HasPrefix(next[len(open):], []byte(","))) {
 		return nil, true
 	}
 	if !losses {
 		return nil, false
 	}
 	var old, rest []json.RawMessage // what is not read is reported as torn
-	_, _ = json.Unmarshal(before, &old), json.Unmarshal(after, &rest)
-	for all := slices.Clip(rest); len(old) > 0; old = old[1:] {
+	_, _ = json.Unmarshal(prev, &old), json.Unmarshal(next, &rest)
+	for messages := slices.Clip(rest); len(old) > 0; old = old[1:] {
 		same := func(m json.RawMessage) bool { return bytes.Equal(m, old[0]) }
-		if !slices.ContainsFunc(all, same) {
-			gone = append(gone, old[0])
+		if !slices.ContainsFunc(messages, same) {
+			removed = append(removed, old[0])
 			continue
 		}
 		i := slices.IndexFunc(rest, same)
 		if i < 0 {
-			return gone, false // in another order
+			return removed, false // in another order
 		}
 		rest = rest[i+1:]
 	}
-	return gone, true
+	return removed, true
 }
 
 func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
@@ -166,16 +166,16 @@ func (m *meters) total(name string) int {
 
 // watch reads, scrapes and prints progress until ctx ends.
 func (s *soak) watch(ctx context.Context) *sync.WaitGroup {
-	var all sync.WaitGroup
-	all.Go(func() { s.reads.run(ctx) })
+	var wg sync.WaitGroup
+	wg.Go(func() { s.reads.run(ctx) })
 	for _, web := range s.webs() {
-		all.Go(func() { // each for itself: one may be paused
+		wg.Go(func() { // each for itself: one may be paused
 			for sleep(ctx, 250*time.Millisecond) {
 				s.meters.scrape(web)
 			}
 		})
 	}
-	all.Go(func() {
+	wg.Go(func() {
 		for sleep(ctx, 10*time.Second) {
 			open := int(s.redis.ZCard(ctx, "turns:open").Val())
 			s.count("answers open at once, at most", max(0, open-s.counted("answers open at once, at most")))
@@ -189,7 +189,7 @@ func (s *soak) watch(ctx context.Context) *sync.WaitGroup {
 				s.meters.total("mneme_takeovers_total"), s.meters.total("mneme_memory_late_total"))
 		}
 	})
-	return &all
+	return &wg
 }
 
 // settleWithin bounds how long everything may take to come to rest: leases run

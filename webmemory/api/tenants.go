@@ -88,7 +88,7 @@ type TenantExport struct {
 	TimeZone   string           `json:"time_zone,omitempty"` // the user's
 	Collection string           `json:"collection,omitempty"`
 	Document   json.RawMessage  `json:"document,omitempty"` // of the collection, or of the chat
-	GroupBy    tally.By         `json:"by,omitempty"`
+	GroupBy    tally.Dimension  `json:"by,omitempty"`
 	Usage      *tally.Row       `json:"usage,omitempty"`
 	Audit      *audit.Entry     `json:"audit,omitempty"`
 	Lines      map[string]int64 `json:"lines,omitempty"` // in the last line, how many there are of each other kind

@@ -367,7 +367,7 @@ func (p *placement) join(events Events) Events {
 
 // clientOf identifies a client by what is the same in all its requests: its key and its User-Agent.
 func clientOf(r *http.Request) string {
-	sum := sha256.Sum256([]byte(access.From(r.Context()).Key + "\x00" + r.UserAgent()))
+	sum := sha256.Sum256([]byte(access.FromContext(r.Context()).Key + "\x00" + r.UserAgent()))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
@@ -423,7 +423,7 @@ func backwards(ctx context.Context, h *Handler, chat memory.Chat, size int,
 // WithMemoryScopes returns a context with the memory scopes. With it, a chat is read and forked to find the place of a
 // message. The scope chat includes this, because the client gets nothing of it.
 func WithMemoryScopes(ctx context.Context) context.Context {
-	p, ok := access.Known(ctx)
+	p, ok := access.Authenticated(ctx)
 	if !ok {
 		return ctx
 	}
@@ -594,7 +594,7 @@ func resultsError(a *answer, answers []event.WaitAnswer, err error) error {
 		return err
 	}
 	var missing []string
-	for _, w := range p.Waits {
+	for _, w := range p.Pending {
 		if !slices.ContainsFunc(answers, func(a event.WaitAnswer) bool { return a.ID == w.ID }) {
 			missing = append(missing, callID(a, w.ID))
 		}

@@ -160,7 +160,7 @@ func belongsTo(chat, base *memory.Chat) bool {
 
 // newChat returns a chat for a request that names none; the same request with its Idempotency-Key gets it again.
 func newChat(r *http.Request) *memory.Chat {
-	chat, _ := memory.Tenant{}.Chat("responses:" + requestID(r, access.From(r.Context()).Key)) // letters and digits
+	chat, _ := memory.Tenant{}.Chat("responses:" + requestID(r, access.FromContext(r.Context()).Key)) // letters and digits
 	return &chat
 }
 

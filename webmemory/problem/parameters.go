@@ -21,7 +21,7 @@ func AcceptsSSE(r *http.Request) bool {
 }
 
 // TenantOf returns the tenant of a request's data: the caller's.
-func TenantOf(c *gin.Context) memory.Tenant { return access.From(c.Request.Context()).Tenant }
+func TenantOf(c *gin.Context) memory.Tenant { return access.FromContext(c.Request.Context()).Tenant }
 
 // ChatOf returns the chat of a path.
 func ChatOf(c *gin.Context) (memory.Chat, error) { return TenantOf(c).Chat(c.Param("chat")) }

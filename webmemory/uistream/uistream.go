@@ -184,8 +184,8 @@ func resume(ctx context.Context, a *answer, _ *http.Request) (openaiapi.Events, 
 // maySee reports whether the caller may see the waits of a run. Any client may see waits for results of its tools.
 // Waits for a person need a right to decide or to read the chat.
 func maySee(ctx context.Context, pending []event.Wait) bool {
-	caller := access.From(ctx)
-	return caller.May(access.Approve) || caller.May(access.MemoryRead) ||
+	caller := access.FromContext(ctx)
+	return caller.HasScope(access.Approve) || caller.HasScope(access.MemoryRead) ||
 		!slices.ContainsFunc(pending, func(w event.Wait) bool { return w.Kind != event.ClientResult })
 }
 

@@ -32,8 +32,8 @@ type Reader struct {
 // NewReader reads events of at most max bytes of data. When no byte comes for the time idle while
 // Next waits for one, it calls silent from another goroutine, which must make reading the body
 // fail, as cancelling its request does; idle 0 is for ever. The time between calls does not count.
-func NewReader(from io.Reader, max int, idle time.Duration, silent func()) *Reader {
-	b := &body{from: from, wait: func() error { return nil }, idle: cmp.Or(idle, math.MaxInt64)}
+func NewReader(src io.Reader, max int, idle time.Duration, silent func()) *Reader {
+	b := &body{src: src, wait: func() error { return nil }, idle: cmp.Or(idle, math.MaxInt64)}
 	b.watch = time.AfterFunc(time.Hour, func() { b.silent.Store(true); silent() })
 	b.watch.Stop()
 	return &Reader{frames: sse.NewEventStreamReader(b, max+4<<10), body: b} // for the id and the name
@@ -85,26 +85,26 @@ func parse(frame []byte) (e Event) {
 
 // body is read under a watch that runs while a read waits.
 type body struct {
-	from   io.Reader
-	wait   func() error // see OnWait
-	idle   time.Duration
-	watch  *time.Timer
-	silent atomic.Bool // the watch has run out
-	end    error       // of the body, once it was given: what is unread then is no frame
-	held   error       // came along with bytes, or from wait, and is given next
+	src     io.Reader
+	wait    func() error // see OnWait
+	idle    time.Duration
+	watch   *time.Timer
+	silent  atomic.Bool // the watch has run out
+	end     error       // of the body, once it was given: what is unread then is no frame
+	nextErr error       // came along with bytes, or from wait, and is given next
 }
 
 func (b *body) Read(p []byte) (n int, err error) {
-	if b.held == nil {
-		b.held = b.wait()
+	if b.nextErr == nil {
+		b.nextErr = b.wait()
 	}
-	if err = b.held; err == nil {
+	if err = b.nextErr; err == nil {
 		b.watch.Reset(b.idle)
-		n, err = b.from.Read(p)
+		n, err = b.src.Read(p)
 		b.watch.Stop()
 	}
 	if n > 0 {
-		b.held = err
+		b.nextErr = err
 		return n, nil
 	}
 	if b.end = err; b.silent.Load() {

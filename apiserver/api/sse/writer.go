@@ -16,7 +16,7 @@ const piece = 64 << 10
 // slowly it waits (backpressure); one that takes nothing for the timeout is given up. The
 // first error is kept, and nothing is written after it.
 type Writer struct {
-	to      http.ResponseWriter
+	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
 	frame   []byte // the frame that is written; its memory is used again
@@ -32,7 +32,7 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect events before it sends them
 	w.WriteHeader(http.StatusOK)
-	return &Writer{to: w, control: http.NewResponseController(w), timeout: timeout}
+	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
 // Event writes an event. Its name and its data are one line each. The id is the last line,
@@ -84,7 +84,7 @@ func (w *Writer) write() error {
 	for part := range slices.Chunk(w.frame, piece) {
 		if w.err == nil {
 			_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) // not every connection has deadlines
-			_, w.err = w.to.Write(part)
+			_, w.err = w.w.Write(part)
 		}
 	}
 	if len(w.frame) > piece {

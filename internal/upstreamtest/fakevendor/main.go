@@ -201,8 +201,8 @@ func line(r upstreamtest.Request) string {
 	if len(r.Dropped) > 0 {
 		s += " dropped " + strings.Join(r.Dropped, " ")
 	}
-	if r.Lost > 0 {
-		s += fmt.Sprintf(" lost %d", r.Lost)
+	if r.Missing > 0 {
+		s += fmt.Sprintf(" lost %d", r.Missing)
 	}
 	if len(r.LostCompactions) > 0 {
 		s += " lost " + strings.Join(r.LostCompactions, " ")

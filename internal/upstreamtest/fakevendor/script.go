@@ -31,7 +31,7 @@ type part struct {
 
 // cut is where an answer ends early; see upstreamtest.Cut.
 type cut struct {
-	After  int  `json:"after"`
+	Events int  `json:"after"`
 	Inside bool `json:"inside"`
 	Clean  bool `json:"clean"`
 	Error  int  `json:"error"`
@@ -49,8 +49,8 @@ type scripts struct {
 // also when the script calls a tool that this request does not offer, as one does
 // that only quotes the user.
 func (s *scripts) answer(r *upstreamtest.Request) *upstreamtest.Answer {
-	_, text, found := strings.Cut(r.User, scriptMark)
-	if !found {
+	_, text, ok := strings.Cut(r.User, scriptMark)
+	if !ok {
 		return nil
 	}
 	// Whatever follows the script is the client's.
@@ -93,7 +93,7 @@ func (s *scripts) cutOf(parts []part, words string) *upstreamtest.Cut {
 	if s.cut[words]++; c.Times > 0 && s.cut[words] > c.Times {
 		return nil
 	}
-	return &upstreamtest.Cut{After: c.After, Inside: c.Inside, Clean: c.Clean, Error: c.Error}
+	return &upstreamtest.Cut{Events: c.Events, Inside: c.Inside, Clean: c.Clean, Error: c.Error}
 }
 
 func calls(parts []part) (n int) {
@@ -105,23 +105,23 @@ func calls(parts []part) (n int) {
 	return n
 }
 
-func blocks(parts []part) (all []upstreamtest.Block) {
+func blocks(parts []part) (out []upstreamtest.Block) {
 	for _, p := range parts {
 		switch {
 		case p.Cut != nil:
 		case p.Use != "":
-			all = append(all, upstreamtest.Use(p.Use, string(p.Input)))
+			out = append(out, upstreamtest.Use(p.Use, string(p.Input)))
 		case p.Redacted:
-			all = append(all, upstreamtest.Redacted())
+			out = append(out, upstreamtest.Redacted())
 		case p.Compact != "":
-			all = append(all, upstreamtest.Compact(p.Compact))
+			out = append(out, upstreamtest.Compact(p.Compact))
 		case p.Omitted:
-			all = append(all, upstreamtest.Omitted())
+			out = append(out, upstreamtest.Omitted())
 		case p.Think != "":
-			all = append(all, upstreamtest.Think(p.Think))
+			out = append(out, upstreamtest.Think(p.Think))
 		default:
-			all = append(all, upstreamtest.Say(p.Say))
+			out = append(out, upstreamtest.Say(p.Say))
 		}
 	}
-	return all
+	return out
 }

@@ -32,9 +32,9 @@ func TestScript(t *testing.T) {
 	require.Equal(t, &last, answer(`SCRIPT [[{"compact":"c"},{"say":"x"}]]`, nil))
 
 	words = `SCRIPT [[{"say":"x"},{"cut":{"after":2,"error":529,"times":1}}]]`
-	require.Equal(t, &upstreamtest.Cut{After: 2, Error: 529}, answer(words, nil).Cut)
+	require.Equal(t, &upstreamtest.Cut{Events: 2, Error: 529}, answer(words, nil).Cut)
 	require.Nil(t, answer(words, nil).Cut, "it was said once")
-	require.Equal(t, &upstreamtest.Cut{After: 3, Inside: true, Clean: true},
+	require.Equal(t, &upstreamtest.Cut{Events: 3, Inside: true, Clean: true},
 		answer(`SCRIPT [[{"say":"x"},{"cut":{"after":3,"inside":true,"clean":true}}]]`, nil).Cut)
 }
 
@@ -53,7 +53,7 @@ func TestContents(t *testing.T) {
 
 // What became of thinking is told beside the request.
 func TestLineOfAResponse(t *testing.T) {
-	r := upstreamtest.Request{Endpoint: upstreamtest.EndpointResponses, Status: 200, Model: "m", Lost: 1,
+	r := upstreamtest.Request{Endpoint: upstreamtest.EndpointResponses, Status: 200, Model: "m", Missing: 1,
 		Body: []byte(`{"input":[{"type":"reasoning"},{"type":"reasoning"}]}`), LostCompactions: []string{"cmp_1"}}
 	require.Equal(t, "200 responses m replayed 2 lost 1 lost cmp_1", line(r))
 	o, err := parse([]string{"-vendor", "openai", "-azure", "-refuse-in-stream", "-old-wording"}, io.Discard)

@@ -48,7 +48,7 @@ func TestAConversationIsOneSession(t *testing.T) {
 		require.Equal(t, "0", c.gateway.replayed())
 		c.gateway.stop()
 		require.Empty(t, cli.Live())
-		require.Len(t, cli.Seen("session.delete"), 1)
+		require.Len(t, cli.Calls("session.delete"), 1)
 	})
 }
 
@@ -82,7 +82,7 @@ func TestResultsThatAreMissing(t *testing.T) {
 		text := c.give(got.calls[1].id, "two").text
 		require.Contains(t, text, "two/success")
 		require.Len(t, created(t, cli), 1)
-		require.Len(t, cli.Seen("session.tools.handlePendingToolCall"), 2)
+		require.Len(t, cli.Calls("session.tools.handlePendingToolCall"), 2)
 	})
 }
 
@@ -206,7 +206,7 @@ func TestTheCLIRestarts(t *testing.T) {
 	}
 	drop()
 	require.Equal(t, "echo: world", c.say("world").text)
-	require.Len(t, cli.Seen("session.resume"), 1)
+	require.Len(t, cli.Calls("session.resume"), 1)
 	require.Len(t, created(t, cli), 1)
 	got := c.say("CALL a")
 	drop()
@@ -421,7 +421,7 @@ func TestEphemeralParts(t *testing.T) {
 	ask(`{"role":"user","content":[{"type":"text","text":"(recalled)"},{"type":"text","text":"TAG one"}]}`,
 		http.Header{"X-Ag-Conversation-Id": {"c1"}, "X-Ag-Ephemeral-Parts": {"1"}})
 	ask(first+`{"role":"assistant","content":"`+tagged("one")+`"},{"role":"user","content":"TAG two"}`, named)
-	sent := cli.Seen("session.send")
+	sent := cli.Calls("session.send")
 	require.Contains(t, string(sent[0].Params), `(recalled)\n\nTAG one`)
 	require.NotContains(t, string(sent[1].Params), "recalled")
 	sessions := created(t, cli)

@@ -167,8 +167,8 @@ func TestAParkedTurnExpires(t *testing.T) {
 		call = d.say("user", "CALL a", "").Calls[0].ID
 		b.later(11 * time.Minute)
 		require.Equal(b, 0, b.model.Stats().Parked)
-		require.Len(b, b.cli.Seen("session.abort"), 1)
-		require.Len(b, b.cli.Seen("session.delete"), 1)
+		require.Len(b, b.cli.Calls("session.abort"), 1)
+		require.Len(b, b.cli.Calls("session.delete"), 1)
 		require.Contains(b, d.say("tool", "late", call).Content, "late", "and a fresh session is told all of it")
 		require.Equal(b, uint64(1), b.model.Stats().Replayed)
 	})
@@ -223,25 +223,25 @@ func TestAnIdleSessionRests(t *testing.T) {
 		require.Equal(b, 1, b.model.Stats().Dormant)
 		require.Empty(b, b.cli.Live())
 		require.Equal(b, "echo: world", d.say("user", "world", "").Content)
-		require.Len(b, b.cli.Seen("session.resume"), 1)
+		require.Len(b, b.cli.Calls("session.resume"), 1)
 		require.Zero(b, b.model.Stats().Replayed)
 
 		b.later(11 * time.Minute)
 		d.messages[0].Content = "edited"
 		require.Equal(b, "echo: again", d.say("user", "again", "").Content, "one that is not gone on from is not resumed")
-		require.Len(b, b.cli.Seen("session.resume"), 1)
+		require.Len(b, b.cli.Calls("session.resume"), 1)
 		require.Equal(b, uint64(1), b.model.Stats().Replayed)
 
 		b.later(11 * time.Minute)
 		require.Equal(b, "echo: once more", d.say("user", "once more", "").Content)
-		resumed := b.cli.Seen("session.resume")
+		resumed := b.cli.Calls("session.resume")
 		require.Len(b, resumed, 2)
 		require.Contains(b, string(resumed[1].Params), "edited", "what it was told it is told again")
 		require.NotContains(b, string(resumed[1].Params), "again", "what it lived through it is not")
 
 		b.later(25 * time.Hour)
 		require.Equal(b, chat.Stats{Replayed: 1}, b.model.Stats())
-		require.Len(b, b.cli.Seen("session.delete"), 2)
+		require.Len(b, b.cli.Calls("session.delete"), 2)
 	})
 }
 
@@ -272,7 +272,7 @@ func TestTooManyIdleSessions(t *testing.T) {
 		s := b.model.Stats()
 		require.Equal(b, 2, s.Idle)
 		require.Equal(b, 1, s.Dormant)
-		require.Len(b, b.cli.Seen("session.delete"), 1)
+		require.Len(b, b.cli.Calls("session.delete"), 1)
 	})
 }
 
@@ -286,7 +286,7 @@ func TestBranchesOfAConversation(t *testing.T) {
 		side.say("user", "make a title", "")
 		d.say("user", "goes on", "")
 		side.say("user", "and on", "")
-		require.Len(b, b.cli.Seen("session.create"), 2)
+		require.Len(b, b.cli.Calls("session.create"), 2)
 		for i := range 5 {
 			b.dialogue("c").say("user", fmt.Sprint("another ", i), "")
 		}

@@ -33,7 +33,7 @@ func TestFailures(t *testing.T) {
 			c.history = nil
 			require.Equal(t, "echo: hello", c.say("hello").text)
 		}
-		require.Len(t, cli.Seen("session.send"), 8, "nothing is repeated")
+		require.Len(t, cli.Calls("session.send"), 8, "nothing is repeated")
 		c := g.client(w, "cut")
 		c.history = []said{{role: "user", text: "CUT 500"}}
 		got := c.post(t.Context())

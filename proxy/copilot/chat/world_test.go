@@ -143,7 +143,7 @@ type made struct {
 func created(t testing.TB, s *copilottest.Server) []made {
 	t.Helper()
 	var out []made
-	for _, m := range s.Seen("session.create") {
+	for _, m := range s.Calls("session.create") {
 		var c made
 		require.NoError(t, json.Unmarshal(m.Params, &c))
 		out = append(out, c)

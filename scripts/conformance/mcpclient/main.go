@@ -41,11 +41,11 @@ func run(url string) error {
 		return fmt.Errorf("%s: %s", s.State, s.Reason)
 	}
 	for _, call := range calls(c.Tools("suite")) {
-		made := external.Call{ID: "call-1", Run: "run-1", Arguments: call.Arguments, Progress: func(string) {}}
-		r, err := c.Caller("suite", call.Name).Call(ctx, made)
+		req := external.Call{ID: "call-1", Run: "run-1", Arguments: call.Arguments, Progress: func(string) {}}
+		r, err := c.Caller("suite", call.Name).Call(ctx, req)
 		for rounds := 0; err == nil && r.Elicitation != nil && rounds < 5; rounds++ {
-			made.State, made.Answers = r.Elicitation.State, answers(r.Elicitation.Questions)
-			r, err = c.Caller("suite", call.Name).Call(ctx, made)
+			req.State, req.Answers = r.Elicitation.State, answers(r.Elicitation.Questions)
+			r, err = c.Caller("suite", call.Name).Call(ctx, req)
 		}
 		fmt.Printf("%s: %+v %v\n", call.Name, r, err)
 	}
@@ -61,31 +61,31 @@ type toolCall struct {
 // calls are those that the suite names in the variable MCP_CONFORMANCE_CONTEXT, else one of each
 // tool. The tool json_schema_echo gets the schema of the one before, as it came.
 func calls(tools []external.Definition) []toolCall {
-	var wanted struct {
+	var scenario struct {
 		ToolCalls []toolCall `json:"toolCalls"`
 	}
-	_ = json.Unmarshal([]byte(os.Getenv("MCP_CONFORMANCE_CONTEXT")), &wanted) // it need not be there
-	if len(wanted.ToolCalls) > 0 {
-		return wanted.ToolCalls
+	_ = json.Unmarshal([]byte(os.Getenv("MCP_CONFORMANCE_CONTEXT")), &scenario) // it need not be there
+	if len(scenario.ToolCalls) > 0 {
+		return scenario.ToolCalls
 	}
-	var all []toolCall
+	var toolCalls []toolCall
 	for i, t := range tools {
-		made := toolCall{t.Name, arguments(t.Parameters)}
+		call := toolCall{t.Name, arguments(t.Parameters)}
 		if t.Name == "json_schema_echo" && i > 0 {
-			made.Arguments, _ = json.Marshal(map[string]json.RawMessage{"schema": tools[i-1].Parameters})
+			call.Arguments, _ = json.Marshal(map[string]json.RawMessage{"schema": tools[i-1].Parameters})
 		}
-		all = append(all, made)
+		toolCalls = append(toolCalls, call)
 	}
-	return all
+	return toolCalls
 }
 
 // answers fills in forms.
 func answers(questions []external.Question) map[string]json.RawMessage {
-	all := map[string]json.RawMessage{}
+	values := map[string]json.RawMessage{}
 	for _, q := range questions {
-		all[q.Key] = arguments(q.Schema)
+		values[q.Key] = arguments(q.Schema)
 	}
-	return all
+	return values
 }
 
 // arguments are some that a schema takes.

@@ -332,7 +332,7 @@ func atAnotherGateway(t *testing.T, l *library) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, int64(10), gjson.Get(body, "total").Int(), body)
 	for _, r := range l.vendor.Requests() {
-		require.Zero(t, r.Lost, "thinking of the latest turn came back")
+		require.Zero(t, r.Missing, "thinking of the latest turn came back")
 	}
 }
 

@@ -47,9 +47,9 @@ func (l *liveAgents) Run(ctx context.Context, r master.Request, publish func(eve
 // newAgents makes the agents. All their model calls go to the proxy: the master's by its
 // main routes, a subagent's by /teammate/<name>.
 func newAgents(
-	cfg config.Config, gateway *http.Client, library *rag.Library, of toolbox, log zerolog.Logger,
+	cfg config.Config, gateway *http.Client, library *rag.Library, template toolbox, log zerolog.Logger,
 ) (*agents, error) {
-	box, err := of.filled(cfg)
+	box, err := template.filled(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func newAgents(
 		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c), MaxAnswer: cfg.Agents.MaxAnswer}
 	}
 	m := cfg.Agents.Master
-	all := &agents{
+	agentSet := &agents{
 		master: master.Agent{
 			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
@@ -71,10 +71,10 @@ func newAgents(
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
 		if config.Has(s.Tools, config.ToolDocuments) {
-			all.readers[name] = scope(s)
+			agentSet.readers[name] = scope(s)
 			system += "\n\n" + rag.SystemRule
 		}
-		all.master.Subagents = append(all.master.Subagents, &subagent.Subagent{
+		agentSet.master.Subagents = append(agentSet.master.Subagents, &subagent.Subagent{
 			Name: name, Description: s.Description, System: system,
 			Model: model("/teammate/"+s.Name, openaimodel.Config{
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
@@ -92,23 +92,23 @@ func newAgents(
 			return nil, err
 		}
 		for _, s := range p.Subagents() {
-			all.master.Subagents = append(all.master.Subagents, s)
-			all.master.Panel = append(all.master.Panel, s.Name)
+			agentSet.master.Subagents = append(agentSet.master.Subagents, s)
+			agentSet.master.Panel = append(agentSet.master.Panel, s.Name)
 			if cfg.Panel.Commands {
-				all.master.Commands = append(all.master.Commands, s.Name)
+				agentSet.master.Commands = append(agentSet.master.Commands, s.Name)
 			}
 		}
 	}
-	inside := memoryTools(all.master.Recall, all.master.Notes)
-	for _, s := range all.master.Subagents {
+	inside := memoryTools(agentSet.master.Recall, agentSet.master.Notes)
+	for _, s := range agentSet.master.Subagents {
 		inside = append(inside, string(s.Name))
 	}
-	all.master.External = mastersTools(m.Tools, box.give("", m.Tools, inside...))
-	for _, s := range all.master.Subagents {
-		all.infos = append(all.infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
-			Collections: all.readers[s.Name].Collections})
+	agentSet.master.External = mastersTools(m.Tools, box.give("", m.Tools, inside...))
+	for _, s := range agentSet.master.Subagents {
+		agentSet.infos = append(agentSet.infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
+			Collections: agentSet.readers[s.Name].Collections})
 	}
-	return all, nil
+	return agentSet, nil
 }
 
 // scope is what a subagent may search in every run.
@@ -129,11 +129,11 @@ func newPanel(p config.Panel, model func(config.Member) loop.Model) (*panel.Pane
 	for _, m := range p.Members {
 		c.Members = append(c.Members, panel.Member{Name: m.Name, Model: model(m)})
 	}
-	made, err := panel.New(c)
+	built, err := panel.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("panel: %w", err)
 	}
-	return made, nil
+	return built, nil
 }
 
 // mastersTools makes what the master has beside its subagents.

@@ -122,7 +122,7 @@ type app struct {
 	together bool                          // all services are in this process
 	sockets  bool                          // they reach each other over the network all the same
 	hosts    inprocess.Hosts               // those that they reach without it
-	seen     map[string]*telemetry.Service // what runs in this process, by its name
+	services map[string]*telemetry.Service // what runs in this process, by its name
 	traces   *tracing.Exporter             // of all of it; nil where no collector is named
 	redis    redis.UniversalClient         // once it is open
 	gated    *access.Gate                  // once a service has opened it; nil where no key is asked for
@@ -136,7 +136,7 @@ type app struct {
 
 // run builds with start, then serves until ctx ends or a part fails.
 func run(ctx context.Context, cfg config.Config, o Options, start func(*app) error) error {
-	a := &app{stack: stack{log: o.Log}, reloads: reloads{current: cfg}, seen: map[string]*telemetry.Service{}}
+	a := &app{stack: stack{log: o.Log}, reloads: reloads{current: cfg}, services: map[string]*telemetry.Service{}}
 	a.ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
 	defer a.unwind()
@@ -168,22 +168,22 @@ func run(ctx context.Context, cfg config.Config, o Options, start func(*app) err
 
 // client is for requests to a server that is none of ours, over a pool of its own and without a
 // timeout, since answers stream as long as a run may last.
-func (a *app) client(seen *telemetry.Service, to string) *http.Client {
-	return a.clientOver(seen, to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})
+func (a *app) client(svc *telemetry.Service, peer string) *http.Client {
+	return a.clientOver(svc, peer, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})
 }
 
 // ourClient is client to another service of ours, which is told the internal secret and the caller's name.
-func (a *app) ourClient(seen *telemetry.Service, to string) *http.Client {
-	return a.clientOver(seen, to, a.gated.Carry(between(a)))
+func (a *app) ourClient(svc *telemetry.Service, peer string) *http.Client {
+	return a.clientOver(svc, peer, a.gated.Carry(between(a)))
 }
 
 // asCaller is the transport to another service of ours that is to do what the caller itself may, and no more.
-func asCaller(a *app, seen *telemetry.Service, to string) http.RoundTripper {
+func asCaller(a *app, svc *telemetry.Service, peer string) http.RoundTripper {
 	base := between(a)
 	if a.gated != nil {
 		base = access.Carrier{Base: base, Secret: a.gated.Secret, AsCaller: true}
 	}
-	return a.clientOver(seen, to, base).Transport
+	return a.clientOver(svc, peer, base).Transport
 }
 
 // between is the way from one service of ours to another: inside this process where that has both.
@@ -194,18 +194,18 @@ func between(a *app) http.RoundTripper {
 	return certificate.Explained{Base: a.hosts.Transport(network)}
 }
 
-func (a *app) clientOver(seen *telemetry.Service, to string, base http.RoundTripper) *http.Client {
-	c := &http.Client{Transport: seen.Transport(to, base), CheckRedirect: telemetry.NoRedirect}
-	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
+func (a *app) clientOver(svc *telemetry.Service, peer string, base http.RoundTripper) *http.Client {
+	c := &http.Client{Transport: svc.Transport(peer, base), CheckRedirect: telemetry.NoRedirect}
+	a.push("connections to "+peer, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }
 
 // listen takes a service's port; key is the setting that names it.
-func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key string) (net.Listener, error) {
+func (a *app) listen(cfg config.Config, svc *telemetry.Service, addr, key string) (net.Listener, error) {
 	if err := cfg.RequireAuth(key, addr); err != nil {
 		return nil, err
 	}
-	if err := a.openPair(cfg, seen); err != nil {
+	if err := a.openPair(cfg, svc); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", addr)
@@ -226,11 +226,11 @@ func (a *app) listen(cfg config.Config, seen *telemetry.Service, addr, key strin
 
 // serve serves h on l until the stack is unwound; drain runs before connections
 // are closed, for drainTime at most. shutdown takes no more of them and waits for those that are there.
-func (a *app) serve(what string, seen *telemetry.Service, l net.Listener, h http.Handler, drainTime time.Duration,
+func (a *app) serve(what string, svc *telemetry.Service, l net.Listener, h http.Handler, drainTime time.Duration,
 	drain func(context.Context) error) (shutdown func(context.Context) error) {
-	l = withSpares(l, seen.Often)
+	l = withSpares(l, svc.Often)
 	server := &http.Server{Handler: healthOnly(h), ConnContext: noteShort, ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout: 2 * time.Minute, ErrorLog: log.New(serverLog{seen.Often}, "", 0)}
+		IdleTimeout: 2 * time.Minute, ErrorLog: log.New(serverLog{svc.Often}, "", 0)}
 	leave := func(context.Context) error { return nil }
 	if a.together && !a.sockets {
 		_, host, _ := strings.Cut(a.url(l), "://")
@@ -298,14 +298,14 @@ func (a *app) advertised(l net.Listener, cfg config.Redis) string {
 	if err != nil || len(o.Addrs) == 0 {
 		return a.url(l)
 	}
-	for _, to := range o.Addrs {
-		c, err := net.DialTimeout("udp", to, 2*time.Second) // which sends nothing
+	for _, target := range o.Addrs {
+		c, err := net.DialTimeout("udp", target, 2*time.Second) // which sends nothing
 		if err != nil {
 			continue
 		}
-		from := c.LocalAddr().(*net.UDPAddr).IP
+		ip := c.LocalAddr().(*net.UDPAddr).IP
 		_ = c.Close()
-		return a.scheme() + "://" + net.JoinHostPort(from.String(), strconv.Itoa(addr.Port))
+		return a.scheme() + "://" + net.JoinHostPort(ip.String(), strconv.Itoa(addr.Port))
 	}
 	return a.url(l)
 }

@@ -107,7 +107,7 @@ func (s *stack) openEmbedded(ctx context.Context, cfg config.Config, dir string,
 // must hold nothing of mneme's unless replace is true, and which no service may
 // use. It says where the store is that it replaced, if that was kept.
 func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger,
-	tell backup.Progress) (done backup.Summary, kept string, err error) {
+	tell backup.Progress) (done backup.Summary, oldPath string, err error) {
 	s := &stack{log: log}
 	defer s.unwind()
 	if cfg.Redis.Embedded() {
@@ -151,18 +151,18 @@ func mayReplace(ctx context.Context, client redis.UniversalClient, replace bool)
 // one: at any moment one of both is whole. What was there before is kept beside it,
 // unless it was empty.
 func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger,
-	tell backup.Progress) (done backup.Summary, kept string, err error) {
+	tell backup.Progress) (done backup.Summary, oldPath string, err error) {
 	dir := embeddedDir(cfg.DataDir)
 	present := &stack{log: log}
 	defer present.unwind()
-	before, err := present.openEmbedded(ctx, cfg, dir, log) // makes it if need be: its lock keeps services away
+	old, err := present.openEmbedded(ctx, cfg, dir, log) // makes it if need be: its lock keeps services away
 	if running := new(journal.InUseError); errors.As(err, &running) {
 		return done, "", fmt.Errorf("%w; stop it before a restore", err)
 	}
 	if err != nil {
 		return done, "", err
 	}
-	holds, err := mayReplace(ctx, before, replace)
+	holds, err := mayReplace(ctx, old, replace)
 	if err != nil {
 		return done, "", err
 	}
@@ -179,15 +179,15 @@ func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Re
 	if err != nil {
 		return done, "", fmt.Errorf("nothing was changed: %w", err)
 	}
-	kept = dir + ".before-" + time.Now().UTC().Format("20060102T150405.000Z")
-	if err = os.Rename(dir, kept); err != nil {
+	oldPath = dir + ".before-" + time.Now().UTC().Format("20060102T150405.000Z")
+	if err = os.Rename(dir, oldPath); err != nil {
 		return done, "", err
 	}
 	if err = os.Rename(fresh, dir); err != nil {
-		return done, "", errors.Join(err, os.Rename(kept, dir))
+		return done, "", errors.Join(err, os.Rename(oldPath, dir))
 	}
 	if err = journal.SyncDir(cfg.DataDir); err == nil && !holds {
-		kept, err = "", os.RemoveAll(kept)
+		oldPath, err = "", os.RemoveAll(oldPath)
 	}
-	return done, kept, err
+	return done, oldPath, err
 }

@@ -26,11 +26,11 @@ type catalogue struct {
 
 // outside are the tools of an agent that lie outside, with the names that models call them by.
 func (c *catalogue) outside(agent memory.Agent) []external.Tool {
-	var all []external.Tool
+	var tools []external.Tool
 	for _, s := range c.sources[agent] {
-		all = append(all, s.Tools()...)
+		tools = append(tools, s.Tools()...)
 	}
-	return external.AssignNames(all, c.builtIn[agent]...)
+	return external.AssignNames(tools, c.builtIn[agent]...)
 }
 
 // List implements apiserver.Tools.
@@ -52,10 +52,10 @@ func (c *catalogue) List(context.Context) api.ToolList {
 				Agent: agent, Name: name, ID: name, Kind: api.ToolBuiltIn, State: mcp.StateReady,
 			})
 		}
-		all := c.outside(agent)
-		for i, t := range all {
+		tools := c.outside(agent)
+		for i, t := range tools {
 			info := api.ToolInfo{
-				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: asked(t), State: mcp.StateReady,
+				Agent: agent, Name: t.As, ID: t.ID(), Kind: api.ToolHTTP, Policy: approvalPolicy(t), State: mcp.StateReady,
 			}
 			if state, served := states[t.Server]; served {
 				info.Kind, info.State = api.ToolMCP, state
@@ -65,16 +65,16 @@ func (c *catalogue) List(context.Context) api.ToolList {
 			}
 			list.Tools = append(list.Tools, info)
 		}
-		if c.most > 0 && len(all) > c.most {
+		if c.most > 0 && len(tools) > c.most {
 			list.LeftOut = append(list.LeftOut,
-				external.DescribeOmitted(all[c.most:], cmp.Or(string(agent), master.Version)+" is not shown"))
+				external.DescribeOmitted(tools[c.most:], cmp.Or(string(agent), master.Version)+" is not shown"))
 		}
 	}
 	return list
 }
 
-// asked is when a person is asked before a call of the tool.
-func asked(t external.Tool) string {
+// approvalPolicy is when a person is asked before a call of the tool.
+func approvalPolicy(t external.Tool) string {
 	policy := cmp.Or(t.Policy, external.Never)
 	switch {
 	case t.Policy == "" && t.Hints.Destructive:

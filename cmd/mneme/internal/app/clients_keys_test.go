@@ -168,9 +168,9 @@ func TestACopilotCLIWithKeys(t *testing.T) {
 			s.keys[tenant] = s.key(tenant, access.Chat)
 			said := s.must(tenant, "POST", "/v1/chats/1/messages", `{"message":"`+message+` of `+tenant+`"}`)
 			require.Contains(t, said.body, "echo: "+message+" of "+tenant)
-			made := cli.Seen("session.create")
+			made := cli.Calls("session.create")
 			require.Len(t, made, max(i+1, 3*round))
-			for _, prompt := range cli.Said(made[i].Session()) {
+			for _, prompt := range cli.Transcript(made[i].Session()) {
 				require.Contains(t, prompt, tenant)
 			}
 		}

@@ -42,10 +42,10 @@ func (a *app) openCold(cfg config.Config, store *redisstore.Store, log zerolog.L
 		if err != nil {
 			return webmemory.Cold{}, fmt.Errorf("cold.store: %w", err)
 		}
-		return webmemory.Cold{Store: s, IdleTime: c.After}, nil
+		return webmemory.Cold{Store: s, IdleTime: c.IdleTime}, nil
 	}
-	if at, err := os.Stat(c.Store); err != nil || !at.IsDir() {
+	if info, err := os.Stat(c.Store); err != nil || !info.IsDir() {
 		return webmemory.Cold{}, fmt.Errorf("cold.store: there is no folder %s; make it, or mount its disk", c.Store)
 	}
-	return webmemory.Cold{Store: cold.Folder(c.Store), IdleTime: c.After}, nil
+	return webmemory.Cold{Store: cold.Folder(c.Store), IdleTime: c.IdleTime}, nil
 }

@@ -50,7 +50,7 @@ func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
 		for _, thought := range wanted {
 			require.Contains(t, string(seen[i].Body), thought, "call %d", i)
 		}
-		require.Zero(t, seen[i].Lost)
+		require.Zero(t, seen[i].Missing)
 	}
 	for _, r := range seen {
 		require.False(t, strings.Contains(string(r.Body), "analytic thinks") &&

@@ -23,7 +23,7 @@ func TestACopilotCLIBehindTheMaster(t *testing.T) {
 		backend("cli", "copilot", "", "provider_backend: off", fmt.Sprintf("addr: %q", cli.Addr())))
 	require.Contains(t, u.say("1", "hello"), "echo: hello")
 	require.Contains(t, u.say("1", "world"), "echo: world")
-	made := cli.Seen("session.create")
+	made := cli.Calls("session.create")
 	require.Len(t, made, 1, "a chat is one session")
 	require.Contains(t, string(made[0].Params), `"http://`+u.addrs.Proxy+`/teammate/copilot/v1"`)
 	u.stop()

@@ -84,6 +84,6 @@ func TestAnAnswerThatBreaksOffIsAskedForOnceMore(t *testing.T) {
 
 // cleanly is an answer that ends after so many events as if it were over.
 func cleanly(a upstreamtest.Answer, events int) upstreamtest.Answer {
-	a.Cut = &upstreamtest.Cut{After: events, Clean: true}
+	a.Cut = &upstreamtest.Cut{Events: events, Clean: true}
 	return a
 }

@@ -29,8 +29,8 @@ const maxLog = 1000
 // library opens the documents, which are in the store of the histories, and begins
 // to read them. An apiserver alone and without a Redis has none: an embedded store is
 // another process's.
-func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.Service) (*rag.Library, error) {
-	log := seen.Often
+func (a *app) library(cfg config.Config, gateway *http.Client, svc *telemetry.Service) (*rag.Library, error) {
+	log := svc.Often
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -49,13 +49,13 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	}
 	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"),
 		Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight,
-		Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
+		Rerank: a.reranking(cfg.Retrieval.Rerank, svc), Log: log}
 	if e := embedder(cfg, gateway); e != nil {
 		o.Embedder = e
 	}
 	if e := cfg.Retrieval.Engine; len(e.URLs) > 0 {
 		o.Searcher = weaviate.New(weaviate.Config{URLs: e.URLs, Key: e.APIKeyEnv.Reveal(), Class: e.Class,
-			Replicas: e.Replicas, HTTP: a.client(seen, "engine")})
+			Replicas: e.Replicas, HTTP: a.client(svc, "engine")})
 	}
 	library := rag.NewLibrary(docstore.New(client, changes), o)
 	ctx, cancel := context.WithCancel(a.ctx)
@@ -78,13 +78,13 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 
 // reranking is what gives the passages of a search their order; nothing unless it is
 // configured.
-func (a *app) reranking(r config.Rerank, seen *telemetry.Service) rag.RerankOptions {
+func (a *app) reranking(r config.Rerank, svc *telemetry.Service) rag.RerankOptions {
 	if r.URL == "" {
 		return rag.RerankOptions{}
 	}
 	return rag.RerankOptions{
 		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKeyEnv.Reveal(),
-			HTTP: a.client(seen, "reranker")}),
+			HTTP: a.client(svc, "reranker")}),
 		Top: r.Top, Timeout: r.Timeout,
 	}
 }
@@ -104,16 +104,16 @@ func (a *app) loader(cfg config.Config) (loader.Loader, error) {
 // warnOfUnknown says which collections that subagents are to search are not there. That
 // is no fault: they may be loaded later. But it is what a mistyped name looks like.
 func warnOfUnknown(cfg config.Config, infos []docstore.Info, log zerolog.Logger) {
-	var there []string
+	var names []string
 	for _, info := range infos {
-		there = append(there, info.Name)
+		names = append(names, info.Name)
 	}
 	for _, s := range cfg.Agents.Subagents {
 		for _, name := range s.CollectionNames() {
-			if name == config.DefaultCollection || slices.Contains(there, name) {
+			if name == config.DefaultCollection || slices.Contains(names, name) {
 				continue
 			}
-			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
+			log.Warn().Str("subagent", s.Name).Strs("there_are", names).Msgf(
 				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR "+
 					"--collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
 		}
@@ -130,7 +130,7 @@ func warnOfOutdated(ctx context.Context, library *rag.Library, infos []docstore.
 			return
 		}
 		outdated, origins := 0, map[string]bool{}
-		for cursor, more := "", true; more; more = cursor != "" {
+		for cursor, hasMore := "", true; hasMore; hasMore = cursor != "" {
 			var heads []docstore.Head
 			if heads, cursor, err = library.List(ctx, c, cursor, docstore.MaxPage); err != nil {
 				return

@@ -12,7 +12,7 @@ func UpSeen(seen chan<- map[string]*telemetry.Service) func(context.Context, con
 	return func(ctx context.Context, cfg config.Config, o Options) error {
 		return run(ctx, cfg, o, func(a *app) error {
 			err := a.startAll(cfg, o)
-			seen <- a.seen
+			seen <- a.services
 			return err
 		})
 	}

@@ -12,9 +12,9 @@ import (
 // services of one process share it. store says whether keys are looked up in the store, which a
 // service that none but ours come to does not need, and which is not to be had if it is embedded
 // in another process.
-func (a *app) gate(cfg config.Config, seen *telemetry.Service, store bool) (*access.Gate, error) {
-	const lost = "API keys that were in use and that Redis was found to have lost."
-	seen.Counter("mneme_lost_keys_total", lost, func() int64 {
+func (a *app) gate(cfg config.Config, svc *telemetry.Service, store bool) (*access.Gate, error) {
+	const help = "API keys that were in use and that Redis was found to have lost."
+	svc.Counter("mneme_lost_keys_total", help, func() int64 {
 		if a.gated == nil {
 			return 0
 		}
@@ -36,18 +36,18 @@ func (a *app) gate(cfg config.Config, seen *telemetry.Service, store bool) (*acc
 	var file *access.File
 	if cfg.Auth.KeysFile != "" {
 		var err error
-		if file, err = access.OpenFile(cfg.Auth.KeysFile, seen.Often); err != nil {
+		if file, err = access.OpenFile(cfg.Auth.KeysFile, svc.Often); err != nil {
 			return nil, fmt.Errorf("auth.keys_file: %w", err)
 		}
 	}
 	if store || a.together {
-		client, err := a.openRedis(cfg, seen.Often)
+		client, err := a.openRedis(cfg, svc.Often)
 		if err != nil {
 			return nil, err
 		}
 		a.keys = access.NewStore(client)
 	}
-	keys := access.NewAuthenticator(file, a.keys, seen.Often)
+	keys := access.NewAuthenticator(file, a.keys, svc.Often)
 	a.push("keys", keys.Close)
 	a.gated = &access.Gate{Keys: keys, Secret: secret}
 	return a.gated, nil

@@ -163,7 +163,7 @@ func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 	}
 	unthinking, lost := 0, 0
 	for _, r := range vendor.Requests() {
-		lost += r.Lost
+		lost += r.Missing
 		if !r.Thinking {
 			unthinking++
 		}

@@ -23,17 +23,17 @@ import (
 //
 // A name in the certificate is the operator's, and no stranger can point it here.
 func (a *app) guarded(
-	cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service,
+	cfg config.Config, h http.Handler, refuse crossorigin.Refuse, svc *telemetry.Service,
 ) http.Handler {
 	hosts := slices.Concat(ownHosts(cfg), cfg.HTTP.AllowedHosts)
 	if a.addrs.Certificate != nil {
 		hosts = append(hosts, plainNames(a.addrs.Certificate)...)
 	}
 	counted := func(w http.ResponseWriter, r *http.Request, no *api.Problem) {
-		seen.Count("(refused)", r.Method, no.Status, 0)
+		svc.Count("(refused)", r.Method, no.Status, 0)
 		refuse(w, r, no)
 	}
-	guard := crossorigin.New(hosts, cfg.HTTP.AllowedOrigins, seen.Often)
+	guard := crossorigin.New(hosts, cfg.HTTP.AllowedOrigins, svc.Often)
 	return bounded(guard.Protect(h, counted), cfg.HTTP.BodyTimeout, counted)
 }
 
@@ -85,9 +85,9 @@ const maxUnread = 256 << 10
 func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			b := &body{ReadCloser: r.Body, control: *http.NewResponseController(w), left: wait}
+			b := &body{ReadCloser: r.Body, control: *http.NewResponseController(w), remaining: wait}
 			if r.URL.RawQuery != "" && r.URL.Query().Get("stream") == "true" {
-				b.left *= streamed
+				b.remaining *= streamed
 			}
 			// Also for a body that the handler never reads: the server does, before and
 			// after it answers.
@@ -110,15 +110,15 @@ func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http
 // body is a request's body while it is read, by one goroutine.
 type body struct {
 	io.ReadCloser
-	control http.ResponseController
-	left    time.Duration // of waiting
-	until   time.Time     // when that ends for one read, as the connection was told
-	came    int           // bytes that have not earned a second yet
+	control   http.ResponseController
+	remaining time.Duration // of waiting
+	until     time.Time     // when that ends for one read, as the connection was told
+	came      int           // bytes that have not earned a second yet
 }
 
 // begin starts the time for one read. A connection that knows no deadlines has none.
 func (b *body) begin() {
-	until := time.Now().Add(b.left)
+	until := time.Now().Add(b.remaining)
 	if until.Sub(b.until).Abs() > 100*time.Millisecond { // telling costs more than a read
 		b.until = until
 		_ = b.control.SetReadDeadline(until)
@@ -130,7 +130,7 @@ func (b *body) Read(p []byte) (int, error) {
 	began := time.Now()
 	n, err := b.ReadCloser.Read(p)
 	b.came += n
-	b.left += time.Duration(b.came/minRate)*time.Second - time.Since(began)
+	b.remaining += time.Duration(b.came/minRate)*time.Second - time.Since(began)
 	b.came %= minRate
 	if err == io.EOF {
 		// The server goes on reading to learn when the client leaves, and would take the

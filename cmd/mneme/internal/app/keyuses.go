@@ -35,27 +35,27 @@ type keyUses struct {
 	keys    *access.Store // nil where nobody is asked for a key
 	limiter *limit.Limiter
 
-	mu   sync.Mutex // guards what follows
-	kept []prometheus.Metric
-	next time.Time // until then kept is given again
+	mu     sync.Mutex // guards what follows
+	cached []prometheus.Metric
+	next   time.Time // until then kept is given again
 }
 
 // Describe is of a prometheus.Collector.
-func (u *keyUses) Describe(to chan<- *prometheus.Desc) {
+func (u *keyUses) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range keyGauges {
-		to <- desc
+		ch <- desc
 	}
 }
 
 // Collect is of a prometheus.Collector. While Redis does not answer there are none.
-func (u *keyUses) Collect(to chan<- prometheus.Metric) {
+func (u *keyUses) Collect(ch chan<- prometheus.Metric) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.keys != nil && !time.Now().Before(u.next) {
-		u.kept, u.next = u.read(), time.Now().Add(access.Fresh)
+		u.cached, u.next = u.read(), time.Now().Add(access.Fresh)
 	}
-	for _, one := range u.kept {
-		to <- one
+	for _, one := range u.cached {
+		ch <- one
 	}
 }
 
@@ -63,7 +63,7 @@ func (u *keyUses) read() (out []prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	keys, err := u.keys.List(ctx)
-	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return k.None() || !k.Revoked.IsZero() })
+	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return k.Empty() || !k.Revoked.IsZero() })
 	slices.SortStableFunc(keys, func(a, b access.Key) int { return b.Used.Compare(a.Used) })
 	keys = keys[:min(len(keys), maxKeysSeen)]
 	uses, errUses := limit.Uses(ctx, u.limiter, keys)
@@ -73,7 +73,7 @@ func (u *keyUses) read() (out []prometheus.Metric) {
 	for i, k := range keys {
 		for _, use := range uses[i] {
 			_, per, _ := strings.Cut(use.Limit, "/")
-			for n, value := range [4]int64{use.Most, use.Spent, use.Held, use.Resets.Unix()} {
+			for n, value := range [4]int64{use.Most, use.Spent, use.Reserved, use.Resets.Unix()} {
 				in := float64(value)
 				if n < 3 && use.Unit == access.USD {
 					in /= access.MicrosPerUSD

@@ -15,12 +15,12 @@ import (
 )
 
 // mcpServer is POST /mcp of a webmemory.
-func (a *app) mcpServer(memory *webapi.Client, seen *telemetry.Service) *mcpserver.Handler {
-	calls := seen.Make().NewCounterVec(prometheus.CounterOpts{
+func (a *app) mcpServer(memory *webapi.Client, svc *telemetry.Service) *mcpserver.Handler {
+	calls := svc.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_mcp_calls_total", Help: "Calls of tools at /mcp that are over, by their outcome: answered, or refused.",
 	}, []string{"tool", "outcome"})
 	h := mcpserver.Config{
-		Memory: memory, Version: mneme.Version(), Log: seen.Log,
+		Memory: memory, Version: mneme.Version(), Log: svc.Log,
 		Called: func(tool string, failed bool) {
 			outcome := "answered"
 			if failed {
@@ -36,14 +36,14 @@ func (a *app) mcpServer(memory *webapi.Client, seen *telemetry.Service) *mcpserv
 // completions is OpenAI's endpoint of a webmemory, which itself answers the requests, but for embeddings.
 func completions(
 	cfg config.Config, agents func() []memory.Agent, memory *webapi.Client, toGateway http.RoundTripper,
-	seen *telemetry.Service,
+	svc *telemetry.Service,
 ) *openaiapi.Handler {
-	answered := seen.Make().NewCounterVec(prometheus.CounterOpts{
+	answered := svc.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_openai_completions_total",
 		Help: "Chat completions that have begun, by what is remembered of them: chat, none, or mismatch.",
 	}, []string{"memory"})
 	return openaiapi.New(openaiapi.Config{
-		Memory: memory, Agents: agents, Log: seen.Log, Settings: cfg.OpenAI,
+		Memory: memory, Agents: agents, Log: svc.Log, Settings: cfg.OpenAI,
 		Gateway: cfg.Apiserver.Proxy, ToGateway: toGateway,
 		Answered: func(memory string) { answered.WithLabelValues(memory).Inc() },
 	})

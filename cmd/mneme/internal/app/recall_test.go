@@ -118,7 +118,7 @@ func turns(t *testing.T, n int, environ ...string) (*up, *upstreamtest.Server) {
 	}
 	require.Empty(t, vendor.Rejections())
 	for _, r := range vendor.Requests() {
-		require.Zero(t, r.Lost, "the current turn's thinking is kept")
+		require.Zero(t, r.Missing, "the current turn's thinking is kept")
 	}
 	require.Len(t, vendor.Requests(), 3*n, "no call was made twice")
 	return u, vendor

@@ -159,11 +159,11 @@ func (a *app) checkRedis(client redis.UniversalClient, addr string, cfg config.R
 			return err
 		}
 		info, err := client.InfoMap(ctx, "memory").Result()
-		evicts, known := Evicts(info)
+		evicts, ok := Evicts(info)
 		switch {
 		case err != nil && !errors.As(err, new(redis.Error)):
 			return err
-		case !known: // an ACL may forbid INFO
+		case !ok: // an ACL may forbid INFO
 			log.Warn().Err(err).Msg("Redis does not report its maxmemory-policy. Make sure that it is noeviction.")
 		case evicts:
 			log.Warn().Str("maxmemory-policy", info["Memory"]["maxmemory_policy"]).
@@ -188,12 +188,12 @@ func (a *app) checkRedis(client redis.UniversalClient, addr string, cfg config.R
 // untilKnown calls check and returns its error. After an error it repeats check in the background until check succeeds.
 func (a *app) untilKnown(check func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(a.ctx)
-	once := func() error {
+	attempt := func() error {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		return check(ctx)
 	}
-	err := once()
+	err := attempt()
 	if err == nil {
 		cancel()
 		return nil
@@ -205,7 +205,7 @@ func (a *app) untilKnown(check func(context.Context) error) error {
 			case <-ctx.Done():
 				return
 			case <-tick:
-				if once() == nil {
+				if attempt() == nil {
 					return
 				}
 			}
@@ -217,7 +217,7 @@ func (a *app) untilKnown(check func(context.Context) error) error {
 
 // Evicts reports whether a server with this INFO deletes keys when its memory is full. known is false if the INFO has no
 // maxmemory_policy.
-func Evicts(info map[string]map[string]string) (evicts, known bool) {
+func Evicts(info map[string]map[string]string) (evicts, ok bool) {
 	policy := info["Memory"]["maxmemory_policy"]
 	return policy != "noeviction", policy != ""
 }

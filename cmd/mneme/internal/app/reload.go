@@ -31,26 +31,26 @@ func (r *reloads) live(cfg config.Config, swap swap) error {
 // reload has the services go on by the agents, limits and prices of the configuration as it is then: by all of them,
 // or, if anything of it is wrong, by none.
 func (r *reloads) reload(o Options) {
-	left, err := r.adopt(o.Load)
+	unapplied, err := r.adopt(o.Load)
 	r.failed.Store(err != nil)
 	if err != nil {
 		o.Log.Error().Err(err).Msg("the configuration was not taken over, and the one before stays: mend it, and send " +
 			"SIGHUP again")
 		return
 	}
-	for _, setting := range left {
+	for _, setting := range unapplied {
 		o.Log.Warn().Str("setting", setting).Msg(setting + " needs a restart")
 	}
 	o.Log.Info().Msg("agents, limits and prices are those of the configuration as it is now")
 }
 
 // adopt is reload; left are the settings that need a restart.
-func (r *reloads) adopt(load func() (config.Config, error)) (left []string, err error) {
+func (r *reloads) adopt(load func() (config.Config, error)) (unapplied []string, err error) {
 	fresh, err := load()
 	if err != nil {
 		return nil, err
 	}
-	next, left, err := config.Adopt(r.current, fresh)
+	next, unapplied, err := config.Adopt(r.current, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -66,5 +66,5 @@ func (r *reloads) adopt(load func() (config.Config, error)) (left []string, err 
 		use()
 	}
 	r.current = next
-	return left, nil
+	return unapplied, nil
 }

@@ -20,7 +20,7 @@ type selfClient struct {
 const selfHost = "webmemory"
 
 // It calls in the name of its own caller, with that caller's rights.
-func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, error) {
+func newSelfClient(svc *telemetry.Service, gate *access.Gate) (*selfClient, error) {
 	c := &selfClient{}
 	var err error
 	var inside http.RoundTripper = c.hosts.Transport(&http.Transport{})
@@ -28,7 +28,7 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 		inside = access.Carrier{Base: inside, Secret: gate.Secret, AsCaller: true}
 	}
 	c.Client, err = webapi.NewOver("http://"+selfHost,
-		&http.Client{Transport: seen.Transport("webmemory", spanless{inside})})
+		&http.Client{Transport: svc.Transport("webmemory", spanless{inside})})
 	return c, err
 }
 
@@ -36,9 +36,9 @@ func newSelfClient(seen *telemetry.Service, gate *access.Gate) (*selfClient, err
 type spanless struct{ http.RoundTripper }
 
 func (s spanless) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch above, _ := telemetry.FromContext(r.Context()).Current(); { // the header is telemetry's copy where there is a trail
-	case above != "":
-		r.Header[telemetry.Header] = []string{above}
+	switch parent, _ := telemetry.FromContext(r.Context()).Current(); { // the header is telemetry's copy where there is a trail
+	case parent != "":
+		r.Header[telemetry.Header] = []string{parent}
 	case r.Header.Get(telemetry.Header) != "":
 		r.Header[telemetry.Spanless] = []string{"1"}
 	}

@@ -103,20 +103,20 @@ func easeGC() (restore func()) {
 	if _, set := os.LookupEnv("GOGC"); set {
 		return func() {}
 	}
-	before := debug.SetGCPercent(gatewayGC)
-	return func() { debug.SetGCPercent(before) }
+	old := debug.SetGCPercent(gatewayGC)
+	return func() { debug.SetGCPercent(old) }
 }
 
 // begin is what each service begins with: its logs and metrics, who may come in, and its port. keys says whether it
 // looks up keys in the store.
 func (a *app) begin(service string, cfg config.Config, o Options, addr string, keys bool) (
-	seen *telemetry.Service, gate *access.Gate, l net.Listener, err error) {
-	seen = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
-	seen.Requests = cfg.Log.Requests
-	a.push("telemetry of "+service, seen.Close)
-	if len(a.seen) == 0 { // closed behind all services
+	svc *telemetry.Service, gate *access.Gate, l net.Listener, err error) {
+	svc = telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
+	svc.Requests = cfg.Log.Requests
+	a.push("telemetry of "+service, svc.Close)
+	if len(a.services) == 0 { // closed behind all services
 		if a.traces, err = tracing.Open(mneme.Version(), cfg.Otel.Content, func(err error) {
-			seen.Often.Warn().Err(err).Msg("traces could not be sent")
+			svc.Often.Warn().Err(err).Msg("traces could not be sent")
 		}); err != nil {
 			return nil, nil, nil, err
 		}
@@ -124,26 +124,26 @@ func (a *app) begin(service string, cfg config.Config, o Options, addr string, k
 			a.push("traces", a.traces.Close)
 		}
 	}
-	a.seen[service] = seen
-	seen.Gauge("mneme_config_reload_failed", "1 if the configuration was not taken over at the last SIGHUP, else 0.",
+	a.services[service] = svc
+	svc.Gauge("mneme_config_reload_failed", "1 if the configuration was not taken over at the last SIGHUP, else 0.",
 		func() float64 {
 			if a.reloads.failed.Load() {
 				return 1
 			}
 			return 0
 		})
-	if gate, err = a.gate(cfg, seen, keys); err == nil {
-		l, err = a.listen(cfg, seen, addr, service+".listen")
+	if gate, err = a.gate(cfg, svc, keys); err == nil {
+		l, err = a.listen(cfg, svc, addr, service+".listen")
 	}
-	return seen, gate, l, err
+	return svc, gate, l, err
 }
 
 func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
-	seen, gate, l, err := a.begin("proxy", cfg, o, cfg.Proxy.Listen, !cfg.Redis.Embedded())
+	svc, gate, l, err := a.begin("proxy", cfg, o, cfg.Proxy.Listen, !cfg.Redis.Embedded())
 	if err != nil {
 		return "", err
 	}
-	shared, err := a.shared(cfg, seen)
+	shared, err := a.shared(cfg, svc)
 	if err != nil {
 		return "", err
 	}
@@ -154,11 +154,11 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
 		SelfURL: cmp.Or(cfg.Proxy.Advertise, a.addrs.URL(l.Addr().String())), Traces: a.traces.Tracer("proxy"),
-		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen, Gate: gate,
+		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: svc, Gate: gate,
 		AnswerTokens: int64(cfg.Budgets.AnswerTokens), AllowUnpriced: cfg.Budgets.Unpriced == string(limit.Allow),
 		Limits: proxy.Limits{Calls: cfg.Proxy.MaxCalls, Upstream: upstream.Limits{Stream: cfg.Proxy.StreamTimeout}},
 		Memory: proxy.AgentMemory{URL: strings.TrimRight(cfg.Proxy.Memory.URL, "/"), Keys: cfg.Proxy.Memory.Keys,
-			Wait: cfg.Proxy.Memory.Wait, Transport: asCaller(a, seen, "webmemory")},
+			Wait: cfg.Proxy.Memory.Wait, Transport: asCaller(a, svc, "webmemory")},
 	}
 	var prices atomic.Pointer[price.Table]
 	p.Prices = prices.Load
@@ -188,15 +188,15 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	if gate != nil {
 		p.Secrets = append(p.Secrets, gate.Secret)
 	}
-	server, err := proxy.New(p, seen.Log)
+	server, err := proxy.New(p, svc.Log)
 	if err != nil {
 		return "", err
 	}
 	a.push("gateway", server.Close)
 	a.started = append(a.started, server.LogBackends)
 	var shutdown func(context.Context) error
-	h := a.guarded(cfg, server.Handler(), refuseCall, seen)
-	shutdown = a.serve("proxy", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
+	h := a.guarded(cfg, server.Handler(), refuseCall, svc)
+	shutdown = a.serve("proxy", svc, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain()
 		_ = shutdown(ctx) // answers of models have the time that runs have; what is left is closed behind this
 		return nil
@@ -252,7 +252,7 @@ func copilotCLI(cfg config.Config, name string, b config.Backend) (copilot.Super
 
 // shared is what the gateway keeps in Redis. Alone and without one it keeps to
 // itself: an embedded store is another process's.
-func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, error) {
+func (a *app) shared(cfg config.Config, svc *telemetry.Service) (proxy.Shared, error) {
 	if cfg.Redis.Embedded() && !a.together {
 		return proxy.Shared{}, a.reloads.live(cfg, func(next config.Config) (func(), error) {
 			if next.Limits.Any() {
@@ -261,23 +261,23 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 			return func() {}, nil
 		})
 	}
-	client, err := a.openRedis(cfg, seen.Often)
+	client, err := a.openRedis(cfg, svc.Often)
 	if err != nil {
 		return proxy.Shared{}, err
 	}
-	known := func(name string) bool { return cfg.Proxy.First(name) != "" }
+	exists := func(name string) bool { return cfg.Proxy.First(name) != "" }
 	turns := proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}
 	if cfg.Redis.Embedded() {
 		turns.Bytes = 2 << 20 // it holds them in this process's memory
 	}
-	limiter := a.limits(cfg, client, seen.Often)
-	seen.Counter("mneme_proxy_charges_restored_total",
+	limiter := a.limits(cfg, client, svc.Often)
+	svc.Counter("mneme_proxy_charges_restored_total",
 		"Calls that Redis had lost, and that were charged and counted again.", limiter.Restored.Load)
 	return proxy.Shared{
 		Limiter: limiter,
 		Audit:   audit.New(client),
 		Turns:   proxystore.NewTurns(client, turns),
-		Active:  proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
+		Active:  proxystore.NewActive(client, cfg.Proxy.Active, exists, svc.Often),
 		Owners:  proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
 }
@@ -287,14 +287,14 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 	if a.limiter == nil {
 		a.limiter = limit.New(client, limit.Options{
 			Lease:    cfg.Budgets.Lease,
-			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), Away: limit.Away(cfg.Budgets.WhenAway),
+			Unclosed: limit.Unclosed(cfg.Budgets.Unclosed), OutagePolicy: limit.OutagePolicy(cfg.Budgets.WhenAway),
 			AwayCalls: int64(cfg.Budgets.AwayCalls), Keep: cfg.Usage.Keep, Log: log,
 		})
 		_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
-			to := limit.Bounds{
+			bounds := limit.Bounds{
 				Tenants: next.Limits.ForTenants(), EachOther: next.Limits.ForEachOther(), Users: next.Limits.ForUsers(),
 			}
-			return func() { limit.Bind(a.limiter, to) }, nil
+			return func() { limit.Bind(a.limiter, bounds) }, nil
 		})
 		a.push("limits", a.limiter.Close) // after the services, which charge what they still answer
 	}
@@ -302,19 +302,19 @@ func (a *app) limits(cfg config.Config, client redis.UniversalClient, log zerolo
 }
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
-	seen, gate, l, err := a.begin("apiserver", cfg, o, cfg.Apiserver.Listen, false)
+	svc, gate, l, err := a.begin("apiserver", cfg, o, cfg.Apiserver.Listen, false)
 	if err != nil {
 		return "", err
 	}
-	gateway := a.ourClient(seen, "proxy")
+	gateway := a.ourClient(svc, "proxy")
 	if err := cfg.RequireSecrets("mcp.", "retrieval."); err != nil {
 		return "", err
 	}
-	library, err := a.library(cfg, gateway, seen)
+	library, err := a.library(cfg, gateway, svc)
 	if err != nil {
 		return "", err
 	}
-	box, err := a.tools(cfg, seen)
+	box, err := a.tools(cfg, svc)
 	if err != nil {
 		return "", err
 	}
@@ -324,8 +324,8 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 			return nil, err
 		}
 		next.Apiserver.Proxy = cfg.Apiserver.Proxy // that of this process, if it is in it
-		all, err := newAgents(next, gateway, library, box, seen.Log)
-		return func() { now.Store(all) }, err
+		agentSet, err := newAgents(next, gateway, library, box, svc.Log)
+		return func() { now.Store(agentSet) }, err
 	}); err != nil {
 		return "", err
 	}
@@ -338,40 +338,40 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed: embed, Gate: gate, Traces: a.traces.Tracer("apiserver"),
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen, Memory: a.ourClient(seen, "webmemory"), Tools: func() apiserver.Tools { return now.Load() },
+		Telemetry: svc, Memory: a.ourClient(svc, "webmemory"), Tools: func() apiserver.Tools { return now.Load() },
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
-		EraseTenant: func(ctx context.Context) (erased, left int, err error) {
+		EraseTenant: func(ctx context.Context) (erased, remaining int, err error) {
 			return openaimodel.EraseTenant(ctx, gateway, cfg.Apiserver.Proxy)
 		},
 		KeepConversation: func(ctx context.Context, id string, until time.Time) error {
 			return openaimodel.KeepConversation(ctx, gateway, cfg.Apiserver.Proxy, id, until)
 		},
-	}, &now, func() []api.SubagentInfo { return now.Load().infos }, seen.Log)
+	}, &now, func() []api.SubagentInfo { return now.Load().infos }, svc.Log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", seen, l, a.guarded(cfg, server.Handler(), refuseRequest, seen), cfg.DrainTimeout, server.Drain)
+	a.serve("apiserver", svc, l, a.guarded(cfg, server.Handler(), refuseRequest, svc), cfg.DrainTimeout, server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return a.url(l), nil
 }
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {
-	seen, gate, l, err := a.begin("webmemory", cfg, o, cfg.Webmemory.Listen, true)
+	svc, gate, l, err := a.begin("webmemory", cfg, o, cfg.Webmemory.Listen, true)
 	if err != nil {
 		return err
 	}
-	client, err := a.openRedis(cfg, seen.Often)
+	client, err := a.openRedis(cfg, svc.Often)
 	if err != nil {
 		return err
 	}
-	runs, err := api.NewClient(cfg.Webmemory.Apiserver, a.ourClient(seen, "apiserver"))
+	runs, err := api.NewClient(cfg.Webmemory.Apiserver, a.ourClient(svc, "apiserver"))
 	if err != nil {
 		return fmt.Errorf("webmemory.apiserver: %w", err)
 	}
 	var names atomic.Pointer[[]memory.Agent]
 	_ = a.reloads.live(cfg, func(next config.Config) (func(), error) {
-		all := next.AgentNames()
-		return func() { names.Store(&all) }, nil
+		agentNames := next.AgentNames()
+		return func() { names.Store(&agentNames) }, nil
 	})
 	agents := func() []memory.Agent { return *names.Load() }
 	w := webmemory.Config{
@@ -379,15 +379,15 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
-		Agents: agents, Telemetry: seen, Traces: a.traces.Tracer("webmemory"), RecallVectors: cfg.Recall.Vectors,
+		Agents: agents, Telemetry: svc, Traces: a.traces.Tracer("webmemory"), RecallVectors: cfg.Recall.Vectors,
 		RecallEverywhere: cfg.Recall.Everywhere,
 		VectorWeight:     cfg.Retrieval.VectorWeight,
 		Gate:             gate, Keys: a.keys, Usage: tally.New(client, cfg.Usage.Keep), Audit: audit.New(client),
 		DialTLS:     a.dialTLS(),
-		Limiter:     a.limits(cfg, client, seen.Often),
-		EraseLimits: func(ctx context.Context, of memory.Tenant) error { return limit.Erase(ctx, client, of) },
+		Limiter:     a.limits(cfg, client, svc.Often),
+		EraseLimits: func(ctx context.Context, tenant memory.Tenant) error { return limit.Erase(ctx, client, tenant) },
 	}
-	seen.MustRegister(&keyUses{keys: a.keys, limiter: w.Limiter})
+	svc.MustRegister(&keyUses{keys: a.keys, limiter: w.Limiter})
 	if err := cfg.RequireSecrets("approvals.webhook."); err != nil {
 		return err
 	}
@@ -400,7 +400,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, a.advertised(l, cfg.Redis))
 		w.SelfURL = strings.TrimRight(w.Advertise, "/")
 		w.EndStoreDir = filepath.Join(cfg.DataDir, "ends")
-		adviseReplicas(cfg.Redis, seen.Log)
+		adviseReplicas(cfg.Redis, svc.Log)
 	}
 	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {
 		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
@@ -408,47 +408,47 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if w.Cuts, err = erasures.Open(filepath.Join(cfg.DataDir, "cuts.ndjson")); err != nil {
 		return fmt.Errorf("reading what was changed by hand: %w; check data_dir", err)
 	}
-	store := a.store(client, seen.Log)
-	store.WaitReplicas, store.ListShards, store.LossLog = cfg.Redis.WaitReplicas, cfg.Redis.ListShards, seen.Often
+	store := a.store(client, svc.Log)
+	store.WaitReplicas, store.ListShards, store.LossLog = cfg.Redis.WaitReplicas, cfg.Redis.ListShards, svc.Often
 	if gate != nil {
 		store.Secret = gate.Secret
 	}
-	kept := cfg.Webmemory.Archive
-	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}
+	retention := cfg.Webmemory.Archive
+	store.Archive = redisstore.Archive{Off: !retention.Enabled, MaxMessages: retention.MaxMessages, MaxAge: retention.MaxAge}
 	if cfg.Redis.Embedded() {
 		store.Compact = a.embedded.Compact
 		if err := store.Turns.ReleaseAll(a.ctx); err != nil {
-			seen.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
+			svc.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}
-	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, seen.Often)
+	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, svc.Often)
 	if err != nil {
 		return fmt.Errorf("%w; check data_dir", err)
 	}
 	a.push("spool", appends.Close)
-	own, err := newSelfClient(seen, gate)
+	own, err := newSelfClient(svc, gate)
 	if err != nil {
 		return err
 	}
-	tools := a.mcpServer(own.Client, seen)
+	tools := a.mcpServer(own.Client, svc)
 	w.MCP = tools
 	closeCompletions := func() {}
 	if cfg.OpenAI.Enabled {
-		c := completions(cfg, agents, own.Client, asCaller(a, seen, "proxy"), seen)
+		c := completions(cfg, agents, own.Client, asCaller(a, svc, "proxy"), svc)
 		w.OpenAI, w.UI, closeCompletions = c, uistream.New(c), c.Close
 	}
-	if w.Cold, err = a.openCold(cfg, store, seen.Log); err != nil {
+	if w.Cold, err = a.openCold(cfg, store, svc.Log); err != nil {
 		return err
 	}
-	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
+	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, svc.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	own.serve(server.Handler())
 	if a.together { // for the gateway, which has begun before it
 		stop := a.hosts.Serve(selfHost, server.Handler())
 		a.push("webmemory for the gateway", func() error { return stop(context.Background()) })
 	}
-	h := a.guarded(cfg, server.Handler(), refuseRequest, seen)
-	a.serve("webmemory", seen, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
+	h := a.guarded(cfg, server.Handler(), refuseRequest, svc)
+	a.serve("webmemory", svc, l, h, cfg.DrainTimeout, func(ctx context.Context) error {
 		server.Drain(ctx)
 		tools.Close()
 		closeCompletions()

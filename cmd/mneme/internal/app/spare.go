@@ -42,10 +42,10 @@ func withSpares(l net.Listener, log zerolog.Logger) net.Listener {
 }
 
 // refill subtracts ended connections and opens files until the reserve is full again.
-func (s *spareListener) refill(ended int) {
+func (s *spareListener) refill(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used -= ended
+	s.used -= n
 	for !s.closed && len(s.files)+s.used < spares {
 		f, err := os.Open(os.DevNull)
 		if err != nil {

@@ -85,7 +85,7 @@ func TestTurningKeysOnLosesNoThinking(t *testing.T) {
 	seen := vendor.Requests()
 	require.Len(t, seen, 12)
 	for i, r := range seen {
-		require.Zero(t, r.Lost)
+		require.Zero(t, r.Missing)
 		for before := range i / 3 {
 			if i%3 == 1 {
 				require.Contains(t, string(r.Body), fmt.Sprint("analytic thinks of round ", before), "call %d", i)
@@ -136,14 +136,14 @@ func TestThinkingIsTheTenantsWhicheverKeyAsks(t *testing.T) {
 	vendor.Queue(upstreamtest.Reply(think("acme thinks twice"), use("look", `{}`)))
 	goOn(call(next))
 	require.Contains(t, string(vendor.Last().Body), "acme thinks first", "of the key before the rotation")
-	require.Zero(t, vendor.Last().Lost)
+	require.Zero(t, vendor.Last().Missing)
 
 	other := s.key("acme", access.Models)
 	call(other)
 	for _, thought := range []string{"acme thinks first", "acme thinks twice"} {
 		require.Contains(t, string(vendor.Last().Body), thought, "of another key of the tenant's")
 	}
-	require.Zero(t, vendor.Last().Lost)
+	require.Zero(t, vendor.Last().Missing)
 
 	for _, stranger := range []string{"beta", "default"} {
 		call(s.key(stranger, access.Models))

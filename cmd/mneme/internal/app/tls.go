@@ -16,15 +16,15 @@ import (
 
 // openPair opens the certificate of the services, which those of one process share, if the configuration
 // names one, and shows in the metrics of seen when it ends.
-func (a *app) openPair(cfg config.Config, seen *telemetry.Service) error {
+func (a *app) openPair(cfg config.Config, svc *telemetry.Service) error {
 	if a.pair == nil && cfg.TLS.On() {
-		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, seen.Log)
+		pair, err := certificate.Open(cfg.TLS.Cert, cfg.TLS.Key, svc.Log)
 		if err != nil {
 			return err
 		}
 		a.pair, a.addrs.Certificate = pair, pair.Leaf()
 	}
-	seen.MustRegister(expiry{a.pair})
+	svc.MustRegister(expiry{a.pair})
 	return nil
 }
 
@@ -35,12 +35,12 @@ var expires = prometheus.NewDesc("mneme_tls_certificate_expires_seconds",
 	"When the certificate that is served ends, in seconds of Unix time; with tls only.", nil, nil)
 
 // Describe is of a prometheus.Collector.
-func (e expiry) Describe(to chan<- *prometheus.Desc) { to <- expires }
+func (e expiry) Describe(ch chan<- *prometheus.Desc) { ch <- expires }
 
 // Collect is of a prometheus.Collector.
-func (e expiry) Collect(to chan<- prometheus.Metric) {
+func (e expiry) Collect(ch chan<- prometheus.Metric) {
 	if e.pair != nil {
-		to <- prometheus.MustNewConstMetric(expires, prometheus.GaugeValue, float64(e.pair.Leaf().NotAfter.Unix()))
+		ch <- prometheus.MustNewConstMetric(expires, prometheus.GaugeValue, float64(e.pair.Leaf().NotAfter.Unix()))
 	}
 }
 
@@ -68,10 +68,10 @@ type serverLog struct{ log zerolog.Logger }
 
 func (s serverLog) Write(text []byte) (int, error) {
 	line := strings.TrimSpace(string(text))
-	at := s.log.Error()
+	ev := s.log.Error()
 	if strings.HasPrefix(line, "http: TLS handshake error") {
-		at = s.log.Debug()
+		ev = s.log.Debug()
 	}
-	at.Msg(line)
+	ev.Msg(line)
 	return len(text), nil
 }

@@ -59,10 +59,10 @@ func (b toolbox) filled(cfg config.Config) (*toolbox, error) {
 
 // tools opens the toolbox. Servers are reached in the background: one that is away keeps no
 // service from starting.
-func (a *app) tools(cfg config.Config, seen *telemetry.Service) (toolbox, error) {
+func (a *app) tools(cfg config.Config, svc *telemetry.Service) (toolbox, error) {
 	box := toolbox{
 		catalogue: catalogue{most: cfg.MaxTools}, definitions: &external.Definitions{}, client: httptool.NewClient(),
-		timeouts: map[string]time.Duration{}, log: seen.Log,
+		timeouts: map[string]time.Duration{}, log: svc.Log,
 	}
 	a.push("connections of REST calls", func() error { box.client.CloseIdleConnections(); return nil })
 	if len(cfg.MCP) == 0 {
@@ -80,17 +80,17 @@ func (a *app) tools(cfg config.Config, seen *telemetry.Service) (toolbox, error)
 			Timeout: s.Timeout, Pin: s.Pinned(),
 		}
 	}
-	var kept mcp.Pins
+	var pinned mcp.Pins
 	if cfg.Redis.Embedded() && !a.together {
-		seen.Log.Warn().Msg("without redis.url what MCP servers offer is pinned for this process alone")
+		svc.Log.Warn().Msg("without redis.url what MCP servers offer is pinned for this process alone")
 	} else {
-		redis, err := a.openRedis(cfg, seen.Often)
+		redis, err := a.openRedis(cfg, svc.Often)
 		if err != nil {
 			return box, err
 		}
-		kept = pins{a.store(redis, seen.Log)}
+		pinned = pins{a.store(redis, svc.Log)}
 	}
-	box.servers = mcp.Open(servers, kept, seen.Log)
+	box.servers = mcp.Open(servers, pinned, svc.Log)
 	a.push("MCP servers", box.servers.Close)
 	return box, nil
 }
@@ -158,7 +158,7 @@ type shelf struct {
 }
 
 // Tools are those that there are now.
-func (s shelf) Tools() (all []external.Tool) {
+func (s shelf) Tools() (tools []external.Tool) {
 	for _, t := range s.entries {
 		switch {
 		case t.HTTP != nil:
@@ -168,11 +168,11 @@ func (s shelf) Tools() (all []external.Tool) {
 			if !call.Repeatable() {
 				tool.Policy = external.WhenTainted
 			}
-			all = append(all, granted(t, tool))
+			tools = append(tools, granted(t, tool))
 		case t.MCP != "":
 			for _, d := range s.box.servers.Tools(t.MCP) {
 				if t.Allows(d.Name) {
-					all = append(all, granted(t, external.Tool{
+					tools = append(tools, granted(t, external.Tool{
 						Definition: d, Caller: s.box.servers.Caller(t.MCP, d.Name), Timeout: s.box.timeouts[t.MCP],
 						Repeatable: d.Hints.ReadOnly || d.Hints.Idempotent,
 					}))
@@ -180,7 +180,7 @@ func (s shelf) Tools() (all []external.Tool) {
 			}
 		}
 	}
-	return all
+	return tools
 }
 
 // granted is a tool with what its entry allows.
@@ -219,13 +219,13 @@ func (p pins) Accept(ctx context.Context, server string, tools ...external.Defin
 }
 
 func encoded(tools []external.Definition) (map[string]json.RawMessage, error) {
-	all := map[string]json.RawMessage{}
+	byName := map[string]json.RawMessage{}
 	for _, d := range tools {
 		raw, err := json.Marshal(d)
 		if err != nil {
 			return nil, err
 		}
-		all[d.Name] = raw
+		byName[d.Name] = raw
 	}
-	return all, nil
+	return byName, nil
 }

@@ -150,7 +150,7 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 	cli := copilottest.Start(t)
 	// It asks its model as the real one does: at the gateway, with the session's key.
 	cli.Script(func(turn *copilottest.Turn) {
-		made := cli.Seen("session.create")
+		made := cli.Calls("session.create")
 		session := gjson.ParseBytes(made[len(made)-1].Params)
 		base, key := session.Get("provider.baseUrl").Str, session.Get("provider.apiKey").Str
 		req, err := http.NewRequestWithContext(turn.Context(), "POST", base+"/chat/completions",
@@ -309,8 +309,8 @@ func TestNobodyOutsideIsToldAKey(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"connect", "session.create", "session.send"} {
-		require.NotEmpty(t, cli.Seen(method))
-		for _, m := range cli.Seen(method) {
+		require.NotEmpty(t, cli.Calls(method))
+		for _, m := range cli.Calls(method) {
 			require.NotContains(t, string(m.Params), access.Prefix, method)
 			require.NotContains(t, string(m.Params), secret, method)
 		}

@@ -183,7 +183,7 @@ func TestThinkingOutlivesAWait(t *testing.T) {
 	seen := vendor.Requests()
 	require.Len(t, seen, 6)
 	for _, r := range seen {
-		require.Zero(t, r.Lost)
+		require.Zero(t, r.Missing)
 		require.Empty(t, r.Dropped)
 		require.True(t, r.Thinking)
 		if len(r.Results) > 0 {

@@ -28,29 +28,29 @@ func Command() string {
 }
 
 // welcome prints what runs and what to try. fresh reports whether this start made the embedded store.
-func welcome(out io.Writer, cfg config.Config, at Addrs, fresh bool) {
+func welcome(out io.Writer, cfg config.Config, addrs Addrs, fresh bool) {
 	if out == nil {
 		return
 	}
-	mneme, web := Command(), at.URL(at.Webmemory)
-	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", at.Page())
-	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", at.URL(at.Webmemory), at.URL(at.Apiserver),
-		at.URL(at.Proxy))
+	mneme, web := Command(), addrs.URL(addrs.Webmemory)
+	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", addrs.Page())
+	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", addrs.URL(addrs.Webmemory), addrs.URL(addrs.Apiserver),
+		addrs.URL(addrs.Proxy))
 	first := cfg.Proxy.First(cfg.Proxy.Active)
 	if b := cfg.Proxy.Backends[first]; b.Kind == config.KindOffline {
 		fmt.Fprintf(out, "Model: offline, for trying things out. For a real one, export an API key or start Ollama, "+
 			"then run `%s up --model auto`, or write a mneme.yaml (docs/configuration.md).\n", mneme)
 	} else {
-		of := ""
+		suffix := ""
 		if route, ok := cfg.Proxy.Routes[cfg.Proxy.Active]; ok {
-			of = fmt.Sprintf(", the first choice of route %s (%s)", cfg.Proxy.Active, strings.Join(route.Use, ", "))
+			suffix = fmt.Sprintf(", the first choice of route %s (%s)", cfg.Proxy.Active, strings.Join(route.Use, ", "))
 		}
-		fmt.Fprintf(out, "Model: %s, of backend %s%s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), first, of)
+		fmt.Fprintf(out, "Model: %s, of backend %s%s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), first, suffix)
 	}
 	redisAt := ""
 	switch {
-	case at.Redis != "":
-		host, port, _ := net.SplitHostPort(at.Redis)
+	case addrs.Redis != "":
+		host, port, _ := net.SplitHostPort(addrs.Redis)
 		redisAt = " -p " + port
 		if host != "127.0.0.1" {
 			redisAt = " -h " + host + redisAt

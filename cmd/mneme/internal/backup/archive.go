@@ -30,12 +30,12 @@ type header struct {
 
 // record is one key, or a part of one.
 type record struct {
-	Key     string   `json:"key"`
-	Type    kind     `json:"type"`
-	More    bool     `json:"more,omitempty"`    // adds to the record of this key before
-	Value   text     `json:"value,omitempty"`   // of a string
-	Rows    [][]text `json:"rows,omitempty"`    // of the other types
-	Expires int64    `json:"expires,omitempty"` // Unix ms, 0 for never
+	Key       string   `json:"key"`
+	Type      kind     `json:"type"`
+	Continued bool     `json:"more,omitempty"`    // adds to the record of this key before
+	Value     text     `json:"value,omitempty"`   // of a string
+	Rows      [][]text `json:"rows,omitempty"`    // of the other types
+	Expires   int64    `json:"expires,omitempty"` // Unix ms, 0 for never
 }
 
 // kind is the type of a key, as Redis's TYPE names it.

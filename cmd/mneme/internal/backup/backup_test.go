@@ -173,10 +173,10 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 	require.NoError(t, err)
 	took := limit.New(c, limit.Options{})
 	for i := range 2500 {
-		took.Commit(limit.Reservation{}, tally.Call{At: at, Request: fmt.Sprint(i), Chat: fmt.Sprint("chat-", i)})
+		took.Commit(limit.Reservation{}, tally.Call{Time: at, Request: fmt.Sprint(i), Chat: fmt.Sprint("chat-", i)})
 	}
 	require.Eventually(t, func() bool { // closing waits for seconds only
-		page, err := took.Usage.Read(ctx, tally.Query{By: tally.ByTenant, Since: at, Until: at})
+		page, err := took.Usage.Read(ctx, tally.Query{Dimension: tally.ByTenant, First: at, Last: at})
 		return err == nil && len(page.Rows) == 1 && page.Rows[0].Calls == 2500
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, took.Close())

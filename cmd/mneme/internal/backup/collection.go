@@ -21,7 +21,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 	}
 	ids, err := s.fields(ctx, n, base+":heads", base)
 	if err == nil {
-		err = s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, ids)
+		err = s.rows(record{Key: base + ":ids", Type: isZSet, Continued: true}, ids)
 	}
 	if err == nil {
 		_, err = s.fields(ctx, n, base+":vectors")
@@ -33,7 +33,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.rows(record{Key: base + ":log", Type: isStream, More: true}, streamRows(replies[0][0])); err != nil {
+	if err := s.rows(record{Key: base + ":log", Type: isStream, Continued: true}, streamRows(replies[0][0])); err != nil {
 		return err
 	}
 	return s.rows(record{Key: metaKey, Type: isHash}, pairs(replies[0][1]))
@@ -51,11 +51,11 @@ func (s *saver) fields(ctx context.Context, n node, key string, others ...string
 	if err != nil {
 		return nil, err
 	}
-	for _, some := range parts {
+	for _, chunk := range parts {
 		unit := [][]any{}
 		for _, hash := range hashes {
 			command := []any{"HMGET", hash}
-			for _, name := range some {
+			for _, name := range chunk {
 				command = append(command, name)
 			}
 			unit = append(unit, command)
@@ -65,11 +65,11 @@ func (s *saver) fields(ctx context.Context, n node, key string, others ...string
 			return nil, err
 		}
 		rows := make([][][]text, len(hashes))
-		for i, name := range some {
+		for i, name := range chunk {
 			var values []string
 			for _, reply := range replies[0] {
-				if all, _ := reply.([]any); i < len(all) {
-					if value, there := all[i].(string); there {
+				if list, _ := reply.([]any); i < len(list) {
+					if value, ok := list[i].(string); ok {
 						values = append(values, value)
 					}
 				}
@@ -83,7 +83,7 @@ func (s *saver) fields(ctx context.Context, n node, key string, others ...string
 			}
 		}
 		for h, hash := range hashes {
-			if err := s.rows(record{Key: hash, Type: isHash, More: true}, rows[h]); err != nil {
+			if err := s.rows(record{Key: hash, Type: isHash, Continued: true}, rows[h]); err != nil {
 				return nil, err
 			}
 		}

@@ -28,15 +28,15 @@ func nodes(ctx context.Context, client redis.UniversalClient) ([]node, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]node, len(masters))
+	servers := make([]node, len(masters))
 	for i, master := range masters {
 		info := master.InfoMap(ctx, "server")
 		if err := info.Err(); err != nil {
 			return nil, err
 		}
-		all[i] = node{master, info.Item("Server", "run_id") + "/" + info.Item("Server", "process_id")}
+		servers[i] = node{master, info.Item("Server", "run_id") + "/" + info.Item("Server", "process_id")}
 	}
-	return all, nil
+	return servers, nil
 }
 
 // page is some keys of a node.
@@ -47,17 +47,17 @@ type page struct {
 
 // pages gives all keys that match a pattern, of one node after the other. A key may come
 // twice. After an error nothing follows.
-func pages(ctx context.Context, all []node, pattern string) iter.Seq2[page, error] {
+func pages(ctx context.Context, servers []node, pattern string) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
-		for _, n := range all {
-			for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		for _, n := range servers {
+			for cursor, hasMore := uint64(0), true; hasMore; hasMore = cursor != 0 {
 				keys, next, err := n.Scan(ctx, cursor, pattern, scanCount).Result()
 				if err != nil {
 					yield(page{}, fmt.Errorf("reading the keys: %w", err))
 					return
 				}
-				for some := range slices.Chunk(keys, scanCount) {
-					if !yield(page{n, some}, nil) {
+				for chunk := range slices.Chunk(keys, scanCount) {
+					if !yield(page{n, chunk}, nil) {
 						return
 					}
 				}

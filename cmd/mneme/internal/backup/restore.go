@@ -51,20 +51,20 @@ func Spool(in io.Reader, dir string) (*os.File, error) {
 // Verify reads a backup from beginning to end without restoring anything. An error
 // says what is wrong with the file.
 func Verify(in io.Reader) (Summary, error) {
-	var found Summary
-	created, err := read(in, func(r record) error { found.count(r); return nil })
-	found.Created = created
-	return found, err
+	var summary Summary
+	created, err := read(in, func(r record) error { summary.count(r); return nil })
+	summary.Created = created
+	return summary, err
 }
 
 // Holds names a key of mneme's that a store holds, empty if there is none but what
 // a backup leaves out.
 func Holds(ctx context.Context, client redis.UniversalClient) (key string, err error) {
-	all, err := nodes(ctx, client)
+	servers, err := nodes(ctx, client)
 	if err != nil {
 		return "", err
 	}
-	for p, err := range pages(ctx, all, "*") {
+	for p, err := range pages(ctx, servers, "*") {
 		if err != nil {
 			return "", err
 		}
@@ -83,11 +83,11 @@ var leases = memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(memory.
 // InUse says what uses a Redis as mneme's services do, empty if there are no signs of
 // use: connections under their name, or the lease of a chat.
 func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
-	all, err := nodes(ctx, client)
+	servers, err := nodes(ctx, client)
 	if err != nil {
 		return "", err
 	}
-	for _, n := range all {
+	for _, n := range servers {
 		clients, err := n.Do(ctx, "CLIENT", "LIST").Text()
 		if err != nil {
 			continue // not allowed to see them
@@ -100,7 +100,7 @@ func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
 			}
 		}
 	}
-	for p, err := range pages(ctx, all, leases) {
+	for p, err := range pages(ctx, servers, leases) {
 		if err != nil {
 			return "", err
 		}
@@ -143,11 +143,11 @@ type restorer struct {
 
 // wipe removes every key of mneme's.
 func (r *restorer) wipe(ctx context.Context) error {
-	all, err := nodes(ctx, r.client)
+	servers, err := nodes(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	for p, err := range pages(ctx, all, "*") {
+	for p, err := range pages(ctx, servers, "*") {
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (r *restorer) put(ctx context.Context, rec record) error {
 	if rec.Expires > 0 && rec.Expires <= time.Now().UnixMilli() {
 		return nil
 	}
-	if !rec.More {
+	if !rec.Continued {
 		r.pipe.Del(ctx, rec.Key)
 	}
 	if rec.Type == isString {
@@ -193,7 +193,7 @@ func (r *restorer) put(ctx context.Context, rec record) error {
 
 // rows adds the rows of a record to its key.
 func (r *restorer) rows(ctx context.Context, rec record) {
-	var all []any
+	var values []any
 	for _, row := range rec.Rows {
 		var args []any
 		for _, t := range row {
@@ -203,11 +203,11 @@ func (r *restorer) rows(ctx context.Context, rec record) {
 		if rec.Type == isStream {
 			r.pipe.Do(ctx, append([]any{"XADD", rec.Key}, args...)...)
 		}
-		all = append(all, args...)
+		values = append(values, args...)
 	}
 	command := map[kind]string{isHash: "HSET", isSet: "SADD", isZSet: "ZADD"}[rec.Type]
-	if command != "" && len(all) > 0 {
-		r.pipe.Do(ctx, append([]any{command, rec.Key}, all...)...)
+	if command != "" && len(values) > 0 {
+		r.pipe.Do(ctx, append([]any{command, rec.Key}, values...)...)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Summary) count(r record) {
 		}
 	}
 	s.Bytes += int64(size)
-	if r.More || r.Type == isNone {
+	if r.Continued || r.Type == isNone {
 		return
 	}
 	s.Keys++
@@ -84,12 +84,12 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 		return Summary{}, err
 	}
 	s := &saver{out: w, tell: tell, done: Summary{Created: created}}
-	before, err := nodes(ctx, client)
+	servers, err := nodes(ctx, client)
 	if err != nil {
 		return s.done, err
 	}
 	for _, pass := range passes {
-		for p, err := range pages(ctx, before, "*") {
+		for p, err := range pages(ctx, servers, "*") {
 			if err == nil {
 				err = s.page(ctx, p, pass)
 			}
@@ -99,11 +99,11 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 			s.tell(s.done)
 		}
 	}
-	after, err := nodes(ctx, client)
+	current, err := nodes(ctx, client)
 	if err != nil {
 		return s.done, err
 	}
-	if !slices.Equal(identities(before), identities(after)) {
+	if !slices.Equal(identities(servers), identities(current)) {
 		return s.done,
 			errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup " +
 				"again")
@@ -112,9 +112,9 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 }
 
 // identities are those of the servers behind a client at one moment.
-func identities(all []node) []string {
+func identities(servers []node) []string {
 	var ids []string
-	for _, n := range all {
+	for _, n := range servers {
 		ids = append(ids, n.identity)
 	}
 	slices.Sort(ids)
@@ -165,28 +165,28 @@ func (s *saver) page(ctx context.Context, p page, pass []role) error {
 
 // batches are names of keys, or of fields of a hash, that are read in one round trip: at most keysAtOnce, with about
 // batchBytes of values as the command measure says it. What that refuses is of another type, and no value.
-func batches(ctx context.Context, n node, names []string, measure ...any) (all [][]string, err error) {
-	for some := range slices.Chunk(names, keysAtOnce) {
-		sizes := make([]*redis.Cmd, len(some))
+func batches(ctx context.Context, n node, names []string, measure ...any) (out [][]string, err error) {
+	for chunk := range slices.Chunk(names, keysAtOnce) {
+		sizes := make([]*redis.Cmd, len(chunk))
 		_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			for i, name := range some {
+			for i, name := range chunk {
 				sizes[i] = p.Do(ctx, append(slices.Clip(measure), name)...)
 			}
 			return nil
 		})
 		first, bytes := 0, int64(0)
-		for i := range some {
+		for i := range chunk {
 			size, err := sizes[i].Int64()
 			if err != nil && !redisscript.WrongType(err) {
 				return nil, err
 			}
 			if bytes += size; i > first && bytes > batchBytes {
-				all, first, bytes = append(all, some[first:i]), i, size
+				out, first, bytes = append(out, chunk[first:i]), i, size
 			}
 		}
-		all = append(all, some[first:])
+		out = append(out, chunk[first:])
 	}
-	return all, nil
+	return out, nil
 }
 
 func (s *saver) write(r record) error {
@@ -206,7 +206,7 @@ func (s *saver) rows(r record, rows [][]text) error {
 			if err := s.write(r); err != nil {
 				return err
 			}
-			r.More, r.Rows, size = true, nil, 0
+			r.Continued, r.Rows, size = true, nil, 0
 		}
 	}
 	if len(r.Rows) == 0 {
@@ -226,7 +226,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 		pairsOf[i] = [2]string{k.Key.String(), memory.RedisKey{Kind: memory.KindMeta, Key: k.Key}.String()}
 		units[i] = [][]any{{read, pairsOf[i][0]}, {"HGETALL", pairsOf[i][1]}, {"PTTL", pairsOf[i][1]}}
 	}
-	asked := time.Now()
+	now := time.Now()
 	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (s *saver) histories(ctx context.Context, n node, read string, keys []strin
 		if err := s.write(saved); err != nil {
 			return err
 		}
-		if err := s.rows(record{Key: pairsOf[i][1], Type: isHash, Expires: expiry(r[2], asked)}, rows); err != nil {
+		if err := s.rows(record{Key: pairsOf[i][1], Type: isHash, Expires: expiry(r[2], now)}, rows); err != nil {
 			return err
 		}
 	}
@@ -295,14 +295,14 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 			units = append(units, [][]any{append([]any{reader.command, key}, reader.options...), {"PTTL", key}})
 		}
 	}
-	asked := time.Now()
+	now := time.Now()
 	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
 	}
 	for i, reply := range replies {
 		r := records[i]
-		r.Expires = expiry(reply[1], asked)
+		r.Expires = expiry(reply[1], now)
 		if rows := readers[r.Type].rows; rows != nil {
 			err = s.rows(r, rows(reply[0]))
 		} else if value, ok := reply[0].(string); ok { // not gone
@@ -319,18 +319,18 @@ func (s *saver) others(ctx context.Context, n node, keys []string) error {
 // stream saves a stream's entries. Only its end grows, so that pages fit together.
 func (s *saver) stream(ctx context.Context, n node, key string) error {
 	r := record{Key: key, Type: isStream}
-	for from := "-"; ; {
-		asked := time.Now()
-		replies, err := n.transactions(ctx, [][]any{{"XRANGE", key, from, "+", "COUNT", streamPage}, {"PTTL", key}})
+	for start := "-"; ; {
+		now := time.Now()
+		replies, err := n.transactions(ctx, [][]any{{"XRANGE", key, start, "+", "COUNT", streamPage}, {"PTTL", key}})
 		if err != nil {
 			return err
 		}
-		r.Expires = expiry(replies[0][1], asked)
+		r.Expires = expiry(replies[0][1], now)
 		rows := streamRows(replies[0][0])
 		if err := s.rows(r, rows); err != nil || len(rows) < streamPage {
 			return err
 		}
-		r.More, from = true, "("+string(rows[len(rows)-1][0])
+		r.Continued, start = true, "("+string(rows[len(rows)-1][0])
 	}
 }
 
@@ -349,9 +349,9 @@ func streamRows(reply any) [][]text {
 
 // expiry turns a reply of PTTL into the time, in Unix ms, 0 for never. It counts from when the reply was asked for: what
 // has ended in Redis has then ended in the backup, too, however long the backup took to come to it.
-func expiry(reply any, asked time.Time) int64 {
-	if left, ok := reply.(int64); ok && left > 0 {
-		return asked.UnixMilli() + left
+func expiry(reply any, now time.Time) int64 {
+	if ttl, ok := reply.(int64); ok && ttl > 0 {
+		return now.UnixMilli() + ttl
 	}
 	return 0
 }

@@ -68,11 +68,11 @@ func (p *Pair) latest() (current *tls.Certificate, former *x509.Certificate) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	if p.changed() {
-		before := p.current.Leaf
+		old := p.current.Leaf
 		if err := p.read(now); err != nil {
 			p.complain(err)
-		} else if p.complaint = ""; !p.current.Leaf.Equal(before) { // else it came with another chain, it may be
-			p.former, p.warned = before, time.Time{}
+		} else if p.complaint = ""; !p.current.Leaf.Equal(old) { // else it came with another chain, it may be
+			p.former, p.warned = old, time.Time{}
 			p.log.Info().Str("file", p.cert).Time("expires", p.current.Leaf.NotAfter).Msg("the TLS certificate was renewed")
 		}
 	}
@@ -93,12 +93,12 @@ func (p *Pair) complain(err error) {
 // a third of the time is left then, so that a sixth means that the renewal fails.
 func (p *Pair) warn(now time.Time) {
 	leaf := p.current.Leaf
-	left := leaf.NotAfter.Sub(now)
-	if left > min(14*24*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/6) || now.Sub(p.warned) < 24*time.Hour {
+	remaining := leaf.NotAfter.Sub(now)
+	if remaining > min(14*24*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/6) || now.Sub(p.warned) < 24*time.Hour {
 		return
 	}
 	p.warned = now
-	if left <= 0 {
+	if remaining <= 0 {
 		p.log.Error().Str("file", p.cert).Time("expired", leaf.NotAfter).Msg(
 			"the TLS certificate has expired, and clients refuse it: renew it")
 		return
@@ -111,8 +111,8 @@ func (p *Pair) warn(now time.Time) {
 func (p *Pair) changed() bool {
 	for i, file := range []string{p.cert, p.key} {
 		info, err := os.Stat(file)
-		if before := p.infos[i]; err != nil || !os.SameFile(before, info) || !before.ModTime().Equal(info.ModTime()) ||
-			before.Size() != info.Size() {
+		if old := p.infos[i]; err != nil || !os.SameFile(old, info) || !old.ModTime().Equal(info.ModTime()) ||
+			old.Size() != info.Size() {
 			return true
 		}
 	}

@@ -139,17 +139,17 @@ func (e Explained) CloseIdleConnections() { (&http.Client{Transport: e.Base}).Cl
 
 func explain(err error, host string) error {
 	var (
-		plain   tls.RecordHeaderError
-		unknown x509.UnknownAuthorityError
-		named   x509.HostnameError
-		invalid x509.CertificateInvalidError
+		plain    tls.RecordHeaderError
+		unknown  x509.UnknownAuthorityError
+		mismatch x509.HostnameError
+		invalid  x509.CertificateInvalidError
 	)
 	switch {
 	case errors.As(err, &plain):
 		return fmt.Errorf("%s does not speak TLS; call it http://%s (%w)", host, host, err)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w; if the CA is one of your own, name the file of its certificate in SSL_CERT_FILE", err)
-	case errors.As(err, &named):
+	case errors.As(err, &mismatch):
 		return fmt.Errorf("%w; call the service by a name that its certificate has", err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w; its operator has to renew it", err)

@@ -178,7 +178,7 @@ func (t *talk) greet(ctx context.Context) error {
 	}
 	switch {
 	case info.Waiting != nil:
-		err = t.approve(ctx, &pending{run: info.Waiting.RunID, waits: info.Waiting.Pending})
+		err = t.approve(ctx, &pending{run: info.Waiting.RunID, pending: info.Waiting.Pending})
 	case info.Run != "":
 		err = t.watch(ctx, func(ctx context.Context) iter.Seq2[event.Event, error] {
 			return t.client.Follow(ctx, t.Chat, info.Run)
@@ -265,16 +265,16 @@ func (t *talk) stop(ctx context.Context, run string) {
 
 // pending is a run that waits for a person.
 type pending struct {
-	run   string
-	seq   int64 // the number of its last event, or 0
-	waits []event.Wait
+	run     string
+	seq     int64 // the number of its last event, or 0
+	pending []event.Wait
 }
 
 // approve asks for a decision on each pending tool call and resumes the run, until the run ends.
 func (t *talk) approve(ctx context.Context, p *pending) error {
 	for p != nil {
 		var answers []event.WaitAnswer
-		for _, w := range p.waits {
+		for _, w := range p.pending {
 			t.view.call(w)
 			if w.Kind != event.Approval || !t.Interactive {
 				return fmt.Errorf("the run is pending: answer it on the page or with POST %s; a new message denies the call",

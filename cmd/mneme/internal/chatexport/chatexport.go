@@ -80,27 +80,27 @@ func Read(file io.ReaderAt, size int64, service string, take Take) error {
 
 // reader reads one export.
 type reader struct {
-	service     string
-	take        Take
-	from        io.Reader
-	left, total int64                       // bytes of from that the entry at hand, and the export, may still take
-	seen        int                         // entries so far
-	users       map[string][]memory.Message // mem0's memories by their user: they come in any order
+	service          string
+	take             Take
+	src              io.Reader
+	remaining, total int64                       // bytes of from that the entry at hand, and the export, may still take
+	count            int                         // entries so far
+	users            map[string][]memory.Message // mem0's memories by their user: they come in any order
 }
 
 // Read is the bounded reading of from.
 func (r *reader) Read(p []byte) (int, error) {
-	if r.left <= 0 || r.total <= 0 {
+	if r.remaining <= 0 || r.total <= 0 {
 		return 0, fmt.Errorf("it has more than %d MiB in one entry, or is too large for an export", maxEntry>>20)
 	}
-	n, err := r.from.Read(p[:min(int64(len(p)), r.left)])
-	r.left, r.total = r.left-int64(n), r.total-int64(n)
+	n, err := r.src.Read(p[:min(int64(len(p)), r.remaining)])
+	r.remaining, r.total = r.remaining-int64(n), r.total-int64(n)
 	return n, err
 }
 
 // stream reads the objects of an array of JSON, or those that stand behind one another.
-func (r *reader) stream(from io.Reader) error {
-	r.from, r.left = from, maxBefore
+func (r *reader) stream(src io.Reader) error {
+	r.src, r.remaining = src, maxBefore
 	in := bufio.NewReader(r)
 	if mark, _ := in.Peek(3); string(mark) == "\ufeff" {
 		_, _ = in.Discard(len(mark)) // a byte order mark
@@ -118,8 +118,8 @@ func (r *reader) stream(from io.Reader) error {
 	if err = nil; array {
 		_, err = d.Token()
 	}
-	for r.left = maxBefore; err == nil && d.More(); r.left = maxBefore {
-		r.left = maxEntry
+	for r.remaining = maxBefore; err == nil && d.More(); r.remaining = maxBefore {
+		r.remaining = maxEntry
 		var raw json.RawMessage
 		if err = d.Decode(&raw); err == nil {
 			if stop := r.give(raw); stop != nil {
@@ -131,7 +131,7 @@ func (r *reader) stream(from io.Reader) error {
 		_, err = d.Token()
 	}
 	if err != nil {
-		return fmt.Errorf("it is damaged or cut short behind entry %d (%w)", r.seen, err)
+		return fmt.Errorf("it is damaged or cut short behind entry %d (%w)", r.count, err)
 	}
 	return r.giveUsers()
 }
@@ -148,7 +148,7 @@ func (r *reader) give(raw json.RawMessage) error {
 		}
 		return nil
 	}
-	r.seen++
+	r.count++
 	is := map[string]bool{chatGPT: e.Mapping != nil, claude: e.Messages != nil, mem0: e.Memory != nil || e.Results != nil}
 	id, title := cmp.Or(e.ConversationID, e.ID, e.UUID), cmp.Or(e.Title, e.Name)
 	var list []memory.Message
@@ -162,11 +162,11 @@ func (r *reader) give(raw json.RawMessage) error {
 			}
 		}
 		err = errors.New("it has not the shape of what " + r.service + " exports")
-	case r.service == mem0 && e.said().Role == "":
+	case r.service == mem0 && e.message().Role == "":
 		err = errors.New("it has no text")
 	case r.service == mem0:
 		user := cmp.Or(e.User, e.Agent, e.Run, "unnamed")
-		r.users[user] = append(r.users[user], e.said())
+		r.users[user] = append(r.users[user], e.message())
 		return nil
 	case id == "":
 		err = errors.New("it has no id")
@@ -174,7 +174,7 @@ func (r *reader) give(raw json.RawMessage) error {
 		list, err = e.branch()
 	}
 	if err != nil {
-		return r.take(Chat{}, fmt.Errorf("entry %d (%q): %w", r.seen, memory.Shorten(title, 60), err))
+		return r.take(Chat{}, fmt.Errorf("entry %d (%q): %w", r.count, memory.Shorten(title, 60), err))
 	}
 	return r.take(Chat{chatOf(r.service, id), title, list}, nil)
 }

@@ -73,11 +73,11 @@ type gptMessage struct {
 	}
 }
 
-// said is what the service shows of a message: no system prompts, thoughts, calls of tools and their results. A voice
+// message is what the service shows of a message: no system prompts, thoughts, calls of tools and their results. A voice
 // chat is its transcription.
-func (m gptMessage) said() memory.Message {
-	shown := m.Content.Type == "text" || m.Content.Type == "multimodal_text"
-	if !shown || m.Metadata.Hidden || m.Channel == "analysis" || cmp.Or(m.Recipient, "all") != "all" {
+func (m gptMessage) message() memory.Message {
+	visible := m.Content.Type == "text" || m.Content.Type == "multimodal_text"
+	if !visible || m.Metadata.Hidden || m.Channel == "analysis" || cmp.Or(m.Recipient, "all") != "all" {
 		return memory.Message{}
 	}
 	var text []string
@@ -95,13 +95,13 @@ func (m gptMessage) said() memory.Message {
 		}
 		text = append(text, part.Text)
 	}
-	return said(m.Author.Role, "ChatGPT", text, m.CreateTime)
+	return newMessage(m.Author.Role, "ChatGPT", text, m.CreateTime)
 }
 
-// said returns a message. It has no role if the role is unknown or the text is empty.
-func said(role, service string, text []string, at float64) (m memory.Message) {
+// newMessage returns a message. It has no role if the role is unknown or the text is empty.
+func newMessage(role, service string, text []string, timestamp float64) (m memory.Message) {
 	text = slices.DeleteFunc(text, func(part string) bool { return part == "" })
-	m.Timestamp, m.Content = at, strings.TrimSpace(strings.Join(text, "\n\n"))
+	m.Timestamp, m.Content = timestamp, strings.TrimSpace(strings.Join(text, "\n\n"))
 	switch {
 	case m.Content == "":
 	case role == memory.RoleUser || role == "human":
@@ -112,16 +112,16 @@ func said(role, service string, text []string, at float64) (m memory.Message) {
 	return m
 }
 
-// said is a memory of mem0: a model's words, as old as these, since an update writes them anew.
-func (e entry) said() memory.Message {
-	return said(memory.RoleAssistant, mem0, []string{*e.Memory}, cmp.Or(unix(e.Updated), unix(e.Created)))
+// message is a memory of mem0: a model's words, as old as these, since an update writes them anew.
+func (e entry) message() memory.Message {
+	return newMessage(memory.RoleAssistant, mem0, []string{*e.Memory}, cmp.Or(unix(e.Updated), unix(e.Created)))
 }
 
 // cutMark ends an attachment that does not fit in memory.MaxMessage with its message.
 const cutMark = "\n[cut]"
 
-// said returns the text of a message with its attached files.
-func (m claudeMessage) said() memory.Message {
+// message returns the text of a message with its attached files.
+func (m claudeMessage) message() memory.Message {
 	text := []string{m.Text} // with a placeholder for each other part
 	if len(m.Content) > 0 {
 		text = nil
@@ -143,7 +143,7 @@ func (m claudeMessage) said() memory.Message {
 		}
 		text = append(text, file)
 	}
-	return said(m.Sender, "Claude", text, unix(m.Created))
+	return newMessage(m.Sender, "Claude", text, unix(m.Created))
 }
 
 // maxNodes bounds the messages of a conversation, including replaced ones. Even an empty message takes memory.
@@ -159,41 +159,41 @@ func (e entry) branch() (list []memory.Message, err error) {
 	node := func(id string) (parent string, m memory.Message, err error) {
 		var n gptNode
 		err = json.Unmarshal(e.Mapping[id], &n)
-		return n.Parent, n.Message.said(), err
+		return n.Parent, n.Message.message(), err
 	}
-	last, left := "", map[string]bool{}
+	last, unvisited := "", map[string]bool{}
 	for id := range e.Mapping {
-		left[id] = true
+		unvisited[id] = true
 	}
 	if e.Mapping == nil {
 		place, parents := map[string]int{}, map[string]string{}
 		for i, raw := range e.Messages {
-			var of struct {
+			var meta struct {
 				UUID   string
 				Parent string `json:"parent_message_uuid"`
 			}
-			if err := json.Unmarshal(raw, &of); err != nil {
+			if err := json.Unmarshal(raw, &meta); err != nil {
 				return nil, err
 			}
-			id := cmp.Or(of.UUID, strconv.Itoa(i))
-			place[id], left[id], parents[id] = i, true, cmp.Or(of.Parent, last)
+			id := cmp.Or(meta.UUID, strconv.Itoa(i))
+			place[id], unvisited[id], parents[id] = i, true, cmp.Or(meta.Parent, last)
 			last = id
 		}
 		node = func(id string) (string, memory.Message, error) {
 			var m claudeMessage
 			err := json.Unmarshal(e.Messages[place[id]], &m)
-			return parents[id], m.said(), err
+			return parents[id], m.message(), err
 		}
 	}
 	last = cmp.Or(e.CurrentNode, e.Leaf, last)
-	if last == "" && len(left) > 0 {
+	if last == "" && len(unvisited) > 0 {
 		return nil, errors.New("it does not say which of its messages is the last one (current_node)")
 	}
 	for id := last; id != "" && !strings.HasPrefix(id, "00000000-0000-"); { // Claude's name for no message
-		if !left[id] {
+		if !unvisited[id] {
 			return nil, fmt.Errorf("its message %.60q is missing, or stands behind itself", id)
 		}
-		delete(left, id)
+		delete(unvisited, id)
 		parent, m, err := node(id)
 		if err != nil {
 			return nil, fmt.Errorf("its message %.60q cannot be read (%w)", id, err)
@@ -204,10 +204,10 @@ func (e entry) branch() (list []memory.Message, err error) {
 		id = parent
 	}
 	slices.Reverse(list)
-	at := cmp.Or(e.CreateTime, unix(e.Created))
+	timestamp := cmp.Or(e.CreateTime, unix(e.Created))
 	for i := range list {
-		at = cmp.Or(list[i].Timestamp, at)
-		list[i].Timestamp = at
+		timestamp = cmp.Or(list[i].Timestamp, timestamp)
+		list[i].Timestamp = timestamp
 	}
 	return list, nil
 }

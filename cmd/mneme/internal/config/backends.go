@@ -70,15 +70,15 @@ func (b Backend) checkBaseURL(key string) error {
 	if b.Kind == KindAnthropic && strings.HasSuffix(path, "/v1") {
 		return bad(key, "for kind anthropic it goes without the /v1 at its end")
 	}
-	known, ok := vendorAPIs[strings.ToLower(u.Hostname())]
-	if !ok || slices.Contains(known[b.Kind], path) {
+	apis, ok := vendorAPIs[strings.ToLower(u.Hostname())]
+	if !ok || slices.Contains(apis[b.Kind], path) {
 		return nil
 	}
-	if len(known[b.Kind]) == 0 {
+	if len(apis[b.Kind]) == 0 {
 		return bad(key, "%s has no API of kind %s; set kind to %s", u.Hostname(), b.Kind, KindOpenAI)
 	}
-	right := known[b.Kind][0]
-	for kind, paths := range known {
+	right := apis[b.Kind][0]
+	for kind, paths := range apis {
 		otherKind := kind != b.Kind && slices.Contains(paths, path)
 		if otherKind || path == "" || strings.HasPrefix(right, path+"/") {
 			return bad(key, "the API of kind %s of this vendor is at %s; write that", b.Kind, u.Scheme+"://"+u.Host+right)
@@ -89,8 +89,8 @@ func (b Backend) checkBaseURL(key string) error {
 
 // check refuses what a backend of its kind lacks, and what it would pass over in silence.
 func (b Backend) check(key string, c Config) error {
-	none := func(there bool, name, why string, kinds ...string) error {
-		return when(there && slices.Contains(kinds, b.Kind), key+"."+name,
+	reject := func(isSet bool, name, why string, kinds ...string) error {
+		return when(isSet && slices.Contains(kinds, b.Kind), key+"."+name,
 			"a backend of kind %s has none: %s; remove it, or change kind", b.Kind, why)
 	}
 	const rules = "the rules are those of provider_backend"
@@ -104,23 +104,23 @@ func (b Backend) check(key string, c Config) error {
 		example = "https://generativelanguage.googleapis.com/v1beta"
 	}
 	err := cmp.Or(
-		none(b.PassRun, "pass_run", "it calls nobody's server", KindOffline, KindCopilot),
-		none(b.BaseURL != "", "base_url", "it is inside this process", KindOffline),
-		none(b.BaseURL != "", "base_url", "addr or command says where the CLI is", KindCopilot),
-		none(b.Auth != "", "auth", "the token of api_key_env is presented if there is one", KindCopilot),
-		none(b.Vendor != "", "vendor", "it keeps no vendor's rules", KindOffline),
-		none(b.Vendor != "", "vendor", rules, KindCopilot),
-		none(b.Profile != nil, "profile", rules, KindCopilot),
-		none(len(b.ModelMap) > 0, "model_map", "it has one model, whatever it is called", KindOffline),
-		none(b.Thinking != Thinking{}, "thinking", "its model does not think", KindOffline),
-		none(b.Thinking != Thinking{}, "thinking",
+		reject(b.PassRun, "pass_run", "it calls nobody's server", KindOffline, KindCopilot),
+		reject(b.BaseURL != "", "base_url", "it is inside this process", KindOffline),
+		reject(b.BaseURL != "", "base_url", "addr or command says where the CLI is", KindCopilot),
+		reject(b.Auth != "", "auth", "the token of api_key_env is presented if there is one", KindCopilot),
+		reject(b.Vendor != "", "vendor", "it keeps no vendor's rules", KindOffline),
+		reject(b.Vendor != "", "vendor", rules, KindCopilot),
+		reject(b.Profile != nil, "profile", rules, KindCopilot),
+		reject(len(b.ModelMap) > 0, "model_map", "it has one model, whatever it is called", KindOffline),
+		reject(b.Thinking != Thinking{}, "thinking", "its model does not think", KindOffline),
+		reject(b.Thinking != Thinking{}, "thinking",
 			"what the model thinks does not come out of the CLI; set it for provider_backend", KindCopilot),
-		none(b.Thinking != Thinking{}, "thinking", "there the request's reasoning_effort decides", KindOpenAI),
-		none(b.Thinking.BudgetTokens != 0, "thinking.budget_tokens", "there the request's effort decides", KindResponses,
+		reject(b.Thinking != Thinking{}, "thinking", "there the request's reasoning_effort decides", KindOpenAI),
+		reject(b.Thinking.BudgetTokens != 0, "thinking.budget_tokens", "there the request's effort decides", KindResponses,
 			KindInteractions),
-		none(b.Addr != "", "addr", "it is for a Copilot CLI", others...),
-		none(len(b.Command) > 0, "command", "it is for a Copilot CLI", others...),
-		none(b.ProviderBackend != "", "provider_backend", "it is for a Copilot CLI", others...),
+		reject(b.Addr != "", "addr", "it is for a Copilot CLI", others...),
+		reject(len(b.Command) > 0, "command", "it is for a Copilot CLI", others...),
+		reject(b.ProviderBackend != "", "provider_backend", "it is for a Copilot CLI", others...),
 		when(b.Auth == "key" && b.APIKeyEnv.Name == "", key+".api_key_env", "auth is key; name the variable that holds it"),
 		when(b.BaseURL == "" && slices.Contains(callers, b.Kind), key+".base_url",
 			"is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind, example),
@@ -141,11 +141,11 @@ func (b Backend) check(key string, c Config) error {
 // ModelsOf are the models that the agents will ask of a backend, by our names for them.
 func (c Config) ModelsOf(backend string) (names []string) {
 	add := func(agent, model string) {
-		at := c.Proxy.TeammateBackend
+		target := c.Proxy.TeammateBackend
 		if other, ok := c.Proxy.Teammates[agent]; ok {
-			at = other
+			target = other
 		}
-		if c.Proxy.leadsTo(at, backend) && !slices.Contains(names, model) {
+		if c.Proxy.leadsTo(target, backend) && !slices.Contains(names, model) {
 			names = append(names, model)
 		}
 	}

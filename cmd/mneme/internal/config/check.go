@@ -59,12 +59,12 @@ func (s setting) checkTag() (err error) {
 		case "oneof":
 			err = formed(s.path, v.String(), among(strings.Fields(arg)...))
 		case "unique":
-			seen := map[string]bool{}
+			used := map[string]bool{}
 			for i := range v.Len() {
 				name := v.Index(i).FieldByName("Name").String()
-				err = cmp.Or(err, when(seen[name], fmt.Sprintf("%s[%d].name", s.path, i),
+				err = cmp.Or(err, when(used[name], fmt.Sprintf("%s[%d].name", s.path, i),
 					"%q stands here already; every name stands once", name))
-				seen[name] = true
+				used[name] = true
 			}
 		case "keys":
 			for _, name := range names(v) {
@@ -182,9 +182,9 @@ var headerName = pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$", "the name of a h
 
 // header is the form of a name of a header that a client may use as it likes.
 func header(name string) string {
-	switch taken := textproto.CanonicalMIMEHeaderKey(name); taken {
+	switch canonical := textproto.CanonicalMIMEHeaderKey(name); canonical {
 	case "Authorization", "Cookie", "Content-Type":
-		return taken + " has a meaning of its own; take another header"
+		return canonical + " has a meaning of its own; take another header"
 	}
 	return headerName(name)
 }
@@ -192,11 +192,11 @@ func header(name string) string {
 // among is the form of a text that is one of some words.
 func among(words ...string) func(text string) string {
 	return func(text string) string {
-		switch named := strings.Join(words, ", "); {
+		switch list := strings.Join(words, ", "); {
 		case text == "":
-			return "is missing; it is one of: " + named
+			return "is missing; it is one of: " + list
 		case !slices.Contains(words, text):
-			return fmt.Sprintf("%q is none of: %s", text, named)
+			return fmt.Sprintf("%q is none of: %s", text, list)
 		}
 		return ""
 	}

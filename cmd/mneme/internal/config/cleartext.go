@@ -11,15 +11,15 @@ import (
 // cleartext is a configured address that receives a secret without TLS.
 type cleartext struct {
 	key string
-	to  *url.URL
+	url *url.URL
 }
 
 // cleartexts returns the addresses of model vendors, the webhook, retrieval and the cold store that receive a secret
 // without TLS. Tools check their own addresses.
-func (c Config) cleartexts() (all []cleartext) {
+func (c Config) cleartexts() (list []cleartext) {
 	add := func(secret Variable, key, address string) {
-		if to, err := url.Parse(address); err == nil && to.Scheme == "http" && secret.Name != "" {
-			all = append(all, cleartext{key, to})
+		if u, err := url.Parse(address); err == nil && u.Scheme == "http" && secret.Name != "" {
+			list = append(list, cleartext{key, u})
 		}
 	}
 	for name, b := range sorted(c.Proxy.Backends) {
@@ -33,17 +33,17 @@ func (c Config) cleartexts() (all []cleartext) {
 	}
 	add(c.Approvals.Webhook.SecretEnv, "approvals.webhook.url", c.Approvals.Webhook.URL)
 	add(c.Retrieval.Rerank.APIKeyEnv, "retrieval.rerank.url", c.Retrieval.Rerank.URL)
-	for _, to := range c.Retrieval.Engine.URLs {
-		add(c.Retrieval.Engine.APIKeyEnv, "retrieval.engine.urls", to)
+	for _, addr := range c.Retrieval.Engine.URLs {
+		add(c.Retrieval.Engine.APIKeyEnv, "retrieval.engine.urls", addr)
 	}
 	add(c.Cold.SecretKeyEnv, "cold.endpoint", c.Cold.Endpoint)
-	return all
+	return list
 }
 
 // checkCleartext refuses public addresses that would receive a secret without TLS.
 func (c Config) checkCleartext() error {
 	for _, a := range c.cleartexts() {
-		if !inside(a.to.Hostname()) {
+		if !inside(a.url.Hostname()) {
 			return bad(a.key, "a secret would go through the internet in the clear; write https://")
 		}
 	}
@@ -51,14 +51,14 @@ func (c Config) checkCleartext() error {
 }
 
 // Cleartext returns a warning for each address on another machine that receives a secret without TLS.
-func (c Config) Cleartext() (all []string) {
+func (c Config) Cleartext() (warnings []string) {
 	for _, a := range c.cleartexts() {
-		if !onThisMachine(a.to.Hostname()) {
-			all = append(all, fmt.Sprintf("%s: a secret goes to %s without TLS; write https:// if the server has it", a.key,
-				a.to.Host))
+		if !onThisMachine(a.url.Hostname()) {
+			warnings = append(warnings, fmt.Sprintf("%s: a secret goes to %s without TLS; write https:// if the server has it", a.key,
+				a.url.Host))
 		}
 	}
-	return all
+	return warnings
 }
 
 func onThisMachine(host string) bool {

@@ -26,16 +26,16 @@ func (c *Collection) UnmarshalYAML(node ast.Node) error {
 		c.Name = name
 		return when(!ok, pathOf(node), "a collection's name is needed, or a block with name and where")
 	}
-	return eachPair(node, func(key, at string, value ast.Node) error {
+	return eachPair(node, func(key, path string, value ast.Node) error {
 		switch key {
 		case "name":
 			name, ok := scalarText(value)
 			c.Name = name
-			return when(!ok, at, "text is needed")
+			return when(!ok, path, "text is needed")
 		case "where":
-			return c.filter(at, value)
+			return c.filter(path, value)
 		}
-		return bad(at, "unknown key; an entry of collections has name and where")
+		return bad(path, "unknown key; an entry of collections has name and where")
 	})
 }
 
@@ -88,14 +88,14 @@ func (c Collection) MarshalYAML() (any, error) {
 
 // checkCollections checks the collections of a subagent.
 func (s Subagent) checkCollections(key string) error {
-	seen := map[string]bool{}
+	used := map[string]bool{}
 	for i, c := range s.Collections {
-		at := fmt.Sprintf("%s.collections[%d]", key, i)
-		if err := cmp.Or(formed(at, c.Name, forms["collection"]), when(seen[c.Name], at,
+		path := fmt.Sprintf("%s.collections[%d]", key, i)
+		if err := cmp.Or(formed(path, c.Name, forms["collection"]), when(used[c.Name], path,
 			"%q is listed twice; keep one, whose where may ask for one of several values with in", c.Name)); err != nil {
 			return err
 		}
-		seen[c.Name] = true
+		used[c.Name] = true
 	}
 	return nil
 }

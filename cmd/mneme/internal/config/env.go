@@ -48,18 +48,18 @@ const effortVars = "_REASONING_EFFORT"
 // readEnviron lays the environment over c. Other empty variables count as not set.
 // Variables are taken one at a time, so that an error is surely about that one.
 func (c *Config) readEnviron(environ map[string]string) error {
-	for said, name := range sorted(aliases) {
-		value := environ[said]
+	for alias, name := range sorted(aliases) {
+		value := environ[alias]
 		if value == "" || environ[name] != "" {
 			continue
 		}
-		if said == ttlSeconds {
+		if alias == ttlSeconds {
 			if _, err := strconv.ParseInt(value, 10, 32); err != nil {
 				return notSeconds(value)
 			}
 			value += "s"
 		}
-		if err := c.setVar(said, name, value); err != nil {
+		if err := c.setVar(alias, name, value); err != nil {
 			return err
 		}
 	}
@@ -84,18 +84,18 @@ func isServiceLink(name, value string) bool {
 
 // setVar sets the key that the variable name stands for. Errors call the variable alias, as the user does.
 func (c *Config) setVar(alias, name, text string) error {
-	var known []string
+	var candidates []string
 	for _, k := range allKeys() {
 		path, variable := k.variable()
 		if variable == name {
 			return c.set(alias, path, text)
 		}
-		known = append(known, variable)
+		candidates = append(candidates, variable)
 	}
 	if err := removedVariable(name); err != nil {
 		return err
 	}
-	return &Error{Where: alias, Problem: "no key has this name; " + didYouMean(name, known)}
+	return &Error{Where: alias, Problem: "no key has this name; " + didYouMean(name, candidates)}
 }
 
 // set gives a key the value of a variable. A text key takes the value as it is. Other values are YAML, which replaces
@@ -125,8 +125,8 @@ func (c *Config) set(variable, path, text string) error {
 			s.value.SetInt(n)
 			return nil
 		}
-		from := source{variable, path}
-		body, err := from.parse([]byte(text))
+		src := source{variable, path}
+		body, err := src.parse([]byte(text))
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (c *Config) set(variable, path, text string) error {
 			return &Error{Where: variable, Problem: problem}
 		}
 		s.value.SetZero()
-		return c.decode(from, body, s.value.Addr().Interface())
+		return c.decode(src, body, s.value.Addr().Interface())
 	})
 }
 

@@ -23,10 +23,10 @@ const maxFile = 1 << 20
 
 // origin remembers where values came from.
 type origin struct {
-	file   string            // empty when none was read
-	places map[string]string // path of a value → "mneme.yaml:12", or the variable that set it
-	vars   map[string]string // path of a key → the variable that set it
-	alone  bool              // a gateway's, see LoadGateway
+	file        string            // empty when none was read
+	places      map[string]string // path of a value → "mneme.yaml:12", or the variable that set it
+	vars        map[string]string // path of a key → the variable that set it
+	gatewayOnly bool              // a gateway's, see LoadGateway
 }
 
 // locate adds the place to an Error about a key.
@@ -51,8 +51,8 @@ func (o origin) has(path string) bool { return o.places[path] != "" }
 
 // replace records that a variable set the key at path. The key's earlier value has no places any more.
 func (o origin) replace(path, variable string) {
-	maps.DeleteFunc(o.places, func(below, _ string) bool {
-		return strings.HasPrefix(below, path+".") || strings.HasPrefix(below, path+"[")
+	maps.DeleteFunc(o.places, func(p, _ string) bool {
+		return strings.HasPrefix(p, path+".") || strings.HasPrefix(p, path+"[")
 	})
 	o.places[path], o.vars[path] = variable, variable
 }
@@ -156,7 +156,7 @@ func (n nodes) Visit(node ast.Node) ast.Visitor {
 	path := pathOf(node)
 	position := node.GetToken().Position
 	if _, pair := node.(*ast.MappingValueNode); !pair {
-		if _, seen := n.lines[path]; !seen {
+		if _, exists := n.lines[path]; !exists {
 			n.lines[path] = position.Line
 		}
 		n.values[path] = node
@@ -190,15 +190,15 @@ func (s source) yamlError(err error, places map[token.Position]string) error {
 	}
 	tok := located.GetToken()
 	e := &Error{Where: s.place(tok.Position.Line), Key: places[*tok.Position]}
-	switch found := located.(type) {
+	switch yamlErr := located.(type) {
 	case *yaml.UnknownFieldError:
 		e.Problem = "unknown key; " + suggest(e.Key)
 	case *yaml.TypeError:
-		e.Problem = fmt.Sprintf("%s, not %q", wants(found.DstType), tok.Value)
+		e.Problem = fmt.Sprintf("%s, not %q", wants(yamlErr.DstType), tok.Value)
 	case *yaml.OverflowError:
 		e.Problem = fmt.Sprintf("%s is out of range", tok.Value)
 	case *yaml.UnexpectedNodeTypeError:
-		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(found.Expected), nodeWord(found.Actual))
+		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(yamlErr.Expected), nodeWord(yamlErr.Actual))
 	default:
 		e.Key, e.Problem = "", "not valid YAML: "+firstLine(located.GetMessage())
 		if strings.Contains(located.GetMessage(), "already defined") {

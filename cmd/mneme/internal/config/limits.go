@@ -132,17 +132,17 @@ func (c Config) OwnPrices() map[string]price.Price {
 
 // boundsMoney reports whether a tenant or the users have a budget in USD.
 func (l Limits) boundsMoney() bool {
-	all := l.ForUsers().Budget
+	budgets := l.ForUsers().Budget
 	for _, one := range l.ForTenants() {
-		all = append(all, one.Budget...)
+		budgets = append(budgets, one.Budget...)
 	}
-	return slices.ContainsFunc(all, func(b access.Budget) bool { return b.Of == access.USD })
+	return slices.ContainsFunc(budgets, func(b access.Budget) bool { return b.Unit == access.USD })
 }
 
 // priced reports whether a model at an address may be called under a budget in USD: it has a price, or needs none.
 func (c Config) priced(address, model string) bool {
 	table, _ := price.New(c.OwnPrices()) // the built-in ones can be read
-	_, ok := table.At(price.Local(address), model)
+	_, ok := table.LookupAt(price.Local(address), model)
 	return ok || c.Budgets.Unpriced == string(limit.Allow)
 }
 

@@ -26,7 +26,7 @@ prices: {my-model: {input: 0.4, cached_input: 0, output: 1.6}}
 	require.EqualValues(t, 20_000_000_000, c.Limits.ForTenants()["acme"].Stored)
 	require.EqualValues(t, 500_000_000, c.Limits.ForEachOther().Stored)
 	require.Equal(t, "1/s", c.Limits.ForTenants()["shop"].Rate.String())
-	require.Equal(t, access.Budgets{{N: 500_000, Of: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
+	require.Equal(t, access.Budgets{{N: 500_000, Unit: access.USD, Period: access.Day}}, c.Limits.ForUsers().Budget)
 	cached := price.USD(100_000)
 	require.Equal(t, map[string]price.Price{"my-model": {Input: 400_000, CachedInput: &cached, Output: 2_000_000}},
 		c.OwnPrices())

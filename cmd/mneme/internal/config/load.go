@@ -26,9 +26,9 @@ func Load(path string, environ []string) (Config, error) { return loaded(path, e
 // have a backend of its own.
 func LoadGateway(path string, environ []string) (Config, error) { return loaded(path, environ, true) }
 
-func loaded(path string, environ []string, alone bool) (Config, error) {
+func loaded(path string, environ []string, gatewayOnly bool) (Config, error) {
 	c := Default()
-	c.origin = origin{places: map[string]string{}, vars: map[string]string{}, alone: alone}
+	c.origin = origin{places: map[string]string{}, vars: map[string]string{}, gatewayOnly: gatewayOnly}
 	vars := Environ(environ)
 	if path == "" {
 		if _, err := os.Stat(DefaultFile); err == nil {
@@ -58,9 +58,9 @@ func loaded(path string, environ []string, alone bool) (Config, error) {
 	return c, nil
 }
 
-// Again reads what c was read from once more.
-func Again(c Config, environ []string) (Config, error) {
-	return loaded(c.origin.file, environ, c.origin.alone)
+// Reload reads what c was read from once more.
+func Reload(c Config, environ []string) (Config, error) {
+	return loaded(c.origin.file, environ, c.origin.gatewayOnly)
 }
 
 // adopted are the blocks that services take over while they run.
@@ -68,35 +68,35 @@ var adopted = []string{"agents.", "limits.", "prices."}
 
 // Adopt is c with the agents, limits and prices of another one, and the settings, by their paths, in which that differs
 // beside them. The error is about a setting of that other one which does not go with the rest of c.
-func Adopt(c, other Config) (adopts Config, left []string, err error) {
+func Adopt(c, other Config) (adopts Config, unapplied []string, err error) {
 	adopts = c
 	adopts.Agents, adopts.Limits, adopts.Prices, adopts.origin = other.Agents, other.Limits, other.Prices, other.origin
 	if err := adopts.validate(); err != nil {
 		return c, nil, fmt.Errorf("without a restart, which it needs: %w", err)
 	}
 	was, is := values(c), values(other)
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	for path := range sorted(all) {
+	union := maps.Clone(was)
+	maps.Copy(union, is)
+	for path := range sorted(union) {
 		inside := func(block string) bool { return strings.HasPrefix(path, block) }
 		if !slices.ContainsFunc(adopted, inside) && !reflect.DeepEqual(was[path], is[path]) {
-			left = append(left, path)
+			unapplied = append(unapplied, path)
 		}
 	}
-	return adopts, left, nil
+	return adopts, unapplied, nil
 }
 
 // values are those of all settings by their paths, without blocks and what has blocks in it.
 func values(c Config) map[string]any {
-	all := map[string]any{}
+	byPath := map[string]any{}
 	_ = c.each(func(s setting) error {
 		t := s.value.Type()
 		if s.tag != "" && !isBlock(t) && !(hasElements(t) && isBlock(t.Elem())) {
-			all[s.path] = s.value.Interface()
+			byPath[s.path] = s.value.Interface()
 		}
 		return nil
 	})
-	return all
+	return byPath
 }
 
 // File is the file that was read; empty for none.

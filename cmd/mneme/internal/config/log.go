@@ -30,7 +30,7 @@ func openLog(c Config, create int) (*os.File, error) {
 			filepath.Dir(path)))
 	}
 	// To open a pipe would wait for its reader.
-	if there, err := os.Stat(path); err == nil && !there.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, c.origin.locate(bad("log.file", "%s is there and is no file; name another one", path))
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|create, 0o600)

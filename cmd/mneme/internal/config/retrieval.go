@@ -27,20 +27,20 @@ func (e Extractor) check(key string, _ Config) error {
 // is an error: an apiserver asks for it before it starts, no other service needs the
 // programs.
 func (c Config) Loaders() (map[string]loader.Extractor, error) {
-	all := map[string]loader.Extractor{}
+	loaders := map[string]loader.Extractor{}
 	for extension, e := range sorted(c.Retrieval.Extractors) {
 		limit := cmp.Or(e.Timeout, loader.ExtractorTime)
 		if e.URL != "" {
-			all[extension] = loader.Service{URL: e.URL, Time: limit}
+			loaders[extension] = loader.Service{URL: e.URL, Time: limit}
 			continue
 		}
 		if _, err := exec.LookPath(e.Command[0]); err != nil {
 			return nil, c.origin.locate(bad(join("retrieval.extractors", extension)+".command",
 				"there is no program %s that can be run; install it, or give its whole path", e.Command[0]))
 		}
-		all[extension] = loader.Command{Args: e.Command, Time: limit}
+		loaders[extension] = loader.Command{Args: e.Command, Time: limit}
 	}
-	return all, nil
+	return loaders, nil
 }
 
 // Rerank is a model behind an endpoint of its own that puts the best passages of a

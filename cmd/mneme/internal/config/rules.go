@@ -48,7 +48,7 @@ func (c Config) check(string, Config) error {
 		c.checkCleartext(),
 	)
 	if err == nil && c.Limits.boundsMoney() {
-		err = c.RequirePrices(c.origin.alone)
+		err = c.RequirePrices(c.origin.gatewayOnly)
 	}
 	return err
 }
@@ -156,7 +156,7 @@ func (p Proxy) check(_ string, c Config) error {
 	for name, backend := range sorted(p.Teammates) {
 		key := join("proxy.teammates", name)
 		err = cmp.Or(err,
-			when(!c.origin.alone && !slices.Contains(teammates, name), key, "there is no subagent %q; there are: %s", name,
+			when(!c.origin.gatewayOnly && !slices.Contains(teammates, name), key, "there is no subagent %q; there are: %s", name,
 				strings.Join(teammates, ", ")),
 			p.leads(key, backend),
 		)
@@ -175,9 +175,9 @@ func (p Proxy) check(_ string, c Config) error {
 func (r Route) check(key string, c Config) error {
 	p := c.Proxy
 	_, name, _ := strings.Cut(key, "proxy.routes.")
-	_, taken := p.Backends[strings.Trim(name, "'")]
+	_, exists := p.Backends[strings.Trim(name, "'")]
 	err := cmp.Or(
-		when(taken, key, "a backend has this name; choose another one for the route"),
+		when(exists, key, "a backend has this name; choose another one for the route"),
 		when(len(r.Use) == 0, key+".use", "is missing; name the backends that answer, the first choice first, of: %s",
 			listed(p.Backends)),
 	)
@@ -186,15 +186,15 @@ func (r Route) check(key string, c Config) error {
 			when(slices.Contains(r.Use[:i], backend), key+".use", "backend %q is named twice; remove one", backend))
 	}
 	for backend, keys := range sorted(r.Keys) {
-		at := join(key+".keys", backend)
+		path := join(key+".keys", backend)
 		b := p.Backends[backend]
 		err = cmp.Or(err,
-			when(!slices.Contains(r.Use, backend), at, "the route does not use backend %q; add it to use, or remove its keys",
+			when(!slices.Contains(r.Use, backend), path, "the route does not use backend %q; add it to use, or remove its keys",
 				backend),
-			when(b.Kind == KindCopilot || b.Kind == KindOffline || b.Auth != "" && b.Auth != "key", at,
+			when(b.Kind == KindCopilot || b.Kind == KindOffline || b.Auth != "" && b.Auth != "key", path,
 				"backend %q takes no key of ours (its kind or its auth); remove its keys", backend),
-			when(len(keys) == 0, at, "is empty; name the variables that hold the keys, or remove it"),
-			when(slices.Contains(keys, Variable{}), at, "the name of a variable is empty; remove it"),
+			when(len(keys) == 0, path, "is empty; name the variables that hold the keys, or remove it"),
+			when(slices.Contains(keys, Variable{}), path, "the name of a variable is empty; remove it"),
 		)
 	}
 	return err
@@ -294,10 +294,10 @@ func (p Panel) check(string, Config) error {
 }
 
 func (m Member) check(key string, c Config) error {
-	taken := slices.ContainsFunc(c.Agents.Subagents, func(s Subagent) bool { return s.Name == m.Name })
+	isSubagent := slices.ContainsFunc(c.Agents.Subagents, func(s Subagent) bool { return s.Name == m.Name })
 	return cmp.Or(
 		when(c.Panel.On() && m.Name == "", key+".name", "%s", forms["member"]("")),
-		when(c.Panel.On() && taken, key+".name",
+		when(c.Panel.On() && isSubagent, key+".name",
 			"%q is a subagent, and they would share a place in proxy.teammates; choose another", m.Name),
 	)
 }

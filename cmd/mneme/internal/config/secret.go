@@ -83,15 +83,15 @@ var commandVars = []string{"COPILOT_HOME", "HOME", "LANG", "PATH", "TMPDIR", "US
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Auth.InternalSecret = Secret(strings.TrimSpace(vars[SecretVar]))
 	_ = c.change(func(s setting) error {
-		if named, ok := s.value.Addr().Interface().(*Variable); ok {
-			named.Value = Secret(vars[named.Name])
+		if v, ok := s.value.Addr().Interface().(*Variable); ok {
+			v.Value = Secret(vars[v.Name])
 		}
 		return nil
 	})
 	for name, b := range c.Proxy.Backends {
-		for _, of := range commandVars {
-			if value := vars[of]; value != "" && len(b.Command) > 0 {
-				b.CommandEnv = append(b.CommandEnv, of+"="+value)
+		for _, variable := range commandVars {
+			if value := vars[variable]; value != "" && len(b.Command) > 0 {
+				b.CommandEnv = append(b.CommandEnv, variable+"="+value)
 			}
 		}
 		c.Proxy.Backends[name] = b
@@ -101,8 +101,8 @@ func (c *Config) readSecrets(vars map[string]string) {
 // variables visits all that the configuration names, each with the path at which it does.
 func (c Config) variables(visit func(path string, v Variable) error) error {
 	return c.each(func(s setting) error {
-		if named, ok := s.value.Interface().(Variable); ok && named.Name != "" {
-			return visit(s.path, named)
+		if v, ok := s.value.Interface().(Variable); ok && v.Name != "" {
+			return visit(s.path, v)
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ func (c Config) variables(visit func(path string, v Variable) error) error {
 
 // RequireSecrets says which variable is not set of those that are named where a path begins so. A service calls it
 // before it starts; a configuration names variables of other services, too.
-func (c Config) RequireSecrets(begins ...string) error {
+func (c Config) RequireSecrets(prefixes ...string) error {
 	unused := map[string]bool{
 		"retrieval.rerank.api_key_env": c.Retrieval.Rerank.URL == "",
 		"retrieval.engine.api_key_env": len(c.Retrieval.Engine.URLs) == 0,
@@ -119,7 +119,7 @@ func (c Config) RequireSecrets(begins ...string) error {
 		"cold.secret_key_env":          c.Cold.Store == "",
 	}
 	return c.origin.locate(c.variables(func(path string, v Variable) error {
-		needed := slices.ContainsFunc(begins, func(root string) bool { return strings.HasPrefix(path, root) })
+		needed := slices.ContainsFunc(prefixes, func(root string) bool { return strings.HasPrefix(path, root) })
 		return when(needed && !unused[path] && v.Reveal() == "", path, "%s", unset(path, v.Name))
 	}))
 }
@@ -144,18 +144,18 @@ func unset(path, name string) string {
 
 // Secrets are all credentials of the configuration that no backend's key is.
 func (c Config) Secrets() []string {
-	all := []string{c.Auth.InternalSecret.Reveal()}
+	secrets := []string{c.Auth.InternalSecret.Reveal()}
 	_ = c.variables(func(path string, v Variable) error {
 		if !strings.HasPrefix(path, "proxy.") {
-			all = append(all, v.Reveal())
+			secrets = append(secrets, v.Reveal())
 		}
 		return nil
 	})
 	if u, err := url.Parse(c.Redis.URL); err == nil {
 		password, _ := u.User.Password()
-		all = append(all, password)
+		secrets = append(secrets, password)
 	}
-	return slices.DeleteFunc(all, func(secret string) bool { return secret == "" })
+	return slices.DeleteFunc(secrets, func(secret string) bool { return secret == "" })
 }
 
 // Environ are the variables of a process, as os.Environ has them, by their names.

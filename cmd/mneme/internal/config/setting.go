@@ -56,18 +56,18 @@ func hasElements(t reflect.Type) bool { return t.Kind() == reflect.Map || t.Kind
 
 // keys lists every value below a struct type, in order of declaration.
 func keys(t reflect.Type, prefix string) []key {
-	var all []key
+	var list []key
 	for name, f := range members(t) {
 		switch path := prefix + name; {
 		case isBlock(f.Type):
-			all = append(all, keys(f.Type, path+".")...)
+			list = append(list, keys(f.Type, path+".")...)
 		case hasElements(f.Type) && isBlock(f.Type.Elem()):
-			all = append(all, keys(f.Type.Elem(), path+".*.")...)
+			list = append(list, keys(f.Type.Elem(), path+".*.")...)
 		default:
-			all = append(all, key{path, f.Type, f.Tag})
+			list = append(list, key{path, f.Type, f.Tag})
 		}
 	}
-	return all
+	return list
 }
 
 func allKeys() []key { return keys(reflect.TypeFor[Config](), "") }
@@ -116,8 +116,8 @@ type walker struct {
 }
 
 func (w walker) walk(s setting) (err error) {
-	var below string // of the tag is for the elements of a list or a map
-	s.check, below, _ = strings.Cut(s.check, "dive,")
+	var elemCheck string // of the tag is for the elements of a list or a map
+	s.check, elemCheck, _ = strings.Cut(s.check, "dive,")
 	switch v := s.value; v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -132,7 +132,7 @@ func (w walker) walk(s setting) (err error) {
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			if err = w.walk(setting{path: fmt.Sprintf("%s[%d]", s.path, i), check: below, value: v.Index(i)}); err != nil {
+			if err = w.walk(setting{path: fmt.Sprintf("%s[%d]", s.path, i), check: elemCheck, value: v.Index(i)}); err != nil {
 				return err
 			}
 		}
@@ -140,7 +140,7 @@ func (w walker) walk(s setting) (err error) {
 		for _, name := range names(v) {
 			entry := reflect.New(v.Type().Elem()).Elem()
 			entry.Set(v.MapIndex(reflect.ValueOf(name)))
-			if err = w.walk(setting{path: join(s.path, name), check: below, value: entry}); err != nil {
+			if err = w.walk(setting{path: join(s.path, name), check: elemCheck, value: entry}); err != nil {
 				return err
 			}
 			if w.write {
@@ -164,12 +164,12 @@ func (c *Config) change(visit func(setting) error) error {
 }
 
 // names are those in a map, in their order.
-func names(m reflect.Value) (all []string) {
+func names(m reflect.Value) (out []string) {
 	for _, name := range m.MapKeys() {
-		all = append(all, name.String())
+		out = append(out, name.String())
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(out)
+	return out
 }
 
 // wants says in words what a value of the type looks like.

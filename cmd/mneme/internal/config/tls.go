@@ -44,14 +44,14 @@ func (c *Config) completeTLS() {
 
 // Local is what a command that only speaks to the services of this machine needs to know of their configuration.
 type Local struct {
-	TLS       TLS `yaml:"tls"`
-	Webmemory At  `yaml:"webmemory"`
-	Apiserver At  `yaml:"apiserver"`
-	Proxy     At  `yaml:"proxy"`
+	TLS       TLS      `yaml:"tls"`
+	Webmemory Endpoint `yaml:"webmemory"`
+	Apiserver Endpoint `yaml:"apiserver"`
+	Proxy     Endpoint `yaml:"proxy"`
 }
 
-// At is where a service listens, host:port.
-type At struct {
+// Endpoint is where a service listens, host:port.
+type Endpoint struct {
 	Listen string `yaml:"listen"`
 }
 

@@ -129,10 +129,10 @@ func (a *Approvers) UnmarshalYAML(node ast.Node) (err error) {
 	*a = nil
 	switch node.(type) {
 	case ast.MapNode:
-		err = eachPair(node, func(name, at string, value ast.Node) error {
+		err = eachPair(node, func(name, path string, value ast.Node) error {
 			policy, ok := scalarText(value)
 			*a = append(*a, Approval{name, external.Policy(policy)})
-			return when(!ok, at, "text is needed")
+			return when(!ok, path, "text is needed")
 		})
 	case *ast.SequenceNode:
 		var names []string
@@ -163,10 +163,10 @@ type Texts map[string]string
 // UnmarshalYAML reads them in a file.
 func (t *Texts) UnmarshalYAML(node ast.Node) error {
 	*t = Texts{}
-	return eachPair(node, func(name, at string, value ast.Node) (err error) {
+	return eachPair(node, func(name, path string, value ast.Node) (err error) {
 		text, ok := scalarText(value)
 		(*t)[name] = text
-		return when(!ok, at, "text is needed")
+		return when(!ok, path, "text is needed")
 	})
 }
 
@@ -226,7 +226,7 @@ func writeJSON(b *strings.Builder, node ast.Node, texts bool) (err error) {
 }
 
 // eachPair walks a block of keys to the first error.
-func eachPair(node ast.Node, each func(key, at string, value ast.Node) error) error {
+func eachPair(node ast.Node, each func(key, path string, value ast.Node) error) error {
 	block, ok := node.(ast.MapNode)
 	if !ok {
 		return bad(pathOf(node), "pairs of name and value are needed")
@@ -245,11 +245,11 @@ func Has(tools []*ToolEntry, name string) bool {
 	return slices.ContainsFunc(tools, func(t *ToolEntry) bool { return t != nil && t.Name == name })
 }
 
-func builtins(names ...string) (all []*ToolEntry) {
+func builtins(names ...string) (entries []*ToolEntry) {
 	for _, name := range names {
-		all = append(all, &ToolEntry{Name: name})
+		entries = append(entries, &ToolEntry{Name: name})
 	}
-	return all
+	return entries
 }
 
 // Allows says whether an agent may have a tool of the entry's server.
@@ -277,7 +277,7 @@ func fits(pattern, name string) bool {
 }
 
 // taken are the names of tools that agents have beside those of their entries.
-var taken = []string{recall.ToolName, note.ToolName, rag.SearchTool}
+var reservedNames = []string{recall.ToolName, note.ToolName, rag.SearchTool}
 
 // checkTools checks the webhook and the tools of all agents.
 func (c Config) checkTools() error {
@@ -300,29 +300,29 @@ func (c Config) checkTools() error {
 
 // checkEntries checks the names of one agent's tools, which has others of some names.
 func (c Config) checkEntries(key string, tools []*ToolEntry, others []string) error {
-	seen := map[string]bool{}
-	for _, name := range append(others, taken...) {
-		seen[name] = true
+	used := map[string]bool{}
+	for _, name := range append(others, reservedNames...) {
+		used[name] = true
 	}
 	calls := []string{}
 	for i, t := range tools {
-		at, name := fmt.Sprintf("%s[%d]", key, i), t.Name
+		path, name := fmt.Sprintf("%s[%d]", key, i), t.Name
 		switch {
 		case t.HTTP != nil:
 			name = t.HTTP.Name
-			at += ".http.name"
+			path += ".http.name"
 			calls = append(calls, name)
 		case t.MCP != "":
 			name = "mcp " + t.MCP
-			at += ".mcp"
+			path += ".mcp"
 		}
 		switch {
-		case seen[name] && (t.HTTP == nil || Has(tools, name)):
-			return bad(at, "%q is listed twice; keep one", strings.TrimPrefix(name, "mcp "))
-		case seen[name]:
-			return bad(at, "the agent has a tool %q already; choose another name", name)
+		case used[name] && (t.HTTP == nil || Has(tools, name)):
+			return bad(path, "%q is listed twice; keep one", strings.TrimPrefix(name, "mcp "))
+		case used[name]:
+			return bad(path, "the agent has a tool %q already; choose another name", name)
 		}
-		seen[name] = true
+		used[name] = true
 	}
 	return when(len(calls) > c.MaxTools, key,
 		"%d REST calls are more than max_tools (%d): %s; remove some, or raise max_tools", len(calls), c.MaxTools,
@@ -346,23 +346,23 @@ func (t ToolEntry) check(key string, c Config) error {
 			formed(key, t.Name, isTool),
 		)
 	}
-	_, known := c.MCP[t.MCP]
+	_, exists := c.MCP[t.MCP]
 	err := cmp.Or(
 		when(t.HTTP != nil && t.MCP != "", key+".mcp", "http is there too; write two entries"),
 		when(t.HTTP != nil && t.Allow != nil, key+".allow", "is for the tools of an MCP server; remove it"),
-		when(t.MCP != "" && !known, key+".mcp", "there is no MCP server %q; mcp has: %s", t.MCP,
+		when(t.MCP != "" && !exists, key+".mcp", "there is no MCP server %q; mcp has: %s", t.MCP,
 			cmp.Or(listed(c.MCP), "none, name its url or command there")),
 	)
 	for _, a := range t.Approve {
-		at := join(key+".approve", a.Name)
+		path := join(key+".approve", a.Name)
 		if t.HTTP != nil {
-			err = cmp.Or(err, when(a.Name != "*" && a.Name != t.HTTP.Name, at, "the tool is %q; write approve: always",
+			err = cmp.Or(err, when(a.Name != "*" && a.Name != t.HTTP.Name, path, "the tool is %q; write approve: always",
 				t.HTTP.Name))
 		} else {
-			err = cmp.Or(err, when(!strings.Contains(a.Name, "*") && !t.Allows(a.Name), at,
+			err = cmp.Or(err, when(!strings.Contains(a.Name, "*") && !t.Allows(a.Name), path,
 				"%q is no tool that allow lets in; add it there, or remove it here", a.Name))
 		}
-		err = cmp.Or(err, formed(at, string(a.Policy), isPolicy), when(a.Policy == external.Never && t.FromUser != nil, at,
+		err = cmp.Or(err, formed(path, string(a.Policy), isPolicy), when(a.Policy == external.Never && t.FromUser != nil, path,
 			"from_user asks a person where the user did not say a value, and never asks none; remove one of them"))
 	}
 	for i, name := range t.FromUser {
@@ -392,50 +392,50 @@ func (h HTTPTool) check(key string, _ Config) error {
 
 // Call is the REST call, made by a client of httptool.
 func (h *HTTPTool) Call(client *http.Client) (*httptool.Call, error) {
-	all, secrets := revealed(h.Headers, h.HeadersEnv)
+	merged, secrets := revealed(h.Headers, h.HeadersEnv)
 	return httptool.New(httptool.Config{
 		Name: h.Name, Description: h.Description, Parameters: json.RawMessage(h.Parameters), Method: h.Method, URL: h.URL,
-		Query: h.Query, Headers: all, Body: json.RawMessage(h.Body), Secrets: secrets, Response: h.Response,
+		Query: h.Query, Headers: merged, Body: json.RawMessage(h.Body), Secrets: secrets, Response: h.Response,
 	}, client)
 }
 
 // revealed are headers with those that are secret, and these alone.
-func revealed(plain map[string]string, hidden map[string]Variable) (all map[string]string, values []string) {
-	all = map[string]string{}
-	maps.Copy(all, plain)
+func revealed(plain map[string]string, hidden map[string]Variable) (merged map[string]string, values []string) {
+	merged = map[string]string{}
+	maps.Copy(merged, plain)
 	for name, v := range sorted(hidden) {
-		all[name] = v.Reveal()
+		merged[name] = v.Reveal()
 		values = append(values, v.Reveal())
 	}
-	return all, values
+	return merged, values
 }
 
 // secretHeaders are those in which credentials are sent.
 var secretHeaders = regexp.MustCompile(`(?i)^(authorization|proxy-authorization|cookie|.*(api-?key|token|secret|password).*)$`)
 
 // headers checks the headers of calls to a URL.
-func headers(key string, plain map[string]string, named map[string]Variable, to string) error {
+func headers(key string, plain map[string]string, hidden map[string]Variable, rawURL string) error {
 	for name := range sorted(plain) {
 		if secretHeaders.MatchString(name) || secretLike(plain[name]) {
 			return bad(join(key+".headers", name), "a secret does not belong in the file; put it into an environment variable "+
 				"and write headers_env: {%s: NAME_OF_THE_VARIABLE}", name)
 		}
 	}
-	for name, v := range sorted(named) {
-		at := join(key+".headers_env", name)
+	for name, v := range sorted(hidden) {
+		path := join(key+".headers_env", name)
 		_, twice := plain[name]
-		if err := cmp.Or(when(twice, at, "headers has it too; keep one"),
-			when(v.Name == "", at, "is empty; name the variable that holds the value")); err != nil {
+		if err := cmp.Or(when(twice, path, "headers has it too; keep one"),
+			when(v.Name == "", path, "is empty; name the variable that holds the value")); err != nil {
 			return err
 		}
 	}
-	u, err := url.Parse(to)
+	u, err := url.Parse(rawURL)
 	if err != nil { // of placeholders; the address is checked elsewhere
-		scheme, rest, _ := strings.Cut(to, "://")
+		scheme, rest, _ := strings.Cut(rawURL, "://")
 		host, _, _ := strings.Cut(rest, "/")
 		u = &url.URL{Scheme: scheme, Host: host}
 	}
-	return when(len(named) > 0 && u.Scheme == "http" && !inside(u.Hostname()), key+".url",
+	return when(len(hidden) > 0 && u.Scheme == "http" && !inside(u.Hostname()), key+".url",
 		"the values of headers_env would go through the internet in the clear; write https://")
 }
 
@@ -458,14 +458,14 @@ func (s MCPServer) Pinned() bool { return s.Pin == nil || *s.Pin }
 
 // AllHeaders are those of each request, with those that are secret.
 func (s MCPServer) AllHeaders() map[string]string {
-	all, _ := revealed(s.Headers, s.HeadersEnv)
-	return all
+	merged, _ := revealed(s.Headers, s.HeadersEnv)
+	return merged
 }
 
 // Environ is what the command gets, as NAME=value.
-func (s MCPServer) Environ() (all []string) {
+func (s MCPServer) Environ() (env []string) {
 	for _, v := range s.Env {
-		all = append(all, v.Name+"="+v.Value.Reveal())
+		env = append(env, v.Name+"="+v.Value.Reveal())
 	}
-	return all
+	return env
 }

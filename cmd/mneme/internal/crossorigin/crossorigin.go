@@ -92,8 +92,8 @@ func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked) // a * would leave out Authorization
+	if requested := r.Header.Get("Access-Control-Request-Headers"); requested != "" {
+		h.Set("Access-Control-Allow-Headers", requested) // a * would leave out Authorization
 		h.Add("Vary", "Access-Control-Request-Headers")
 	}
 	h.Set("Access-Control-Max-Age", "600")
@@ -120,14 +120,14 @@ func unmarked(r *http.Request) *http.Request {
 
 // judge gives nil for what may come in.
 func (g *Guard) judge(r *http.Request) *api.Problem {
-	known := g.acceptsHost(r.Host)
-	if !known && !probe(r) {
+	accepted := g.acceptsHost(r.Host)
+	if !accepted && !probe(r) {
 		return refuseHost(r)
 	}
 	switch origins := r.Header["Origin"]; {
 	case len(origins) == 0:
 		return judgeUnnamed(r)
-	case len(origins) > 1 || !g.origins[origins[0]] && !(known && sameOrigin(r, origins[0])):
+	case len(origins) > 1 || !g.origins[origins[0]] && !(accepted && sameOrigin(r, origins[0])):
 		return refuseOrigin(origins[0])
 	}
 	return judgeBody(r)
@@ -156,7 +156,7 @@ func (g *Guard) acceptsHost(hostport string) bool {
 	case g.hosts[strings.ToLower(host)]:
 		return true
 	}
-	if name, found := strings.CutSuffix(strings.ToLower(host), ".localhost"); found && name != "" {
+	if name, ok := strings.CutSuffix(strings.ToLower(host), ".localhost"); ok && name != "" {
 		return true
 	}
 	_, err := netip.ParseAddr(host)
@@ -214,8 +214,8 @@ func judgeBody(r *http.Request) *api.Problem {
 	if r.Method != http.MethodPost || r.ContentLength == 0 {
 		return nil
 	}
-	said := r.Header.Get("Content-Type")
-	kind, _, err := mime.ParseMediaType(said)
+	contentType := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(contentType)
 	switch kind {
 	case "", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain":
 	default:
@@ -224,5 +224,5 @@ func judgeBody(r *http.Request) *api.Problem {
 		}
 	}
 	return &api.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
-		Message: fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(said))}
+		Message: fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(contentType))}
 }

@@ -324,7 +324,7 @@ func TestIngestFollowsADirectory(t *testing.T) {
 	files(t, dir, map[string]string{"a.md": "# Fruit\n\nbananas", "sub/b.txt": "",
 		"faq.jsonl": `{"id":"2","text":"cherries"}` + "\n" + `{"id":"3","text":"figs"}`})
 	r = u.ingest(ingest.Options{Keep: true}, dir)
-	require.Equal(t, []int{1, 1, 2, 1, 1}, []int{r.New, r.Changed, r.Unchanged, r.Removed, r.Kept},
+	require.Equal(t, []int{1, 1, 2, 1, 1}, []int{r.New, r.Changed, r.Unchanged, r.Removed, r.Retained},
 		"what a file holds no more is no file that is gone")
 	require.Contains(t, u.stored("docs"), "sub/b.txt")
 	r = u.ingest(ingest.Options{}, dir)

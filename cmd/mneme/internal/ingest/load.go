@@ -32,20 +32,20 @@ const uploads = 4
 type loading struct {
 	client library
 	o      Options
-	known  map[string]docstore.Head // what there was of our origins, by id; not written once it is listed
+	heads  map[string]docstore.Head // what there was of our origins, by id; not written once it is listed
 
-	mu       sync.Mutex // guards what follows
-	report   *Report
-	progress Progress
-	away     bool            // it was noted that the server is away
-	live     map[string]bool // ids of files with documents that stay; true: and of what lies below it
+	mu          sync.Mutex // guards what follows
+	report      *Report
+	progress    Progress
+	unreachable bool            // it was noted that the server is away
+	live        map[string]bool // ids of files with documents that stay; true: and of what lies below it
 }
 
 // list notes what the collection has of the sources.
 func (l *loading) list(ctx context.Context, sources []source) error {
-	l.known, l.live = map[string]docstore.Head{}, map[string]bool{}
+	l.heads, l.live = map[string]docstore.Head{}, map[string]bool{}
 	outdated := 0
-	for cursor, more := "", true; more; more = cursor != "" {
+	for cursor, hasMore := "", true; hasMore; hasMore = cursor != "" {
 		var page struct {
 			Documents []docstore.Head `json:"documents"`
 			Next      string          `json:"next_cursor"`
@@ -58,7 +58,7 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 		}
 		for _, h := range page.Documents {
 			if slices.ContainsFunc(sources, func(s source) bool { return s.origin == h.Origin }) {
-				l.known[h.ID] = h
+				l.heads[h.ID] = h
 				if h.Outdated {
 					outdated++
 				}
@@ -83,14 +83,14 @@ type job struct {
 
 // walk lists the files. What is not for reading comes with the reason.
 func (l *loading) walk(ctx context.Context, sources []source) (jobs []job, err error) {
-	taken := map[string]string{} // ids, and where their files lie
+	places := map[string]string{} // ids, and where their files lie
 	for _, s := range sources {
 		for f, err := range s.files(ctx) {
 			if err != nil && loader.CodeOf(err) == "" {
 				return nil, err
 			}
 			j := job{f, l.o.idIn(s, f), s, err}
-			switch place, other := s.place(f), taken[j.id]; {
+			switch place, other := s.place(f), places[j.id]; {
 			case err != nil:
 			case other == place:
 				continue // named twice, or a directory and a file in it
@@ -98,7 +98,7 @@ func (l *loading) walk(ctx context.Context, sources []source) (jobs []job, err e
 				j.refusal = &loader.Error{Code: loader.Code(docstore.Conflict),
 					Sentence: fmt.Sprintf("its id is that of %s: load each with a command and a --prefix of its own", other)}
 			default:
-				taken[j.id] = place
+				places[j.id] = place
 			}
 			l.live[j.id] = j.refusal != nil
 			jobs = append(jobs, j)
@@ -110,14 +110,14 @@ func (l *loading) walk(ctx context.Context, sources []source) (jobs []job, err e
 // load sends the files, several at a time, so that the server has the next one while it
 // stores the last. The first error that is not one file's own ends the run.
 func (l *loading) load(ctx context.Context, jobs []job) error {
-	sending, within := errgroup.WithContext(ctx)
+	sending, groupCtx := errgroup.WithContext(ctx)
 	sending.SetLimit(uploads)
 	for _, j := range jobs {
 		sending.Go(func() error {
-			if within.Err() != nil {
+			if groupCtx.Err() != nil {
 				return nil
 			}
-			return l.file(within, j)
+			return l.file(groupCtx, j)
 		})
 	}
 	return cmp.Or(sending.Wait(), context.Cause(ctx))
@@ -168,7 +168,7 @@ var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusReq
 // unchanged says whether the collection has a file as it is. One of many documents, of
 // which some may be missing, is always sent.
 func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
-	h, ok := l.known[j.id]
+	h, ok := l.heads[j.id]
 	if !ok || l.o.Charset != "" || h.Outdated || h.Raw == "" || h.Origin != j.source.origin ||
 		!slices.Equal(h.MetadataKeys, slices.Sorted(maps.Keys(l.o.Metadata))) {
 		return false, nil
@@ -184,7 +184,7 @@ func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
 
 // send sends one file, again if the server or the way to it fails.
 func (l *loading) send(ctx context.Context, j job) error {
-	told := 0
+	reported := 0
 	return l.retry(ctx, func() error {
 		reading, err := j.file.Open(ctx)
 		if err != nil {
@@ -192,20 +192,20 @@ func (l *loading) send(ctx context.Context, j job) error {
 		}
 		n := 0
 		u := fileHead{id: j.id, origin: j.source.origin, charset: l.o.Charset, metadata: l.o.Metadata}
-		return l.client.putFile(ctx, l.o.Collection, u, whole{reading}, func(o rag.Outcome) {
-			if n++; n > told { // an attempt before may have told of the others
-				told = n
+		return l.client.putFile(ctx, l.o.Collection, u, checkedReader{reading}, func(o rag.Outcome) {
+			if n++; n > reported { // an attempt before may have told of the others
+				reported = n
 				l.outcome(o, j.source.directory)
 			}
 		})
 	})
 }
 
-// whole is a file on its way, which does not come to an end unless all of it is as the
+// checkedReader is a file on its way, which does not come to an end unless all of it is as the
 // walk saw it.
-type whole struct{ *loader.Reading }
+type checkedReader struct{ *loader.Reading }
 
-func (w whole) Read(p []byte) (int, error) {
+func (w checkedReader) Read(p []byte) (int, error) {
 	n, err := w.Reading.Read(p)
 	if errors.Is(err, io.EOF) {
 		if _, changed := w.Sum(); changed != nil {
@@ -233,8 +233,8 @@ func (l *loading) retry(ctx context.Context, do func() error) error {
 			return err
 		}
 		l.mu.Lock()
-		if !l.away {
-			l.away = true
+		if !l.unreachable {
+			l.unreachable = true
 			l.progress.Note(fmt.Sprintf("%v: trying again", err))
 		}
 		l.mu.Unlock()
@@ -253,14 +253,14 @@ func (l *loading) retry(ctx context.Context, do func() error) error {
 
 // prune removes the documents of directories if their file is gone.
 func (l *loading) prune(ctx context.Context, sources []source) error {
-	for _, id := range slices.Sorted(maps.Keys(l.known)) {
-		h := l.known[id]
-		of := func(s source) bool { return s.directory && s.origin == h.Origin }
+	for _, id := range slices.Sorted(maps.Keys(l.heads)) {
+		h := l.heads[id]
+		match := func(s source) bool { return s.directory && s.origin == h.Origin }
 		switch {
-		case !slices.ContainsFunc(sources, of) || l.stays(rag.FileOf(h)):
+		case !slices.ContainsFunc(sources, match) || l.stays(rag.FileOf(h)):
 			continue
 		case l.o.Keep:
-			l.report.Kept++
+			l.report.Retained++
 			continue
 		}
 		path := collectionPath(l.o.Collection) + "/documents/" + url.PathEscape(id)
@@ -275,7 +275,7 @@ func (l *loading) prune(ctx context.Context, sources []source) error {
 
 // stays says whether a file is there, or lies in a folder of which that is not known.
 func (l *loading) stays(file string) bool {
-	if _, there := l.live[file]; there {
+	if _, ok := l.live[file]; ok {
 		return true
 	}
 	for ; file != "." && file != "/"; file = path.Dir(file) {
@@ -289,7 +289,7 @@ func (l *loading) stays(file string) bool {
 func (l *loading) outcome(o rag.Outcome, directory bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.away = false
+	l.unreachable = false
 	l.report.add(o, directory)
 	l.progress.Outcome(o)
 }

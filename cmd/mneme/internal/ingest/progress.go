@@ -11,13 +11,13 @@ import (
 // NewProgress shows a run on w: the number of the file on a terminal, elsewhere a line for each
 // document that something was done about. end leaves a terminal's line clean.
 func NewProgress(w io.Writer) (p Progress, end func()) {
-	s := &shown{w: w, terminal: term.IsTerminal(w)}
+	s := &display{w: w, terminal: term.IsTerminal(w)}
 	s.tell, s.end = term.Counter(w)
 	return s, s.end
 }
 
-// shown draws nothing that must be drawn: its errors mean nothing to the run.
-type shown struct {
+// display draws nothing that must be drawn: its errors mean nothing to the run.
+type display struct {
 	w        io.Writer
 	terminal bool
 	tell     func(format string, args ...any)
@@ -26,20 +26,20 @@ type shown struct {
 	total    int
 }
 
-func (s *shown) Files(total int) { s.total = total }
+func (s *display) Files(total int) { s.total = total }
 
-func (s *shown) File(name string) {
+func (s *display) File(name string) {
 	s.file++
 	s.tell("%d of %d files: %s", s.file, s.total, term.OneLine(name, 50))
 }
 
-func (s *shown) Note(sentence string) {
+func (s *display) Note(sentence string) {
 	s.end()
 	fmt.Fprintln(s.w, term.OneLine(sentence, 1000))
 }
 
 // Outcome prints what changed.
-func (s *shown) Outcome(o rag.Outcome) {
+func (s *display) Outcome(o rag.Outcome) {
 	id := term.OneLine(o.ID, 200)
 	switch {
 	case s.terminal:

@@ -18,7 +18,7 @@ type Report struct {
 	Changed    int       `json:"changed"`
 	Unchanged  int       `json:"unchanged"`
 	Removed    int       `json:"removed"`        // their file is gone
-	Kept       int       `json:"kept,omitempty"` // their file is gone, and they were to stay
+	Retained   int       `json:"kept,omitempty"` // their file is gone, and they were to stay
 	Passages   int       `json:"passages"`       // of those that are new or changed
 	Refused    []Refusal `json:"refused"`
 	Skipped    []Refusal `json:"skipped"` // left out of a directory: hidden, or of a type that is not read
@@ -93,8 +93,8 @@ func (r Report) Text() string {
 	if len(r.Skipped) > 0 {
 		fmt.Fprintf(&b, ", %d skipped", len(r.Skipped))
 	}
-	if r.Kept > 0 {
-		fmt.Fprintf(&b, "; %d kept though their file is gone", r.Kept)
+	if r.Retained > 0 {
+		fmt.Fprintf(&b, "; %d kept though their file is gone", r.Retained)
 	}
 	fmt.Fprintf(&b, " (%d passages, %.1f s)\n", r.Passages, r.Seconds)
 	list(&b, "refused", r.Refused)
@@ -108,11 +108,11 @@ func (r Report) Text() string {
 			pages(p.Pages))
 	}
 	if len(r.LeftOut) > 0 {
-		var all []string
+		var counts []string
 		for _, what := range slices.Sorted(maps.Keys(r.LeftOut)) {
-			all = append(all, fmt.Sprintf("%d %s", r.LeftOut[what], term.OneLine(what, 40)))
+			counts = append(counts, fmt.Sprintf("%d %s", r.LeftOut[what], term.OneLine(what, 40)))
 		}
-		fmt.Fprintf(&b, "  left out of the texts: %s\n", strings.Join(all, ", "))
+		fmt.Fprintf(&b, "  left out of the texts: %s\n", strings.Join(counts, ", "))
 	}
 	if r.Unread {
 		b.WriteString(r.unreadNote() + "\n")

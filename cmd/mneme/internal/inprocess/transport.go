@@ -75,9 +75,9 @@ func (hosts *Hosts) dial(next dialer) dialer {
 
 // listener is a net.Listener for the server ends of pipes.
 type listener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
+	conns     chan net.Conn
+	closeOnce sync.Once
+	closed    chan struct{}
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -90,7 +90,7 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 func (l *listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.closeOnce.Do(func() { close(l.closed) })
 	return nil
 }
 

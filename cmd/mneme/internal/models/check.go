@@ -74,19 +74,19 @@ const checkTime = 15 * time.Second
 func Check(ctx context.Context, cfg config.Config) []Checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	var all []Checked
+	var reports []Checked
 	for _, name := range slices.Sorted(maps.Keys(cfg.Proxy.Backends)) {
-		all = append(all, Checked{Backend: name})
+		reports = append(reports, Checked{Backend: name})
 	}
 	var asking sync.WaitGroup
-	for i := range all {
+	for i := range reports {
 		asking.Go(func() {
-			b := cfg.Proxy.Backends[all[i].Backend]
-			all[i].Report = check(ctx, b, cfg.ModelsOf(all[i].Backend))
+			b := cfg.Proxy.Backends[reports[i].Backend]
+			reports[i].Report = check(ctx, b, cfg.ModelsOf(reports[i].Backend))
 		})
 	}
 	asking.Wait()
-	return all
+	return reports
 }
 
 // check asks a backend; names are the models as the agents call them.
@@ -207,8 +207,8 @@ func listed(ids []string, model string) (string, bool) {
 			return id, true
 		}
 	}
-	name, variant, found := strings.Cut(strings.TrimPrefix(model, "models/"), ":")
-	if (!found || slices.Contains(variants, variant)) && slices.Contains(ids, name) {
+	name, variant, hasVariant := strings.Cut(strings.TrimPrefix(model, "models/"), ":")
+	if (!hasVariant || slices.Contains(variants, variant)) && slices.Contains(ids, name) {
 		return model, true
 	}
 	return "", false

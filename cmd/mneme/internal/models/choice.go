@@ -13,7 +13,7 @@ import (
 // the configuration without a file; it names the subagents.
 func (c Choice) File(cfg config.Config) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by mneme up, which found %s. docs/configuration.md lists every key.\n", c.Found)
+	fmt.Fprintf(&b, "# Written by mneme up, which found %s. docs/configuration.md lists every key.\n", c.Source)
 	fmt.Fprintf(&b, "proxy:\n  backends:\n    %s:\n      kind: %s\n      base_url: %s\n", c.Backend, c.Kind,
 		quoted(c.BaseURL))
 	if c.KeyVar != "" {

@@ -52,8 +52,8 @@ type API struct {
 	Key     string // empty for none
 }
 
-// at is the address of the list, or of what stands below it.
-func (a API) at(rest string) string {
+// modelsURL is the address of the list, or of what stands below it.
+func (a API) modelsURL(rest string) string {
 	base := strings.TrimRight(a.BaseURL, "/")
 	if a.Kind == config.KindAnthropic {
 		base += "/v1"
@@ -89,7 +89,7 @@ func (a API) members() (list, id string) {
 // has asks for one model by name: vendors know more names than they list.
 func (a API) has(ctx context.Context, model string) bool {
 	_, member := a.members()
-	id, err := ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, member)
+	id, err := ask(ctx, a.modelsURL("/"+url.PathEscape(model)), a.header(), nil, member)
 	return err == nil && id.Str != ""
 }
 
@@ -100,7 +100,7 @@ func (a API) list(ctx context.Context) (ids []string, err error) {
 		rest = "?limit=1000"
 	}
 	member, id := a.members()
-	data, err := ask(ctx, a.at(rest), a.header(), nil, member)
+	data, err := ask(ctx, a.modelsURL(rest), a.header(), nil, member)
 	for _, m := range data.Array() {
 		// Gemini's own names have a prefix that calls do not need.
 		if name := strings.TrimPrefix(m.Get(id).Str, "models/"); usable(name) {
@@ -120,17 +120,17 @@ func usable(id string) bool {
 // ask gets a member of a JSON answer, by POST if there is a body. Its error wraps one of the
 // failures above and holds nothing of what the vendor wrote, which may repeat the key. An answer
 // without the member is that of another API.
-func ask(ctx context.Context, at string, header http.Header, body any, member string) (found gjson.Result, err error) {
+func ask(ctx context.Context, target string, header http.Header, body any, member string) (result gjson.Result, err error) {
 	method, content := http.MethodGet, []byte(nil)
 	if body != nil {
 		if content, err = json.Marshal(body); err != nil {
-			return found, err
+			return result, err
 		}
 		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(content))
 	if err != nil {
-		return found, fmt.Errorf("%w (not a URL that can be asked)", errSilent)
+		return result, fmt.Errorf("%w (not a URL that can be asked)", errSilent)
 	}
 	req.Header = header
 	if body != nil {
@@ -138,26 +138,26 @@ func ask(ctx context.Context, at string, header http.Header, body any, member st
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return found, fmt.Errorf("%w (%s)", errSilent, why(err))
+		return result, fmt.Errorf("%w (%s)", errSilent, why(err))
 	}
 	defer resp.Body.Close()
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusBadRequest && aboutKey(resp.Body):
-		return found, fmt.Errorf("%w (%d)", errRefused, s)
+		return result, fmt.Errorf("%w (%d)", errRefused, s)
 	case s == http.StatusTooManyRequests || s >= 500 && s != http.StatusNotImplemented:
-		return found, fmt.Errorf("%w (%d)", errTroubled, s)
+		return result, fmt.Errorf("%w (%d)", errTroubled, s)
 	case s != http.StatusOK:
-		return found, fmt.Errorf("%w (%d)", errNoList, s)
+		return result, fmt.Errorf("%w (%d)", errNoList, s)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return found, fmt.Errorf("%w (%s)", errSilent, why(err))
+		return result, fmt.Errorf("%w (%s)", errSilent, why(err))
 	}
-	found = gjson.GetBytes(text, member)
-	if !gjson.ValidBytes(text) || !found.Exists() || found.Type == gjson.Null {
+	result = gjson.GetBytes(text, member)
+	if !gjson.ValidBytes(text) || !result.Exists() || result.Type == gjson.Null {
 		return gjson.Result{}, fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
 	}
-	return found, nil
+	return result, nil
 }
 
 // aboutKey says whether Gemini means the key, of which it says so with 400.

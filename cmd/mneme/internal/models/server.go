@@ -41,7 +41,7 @@ func NewServer(raw string) (Server, error) {
 
 // Candidate is the server as a place to ask.
 func (s Server) Candidate() Candidate {
-	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1", Found: "a model server at " + s.URL,
+	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1", Source: "a model server at " + s.URL,
 		server: &s}
 }
 
@@ -63,16 +63,16 @@ type description struct {
 func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	all, err := s.describe(ctx)
+	descriptions, err := s.describe(ctx)
 	if err != nil {
 		return Choice{}, c.sentence(err)
 	}
 	is := func(id string) bool { return id == name || id == name+":latest" }
 	choice := Choice{Candidate: c}
-	var without []string
-	for _, d := range all {
+	var noTools []string
+	for _, d := range descriptions {
 		if !d.tools {
-			without = append(without, d.id)
+			noTools = append(noTools, d.id)
 			continue
 		}
 		choice.Models = append(choice.Models, d.id)
@@ -83,15 +83,15 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 	switch {
 	case choice.Model != "":
 		return choice, nil
-	case slices.ContainsFunc(without, is):
+	case slices.ContainsFunc(noTools, is):
 		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; "+
 			"take another one, or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
-	case len(all) == 0:
+	case len(descriptions) == 0:
 		return choice, fmt.Errorf("the model server at %s has no model yet; load one that can call tools", s.URL)
 	case len(choice.Models) == 0:
 		return choice, fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs "+
 			"(it has: %s); load one that can, or write a backend of kind openai into mneme.yaml if you know better", s.URL,
-			strings.Join(without[:min(5, len(without))], ", "))
+			strings.Join(noTools[:min(5, len(noTools))], ", "))
 	}
 	return choice, nil
 }
@@ -101,9 +101,9 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 func (s Server) describe(ctx context.Context) ([]description, error) {
 	var first error
 	for _, way := range []func(context.Context) ([]description, error){s.ollama, s.lmStudio, s.llamaCPP} {
-		all, err := way(ctx)
+		descriptions, err := way(ctx)
 		if err == nil || ctx.Err() != nil {
-			return all, err
+			return descriptions, err
 		}
 		first = cmp.Or(first, err)
 	}
@@ -111,17 +111,17 @@ func (s Server) describe(ctx context.Context) ([]description, error) {
 	if err != nil {
 		return nil, first
 	}
-	var all []description
+	var descriptions []description
 	for _, id := range ids {
-		all = append(all, description{id: id})
+		descriptions = append(descriptions, description{id: id})
 	}
-	return all, nil
+	return descriptions, nil
 }
 
 // ollama asks as Ollama's API wants it (docs.ollama.com/api). The context length in a model's
 // description is what it was trained with, not what is served, and a longer prompt is cut in
 // silence: the window is that of a model in memory, or a parameter.
-func (s Server) ollama(ctx context.Context) (all []description, err error) {
+func (s Server) ollama(ctx context.Context) (descriptions []description, err error) {
 	tags, err := s.ask(ctx, "/api/tags", nil, "models")
 	if err != nil {
 		return nil, err
@@ -140,10 +140,10 @@ func (s Server) ollama(ctx context.Context) (all []description, err error) {
 		if err != nil {
 			continue // removed in between, or broken
 		}
-		all = append(all, description{id: name, tools: show.Get(`capabilities.#(=="tools")`).Exists(),
+		descriptions = append(descriptions, description{id: name, tools: show.Get(`capabilities.#(=="tools")`).Exists(),
 			window: cmp.Or(loaded[name], numCtx(show.Get("parameters").Str))})
 	}
-	return all, nil
+	return descriptions, nil
 }
 
 // numCtx reads num_ctx of a model's parameters, which are lines of name and value.
@@ -178,7 +178,7 @@ func (s Server) lmStudio(ctx context.Context) ([]description, error) {
 
 // llamaCPP asks llama.cpp's server, which has one model; the model's template says
 // whether it knows tools.
-func (s Server) llamaCPP(ctx context.Context) (all []description, err error) {
+func (s Server) llamaCPP(ctx context.Context) (descriptions []description, err error) {
 	props, err := s.ask(ctx, "/props", nil, "@this")
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (s Server) llamaCPP(ctx context.Context) (all []description, err error) {
 	tools := !no && (first.Bool() || second.Bool() || props.Get("chat_template_tool_use").Str != "")
 	ids, err := s.api().list(ctx)
 	for _, id := range ids {
-		all = append(all, description{id: id, tools: tools, window: int(settings.Get("n_ctx").Int())})
+		descriptions = append(descriptions, description{id: id, tools: tools, window: int(settings.Get("n_ctx").Int())})
 	}
-	return all, err
+	return descriptions, err
 }

@@ -100,7 +100,7 @@ type Candidate struct {
 	Kind    string
 	BaseURL string
 	KeyVar  string // empty for a server without a key
-	Found   string // what was found, for people: "OPENAI_API_KEY"
+	Source  string // what was found, for people: "OPENAI_API_KEY"
 
 	key       string
 	preferred []string
@@ -116,7 +116,7 @@ func (c Candidate) Local() bool { return c.server != nil }
 func Find(ctx context.Context, environ []string, places Places, own ...string) []Candidate {
 	vars := config.Environ(environ)
 	places = places.withDefaults(vars)
-	var found []Candidate
+	var candidates []Candidate
 	for _, v := range places.Vendors {
 		key := strings.TrimSpace(vars[v.KeyVar])
 		if key == "" {
@@ -126,36 +126,36 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 		if other, ok := otherBase(vars[v.BaseVar], v.Kind, own); ok {
 			base = other
 		}
-		found = append(found, Candidate{
-			Backend: v.Name, Kind: v.Kind, BaseURL: base, KeyVar: v.KeyVar, Found: v.KeyVar, key: key, preferred: v.Preferred,
+		candidates = append(candidates, Candidate{
+			Backend: v.Name, Kind: v.Kind, BaseURL: base, KeyVar: v.KeyVar, Source: v.KeyVar, key: key, preferred: v.Preferred,
 		})
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	there := make([]bool, len(places.Servers))
+	reachable := make([]bool, len(places.Servers))
 	var asking sync.WaitGroup
 	for i, s := range places.Servers {
 		if !same(hostOf(s.URL), own) {
 			asking.Go(func() {
 				_, err := s.api().list(ctx) // which all of them give, for OpenAI's clients
-				there[i] = err == nil
+				reachable[i] = err == nil
 			})
 		}
 	}
 	asking.Wait()
 	for i, s := range places.Servers {
-		if there[i] {
-			found = append(found, s.Candidate())
+		if reachable[i] {
+			candidates = append(candidates, s.Candidate())
 		}
 	}
-	return found
+	return candidates
 }
 
 // Absent says why there is no candidate of this name; empty if there is one, or if no
 // vendor and no server has the name.
-func (p Places) Absent(environ []string, found []Candidate, name string) string {
+func (p Places) Absent(environ []string, candidates []Candidate, name string) string {
 	p = p.withDefaults(config.Environ(environ))
-	for _, c := range found {
+	for _, c := range candidates {
 		if strings.EqualFold(c.Backend, name) {
 			return ""
 		}
@@ -231,11 +231,11 @@ func (c Candidate) Choose(ctx context.Context, name string) (Choice, error) {
 		return Choice{}, c.sentence(err)
 	}
 	choice := Choice{Candidate: c, Models: ids}
-	wanted := c.preferred
+	names := c.preferred
 	if name != "" {
-		wanted = []string{name}
+		names = []string{name}
 	}
-	for _, w := range wanted {
+	for _, w := range names {
 		if id, ok := listed(ids, w); ok {
 			choice.Model = id
 			break

@@ -15,7 +15,7 @@ func TestProposedModelsHaveAPriceOrAReason(t *testing.T) {
 	reasons := 0
 	for _, v := range vendors {
 		for _, model := range v.Preferred {
-			_, priced := prices.Of(model)
+			_, priced := prices.Lookup(model)
 			if why := prices.Unpriced[model]; why != "" {
 				reasons++
 			}

@@ -65,13 +65,13 @@ func TestAFaultySetIsRefused(t *testing.T) {
 func TestWhatCountsAsFound(t *testing.T) {
 	long := strings.Repeat("Жизнь прожить – не поле перейти. ", 40)
 	piece := string([]rune(long)[100:700])
-	assert.True(t, stands("short", "in a short text"))
-	assert.False(t, stands("short text", "short"))
-	assert.True(t, stands(long, long))
-	assert.True(t, stands(long, piece))
-	assert.True(t, stands(long, "before "+piece+" behind"))
-	assert.False(t, stands(long, string([]rune(piece)[1:])), "599 characters")
-	assert.False(t, stands(long, string([]rune(piece)[:300])+"!"+string([]rune(piece)[300:])), "in two pieces")
+	assert.True(t, matches("short", "in a short text"))
+	assert.False(t, matches("short text", "short"))
+	assert.True(t, matches(long, long))
+	assert.True(t, matches(long, piece))
+	assert.True(t, matches(long, "before "+piece+" behind"))
+	assert.False(t, matches(long, string([]rune(piece)[1:])), "599 characters")
+	assert.False(t, matches(long, string([]rune(piece)[:300])+"!"+string([]rune(piece)[300:])), "in two pieces")
 }
 
 func TestTheBudgetEndsAtTheFirstThatDoesNotFit(t *testing.T) {
@@ -105,15 +105,15 @@ func TestMeasures(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(encoded, &got))
 	assert.Equal(t, 5, got.Questions)
-	assert.Equal(t, Share{Any: 0.4, All: 0.4}, got.Budgets["800"])
+	assert.Equal(t, Share{AnyFound: 0.4, AllFound: 0.4}, got.Budgets["800"])
 	assert.InDelta(t, 0.2, got.R1, 1e-9)
 	assert.InDelta(t, 0.4, got.R5, 1e-9)
 	assert.InDelta(t, (1+0.5)/5, got.MRR, 1e-9)
-	assert.Equal(t, Share{Any: 1, All: 1}, got.Kinds["multi"].Budgets["500"])
+	assert.Equal(t, Share{AnyFound: 1, AllFound: 1}, got.Kinds["multi"].Budgets["500"])
 	assert.InDelta(t, 0.5, got.Kinds["multi"].MRR, 1e-9)
 	assert.Equal(t, 3, got.Kinds["single"].Questions)
-	assert.Equal(t, Share{Any: 0.6, All: 0.6}, got.Baselines.Window["500"], "a long message ends it")
-	assert.Equal(t, Share{Any: 1, All: 1}, got.Baselines.Window["4000"])
+	assert.Equal(t, Share{AnyFound: 0.6, AllFound: 0.6}, got.Baselines.Window["500"], "a long message ends it")
+	assert.Equal(t, Share{AnyFound: 1, AllFound: 1}, got.Baselines.Window["4000"])
 	assert.JSONEq(t, `{"any":0.8,"all":0.6}`, string(got.Baselines.BM25["800"]))
 	assert.Contains(t, got.Baselines.BM25, "r5")
 

@@ -32,10 +32,10 @@ type Blocks struct {
 	Tokens   float64 `json:"tokens"`
 }
 
-func (b *Blocks) add(recalled string, of int) {
+func (b *Blocks) add(recalled string, total int) {
 	if recalled != "" {
-		b.Recalled += 1 / float64(of)
-		b.Tokens += float64(utf8.RuneCountInString(recalled)) / 4 / float64(of)
+		b.Recalled += 1 / float64(total)
+		b.Tokens += float64(utf8.RuneCountInString(recalled)) / 4 / float64(total)
 	}
 }
 
@@ -46,15 +46,15 @@ const ordinaryTurns = 300
 func RunTurns(ctx context.Context, s *Set, service Turns, tell func(doing string)) (*InPrompts, error) {
 	conversations := map[string]Conversation{}
 	type turn struct {
-		c  Conversation
-		at int
+		c     Conversation
+		index int
 	}
-	var said []turn
+	var turns []turn
 	for _, c := range s.Conversations {
 		conversations[c.ID] = c
 		for i, m := range c.Messages {
 			if m.Role == "user" && i > len(c.Messages)/2 {
-				said = append(said, turn{c, i})
+				turns = append(turns, turn{c, i})
 			}
 		}
 	}
@@ -77,15 +77,15 @@ func RunTurns(ctx context.Context, s *Set, service Turns, tell func(doing string
 			}
 		}
 		share := j.share([]Hit{{Text: prompt}})
-		out.Any += share.Any / float64(len(s.Questions))
-		out.All += share.All / float64(len(s.Questions))
+		out.AnyFound += share.AnyFound / float64(len(s.Questions))
+		out.AllFound += share.AllFound / float64(len(s.Questions))
 		out.Blocks.add(recalled, len(s.Questions))
 	}
-	out.Ordinary.Turns = min(ordinaryTurns, len(said))
+	out.Ordinary.Turns = min(ordinaryTurns, len(turns))
 	for n := range out.Ordinary.Turns {
-		t := said[n*len(said)/out.Ordinary.Turns]
-		message := t.c.Messages[t.at].Text
-		t.c.Messages = t.c.Messages[:t.at]
+		t := turns[n*len(turns)/out.Ordinary.Turns]
+		message := t.c.Messages[t.index].Text
+		t.c.Messages = t.c.Messages[:t.index]
 		_, recalled, err := service.Turn(ctx, t.c, message)
 		if err != nil {
 			return nil, fmt.Errorf("a turn of %s: %w", t.c.ID, err)
@@ -100,6 +100,6 @@ func (p *InPrompts) WriteText(out io.Writer) error {
 	_, err := fmt.Fprintf(out, `Questions: %d. Of the evidence some stands in the prompt of %.3f, all of it in that of %.3f.
 Something was recalled for %.3f of them, in %.0f tokens in the mean of all.
 Ordinary turns: %d. Something was recalled for %.3f of them, in %.0f tokens in the mean of all.
-`, p.Questions, p.Any, p.All, p.Recalled, p.Tokens, p.Ordinary.Turns, p.Ordinary.Recalled, p.Ordinary.Tokens)
+`, p.Questions, p.AnyFound, p.AllFound, p.Recalled, p.Tokens, p.Ordinary.Turns, p.Ordinary.Recalled, p.Ordinary.Tokens)
 	return err
 }

@@ -18,13 +18,13 @@ type Report struct {
 	// Embedded is what an endpoint of embeddings was asked; nil for none.
 	Embedded *embedding.Report
 
-	asked     []asked
+	results   []result
 	kinds     []string // ascending
 	byMeaning bool     // it was measured what finds by meaning, too
 }
 
 func (r *Report) count() {
-	for _, a := range r.asked {
+	for _, a := range r.results {
 		if !slices.Contains(r.kinds, a.question.Kind) {
 			r.kinds = append(r.kinds, a.question.Kind)
 		}
@@ -33,25 +33,25 @@ func (r *Report) count() {
 }
 
 // The ways that a report compares.
-func own(a asked) outcome      { return a.own }
-func meaning(a asked) outcome  { return a.meaning }
-func alone(a asked) outcome    { return a.alone }
-func bm25(a asked) outcome     { return a.bm25 }
-func ofWindow(a asked) outcome { return a.window }
+func own(a result) outcome         { return a.own }
+func meaning(a result) outcome     { return a.meaning }
+func vectorsOnly(a result) outcome { return a.vectorsOnly }
+func bm25(a result) outcome        { return a.bm25 }
+func ofWindow(a result) outcome    { return a.window }
 
 // fits says that no answer was longer than its budget.
-func (a asked) fits() bool { return !a.own.overdrew && !a.meaning.overdrew && !a.alone.overdrew }
+func (a result) fits() bool { return !a.own.overdrew && !a.meaning.overdrew && !a.vectorsOnly.overdrew }
 
-// of are the questions of a kind, all for "".
-func (r *Report) of(kind string) []asked {
+// byKind are the questions of a kind, all for "".
+func (r *Report) byKind(kind string) []result {
 	if kind == "" {
-		return r.asked
+		return r.results
 	}
-	return slices.DeleteFunc(slices.Clone(r.asked), func(a asked) bool { return a.question.Kind != kind })
+	return slices.DeleteFunc(slices.Clone(r.results), func(a result) bool { return a.question.Kind != kind })
 }
 
 // mean is what one way reached over some questions.
-func mean(list []asked, way func(asked) outcome) (f figures) {
+func mean(list []result, way func(result) outcome) (f figures) {
 	for i := range f {
 		for _, a := range list {
 			f[i] += way(a).figures[i]
@@ -74,38 +74,38 @@ func (f figures) byBudget() map[string]any {
 	return shares
 }
 
-// whole are all figures of one way, also by kind of question.
-func (r *Report) whole(way func(asked) outcome) map[string]any {
-	of := func(list []asked) map[string]any {
+// summary are all figures of one way, also by kind of question.
+func (r *Report) summary(way func(result) outcome) map[string]any {
+	summarize := func(list []result) map[string]any {
 		f := mean(list, way)
-		all := f.ranks()
-		all["questions"], all["budgets"] = len(list), f.byBudget()
-		return all
+		values := f.ranks()
+		values["questions"], values["budgets"] = len(list), f.byBudget()
+		return values
 	}
 	kinds := map[string]any{}
 	for _, kind := range r.kinds {
-		kinds[kind] = of(r.of(kind))
+		kinds[kind] = summarize(r.byKind(kind))
 	}
-	f := of(r.asked)
+	f := summarize(r.results)
 	f["kinds"] = kinds
 	return f
 }
 
 // The names of the ways that use vectors.
 const (
-	wayMeaning = "recall + vectors"
-	wayAlone   = "vectors alone"
+	wayMeaning     = "recall + vectors"
+	wayVectorsOnly = "vectors alone"
 )
 
 // MarshalJSON gives the means: of all questions, by kind, and of the baselines.
 func (r *Report) MarshalJSON() ([]byte, error) {
-	f := r.whole(own)
+	f := r.summary(own)
 	if r.byMeaning {
-		f["vectors"], f["vectors_alone"], f["embedded"] = r.whole(meaning), r.whole(alone), r.Embedded
+		f["vectors"], f["vectors_alone"], f["embedded"] = r.summary(meaning), r.summary(vectorsOnly), r.Embedded
 	}
-	plain := mean(r.asked, bm25).ranks()
-	maps.Copy(plain, mean(r.asked, bm25).byBudget())
-	f["baselines"] = map[string]any{"window": mean(r.asked, ofWindow).byBudget(), "bm25": plain}
+	plain := mean(r.results, bm25).ranks()
+	maps.Copy(plain, mean(r.results, bm25).byBudget())
+	f["baselines"] = map[string]any{"window": mean(r.results, ofWindow).byBudget(), "bm25": plain}
 	return json.Marshal(f)
 }
 
@@ -118,11 +118,11 @@ func (r *Report) WriteText(out io.Writer) error {
 		fmt.Fprintf(t, "\tANY/ALL@%d", budget)
 	}
 	fmt.Fprintln(t, "\tR@1\tR@5\tMRR")
-	line := func(name string, list []asked, way string, of func(asked) outcome) {
+	line := func(name string, list []result, way string, pick func(result) outcome) {
 		fmt.Fprintf(t, "%s\t%d\t%s", name, len(list), way)
-		f := mean(list, of)
+		f := mean(list, pick)
 		for i := range budgets {
-			fmt.Fprintf(t, "\t%.3f/%.3f", f.share(i).Any, f.share(i).All)
+			fmt.Fprintf(t, "\t%.3f/%.3f", f.share(i).AnyFound, f.share(i).AllFound)
 		}
 		fmt.Fprintf(t, "\t%.3f\t%.3f\t%.3f\n", f[r1], f[r5], f[mrr])
 	}
@@ -131,11 +131,11 @@ func (r *Report) WriteText(out io.Writer) error {
 		if kind == "" {
 			name = "all"
 		}
-		list := r.of(kind)
+		list := r.byKind(kind)
 		line(name, list, "recall", own)
 		if r.byMeaning {
 			line(name, list, wayMeaning, meaning)
-			line(name, list, wayAlone, alone)
+			line(name, list, wayVectorsOnly, vectorsOnly)
 		}
 		line(name, list, "bm25", bm25)
 		line(name, list, "window", ofWindow)
@@ -145,7 +145,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.byMeaning {
 		r.writeIntervals(&b, "Recall with vectors", meaning, "recall by words alone", own)
 	}
-	if n := len(slices.DeleteFunc(slices.Clone(r.asked), asked.fits)); n > 0 {
+	if n := len(slices.DeleteFunc(slices.Clone(r.results), result.fits)); n > 0 {
 		fmt.Fprintf(&b, "\n%d answers were longer than their budget.\n", n)
 	}
 	fmt.Fprintf(&b, `
@@ -155,26 +155,26 @@ bm25: textbook BM25 over messages, up to the first that does not fit. window: th
 `, pieceLength)
 	if r.byMeaning {
 		fmt.Fprintf(&b, "%s: the index with the vectors of all messages (recall.vectors). %s: the same index without the "+
-			"words of the question.\n%v", wayMeaning, wayAlone, r.Embedded)
+			"words of the question.\n%v", wayMeaning, wayVectorsOnly, r.Embedded)
 	}
 	_, err := b.WriteTo(out)
 	return err
 }
 
 // writeIntervals prints how sure the means of a way and their distances from another one's are.
-func (r *Report) writeIntervals(b *bytes.Buffer, name string, way func(asked) outcome, other string,
-	base func(asked) outcome) {
+func (r *Report) writeIntervals(b *bytes.Buffer, name string, way func(result) outcome, other string,
+	base func(result) outcome) {
 	fmt.Fprintf(b, "\n%s, and how much it is above %s, with intervals of 95 %% (bootstrap over questions)\n", name, other)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for k, name := range names() {
-		mine, above := make([]float64, len(r.asked)), make([]float64, len(r.asked))
-		for i, a := range r.asked {
+		mine, diff := make([]float64, len(r.results)), make([]float64, len(r.results))
+		for i, a := range r.results {
 			mine[i] = way(a).figures[k]
-			above[i] = mine[i] - base(a).figures[k]
+			diff[i] = mine[i] - base(a).figures[k]
 		}
-		i, j := interval(mine), interval(above)
-		fmt.Fprintf(t, "  %s\t%.3f\t[%.3f, %.3f]\t%+.3f\t[%+.3f, %+.3f]\n", name, mean(r.asked, way)[k], i[0], i[1],
-			mean(r.asked, way)[k]-mean(r.asked, base)[k], j[0], j[1])
+		i, j := interval(mine), interval(diff)
+		fmt.Fprintf(t, "  %s\t%.3f\t[%.3f, %.3f]\t%+.3f\t[%+.3f, %+.3f]\n", name, mean(r.results, way)[k], i[0], i[1],
+			mean(r.results, way)[k]-mean(r.results, base)[k], j[0], j[1])
 	}
 	t.Flush()
 }

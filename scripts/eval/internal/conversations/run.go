@@ -33,8 +33,8 @@ const pieceLength = 600
 
 // Share is how often some and how often all of the evidence was found.
 type Share struct {
-	Any float64 `json:"any"`
-	All float64 `json:"all"`
+	AnyFound float64 `json:"any"`
+	AllFound float64 `json:"all"`
 }
 
 // The measures of an outcome: for each of the budgets whether some and whether all of the evidence was found, and
@@ -49,11 +49,11 @@ const (
 )
 
 // names are those of the measures.
-func names() (all []string) {
+func names() (labels []string) {
 	for _, budget := range budgets {
-		all = append(all, fmt.Sprintf("any@%d", budget), fmt.Sprintf("all@%d", budget))
+		labels = append(labels, fmt.Sprintf("any@%d", budget), fmt.Sprintf("all@%d", budget))
 	}
-	return append(all, "R@1", "R@5", "any@5 hits", "MRR")
+	return append(labels, "R@1", "R@5", "any@5 hits", "MRR")
 }
 
 // figures are measures of one question, or their means.
@@ -68,9 +68,9 @@ type outcome struct {
 	overdrew bool // hits were longer than a budget
 }
 
-// found enters what was found in one of the budgets.
-func (o *outcome) found(budget int, s Share) {
-	o.figures[2*budget], o.figures[2*budget+1] = s.Any, s.All
+// record enters what was found in one of the budgets.
+func (o *outcome) record(budget int, s Share) {
+	o.figures[2*budget], o.figures[2*budget+1] = s.AnyFound, s.AllFound
 }
 
 // judge says what hits found.
@@ -78,19 +78,19 @@ type judge struct {
 	evidence []string // texts
 }
 
-// found says which evidence stands in the text of some hits.
-func (j judge) found(hits []Hit) (n int) {
+// count says which evidence stands in the text of some hits.
+func (j judge) count(hits []Hit) (n int) {
 	for _, text := range j.evidence {
-		if slices.ContainsFunc(hits, func(h Hit) bool { return stands(text, h.Text) }) {
+		if slices.ContainsFunc(hits, func(h Hit) bool { return matches(text, h.Text) }) {
 			n++
 		}
 	}
 	return n
 }
 
-// stands says whether a message is found in a text: as a whole, or at least pieceLength
+// matches says whether a message is found in a text: as a whole, or at least pieceLength
 // characters of it in one piece.
-func stands(message, text string) bool {
+func matches(message, text string) bool {
 	if strings.Contains(text, message) {
 		return true
 	}
@@ -125,29 +125,29 @@ func stands(message, text string) bool {
 }
 
 func (j judge) share(hits []Hit) (s Share) {
-	n := j.found(hits)
+	n := j.count(hits)
 	if n > 0 {
-		s.Any = 1
+		s.AnyFound = 1
 	}
 	if n == len(j.evidence) {
-		s.All = 1
+		s.AllFound = 1
 	}
 	return s
 }
 
 func (j judge) ranks(o *outcome, hits []Hit) {
-	of := float64(len(j.evidence))
-	o.figures[r1] = float64(j.found(hits[:min(1, len(hits))])) / of
-	o.figures[r5] = float64(j.found(hits[:min(5, len(hits))])) / of
+	total := float64(len(j.evidence))
+	o.figures[r1] = float64(j.count(hits[:min(1, len(hits))])) / total
+	o.figures[r5] = float64(j.count(hits[:min(5, len(hits))])) / total
 	o.figures[any5] = math.Ceil(o.figures[r5])
-	if i := slices.IndexFunc(hits, func(h Hit) bool { return j.found([]Hit{h}) > 0 }); i >= 0 {
+	if i := slices.IndexFunc(hits, func(h Hit) bool { return j.count([]Hit{h}) > 0 }); i >= 0 {
 		o.figures[mrr] = 1 / float64(i+1)
 	}
 }
 
 // Run imports the conversations of a set into r and byMeaning and asks its questions. byMeaning searches by words and
 // vectors, alone by the vectors of byMeaning; both are nil if vectors are not measured.
-func Run(ctx context.Context, s *Set, r, byMeaning, alone Recall, tell func(doing string)) (*Report, error) {
+func Run(ctx context.Context, s *Set, r, byMeaning, vectorsOnly Recall, tell func(doing string)) (*Report, error) {
 	conversations := map[string]*Conversation{}
 	texts := map[string]map[string]string{}
 	baselines := map[string]*textbook{}
@@ -175,7 +175,7 @@ func Run(ctx context.Context, s *Set, r, byMeaning, alone Recall, tell func(doin
 		for _, id := range q.Evidence {
 			j.evidence = append(j.evidence, texts[q.Conversation][id])
 		}
-		a := asked{question: q}
+		a := result{question: q}
 		ranking, window := baselines[q.Conversation].rank(q.Question), baselines[q.Conversation].window()
 		j.ranks(&a.bm25, ranking)
 		for i, budget := range budgets {
@@ -184,16 +184,16 @@ func Run(ctx context.Context, s *Set, r, byMeaning, alone Recall, tell func(doin
 			if err == nil && byMeaning != nil {
 				err = a.meaning.ask(ctx, byMeaning, j, q, askedAt, i)
 			}
-			if err == nil && alone != nil {
-				err = a.alone.ask(ctx, alone, j, q, askedAt, i)
+			if err == nil && vectorsOnly != nil {
+				err = a.vectorsOnly.ask(ctx, vectorsOnly, j, q, askedAt, i)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("question %s: %w", q.ID, err)
 			}
-			a.bm25.found(i, j.share(fitting(ranking, budget)))
-			a.window.found(i, j.share(fitting(window, budget)))
+			a.bm25.record(i, j.share(fitting(ranking, budget)))
+			a.window.record(i, j.share(fitting(window, budget)))
 		}
-		report.asked = append(report.asked, a)
+		report.results = append(report.results, a)
 	}
 	report.count()
 	return report, nil
@@ -203,17 +203,17 @@ func Run(ctx context.Context, s *Set, r, byMeaning, alone Recall, tell func(doin
 func (o *outcome) ask(ctx context.Context, r Recall, j judge, q Question, askedAt float64, budget int) error {
 	hits, err := r.Ask(ctx, q, askedAt, budgets[budget])
 	o.overdrew = o.overdrew || len(fitting(hits, budgets[budget])) < len(hits)
-	o.found(budget, j.share(hits))
+	o.record(budget, j.share(hits))
 	if budget == len(budgets)-1 {
 		j.ranks(o, hits)
 	}
 	return err
 }
 
-// asked is a question and what came of it by each way.
-type asked struct {
-	question                          Question
-	own, meaning, alone, bm25, window outcome
+// result is a question and what came of it by each way.
+type result struct {
+	question                                Question
+	own, meaning, vectorsOnly, bm25, window outcome
 }
 
 // resamples is how often questions are drawn anew for an interval.

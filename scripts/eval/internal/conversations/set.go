@@ -57,7 +57,7 @@ func Load(dir string) (*Set, error) {
 	}
 	slices.Sort(files)
 	s := &Set{}
-	known := map[string]map[string]bool{}
+	messageIDs := map[string]map[string]bool{}
 	for _, file := range files {
 		c := Conversation{ID: strings.TrimSuffix(filepath.Base(file), ".jsonl")}
 		ids := map[string]bool{}
@@ -75,12 +75,12 @@ func Load(dir string) (*Set, error) {
 		if len(c.Messages) == 0 {
 			return nil, fmt.Errorf("%s has no messages", file)
 		}
-		known[c.ID] = ids
+		messageIDs[c.ID] = ids
 		s.Conversations = append(s.Conversations, c)
 	}
 	err = lines(filepath.Join(dir, "questions.jsonl"), func(q Question) error {
 		for _, id := range q.Evidence {
-			if !known[q.Conversation][id] {
+			if !messageIDs[q.Conversation][id] {
 				return fmt.Errorf("conversation %q has no message %q", q.Conversation, id)
 			}
 		}

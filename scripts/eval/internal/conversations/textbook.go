@@ -40,8 +40,8 @@ func (t *textbook) rank(question string) []Hit {
 
 func (t *textbook) hits(order []int) []Hit {
 	hits := make([]Hit, len(order))
-	for i, at := range order {
-		hits[i] = Hit{ID: t.messages[at].ID, Text: t.messages[at].Text}
+	for i, index := range order {
+		hits[i] = Hit{ID: t.messages[index].ID, Text: t.messages[index].Text}
 	}
 	return hits
 }

@@ -33,7 +33,7 @@ type Reach struct {
 // wording of the queries that counts.
 type aim struct {
 	set, way, measure string
-	of                func(Measures) float64
+	metric            func(Measures) float64
 	atLeast           float64
 }
 
@@ -60,7 +60,7 @@ func (r *Report) judge() {
 			if row.Set != a.set || row.Way != a.way {
 				continue
 			}
-			value := a.of(row.Measures)
+			value := a.metric(row.Measures)
 			r.Reaches = append(r.Reaches, Reach{a.set, a.way, a.measure, value, a.atLeast, value >= a.atLeast})
 			break // the first wording counts
 		}
@@ -158,27 +158,27 @@ func relevant(grades map[string]int) int {
 // relevant. The definitions are those of trec_eval.
 func measure(ranking []string, grades map[string]int) Measures {
 	var m Measures
-	all := float64(relevant(grades))
-	found := 0.0
+	total := float64(relevant(grades))
+	hits := 0.0
 	for i, id := range ranking {
 		grade := grades[id]
 		if grade <= 0 {
 			continue
 		}
 		rank := float64(i + 1)
-		found++
-		m.MAP += found / rank / all
+		hits++
+		m.MAP += hits / rank / total
 		if i < 5 {
-			m.Recall5 += 1 / all
+			m.Recall5 += 1 / total
 		}
 		if i < 10 {
 			m.NDCG10 += gain(grade, i)
 		}
-		if i < 10 && found == 1 {
+		if i < 10 && hits == 1 {
 			m.MRR10 = 1 / rank
 		}
 		if i < 100 {
-			m.Recall100 += 1 / all
+			m.Recall100 += 1 / total
 		}
 	}
 	m.NDCG10 /= ideal(grades)
@@ -190,14 +190,14 @@ func gain(grade, place int) float64 { return float64(grade) / math.Log2(float64(
 
 // ideal is the gain of the first ten in the best order.
 func ideal(grades map[string]int) float64 {
-	var all []int
+	var sorted []int
 	for _, grade := range grades {
-		all = append(all, max(grade, 0))
+		sorted = append(sorted, max(grade, 0))
 	}
-	slices.Sort(all)
-	slices.Reverse(all)
+	slices.Sort(sorted)
+	slices.Reverse(sorted)
 	sum := 0.0
-	for place, grade := range all[:min(10, len(all))] {
+	for place, grade := range sorted[:min(10, len(sorted))] {
 		sum += gain(grade, place)
 	}
 	return sum

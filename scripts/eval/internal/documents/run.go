@@ -150,16 +150,16 @@ func (s *Set) row(ctx context.Context, f form, w way, timed bool) (Row, error) {
 			return Row{}, context.Cause(ctx)
 		}
 		began := time.Now()
-		found, err := w.rank(ctx, q)
+		result, err := w.rank(ctx, q)
 		if err != nil {
 			return Row{}, fmt.Errorf("%s, query %s: %w", s.Name, q.id, err)
 		}
-		times = append(times, float64(time.Since(began)+found.took)/float64(time.Millisecond))
-		row.add(measure(found.ids, s.grades[q.id]), 1/float64(len(f.queries)))
-		if found.doubted {
+		times = append(times, float64(time.Since(began)+result.took)/float64(time.Millisecond))
+		row.add(measure(result.ids, s.grades[q.id]), 1/float64(len(f.queries)))
+		if result.doubted {
 			doubted++
 		}
-		if found.failed {
+		if result.failed {
 			failed++
 		}
 	}
@@ -273,14 +273,14 @@ func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options) []way
 			r.documents[d.ID] = d
 		}
 		for _, w := range toRerank {
-			ways = append(ways, way{name: w.name + wayReranked, rank: r.behind(w)})
+			ways = append(ways, way{name: w.name + wayReranked, rank: r.wrap(w)})
 		}
 	}
 	return ways
 }
 
 // fused is the ranking of a hybrid search.
-func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding.Endpoint) way {
+func fused(c *textindex.Collection, fusion rag.Fusion, weight float64, e *embedding.Endpoint) way {
 	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64),
 		rank: func(ctx context.Context, q query) (ranked, error) {
 			v, err := e.Query(ctx, q.text)
@@ -288,12 +288,12 @@ func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding.
 				return ranked{}, err
 			}
 			words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
-			found := ranked{took: v.Took, failed: v.Vector == nil}
+			result := ranked{took: v.Took, failed: v.Vector == nil}
 			nearest := c.Snapshot().Nearest(v.Vector, rag.VectorHits, nil)
-			for _, hit := range by.Fuse(depth, words.Hits, nearest, weight) {
-				found.ids = append(found.ids, hit.Document)
+			for _, hit := range fusion.Fuse(depth, words.Hits, nearest, weight) {
+				result.ids = append(result.ids, hit.Document)
 			}
-			return found, nil
+			return result, nil
 		}}
 }
 
@@ -307,32 +307,32 @@ type reranking struct {
 // giveUp is after how many failures, one after the other, nothing more is asked.
 const giveUp = 3
 
-func (r *reranking) behind(w way) func(context.Context, query) (ranked, error) {
+func (r *reranking) wrap(w way) func(context.Context, query) (ranked, error) {
 	return func(ctx context.Context, q query) (ranked, error) {
-		found, err := w.rank(ctx, q)
+		result, err := w.rank(ctx, q)
 		if err != nil {
-			return found, err
+			return result, err
 		}
-		passages := make([]rag.Passage, len(found.ids))
-		for i, id := range found.ids {
+		passages := make([]rag.Passage, len(result.ids))
+		for i, id := range result.ids {
 			d := r.documents[id]
 			passages[i] = rag.Passage{DocID: id, Title: d.Title, Text: d.Text}
 		}
 		err = r.options.Reorder(ctx, rag.RerankQuery(q.text, q.history), passages)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return found, context.Cause(ctx)
+			return result, context.Cause(ctx)
 		case err != nil:
-			found.failed = true
+			result.failed = true
 			if r.failures++; r.failures == giveUp {
-				return found, fmt.Errorf("%d queries one after the other: %w", giveUp, err)
+				return result, fmt.Errorf("%d queries one after the other: %w", giveUp, err)
 			}
-			return found, nil
+			return result, nil
 		}
 		r.failures = 0
 		for i, p := range passages {
-			found.ids[i] = p.DocID
+			result.ids[i] = p.DocID
 		}
-		return found, nil
+		return result, nil
 	}
 }

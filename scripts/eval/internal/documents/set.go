@@ -110,8 +110,8 @@ func exists(path string) bool {
 }
 
 func nameOf(dir string) string {
-	if whole, err := filepath.Abs(dir); err == nil {
-		dir = whole
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
 	}
 	return filepath.Base(dir)
 }
@@ -138,13 +138,13 @@ func load(dir string) (*Set, error) {
 }
 
 func (s *Set) readCorpus(path string) error {
-	seen := map[string]bool{}
+	ids := map[string]bool{}
 	err := eachLine(path, func(line []byte) error {
 		var d document
 		if err := decode(line, &d); err != nil {
 			return err
 		}
-		if err := fresh(seen, d.ID); err != nil {
+		if err := fresh(ids, d.ID); err != nil {
 			return err
 		}
 		s.documents = append(s.documents, d)
@@ -166,15 +166,15 @@ func (s *Set) readJudgement(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("the grade must be an integer, not %q", fields[2])
 	}
-	of := s.grades[fields[0]]
-	if of == nil {
-		of = map[string]int{}
-		s.grades[fields[0]] = of
+	grades := s.grades[fields[0]]
+	if grades == nil {
+		grades = map[string]int{}
+		s.grades[fields[0]] = grades
 	}
-	if _, again := of[fields[1]]; again {
+	if _, dup := grades[fields[1]]; dup {
 		return fmt.Errorf("document %q is judged a second time for query %q", fields[1], fields[0])
 	}
-	of[fields[1]] = grade
+	grades[fields[1]] = grade
 	return nil
 }
 
@@ -204,13 +204,13 @@ func (s *Set) readForms(dir string) error {
 // readForm reads the queries of one file that have a relevant document.
 func (s *Set) readForm(path, name string, parse func(line []byte) (query, error)) error {
 	f := form{name: name}
-	seen := map[string]bool{}
+	ids := map[string]bool{}
 	err := eachLine(path, func(line []byte) error {
 		q, err := parse(line)
 		if err != nil {
 			return err
 		}
-		if err := fresh(seen, q.id); err != nil {
+		if err := fresh(ids, q.id); err != nil {
 			return err
 		}
 		if relevant(s.grades[q.id]) > 0 {
@@ -251,8 +251,8 @@ func conversation(line []byte) (query, error) {
 }
 
 // decode reads a line that is one JSON object.
-func decode(line []byte, into any) error {
-	err := json.Unmarshal(line, into)
+func decode(line []byte, dst any) error {
+	err := json.Unmarshal(line, dst)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -266,14 +266,14 @@ func decode(line []byte, into any) error {
 }
 
 // fresh says what is wrong with an id, if anything.
-func fresh(seen map[string]bool, id string) error {
+func fresh(ids map[string]bool, id string) error {
 	switch {
 	case id == "":
 		return errors.New(`"id" is missing`)
-	case seen[id]:
+	case ids[id]:
 		return fmt.Errorf("id %q occurs a second time", id)
 	}
-	seen[id] = true
+	ids[id] = true
 	return nil
 }
 
@@ -294,43 +294,43 @@ func (s *Set) limit(n int) {
 	if n <= 0 || len(s.documents) <= n {
 		return
 	}
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for _, d := range s.documents {
-		there[d.ID] = true
+		present[d.ID] = true
 	}
 	// wanted are the relevant documents of a query that are in the set.
-	wanted := func(q query) (ids []string) {
+	relevantIDs := func(q query) (ids []string) {
 		for id, grade := range s.grades[q.id] {
-			if grade > 0 && there[id] {
+			if grade > 0 && present[id] {
 				ids = append(ids, id)
 			}
 		}
 		return ids
 	}
-	kept := map[string]bool{}
+	selected := map[string]bool{}
 	for _, q := range s.forms[0].queries {
-		more := slices.DeleteFunc(wanted(q), func(id string) bool { return kept[id] })
-		if len(kept)+len(more) > (n+1)/2 && len(kept) > 0 {
+		extra := slices.DeleteFunc(relevantIDs(q), func(id string) bool { return selected[id] })
+		if len(selected)+len(extra) > (n+1)/2 && len(selected) > 0 {
 			break
 		}
-		for _, id := range more {
-			kept[id] = true
+		for _, id := range extra {
+			selected[id] = true
 		}
 	}
-	room := n - len(kept)
+	room := n - len(selected)
 	s.documents = slices.DeleteFunc(s.documents, func(d document) bool {
-		if kept[d.ID] {
+		if selected[d.ID] {
 			return false
 		}
 		room--
-		kept[d.ID] = room >= 0
+		selected[d.ID] = room >= 0
 		return room < 0
 	})
 	for i := range s.forms {
 		f := &s.forms[i]
 		f.queries = slices.DeleteFunc(f.queries, func(q query) bool {
-			ids := wanted(q)
-			return len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return !kept[id] })
+			ids := relevantIDs(q)
+			return len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return !selected[id] })
 		})
 	}
 }
@@ -352,21 +352,21 @@ const (
 func (s *Set) afterOthers(f form) form {
 	texts := s.texts()
 	random := rand.New(rand.NewPCG(1, 2))
-	later := form{name: f.name + afterOthers}
+	out := form{name: f.name + afterOthers}
 	for _, q := range f.queries {
-		var earlier []memory.Message
+		var history []memory.Message
 		for range 1 + random.IntN(mostTopics) {
 			other := f.queries[random.IntN(len(f.queries))]
 			if s.onTopicOf(q, other) {
 				continue
 			}
-			earlier = append(earlier, other.history...)
-			earlier = append(earlier, memory.Message{Role: memory.RoleUser, Content: other.text},
+			history = append(history, other.history...)
+			history = append(history, memory.Message{Role: memory.RoleUser, Content: other.text},
 				memory.Message{Role: memory.RoleAssistant, Content: s.answer(other, texts)})
 		}
-		later.queries = append(later.queries, query{q.id, q.text, append(earlier, q.history...)})
+		out.queries = append(out.queries, query{q.id, q.text, append(history, q.history...)})
 	}
-	return later
+	return out
 }
 
 // onTopicOf says whether two queries have a relevant document or a conversation's

@@ -29,7 +29,7 @@ type Embedder interface {
 // Report is what was asked of the endpoint.
 type Report struct {
 	Documents int     `json:"documents"` // that were sent
-	Kept      int     `json:"kept"`      // that had a vector from an earlier run
+	Cached    int     `json:"kept"`      // that had a vector from an earlier run
 	Queries   int     `json:"queries"`   // that were sent, each by itself as a search does
 	Refused   int     `json:"refused"`   // texts that the endpoint does not take; words find them still
 	Tokens    int64   `json:"tokens"`    // that the endpoint counted; 0 if it does not say
@@ -44,7 +44,7 @@ func (r Report) String() string {
 		tokens = fmt.Sprintf("%d tokens", r.Tokens)
 	}
 	return fmt.Sprintf("Embeddings of %d dimensions: %d texts in %.1f s, %d queries, %s; %d vectors were kept from "+
-		"before, %d refused.\n", r.Size, r.Documents, r.Seconds, r.Queries, tokens, r.Kept, r.Refused)
+		"before, %d refused.\n", r.Size, r.Documents, r.Seconds, r.Queries, tokens, r.Cached, r.Refused)
 }
 
 // Endpoint asks an Embedder and keeps what it said.
@@ -77,7 +77,7 @@ func (e *Endpoint) Texts(ctx context.Context, set string, texts []string) ([][]f
 	for i, text := range texts {
 		if v := e.File.get(text); v != nil {
 			vectors[i] = v
-			e.Report.Kept++
+			e.Report.Cached++
 			if err := e.sized(v); err != nil {
 				return nil, err
 			}
@@ -93,13 +93,13 @@ func (e *Endpoint) Texts(ctx context.Context, set string, texts []string) ([][]f
 	for done := 0; done < len(missing); {
 		e.Progress(remaining(set, len(missing), done, size, time.Since(began)))
 		batch := missing[done:min(done+embedBatch, len(missing))]
-		fresh, err := e.apart(ctx, batch)
+		fresh, err := e.embed(ctx, batch)
 		if err != nil {
 			return nil, fmt.Errorf("embedding the texts of %s: %w", set, err)
 		}
 		for i, v := range fresh {
-			for _, at := range places[batch[i]] {
-				vectors[at] = v
+			for _, index := range places[batch[i]] {
+				vectors[index] = v
 			}
 			if v == nil {
 				continue
@@ -118,22 +118,22 @@ func (e *Endpoint) Texts(ctx context.Context, set string, texts []string) ([][]f
 // remaining says how far the embedding of texts is. Of English about four bytes are
 // a token.
 func remaining(set string, texts, done, size int, took time.Duration) string {
-	said := fmt.Sprintf("%s: embedding %d texts, some %d tokens", set, texts, size/4)
+	status := fmt.Sprintf("%s: embedding %d texts, some %d tokens", set, texts, size/4)
 	if done > 0 {
-		left := took * time.Duration(texts-done) / time.Duration(done)
-		said += fmt.Sprintf(": %d done, %v left", done, left.Round(time.Second))
+		eta := took * time.Duration(texts-done) / time.Duration(done)
+		status += fmt.Sprintf(": %d done, %v left", done, eta.Round(time.Second))
 	}
-	return said
+	return status
 }
 
 // Query gives the vector of a question. Took is how long the endpoint took for it if
 // that was before this call.
 func (e *Endpoint) Query(ctx context.Context, text string) (Timed, error) {
-	if known, ok := e.queries[text]; ok {
-		return known, nil
+	if cached, ok := e.queries[text]; ok {
+		return cached, nil
 	}
 	began := time.Now()
-	vectors, err := e.apart(ctx, []string{text})
+	vectors, err := e.embed(ctx, []string{text})
 	if err != nil {
 		return Timed{}, fmt.Errorf("embedding a query: %w", err)
 	}
@@ -145,8 +145,8 @@ func (e *Endpoint) Query(ctx context.Context, text string) (Timed, error) {
 	return Timed{Vector: vectors[0]}, nil
 }
 
-// apart embeds texts of which the endpoint may refuse some. Those get no vector.
-func (e *Endpoint) apart(ctx context.Context, texts []string) ([][]float32, error) {
+// embed embeds texts of which the endpoint may refuse some. Those get no vector.
+func (e *Endpoint) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	return rag.EmbedApart(ctx, texts, e.ask, func(string, error) { e.Report.Refused++ })
 }
 
@@ -167,8 +167,8 @@ func (e *Endpoint) ask(ctx context.Context, texts []string) ([][]float32, error)
 			return nil, err
 		}
 		pause := firstPause << (attempt - 1)
-		if known, ok := errors.AsType[*openaimodel.Error](err); ok {
-			pause = max(pause, min(known.RetryAfter, time.Minute))
+		if apiErr, ok := errors.AsType[*openaimodel.Error](err); ok {
+			pause = max(pause, min(apiErr.RetryAfter, time.Minute))
 		}
 		e.Progress(fmt.Sprintf("%v; trying again in %v", err, pause))
 		select {
@@ -194,8 +194,8 @@ func (e *Endpoint) sized(v []float32) error {
 // retryable says whether an error may be gone at the next attempt. An answer that came
 // and makes no sense, as with vectors of another size than asked for, is so every time.
 func retryable(err error) bool {
-	known, ok := errors.AsType[*openaimodel.Error](err)
-	return ok && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
+	apiErr, ok := errors.AsType[*openaimodel.Error](err)
+	return ok && apiErr.Retryable() && (apiErr.Status != 0 || errors.Unwrap(apiErr) != nil)
 }
 
 // VectorFile keeps vectors of texts between runs, so that an endpoint is asked, and
@@ -243,7 +243,7 @@ func (f *VectorFile) read(space string) error {
 	if head.Space != space {
 		return fmt.Errorf("it has vectors of %s, not of %s: name another file for those", head.Space, space)
 	}
-	whole := int64(len(first))
+	validSize := int64(len(first))
 	for {
 		var record struct {
 			Hash  [sha256.Size]byte
@@ -257,12 +257,12 @@ func (f *VectorFile) read(space string) error {
 			break
 		}
 		f.vectors[record.Hash] = v
-		whole += sha256.Size + 4 + 4*int64(record.Count)
+		validSize += sha256.Size + 4 + 4*int64(record.Count)
 	}
-	if err := f.file.Truncate(whole); err != nil {
+	if err := f.file.Truncate(validSize); err != nil {
 		return err
 	}
-	_, err = f.file.Seek(whole, io.SeekStart)
+	_, err = f.file.Seek(validSize, io.SeekStart)
 	return err
 }
 

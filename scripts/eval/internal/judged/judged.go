@@ -62,8 +62,8 @@ type holder struct {
 func NewBM25(texts []string, terms func(text string) []string) *BM25 {
 	b := &BM25{terms: terms, holders: map[string][]holder{}}
 	for i, text := range texts {
-		found := terms(text)
-		for _, t := range found {
+		tokens := terms(text)
+		for _, t := range tokens {
 			list := b.holders[t]
 			if n := len(list); n > 0 && list[n-1].text == i {
 				list[n-1].times++
@@ -71,8 +71,8 @@ func NewBM25(texts []string, terms func(text string) []string) *BM25 {
 				b.holders[t] = append(list, holder{i, 1})
 			}
 		}
-		b.lengths = append(b.lengths, float64(len(found)))
-		b.average += float64(len(found)) / float64(len(texts))
+		b.lengths = append(b.lengths, float64(len(tokens)))
+		b.average += float64(len(tokens)) / float64(len(texts))
 	}
 	return b
 }
