@@ -132,7 +132,8 @@ func (s *Server) start(
 // givesWay says whether what goes on from an event takes the run's place: the run waits there, or waited before that and
 // went on at another apiserver, or it went on here in an earlier turn of its chat.
 func (r *run) givesWay(resume *master.Resume, seq int64) bool {
-	return resume != nil && (r.waitSeq > 0 && r.waitSeq <= seq || r.resumeSeq > 0 && r.resumeSeq <= seq && r.turn < resume.Turn)
+	return resume != nil && (r.waitSeq > 0 && r.waitSeq <= seq || r.resumeSeq > 0 && r.resumeSeq <= seq &&
+		r.turn < resume.Turn)
 }
 
 func (s *Server) refuse(p *api.Problem) error {
@@ -206,7 +207,8 @@ func (s *Server) finish(r *run) {
 func (s *Server) trim() {
 	n := 0
 	for _, r := range s.finished {
-		if len(s.finished)-n <= s.cfg.KeepRuns && s.finishedBytes <= s.cfg.KeepBytes && time.Since(r.endTime) < s.cfg.KeepFinished {
+		if len(s.finished)-n <= s.cfg.KeepRuns && s.finishedBytes <= s.cfg.KeepBytes &&
+			time.Since(r.endTime) < s.cfg.KeepFinished {
 			break
 		}
 		s.drop(r)

@@ -56,8 +56,8 @@ func (s *spans) agent(e event.Event) *agentSpan {
 	a := s.agents[e.CallID]
 	if a == nil {
 		a = new(agentSpan)
-		a.Span, a.trail = s.tracer.Start(s.trail, tracing.Begin{Operation: tracing.Agent, Subject: string(e.Subagent), User: s.user,
-			Call: e.CallID})
+		a.Span, a.trail = s.tracer.Start(s.trail, tracing.Begin{Operation: tracing.Agent, Subject: string(e.Subagent),
+			User: s.user, Call: e.CallID})
 		s.agents[e.CallID] = a
 	}
 	return a

@@ -198,7 +198,8 @@ func (r *run) goOn(ctx context.Context, s *subagent.Subagent, raw json.RawMessag
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return subagent.Outcome{}, fmt.Errorf("the state of a delegation cannot be read: %w", err)
 	}
-	a, err := s.Resume(r.delegationContext(ctx, d), r.kits[s.Name], r.task(ctx, d), d.State, r.answers, r.rec.emitter(s.Name, d.Call))
+	a, err := s.Resume(r.delegationContext(ctx, d), r.kits[s.Name], r.task(ctx, d), d.State, r.answers,
+		r.rec.emitter(s.Name, d.Call))
 	return r.returned(ctx, d, a, err)
 }
 

@@ -89,7 +89,8 @@ func pieces(h *History) []piece {
 		var head struct {
 			Timestamp json.RawMessage `json:"timestamp"`
 		}
-		if json.Unmarshal(m, &head) == nil && json.Unmarshal(head.Timestamp, &p.timestamp) != nil || p.timestamp < 0 || p.timestamp > latest {
+		if json.Unmarshal(m, &head) == nil && json.Unmarshal(head.Timestamp, &p.timestamp) != nil || p.timestamp < 0 ||
+			p.timestamp > latest {
 			p.timestamp = 0
 		}
 		if run, seq, ok := SplitID(p.id); ok {

@@ -67,8 +67,8 @@ func (s *Server) switchBackend(c *gin.Context) {
 		return
 	}
 	s.log.Info().Str("from", prev.name).Str("to", req.Active).Msg("active backend switched")
-	err := s.config.Shared.Audit.Write(c.Request.Context(), access.FromContext(c.Request.Context()).Tenant, "backend.switch",
-		"backends/"+req.Active)
+	err := s.config.Shared.Audit.Write(c.Request.Context(), access.FromContext(c.Request.Context()).Tenant,
+		"backend.switch", "backends/"+req.Active)
 	if err != nil {
 		s.log.Error().Err(err).Str("to", req.Active).Msg("an entry of the audit log was not kept")
 	}

@@ -139,7 +139,8 @@ func (c *cure) label() string {
 // refusesContent reports whether an error is about content that a model cannot read.
 func refusesContent(body []byte) bool {
 	sentence := thinking.Sentence(body)
-	return imageWords().MatchString(sentence) && !imageFaults().MatchString(sentence) || documentWords().MatchString(sentence)
+	return imageWords().MatchString(sentence) && !imageFaults().MatchString(sentence) ||
+		documentWords().MatchString(sentence)
 }
 
 // refusedContent are the kinds of content that an error says the model does not take, and that the request has; nil for
@@ -231,7 +232,8 @@ func (a *attempt) sentTypes() (types []string) {
 // typeAt returns the type of the content at the place that an error about a type names, if it is in types; empty for none.
 func (a *attempt) typeAt(sentence string, types []string) string {
 	m := placeWords().FindStringSubmatch(sentence)
-	if m == nil || len(a.result.sentCalls) == 0 || !strings.Contains(sentence, ".type") && !strings.Contains(sentence, "'type'") {
+	if m == nil || len(a.result.sentCalls) == 0 || !strings.Contains(sentence, ".type") &&
+		!strings.Contains(sentence, "'type'") {
 		return ""
 	}
 	path := m[1] + "." + m[2]

@@ -79,7 +79,8 @@ func beginSpan(ctx context.Context, s *Server, x *request) (span *tracing.Span) 
 	if x.endpoint.name == embeddingsEndpoint.name {
 		op = tracing.Embeddings
 	}
-	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: op, Subject: x.in.model(), User: access.FromContext(ctx).User})
+	span, x.trail = s.config.Traces.Start(x.trail, tracing.Begin{Operation: op, Subject: x.in.model(),
+		User: access.FromContext(ctx).User})
 	return span
 }
 

@@ -75,7 +75,8 @@ func (b *backend) messagesModel(name string) messagesModel {
 func (b *backend) outputTokens(model string) int64 {
 	most := int64(0)
 	for _, r := range b.modelInfo(model).rules {
-		if r.Max > 0 && r.ConflictsWith == "" && slices.Contains(outputMembers[b.dialect], r.Name) && (most == 0 || r.Max < most) {
+		if r.Max > 0 && r.ConflictsWith == "" && slices.Contains(outputMembers[b.dialect], r.Name) &&
+			(most == 0 || r.Max < most) {
 			most = r.Max
 		}
 	}

@@ -150,8 +150,8 @@ func (a *attempt) ruleOf(refusal thinking.Refused) (r sanitize.Rule, subject str
 		r.Profile.ToolIDs = &sanitize.ToolIDs{Alphanumeric: true, Length: 9}
 		return r, refusal.Name, a.fitting.ToolIDs.Length == 0
 	}
-	if choice := a.memberValue("tool_choice"); refusal.Name == "tool_choice" && refusal.Value && a.backend.dialect == wire.Chat &&
-		choice.Kind() == '{' && !a.fitting.ChoiceWords {
+	if choice := a.memberValue("tool_choice"); refusal.Name == "tool_choice" && refusal.Value &&
+		a.backend.dialect == wire.Chat && choice.Kind() == '{' && !a.fitting.ChoiceWords {
 		return sanitize.Rule{Profile: sanitize.Overrides{ChoiceWords: &yes}}, refusal.Name, true
 	}
 	r = sanitize.Rule{Name: refusal.Name, ConflictsWith: refusal.ConflictsWith, Max: refusal.Max}
@@ -248,7 +248,8 @@ func (a *attempt) asking(refusal thinking.Refused) *sanitize.ThinkingOverrides {
 		return &sanitize.ThinkingOverrides{NeedsBudget: &yes}
 	case refusal.Name == "tool_choice" && conflict == thinking.WhileThinking && requested == string(sanitize.Disabled):
 		return a.modes(nil, requested, requested)
-	case refusal.Name == "tool_choice" && conflict == thinking.WhileThinking && requested == "" && profile.Default != sanitize.On:
+	case refusal.Name == "tool_choice" && conflict == thinking.WhileThinking && requested == "" &&
+		profile.Default != sanitize.On:
 		return &sanitize.ThinkingOverrides{Default: sanitize.On}
 	case conflict == thinking.WhileOff && requested == "" && profile.Default != sanitize.Off:
 		return &sanitize.ThinkingOverrides{Default: sanitize.Off}
@@ -258,7 +259,8 @@ func (a *attempt) asking(refusal thinking.Refused) *sanitize.ThinkingOverrides {
 		return a.modes(nil, requested, requested)
 	case refusal.Accepted != nil && strings.Contains(refusal.Name, "effort"):
 		levels := sanitize.Levels(refusal.Accepted)
-		effort := gjson.Parse(cmp.Or(string(a.memberValue("output_config.effort")), string(a.memberValue("reasoning_effort")))).Str
+		effort := gjson.Parse(cmp.Or(string(a.memberValue("output_config.effort")),
+			string(a.memberValue("reasoning_effort")))).Str
 		if len(levels) > 0 && effort != "" && !slices.Contains(levels, effort) {
 			return &sanitize.ThinkingOverrides{Efforts: levels}
 		}

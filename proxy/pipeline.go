@@ -92,7 +92,8 @@ func (s *Server) embeddings(ctx context.Context, x *request) error {
 	if err := s.admit(ctx, r); err != nil {
 		return err
 	}
-	a := &attempt{resolvedRequest: resolvedRequest{adaptedRequest: adaptedRequest{scopedRequest: scopedRequest{routedRequest: r}}}, replayed: replayed{doc: x.in.outline}}
+	a := &attempt{replayed: replayed{doc: x.in.outline}}
+	a.routedRequest = r
 	x.result.attempt = a
 	if err := a.send(ctx, a.headers(sanitize.Output{})); err != nil {
 		return err
@@ -199,11 +200,12 @@ type adaptedRequest struct {
 	scopedRequest
 	answerOptions chatwire.AnswerOptions      // how the answer is to be shown
 	responses     responseswire.AnswerOptions // the same for the Responses endpoint
-	native        *responseswire.Native       // the request as the client made it, if the vendor speaks its Responses; else nil
-	newest        []string                    // kinds of content of the user's very last message that no text can replace
-	replaced      bool                        // translation put a text in the place of content that it cannot carry
-	previous      string                      // of native: the stored response that it goes on from; empty for none
-	leftOut       []string                    // members of the request that translation has no place for
+	// the request as the client made it, if the vendor speaks its Responses; else nil
+	native   *responseswire.Native
+	newest   []string // kinds of content of the user's very last message that no text can replace
+	replaced bool     // translation put a text in the place of content that it cannot carry
+	previous string   // of native: the stored response that it goes on from; empty for none
+	leftOut  []string // members of the request that translation has no place for
 }
 
 // resolvedRequest is a request and what its conversation makes of it.

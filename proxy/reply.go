@@ -217,7 +217,8 @@ type translatedAnswer struct {
 }
 
 func (l *listener) translatedAnswer(ctx context.Context) *translatedAnswer {
-	t := &translatedAnswer{listener: l, ctx: ctx, target: l.translator(), format: chatwire.NewFormat(l.answerOptions.AnswerTool)}
+	t := &translatedAnswer{listener: l, ctx: ctx, target: l.translator(),
+		format: chatwire.NewFormat(l.answerOptions.AnswerTool)}
 	switch {
 	case l.backend.dialect == wire.Chat: // it was listened to before
 		t.chat = chatwire.NewMessagesAnswer(l.answerOptions, t.show)

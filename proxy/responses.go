@@ -12,7 +12,7 @@ import (
 )
 
 // A backend of Responses is one of the messages dialect for all that holds requests and answers: the ledger, what
-// becomes of thinking, the last hop's rules. Its own dialect is spoken in two places only: attempt.spoken writes the
+// becomes of thinking, the last hop's rules. Its own dialect is spoken in two places only: attempt.vendorBody writes the
 // request, and what is here reads the answer.
 
 // failedResponse is the error in what says that a response failed, in the shape of an error that comes with a status;

@@ -45,7 +45,10 @@ func (a *attempt) send(ctx context.Context, header http.Header) error {
 		call.Path += "?" + a.in.query
 	}
 	betas := strings.Join(header["Anthropic-Beta"], ",")
-	if slices.ContainsFunc(a.result.sentCalls, func(s sentCall) bool { return s.betas == betas && bytes.Equal(s.body, body) }) {
+	if slices.ContainsFunc(a.result.sentCalls, func(s sentCall) bool {
+		return s.betas == betas &&
+			bytes.Equal(s.body, body)
+	}) {
 		return errSentBefore
 	}
 	a.result.sentCalls = append(a.result.sentCalls, sentCall{body, betas})

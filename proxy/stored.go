@@ -89,7 +89,8 @@ func (s *Server) goOn(ctx context.Context, x scopedRequest) (scopedRequest, erro
 
 // referred puts items of stored responses into an input in the place of references to them. It gives the newest of those
 // responses; without any its Turn is nil.
-func (s *Server) referred(ctx context.Context, x scopedRequest, resp *ledger.Response) (source ledger.Stored, err error) {
+func (s *Server) referred(ctx context.Context, x scopedRequest,
+	resp *ledger.Response) (source ledger.Stored, err error) {
 	if !bytes.Contains(resp.Input, []byte(`"item_reference"`)) || s.config.Stateless {
 		return source, nil
 	}
@@ -206,7 +207,8 @@ func (s *Server) refuseResponse(c *gin.Context, err error) {
 			[]byte(`,"type":"invalid_request_error","param":null,"code":null}}`)))
 		return
 	}
-	s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).Msg("a stored response was out of reach")
+	s.log.Error().Err(err).EmbedObject(telemetry.FromContext(c.Request.Context())).
+		Msg("a stored response was out of reach")
 	refuseRoute(c, errNoLook.Status, errNoLook.Message)
 }
 

@@ -31,7 +31,8 @@ func (x scopedRequest) translate() (a adaptedRequest, err error) {
 		return a, err
 	}
 	a.replaced = t.Replaced
-	a.answerOptions.IncludeUsage, a.answerOptions.AnswerTool, a.answerOptions.Custom = t.IncludeUsage, t.AnswerTool, t.Custom
+	a.answerOptions.IncludeUsage, a.answerOptions.AnswerTool, a.answerOptions.Custom = t.IncludeUsage, t.AnswerTool,
+		t.Custom
 	a.ignore(t)
 	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
 		return a, err
@@ -49,7 +50,8 @@ func (x scopedRequest) translate() (a adaptedRequest, err error) {
 }
 
 // asChat translates a request of the messages dialect whose last blocks are the user's very last message.
-func (x *adaptedRequest) asChat(o *wire.Outline, newest int, options chatwire.Options) (t chatwire.Translated, err error) {
+func (x *adaptedRequest) asChat(o *wire.Outline, newest int,
+	options chatwire.Options) (t chatwire.Translated, err error) {
 	p := x.sees()
 	if p.Carried == nil {
 		p.Carried = chatwire.ChatCarries(options.Files)

@@ -46,7 +46,8 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 	if kinds := []string{event.Approval, event.Question, event.ClientResult}; kind != "" && !slices.Contains(kinds, kind) {
 		return problem.BadRequest("kind is approval, question or client_result, not %.40q.", kind)
 	}
-	chats, waiting, next, err := s.store.Suspensions.List(c.Request.Context(), problem.TenantOf(c), c.Query("cursor"), limit)
+	chats, waiting, next, err := s.store.Suspensions.List(c.Request.Context(), problem.TenantOf(c), c.Query("cursor"),
+		limit)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,8 @@ func (l *boundary) removes(own bool, n int, h head, prevRemoved bool) bool {
 		return span.firstQuestion > l.lastIndex
 	case own:
 		return n > l.lastIndex
-	case span != nil && span.questions == 0 && (span.first > l.lastIndex || span.last <= l.lastIndex): // a further try at a question
+	// a further try at a question
+	case span != nil && span.questions == 0 && (span.first > l.lastIndex || span.last <= l.lastIndex):
 		return span.first > l.lastIndex
 	case h.Timestamp == 0 || l.ts == 0:
 		return prevRemoved

@@ -114,7 +114,8 @@ func (s *chatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q strin
 }
 
 // pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
-func (s *chatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string, limit int) (webapi.ChatList, error) {
+func (s *chatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
+	limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
 	pins, err := s.store.Chats.ByUse(ctx, tenant, redisstore.Pins, maxPage)
 	if err != nil {

@@ -284,7 +284,8 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, state redisstore.
 // object that it is damaged, is problem.ErrAsleep.
 func (s *coldTier) failed(err error, chat memory.Chat) error {
 	s.metrics.cold.WithLabelValues(coldFailed).Inc()
-	s.telemetry.Often.Error().Err(err).Str("chat", chat.String()).Msg("a chat does not go into the cold store, or out of it")
+	s.telemetry.Often.Error().Err(err).Str("chat",
+		chat.String()).Msg("a chat does not go into the cold store, or out of it")
 	if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
@@ -494,7 +495,8 @@ func (s *coldTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
 func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, state redisstore.Sleep) error {
 	now := time.Now().UnixMilli()
 	switch {
-	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.cfg.Cold.IdleTime, freshlyUsed).Milliseconds():
+	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.cfg.Cold.IdleTime,
+		freshlyUsed).Milliseconds():
 		return nil // another hand than the sweeper's has held its lease
 	case state.Asleep && state.Turn != 0 && state.Note <= 0: // a sweeper was killed, or Redis has lost a part
 		return s.wakeOne(ctx, chat, state)

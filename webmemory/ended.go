@@ -252,7 +252,10 @@ func (e *endStore) sweep() {
 
 func (e *endStore) sweepHeld() {
 	files := e.files()
-	slices.SortFunc(files, func(a, b endFile) int { return cmp.Or(b.modTime.Compare(a.modTime), strings.Compare(a.path, b.path)) })
+	slices.SortFunc(files, func(a, b endFile) int {
+		return cmp.Or(b.modTime.Compare(a.modTime),
+			strings.Compare(a.path, b.path))
+	})
 	e.bytes = 0
 	for _, f := range files {
 		// Room for a while, so that a full folder is not walked for each run.

@@ -56,9 +56,10 @@ type forgetting struct {
 // has reports whether a text contains the words, and something that the order names: a model cannot hide a text that
 // has nothing to do with the order.
 func (f forgetting) has(text string) bool {
-	return wordsOf(text).contain(f.part) && (f.explicit || slices.ContainsFunc(textindex.Terms(text), func(term string) bool {
-		return slices.Contains(f.terms, term)
-	}))
+	return wordsOf(text).contain(f.part) && (f.explicit || slices.ContainsFunc(textindex.Terms(text),
+		func(term string) bool {
+			return slices.Contains(f.terms, term)
+		}))
 }
 
 // forget hides all messages and notes that f selects, except the operator's notes. If it selects any, or the order

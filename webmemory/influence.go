@@ -49,7 +49,8 @@ func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
 		default:
 			continue
 		}
-		out.Answers = append(out.Answers, webapi.Influenced{ID: msgID, RunID: memory.RunOf(msgID), TS: m.Timestamp, Kind: kind})
+		out.Answers = append(out.Answers, webapi.Influenced{ID: msgID, RunID: memory.RunOf(msgID), TS: m.Timestamp,
+			Kind: kind})
 	}
 	if n == 0 {
 		return errUnknownChat
@@ -100,7 +101,8 @@ func checkQuarantine(entries []string) *api.Problem {
 
 // quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
 // gateway would put hidden calls back. The caller erases the conversation before, if there was one.
-func (s *histories) quarantine(ctx context.Context, chat memory.Chat, entries ...string) (conversation string, err error) {
+func (s *histories) quarantine(ctx context.Context, chat memory.Chat,
+	entries ...string) (conversation string, err error) {
 	full, err := s.store.Chats.Quarantine(ctx, chat, false, entries...)
 	if err != nil {
 		return "", err

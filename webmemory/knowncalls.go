@@ -224,5 +224,6 @@ func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first strin
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *driver) error {
 	first := d.run.firstRun()
-	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first, d.runner.endStore.calls(d.run.chat, first))
+	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first,
+		d.runner.endStore.calls(d.run.chat, first))
 }

@@ -175,7 +175,8 @@ func addNote(notes []memory.Note, n *memory.Note) ([]memory.Note, error) {
 		return nil, errUnknownNote
 	}
 	same := func(old memory.Note) bool { return memory.SameNote(old.Text, n.Text) }
-	if i := slices.IndexFunc(notes, same); i >= 0 && (notes[i].State == memory.NoteActive || n.State != memory.NoteActive) {
+	if i := slices.IndexFunc(notes, same); i >= 0 && (notes[i].State == memory.NoteActive ||
+		n.State != memory.NoteActive) {
 		replaces := n.Replaces
 		if *n = notes[i]; n.State == memory.NoteActive && replaces != n.ID {
 			supersede(notes, replaces)

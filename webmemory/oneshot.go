@@ -182,11 +182,11 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 		return nil, asking(err)
 	}
 	life, leave := context.WithTimeout(r.trail.In(s.life), s.cfg.RunTimeout)
-	gone := context.AfterFunc(ctx, leave)
+	detach := context.AfterFunc(ctx, leave)
 	s.workers.Go(func() {
 		defer end()
 		defer leave()
-		defer gone()
+		defer detach()
 		s.relay(life, r, req.ConversationID, accepted.Events)
 	})
 	return &admitted{run: r, stream: stream}, nil

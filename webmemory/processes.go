@@ -112,7 +112,8 @@ func (s *peers) others(ctx context.Context) ([]redisstore.Process, error) {
 		return nil, err
 	}
 	var others []redisstore.Process
-	for _, p := range s.neighbours.update(processes, s.storeWatch.losses.isRecent(), s.storeWatch.losses.noticed(retelling)) {
+	for _, p := range s.neighbours.update(processes, s.storeWatch.losses.isRecent(),
+		s.storeWatch.losses.noticed(retelling)) {
 		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
 			others = append(others, p)
 		}

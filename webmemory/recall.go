@@ -213,7 +213,8 @@ func readTime(text string, zone *time.Location) (time.Time, error) {
 // searches sleeping chats as they are frozen, and returns the histories that are damaged.
 func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
 	keys ...memory.Key) (result recall.Result, unread []memory.Key, err error) {
-	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory, Subject: tracing.History})
+	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory,
+		Subject: tracing.History})
 	span.SetInput(q.Text)
 	defer func() { endMemory(span, len(result.Hits), err) }()
 	if s.cfg.RecallVectors > 0 {

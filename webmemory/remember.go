@@ -69,7 +69,8 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, req memory.RememberReq
 		}
 		return addNote(notes, &n)
 	}
-	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.Notes})
+	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory,
+		Subject: tracing.Notes})
 	span.SetInput(text)
 	if req.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)

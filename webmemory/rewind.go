@@ -100,7 +100,8 @@ func (s *rewinder) rewindUnder(ctx context.Context, w *writer, target string, he
 	if err != nil {
 		return out, err
 	}
-	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000, Target: target}
+	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000,
+		Target: target}
 	if err := s.store.Rewinds.Drop(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
 		return out, err
 	}

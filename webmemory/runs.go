@@ -459,7 +459,8 @@ func (s *registry) knownEvents(chat memory.Chat, run string) (head endHead, line
 		head, lines = r.head(), r.log.Lines(0)
 	}
 	if r == nil || !r.log.Done() || lines == nil {
-		if storedHead, storedLines := s.endStore.find(chat, run); len(storedLines) > len(lines) || len(storedLines) == len(lines) && storedHead.Waiting != nil {
+		if storedHead, storedLines := s.endStore.find(chat, run); len(storedLines) > len(lines) ||
+			len(storedLines) == len(lines) && storedHead.Waiting != nil {
 			head, lines = storedHead, storedLines
 		}
 	}

@@ -20,7 +20,8 @@ func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, question, user, p
 	if t == nil {
 		return ctx
 	}
-	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user, Link: previous})
+	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user,
+		Link: previous})
 	r.span.SetInput(question)
 	return r.trail.In(ctx)
 }

@@ -92,7 +92,8 @@ func (x *tenantExport) chats(ctx context.Context) error {
 				continue
 			}
 			if err := x.chat(ctx, chat, p.Used); unread(err) {
-				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(), Error: problem.FromError(err).Message})
+				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(),
+					Error: problem.FromError(err).Message})
 				if err != nil {
 					return err
 				}

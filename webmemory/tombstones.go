@@ -152,7 +152,8 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 		fresh[name] = turn
 		for _, h := range s.cache.List() {
 			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
-			if h.Key().Chat() == target.chat && (target.key == nil || *target.key == h.Key()) && !target.redacted && h.Turn() <= turn {
+			if h.Key().Chat() == target.chat && (target.key == nil || *target.key == h.Key()) && !target.redacted &&
+				h.Turn() <= turn {
 				s.cache.Forget(h.Key())
 			}
 		}

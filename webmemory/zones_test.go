@@ -129,7 +129,8 @@ func TestRecallInAZone(t *testing.T) {
 func TestErasingAUsersZone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.EndStoreDir = dir + "/ends" })
+	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"),
+		func(c *webmemory.Config) { c.EndStoreDir = dir + "/ends" })
 	for _, user := range []string{"ann", "bob"} {
 		status, body := putZone(w, user, "Asia/Tokyo")
 		require.Equal(t, 200, status, body)

@@ -41,7 +41,8 @@ type waiter struct {
 // New has so many places; a request waits at most so long for one. An eighth of the places, and one at least if there
 // are two, is kept from a tenant that is alone.
 func New(places int, patience time.Duration) *Places {
-	return &Places{total: places, reserved: min(places-1, max(1, places/8)), patience: patience, perTenant: map[memory.Tenant]int{}}
+	return &Places{total: places, reserved: min(places-1, max(1, places/8)), patience: patience,
+		perTenant: map[memory.Tenant]int{}}
 }
 
 // ForProcessors returns places for work that keeps a processor busy: one per processor, and at least two. A request waits

@@ -21,7 +21,7 @@ package limit
 //
 // # When Redis is away
 //
-// Options.Away says whether calls are refused or go on. Those that go on are bounded by Options.AwayCalls in each
+// Options.OutagePolicy says whether calls are refused or go on. Those that go on are bounded by Options.AwayCalls in each
 // process and outage, and are charged when Redis is back. What calls took waits for twelve hours, 14,096 calls of it;
 // those that a process has to drop are charged by their leases, or, if they had none, not at all.
 //

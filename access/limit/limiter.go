@@ -96,7 +96,8 @@ type Limiter struct {
 // process and needs no Close. Else it starts one goroutine, which Close stops.
 func New(client redis.UniversalClient, o Options) *Limiter {
 	o.Lease, o.Patience = cmp.Or(o.Lease, 10*time.Minute), cmp.Or(o.Patience, 2*time.Second)
-	o.Unclosed, o.OutagePolicy, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.OutagePolicy, Refuse), cmp.Or(o.AwayCalls, 100)
+	o.Unclosed, o.OutagePolicy, o.AwayCalls = cmp.Or(o.Unclosed, ChargeEstimate), cmp.Or(o.OutagePolicy, Refuse),
+		cmp.Or(o.AwayCalls, 100)
 	o.RunLease, o.Keep = cmp.Or(o.RunLease, runLease), cmp.Or(o.Keep, tally.Keep)
 	l := &Limiter{redis: client, options: o, Usage: tally.New(client, o.Keep), running: running{active: map[*Run]bool{}},
 		charges: charges{log: o.Log, keep: o.Keep, wake: make(chan struct{}, 1), newest: map[memory.Tenant]charge{}},

@@ -319,7 +319,8 @@ const day = 24 * time.Hour
 
 func (q Query) days() (days []string, err error) {
 	if !slices.Contains(Dimensions, q.Dimension) {
-		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery, q.Dimension)
+		return nil, fmt.Errorf("%w: by must be key, tenant, user, chat, subagent, model or backend, not %q", ErrQuery,
+			q.Dimension)
 	}
 	first, last := q.First.UTC().Truncate(day), q.Last.UTC().Truncate(day)
 	if first.After(last) || last.Sub(first) > maxDays*day {

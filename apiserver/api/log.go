@@ -226,7 +226,8 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	var events []event.Event
 	add := func(head event.Head, p event.Payload) {
 		events = append(events, event.New(event.Head{
-			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent, CallID: head.CallID,
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent,
+			CallID: head.CallID,
 		}, p))
 	}
 	for _, head := range l.open {
@@ -256,7 +257,8 @@ func (l *Log) Denying(reason string, now time.Time) (events []event.Event) {
 	}
 	add := func(head event.Head, p event.Payload) {
 		events = append(events, event.New(event.Head{
-			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent, CallID: head.CallID,
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: head.Subagent,
+			CallID: head.CallID,
 		}, p))
 	}
 	pending, calls := l.pending()

@@ -37,7 +37,8 @@ func (c *Client) EraseTenant(ctx context.Context, tenant memory.Tenant) (out Era
 const maxDocumentLine = 256 << 20
 
 // TenantDocuments gives all documents of a tenant to take, and says how many they were.
-func (c *Client) TenantDocuments(ctx context.Context, tenant memory.Tenant, take func(TenantDocument) error) (int, error) {
+func (c *Client) TenantDocuments(ctx context.Context, tenant memory.Tenant,
+	take func(TenantDocument) error) (int, error) {
 	resp, err := c.forTenant(tenant).send(ctx, "", http.MethodGet, "/v1/tenant/export", nil)
 	if err != nil {
 		return 0, err

@@ -94,8 +94,8 @@ func (u usageReport) Text() string {
 	}
 	text := formatTable(table)
 	if len(names) == 0 {
-		text += "No calls of models are counted by " + u.Dimension + " in these days. --since looks further back, --tenant at " +
-			"another tenant.\n"
+		text += "No calls of models are counted by " + u.Dimension + " in these days. --since looks further back, " +
+			"--tenant at another tenant.\n"
 	}
 	return text
 }

@@ -11,7 +11,8 @@ import (
 
 // Lossy opens a way to the server on which some of the replies of which loses says so are lost, behind what the server
 // did: the connection ends in their place. lost counts them. It ends with the test.
-func (s *Server) Lossy(t testing.TB, share float64, loses func(reply []byte) bool) (addr string, dropped *atomic.Int64) {
+func (s *Server) Lossy(t testing.TB, share float64,
+	loses func(reply []byte) bool) (addr string, dropped *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -86,11 +86,13 @@ var dialogRows = rowsOf([]row{
 	{"", either(lacks("tools"), isFull("tools")), badRequest("Invalid 'tools': expected an array with minimum length 1.")},
 	{"tools[]", isFunction, noFunction},
 	{"tools[].function", hasName(legalName), badRequest(badName)},
-	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }), badRequest("Tool names must be unique")},
+	{"tools[]", unique(func(m members) string { return m.in("function").str("name") }),
+		badRequest("Tool names must be unique")},
 	{"tools[].function", either(lacks("parameters"), hasType("parameters", "object")),
 		badRequest("Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.")},
-	{"", isFull("messages"), badRequest("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
-		"empty array instead.")},
+	{"", isFull("messages"),
+		badRequest("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
+			"empty array instead.")},
 	{"messages[]", either(isOne("role", tool), settled), unsettled},
 	{"messages[]", func(s *spot) bool { return partKinds[s.str("role")] != nil },
 		badRequest("Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' " +
@@ -110,7 +112,8 @@ var dialogRows = rowsOf([]row{
 		badRequest("[] is too short - '{at}.tool_calls'")},
 	{"messages[]@assistant.tool_calls[]", isFunction, noFunction},
 	{"messages[]@assistant.tool_calls[]", not(isOne("id", "")),
-		badRequest("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty string instead.")},
+		badRequest("Invalid '{at}.id': empty string. Expected a string with minimum length 1, but got an empty " +
+			"string instead.")},
 	{"messages[]@assistant.tool_calls[]", func(s *spot) bool {
 		return s.talk.callID == nil || s.talk.callID.MatchString(s.str("id"))
 	}, badRequest("Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.")},

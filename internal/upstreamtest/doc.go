@@ -36,7 +36,7 @@
 // compactions. A reasoning item needs an item of its unit after it. An item with an id needs its reasoning item before
 // it, and the first item of a unit needs it directly before.
 //
-// The real vendor accepts requests without reasoning or compactions. Request.Kept and Request.Lost count the reasoning
+// The real vendor accepts requests without reasoning or compactions. Request.Returned and Request.Missing count the reasoning
 // of the current tool loop, and Request.LostCompactions names missing compactions.
 //
 // # Interactions

@@ -122,8 +122,9 @@ func (x *exchange) seal(blocks []issued) {
 			keys[b.ID] = record
 		case thinkingBlock, redactedBlock:
 			v := seal{
-				id: newID(), answer: record.id, previous: previous, first: len(record.own) == 0, context: x.contexts[x.runStart(last)],
-				place: place(preceding), redacted: b.Type == redactedBlock, model: x.Model,
+				id: newID(), answer: record.id, previous: previous, first: len(record.own) == 0,
+				context: x.contexts[x.runStart(last)],
+				place:   place(preceding), redacted: b.Type == redactedBlock, model: x.Model,
 			}
 			if x.omits() {
 				b.Text = ""

@@ -108,7 +108,8 @@ var (
 			badRequest(`messages: first message must use the "user" role`)},
 		{"messages[]", has("content"), badRequest("{at}.content: Field required")},
 		{"messages[]", knows("role", "content"), badRequest("{at}.{found}" + extraInputs)},
-		{"messages[]", either(isText("content"), isList("content")), badRequest("{at}.content: Input should be a valid list")},
+		{"messages[]", either(isText("content"), isList("content")),
+			badRequest("{at}.content: Input should be a valid list")},
 	}, nest("messages[].content[]", blockRows), []row{
 		onceMore,
 		{"messages[].content[]", either(not(bedrock), func(s *spot) bool {

@@ -124,15 +124,17 @@ var vendorRules = map[wire.Dialect]map[Vendor][]rule{
 		},
 		Kimi: {modelRule, kimiModeRule, userRolesRule.withSource(unsourced), blocksRule, pairsRule, emptyRule,
 			kimiReasoningRule.withSource("YishenTu/claudian#759 NousResearch/hermes-agent#14018 default")},
-		DeepSeek: {modelRule, deepSeekModeRule, userRolesRule, blocksRule, pairsRule, emptyRule, deepSeekReasoningRule.withSource(
-			"decolua/9router#2397 default")},
+		DeepSeek: {modelRule, deepSeekModeRule, userRolesRule, blocksRule, pairsRule, emptyRule,
+			deepSeekReasoningRule.withSource(
+				"decolua/9router#2397 default")},
 		GLM: {modelRule, glmModeRule, blocksRule, pairsRule, emptyRule},
 	},
 	wire.Chat: {
 		Kimi: {modelRule, kimiModeRule, dialogRule, schemasRule.withSource("vercel/ai#18921"), kimiReasoningRule,
 			formatRule.withSource(unsourced)},
 		DeepSeek: {
-			modelRule, deepSeekModeRule, dialogRule, imagesRule.withSource("esengine/DeepSeek-Reasonix#7859"), deepSeekReasoningRule,
+			modelRule, deepSeekModeRule, dialogRule, imagesRule.withSource("esengine/DeepSeek-Reasonix#7859"),
+			deepSeekReasoningRule,
 			{"JSON answers", "schemas; JSON mode if no message contains `json`", deepSeekFormatRows,
 				"ItzCrazyKns/Vane#969 vercel/ai#7913"},
 		},

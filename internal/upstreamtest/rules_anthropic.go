@@ -68,7 +68,8 @@ var (
 		{"", either(lacks("mcp_servers"), hasBeta(betaMCP)), badRequest("mcp_servers" + extraInputs)},
 		{"", knows(knownMembers...), badRequest("{found}" + extraInputs)},
 		{"metadata", knows("user_id"), badRequest("{at}.{found}" + extraInputs)},
-		{"thinking", either(lacks("block_binding"), hasBeta(betaBinding)), badRequest("{at}.{type}.block_binding" + extraInputs)},
+		{"thinking", either(lacks("block_binding"), hasBeta(betaBinding)),
+			badRequest("{at}.{type}.block_binding" + extraInputs)},
 		{"thinking", func(s *spot) bool {
 			names, ok := knownThinking[s.kind()]
 			return !ok || s.finds(s.unknown(names...))
@@ -81,10 +82,12 @@ var (
 		{"messages[]@system", func(s *spot) bool {
 			previous, last := s.turns[s.i-1], s.i == s.count-1
 			return (previous.role == user || endsInServerTool(previous)) && (last || s.turns[s.i+1].role == assistant)
-		}, badRequest("{at}: a system message must follow a user message and be last or be followed by an assistant message")},
+		}, badRequest("{at}: a system message must follow a user message and be last or be followed by an " +
+			"assistant message")},
 		{"messages[]@assistant", func(s *spot) bool {
 			return s.i < s.count-1 || generationOf(s.Model) == Manual || endsInServerTool(s.turns[s.i])
-		}, badRequest("This model does not support assistant message prefill. The conversation must end with a user message.")},
+		}, badRequest("This model does not support assistant message prefill. The conversation must end with a " +
+			"user message.")},
 	})
 	betaRows = rowsOf([]row{
 		{"", either(not(bedrock), betasKnown), badRequest("invalid beta flag")},
@@ -108,7 +111,8 @@ var (
 	}), badRequest("This model does not support the effort parameter.")}, {"", func(s *spot) bool {
 		s.finding = s.effort()
 		return !s.modes.effortBound || s.mode != "disabled" || s.finding != "xhigh" && s.finding != "max"
-	}, badRequest("output_config.effort '{found}' is not supported when thinking is disabled on this model. Use effort 'high' " +
+	}, badRequest("output_config.effort '{found}' is not supported when thinking is disabled on this model. " +
+		"Use effort 'high' " +
 		"or below, or enable thinking.")}})
 	answerRows = rowsOf([]row{
 		{"output_config.format", either(func(s *spot) bool {

@@ -121,12 +121,14 @@ var (
 			var required []string
 			return string(s.members["strict"]) != "true" || json.Unmarshal(schema["required"], &required) == nil &&
 				string(schema["additionalProperties"]) == "false" && len(required) == len(schema.in("properties"))
-		}, badRequest("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is required to be " +
+		}, badRequest("Invalid schema for response_format '{found}': In context=(), 'additionalProperties' is " +
+			"required to be " +
 			"supplied and to be false, and 'required' is required to include every key in properties.")},
 	})
 	// DeepSeek accepts any JSON object if a message mentions JSON. It accepts no schema.
 	deepSeekFormatRows = rowsOf([]row{
-		{"response_format", isOne("type", "", "text", "json_object"), badRequest("This response_format type is unavailable now")},
+		{"response_format", isOne("type", "", "text", "json_object"),
+			badRequest("This response_format type is unavailable now")},
 		{"response_format:json_object", func(s *spot) bool {
 			s.format = schemaIn(s.messages)
 			return slices.ContainsFunc(s.messages, func(m members) bool {

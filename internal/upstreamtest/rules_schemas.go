@@ -51,7 +51,8 @@ var (
 	})
 	// Each vendor refuses schemas in its own words. Google reports all faults at once.
 	functionSchemaRows = rowsOf([]row{
-		{"tools[].function", functionOf(OpenAISchemas, composed), badRequest("Invalid schema for function '{name}': {found}")},
+		{"tools[].function", functionOf(OpenAISchemas, composed),
+			badRequest("Invalid schema for function '{name}': {found}")},
 		{"tools[].function", functionOf(MoonshotSchemas, func(s members) string { return moonshotFault(s, "root") }),
 			badRequest("tools.function.parameters is not a valid moonshot flavored json schema, details: <{found}>")},
 		{"", func(s *spot) bool {

@@ -56,7 +56,8 @@ func (v rendering) usage() object {
 
 // choices returns an answer or a chunk. more follows its choices.
 func (v rendering) choices(kind string, list []byte, pairs ...any) object {
-	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices", list).with(pairs...)
+	return obj("id", "chatcmpl-"+v.id, "object", kind, "created", created, "model", v.Model, "choices",
+		list).with(pairs...)
 }
 
 // chat returns the answer of chat completions.

@@ -237,7 +237,10 @@ func threats(f Folding) []Change {
 			add(m[4], m[5], ")")
 		}
 	}
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start),
+			cmp.Compare(b.End, a.End))
+	})
 	pos := 0
 	return slices.DeleteFunc(changes, func(c Change) bool {
 		if c.Start < pos {

@@ -147,8 +147,8 @@ func some[T any](t *rapid.T, what *rapid.Generator[T], label string) []T {
 
 var (
 	origins = rapid.Custom(func(t *rapid.T) memory.Origin {
-		return memory.Origin{Authority: rapid.SampledFrom([]memory.Authority{"", memory.FromUser, memory.FromDocument}).Draw(t,
-			"from"), Source: rapid.String().Draw(t, "source")}
+		return memory.Origin{Authority: rapid.SampledFrom([]memory.Authority{"", memory.FromUser,
+			memory.FromDocument}).Draw(t, "from"), Source: rapid.String().Draw(t, "source")}
 	})
 	argumentOrigins = rapid.Custom(func(t *rapid.T) event.ArgumentOrigin {
 		return event.ArgumentOrigin{Argument: rapid.String().Draw(t, "argument"), Value: rapid.String().Draw(t, "value"),

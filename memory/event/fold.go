@@ -93,7 +93,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		// A run that tries once more finds its question there, and a failure behind it:
 		// however often it is tried, one of each is enough.
 		h.answered = p.RetryOf != ""
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message, Origin: memory.Origin{Authority: memory.FromUser},
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message,
+			Origin: memory.Origin{Authority: memory.FromUser},
 			Pasted: p.Pasted, Metadata: p.Metadata, Images: p.Images}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
@@ -113,8 +114,8 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 		}
 	case *Assistant:
 		h.answered = true
-		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Origin: originOr(p.Origin, memory.FromAgent),
-			Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason,
+		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content,
+			Origin: originOr(p.Origin, memory.FromAgent), Partial: p.Partial, Failure: p.Failure, FinishReason: p.FinishReason,
 			Citations: cited(p.Citations), Run: recorded(p.Run)}, true
 	case *Delegation:
 		return own, memory.Message{Role: memory.RoleUser, Content: p.Task, Origin: originOr(p.Origin, memory.FromAgent),

@@ -7,8 +7,8 @@ import "encoding/json"
 type Record struct {
 	Usage    Usage `json:"usage,omitzero"`
 	Recalled int   `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
-	// Window is the id of the oldest message that stood in the prompt with all behind it, empty for none, and Given are
-	// the first MaxGiven of those that were recalled.
+	// Window is the id of the oldest message that stood in the prompt with all behind it, empty for none, and RecalledIDs are
+	// the first MaxRecalledIDs of those that were recalled.
 	Window      string   `json:"window,omitempty"`
 	RecalledIDs []string `json:"given,omitempty"`
 	Calls       int      `json:"calls,omitempty"`   // of models, the first MaxModelCalls
@@ -16,10 +16,10 @@ type Record struct {
 	Backend     string   `json:"backend,omitempty"` // of the gateway, which the model was called at
 }
 
-// MaxRecord bounds a Record, in bytes of JSON without Window and Given, since each answer in a history has one.
+// MaxRecord bounds a Record, in bytes of JSON without Window and RecalledIDs, since each answer in a history has one.
 const MaxRecord = 300
 
-// MaxGiven bounds Record.Given.
+// MaxRecalledIDs bounds Record.RecalledIDs.
 const MaxRecalledIDs = 64
 
 // NewRecord is the record of a run that was given messages of what was said before. The model that wrote the answer is the master's, or that of the subagent that the

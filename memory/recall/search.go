@@ -81,7 +81,7 @@ type Result struct {
 	// Strength is how much of the query's words the best message has, see
 	// textindex.Result.
 	Strength float64
-	// Partial says that a history is not known to its beginning, see Index.Whole.
+	// Partial says that a history is not known to its beginning, see Index.MarkComplete.
 	Partial bool
 }
 

@@ -377,7 +377,8 @@ func (s Chats) deriveTitle(ctx context.Context, chat memory.Chat, archived bool)
 		_ = json.Unmarshal(first, &m) // it has a role
 		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
 	}
-	if expected[0] == "" || strings.TrimSpace(opening) != "" { // no change of the chat would take it away, or it has one by now
+	// no change of the chat would take it away, or it has one by now
+	if expected[0] == "" || strings.TrimSpace(opening) != "" {
 		return title, nil
 	}
 	_, err = s.call(ctx, beginsScript, []string{metaKey(key)}, append(expected, opening, beginning(id, title))...)

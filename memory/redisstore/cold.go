@@ -88,7 +88,8 @@ func latest(scores []*redis.FloatCmd) (used int64, ok bool) {
 
 // Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
 // once get others, and those that may not leave hold up none.
-func (s Cold) Idle(ctx context.Context, tenant memory.Tenant, cutoff time.Time, count int64) (places []Place, err error) {
+func (s Cold) Idle(ctx context.Context, tenant memory.Tenant, cutoff time.Time,
+	count int64) (places []Place, err error) {
 	maxScore, keys := strconv.FormatInt(cutoff.UnixMilli(), 10), s.listKeys(memory.KindChats, tenant)
 	for _, i := range rand.Perm(len(keys)) {
 		n, err := s.redis.ZCount(ctx, keys[i], "(0", maxScore).Result()

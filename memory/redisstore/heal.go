@@ -93,7 +93,8 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	if turn <= looking {
 		return nil, cause
 	}
-	empty, err := s.emptied(ctx, change{turn: turn, expected: "value", old: value, fresh: memory.Empty(key), keepOld: true})
+	empty, err := s.emptied(ctx, change{turn: turn, expected: "value", old: value, fresh: memory.Empty(key),
+		keepOld: true})
 	if err == nil {
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
@@ -136,8 +137,8 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 // restore writes a copy back of which Redis has nothing, create-only. Without a copy the
 // history is a new one; a copy from before an erasure counts as none.
 // seen is "absent", or "deleted" if Redis has its meta.
-func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f loadInfo, expected string) (*memory.History,
-	error) {
+func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f loadInfo,
+	expected string) (*memory.History, error) {
 	empty := memory.Empty(have.Key())
 	empty.Follows(f.cut, "")
 	if have = have.DropBefore(f.cut); have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {

@@ -44,7 +44,8 @@ func (s Chats) Page(ctx context.Context, cursor string, count int) (chats []memo
 			return chats, fmt.Sprintf("%d.%d", node, scanCursor), nil
 		}
 		var keys []string
-		keys, scanCursor, err = masters[node].Scan(ctx, scanCursor, memory.ChatKey(memory.AnyChat).String(), int64(count)).Result()
+		keys, scanCursor, err = masters[node].Scan(ctx, scanCursor, memory.ChatKey(memory.AnyChat).String(),
+			int64(count)).Result()
 		for _, k := range keys {
 			key, ok := memory.ParseKey(k)
 			if ok && !unique[key.Chat()] {

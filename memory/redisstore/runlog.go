@@ -171,7 +171,8 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 // so at least count events if the log has as many. None and no error: nothing new, or
 // no such log.
 func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, lastSeq int64, count int64) ([]Logged, error) {
-	messages, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(lastSeq, 10)+"-0", "+", count).Result()
+	messages, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(lastSeq, 10)+"-0", "+",
+		count).Result()
 	if err != nil {
 		return nil, failure(err, "reading the events of run %s", run)
 	}

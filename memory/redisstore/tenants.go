@@ -108,12 +108,14 @@ func counted(ctx context.Context, s *core, keys ...string) (total int, err error
 
 // BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
 func (s Tenants) BeginErasing(ctx context.Context, tenant memory.Tenant) (first bool, err error) {
-	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0), Member: tenant.String()}).Result()
+	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0),
+		Member: tenant.String()}).Result()
 	return n > 0, failure(err, "beginning to erase the tenant %s", tenant)
 }
 
 // SomeChats gives up to count chats of a tenant's list, and how many are in it.
-func (s Tenants) SomeChats(ctx context.Context, tenant memory.Tenant, count int) (chats []memory.Chat, total int, err error) {
+func (s Tenants) SomeChats(ctx context.Context, tenant memory.Tenant,
+	count int) (chats []memory.Chat, total int, err error) {
 	places, err := merged(ctx, s.core, tenant, Place{}, count, memory.KindChats, memory.KindCold)
 	for _, p := range places {
 		if chat, ok := p.Chat(tenant); ok {

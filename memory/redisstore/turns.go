@@ -103,8 +103,9 @@ func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation s
 	}
 	if word := r.Word(); word == "held" || word == "claimed" || word == "erasing" {
 		return Turn{}, &HeldError{
-			Remaining: time.Duration(integer(r.Part(1))) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
-			Erased: r.Part(2), Token: r.Part(3),
+			Remaining: time.Duration(integer(r.Part(1))) * time.Millisecond, Claimed: word == "claimed",
+			Erasing: word == "erasing",
+			Erased:  r.Part(2), Token: r.Part(3),
 		}
 	}
 	number, err := strconv.ParseInt(r.Part(1), 10, 64)

@@ -285,7 +285,8 @@ func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat)
 	_, err = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		owner, size = p.HGet(ctx, chatMeta(chat), "user"), p.StrLen(ctx, memory.ChatKey(chat).String())
 	})
-	return owner.Val() == u.ID(), owner.Val() != "" || size.Val() > 0, readFailure(err, "looking who posted in chat %s", chat)
+	return owner.Val() == u.ID(), owner.Val() != "" || size.Val() > 0,
+		readFailure(err, "looking who posted in chat %s", chat)
 }
 
 // Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
@@ -338,7 +339,8 @@ func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
 	r, err := s.call(ctx, asideScript, []string{key, userDamagedKey(u, timestamp)}, "a list of notes", "")
 	if err == nil && r.Word() == "aside" {
 		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", key).Str("moved_to", userDamagedKey(u, timestamp)).Msg("notes that cannot be read were set aside")
+		s.log.Error().Str("key", key).Str("moved_to", userDamagedKey(u,
+			timestamp)).Msg("notes that cannot be read were set aside")
 	}
 	return err
 }

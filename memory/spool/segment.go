@@ -32,12 +32,13 @@ var (
 // segment is one folder of the spool that this process holds the lock of, with its journal.
 // Guarded by Spool.mu, except that the journal syncs without it.
 type segment struct {
-	dir        string
-	journal    *journal.Journal
-	live       map[int64]*pending   // the entries that wait, by their time of append
-	bytes      int64                // size of the live entries' records
-	oldestTurn map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn of that text
-	failed     bool                 // the journal takes no more records
+	dir     string
+	journal *journal.Journal
+	live    map[int64]*pending // the entries that wait, by their time of append
+	bytes   int64              // size of the live entries' records
+	// every history that the file has text of, live or not, with the oldest turn of that text
+	oldestTurn map[memory.Key]int64
+	failed     bool // the journal takes no more records
 }
 
 // newFolderName makes the unique name <host>-<pid>-<random>.
@@ -135,7 +136,10 @@ func (g *segment) wasteful() bool {
 // sorted are the live entries in the order in which they were added, without those that erased
 // covers; a nil erased covers none.
 func (g *segment) sorted(erased func(Entry) bool) []*pending {
-	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int { return cmp.Compare(a.timestamp, b.timestamp) })
+	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int {
+		return cmp.Compare(a.timestamp,
+			b.timestamp)
+	})
 	return slices.DeleteFunc(list, func(p *pending) bool { return erased != nil && erased(p.Entry) })
 }
 

@@ -73,7 +73,8 @@ func (e *Edge) recovered(c *gin.Context, log *zerolog.Logger) {
 		failure, _ := cause.(error)
 		written, aborted := c.Writer.Written(), errors.Is(failure, http.ErrAbortHandler)
 		if !aborted {
-			line := log.Error().EmbedObject(FromContext(c.Request.Context())).Str("route", c.FullPath()).Str("path", c.Request.URL.Path)
+			line := log.Error().EmbedObject(FromContext(c.Request.Context())).Str("route", c.FullPath()).Str("path",
+				c.Request.URL.Path)
 			if e.IDHeader != "" {
 				line.Str("request_id", c.Writer.Header().Get(e.IDHeader))
 			}

@@ -72,8 +72,8 @@ func (r *repeats) expire(l line) {
 	delete(r.lines, l)
 	r.mu.Unlock()
 	if c != nil && c.dropped > 0 {
-		r.log.WithLevel(l.level).Int("more", c.dropped).Msg(fmt.Sprintf("%s (%d more like this in the last minute)", l.message,
-			c.dropped))
+		r.log.WithLevel(l.level).Int("more", c.dropped).Msg(fmt.Sprintf("%s (%d more like this in the last minute)",
+			l.message, c.dropped))
 	}
 }
 

@@ -117,7 +117,8 @@ func (s *Snapshot) Search(q Query) Result {
 		}
 	}
 	scale := 1.0
-	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.MaxStrength == 0 || result.Strength < f.MaxStrength) {
+	if f := q.Feedback; f != nil && result.Status != StatusEmpty &&
+		(f.MaxStrength == 0 || result.Strength < f.MaxStrength) {
 		scale = scores.widen(a, terms, f.withDefaults())
 	}
 	result.Hits = scores.best(q.Limit, q.Duplicates)

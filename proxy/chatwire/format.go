@@ -322,7 +322,8 @@ func (f *Format) endsTurn(stop string) bool { return f.called && !f.others && st
 // setEndTurn puts the end of a turn in the place of a reason.
 func setEndTurn(data []byte, path string) []byte {
 	reason := gjson.GetBytes(data, path)
-	return wire.Splice(data, wire.Span{Start: reason.Index, End: reason.Index + len(reason.Raw)}, wire.Quote(wire.StopEndTurn))
+	return wire.Splice(data, wire.Span{Start: reason.Index, End: reason.Index + len(reason.Raw)},
+		wire.Quote(wire.StopEndTurn))
 }
 
 // Body is Event for an answer that came whole.

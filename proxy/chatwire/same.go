@@ -24,7 +24,8 @@ func (a *SameAnswer) Event(dst []byte, e *wire.Event) ([]byte, error) {
 	if e.Type == wire.MessageStart && a.options.Model != "" && e.Message != nil {
 		e.Message.Model = a.options.Model
 		if model := gjson.GetBytes(e.Data, "message.model"); model.Type == gjson.String {
-			e.Data = wire.Splice(e.Data, wire.Span{Start: model.Index, End: model.Index + len(model.Raw)}, wire.Quote(a.options.Model))
+			e.Data = wire.Splice(e.Data, wire.Span{Start: model.Index, End: model.Index + len(model.Raw)},
+				wire.Quote(a.options.Model))
 		}
 	}
 	a.done = a.done || e.Type == wire.MessageStop

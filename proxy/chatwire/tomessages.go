@@ -122,9 +122,10 @@ func DroppedMembers(members map[string]bool) []string {
 func (in request) droppedMembers(out wire.Request, o Options) []string {
 	strict := func(t tool) bool { return t.Function.Strict }
 	return DroppedMembers(map[string]bool{
-		"messages.name":    slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" }),
-		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil && !o.Intermediate,
-		"temperature":      in.Temperature != nil && out.Temperature == nil,
+		"messages.name": slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" }),
+		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil &&
+			!o.Intermediate,
+		"temperature": in.Temperature != nil && out.Temperature == nil,
 		"tools.strict": slices.ContainsFunc(in.Tools, strict) &&
 			!slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Strict }),
 		"top_p": in.TopP != nil && out.TopP == nil,

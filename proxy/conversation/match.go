@@ -26,8 +26,9 @@ func split(turns []exchange, messages []ledger.Message, first int, source *ledge
 	for i := range messages {
 		if m := &messages[i]; m.Answer != nil {
 			turns = append(turns, exchange{
-				first: first + start, messages: messages[start:i], answer: m.Answer, span: m.Span, node: m.Node, detached: m.Detached,
-				source: source,
+				first: first + start, messages: messages[start:i], answer: m.Answer, span: m.Span, node: m.Node,
+				detached: m.Detached,
+				source:   source,
 			})
 			start = i + 1
 		}

@@ -237,7 +237,10 @@ func (e *entry) translate(tools []tool) []ToolID {
 	if same {
 		return nil
 	}
-	matches := pair(tools, e.form.tools, func(t tool, j int) bool { return t.id == e.ids[j].Client || t.id == e.ids[j].Vendor })
+	matches := pair(tools, e.form.tools, func(t tool, j int) bool {
+		return t.id == e.ids[j].Client ||
+			t.id == e.ids[j].Vendor
+	})
 	var ids []ToolID
 	for i, t := range tools {
 		if matches[i] >= 0 && t.id != "" && e.ids[matches[i]].Vendor != t.id {

@@ -48,8 +48,8 @@ func (f *Form) keysOf(p part) []key { return f.keys[p.start:p.end] }
 
 // size is the estimated memory of a form, in bytes.
 func (f *Form) size() int {
-	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.visibleNoTools)+len(f.thoughts)+len(f.unthought)+
-		len(f.sections))
+	n := 256 + 24*len(f.keys) + 96*len(f.parts) +
+		16*(len(f.visible)+len(f.visibleNoTools)+len(f.thoughts)+len(f.unthought)+len(f.sections))
 	for _, t := range f.tools {
 		n += 32 + len(t.id)
 	}

@@ -138,7 +138,8 @@ func (n *Node) EndsWith(m *Form) bool {
 
 // Speaks is Shows for a message without the turn's tool calls.
 func (f *Form) Speaks(m *Form) bool {
-	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.visibleNoTools, m.visible) || overlap(f.visibleNoTools, m.unthought))
+	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.visibleNoTools, m.visible) ||
+		overlap(f.visibleNoTools, m.unthought))
 }
 
 // HasUniqueKey reports whether a message has a signature, data or an id that only one turn can have.

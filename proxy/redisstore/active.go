@@ -43,7 +43,8 @@ type Active struct {
 // one, nil, the name is this process's.
 func NewActive(client redis.UniversalClient, configured string, hasBackend func(name string) bool,
 	log zerolog.Logger) *Active {
-	return &Active{redis: client, configured: configured, hasBackend: hasBackend, log: log, now: time.Now, name: configured}
+	return &Active{redis: client, configured: configured, hasBackend: hasBackend, log: log, now: time.Now,
+		name: configured}
 }
 
 // Name is the active backend's. It asks Redis at most once a second, for 100 ms at

@@ -43,8 +43,8 @@ const (
 // encodeEntry puts content and input behind the rest as they are: an encoder would
 // write them in its own way.
 func encodeEntry(e ledger.Entry) ([]byte, error) {
-	j := entryJSON{V: entryVersion, Timestamp: e.Time.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.Origin.Backend,
-		Model: e.Origin.Model}
+	j := entryJSON{V: entryVersion, Timestamp: e.Time.UnixMicro(), Keys: e.Keys, Refused: e.Refused,
+		Backend: e.Origin.Backend, Model: e.Origin.Model}
 	if t := e.Turn; t != nil {
 		j.Backend, j.Vendor, j.Model, j.Dialect = t.Origin.Backend, t.Origin.Vendor, t.Origin.Model, t.Dialect
 		j.Predecessor, j.Context, j.ResponseID, j.Cut = t.Predecessor, t.Context, t.ResponseID, t.Cut

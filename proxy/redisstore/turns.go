@@ -310,7 +310,8 @@ func readMark(born, last string) (ledger.Mark, error) {
 func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	timestamp := e.Time.UnixMicro()
 	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
-		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{timestamp, tombstone.Milliseconds()},
+		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)},
+		Args: []any{timestamp, tombstone.Milliseconds()},
 	}})
 	if err != nil {
 		return fmt.Errorf("mark as erased: %w", err)

@@ -57,7 +57,8 @@ func readable(v jsontext.Value, stored bool) bool {
 func mendReasoning(v jsontext.Value, drop []string) (jsontext.Value, []string) {
 	for _, name := range []string{"status", "content"} {
 		value := gjson.GetBytes(v, name)
-		if value.Exists() && (name == "status" || gjson.GetBytes(v, "encrypted_content").Str != "" && len(value.Array()) > 0) {
+		if value.Exists() && (name == "status" || gjson.GetBytes(v, "encrypted_content").Str != "" &&
+			len(value.Array()) > 0) {
 			drop = append(drop, name)
 		}
 	}

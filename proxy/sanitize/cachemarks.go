@@ -23,8 +23,10 @@ func markPrefixes(r *request) {
 			break
 		}
 	}
-	if !slices.ContainsFunc(r.messages, func(m *editedMessage) bool { return m.role == wire.RoleAssistant && !m.removed }) &&
-		!r.tools() {
+	if !slices.ContainsFunc(r.messages, func(m *editedMessage) bool {
+		return m.role == wire.RoleAssistant &&
+			!m.removed
+	}) && !r.tools() {
 		return
 	}
 	newest := -1 // message in which the user says something

@@ -8,7 +8,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// whileThinking in Rule.Beside stands for what the model does, not for the member.
+// whileThinking in Rule.ConflictsWith stands for what the model does, not for the member.
 const whileThinking = "thinking"
 
 // PlainSchemas are the Keys of the tools whose schemas go in the plain form; nil for none.
@@ -22,10 +22,10 @@ func PlainSchemas(rules []Rule) (keys []string) {
 // BetaHeader is the name of a Rule about values of the header anthropic-beta.
 const BetaHeader = "anthropic-beta"
 
-// wholeAnswer is the value of Rule.Beside for requests without a stream.
+// wholeAnswer is the value of Rule.ConflictsWith for requests without a stream.
 const wholeAnswer = "stream.false"
 
-// WithoutTools is the value of Rule.Beside for requests with calls and without tools.
+// WithoutTools is the value of Rule.ConflictsWith for requests with calls and without tools.
 const WithoutTools = "tools.none"
 
 // NoTool returns tools for requests to vendors that require them beside calls in the history.

@@ -83,7 +83,10 @@ func (r *request) chooseByWord() {
 	for _, a := range allowed {
 		names = append(names, chatName(a.raw))
 	}
-	tools, _ := removeElements(r.root.get("tools"), func(tool []byte) bool { return !slices.Contains(names, chatName(tool)) })
+	tools, _ := removeElements(r.root.get("tools"), func(tool []byte) bool {
+		return !slices.Contains(names,
+			chatName(tool))
+	})
 	if tools == nil || word != "required" && word != "auto" {
 		return
 	}

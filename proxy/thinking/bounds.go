@@ -9,7 +9,7 @@ const (
 	ToolCallID  = "tool_call_id"   // the form of the ids of tool calls
 )
 
-// WhileWhole is the value of Refused.Beside for requests without a stream.
+// WhileWhole is the value of Refused.ConflictsWith for requests without a stream.
 const WhileWhole = "stream.false"
 
 // limit matches the names of an answer's limit.

@@ -48,7 +48,8 @@ func ReadChunk(data []byte) (*Chunk, error) {
 	c.Usage, c.Counted = ReadUsage(Chat, c.Raw(c.Members.Get("usage")))
 	for i, span := range c.Elements(c.Members.Get("choices")) {
 		members := c.Object(span)
-		choice := Choice{Index: number(c, members.Get("index")), Ending: members.Get("finish_reason"), Span: members.Get("delta")}
+		choice := Choice{Index: number(c, members.Get("index")), Ending: members.Get("finish_reason"),
+			Span: members.Get("delta")}
 		choice.Finish = stringOf(c.Raw(choice.Ending))
 		if choice.Finish == "null" { // DashScope's chunks before the last one
 			choice.Finish = ""

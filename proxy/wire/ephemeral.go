@@ -48,8 +48,8 @@ func (o *Outline) TakeEphemeral(n int) (rest *Outline, parts []jsontext.Value, e
 		return nil, nil, fmt.Errorf("nothing is left of the newest user message")
 	}
 	var e Edits
-	if text := blocks[0].Members.Get("text"); len(blocks) == 1 && blocks[0].Type == TextBlock && len(blocks[0].Members) == 2 &&
-		o.Raw(text).Kind() == '"' {
+	if text := blocks[0].Members.Get("text"); len(blocks) == 1 && blocks[0].Type == TextBlock &&
+		len(blocks[0].Members) == 2 && o.Raw(text).Kind() == '"' {
 		e.Replace(m.Content, o.Raw(text))
 	} else {
 		spans := make([]Span, len(m.Blocks))

@@ -29,7 +29,8 @@ func CheckText(body []byte) error {
 		case (offset-runStart)%2 != 0 || unit < 0: // the backslash is escaped itself, or a parser refuses the body
 			offset += len(`\u`)
 			continue
-		case utf16.IsSurrogate(unit) && utf16.DecodeRune(unit, escaped(body[min(offset+escapeLength, len(body)):])) != '\uFFFD':
+		case utf16.IsSurrogate(unit) && utf16.DecodeRune(unit, escaped(body[min(offset+escapeLength,
+			len(body)):])) != '\uFFFD':
 			offset += escapeLength
 		case unit == 0 || utf16.IsSurrogate(unit):
 			return Failure{Status: http.StatusBadRequest, Code: "bad_text", Message: fmt.Sprintf(

@@ -117,8 +117,8 @@ func (e *Event) read(r *outliner) error {
 			Content: Content{}}
 		e.Message.Usage, _ = ReadUsage(Messages, values[2])
 	case e.Type == BlockStart && findIn(block, membersOfBlock, values[:]):
-		e.Block = &Block{Type: stringOf(values[0]), Text: stringOf(values[1]), Thinking: stringOf(values[2]), Signature: stringOf(values[3]),
-			ID: stringOf(values[4]), Name: stringOf(values[5]), Input: values[6], Raw: block}
+		e.Block = &Block{Type: stringOf(values[0]), Text: stringOf(values[1]), Thinking: stringOf(values[2]),
+			Signature: stringOf(values[3]), ID: stringOf(values[4]), Name: stringOf(values[5]), Input: values[6], Raw: block}
 	case (e.Type == BlockDelta || e.Type == MessageDelta) && findIn(delta, membersOfDelta, values[:]):
 		e.Delta = Delta{Type: stringOf(values[0]), StopReason: NullString(stringOf(values[6])),
 			StopSequence: NullString(stringOf(values[7])), Raw: []byte{}}

@@ -80,8 +80,8 @@ func ReadUsage(d Dialect, raw []byte) (c Usage, ok bool) {
 		return Usage{first("input_tokens"), first("output_tokens"), first("cache_creation_input_tokens"),
 			first("cache_read_input_tokens"), OutputDetails{first("output_tokens_details.thinking_tokens")}}, true
 	}
-	prompt, completion := first("prompt_tokens", "input_tokens", "total_input_tokens"), first("completion_tokens", "output_tokens",
-		"total_output_tokens")
+	prompt, completion := first("prompt_tokens", "input_tokens", "total_input_tokens"),
+		first("completion_tokens", "output_tokens", "total_output_tokens")
 	c.CacheRead = min(prompt, first("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
 		"input_tokens_details.cached_tokens", "total_cached_tokens"))
 	c.InputTokens, c.OutputTokens = prompt-c.CacheRead, max(completion, first("total_tokens")-prompt)

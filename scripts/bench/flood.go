@@ -70,7 +70,8 @@ func attacks() []attack {
 		strings.Repeat(`{"type":"object","properties":{"a":`, 1000) + "{}" + strings.Repeat("}}", 1000) + "}]}"}
 	bulkImport := request{"POST CHAT/import", "application/x-ndjson", lines.String()}
 	unread := fmt.Sprintf(post+" HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", keyOfA, len(message(endlessMarker).body), message(endlessMarker).body)
+		"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", keyOfA, len(message(endlessMarker).body),
+		message(endlessMarker).body)
 	messages := strings.NewReplacer("{\"message\":", "", "}}\n", "},").Replace(lines.String())
 	conversation := func(path, member string) request {
 		return request{"POST " + path, asJSON, fmt.Sprintf(`{"model":"mneme",%q:[%s{"role":"user","content":`+
@@ -104,7 +105,8 @@ func attacks() []attack {
 			{line: "DELETE HOME/messages/m7.1?scope=message"}, {"POST HOME/rewind", asJSON, `{"to":"m2000.1"}`},
 			{line: "DELETE HOME"}, home}},
 		{"16 transcripts", 16, home, []request{conversation("/c/OWN/v1/chat/completions", "messages"),
-			conversation("/v1/chat/completions", "messages"), conversation("/v1/responses", "input"), conversation("/c/NEW/v1/responses", "input")}},
+			conversation("/v1/chat/completions", "messages"), conversation("/v1/responses", "input"),
+			conversation("/c/NEW/v1/responses", "input")}},
 		{"16 posts of useChat", 16, home, []request{regenerate}},
 		{"16 agents", 16, pasted, []request{pasted, conversation("GATEWAY/v1/chat/completions", "messages")}},
 		{"32 embeddings", 32, request{}, []request{embedded("GATEWAY/v1/embeddings"), embedded("/v1/embeddings")}},

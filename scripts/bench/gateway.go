@@ -262,7 +262,8 @@ func (l load) send(w between, n, connections int) []time.Duration {
 				if strings.Contains(l.body, "NAME") {
 					name = fmt.Sprintf("%s-%d-%d", w.name, began.UnixNano(), j)
 				}
-				if text := w.post(l.path, name, strings.Replace(l.body, "NAME", name, 1)); !bytes.Contains(text, []byte(l.endMarker)) {
+				if text := w.post(l.path, name, strings.Replace(l.body, "NAME", name, 1)); !bytes.Contains(text,
+					[]byte(l.endMarker)) {
 					panic(fmt.Errorf("%s by %s: %.300s", l.name, w.name, text))
 				}
 				took[j] = time.Since(began)

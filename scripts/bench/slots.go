@@ -58,7 +58,8 @@ func slotsCmd() *cobra.Command {
 					if i == 0 {
 						baseline[pos] = took
 					}
-					fmt.Printf("    %-6s page of %d %8.2f ms, %6.1f times that of %d\n", name, pageOf, took, took/baseline[pos], shards[0])
+					fmt.Printf("    %-6s page of %d %8.2f ms, %6.1f times that of %d\n", name, pageOf, took, took/baseline[pos],
+						shards[0])
 				}
 				for _, key := range append(memory.ShardKeys(memory.KindChats, memory.Tenant{}, n), string(memory.KindChats)) {
 					must(0, client.Unlink(bg, key).Err())

@@ -61,7 +61,8 @@ func (w *way) turn(chat string, priorTurns int) {
 	if strings.HasSuffix(url, completions) { // its client sends the whole transcript
 		userMessage := map[string]string{"role": "user", "content": question}
 		past := []any{userMessage, map[string]string{"role": "assistant", "content": "March, since it rained."}}
-		body = map[string]any{"model": "mneme", "stream": true, "messages": append(slices.Repeat(past, priorTurns), userMessage)}
+		body = map[string]any{"model": "mneme", "stream": true, "messages": append(slices.Repeat(past, priorTurns),
+			userMessage)}
 	}
 	began := time.Now()
 	must(0, send(url, chat, w.key, string(must(json.Marshal(body)))))

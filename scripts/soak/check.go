@@ -317,7 +317,8 @@ func (c *checker) checkPosts() {
 			c.violate(v)
 		}
 		if !ran && len(p.attempts) > 0 && len(positions) > 0 {
-			v.kind, v.what = ghost, fmt.Sprintf("every attempt was refused, and yet it is stored at %v: %.200s", positions, p.text)
+			v.kind, v.what = ghost, fmt.Sprintf("every attempt was refused, and yet it is stored at %v: %.200s", positions,
+				p.text)
 			c.violate(v)
 		}
 		for _, a := range p.answers {

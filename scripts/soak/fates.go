@@ -184,7 +184,8 @@ func (c *checker) checkResetNotices() {
 			switch {
 			case notified:
 				c.count("runs that told of a loss in time", 1)
-			case start.Before(o.recovered.Add(time.Second)), i+1 < len(c.fates.outages) && start.After(c.fates.outages[i+1].start):
+			case start.Before(o.recovered.Add(time.Second)), i+1 < len(c.fates.outages) &&
+				start.After(c.fates.outages[i+1].start):
 			case ch.stateOf(key, prevStart) != intact, c.unseen(ch, o.start, start):
 			case c.fates.lossReason(ch, key, list[next-1], prevStart) != "":
 			default:

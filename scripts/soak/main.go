@@ -329,7 +329,8 @@ type soak struct {
 
 func newSoak(t *trial) *soak {
 	s := &soak{ledger: newLedger(t), redis: t.redisClient()}
-	s.reads, s.words = reader{soak: s, snapshots: map[memory.Key]snapshot{}}, words{soak: s, erasedWords: map[string]erasedWord{}}
+	s.reads, s.words = reader{soak: s, snapshots: map[memory.Key]snapshot{}},
+		words{soak: s, erasedWords: map[string]erasedWord{}}
 	for i := range t.chats {
 		s.chats = append(s.chats, newChat(i))
 	}

@@ -22,7 +22,8 @@ import (
 // an array of messages at every instant, and go on from what it was before.
 type reader struct {
 	*soak
-	losses    atomic.Int64            // begins and ends of losses of Redis, with the time to write back: odd while one goes on
+	// begins and ends of losses of Redis, with the time to write back: odd while one goes on
+	losses    atomic.Int64
 	reads     atomic.Int64            // of histories
 	snapshots map[memory.Key]snapshot // used by the reading goroutine only
 	removed   []vanished              // written by the reading goroutine, read once it has ended

@@ -277,7 +277,8 @@ func (t *tool) answered(ctx context.Context, w waiting, answers loop.Answers) (s
 	if err != nil || got.State == memory.CallDone {
 		return t.claimResult(got, err)
 	}
-	return t.makeCall(ctx, w, Call{ID: w.Call, Arguments: w.Arguments, Answers: results, State: w.State}, got.CallID, w.Call)
+	return t.makeCall(ctx, w, Call{ID: w.Call, Arguments: w.Arguments, Answers: results, State: w.State}, got.CallID,
+		w.Call)
 }
 
 // makeCall makes a call, and settles those that it is the end of.

@@ -22,7 +22,8 @@ func (h Holder) ClientTools(definitions []Definition) []loop.Tool {
 	tools := make([]loop.Tool, len(definitions))
 	for i, d := range definitions {
 		d.Server = clientServer
-		tools[i] = &clientTool{tool{Tool: Tool{Definition: d, As: d.Name}, holder: &h, prepared: h.Definitions.prepare(d, h.Log)}}
+		tools[i] = &clientTool{tool{Tool: Tool{Definition: d, As: d.Name}, holder: &h,
+			prepared: h.Definitions.prepare(d, h.Log)}}
 	}
 	return tools
 }

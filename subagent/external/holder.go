@@ -43,7 +43,8 @@ func (h Holder) Tools() []loop.Tool {
 	var tools []loop.Tool
 	for _, t := range list {
 		if t.Caller != nil {
-			tools = append(tools, &tool{Tool: t, holder: &h, notice: notice, prepared: h.Definitions.prepare(t.Definition, h.Log)})
+			tools = append(tools, &tool{Tool: t, holder: &h, notice: notice,
+				prepared: h.Definitions.prepare(t.Definition, h.Log)})
 			notice = ""
 		}
 	}
@@ -60,7 +61,8 @@ func DescribeOmitted(tools []Tool, intro string) string {
 	for _, server := range slices.Sorted(maps.Keys(count)) {
 		parts = append(parts, fmt.Sprintf("%d more tools of %s", count[server], server))
 	}
-	return intro + " " + strings.Join(parts, ", ") + ": they are more than max_tools of the configuration; name those that " +
+	return intro + " " + strings.Join(parts,
+		", ") + ": they are more than max_tools of the configuration; name those that " +
 		"are needed in allow, or raise it."
 }
 

@@ -383,8 +383,9 @@ func TestAnApproval(t *testing.T) {
 	w.ID = ""
 	require.Equal(t, event.Wait{Kind: event.Approval, Subagent: "billing", ToolCallID: "tc1", Tool: "refund",
 		Arguments: json.RawMessage(`{"order":1}`), ExpiresAt: float64(began.Add(time.Hour).Unix()), Approves: r.Approval(),
-		Reason:  "The subagent billing wants to call refund of crm, which needs a person's yes.",
-		Origins: []event.ArgumentOrigin{{Argument: "order", Value: "1", Origin: memory.Origin{Authority: memory.FromAgent}}}}, w)
+		Reason: "The subagent billing wants to call refund of crm, which needs a person's yes.",
+		Origins: []event.ArgumentOrigin{{Argument: "order", Value: "1",
+			Origin: memory.Origin{Authority: memory.FromAgent}}}}, w)
 	require.Empty(t, l.claims)
 	resume := func(h external.Holder, a event.WaitAnswer) (string, error) {
 		a.ID = s.Pending[0].ID

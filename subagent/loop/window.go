@@ -82,14 +82,16 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 						return
 					}
 				}
-				if long, ok := errors.AsType[TooLong](err); err != nil && !started && try < maxShrinking && ok && promptTokens > minPrompt {
+				if long, ok := errors.AsType[TooLong](err); err != nil && !started && try < maxShrinking && ok &&
+					promptTokens > minPrompt {
 					if allowance, retry = w.learn(long, promptTokens, budget); retry {
 						break
 					}
 				}
 				if err != nil && output.Len() > 0 {
 					// It has used tokens and will not say how many.
-					used := event.Usage{InputTokens: int64(promptTokens), OutputTokens: int64(memory.Tokens(output.String())), Estimated: true}
+					used := event.Usage{InputTokens: int64(promptTokens), OutputTokens: int64(memory.Tokens(output.String())),
+						Estimated: true}
 					if !yield(Delta{Usage: used}, nil) {
 						return
 					}

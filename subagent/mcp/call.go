@@ -88,7 +88,8 @@ func (c *caller) Call(ctx context.Context, call external.Call) (external.Returne
 
 // callOnce makes one request, by a session that is whole. It is made again only where it surely
 // did not reach the tool.
-func (c *caller) callOnce(ctx context.Context, params mcp.CallToolParams, call external.Call) (*mcp.CallToolResult, error) {
+func (c *caller) callOnce(ctx context.Context, params mcp.CallToolParams,
+	call external.Call) (*mcp.CallToolResult, error) {
 	for try := 1; ; try++ {
 		session, err := c.server.current(ctx)
 		if err != nil {

@@ -59,7 +59,8 @@ type server struct {
 func newServer(name string, c ServerConfig, pins Pins, log zerolog.Logger) *server {
 	s := &server{
 		name: name, config: c, pins: pins, log: log, secrets: hidden(c), state: StateStarting,
-		pinsRead: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1), changed: make(chan struct{}),
+		pinsRead: make(chan struct{}), tried: make(chan struct{}), relist: make(chan struct{}, 1),
+		changed: make(chan struct{}),
 	}
 	if s.setPinsRead = sync.OnceFunc(func() { close(s.pinsRead) }); !s.config.Pin {
 		s.setPinsRead()

@@ -77,7 +77,8 @@ func (r *round) plans(ctx context.Context) []plan {
 		tool := &planTool{}
 		s := &session{
 			member: m, step: planToolName, what: m.Name,
-			system: loop.AppendPrompt(planSystem, r.instructions), prompt: r.question, tools: []loop.Tool{tool}, accept: tool.accept,
+			system: loop.AppendPrompt(planSystem, r.instructions), prompt: r.question, tools: []loop.Tool{tool},
+			accept: tool.accept,
 		}
 		plans[i] = plan{member: m.Name, err: r.hold(ctx, s)}
 		if plans[i].err == nil {

@@ -173,7 +173,8 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 
 // wholeTexts are the texts of documents, from the file or else from the store; "" for
 // one that is there in neither, as when it was just replaced.
-func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documents []*indexedDocument) ([]string, error) {
+func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection,
+	documents []*indexedDocument) ([]string, error) {
 	texts := make([]string, len(documents))
 	missing := map[string]int{}
 	var ids []string

@@ -362,7 +362,8 @@ func (p *Passage) complete(d docstore.Document) {
 		return
 	}
 	passage := d.Passages[p.ordinal]
-	p.Start, p.End, p.Page, p.Section, p.Text = passage.Start, passage.End, passage.Page, passage.Section, d.Text[passage.Start:passage.End]
+	p.Start, p.End, p.Page, p.Section, p.Text = passage.Start, passage.End, passage.Page, passage.Section,
+		d.Text[passage.Start:passage.End]
 	sum := sumOf(p.Text)
 	p.Hash, p.doc = hex.EncodeToString(sum[:]), nil
 }

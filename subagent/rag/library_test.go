@@ -390,8 +390,8 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	h := listed(t, l, c)["faq.jsonl/b"]
 	require.Equal(t, map[string]string{"lang": "en"}, h.Metadata, "what is said of the file is laid over what it says")
 	require.Equal(t, "https://example.com/b", h.Source)
-	require.Equal(t, docstore.SourceFile{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"),
-		MetadataKeys: []string{"lang"}}, h.SourceFile)
+	require.Equal(t, docstore.SourceFile{Origin: "/srv/docs", File: "faq.jsonl",
+		Loader: loader.Loader{}.Identity("faq.jsonl"), MetadataKeys: []string{"lang"}}, h.SourceFile)
 
 	// The same document is the same document though others of the file changed.
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new",

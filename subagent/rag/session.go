@@ -355,7 +355,8 @@ func (readerTool) Origin(result string) memory.Origin {
 			titles = append(titles, title)
 		}
 	}
-	return memory.Origin{Authority: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "), memory.MaxSource)}
+	return memory.Origin{Authority: memory.FromDocument, Source: memory.Shorten(strings.Join(titles, ", "),
+		memory.MaxSource)}
 }
 
 // Call searches. It returns the Result as JSON, with its texts in envelopes.

@@ -207,8 +207,8 @@ func TestWhatIsNewerIsCalledSo(t *testing.T) {
 	old, moved := said("r.1", "user", "I live in Hamburg.", 2, "r.1"),
 		said("r.7", "user", "I moved to Vienna.", 1, "r.6", "r.7")
 	moved.Newer = true
-	a, _ := asker(&shelf{found: recall.Result{Hits: []recall.Hit{old, said("r.6", "user", "Hi!", 1, "r.6", "r.7"), moved}}},
-		recall.Always)
+	a, _ := asker(&shelf{found: recall.Result{Hits: []recall.Hit{old, said("r.6", "user", "Hi!", 1, "r.6", "r.7"),
+		moved}}}, recall.Always)
 	text, err := a.Block(t.Context(), "Where do I live?")
 	require.NoError(t, err)
 	require.Contains(t, text, "<said r.1 2024-03-05 10:30>\nuser: I live in Hamburg.\n<said r.6 2024-03-05 10:30>\n"+

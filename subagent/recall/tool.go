@@ -119,7 +119,8 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		intro = everywhereIntro
 	}
 	result := write(intro, zone, recalled.Hits, false) + suffix
-	if last := recalled.Hits[len(recalled.Hits)-1]; 4*tokens(result) >= 3*q.Budget && last.Score >= recalled.Hits[0].Score/2 {
+	if last := recalled.Hits[len(recalled.Hits)-1]; 4*tokens(result) >= 3*q.Budget &&
+		last.Score >= recalled.Hits[0].Score/2 {
 		result += "\nMore may have been said: there was no room for more, and the last message fits nearly as well as the " +
 			"first. For a list or a count, search again with other words, or with from and to."
 	}

@@ -587,7 +587,8 @@ func (a *answer) fail(err error) {
 	case !headSent:
 		Refuse(a.w, err)
 	case a.response != nil:
-		shows(a, a.response.answer.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param, Message: f.Message}))
+		shows(a, a.response.answer.Fail(nil, wire.Failure{Status: f.Status, Code: f.Code, Param: f.Param,
+			Message: f.Message}))
 	default:
 		a.stream.Data(line(f.body()))
 	}

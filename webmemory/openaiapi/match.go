@@ -151,7 +151,8 @@ func (v view) byID(d decision) (_ decision, done, enough bool) {
 	case index >= 0 && t.Newest && index+1 < len(v.users):
 		d.Outcome = conflict
 		return d, true, true
-	case index >= 0 && explicit, index >= 0 && (v.text(index) == t.question() || v.samePlace(index)) && v.sameClient(index):
+	case index >= 0 && explicit, index >= 0 && (v.text(index) == t.question() || v.samePlace(index)) &&
+		v.sameClient(index):
 		d, enough = v.replaceExchange(d, index)
 		return d, true, enough
 	case index >= 0 && len(t.Exchanges) == 1 && v.text(index) != t.question():

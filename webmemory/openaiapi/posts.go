@@ -295,7 +295,8 @@ const maxForks = 16
 
 // fork returns a fork of a chat after the message at, and the effect of the message there. Equal messages of a client look
 // at the same forks in the same order, so a retry finds the fork of the first attempt.
-func (p *placement) fork(ctx context.Context, chat memory.Chat, messageID string) (as memory.Chat, d decision, err error) {
+func (p *placement) fork(ctx context.Context, chat memory.Chat,
+	messageID string) (as memory.Chat, d decision, err error) {
 	for n := range maxForks + 1 {
 		base := cmp.Or(p.chosen, p.t.Client+"\n"+p.t.question())
 		if n == maxForks {

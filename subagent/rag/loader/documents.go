@@ -57,7 +57,8 @@ func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Re
 // Streamed says whether Documents reads such a file as a stream, and not into memory
 // first.
 func (l Loader) Streamed(name, contentType string) bool {
-	return l.Extractors[extensionOf(name)] == nil && file{name: name, contentType: contentType}.declaredFormat() == jsonLines
+	return l.Extractors[extensionOf(name)] == nil && file{name: name,
+		contentType: contentType}.declaredFormat() == jsonLines
 }
 
 // objects gives the documents of a JSON file. An object that is the whole file

@@ -12,7 +12,8 @@ import (
 // hides reports whether a browser does not show an element: by the attribute hidden, its own style, or a plain rule of
 // the page's style sheets. It counts the element. The page itself is shown: a script or an animation does it.
 func (r *htmlReader) hides(n *html.Node) bool {
-	if r.includeHidden || n.DataAtom == atom.Html || n.DataAtom == atom.Body || r.sheet.resolve(n.Data, n.Attr).on&hidden == 0 {
+	if r.includeHidden || n.DataAtom == atom.Html || n.DataAtom == atom.Body ||
+		r.sheet.resolve(n.Data, n.Attr).on&hidden == 0 {
 		return false
 	}
 	r.skip("hidden pieces of text", 1)

@@ -36,7 +36,8 @@ func newSelfClient(svc *telemetry.Service, gate *access.Gate) (*selfClient, erro
 type spanless struct{ http.RoundTripper }
 
 func (s spanless) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch parent, _ := telemetry.FromContext(r.Context()).Current(); { // the header is telemetry's copy where there is a trail
+	// the header is telemetry's copy where there is a trail
+	switch parent, _ := telemetry.FromContext(r.Context()).Current(); {
 	case parent != "":
 		r.Header[telemetry.Header] = []string{parent}
 	case r.Header.Get(telemetry.Header) != "":

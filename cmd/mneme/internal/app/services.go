@@ -414,7 +414,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		store.Secret = gate.Secret
 	}
 	retention := cfg.Webmemory.Archive
-	store.Archive = redisstore.Archive{Off: !retention.Enabled, MaxMessages: retention.MaxMessages, MaxAge: retention.MaxAge}
+	store.Archive = redisstore.Archive{Off: !retention.Enabled, MaxMessages: retention.MaxMessages,
+		MaxAge: retention.MaxAge}
 	if cfg.Redis.Embedded() {
 		store.Compact = a.embedded.Compact
 		if err := store.Turns.ReleaseAll(a.ctx); err != nil {

@@ -34,8 +34,8 @@ func welcome(out io.Writer, cfg config.Config, addrs Addrs, fresh bool) {
 	}
 	mneme, web := Command(), addrs.URL(addrs.Webmemory)
 	fmt.Fprintf(out, "mneme is up: %s shows it in a browser.\n", addrs.Page())
-	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", addrs.URL(addrs.Webmemory), addrs.URL(addrs.Apiserver),
-		addrs.URL(addrs.Proxy))
+	fmt.Fprintf(out, "Services: webmemory %s, apiserver %s, proxy %s\n", addrs.URL(addrs.Webmemory),
+		addrs.URL(addrs.Apiserver), addrs.URL(addrs.Proxy))
 	first := cfg.Proxy.First(cfg.Proxy.Active)
 	if b := cfg.Proxy.Backends[first]; b.Kind == config.KindOffline {
 		fmt.Fprintf(out, "Model: offline, for trying things out. For a real one, export an API key or start Ollama, "+

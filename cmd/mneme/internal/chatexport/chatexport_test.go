@@ -31,7 +31,8 @@ func read(service, export string) (chats []chatexport.Chat, broken []string, err
 func said(c chatexport.Chat) string {
 	var b strings.Builder
 	for _, m := range c.Messages {
-		fmt.Fprintf(&b, "%.2f %s %s %s|%s\n", m.Timestamp, m.Role, m.Authority, m.Source, strings.ReplaceAll(m.Content, "\n", "/"))
+		fmt.Fprintf(&b, "%.2f %s %s %s|%s\n", m.Timestamp, m.Role, m.Authority, m.Source,
+			strings.ReplaceAll(m.Content, "\n", "/"))
 	}
 	return b.String()
 }

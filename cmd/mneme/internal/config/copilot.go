@@ -44,7 +44,8 @@ func (b Backend) checkCopilot(key string, c Config) error {
 		when(slices.Contains(c.teammates(), copilotTeammate), key+".kind",
 			"the CLI's model calls come back under the name %q, which a subagent or a member of the panel has; rename that",
 			copilotTeammate),
-		when(p.Advertise == "" && !isLocal, "proxy.advertise", "is missing; the Copilot CLI of %s runs at %s and needs the URL "+
-			"under which it reaches this gateway, such as http://proxy:8082", key, b.Addr),
+		when(p.Advertise == "" && !isLocal, "proxy.advertise",
+			"is missing; the Copilot CLI of %s runs at %s and needs the URL "+
+				"under which it reaches this gateway, such as http://proxy:8082", key, b.Addr),
 	)
 }

@@ -362,8 +362,9 @@ func (t ToolEntry) check(key string, c Config) error {
 			err = cmp.Or(err, when(!strings.Contains(a.Name, "*") && !t.Allows(a.Name), path,
 				"%q is no tool that allow lets in; add it there, or remove it here", a.Name))
 		}
-		err = cmp.Or(err, formed(path, string(a.Policy), isPolicy), when(a.Policy == external.Never && t.FromUser != nil, path,
-			"from_user asks a person where the user did not say a value, and never asks none; remove one of them"))
+		err = cmp.Or(err, formed(path, string(a.Policy), isPolicy),
+			when(a.Policy == external.Never && t.FromUser != nil, path,
+				"from_user asks a person where the user did not say a value, and never asks none; remove one of them"))
 	}
 	for i, name := range t.FromUser {
 		if t.HTTP != nil && !gjson.GetBytes(t.HTTP.Parameters, "properties."+gjson.Escape(name)).Exists() {

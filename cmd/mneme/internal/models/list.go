@@ -120,7 +120,8 @@ func usable(id string) bool {
 // ask gets a member of a JSON answer, by POST if there is a body. Its error wraps one of the
 // failures above and holds nothing of what the vendor wrote, which may repeat the key. An answer
 // without the member is that of another API.
-func ask(ctx context.Context, target string, header http.Header, body any, member string) (result gjson.Result, err error) {
+func ask(ctx context.Context, target string, header http.Header, body any,
+	member string) (result gjson.Result, err error) {
 	method, content := http.MethodGet, []byte(nil)
 	if body != nil {
 		if content, err = json.Marshal(body); err != nil {

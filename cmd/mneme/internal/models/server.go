@@ -41,8 +41,8 @@ func NewServer(raw string) (Server, error) {
 
 // Candidate is the server as a place to ask.
 func (s Server) Candidate() Candidate {
-	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1", Source: "a model server at " + s.URL,
-		server: &s}
+	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1",
+		Source: "a model server at " + s.URL, server: &s}
 }
 
 func (s Server) api() API { return API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"} }
