@@ -65,7 +65,7 @@ type eraseScope struct {
 
 func (w eraseScope) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
-// String is what wantedOf reads.
+// String returns the form that parseEraseScope parses.
 func (w eraseScope) String() string {
 	switch {
 	case w.history != nil:

@@ -90,7 +90,7 @@ func TestTheZoneOfTheRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, text, "Times are Asia/Kathmandu.\n")
 	require.Contains(t, text, "\n<said r.1 2024-03-05 16:15>\n")
-	require.Contains(t, look.(interface{ Kept(string) string }).Kept(text), "r.1 (2024-03-05 16:15)")
+	require.Contains(t, look.(loop.Keeper).HistoryText(text), "r.1 (2024-03-05 16:15)")
 	require.Equal(t, "UTC", m.asked[0].TimeZone)
 	require.Equal(t, "Asia/Kathmandu", m.asked[1].TimeZone)
 	require.Equal(t, "Asia/Kathmandu", m.asked[2].TimeZone)

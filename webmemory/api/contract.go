@@ -401,7 +401,7 @@ type Erased struct {
 // StopStatus answers POST …/runs/{run}/stop.
 type StopStatus struct {
 	RunID  string `json:"run_id"`
-	Status string `json:"status"` // Stopping or Over
+	Status string `json:"status"` // Stopping or Finished
 }
 
 // What a StopStatus says.

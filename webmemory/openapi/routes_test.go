@@ -632,7 +632,7 @@ var said = map[string]string{
 	"Message.id":              "`<run_id>.<seq>` of its event; never sent to a model",
 	"MessageRequest.metadata": "stored with the message and given back with it: at most 16 pairs of 64 and 512 bytes",
 	"ChatChange.metadata":     "takes the place of all pairs; at most 16, of 64 and 512 bytes",
-	"From.loader":             "what read the file",
+	"SourceFile.loader":       "what read the file",
 	"RewindRequest.to":        "id of the last message that stays; null for none",
 }
 
