@@ -65,7 +65,7 @@ func (f forgetting) has(text string) bool {
 // forget hides all messages and notes that f selects, except the operator's notes. If it selects any, or the order
 // contains the words, it hides the run too, because further messages of the run may repeat the words.
 func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memory.Forgotten) error {
-	ids, err := s.histories.containing(ctx, r, f)
+	ids, err := s.containing(ctx, r, f)
 	if err != nil {
 		return err
 	}
@@ -124,10 +124,10 @@ func (s *noteRoutes) eraseAfter(r *run, conversation string) {
 
 // containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool
 // calls. It stops after maxForgotten and one more.
-func (s *histories) containing(ctx context.Context, r *run, f forgetting) (ids []string, err error) {
-	v, err := s.look(ctx, r.chat, nil)
+func (s *noteRoutes) containing(ctx context.Context, r *run, f forgetting) (ids []string, err error) {
+	v, err := s.histories.look(ctx, r.chat, nil)
 	for _, key := range v.keys() {
-		for raw, err := range s.walk(ctx, v[key]) {
+		for raw, err := range s.histories.walk(ctx, v[key]) {
 			if err != nil || len(ids) > maxForgotten {
 				return ids, err
 			}

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"mneme/internal/webmemorytest"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"mneme/internal/webmemorytest"
 
 	"github.com/stretchr/testify/require"
 )

@@ -226,7 +226,7 @@ const (
 	coldFailed = "failed"
 )
 
-func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *metrics {
+func newMetrics(s *core, watch *storeWatch) *metrics {
 	gauge, counter, factory := s.telemetry.Gauge, s.telemetry.Counter, s.telemetry.Make()
 	count := func(name, help string) prometheus.Counter {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -302,9 +302,6 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 	gauge("mneme_spool_queues", "Histories and runs' logs that have something in the spool.", func() float64 {
 		return float64(len(s.spool.Queues()))
 	})
-	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 {
-		return float64(waiting.length())
-	})
 	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 {
 		return float64(s.cache.Stats().Bytes)
 	})
@@ -316,12 +313,6 @@ func newMetrics(s *core, live *registry, watch *storeWatch, waiting *queue) *met
 	})
 	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.",
 		func() int64 { return s.cache.Stats().Misses })
-	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.",
-		func() float64 {
-			live.mu.Lock()
-			defer live.mu.Unlock()
-			return float64(live.finished.bytes)
-		})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)

@@ -20,11 +20,9 @@ import (
 
 // This file is about pages of a history, with or without its archive.
 
-// historyRoutes shows what is remembered: histories, page by page and with their archives, and the traces of runs. It
-// changes nothing.
+// historyRoutes shows what is remembered: histories, page by page and with their archives. It changes nothing.
 type historyRoutes struct {
 	*core
-	registry  *registry
 	histories *histories
 }
 

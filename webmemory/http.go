@@ -51,6 +51,7 @@ type routes struct {
 	tenancy       *tenancy
 	oneShotRunner *oneShotRunner
 	historyRoutes *historyRoutes
+	traceRoutes   *traceRoutes
 	chatList      *chatList
 	auditor       *auditor
 	heardRoutes   *heardRoutes

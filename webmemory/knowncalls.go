@@ -67,16 +67,16 @@ func (r runCalls) with(other runCalls) runCalls {
 	return runCalls{answers, max(r.Until, other.Until), max(r.Called, other.Called)}
 }
 
-// noteCall adds a line about a run to what is kept of its post's calls.
-func (e *endStore) noteCall(r *run, l callLine, life time.Duration) {
-	l.Chat, l.Run = memory.StoredChat{Chat: r.chat}, r.id
-	path := e.path(r.chat, callsFile+r.firstRun())
+// noteCall appends a line to the file of a post's calls, which it keeps for life. first is the run of the post's first
+// attempt.
+func (e *endStore) noteCall(first string, l callLine, life time.Duration) {
+	path := e.path(l.Chat.Chat, callsFile+first)
 	text, err := json.Marshal(l)
 	if e.dir == "" || path == "" || err != nil {
 		return
 	}
 	until := time.Now().Add(life)
-	e.put(r.chat, len(text)+1, func() error {
+	e.put(l.Chat.Chat, len(text)+1, func() error {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
@@ -181,7 +181,7 @@ func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redissto
 		}
 		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(lastLoss) {
 			record, err := json.Marshal(c)
-			s.endStore.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()}, s.cfg.RunTimeout+endsLife)
+			s.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()})
 			return word, nil, err
 		}
 		if err := s.store.Runs.Unclaim(ctx, r.chat, first, id); err != nil {
@@ -200,7 +200,7 @@ func (s *toolCalls) settleOnce(ctx context.Context, r *run, id string, result []
 		}
 	}
 	if granted {
-		s.endStore.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)}, s.cfg.RunTimeout+endsLife)
+		s.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)})
 	}
 	return granted, err
 }
@@ -226,4 +226,10 @@ func putOwnCallsBack(ctx context.Context, d *driver) error {
 	first := d.run.firstRun()
 	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first,
 		d.runner.endStore.calls(d.run.chat, first))
+}
+
+// noteCall keeps a line about a run on disk, for the processes that ask for it after Redis lost data.
+func (s *toolCalls) noteCall(r *run, l callLine) {
+	l.Chat, l.Run = memory.StoredChat{Chat: r.chat}, r.id
+	s.endStore.noteCall(r.firstRun(), l, s.cfg.RunTimeout+endsLife)
 }

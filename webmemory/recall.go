@@ -86,64 +86,6 @@ func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	return q, err
 }
 
-// postRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
-// they have.
-func (s *searcher) postRecall(c *gin.Context, r *run, req memory.RecallRequest) error {
-	q, err := recallQuery(req.Query, req.From, req.To, "", req.TimeZone)
-	if err != nil {
-		return err
-	}
-	if req.Budget < 0 || req.Budget > maxRecallBudget || req.Overhead < 0 {
-		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
-	}
-	if r.ownCalls != nil { // nothing was said before
-		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
-	}
-	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(req.Budget, recallBudget), req.Overhead, req.Automatic
-	own := memory.ChatKey(r.chat)
-	if req.Subagent != "" {
-		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
-			return err
-		}
-		own = memory.SubagentKey(req.Subagent, r.chat)
-	}
-	keys := []memory.Key{own}
-	if req.Subagent == "" && !req.Automatic {
-		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents()...); err != nil {
-			return err
-		}
-	}
-	visible := map[string]bool{}
-	q.Needed = req.Needed
-	if req.Automatic {
-		visible = r.visibleIDs(own)
-	}
-	if req.Automatic && !q.Needed {
-		q.Floor = automaticFloor
-	}
-	q.Visible = func(_ memory.Key, id string) bool {
-		run, _, ok := memory.SplitID(id)
-		return visible[id] || ok && run == r.id
-	}
-	if req.Everywhere && !r.user.IsZero() {
-		// Into a chat of several users nothing comes from those of one.
-		exclusive, _, err := s.store.Users.PostedAlone(c.Request.Context(), r.user, r.chat)
-		if err != nil {
-			return err
-		}
-		if exclusive {
-			return answerUser(c, s, q, r.user)
-		}
-	}
-	return s.answerRecall(c, q, keys...)
-}
-
-var errNotHeld = &api.Problem{
-	Status: http.StatusForbidden, Code: "run_not_held",
-	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or " +
-		"the token is not the one that the run was posted with.",
-}
-
 // answerRecall searches histories of one chat, and answers with what was found.
 func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
 	out, err := s.search(c.Request.Context(), q, keys...)

@@ -367,8 +367,8 @@ func redactedAnswer() []byte { return encodeFinal(api.ErrGone.Status, api.ErrGon
 // redactions are those of a chat.
 type redactions []erasures.Redacted
 
-// redactionsOf are those that this disk or Redis knows.
-func (s *redactor) redactionsOf(ctx context.Context, chat memory.Chat) (list redactions, err error) {
+// redactionsOf returns the redactions of a chat that this disk or Redis knows.
+func (s *core) redactionsOf(ctx context.Context, chat memory.Chat) (list redactions, err error) {
 	s.follower.mu.Lock()
 	startTurn := s.follower.startTurn
 	s.follower.mu.Unlock()

@@ -394,7 +394,7 @@ func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	if err := s.store.Suspensions.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
 		return err
 	}
-	s.endStore.noteCall(r, callLine{Answers: decided, Until: state.Until}, s.cfg.RunTimeout+endsLife)
+	s.toolCalls.noteCall(r, callLine{Answers: decided, Until: state.Until})
 	note := r.openRun(w.Number)
 	note.Events, note.Process = d.events, s.spool.Name()
 	if err := s.store.Suspensions.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {

@@ -52,7 +52,7 @@ func (s *routes) acts() []act {
 		{"POST /chat", access.Chat, "", answering(s.admission.chatPosted)},
 		{"POST " + chat + "/messages", access.Chat, "", answering(s.admission.messagePosted)},
 		{"GET " + chat + "/runs/:run/events", access.Chat, "", s.streams.getEvents},
-		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.historyRoutes.getTrace},
+		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.traceRoutes.getTrace},
 		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.stopRun},
 		{"POST " + chat + "/runs/:run/resume", access.ChatOrApprove, "", answering(s.resumer.resumePosted)},
 		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.oneShotPosted)},
@@ -105,7 +105,7 @@ func (s *routes) acts() []act {
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
 		// For other processes, and for the agents of a run.
-		{"POST " + run + "/recall", access.Internal, "", toAgents(s.registry, s.searcher.postRecall)},
+		{"POST " + run + "/recall", access.Internal, "", toAgents(s.registry, s.heardRoutes.postRecall)},
 		{"POST " + run + "/notes", access.Internal, "", toAgents(s.registry, s.noteRoutes.postRemember)},
 		{"POST " + run + "/forget", access.Internal, "", toAgents(s.registry, s.noteRoutes.postForget)},
 		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},

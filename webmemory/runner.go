@@ -27,7 +27,6 @@ type runner struct {
 	registry   *registry
 	peers      *peers
 	storeWatch *storeWatch
-	redactor   *redactor
 	webhooks   *webhooks
 	toolCalls  *toolCalls
 }

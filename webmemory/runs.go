@@ -466,3 +466,22 @@ func (s *registry) knownEvents(chat memory.Chat, run string) (head endHead, line
 	}
 	return head, lines
 }
+
+// measure registers the gauges of the runs and posts in this process.
+func measure(gauge func(name, help string, value func() float64), live *registry, waiting *queue) {
+	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 {
+		return float64(waiting.length())
+	})
+	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.",
+		func() float64 {
+			live.mu.Lock()
+			defer live.mu.Unlock()
+			return float64(live.finished.bytes)
+		})
+}
+
+var errNotHeld = &api.Problem{
+	Status: http.StatusForbidden, Code: "run_not_held",
+	Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or " +
+		"the token is not the one that the run was posted with.",
+}

@@ -176,7 +176,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	eraser := &eraser{c, s.peers, redactor, rewinder, tombstones}
 	toolCalls := &toolCalls{c, s.peers, watch}
 	counts := newStorage(c)
-	runner := &runner{c, s.registry, s.peers, watch, redactor, s.webhooks, toolCalls}
+	runner := &runner{c, s.registry, s.peers, watch, s.webhooks, toolCalls}
 	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
 	s.leaser = &leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
 		&queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
@@ -187,8 +187,9 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	portable := &portable{c, histories, eraser, s.leaser}
 	monitor := &monitor{c, s.registry, watch, tombstones}
 	writes := &writeBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
-	chats := &chatList{c}
-	c.metrics = newMetrics(c, s.registry, watch, s.leaser.queue)
+	chats, history := &chatList{c}, &historyRoutes{c, histories}
+	c.metrics = newMetrics(c, watch)
+	measure(c.telemetry.Gauge, s.registry, s.leaser.queue)
 	erases := &eraseRoutes{c, eraser, tombstones, s.leaser}
 	table := &routes{
 		core:          c,
@@ -209,7 +210,8 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		keyring:       &keyring{c},
 		tenancy:       &tenancy{c, portable, eraser, s.leaser},
 		oneShotRunner: &oneShotRunner{c, s.registry, runner, s.leaser, admission},
-		historyRoutes: &historyRoutes{c, s.registry, histories},
+		historyRoutes: history,
+		traceRoutes:   &traceRoutes{c, s.registry, history},
 		chatList:      chats,
 		auditor:       &auditor{c},
 		heardRoutes:   &heardRoutes{c, s.leaser, searcher},

@@ -3,7 +3,6 @@ package webmemory_test
 import (
 	"fmt"
 	"io"
-	"mneme/internal/webmemorytest"
 	"net"
 	"net/http"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"mneme/internal/webmemorytest"
 
 	"github.com/stretchr/testify/require"
 )

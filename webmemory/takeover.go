@@ -320,7 +320,7 @@ func (d *driver) placeRecorded() {
 }
 
 func (d *driver) writeRecorded(ctx context.Context) error {
-	redacted, err := d.runner.redactor.redactionsOf(ctx, d.run.chat)
+	redacted, err := d.runner.redactionsOf(ctx, d.run.chat)
 	if err != nil || slices.ContainsFunc(redacted, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
 		return err // it may say what was redacted since
 	}

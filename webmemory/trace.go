@@ -12,8 +12,15 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
+// traceRoutes returns traces of runs.
+type traceRoutes struct {
+	*core
+	registry  *registry
+	histories *historyRoutes
+}
+
 // getTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
-func (s *historyRoutes) getTrace(c *gin.Context) error {
+func (s *traceRoutes) getTrace(c *gin.Context) error {
 	chat, r, err := s.registry.find(c)
 	if err != nil {
 		return err
@@ -37,7 +44,7 @@ func (s *historyRoutes) getTrace(c *gin.Context) error {
 	}
 	if len(events) == 0 && isRunID(id) {
 		runs := runMessages{id: nil}
-		if err := s.recollect(c.Request.Context(), chat, runs); err != nil {
+		if err := s.histories.recollect(c.Request.Context(), chat, runs); err != nil {
 			return err
 		}
 		events = webapi.Retell(id, runs[id])
@@ -50,7 +57,7 @@ func (s *historyRoutes) getTrace(c *gin.Context) error {
 }
 
 // logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
-func (s *historyRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
+func (s *traceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
 	record, err := s.store.Runs.Record(ctx, chat, run)
 	if err != nil || record == nil || record.Rewound {
 		return nil, err

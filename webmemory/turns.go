@@ -201,7 +201,7 @@ func (s *leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	}
 	if w.Open != nil || s.spool.Bytes() > 0 {
 		var redacted redactions
-		redacted, err = s.redactor.redactionsOf(ctx, chat) // their text must not come out of a spool
+		redacted, err = s.redactionsOf(ctx, chat) // their text must not come out of a spool
 		w.redacted = redacted.cover
 		if err == nil {
 			w.rewound, err = s.rewinder.rewindsOf(ctx, chat)
