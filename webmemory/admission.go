@@ -32,19 +32,19 @@ import (
 // the run of the first one: it joins it, replays its end, or, if it failed in a way that
 // may pass, tries once more in a run of its own.
 
-// admission checks posts and gives each its run: the one that a post with the same key began, or a new one. It writes
+// Admission checks posts and gives each its run: the one that a post with the same key began, or a new one. It writes
 // nothing itself; a post is refused before its run is registered, or is answered from the run.
-type admission struct {
-	*core
-	registry *registry
-	streams  *streams
-	starter  *starter
+type Admission struct {
+	*Core
+	registry *Registry
+	streams  *Streams
+	starter  *Starter
 }
 
-// answering is a handler of posts: post admits one, and it is answered by a stream of events, or
+// Answering is a handler of posts: post admits one, and it is answered by a stream of events, or
 // with its run's result. Thousands wait in here while their runs go on; post has returned by
 // then, so that each waiting goroutine's stack is small.
-func (s *admission) answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
+func (s *Admission) Answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		a, err := post(c)
 		switch {
@@ -53,10 +53,10 @@ func (s *admission) answering(post func(*gin.Context) (*admitted, error)) func(*
 		case a.answer == nil && prefersAsync(c.Request):
 			c.Header("Preference-Applied", respondAsync)
 			return api.Answer(c.Writer, http.StatusAccepted, webapi.Started{
-				Outcome: webapi.OutcomeStarted, RunID: a.run.id, Events: webapi.RunPath(a.run.chat, a.run.id) + "/events",
+				Outcome: webapi.OutcomeStarted, RunID: a.run.Id, Events: webapi.RunPath(a.run.Chat, a.run.Id) + "/events",
 			}, nil)
 		case a.stream:
-			return s.streams.serveEvents(c, a.run)
+			return s.streams.ServeEvents(c, a.run)
 		}
 		return s.answerWhole(c, a)
 	}
@@ -79,19 +79,19 @@ func prefersAsync(r *http.Request) bool {
 
 // admitted is a run that answers a post.
 type admitted struct {
-	run    *run
-	answer *final // the answer, if it is known already
+	run    *Run
+	answer *Final // the answer, if it is known already
 	stream bool   // of events is what the client wants
 }
 
-// messagePosted is POST /v1/chats/{chat}/messages.
-func (s *admission) messagePosted(c *gin.Context) (*admitted, error) {
+// MessagePosted is POST /v1/chats/{chat}/messages.
+func (s *Admission) MessagePosted(c *gin.Context) (*admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
 	}
 	var p webapi.MessageRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, MaxPost, &p); err != nil {
 		return nil, err
 	}
 	if p.ChatID != nil && p.ChatID.ID() != chat.ID() {
@@ -100,10 +100,10 @@ func (s *admission) messagePosted(c *gin.Context) (*admitted, error) {
 	return s.admit(c, chat, p, p.Stream || problem.AcceptsSSE(c.Request))
 }
 
-// chatPosted is POST /chat, the shape of the original service; it always streams.
-func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
+// ChatPosted is POST /chat, the shape of the original service; it always streams.
+func (s *Admission) ChatPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.ChatRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, MaxPost, &p); err != nil {
 		return nil, err
 	}
 	if p.CustomSystemPrompt != "" && p.Instructions != "" {
@@ -118,7 +118,7 @@ func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
 	}
 	chat, err := problem.TenantOf(c).Chat(p.ChatID.ID())
 	if err == nil {
-		err = s.tier.wake(c.Request.Context(), chat)
+		err = s.Tier.Wake(c.Request.Context(), chat)
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (s *admission) chatPosted(c *gin.Context) (*admitted, error) {
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same
 // idempotency key.
-func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
+func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
 	images, err := s.check(&p)
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 	if err != nil {
 		return nil, err
 	}
-	c.Header(webapi.RunID, r.id)
-	if fresh || r.attempt > 1 {
+	c.Header(webapi.RunID, r.Id)
+	if fresh || r.Attempt > 1 {
 		// The position is one in an earlier attempt, or in a run that is lost.
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
@@ -153,12 +153,12 @@ func (s *admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 // answerWhole waits for the run's end and answers with its result.
 //
 //go:noinline
-func (s *admission) answerWhole(c *gin.Context, a *admitted) error {
+func (s *Admission) answerWhole(c *gin.Context, a *admitted) error {
 	if a.answer != nil {
-		c.Data(a.answer.Status, "application/json; charset=utf-8", a.answer.body())
+		c.Data(a.answer.Status, "application/json; charset=utf-8", a.answer.Encoded())
 		return nil
 	}
-	out, waiting, err := a.run.collect(c.Request.Context())
+	out, waiting, err := a.run.Collect(c.Request.Context())
 	switch {
 	case err != nil:
 		return abandonedError(err)
@@ -171,11 +171,11 @@ func (s *admission) answerWhole(c *gin.Context, a *admitted) error {
 }
 
 // places are what on_busy may say, and where each puts the post in the chat's line.
-var places = map[string]place{"": placeLast, webapi.Queue: placeLast, webapi.Reject: placeIdle, webapi.Interrupt: placeFirst}
+var places = map[string]Place{"": PlaceLast, webapi.Queue: PlaceLast, webapi.Reject: PlaceIdle, webapi.Interrupt: PlaceFirst}
 
 // check validates a post as far as no lease is needed for it, and fills in defaults. It gives the
 // references of the post's images, and has its message say that they are there.
-func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
+func (s *Admission) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
 	if strings.TrimSpace(p.Message) == "" && len(p.Images) == 0 {
 		return nil, problem.BadRequest("message is missing or empty.")
 	}
@@ -206,9 +206,9 @@ func (s *admission) check(p *webapi.MessageRequest) (images []memory.Image, err 
 }
 
 // versions are the values that agent_version may have.
-func (s *admission) versions() []string {
+func (s *Admission) versions() []string {
 	versions := []string{webapi.Master}
-	for _, a := range s.cfg.Agents() {
+	for _, a := range s.Cfg.Agents() {
 		versions = append(versions, string(a))
 	}
 	return versions
@@ -234,17 +234,17 @@ func idempotencyKey(r *http.Request) (string, error) {
 // idempotency key began, here or in another process, with its final answer if that was
 // kept. It returns once the apiserver has accepted the run; a post refused before that has
 // left nothing behind. fresh: the run began for this very post.
-func (s *admission) begin(
+func (s *Admission) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
-) (result *run, answer *final, fresh bool, err error) {
+) (result *Run, answer *Final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + hashedBeside(p) + hashedImages(images)))
 	for attempt := 1; ; {
-		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
-		telemetry.Concerns(ctx, chat.String(), r.id)
-		r.trail = telemetry.FromContext(ctx)
-		r.keyed, r.images = key != "", images
-		if r.attempt = attempt; attempt > 1 {
-			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
+		r := NewRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
+		telemetry.Concerns(ctx, chat.String(), r.Id)
+		r.Trail = telemetry.FromContext(ctx)
+		r.Keyed, r.Images = key != "", images
+		if r.Attempt = attempt; attempt > 1 {
+			r.First, r.RetryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}
 		result, answer, newer, err := s.try(ctx, r, p, key)
 		if newer <= attempt || err != nil {
@@ -268,35 +268,35 @@ func runID(chat memory.Chat, key string, attempt int) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
-// isRunID says whether a text looks like what runID makes: 26 characters of base32.
-func isRunID(s string) bool {
+// IsRunID says whether a text looks like what runID makes: 26 characters of base32.
+func IsRunID(s string) bool {
 	return len(s) == 26 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // try is one attempt at a post: it joins the run of the attempt's id, or starts it. The
 // number of a newer attempt instead: this one has failed in a way that may pass, or there
 // is a newer one already.
-func (s *admission) try(
-	ctx context.Context, r *run, p webapi.MessageRequest, key string,
-) (result *run, answer *final, newer int, err error) {
+func (s *Admission) try(
+	ctx context.Context, r *Run, p webapi.MessageRequest, key string,
+) (result *Run, answer *Final, newer int, err error) {
 	for {
-		other, err := s.registry.register(r)
+		other, err := s.registry.Register(r)
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		if other == nil {
 			break
 		}
-		if s.registry.outdated(ctx, other) {
-			s.registry.forgetRun(other)
+		if s.registry.Outdated(ctx, other) {
+			s.registry.ForgetRun(other)
 			continue
 		}
-		joined, err := other.join(ctx, r)
+		joined, err := other.Join(ctx, r)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		if joined != nil && key != "" && joined.mayPass() {
-			return nil, nil, r.attempt + 1, nil
+		if joined != nil && key != "" && joined.MayPass() {
+			return nil, nil, r.Attempt + 1, nil
 		}
 		if joined != nil {
 			return joined, nil, 0, nil
@@ -305,40 +305,40 @@ func (s *admission) try(
 	}
 	record, newer, err := s.findOrStart(ctx, r, p, key)
 	if err != nil || record != nil {
-		r.refused = err
-		s.registry.forgetRun(r)
-		r.end()
+		r.Refused = err
+		s.registry.ForgetRun(r)
+		r.End()
 	}
-	close(r.posted)
-	if err != nil || newer > r.attempt {
+	close(r.Posted)
+	if err != nil || newer > r.Attempt {
 		return nil, nil, newer, err
 	}
 	if record == nil {
 		return r, nil, 0, nil
 	}
 	answer = storedAnswer(record)
-	result = s.streams.mirror(ctx, r.chat, r.id, answer != nil)
-	result.attempt = r.attempt
+	result = s.streams.Mirror(ctx, r.Chat, r.Id, answer != nil)
+	result.Attempt = r.Attempt
 	return result, answer, 0, nil
 }
 
-// join waits until the apiserver has accepted the first post with this idempotency key.
+// Join waits until the apiserver has accepted the first post with this idempotency key.
 // Neither run nor error means that it was refused.
-func (r *run) join(ctx context.Context, repeat *run) (*run, error) {
-	if r.body != repeat.body {
-		return nil, errKeyReused
+func (r *Run) Join(ctx context.Context, repeat *Run) (*Run, error) {
+	if r.Body != repeat.Body {
+		return nil, ErrKeyReused
 	}
 	select {
-	case <-r.posted:
+	case <-r.Posted:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	select {
-	case <-r.done:
-		if errors.Is(r.refused, problem.ErrErased) {
+	case <-r.Done:
+		if errors.Is(r.Refused, problem.ErrErased) {
 			return nil, problem.ErrErased // what was erased comes back by no repetition
 		}
-		if r.log.Last() == 0 {
+		if r.Log.Last() == 0 {
 			return nil, nil
 		}
 	default:
@@ -348,8 +348,8 @@ func (r *run) join(ctx context.Context, repeat *run) (*run, error) {
 
 // findOrStart gives the record of a run that another process has, with the number of a
 // newer attempt if there is one or should be. Without a record the run was started here.
-func (s *admission) findOrStart(
-	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+func (s *Admission) findOrStart(
+	ctx context.Context, r *Run, p webapi.MessageRequest, key string,
 ) (record *redisstore.Record, newer int, err error) {
 	record, err = s.findRecord(ctx, r, key)
 	if err != nil {
@@ -357,11 +357,11 @@ func (s *admission) findOrStart(
 	}
 	if record != nil {
 		newer = record.Newest
-		if answer := storedAnswer(record); newer == 0 && answer != nil && answer.mayPass() {
-			newer = r.attempt + 1
+		if answer := storedAnswer(record); newer == 0 && answer != nil && answer.MayPass() {
+			newer = r.Attempt + 1
 		}
 		if record.Rewound {
-			newer = max(newer, r.attempt+1)
+			newer = max(newer, r.Attempt+1)
 		}
 		return record, newer, sameBody(record, r)
 	}
@@ -370,7 +370,7 @@ func (s *admission) findOrStart(
 		return record, 0, err
 	}
 	if record.Rewound {
-		newer = r.attempt + 1
+		newer = r.Attempt + 1
 	}
 	return record, newer, sameBody(record, r)
 }
@@ -378,18 +378,18 @@ func (s *admission) findOrStart(
 // findRecord gives the record in Redis of a run that another process, or this one before its
 // last start, began for the same idempotency key; nil for none. A run that is over, as its
 // client knows already, is waited for until its answer is kept.
-func (s *admission) findRecord(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
+func (s *Admission) findRecord(ctx context.Context, r *Run, key string) (*redisstore.Record, error) {
 	if key == "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
 	defer cancel()
 	for opening := time.Now().Add(time.Second); ; {
-		record, err := s.store.Runs.Record(ctx, r.chat, r.id)
-		if err != nil || record == nil || record.Done() && !record.Torn() || record.Newest > r.attempt {
+		record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+		if err != nil || record == nil || record.Done() && !record.Torn() || record.Newest > r.Attempt {
 			return record, err
 		}
-		line, err := s.store.Runs.LastEvent(ctx, r.chat, r.id)
+		line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.Id)
 		if err != nil {
 			return nil, err
 		}
@@ -397,39 +397,39 @@ func (s *admission) findRecord(ctx context.Context, r *run, key string) (*rediss
 			return record, nil // it goes on
 		}
 		if len(line) == 0 {
-			if ok, err := isNamed(ctx, s.store, r.chat, r.id); err != nil || ok {
+			if ok, err := IsNamed(ctx, s.Store, r.Chat, r.Id); err != nil || ok {
 				return record, err
 			}
 			if time.Now().After(opening) { // until then its holder may be about to open it
 				return nil, nil
 			}
 		}
-		if pause(ctx, jitter(40*time.Millisecond)) != nil {
+		if Pause(ctx, Jitter(40*time.Millisecond)) != nil {
 			return record, nil // the process that has it did not come to keep its answer
 		}
 	}
 }
 
-// recordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note
+// RecordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note
 // of the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
 // no process looks after: that counts as none, and the post that finds it begins the run under the same record.
-func recordOf(ctx context.Context, store *redisstore.Store, r *run) (*redisstore.Record, error) {
-	record, err := store.Runs.Record(ctx, r.chat, r.id)
-	if err != nil || record == nil || record.Done() || record.Newest > r.attempt {
+func RecordOf(ctx context.Context, store *redisstore.Store, r *Run) (*redisstore.Record, error) {
+	record, err := store.Runs.Record(ctx, r.Chat, r.Id)
+	if err != nil || record == nil || record.Done() || record.Newest > r.Attempt {
 		return record, err
 	}
-	line, err := store.Runs.LastEvent(ctx, r.chat, r.id)
+	line, err := store.Runs.LastEvent(ctx, r.Chat, r.Id)
 	if err != nil || len(line) > 0 {
 		return record, err
 	}
-	if ok, err := isNamed(ctx, store, r.chat, r.id); err != nil || ok {
+	if ok, err := IsNamed(ctx, store, r.Chat, r.Id); err != nil || ok {
 		return record, err
 	}
 	return nil, nil
 }
 
-// isNamed says whether a chat's meta names a run, as one that goes on or that waits.
-func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run string) (bool, error) {
+// IsNamed says whether a chat's meta names a run, as one that goes on or that waits.
+func IsNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run string) (bool, error) {
 	open, err := store.Turns.OpenRun(ctx, chat)
 	if err != nil || open != nil && open.Run == run {
 		return true, err
@@ -438,14 +438,14 @@ func isNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run
 	return waiting != nil && waiting.Run == run, err
 }
 
-var errKeyReused = &api.Problem{
+var ErrKeyReused = &api.Problem{
 	Status: http.StatusUnprocessableEntity, Code: webapi.CodeKeyReused,
 	Message: "This Idempotency-Key was used with another message.",
 }
 
-func sameBody(record *redisstore.Record, repeat *run) error {
-	if record.Body != "" && record.Body != repeat.body { // "": Redis lost it before it was told how the run ended
-		return errKeyReused
+func sameBody(record *redisstore.Record, repeat *Run) error {
+	if record.Body != "" && record.Body != repeat.Body { // "": Redis lost it before it was told how the run ended
+		return ErrKeyReused
 	}
 	return nil
 }
@@ -455,7 +455,7 @@ func sameBody(record *redisstore.Record, repeat *run) error {
 func abandonedError(err error) error {
 	p := *problem.FromError(err)
 	if p.Status == http.StatusNotFound { // no apiserver has the run any more, and this process may not close it
-		return fmt.Errorf("%w: %w", errMayRun, err)
+		return fmt.Errorf("%w: %w", ErrMayRun, err)
 	}
 	if p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable {
 		p.Status = http.StatusBadGateway
@@ -466,55 +466,55 @@ func abandonedError(err error) error {
 	return err
 }
 
-// final is the answer to a post that waits for its run's end, as it is kept in the run's
+// Final is the answer to a post that waits for its run's end, as it is kept in the run's
 // record for posts that repeat it: a webapi.Result, or an api.Problem.
-type final struct {
+type Final struct {
 	Status int             `json:"status"`
 	Body   json.RawMessage `json:"body"`
 }
 
 // storedAnswer is the final answer in a record; nil while the run goes on.
-func storedAnswer(record *redisstore.Record) *final {
-	f := new(final)
+func storedAnswer(record *redisstore.Record) *Final {
+	f := new(Final)
 	if len(record.Result) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(record.Result, f); err != nil {
-		return &final{Status: http.StatusInternalServerError,
+		return &Final{Status: http.StatusInternalServerError,
 			Body: json.RawMessage(`{"code":"internal","message":"The kept answer of this run is damaged; read the chat's ` +
 				`history."}`)}
 	}
 	return f
 }
 
-// mayPass says whether the answer is a failure that another attempt may not meet.
-func (f *final) mayPass() bool {
+// MayPass says whether the answer is a failure that another attempt may not meet.
+func (f *Final) MayPass() bool {
 	var p api.Problem
 	return f.Status != http.StatusOK && json.Unmarshal(f.Body, &p) == nil && p.Retryable
 }
 
-// body is the answer as it is sent.
-func (f *final) body() []byte {
+// Encoded is the answer as it is sent.
+func (f *Final) Encoded() []byte {
 	if f.Status != http.StatusOK {
 		return append(append([]byte(`{"error":`), f.Body...), '}')
 	}
 	return f.Body
 }
 
-// mayPass says whether the run failed in a way that another attempt may not.
-func (r *run) mayPass() bool {
-	if r.log.Outcome() != event.Failed {
+// MayPass says whether the run failed in a way that another attempt may not.
+func (r *Run) MayPass() bool {
+	if r.Log.Outcome() != event.Failed {
 		return false
 	}
-	_, _, err := r.collect(context.Background()) // it is over: nothing is waited for
+	_, _, err := r.Collect(context.Background()) // it is over: nothing is waited for
 	var p *api.Problem
 	return errors.As(err, &p) && p.Retryable
 }
 
-// final is the answer to a post that waits for the run's end: a webapi.Result, or an
+// Final is the answer to a post that waits for the run's end: a webapi.Result, or an
 // *api.Problem.
-func (r *run) final(ctx context.Context) (status int, body any) {
-	out, _, err := r.collect(ctx)
+func (r *Run) Final(ctx context.Context) (status int, body any) {
+	out, _, err := r.Collect(ctx)
 	if err != nil {
 		p := problem.FromError(err)
 		return p.Status, p
@@ -522,12 +522,12 @@ func (r *run) final(ctx context.Context) (status int, body any) {
 	return http.StatusOK, out
 }
 
-func encodeFinal(status int, body any) []byte {
+func EncodeFinal(status int, body any) []byte {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs of ours
 	}
-	if raw, err = json.Marshal(final{status, raw}); err != nil {
+	if raw, err = json.Marshal(Final{status, raw}); err != nil {
 		panic(fmt.Sprintf("webmemory: a final answer does not encode: %v", err))
 	}
 	return raw

@@ -27,13 +27,13 @@ func isPlaced(p webapi.MessageRequest) bool { return p.ParentID != nil || p.IfLa
 // fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
 // post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
 // for none.
-func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, closed string,
-	histories map[memory.Key]*memory.History, headCache heads) (target *string, err error) {
-	own := histories[memory.ChatKey(r.chat)]
+func (s *Starter) fits(ctx context.Context, r *Run, p webapi.MessageRequest, closed string,
+	histories map[memory.Key]*memory.History, headCache Heads) (target *string, err error) {
+	own := histories[memory.ChatKey(r.Chat)]
 	if own == nil {
-		own = memory.Empty(memory.ChatKey(r.chat))
+		own = memory.Empty(memory.ChatKey(r.Chat))
 	}
-	if r.retryOf != "" && openQuestion(own, p.Message) >= 0 {
+	if r.RetryOf != "" && openQuestion(own, p.Message) >= 0 {
 		return nil, nil // it stands there already
 	}
 	ids, last := own.IDs(), ""
@@ -41,7 +41,7 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 		last = ids[len(ids)-1]
 	}
 	if p.IfLast != nil && *p.IfLast != last && !onlyEnded(own, ids, *p.IfLast, closed, p.OnBusy == webapi.Interrupt) {
-		went, err := s.wentBack(ctx, r.chat, p, histories)
+		went, err := s.wentBack(ctx, r.Chat, p, histories)
 		if err == nil && !went {
 			err = errMoreSaid
 		}
@@ -52,19 +52,19 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 	if p.ParentID == nil || *p.ParentID == last {
 		return nil, nil
 	}
-	v, err := s.histories.pin(ctx, histories, headCache)
+	v, err := s.histories.Pin(ctx, histories, headCache)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.histories.locate(ctx, r.chat, v, *p.ParentID)
+	l, err := s.histories.Locate(ctx, r.Chat, v, *p.ParentID)
 	if err != nil {
 		return nil, err
 	}
 	newest, err := s.newestAlone(ctx, v, l)
-	if r.goesBack = rewinds; newest {
-		r.goesBack = regenerates
+	if r.GoesBack = Rewinds; newest {
+		r.GoesBack = Regenerates
 	}
-	if no := new(access.Refusal); errors.As(checkRight(ctx, r.goesBack), &no) && err == nil {
+	if no := new(access.Refusal); errors.As(CheckRight(ctx, r.GoesBack), &no) && err == nil {
 		refusal := *no
 		refusal.Message = "More than the newest exchange would be taken back. " + no.Message
 		return nil, &refusal
@@ -74,16 +74,16 @@ func (s *starter) fits(ctx context.Context, r *run, p webapi.MessageRequest, clo
 
 // newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
 // remembers, also where the chat's own history was erased before.
-func (s *starter) newestAlone(ctx context.Context, v view, l *boundary) (bool, error) {
-	if l.newest < 0 || l.lastIndex < l.newest-1 {
+func (s *Starter) newestAlone(ctx context.Context, v View, l *Boundary) (bool, error) {
+	if l.Newest < 0 || l.LastIndex < l.Newest-1 {
 		return false, nil
 	}
 	for key, p := range v {
-		if !l.start || key.Agent() == "" {
+		if !l.Start || key.Agent() == "" {
 			continue
 		}
-		for one, err := range s.histories.parts(ctx, p, noID) {
-			if err != nil || slices.ContainsFunc(one.heads, func(h head) bool { return h.Timestamp < l.newestTS }) {
+		for one, err := range s.histories.Parts(ctx, p, NoID) {
+			if err != nil || slices.ContainsFunc(one.Heads, func(h Head) bool { return h.Timestamp < l.NewestTS }) {
 				return false, err
 			}
 		}
@@ -112,15 +112,15 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 
 // wentBack says whether the histories stand as the rewind left them that a post asks for: it was posted before,
 // to a process that died then.
-func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
+func (s *Starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
-	setAsides, err := s.store.Rewinds.List(ctx, chat)
+	setAsides, err := s.Store.Rewinds.List(ctx, chat)
 	if err != nil || p.ParentID == nil || len(setAsides) == 0 || setAsides[len(setAsides)-1].Target != *p.ParentID {
 		return false, err
 	}
 	a := &setAsides[len(setAsides)-1]
-	if err := s.histories.unchangedSince(ctx, histories, a); err != nil {
-		if errors.Is(err, errMessagesSince) {
+	if err := s.histories.UnchangedSince(ctx, histories, a); err != nil {
+		if errors.Is(err, ErrMessagesSince) {
 			err = nil
 		}
 		return false, err
@@ -131,11 +131,11 @@ func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messa
 			continue
 		}
 		last = ah.Last
-		for piece, err := range s.store.Rewinds.Pieces(ctx, chat, a.ID, ah) {
+		for piece, err := range s.Store.Rewinds.Pieces(ctx, chat, a.ID, ah) {
 			if err != nil {
 				return false, err
 			}
-			_, last = headOf(piece.Messages[len(piece.Messages)-1])
+			_, last = HeadOf(piece.Messages[len(piece.Messages)-1])
 		}
 	}
 	return last == *p.IfLast, nil
@@ -143,23 +143,23 @@ func (s *starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messa
 
 // mayFollow refuses a post that is to end a run and does not follow what the chat says, before that run is
 // ended. The record instead: another process has the post's run.
-func (s *starter) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+func (s *Starter) mayFollow(ctx context.Context, r *Run, p webapi.MessageRequest) (*redisstore.Record, error) {
 	if !isPlaced(p) {
 		return nil, nil
 	}
 	if p.OnBusy != webapi.Interrupt {
-		if rest, err := s.store.Suspensions.Rest(ctx, r.chat); err != nil || rest == nil {
+		if rest, err := s.Store.Suspensions.Rest(ctx, r.Chat); err != nil || rest == nil {
 			return nil, err // nothing is ended for it; it is looked at under the turn
 		}
 	}
-	histories, err := s.histories.currentAll(ctx, r.chat)
+	histories, err := s.histories.CurrentAll(ctx, r.Chat)
 	if err == nil {
 		_, err = s.fits(ctx, r, p, "", histories, nil)
 	}
-	if err == nil || !r.keyed {
+	if err == nil || !r.Keyed {
 		return nil, err
 	}
-	record, unknown := recordOf(ctx, s.store, r)
+	record, unknown := RecordOf(ctx, s.Store, r)
 	if record != nil {
 		return record, nil
 	}
@@ -168,46 +168,46 @@ func (s *starter) mayFollow(ctx context.Context, r *run, p webapi.MessageRequest
 
 // goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
 // aside for it, "" for nothing. The record instead: another process has the post's run.
-func (s *starter) goBack(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (rewindID string,
+func (s *Starter) goBack(ctx context.Context, r *Run, p webapi.MessageRequest, w *Writer) (rewindID string,
 	record *redisstore.Record, err error) {
 	if !isPlaced(p) {
 		return "", nil, nil
 	}
-	if r.keyed {
-		if record, err = recordOf(ctx, s.store, r); err != nil || record != nil {
+	if r.Keyed {
+		if record, err = RecordOf(ctx, s.Store, r); err != nil || record != nil {
 			return "", record, err
 		}
 	}
-	headCache := heads{}
-	target, err := s.fits(ctx, r, p, w.closed, w.histories, headCache)
+	headCache := Heads{}
+	target, err := s.fits(ctx, r, p, w.Closed, w.Histories, headCache)
 	if err != nil || target == nil {
 		return "", nil, err
 	}
 	// What follows must not end with the client, half way.
 	ctx, cancel := changeContext(w)
 	defer cancel()
-	setAside, err := s.rewinder.rewindUnder(ctx, w, *target, headCache)
+	setAside, err := s.rewinder.RewindUnder(ctx, w, *target, headCache)
 	if err != nil || setAside.ID == "" {
 		return "", nil, err
 	}
-	return setAside.ID, nil, s.eraser.freshConversation(ctx, w)
+	return setAside.ID, nil, s.eraser.FreshConversation(ctx, w)
 }
 
 // undo puts back what was taken back for a post that was refused then.
-func (s *starter) undo(w *writer, rewindID string) {
+func (s *Starter) undo(w *Writer, rewindID string) {
 	ctx, cancel := changeContext(w)
 	defer cancel()
-	a, err := s.store.Rewinds.Read(ctx, w.chat, rewindID)
+	a, err := s.Store.Rewinds.Read(ctx, w.Chat, rewindID)
 	if err == nil && a != nil {
-		err = s.rewinder.restoreUnder(ctx, w, a)
+		err = s.rewinder.RestoreUnder(ctx, w, a)
 	}
 	if err != nil {
-		s.log.Warn().Err(err).Str("chat", w.chat.String()).Msg("what a refused message took back is still set aside")
+		s.Log.Warn().Err(err).Str("chat", w.Chat.String()).Msg("what a refused message took back is still set aside")
 	}
 }
 
 // changeContext is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
 // leaves.
-func changeContext(w *writer) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.ctx, scanTimeout)
+func changeContext(w *Writer) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(w.Ctx, ScanTimeout)
 }

@@ -27,15 +27,15 @@ import (
 // This file is about the persons that are to answer: the list of what all runs wait for, and
 // the webhook that is told of each wait.
 
-// webhooks tells approvals.webhook of runs that wait. No run waits for it.
-type webhooks struct {
-	*core
-	webhook *http.Client
+// Webhooks tells approvals.webhook of runs that wait. No run waits for it.
+type Webhooks struct {
+	*Core
+	Webhook *http.Client
 }
 
-// getApprovals is GET /v1/approvals.
-func (s *resumer) getApprovals(c *gin.Context) error {
-	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
+// GetApprovals is GET /v1/approvals.
+func (s *Resumer) GetApprovals(c *gin.Context) error {
+	limit, err := problem.Number(c, "limit", PageSize, 1, MaxPage)
 	if err != nil {
 		return err
 	}
@@ -46,17 +46,17 @@ func (s *resumer) getApprovals(c *gin.Context) error {
 	if kinds := []string{event.Approval, event.Question, event.ClientResult}; kind != "" && !slices.Contains(kinds, kind) {
 		return problem.BadRequest("kind is approval, question or client_result, not %.40q.", kind)
 	}
-	chats, waiting, next, err := s.store.Suspensions.List(c.Request.Context(), problem.TenantOf(c), c.Query("cursor"),
+	chats, waiting, next, err := s.Store.Suspensions.List(c.Request.Context(), problem.TenantOf(c), c.Query("cursor"),
 		limit)
 	if err != nil {
 		return err
 	}
 	out := webapi.ApprovalList{Approvals: []webapi.ApprovalEntry{}, NextCursor: next}
 	for i, w := range waiting {
-		if s.notErased(chats[i], &w.Rest) != nil {
+		if s.NotErased(chats[i], &w.Rest) != nil {
 			continue
 		}
-		pending, err := waitsOf(w)
+		pending, err := WaitsOf(w)
 		if err != nil {
 			continue // it cannot go on, and is ended by the next holder of the chat's lease
 		}
@@ -111,8 +111,8 @@ const (
 
 // tellWebhook tells the webhook what a run waits for, which never holds the run up. It gives up
 // after some tries, when the process ends, or when the webhook says that it will not have it.
-func (s *webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wait) {
-	if s.cfg.Webhook.URL == "" || len(pending) == 0 {
+func (s *Webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wait) {
+	if s.Cfg.Webhook.URL == "" || len(pending) == 0 {
 		return
 	}
 	payload := WebhookBody{Tenant: chat.Tenant(), ChatID: chat, RunID: run}
@@ -123,16 +123,16 @@ func (s *webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wai
 	if err != nil {
 		return // plain structs of ours
 	}
-	s.workers.Go(func() {
+	s.Workers.Go(func() {
 		for try, wait := 1, webhookFirst; ; try, wait = try+1, 2*wait {
-			retry, err := s.callWebhook(s.life, body)
+			retry, err := s.callWebhook(s.Life, body)
 			if err == nil {
-				s.metrics.webhook.WithLabelValues("told").Inc()
+				s.Metrics.Webhook.WithLabelValues("told").Inc()
 				return
 			}
-			if !retry || try == webhookTries || pause(s.life, jitter(wait)) != nil {
-				s.metrics.webhook.WithLabelValues("failed").Inc()
-				s.log.Warn().Err(err).Str("run", run).Msg("approvals.webhook was not told what a run waits for")
+			if !retry || try == webhookTries || Pause(s.Life, Jitter(wait)) != nil {
+				s.Metrics.Webhook.WithLabelValues("failed").Inc()
+				s.Log.Warn().Err(err).Str("run", run).Msg("approvals.webhook was not told what a run waits for")
 				return
 			}
 		}
@@ -140,21 +140,21 @@ func (s *webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wai
 }
 
 // callWebhook makes one request; again says whether another may have success.
-func (s *webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, err error) {
+func (s *Webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookAnswers)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.Webhook.URL, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Cfg.Webhook.URL, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
-	mac := hmac.New(sha256.New, []byte(s.cfg.Webhook.Secret))
+	mac := hmac.New(sha256.New, []byte(s.Cfg.Webhook.Secret))
 	mac.Write([]byte(timestamp + "."))
 	mac.Write(body)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(WebhookTimestamp, timestamp)
 	req.Header.Set(WebhookSignature, "sha256="+hex.EncodeToString(mac.Sum(nil)))
-	resp, err := s.webhook.Do(req)
+	resp, err := s.Webhook.Do(req)
 	if err != nil {
 		return true, err
 	}
@@ -167,8 +167,8 @@ func (s *webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, er
 		fmt.Errorf("it answered with %s", resp.Status)
 }
 
-// newWebhookClient follows no redirects: only the configured URL is told.
-func newWebhookClient() *http.Client {
+// NewWebhookClient follows no redirects: only the configured URL is told.
+func NewWebhookClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
 		CheckRedirect: telemetry.NoRedirect}
 }

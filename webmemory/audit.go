@@ -22,7 +22,7 @@ import (
 
 // auditor is the routes of what is counted and noted of callers: the audit log and the usage of models. What is noted
 // is decided by rights.go.
-type auditor struct{ *core }
+type auditor struct{ *Core }
 
 // readAsAdmin is the entry for reading by the scope admin without the scope of reading.
 const readAsAdmin = "memory.read"
@@ -34,12 +34,12 @@ var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAud
 	Message: "This service keeps no log of who did what."}
 
 // nothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
-const nothingDone = "nothing done"
+const NothingDone = "nothing done"
 
 // audit writes what a request did, once it has succeeded.
 func (s *routes) audit(c *gin.Context) {
 	c.Next()
-	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(nothingDone) {
+	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(NothingDone) {
 		return
 	}
 	route := c.Request.Method + " " + c.FullPath()
@@ -49,30 +49,30 @@ func (s *routes) audit(c *gin.Context) {
 		entry = readAsAdmin
 	}
 	target := cmp.Or(c.GetString(auditTarget), strings.TrimPrefix(c.Request.URL.EscapedPath(), "/v1/"))
-	s.writeAudit(c.Request.Context(), problem.TenantOf(c), entry, target)
+	s.WriteAudit(c.Request.Context(), problem.TenantOf(c), entry, target)
 }
 
-// writeAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
+// WriteAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
 // that fails.
-func (s *core) writeAudit(ctx context.Context, tenant memory.Tenant, entry, target string) {
+func (s *Core) WriteAudit(ctx context.Context, tenant memory.Tenant, entry, target string) {
 	if entry == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StoreTimeout)
 	defer cancel()
-	if err := s.cfg.Audit.Write(ctx, tenant, entry, target); err != nil {
-		s.metrics.unaudited.Inc()
-		s.log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.FromContext(ctx).Key).
+	if err := s.Cfg.Audit.Write(ctx, tenant, entry, target); err != nil {
+		s.Metrics.unaudited.Inc()
+		s.Log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.FromContext(ctx).Key).
 			Msg("an entry of the audit log was not kept")
 	}
 }
 
 // getAudit is GET /v1/audit: the caller's tenant's entries, and for an admin of the default tenant those of any.
 func (s *auditor) getAudit(c *gin.Context) error {
-	if s.cfg.Audit == nil {
+	if s.Cfg.Audit == nil {
 		return errAuditOff
 	}
-	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
+	limit, err := problem.Number(c, "limit", PageSize, 1, MaxPage)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *auditor) getAudit(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := s.cfg.Audit.Page(c.Request.Context(), tenant, c.Query("cursor"), limit)
+	entries, err := s.Cfg.Audit.Page(c.Request.Context(), tenant, c.Query("cursor"), limit)
 	if err != nil {
 		return err
 	}

@@ -63,11 +63,11 @@ func checkBeside(p *webapi.MessageRequest) error {
 	return api.ValidateTools(p.Tools)
 }
 
-// zoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
+// ZoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
 // read.
-func zoneOf(ctx context.Context, s *core, zone string, u memory.User) string {
+func ZoneOf(ctx context.Context, s *Core, zone string, u memory.User) string {
 	if zone == "" && !u.IsZero() {
-		zone, _ = s.store.Users.Zone(ctx, u)
+		zone, _ = s.Store.Users.Zone(ctx, u)
 	}
 	return zone
 }

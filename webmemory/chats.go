@@ -21,9 +21,9 @@ import (
 
 // This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
 
-// chatList lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
+// ChatList lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
 // also, once, of those from before there was one.
-type chatList struct{ *core }
+type ChatList struct{ *Core }
 
 // byUse is the value of order for the chats that were used last first, byPin that for those of them that are pinned.
 const byUse, byPin = "used", "pinned"
@@ -31,9 +31,9 @@ const byUse, byPin = "used", "pinned"
 // maxSearch bounds q, in bytes.
 const maxSearch = 256
 
-// listChats is GET /v1/chats.
-func (s *chatList) listChats(c *gin.Context) error {
-	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
+// ListChats is GET /v1/chats.
+func (s *ChatList) ListChats(c *gin.Context) error {
+	limit, err := problem.Number(c, "limit", PageSize, 1, MaxPage)
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,11 @@ func (s *chatList) listChats(c *gin.Context) error {
 	case order == byPin:
 		out, err := s.pinnedChats(ctx, tenant, strings.ToLower(memory.Plain(q)), limit)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
-	case order == byUse, tenant != memory.Tenant{}, s.cfg.Cold.Store != nil: // whose chats are all in the list
+	case order == byUse, tenant != memory.Tenant{}, s.Cfg.Cold.Store != nil: // whose chats are all in the list
 		out, err := s.chatsByUse(ctx, tenant, strings.ToLower(memory.Plain(q)), limit, cursor)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
 	}
-	chats, next, err := s.store.Chats.Page(ctx, cursor, limit)
+	chats, next, err := s.Store.Chats.Page(ctx, cursor, limit)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *chatList) listChats(c *gin.Context) error {
 const chatsLooked, lookAtOnce = 2000, 200
 
 // chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
-func (s *chatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
+func (s *ChatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
 	out.Chats = []webapi.ChatEntry{}
@@ -82,7 +82,7 @@ func (s *chatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q strin
 		if q == "" {
 			count = limit - len(out.Chats) + 1 // whether there is another one
 		}
-		places, err := s.store.Chats.ByUse(ctx, tenant, pos, count)
+		places, err := s.Store.Chats.ByUse(ctx, tenant, pos, count)
 		if err != nil {
 			return out, err
 		}
@@ -114,10 +114,10 @@ func (s *chatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q strin
 }
 
 // pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
-func (s *chatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
+func (s *ChatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
 	limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
-	pins, err := s.store.Chats.ByUse(ctx, tenant, redisstore.Pins, maxPage)
+	pins, err := s.Store.Chats.ByUse(ctx, tenant, redisstore.Pins, MaxPage)
 	if err != nil {
 		return out, err
 	}
@@ -125,7 +125,7 @@ func (s *chatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q stri
 	for _, p := range pins {
 		ids = append(ids, p.Member)
 	}
-	places, err := s.store.Chats.Used(ctx, tenant, ids...)
+	places, err := s.Store.Chats.Used(ctx, tenant, ids...)
 	if err != nil {
 		return out, err
 	}
@@ -144,7 +144,7 @@ func contains(e webapi.ChatEntry, q string) bool {
 }
 
 // entries are what a list says of its places; one without a card is no chat, or not there any more.
-func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
+func (s *ChatList) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
 	[]webapi.ChatEntry, error,
 ) {
 	out := make([]webapi.ChatEntry, len(places))
@@ -155,7 +155,7 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			chats, positions = append(chats, chat), append(positions, i)
 		}
 	}
-	cards, err := s.store.Chats.Cards(ctx, chats...)
+	cards, err := s.Store.Chats.Cards(ctx, chats...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,19 +166,19 @@ func (s *chatList) entries(ctx context.Context, tenant memory.Tenant, places []r
 			asleep, sleeping = append(asleep, i), append(sleeping, chat)
 		}
 	}
-	for i, card := range s.tier.cards(ctx, sleeping) {
+	for i, card := range s.Tier.Cards(ctx, sleeping) {
 		cards[asleep[i]] = redisstore.Card{Title: card.Title, Messages: card.Messages, Metadata: card.Metadata,
 			Pinned: cards[asleep[i]].Pinned}
 	}
 	for i, card := range cards {
 		if card.Missing {
-			if err := s.store.Chats.Unlist(ctx, tenant, places[positions[i]]); err != nil {
+			if err := s.Store.Chats.Unlist(ctx, tenant, places[positions[i]]); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		if card.Messages == 0 && card.Bytes > 0 { // a value that another program wrote has no count yet
-			if card.Messages, err = s.countMessages(ctx, memory.ChatKey(chats[i])); err != nil {
+			if card.Messages, err = s.CountMessages(ctx, memory.ChatKey(chats[i])); err != nil {
 				return nil, err
 			}
 		}
@@ -200,8 +200,8 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 	return out
 }
 
-// patchChat is PATCH /v1/chats/{chat}.
-func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
+// PatchChat is PATCH /v1/chats/{chat}.
+func (s *ChatList) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
 	var title, metadata *string
 	if body.Title != nil {
 		if len(*body.Title) > webapi.MaxTitle {
@@ -229,22 +229,22 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 		if title == nil || *title == "" {
 			return problem.BadRequest("made goes with a title.")
 		}
-		if err := s.store.Chats.MakeTitle(ctx, chat, *title); err != nil {
+		if err := s.Store.Chats.MakeTitle(ctx, chat, *title); err != nil {
 			return err
 		}
 		title = nil
 	}
-	exists, err := s.store.Chats.ChangeCard(ctx, chat, title, metadata, body.Pinned)
+	exists, err := s.Store.Chats.ChangeCard(ctx, chat, title, metadata, body.Pinned)
 	if err != nil {
 		return err
 	}
 	if !exists {
-		return errUnknownChat
+		return ErrUnknownChat
 	}
-	if err := s.store.Chats.List(ctx, chat); err != nil {
+	if err := s.Store.Chats.List(ctx, chat); err != nil {
 		return err
 	}
-	places, err := s.store.Chats.Used(ctx, chat.Tenant(), chat.ID())
+	places, err := s.Store.Chats.Used(ctx, chat.Tenant(), chat.ID())
 	if err != nil {
 		return err
 	}
@@ -253,65 +253,65 @@ func (s *chatList) patchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 		return err
 	}
 	if entries[0].ChatCard == nil { // erased meanwhile
-		return errUnknownChat
+		return ErrUnknownChat
 	}
 	return api.Answer(c.Writer, http.StatusOK, entries[0], nil)
 }
 
-// listAll brings the chats that a version without the list has stored into it, some at a time.
-func (s *chatList) listAll() {
+// ListAll brings the chats that a version without the list has stored into it, some at a time.
+func (s *ChatList) ListAll() {
 	for {
 		err := s.tryListAll()
-		if err == nil || s.life.Err() != nil {
+		if err == nil || s.Life.Err() != nil {
 			return
 		}
-		s.log.Debug().Err(err).Msg("the chats are not listed yet; it is tried again")
-		if pause(s.life, jitter(retryEvery)) != nil {
+		s.Log.Debug().Err(err).Msg("the chats are not listed yet; it is tried again")
+		if Pause(s.Life, Jitter(RetryEvery)) != nil {
 			return
 		}
 	}
 }
 
-func (s *chatList) tryListAll() error {
-	done, err := s.store.Chats.Listed(s.life)
+func (s *ChatList) tryListAll() error {
+	done, err := s.Store.Chats.Listed(s.Life)
 	if err != nil || done {
 		return err
 	}
 	began, count := time.Now(), 0
-	if err := redisstore.Gather(s.life, s.store); err != nil {
+	if err := redisstore.Gather(s.Life, s.Store); err != nil {
 		return err
 	}
 	for cursor, hasMore := "", true; hasMore; hasMore = cursor != "" {
 		var chats []memory.Chat
-		if chats, cursor, err = s.store.Chats.Page(s.life, cursor, lookAtOnce); err == nil {
-			err = s.store.Chats.List(s.life, chats...)
+		if chats, cursor, err = s.Store.Chats.Page(s.Life, cursor, lookAtOnce); err == nil {
+			err = s.Store.Chats.List(s.Life, chats...)
 		}
 		if err != nil {
 			return err
 		}
 		count += len(chats)
-		if err := pause(s.life, 10*time.Millisecond); err != nil {
+		if err := Pause(s.Life, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	if count > 0 {
-		s.log.Info().Int("chats", count).Dur("took", time.Since(began)).Msg("listed the chats in the order of use")
+		s.Log.Info().Int("chats", count).Dur("took", time.Since(began)).Msg("listed the chats in the order of use")
 	}
-	return s.store.Chats.AllListed(s.life)
+	return s.Store.Chats.AllListed(s.Life)
 }
 
-// getChat is GET /v1/chats/{chat}.
-func (s *chatList) getChat(c *gin.Context, chat memory.Chat) error {
-	stored, err := s.store.Chats.Histories(c.Request.Context(), chat, s.cfg.Agents()...)
+// GetChat is GET /v1/chats/{chat}.
+func (s *ChatList) GetChat(c *gin.Context, chat memory.Chat) error {
+	stored, err := s.Store.Chats.Histories(c.Request.Context(), chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
-	cards, err := s.store.Chats.Cards(c.Request.Context(), chat)
+	cards, err := s.Store.Chats.Cards(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
 	out := webapi.ChatInfo{ChatID: chat, Title: cards[0].Title, Histories: []webapi.HistoryInfo{}}
-	open, err := s.store.Turns.OpenRun(c.Request.Context(), chat)
+	open, err := s.Store.Turns.OpenRun(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
@@ -324,7 +324,7 @@ func (s *chatList) getChat(c *gin.Context, chat memory.Chat) error {
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
-			if h.Messages, err = s.countMessages(c.Request.Context(), h.Key); err != nil {
+			if h.Messages, err = s.CountMessages(c.Request.Context(), h.Key); err != nil {
 				return err
 			}
 		}
@@ -337,15 +337,15 @@ func (s *chatList) getChat(c *gin.Context, chat memory.Chat) error {
 }
 
 // waitingOf is the run of a chat that waits; nil for none.
-func (s *chatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
-	w, err := s.store.Suspensions.Waiting(ctx, chat)
+func (s *ChatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
+	w, err := s.Store.Suspensions.Waiting(ctx, chat)
 	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	pending, err := waitsOf(w)
+	pending, err := WaitsOf(w)
 	if err != nil {
 		return nil, nil //nolint:nilerr // it cannot go on, and is ended by the next holder of the chat's lease
 	}

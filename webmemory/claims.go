@@ -30,8 +30,8 @@ import (
 // maxTool bounds the name of a tool, in bytes.
 const maxTool = 256
 
-// postClaim is POST /internal/v1/runs/{run}/calls.
-func (s *toolCalls) postClaim(c *gin.Context, r *run, req memory.ClaimRequest) error {
+// PostClaim is POST /internal/v1/runs/{run}/calls.
+func (s *ToolCalls) PostClaim(c *gin.Context, r *Run, req memory.ClaimRequest) error {
 	if req.Subagent != "" {
 		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
 			return err
@@ -40,15 +40,15 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, req memory.ClaimRequest) e
 	if req.Tool == "" || len(req.Tool) > maxTool {
 		return problem.BadRequest("tool is the name of a tool, of 1 to %d bytes.", maxTool)
 	}
-	if !isObject(req.Arguments) {
+	if !IsObject(req.Arguments) {
 		return problem.BadRequest("arguments is missing or no object.")
 	}
 	if req.N < 1 || req.Seq < 0 {
 		return problem.BadRequest("n is a whole number from 1 on, and after one from 0 on.")
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.ResumeWait)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.Cfg.ResumeWait)
 	defer cancel()
-	err := r.log.Reach(ctx, req.Seq) // what is in the log is stored
+	err := r.Log.Reach(ctx, req.Seq) // what is in the log is stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
 		return problem.BadRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
 			req.Seq)
@@ -56,8 +56,8 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, req memory.ClaimRequest) e
 	if err != nil {
 		return err
 	}
-	id := callID(r.firstRun(), req)
-	call := redisstore.Call{Run: r.id, Subagent: req.Subagent, Tool: req.Tool, N: req.N, ClaimedAt: time.Now().UnixMilli()}
+	id := callID(r.FirstRun(), req)
+	call := redisstore.Call{Run: r.Id, Subagent: req.Subagent, Tool: req.Tool, N: req.N, ClaimedAt: time.Now().UnixMilli()}
 	word, result, err := s.claim(ctx, r, id, call, req.Repeatable)
 	if err != nil {
 		return err
@@ -70,35 +70,35 @@ func (s *toolCalls) postClaim(c *gin.Context, r *run, req memory.ClaimRequest) e
 		}
 		out.Result, out.Failed = stored.Result, stored.Failed
 	}
-	s.metrics.claims.WithLabelValues(out.State).Inc()
+	s.Metrics.Claims.WithLabelValues(out.State).Inc()
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // claim asks for a call by its id where the run's calls are.
-func (s *toolCalls) claim(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+func (s *ToolCalls) claim(ctx context.Context, r *Run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
-	if r.ownCalls == nil {
+	if r.OwnCalls == nil {
 		return s.claimOnce(ctx, r, id, c, repeatable)
 	}
-	word, result = r.ownCalls.claim(id, repeatable)
+	word, result = r.OwnCalls.claim(id, repeatable)
 	return word, result, nil
 }
 
 // settle keeps what a call returned where the run's calls are.
-func (s *toolCalls) settle(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
-	if r.ownCalls == nil {
+func (s *ToolCalls) settle(ctx context.Context, r *Run, id string, result []byte) (granted bool, err error) {
+	if r.OwnCalls == nil {
 		return s.settleOnce(ctx, r, id, result)
 	}
-	return r.ownCalls.settle(id, result), nil
+	return r.OwnCalls.settle(id, result), nil
 }
 
-// ownCalls are the calls of a one-shot. Only this process runs it.
-type ownCalls struct {
+// OwnCalls are the calls of a one-shot. Only this process runs it.
+type OwnCalls struct {
 	mu      sync.Mutex
 	results map[string][]byte // by the call's id, nil for one that has none; guarded by mu
 }
 
-func (o *ownCalls) claim(id string, repeatable bool) (word string, result []byte) {
+func (o *OwnCalls) claim(id string, repeatable bool) (word string, result []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	result, granted := o.results[id]
@@ -114,7 +114,7 @@ func (o *ownCalls) claim(id string, repeatable bool) (word string, result []byte
 	return memory.CallGranted, nil
 }
 
-func (o *ownCalls) settle(id string, result []byte) (granted bool) {
+func (o *OwnCalls) settle(id string, result []byte) (granted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	previous, granted := o.results[id]
@@ -124,17 +124,17 @@ func (o *ownCalls) settle(id string, result []byte) (granted bool) {
 	return granted
 }
 
-// postSettle is POST /internal/v1/runs/{run}/calls/{call}.
-func (s *toolCalls) postSettle(c *gin.Context, r *run, req api.SettleRequest) error {
-	if len(req.Result) > maxResult {
+// PostSettle is POST /internal/v1/runs/{run}/calls/{call}.
+func (s *ToolCalls) PostSettle(c *gin.Context, r *Run, req api.SettleRequest) error {
+	if len(req.Result) > MaxResult {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
-			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", maxResult, len(req.Result))}
+			Message: fmt.Sprintf("A result may have %d bytes; this one has %d.", MaxResult, len(req.Result))}
 	}
 	raw, err := json.Marshal(req)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), StoreTimeout)
 	defer cancel()
 	granted, err := s.settle(ctx, r, c.Param("call"), raw)
 	switch {
@@ -147,22 +147,22 @@ func (s *toolCalls) postSettle(c *gin.Context, r *run, req api.SettleRequest) er
 	return err
 }
 
-// firstRun is the run of the first attempt at what was posted.
-func (r *run) firstRun() string {
-	if r.first != "" {
-		return r.first
+// FirstRun is the run of the first attempt at what was posted.
+func (r *Run) FirstRun() string {
+	if r.First != "" {
+		return r.First
 	}
-	return r.id
+	return r.Id
 }
 
 // holder is the token of the lease that the run has, and its turn; empty once it is over.
-func (r *run) holder() (token string, turn int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *Run) holder() (token string, turn int64) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
 	if r.token == "" {
-		return "", r.turn.Load()
+		return "", r.Turn.Load()
 	}
-	return r.leaseToken, r.turn.Load()
+	return r.LeaseToken, r.Turn.Load()
 }
 
 // callID follows from what is called, so that it is the same in every attempt at the call.

@@ -31,13 +31,13 @@ type Cold struct {
 	Settle time.Duration
 }
 
-// coldTier has chats fall asleep, and wakes them. Each step is made under the chat's lease, and fenced by its turn. The
+// ColdTier has chats fall asleep, and wakes them. Each step is made under the chat's lease, and fenced by its turn. The
 // order is always: the object, the list of those that sleep, the keys of Redis, the list of those that are awake; a
 // kill in between leaves the chat in both lists, and whole in one place or the other. What is taken away of a chat
 // is taken out of the store first, as a mark there says from then on.
-type coldTier struct {
-	*core
-	watch    *storeWatch
+type ColdTier struct {
+	*Core
+	Watch    *StoreWatch
 	sweeping sync.Mutex // one sweep at a time
 	listed   time.Time  // guarded by sweeping: when the objects were listed last
 }
@@ -50,19 +50,19 @@ const (
 	freshlyUsed = 24 * time.Hour // a chat that was only read falls asleep again so much later
 )
 
-// unread reports whether an error concerns a single chat: its stored copy is damaged or cannot be read.
-func unread(err error) bool {
+// Unread reports whether an error concerns a single chat: its stored copy is damaged or cannot be read.
+func Unread(err error) bool {
 	return errors.Is(err, memory.ErrDamaged) || errors.Is(err, problem.ErrAsleep)
 }
 
-// awake returns a handler that wakes the chat of its path first. A chat with an object that cannot be read can still be
+// Awake returns a handler that wakes the chat of its path first. A chat with an object that cannot be read can still be
 // erased.
-func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) error {
+func (s *ColdTier) Awake(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if chat, err := problem.ChatOf(c); err == nil {
-			err = s.wake(c.Request.Context(), chat)
+			err = s.Wake(c.Request.Context(), chat)
 			erases := c.Request.Method == "DELETE" && c.FullPath() == "/v1/chats/:chat"
-			if err != nil && !(erases && unread(err)) {
+			if err != nil && !(erases && Unread(err)) {
 				return err
 			}
 		}
@@ -70,15 +70,15 @@ func (s *coldTier) awake(answer func(*gin.Context) error) func(*gin.Context) err
 	}
 }
 
-// wake brings a chat back if it sleeps.
-func (s *coldTier) wake(ctx context.Context, chat memory.Chat) error {
-	if s.cfg.Cold.Store == nil {
+// Wake brings a chat back if it sleeps.
+func (s *ColdTier) Wake(ctx context.Context, chat memory.Chat) error {
+	if s.Cfg.Cold.Store == nil {
 		return nil
 	}
-	states, err := s.store.Cold.Look(ctx, chat)
+	states, err := s.Store.Cold.Look(ctx, chat)
 	if err != nil {
 		// While Redis is away, what is cached is shown.
-		if s.cache.Peek(memory.ChatKey(chat)) != nil {
+		if s.Cache.Peek(memory.ChatKey(chat)) != nil {
 			err = nil
 		}
 		return err
@@ -86,13 +86,13 @@ func (s *coldTier) wake(ctx context.Context, chat memory.Chat) error {
 	return s.wakeOne(ctx, chat, states[0])
 }
 
-// slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
+// Slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
 // before that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
-func (s *coldTier) slept(ctx context.Context, chat memory.Chat, turn redisstore.Turn) (bool, error) {
-	if s.cfg.Cold.Store == nil {
+func (s *ColdTier) Slept(ctx context.Context, chat memory.Chat, turn redisstore.Turn) (bool, error) {
+	if s.Cfg.Cold.Store == nil {
 		return false, nil
 	}
-	states, err := s.store.Cold.Look(ctx, chat)
+	states, err := s.Store.Cold.Look(ctx, chat)
 	if err != nil || !states[0].Asleep {
 		return false, err
 	}
@@ -102,31 +102,31 @@ func (s *coldTier) slept(ctx context.Context, chat memory.Chat, turn redisstore.
 
 // maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of
 // Redis, a process may have written an older copy of a sleeping chat back before the objects are listed.
-func (s *coldTier) maySleep(state redisstore.Sleep) bool {
-	return state.Asleep || !state.Listed && state.Note == 0 && s.cfg.Cold.IdleTime > 0
+func (s *ColdTier) maySleep(state redisstore.Sleep) bool {
+	return state.Asleep || !state.Listed && state.Note == 0 && s.Cfg.Cold.IdleTime > 0
 }
 
 // wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
 // lease, as to wake it or to have it fall asleep, it waits.
-func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, state redisstore.Sleep) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+func (s *ColdTier) wakeOne(ctx context.Context, chat memory.Chat, state redisstore.Sleep) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
 	for s.maySleep(state) {
 		if !state.Asleep { // most such chats are new, and a lease would leave something of each
-			_, err := s.cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
+			_, err := s.Cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
 			if errors.Is(err, cold.ErrNone) {
 				return nil
 			}
 			if err != nil {
 				err = s.failed(err, chat)
-				if state.Turn != 0 && s.watch.losses.newest().IsZero() { // the objects were never listed
+				if state.Turn != 0 && s.Watch.Losses.Newest().IsZero() { // the objects were never listed
 					return nil
 				}
 				return err
 			}
 		}
 		err := s.withLease(ctx, chat, func(turn redisstore.Turn, _ string) error {
-			now, err := s.store.Cold.Look(ctx, chat)
+			now, err := s.Store.Cold.Look(ctx, chat)
 			if err != nil || !s.maySleep(now[0]) {
 				return err
 			}
@@ -135,13 +135,13 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, state redissto
 		heldErr := new(redisstore.HeldError)
 		switch {
 		case errors.As(err, &heldErr):
-			if pause(ctx, jitter(min(heldErr.Remaining, 100*time.Millisecond))) != nil {
+			if Pause(ctx, Jitter(min(heldErr.Remaining, 100*time.Millisecond))) != nil {
 				return fmt.Errorf("%w: %w", problem.ErrQueueSlow, err)
 			}
 		case !errors.Is(err, memory.ErrMoved):
 			return err
 		}
-		states, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.Store.Cold.Look(ctx, chat)
 		if err != nil {
 			return err
 		}
@@ -152,28 +152,28 @@ func (s *coldTier) wakeOne(ctx context.Context, chat memory.Chat, state redissto
 
 // withLease does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
 // HeldError if another process has it.
-func (s *coldTier) withLease(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
-	token, turns := s.token(), s.store.Turns
-	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.cfg.Lease)
-	if heldErr := new(redisstore.HeldError); errors.As(err, &heldErr) && s.isDead(heldErr.Token) {
+func (s *ColdTier) withLease(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
+	token, turns := s.Token(), s.Store.Turns
+	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.Cfg.Lease)
+	if heldErr := new(redisstore.HeldError); errors.As(err, &heldErr) && s.IsDead(heldErr.Token) {
 		err = errors.Join(err, turns.Leave(ctx, chat, heldErr.Token), turns.Yield(ctx, chat, heldErr.Token))
 	}
 	if err != nil {
 		return err
 	}
 	err = do(turn, token)
-	leaveCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	leaveCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StoreTimeout)
 	defer cancel()
 	if leaveErr := turns.Leave(leaveCtx, chat, token); leaveErr != nil {
-		s.log.Warn().Err(leaveErr).Msg(notGivenBack)
+		s.Log.Warn().Err(leaveErr).Msg(NotGivenBack)
 	}
 	return err
 }
 
 // thaw brings a chat back under its lease. An object from before something of the chat was taken away goes, and brings
 // nothing back. That there is none must follow from that, too.
-func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, state redisstore.Sleep) error {
-	store := s.cfg.Cold.Store
+func (s *ColdTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, state redisstore.Sleep) error {
+	store := s.Cfg.Cold.Store
 	o, err := cold.Take(ctx, store, chat)
 	missing := errors.Is(err, cold.ErrNone)
 	if err != nil && !missing {
@@ -183,44 +183,44 @@ func (s *coldTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	if err != nil {
 		return s.failed(err, chat)
 	}
-	forgotten = max(forgotten, turn.ErasedIn(), s.follower.file.HistoryTurn(memory.ChatKey(chat)))
+	forgotten = max(forgotten, turn.ErasedIn(), s.Follower.File.HistoryTurn(memory.ChatKey(chat)))
 	switch {
 	case missing && forgotten <= state.Used:
 		// If Redis lost the wake, it lists the chat as sleeping again, although the object was deleted after the wake.
-		if cards, err := s.store.Chats.Cards(ctx, chat); err != nil || state.Note >= 0 && cards[0].Messages > 0 {
-			return cmp.Or(err, s.store.Cold.WakeUp(ctx, chat, state.Used, true))
+		if cards, err := s.Store.Chats.Cards(ctx, chat); err != nil || state.Note >= 0 && cards[0].Messages > 0 {
+			return cmp.Or(err, s.Store.Cold.WakeUp(ctx, chat, state.Used, true))
 		}
 		return s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	case o.Turn <= forgotten:
 		if err := store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
 			return s.failed(err, chat)
 		}
-		return s.store.Cold.WakeUp(ctx, chat, 0, false)
+		return s.Store.Cold.WakeUp(ctx, chat, 0, false)
 	}
-	err = s.store.Cold.Woke(ctx, chat)
+	err = s.Store.Cold.Woke(ctx, chat)
 	if err == nil {
-		err = s.store.Cold.Restore(ctx, chat, turn.Number, o,
-			func(key memory.Key) int64 { return s.cfg.Cuts.Turn(key.String()) })
-	}
-	if err == nil {
-		err = s.store.Cold.Note(ctx, chat, turn.Number, o.Turn)
+		err = s.Store.Cold.Restore(ctx, chat, turn.Number, o,
+			func(key memory.Key) int64 { return s.Cfg.Cuts.Turn(key.String()) })
 	}
 	if err == nil {
-		s.metrics.cold.WithLabelValues(thawed).Inc()
-		err = s.store.Cold.WakeUp(ctx, chat, o.Used, true)
+		err = s.Store.Cold.Note(ctx, chat, turn.Number, o.Turn)
+	}
+	if err == nil {
+		s.Metrics.cold.WithLabelValues(thawed).Inc()
+		err = s.Store.Cold.WakeUp(ctx, chat, o.Used, true)
 	}
 	return err
 }
 
-// frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased
+// Frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased
 // chats. unread are chats with objects that cannot be read.
-func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (byChat map[memory.Chat]redisstore.Frozen,
+func (s *ColdTier) Frozen(ctx context.Context, chats ...memory.Chat) (byChat map[memory.Chat]redisstore.Frozen,
 	unread []memory.Chat, err error) {
 	byChat = map[memory.Chat]redisstore.Frozen{}
-	if s.cfg.Cold.Store == nil || len(chats) == 0 {
+	if s.Cfg.Cold.Store == nil || len(chats) == 0 {
 		return byChat, nil, nil
 	}
-	states, err := s.store.Cold.Look(ctx, chats...)
+	states, err := s.Store.Cold.Look(ctx, chats...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -254,24 +254,24 @@ func (s *coldTier) frozen(ctx context.Context, chats ...memory.Chat) (byChat map
 }
 
 // read returns a sleeping chat as its object holds it. The chat is absent if it woke, or was erased later.
-func (s *coldTier) read(ctx context.Context, chat memory.Chat, state redisstore.Sleep) (f redisstore.Frozen, ok bool,
+func (s *ColdTier) read(ctx context.Context, chat memory.Chat, state redisstore.Sleep) (f redisstore.Frozen, ok bool,
 	err error) {
-	o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+	o, err := cold.Take(ctx, s.Cfg.Cold.Store, chat)
 	if errors.Is(err, cold.ErrNone) {
-		states, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.Store.Cold.Look(ctx, chat)
 		if err != nil || !state.Asleep || !states[0].Asleep {
 			return f, false, err
 		}
 		return f, false, s.failed(&memory.DamagedError{Key: cold.Name(cold.Chats, chat), Cause: cold.ErrNone}, chat)
 	}
-	forgotten := s.follower.file.HistoryTurn(memory.ChatKey(chat))
+	forgotten := s.Follower.File.HistoryTurn(memory.ChatKey(chat))
 	if err == nil {
 		var marked int64
-		marked, err = cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		marked, err = cold.Forgotten(ctx, s.Cfg.Cold.Store, chat)
 		forgotten = max(forgotten, marked)
 	}
 	if err == nil && o.Turn > forgotten {
-		f, err = s.store.Cold.Freeze(chat, o.Keys)
+		f, err = s.Store.Cold.Freeze(chat, o.Keys)
 		ok = err == nil
 	}
 	if err != nil {
@@ -282,9 +282,9 @@ func (s *coldTier) read(ctx context.Context, chat memory.Chat, state redisstore.
 
 // failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no
 // object that it is damaged, is problem.ErrAsleep.
-func (s *coldTier) failed(err error, chat memory.Chat) error {
-	s.metrics.cold.WithLabelValues(coldFailed).Inc()
-	s.telemetry.Often.Error().Err(err).Str("chat",
+func (s *ColdTier) failed(err error, chat memory.Chat) error {
+	s.Metrics.cold.WithLabelValues(coldFailed).Inc()
+	s.Telemetry.Often.Error().Err(err).Str("chat",
 		chat.String()).Msg("a chat does not go into the cold store, or out of it")
 	if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrUnavailable) {
 		return err
@@ -293,48 +293,48 @@ func (s *coldTier) failed(err error, chat memory.Chat) error {
 }
 
 // skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.
-func (s *coldTier) skip(ctx context.Context, chat memory.Chat, err error) {
+func (s *ColdTier) skip(ctx context.Context, chat memory.Chat, err error) {
 	_, busy := errors.AsType[*redisstore.HeldError](err)
 	if err != nil && ctx.Err() == nil && !busy && !errors.Is(err, memory.ErrMoved) {
 		_ = s.failed(err, chat)
 	}
 }
 
-// forgetCopy deletes the object of a chat before a removal without a turn.
-func (s *coldTier) forgetCopy(ctx context.Context, chat memory.Chat) error {
+// ForgetCopy deletes the object of a chat before a removal without a turn.
+func (s *ColdTier) ForgetCopy(ctx context.Context, chat memory.Chat) error {
 	for {
-		_, err := s.forget(ctx, chat, 0, false)
+		_, err := s.Forget(ctx, chat, 0, false)
 		if !errors.Is(err, memory.ErrMoved) { // else another turn began meanwhile
 			return err
 		}
-		if err := pause(ctx, jitter(10*time.Millisecond)); err != nil {
+		if err := Pause(ctx, Jitter(10*time.Millisecond)); err != nil {
 			return err
 		}
 	}
 }
 
-// forgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories. If Redis
+// ForgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories. If Redis
 // lost data lately, the history may be a part of that, so the object stays.
-func (s *coldTier) forgetCut(chat memory.Chat) {
-	if s.watch.losses.noticed(halfErased) {
+func (s *ColdTier) ForgetCut(chat memory.Chat) {
+	if s.Watch.Losses.Noticed(HalfErased) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, time.Minute)
+	ctx, cancel := context.WithTimeout(s.Life, time.Minute)
 	defer cancel()
-	if err := s.forgetCopy(ctx, chat); err != nil && s.life.Err() == nil {
+	if err := s.ForgetCopy(ctx, chat); err != nil && s.Life.Err() == nil {
 		_ = s.failed(err, chat)
 	}
 }
 
-// forget deletes the object of a chat before a removal in a turn (0: without one), and returns the object's name if
+// Forget deletes the object of a chat before a removal in a turn (0: without one), and returns the object's name if
 // there was one. It does not ask the store about a chat that never slept, as its meta and the list show. Unless the
 // whole chat is erased, it waits until Redis has the chat on its disk: otherwise the loss of Redis's last writes would
 // take the only copy.
-func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, erasing bool) (names []string, err error) {
-	if s.cfg.Cold.Store == nil {
+func (s *ColdTier) Forget(ctx context.Context, chat memory.Chat, turn int64, erasing bool) (names []string, err error) {
+	if s.Cfg.Cold.Store == nil {
 		return nil, nil
 	}
-	states, err := s.store.Cold.Look(ctx, chat)
+	states, err := s.Store.Cold.Look(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, era
 	}
 	if state.Asleep || state.Note != 0 {
 		names = append(names, cold.Name(cold.Chats, chat))
-	} else if state.Listed || s.cfg.Cold.IdleTime == 0 {
+	} else if state.Listed || s.Cfg.Cold.IdleTime == 0 {
 		return nil, nil
 	}
 	if !erasing && state.Woken != 0 {
@@ -352,17 +352,17 @@ func (s *coldTier) forget(ctx context.Context, chat memory.Chat, turn int64, era
 			return nil, err
 		}
 	}
-	if err := cold.Forget(ctx, s.cfg.Cold.Store, chat, turn); err != nil {
+	if err := cold.Forget(ctx, s.Cfg.Cold.Store, chat, turn); err != nil {
 		return nil, s.failed(err, chat)
 	}
 	if state.Note != 0 {
-		err = s.store.Cold.Note(ctx, chat, turn, 0)
+		err = s.Store.Cold.Note(ctx, chat, turn, 0)
 	}
 	if err == nil && state.Asleep {
-		err = s.store.Cold.WakeUp(ctx, chat, 0, false)
+		err = s.Store.Cold.WakeUp(ctx, chat, 0, false)
 	}
 	if err == nil && state.Woken != 0 {
-		err = s.store.Cold.Unwoke(ctx, chat, state.Woken)
+		err = s.Store.Cold.Unwoke(ctx, chat, state.Woken)
 	}
 	return names, err
 }
@@ -372,100 +372,100 @@ const saveWait = 20 * time.Second
 
 // untilSaved waits until Redis has all writes before a time on its disk. If Redis has no disk or refuses INFO, untilSaved
 // waits as long as an append-only file would need.
-func (s *coldTier) untilSaved(ctx context.Context, cutoff time.Time) error {
+func (s *ColdTier) untilSaved(ctx context.Context, cutoff time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
 	for requested := false; ; {
-		until, hasDisk, err := s.store.Server.Saved(ctx)
+		until, hasDisk, err := s.Store.Server.Saved(ctx)
 		if err != nil || until.After(cutoff) || !hasDisk && time.Since(cutoff) > redisstore.SyncTime {
 			return err
 		}
 		if late := time.Since(cutoff) > 5*time.Second; hasDisk && late && !requested { // it has no append-only file
 			requested = true
-			if err := s.store.Server.Save(ctx); err != nil {
-				s.log.Debug().Err(err).Msg("Redis does not save on request")
+			if err := s.Store.Server.Save(ctx); err != nil {
+				s.Log.Debug().Err(err).Msg("Redis does not save on request")
 			}
 		}
-		if pause(ctx, 100*time.Millisecond) != nil {
+		if Pause(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%w: Redis has not yet saved a chat that woke", memory.ErrUnavailable)
 		}
 	}
 }
 
 // deleteCopies deletes the objects of chats that woke once Redis has the chats on its disk.
-func (s *coldTier) deleteCopies(ctx context.Context) error {
+func (s *ColdTier) deleteCopies(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	cutoff := time.Now().Add(-s.cfg.Cold.Settle)
-	if chats, err := s.store.Cold.WokenBefore(ctx, cutoff, 1); err != nil || len(chats) == 0 {
+	cutoff := time.Now().Add(-s.Cfg.Cold.Settle)
+	if chats, err := s.Store.Cold.WokenBefore(ctx, cutoff, 1); err != nil || len(chats) == 0 {
 		return err
 	}
-	until, hasDisk, err := s.store.Server.Saved(ctx)
+	until, hasDisk, err := s.Store.Server.Saved(ctx)
 	if err != nil || !hasDisk {
 		return err
 	}
 	if until.Before(cutoff) {
 		cutoff = until
 	}
-	chats, err := s.store.Cold.WokenBefore(ctx, cutoff, sweepCount)
+	chats, err := s.Store.Cold.WokenBefore(ctx, cutoff, sweepCount)
 	if err != nil {
 		return err
 	}
 	for _, chat := range chats {
 		err := s.withLease(ctx, chat, func(turn redisstore.Turn, _ string) error {
-			states, err := s.store.Cold.Look(ctx, chat)
+			states, err := s.Store.Cold.Look(ctx, chat)
 			if err != nil || states[0].Woken > cutoff.UnixMilli() {
 				return err
 			}
 			state := states[0]
 			if !state.Asleep && state.Note > 0 { // else the object is the chat, or deleted
-				if err := s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
+				if err := s.Cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
 					return err
 				}
-				if err := s.store.Cold.Note(ctx, chat, turn.Number, 0); err != nil {
+				if err := s.Store.Cold.Note(ctx, chat, turn.Number, 0); err != nil {
 					return err
 				}
 			}
-			return s.store.Cold.Unwoke(ctx, chat, state.Woken)
+			return s.Store.Cold.Unwoke(ctx, chat, state.Woken)
 		})
 		s.skip(ctx, chat, err)
 	}
 	return nil
 }
 
-// sweep deletes the objects of chats that woke, lists the objects of the store if that is due, and has some idle chats
+// Sweep deletes the objects of chats that woke, lists the objects of the store if that is due, and has some idle chats
 // fall asleep.
-func (s *coldTier) sweep() {
-	_, absent := s.cfg.Cold.Store.(cold.Absent)
-	if s.cfg.Cold.Store == nil || absent || !s.sweeping.TryLock() {
+func (s *ColdTier) Sweep() {
+	_, absent := s.Cfg.Cold.Store.(cold.Absent)
+	if s.Cfg.Cold.Store == nil || absent || !s.sweeping.TryLock() {
 		return
 	}
 	defer s.sweeping.Unlock()
-	if err := s.deleteCopies(s.life); err != nil && s.life.Err() == nil {
-		s.telemetry.Often.Warn().Err(err).Msg("the objects of chats that woke are not deleted yet")
+	if err := s.deleteCopies(s.Life); err != nil && s.Life.Err() == nil {
+		s.Telemetry.Often.Warn().Err(err).Msg("the objects of chats that woke are not deleted yet")
 	}
-	if s.cfg.Cold.IdleTime == 0 {
+	if s.Cfg.Cold.IdleTime == 0 {
 		return
 	}
-	if err := s.list(s.life); err != nil { // Redis may have an older copy of a chat, which must not replace the object
-		if s.life.Err() == nil {
-			s.telemetry.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
+	if err := s.list(s.Life); err != nil { // Redis may have an older copy of a chat, which must not replace the object
+		if s.Life.Err() == nil {
+			s.Telemetry.Often.Warn().Err(err).Msg("the chats in the cold store are not listed; each is looked up by its name")
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, sweepTime)
+	ctx, cancel := context.WithTimeout(s.Life, sweepTime)
 	defer cancel()
-	tenants, err := s.store.Tenants.List(ctx, memory.Tenant{})
+	tenants, err := s.Store.Tenants.List(ctx, memory.Tenant{})
 	for i := 0; i < len(tenants) && err == nil; i++ {
 		err = s.sweepOf(ctx, tenants[i].Tenant)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.telemetry.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
+		s.Telemetry.Often.Warn().Err(err).Msg("idle chats do not fall asleep right now")
 	}
 }
 
-func (s *coldTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
-	places, err := s.store.Cold.Idle(ctx, tenant, time.Now().Add(-s.cfg.Cold.IdleTime), sweepCount)
+func (s *ColdTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
+	places, err := s.Store.Cold.Idle(ctx, tenant, time.Now().Add(-s.Cfg.Cold.IdleTime), sweepCount)
 	var chats []memory.Chat
 	var used []int64
 	for _, p := range places {
@@ -476,7 +476,7 @@ func (s *coldTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
 	if err != nil || len(chats) == 0 {
 		return err
 	}
-	states, err := s.store.Cold.Look(ctx, chats...)
+	states, err := s.Store.Cold.Look(ctx, chats...)
 	if err != nil {
 		return err
 	}
@@ -492,19 +492,19 @@ func (s *coldTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
 }
 
 // step has an idle chat take the next step to sleep.
-func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, state redisstore.Sleep) error {
+func (s *ColdTier) step(ctx context.Context, chat memory.Chat, used int64, state redisstore.Sleep) error {
 	now := time.Now().UnixMilli()
 	switch {
-	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.cfg.Cold.IdleTime,
+	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.Cfg.Cold.IdleTime,
 		freshlyUsed).Milliseconds():
 		return nil // another hand than the sweeper's has held its lease
 	case state.Asleep && state.Turn != 0 && state.Note <= 0: // a sweeper was killed, or Redis has lost a part
 		return s.wakeOne(ctx, chat, state)
-	case state.Asleep && now-state.Note < s.cfg.Cold.Settle.Milliseconds():
+	case state.Asleep && now-state.Note < s.Cfg.Cold.Settle.Milliseconds():
 		return nil
 	}
 	return s.withLease(ctx, chat, func(turn redisstore.Turn, token string) (err error) {
-		states, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.Store.Cold.Look(ctx, chat)
 		busy := turn.Open != nil || turn.Waiting != nil || turn.Pending != ""
 		if err != nil || busy || states[0].Asleep != state.Asleep || states[0].Note != state.Note {
 			return err
@@ -517,19 +517,19 @@ func (s *coldTier) step(ctx context.Context, chat memory.Chat, used int64, state
 }
 
 // putAway is the first round: the chat becomes an object, and stays in Redis.
-func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int64, token string) error {
-	setAsides, err := s.store.Rewinds.List(ctx, chat)
+func (s *ColdTier) putAway(ctx context.Context, chat memory.Chat, used, turn int64, token string) error {
+	setAsides, err := s.Store.Rewinds.List(ctx, chat)
 	if err != nil || len(setAsides) > 0 {
 		return err
 	}
-	if err := s.store.Cold.Note(ctx, chat, turn, turn); err != nil {
+	if err := s.Store.Cold.Note(ctx, chat, turn, turn); err != nil {
 		return err
 	}
-	keys, fit, err := s.store.Cold.Snapshot(ctx, chat, s.cfg.Agents()...)
+	keys, fit, err := s.Store.Cold.Snapshot(ctx, chat, s.Cfg.Agents()...)
 	if err != nil || !fit {
 		return err
 	}
-	cards, err := s.store.Chats.Cards(ctx, chat)
+	cards, err := s.Store.Chats.Cards(ctx, chat)
 	if err != nil {
 		return err
 	}
@@ -540,43 +540,43 @@ func (s *coldTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 	if err != nil {
 		return err
 	}
-	putCtx, cancel := context.WithTimeout(ctx, s.cfg.Lease)
-	err = s.cfg.Cold.Store.Put(putCtx, cold.Name(cold.Chats, chat), data)
+	putCtx, cancel := context.WithTimeout(ctx, s.Cfg.Lease)
+	err = s.Cfg.Cold.Store.Put(putCtx, cold.Name(cold.Chats, chat), data)
 	cancel()
 	if err != nil {
 		return err
 	}
-	if ok, err := s.store.Cold.Holds(ctx, chat, token); err != nil || !ok {
+	if ok, err := s.Store.Cold.Holds(ctx, chat, token); err != nil || !ok {
 		// This process was paused, and something may have been taken away meanwhile.
-		forgotten, unknown := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		forgotten, unknown := cold.Forgotten(ctx, s.Cfg.Cold.Store, chat)
 		if unknown == nil && forgotten > turn {
-			unknown = s.cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat))
+			unknown = s.Cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat))
 		}
 		return errors.Join(err, unknown)
 	}
-	return s.store.Cold.FallAsleep(ctx, chat, used)
+	return s.Store.Cold.FallAsleep(ctx, chat, used)
 }
 
 // leave is the second round: what is still as the object has it goes. left says that all is gone but the entry in the
 // list.
-func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, entryOnly bool) error {
-	tier, keys := s.store.Cold, []cold.Key(nil)
+func (s *ColdTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, entryOnly bool) error {
+	tier, keys := s.Store.Cold, []cold.Key(nil)
 	if !entryOnly {
 		if err := tier.Note(ctx, chat, turn, turn); err != nil {
 			return err
 		}
-		o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+		o, err := cold.Take(ctx, s.Cfg.Cold.Store, chat)
 		unusable := errors.Is(err, cold.ErrNone) || errors.Is(err, memory.ErrDamaged)
 		if err != nil && !unusable {
 			return err
 		}
-		forgotten, err := cold.Forgotten(ctx, s.cfg.Cold.Store, chat)
+		forgotten, err := cold.Forgotten(ctx, s.Cfg.Cold.Store, chat)
 		if err != nil {
 			return err
 		}
 		unusable = unusable || o.Turn <= forgotten
 		fit := false
-		if keys, fit, err = tier.Snapshot(ctx, chat, s.cfg.Agents()...); err != nil {
+		if keys, fit, err = tier.Snapshot(ctx, chat, s.Cfg.Agents()...); err != nil {
 			return err
 		}
 		if unusable || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
@@ -589,41 +589,41 @@ func (s *coldTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 	if err := tier.Remove(ctx, chat, turn, keys); err != nil {
 		return err
 	}
-	for _, h := range s.cache.List() {
+	for _, h := range s.Cache.List() {
 		if h.Key().Chat() == chat {
-			s.cache.Forget(h.Key())
+			s.Cache.Forget(h.Key())
 		}
 	}
-	s.metrics.cold.WithLabelValues(frozen).Inc()
+	s.Metrics.cold.WithLabelValues(frozen).Inc()
 	return tier.UnlistAwake(ctx, chat, token, used)
 }
 
 // list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
 // may have lost some since.
-func (s *coldTier) list(ctx context.Context) error {
-	lossTime := s.watch.losses.newest()
-	states, err := s.store.Cold.Look(ctx, memory.AnyChat)
+func (s *ColdTier) list(ctx context.Context) error {
+	lossTime := s.Watch.Losses.Newest()
+	states, err := s.Store.Cold.Look(ctx, memory.AnyChat)
 	if err != nil || states[0].Listed && !lossTime.After(s.listed) {
 		return err
 	}
 	began := time.Now()
-	mark, err := s.store.Cold.BeginListing(ctx)
+	mark, err := s.Store.Cold.BeginListing(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.cfg.Cold.Store.List(ctx, cold.Chats, func(name string, changed time.Time) error {
+	err = s.Cfg.Cold.Store.List(ctx, cold.Chats, func(name string, changed time.Time) error {
 		chat, ok := cold.ChatOf(cold.Chats, name)
 		if !ok {
 			return nil
 		}
-		states, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.Store.Cold.Look(ctx, chat)
 		if err != nil || states[0].Note != 0 { // it is awake, or falls asleep
 			return err
 		}
-		return s.store.Cold.FallAsleep(ctx, chat, changed.Add(-s.cfg.Cold.IdleTime).UnixMilli())
+		return s.Store.Cold.FallAsleep(ctx, chat, changed.Add(-s.Cfg.Cold.IdleTime).UnixMilli())
 	})
 	if err == nil {
-		err = s.store.Cold.AllListed(ctx, mark)
+		err = s.Store.Cold.AllListed(ctx, mark)
 	}
 	if err == nil {
 		s.listed = began
@@ -631,18 +631,18 @@ func (s *coldTier) list(ctx context.Context) error {
 	return err
 }
 
-// cards are what objects say of chats that sleep; an object that cannot be read says nothing.
-func (s *coldTier) cards(ctx context.Context, chats []memory.Chat) []cold.Card {
+// Cards are what objects say of chats that sleep; an object that cannot be read says nothing.
+func (s *ColdTier) Cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 	cards := make([]cold.Card, len(chats))
 	var reading errgroup.Group
 	reading.SetLimit(coldAtOnce)
 	for i, chat := range chats {
 		reading.Go(func() error {
-			o, err := cold.Take(ctx, s.cfg.Cold.Store, chat)
+			o, err := cold.Take(ctx, s.Cfg.Cold.Store, chat)
 			if err != nil && ctx.Err() == nil {
 				_ = s.failed(err, chat)
 			}
-			if o.Turn > s.follower.file.HistoryTurn(memory.ChatKey(chat)) { // else it was erased since
+			if o.Turn > s.Follower.File.HistoryTurn(memory.ChatKey(chat)) { // else it was erased since
 				cards[i] = o.Card
 			}
 			return nil

@@ -25,12 +25,12 @@ import (
 // Bounds of what is kept of ended runs on disk: it is for the time in which a failover
 // is noticed and a process restarted.
 const (
-	endsLife    = 15 * time.Minute
+	EndsLife    = 15 * time.Minute
 	endsBytes   = 256 << 20
 	endMaxBytes = 16 << 20 // of one run
 )
 
-// endStore keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
+// EndStore keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
 //
 //	<dir>/<escaped chat>/<run>         a line of JSON about the run, then a line per event
 //	<dir>/<escaped chat>/calls-<run>   a callLine for each call of a tool outside that a post's runs were granted, each
@@ -38,19 +38,19 @@ const (
 //
 // Processes of one data folder share them, and find those of the dead. The files
 // survive the death of the process, not a power loss. Safe for concurrent use.
-type endStore struct {
-	dir string // "" keeps nothing
-	log zerolog.Logger
-	// takenBack says whether a run of a turn was taken back since.
-	takenBack func(chat memory.Chat, run string, turn int64) bool
+type EndStore struct {
+	Dir string // "" keeps nothing
+	Log zerolog.Logger
+	// TakenBack says whether a run of a turn was taken back since.
+	TakenBack func(chat memory.Chat, run string, turn int64) bool
 
 	mu     sync.Mutex
 	bytes  int64 // guarded by mu: about what the files take
 	failed bool  // guarded by mu
 }
 
-// endHead is the first line of a file.
-type endHead struct {
+// EndHead is the first line of a file.
+type EndHead struct {
 	V    int               `json:"v"` // 1
 	Chat memory.StoredChat `json:"chat"`
 	Run  string            `json:"run"`
@@ -69,27 +69,27 @@ type endHead struct {
 }
 
 // folder is a chat's. A name that would be too long for a file is hashed.
-func (e *endStore) folder(chat memory.Chat) string {
+func (e *EndStore) folder(chat memory.Chat) string {
 	name := "c-" + escaped(chat)
 	if len(name) > 200 {
 		name = fmt.Sprintf("h-%x", sha256.Sum256([]byte(chat.String())))
 	}
-	return filepath.Join(e.dir, name)
+	return filepath.Join(e.Dir, name)
 }
 
 // path is the file of a run; empty for what is no id of a run.
-func (e *endStore) path(chat memory.Chat, run string) string {
+func (e *EndStore) path(chat memory.Chat, run string) string {
 	if run == "" || strings.ContainsAny(run, "./\\\x00") {
 		return ""
 	}
 	return filepath.Join(e.folder(chat), run)
 }
 
-// keep writes a run's events. Those of one that waits, and its calls, last until its waits have expired. What cannot be
+// Keep writes a run's events. Those of one that waits, and its calls, last until its waits have expired. What cannot be
 // kept is only missed if Redis loses the run too, so a failure is reported once.
-func (e *endStore) keep(head endHead, lines [][]byte) {
+func (e *EndStore) Keep(head EndHead, lines [][]byte) {
 	path := e.path(head.Chat.Chat, head.Run)
-	if e.dir == "" || path == "" {
+	if e.Dir == "" || path == "" {
 		return
 	}
 	head.V = 1
@@ -114,7 +114,7 @@ func (e *endStore) keep(head endHead, lines [][]byte) {
 			if err := os.Chtimes(path+".new", until, until); err != nil {
 				return err
 			}
-			calls := e.path(head.Chat.Chat, callsFile+cmp.Or(head.First, head.Run))
+			calls := e.path(head.Chat.Chat, CallsFile+cmp.Or(head.First, head.Run))
 			_ = os.Chtimes(calls, until, until) // of a run that was granted none there is no such file
 		}
 		return os.Rename(path+".new", path)
@@ -123,7 +123,7 @@ func (e *endStore) keep(head endHead, lines [][]byte) {
 
 // put writes something of so many bytes into a chat's folder, which is there in most cases; a sweep may remove an empty
 // one at any time.
-func (e *endStore) put(chat memory.Chat, size int, write func() error) {
+func (e *EndStore) put(chat memory.Chat, size int, write func() error) {
 	var err error
 	for range 3 {
 		if err = write(); !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +137,7 @@ func (e *endStore) put(chat memory.Chat, size int, write func() error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && !e.failed {
-		e.log.Warn().Err(err).Msg("ended runs and calls of tools cannot be kept on disk; what a failover of Redis loses of " +
+		e.Log.Warn().Err(err).Msg("ended runs and calls of tools cannot be kept on disk; what a failover of Redis loses of " +
 			"them is lost")
 	}
 	e.failed = err != nil
@@ -146,26 +146,26 @@ func (e *endStore) put(chat memory.Chat, size int, write func() error) {
 	}
 }
 
-// find reads a run's events; none if they are not there, or not whole.
-func (e *endStore) find(chat memory.Chat, run string) (endHead, [][]byte) {
+// Find reads a run's events; none if they are not there, or not whole.
+func (e *EndStore) Find(chat memory.Chat, run string) (EndHead, [][]byte) {
 	path := e.path(chat, run)
-	if e.dir == "" || path == "" {
-		return endHead{}, nil
+	if e.Dir == "" || path == "" {
+		return EndHead{}, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return endHead{}, nil
+		return EndHead{}, nil
 	}
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
-	var head endHead
+	var head EndHead
 	if json.Unmarshal(first, &head) != nil || head.V != 1 || head.Chat.Chat != chat || head.Run != run {
-		return endHead{}, nil
+		return EndHead{}, nil
 	}
 	return head, bytes.Split(bytes.TrimSuffix(rest, []byte("\n")), []byte("\n"))
 }
 
-// heads are those of all runs that are kept, by chat and run.
-func (e *endStore) heads() (out []endHead) {
+// Heads are those of all runs that are kept, by chat and run.
+func (e *EndStore) Heads() (out []EndHead) {
 	for _, f := range e.files() {
 		file, err := os.Open(f.path)
 		if err != nil {
@@ -173,7 +173,7 @@ func (e *endStore) heads() (out []endHead) {
 		}
 		first, err := bufio.NewReader(file).ReadBytes('\n')
 		_ = file.Close()
-		var head endHead
+		var head EndHead
 		if err == nil && json.Unmarshal(first, &head) == nil && head.V == 1 && e.path(head.Chat.Chat, head.Run) == f.path {
 			out = append(out, head)
 		}
@@ -181,24 +181,24 @@ func (e *endStore) heads() (out []endHead) {
 	return out
 }
 
-// runs names the runs of a chat that are kept.
-func (e *endStore) runs(chat memory.Chat) (ids []string) {
-	if e.dir == "" {
+// Runs names the runs of a chat that are kept.
+func (e *EndStore) Runs(chat memory.Chat) (ids []string) {
+	if e.Dir == "" {
 		return nil
 	}
 	files, _ := os.ReadDir(e.folder(chat)) // absent in most cases
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), callsFile) {
+		if !strings.HasPrefix(f.Name(), CallsFile) {
 			ids = append(ids, f.Name())
 		}
 	}
 	return ids
 }
 
-// remove deletes what is kept of a chat's runs. It is for an erasure: after an error
+// Remove deletes what is kept of a chat's runs. It is for an erasure: after an error
 // it may be called again.
-func (e *endStore) remove(chat memory.Chat) error {
-	if e.dir == "" {
+func (e *EndStore) Remove(chat memory.Chat) error {
+	if e.Dir == "" {
 		return nil
 	}
 	if err := os.RemoveAll(e.folder(chat)); err != nil {
@@ -207,10 +207,10 @@ func (e *endStore) remove(chat memory.Chat) error {
 	return nil
 }
 
-// removeRun deletes what is kept of one run. It may be called again.
-func (e *endStore) removeRun(chat memory.Chat, run string) error {
+// RemoveRun deletes what is kept of one run. It may be called again.
+func (e *EndStore) RemoveRun(chat memory.Chat, run string) error {
 	path := e.path(chat, run)
-	if e.dir == "" || path == "" {
+	if e.Dir == "" || path == "" {
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -226,12 +226,12 @@ type endFile struct {
 	modTime time.Time
 }
 
-func (e *endStore) files() (files []endFile) {
-	if e.dir == "" {
+func (e *EndStore) files() (files []endFile) {
+	if e.Dir == "" {
 		return nil
 	}
 	// Others remove files at the same time; what cannot be looked at is passed over.
-	_ = filepath.WalkDir(e.dir, func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(e.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil
 		}
@@ -243,14 +243,14 @@ func (e *endStore) files() (files []endFile) {
 	return files
 }
 
-// sweep removes what is too old, and the oldest of what is too much.
-func (e *endStore) sweep() {
+// Sweep removes what is too old, and the oldest of what is too much.
+func (e *EndStore) Sweep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sweepHeld()
 }
 
-func (e *endStore) sweepHeld() {
+func (e *EndStore) sweepHeld() {
 	files := e.files()
 	slices.SortFunc(files, func(a, b endFile) int {
 		return cmp.Or(b.modTime.Compare(a.modTime),
@@ -259,12 +259,12 @@ func (e *endStore) sweepHeld() {
 	e.bytes = 0
 	for _, f := range files {
 		// Room for a while, so that a full folder is not walked for each run.
-		if time.Since(f.modTime) <= endsLife && e.bytes+f.size <= endsBytes*3/4 {
+		if time.Since(f.modTime) <= EndsLife && e.bytes+f.size <= endsBytes*3/4 {
 			e.bytes += f.size
 			continue
 		}
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			e.log.Debug().Err(err).Msg("an ended run stays on disk for now")
+			e.Log.Debug().Err(err).Msg("an ended run stays on disk for now")
 		}
 		_ = os.Remove(filepath.Dir(f.path)) // if it was the last one there
 	}

@@ -25,12 +25,12 @@ import (
 // maxForgotten limits the earlier messages that one call of the tool forget hides.
 const maxForgotten = 50
 
-// postForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses
+// PostForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses
 // the words: a person redacts the messages, or releases them.
-func (s *noteRoutes) postForget(c *gin.Context, r *run, req memory.ForgetRequest) error {
-	started, out := r.startEvent(), memory.Forgotten{}
-	if started == nil || r.ownCalls != nil || r.turn.Load() == 0 {
-		return errNotHeld
+func (s *NoteRoutes) PostForget(c *gin.Context, r *Run, req memory.ForgetRequest) error {
+	started, out := r.StartEvent(), memory.Forgotten{}
+	if started == nil || r.OwnCalls != nil || r.Turn.Load() == 0 {
+		return ErrNotHeld
 	}
 	order := telling.AsksToForget(memory.Own(started.Message, started.Pasted).Typed)
 	f := forgetting{part: wordsOf(req.Text), terms: textindex.Terms(order)}
@@ -64,7 +64,7 @@ func (f forgetting) has(text string) bool {
 
 // forget hides all messages and notes that f selects, except the operator's notes. If it selects any, or the order
 // contains the words, it hides the run too, because further messages of the run may repeat the words.
-func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memory.Forgotten) error {
+func (s *NoteRoutes) forget(ctx context.Context, r *Run, f forgetting, out *memory.Forgotten) error {
 	ids, err := s.containing(ctx, r, f)
 	if err != nil {
 		return err
@@ -81,53 +81,53 @@ func (s *noteRoutes) forget(ctx context.Context, r *run, f forgetting, out *memo
 		}
 		return notes, nil
 	}
-	keys, err := s.store.Chats.Keys(ctx, r.chat, s.cfg.Agents()...)
+	keys, err := s.Store.Chats.Keys(ctx, r.Chat, s.Cfg.Agents()...)
 	for i := 0; i < len(keys) && err == nil; i++ {
-		err = s.store.Notes.Change(ctx, r.turn.Load(), keys[i], propose)
+		err = s.Store.Notes.Change(ctx, r.Turn.Load(), keys[i], propose)
 	}
-	if err == nil && !r.user.IsZero() {
-		err = s.store.Users.ChangeNotes(ctx, r.user, propose)
+	if err == nil && !r.User.IsZero() {
+		err = s.Store.Users.ChangeNotes(ctx, r.User, propose)
 	}
 	if out.Notes = len(hidden); err != nil || len(ids)+len(hidden) == 0 && !f.explicit {
 		return err
 	}
-	entries := []string{memory.ForgetEntry + r.id}
+	entries := []string{memory.ForgetEntry + r.Id}
 	for _, id := range ids {
 		entries = append(entries, memory.ForgetEntry+id)
 	}
-	conversation, err := s.histories.quarantine(ctx, r.chat, entries...)
+	conversation, err := s.histories.Quarantine(ctx, r.Chat, entries...)
 	if err != nil {
 		return err
 	}
 	out.Exchange = true
-	s.writeAudit(ctx, r.chat.Tenant(), "chat.forget", "chats/"+r.chat.ID()+"/runs/"+r.id)
+	s.WriteAudit(ctx, r.Chat.Tenant(), "chat.forget", "chats/"+r.Chat.ID()+"/runs/"+r.Id)
 	if conversation != "" {
-		s.workers.Go(func() { s.eraseAfter(r, conversation) })
+		s.Workers.Go(func() { s.eraseAfter(r, conversation) })
 	}
 	return nil
 }
 
 // eraseAfter erases a conversation of the gateway when its run has ended. If it fails, or the process stops, the gateway
 // removes it when it expires.
-func (s *noteRoutes) eraseAfter(r *run, conversation string) {
+func (s *NoteRoutes) eraseAfter(r *Run, conversation string) {
 	select {
-	case <-r.done:
-	case <-s.life.Done():
+	case <-r.Done:
+	case <-s.Life.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
-	if err := s.runs.EraseConversation(ctx, r.chat.Tenant(), conversation); err != nil {
-		s.log.Warn().Err(err).Msg("the gateway still has hidden messages until they expire")
+	if err := s.Runs.EraseConversation(ctx, r.Chat.Tenant(), conversation); err != nil {
+		s.Log.Warn().Err(err).Msg("the gateway still has hidden messages until they expire")
 	}
 }
 
 // containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool
 // calls. It stops after maxForgotten and one more.
-func (s *noteRoutes) containing(ctx context.Context, r *run, f forgetting) (ids []string, err error) {
-	v, err := s.histories.look(ctx, r.chat, nil)
-	for _, key := range v.keys() {
-		for raw, err := range s.histories.walk(ctx, v[key]) {
+func (s *NoteRoutes) containing(ctx context.Context, r *Run, f forgetting) (ids []string, err error) {
+	v, err := s.histories.Look(ctx, r.Chat, nil)
+	for _, key := range v.Keys() {
+		for raw, err := range s.histories.Walk(ctx, v[key]) {
 			if err != nil || len(ids) > maxForgotten {
 				return ids, err
 			}
@@ -138,7 +138,7 @@ func (s *noteRoutes) containing(ctx context.Context, r *run, f forgetting) (ids 
 				_ = json.Unmarshal([]byte(call.Function.Arguments), &arguments)
 				m.Content += fmt.Sprint("\n", arguments, "\n", call.Function.Arguments)
 			}
-			if _, id := headOf(raw); memory.RunOf(id) != r.id && f.has(m.Content) {
+			if _, id := HeadOf(raw); memory.RunOf(id) != r.Id && f.has(m.Content) {
 				ids = append(ids, id)
 			}
 			fair.Yield(ctx)

@@ -21,9 +21,9 @@ import (
 var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, Retryable: true,
 	Message: "Something was taken out of the chat while it was read; please try again."}
 
-// postFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
+// PostFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
 // which it pins what it reads.
-func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.ForkRequest) error {
+func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.ForkRequest) error {
 	if body.As.IsZero() {
 		return problem.BadRequest("as is missing: the id of the new chat.")
 	}
@@ -32,39 +32,39 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		return err
 	}
 	ctx := c.Request.Context()
-	headCache := heads{}
+	headCache := Heads{}
 	if err := s.forkable(ctx, source, as, body.LastID, headCache); err != nil {
 		return err
 	}
 	var out webapi.Imported
-	err = s.leaser.underTurn(ctx, as, func(ctx context.Context, w *writer) error {
-		if err := s.histories.isEmpty(ctx, as); err != nil {
+	err = s.leaser.UnderTurn(ctx, as, func(ctx context.Context, w *Writer) error {
+		if err := s.histories.IsEmpty(ctx, as); err != nil {
 			return err
 		}
-		var v view
-		err := s.leaser.underTurn(ctx, source, func(ctx context.Context, src *writer) (err error) {
-			v, err = s.histories.pin(ctx, src.histories, headCache)
+		var v View
+		err := s.leaser.UnderTurn(ctx, source, func(ctx context.Context, src *Writer) (err error) {
+			v, err = s.histories.Pin(ctx, src.Histories, headCache)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		// First, so that what was said under a user is never there without that being known.
-		if err := s.store.Users.PostedLike(ctx, as, source); err != nil {
+		if err := s.Store.Users.PostedLike(ctx, as, source); err != nil {
 			return err
 		}
 		if err := s.quarantineLike(ctx, as, source); err != nil {
 			return err
 		}
-		l := &boundary{lastIndex: math.MaxInt} // all stays
+		l := &Boundary{LastIndex: math.MaxInt} // all stays
 		if body.LastID != "" {
-			if l, err = s.histories.locate(ctx, source, v.overGaps(), body.LastID); err != nil {
+			if l, err = s.histories.Locate(ctx, source, v.OverGaps(), body.LastID); err != nil {
 				return err
 			}
 		}
 		title := ""
 		out, err = s.fillWhole(ctx, w, func(in *importing) (err error) {
-			if title, err = s.store.Chats.TitleSet(ctx, source); err != nil {
+			if title, err = s.Store.Chats.TitleSet(ctx, source); err != nil {
 				return err
 			}
 			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
@@ -72,8 +72,8 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		if err != nil || title == "" {
 			return err
 		}
-		if _, err := s.store.Chats.ChangeCard(ctx, as, &title, nil, nil); err != nil {
-			s.log.Warn().Err(err).Str("chat", as.String()).Msg("a fork has not got the title of its source")
+		if _, err := s.Store.Chats.ChangeCard(ctx, as, &title, nil, nil); err != nil {
+			s.Log.Warn().Err(err).Str("chat", as.String()).Msg("a fork has not got the title of its source")
 		}
 		return nil
 	})
@@ -81,48 +81,48 @@ func (s *portable) postFork(c *gin.Context, source memory.Chat, body webapi.Fork
 }
 
 // quarantineLike gives a chat the quarantine of another one, before it has the messages.
-func (s *portable) quarantineLike(ctx context.Context, as, source memory.Chat) error {
-	entries, err := s.store.Chats.Quarantined(ctx, source)
+func (s *Portable) quarantineLike(ctx context.Context, as, source memory.Chat) error {
+	entries, err := s.Store.Chats.Quarantined(ctx, source)
 	if err == nil && len(entries) > 0 {
-		_, err = s.store.Chats.Quarantine(ctx, as, false, entries...)
+		_, err = s.Store.Chats.Quarantine(ctx, as, false, entries...)
 	}
 	return err
 }
 
 // forkable refuses what cannot be forked before a turn is waited for.
-func (s *portable) forkable(ctx context.Context, source, as memory.Chat, lastID string, headCache heads) error {
-	if err := fair.Block(ctx, func() error { return s.tier.wake(ctx, as) }); err != nil {
+func (s *Portable) forkable(ctx context.Context, source, as memory.Chat, lastID string, headCache Heads) error {
+	if err := fair.Block(ctx, func() error { return s.Tier.Wake(ctx, as) }); err != nil {
 		return err
 	}
-	if err := s.histories.isEmpty(ctx, as); err != nil {
+	if err := s.histories.IsEmpty(ctx, as); err != nil {
 		return err
 	}
-	v, err := s.histories.look(ctx, source, headCache)
+	v, err := s.histories.Look(ctx, source, headCache)
 	if err == nil && len(v) == 0 {
-		err = errUnknownChat
+		err = ErrUnknownChat
 	}
 	if err == nil && lastID != "" {
-		_, err = s.histories.locate(ctx, source, v.overGaps(), lastID)
+		_, err = s.histories.Locate(ctx, source, v.OverGaps(), lastID)
 	}
 	return err
 }
 
-// overGaps is a view that passes over what is damaged or gone.
-func (v view) overGaps() view {
+// OverGaps is a view that passes over what is damaged or gone.
+func (v View) OverGaps() View {
 	for key, p := range v {
-		p.onGap = func(webapi.HistoryGap, error) error { return nil }
+		p.OnGap = func(webapi.HistoryGap, error) error { return nil }
 		v[key] = p
 	}
 	return v
 }
 
 // copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
-func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v view, l *boundary) error {
-	keys, err := s.store.Chats.Keys(ctx, source, s.cfg.Agents()...)
+func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v View, l *Boundary) error {
+	keys, err := s.Store.Chats.Keys(ctx, source, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
-	notes, err := s.store.Notes.Read(ctx, keys...)
+	notes, err := s.Store.Notes.Read(ctx, keys...)
 	if err != nil {
 		return err
 	}
@@ -132,11 +132,11 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 			noteSources[n.Message] = false
 		}
 	}
-	for _, key := range v.keys() {
+	for _, key := range v.Keys() {
 		src := v[key]
-		src.onGap = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
-		for raw, err := range s.histories.staying(ctx, src, l) {
-			if _, id := headOf(raw); err == nil && key.Agent() == "" {
+		src.OnGap = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
+		for raw, err := range s.histories.Staying(ctx, src, l) {
+			if _, id := HeadOf(raw); err == nil && key.Agent() == "" {
 				if _, ok := noteSources[id]; ok {
 					noteSources[id] = true
 				}
@@ -151,29 +151,29 @@ func (s *portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 		}
 	}
 	for i, key := range keys {
-		target := memory.ChatKey(in.writer.chat)
+		target := memory.ChatKey(in.writer.Chat)
 		if key.Agent() != "" {
-			target = memory.SubagentKey(key.Agent(), in.writer.chat)
+			target = memory.SubagentKey(key.Agent(), in.writer.Chat)
 		}
 		for _, n := range notes[i] {
-			if noteSources[n.Message] && (n.Message != "" || l.ts == 0 || n.TS <= l.ts) {
+			if noteSources[n.Message] && (n.Message != "" || l.Ts == 0 || n.TS <= l.Ts) {
 				in.notes[target] = append(in.notes[target], n)
 				in.noteCount++
 			}
 		}
 	}
 	// What was erased, redacted or taken back meanwhile must not live on in the new chat.
-	for _, key := range v.keys() {
-		h, _, err := s.histories.current(ctx, key)
+	for _, key := range v.Keys() {
+		h, _, err := s.histories.Current(ctx, key)
 		if err != nil {
 			return err
 		}
-		segments, err := s.store.Archives.Segments(ctx, key)
+		segments, err := s.Store.Archives.Segments(ctx, key)
 		if err != nil {
 			return err
 		}
-		if h.Cut() != v[key].Cut() || len(segments) < len(v[key].segments) ||
-			!slices.Equal(segments[:len(v[key].segments)], v[key].segments) {
+		if h.Cut() != v[key].Cut() || len(segments) < len(v[key].Segments) ||
+			!slices.Equal(segments[:len(v[key].Segments)], v[key].Segments) {
 			return errForkChanged
 		}
 	}

@@ -20,11 +20,11 @@ import (
 // models say, has a turn of theirs recorded in a chat, and asks what was said there before. It comes with the rights of
 // the caller's key.
 
-// heardRoutes record what the gateway heard, and recall for it.
-type heardRoutes struct {
-	*core
-	leaser   *leaser
-	searcher *searcher
+// HeardRoutes record what the gateway heard, and recall for it.
+type HeardRoutes struct {
+	*Core
+	leaser   *Leaser
+	searcher *Searcher
 }
 
 // heardTurn is the body of POST …/heard: a turn of an agent, or the items of a conversation.
@@ -135,7 +135,7 @@ type recalledTurn struct {
 }
 
 // maxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
-const maxHeard = 2*6*memory.MaxMessage + 4096
+const MaxHeard = 2*6*memory.MaxMessage + 4096
 
 // heardID is the run under which a turn is recorded, of its session and itself.
 func heardID(parts ...string) (id string, err error) {
@@ -160,8 +160,8 @@ func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
 	return memory.SubagentKey(agent, chat), err
 }
 
-// postHeard is POST /internal/v1/chats/{chat}/heard.
-func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
+// PostHeard is POST /internal/v1/chats/{chat}/heard.
+func (s *HeardRoutes) PostHeard(c *gin.Context, t heardTurn) error {
 	key, err := heardKey(c, t.Subagent)
 	if err != nil {
 		return err
@@ -177,14 +177,14 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 	if err != nil {
 		return err
 	}
-	err = s.leaser.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
+	err = s.leaser.UnderTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *Writer) error {
 		if w.ErasedIn() >= t.Began {
 			return nil
 		}
 		if err := s.writeHeard(w, key, messages); err != nil {
 			return err
 		}
-		return s.store.Chats.ListNew(ctx, key.Chat())
+		return s.Store.Chats.ListNew(ctx, key.Chat())
 	})
 	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
@@ -193,8 +193,8 @@ func (s *heardRoutes) postHeard(c *gin.Context, t heardTurn) error {
 const heardBehind = 100
 
 // writeHeard adds to a history those messages that it has not yet.
-func (s *heardRoutes) writeHeard(w *writer, key memory.Key, messages []memory.Message) error {
-	h, recorded := w.history(key), map[string]bool{}
+func (s *HeardRoutes) writeHeard(w *Writer, key memory.Key, messages []memory.Message) error {
+	h, recorded := w.History(key), map[string]bool{}
 	for i := h.Len() - 1; i >= 0 && i >= h.Len()-heardBehind; i-- {
 		if m, err := memory.Decode(h.Raw(i)); err == nil && len(m) > 0 {
 			recorded[m[0].ID] = true
@@ -205,15 +205,15 @@ func (s *heardRoutes) writeHeard(w *writer, key memory.Key, messages []memory.Me
 			continue
 		}
 		run, _, _ := memory.SplitID(m.ID)
-		if err := w.append(key, memory.Mark{Run: run, Seq: int64(i) + 1, Turn: w.Number}, m.Encode()); err != nil {
+		if err := w.AppendEncoded(key, memory.Mark{Run: run, Seq: int64(i) + 1, Turn: w.Number}, m.Encode()); err != nil {
 			return err
 		}
 	}
-	return w.trim(s.cfg.MaxHistory)
+	return w.Trim(s.Cfg.MaxHistory)
 }
 
-// postRecalled is POST /internal/v1/chats/{chat}/recalled.
-func (s *heardRoutes) postRecalled(c *gin.Context, req askedTurn) error {
+// PostRecalled is POST /internal/v1/chats/{chat}/recalled.
+func (s *HeardRoutes) PostRecalled(c *gin.Context, req askedTurn) error {
 	key, err := heardKey(c, req.Subagent)
 	if err != nil {
 		return err
@@ -223,72 +223,72 @@ func (s *heardRoutes) postRecalled(c *gin.Context, req askedTurn) error {
 		return err
 	}
 	var out recalledTurn
-	if out.Erased, err = s.store.Erasures.Version(c.Request.Context(), key); err != nil {
+	if out.Erased, err = s.Store.Erasures.Version(c.Request.Context(), key); err != nil {
 		return err
 	}
 	if req.Query == "" {
 		return api.Answer(c.Writer, http.StatusOK, out, nil)
 	}
-	q, err := recallQuery(memory.Shorten(req.Query, maxRecallQuery), "", "", "", "")
+	q, err := RecallQuery(memory.Shorten(req.Query, MaxRecallQuery), "", "", "", "")
 	if err != nil {
 		return err
 	}
-	q.Budget, q.OldestFirst, q.Needed = min(max(req.Budget, 1), maxRecallBudget), true, true
+	q.Budget, q.OldestFirst, q.Needed = min(max(req.Budget, 1), MaxRecallBudget), true, true
 	q.Visible = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
-	if out.Recalled, err = s.searcher.search(c.Request.Context(), q, key); err != nil {
+	if out.Recalled, err = s.searcher.Search(c.Request.Context(), q, key); err != nil {
 		return err
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// postRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
+// PostRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
 // they have.
-func (s *heardRoutes) postRecall(c *gin.Context, r *run, req memory.RecallRequest) error {
-	q, err := recallQuery(req.Query, req.From, req.To, "", req.TimeZone)
+func (s *HeardRoutes) PostRecall(c *gin.Context, r *Run, req memory.RecallRequest) error {
+	q, err := RecallQuery(req.Query, req.From, req.To, "", req.TimeZone)
 	if err != nil {
 		return err
 	}
-	if req.Budget < 0 || req.Budget > maxRecallBudget || req.Overhead < 0 {
-		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
+	if req.Budget < 0 || req.Budget > MaxRecallBudget || req.Overhead < 0 {
+		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", MaxRecallBudget)
 	}
-	if r.ownCalls != nil { // nothing was said before
+	if r.OwnCalls != nil { // nothing was said before
 		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
 	}
-	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(req.Budget, recallBudget), req.Overhead, req.Automatic
-	own := memory.ChatKey(r.chat)
+	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(req.Budget, RecallBudget), req.Overhead, req.Automatic
+	own := memory.ChatKey(r.Chat)
 	if req.Subagent != "" {
 		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
 			return err
 		}
-		own = memory.SubagentKey(req.Subagent, r.chat)
+		own = memory.SubagentKey(req.Subagent, r.Chat)
 	}
 	keys := []memory.Key{own}
 	if req.Subagent == "" && !req.Automatic {
-		if keys, err = s.store.Chats.Keys(c.Request.Context(), r.chat, s.cfg.Agents()...); err != nil {
+		if keys, err = s.Store.Chats.Keys(c.Request.Context(), r.Chat, s.Cfg.Agents()...); err != nil {
 			return err
 		}
 	}
 	visible := map[string]bool{}
 	q.Needed = req.Needed
 	if req.Automatic {
-		visible = r.visibleIDs(own)
+		visible = r.VisibleIDs(own)
 	}
 	if req.Automatic && !q.Needed {
-		q.Floor = automaticFloor
+		q.Floor = AutomaticFloor
 	}
 	q.Visible = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)
-		return visible[id] || ok && run == r.id
+		return visible[id] || ok && run == r.Id
 	}
-	if req.Everywhere && !r.user.IsZero() {
+	if req.Everywhere && !r.User.IsZero() {
 		// Into a chat of several users nothing comes from those of one.
-		exclusive, _, err := s.store.Users.PostedAlone(c.Request.Context(), r.user, r.chat)
+		exclusive, _, err := s.Store.Users.PostedAlone(c.Request.Context(), r.User, r.Chat)
 		if err != nil {
 			return err
 		}
 		if exclusive {
-			return answerUser(c, s.searcher, q, r.user)
+			return AnswerUser(c, s.searcher, q, r.User)
 		}
 	}
-	return s.searcher.answerRecall(c, q, keys...)
+	return s.searcher.AnswerRecall(c, q, keys...)
 }

@@ -13,40 +13,40 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// histories reads what chats remember, from the cache, Redis and the archives, and finds messages in it. It changes
+// Histories reads what chats remember, from the cache, Redis and the archives, and finds messages in it. It changes
 // nothing, and needs no turn.
-type histories struct {
-	*core
-	storeWatch *storeWatch
+type Histories struct {
+	*Core
+	storeWatch *StoreWatch
 }
 
-// current is a history as stored, or, while Redis is away, as it was known.
-func (s *histories) current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
-	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
+// Current is a history as stored, or, while Redis is away, as it was known.
+func (s *Histories) Current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
+	loaded, err := s.Cache.Load(ctx, 0, memory.Empty(key))
 	if err == nil {
 		return loaded[0], false, nil
 	}
-	start := s.storeWatch.health.get().downSince
-	h = s.cache.Peek(key)
-	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !start.IsZero() && time.Since(start) > staleFor {
+	start := s.storeWatch.Health.Get().DownSince
+	h = s.Cache.Peek(key)
+	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !start.IsZero() && time.Since(start) > StaleFor {
 		return nil, false, err
 	}
 	return h, true, nil
 }
 
-// loadEach loads histories without a turn, in one round trip if all are readable. A damaged history is nil.
-func (s *core) loadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
+// LoadEach loads histories without a turn, in one round trip if all are readable. A damaged history is nil.
+func (s *Core) LoadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
 	copies := make([]*memory.History, len(keys))
 	for i, key := range keys {
 		copies[i] = memory.Empty(key)
 	}
-	loaded, err := s.cache.Load(ctx, 0, copies...)
+	loaded, err := s.Cache.Load(ctx, 0, copies...)
 	if !errors.Is(err, memory.ErrDamaged) {
 		return loaded, err
 	}
 	loaded = make([]*memory.History, len(keys))
 	for i := range copies {
-		one, err := s.cache.Load(ctx, 0, copies[i])
+		one, err := s.Cache.Load(ctx, 0, copies[i])
 		switch {
 		case err == nil:
 			loaded[i] = one[0]
@@ -57,49 +57,49 @@ func (s *core) loadEach(ctx context.Context, keys ...memory.Key) ([]*memory.Hist
 	return loaded, nil
 }
 
-// countMessages returns the number of messages in a history, 0 if it is damaged.
-func (s *core) countMessages(ctx context.Context, key memory.Key) (int, error) {
-	loaded, err := s.loadEach(ctx, key)
+// CountMessages returns the number of messages in a history, 0 if it is damaged.
+func (s *Core) CountMessages(ctx context.Context, key memory.Key) (int, error) {
+	loaded, err := s.LoadEach(ctx, key)
 	if err != nil || loaded[0] == nil {
 		return 0, err
 	}
 	return loaded[0].Len(), nil
 }
 
-// currentAll are a chat's histories without a turn, and further ones.
-func (s *histories) currentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
+// CurrentAll are a chat's histories without a turn, and further ones.
+func (s *Histories) CurrentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
 	map[memory.Key]*memory.History, error) {
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
+	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return nil, err
 	}
 	histories := map[memory.Key]*memory.History{}
 	for _, key := range append(keys, further...) {
-		if histories[key], _, err = s.current(ctx, key); err != nil {
+		if histories[key], _, err = s.Current(ctx, key); err != nil {
 			return nil, err
 		}
 	}
 	return histories, nil
 }
 
-// look is a view without a turn, of the histories that hold something.
-func (s *histories) look(ctx context.Context, chat memory.Chat, headCache heads) (view, error) {
-	histories, err := s.currentAll(ctx, chat)
+// Look is a view without a turn, of the histories that hold something.
+func (s *Histories) Look(ctx context.Context, chat memory.Chat, headCache Heads) (View, error) {
+	histories, err := s.CurrentAll(ctx, chat)
 	if err != nil {
 		return nil, err
 	}
-	return s.pin(ctx, histories, headCache)
+	return s.Pin(ctx, histories, headCache)
 }
 
-func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.History, headCache heads) (view, error) {
-	v := view{}
+func (s *Histories) Pin(ctx context.Context, histories map[memory.Key]*memory.History, headCache Heads) (View, error) {
+	v := View{}
 	for key, h := range histories {
-		segments, err := s.store.Archives.Segments(ctx, key)
+		segments, err := s.Store.Archives.Segments(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		if h.Len()+len(segments) > 0 {
-			v[key] = pinned{h, segments, headCache, func(_ webapi.HistoryGap, why error) error {
+			v[key] = Pinned{h, segments, headCache, func(_ webapi.HistoryGap, why error) error {
 				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
 					return why
 				}
@@ -112,10 +112,10 @@ func (s *histories) pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 
 // readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is
 // read as it is; what is damaged or gone is logged and counted.
-func (s *histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+func (s *Histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	[]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
-	messages, err := s.store.Archives.Read(ctx, key, segments...)
+	messages, err := s.Store.Archives.Read(ctx, key, segments...)
 	if err != nil && !errors.Is(err, memory.ErrDamaged) {
 		return nil, err
 	}
@@ -125,14 +125,14 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 			cause = errGone
 		} else if cause == nil {
 			raw[0] = messages[i]
-		} else if raw, cause = s.store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
+		} else if raw, cause = s.Store.Archives.Read(ctx, key, seg); cause != nil && !errors.Is(cause, memory.ErrDamaged) {
 			return nil, cause
 		}
 		if cause == nil && len(raw[0]) == seg.Messages {
 			out[i].raw = raw[0]
 			continue
 		}
-		listed, err := s.store.Archives.AllSegments(ctx, key)
+		listed, err := s.Store.Archives.AllSegments(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 			return l.Position == seg.Position && l.Missing == seg.Missing
 		})
 		if pos >= 0 && listed[pos] != seg {
-			raw, cause = s.store.Archives.Read(ctx, key, listed[pos])
+			raw, cause = s.Store.Archives.Read(ctx, key, listed[pos])
 		}
 		switch {
 		case pos < 0: // dropped
@@ -148,30 +148,30 @@ func (s *histories) readEach(ctx context.Context, key memory.Key, segments []red
 			out[i].raw, out[i].changed = raw[0], true
 		default:
 			out[i].absent = cmp.Or(cause, errGone)
-			s.store.Counts.Damaged.Add(1)
-			s.telemetry.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
+			s.Store.Counts.Damaged.Add(1)
+			s.Telemetry.Often.Error().Err(out[i].absent).Str("key", key.String()).Int("position", seg.Position).Msg(
 				"a part of an archive is damaged or gone: histories, exports and forks name it, searches say partial")
 		}
 	}
 	return out, nil
 }
 
-// remembered walks a history from its first message on, archive and all, each message with
+// Remembered walks a history from its first message on, archive and all, each message with
 // its id, once.
-func (s *histories) remembered(ctx context.Context, key memory.Key,
+func (s *Histories) Remembered(ctx context.Context, key memory.Key,
 	onGap func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
 	return func(yield func(json.RawMessage, error) bool) {
-		h, _, err := s.current(ctx, key)
+		h, _, err := s.Current(ctx, key)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		segments, err := s.store.Archives.Segments(ctx, key)
+		segments, err := s.Store.Archives.Segments(ctx, key)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for raw, err := range s.walk(ctx, pinned{h, segments, nil, onGap}) {
+		for raw, err := range s.Walk(ctx, Pinned{h, segments, nil, onGap}) {
 			if !yield(raw, err) {
 				return
 			}
@@ -179,51 +179,51 @@ func (s *histories) remembered(ctx context.Context, key memory.Key,
 	}
 }
 
-func (s *histories) isEmpty(ctx context.Context, chat memory.Chat) error {
-	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
+func (s *Histories) IsEmpty(ctx context.Context, chat memory.Chat) error {
+	stored, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
 	if err == nil && len(stored) > 0 {
-		err = errNotEmpty
+		err = ErrNotEmpty
 	}
 	return err
 }
 
-// unchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
-func (s *histories) unchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
+// UnchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
+func (s *Histories) UnchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
 	a *redisstore.SetAside) error {
 	remaining := map[string]redisstore.AsideHistory{}
 	for _, ah := range a.Histories {
 		remaining[ah.Key] = ah
 	}
 	for key, h := range histories {
-		n, err := s.store.Archives.Remembered(ctx, h)
+		n, err := s.Store.Archives.Remembered(ctx, h)
 		if err != nil {
 			return err
 		}
 		last := ""
 		if h.Len() > 0 {
-			_, last = headOf(h.Identified().Raw(h.Len() - 1)[0])
+			_, last = HeadOf(h.Identified().Raw(h.Len() - 1)[0])
 		}
 		if ah := remaining[key.String()]; ah.Remaining != n || ah.Last != last {
-			return errMessagesSince
+			return ErrMessagesSince
 		}
 		delete(remaining, key.String())
 	}
 	for _, ah := range remaining {
 		if ah.Remaining > 0 {
-			return errMessagesSince
+			return ErrMessagesSince
 		}
 	}
 	return nil
 }
 
-// keysThere are a chat's own history and those of its subagents that Redis has.
-func (s *histories) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
+// KeysThere are a chat's own history and those of its subagents that Redis has.
+func (s *Histories) KeysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
-	candidates, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
+	candidates, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return nil, err
 	}
-	exists, err := s.store.Chats.Exist(ctx, candidates...)
+	exists, err := s.Store.Chats.Exist(ctx, candidates...)
 	if err != nil {
 		return nil, err
 	}

@@ -20,16 +20,16 @@ import (
 
 // This file is about pages of a history, with or without its archive.
 
-// historyRoutes shows what is remembered: histories, page by page and with their archives. It changes nothing.
-type historyRoutes struct {
-	*core
-	histories *histories
+// HistoryRoutes shows what is remembered: histories, page by page and with their archives. It changes nothing.
+type HistoryRoutes struct {
+	*Core
+	histories *Histories
 }
 
-// getHistory is GET …/history of a chat or of one of its subagents. A negative
+// GetHistory is GET …/history of a chat or of one of its subagents. A negative
 // offset counts from the end.
-func (s *historyRoutes) getHistory(c *gin.Context, key memory.Key) error {
-	limit, err := problem.Number(c, "limit", pageSize, 1, maxPage)
+func (s *HistoryRoutes) GetHistory(c *gin.Context, key memory.Key) error {
+	limit, err := problem.Number(c, "limit", PageSize, 1, MaxPage)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func bounds(total, offset, limit int) (start, end int) {
 }
 
 // page is a part of what is at hand of a history.
-func (s *historyRoutes) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
-	h, stale, err := s.histories.current(ctx, key)
+func (s *HistoryRoutes) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
+	h, stale, err := s.histories.Current(ctx, key)
 	if err != nil {
 		return webapi.HistoryPage{}, err
 	}
@@ -90,7 +90,7 @@ func (s *historyRoutes) page(ctx context.Context, key memory.Key, offset, limit 
 
 // archivedPage is a part of a history and its archive as one sequence, the oldest message first. It reads the
 // segments that it needs.
-func (s *historyRoutes) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (
+func (s *HistoryRoutes) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (
 	webapi.HistoryPage, error) {
 	for try := 1; ; try++ {
 		h, segments, err := s.withSegments(ctx, key)
@@ -106,10 +106,10 @@ func (s *historyRoutes) archivedPage(ctx context.Context, key memory.Key, offset
 }
 
 // withSegments gives a history and its archive's segments as they were at one moment.
-func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
+func (s *HistoryRoutes) withSegments(ctx context.Context, key memory.Key) (
 	*memory.History, []redisstore.Segment, error) {
 	load := func() (*memory.History, error) {
-		loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
+		loaded, err := s.Cache.Load(ctx, 0, memory.Empty(key))
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
 			return nil, nil, err
 		}
 		prev := h
-		segments, err := s.store.Archives.AllSegments(ctx, key)
+		segments, err := s.Store.Archives.AllSegments(ctx, key)
 		if err == nil {
 			h, err = load()
 		}
@@ -137,7 +137,7 @@ func (s *historyRoutes) withSegments(ctx context.Context, key memory.Key) (
 }
 
 // cutOut is a page of a history and its archive. A segment that is damaged, or gone, is named in it.
-func (s *historyRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment,
+func (s *HistoryRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment,
 	offset, limit int) (out webapi.HistoryPage, err error) {
 	archived := 0
 	for _, seg := range segments {
@@ -198,22 +198,22 @@ var errGone = errors.New("a part of the archive is gone")
 
 // viewRuns are the runs that made messages of a history, by their ids: as their logs tell them, or the histories where
 // a log is there no more.
-func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
+func (s *HistoryRoutes) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
 	map[string]*webapi.RunView, error) {
 	var runs []string
 	for _, id := range memory.IDs(messages) {
-		if run := memory.RunOf(id); isRunID(run) && !slices.Contains(runs, run) {
+		if run := memory.RunOf(id); IsRunID(run) && !slices.Contains(runs, run) {
 			runs = append(runs, run)
 		}
 	}
-	out, missing := map[string]*webapi.RunView{}, runMessages{}
+	out, missing := map[string]*webapi.RunView{}, RunMessages{}
 	for chunk := range slices.Chunk(runs, 100) {
-		logs, err := s.store.Runs.Logs(ctx, key.Chat(), chunk...)
+		logs, err := s.Store.Runs.Logs(ctx, key.Chat(), chunk...)
 		if err != nil {
 			return nil, err
 		}
 		for i, logged := range logs {
-			if view := webapi.ViewRun(wholeLog(logged)); view != nil {
+			if view := webapi.ViewRun(WholeLog(logged)); view != nil {
 				out[chunk[i]] = view
 			} else {
 				missing[chunk[i]] = nil
@@ -224,7 +224,7 @@ func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 		return out, nil
 	}
 	missing.take(key.Agent(), messages) // which may be of the archive
-	if err := s.recollect(ctx, key.Chat(), missing); err != nil {
+	if err := s.Recollect(ctx, key.Chat(), missing); err != nil {
 		return nil, err
 	}
 	for run, messages := range missing {
@@ -235,11 +235,11 @@ func (s *historyRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 	return out, nil
 }
 
-// runMessages are the messages of runs without their events, as histories have them: of all runs that it has a member for.
-type runMessages map[string][]webapi.Remembered
+// RunMessages are the messages of runs without their events, as histories have them: of all runs that it has a member for.
+type RunMessages map[string][]webapi.Remembered
 
 // take adds the messages of a history that it does not have yet. What is no message is passed over.
-func (t runMessages) take(agent memory.Agent, raw []json.RawMessage) {
+func (t RunMessages) take(agent memory.Agent, raw []json.RawMessage) {
 	for i, id := range memory.IDs(raw) {
 		run := memory.RunOf(id)
 		messages, ok := t[run]
@@ -253,17 +253,17 @@ func (t runMessages) take(agent memory.Agent, raw []json.RawMessage) {
 	}
 }
 
-// recollect adds what is at hand of the chat's histories.
-func (s *historyRoutes) recollect(ctx context.Context, chat memory.Chat, runs runMessages) error {
-	histories, err := s.histories.currentAll(ctx, chat)
+// Recollect adds what is at hand of the chat's histories.
+func (s *HistoryRoutes) Recollect(ctx context.Context, chat memory.Chat, runs RunMessages) error {
+	histories, err := s.histories.CurrentAll(ctx, chat)
 	for key, h := range histories {
 		runs.take(key.Agent(), h.Raw(0))
 	}
 	return err
 }
 
-// wholeLog is nil for a log that is not whole.
-func wholeLog(logged []redisstore.Logged) []event.Event {
+// WholeLog is nil for a log that is not whole.
+func WholeLog(logged []redisstore.Logged) []event.Event {
 	events := make([]event.Event, len(logged))
 	for i, l := range logged {
 		e, err := event.Decode(l.Line)

@@ -30,55 +30,55 @@ import (
 
 // routes is the router, with the rooms that answer its routes.
 type routes struct {
-	*core
+	*Core
 	rights        access.Rights // of acts
 	entries       map[string]string
-	registry      *registry
-	rewinder      *rewinder
-	tombstones    *tombstones
-	toolCalls     *toolCalls
-	searcher      *searcher
-	streams       *streams
-	admission     *admission
-	resumer       *resumer
+	registry      *Registry
+	rewinder      *Rewinder
+	tombstones    *Tombstones
+	toolCalls     *ToolCalls
+	searcher      *Searcher
+	streams       *Streams
+	admission     *Admission
+	resumer       *Resumer
 	monitor       *monitor
-	eraseRoutes   *eraseRoutes
-	redactRoutes  *redactRoutes
-	rewindRoutes  *rewindRoutes
-	portable      *portable
-	noteRoutes    *noteRoutes
+	eraseRoutes   *EraseRoutes
+	redactRoutes  *RedactRoutes
+	rewindRoutes  *RewindRoutes
+	portable      *Portable
+	noteRoutes    *NoteRoutes
 	keyring       *keyring
-	tenancy       *tenancy
-	oneShotRunner *oneShotRunner
-	historyRoutes *historyRoutes
-	traceRoutes   *traceRoutes
-	chatList      *chatList
+	tenancy       *Tenancy
+	oneShotRunner *OneShotRunner
+	historyRoutes *HistoryRoutes
+	traceRoutes   *TraceRoutes
+	chatList      *ChatList
 	auditor       *auditor
-	heardRoutes   *heardRoutes
+	heardRoutes   *HeardRoutes
 }
 
 // Bounds of a request's body, in bytes.
 const (
-	maxBody = 2 << 20
-	maxPost = maxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
+	MaxBody = 2 << 20
+	MaxPost = MaxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
 )
 
 // router is the router of the table of acts.
 func (s *routes) router() http.Handler {
-	r, acts := s.telemetry.Edge(s.fail, s.letIn, s.audit), s.acts()
-	s.rights, s.entries = byName(acts)
+	r, acts := s.Telemetry.Edge(s.fail, s.letIn, s.audit), s.acts()
+	s.rights, s.entries = ByName(acts)
 	for _, a := range acts {
-		method, path, _ := strings.Cut(a.does, " ")
-		a.answer = s.fairly(a)
-		if a.answer != nil && s.cfg.Cold.Store != nil && readsChat(path) {
-			a.answer = s.tier.awake(a.answer)
+		method, path, _ := strings.Cut(a.Does, " ")
+		a.Answer = s.fairly(a)
+		if a.Answer != nil && s.Cfg.Cold.Store != nil && readsChat(path) {
+			a.Answer = s.Tier.Awake(a.Answer)
 		}
 		switch {
-		case a.answer == nil:
+		case a.Answer == nil:
 		case method == "ANY":
-			r.Any(path, r.Answered(a.answer))
+			r.Any(path, r.Answered(a.Answer))
 		default:
-			r.Handle(method, path, r.Answered(a.answer))
+			r.Handle(method, path, r.Answered(a.Answer))
 		}
 	}
 	return r
@@ -87,20 +87,20 @@ func (s *routes) router() http.Handler {
 // fairly returns the handler of a route, which works in places of its tenant: one that changes the memory as a whole,
 // another one while it reads its body. Processes that ask each other take no places, since they would wait for each
 // other's.
-func (s *routes) fairly(a act) func(*gin.Context) error {
-	if a.answer == nil || a.scope == access.Internal {
-		return a.answer
+func (s *routes) fairly(a Act) func(*gin.Context) error {
+	if a.Answer == nil || a.Scope == access.Internal {
+		return a.Answer
 	}
-	_, path, _ := strings.Cut(a.does, " ")
-	writes := changesMemory(a.scope, path)
+	_, path, _ := strings.Cut(a.Does, " ")
+	writes := changesMemory(a.Scope, path)
 	return func(c *gin.Context) error {
-		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.work, problem.TenantOf(c)))
+		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.Work, problem.TenantOf(c)))
 		if !writes {
-			return a.answer(c)
+			return a.Answer(c)
 		}
 		return fair.Share(c.Request.Context(), func(ctx context.Context) error {
 			c.Request = c.Request.WithContext(ctx)
-			return a.answer(c)
+			return a.Answer(c)
 		})
 	}
 }
@@ -182,9 +182,9 @@ func (s *routes) forward(c *gin.Context) error {
 			return err
 		}
 	}
-	s.registry.mu.Lock()
-	draining := s.registry.draining
-	s.registry.mu.Unlock()
+	s.registry.Mu.Lock()
+	draining := s.registry.Draining
+	s.registry.Mu.Unlock()
 	if draining {
 		return problem.ErrShutdown
 	}
@@ -194,7 +194,7 @@ func (s *routes) forward(c *gin.Context) error {
 	body := &forwarded{ReadCloser: c.Request.Body, reading: make(chan struct{}, 1)}
 	c.Request.Body = body
 	var failed error
-	handler, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
+	handler, err := s.Runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
 		if failed = err; r.Context().Err() != nil {
 			failed = context.Canceled
 		}

@@ -19,17 +19,17 @@ import (
 // This file is about what a message did, and what is done about it: the answers that had it in their prompt, and the
 // quarantine that keeps a message or a source from prompts.
 
-// getInfluence is GET …/messages/{id}/influence: the answers of a chat with the message in their prompt.
-func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
+// GetInfluence is GET …/messages/{id}/influence: the answers of a chat with the message in their prompt.
+func (s *HistoryRoutes) GetInfluence(c *gin.Context, chat memory.Chat) error {
 	id, places := c.Param("id"), map[string]int{}
 	out := webapi.Influence{Answers: []webapi.Influenced{}}
 	onGap := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
 	n := 0
-	for raw, err := range s.histories.remembered(c.Request.Context(), memory.ChatKey(chat), onGap) {
+	for raw, err := range s.histories.Remembered(c.Request.Context(), memory.ChatKey(chat), onGap) {
 		if err != nil {
 			return err
 		}
-		_, msgID := headOf(raw)
+		_, msgID := HeadOf(raw)
 		places[msgID] = n
 		n++
 		var m memory.Message
@@ -53,44 +53,44 @@ func (s *historyRoutes) getInfluence(c *gin.Context, chat memory.Chat) error {
 			Kind: kind})
 	}
 	if n == 0 {
-		return errUnknownChat
+		return ErrUnknownChat
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// getQuarantine is GET …/quarantine, and what the others answer.
-func (s *historyRoutes) getQuarantine(c *gin.Context, chat memory.Chat) error {
-	entries, err := s.store.Chats.Quarantined(c.Request.Context(), chat)
+// GetQuarantine is GET …/quarantine, and what the others answer.
+func (s *HistoryRoutes) GetQuarantine(c *gin.Context, chat memory.Chat) error {
+	entries, err := s.Store.Chats.Quarantined(c.Request.Context(), chat)
 	return api.Answer(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)}, err)
 }
 
-// postQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
-func (s *historyRoutes) postQuarantine(c *gin.Context, chat memory.Chat, body webapi.Quarantine) error {
+// PostQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
+func (s *HistoryRoutes) PostQuarantine(c *gin.Context, chat memory.Chat, body webapi.Quarantine) error {
 	if len(body.Entries) == 0 {
 		return problem.BadRequest("entries is empty: name messages by their ids, or sources as messages have them.")
 	}
-	if err := checkQuarantine(body.Entries); err != nil {
+	if err := CheckQuarantine(body.Entries); err != nil {
 		return err
 	}
-	histories, err := s.histories.look(c.Request.Context(), chat, heads{})
+	histories, err := s.histories.Look(c.Request.Context(), chat, Heads{})
 	if err == nil && len(histories) == 0 {
-		err = errUnknownChat // a field of its meta would be all that there is of it
+		err = ErrUnknownChat // a field of its meta would be all that there is of it
 	}
 	if err != nil {
 		return err
 	}
-	conversation, err := s.histories.quarantine(c.Request.Context(), chat, body.Entries...)
+	conversation, err := s.histories.Quarantine(c.Request.Context(), chat, body.Entries...)
 	if err == nil && conversation != "" {
-		err = s.runs.EraseConversation(c.Request.Context(), chat.Tenant(), conversation)
+		err = s.Runs.EraseConversation(c.Request.Context(), chat.Tenant(), conversation)
 	}
 	if err != nil {
 		return err
 	}
-	return s.getQuarantine(c, chat)
+	return s.GetQuarantine(c, chat)
 }
 
-// checkQuarantine returns an error if an entry is empty or too long.
-func checkQuarantine(entries []string) *api.Problem {
+// CheckQuarantine returns an error if an entry is empty or too long.
+func CheckQuarantine(entries []string) *api.Problem {
 	for _, entry := range entries {
 		if entry == "" || len(entry) > memory.MaxQuarantined {
 			return problem.BadRequest("an entry has 1 to %d bytes, %.40q has %d.", memory.MaxQuarantined, entry, len(entry))
@@ -99,11 +99,11 @@ func checkQuarantine(entries []string) *api.Problem {
 	return nil
 }
 
-// quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
+// Quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
 // gateway would put hidden calls back. The caller erases the conversation before, if there was one.
-func (s *histories) quarantine(ctx context.Context, chat memory.Chat,
+func (s *Histories) Quarantine(ctx context.Context, chat memory.Chat,
 	entries ...string) (conversation string, err error) {
-	full, err := s.store.Chats.Quarantine(ctx, chat, false, entries...)
+	full, err := s.Store.Chats.Quarantine(ctx, chat, false, entries...)
 	if err != nil {
 		return "", err
 	}
@@ -111,17 +111,17 @@ func (s *histories) quarantine(ctx context.Context, chat memory.Chat,
 		return "", problem.BadRequest("the quarantine of a chat has %d entries at most: release some, or redact the "+
 			"messages.", memory.MaxQuarantine)
 	}
-	return s.store.Turns.ChangeConversation(ctx, chat, rand.Text())
+	return s.Store.Turns.ChangeConversation(ctx, chat, rand.Text())
 }
 
-// deleteQuarantine is DELETE …/quarantine?entry=: it is released.
-func (s *historyRoutes) deleteQuarantine(c *gin.Context, chat memory.Chat) error {
+// DeleteQuarantine is DELETE …/quarantine?entry=: it is released.
+func (s *HistoryRoutes) DeleteQuarantine(c *gin.Context, chat memory.Chat) error {
 	entry := c.Query("entry")
 	if entry == "" {
 		return problem.BadRequest("entry is missing: name what is released, as GET …/quarantine has it.")
 	}
-	if _, err := s.store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
+	if _, err := s.Store.Chats.Quarantine(c.Request.Context(), chat, true, entry); err != nil {
 		return err
 	}
-	return s.getQuarantine(c, chat)
+	return s.GetQuarantine(c, chat)
 }

@@ -21,12 +21,12 @@ import (
 // default tenant, those of all.
 
 // keyring is the routes of keys (/v1/keys). The keys themselves are Config.Keys'.
-type keyring struct{ *core }
+type keyring struct{ *Core }
 
 const maxKeyBody = 64 << 10
 
 var (
-	errKeysOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysOff,
+	ErrKeysOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysOff,
 		Message: "The service asks nobody for a key: set auth.mode: keys (MNEME_AUTH_MODE=keys), start it again, and then " +
 			"make keys."}
 	errUnknownKey = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownKey,
@@ -36,11 +36,11 @@ var (
 // on has a handler asked only where there are keys.
 func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		if s.cfg.Keys == nil {
-			return errKeysOff
+		if s.Cfg.Keys == nil {
+			return ErrKeysOff
 		}
 		// A tenant may have thousands.
-		return keyProblem(s.searches.In(c.Request.Context(), problem.TenantOf(c), func() error { return h(c) }))
+		return keyProblem(s.Searches.In(c.Request.Context(), problem.TenantOf(c), func() error { return h(c) }))
 	}
 }
 
@@ -56,8 +56,8 @@ func keyProblem(err error) error {
 	return err
 }
 
-// governs says whether the caller may see and change keys of a tenant.
-func governs(c *gin.Context, tenant memory.Tenant) bool {
+// Governs says whether the caller may see and change keys of a tenant.
+func Governs(c *gin.Context, tenant memory.Tenant) bool {
 	p := access.FromContext(c.Request.Context())
 	return p.Tenant == tenant || p.Operator()
 }
@@ -77,7 +77,7 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	switch {
 	case err != nil:
 		return tenant, problem.BadRequest("%s.", err)
-	case !governs(c, tenant):
+	case !Governs(c, tenant):
 		return tenant, errOthersTenant
 	case tenant != problem.TenantOf(c):
 		err = access.FromContext(c.Request.Context()).Need(access.Admin)
@@ -93,12 +93,12 @@ func self(c *gin.Context) error {
 }
 
 func (s *keyring) listKeys(c *gin.Context) error {
-	keys, err := s.cfg.Keys.List(c.Request.Context())
+	keys, err := s.Cfg.Keys.List(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return !governs(c, k.Tenant) })
-	uses, err := limit.Uses(c.Request.Context(), s.cfg.Limiter, keys)
+	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return !Governs(c, k.Tenant) })
+	uses, err := limit.Uses(c.Request.Context(), s.Cfg.Limiter, keys)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 	if (body.Tenant == memory.Tenant{}) {
 		body.Tenant = access.FromContext(c.Request.Context()).Tenant
 	}
-	if !governs(c, body.Tenant) {
+	if !Governs(c, body.Tenant) {
 		return problem.BadRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
 	}
 	limits, err := access.ParseLimits(body.Rate, body.Budget)
@@ -121,7 +121,7 @@ func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 		return problem.BadRequest("The key cannot be had so: %s.", strings.TrimPrefix(err.Error(),
 			access.ErrBadLimit.Error()+": "))
 	}
-	text, k, err := s.cfg.Keys.Create(c.Request.Context(), access.Key{
+	text, k, err := s.Cfg.Keys.Create(c.Request.Context(), access.Key{
 		Name: body.Name, Tenant: body.Tenant, Scopes: body.Scopes, Limits: limits,
 		Expires: body.Expires.UTC().Truncate(time.Second),
 	})
@@ -142,8 +142,8 @@ func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key,
 
 // governed is the id in the path, of a key that the caller may change.
 func (s *keyring) governed(c *gin.Context) (string, error) {
-	k, err := s.cfg.Keys.Get(c.Request.Context(), c.Param("key"))
-	if err == nil && !governs(c, k.Tenant) {
+	k, err := s.Cfg.Keys.Get(c.Request.Context(), c.Param("key"))
+	if err == nil && !Governs(c, k.Tenant) {
 		err = access.ErrUnknownKey
 	}
 	return k.ID, err
@@ -154,7 +154,7 @@ func (s *keyring) revokeKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := s.cfg.Keys.Revoke(c.Request.Context(), id)
+	k, err := s.Cfg.Keys.Revoke(c.Request.Context(), id)
 	return api.Answer(c.Writer, http.StatusOK, k, err)
 }
 
@@ -163,6 +163,6 @@ func (s *keyring) rotateKey(c *gin.Context, body webapi.RotateRequest) error {
 	if err != nil {
 		return err
 	}
-	text, k, err := s.cfg.Keys.Rotate(c.Request.Context(), id, time.Duration(body.Overlap)*time.Second)
+	text, k, err := s.Cfg.Keys.Rotate(c.Request.Context(), id, time.Duration(body.Overlap)*time.Second)
 	return s.showKey(c, http.StatusOK, text, k, err)
 }

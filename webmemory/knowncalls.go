@@ -24,19 +24,19 @@ import (
 // tells so, and other processes are asked for theirs before a call is granted, or a run goes on that waits, for a while
 // after each loss. Where neither the process is left that granted a call nor its disk, nothing tells of the call.
 
-// toolCalls grants calls of tools outside and keeps what they returned, in Redis and on this disk. A call is granted
+// ToolCalls grants calls of tools outside and keeps what they returned, in Redis and on this disk. A call is granted
 // once: while Redis may have forgotten one, the other processes are asked first.
-type toolCalls struct {
-	*core
-	peers      *peers
-	storeWatch *storeWatch
+type ToolCalls struct {
+	*Core
+	peers      *Peers
+	storeWatch *StoreWatch
 }
 
 // callsFile begins the names of files of calls; an id of a run does not begin with it.
-const callsFile = "calls-"
+const CallsFile = "calls-"
 
-// callLine is a line of a file of calls: a field of the calls in Redis, or answers.
-type callLine struct {
+// CallLine is a line of a file of calls: a field of the calls in Redis, or answers.
+type CallLine struct {
 	Chat    memory.StoredChat `json:"chat"`
 	Run     string            `json:"run"` // that was granted the call, or answered
 	Field   string            `json:"field,omitempty"`
@@ -46,8 +46,8 @@ type callLine struct {
 	Until   int64             `json:"until,omitempty"`   // Unix ms until which the answers are kept
 }
 
-// knownCalls is what is known of the calls of a post's runs.
-type knownCalls struct {
+// KnownCalls is what is known of the calls of a post's runs.
+type KnownCalls struct {
 	Fields map[string]string   `json:"fields"` // as in Redis: calls by their ids, results by redisstore.ResultOf
 	Runs   map[string]runCalls `json:"runs"`
 }
@@ -67,12 +67,12 @@ func (r runCalls) with(other runCalls) runCalls {
 	return runCalls{answers, max(r.Until, other.Until), max(r.Called, other.Called)}
 }
 
-// noteCall appends a line to the file of a post's calls, which it keeps for life. first is the run of the post's first
+// NoteCall appends a line to the file of a post's calls, which it keeps for life. first is the run of the post's first
 // attempt.
-func (e *endStore) noteCall(first string, l callLine, life time.Duration) {
-	path := e.path(l.Chat.Chat, callsFile+first)
+func (e *EndStore) NoteCall(first string, l CallLine, life time.Duration) {
+	path := e.path(l.Chat.Chat, CallsFile+first)
 	text, err := json.Marshal(l)
-	if e.dir == "" || path == "" || err != nil {
+	if e.Dir == "" || path == "" || err != nil {
 		return
 	}
 	until := time.Now().Add(life)
@@ -86,17 +86,17 @@ func (e *endStore) noteCall(first string, l callLine, life time.Duration) {
 	})
 }
 
-// calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over, and so is a call that a
+// Calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over, and so is a call that a
 // run was granted which was taken back since, with its result.
-func (e *endStore) calls(chat memory.Chat, first string) knownCalls {
-	calls := knownCalls{Fields: map[string]string{}, Runs: map[string]runCalls{}}
-	path := e.path(chat, callsFile+first)
-	if e.dir == "" || path == "" {
+func (e *EndStore) Calls(chat memory.Chat, first string) KnownCalls {
+	calls := KnownCalls{Fields: map[string]string{}, Runs: map[string]runCalls{}}
+	path := e.path(chat, CallsFile+first)
+	if e.Dir == "" || path == "" {
 		return calls
 	}
 	text, _ := os.ReadFile(path) // absent in most cases
 	for line := range bytes.Lines(text) {
-		var l callLine
+		var l CallLine
 		if json.Unmarshal(line, &l) != nil || l.Chat.Chat != chat {
 			continue
 		}
@@ -108,7 +108,7 @@ func (e *endStore) calls(chat memory.Chat, first string) knownCalls {
 	}
 	for id, value := range calls.Fields {
 		var c redisstore.Call
-		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.takenBack(chat, c.Run, c.ClaimedAt) {
+		if json.Unmarshal([]byte(value), &c) == nil && c.Run != "" && e.TakenBack(chat, c.Run, c.ClaimedAt) {
 			delete(calls.Fields, id)
 			delete(calls.Fields, redisstore.ResultOf(id))
 		}
@@ -116,120 +116,120 @@ func (e *endStore) calls(chat memory.Chat, first string) knownCalls {
 	return calls
 }
 
-// add takes what another process knows.
-func (k knownCalls) add(other knownCalls) {
+// Add takes what another process knows.
+func (k KnownCalls) Add(other KnownCalls) {
 	maps.Copy(k.Fields, other.Fields)
 	for run, theirs := range other.Runs {
 		k.Runs[run] = k.Runs[run].with(theirs)
 	}
 }
 
-// get is GET /internal/v1/chats/{chat}/calls/{run}.
-func (e *endStore) get(c *gin.Context, chat memory.Chat) error {
-	return api.Answer(c.Writer, http.StatusOK, e.calls(chat, c.Param("run")), nil)
+// Get is GET /internal/v1/chats/{chat}/calls/{run}.
+func (e *EndStore) Get(c *gin.Context, chat memory.Chat) error {
+	return api.Answer(c.Writer, http.StatusOK, e.Calls(chat, c.Param("run")), nil)
 }
 
-// callsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
-func (s *toolCalls) callsOf(ctx context.Context, chat memory.Chat, first string) (knownCalls, error) {
-	calls := s.endStore.calls(chat, first)
-	if !s.storeWatch.lostLately(ctx) {
+// CallsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
+func (s *ToolCalls) CallsOf(ctx context.Context, chat memory.Chat, first string) (KnownCalls, error) {
+	calls := s.EndStore.Calls(chat, first)
+	if !s.storeWatch.LostLately(ctx) {
 		return calls, nil
 	}
 	var peerErr error
-	err := askAll(ctx, s.peers, http.MethodGet,
+	err := AskAll(ctx, s.peers, http.MethodGet,
 		"/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
-		calls.add, func(_ redisstore.Process, err error) {
+		calls.Add, func(_ redisstore.Process, err error) {
 			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
 				peerErr = err
 			}
 		})
-	if err != nil || peerErr == nil || s.storeWatch.losses.newest().IsZero() { // which only began lately
+	if err != nil || peerErr == nil || s.storeWatch.Losses.Newest().IsZero() { // which only began lately
 		return calls, err
 	}
-	if s.storeWatch.losses.noticed(s.cfg.GrantWait) {
-		return calls, fmt.Errorf("%w: %w", errMayComeBack, peerErr)
+	if s.storeWatch.Losses.Noticed(s.Cfg.GrantWait) {
+		return calls, fmt.Errorf("%w: %w", ErrMayComeBack, peerErr)
 	}
-	s.metrics.faults.WithLabelValues(unsureGrant).Inc()
-	s.log.Warn().Err(peerErr).Str("chat", chat.String()).Str("run", first).
+	s.Metrics.Faults.WithLabelValues(UnsureGrant).Inc()
+	s.Log.Warn().Err(peerErr).Str("chat", chat.String()).Str("run", first).
 		Msg("calls of a run that this process cannot tell of may have been made; it is not waited for any longer")
 	return calls, nil
 }
 
 // claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
 // another server that granted this one, with losses that are not known yet, the grant is taken back.
-func (s *toolCalls) claimOnce(ctx context.Context, r *run, id string, c redisstore.Call, repeatable bool) (word string,
+func (s *ToolCalls) claimOnce(ctx context.Context, r *Run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	token, turn := r.holder()
 	if token == "" {
-		return "", nil, errNotHeld
+		return "", nil, ErrNotHeld
 	}
-	first := r.firstRun()
+	first := r.FirstRun()
 	for {
-		lastLoss := s.storeWatch.losses.newest()
-		if s.storeWatch.losses.isRecent() {
-			calls, err := s.callsOf(ctx, r.chat, first)
+		lastLoss := s.storeWatch.Losses.Newest()
+		if s.storeWatch.Losses.IsRecent() {
+			calls, err := s.CallsOf(ctx, r.Chat, first)
 			if err == nil {
-				err = s.store.Runs.RestoreCalls(ctx, r.chat, token, first, calls.Fields)
+				err = s.Store.Runs.RestoreCalls(ctx, r.Chat, token, first, calls.Fields)
 			}
 			if err != nil {
 				return "", nil, err
 			}
 		}
-		word, result, err = s.store.Runs.Claim(ctx, r.chat, token, turn, first, id, c, repeatable)
+		word, result, err = s.Store.Runs.Claim(ctx, r.Chat, token, turn, first, id, c, repeatable)
 		if err != nil || word != memory.CallGranted {
 			return word, result, err
 		}
-		if s.storeWatch.lostLately(ctx); s.storeWatch.losses.newest().Equal(lastLoss) {
+		if s.storeWatch.LostLately(ctx); s.storeWatch.Losses.Newest().Equal(lastLoss) {
 			record, err := json.Marshal(c)
-			s.noteCall(r, callLine{Field: id, Value: string(record), Seq: r.log.Last()})
+			s.noteCall(r, CallLine{Field: id, Value: string(record), Seq: r.Log.Last()})
 			return word, nil, err
 		}
-		if err := s.store.Runs.Unclaim(ctx, r.chat, first, id); err != nil {
+		if err := s.Store.Runs.Unclaim(ctx, r.Chat, first, id); err != nil {
 			return "", nil, err
 		}
 	}
 }
 
 // settleOnce keeps what a call of a chat's run returned. Where Redis has lost the call, its result goes back with it.
-func (s *toolCalls) settleOnce(ctx context.Context, r *run, id string, result []byte) (granted bool, err error) {
+func (s *ToolCalls) settleOnce(ctx context.Context, r *Run, id string, result []byte) (granted bool, err error) {
 	_, turn := r.holder()
-	granted, err = s.store.Runs.Settle(ctx, r.chat, turn, r.firstRun(), id, result)
+	granted, err = s.Store.Runs.Settle(ctx, r.Chat, turn, r.FirstRun(), id, result)
 	if !granted && !errors.Is(err, memory.ErrMoved) {
-		if _, granted = s.endStore.calls(r.chat, r.firstRun()).Fields[id]; granted {
+		if _, granted = s.EndStore.Calls(r.Chat, r.FirstRun()).Fields[id]; granted {
 			err = nil
 		}
 	}
 	if granted {
-		s.noteCall(r, callLine{Field: redisstore.ResultOf(id), Value: string(result)})
+		s.noteCall(r, CallLine{Field: redisstore.ResultOf(id), Value: string(result)})
 	}
 	return granted, err
 }
 
-// putCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
+// PutCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
 // the run's answers, under the token of the chat's lease.
-func (s *toolCalls) putCallsBack(ctx context.Context, l *lease, run, first string, calls knownCalls) error {
-	err := s.store.Runs.RestoreCalls(ctx, l.chat, l.token, first, calls.Fields)
+func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first string, calls KnownCalls) error {
+	err := s.Store.Runs.RestoreCalls(ctx, l.Chat, l.Token, first, calls.Fields)
 	rc := calls.Runs[run]
 	if err != nil || len(rc.Answers) == 0 {
 		return err
 	}
-	stored, err := s.store.Suspensions.Answers(ctx, l.chat, run)
+	stored, err := s.Store.Suspensions.Answers(ctx, l.Chat, run)
 	if err != nil {
 		return err
 	}
 	maps.Copy(rc.Answers, stored)
-	return s.store.Suspensions.KeepAnswers(ctx, l.chat, run, rc.Until, rc.Answers)
+	return s.Store.Suspensions.KeepAnswers(ctx, l.Chat, run, rc.Until, rc.Answers)
 }
 
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
-func putOwnCallsBack(ctx context.Context, d *driver) error {
-	first := d.run.firstRun()
-	return d.runner.toolCalls.putCallsBack(ctx, d.writer.lease, d.run.id, first,
-		d.runner.endStore.calls(d.run.chat, first))
+func putOwnCallsBack(ctx context.Context, d *Driver) error {
+	first := d.Run.FirstRun()
+	return d.runner.toolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.Id, first,
+		d.runner.EndStore.Calls(d.Run.Chat, first))
 }
 
 // noteCall keeps a line about a run on disk, for the processes that ask for it after Redis lost data.
-func (s *toolCalls) noteCall(r *run, l callLine) {
-	l.Chat, l.Run = memory.StoredChat{Chat: r.chat}, r.id
-	s.endStore.noteCall(r.firstRun(), l, s.cfg.RunTimeout+endsLife)
+func (s *ToolCalls) noteCall(r *Run, l CallLine) {
+	l.Chat, l.Run = memory.StoredChat{Chat: r.Chat}, r.Id
+	s.EndStore.NoteCall(r.FirstRun(), l, s.Cfg.RunTimeout+EndsLife)
 }

@@ -25,68 +25,68 @@ var (
 	errLeaseLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
 	// errClaimed: another waiter claimed the chat's next lease. It may stand in this
 	// process's line behind the caller, and can only come when the caller steps back.
-	errClaimed = errors.New("the chat's next lease is claimed")
+	ErrClaimed = errors.New("the chat's next lease is claimed")
 )
 
 // storeTimeout bounds one command to the store.
-const storeTimeout = 5 * time.Second
+const StoreTimeout = 5 * time.Second
 
-// lease is the right to write into one chat until it runs out, unless it is renewed
+// Lease is the right to write into one chat until it runs out, unless it is renewed
 // before. Its Number is the fencing token, the chat's turn: each write carries it, and
 // Redis refuses one that is lower than the newest. Its token names its holder: renewing
 // and giving back are compare-and-set on it. The keeper renews it; its other methods are
 // for the goroutine that acquired it.
-type lease struct {
+type Lease struct {
 	redisstore.Turn
-	chat   memory.Chat
-	token  string
-	keeper *keeper
-	next   func() // calls in the waiter that is next in the line of this process
+	Chat   memory.Chat
+	Token  string
+	keeper *Keeper
+	Next   func() // calls in the waiter that is next in the line of this process
 
-	// ctx ends when the lease is lost, with errLeaseLost, or given back.
-	ctx    context.Context
+	// Ctx ends when the lease is lost, with errLeaseLost, or given back.
+	Ctx    context.Context
 	cancel context.CancelCauseFunc
 	// detached: Redis did not answer for most of the lease's life. Nothing is written
 	// there any more; the run goes on into the spool, since without Redis no other process
 	// can take the lease either.
 	detached atomic.Bool
 
-	openRun     atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	finishedRun *run                               // ran under it, and Redis knows that it is over; nil before
-	driven      atomic.Pointer[driver]             // brings the open run to its end; nil before
+	OpenRun     atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	FinishedRun *Run                               // ran under it, and Redis knows that it is over; nil before
+	driven      atomic.Pointer[Driver]             // brings the open run to its end; nil before
 	// Redis lost it; it was regained, and what else was lost is not put back yet
 	needsRestore atomic.Bool
 	regained     chan struct{} // holds a token when it is time to put it back
 
-	renewing  sync.Mutex    // one renewal at a time
-	requested time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
+	Renewing  sync.Mutex    // one renewal at a time
+	Requested time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
 	renewed   atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
 }
 
 // mayWrite is nil while the holder may write. When the lease may have run out, as after a
 // time in which this process did not run, it waits for what the keeper finds.
-func (l *lease) mayWrite() error {
-	for l.ctx.Err() == nil && !l.detached.Load() && l.unrenewed() >= l.keeper.life {
+func (l *Lease) mayWrite() error {
+	for l.Ctx.Err() == nil && !l.detached.Load() && l.unrenewed() >= l.keeper.life {
 		select {
-		case <-l.ctx.Done():
+		case <-l.Ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return context.Cause(l.ctx)
+	return context.Cause(l.Ctx)
 }
 
 // unrenewed is how long ago the lease was last known to be held.
-func (l *lease) unrenewed() time.Duration { return monotonic() - time.Duration(l.renewed.Load()) }
+func (l *Lease) unrenewed() time.Duration { return Monotonic() - time.Duration(l.renewed.Load()) }
 
-// opened notes which run is open under the lease, to be noted again should Redis lose it.
-func (l *lease) opened(run redisstore.OpenRun) { l.openRun.Store(&run) }
+// Opened notes which run is open under the lease, to be noted again should Redis lose it.
+func (l *Lease) Opened(run redisstore.OpenRun) { l.OpenRun.Store(&run) }
 
 // renewLast prolongs a lease that is given back next, and says how many entries the log
 // of its run has; 0 if that is not known.
-func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
-	l.renewing.Lock()
-	defer l.renewing.Unlock()
-	owned, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
+func (l *Lease) renewLast(ctx context.Context, run string) (entries int) {
+	l.Renewing.Lock()
+	defer l.Renewing.Unlock()
+	owned, entries, err := l.keeper.store.Turns.RenewLast(ctx, l.Chat, l.Token, l.keeper.life, run)
 	_, _ = l.orRegain(ctx, owned, err)
 	return entries
 }
@@ -95,9 +95,9 @@ func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 // unless another process took it since. With the lease Redis has most likely lost the run's log
 // and the histories too: the driver puts them back when it takes the next events, or, while it
 // waits for some, in a goroutine of the keeper's (driver.mend).
-func (l *lease) orRegain(ctx context.Context, owned bool, err error) (bool, error) {
+func (l *Lease) orRegain(ctx context.Context, owned bool, err error) (bool, error) {
 	if err == nil && !owned {
-		owned, err = l.keeper.store.Turns.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.openRun.Load())
+		owned, err = l.keeper.store.Turns.Regain(ctx, l.Chat, l.Token, l.keeper.life, l.Turn, l.OpenRun.Load())
 		if owned {
 			l.needsRestore.Store(true)
 		}
@@ -114,57 +114,57 @@ func (l *lease) orRegain(ctx context.Context, owned bool, err error) (bool, erro
 	return owned, err
 }
 
-// end gives the lease back, its run over; once Redis is back, if it is away.
-func (l *lease) end() error {
+// End gives the lease back, its run over; once Redis is back, if it is away.
+func (l *Lease) End() error {
 	store := l.keeper.store
 	switch waiting := l.Waiting; {
-	case waiting != nil && (l.finishedRun == nil || l.finishedRun.id != waiting.Run): // and goes on to do so
+	case waiting != nil && (l.FinishedRun == nil || l.FinishedRun.Id != waiting.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
 			return store.Suspensions.Release(ctx, chat, token, *waiting)
 		})
-	case l.finishedRun == nil:
+	case l.FinishedRun == nil:
 		return l.giveBack(store.Turns.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Turns.Close(ctx, chat, token, l.finishedRun.id, l.finishedRun.firstRun(), l.finishedRun.keyed)
+		return store.Turns.Close(ctx, chat, token, l.FinishedRun.Id, l.FinishedRun.FirstRun(), l.FinishedRun.Keyed)
 	})
 }
 
-// leave gives the lease back as it was found: a run that is open stays so, for another
+// Leave gives the lease back as it was found: a run that is open stays so, for another
 // process to finish.
-func (l *lease) leave() error { return l.giveBack(l.keeper.store.Turns.Leave) }
+func (l *Lease) Leave() error { return l.giveBack(l.keeper.store.Turns.Leave) }
 
 // notGivenBack is what the log says of a lease that Redis did not take back.
-const notGivenBack = "a turn was not given back; it runs out by itself"
+const NotGivenBack = "a turn was not given back; it runs out by itself"
 
-// release gives the lease back in one of these ways, and calls in the next waiter in line.
-func (l *lease) release(how func() error, log *zerolog.Logger) error {
+// Release gives the lease back in one of these ways, and calls in the next waiter in line.
+func (l *Lease) Release(how func() error, log *zerolog.Logger) error {
 	err := how()
 	if err != nil {
-		log.Warn().Err(err).Msg(notGivenBack)
+		log.Warn().Err(err).Msg(NotGivenBack)
 	}
-	l.next()
+	l.Next()
 	return err
 }
 
-func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) error {
-	defer l.keeper.released(l.chat)
+func (l *Lease) giveBack(how func(context.Context, memory.Chat, string) error) error {
+	defer l.keeper.released(l.Chat)
 	l.keeper.drop(l)
 	l.cancel(nil)
-	l.renewing.Lock() // a renewal under way would take the lease again
-	defer l.renewing.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), storeTimeout)
+	l.Renewing.Lock() // a renewal under way would take the lease again
+	defer l.Renewing.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Ctx), StoreTimeout)
 	defer cancel()
-	err := how(ctx, l.chat, l.token)
+	err := how(ctx, l.Chat, l.Token)
 	if errors.Is(err, memory.ErrUnavailable) {
-		l.keeper.retry(func(ctx context.Context) error { return how(ctx, l.chat, l.token) })
+		l.keeper.retry(func(ctx context.Context) error { return how(ctx, l.Chat, l.Token) })
 	}
 	return err
 }
 
-// keeper renews all leases of a process, from one goroutine and with one pipeline for all
+// Keeper renews all leases of a process, from one goroutine and with one pipeline for all
 // that are due. Make it with newKeeper, end it with close.
-type keeper struct {
+type Keeper struct {
 	store *redisstore.Store
 	life  time.Duration                     // of a lease
 	retry func(func(context.Context) error) // see core.later
@@ -172,16 +172,16 @@ type keeper struct {
 	released func(memory.Chat)
 
 	mu     sync.Mutex
-	leases map[*lease]bool // guarded by mu
+	leases map[*Lease]bool // guarded by mu
 	wake   chan struct{}   // there is a lease again
 
 	stop    context.CancelFunc
 	working sync.WaitGroup
 }
 
-func newKeeper(store *redisstore.Store, life time.Duration, retry func(func(context.Context) error),
-	released func(memory.Chat)) *keeper {
-	k := &keeper{store: store, life: life, retry: retry, released: released, leases: map[*lease]bool{},
+func NewKeeper(store *redisstore.Store, life time.Duration, retry func(func(context.Context) error),
+	released func(memory.Chat)) *Keeper {
+	k := &Keeper{store: store, life: life, retry: retry, released: released, leases: map[*Lease]bool{},
 		wake: make(chan struct{}, 1)}
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
@@ -189,16 +189,16 @@ func newKeeper(store *redisstore.Store, life time.Duration, retry func(func(cont
 	return k
 }
 
-func (k *keeper) close() {
+func (k *Keeper) Close() {
 	k.stop()
 	k.working.Wait()
 }
 
-// add keeps a lease that was taken, from then on until it is dropped.
-func (k *keeper) add(ctx context.Context, l *lease) {
+// Add keeps a lease that was taken, from then on until it is dropped.
+func (k *Keeper) Add(ctx context.Context, l *Lease) {
 	l.keeper, l.regained = k, make(chan struct{}, 1)
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.renewed.Store(int64(l.requested))
+	l.Ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.renewed.Store(int64(l.Requested))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.leases[l] = true
@@ -210,14 +210,14 @@ func (k *keeper) add(ctx context.Context, l *lease) {
 	}
 }
 
-func (k *keeper) drop(l *lease) {
+func (k *Keeper) drop(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.leases, l)
 }
 
 // keep renews until ctx ends, each lease about three times in its life.
-func (k *keeper) keep(ctx context.Context) {
+func (k *Keeper) keep(ctx context.Context) {
 	every := max(k.life/12, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -249,17 +249,17 @@ func (k *keeper) keep(ctx context.Context) {
 // due gives the leases that are to be renewed, each locked against another renewal. Once one
 // has gone without for a third of its life, all those go along in its pipeline that have for
 // more than a sixth: one round trip instead of many.
-func (k *keeper) due() (due []*lease) {
+func (k *Keeper) due() (due []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, urgent := monotonic(), false
+	now, urgent := Monotonic(), false
 	for l := range k.leases {
-		if !l.renewing.TryLock() {
+		if !l.Renewing.TryLock() {
 			continue // its holder does it
 		}
-		waited := now - l.requested
+		waited := now - l.Requested
 		if waited < k.life/6 {
-			l.renewing.Unlock()
+			l.Renewing.Unlock()
 			continue
 		}
 		due, urgent = append(due, l), urgent || waited >= k.life/3
@@ -268,7 +268,7 @@ func (k *keeper) due() (due []*lease) {
 		return due
 	}
 	for _, l := range due {
-		l.renewing.Unlock()
+		l.Renewing.Unlock()
 	}
 	return nil
 }
@@ -278,20 +278,20 @@ func (k *keeper) due() (due []*lease) {
 // process may begin. If this process itself did not run for that long (a paused machine, too
 // little CPU), it cannot know whether the lease has run out, and the lease counts as lost.
 // Times are those of the monotonic clock, which goes on when the machine's is set.
-func (k *keeper) renew(due []*lease) {
-	requested := monotonic() // not when it was answered: a pause may lie between the two
+func (k *Keeper) renew(due []*Lease) {
+	requested := Monotonic() // not when it was answered: a pause may lie between the two
 	oldest := requested
 	names := make([]redisstore.Lease, len(due))
 	for i, l := range due {
 		oldest = min(oldest, time.Duration(l.renewed.Load()))
-		names[i] = redisstore.Lease{Chat: l.chat, Token: l.token}
+		names[i] = redisstore.Lease{Chat: l.Chat, Token: l.Token}
 	}
-	patience := min(max(oldest+k.life*2/3-requested, k.life/6), k.life/3, storeTimeout)
+	patience := min(max(oldest+k.life*2/3-requested, k.life/6), k.life/3, StoreTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	results, failed := k.store.Turns.RenewAll(ctx, k.life, names)
 	var settling sync.WaitGroup
-	sem := make(chan struct{}, writeBackers)
+	sem := make(chan struct{}, WriteBackers)
 	for i, l := range due {
 		if failed[i] == nil && results[i] && !l.needsRestore.Load() {
 			l.settle(requested, true, nil)
@@ -308,10 +308,10 @@ func (k *keeper) renew(due []*lease) {
 }
 
 // settle takes what a renewal brought, and ends it.
-func (l *lease) settle(requested time.Duration, owned bool, err error) {
-	defer l.renewing.Unlock()
-	previous := l.requested
-	l.requested = requested
+func (l *Lease) settle(requested time.Duration, owned bool, err error) {
+	defer l.Renewing.Unlock()
+	previous := l.Requested
+	l.Requested = requested
 	tooLong := l.keeper.life * 2 / 3
 	switch {
 	case err == nil && owned:
@@ -330,12 +330,12 @@ func (l *lease) settle(requested time.Duration, owned bool, err error) {
 // started is where the monotonic clock begins.
 var started = time.Now()
 
-// monotonic is the time since this process began, on a clock that goes on evenly when the
+// Monotonic is the time since this process began, on a clock that goes on evenly when the
 // machine's is set.
-func monotonic() time.Duration { return time.Since(started) }
+func Monotonic() time.Duration { return time.Since(started) }
 
-// pause waits for d, or until ctx ends; its cause is the error then.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits for d, or until ctx ends; its cause is the error then.
+func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -344,8 +344,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// jitter is a time between half of d and d.
-func jitter(d time.Duration) time.Duration {
+// Jitter is a time between half of d and d.
+func Jitter(d time.Duration) time.Duration {
 	half := max(int64(d)/2, int64(time.Millisecond))
 	n, err := rand.Int(rand.Reader, big.NewInt(half))
 	if err != nil {
@@ -354,52 +354,52 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(half + n.Int64())
 }
 
-// conversations are those that the gateway has of chats used here. Each lease carries the
+// Conversations are those that the gateway has of chats used here. Each lease carries the
 // chat's: should Redis lose which one that is, it is offered again, with the thinking that
 // the gateway kept; and an erasure reaches all of them.
-type conversations struct {
+type Conversations struct {
 	mu    sync.Mutex
-	turns map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
+	Turns map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
 }
 
-// note takes note of a chat's conversation, and of the lease's number.
-func (c *conversations) note(chat memory.Chat, id string, turn int64) {
+// Note takes note of a chat's conversation, and of the lease's number.
+func (c *Conversations) Note(chat memory.Chat, id string, turn int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turns[chat] == nil {
-		makeRoom(c.turns)
-		c.turns[chat] = map[string]int64{}
+	if c.Turns[chat] == nil {
+		makeRoom(c.Turns)
+		c.Turns[chat] = map[string]int64{}
 	}
-	c.turns[chat][id] = max(c.turns[chat][id], turn)
+	c.Turns[chat][id] = max(c.Turns[chat][id], turn)
 }
 
-// newest is the chat's last one, "" if none is known.
-func (c *conversations) newest(chat memory.Chat) (id string) {
+// Newest is the chat's last one, "" if none is known.
+func (c *Conversations) Newest(chat memory.Chat) (id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other, turn := range c.turns[chat] {
-		if turn > c.turns[chat][id] {
+	for other, turn := range c.Turns[chat] {
+		if turn > c.Turns[chat][id] {
 			id = other
 		}
 	}
 	return id
 }
 
-// erased says whether a lease carries a conversation that was erased since it was last
+// Erased says whether a lease carries a conversation that was erased since it was last
 // used here: this process had not heard of the erasure, and has offered it again to a
 // Redis that had lost it.
-func (c *conversations) erased(chat memory.Chat, turn redisstore.Turn) bool {
+func (c *Conversations) Erased(chat memory.Chat, turn redisstore.Turn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	newest, ok := c.turns[chat][turn.Conversation]
+	newest, ok := c.Turns[chat][turn.Conversation]
 	return ok && newest <= turn.ErasedIn()
 }
 
 // until are the conversations of a chat that were not used after a number.
-func (c *conversations) until(chat memory.Chat, turn int64) (ids []string) {
+func (c *Conversations) until(chat memory.Chat, turn int64) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, newest := range c.turns[chat] {
+	for id, newest := range c.Turns[chat] {
 		if newest <= turn {
 			ids = append(ids, id)
 		}

@@ -18,16 +18,16 @@ import (
 // with its run, histories that are cached, and runs that ended. Erasures come first (tombstones.go), so that nothing
 // erased is brought back.
 
-// writeBacker brings back what Redis lost while this process still knows it: cached histories, and runs that ended or
+// WriteBacker brings back what Redis lost while this process still knows it: cached histories, and runs that ended or
 // wait here. It writes by compare-and-set or under a chat's lease, and only after the tombstones are synced.
-type writeBacker struct {
-	*core
-	registry   *registry
-	storeWatch *storeWatch
-	tombstones *tombstones
-	runner     *runner
-	restorer   *restorer
-	leaser     *leaser
+type WriteBacker struct {
+	*Core
+	registry   *Registry
+	storeWatch *StoreWatch
+	tombstones *Tombstones
+	runner     *Runner
+	restorer   *Restorer
+	leaser     *Leaser
 }
 
 // maxUsed bounds how many chats are remembered to have been used here.
@@ -45,11 +45,11 @@ func makeRoom[V any](chats map[memory.Chat]V) {
 
 // retelling is for how long after a loss Redis may still lack what other processes know:
 // they notice it, write back, and wait for the leases of busy chats.
-const retelling = 2 * time.Minute
+const Retelling = 2 * time.Minute
 
 // regainIfLost is regain if the lease was regained and no goroutine has put back yet what
 // else was lost.
-func (d *driver) regainIfLost(ctx context.Context) error {
+func (d *Driver) regainIfLost(ctx context.Context) error {
 	select {
 	case <-d.writer.regained:
 		return d.regain(ctx)
@@ -58,38 +58,38 @@ func (d *driver) regainIfLost(ctx context.Context) error {
 	}
 }
 
-// lossLog is the log of what one loss does to many runs.
-func (d *driver) lossLog() *zerolog.Logger {
-	log := d.runner.telemetry.Limited(d.log)
+// LossLog is the log of what one loss does to many runs.
+func (d *Driver) LossLog() *zerolog.Logger {
+	log := d.runner.Telemetry.Limited(d.Log)
 	return &log
 }
 
 // regain puts back what Redis lost of a run under a lease that was regained: its record,
 // its log and the pinned histories, in this order, since a history is never ahead of its
 // log. Readers see nothing of it, and other processes find the run where it was.
-func (d *driver) regain(ctx context.Context) error {
-	d.lossLog().Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
-	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+func (d *Driver) regain(ctx context.Context) error {
+	d.LossLog().Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
+	ctx, cancel := context.WithTimeout(ctx, 2*StoreTimeout)
 	defer cancel()
 	err := d.putLostBack(ctx)
 	if errors.Is(err, memory.ErrUnavailable) {
 		// The run goes on without Redis; the next renewal asks for this again.
-		d.lossLog().Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
+		d.LossLog().Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	d.writer.needsRestore.Store(false)
-	d.runner.metrics.regained.Inc()
+	d.runner.Metrics.Regained.Inc()
 	return nil
 }
 
-func (d *driver) putLostBack(ctx context.Context) error {
-	if _, err := d.runner.noteRun(ctx, d.run); err != nil {
+func (d *Driver) putLostBack(ctx context.Context) error {
+	if _, err := d.runner.NoteRun(ctx, d.Run); err != nil {
 		return err
 	}
-	entries, err := d.runner.store.Runs.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
+	entries, err := d.runner.Store.Runs.Relog(ctx, d.Run.Chat, d.Run.Id, d.Run.Logged()...)
 	if err != nil {
 		return err
 	}
@@ -97,17 +97,17 @@ func (d *driver) putLostBack(ctx context.Context) error {
 	if err := putOwnCallsBack(ctx, d); err != nil {
 		return err
 	}
-	return d.writer.load(ctx, d.writer.agents)
+	return d.writer.Load(ctx, d.writer.Subagents)
 }
 
 // fillLog writes the run's log anew if Redis came back without some of its events, but
 // with the lease, so that nothing else told of the loss.
-func (d *driver) fillLog(ctx context.Context) error {
-	n, err := d.runner.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
+func (d *Driver) fillLog(ctx context.Context) error {
+	n, err := d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.Id)
 	if err != nil || n >= d.writer.entries {
 		return err
 	}
-	d.lossLog().Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
+	d.LossLog().Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
 	return d.writer.closeGap(ctx)
 }
 
@@ -115,45 +115,45 @@ func (d *driver) fillLog(ctx context.Context) error {
 // at one time, and how often it is said how far it is.
 const (
 	writeBackBatch = 64
-	writeBackers   = 8
+	WriteBackers   = 8
 	writeBackSays  = 5 * time.Second
 )
 
-// writeBack brings back what Redis lost, each time that something may be lost, until
+// WriteBack brings back what Redis lost, each time that something may be lost, until
 // it has succeeded.
-func (s *writeBacker) writeBack() {
+func (s *WriteBacker) WriteBack() {
 	for {
 		select {
-		case <-s.storeWatch.losses.wake:
-		case <-s.life.Done():
+		case <-s.storeWatch.Losses.Wake:
+		case <-s.Life.Done():
 			return
 		}
-		for err := s.writeBackAll(s.life); err != nil; err = s.writeBackAll(s.life) {
-			if s.life.Err() != nil {
+		for err := s.writeBackAll(s.Life); err != nil; err = s.writeBackAll(s.Life) {
+			if s.Life.Err() != nil {
 				return
 			}
-			s.log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
-			_ = pause(s.life, jitter(time.Second))
+			s.Log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
+			_ = Pause(s.Life, Jitter(time.Second))
 		}
-		s.workers.Go(func() { s.restoreRuns(s.life) })
+		s.Workers.Go(func() { s.restoreRuns(s.Life) })
 	}
 }
 
 // writeBackAll writes back all histories that are cached. What was erased or changed
 // on purpose comes first, so that nothing of that is brought back.
-func (s *writeBacker) writeBackAll(ctx context.Context) error {
-	if err := s.tombstones.syncErasures(ctx); err != nil {
+func (s *WriteBacker) writeBackAll(ctx context.Context) error {
+	if err := s.tombstones.SyncErasures(ctx); err != nil {
 		return err
 	}
-	began, initial := time.Now(), s.store.Counts.Recovered.Load()
-	copies := s.cache.List()
+	began, initial := time.Now(), s.Store.Counts.Recovered.Load()
+	copies := s.Cache.List()
 	for i, h := range copies {
-		redacted, err := s.redactedCopy(h)
+		redacted, err := s.RedactedCopy(h)
 		if err != nil {
 			return err
 		}
 		if redacted != h {
-			s.cache.Refresh(h, redacted)
+			s.Cache.Refresh(h, redacted)
 			copies[i] = redacted
 		}
 	}
@@ -162,19 +162,19 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 		if len(copies) == 0 {
 			return
 		}
-		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", scanned.Load()).
-			Int64("brought_back", s.store.Counts.Recovered.Load()-initial).Dur("took", time.Since(began)).
+		s.Log.Warn().Int("histories", len(copies)).Int64("looked_at", scanned.Load()).
+			Int64("brought_back", s.Store.Counts.Recovered.Load()-initial).Dur("took", time.Since(began)).
 			Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	batches := make(chan []*memory.History)
 	var working sync.WaitGroup
-	for range writeBackers {
+	for range WriteBackers {
 		working.Go(func() {
 			for batch := range batches {
-				ctx, stop := context.WithTimeout(ctx, 6*storeTimeout)
-				current, err := s.store.WriteBack(ctx, batch...)
+				ctx, stop := context.WithTimeout(ctx, 6*StoreTimeout)
+				current, err := s.Store.WriteBack(ctx, batch...)
 				stop()
 				scanned.Add(int64(len(batch)))
 				if err != nil {
@@ -183,7 +183,7 @@ func (s *writeBacker) writeBackAll(ctx context.Context) error {
 				}
 				for i, h := range current {
 					if h != nil {
-						s.cache.Refresh(batch[i], h)
+						s.Cache.Refresh(batch[i], h)
 					}
 				}
 			}
@@ -215,10 +215,10 @@ const restoreTries = 60
 // them or finds them on its disk, since no other process looks after them and a repeated
 // post would run again what its client saw completed: first, at once, their messages,
 // then all that is kept of each, as it gets their chats' leases.
-func (s *writeBacker) restoreRuns(ctx context.Context) {
-	remaining := s.registry.endedRuns()
+func (s *WriteBacker) restoreRuns(ctx context.Context) {
+	remaining := s.registry.EndedRuns()
 	var placing sync.WaitGroup
-	sem := make(chan struct{}, writeBackers)
+	sem := make(chan struct{}, WriteBackers)
 	for _, head := range remaining {
 		if head.Waiting != nil { // what it said goes back with it, if it still waits
 			continue
@@ -227,73 +227,73 @@ func (s *writeBacker) restoreRuns(ctx context.Context) {
 		placing.Go(func() {
 			defer func() { <-sem }()
 			if err := s.placeRun(ctx, head); err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("run", head.Run).Msg("the messages of a run come back with it")
+				s.Log.Debug().Err(err).Str("run", head.Run).Msg("the messages of a run come back with it")
 			}
 		})
 	}
 	placing.Wait()
 	for range restoreTries {
-		remaining = slices.DeleteFunc(remaining, func(head endHead) bool {
+		remaining = slices.DeleteFunc(remaining, func(head EndHead) bool {
 			err := s.restoreRun(ctx, head)
 			if err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
+				s.Log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
 			}
 			return err == nil
 		})
 		if len(remaining) == 0 {
 			return
 		}
-		if pause(ctx, jitter(time.Second)) != nil {
+		if Pause(ctx, Jitter(time.Second)) != nil {
 			return
 		}
 	}
-	s.log.Warn().Int("runs", len(remaining)).
+	s.Log.Warn().Int("runs", len(remaining)).
 		Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
 // placeRun brings back the messages of a run of which Redis knows no end. It fences no
 // other writer, and so needs no lease.
-func (s *writeBacker) placeRun(ctx context.Context, head endHead) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+func (s *WriteBacker) placeRun(ctx context.Context, head EndHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*StoreTimeout)
 	defer cancel()
 	if ok, err := s.knowsEnd(ctx, head); ok || err != nil {
 		return err
 	}
-	if err := s.tombstones.followErasures(ctx); err != nil || s.redactedSince(head.Chat.Chat, head.Turn) {
+	if err := s.tombstones.FollowErasures(ctx); err != nil || s.RedactedSince(head.Chat.Chat, head.Turn) {
 		return err
 	}
-	_, lines := s.registry.knownEvents(head.Chat.Chat, head.Run)
-	copies, err := folded(head.Chat.Chat, head.Turn, head.events(lines))
+	_, lines := s.registry.KnownEvents(head.Chat.Chat, head.Run)
+	copies, err := Folded(head.Chat.Chat, head.Turn, head.Decode(lines))
 	if err != nil {
 		return err
 	}
-	_, err = s.store.WriteBack(ctx, copies...)
+	_, err = s.Store.WriteBack(ctx, copies...)
 	return err
 }
 
 // knowsEnd says whether Redis knows how a run ended.
-func (s *writeBacker) knowsEnd(ctx context.Context, head endHead) (bool, error) {
-	record, err := s.store.Runs.Record(ctx, head.Chat.Chat, head.Run)
+func (s *WriteBacker) knowsEnd(ctx context.Context, head EndHead) (bool, error) {
+	record, err := s.Store.Runs.Record(ctx, head.Chat.Chat, head.Run)
 	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
 // restoreRun writes one run back, unless Redis knows its end or its chat was erased since.
 // It takes the chat's lease for that, which brings an open run to its end too.
-func (s *writeBacker) restoreRun(ctx context.Context, head endHead) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+func (s *WriteBacker) restoreRun(ctx context.Context, head EndHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*StoreTimeout)
 	defer cancel()
 	if ok, err := s.knowsEnd(ctx, head); ok || err != nil {
 		return err
 	}
 	if head.Waiting != nil {
-		if ok, err := isNamed(ctx, s.store, head.Chat.Chat, head.Run); err != nil || ok {
+		if ok, err := IsNamed(ctx, s.Store, head.Chat.Chat, head.Run); err != nil || ok {
 			return err
 		}
 	}
-	if err := s.tombstones.followErasures(ctx); err != nil {
+	if err := s.tombstones.FollowErasures(ctx); err != nil {
 		return err
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", placeIdle)
+	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", PlaceIdle)
 	if errors.Is(err, problem.ErrErased) {
 		return nil
 	}
@@ -302,18 +302,18 @@ func (s *writeBacker) restoreRun(ctx context.Context, head endHead) error {
 	}
 	if w.Open != nil {
 		run := w.Open.Run
-		s.runner.resume(w)
+		s.runner.Resume(w)
 		if run == head.Run {
 			return nil
 		}
 		return problem.ErrQueueSlow
 	}
-	defer w.next()
-	_, lines := s.registry.knownEvents(head.Chat.Chat, head.Run)
-	if events := head.events(lines); head.Waiting != nil {
+	defer w.Next()
+	_, lines := s.registry.KnownEvents(head.Chat.Chat, head.Run)
+	if events := head.Decode(lines); head.Waiting != nil {
 		_, err = s.restorer.restoreWait(ctx, w, head, events)
 	} else if len(events) > 0 && events[len(events)-1].Terminal() {
 		err = s.restorer.putBack(ctx, w, head, events)
 	}
-	return errors.Join(err, w.end())
+	return errors.Join(err, w.End())
 }

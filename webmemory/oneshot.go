@@ -20,21 +20,21 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// oneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client gets
+// OneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client gets
 // the events, and its disconnect stops the run. If the model calls a tool of the client, the run ends there. The client
 // sends the result with the transcript in a new request.
-type oneShotRunner struct {
-	*core
-	registry  *registry
-	runner    *runner
-	leaser    *leaser
-	admission *admission
+type OneShotRunner struct {
+	*Core
+	registry  *Registry
+	runner    *Runner
+	leaser    *Leaser
+	admission *Admission
 }
 
-// oneShotPosted handles POST /v1/oneshot.
-func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
+// OneShotPosted handles POST /v1/oneshot.
+func (s *OneShotRunner) OneShotPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.OneShotRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxPost, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, MaxPost, &p); err != nil {
 		return nil, err
 	}
 	if err := s.checkOneShot(&p); err != nil {
@@ -44,14 +44,14 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := newRun(rand.Text(), chat, "")
-	r.ownCalls = &ownCalls{}
-	r.user, _ = chat.Tenant().User(p.User)
+	r := NewRun(rand.Text(), chat, "")
+	r.OwnCalls = &OwnCalls{}
+	r.User, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
-		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
+		RunID: r.Id, Message: p.Message, ChatID: r.Chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, CanWait: len(p.Tools) > 0, Bare: p.Bare,
 		Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
-		TimeZone: zoneOf(c.Request.Context(), s.core, p.TimeZone, r.user),
+		TimeZone: ZoneOf(c.Request.Context(), s.Core, p.TimeZone, r.User),
 	}
 	if p.AgentVersion == webapi.Master {
 		req.Context = p.Context
@@ -62,7 +62,7 @@ func (s *oneShotRunner) oneShotPosted(c *gin.Context) (*admitted, error) {
 }
 
 // checkOneShot validates a one-shot, and fills in defaults.
-func (s *oneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
+func (s *OneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	masters := p.AgentVersion == "" || p.AgentVersion == webapi.Master
 	if p.Bare && (!masters || len(p.Tools) > 0) {
 		return problem.BadRequest("bare goes with the master, and with no tools.")
@@ -103,9 +103,9 @@ func checkContext(context []json.RawMessage) (last string, err error) {
 		}
 		last, size = m.Role, size+len(raw)
 	}
-	if size > maxBody {
+	if size > MaxBody {
 		return "", &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
-			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, maxBody)}
+			Message: fmt.Sprintf("context has %d bytes, at most %d are taken.", size, MaxBody)}
 	}
 	return last, nil
 }
@@ -130,60 +130,60 @@ func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 }
 
 // oneShot runs a request until it ends or the client disconnects.
-func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stream bool) (*admitted, error) {
+func (s *OneShotRunner) oneShot(c *gin.Context, r *Run, req api.RunRequest, stream bool) (*admitted, error) {
 	ctx := c.Request.Context()
-	telemetry.Concerns(ctx, r.chat.String(), r.id)
-	r.trail = telemetry.FromContext(ctx)
-	ctx = beginSpan(ctx, s.cfg.Traces, r, req.Message, req.User, "")
-	c.Header(webapi.RunID, r.id)
+	telemetry.Concerns(ctx, r.Chat.String(), r.Id)
+	r.Trail = telemetry.FromContext(ctx)
+	ctx = BeginSpan(ctx, s.Cfg.Traces, r, req.Message, req.User, "")
+	c.Header(webapi.RunID, r.Id)
 	stream = stream || problem.AcceptsSSE(c.Request)
 	c.Request.Header.Del("Prefer") // an asynchronous client could not get the answer
 	c.Request.Header.Del("Last-Event-ID")
 	c.Request.URL.RawQuery = ""
-	waiting, stop := context.WithTimeout(ctx, s.cfg.QueueWait)
+	waiting, stop := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer stop()
-	next, err := s.leaser.queue.enter(waiting, r.chat, placeLast, false) // one that goes on may be about to rest here
+	next, err := s.leaser.Queue.Enter(waiting, r.Chat, PlaceLast, false) // one that goes on may be about to rest here
 	if err != nil {
 		return nil, err
 	}
 	end := func() {
-		s.registry.mu.Lock()
-		delete(s.registry.oneShots, r.id)
-		s.registry.mu.Unlock()
-		r.end()
+		s.registry.Mu.Lock()
+		delete(s.registry.OneShots, r.Id)
+		s.registry.Mu.Unlock()
+		r.End()
 		next()
 	}
-	s.registry.mu.Lock()
-	draining := s.registry.draining
+	s.registry.Mu.Lock()
+	draining := s.registry.Draining
 	if !draining {
-		s.registry.oneShots[r.id] = r
+		s.registry.OneShots[r.Id] = r
 	}
-	s.registry.mu.Unlock()
+	s.registry.Mu.Unlock()
 	if draining {
 		next()
 		return nil, problem.ErrShutdown
 	}
-	if err := s.runner.count(ctx, r); err != nil {
-		close(r.posted)
+	if err := s.runner.Count(ctx, r); err != nil {
+		close(r.Posted)
 		end()
 		return nil, err
 	}
-	if s.cfg.SelfURL != "" {
-		req.Memory = s.runner.access(r, nil)
+	if s.Cfg.SelfURL != "" {
+		req.Memory = s.runner.Access(r, nil)
 		req.Memory.CallsOnly = true
 	}
 	posting, cancel := context.WithTimeout(ctx, postTimeout(req))
 	defer cancel()
-	accepted, err := s.runs.PostRun(posting, req)
-	close(r.posted)
+	accepted, err := s.Runs.PostRun(posting, req)
+	close(r.Posted)
 	if err != nil {
-		s.workers.Go(func() { s.runner.forget(r) })
+		s.Workers.Go(func() { s.runner.Forget(r) })
 		end()
-		return nil, asking(err)
+		return nil, Asking(err)
 	}
-	life, leave := context.WithTimeout(r.trail.In(s.life), s.cfg.RunTimeout)
+	life, leave := context.WithTimeout(r.Trail.In(s.Life), s.Cfg.RunTimeout)
 	detach := context.AfterFunc(ctx, leave)
-	s.workers.Go(func() {
+	s.Workers.Go(func() {
 		defer end()
 		defer leave()
 		defer detach()
@@ -193,55 +193,55 @@ func (s *oneShotRunner) oneShot(c *gin.Context, r *run, req api.RunRequest, stre
 }
 
 // relay passes the events of a one-shot on until it ends or the client disconnects.
-func (s *oneShotRunner) relay(ctx context.Context, r *run, conversation, events string) {
-	client, err := s.runs.ForEvents(events)
+func (s *OneShotRunner) relay(ctx context.Context, r *Run, conversation, events string) {
+	client, err := s.Runs.ForEvents(events)
 	if err != nil {
-		client = s.runs
+		client = s.Runs
 	}
-	s.metrics.running.Inc()
-	defer s.metrics.running.Dec()
+	s.Metrics.Running.Inc()
+	defer s.Metrics.Running.Dec()
 	err = s.hear(ctx, r, client, events)
-	outcome := r.log.Outcome()
-	if r.log.Waiting() {
+	outcome := r.Log.Outcome()
+	if r.Log.Waiting() {
 		outcome = webapi.OutcomeWaiting
 	}
-	done, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
+	done, cancel := context.WithTimeout(r.Trail.In(context.Background()), StoreTimeout)
 	defer cancel()
-	log := r.trail.Logger(s.log)
+	log := r.Trail.Logger(s.Log)
 	switch {
 	case errors.Is(err, context.Canceled):
 		outcome = event.Stopped // by its client's leaving
-		_ = client.Stop(done, r.id)
+		_ = client.Stop(done, r.Id)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
-		for _, e := range r.log.Closing(problem.FromError(err).Failure(), time.Now()) {
-			_ = r.log.Append(e) // the next ones of its log
+		for _, e := range r.Log.Closing(problem.FromError(err).Failure(), time.Now()) {
+			_ = r.Log.Append(e) // the next ones of its log
 		}
 		outcome = event.Failed
-		_ = client.Stop(done, r.id)
+		_ = client.Stop(done, r.Id)
 	default: // what fails is forgotten there after a while
-		_ = client.Done(done, r.id, r.log.Last())
-		_ = s.runs.EraseConversation(done, r.chat.Tenant(), conversation)
+		_ = client.Done(done, r.Id, r.Log.Last())
+		_ = s.Runs.EraseConversation(done, r.Chat.Tenant(), conversation)
 	}
-	s.metrics.runs.WithLabelValues(outcome).Inc()
-	s.metrics.runSeconds.WithLabelValues(outcome).Observe(time.Since(r.began).Seconds())
-	log.Info().Str("outcome", outcome).Int64("events", r.log.Last()).Bool("one_shot", true).Msg("run finished")
+	s.Metrics.Runs.WithLabelValues(outcome).Inc()
+	s.Metrics.RunSeconds.WithLabelValues(outcome).Observe(time.Since(r.Began).Seconds())
+	log.Info().Str("outcome", outcome).Int64("events", r.Log.Last()).Bool("one_shot", true).Msg("run finished")
 }
 
 // hear reads the events of a one-shot. It reconnects until the run ends, or returns an error.
-func (s *oneShotRunner) hear(ctx context.Context, r *run, client *api.Client, events string) error {
+func (s *OneShotRunner) hear(ctx context.Context, r *Run, client *api.Client, events string) error {
 	var failing time.Time // since when no connection could be made; zero while they can
 	for {
-		last := r.log.Last()
+		last := r.Log.Last()
 		err := s.hearOnce(ctx, r, client, events)
-		if failed, ok := errors.AsType[failedError](err); ok {
+		if failed, ok := errors.AsType[FailedError](err); ok {
 			return failed.error
 		}
-		if r.log.Done() || r.log.Waiting() {
+		if r.Log.Done() || r.Log.Waiting() {
 			return nil
 		}
-		if err := s.runner.reconnect(ctx, r.log, err, last, &failing); err != nil {
-			if goneErr := new(goneError); errors.As(err, &goneErr) {
+		if err := s.runner.Reconnect(ctx, r.Log, err, last, &failing); err != nil {
+			if goneErr := new(GoneError); errors.As(err, &goneErr) {
 				err = errors.Join(errOneShotLost, err)
 			}
 			return err
@@ -252,23 +252,23 @@ func (s *oneShotRunner) hear(ctx context.Context, r *run, client *api.Client, ev
 var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
 // hearOnce reads events from one connection. An event that cannot be handled is a failedError.
-func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, client *api.Client, events string) error {
-	for chunk, err := range client.Batches(ctx, events, r.log.Last(), batch) {
+func (s *OneShotRunner) hearOnce(ctx context.Context, r *Run, client *api.Client, events string) error {
+	for chunk, err := range client.Batches(ctx, events, r.Log.Last(), Batch) {
 		if err != nil {
 			return err
 		}
 		for _, e := range chunk {
 			p, waiting := e.Payload.(*event.RunWaiting)
 			if waiting || e.Terminal() {
-				r.counted.Leave() // before the client sees the event
+				r.Counted.Leave() // before the client sees the event
 			}
 			if waiting {
 				err = finishPending(ctx, r, client, e, p)
 			} else {
-				err = r.log.Append(e)
+				err = r.Log.Append(e)
 			}
 			if err != nil {
-				return failedError{err}
+				return FailedError{err}
 			}
 		}
 	}
@@ -277,13 +277,13 @@ func (s *oneShotRunner) hearOnce(ctx context.Context, r *run, client *api.Client
 
 // finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
 // wait is denied, because a run without a chat cannot ask a person.
-func finishPending(ctx context.Context, r *run, client *api.Client, e event.Event, p *event.RunWaiting) error {
+func finishPending(ctx context.Context, r *Run, client *api.Client, e event.Event, p *event.RunWaiting) error {
 	if !slices.ContainsFunc(p.Pending, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
-		return r.log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))
+		return r.Log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))
 	}
-	_ = client.Stop(ctx, r.id)
-	for _, e := range r.log.Denying("a run without a chat cannot ask a person", time.Now()) {
-		if err := r.log.Append(e); err != nil {
+	_ = client.Stop(ctx, r.Id)
+	for _, e := range r.Log.Denying("a run without a chat cannot ask a person", time.Now()) {
+		if err := r.Log.Append(e); err != nil {
 			return err
 		}
 	}

@@ -27,26 +27,26 @@ import (
 
 // This file is about taking a chat's memory along: all histories as lines of JSON, and back.
 
-// portable carries a chat's memory out, in and into another chat: export, import and fork. An import fills an empty
+// Portable carries a chat's memory out, in and into another chat: export, import and fork. An import fills an empty
 // chat under its turn, and is undone as a whole if it does not come to its end.
-type portable struct {
-	*core
-	histories *histories
-	eraser    *eraser
-	leaser    *leaser
+type Portable struct {
+	*Core
+	histories *Histories
+	eraser    *Eraser
+	leaser    *Leaser
 }
 
-// exportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
+// ExportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
 // own history, then those of the subagents' by name, the oldest first, their notes in the
 // same order, and a last one that counts them, by which a torn answer is known.
-func (s *portable) exportChat(c *gin.Context, chat memory.Chat) error {
+func (s *Portable) ExportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
-	stored, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
+	stored, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
 	if len(stored) == 0 {
-		return errUnknownChat
+		return ErrUnknownChat
 	}
 	c.Header("Content-Type", "application/x-ndjson")
 	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", chat.ID()+".ndjson"))
@@ -61,14 +61,14 @@ func (s *portable) exportChat(c *gin.Context, chat memory.Chat) error {
 }
 
 // exportLines gives the lines of an export of histories.
-func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
+func (s *Portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) error {
 	count := 0
 	for _, h := range stored {
 		onGap := func(gap webapi.HistoryGap, _ error) error {
 			return write(webapi.ExportLine{Subagent: h.Key.Agent(), Missing: &gap})
 		}
-		for raw, err := range s.histories.remembered(ctx, h.Key, onGap) {
+		for raw, err := range s.histories.Remembered(ctx, h.Key, onGap) {
 			if err == nil {
 				count++
 				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
@@ -82,7 +82,7 @@ func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	if err != nil {
 		return err
 	}
-	hidden, err := s.store.Chats.Quarantined(ctx, stored[0].Key.Chat())
+	hidden, err := s.Store.Chats.Quarantined(ctx, stored[0].Key.Chat())
 	if err == nil && len(hidden) > 0 {
 		err = write(webapi.ExportLine{Quarantine: hidden})
 	}
@@ -93,13 +93,13 @@ func (s *portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 }
 
 // exportNotes writes the notes of histories, and says how many they are.
-func (s *portable) exportNotes(ctx context.Context, stored []redisstore.Stored,
+func (s *Portable) exportNotes(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) (count int, err error) {
 	for _, h := range stored {
 		if h.Notes == 0 {
 			continue
 		}
-		notes, err := s.store.Notes.Read(ctx, h.Key)
+		notes, err := s.Store.Notes.Read(ctx, h.Key)
 		if err != nil {
 			return count, err
 		}
@@ -137,13 +137,13 @@ const (
 	maxImportLine = 2 << 20 // bytes of a line
 )
 
-// importChat is POST …/import: lines as exportChat writes them, into a chat that has no
+// ImportChat is POST …/import: lines as exportChat writes them, into a chat that has no
 // memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
-func (s *portable) importChat(c *gin.Context, chat memory.Chat) error {
+func (s *Portable) ImportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	var out webapi.Imported
-	err := s.leaser.underTurn(ctx, chat, func(ctx context.Context, w *writer) (err error) {
-		if err = s.histories.isEmpty(ctx, chat); err != nil {
+	err := s.leaser.UnderTurn(ctx, chat, func(ctx context.Context, w *Writer) (err error) {
+		if err = s.histories.IsEmpty(ctx, chat); err != nil {
 			return err
 		}
 		out, err = s.fillWhole(ctx, w, func(in *importing) error {
@@ -156,13 +156,13 @@ func (s *portable) importChat(c *gin.Context, chat memory.Chat) error {
 
 // fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
 // turn of one that died meanwhile undoes it.
-func (s *portable) fillWhole(ctx context.Context, w *writer, fill func(*importing) error) (
+func (s *Portable) fillWhole(ctx context.Context, w *Writer, fill func(*importing) error) (
 	out webapi.Imported, err error) {
-	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingImport, "", s.cfg.Lease); err != nil {
+	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, PendingImport, "", s.Cfg.Lease); err != nil {
 		return out, err
 	}
 	in := importing{portable: s, writer: w, notes: map[memory.Key][]memory.Note{}}
-	if in.room, err = s.room(ctx, w.chat.Tenant()); err == nil {
+	if in.room, err = s.Room(ctx, w.Chat.Tenant()); err == nil {
 		err = fill(&in)
 	}
 	if err == nil {
@@ -172,23 +172,23 @@ func (s *portable) fillWhole(ctx context.Context, w *writer, fill func(*importin
 		err = in.storeNotes(ctx)
 	}
 	if err == nil {
-		err = s.store.Chats.ListNew(ctx, w.chat)
+		err = s.Store.Chats.ListNew(ctx, w.Chat)
 	}
 	if err == nil {
-		err = s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
+		err = s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 	}
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StoreTimeout)
 		defer cancel()
-		return out, errors.Join(err, s.eraser.undoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
+		return out, errors.Join(err, s.eraser.UndoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 	}
 	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noteCount, Missing: in.missing}, nil
 }
 
 // importing is an import under way.
 type importing struct {
-	portable *portable
-	writer   *writer
+	portable *Portable
+	writer   *Writer
 
 	keys      []memory.Key         // of the histories begun, in their order
 	into      *redisstore.Importer // of the last one; nil when it is filled
@@ -270,9 +270,9 @@ func (in *importing) take(ctx context.Context, text []byte) error {
 
 // note takes a note, which no person here has said yes to: it is proposed.
 func (in *importing) note(line webapi.ExportLine) error {
-	n, key := *line.Note, memory.ChatKey(in.writer.chat)
+	n, key := *line.Note, memory.ChatKey(in.writer.Chat)
 	if line.Subagent != "" {
-		key = memory.SubagentKey(line.Subagent, in.writer.chat)
+		key = memory.SubagentKey(line.Subagent, in.writer.Chat)
 	}
 	text, err := memory.NoteText(n.Text)
 	switch {
@@ -284,7 +284,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 		return in.refuse("an id has other characters than A-Z a-z 0-9 . _ : -, or more than 128")
 	case !slices.Contains(authors, n.Author):
 		return in.refuse("the author of a note is one of %s, not %.40q", strings.Join(authors, ", "), n.Author)
-	case noteAt(in.notes[key], n.ID) >= 0:
+	case NoteAt(in.notes[key], n.ID) >= 0:
 		return in.refuse("an earlier note of the history has the id %s too", n.ID)
 	case len(in.notes[key]) == memory.MaxNotes:
 		return in.refuse("a history has at most %d notes", memory.MaxNotes)
@@ -297,7 +297,7 @@ func (in *importing) note(line webapi.ExportLine) error {
 
 // hide puts messages of the chat into quarantine.
 func (in *importing) hide(entries memory.Quarantine) error {
-	if err := checkQuarantine(entries); err != nil {
+	if err := CheckQuarantine(entries); err != nil {
 		return in.refuse("%s", err.Message)
 	}
 	if in.hidden = append(in.hidden, entries...); len(in.hidden) > memory.MaxQuarantine {
@@ -315,7 +315,7 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 // storeNotes stores the notes and the quarantine, when all messages are stored.
 func (in *importing) storeNotes(ctx context.Context) error {
 	for key, notes := range in.notes {
-		err := in.portable.store.Notes.Change(ctx, in.writer.Number, key,
+		err := in.portable.Store.Notes.Change(ctx, in.writer.Number, key,
 			func([]memory.Note) ([]memory.Note, error) { return notes, nil })
 		if err != nil {
 			return err
@@ -324,7 +324,7 @@ func (in *importing) storeNotes(ctx context.Context) error {
 	if len(in.hidden) == 0 {
 		return nil
 	}
-	_, err := in.portable.store.Chats.Quarantine(ctx, in.writer.chat, false, in.hidden...)
+	_, err := in.portable.Store.Chats.Quarantine(ctx, in.writer.Chat, false, in.hidden...)
 	return err
 }
 
@@ -346,9 +346,9 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	case m.Role == memory.RoleTool && len(m.Content) > memory.MaxToolResult:
 		return in.refuse("the tool's result has %d bytes, at most %d are kept", len(m.Content), memory.MaxToolResult)
 	}
-	key := memory.ChatKey(in.writer.chat)
+	key := memory.ChatKey(in.writer.Chat)
 	if line.Subagent != "" {
-		key = memory.SubagentKey(line.Subagent, in.writer.chat)
+		key = memory.SubagentKey(line.Subagent, in.writer.Chat)
 	}
 	if n := len(in.keys); n == 0 || in.keys[n-1] != key {
 		if slices.Contains(in.keys, key) {
@@ -357,7 +357,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 		if err := in.close(ctx); err != nil {
 			return err
 		}
-		into, err := in.portable.store.Archives.Import(ctx, in.writer.Number, key, in.portable.cfg.MaxHistory)
+		into, err := in.portable.Store.Archives.Import(ctx, in.writer.Number, key, in.portable.Cfg.MaxHistory)
 		if err != nil {
 			return err
 		}
@@ -393,16 +393,16 @@ const countedEvery = 1 << 20
 
 // fits returns errStorageFull if the tenant has no room for so many bytes more.
 func (in *importing) fits(ctx context.Context, bytes int) (err error) {
-	s, tenant, previous := in.portable, in.writer.chat.Tenant(), in.bytes
+	s, tenant, previous := in.portable, in.writer.Chat.Tenant(), in.bytes
 	in.bytes += int64(bytes)
 	if in.room -= int64(bytes); in.room < 0 {
-		return s.errStorageFull(tenant)
+		return s.ErrStorageFull(tenant)
 	}
-	if in.bytes/countedEvery == previous/countedEvery || s.cfg.Limiter.Stored(tenant) == 0 {
+	if in.bytes/countedEvery == previous/countedEvery || s.Cfg.Limiter.Stored(tenant) == 0 {
 		return nil
 	}
-	if err = s.store.Stored.Chat(ctx, in.writer.chat, in.bytes); err == nil {
-		in.room, err = s.room(ctx, tenant)
+	if err = s.Store.Stored.Chat(ctx, in.writer.Chat, in.bytes); err == nil {
+		in.room, err = s.Room(ctx, tenant)
 	}
 	return err
 }
@@ -417,14 +417,14 @@ func (in *importing) close(ctx context.Context) error {
 		return err
 	}
 	in.into = nil
-	in.writer.histories[h.Key()] = h
-	in.portable.cache.Put(h)
+	in.writer.Histories[h.Key()] = h
+	in.portable.Cache.Put(h)
 	return nil
 }
 
 var (
-	errUnknownChat = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownChat,
+	ErrUnknownChat = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownChat,
 		Message: "This chat has no memory."}
-	errNotEmpty = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatNotEmpty,
+	ErrNotEmpty = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatNotEmpty,
 		Message: "The chat has a memory already; import into a chat that has none, or delete this one first."}
 )

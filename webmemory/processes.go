@@ -25,17 +25,17 @@ import (
 // Redis where it is reached, and may ask the others by routes below internalPath, which
 // serve nothing that a public route would not give.
 
-// peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
+// Peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
 // does not answer is never taken for an answer.
-type peers struct {
-	*core
-	storeWatch *storeWatch
+type Peers struct {
+	*Core
+	StoreWatch *StoreWatch
 
-	between    *http.Client // to other processes of this kind
+	Between    *http.Client // to other processes of this kind
 	neighbours neighbours
 }
 
-const internalPath = "/internal/v1"
+const InternalPath = "/internal/v1"
 
 // How long another process is waited for. One that is paused takes connections and
 // never answers.
@@ -44,7 +44,7 @@ const (
 	otherAnswers = 3 * time.Second
 )
 
-func newOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
+func NewOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
 	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
 	client.Transport = svc.Transport("webmemory", gate.Carry(&http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
@@ -71,66 +71,66 @@ func (d dial) withTimeout(limit time.Duration) func(ctx context.Context, network
 	}
 }
 
-// announce says every few seconds that this process lives, and at the end that it
+// Announce says every few seconds that this process lives, and at the end that it
 // does not.
-func (s *peers) announce() {
-	if s.cfg.Advertise == "" {
+func (s *Peers) Announce() {
+	if s.Cfg.Advertise == "" {
 		return
 	}
 	for {
-		if err := s.announceOnce(); err != nil && s.life.Err() == nil {
-			s.log.Debug().Err(err).Msg("other processes were not told that this one lives")
+		if err := s.announceOnce(); err != nil && s.Life.Err() == nil {
+			s.Log.Debug().Err(err).Msg("other processes were not told that this one lives")
 		}
 		select {
 		case <-time.After(redisstore.Beat):
 			continue
-		case <-s.life.Done():
+		case <-s.Life.Done():
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), otherAnswers)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Life), otherAnswers)
 		defer cancel()
-		if err := s.store.Processes.Resign(ctx, s.spool.Name()); err != nil {
-			s.log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
+		if err := s.Store.Processes.Resign(ctx, s.Spool.Name()); err != nil {
+			s.Log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
 		}
 		return
 	}
 }
 
-func (s *peers) announceOnce() error {
-	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+func (s *Peers) announceOnce() error {
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
 	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
 		return err
 	}
-	return s.store.Processes.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
+	return s.Store.Processes.Announce(ctx, s.Spool.Name(), s.Cfg.Advertise)
 }
 
 // others are the processes beside this one that live and can be asked. For a while
 // after a loss those that were on the list before count too: Redis may have lost it.
-func (s *peers) others(ctx context.Context) ([]redisstore.Process, error) {
-	processes, err := s.store.Processes.List(ctx)
+func (s *Peers) others(ctx context.Context) ([]redisstore.Process, error) {
+	processes, err := s.Store.Processes.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var others []redisstore.Process
-	for _, p := range s.neighbours.update(processes, s.storeWatch.losses.isRecent(),
-		s.storeWatch.losses.noticed(retelling)) {
-		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
+	for _, p := range s.neighbours.update(processes, s.StoreWatch.Losses.IsRecent(),
+		s.StoreWatch.Losses.Noticed(Retelling)) {
+		if p.ID != s.Spool.Name() && p.URL != "" && !s.Spool.Dead(p.ID) {
 			others = append(others, p)
 		}
 	}
 	return others, nil
 }
 
-// askAll calls an internal route of all other processes that live, at once, each into an A of its
+// AskAll calls an internal route of all other processes that live, at once, each into an A of its
 // own, and hands the answers to take one after the other. It waits for no longer than each may
 // take to answer; of those that did not, failed is told. An error: the others are not known.
-func askAll[A any](
-	ctx context.Context, s *peers, method, path string, body any, take func(A), failed func(redisstore.Process, error),
+func AskAll[A any](
+	ctx context.Context, s *Peers, method, path string, body any, take func(A), failed func(redisstore.Process, error),
 ) error {
-	if wait := redisstore.Beat + redisstore.Beat/4 - monotonic(); wait > 0 && s.cfg.Advertise != "" {
+	if wait := redisstore.Beat + redisstore.Beat/4 - Monotonic(); wait > 0 && s.Cfg.Advertise != "" {
 		// Redis may have lost the list just before this process began: after a beat all that live are on it again, but for
 		// one of version 0.1.0.
-		_ = pause(ctx, wait)
+		_ = Pause(ctx, wait)
 	}
 	others, err := s.others(ctx)
 	if err != nil {
@@ -185,10 +185,10 @@ func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent b
 
 // askOther calls an internal route of another process. path is what follows internalPath. The error is an *api.Problem
 // if the process answered with one.
-func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
-	client, err := webapi.NewOver(p.URL, s.between)
+func (s *Peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
+	client, err := webapi.NewOver(p.URL, s.Between)
 	if err == nil {
-		err = client.CallWith(ctx, method, internalPath+path, body, into)
+		err = client.CallWith(ctx, method, InternalPath+path, body, into)
 	}
 	if err != nil {
 		return fmt.Errorf("asking process %s: %w", p.ID, err)
@@ -196,29 +196,29 @@ func (s *peers) askOther(ctx context.Context, p redisstore.Process, method, path
 	return nil
 }
 
-// tellOthers asks all living processes to apply an erasure, and waits for them, but
+// TellOthers asks all living processes to apply an erasure, and waits for them, but
 // for no longer than each may take to answer. A process that cannot be reached applies it
 // when it looks next. It gives the runs of the chat that they knew of.
-func (s *peers) tellOthers(ctx context.Context, e erasure) (runs []string) {
-	take := func(out applied) { runs = append(runs, out.Runs...) }
+func (s *Peers) TellOthers(ctx context.Context, e Erasure) (runs []string) {
+	take := func(out Applied) { runs = append(runs, out.Runs...) }
 	err := fair.Block(ctx, func() error {
-		return askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
-			s.log.Warn().Err(err).Str("process", p.ID).
+		return AskAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
+			s.Log.Warn().Err(err).Str("process", p.ID).
 				Msg("another process has not applied an erasure yet; it does when it looks")
 		})
 	})
 	if err != nil {
-		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
+		s.Log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
 	}
 	return runs
 }
 
-// askForRun gives the longest answer of the other processes that live, if any
+// AskForRun gives the longest answer of the other processes that live, if any
 // knows the run.
-func (s *peers) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
+func (s *Peers) AskForRun(ctx context.Context, chat memory.Chat, run string) (head EndHead, lines [][]byte,
 	err error) {
 	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
-	longest := func(answer knownRun) {
+	longest := func(answer KnownRun) {
 		if n := len(answer.Events); n > len(lines) || n == len(lines) && answer.Run.Waiting != nil {
 			head, lines = answer.Run, lines[:0]
 			for _, e := range answer.Events {
@@ -226,9 +226,9 @@ func (s *peers) askForRun(ctx context.Context, chat memory.Chat, run string) (he
 			}
 		}
 	}
-	err = askAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
+	err = AskAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
 		if !errors.Is(err, api.ErrUnknownRun) {
-			s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+			s.Log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
 		}
 	})
 	return head, lines, err

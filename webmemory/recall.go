@@ -30,37 +30,37 @@ import (
 // searched has an index in this process, which a search brings up to date first: what was
 // acknowledged before it began is found, whichever process wrote it.
 
-// searcher searches what chats remember. It owns the indexes, which are in memory alone, and fills them from the
+// Searcher searches what chats remember. It owns the indexes, which are in memory alone, and fills them from the
 // histories; an erasure drops those of its chat.
-type searcher struct {
-	*core
-	histories *histories
+type Searcher struct {
+	*Core
+	Histories *Histories
 
-	indexes indexes
+	Indexes indexes
 	placing placing
 }
 
 // Bounds of a search.
 const (
-	recallBudget    = 800    // tokens of an answer, if the request says nothing
-	maxRecallBudget = 32_000 // tokens
-	maxRecallQuery  = 4 << 10
-	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged questions, and for 1 in 8
+	RecallBudget    = 800    // tokens of an answer, if the request says nothing
+	MaxRecallBudget = 32_000 // tokens
+	MaxRecallQuery  = 4 << 10
+	// AutomaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged questions, and for 1 in 8
 	// ordinary turns with a question. What seems to need memory has no floor.
-	automaticFloor = 0.2
+	AutomaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go
 	fillFirst      = 64        // of the newest of them, before the first answer
 )
 
-// getRecall is GET …/recall.
-func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
+// GetRecall is GET …/recall.
+func (s *Searcher) GetRecall(c *gin.Context, chat memory.Chat) error {
 	q, err := queryOf(c, c.Query("time_zone"))
 	if err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
+	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
@@ -71,29 +71,29 @@ func (s *searcher) getRecall(c *gin.Context, chat memory.Chat) error {
 		}
 		keys = []memory.Key{memory.SubagentKey(agent, chat)}
 	}
-	return s.answerRecall(c, q, keys...)
+	return s.AnswerRecall(c, q, keys...)
 }
 
 // queryOf reads the query of a request, with its budget.
 func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
-	q, err = recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
-	if err == nil && len(q.Text) > maxRecallQuery {
-		err = problem.BadRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
+	q, err = RecallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
+	if err == nil && len(q.Text) > MaxRecallQuery {
+		err = problem.BadRequest("query has %d bytes, at most %d are taken.", len(q.Text), MaxRecallQuery)
 	}
 	if err == nil {
-		q.Budget, err = problem.Number(c, "budget", recallBudget, 1, maxRecallBudget)
+		q.Budget, err = problem.Number(c, "budget", RecallBudget, 1, MaxRecallBudget)
 	}
 	return q, err
 }
 
-// answerRecall searches histories of one chat, and answers with what was found.
-func (s *searcher) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
-	out, err := s.search(c.Request.Context(), q, keys...)
+// AnswerRecall searches histories of one chat, and answers with what was found.
+func (s *Searcher) AnswerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
+	out, err := s.Search(c.Request.Context(), q, keys...)
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// search is what a search gives, as its asker gets it.
-func (s *searcher) search(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
+// Search is what a search gives, as its asker gets it.
+func (s *Searcher) Search(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
 	result, unread, err := s.recall(ctx, q, nil, keys...)
 	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
 		err = &memory.DamagedError{Key: unread[0].String(), Cause: errors.New("it cannot be searched")}
@@ -113,8 +113,8 @@ func hitOf(h recall.Hit) memory.RecallHit {
 		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
 }
 
-// recallQuery reads what is looked for, and when; the times are empty for none, the zone for UTC.
-func recallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
+// RecallQuery reads what is looked for, and when; the times are empty for none, the zone for UTC.
+func RecallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
 	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now().UTC()}
 	if q.Text == "" {
 		return q, problem.BadRequest("query is missing: say what to look for.")
@@ -153,21 +153,21 @@ func readTime(text string, zone *time.Location) (time.Time, error) {
 
 // recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own. It
 // searches sleeping chats as they are frozen, and returns the histories that are damaged.
-func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
+func (s *Searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
 	keys ...memory.Key) (result recall.Result, unread []memory.Key, err error) {
-	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory,
+	span, _ := s.Cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory,
 		Subject: tracing.History})
 	span.SetInput(q.Text)
-	defer func() { endMemory(span, len(result.Hits), err) }()
-	if s.cfg.RecallVectors > 0 {
-		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.cfg.VectorWeight
+	defer func() { EndMemory(span, len(result.Hits), err) }()
+	if s.Cfg.RecallVectors > 0 {
+		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.Cfg.VectorWeight
 	}
 	if len(keys) > 0 && q.Quarantine == nil {
-		if q.Quarantine, err = s.store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
+		if q.Quarantine, err = s.Store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
 			return recall.Result{}, nil, err
 		}
 	}
-	leave, err := s.searches.Enter(ctx, access.FromContext(ctx).Tenant)
+	leave, err := s.Searches.Enter(ctx, access.FromContext(ctx).Tenant)
 	if err != nil {
 		return recall.Result{}, nil, err
 	}
@@ -176,8 +176,8 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory
 	if err != nil {
 		return recall.Result{}, nil, err
 	}
-	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
-	if s.cfg.RecallVectors > 0 {
+	s.Indexes.bound(cmp.Or(s.Cfg.RecallBytes, recallBytes))
+	if s.Cfg.RecallVectors > 0 {
 		s.place(indexes...)
 	}
 	return recall.Search(indexes, q), unread, nil
@@ -186,24 +186,24 @@ func (s *searcher) recall(ctx context.Context, q recall.Query, asleep map[memory
 // upToDate gives the indexes of histories, each of which knows what is stored now, but for
 // the oldest part of its archive, which may come later. The keys are in order, so that two
 // searches cannot wait for each other. unread are histories that are damaged.
-func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
+func (s *Searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
 	out []*recall.Index, unread []memory.Key, err error) {
 	entries := make([]*indexed, len(keys))
 	var awake []memory.Key
 	for i, key := range keys {
-		entries[i] = s.indexes.get(key)
+		entries[i] = s.Indexes.get(key)
 		entries[i].mu.Lock()
 		defer entries[i].mu.Unlock()
 		if _, sleeps := asleep[key.Chat()]; !sleeps {
 			awake = append(awake, key)
 		}
 	}
-	current, err := s.loadEach(ctx, awake...)
+	current, err := s.LoadEach(ctx, awake...)
 	if err != nil {
 		return nil, nil, err
 	}
 	// After the histories: what a trim moves in between is in both, and not in neither.
-	archived, err := s.store.Archives.Archived(ctx, awake...)
+	archived, err := s.Store.Archives.Archived(ctx, awake...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -219,7 +219,7 @@ func (s *searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redissto
 		case h == nil:
 			unread = append(unread, key)
 		case h.Len() == 0 && moved == 0:
-			s.indexes.drop(key)
+			s.Indexes.drop(key)
 		default:
 			if err := s.bringUpToDate(ctx, entries[i], h, moved); err != nil {
 				return nil, nil, err
@@ -247,7 +247,7 @@ func (x *indexed) indexFrozen(f redisstore.Frozen) {
 
 // bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
 // hold its mu.
-func (s *searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+func (s *Searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	if x.index == nil || x.cut != h.Cut() || x.archived > archived {
 		if err := s.indexAnew(ctx, x, h, archived); err != nil {
 			return err
@@ -267,8 +267,8 @@ func (s *searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.Hist
 
 // indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
 // others in the background, newest first.
-func (s *searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
-	segments, err := s.store.Archives.Segments(ctx, h.Key())
+func (s *Searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+	segments, err := s.Store.Archives.Segments(ctx, h.Key())
 	if err != nil {
 		return err
 	}
@@ -286,13 +286,13 @@ func (s *searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History,
 		}
 	}
 	if generation := x.generation; len(x.older) > 0 {
-		s.workers.Go(func() { s.fillRest(x, generation) })
+		s.Workers.Go(func() { s.fillRest(x, generation) })
 	}
 	return nil
 }
 
 // fillOlder puts some segments in front of an index. Callers hold its mu.
-func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
+func (s *Searcher) fillOlder(ctx context.Context, x *indexed) error {
 	start := max(len(x.older)-fillAtOnce, 0)
 	read, complete, err := s.readSegments(ctx, x.index.Key(), x.older[start:])
 	if err != nil {
@@ -308,9 +308,9 @@ func (s *searcher) fillOlder(ctx context.Context, x *indexed) error {
 }
 
 // readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
-func (s *searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+func (s *Searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	raw []json.RawMessage, complete bool, err error) {
-	read, err := s.histories.readEach(ctx, key, segments)
+	read, err := s.Histories.readEach(ctx, key, segments)
 	complete = err == nil
 	for _, seg := range read {
 		raw, complete = append(raw, seg.raw...), complete && seg.absent == nil
@@ -319,13 +319,13 @@ func (s *searcher) readSegments(ctx context.Context, key memory.Key, segments []
 }
 
 // fillRest reads the rest of an archive, unless the index is made anew meanwhile.
-func (s *searcher) fillRest(x *indexed, generation int) {
-	for s.life.Err() == nil {
+func (s *Searcher) fillRest(x *indexed, generation int) {
+	for s.Life.Err() == nil {
 		x.mu.Lock()
 		done := x.generation != generation || len(x.older) == 0
 		var err error
 		if !done {
-			err = s.fillOlder(s.life, x)
+			err = s.fillOlder(s.Life, x)
 		}
 		key := x.index.Key()
 		x.mu.Unlock()
@@ -333,16 +333,16 @@ func (s *searcher) fillRest(x *indexed, generation int) {
 			return
 		}
 		if err != nil {
-			s.log.Warn().Err(err).Str("key", key.String()).Msg("an archive could not be read for searches; it is tried again")
-			_ = pause(s.life, retryEvery)
+			s.Log.Warn().Err(err).Str("key", key.String()).Msg("an archive could not be read for searches; it is tried again")
+			_ = Pause(s.Life, RetryEvery)
 		}
 	}
 }
 
 // fill takes in the segments that trims made since the index was brought up to date, which
 // another process may have written. Callers hold its mu.
-func (s *searcher) fill(ctx context.Context, x *indexed, archived int) error {
-	segments, err := s.store.Archives.Segments(ctx, x.index.Key())
+func (s *Searcher) fill(ctx context.Context, x *indexed, archived int) error {
+	segments, err := s.Store.Archives.Segments(ctx, x.index.Key())
 	if err != nil {
 		return err
 	}
@@ -417,8 +417,8 @@ func (x *indexes) drop(keys ...memory.Key) {
 	}
 }
 
-// dropChat forgets those of a chat.
-func (x *indexes) dropChat(chat memory.Chat) {
+// DropChat forgets those of a chat.
+func (x *indexes) DropChat(chat memory.Chat) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.entries, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })

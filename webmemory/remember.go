@@ -22,34 +22,34 @@ import (
 // anything by what it read; so what it asks for becomes an active note only if the user
 // tells it in the very message that the run answers. Anything else is proposed to a person.
 
-// postRemember is POST …/notes of a run's agents, see memory.RememberRequest. The run's driver
+// PostRemember is POST …/notes of a run's agents, see memory.RememberRequest. The run's driver
 // holds the chat's turn; the note is written under its number.
-func (s *noteRoutes) postRemember(c *gin.Context, r *run, req memory.RememberRequest) error {
+func (s *NoteRoutes) PostRemember(c *gin.Context, r *Run, req memory.RememberRequest) error {
 	text, err := memory.NoteText(req.Quote)
 	if err != nil {
 		return err
 	}
-	if r.ownCalls != nil {
+	if r.OwnCalls != nil {
 		return problem.BadRequest("Nothing is noted in a run without a chat.")
 	}
-	key := memory.ChatKey(r.chat)
+	key := memory.ChatKey(r.Chat)
 	if req.Subagent != "" {
-		if !slices.Contains(s.cfg.Agents(), req.Subagent) {
+		if !slices.Contains(s.Cfg.Agents(), req.Subagent) {
 			return problem.BadRequest("There is no subagent %.80q.", string(req.Subagent))
 		}
-		key = memory.SubagentKey(req.Subagent, r.chat)
+		key = memory.SubagentKey(req.Subagent, r.Chat)
 	}
-	turn := r.turn.Load()
+	turn := r.Turn.Load()
 	if turn == 0 {
-		return errNotHeld
+		return ErrNotHeld
 	}
-	if req.OfUser && (r.user.IsZero() || req.Subagent != "") {
+	if req.OfUser && (r.User.IsZero() || req.Subagent != "") {
 		return problem.BadRequest("Only the master of a run that has a user makes notes of the user's.")
 	}
 	ctx := c.Request.Context()
-	n, started := newNote(text, memory.NoteProposed, memory.ByModel), r.startEvent()
+	n, started := NewNote(text, memory.NoteProposed, memory.ByModel), r.StartEvent()
 	if started == nil {
-		return errNotHeld
+		return ErrNotHeld
 	}
 	if telling.Asserts(started.Message, text) {
 		n.State, n.Author = memory.NoteActive, memory.ByUser
@@ -59,38 +59,38 @@ func (s *noteRoutes) postRemember(c *gin.Context, r *run, req memory.RememberReq
 	}
 	n.Replaces = req.Replaces
 	if req.OfUser {
-		n.Chat = r.chat.ID()
+		n.Chat = r.Chat.ID()
 	}
 	draft := n
 	change := func(notes []memory.Note) ([]memory.Note, error) {
 		n = draft // also in a second attempt
-		if i := noteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator && n.State == memory.NoteActive {
+		if i := NoteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator && n.State == memory.NoteActive {
 			return nil, errOperatorsNote
 		}
-		return addNote(notes, &n)
+		return AddNote(notes, &n)
 	}
-	span, _ := s.cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory,
+	span, _ := s.Cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.CreateMemory,
 		Subject: tracing.Notes})
 	span.SetInput(text)
 	if req.OfUser {
 		err = s.rememberOfUser(ctx, r, turn, &n, change)
 	} else {
-		err = s.store.Notes.Change(ctx, turn, key, change)
+		err = s.Store.Notes.Change(ctx, turn, key, change)
 	}
-	endMemory(span, 1, err)
+	EndMemory(span, 1, err)
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
 // proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note of an agent
 // replaces a proposal with the same text.
-func (d *driver) proposeNotes(started *event.RunStarted) {
+func (d *Driver) proposeNotes(started *event.RunStarted) {
 	sentences := telling.Standing(memory.Own(started.Message, started.Pasted).Own)
 	if len(sentences) == 0 || d.writer.detached.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(d.writer.Ctx, StoreTimeout)
 	defer cancel()
-	key, propose := memory.ChatKey(d.run.chat), func(notes []memory.Note) (_ []memory.Note, err error) {
+	key, propose := memory.ChatKey(d.Run.Chat), func(notes []memory.Note) (_ []memory.Note, err error) {
 		proposed := 0
 		for _, n := range notes {
 			if n.State == memory.NoteProposed {
@@ -98,36 +98,36 @@ func (d *driver) proposeNotes(started *event.RunStarted) {
 			}
 		}
 		// A further proposal would remove the oldest one, which may be a note that the user asked to forget.
-		for i := 0; i < len(sentences) && err == nil && proposed+i < maxProposed; i++ {
-			n := newNote(sentences[i], memory.NoteProposed, memory.ByUser)
-			n.Message = memory.MessageID(d.run.id, 1)
-			notes, err = addNote(notes, &n)
+		for i := 0; i < len(sentences) && err == nil && proposed+i < MaxProposed; i++ {
+			n := NewNote(sentences[i], memory.NoteProposed, memory.ByUser)
+			n.Message = memory.MessageID(d.Run.Id, 1)
+			notes, err = AddNote(notes, &n)
 		}
 		return notes, err
 	}
-	if err := d.runner.store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
-		d.log.Warn().Err(err).Msg("proposing notes failed")
+	if err := d.runner.Store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
+		d.Log.Warn().Err(err).Msg("proposing notes failed")
 	}
 }
 
 // rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
 // and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
 // came too late for that goes again.
-func (s *noteRoutes) rememberOfUser(ctx context.Context, r *run, turn int64, n *memory.Note,
+func (s *NoteRoutes) rememberOfUser(ctx context.Context, r *Run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
-	if err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user); err != nil {
+	if err := s.Store.Users.NoteOfUser(ctx, turn, r.Chat, r.User); err != nil {
 		return err
 	}
 	id := n.ID
-	if err := s.store.Users.ChangeNotes(ctx, r.user, change); err != nil {
+	if err := s.Store.Users.ChangeNotes(ctx, r.User, change); err != nil {
 		return err
 	}
-	err := s.store.Users.NoteOfUser(ctx, turn, r.chat, r.user)
+	err := s.Store.Users.NoteOfUser(ctx, turn, r.Chat, r.User)
 	if errors.Is(err, memory.ErrMoved) && n.ID == id { // else it was there already
 		void := func(notes []memory.Note) ([]memory.Note, error) {
 			return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.ID == id }), nil
 		}
-		err = errors.Join(err, s.store.Users.ChangeNotes(ctx, r.user, void))
+		err = errors.Join(err, s.Store.Users.ChangeNotes(ctx, r.User, void))
 	}
 	return err
 }
@@ -135,10 +135,10 @@ func (s *noteRoutes) rememberOfUser(ctx context.Context, r *run, turn int64, n *
 var errOperatorsNote = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeOperatorsNote,
 	Message: "That note is the operator's: only a person replaces it. Leave replaces out."}
 
-// startEvent is what the user wrote to the run, as the apiserver was asked for it here; nil in a
+// StartEvent is what the user wrote to the run, as the apiserver was asked for it here; nil in a
 // process that took the run over.
-func (r *run) startEvent() *event.RunStarted {
-	for _, p := range r.startPayloads {
+func (r *Run) StartEvent() *event.RunStarted {
+	for _, p := range r.StartPayloads {
 		if started, ok := p.(*event.RunStarted); ok {
 			return started
 		}
@@ -148,12 +148,12 @@ func (r *run) startEvent() *event.RunStarted {
 
 // messageOf is the id of the run's user message. A run that tries a failed one once more has
 // none of its own.
-func (s *noteRoutes) messageOf(ctx context.Context, r *run, started *event.RunStarted) (string, error) {
-	own := memory.MessageID(r.id, 1)
+func (s *NoteRoutes) messageOf(ctx context.Context, r *Run, started *event.RunStarted) (string, error) {
+	own := memory.MessageID(r.Id, 1)
 	if started.RetryOf == "" {
 		return own, nil
 	}
-	h, _, err := s.histories.current(ctx, memory.ChatKey(r.chat))
+	h, _, err := s.histories.Current(ctx, memory.ChatKey(r.Chat))
 	if err != nil {
 		return "", err
 	}

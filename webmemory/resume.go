@@ -26,27 +26,27 @@ import (
 // under its chat's lease, and the apiserver is asked to go on with it. If that is not known to
 // have begun, the run waits as before.
 
-// resumer takes what people do to a run: answers to what it waits for, and stops. It keeps the answers in Redis before
+// Resumer takes what people do to a run: answers to what it waits for, and stops. It keeps the answers in Redis before
 // the run goes on, so that it goes on once, with the same answers, in whichever process.
-type resumer struct {
-	*core
-	registry   *registry
-	storeWatch *storeWatch
-	streams    *streams
-	runner     *runner
-	restorer   *restorer
-	leaser     *leaser
+type Resumer struct {
+	*Core
+	registry   *Registry
+	storeWatch *StoreWatch
+	streams    *Streams
+	runner     *Runner
+	restorer   *Restorer
+	leaser     *Leaser
 }
 
 // Bounds of answers.
 const (
 	maxResume = 8 << 20 // bytes of a request
-	maxResult = memory.MaxToolResult
+	MaxResult = memory.MaxToolResult
 	maxReason = 1000
 )
 
-// resumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
-func (s *resumer) resumePosted(c *gin.Context) (*admitted, error) {
+// ResumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
+func (s *Resumer) ResumePosted(c *gin.Context) (*admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func checkAnswers(answers []event.WaitAnswer) error {
 			return problem.BadRequest("The wait %.80q is answered twice.", a.ID)
 		case a.Decision != event.Approve && a.Decision != event.Deny && a.Decision != event.Edit:
 			return problem.BadRequest("decision is approve, deny or edit, not %.40q.", a.Decision)
-		case a.Decision == event.Edit && !isObject(a.Arguments):
+		case a.Decision == event.Edit && !IsObject(a.Arguments):
 			return problem.BadRequest(
 				"The edit of %.80q needs arguments, an object: those that take the place of the others.", a.ID)
 		case a.Decision != event.Edit && len(a.Arguments) > 0:
@@ -94,9 +94,9 @@ func checkAnswers(answers []event.WaitAnswer) error {
 		case a.Decision != event.Approve && len(a.Result) > 0:
 			return problem.BadRequest("result goes with the decision approve, not with %s: leave it out of the answer to %.80q.",
 				a.Decision, a.ID)
-		case len(a.Result) > maxResult || len(a.Arguments) > maxResult:
+		case len(a.Result) > MaxResult || len(a.Arguments) > MaxResult:
 			return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
-				Message: fmt.Sprintf("The result or the arguments of %.80q have more than %d bytes.", a.ID, maxResult)}
+				Message: fmt.Sprintf("The result or the arguments of %.80q have more than %d bytes.", a.ID, MaxResult)}
 		case len(a.Reason) > maxReason:
 			return problem.BadRequest("The reason of %.80q has more than %d bytes.", a.ID, maxReason)
 		}
@@ -105,7 +105,7 @@ func checkAnswers(answers []event.WaitAnswer) error {
 	return nil
 }
 
-func isObject(raw json.RawMessage) bool {
+func IsObject(raw json.RawMessage) bool {
 	var members map[string]json.RawMessage
 	return json.Unmarshal(raw, &members) == nil && members != nil
 }
@@ -120,8 +120,8 @@ func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, 
 		if i < 0 {
 			return refuse(http.StatusNotFound, webapi.CodeUnknownWait, "The run does not wait for %.80q.", a.ID)
 		}
-		what := doing(a, pending)
-		_, ok := besideRights[what]
+		what := Doing(a, pending)
+		_, ok := BesideRights[what]
 		switch kind := pending[i].Kind; {
 		case !ok:
 			return problem.BadRequest("%.80q is a %s: only an approval is edited; send approve and a result, or deny.", a.ID,
@@ -132,7 +132,7 @@ func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, 
 		case kind != event.Approval && a.Decision == event.Approve && len(a.Result) == 0:
 			return problem.BadRequest("%.80q is a %s: an answer that approves it needs a result.", a.ID, kind)
 		}
-		if err := checkRight(ctx, what); err != nil {
+		if err := CheckRight(ctx, what); err != nil {
 			return err
 		}
 	}
@@ -152,40 +152,40 @@ func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, 
 // answered has a run go on with the answers to what it waits for. If it has gone on with them
 // already, that run is joined, or its kept answer given. from is the number of the event that the
 // answers are to.
-func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	r *run, answer *final, seq int64, err error) {
-	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+func (s *Resumer) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	r *Run, answer *Final, seq int64, err error) {
+	waiting, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
 	for {
-		w, err := s.store.Suspensions.Waiting(ctx, chat)
+		w, err := s.Store.Suspensions.Waiting(ctx, chat)
 		if errors.Is(err, redisstore.ErrStateLost) {
-			return nil, nil, 0, errors.Join(errStateLost, s.denyNow(ctx, chat, id, stateLost))
+			return nil, nil, 0, errors.Join(errStateLost, s.denyNow(ctx, chat, id, StateLost))
 		}
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		if w == nil || w.Run != id {
 			r, answer, err := s.answeredBefore(ctx, chat, id, answers)
-			if errors.Is(err, errLostRun) && s.storeWatch.lostLately(ctx) {
+			if errors.Is(err, ErrLostRun) && s.storeWatch.LostLately(ctx) {
 				restored, failed := s.waitBack(ctx, chat, id)
-				if restored && pause(waiting, jitter(20*time.Millisecond)) == nil {
+				if restored && Pause(waiting, Jitter(20*time.Millisecond)) == nil {
 					continue
 				}
-				if err = cmp.Or(failed, err); failed == nil && s.storeWatch.losses.noticed(retelling) {
-					err = errMayComeBack
+				if err = cmp.Or(failed, err); failed == nil && s.storeWatch.Losses.Noticed(Retelling) {
+					err = ErrMayComeBack
 				}
 			}
 			if !errors.Is(err, errNotWaiting) || !s.aboutToWait(ctx, chat, id, answers) {
 				return r, answer, 0, err
 			}
-			if pause(waiting, jitter(20*time.Millisecond)) != nil {
-				return nil, nil, 0, waitError(waiting)
+			if Pause(waiting, Jitter(20*time.Millisecond)) != nil {
+				return nil, nil, 0, WaitError(waiting)
 			}
 			continue
 		}
-		pending, err := waitsOf(w)
+		pending, err := WaitsOf(w)
 		if err == nil {
-			err = s.notErased(chat, &w.Rest)
+			err = s.NotErased(chat, &w.Rest)
 		}
 		if err == nil {
 			err = fit(ctx, answers, pending, id)
@@ -199,16 +199,16 @@ func (s *resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		if expired(&w.Rest) {
-			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, nobodyInTime))
+		if Expired(&w.Rest) {
+			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, NobodyInTime))
 		}
 		r, err := s.tryReopen(ctx, chat, id, answers)
 		if r != nil || err != nil && !errors.Is(err, problem.ErrQueueSlow) {
 			return r, nil, w.Seq, err
 		}
 		// Another process has the lease, perhaps with the same answers.
-		if pause(waiting, jitter(100*time.Millisecond)) != nil {
-			return nil, nil, 0, waitError(waiting)
+		if Pause(waiting, Jitter(100*time.Millisecond)) != nil {
+			return nil, nil, 0, WaitError(waiting)
 		}
 	}
 }
@@ -223,9 +223,9 @@ var (
 		Message: "The run waits for nothing."}
 	errStateLost = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeNotWaiting,
 		Message: "What the run would go on from is lost, so it was ended; please send the message again."}
-	errLostRun = &api.Problem{Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+	ErrLostRun = &api.Problem{Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
 		Message: "This chat has no such run, or the memory lost what it would go on from; please send the message again."}
-	errMayComeBack = &api.Problem{
+	ErrMayComeBack = &api.Problem{
 		Status: http.StatusServiceUnavailable, Code: webapi.CodeMemoryUnavailable, Retryable: true,
 		Message: "The memory has just lost data, and what other processes know of this run may not be written back yet; " +
 			"please answer again in a moment.",
@@ -236,11 +236,11 @@ var (
 
 // aboutToWait says whether a run that waits for nothing yet is about to: it is being suspended, or put back after a
 // loss.
-func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
+func (s *Resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	if s.suspending(ctx, chat, id, answers) {
 		return true
 	}
-	if !s.storeWatch.lostLately(ctx) {
+	if !s.storeWatch.LostLately(ctx) {
 		return false
 	}
 	head, events, err := s.restorer.longestKnown(ctx, chat, id)
@@ -250,17 +250,17 @@ func (s *resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, 
 
 // suspending says whether a run is open that has shown what these answers are to: it is being
 // suspended, or its process died before it was.
-func (s *resumer) suspending(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
-	open, err := s.store.Turns.OpenRun(ctx, chat)
+func (s *Resumer) suspending(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
+	open, err := s.Store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
-		w, err := s.store.Suspensions.Rest(ctx, chat) // suspended just now
+		w, err := s.Store.Suspensions.Rest(ctx, chat) // suspended just now
 		return err == nil && w != nil && w.Run == id
 	}
-	state, err := s.store.Suspensions.State(ctx, chat, id)
+	state, err := s.Store.Suspensions.State(ctx, chat, id)
 	if err != nil || state == nil {
 		return false
 	}
-	pending, err := waitsOf(state)
+	pending, err := WaitsOf(state)
 	if err != nil {
 		return false
 	}
@@ -269,16 +269,16 @@ func (s *resumer) suspending(ctx context.Context, chat memory.Chat, id string, a
 }
 
 // answeredBefore gives a run that does not wait, if these are the answers with which it went on.
-func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	r *run, answer *final, err error) {
-	record, err := s.store.Runs.Record(ctx, chat, id)
+func (s *Resumer) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	r *Run, answer *Final, err error) {
+	record, err := s.Store.Runs.Record(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
-		return nil, nil, errLostRun
+		return nil, nil, ErrLostRun
 	}
-	decisions, err := s.store.Suspensions.Answers(ctx, chat, id)
+	decisions, err := s.Store.Suspensions.Answers(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -287,9 +287,9 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 		case a.Decision:
 		case "":
 			return nil, nil, errNotWaiting
-		case waitExpired:
+		case WaitExpired:
 			return nil, nil, errExpired
-		case waitClosed:
+		case WaitClosed:
 			return nil, nil, errClosed
 		default:
 			return nil, nil, &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAnswered, RunID: id,
@@ -297,11 +297,11 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 		}
 	}
 	answer = storedAnswer(record)
-	s.registry.mu.Lock()
-	r = s.registry.live[id]
-	s.registry.mu.Unlock()
-	if r == nil || r.chat != chat || s.registry.outdated(ctx, r) {
-		r = s.streams.mirror(ctx, chat, id, answer != nil)
+	s.registry.Mu.Lock()
+	r = s.registry.Live[id]
+	s.registry.Mu.Unlock()
+	if r == nil || r.Chat != chat || s.registry.Outdated(ctx, r) {
+		r = s.streams.Mirror(ctx, chat, id, answer != nil)
 	}
 	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
 		answer = nil
@@ -311,157 +311,157 @@ func (s *resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 
 // tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
 // problem.ErrQueueSlow: it is to be looked at again.
-func (s *resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
-	*run, error) {
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
+func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
+	*Run, error) {
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	switch {
 	case err != nil:
 		return nil, err
 	case w.Open != nil:
-		s.runner.resume(w)
+		s.runner.Resume(w)
 		return nil, nil
-	case w.Waiting == nil || w.Waiting.Run != id || expired(w.Waiting):
-		return nil, w.release(w.end, &s.log)
+	case w.Waiting == nil || w.Waiting.Run != id || Expired(w.Waiting):
+		return nil, w.Release(w.End, &s.Log)
 	}
 	// What follows must not end with the client, half way.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*StoreTimeout)
 	defer cancel()
-	state, err := s.store.Suspensions.Waiting(ctx, chat)
+	state, err := s.Store.Suspensions.Waiting(ctx, chat)
 	var pending []event.Wait
 	if err == nil {
-		pending, err = waitsOf(state)
+		pending, err = WaitsOf(state)
 	}
 	if err == nil {
 		err = fit(ctx, answers, pending, id)
 	}
 	if errors.Is(err, redisstore.ErrStateLost) {
-		s.runner.deny(w, stateLost)
+		s.runner.Deny(w, StateLost)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.release(w.end, &s.log))
+		return nil, errors.Join(err, w.Release(w.End, &s.Log))
 	}
 	d := s.reopened(ctx, w, state)
-	d.waiting = state
-	err = d.replay(ctx)
+	d.Waiting = state
+	err = d.Replay(ctx)
 	if errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrMoved) {
-		return nil, errors.Join(err, w.release(w.end, &s.log))
+		return nil, errors.Join(err, w.Release(w.End, &s.Log))
 	}
-	if err != nil || d.run.log.Last() != state.Seq || !d.run.log.AtWait() {
-		s.runner.deny(w, stateLost) // its log is lost, or has a part of its end
+	if err != nil || d.Run.Log.Last() != state.Seq || !d.Run.Log.AtWait() {
+		s.runner.Deny(w, StateLost) // its log is lost, or has a part of its end
 		return nil, nil
 	}
-	if err = s.runner.count(ctx, d.run); err == nil {
-		err = d.goOn(ctx, answers, pending)
+	if err = s.runner.Count(ctx, d.Run); err == nil {
+		err = d.GoOn(ctx, answers, pending)
 	}
 	if err != nil {
-		d.waiting = state
-		d.run.log.Rest()
-		d.run.close()
-		releaseErr := w.release(d.rest, &d.log)
-		d.run.end()
+		d.Waiting = state
+		d.Run.Log.Rest()
+		d.Run.Close()
+		releaseErr := w.Release(d.Rest, &d.Log)
+		d.Run.End()
 		return nil, errors.Join(err, releaseErr)
 	}
-	s.registry.enlist(d.run)
-	s.workers.Go(func() { s.runner.work(d) })
+	s.registry.Enlist(d.Run)
+	s.Workers.Go(func() { s.runner.Work(d) })
 	for _, a := range answers {
-		s.writeAudit(ctx, chat.Tenant(), besideEntries[doing(a, pending)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
+		s.WriteAudit(ctx, chat.Tenant(), BesideEntries[Doing(a, pending)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
 	}
-	return d.run, nil
+	return d.Run, nil
 }
 
 // reopened makes the driver of a run that is to go on.
-func (s *resumer) reopened(ctx context.Context, w *writer, state *redisstore.Waiting) *driver {
-	r := newRun(state.Run, w.chat, state.Open.Body)
-	r.identify(state.Open)
-	r.trail = telemetry.FromContext(ctx)
-	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
-	beginSpan(ctx, s.cfg.Traces, r, "", r.user.ID(), state.Open.Trace)
-	close(r.posted)
-	return s.runner.driver(r, w, "")
+func (s *Resumer) reopened(ctx context.Context, w *Writer, state *redisstore.Waiting) *Driver {
+	r := NewRun(state.Run, w.Chat, state.Open.Body)
+	r.Identify(state.Open)
+	r.Trail = telemetry.FromContext(ctx)
+	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
+	BeginSpan(ctx, s.Cfg.Traces, r, "", r.User.ID(), state.Open.Trace)
+	close(r.Posted)
+	return s.runner.Driver(r, w, "")
 }
 
-// goOn has the apiserver go on with a run after its events were replayed. After an error it is
+// GoOn has the apiserver go on with a run after its events were replayed. After an error it is
 // to be suspended again.
-func (d *driver) goOn(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait) error {
-	s, r, w := d.runner, d.run, d.writer
-	state := d.waiting
-	d.waiting = nil
+func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait) error {
+	s, r, w := d.runner, d.Run, d.writer
+	state := d.Waiting
+	d.Waiting = nil
 	decided := map[string]string{}
 	for _, a := range answers {
 		decided[a.ID] = a.Decision
 	}
-	if err := s.store.Suspensions.KeepAnswers(ctx, r.chat, r.id, state.Until, decided); err != nil {
+	if err := s.Store.Suspensions.KeepAnswers(ctx, r.Chat, r.Id, state.Until, decided); err != nil {
 		return err
 	}
-	s.toolCalls.noteCall(r, callLine{Answers: decided, Until: state.Until})
-	note := r.openRun(w.Number)
-	note.Events, note.Process = d.events, s.spool.Name()
-	if err := s.store.Suspensions.Reopen(ctx, r.chat, w.token, s.cfg.Lease, note); err != nil {
+	s.toolCalls.noteCall(r, CallLine{Answers: decided, Until: state.Until})
+	note := r.OpenRun(w.Number)
+	note.Events, note.Process = d.events, s.Spool.Name()
+	if err := s.Store.Suspensions.Reopen(ctx, r.Chat, w.Token, s.Cfg.Lease, note); err != nil {
 		return err
 	}
-	w.opened(note)
-	req := api.RunRequest{RunID: r.id, ChatID: r.chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
+	w.Opened(note)
+	req := api.RunRequest{RunID: r.Id, ChatID: r.Chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
 		Resume: &api.Resume{State: state.State, Answers: answers, Turn: w.Number}}
-	for _, line := range r.log.Lines(0) {
+	for _, line := range r.Log.Lines(0) {
 		req.Resume.Events = append(req.Resume.Events, line)
 	}
 	if first, err := event.Decode(req.Resume.Events[0]); err == nil {
 		if started, ok := first.Payload.(*event.RunStarted); ok {
 			req.Message, req.AgentVersion = started.Message, started.AgentVersion
-			r.startPayloads = []event.Payload{started}
+			r.StartPayloads = []event.Payload{started}
 		}
 	}
 	granted := grants(answers, pending)
 	var err error
-	if req.Approved, err = s.store.Suspensions.Approved(ctx, r.chat); err != nil {
+	if req.Approved, err = s.Store.Suspensions.Approved(ctx, r.Chat); err != nil {
 		return err
 	}
 	req.Approved = append(req.Approved, granted...)
-	if s.cfg.SelfURL != "" {
-		req.Memory = s.access(r, nil)
-		s.registry.enlist(r) // its agents may ask before the apiserver has answered
+	if s.Cfg.SelfURL != "" {
+		req.Memory = s.Access(r, nil)
+		s.registry.Enlist(r) // its agents may ask before the apiserver has answered
 	}
-	asking, cancel := context.WithTimeout(r.trail.In(ctx), storeTimeout)
+	asking, cancel := context.WithTimeout(r.Trail.In(ctx), StoreTimeout)
 	defer cancel()
-	accepted, err := s.runs.PostRun(asking, req)
+	accepted, err := s.Runs.PostRun(asking, req)
 	if err != nil {
-		s.registry.forgetRun(r)
-		s.workers.Go(func() { s.forget(r) })
+		s.registry.ForgetRun(r)
+		s.Workers.Go(func() { s.Forget(r) })
 		if problem.FromError(err).Status == http.StatusRequestEntityTooLarge {
 			return err // which no repetition changes
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
-	if err := s.endStore.removeRun(r.chat, r.id); err != nil {
-		d.log.Warn().Err(err).Msg("that a run waits stays on disk")
+	if err := s.EndStore.RemoveRun(r.Chat, r.Id); err != nil {
+		d.Log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
-		if err := s.store.Suspensions.Approve(ctx, r.chat, w.Number, granted...); err != nil {
-			d.log.Warn().Err(err).Msg("an approval holds for this run only")
+		if err := s.Store.Suspensions.Approve(ctx, r.Chat, w.Number, granted...); err != nil {
+			d.Log.Warn().Err(err).Msg("an approval holds for this run only")
 		}
 	}
 	d.moveTo(ctx, note, accepted.Events)
-	s.metrics.resumed.Inc()
+	s.Metrics.Resumed.Inc()
 	return nil
 }
 
 // moveTo notes where the apiserver has the run, if that is not where it was looked for.
-func (d *driver) moveTo(ctx context.Context, note redisstore.OpenRun, events string) {
+func (d *Driver) moveTo(ctx context.Context, note redisstore.OpenRun, events string) {
 	if events == "" || events == d.events {
 		return
 	}
-	client, err := d.runner.runs.ForEvents(events)
+	client, err := d.runner.Runs.ForEvents(events)
 	if err != nil {
 		return
 	}
 	d.events, d.runs, note.Events = events, client, events
-	d.run.mu.Lock()
-	d.run.client = client
-	d.run.mu.Unlock()
-	d.writer.opened(note)
-	if _, err := d.runner.store.Turns.Open(ctx, d.run.chat, d.writer.token, d.runner.cfg.Lease, note); err != nil {
-		d.log.Warn().Err(err).Msg("a run's place was not noted")
+	d.Run.Mu.Lock()
+	d.Run.Client = client
+	d.Run.Mu.Unlock()
+	d.writer.Opened(note)
+	if _, err := d.runner.Store.Turns.Open(ctx, d.Run.Chat, d.writer.Token, d.runner.Cfg.Lease, note); err != nil {
+		d.Log.Warn().Err(err).Msg("a run's place was not noted")
 	}
 }
 

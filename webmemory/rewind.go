@@ -24,39 +24,39 @@ import (
 // chat, and set aside for a day, in which it can be put back. It is a deliberate change: no older copy
 // brings it back, and what a run that was taken back has left in a spool stays away.
 
-// rewinder takes messages back and puts them back, under a turn that its caller holds, and makes rewinds of other
+// Rewinder takes messages back and puts them back, under a turn that its caller holds, and makes rewinds of other
 // processes true here. It writes the histories, what is set aside, and the facts by which all processes know of a
 // rewind: the fact comes before the first history changes.
-type rewinder struct {
-	*core
-	registry  *registry
-	peers     *peers
-	histories *histories
+type Rewinder struct {
+	*Core
+	registry  *Registry
+	peers     *Peers
+	histories *Histories
 }
 
-// rewindRoutes is the routes of rewinds and of what they set aside. It takes the chat's turn.
-type rewindRoutes struct {
-	*core
-	histories *histories
-	rewinder  *rewinder
-	leaser    *leaser
+// RewindRoutes is the routes of rewinds and of what they set aside. It takes the chat's turn.
+type RewindRoutes struct {
+	*Core
+	histories *Histories
+	rewinder  *Rewinder
+	leaser    *Leaser
 }
 
 var (
-	errUnknownMessage = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
+	ErrUnknownMessage = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
 		Message: "The chat's memory has no message with this id."}
-	errUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
+	ErrUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
 		Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
-	errMessagesSince = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+	ErrMessagesSince = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
 		Message: "The chat's memory has changed since; what was set aside is put back only where it was taken."}
 )
 
-type rewindRequest struct {
+type RewindRequest struct {
 	Target json.RawMessage `json:"to"`
 }
 
-// postRewind is POST …/rewind. It stops what runs, as an erasure does.
-func (s *rewindRoutes) postRewind(c *gin.Context, chat memory.Chat, body rewindRequest) error {
+// PostRewind is POST …/rewind. It stops what runs, as an erasure does.
+func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body RewindRequest) error {
 	target := ""
 	if body.Target == nil {
 		return problem.BadRequest("to is missing: the id of the last message that stays, or null for none.")
@@ -65,20 +65,20 @@ func (s *rewindRoutes) postRewind(c *gin.Context, chat memory.Chat, body rewindR
 		return problem.BadRequest("to is the id of a message or null, not %.80s.", body.Target)
 	}
 	// Before anything is stopped for it.
-	headCache := heads{}
-	v, err := s.histories.look(c.Request.Context(), chat, headCache)
+	headCache := Heads{}
+	v, err := s.histories.Look(c.Request.Context(), chat, headCache)
 	if err == nil && len(v) == 0 {
-		err = errUnknownChat
+		err = ErrUnknownChat
 	}
 	if err == nil {
-		_, err = s.histories.locate(c.Request.Context(), chat, v, target)
+		_, err = s.histories.Locate(c.Request.Context(), chat, v, target)
 	}
 	if err != nil {
 		return err
 	}
-	return takeAway(s.leaser, c, chat, erasing, scanTimeout, func(ctx context.Context, w *writer) (webapi.SetAside,
+	return TakeAway(s.leaser, c, chat, Erasing, ScanTimeout, func(ctx context.Context, w *Writer) (webapi.SetAside,
 		error) {
-		return s.rewinder.rewindUnder(ctx, w, target, headCache)
+		return s.rewinder.RewindUnder(ctx, w, target, headCache)
 	})
 }
 
@@ -88,58 +88,58 @@ const (
 	pieceBytes    = 1 << 20
 )
 
-// rewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
+// RewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
 // of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
-func (s *rewinder) rewindUnder(ctx context.Context, w *writer, target string, headCache heads) (out webapi.SetAside,
+func (s *Rewinder) RewindUnder(ctx context.Context, w *Writer, target string, headCache Heads) (out webapi.SetAside,
 	err error) {
-	v, err := s.histories.pin(ctx, w.histories, headCache)
+	v, err := s.histories.Pin(ctx, w.Histories, headCache)
 	if err != nil {
 		return out, err
 	}
-	l, err := s.histories.locate(ctx, w.chat, v, target)
+	l, err := s.histories.Locate(ctx, w.Chat, v, target)
 	if err != nil {
 		return out, err
 	}
 	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000,
 		Target: target}
-	if err := s.store.Rewinds.Drop(ctx, w.chat, w.Number, redisstore.MaxSetAside-1); err != nil {
+	if err := s.Store.Rewinds.Drop(ctx, w.Chat, w.Number, redisstore.MaxSetAside-1); err != nil {
 		return out, err
 	}
 	runs := map[string]bool{}
-	for _, key := range v.keys() {
+	for _, key := range v.Keys() {
 		history, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
 		if err != nil {
-			return out, errors.Join(err, s.store.Rewinds.Remove(ctx, w.chat, a.ID))
+			return out, errors.Join(err, s.Store.Rewinds.Remove(ctx, w.Chat, a.ID))
 		}
 		a.Histories = append(a.Histories, history)
 	}
 	if a.MessageCount() == 0 {
-		out = setAsideEntry(a)
+		out = SetAsideEntry(a)
 		out.ID, out.Until = "", 0
 		return out, nil
 	}
 	a.Runs = slices.Sorted(maps.Keys(runs))
-	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
-		return out, errors.Join(err, s.store.Rewinds.Remove(ctx, w.chat, a.ID))
+	if err := s.EraseConversations(ctx, w.Chat, w.Number); err != nil {
+		return out, errors.Join(err, s.Store.Rewinds.Remove(ctx, w.Chat, a.ID))
 	}
-	if err := s.store.Rewinds.Begin(ctx, w.chat, pendingRewind+a.ID, a, s.cfg.Lease); err != nil {
+	if err := s.Store.Rewinds.Begin(ctx, w.Chat, PendingRewind+a.ID, a, s.Cfg.Lease); err != nil {
 		return out, err
 	}
 	a.Until = time.Now().Add(redisstore.SetAsideLife)
-	return setAsideEntry(a), s.finishRewind(ctx, w, &a, headCache)
+	return SetAsideEntry(a), s.FinishRewind(ctx, w, &a, headCache)
 }
 
 // setAside sets aside what goes of one history, and notes the runs of it.
-func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned, l *boundary,
+func (s *Rewinder) setAside(ctx context.Context, w *Writer, id string, p Pinned, l *Boundary,
 	runs map[string]bool) (history redisstore.AsideHistory, err error) {
 	history.Key, history.IDs = p.Key().String(), map[string]bool{}
 	n, removing := 0, false
-	for one, err := range s.histories.parts(ctx, p, noID) {
+	for one, err := range s.histories.Parts(ctx, p, NoID) {
 		if err != nil {
 			return history, err
 		}
-		for _, h := range one.heads {
-			if removing = l.removes(p.Key().Agent() == "", n, h, removing); removing {
+		for _, h := range one.Heads {
+			if removing = l.Removes(p.Key().Agent() == "", n, h, removing); removing {
 				history.IDs[h.ID] = true
 			}
 			n++
@@ -151,12 +151,12 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 		if len(piece.Messages) == 0 {
 			return nil
 		}
-		err := s.store.Rewinds.SetAside(ctx, w.Number, w.chat, id, p.Key(), history.Pieces, piece)
+		err := s.Store.Rewinds.SetAside(ctx, w.Number, w.Chat, id, p.Key(), history.Pieces, piece)
 		history.Pieces, piece, size = history.Pieces+1, redisstore.Piece{}, 0
 		return err
 	}
 	oldest := float64(time.Now().Add(-erasures.Life).Unix())
-	add := func(prevID string, h head, raw json.RawMessage) error {
+	add := func(prevID string, h Head, raw json.RawMessage) error {
 		if len(piece.Messages) > 0 && (last != prevID || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
 			if err := flush(); err != nil {
 				return err
@@ -173,11 +173,11 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 		return nil
 	}
 	prevID := ""
-	for one, err := range s.histories.parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
-		for i := 0; i < len(one.heads) && err == nil; i++ {
-			h := one.heads[i]
+	for one, err := range s.histories.Parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
+		for i := 0; i < len(one.Heads) && err == nil; i++ {
+			h := one.Heads[i]
 			if history.IDs[h.ID] {
-				err = add(prevID, h, one.raw[i])
+				err = add(prevID, h, one.Raw[i])
 			} else {
 				history.Remaining, history.Last = history.Remaining+1, h.ID
 			}
@@ -192,22 +192,22 @@ func (s *rewinder) setAside(ctx context.Context, w *writer, id string, p pinned,
 
 // What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
 const (
-	pendingRewind  = "rewind:"  // and its id
-	pendingRestore = "restore:" // and the id of the rewind
-	pendingImport  = "import"   // of all that is there, or a fork
-	pendingErase   = "erase:"   // and of what, see wanted.String
+	PendingRewind  = "rewind:"  // and its id
+	PendingRestore = "restore:" // and the id of the rewind
+	PendingImport  = "import"   // of all that is there, or a fork
+	PendingErase   = "erase:"   // and of what, see wanted.String
 )
 
-// finishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
+// FinishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
 // have of the runs, and no older copy counts.
-func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.SetAside, headCache heads) error {
-	fact := rewound{Chat: memory.StoredChat{Chat: w.chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
+func (s *Rewinder) FinishRewind(ctx context.Context, w *Writer, a *redisstore.SetAside, headCache Heads) error {
+	fact := rewound{Chat: memory.StoredChat{Chat: w.Chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
 	for _, history := range a.Histories {
 		if history.Messages > 0 {
 			fact.Keys = append(fact.Keys, history.Key)
 		}
 	}
-	if _, err := s.tier.forget(ctx, w.chat, w.Number, false); err != nil {
+	if _, err := s.Tier.Forget(ctx, w.Chat, w.Number, false); err != nil {
 		return err
 	}
 	if err := s.tellRewound(ctx, fact); err != nil {
@@ -219,67 +219,67 @@ func (s *rewinder) finishRewind(ctx context.Context, w *writer, a *redisstore.Se
 		ids := history.IDs
 		if ids == nil {
 			ids = map[string]bool{}
-			for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, history) {
+			for p, err := range s.Store.Rewinds.Pieces(ctx, w.Chat, a.ID, history) {
 				if err != nil {
 					return err
 				}
-				for _, h := range headsOf(p.Messages) {
+				for _, h := range HeadsOf(p.Messages) {
 					ids[h.ID] = true
 				}
 			}
 		}
 		has := func(id string) bool { return ids[id] }
-		h, err := s.store.Rewinds.TakeBack(ctx, w.Number, w.Number, w.history(key), s.cfg.MaxHistory,
-			func(id string, _ json.RawMessage) bool { return ids[id] }, headCache.containsNone(has), headCache.containsOnly(has))
+		h, err := s.Store.Rewinds.TakeBack(ctx, w.Number, w.Number, w.History(key), s.Cfg.MaxHistory,
+			func(id string, _ json.RawMessage) bool { return ids[id] }, headCache.ContainsNone(has), headCache.ContainsOnly(has))
 		if err != nil {
 			return err
 		}
-		w.histories[key] = h
-		s.cache.Put(h)
+		w.Histories[key] = h
+		s.Cache.Put(h)
 		maps.Copy(removed, ids)
 	}
-	keys, err := s.store.Chats.Keys(ctx, w.chat, s.cfg.Agents()...)
+	keys, err := s.Store.Chats.Keys(ctx, w.Chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
 	void := func(n memory.Note) bool {
 		return removed[n.Message] || n.Message != "" && slices.Contains(a.Runs, memory.RunOf(n.Message))
 	}
-	if err := s.takeBackBeside(ctx, w.Number, w.chat, keys, void, a.Runs); err != nil {
+	if err := s.takeBackBeside(ctx, w.Number, w.Chat, keys, void, a.Runs); err != nil {
 		return err
 	}
-	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", a.ID, 0)
+	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", a.ID, 0)
 }
 
 // takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
 // of which void says so, and what is kept of runs.
-func (s *rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.Chat, keys []memory.Key,
+func (s *Rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.Chat, keys []memory.Key,
 	void func(memory.Note) bool, runs []string) error {
 	for _, key := range keys {
-		if _, err := s.store.Notes.Void(ctx, turn, key, void); err != nil {
+		if _, err := s.Store.Notes.Void(ctx, turn, key, void); err != nil {
 			return err
 		}
 	}
-	if _, err := s.store.Users.VoidNotes(ctx, chat, void); err != nil {
+	if _, err := s.Store.Users.VoidNotes(ctx, chat, void); err != nil {
 		return err
 	}
-	return s.store.Runs.TakeBack(ctx, chat, runs...)
+	return s.Store.Runs.TakeBack(ctx, chat, runs...)
 }
 
-// getSetAside is GET …/set-aside.
-func (s *rewindRoutes) getSetAside(c *gin.Context, chat memory.Chat) error {
-	setAsides, err := s.store.Rewinds.List(c.Request.Context(), chat)
+// GetSetAside is GET …/set-aside.
+func (s *RewindRoutes) GetSetAside(c *gin.Context, chat memory.Chat) error {
+	setAsides, err := s.Store.Rewinds.List(c.Request.Context(), chat)
 	if err != nil {
 		return err
 	}
 	out := webapi.SetAsides{SetAside: []webapi.SetAside{}}
 	for _, a := range setAsides {
-		out.SetAside = append(out.SetAside, setAsideEntry(a))
+		out.SetAside = append(out.SetAside, SetAsideEntry(a))
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
+func SetAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
 		Histories: []webapi.SetAsideHistory{}}
 	if a.Target != "" {
@@ -293,13 +293,13 @@ func setAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	return out
 }
 
-// postRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
-func (s *rewindRoutes) postRestore(c *gin.Context, chat memory.Chat) error {
+// PostRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
+func (s *RewindRoutes) PostRestore(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	readAside := func(ctx context.Context) (*redisstore.SetAside, error) {
-		a, err := s.store.Rewinds.Read(ctx, chat, c.Param("id"))
+		a, err := s.Store.Rewinds.Read(ctx, chat, c.Param("id"))
 		if err == nil && a == nil {
-			err = errUnknownSetAside
+			err = ErrUnknownSetAside
 		}
 		return a, err
 	}
@@ -307,36 +307,36 @@ func (s *rewindRoutes) postRestore(c *gin.Context, chat memory.Chat) error {
 		return err
 	}
 	var out webapi.SetAside
-	err := s.leaser.underTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *writer) error {
+	err := s.leaser.UnderTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *Writer) error {
 		a, err := readAside(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.histories.unchangedSince(ctx, w.histories, a); err != nil {
+		if err := s.histories.UnchangedSince(ctx, w.Histories, a); err != nil {
 			return err
 		}
-		out = setAsideEntry(*a)
-		return s.rewinder.restoreUnder(ctx, w, a)
+		out = SetAsideEntry(*a)
+		return s.rewinder.RestoreUnder(ctx, w, a)
 	})
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// restoreUnder puts back what is set aside, under the chat's lease.
-func (s *rewinder) restoreUnder(ctx context.Context, w *writer, a *redisstore.SetAside) error {
-	if err := s.store.Rewinds.Pending(ctx, w.Number, w.chat, pendingRestore+a.ID, a.ID, s.cfg.Lease); err != nil {
+// RestoreUnder puts back what is set aside, under the chat's lease.
+func (s *Rewinder) RestoreUnder(ctx context.Context, w *Writer, a *redisstore.SetAside) error {
+	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, PendingRestore+a.ID, a.ID, s.Cfg.Lease); err != nil {
 		return err
 	}
-	return s.finishRestore(ctx, w, a)
+	return s.FinishRestore(ctx, w, a)
 }
 
-// finishRestore puts back what is set aside, of which some may be there already. Late entries of the runs
+// FinishRestore puts back what is set aside, of which some may be there already. Late entries of the runs
 // in spools stay away: they may be here.
-func (s *rewinder) finishRestore(ctx context.Context, w *writer, a *redisstore.SetAside) error {
-	name := map[string]int64{erasures.Restored(w.chat, a.ID): w.Number}
-	if err := s.follower.file.Add(name); err != nil {
+func (s *Rewinder) FinishRestore(ctx context.Context, w *Writer, a *redisstore.SetAside) error {
+	name := map[string]int64{erasures.Restored(w.Chat, a.ID): w.Number}
+	if err := s.Follower.File.Add(name); err != nil {
 		return err
 	}
-	if err := s.noteAll(ctx, w.Number, slices.Collect(maps.Keys(name))); err != nil {
+	if err := s.NoteAll(ctx, w.Number, slices.Collect(maps.Keys(name))); err != nil {
 		return err
 	}
 	for _, history := range a.Histories {
@@ -345,40 +345,40 @@ func (s *rewinder) finishRestore(ctx context.Context, w *writer, a *redisstore.S
 			continue
 		}
 		// From here on copies that end where the rewind did are old ones.
-		s.noteCut(key, w.Number)
+		s.NoteCut(key, w.Number)
 		present := map[string]bool{}
-		v, err := s.histories.pin(ctx, map[memory.Key]*memory.History{key: w.history(key)}, nil)
+		v, err := s.histories.Pin(ctx, map[memory.Key]*memory.History{key: w.History(key)}, nil)
 		if err != nil {
 			return err
 		}
-		for raw, err := range s.histories.walk(ctx, v[key]) {
+		for raw, err := range s.histories.Walk(ctx, v[key]) {
 			if err != nil {
 				return err
 			}
-			_, id := headOf(raw)
+			_, id := HeadOf(raw)
 			present[id] = true
 		}
-		for p, err := range s.store.Rewinds.Pieces(ctx, w.chat, a.ID, history) {
+		for p, err := range s.Store.Rewinds.Pieces(ctx, w.Chat, a.ID, history) {
 			if err != nil {
 				return err
 			}
-			if _, id := headOf(p.Messages[0]); present[id] {
+			if _, id := HeadOf(p.Messages[0]); present[id] {
 				continue
 			}
-			h, err := s.store.Rewinds.PutBack(ctx, w.Number, w.history(key), s.cfg.MaxHistory, p)
+			h, err := s.Store.Rewinds.PutBack(ctx, w.Number, w.History(key), s.Cfg.MaxHistory, p)
 			if err != nil {
 				return err
 			}
-			w.histories[key] = h
-			s.cache.Put(h)
+			w.Histories[key] = h
+			s.Cache.Put(h)
 		}
 	}
-	err := s.store.Runs.PutBack(ctx, w.chat, encodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
+	err := s.Store.Runs.PutBack(ctx, w.Chat, EncodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
 	if err == nil {
-		err = s.store.Rewinds.Remove(ctx, w.chat, a.ID)
+		err = s.Store.Rewinds.Remove(ctx, w.Chat, a.ID)
 	}
 	if err != nil {
 		return err
 	}
-	return s.store.Rewinds.Pending(ctx, w.Number, w.chat, "", "", 0)
+	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 }

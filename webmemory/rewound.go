@@ -35,7 +35,7 @@ type rewound struct {
 
 // tellRewound notes a rewind here and in Redis, and tells the other processes, of which those that cannot be
 // reached find it there.
-func (s *rewinder) tellRewound(ctx context.Context, fact rewound) error {
+func (s *Rewinder) tellRewound(ctx context.Context, fact rewound) error {
 	if err := s.applyRewound(ctx, fact); err != nil {
 		return err
 	}
@@ -44,25 +44,25 @@ func (s *rewinder) tellRewound(ctx context.Context, fact rewound) error {
 		k, _ := memory.ParseKey(key)
 		cuts = append(cuts, erasures.HandCut(k))
 	}
-	if err := s.noteAll(ctx, fact.Turn, cuts); err != nil {
+	if err := s.NoteAll(ctx, fact.Turn, cuts); err != nil {
 		return err
 	}
 	var names []string
 	for _, run := range fact.Runs {
 		names = append(names, erasures.Rewound(fact.Chat.Chat, run))
 	}
-	if err := s.noteAll(ctx, fact.Rewind, names); err != nil {
+	if err := s.NoteAll(ctx, fact.Rewind, names); err != nil {
 		return err
 	}
 	for runs := fact.Runs; ; {
 		part := fact
 		part.Runs = runs[:min(len(runs), 10_000)]
-		err := askAll(ctx, s.peers, http.MethodPost, "/rewinds", part, func(struct{}) {}, func(p redisstore.Process,
+		err := AskAll(ctx, s.peers, http.MethodPost, "/rewinds", part, func(struct{}) {}, func(p redisstore.Process,
 			err error) {
-			s.log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied a rewind yet; it does when it looks")
+			s.Log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied a rewind yet; it does when it looks")
 		})
 		if err != nil {
-			s.log.Warn().Err(err).Msg("other processes are not known; they apply a rewind when they look")
+			s.Log.Warn().Err(err).Msg("other processes are not known; they apply a rewind when they look")
 		}
 		if runs = runs[len(part.Runs):]; len(runs) == 0 {
 			return nil
@@ -70,8 +70,8 @@ func (s *rewinder) tellRewound(ctx context.Context, fact rewound) error {
 	}
 }
 
-// postRewound is POST /internal/v1/rewinds: another process takes something back.
-func (s *rewinder) postRewound(c *gin.Context, fact rewound) error {
+// PostRewound is POST /internal/v1/rewinds: another process takes something back.
+func (s *Rewinder) PostRewound(c *gin.Context, fact rewound) error {
 	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
 		return problem.BadRequest("A rewind has a chat, a turn and the turn in which it began.")
 	}
@@ -80,8 +80,8 @@ func (s *rewinder) postRewound(c *gin.Context, fact rewound) error {
 
 // applyRewound drops what this process and its disk hold of runs that are taken back, and what was said to
 // models; the cuts, if it has some, are noted first.
-func (s *rewinder) applyRewound(ctx context.Context, fact rewound) error {
-	if err := s.eraseConversations(ctx, fact.Chat.Chat, fact.Turn); err != nil {
+func (s *Rewinder) applyRewound(ctx context.Context, fact rewound) error {
+	if err := s.EraseConversations(ctx, fact.Chat.Chat, fact.Turn); err != nil {
 		return err
 	}
 	cuts := map[string]int64{}
@@ -96,42 +96,42 @@ func (s *rewinder) applyRewound(ctx context.Context, fact rewound) error {
 	for _, run := range fact.Runs {
 		names[erasures.Rewound(fact.Chat.Chat, run)] = fact.Rewind
 	}
-	if err := errors.Join(s.cfg.Cuts.Add(cuts), s.follower.file.Add(names)); err != nil {
+	if err := errors.Join(s.Cfg.Cuts.Add(cuts), s.Follower.File.Add(names)); err != nil {
 		return err
 	}
 	for name := range cuts {
 		key, _ := memory.ParseKey(name)
-		s.cache.Forget(key)
+		s.Cache.Forget(key)
 	}
 	for _, run := range fact.Runs {
-		s.registry.mu.Lock()
-		if r := s.registry.live[run]; r != nil && r.chat == fact.Chat.Chat && r.expired(0) && r.turn.Load() < fact.Rewind {
-			s.registry.unlist(r)
+		s.registry.Mu.Lock()
+		if r := s.registry.Live[run]; r != nil && r.Chat == fact.Chat.Chat && r.Expired(0) && r.Turn.Load() < fact.Rewind {
+			s.registry.Unlist(r)
 		}
-		s.registry.mu.Unlock()
-		if head, lines := s.endStore.find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
-			err := errors.Join(s.endStore.removeRun(fact.Chat.Chat, run), s.endStore.removeRun(fact.Chat.Chat, callsFile+run))
+		s.registry.Mu.Unlock()
+		if head, lines := s.EndStore.Find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
+			err := errors.Join(s.EndStore.RemoveRun(fact.Chat.Chat, run), s.EndStore.RemoveRun(fact.Chat.Chat, CallsFile+run))
 			if err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.sessions.remove(fact.Chat.Chat); err != nil {
+	if err := s.Sessions.Remove(fact.Chat.Chat); err != nil {
 		return err
 	}
-	s.follower.mu.Lock()
-	defer s.follower.mu.Unlock()
-	maps.Copy(s.follower.applied, names)
+	s.Follower.Mu.Lock()
+	defer s.Follower.Mu.Unlock()
+	maps.Copy(s.Follower.Applied, names)
 	return nil
 }
 
 // followRewinds applies the rewinds of other processes that this one was not told of.
-func (s *rewinder) followRewinds(ctx context.Context, turns map[string]int64) error {
+func (s *Rewinder) followRewinds(ctx context.Context, turns map[string]int64) error {
 	facts := map[memory.Chat]map[int64]*rewound{}
-	s.follower.mu.Lock()
+	s.Follower.Mu.Lock()
 	for name, turn := range turns {
 		chat, run, ok := erasures.RewoundOf(name)
-		if !ok || turn <= s.follower.applied[name] {
+		if !ok || turn <= s.Follower.Applied[name] {
 			continue
 		}
 		if facts[chat] == nil {
@@ -142,7 +142,7 @@ func (s *rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 		}
 		facts[chat][turn].Runs = append(facts[chat][turn].Runs, run)
 	}
-	s.follower.mu.Unlock()
+	s.Follower.Mu.Unlock()
 	for _, byTurn := range facts {
 		for _, fact := range byTurn {
 			if err := s.applyRewound(ctx, *fact); err != nil {
@@ -153,25 +153,25 @@ func (s *rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 	return nil
 }
 
-// rewindsOf is rewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
-func (s *rewinder) rewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
-	s.follower.mu.Lock()
-	startTurn := s.follower.startTurn
-	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.ListSince(ctx, startTurn)
+// RewindsOf is rewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
+func (s *Rewinder) RewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
+	s.Follower.Mu.Lock()
+	startTurn := s.Follower.StartTurn
+	s.Follower.Mu.Unlock()
+	turns, err := s.Store.Erasures.ListSince(ctx, startTurn)
 	return func(run string, turn int64) bool {
 		name := erasures.Rewound(chat, strings.TrimSuffix(run, memory.ClosingSuffix))
-		return turns[name] > turn || s.rewoundSince(chat, run, turn)
+		return turns[name] > turn || s.RewoundSince(chat, run, turn)
 	}, err
 }
 
 // restoreRewinds takes back once more what rewinds took back of which Redis does not know any more.
-func (s *rewinder) restoreRewinds(ctx context.Context) error {
-	recorded, err := s.follower.file.Turns()
+func (s *Rewinder) restoreRewinds(ctx context.Context) error {
+	recorded, err := s.Follower.File.Turns()
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures.ListSince(ctx, 0)
+	stored, err := s.Store.Erasures.ListSince(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,8 @@ func (s *rewinder) restoreRewinds(ctx context.Context) error {
 }
 
 // rewindAgain takes back what runs said before a turn.
-func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
-	keys, err := s.store.Chats.Keys(ctx, chat, s.cfg.Agents()...)
+func (s *Rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
+	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 	for _, key := range keys {
 		loaded = append(loaded, memory.Empty(key))
 	}
-	if loaded, err = s.store.Load(ctx, 0, loaded...); err != nil {
+	if loaded, err = s.Store.Load(ctx, 0, loaded...); err != nil {
 		return err
 	}
 	cut, byTurn := int64(0), map[int64][]string{}
@@ -217,10 +217,10 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 		byTurn[turn] = append(byTurn[turn], erasures.Rewound(chat, run))
 	}
 	for _, h := range loaded {
-		_, err := s.store.Rewinds.TakeBack(ctx, 0, cut, h, s.cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
-			msg, _ := headOf(raw)
+		_, err := s.Store.Rewinds.TakeBack(ctx, 0, cut, h, s.Cfg.MaxHistory, func(id string, raw json.RawMessage) bool {
+			msg, _ := HeadOf(raw)
 			return runs[memory.RunOf(id)] > 0 && msg.Timestamp*1000 < float64(runs[memory.RunOf(id)])
-		}, heads(nil).containsNone(noID), heads(nil).containsOnly(noID))
+		}, Heads(nil).ContainsNone(NoID), Heads(nil).ContainsOnly(NoID))
 		if err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 		return err
 	}
 	for turn, names := range byTurn {
-		if err := s.noteAll(ctx, turn, names); err != nil {
+		if err := s.NoteAll(ctx, turn, names); err != nil {
 			return err
 		}
 	}
@@ -240,6 +240,6 @@ func (s *rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 }
 
 // dropRewound deletes all that is set aside of a chat, which holds words of any of its histories.
-func (s *rewinder) dropRewound(ctx context.Context, chat memory.Chat) error {
-	return s.store.Rewinds.Drop(ctx, chat, math.MaxInt64, 0)
+func (s *Rewinder) dropRewound(ctx context.Context, chat memory.Chat) error {
+	return s.Store.Rewinds.Drop(ctx, chat, math.MaxInt64, 0)
 }

@@ -20,28 +20,28 @@ import (
 	"mneme/webmemory/web"
 )
 
-// act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
+// Act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
 // right to what is done beside one is asked where it is done, with what is stored at hand, since the words of a request
 // do not say what they do.
-type act struct {
-	does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
-	scope  access.Scope
+type Act struct {
+	Does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
+	Scope  access.Scope
 	entry  string                   // in the audit log, "" for none
-	answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
+	Answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
 }
 
 // acts are those that are routes: the router's table, too. What clients are told of each is in a table of the tests of
 // package openapi; TestOpenAPIRoutes compares the two. The log's entries about tenants as a whole are in tenants.go, as
 // they are in another tenant's log.
-func (s *routes) acts() []act {
+func (s *routes) acts() []Act {
 	const (
 		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
-		internal       = internalPath + "/chats/:chat"
-		run, calls     = internalPath + "/runs/:run", internalPath + "/runs/:run/calls"
+		internal       = InternalPath + "/chats/:chat"
+		run, calls     = InternalPath + "/runs/:run", InternalPath + "/runs/:run/calls"
 		read, write    = access.MemoryRead, access.MemoryWrite
 	)
-	answering, keys, tenants := s.admission.answering, s.keyring.on, s.tenancy.on
-	acts := []act{
+	answering, keys, tenants := s.admission.Answering, s.keyring.on, s.tenancy.On
+	acts := []Act{
 		{"GET /", access.Open, "", getPage},
 		{"GET " + web.Folder + "*file", access.Open, "", getPage},
 		{"GET /openapi.json", access.Open, "", served(http.HandlerFunc(openapi.Serve))},
@@ -49,37 +49,37 @@ func (s *routes) acts() []act {
 		{"GET /readyz", access.Open, "", s.monitor.readyz},
 		{"GET /metrics", access.Open, "", nil}, // the Edge answers it
 
-		{"POST /chat", access.Chat, "", answering(s.admission.chatPosted)},
-		{"POST " + chat + "/messages", access.Chat, "", answering(s.admission.messagePosted)},
-		{"GET " + chat + "/runs/:run/events", access.Chat, "", s.streams.getEvents},
-		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.traceRoutes.getTrace},
-		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.stopRun},
-		{"POST " + chat + "/runs/:run/resume", access.ChatOrApprove, "", answering(s.resumer.resumePosted)},
-		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.oneShotPosted)},
-		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.getApprovals},
-		{"POST /mcp", access.AnyKey, "", served(s.cfg.MCP)}, // what its tools ask is judged as any request
+		{"POST /chat", access.Chat, "", answering(s.admission.ChatPosted)},
+		{"POST " + chat + "/messages", access.Chat, "", answering(s.admission.MessagePosted)},
+		{"GET " + chat + "/runs/:run/events", access.Chat, "", s.streams.GetEvents},
+		{"GET " + chat + "/runs/:run/trace", access.Chat, "", s.traceRoutes.GetTrace},
+		{"POST " + chat + "/runs/:run/stop", access.Chat, "", s.resumer.StopRun},
+		{"POST " + chat + "/runs/:run/resume", access.ChatOrApprove, "", answering(s.resumer.ResumePosted)},
+		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.OneShotPosted)},
+		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.GetApprovals},
+		{"POST /mcp", access.AnyKey, "", served(s.Cfg.MCP)}, // what its tools ask is judged as any request
 
-		{"GET /v1/chats", read, "", s.chatList.listChats},
-		{"GET " + chat, read, "", problem.Param(problem.ChatOf, s.chatList.getChat)},
-		{"PATCH " + chat, write, "", problem.InChat(maxBody, s.chatList.patchChat)},
-		{"DELETE " + chat, write, "chat.erase", problem.Param(problem.ChatOf, s.eraseRoutes.deleteChat)},
-		{"GET " + chat + "/recall", read, "", problem.Param(problem.ChatOf, s.searcher.getRecall)},
-		{"GET " + chat + "/export", read, "", problem.Param(problem.ChatOf, s.portable.exportChat)},
-		{"POST " + chat + "/import", write, "", problem.Param(problem.ChatOf, s.portable.importChat)},
-		{"GET " + chat + "/messages/:id/influence", read, "", problem.Param(problem.ChatOf, s.historyRoutes.getInfluence)},
-		{"GET " + chat + "/quarantine", read, "", problem.Param(problem.ChatOf, s.historyRoutes.getQuarantine)},
-		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(maxBody, s.historyRoutes.postQuarantine)},
+		{"GET /v1/chats", read, "", s.chatList.ListChats},
+		{"GET " + chat, read, "", problem.Param(problem.ChatOf, s.chatList.GetChat)},
+		{"PATCH " + chat, write, "", problem.InChat(MaxBody, s.chatList.PatchChat)},
+		{"DELETE " + chat, write, "chat.erase", problem.Param(problem.ChatOf, s.eraseRoutes.DeleteChat)},
+		{"GET " + chat + "/recall", read, "", problem.Param(problem.ChatOf, s.searcher.GetRecall)},
+		{"GET " + chat + "/export", read, "", problem.Param(problem.ChatOf, s.portable.ExportChat)},
+		{"POST " + chat + "/import", write, "", problem.Param(problem.ChatOf, s.portable.ImportChat)},
+		{"GET " + chat + "/messages/:id/influence", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetInfluence)},
+		{"GET " + chat + "/quarantine", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetQuarantine)},
+		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(MaxBody, s.historyRoutes.PostQuarantine)},
 		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Param(problem.ChatOf,
-			s.historyRoutes.deleteQuarantine)},
-		{"POST " + chat + "/fork", write, "", problem.InChat(maxBody, s.portable.postFork)},
-		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(maxBody, s.rewindRoutes.postRewind)},
-		{"GET " + chat + "/set-aside", read, "", problem.Param(problem.ChatOf, s.rewindRoutes.getSetAside)},
+			s.historyRoutes.DeleteQuarantine)},
+		{"POST " + chat + "/fork", write, "", problem.InChat(MaxBody, s.portable.PostFork)},
+		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(MaxBody, s.rewindRoutes.PostRewind)},
+		{"GET " + chat + "/set-aside", read, "", problem.Param(problem.ChatOf, s.rewindRoutes.GetSetAside)},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
-			s.growing(problem.Param(problem.ChatOf, s.rewindRoutes.postRestore))},
-		{"GET /v1/users/:user", read, "", problem.Param(problem.UserOf, s.noteRoutes.getUser)},
-		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, maxBody, s.noteRoutes.putUser))},
-		{"DELETE /v1/users/:user", write, "user.erase", problem.Param(problem.UserOf, s.eraseRoutes.deleteUser)},
-		{"GET /v1/users/:user/recall", read, "", problem.Param(problem.UserOf, s.searcher.getUserRecall)},
+			s.growing(problem.Param(problem.ChatOf, s.rewindRoutes.PostRestore))},
+		{"GET /v1/users/:user", read, "", problem.Param(problem.UserOf, s.noteRoutes.GetUser)},
+		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, MaxBody, s.noteRoutes.PutUser))},
+		{"DELETE /v1/users/:user", write, "user.erase", problem.Param(problem.UserOf, s.eraseRoutes.DeleteUser)},
+		{"GET /v1/users/:user/recall", read, "", problem.Param(problem.UserOf, s.searcher.GetUserRecall)},
 
 		{"GET " + webapi.UsagePath, read, "", s.auditor.readUsage},
 		{"GET " + webapi.AuditPath, access.Admin, "", s.auditor.getAudit},
@@ -90,11 +90,11 @@ func (s *routes) acts() []act {
 		{"POST " + webapi.KeysPath + "/:key/rotate", access.Admin, "key.rotate",
 			keys(problem.Body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
 		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
-		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.listTenants)},
-		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Param(tenantIn,
-			s.tenancy.exportTenant))},
-		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(tenantIn,
-			s.tenancy.deleteTenant))},
+		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.ListTenants)},
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Param(TenantIn,
+			s.tenancy.ExportTenant))},
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(TenantIn,
+			s.tenancy.DeleteTenant))},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
 		{"ANY /v1/collections", access.Documents, "", s.documents},
@@ -105,63 +105,63 @@ func (s *routes) acts() []act {
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
 		// For other processes, and for the agents of a run.
-		{"POST " + run + "/recall", access.Internal, "", toAgents(s.registry, s.heardRoutes.postRecall)},
-		{"POST " + run + "/notes", access.Internal, "", toAgents(s.registry, s.noteRoutes.postRemember)},
-		{"POST " + run + "/forget", access.Internal, "", toAgents(s.registry, s.noteRoutes.postForget)},
-		{"POST " + calls, access.Internal, "", toAgents(s.registry, s.toolCalls.postClaim)},
-		{"POST " + calls + "/:call", access.Internal, "", toAgents(s.registry, s.toolCalls.postSettle)},
-		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.registry.getKnown)},
-		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.endStore.get)},
-		{"POST " + internalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
-			s.tombstones.postErasure)},
-		{"POST " + internalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, maxBody,
-			s.rewinder.postRewound)},
+		{"POST " + run + "/recall", access.Internal, "", ToAgents(s.registry, s.heardRoutes.PostRecall)},
+		{"POST " + run + "/notes", access.Internal, "", ToAgents(s.registry, s.noteRoutes.PostRemember)},
+		{"POST " + run + "/forget", access.Internal, "", ToAgents(s.registry, s.noteRoutes.PostForget)},
+		{"POST " + calls, access.Internal, "", ToAgents(s.registry, s.toolCalls.PostClaim)},
+		{"POST " + calls + "/:call", access.Internal, "", ToAgents(s.registry, s.toolCalls.PostSettle)},
+		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.registry.GetKnown)},
+		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.EndStore.Get)},
+		{"POST " + InternalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, MaxBody,
+			s.tombstones.PostErasure)},
+		{"POST " + InternalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, MaxBody,
+			s.rewinder.PostRewound)},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
 		{"POST " + internal + "/heard", access.InternalChat, "",
-			s.growing(problem.Body(api.DecodeBody, maxHeard, s.heardRoutes.postHeard))},
+			s.growing(problem.Body(api.DecodeBody, MaxHeard, s.heardRoutes.PostHeard))},
 		{"POST " + internal + "/recalled", access.InternalRead, "",
-			problem.Body(api.DecodeBody, maxBody, s.heardRoutes.postRecalled)},
+			problem.Body(api.DecodeBody, MaxBody, s.heardRoutes.PostRecalled)},
 	}
 	for _, prefix := range []string{chat, subagent} {
-		acts = append(acts, []act{
-			{"GET " + prefix + "/history", read, "", problem.Param(problem.KeyOf, s.historyRoutes.getHistory)},
-			{"DELETE " + prefix + "/history", write, "history.erase", problem.Param(problem.KeyOf, s.eraseRoutes.deleteHistory)},
+		acts = append(acts, []Act{
+			{"GET " + prefix + "/history", read, "", problem.Param(problem.KeyOf, s.historyRoutes.GetHistory)},
+			{"DELETE " + prefix + "/history", write, "history.erase", problem.Param(problem.KeyOf, s.eraseRoutes.DeleteHistory)},
 			{"DELETE " + prefix + "/messages/:id", write, "message.redact", problem.Param(problem.KeyOf,
-				s.redactRoutes.redactMessage)},
+				s.redactRoutes.RedactMessage)},
 		}...)
 	}
 	for _, prefix := range []string{chat, subagent, "/v1/users/:user"} {
-		acts = append(acts, []act{
-			{"GET " + prefix + "/notes", read, "", s.noteRoutes.getNotes},
-			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, maxBody, s.noteRoutes.postNote))},
-			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, maxBody, s.noteRoutes.patchNote)},
-			{"DELETE " + prefix + "/notes/:id", write, "note.erase", s.noteRoutes.deleteNote},
+		acts = append(acts, []Act{
+			{"GET " + prefix + "/notes", read, "", s.noteRoutes.GetNotes},
+			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PostNote))},
+			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PatchNote)},
+			{"DELETE " + prefix + "/notes/:id", write, "note.erase", s.noteRoutes.DeleteNote},
 		}...)
 	}
 	for _, prefix := range []string{"", "/c/:chat"} {
-		acts = append(acts, []act{
-			{"POST " + prefix + "/v1/chat/completions", access.Chat, "", served(s.cfg.OpenAI)},
-			{"POST " + prefix + "/v1/responses", access.Chat, "", served(s.cfg.OpenAI)},
-			{"GET " + prefix + "/v1/responses/:response", read, "", served(s.cfg.OpenAI)},
-			{"DELETE " + prefix + "/v1/responses/:response", write, "", served(s.cfg.OpenAI)}, // the redaction is in the log
-			{"POST " + prefix + "/v1/embeddings", access.Models, "", served(s.cfg.OpenAI)},
-			{"GET " + prefix + "/v1/models", access.Chat, "", served(s.cfg.OpenAI)},
-			{"GET " + prefix + "/v1/models/*model", access.Chat, "", served(s.cfg.OpenAI)},
+		acts = append(acts, []Act{
+			{"POST " + prefix + "/v1/chat/completions", access.Chat, "", served(s.Cfg.OpenAI)},
+			{"POST " + prefix + "/v1/responses", access.Chat, "", served(s.Cfg.OpenAI)},
+			{"GET " + prefix + "/v1/responses/:response", read, "", served(s.Cfg.OpenAI)},
+			{"DELETE " + prefix + "/v1/responses/:response", write, "", served(s.Cfg.OpenAI)}, // the redaction is in the log
+			{"POST " + prefix + "/v1/embeddings", access.Models, "", served(s.Cfg.OpenAI)},
+			{"GET " + prefix + "/v1/models", access.Chat, "", served(s.Cfg.OpenAI)},
+			{"GET " + prefix + "/v1/models/*model", access.Chat, "", served(s.Cfg.OpenAI)},
 		}...)
 	}
 	const conversation = "/v1/conversations/:conversation"
-	acts = append(acts, []act{
-		{"POST /v1/conversations", access.Chat, "", served(s.cfg.OpenAI)},
-		{"GET " + conversation, read, "", served(s.cfg.OpenAI)},
-		{"DELETE " + conversation, write, "", served(s.cfg.OpenAI)}, // the erasure is in the log
-		{"POST " + conversation + "/items", access.Chat, "", served(s.cfg.OpenAI)},
-		{"GET " + conversation + "/items", read, "", served(s.cfg.OpenAI)},
-		{"DELETE " + conversation + "/items/:item", write, "", served(s.cfg.OpenAI)},
+	acts = append(acts, []Act{
+		{"POST /v1/conversations", access.Chat, "", served(s.Cfg.OpenAI)},
+		{"GET " + conversation, read, "", served(s.Cfg.OpenAI)},
+		{"DELETE " + conversation, write, "", served(s.Cfg.OpenAI)}, // the erasure is in the log
+		{"POST " + conversation + "/items", access.Chat, "", served(s.Cfg.OpenAI)},
+		{"GET " + conversation + "/items", read, "", served(s.Cfg.OpenAI)},
+		{"DELETE " + conversation + "/items/:item", write, "", served(s.Cfg.OpenAI)},
 	}...)
 	return append(acts,
-		act{"POST " + chat + "/ui", access.Chat, "", served(s.cfg.UI)},
-		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.cfg.UI)},
+		Act{"POST " + chat + "/ui", access.Chat, "", served(s.Cfg.UI)},
+		Act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.Cfg.UI)},
 	)
 }
 
@@ -178,14 +178,14 @@ func served(h http.Handler) func(*gin.Context) error {
 
 // What requests may do beside their route. So may an answer to a wait, by the wait's kind and the decision: see doing.
 const (
-	rewinds     = "after"                               // a message that takes back more than the newest exchange
-	regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
+	Rewinds     = "after"                               // a message that takes back more than the newest exchange
+	Regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
 )
 
 // besideRights and besideEntries are those of what may be done beside a route.
-var besideRights, besideEntries = byName([]act{
-	{regenerates, access.Chat, "", nil},
-	{rewinds, access.MemoryWrite, "chat.rewind", nil},
+var BesideRights, BesideEntries = ByName([]Act{
+	{Regenerates, access.Chat, "", nil},
+	{Rewinds, access.MemoryWrite, "chat.rewind", nil},
 	{"client_result approve", access.Chat, "", nil},
 	{"client_result deny", access.Chat, "", nil},
 	{"approval approve", access.Approve, "approval.approve", nil},
@@ -195,23 +195,23 @@ var besideRights, besideEntries = byName([]act{
 	{"question deny", access.ChatOrApprove, "question.deny", nil},
 })
 
-// byName are the rights and the entries of acts by what they do.
-func byName(acts []act) (access.Rights, map[string]string) {
+// ByName are the rights and the entries of acts by what they do.
+func ByName(acts []Act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
 	for _, a := range acts {
-		rights[a.does], entries[a.does] = a.scope, a.entry
+		rights[a.Does], entries[a.Does] = a.Scope, a.entry
 	}
 	return rights, entries
 }
 
-// checkRight is nil if the caller may do what a request does beside its route.
-func checkRight(ctx context.Context, what string) error {
-	return access.FromContext(ctx).Need(besideRights[what])
+// CheckRight is nil if the caller may do what a request does beside its route.
+func CheckRight(ctx context.Context, what string) error {
+	return access.FromContext(ctx).Need(BesideRights[what])
 }
 
-// doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
+// Doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
 // none of the waits.
-func doing(a event.WaitAnswer, pending []event.Wait) string {
+func Doing(a event.WaitAnswer, pending []event.Wait) string {
 	for _, w := range pending {
 		if w.ID == a.ID {
 			return w.Kind + " " + a.Decision
@@ -222,14 +222,14 @@ func doing(a event.WaitAnswer, pending []event.Wait) string {
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.
 func (s *routes) letIn(c *gin.Context) {
-	r, err := s.cfg.Gate.Admit(c.Request, s.rights, c.FullPath())
+	r, err := s.Cfg.Gate.Admit(c.Request, s.rights, c.FullPath())
 	if err != nil {
 		_ = c.Error(err) // for the request's line in the log
 		c.Abort()
 		s.refuse(c, err)
 		return
 	}
-	in, release := s.cfg.Gate.Stay(r)
+	in, release := s.Cfg.Gate.Stay(r)
 	defer release()
 	c.Request = in
 	c.Next()

@@ -19,71 +19,71 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// runner drives runs to their end or to where they wait, those of this process (driver) and those that another one
+// Runner drives runs to their end or to where they wait, those of this process (driver) and those that another one
 // left. It writes the run's log, its record and, by the writer, the histories, all under the lease that it is handed
 // and gives back. An event is stored before any reader sees it.
-type runner struct {
-	*core
-	registry   *registry
-	peers      *peers
-	storeWatch *storeWatch
-	webhooks   *webhooks
-	toolCalls  *toolCalls
+type Runner struct {
+	*Core
+	registry   *Registry
+	peers      *Peers
+	storeWatch *StoreWatch
+	webhooks   *Webhooks
+	toolCalls  *ToolCalls
 }
 
-// driver makes the driver of a run under a chat's lease. events is the URL of its events;
+// Driver makes the driver of a run under a chat's lease. events is the URL of its events;
 // empty for that of the configured apiserver.
-func (s *runner) driver(r *run, w *writer, events string) *driver {
+func (s *Runner) Driver(r *Run, w *Writer, events string) *Driver {
 	if events == "" {
-		events = s.runs.EventsURL(r.id)
+		events = s.Runs.EventsURL(r.Id)
 	}
-	client, err := s.runs.ForEvents(events)
+	client, err := s.Runs.ForEvents(events)
 	if err != nil {
-		client = s.runs
+		client = s.Runs
 	}
-	r.mu.Lock()
-	r.client, r.conversation, r.leaseToken = client, w.Conversation, w.token
-	r.mu.Unlock()
-	r.turn.Store(w.Number)
-	w.run, w.logged = r.id, r.logged
+	r.Mu.Lock()
+	r.Client, r.conversation, r.LeaseToken = client, w.Conversation, w.Token
+	r.Mu.Unlock()
+	r.Turn.Store(w.Number)
+	w.run, w.logged = r.Id, r.Logged
 	var sink event.Sink = w
-	if s.cfg.Traces != nil {
-		sink = tracedSink{w, s.cfg.Traces, r}
+	if s.Cfg.Traces != nil {
+		sink = tracedSink{w, s.Cfg.Traces, r}
 	}
-	return &driver{
-		runner: s, run: r, writer: w, runs: client, events: events, fold: event.NewHistories(r.chat, sink),
-		log: r.trail.Logger(s.log),
+	return &Driver{
+		runner: s, Run: r, writer: w, runs: client, events: events, fold: event.NewHistories(r.Chat, sink),
+		Log: r.Trail.Logger(s.Log),
 	}
 }
 
-// noteRun keeps a record of a run; found is one that is there already.
-func (s *runner) noteRun(ctx context.Context, r *run) (record *redisstore.Record, err error) {
-	begin := s.store.Runs.Begin
-	if !r.keyed {
-		begin = s.store.Runs.BeginUnkeyed
+// NoteRun keeps a record of a run; found is one that is there already.
+func (s *Runner) NoteRun(ctx context.Context, r *Run) (record *redisstore.Record, err error) {
+	begin := s.Store.Runs.Begin
+	if !r.Keyed {
+		begin = s.Store.Runs.BeginUnkeyed
 	}
-	record, err = begin(ctx, r.chat, r.id, r.body)
-	if record != nil && record.Body == r.body {
-		if record, err = recordOf(ctx, s.store, r); record == nil && err == nil {
-			s.metrics.faults.WithLabelValues(deadPost).Inc()
-			s.log.Warn().EmbedObject(r.trail).Msg("a process died between a post and its run; it begins with this repetition")
+	record, err = begin(ctx, r.Chat, r.Id, r.Body)
+	if record != nil && record.Body == r.Body {
+		if record, err = RecordOf(ctx, s.Store, r); record == nil && err == nil {
+			s.Metrics.Faults.WithLabelValues(DeadPost).Inc()
+			s.Log.Warn().EmbedObject(r.Trail).Msg("a process died between a post and its run; it begins with this repetition")
 		}
 	}
-	if err != nil || record != nil || r.attempt <= 1 {
+	if err != nil || record != nil || r.Attempt <= 1 {
 		return record, err
 	}
-	return nil, s.store.Runs.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	return nil, s.Store.Runs.Retried(ctx, r.Chat, r.First, r.Body, r.Attempt)
 }
 
-// count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
+// Count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
 // for an answer. One that is counted already stays so.
-func (s *runner) count(ctx context.Context, r *run) (err error) {
-	if s.cfg.Limiter == nil || r.counted != nil {
+func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
+	if s.Cfg.Limiter == nil || r.Counted != nil {
 		return nil
 	}
 	who := access.FromContext(ctx)
-	who.User = r.user.ID()
-	r.counted, err = s.cfg.Limiter.Enter(ctx, who, r.id)
+	who.User = r.User.ID()
+	r.Counted, err = s.Cfg.Limiter.Enter(ctx, who, r.Id)
 	var refused *limit.Refusal
 	switch {
 	case errors.As(err, &refused):
@@ -94,20 +94,20 @@ func (s *runner) count(ctx context.Context, r *run) (err error) {
 	return err
 }
 
-// access lets a run's agents reach this process, which holds it. shown is as of lend.
-func (s *runner) access(r *run, windows map[memory.Key]windowed) *api.MemoryAccess {
-	a := &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+// Access lets a run's agents reach this process, which holds it. shown is as of lend.
+func (s *Runner) Access(r *Run, windows map[memory.Key]Windowed) *api.MemoryAccess {
+	a := &api.MemoryAccess{URL: s.Cfg.SelfURL + InternalPath + "/runs/" + r.Id, Token: rand.Text()}
 	r.lend(a.Token, windows)
 	return a
 }
 
-// work drives a run to its end and gives the chat's lease back.
-func (s *runner) work(d *driver) {
-	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
+// Work drives a run to its end and gives the chat's lease back.
+func (s *Runner) Work(d *Driver) {
+	ctx, cancel := context.WithTimeout(d.Run.Trail.In(s.Life), s.Cfg.RunTimeout)
 	defer cancel()
-	s.metrics.running.Inc()
+	s.Metrics.Running.Inc()
 	finished := d.drive(ctx)
-	s.metrics.running.Dec()
+	s.Metrics.Running.Dec()
 	s.leave(d, finished)
 }
 
@@ -116,130 +116,130 @@ func (s *runner) work(d *driver) {
 // its log in Redis shrinks to what it needs.
 //
 //go:noinline
-func (s *runner) leave(d *driver, finished bool) {
-	giveBack, waiting := d.writer.leave, finished && d.isWaiting()
+func (s *Runner) leave(d *Driver, finished bool) {
+	giveBack, waiting := d.writer.Leave, finished && d.isWaiting()
 	switch {
 	case waiting:
-		giveBack = d.rest
+		giveBack = d.Rest
 	case finished:
-		giveBack = d.writer.end
+		giveBack = d.writer.End
 	}
-	d.run.close()
-	_ = d.writer.release(giveBack, &d.log)
-	d.run.end()
+	d.Run.Close()
+	_ = d.writer.Release(giveBack, &d.Log)
+	d.Run.End()
 	if waiting {
-		s.registry.forgetRun(d.run) // from here on it is that of any process
+		s.registry.ForgetRun(d.Run) // from here on it is that of any process
 		s.suspended(d)
 	} else {
-		s.registry.retire(d.run)
+		s.registry.retire(d.Run)
 	}
 	if !finished {
 		return // the apiserver keeps the run for the process that finishes it
 	}
-	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
+	done, stop := context.WithTimeout(d.Run.Trail.In(context.Background()), StoreTimeout)
 	defer stop()
-	if err := d.runs.Done(done, d.run.id, d.run.log.Last()); err != nil {
-		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
+	if err := d.runs.Done(done, d.Run.Id, d.Run.Log.Last()); err != nil {
+		d.Log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
 	if waiting {
 		return
 	}
-	packing, stop := context.WithTimeout(s.life, storeTimeout)
+	packing, stop := context.WithTimeout(s.Life, StoreTimeout)
 	defer stop()
-	if err := s.store.Runs.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
-		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
+	if err := s.Store.Runs.Pack(packing, d.Run.Chat, d.Run.Id, d.Run.Logged()...); err != nil && s.Life.Err() == nil {
+		d.Log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }
 
 // suspended tells of a run that was.
-func (s *runner) suspended(d *driver) {
-	s.metrics.runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
-	pending := d.run.openWaits()
-	s.webhooks.tellWebhook(d.run.chat, d.run.id, pending)
-	d.log.Info().Int("waits", len(pending)).Int64("events", d.run.log.Last()).Msg("run waits")
+func (s *Runner) suspended(d *Driver) {
+	s.Metrics.Runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
+	pending := d.Run.openWaits()
+	s.webhooks.tellWebhook(d.Run.Chat, d.Run.Id, pending)
+	d.Log.Info().Int("waits", len(pending)).Int64("events", d.Run.Log.Last()).Msg("run waits")
 }
 
-// forget stops a run at the apiserver that is not followed.
-func (s *runner) forget(r *run) {
-	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
+// Forget stops a run at the apiserver that is not followed.
+func (s *Runner) Forget(r *Run) {
+	ctx, cancel := context.WithTimeout(r.Trail.In(context.Background()), StoreTimeout)
 	defer cancel()
-	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
+	_ = s.Runs.Stop(ctx, r.Id) // not there in most cases, and bounded by run_timeout in the others
 }
 
-// reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
+// Reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
 // is a goneError.
-func (s *runner) reconnect(ctx context.Context, log *api.Log, broken error, last int64, failing *time.Time) error {
+func (s *Runner) Reconnect(ctx context.Context, log *api.Log, broken error, last int64, failing *time.Time) error {
 	var p *api.Problem
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(broken, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone ||
 		p.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
-		return &goneError{errors.Join(errors.New("no more events"), broken)}
+		return &GoneError{errors.Join(errors.New("no more events"), broken)}
 	case broken == nil && log.AtWait():
-		return &goneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
+		return &GoneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
 	case log.Last() > last, broken == nil, errors.Is(broken, api.ErrCut):
 		*failing = time.Time{}
 	case failing.IsZero():
 		*failing = time.Now()
-	case time.Since(*failing) > s.cfg.Patience:
-		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	case time.Since(*failing) > s.Cfg.Patience:
+		return &GoneError{errors.Join(errors.New("no more events"), broken)}
 	}
-	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find
+	_ = Pause(ctx, Jitter(300*time.Millisecond)) // its end is for the next attempt to find
 	return nil
 }
 
-// resume takes over the run that was found open under a lease, and brings it to its end.
+// Resume takes over the run that was found open under a lease, and brings it to its end.
 // The lease is the run's from here on.
-func (s *runner) resume(w *writer) *run {
-	_, lines := s.registry.knownEvents(w.chat, w.Open.Run)
-	r := newRun(w.Open.Run, w.chat, w.Open.Body)
-	r.identify(*w.Open)
-	r.keyed = true // as far as is known
-	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
-	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
+func (s *Runner) Resume(w *Writer) *Run {
+	_, lines := s.registry.KnownEvents(w.Chat, w.Open.Run)
+	r := NewRun(w.Open.Run, w.Chat, w.Open.Body)
+	r.Identify(*w.Open)
+	r.Keyed = true // as far as is known
+	r.Trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
+	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
 	r.remote = true
-	close(r.posted)
-	s.registry.enlist(r)
-	d := s.driver(r, w, w.Open.Events)
+	close(r.Posted)
+	s.registry.Enlist(r)
+	d := s.Driver(r, w, w.Open.Events)
 	d.abandoned, d.owner = true, w.Open.Process
-	w.opened(*w.Open)
-	d.log.Warn().Msg("finishing a run that another process left")
-	s.metrics.takeovers.Inc()
-	s.workers.Go(func() {
-		err := d.catchUp(s.life, lines)
+	w.Opened(*w.Open)
+	d.Log.Warn().Msg("finishing a run that another process left")
+	s.Metrics.Takeovers.Inc()
+	s.Workers.Go(func() {
+		err := d.catchUp(s.Life, lines)
 		if permanent(err) {
-			s.leave(d, d.storeEnd(r.trail.In(s.life), err))
+			s.leave(d, d.storeEnd(r.Trail.In(s.Life), err))
 			return
 		}
 		if err != nil {
-			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
-			d.run.log.Abort(problem.FromError(err))
-			_ = w.release(w.leave, &d.log)
-			r.end()
+			d.Log.Warn().Err(err).Msg("a left run's log could not be replayed")
+			d.Run.Log.Abort(problem.FromError(err))
+			_ = w.Release(w.Leave, &d.Log)
+			r.End()
 			s.registry.retire(r)
 			return
 		}
-		s.work(d)
+		s.Work(d)
 	})
 	return r
 }
 
-// deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
+// Deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
 // run's from here on.
-func (s *runner) deny(w *writer, why *denial) *run {
+func (s *Runner) Deny(w *Writer, why *Denial) *Run {
 	open := redisstore.OpenRun{Run: w.Waiting.Run, Turn: w.Waiting.Turn}
-	r := newRun(open.Run, w.chat, "")
-	r.keyed, r.remote = true, true // as far as is known
-	close(r.posted)
-	s.registry.enlist(r)
-	d := s.driver(r, w, "")
+	r := NewRun(open.Run, w.Chat, "")
+	r.Keyed, r.remote = true, true // as far as is known
+	close(r.Posted)
+	s.registry.Enlist(r)
+	d := s.Driver(r, w, "")
 	d.abandoned = true
-	s.workers.Go(func() {
-		finished, err := d.denied(r.trail.In(s.life), why)
+	s.Workers.Go(func() {
+		finished, err := d.denied(r.Trail.In(s.Life), why)
 		if err != nil {
-			d.log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
-			r.log.Abort(problem.FromError(err))
+			d.Log.Warn().Err(err).Msg("a run that waits was not ended; it is tried again")
+			r.Log.Abort(problem.FromError(err))
 		}
 		s.leave(d, finished)
 	})

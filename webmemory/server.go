@@ -84,7 +84,7 @@ type Config struct {
 	Traces    *tracing.Tracer    // makes spans of runs and of what they do to the memory; nil makes none
 }
 
-func (c Config) withDefaults() Config {
+func (c Config) WithDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
 	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
@@ -116,11 +116,11 @@ func (c Config) withDefaults() Config {
 // Server is the service. Make it with New, serve its Handler, end it with Drain and Close. What it does lies in rooms,
 // each a type that holds the rooms which it calls; New puts them together, and routes has those that answer requests.
 type Server struct {
-	*core
-	registry *registry
-	peers    *peers
-	webhooks *webhooks
-	leaser   *leaser
+	*Core
+	registry *Registry
+	peers    *Peers
+	webhooks *Webhooks
+	leaser   *Leaser
 	handler  http.Handler
 
 	end context.CancelCauseFunc // of life
@@ -130,69 +130,69 @@ type Server struct {
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,
 	log zerolog.Logger) *Server {
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
-	c := &core{
-		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		searches:      fair.ForProcessors(),
-		work:          cfg.Work,
-		endStore:      &endStore{dir: cfg.EndStoreDir, log: log},
-		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
-		conversations: conversations{turns: map[memory.Chat]map[string]int64{}},
+	c := &Core{
+		Cfg: cfg, Store: store, Cache: copies, Spool: appends, Runs: runs, Log: log,
+		Searches:      fair.ForProcessors(),
+		Work:          cfg.Work,
+		EndStore:      &EndStore{Dir: cfg.EndStoreDir, Log: log},
+		Follower:      Follower{File: cfg.Erasures, Applied: map[string]int64{}},
+		Conversations: Conversations{Turns: map[memory.Chat]map[string]int64{}},
 	}
-	c.endStore.takenBack = c.rewoundSince
-	for _, h := range c.endStore.heads() {
+	c.EndStore.TakenBack = c.RewoundSince
+	for _, h := range c.EndStore.Heads() {
 		if h.Conversation != "" {
-			c.conversations.note(h.Chat.Chat, h.Conversation, h.Turn)
+			c.Conversations.Note(h.Chat.Chat, h.Conversation, h.Turn)
 		}
 	}
 	store.OnCut = func(key memory.Key, turn int64) {
-		c.noteCut(key, turn)
+		c.NoteCut(key, turn)
 		if cfg.Cold.Store != nil {
-			c.workers.Go(func() { c.tier.forgetCut(key.Chat()) })
+			c.Workers.Go(func() { c.Tier.ForgetCut(key.Chat()) })
 		}
 	}
-	if c.telemetry = cfg.Telemetry; c.telemetry == nil {
-		c.telemetry = telemetry.Open("", log)
+	if c.Telemetry = cfg.Telemetry; c.Telemetry == nil {
+		c.Telemetry = telemetry.Open("", log)
 	}
-	c.sessions = &sessionLogs{dir: cfg.SessionLogs, log: c.telemetry.Often}
-	s := &Server{core: c}
-	c.life, s.end = context.WithCancelCause(context.Background())
+	c.Sessions = &SessionLogs{Dir: cfg.SessionLogs, Log: c.Telemetry.Often}
+	s := &Server{Core: c}
+	c.Life, s.end = context.WithCancelCause(context.Background())
 
 	// From the bottom up: each room calls those above it here alone.
-	watch := &storeWatch{core: c, losses: losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)}}
-	c.tier, store.LostData = &coldTier{core: c, watch: watch}, watch.hasLoss
+	watch := &StoreWatch{Core: c, Losses: Losses{Used: map[memory.Chat]string{}, Wake: make(chan struct{}, 1)}}
+	c.Tier, store.LostData = &ColdTier{Core: c, Watch: watch}, watch.HasLoss
 	if cfg.Cold.Store != nil {
-		store.Forget = c.tier.forgetCopy
+		store.Forget = c.Tier.ForgetCopy
 	}
-	s.registry = &registry{core: c, live: map[string]*run{}, oneShots: map[string]*run{}}
-	s.peers = &peers{core: c, storeWatch: watch, between: newOthersClient(c.telemetry, cfg.Gate, cfg.DialTLS)}
-	s.webhooks = &webhooks{c, newWebhookClient()}
-	histories := &histories{c, watch}
-	searcher := &searcher{core: c, histories: histories}
-	redactor := &redactor{c, histories}
-	rewinder := &rewinder{c, s.registry, s.peers, histories}
-	tombstones := &tombstones{c, s.registry, histories, searcher, redactor, rewinder}
-	eraser := &eraser{c, s.peers, redactor, rewinder, tombstones}
-	toolCalls := &toolCalls{c, s.peers, watch}
+	s.registry = &Registry{Core: c, Live: map[string]*Run{}, OneShots: map[string]*Run{}}
+	s.peers = &Peers{Core: c, StoreWatch: watch, Between: NewOthersClient(c.Telemetry, cfg.Gate, cfg.DialTLS)}
+	s.webhooks = &Webhooks{c, NewWebhookClient()}
+	histories := &Histories{c, watch}
+	searcher := &Searcher{Core: c, Histories: histories}
+	redactor := &Redactor{c, histories}
+	rewinder := &Rewinder{c, s.registry, s.peers, histories}
+	tombstones := &Tombstones{c, s.registry, histories, searcher, redactor, rewinder}
+	eraser := &Eraser{c, s.peers, redactor, rewinder, tombstones}
+	toolCalls := &ToolCalls{c, s.peers, watch}
 	counts := newStorage(c)
-	runner := &runner{c, s.registry, s.peers, watch, s.webhooks, toolCalls}
-	restorer := &restorer{c, s.registry, s.peers, watch, toolCalls, runner}
-	s.leaser = &leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
-		&queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		newKeeper(store, cfg.Lease, c.retryInBackground, counts.note)}
-	starter := &starter{c, watch, histories, rewinder, eraser, runner, restorer, s.leaser}
-	streams := &streams{c, s.registry, watch}
-	admission := &admission{c, s.registry, streams, starter}
-	portable := &portable{c, histories, eraser, s.leaser}
+	runner := &Runner{c, s.registry, s.peers, watch, s.webhooks, toolCalls}
+	restorer := &Restorer{c, s.registry, s.peers, watch, toolCalls, runner}
+	s.leaser = &Leaser{c, s.registry, redactor, rewinder, tombstones, eraser, runner, restorer,
+		&Queue{Chats: cfg.MaxChats, Limit: cfg.QueueLimit, Lines: map[memory.Chat]*Line{}},
+		NewKeeper(store, cfg.Lease, c.RetryInBackground, counts.Note)}
+	starter := &Starter{c, watch, histories, rewinder, eraser, runner, restorer, s.leaser}
+	streams := &Streams{c, s.registry, watch}
+	admission := &Admission{c, s.registry, streams, starter}
+	portable := &Portable{c, histories, eraser, s.leaser}
 	monitor := &monitor{c, s.registry, watch, tombstones}
-	writes := &writeBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
-	chats, history := &chatList{c}, &historyRoutes{c, histories}
-	c.metrics = newMetrics(c, watch)
-	measure(c.telemetry.Gauge, s.registry, s.leaser.queue)
-	erases := &eraseRoutes{c, eraser, tombstones, s.leaser}
+	writes := &WriteBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
+	chats, history := &ChatList{c}, &HistoryRoutes{c, histories}
+	c.Metrics = NewMetrics(c, watch)
+	Measure(c.Telemetry.Gauge, s.registry, s.leaser.Queue)
+	erases := &EraseRoutes{c, eraser, tombstones, s.leaser}
 	table := &routes{
-		core:          c,
+		Core:          c,
 		registry:      s.registry,
 		rewinder:      rewinder,
 		tombstones:    tombstones,
@@ -200,32 +200,32 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		searcher:      searcher,
 		streams:       streams,
 		admission:     admission,
-		resumer:       &resumer{c, s.registry, watch, streams, runner, restorer, s.leaser},
+		resumer:       &Resumer{c, s.registry, watch, streams, runner, restorer, s.leaser},
 		monitor:       monitor,
 		eraseRoutes:   erases,
-		redactRoutes:  &redactRoutes{c, histories, eraser, s.leaser},
-		rewindRoutes:  &rewindRoutes{c, histories, rewinder, s.leaser},
+		redactRoutes:  &RedactRoutes{c, histories, eraser, s.leaser},
+		rewindRoutes:  &RewindRoutes{c, histories, rewinder, s.leaser},
 		portable:      portable,
-		noteRoutes:    &noteRoutes{c, histories, s.leaser},
+		noteRoutes:    &NoteRoutes{c, histories, s.leaser},
 		keyring:       &keyring{c},
-		tenancy:       &tenancy{c, portable, eraser, s.leaser},
-		oneShotRunner: &oneShotRunner{c, s.registry, runner, s.leaser, admission},
+		tenancy:       &Tenancy{c, portable, eraser, s.leaser},
+		oneShotRunner: &OneShotRunner{c, s.registry, runner, s.leaser, admission},
 		historyRoutes: history,
-		traceRoutes:   &traceRoutes{c, s.registry, history},
+		traceRoutes:   &TraceRoutes{c, s.registry, history},
 		chatList:      chats,
 		auditor:       &auditor{c},
-		heardRoutes:   &heardRoutes{c, s.leaser, searcher},
+		heardRoutes:   &HeardRoutes{c, s.leaser, searcher},
 	}
 	s.handler = table.router()
-	c.workers.Go(s.janitor)
-	c.workers.Go(counts.work)
-	c.workers.Go(monitor.watchStore)
-	c.workers.Go(monitor.watchCold)
-	c.workers.Go(writes.writeBack)
-	c.workers.Go((&takeover{c, runner, s.leaser}).lookAfter)
-	c.workers.Go(s.peers.announce)
-	c.workers.Go(chats.listAll)
-	c.workers.Go(erases.finishErasures)
+	c.Workers.Go(s.janitor)
+	c.Workers.Go(counts.Work)
+	c.Workers.Go(monitor.watchStore)
+	c.Workers.Go(monitor.watchCold)
+	c.Workers.Go(writes.WriteBack)
+	c.Workers.Go((&Takeover{c, runner, s.leaser}).LookAfter)
+	c.Workers.Go(s.peers.Announce)
+	c.Workers.Go(chats.ListAll)
+	c.Workers.Go(erases.FinishErasures)
 	return s
 }
 
@@ -234,16 +234,16 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // janitor forgets finished runs, and has idle chats fall asleep.
 func (s *Server) janitor() {
-	tick := time.NewTicker(max(s.cfg.KeepRuns/10, time.Second))
+	tick := time.NewTicker(max(s.Cfg.KeepRuns/10, time.Second))
 	defer tick.Stop()
 	for {
-		s.workers.Go(s.tier.sweep) // which waits for the store
+		s.Workers.Go(s.Tier.Sweep) // which waits for the store
 		select {
-		case <-s.life.Done():
+		case <-s.Life.Done():
 			return
 		case <-tick.C:
-			s.endStore.sweep()
-			s.registry.expire()
+			s.EndStore.Sweep()
+			s.registry.Expire()
 		}
 	}
 }
@@ -251,20 +251,20 @@ func (s *Server) janitor() {
 // Drain refuses new messages and waits for the running ones until ctx ends; then
 // it leaves them as they are, for another process to finish.
 func (s *Server) Drain(ctx context.Context) {
-	s.registry.mu.Lock()
-	s.registry.draining = true
-	running := make([]*run, 0, len(s.registry.live))
-	for _, r := range s.registry.live {
+	s.registry.Mu.Lock()
+	s.registry.Draining = true
+	running := make([]*Run, 0, len(s.registry.Live))
+	for _, r := range s.registry.Live {
 		running = append(running, r)
 	}
-	running = slices.AppendSeq(running, maps.Values(s.registry.oneShots))
-	s.registry.mu.Unlock()
+	running = slices.AppendSeq(running, maps.Values(s.registry.OneShots))
+	s.registry.Mu.Unlock()
 	for _, r := range running {
 		select {
-		case <-r.done:
+		case <-r.Done:
 		case <-ctx.Done():
 			s.end(problem.ErrShutdown)
-			<-r.done
+			<-r.Done
 		}
 	}
 }
@@ -272,8 +272,8 @@ func (s *Server) Drain(ctx context.Context) {
 // Close ends what still runs and waits for it.
 func (s *Server) Close() {
 	s.end(problem.ErrShutdown)
-	s.workers.Wait()
-	s.leaser.keeper.close() // after all workers, which may hold leases
-	s.peers.between.CloseIdleConnections()
-	s.webhooks.webhook.CloseIdleConnections()
+	s.Workers.Wait()
+	s.leaser.Keeper.Close() // after all workers, which may hold leases
+	s.peers.Between.CloseIdleConnections()
+	s.webhooks.Webhook.CloseIdleConnections()
 }

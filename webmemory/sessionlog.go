@@ -16,19 +16,19 @@ import (
 // sessionLogBytes bounds one chat's log; the one before it is kept beside it.
 const sessionLogBytes = 1 << 20
 
-// sessionLogs writes one readable log per chat: what came in, what was loaded,
+// SessionLogs writes one readable log per chat: what came in, what was loaded,
 // what was stored. It is for operators that look into one conversation; losing a line
 // does no harm, so a failure is reported and the service goes on.
-type sessionLogs struct {
-	dir string         // "" writes nothing
-	log zerolog.Logger // of what repeats
+type SessionLogs struct {
+	Dir string         // "" writes nothing
+	Log zerolog.Logger // of what repeats
 
 	mu sync.Mutex // one writer at a time, over all chats
 }
 
 // path is the log of a chat.
-func (l *sessionLogs) path(chat memory.Chat) string {
-	return filepath.Join(l.dir, "memory_"+escaped(chat)+".log")
+func (l *SessionLogs) path(chat memory.Chat) string {
+	return filepath.Join(l.Dir, "memory_"+escaped(chat)+".log")
 }
 
 // escaped is a chat as a part of a file's name: what some file system could take
@@ -45,30 +45,30 @@ func escaped(chat memory.Chat) string {
 	return b.String()
 }
 
-// sessionLine is a line for a session log, of now.
-func sessionLine(format string, args ...any) string {
+// SessionLine is a line for a session log, of now.
+func SessionLine(format string, args ...any) string {
 	return time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
 }
 
-// write adds lines that sessionLine made to a chat's log.
-func (l *sessionLogs) write(chat memory.Chat, lines ...string) {
-	if l.dir == "" || len(lines) == 0 {
+// Write adds lines that sessionLine made to a chat's log.
+func (l *SessionLogs) Write(chat memory.Chat, lines ...string) {
+	if l.Dir == "" || len(lines) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.append(l.path(chat), strings.Join(lines, "")); err != nil {
-		l.log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
+		l.Log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
 	}
 }
 
-func (l *sessionLogs) append(path, text string) error {
+func (l *SessionLogs) append(path, text string) error {
 	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(text)) > sessionLogBytes {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
 	} else if err != nil {
-		if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 			return err
 		}
 	}
@@ -83,9 +83,9 @@ func (l *sessionLogs) append(path, text string) error {
 	return err
 }
 
-// remove deletes a chat's logs.
-func (l *sessionLogs) remove(chat memory.Chat) error {
-	if l.dir == "" {
+// Remove deletes a chat's logs.
+func (l *SessionLogs) Remove(chat memory.Chat) error {
+	if l.Dir == "" {
 		return nil
 	}
 	l.mu.Lock()

@@ -14,28 +14,28 @@ import (
 // This file is about spans: one of each run, and those of what is done to the memory. Those of agents and models stand
 // below it, and are the apiserver's and the gateway's.
 
-// beginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
+// BeginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
 // until it waited; "" for one that begins.
-func beginSpan(ctx context.Context, t *tracing.Tracer, r *run, question, user, previous string) context.Context {
+func BeginSpan(ctx context.Context, t *tracing.Tracer, r *Run, question, user, previous string) context.Context {
 	if t == nil {
 		return ctx
 	}
-	r.span, r.trail = t.Start(r.trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user,
+	r.span, r.Trail = t.Start(r.Trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user,
 		Link: previous})
 	r.span.SetInput(question)
-	return r.trail.In(ctx)
+	return r.Trail.In(ctx)
 }
 
 // endSpan ends a run's span. That of a post whose run is another process's is not sent.
-func endSpan(r *run) {
-	if r.span == nil || r.log.Last() == 0 && r.refused == nil {
+func endSpan(r *Run) {
+	if r.span == nil || r.Log.Last() == 0 && r.Refused == nil {
 		return
 	}
-	outcome, failed := cmp.Or(r.log.Outcome(), "left"), ""
+	outcome, failed := cmp.Or(r.Log.Outcome(), "left"), ""
 	switch {
-	case r.refused != nil:
-		outcome, failed = event.Failed, problem.FromError(r.refused).Code
-	case r.log.Waiting():
+	case r.Refused != nil:
+		outcome, failed = event.Failed, problem.FromError(r.Refused).Code
+	case r.Log.Waiting():
 		outcome = webapi.OutcomeWaiting
 	case outcome == event.Failed:
 		failed = "run_failed"
@@ -44,8 +44,8 @@ func endSpan(r *run) {
 	r.span.End(failed)
 }
 
-// endMemory ends a span of what was done to the memory.
-func endMemory(span *tracing.Span, records int, err error) {
+// EndMemory ends a span of what was done to the memory.
+func EndMemory(span *tracing.Span, records int, err error) {
 	if span == nil {
 		return
 	}
@@ -59,9 +59,9 @@ func endMemory(span *tracing.Span, records int, err error) {
 
 // tracedSink is a run's writer with a span for each message that it appends.
 type tracedSink struct {
-	*writer
+	*Writer
 	tracer *tracing.Tracer
-	run    *run
+	run    *Run
 }
 
 // Append implements event.Sink.
@@ -69,11 +69,11 @@ func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
 	if s.placed { // it is told again what is stored
 		return nil
 	}
-	span, _ := s.tracer.Start(s.run.trail, tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.History})
+	span, _ := s.tracer.Start(s.run.Trail, tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.History})
 	if key.Agent() == "" && m.Role == memory.RoleAssistant {
 		s.run.span.SetOutput(m.Content)
 	}
-	err := s.writer.Append(key, seq, m)
-	endMemory(span, 1, err)
+	err := s.Writer.Append(key, seq, m)
+	EndMemory(span, 1, err)
 	return err
 }

@@ -24,63 +24,63 @@ import (
 // countEvery is the least time between two counts of the same chat's bytes.
 const countEvery = time.Second
 
-// storage keeps the counts of stored bytes up to date. A chat is counted soon after each of its turns. A process that dies
+// Storage keeps the counts of stored bytes up to date. A chat is counted soon after each of its turns. A process that dies
 // leaves its last turns to the next count of the chats.
-type storage struct {
-	*core
+type Storage struct {
+	*Core
 	mu      sync.Mutex
-	changed map[memory.Chat]bool // guarded by mu: chats to count
-	wake    chan struct{}
+	Changed map[memory.Chat]bool // guarded by mu: chats to count
+	Wake    chan struct{}
 }
 
-func newStorage(c *core) *storage {
-	return &storage{core: c, changed: map[memory.Chat]bool{}, wake: make(chan struct{}, 1)}
+func newStorage(c *Core) *Storage {
+	return &Storage{Core: c, Changed: map[memory.Chat]bool{}, Wake: make(chan struct{}, 1)}
 }
 
-// note has a chat counted soon.
-func (s *storage) note(chat memory.Chat) {
+// Note has a chat counted soon.
+func (s *Storage) Note(chat memory.Chat) {
 	s.mu.Lock()
-	s.changed[chat] = true
+	s.Changed[chat] = true
 	s.mu.Unlock()
 	select {
-	case s.wake <- struct{}{}:
+	case s.Wake <- struct{}{}:
 	default:
 	}
 }
 
-// work counts chats until the service ends.
-func (s *storage) work() {
-	for s.life.Err() == nil {
+// Work counts chats until the service ends.
+func (s *Storage) Work() {
+	for s.Life.Err() == nil {
 		select {
-		case <-s.wake:
-		case <-s.life.Done():
+		case <-s.Wake:
+		case <-s.Life.Done():
 			return
 		}
-		_ = pause(s.life, countEvery)
-		s.countAll(s.life)
+		_ = Pause(s.Life, countEvery)
+		s.countAll(s.Life)
 	}
 }
 
 // countAll counts the chats that were noted. What cannot be counted is noted again.
-func (s *storage) countAll(ctx context.Context) {
+func (s *Storage) countAll(ctx context.Context) {
 	s.mu.Lock()
-	chats := s.changed
-	s.changed = map[memory.Chat]bool{}
+	chats := s.Changed
+	s.Changed = map[memory.Chat]bool{}
 	s.mu.Unlock()
 	for chat := range chats {
-		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+		ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
 		err := s.count(ctx, chat)
 		cancel()
 		if err != nil {
-			s.telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are not counted yet")
-			s.note(chat)
+			s.Telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("the bytes of a chat are not counted yet")
+			s.Note(chat)
 		}
 	}
 }
 
 // count counts the bytes of a chat. A chat that sleeps in the cold store keeps its count.
-func (s *storage) count(ctx context.Context, chat memory.Chat) error {
-	histories, err := s.store.Chats.Histories(ctx, chat, s.cfg.Agents()...)
+func (s *Storage) count(ctx context.Context, chat memory.Chat) error {
+	histories, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
@@ -89,22 +89,22 @@ func (s *storage) count(ctx context.Context, chat memory.Chat) error {
 		bytes += h.Bytes + h.ArchivedBytes + h.NotesBytes
 	}
 	if bytes == 0 {
-		if states, err := s.store.Cold.Look(ctx, chat); err != nil || states[0].Asleep {
+		if states, err := s.Store.Cold.Look(ctx, chat); err != nil || states[0].Asleep {
 			return err
 		}
 	}
-	return s.store.Stored.Chat(ctx, chat, int64(bytes))
+	return s.Store.Stored.Chat(ctx, chat, int64(bytes))
 }
 
-// room returns how many bytes a tenant may store beyond those that it does. An error is errStorageFull if there are none.
-func (s *core) room(ctx context.Context, tenant memory.Tenant) (remaining int64, err error) {
-	limit := s.cfg.Limiter.Stored(tenant)
+// Room returns how many bytes a tenant may store beyond those that it does. An error is errStorageFull if there are none.
+func (s *Core) Room(ctx context.Context, tenant memory.Tenant) (remaining int64, err error) {
+	limit := s.Cfg.Limiter.Stored(tenant)
 	if limit == 0 {
 		return math.MaxInt64, nil
 	}
-	used, err := s.store.Stored.Total(ctx, tenant)
+	used, err := s.Store.Stored.Total(ctx, tenant)
 	if err == nil && used >= limit {
-		err = s.errStorageFull(tenant)
+		err = s.ErrStorageFull(tenant)
 	}
 	return limit - used, err
 }
@@ -115,14 +115,14 @@ func (s *core) room(ctx context.Context, tenant memory.Tenant) (remaining int64,
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		tenant := problem.TenantOf(c)
-		remaining, err := s.room(c.Request.Context(), tenant)
+		remaining, err := s.Room(c.Request.Context(), tenant)
 		if err != nil {
 			return err
 		}
 		body := &boundedBody{ReadCloser: c.Request.Body, remaining: remaining}
 		c.Request.Body = body
 		if err = answer(c); err != nil && body.full.Load() {
-			err = s.errStorageFull(tenant)
+			err = s.ErrStorageFull(tenant)
 		}
 		return err
 	}
@@ -153,8 +153,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *core) errStorageFull(tenant memory.Tenant) error {
-	limit := access.Size(s.cfg.Limiter.Stored(tenant))
+func (s *Core) ErrStorageFull(tenant memory.Tenant) error {
+	limit := access.Size(s.Cfg.Limiter.Stored(tenant))
 	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,
 		Message: fmt.Sprintf("The tenant %s has reached its storage limit of %s. Delete chats or documents, or ask the "+
 			"operator to raise the limit.", tenant, limit)}

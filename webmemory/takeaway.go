@@ -27,19 +27,19 @@ const eraseWait = 30 * time.Second
 const breakAfter = 5 * time.Second
 
 // scanTimeout bounds an erasure that looks through all keys: a million take seconds.
-const scanTimeout = 10 * time.Minute
+const ScanTimeout = 10 * time.Minute
 
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
-const scrubWait = time.Minute
+const ScrubWait = time.Minute
 
-// takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
-func takeAway[A any](s *leaser, c *gin.Context, chat memory.Chat, pos place, allowed time.Duration,
-	do func(context.Context, *writer) (A, error)) error {
-	return takenAwayBy(s, c, func() (A, error) { return takeAwayNow(s, chat, pos, allowed, do) })
+// TakeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
+func TakeAway[A any](s *Leaser, c *gin.Context, chat memory.Chat, pos Place, allowed time.Duration,
+	do func(context.Context, *Writer) (A, error)) error {
+	return TakenAwayBy(s, c, func() (A, error) { return TakeAwayNow(s, chat, pos, allowed, do) })
 }
 
-// takenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
-func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
+// TakenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
+func TakenAwayBy[A any](s *Leaser, c *gin.Context, do func() (A, error)) error {
 	type end struct {
 		out A
 		err error
@@ -47,11 +47,11 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 	done := make(chan end, 1)
 	ctx := c.Request.Context()
 	fair.Leave(ctx) // the removal takes a place of its own
-	s.workers.Go(func() {
+	s.Workers.Go(func() {
 		out, err := do()
 		if err != nil {
 			trail := telemetry.FromContext(c.Request.Context())
-			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
+			s.Log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
 		}
 		done <- end{out, err}
 	})
@@ -61,36 +61,36 @@ func takenAwayBy[A any](s *leaser, c *gin.Context, do func() (A, error)) error {
 			return e.err
 		}
 		out, erased := any(e.out).(webapi.Erased)
-		c.Set(nothingDone, erased && out.Nothing)
+		c.Set(NothingDone, erased && out.Nothing)
 		return api.Answer(c.Writer, http.StatusOK, e.out, nil)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
+// TakeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
 // waiters and after stopping what runs: once it has returned no run can still use or write
 // what is gone. Posts that wait are refused. at is erasing or deleting; allowed bounds do.
-func takeAwayNow[A any](s *leaser, chat memory.Chat, pos place, allowed time.Duration,
-	do func(context.Context, *writer) (A, error)) (out A, err error) {
-	if out, err = takeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
+func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos Place, allowed time.Duration,
+	do func(context.Context, *Writer) (A, error)) (out A, err error) {
+	if out, err = TakeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
 		return out, err
 	}
-	return out, s.eraser.scrub()
+	return out, s.eraser.Scrub()
 }
 
-// takeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
-func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, pos place, allowed time.Duration,
-	do func(context.Context, *writer) (A, error)) (out A, err error) {
-	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
+// TakeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
+func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos Place, allowed time.Duration,
+	do func(context.Context, *Writer) (A, error)) (out A, err error) {
+	ctx, cancel := context.WithTimeout(s.Life, max(eraseWait, 2*s.Cfg.Lease))
 	defer cancel()
-	token := redisstore.EraserToken + s.token()
+	token := redisstore.EraserToken + s.Token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
 		return out, err
 	}
-	s.registry.dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, pos, takenAway,
+	s.registry.Dismiss(chat)
+	w, err := s.turnFor(ctx, ctx, chat, token, pos, TakenAway,
 		func(*redisstore.Rest) error { return nil })
 	if err != nil {
 		yield()
@@ -98,16 +98,16 @@ func takeAwayUnscrubbed[A any](s *leaser, chat memory.Chat, pos place, allowed t
 	}
 	defer func() {
 		yield()
-		s.queue.noteErasure(chat, "", 0) // posts that came during the erasure may have their turn
-		w.next()
+		s.Queue.NoteErasure(chat, "", 0) // posts that came during the erasure may have their turn
+		w.Next()
 	}()
-	fair.Do(fair.With(context.WithoutCancel(ctx), s.work, chat.Tenant()), func(ctx context.Context) {
+	fair.Do(fair.With(context.WithoutCancel(ctx), s.Work, chat.Tenant()), func(ctx context.Context) {
 		ctx, stop := context.WithTimeout(ctx, allowed)
 		defer stop()
 		out, err = do(ctx, w)
 	})
-	if ending := w.end(); ending != nil {
-		s.log.Warn().Err(ending).Msg(notGivenBack)
+	if ending := w.End(); ending != nil {
+		s.Log.Warn().Err(ending).Msg(NotGivenBack)
 	}
 	return out, err
 }

@@ -24,58 +24,58 @@ import (
 // Redis has, since a failover of Redis loses its last writes: what a client has seen stays
 // true, and no event's id gets two contents.
 
-// takeover looks for chats that a process which died has left with an open run, a wait that expired, or entries in a
+// Takeover looks for chats that a process which died has left with an open run, a wait that expired, or entries in a
 // spool. It takes the lease of each if no process holds it, and leaves the rest to the leaser and the runner.
-type takeover struct {
-	*core
-	runner *runner
-	leaser *leaser
+type Takeover struct {
+	*Core
+	runner *Runner
+	leaser *Leaser
 }
 
 // retryEvery is how often it is looked whether a process on this disk died, how often a
 // chat's lease is tried for while the spool holds some of the chat, and how often a lease
 // is given back while Redis is away.
-const retryEvery = 500 * time.Millisecond
+const RetryEvery = 500 * time.Millisecond
 
-// lookAfter looks for what others left: at once, then three times in the life of a lease.
+// LookAfter looks for what others left: at once, then three times in the life of a lease.
 // It finishes runs of holders that died, and drains the spool, also of chats that no
 // client writes to again. The leases of processes that died on this disk are not waited
 // for.
-func (s *takeover) lookAfter() {
+func (s *Takeover) LookAfter() {
 	var next time.Time // when it is time to look again
 	handled := 0       // deaths on this disk of which the runs were looked after
-	for trying := true; trying; trying = pause(s.life, jitter(min(s.cfg.Lease/3, retryEvery))) == nil {
-		s.adopt()
-		deaths := s.spool.Deaths()
-		if spooled := s.spool.Bytes() > 0; spooled || deaths > handled || !time.Now().Before(next) {
+	for trying := true; trying; trying = Pause(s.Life, Jitter(min(s.Cfg.Lease/3, RetryEvery))) == nil {
+		s.Adopt()
+		deaths := s.Spool.Deaths()
+		if spooled := s.Spool.Bytes() > 0; spooled || deaths > handled || !time.Now().Before(next) {
 			if s.lookOnce(deaths > handled) == nil {
 				handled = deaths
 			}
-			next = time.Now().Add(jitter(s.cfg.Lease / 3))
+			next = time.Now().Add(Jitter(s.Cfg.Lease / 3))
 		}
 	}
 }
 
 // lookOnce looks at all chats that need it; died: a process on this disk did.
-func (s *takeover) lookOnce(died bool) error {
-	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+func (s *Takeover) lookOnce(died bool) error {
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
-	chats, err := s.store.Turns.Abandoned(ctx)
+	chats, err := s.Store.Turns.Abandoned(ctx)
 	if err != nil {
 		return err // Redis is away; the health check tells
 	}
 	if died {
-		holders, err := s.store.Turns.Holders(ctx)
+		holders, err := s.Store.Turns.Holders(ctx)
 		if err != nil {
 			return err
 		}
 		for chat, token := range holders {
-			if s.isDead(token) {
+			if s.IsDead(token) {
 				chats = append(chats, chat)
 			}
 		}
 	}
-	for _, q := range s.spool.Queues() {
+	for _, q := range s.Spool.Queues() {
 		chats = append(chats, q.Key.Chat())
 	}
 	slices.SortFunc(chats, func(a, b memory.Chat) int { return strings.Compare(a.String(), b.String()) })
@@ -83,10 +83,10 @@ func (s *takeover) lookOnce(died bool) error {
 	// In another order than other processes that look now: each finds chats that none has taken yet.
 	rand.Shuffle(len(chats), func(i, j int) { chats[i], chats[j] = chats[j], chats[i] })
 	var looking errgroup.Group
-	looking.SetLimit(writeBackers)
+	looking.SetLimit(WriteBackers)
 	for _, chat := range chats {
 		looking.Go(func() error {
-			if s.life.Err() == nil {
+			if s.Life.Err() == nil {
 				s.lookAt(chat)
 			}
 			return nil
@@ -96,32 +96,32 @@ func (s *takeover) lookOnce(died bool) error {
 }
 
 // lookAt takes a chat's lease if no process has it; taking it drains the spool.
-func (s *takeover) lookAt(chat memory.Chat) {
-	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+func (s *Takeover) lookAt(chat memory.Chat) {
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	if err != nil {
 		busy := errors.Is(err, problem.ErrQueueSlow) || errors.Is(err, problem.ErrTooManyChats) || errors.Is(err,
 			problem.ErrErased)
-		if !busy && s.life.Err() == nil {
-			s.telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
+		if !busy && s.Life.Err() == nil {
+			s.Telemetry.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}
 		return
 	}
 	switch {
 	case w.Open != nil:
-		s.runner.resume(w)
-	case w.Waiting != nil && expired(w.Waiting):
-		s.runner.deny(w, nobodyInTime)
+		s.runner.Resume(w)
+	case w.Waiting != nil && Expired(w.Waiting):
+		s.runner.Deny(w, NobodyInTime)
 	default:
-		_ = w.release(w.end, &s.log)
+		_ = w.Release(w.End, &s.Log)
 	}
 }
 
 // catchUp brings a left run to where others have shown it: by its log, and by the events
 // that are known here.
-func (d *driver) catchUp(ctx context.Context, lines [][]byte) error {
-	if err := d.replay(ctx); err != nil {
+func (d *Driver) catchUp(ctx context.Context, lines [][]byte) error {
+	if err := d.Replay(ctx); err != nil {
 		return err
 	}
 	if err := putOwnCallsBack(ctx, d); err != nil {
@@ -130,13 +130,13 @@ func (d *driver) catchUp(ctx context.Context, lines [][]byte) error {
 	return d.retell(ctx, lines)
 }
 
-// replay folds the run's log again. The histories drop what they have already. It ends at a gap, as Redis leaves after an
+// Replay folds the run's log again. The histories drop what they have already. It ends at a gap, as Redis leaves after an
 // outage, and at an event that cannot be read or taken: the log is written again up to there, and the apiserver has the
 // rest. Entries of other programs are skipped.
-func (d *driver) replay(ctx context.Context) error {
+func (d *Driver) Replay(ctx context.Context) error {
 	damaged := false
 	for {
-		logged, err := d.runner.store.Runs.Events(ctx, d.run.chat, d.run.id, d.run.log.Last(), batch)
+		logged, err := d.runner.Store.Runs.Events(ctx, d.Run.Chat, d.Run.Id, d.Run.Log.Last(), Batch)
 		switch {
 		case errors.Is(err, memory.ErrDamaged):
 			damaged = true
@@ -147,7 +147,7 @@ func (d *driver) replay(ctx context.Context) error {
 		for _, l := range logged {
 			e, err := event.Decode(l.Line)
 			if err == nil {
-				err = d.run.log.Fit(e)
+				err = d.Run.Log.Fit(e)
 			}
 			if err != nil { // damaged, too large or out of order
 				damaged = true
@@ -157,21 +157,21 @@ func (d *driver) replay(ctx context.Context) error {
 				return err
 			}
 			if e.Blocking() {
-				d.run.log.GoOn()
+				d.Run.Log.GoOn()
 			}
-			if err := d.run.log.Append(e); err != nil {
+			if err := d.Run.Log.Append(e); err != nil {
 				return err
 			}
 			applied++
 		}
 		switch {
-		case applied > 0 && len(logged) >= batch:
+		case applied > 0 && len(logged) >= Batch:
 		case damaged || len(logged) > applied:
-			d.log.Warn().Int64("seq", d.run.log.Last()).
+			d.Log.Warn().Int64("seq", d.Run.Log.Last()).
 				Msg("the log of a run has a gap or an entry that cannot be read; it is written again up to there")
 			return d.writer.closeGap(ctx)
 		default:
-			d.writer.entries, err = d.runner.store.Runs.LogLen(ctx, d.run.chat, d.run.id)
+			d.writer.entries, err = d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.Id)
 			return err
 		}
 	}
@@ -186,19 +186,19 @@ func permanent(err error) bool {
 // inquire asks the other processes whether they have shown more of a left run than its log
 // in Redis holds, and takes that. If the process that had the run may just be coming back,
 // on a disk that is not read here, it is asked again after one of its heartbeats.
-func (d *driver) inquire(ctx context.Context) error {
+func (d *Driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
-		_, lines, err := d.runner.peers.askForRun(ctx, d.run.chat, d.run.id)
+		_, lines, err := d.runner.peers.AskForRun(ctx, d.Run.Chat, d.Run.Id)
 		if err == nil {
 			err = d.retell(ctx, lines)
 		}
-		if last || d.run.log.Done() || err == nil && d.ownerGone() {
+		if last || d.Run.Log.Done() || err == nil && d.ownerGone() {
 			return err
 		}
 		select {
 		case <-time.After(redisstore.LongestBeat + time.Second):
-		case <-d.writer.ctx.Done():
-			return context.Cause(d.writer.ctx)
+		case <-d.writer.Ctx.Done():
+			return context.Cause(d.writer.Ctx)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -207,26 +207,26 @@ func (d *driver) inquire(ctx context.Context) error {
 
 // ownerGone says that all that the run's former process showed of it is known here: it was
 // this one, or a dead one on the same disk.
-func (d *driver) ownerGone() bool {
-	return d.owner != "" && (d.owner == d.runner.spool.Name() || d.runner.spool.Dead(d.owner))
+func (d *Driver) ownerGone() bool {
+	return d.owner != "" && (d.owner == d.runner.Spool.Name() || d.runner.Spool.Dead(d.owner))
 }
 
 // retell stores and shows what others have shown of a run, from where its log ends:
 // first in the log, then in the histories.
-func (d *driver) retell(ctx context.Context, lines [][]byte) error {
-	events := d.run.head().events(lines)
-	last := int(d.run.log.Last())
+func (d *Driver) retell(ctx context.Context, lines [][]byte) error {
+	events := d.Run.head().Decode(lines)
+	last := int(d.Run.Log.Last())
 	if len(events) <= last {
 		return nil
 	}
-	d.lossLog().Warn().Int("events", len(events)-last).Msg("Redis has lost events of a run; they are told again")
-	d.runner.metrics.retold.Inc()
-	for chunk := range slices.Chunk(events[last:], batch) {
+	d.LossLog().Warn().Int("events", len(events)-last).Msg("Redis has lost events of a run; they are told again")
+	d.runner.Metrics.Retold.Inc()
+	for chunk := range slices.Chunk(events[last:], Batch) {
 		if err := d.writer.record(chunk); err != nil {
 			return err
 		}
 	}
-	if err := d.writer.place(ctx, d.writer.Open.Turn, events); err != nil {
+	if err := d.writer.Place(ctx, d.writer.Open.Turn, events); err != nil {
 		return err
 	}
 	d.writer.placed = true
@@ -240,15 +240,15 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 	return nil
 }
 
-// knownRun is the answer of an internal route: a run's events from the first on, as
+// KnownRun is the answer of an internal route: a run's events from the first on, as
 // far as a process has shown them.
-type knownRun struct {
-	Run    endHead           `json:"run"`
+type KnownRun struct {
+	Run    EndHead           `json:"run"`
 	Events []json.RawMessage `json:"events"`
 }
 
-// events are a run's from the first on, decoded; none if something is wrong with them.
-func (h endHead) events(lines [][]byte) []event.Event {
+// Decode are a run's from the first on, decoded; none if something is wrong with them.
+func (h EndHead) Decode(lines [][]byte) []event.Event {
 	events := make([]event.Event, len(lines))
 	for i, l := range lines {
 		e, err := event.Decode(l)
@@ -260,26 +260,26 @@ func (h endHead) events(lines [][]byte) []event.Event {
 	return events
 }
 
-// place writes the messages of a run into the histories where they belong: a run of which
+// Place writes the messages of a run into the histories where they belong: a run of which
 // Redis lost a part may not be the last one there by now. number is the run's fencing
 // token; what was erased or trimmed since stays away. events are the run's first ones.
-func (w *writer) place(ctx context.Context, number int64, events []event.Event) error {
-	copies, err := folded(w.chat, number, events)
+func (w *Writer) Place(ctx context.Context, number int64, events []event.Event) error {
+	copies, err := Folded(w.Chat, number, events)
 	if err != nil {
 		return err
 	}
-	current, err := w.store.WriteBack(ctx, copies...)
+	current, err := w.Store.WriteBack(ctx, copies...)
 	for _, h := range current {
 		if h != nil {
-			w.histories[h.Key()] = h
-			w.cache.Put(h)
+			w.Histories[h.Key()] = h
+			w.Cache.Put(h)
 		}
 	}
 	return err
 }
 
-// folded are the messages of a run of turn number, as copies of the histories.
-func folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
+// Folded are the messages of a run of turn number, as copies of the histories.
+func Folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
 	sink := collected{}
 	fold := event.NewHistories(chat, sink)
 	for _, e := range events {
@@ -311,26 +311,26 @@ func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
 // between an event's coming into the log and its message's into its history. A subagent
 // that has no history is left out: it may be gone with its chat, and nothing there would
 // keep its text away.
-func (d *driver) placeRecorded() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
+func (d *Driver) placeRecorded() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.Ctx), StoreTimeout)
 	defer cancel()
 	if err := d.writeRecorded(ctx); err != nil {
-		d.log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
+		d.Log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
 	}
 }
 
-func (d *driver) writeRecorded(ctx context.Context) error {
-	redacted, err := d.runner.redactionsOf(ctx, d.run.chat)
+func (d *Driver) writeRecorded(ctx context.Context) error {
+	redacted, err := d.runner.RedactionsOf(ctx, d.Run.Chat)
 	if err != nil || slices.ContainsFunc(redacted, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
 		return err // it may say what was redacted since
 	}
-	events := d.run.head().events(d.run.log.Lines(0))
+	events := d.Run.head().Decode(d.Run.Log.Lines(0))
 	for _, e := range d.recorded {
 		if e.Seq == int64(len(events))+1 {
 			events = append(events, e)
 		}
 	}
-	copies, err := folded(d.run.chat, d.writer.Number, events)
+	copies, err := Folded(d.Run.Chat, d.writer.Number, events)
 	if err != nil || len(copies) == 0 {
 		return err
 	}
@@ -338,7 +338,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	exists, err := d.runner.store.Chats.Exist(ctx, keys...)
+	exists, err := d.runner.Store.Chats.Exist(ctx, keys...)
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func (d *driver) writeRecorded(ctx context.Context) error {
 		if !exists[i] {
 			continue
 		}
-		if _, err := d.runner.store.WriteBack(ctx, h); err != nil {
+		if _, err := d.runner.Store.WriteBack(ctx, h); err != nil {
 			return err
 		}
 	}

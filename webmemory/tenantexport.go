@@ -25,8 +25,8 @@ import (
 // tenantPage is how many chats, users or entries are read at once.
 const tenantPage = 100
 
-// exportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
-func (s *tenancy) exportTenant(c *gin.Context, tenant memory.Tenant) error {
+// ExportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
+func (s *Tenancy) ExportTenant(c *gin.Context, tenant memory.Tenant) error {
 	ctx := c.Request.Context()
 	tenants, err := s.tenants(ctx)
 	if err != nil {
@@ -35,10 +35,10 @@ func (s *tenancy) exportTenant(c *gin.Context, tenant memory.Tenant) error {
 	if !slices.ContainsFunc(tenants, func(t webapi.Tenant) bool { return t.Tenant == tenant }) {
 		return errUnknownTenant
 	}
-	s.writeAudit(ctx, tenant, tenantExported, "tenants/"+tenant.String())
+	s.WriteAudit(ctx, tenant, tenantExported, "tenants/"+tenant.String())
 	c.Header("Content-Type", "application/x-ndjson")
 	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", tenant.String()+".ndjson"))
-	x := tenantExport{tenancy: s, tenant: tenant, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
+	x := tenantExport{Tenancy: s, tenant: tenant, out: bufio.NewWriterSize(c.Writer, 64<<10), lines: map[string]int64{}}
 	header := webapi.TenantExport{Kind: webapi.TenantBegins, Tenant: &tenant, CreatedAt: time.Now().UTC()}
 	if err := x.write(header); err != nil {
 		return broken(c, err)
@@ -57,7 +57,7 @@ func (s *tenancy) exportTenant(c *gin.Context, tenant memory.Tenant) error {
 
 // tenantExport is an export under way.
 type tenantExport struct {
-	*tenancy
+	*Tenancy
 	tenant memory.Tenant
 	out    *bufio.Writer
 	lines  map[string]int64 // by kind
@@ -70,7 +70,7 @@ func (x *tenantExport) write(line webapi.TenantExport) error {
 
 // keys exports keys without their hashes.
 func (x *tenantExport) keys(ctx context.Context) error {
-	keys, err := x.cfg.Keys.List(ctx)
+	keys, err := x.Cfg.Keys.List(ctx)
 	for _, k := range keys {
 		if k.Tenant == x.tenant && err == nil {
 			err = x.write(webapi.TenantExport{Kind: webapi.TenantKey, Key: &k})
@@ -82,7 +82,7 @@ func (x *tenantExport) keys(ctx context.Context) error {
 // chats exports the chats, those first that were used last.
 func (x *tenantExport) chats(ctx context.Context) error {
 	for cursor := (redisstore.Place{}); ; {
-		page, err := x.store.Chats.ByUse(ctx, x.tenant, cursor, tenantPage)
+		page, err := x.Store.Chats.ByUse(ctx, x.tenant, cursor, tenantPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -91,7 +91,7 @@ func (x *tenantExport) chats(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			if err := x.chat(ctx, chat, p.Used); unread(err) {
+			if err := x.chat(ctx, chat, p.Used); Unread(err) {
 				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, Chat: chat.ID(),
 					Error: problem.FromError(err).Message})
 				if err != nil {
@@ -107,14 +107,14 @@ func (x *tenantExport) chats(ctx context.Context) error {
 
 // chat exports what is said of a chat, and then what its own export gives.
 func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) error {
-	if err := x.tier.wake(ctx, chat); err != nil {
+	if err := x.Tier.Wake(ctx, chat); err != nil {
 		return err
 	}
-	cards, err := x.store.Chats.Cards(ctx, chat)
+	cards, err := x.Store.Chats.Cards(ctx, chat)
 	if err != nil {
 		return err
 	}
-	stored, err := x.store.Chats.Histories(ctx, chat, x.cfg.Agents()...)
+	stored, err := x.Store.Chats.Histories(ctx, chat, x.Cfg.Agents()...)
 	if err != nil || cards[0].Missing && len(stored) == 0 {
 		return err
 	}
@@ -133,20 +133,20 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 // users exports the time zones and the notes of users.
 func (x *tenantExport) users(ctx context.Context) error {
 	for place := 0; ; place += tenantPage {
-		page, total, err := x.store.Tenants.Users(ctx, x.tenant, place, tenantPage)
+		page, total, err := x.Store.Tenants.Users(ctx, x.tenant, place, tenantPage)
 		if err != nil {
 			return err
 		}
 		for _, u := range page {
-			zone, err := x.store.Users.Zone(ctx, u)
+			zone, err := x.Store.Users.Zone(ctx, u)
 			if err == nil && zone != "" {
 				err = x.write(webapi.TenantExport{Kind: webapi.TenantUser, User: u.ID(), TimeZone: zone})
 			}
 			if err != nil {
 				return err
 			}
-			notes, err := x.store.Users.Notes(ctx, u)
-			if unread(err) {
+			notes, err := x.Store.Users.Notes(ctx, u)
+			if Unread(err) {
 				err = x.write(webapi.TenantExport{Kind: webapi.TenantUnread, User: u.ID(), Error: problem.FromError(err).Message})
 			}
 			if err != nil {
@@ -167,7 +167,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 
 // documents exports those of collections and of chats.
 func (x *tenantExport) documents(ctx context.Context) error {
-	_, err := x.runs.TenantDocuments(ctx, x.tenant, func(d api.TenantDocument) error {
+	_, err := x.Runs.TenantDocuments(ctx, x.tenant, func(d api.TenantDocument) error {
 		return x.write(webapi.TenantExport{Kind: webapi.TenantDocument, Chat: d.Chat, Collection: d.Collection,
 			Document: d.Document})
 	})
@@ -176,14 +176,14 @@ func (x *tenantExport) documents(ctx context.Context) error {
 
 // usage exports the counters of all days, by all that they are counted by.
 func (x *tenantExport) usage(ctx context.Context) error {
-	if x.cfg.Usage == nil {
+	if x.Cfg.Usage == nil {
 		return nil
 	}
 	now := time.Now()
 	for _, dimension := range tally.Dimensions {
 		q := tally.Query{Tenant: x.tenant, Dimension: dimension, First: now.Add(-tally.Keep), Last: now}
 		for {
-			page, err := x.cfg.Usage.Read(ctx, q)
+			page, err := x.Cfg.Usage.Read(ctx, q)
 			if err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func (x *tenantExport) usage(ctx context.Context) error {
 // audit exports the audit log.
 func (x *tenantExport) audit(ctx context.Context) error {
 	for cursor := ""; ; {
-		page, err := x.cfg.Audit.Page(ctx, x.tenant, cursor, audit.MaxPage)
+		page, err := x.Cfg.Audit.Page(ctx, x.tenant, cursor, audit.MaxPage)
 		if err != nil {
 			return err
 		}

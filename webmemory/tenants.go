@@ -24,13 +24,13 @@ import (
 // each leaves its list when it is done; so a request that dies is gone on with by the next one, and two at once do no
 // harm.
 
-// tenancy lists, exports and erases tenants. An erasure refuses the tenant's keys first, and sweeps until nothing of
+// Tenancy lists, exports and erases tenants. An erasure refuses the tenant's keys first, and sweeps until nothing of
 // the tenant is found.
-type tenancy struct {
-	*core
-	portable *portable
-	eraser   *eraser
-	leaser   *leaser
+type Tenancy struct {
+	*Core
+	portable *Portable
+	eraser   *Eraser
+	leaser   *Leaser
 }
 
 // Bounds of one request that erases what a tenant has.
@@ -63,46 +63,46 @@ var (
 			"(mneme memory rm, mneme memory rm --user, DELETE /v1/collections/…), or all of it with the service's Redis."}
 )
 
-// on has a handler asked only where there are keys.
-func (s *tenancy) on(h func(*gin.Context) error) func(*gin.Context) error {
+// On has a handler asked only where there are keys.
+func (s *Tenancy) On(h func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		if s.cfg.Keys == nil {
-			return errKeysOff
+		if s.Cfg.Keys == nil {
+			return ErrKeysOff
 		}
 		return h(c)
 	}
 }
 
-// tenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
-func tenantIn(c *gin.Context) (memory.Tenant, error) {
+// TenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
+func TenantIn(c *gin.Context) (memory.Tenant, error) {
 	tenant, err := memory.ParseTenant(c.Param("tenant"))
-	if err == nil && !governs(c, tenant) {
+	if err == nil && !Governs(c, tenant) {
 		err = errUnknownTenant
 	}
 	return tenant, err
 }
 
 // inFile are the ids of the keys in the operator's file, by the tenant.
-func (s *tenancy) inFile() map[memory.Tenant][]string {
-	if s.cfg.Gate == nil || s.cfg.Gate.Keys == nil {
+func (s *Tenancy) inFile() map[memory.Tenant][]string {
+	if s.Cfg.Gate == nil || s.Cfg.Gate.Keys == nil {
 		return nil
 	}
-	return s.cfg.Gate.Keys.InFile()
+	return s.Cfg.Gate.Keys.InFile()
 }
 
-// listTenants is GET /v1/tenants: all of them for an admin of the default tenant, and else the caller's.
-func (s *tenancy) listTenants(c *gin.Context) error {
+// ListTenants is GET /v1/tenants: all of them for an admin of the default tenant, and else the caller's.
+func (s *Tenancy) ListTenants(c *gin.Context) error {
 	list, err := s.tenants(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(t webapi.Tenant) bool { return !governs(c, t.Tenant) })
+	list = slices.DeleteFunc(list, func(t webapi.Tenant) bool { return !Governs(c, t.Tenant) })
 	return api.Answer(c.Writer, http.StatusOK, webapi.TenantList{Tenants: list}, nil)
 }
 
 // tenants are those that have keys, have used some, or are being erased, by name.
-func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
-	keys, err := s.cfg.Keys.List(ctx)
+func (s *Tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
+	keys, err := s.Cfg.Keys.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 		tenants = append(tenants, tenant)
 		good[tenant] += len(ids)
 	}
-	uses, err := s.store.Tenants.List(ctx, tenants...)
+	uses, err := s.Store.Tenants.List(ctx, tenants...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func (s *tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	return list, nil
 }
 
-// deleteTenant is DELETE /v1/tenants/{tenant}.
-func (s *tenancy) deleteTenant(c *gin.Context, tenant memory.Tenant) error {
+// DeleteTenant is DELETE /v1/tenants/{tenant}.
+func (s *Tenancy) DeleteTenant(c *gin.Context, tenant memory.Tenant) error {
 	if (tenant == memory.Tenant{}) {
 		return errDefaultTenant
 	}
@@ -141,18 +141,18 @@ func (s *tenancy) deleteTenant(c *gin.Context, tenant memory.Tenant) error {
 			"tenant stand in auth.keys_file and cannot be revoked here: take %s out of it, for all processes, wait 10 seconds "+
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
-	e := tenantErasure{tenancy: s, tenant: tenant, caller: access.FromContext(c.Request.Context()), began: time.Now()}
+	e := tenantErasure{Tenancy: s, tenant: tenant, caller: access.FromContext(c.Request.Context()), began: time.Now()}
 	// The request's own context may end with the key that asks, which the erasure revokes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
+	defer context.AfterFunc(s.Life, cancel)()
 	err := e.run(ctx)
 	return api.Answer(c.Writer, http.StatusOK, e.out, err)
 }
 
 // tenantErasure is one request's part of the erasure of a tenant.
 type tenantErasure struct {
-	*tenancy
+	*Tenancy
 	tenant memory.Tenant
 	caller access.Principal
 	began  time.Time
@@ -161,7 +161,7 @@ type tenantErasure struct {
 
 // run does as much as one request may.
 func (e *tenantErasure) run(ctx context.Context) error {
-	first, err := e.store.Tenants.BeginErasing(ctx, e.tenant)
+	first, err := e.Store.Tenants.BeginErasing(ctx, e.tenant)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (e *tenantErasure) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, max(time.Until(revokedAt.Add(keysKnown)), lateWrites)); err != nil {
+	if err := Pause(ctx, max(time.Until(revokedAt.Add(keysKnown)), lateWrites)); err != nil {
 		return err
 	}
 	e.began = time.Now()
@@ -205,7 +205,7 @@ func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool)
 	keys, err := e.keys(ctx)
 	for _, k := range keys {
 		if err == nil && k.Revoked.IsZero() && which(k) {
-			if k, err = e.cfg.Keys.Revoke(ctx, k.ID); err == nil {
+			if k, err = e.Cfg.Keys.Revoke(ctx, k.ID); err == nil {
 				e.out.Keys++
 			}
 		}
@@ -218,7 +218,7 @@ func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool)
 
 // keys are those of the tenant.
 func (e *tenantErasure) keys(ctx context.Context) ([]access.Key, error) {
-	keys, err := e.cfg.Keys.List(ctx)
+	keys, err := e.Cfg.Keys.List(ctx)
 	return slices.DeleteFunc(keys, func(k access.Key) bool { return k.Tenant != e.tenant }), err
 }
 
@@ -233,7 +233,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			// What was done stays done, and is told; a caller that asks again sees the error if nothing else could be done.
 			if e.done() > done && ctx.Err() == nil {
-				e.log.Warn().Err(err).Str("tenant", e.tenant.String()).Msg("the erasure of a tenant goes on with the next request")
+				e.Log.Warn().Err(err).Str("tenant", e.tenant.String()).Msg("the erasure of a tenant goes on with the next request")
 				e.out.Remaining = max(e.out.Remaining, 1)
 				break
 			}
@@ -243,7 +243,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 	if e.done() == done {
 		return nil
 	}
-	return e.eraser.scrub()
+	return e.eraser.Scrub()
 }
 
 // done is how much this request has erased.
@@ -254,7 +254,7 @@ func (e *tenantErasure) done() int {
 
 // chats erases some chats as DELETE /v1/chats/{chat} does.
 func (e *tenantErasure) chats(ctx context.Context) error {
-	page, total, err := e.store.Tenants.SomeChats(ctx, e.tenant, maxTenantChats)
+	page, total, err := e.Store.Tenants.SomeChats(ctx, e.tenant, maxTenantChats)
 	if err != nil {
 		return err
 	}
@@ -264,18 +264,18 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		if e.late() || ctx.Err() != nil {
 			break
 		}
-		err := e.tier.wake(ctx, chat)
-		if err == nil || unread(err) {
-			_, err = takeAwayUnscrubbed(e.tenancy.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
-				func(ctx context.Context, w *writer) (webapi.Erased, error) {
-					return e.eraser.eraseUnder(ctx, w, eraseScope{counted: true})
+		err := e.Tier.Wake(ctx, chat)
+		if err == nil || Unread(err) {
+			_, err = TakeAwayUnscrubbed(e.Tenancy.leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
+				func(ctx context.Context, w *Writer) (webapi.Erased, error) {
+					return e.eraser.EraseUnder(ctx, w, EraseScope{Counted: true})
 				})
 		}
 		if err == nil {
-			err = e.store.Tenants.ForgetChat(ctx, chat)
+			err = e.Store.Tenants.ForgetChat(ctx, chat)
 		}
 		if err != nil {
-			e.log.Warn().Err(err).Str("chat", chat.String()).Msg("a chat of a tenant was not erased; it stays on the list")
+			e.Log.Warn().Err(err).Str("chat", chat.String()).Msg("a chat of a tenant was not erased; it stays on the list")
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -291,7 +291,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 
 // users erases some users' notes and lists, once no chat is left from which notes could come.
 func (e *tenantErasure) users(ctx context.Context) error {
-	page, total, err := e.store.Tenants.Users(ctx, e.tenant, 0, maxTenantUsers)
+	page, total, err := e.Store.Tenants.Users(ctx, e.tenant, 0, maxTenantUsers)
 	if err != nil || e.out.Remaining > 0 {
 		e.out.Remaining += total
 		return err
@@ -302,13 +302,13 @@ func (e *tenantErasure) users(ctx context.Context) error {
 			return nil
 		}
 		now := time.Now().UnixMilli()
-		if err := e.follower.file.Add(map[string]int64{erasures.User(u): now}); err != nil {
+		if err := e.Follower.File.Add(map[string]int64{erasures.User(u): now}); err != nil {
 			return err
 		}
-		if _, err := e.store.Users.EraseNotes(ctx, now, u); err != nil {
+		if _, err := e.Store.Users.EraseNotes(ctx, now, u); err != nil {
 			return err
 		}
-		if err := e.store.Tenants.ForgetUser(ctx, u); err != nil {
+		if err := e.Store.Tenants.ForgetUser(ctx, u); err != nil {
 			return err
 		}
 		e.out.Users++
@@ -319,9 +319,9 @@ func (e *tenantErasure) users(ctx context.Context) error {
 
 // remote erases some of what the apiserver and the gateway have.
 func (e *tenantErasure) remote(ctx context.Context) error {
-	out, err := e.runs.EraseTenant(ctx, e.tenant)
+	out, err := e.Runs.EraseTenant(ctx, e.tenant)
 	if err != nil {
-		return asking(err)
+		return Asking(err)
 	}
 	e.out.Collections += out.Collections
 	e.out.Conversations += out.Conversations
@@ -332,30 +332,30 @@ func (e *tenantErasure) remote(ctx context.Context) error {
 // finish removes what is no thing of its own: counters, books, the audit log, the records of the keys and the lists.
 // Its last step ends the erasure.
 func (e *tenantErasure) finish(ctx context.Context) error {
-	if e.cfg.Usage != nil {
-		if err := e.cfg.Usage.Erase(ctx, e.tenant); err != nil {
+	if e.Cfg.Usage != nil {
+		if err := e.Cfg.Usage.Erase(ctx, e.tenant); err != nil {
 			return err
 		}
 	}
-	if e.cfg.EraseLimits != nil {
-		if err := e.cfg.EraseLimits(ctx, e.tenant); err != nil {
+	if e.Cfg.EraseLimits != nil {
+		if err := e.Cfg.EraseLimits(ctx, e.tenant); err != nil {
 			return err
 		}
 	}
-	if err := e.cfg.Audit.Erase(ctx, e.tenant); err != nil {
+	if err := e.Cfg.Audit.Erase(ctx, e.tenant); err != nil {
 		return err
 	}
 	keys, err := e.keys(ctx)
 	for _, k := range keys {
 		if err == nil {
-			err = e.cfg.Keys.Erase(ctx, k.ID)
+			err = e.Cfg.Keys.Erase(ctx, k.ID)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	e.keep(ctx, tenantErased)
-	if err := e.store.Tenants.Forget(ctx, e.tenant); err != nil {
+	if err := e.Store.Tenants.Forget(ctx, e.tenant); err != nil {
 		return err
 	}
 	e.out.Done = true
@@ -364,5 +364,5 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 
 // keep writes into the default tenant's log what was done to the tenant: its own log goes with it.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
-	e.writeAudit(ctx, memory.Tenant{}, action, "tenants/"+e.tenant.String())
+	e.WriteAudit(ctx, memory.Tenant{}, action, "tenants/"+e.tenant.String())
 }

@@ -17,50 +17,50 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
+// Tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
 // its disk hold, follows what other processes took away, and tells Redis again of what it has forgotten. It writes the
 // file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (syncErasures).
-type tombstones struct {
-	*core
-	registry  *registry
-	histories *histories
-	searcher  *searcher
-	redactor  *redactor
-	rewinder  *rewinder
+type Tombstones struct {
+	*Core
+	registry  *Registry
+	histories *Histories
+	searcher  *Searcher
+	redactor  *Redactor
+	rewinder  *Rewinder
 }
 
-// erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
-type erasure struct {
+// Erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
+type Erasure struct {
 	Name string `json:"name"`
 	Turn int64  `json:"turn"`
 }
 
-// applied says what a process knew of the chat, and Redis may still keep.
-type applied struct {
+// Applied says what a process knew of the chat, and Redis may still keep.
+type Applied struct {
 	Runs []string `json:"runs"`
 }
 
-// postErasure is POST /internal/v1/erasures: another process has erased something.
-func (s *tombstones) postErasure(c *gin.Context, e erasure) error {
+// PostErasure is POST /internal/v1/erasures: another process has erased something.
+func (s *Tombstones) PostErasure(c *gin.Context, e Erasure) error {
 	concerned, ok := concernedBy(e.Name)
 	if !ok || e.Turn <= 0 {
 		return problem.BadRequest(
 			"An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
 	}
-	out := applied{Runs: s.registry.runsHere(concerned.chat)}
+	out := Applied{Runs: s.registry.RunsHere(concerned.chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
 		return err
 	}
 	if concerned.key == nil {
 		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
 		// would find one that its apiserver knows.
-		if err := s.runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
-			return asking(err)
+		if err := s.Runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
+			return Asking(err)
 		}
 	}
 	if concerned.redacted {
 		// With it Redis has the cuts of the histories, by which cached copies are brought up to date.
-		if err := s.followErasures(c.Request.Context()); err != nil {
+		if err := s.FollowErasures(c.Request.Context()); err != nil {
 			return err
 		}
 	}
@@ -83,26 +83,26 @@ func concernedBy(name string) (c concerned, ok bool) {
 	return c, ok
 }
 
-// follower is what this process knows of erasures, and how far it has followed those of
+// Follower is what this process knows of erasures, and how far it has followed those of
 // others.
-type follower struct {
-	file *erasures.File // what was applied to this disk
+type Follower struct {
+	File *erasures.File // what was applied to this disk
 
-	mu        sync.Mutex
-	applied   map[string]int64 // guarded by mu: to what this process holds in memory
-	startTurn int64            // guarded by mu: the turn from which Redis is asked
+	Mu        sync.Mutex
+	Applied   map[string]int64 // guarded by mu: to what this process holds in memory
+	StartTurn int64            // guarded by mu: the turn from which Redis is asked
 }
 
 // followMargin is by how much the clocks that make turns may differ.
 const followMargin = 10 * time.Minute
 
-// followErasures applies what was erased since this process last looked.
-func (s *tombstones) followErasures(ctx context.Context) error {
+// FollowErasures applies what was erased since this process last looked.
+func (s *Tombstones) FollowErasures(ctx context.Context) error {
 	began := time.Now()
-	s.follower.mu.Lock()
-	startTurn := s.follower.startTurn
-	s.follower.mu.Unlock()
-	turns, err := s.store.Erasures.ListSince(ctx, startTurn)
+	s.Follower.Mu.Lock()
+	startTurn := s.Follower.StartTurn
+	s.Follower.Mu.Unlock()
+	turns, err := s.Store.Erasures.ListSince(ctx, startTurn)
 	if err != nil {
 		return err
 	}
@@ -115,9 +115,9 @@ func (s *tombstones) followErasures(ctx context.Context) error {
 	if err := s.rewinder.followRewinds(ctx, turns); err != nil {
 		return err
 	}
-	s.follower.mu.Lock()
-	defer s.follower.mu.Unlock()
-	s.follower.startTurn = began.Add(-followMargin).UnixMilli()
+	s.Follower.Mu.Lock()
+	defer s.Follower.Mu.Unlock()
+	s.Follower.StartTurn = began.Add(-followMargin).UnixMilli()
 	return nil
 }
 
@@ -125,18 +125,18 @@ func (s *tombstones) followErasures(ctx context.Context) error {
 // by name, and notes it on the disk. What was applied before costs nothing. The
 // gateway's conversations go first: once they are forgotten here no other process may
 // know them.
-func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) error {
-	f := &s.follower
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) error {
+	f := &s.Follower
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	for name, turn := range turns {
-		if target, ok := concernedBy(name); ok && turn > f.applied[name] {
-			if err := s.eraseConversations(ctx, target.chat, turn); err != nil {
+		if target, ok := concernedBy(name); ok && turn > f.Applied[name] {
+			if err := s.EraseConversations(ctx, target.chat, turn); err != nil {
 				return err
 			}
 		}
 	}
-	recorded, err := f.file.Lookup(turns)
+	recorded, err := f.File.Lookup(turns)
 	if err != nil {
 		return err
 	}
@@ -146,57 +146,57 @@ func (s *tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 			fresh[name] = turn // notes of users are in Redis alone: that it was told is what this disk has to know
 		}
 		target, ok := concernedBy(name)
-		if !ok || turn <= f.applied[name] {
+		if !ok || turn <= f.Applied[name] {
 			continue
 		}
 		fresh[name] = turn
-		for _, h := range s.cache.List() {
+		for _, h := range s.Cache.List() {
 			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
 			if h.Key().Chat() == target.chat && (target.key == nil || *target.key == h.Key()) && !target.redacted &&
 				h.Turn() <= turn {
-				s.cache.Forget(h.Key())
+				s.Cache.Forget(h.Key())
 			}
 		}
-		s.registry.dropRuns(target.chat)
-		s.searcher.indexes.dropChat(target.chat)
+		s.registry.DropRuns(target.chat)
+		s.searcher.Indexes.DropChat(target.chat)
 		if turn <= recorded[name] {
 			continue // another process of this disk has
 		}
-		if err := s.sessions.remove(target.chat); err != nil {
+		if err := s.Sessions.Remove(target.chat); err != nil {
 			return err
 		}
-		if err := s.endStore.remove(target.chat); err != nil {
+		if err := s.EndStore.Remove(target.chat); err != nil {
 			return err
 		}
 	}
-	if err := f.file.Add(fresh); err != nil {
+	if err := f.File.Add(fresh); err != nil {
 		return err
 	}
-	if err := s.spool.Forget(f.reach, f.covers); err != nil { // also of folders adopted since
+	if err := s.Spool.Forget(f.Reach, f.Covers); err != nil { // also of folders adopted since
 		return err
 	}
 	for name := range fresh {
 		if target, _ := concernedBy(name); target.redacted {
-			if err := s.redactor.redactCopies(target.chat); err != nil {
+			if err := s.redactor.RedactCopies(target.chat); err != nil {
 				return err
 			}
 		}
 	}
-	maps.Copy(f.applied, fresh)
+	maps.Copy(f.Applied, fresh)
 	return nil
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately
 // shown, and those that wrote the messages of the histories.
-func (s *tombstones) runsOf(w *writer) []string {
-	runs := append(s.registry.runsHere(w.chat), w.runs()...)
+func (s *Tombstones) runsOf(w *Writer) []string {
+	runs := append(s.registry.RunsHere(w.Chat), w.Runs()...)
 	slices.Sort(runs)
 	return slices.Compact(runs)
 }
 
-// runs are those that wrote the messages of the histories.
-func (w *writer) runs() (runs []string) {
-	for _, h := range w.histories {
+// Runs are those that wrote the messages of the histories.
+func (w *Writer) Runs() (runs []string) {
+	for _, h := range w.Histories {
 		for _, raw := range h.Raw(0) {
 			var m struct {
 				ID string `json:"id"`
@@ -212,8 +212,8 @@ func (w *writer) runs() (runs []string) {
 // followHandCuts keeps on this disk what other processes found changed by hand, and
 // brings copies of it up to date: should Redis lose it, an older one brings nothing
 // back.
-func (s *tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
-	cuts, err := s.cfg.Cuts.Turns()
+func (s *Tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
+	cuts, err := s.Cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
@@ -224,38 +224,38 @@ func (s *tombstones) followHandCuts(ctx context.Context, turns map[string]int64)
 			continue
 		}
 		fresh[key.String()] = turn
-		if have := s.cache.Peek(key); have != nil && have.Turn() < turn {
-			if _, err := s.cache.Load(ctx, 0, memory.Empty(key)); err != nil {
+		if have := s.Cache.Peek(key); have != nil && have.Turn() < turn {
+			if _, err := s.Cache.Load(ctx, 0, memory.Empty(key)); err != nil {
 				return err
 			}
 		}
 	}
-	return s.cfg.Cuts.Add(fresh)
+	return s.Cfg.Cuts.Add(fresh)
 }
 
 // halfErased is for how long after an erasure Redis may lose a part of it: far longer
 // than a failover or a start from an older file reaches back.
-const halfErased = time.Hour
+const HalfErased = time.Hour
 
-// syncErasures brings together what this disk and Redis know of erasures and of changes
+// SyncErasures brings together what this disk and Redis know of erasures and of changes
 // by hand. It tries until it has, or ctx ends: before that nothing may be written back.
-func (s *tombstones) syncErasures(ctx context.Context) error {
+func (s *Tombstones) SyncErasures(ctx context.Context) error {
 	for {
 		err := s.trySyncErasures(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		s.log.Debug().Err(err).Msg("what was erased is not known yet")
-		if err := pause(ctx, jitter(time.Second)); err != nil {
+		s.Log.Debug().Err(err).Msg("what was erased is not known yet")
+		if err := Pause(ctx, Jitter(time.Second)); err != nil {
 			return err
 		}
 	}
 }
 
-func (s *tombstones) trySyncErasures(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+func (s *Tombstones) trySyncErasures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
-	if err := s.followErasures(ctx); err != nil {
+	if err := s.FollowErasures(ctx); err != nil {
 		return err
 	}
 	if err := s.restoreErasures(ctx); err != nil {
@@ -269,24 +269,24 @@ func (s *tombstones) trySyncErasures(ctx context.Context) error {
 
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
 // it there once more, before anything else is written back.
-func (s *tombstones) restoreErasures(ctx context.Context) error {
-	recorded, err := s.follower.file.Turns()
+func (s *Tombstones) restoreErasures(ctx context.Context) error {
+	recorded, err := s.Follower.File.Turns()
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Erasures.ListSince(ctx, 0)
+	stored, err := s.Store.Erasures.ListSince(ctx, 0)
 	if err != nil {
 		return err
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
 	// That Redis knows of an erasure does not say that all of it is done there: a failover
 	// may have lost the rest of it.
-	recent := time.Now().Add(-halfErased).UnixMilli()
+	recent := time.Now().Add(-HalfErased).UnixMilli()
 	for name, turn := range recorded {
 		if turn < oldest || turn <= stored[name] && turn < recent {
 			continue
 		}
-		if err := s.eraseAgain(ctx, name, turn); err != nil {
+		if err := s.EraseAgain(ctx, name, turn); err != nil {
 			return err
 		}
 	}
@@ -294,15 +294,15 @@ func (s *tombstones) restoreErasures(ctx context.Context) error {
 }
 
 // restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
-func (s *tombstones) restoreHandCuts(ctx context.Context) error {
-	cuts, err := s.cfg.Cuts.Turns()
+func (s *Tombstones) restoreHandCuts(ctx context.Context) error {
+	cuts, err := s.Cfg.Cuts.Turns()
 	if err != nil {
 		return err
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
 	for name, turn := range cuts {
 		if key, ok := memory.ParseKey(name); ok && turn >= oldest {
-			if err := s.store.RestoreCut(ctx, turn, key); err != nil {
+			if err := s.Store.RestoreCut(ctx, turn, key); err != nil {
 				return err
 			}
 		}
@@ -310,19 +310,19 @@ func (s *tombstones) restoreHandCuts(ctx context.Context) error {
 	return nil
 }
 
-// eraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
+// EraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
 // Redis came back with an older state is noticed moments later only, and until then no
 // run may use what was erased, nor take it for read under the new fencing token.
-func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+func (s *Tombstones) EraseForgotten(ctx context.Context, chat memory.Chat) error {
 	if err := s.redactForgotten(ctx, chat); err != nil {
 		return err
 	}
 	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
-	for _, a := range s.cfg.Agents() {
+	for _, a := range s.Cfg.Agents() {
 		names = append(names, memory.SubagentKey(a, chat).String())
 	}
 	for _, name := range names {
-		turn := s.follower.file.Turn(name)
+		turn := s.Follower.File.Turn(name)
 		if turn == 0 {
 			continue
 		}
@@ -330,9 +330,9 @@ func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error
 		if _, key, _ := erasures.ChatOf(name); key != nil {
 			chatKey = *key
 		}
-		tombstone, err := s.store.Erasures.Tombstone(ctx, chatKey)
+		tombstone, err := s.Store.Erasures.Tombstone(ctx, chatKey)
 		if err == nil && turn > tombstone {
-			err = s.eraseAgain(ctx, name, turn)
+			err = s.EraseAgain(ctx, name, turn)
 		}
 		if err != nil {
 			return err
@@ -343,8 +343,8 @@ func (s *tombstones) eraseForgotten(ctx context.Context, chat memory.Chat) error
 
 // redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
 // chat's lease was taken.
-func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) error {
-	recorded := s.follower.file.Redactions(chat)
+func (s *Tombstones) redactForgotten(ctx context.Context, chat memory.Chat) error {
+	recorded := s.Follower.File.Redactions(chat)
 	if len(recorded) == 0 {
 		return nil
 	}
@@ -352,7 +352,7 @@ func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) erro
 	for i, r := range recorded {
 		names[i] = r.Name()
 	}
-	stored, err := s.store.Erasures.Turns(ctx, names...)
+	stored, err := s.Store.Erasures.Turns(ctx, names...)
 	if err != nil {
 		return err
 	}
@@ -360,21 +360,21 @@ func (s *tombstones) redactForgotten(ctx context.Context, chat memory.Chat) erro
 		if stored[i] >= r.Turn {
 			continue
 		}
-		if err := s.eraseAgain(ctx, names[i], r.Turn); err != nil {
+		if err := s.EraseAgain(ctx, names[i], r.Turn); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eraseAgain erases in Redis what was written before the turn in which a chat or a history was
+// EraseAgain erases in Redis what was written before the turn in which a chat or a history was
 // erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
-func (s *tombstones) eraseAgain(ctx context.Context, name string, turn int64) error {
+func (s *Tombstones) EraseAgain(ctx context.Context, name string, turn int64) error {
 	if u, ok := erasures.UserOf(name); ok {
-		if err := s.store.Users.VoidOldNotes(ctx, turn, u); err != nil {
+		if err := s.Store.Users.VoidOldNotes(ctx, turn, u); err != nil {
 			return err
 		}
-		return s.store.Erasures.Note(ctx, turn, name)
+		return s.Store.Erasures.Note(ctx, turn, name)
 	}
 	target, ok := concernedBy(name)
 	if !ok {
@@ -387,16 +387,16 @@ func (s *tombstones) eraseAgain(ctx context.Context, name string, turn int64) er
 	if err := redo(); err != nil {
 		return err
 	}
-	return s.store.Erasures.Note(ctx, turn, name)
+	return s.Store.Erasures.Note(ctx, turn, name)
 }
 
 // cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
 // a chat, with what belongs to its runs and, at the gateway, its conversation.
-func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
-	if err := s.store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
+func (s *Tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
+	if err := s.Store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
 		return err
 	}
-	keys, err := s.histories.keysThere(ctx, chat)
+	keys, err := s.histories.KeysThere(ctx, chat)
 	if err != nil {
 		return err
 	}
@@ -405,20 +405,20 @@ func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 	}
 	restored := false
 	for _, k := range keys {
-		cut, err := s.store.Erasures.Cut(ctx, turn, k, key == nil)
+		cut, err := s.Store.Erasures.Cut(ctx, turn, k, key == nil)
 		if err != nil {
 			return err
 		}
 		restored = restored || cut
 	}
 	if key == nil || key.Agent() == "" {
-		void, err := s.store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
+		void, err := s.Store.Users.VoidNotes(ctx, chat, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 		if err != nil {
 			return err
 		}
 		restored = restored || void > 0
 	}
-	rest, err := s.store.Suspensions.Rest(ctx, chat)
+	rest, err := s.Store.Suspensions.Rest(ctx, chat)
 	if err != nil {
 		return err
 	}
@@ -426,13 +426,13 @@ func (s *tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 	if !restored {
 		return nil
 	}
-	s.log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")
+	s.Log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")
 	if key != nil {
 		return nil
 	}
-	conversation, err := s.store.Runs.EraseOld(ctx, turn, chat)
+	conversation, err := s.Store.Runs.EraseOld(ctx, turn, chat)
 	if err != nil || conversation == "" {
 		return err
 	}
-	return s.runs.EraseConversation(ctx, chat.Tenant(), conversation)
+	return s.Runs.EraseConversation(ctx, chat.Tenant(), conversation)
 }

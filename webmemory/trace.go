@@ -12,16 +12,16 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// traceRoutes returns traces of runs.
-type traceRoutes struct {
-	*core
-	registry  *registry
-	histories *historyRoutes
+// TraceRoutes returns traces of runs.
+type TraceRoutes struct {
+	*Core
+	registry  *Registry
+	histories *HistoryRoutes
 }
 
-// getTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
-func (s *traceRoutes) getTrace(c *gin.Context) error {
-	chat, r, err := s.registry.find(c)
+// GetTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
+func (s *TraceRoutes) GetTrace(c *gin.Context) error {
+	chat, r, err := s.registry.Find(c)
 	if err != nil {
 		return err
 	}
@@ -29,42 +29,42 @@ func (s *traceRoutes) getTrace(c *gin.Context) error {
 	if r != nil && !r.accepted() {
 		r = nil
 	}
-	if r != nil && r.log.Last() == 0 { // it waits for its turn
+	if r != nil && r.Log.Last() == 0 { // it waits for its turn
 		return api.Answer(c.Writer, http.StatusOK,
-			webapi.Trace{RunID: id, Started: event.Seconds(r.began), Steps: []webapi.TraceStep{}}, nil)
+			webapi.Trace{RunID: id, Started: event.Seconds(r.Began), Steps: []webapi.TraceStep{}}, nil)
 	}
 	var events []event.Event
 	if r != nil {
-		events = wholeLog(r.logged())
+		events = WholeLog(r.Logged())
 	}
 	if len(events) == 0 {
 		if events, err = s.logOf(c.Request.Context(), chat, id); err != nil {
 			return err
 		}
 	}
-	if len(events) == 0 && isRunID(id) {
-		runs := runMessages{id: nil}
-		if err := s.histories.recollect(c.Request.Context(), chat, runs); err != nil {
+	if len(events) == 0 && IsRunID(id) {
+		runs := RunMessages{id: nil}
+		if err := s.histories.Recollect(c.Request.Context(), chat, runs); err != nil {
 			return err
 		}
 		events = webapi.Retell(id, runs[id])
 	}
 	trace := webapi.TraceRun(events)
 	if trace == nil {
-		return errUnknownRun
+		return ErrUnknownRun
 	}
 	return api.Answer(c.Writer, http.StatusOK, trace, nil)
 }
 
 // logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
-func (s *traceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
-	record, err := s.store.Runs.Record(ctx, chat, run)
+func (s *TraceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
+	record, err := s.Store.Runs.Record(ctx, chat, run)
 	if err != nil || record == nil || record.Rewound {
 		return nil, err
 	}
-	logs, err := s.store.Runs.Logs(ctx, chat, run)
+	logs, err := s.Store.Runs.Logs(ctx, chat, run)
 	if err != nil {
 		return nil, err
 	}
-	return wholeLog(logs[0]), nil
+	return WholeLog(logs[0]), nil
 }

@@ -22,7 +22,7 @@ var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeUsa
 
 // readUsage answers a page of daily counters: of the caller's tenant, and for an admin of the default tenant of any.
 func (s *auditor) readUsage(c *gin.Context) error {
-	if s.cfg.Usage == nil {
+	if s.Cfg.Usage == nil {
 		return errUsageOff
 	}
 	now := time.Now()
@@ -43,7 +43,7 @@ func (s *auditor) readUsage(c *gin.Context) error {
 	err = errors.Join(sinceErr, untilErr)
 	var page tally.Page
 	if err == nil {
-		page, err = s.cfg.Usage.Read(c.Request.Context(), q)
+		page, err = s.Cfg.Usage.Read(c.Request.Context(), q)
 	}
 	if errors.Is(err, tally.ErrQuery) {
 		return problem.BadRequest("%s.", strings.ReplaceAll(err.Error(), tally.ErrQuery.Error()+": ", ""))

@@ -24,19 +24,19 @@ import (
 
 // Bounds of one request that erases chats of a user.
 const (
-	maxUserChats  = 50
-	userEraseTime = 20 * time.Second // after which no further chat is begun with
+	MaxUserChats  = 50
+	UserEraseTime = 20 * time.Second // after which no further chat is begun with
 )
 
-// deleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
-func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
+// DeleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
+func (s *EraseRoutes) DeleteUser(c *gin.Context, u memory.User) error {
 	chats, err := problem.Flag(c, "chats")
 	if err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
 	e := redisstore.UserErasure{User: u, Timestamp: time.Now().UnixMilli(), Chats: chats}
-	if err := s.store.Users.Erasing(ctx, e, s.erasureLease()); err != nil {
+	if err := s.Store.Users.Erasing(ctx, e, s.erasureLease()); err != nil {
 		return err
 	}
 	var out webapi.ErasedUser
@@ -46,16 +46,16 @@ func (s *eraseRoutes) deleteUser(c *gin.Context, u memory.User) error {
 	if err := s.eraseUserRest(ctx, e, math.MaxInt64, &out); err != nil {
 		return err
 	}
-	c.Set(nothingDone, out.Notes+len(out.Chats)+len(out.Retained) == 0)
+	c.Set(NothingDone, out.Notes+len(out.Chats)+len(out.Retained) == 0)
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
 // erasureLease is the time without progress before another process finishes a user's erasure.
-func (s *eraseRoutes) erasureLease() time.Duration { return 2 * s.cfg.Lease }
+func (s *EraseRoutes) erasureLease() time.Duration { return 2 * s.Cfg.Lease }
 
 // eraseUserRest erases what a user's erasure takes beside the notes: the chats, as many as one request may, and the
 // counters. If only unreadable chats remain, the erasure is done.
-func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
+func (s *EraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	if e.Chats {
 		if err := s.eraseUserChats(ctx, e, until, out); err != nil {
@@ -63,78 +63,78 @@ func (s *eraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	err := s.eraser.forgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
+	err := s.eraser.ForgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
 	if err == nil && out.Remaining <= len(out.Failed) {
-		err = s.store.Users.Erased(ctx, e)
+		err = s.Store.Users.Erased(ctx, e)
 	}
 	return err
 }
 
-// finishErasures finishes erasures of users that other processes began, and erasures with more chats than one request
+// FinishErasures finishes erasures of users that other processes began, and erasures with more chats than one request
 // may erase.
-func (s *eraseRoutes) finishErasures() {
-	for pause(s.life, jitter(s.cfg.Lease)) == nil {
-		unfinished, err := s.store.Users.HalfErased(s.life)
+func (s *EraseRoutes) FinishErasures() {
+	for Pause(s.Life, Jitter(s.Cfg.Lease)) == nil {
+		unfinished, err := s.Store.Users.HalfErased(s.Life)
 		if err != nil {
 			continue // the health check reports Redis
 		}
 		for _, e := range unfinished {
-			if err := s.finishErasure(s.life, e); err != nil && s.life.Err() == nil {
-				s.telemetry.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
+			if err := s.finishErasure(s.Life, e); err != nil && s.Life.Err() == nil {
+				s.Telemetry.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
 			}
 		}
 	}
 }
 
 // finishErasure finishes a user's erasure. Later data of the user stays.
-func (s *eraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
-	err := s.store.Users.Erasing(ctx, e, s.erasureLease())
+func (s *EraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
+	err := s.Store.Users.Erasing(ctx, e, s.erasureLease())
 	if err == nil {
-		err = s.follower.file.Add(map[string]int64{erasures.User(e.User): e.Timestamp})
+		err = s.Follower.File.Add(map[string]int64{erasures.User(e.User): e.Timestamp})
 	}
 	if err == nil {
-		err = s.tombstones.eraseAgain(ctx, erasures.User(e.User), e.Timestamp)
+		err = s.tombstones.EraseAgain(ctx, erasures.User(e.User), e.Timestamp)
 	}
 	if err != nil {
 		return err
 	}
-	s.log.Warn().Str("user", e.User.String()).Msg("finishing the erasure of a user")
+	s.Log.Warn().Str("user", e.User.String()).Msg("finishing the erasure of a user")
 	for {
 		var out webapi.ErasedUser
 		if err := s.eraseUserRest(ctx, e, e.Timestamp, &out); err != nil {
 			return err
 		}
 		if out.Remaining <= len(out.Failed) || len(out.Chats)+len(out.Retained) == 0 {
-			return s.store.Server.Scrub(ctx)
+			return s.Store.Server.Scrub(ctx)
 		}
 	}
 }
 
 // eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
 // Redis come back from an older state, they go once more.
-func (s *eraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, scrubWait)
+func (s *EraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, ScrubWait)
 	defer cancel()
-	if err := s.follower.file.Add(map[string]int64{erasures.User(e.User): e.Timestamp}); err != nil {
+	if err := s.Follower.File.Add(map[string]int64{erasures.User(e.User): e.Timestamp}); err != nil {
 		return 0, err
 	}
-	erased, err := s.store.Users.EraseNotes(ctx, e.Timestamp, e.User)
+	erased, err := s.Store.Users.EraseNotes(ctx, e.Timestamp, e.User)
 	if err != nil {
 		return 0, err
 	}
-	return erased, s.store.Server.Scrub(ctx)
+	return erased, s.Store.Server.Scrub(ctx)
 }
 
 // eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
 // request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list
 // and is named. Any other failure is an error if nothing else was done.
-func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
+func (s *EraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	began, done, skipped := time.Now(), 0, 0
 	var failed error
-	late := func() bool { return time.Since(began) > userEraseTime || ctx.Err() != nil }
+	late := func() bool { return time.Since(began) > UserEraseTime || ctx.Err() != nil }
 	for {
-		page, total, err := s.store.Users.PostedBy(ctx, e.User, until, skipped, maxUserChats-done)
+		page, total, err := s.Store.Users.PostedBy(ctx, e.User, until, skipped, MaxUserChats-done)
 		if err != nil {
 			return err
 		}
@@ -145,15 +145,15 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 			}
 			erased, exists, err := s.eraseIfAlone(ctx, e.User, p.Chat)
 			if err == nil {
-				err = s.store.Users.Unpost(ctx, e.User, p)
+				err = s.Store.Users.Unpost(ctx, e.User, p)
 			}
 			if err == nil {
-				err = s.store.Users.Erasing(ctx, e, s.erasureLease())
+				err = s.Store.Users.Erasing(ctx, e, s.erasureLease())
 			}
 			if err != nil {
-				s.log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
+				s.Log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
 				skipped++
-				if unread(err) {
+				if Unread(err) {
 					out.Failed = append(out.Failed, p.Chat)
 				} else {
 					failed = errors.Join(failed, err)
@@ -168,7 +168,7 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 				out.Retained = append(out.Retained, p.Chat)
 			}
 		}
-		if len(page) == 0 || done >= maxUserChats || late() {
+		if len(page) == 0 || done >= MaxUserChats || late() {
 			break
 		}
 	}
@@ -180,20 +180,20 @@ func (s *eraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 
 // eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
 // can post there. there says of one that was not erased that it is not empty.
-func (s *eraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, exists bool,
+func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, exists bool,
 	err error) {
-	if err := s.tier.wake(ctx, chat); err != nil {
+	if err := s.Tier.Wake(ctx, chat); err != nil {
 		return false, false, err
 	}
-	if erased, exists, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+	if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 		return false, exists, err
 	}
-	_, err = takeAwayNow(s.leaser, chat, deleting, 2*storeTimeout+redisstore.Beat,
-		func(ctx context.Context, w *writer) (out webapi.Erased, err error) {
-			if erased, exists, err = s.store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+	_, err = TakeAwayNow(s.leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
+		func(ctx context.Context, w *Writer) (out webapi.Erased, err error) {
+			if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 				return out, err
 			}
-			return s.eraser.eraseUnder(ctx, w, eraseScope{})
+			return s.eraser.EraseUnder(ctx, w, EraseScope{})
 		})
 	return erased && err == nil, exists, err
 }

@@ -23,18 +23,18 @@ var errNotEverywhere = &api.Problem{
 	Message: "Chats are not searched together here: set recall.everywhere to how many of a user's chats may be.",
 }
 
-// getUserRecall is GET /v1/users/{user}/recall.
-func (s *searcher) getUserRecall(c *gin.Context, u memory.User) error {
-	q, err := queryOf(c, zoneOf(c.Request.Context(), s.core, c.Query("time_zone"), u))
+// GetUserRecall is GET /v1/users/{user}/recall.
+func (s *Searcher) GetUserRecall(c *gin.Context, u memory.User) error {
+	q, err := queryOf(c, ZoneOf(c.Request.Context(), s.Core, c.Query("time_zone"), u))
 	if err != nil {
 		return err
 	}
-	return answerUser(c, s, q, u)
+	return AnswerUser(c, s, q, u)
 }
 
-// answerUser searches the chats of a user, and answers with what was found.
-func answerUser(c *gin.Context, s *searcher, q recall.Query, u memory.User) error {
-	if s.cfg.RecallEverywhere == 0 {
+// AnswerUser searches the chats of a user, and answers with what was found.
+func AnswerUser(c *gin.Context, s *Searcher, q recall.Query, u memory.User) error {
+	if s.Cfg.RecallEverywhere == 0 {
 		return errNotEverywhere
 	}
 	out, err := foundOfUser(c.Request.Context(), s, q, u)
@@ -43,16 +43,16 @@ func answerUser(c *gin.Context, s *searcher, q recall.Query, u memory.User) erro
 
 // foundOfUser searches the chats that a user posted in last. Chats that sleep are searched in their objects and do not
 // wake. Chats that cannot be read are named in the answer.
-func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User) (out memory.Recalled, err error) {
-	posted, err := s.store.Users.Recent(ctx, u, s.cfg.RecallEverywhere)
+func foundOfUser(ctx context.Context, s *Searcher, q recall.Query, u memory.User) (out memory.Recalled, err error) {
+	posted, err := s.Store.Users.Recent(ctx, u, s.Cfg.RecallEverywhere)
 	if err != nil {
 		return out, err
 	}
-	asleep, failed, err := s.tier.frozen(ctx, posted...)
+	asleep, failed, err := s.Tier.Frozen(ctx, posted...)
 	if err != nil {
 		return out, err
 	}
-	chats, hidden, err := s.store.Users.Own(ctx, u, slices.DeleteFunc(posted, func(chat memory.Chat) bool {
+	chats, hidden, err := s.Store.Users.Own(ctx, u, slices.DeleteFunc(posted, func(chat memory.Chat) bool {
 		_, sleeps := asleep[chat]
 		return sleeps || slices.Contains(failed, chat)
 	})...)
@@ -99,14 +99,14 @@ func foundOfUser(ctx context.Context, s *searcher, q recall.Query, u memory.User
 }
 
 // stillAlone reports whether all of a chat was posted under a user. A chat that still sleeps has not changed.
-func (s *searcher) stillAlone(ctx context.Context, u memory.User, chat memory.Chat,
+func (s *Searcher) stillAlone(ctx context.Context, u memory.User, chat memory.Chat,
 	asleep map[memory.Chat]redisstore.Frozen) (bool, error) {
 	if _, slept := asleep[chat]; slept {
-		states, err := s.store.Cold.Look(ctx, chat)
+		states, err := s.Store.Cold.Look(ctx, chat)
 		if err != nil || states[0].Asleep {
 			return err == nil, err
 		}
 	}
-	exclusive, _, err := s.store.Users.PostedAlone(ctx, u, chat)
+	exclusive, _, err := s.Store.Users.PostedAlone(ctx, u, chat)
 	return exclusive, err
 }

@@ -27,7 +27,7 @@ type placing struct {
 }
 
 // vectors places texts, or says why not, once for a while.
-func (s *searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
+func (s *Searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	if time.Now().UnixMilli() < s.placing.muted.Load() {
 		return nil
 	}
@@ -35,19 +35,19 @@ func (s *searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	for i, text := range texts {
 		short[i] = recall.Placed(text)
 	}
-	vectors, err := s.runs.Embed(ctx, short...)
+	vectors, err := s.Runs.Embed(ctx, short...)
 	if err == nil {
 		return vectors
 	}
-	if s.life.Err() == nil {
+	if s.Life.Err() == nil {
 		s.placing.muted.Store(time.Now().Add(vectorPause).UnixMilli())
-		s.telemetry.Often.Warn().Err(err).Msg("what was said is searched by words alone")
+		s.Telemetry.Often.Warn().Err(err).Msg("what was said is searched by words alone")
 	}
 	return nil
 }
 
 // vectorOf places a query; nil if that takes too long.
-func (s *searcher) vectorOf(ctx context.Context, query string) []float32 {
+func (s *Searcher) vectorOf(ctx context.Context, query string) []float32 {
 	ctx, cancel := context.WithTimeout(ctx, vectorWait)
 	defer cancel()
 	if vectors := s.vectors(ctx, query); vectors != nil {
@@ -58,24 +58,24 @@ func (s *searcher) vectorOf(ctx context.Context, query string) []float32 {
 
 // place gives vectors to the newest messages of indexes that have none, in the background, for
 // as long as the indexes are in use.
-func (s *searcher) place(indexes ...*recall.Index) {
+func (s *Searcher) place(indexes ...*recall.Index) {
 	for _, ix := range indexes {
 		if _, busy := s.placing.working.LoadOrStore(ix, true); busy {
 			continue
 		}
-		s.workers.Go(func() {
+		s.Workers.Go(func() {
 			defer s.placing.working.Delete(ix)
-			for s.life.Err() == nil && s.indexes.holds(ix) && s.placeSome(ix) {
+			for s.Life.Err() == nil && s.Indexes.holds(ix) && s.placeSome(ix) {
 			}
 		})
 	}
 }
 
 // placeSome gives vectors to some messages; false if none is left, or if that failed.
-func (s *searcher) placeSome(ix *recall.Index) bool {
+func (s *Searcher) placeSome(ix *recall.Index) bool {
 	s.placing.turn.Lock()
 	defer s.placing.turn.Unlock()
-	bare := ix.Unplaced(s.cfg.RecallVectors, api.MaxEmbedTexts/2)
+	bare := ix.Unplaced(s.Cfg.RecallVectors, api.MaxEmbedTexts/2)
 	if len(bare) == 0 {
 		return false
 	}
@@ -83,7 +83,7 @@ func (s *searcher) placeSome(ix *recall.Index) bool {
 	for i, m := range bare {
 		texts[i] = m.Text
 	}
-	ctx, cancel := context.WithTimeout(s.life, time.Minute)
+	ctx, cancel := context.WithTimeout(s.Life, time.Minute)
 	defer cancel()
 	vectors := s.vectors(ctx, texts...)
 	if vectors == nil {

@@ -15,21 +15,21 @@ import (
 // This file is about single runs that Redis lost. What one that waits for an answer goes on from is beside its events
 // on the disk of the process that suspended it, see ends.
 
-// restorer puts single runs back that Redis lost, under a lease that its caller holds: ended ones, waiting ones, and
+// Restorer puts single runs back that Redis lost, under a lease that its caller holds: ended ones, waiting ones, and
 // the calls that they made. It writes a run only as far as a process or a disk knows it, and none that was taken back,
 // redacted or erased since.
-type restorer struct {
-	*core
-	registry   *registry
-	peers      *peers
-	storeWatch *storeWatch
-	toolCalls  *toolCalls
-	runner     *runner
+type Restorer struct {
+	*Core
+	registry   *Registry
+	peers      *Peers
+	storeWatch *StoreWatch
+	toolCalls  *ToolCalls
+	runner     *Runner
 }
 
 // waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows
 // it. True: it is to be looked at once more.
-func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
+func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
 	head, events, err := s.restorer.longestKnown(ctx, chat, run)
 	if err != nil || len(events) == 0 {
 		return false, err
@@ -38,46 +38,46 @@ func (s *resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	if !finished && head.Waiting == nil {
 		return true, nil // it goes on where it is known, and is about to be put back from there
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", placeIdle)
+	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	if err != nil {
 		return errors.Is(err, problem.ErrQueueSlow), nil
 	}
 	if w.Open != nil {
-		s.runner.resume(w)
+		s.runner.Resume(w)
 		return true, nil
 	}
 	restored := false
 	if finished {
 		err = s.restorer.putBack(ctx, w, head, events)
-		restored = w.finishedRun != nil
+		restored = w.FinishedRun != nil
 	} else {
 		restored, err = s.restorer.restoreWait(ctx, w, head, events)
 	}
-	return restored || w.Waiting != nil, errors.Join(err, w.release(w.end, &s.log))
+	return restored || w.Waiting != nil, errors.Join(err, w.Release(w.End, &s.Log))
 }
 
 // longestKnown is the most that this process or another one knows of a run; no events if none does.
-func (s *restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (endHead, []event.Event, error) {
-	head, lines := s.registry.knownEvents(chat, run)
-	otherHead, otherLines, err := s.peers.askForRun(ctx, chat, run)
+func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (EndHead, []event.Event, error) {
+	head, lines := s.registry.KnownEvents(chat, run)
+	otherHead, otherLines, err := s.peers.AskForRun(ctx, chat, run)
 	if len(otherLines) > len(lines) {
 		head, lines = otherHead, otherLines
 	}
-	return head, head.events(lines), err
+	return head, head.Decode(lines), err
 }
 
 // restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with
 // that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
 // answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
 // nothing tells.
-func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, events []event.Event) (bool, error) {
+func (s *Restorer) restoreWait(ctx context.Context, w *Writer, head EndHead, events []event.Event) (bool, error) {
 	if w.Waiting != nil || w.Open != nil || len(events) == 0 {
 		return false, nil
 	}
 	if wentOn(w, head) {
-		return false, s.endStore.removeRun(w.chat, head.Run)
+		return false, s.EndStore.RemoveRun(w.Chat, head.Run)
 	}
-	_, others, err := s.peers.askForRun(ctx, w.chat, head.Run)
+	_, others, err := s.peers.AskForRun(ctx, w.Chat, head.Run)
 	if err != nil || len(others) > len(events) {
 		return false, err
 	}
@@ -85,29 +85,29 @@ func (s *restorer) restoreWait(ctx context.Context, w *writer, head endHead, eve
 	if d == nil || err != nil {
 		return false, err
 	}
-	d.run.identify(head.Waiting.Open)
-	d.waiting = head.Waiting
-	if err := s.store.Suspensions.SaveState(ctx, w.chat, w.token, head.Waiting); err != nil {
+	d.Run.Identify(head.Waiting.Open)
+	d.Waiting = head.Waiting
+	if err := s.Store.Suspensions.SaveState(ctx, w.Chat, w.Token, head.Waiting); err != nil {
 		return false, err
 	}
-	if err := d.rest(); err != nil {
+	if err := d.Rest(); err != nil {
 		return false, err
 	}
-	d.lossLog().Warn().Msg("Redis has lost a run that waits; it waits again")
+	d.LossLog().Warn().Msg("Redis has lost a run that waits; it waits again")
 	return true, nil
 }
 
 // wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message
 // is not the user's newest.
-func wentOn(w *writer, head endHead) bool {
+func wentOn(w *Writer, head EndHead) bool {
 	newest := ""
-	for key, h := range w.histories {
+	for key, h := range w.Histories {
 		for i, id := range h.IDs() {
 			run, seq, _ := memory.SplitID(id)
 			if memory.RunOf(id) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
 				return true
 			}
-			if msg, _ := headOf(h.Raw(i)[0]); msg.Role == memory.RoleUser && key.Agent() == "" {
+			if msg, _ := HeadOf(h.Raw(i)[0]); msg.Role == memory.RoleUser && key.Agent() == "" {
 				newest = run
 			}
 		}
@@ -118,8 +118,8 @@ func wentOn(w *writer, head endHead) bool {
 // closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins
 // under the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task
 // that stays open would be read as one that is still to be answered.
-func (s *restorer) closeLost(ctx context.Context, w *writer) error {
-	for _, h := range w.histories {
+func (s *Restorer) closeLost(ctx context.Context, w *Writer) error {
+	for _, h := range w.Histories {
 		if h.Len() == 0 {
 			continue
 		}
@@ -131,76 +131,76 @@ func (s *restorer) closeLost(ctx context.Context, w *writer) error {
 		if !ok {
 			continue // another program wrote it
 		}
-		if _, lines := s.registry.knownEvents(w.chat, run); len(lines) > 0 {
+		if _, lines := s.registry.KnownEvents(w.Chat, run); len(lines) > 0 {
 			continue // it is about to be written back
 		}
-		if s.storeWatch.lostLately(ctx) {
-			if _, lines, err := s.peers.askForRun(ctx, w.chat, run); err != nil || len(lines) > 0 {
+		if s.storeWatch.LostLately(ctx) {
+			if _, lines, err := s.peers.AskForRun(ctx, w.Chat, run); err != nil || len(lines) > 0 {
 				continue
 			}
 		}
-		if err := w.closeWith(ctx, h, last[0], run, seq); err != nil {
+		if err := w.CloseWith(ctx, h, last[0], run, seq); err != nil {
 			return err
 		}
-		s.metrics.faults.WithLabelValues(lostRun).Inc()
-		s.telemetry.Often.Error().Str("history", h.Key().String()).Str("run", run).
+		s.Metrics.Faults.WithLabelValues(LostRun).Inc()
+		s.Telemetry.Often.Error().Str("history", h.Key().String()).Str("run", run).
 			Msg("Redis has lost a run, and no process knows it any more; it is closed as run_lost")
 	}
 	return nil
 }
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
-func (s *restorer) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
+func (s *Restorer) putBack(ctx context.Context, w *Writer, head EndHead, events []event.Event) error {
 	d, err := s.tellAgain(ctx, w, head, events)
 	if d == nil || err != nil {
 		return err
 	}
-	status, body := d.run.final(ctx)
-	if err := s.store.Runs.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+	status, body := d.Run.Final(ctx)
+	if err := s.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.Id, EncodeFinal(status, body)); err != nil {
 		return err
 	}
-	w.finishedRun = d.run
-	d.lossLog().Warn().Msg("Redis has lost a run that was over; it was told again")
+	w.FinishedRun = d.Run
+	d.LossLog().Warn().Msg("Redis has lost a run that was over; it was told again")
 	return nil
 }
 
 // tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. Neither
 // driver nor error: it was erased, redacted or taken back since.
-func (s *restorer) tellAgain(ctx context.Context, w *writer, head endHead, events []event.Event) (*driver, error) {
-	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat.Chat, head.Turn) ||
-		s.rewoundSince(head.Chat.Chat, head.Run, head.Turn) {
+func (s *Restorer) tellAgain(ctx context.Context, w *Writer, head EndHead, events []event.Event) (*Driver, error) {
+	if w.ErasedIn() > head.Turn || s.RedactedSince(head.Chat.Chat, head.Turn) ||
+		s.RewoundSince(head.Chat.Chat, head.Run, head.Turn) {
 		return nil, nil
 	}
-	r := newRun(head.Run, head.Chat.Chat, head.Body)
-	r.keyed, r.first = !head.Unkeyed, head.First
-	d := s.runner.driver(r, w, "")
+	r := NewRun(head.Run, head.Chat.Chat, head.Body)
+	r.Keyed, r.First = !head.Unkeyed, head.First
+	d := s.runner.Driver(r, w, "")
 	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
 	// here, so that no process is waited for.
-	calls, err := s.toolCalls.callsOf(ctx, r.chat, r.firstRun())
-	if err == nil || errors.Is(err, errMayComeBack) {
-		err = s.toolCalls.putCallsBack(ctx, w.lease, r.id, r.firstRun(), calls)
+	calls, err := s.toolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
+	if err == nil || errors.Is(err, ErrMayComeBack) {
+		err = s.toolCalls.PutCallsBack(ctx, w.Lease, r.Id, r.FirstRun(), calls)
 	}
 	if err == nil {
-		_, err = s.runner.noteRun(ctx, r)
+		_, err = s.runner.NoteRun(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range events {
-		if e.Seq > 1 && r.log.AtWait() {
-			r.log.GoOn()
+		if e.Seq > 1 && r.Log.AtWait() {
+			r.Log.GoOn()
 		}
-		if err := r.log.Append(e); err != nil {
+		if err := r.Log.Append(e); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := s.store.Runs.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+	if _, err := s.Store.Runs.Relog(ctx, r.Chat, r.Id, r.Logged()...); err != nil {
 		return nil, err
 	}
-	if err := w.place(ctx, head.Turn, events); err != nil {
+	if err := w.Place(ctx, head.Turn, events); err != nil {
 		return nil, err
 	}
-	s.metrics.retold.Inc()
+	s.Metrics.Retold.Inc()
 	return d, nil
 }
 
@@ -211,69 +211,69 @@ func (s *restorer) tellAgain(ctx context.Context, w *writer, head endHead, event
 // becomes the lease's open run. Neither, if no process knows the run. Of one of which
 // nothing but its messages is left the record says that it was taken back: it is tried
 // under another id.
-func (s *restorer) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.Record, error) {
-	if !r.keyed {
+func (s *Restorer) forgotten(ctx context.Context, r *Run, w *Writer) (*redisstore.Record, error) {
+	if !r.Keyed {
 		return nil, nil
 	}
-	head, lines := s.registry.knownEvents(r.chat, r.id)
-	if len(lines) == 0 && s.storeWatch.lostLately(ctx) {
+	head, lines := s.registry.KnownEvents(r.Chat, r.Id)
+	if len(lines) == 0 && s.storeWatch.LostLately(ctx) {
 		var err error
-		if head, lines, err = s.peers.askForRun(ctx, r.chat, r.id); err != nil {
+		if head, lines, err = s.peers.AskForRun(ctx, r.Chat, r.Id); err != nil {
 			return nil, err
 		}
-		if len(lines) == 0 && slices.Contains(w.runs(), r.id) { // as of a run that waited
-			return &redisstore.Record{Body: r.body, Rewound: true}, nil
+		if len(lines) == 0 && slices.Contains(w.Runs(), r.Id) { // as of a run that waited
+			return &redisstore.Record{Body: r.Body, Rewound: true}, nil
 		}
 		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
-			record, err := s.store.Runs.Record(ctx, r.chat, r.id)
+			record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
 			if err != nil || record.Done() {
 				return record, err
 			}
 		}
 	}
-	head.Chat.Chat, head.Run = r.chat, r.id
-	events := head.events(lines)
+	head.Chat.Chat, head.Run = r.Chat, r.Id
+	events := head.Decode(lines)
 	switch {
-	case len(events) == 0, s.rewoundSince(r.chat, r.id, head.Turn):
+	case len(events) == 0, s.RewoundSince(r.Chat, r.Id, head.Turn):
 		return nil, nil
-	case head.Waiting != nil && head.Body == r.body:
+	case head.Waiting != nil && head.Body == r.Body:
 		if restored, err := s.restoreWait(ctx, w, head, events); !restored || err != nil {
 			return nil, err
 		}
-		return &redisstore.Record{Body: r.body}, nil
-	case head.Body != "" && head.Body != r.body:
-		return nil, errKeyReused
-	case s.redactedSince(r.chat, head.Turn):
-		return &redisstore.Record{Body: r.body, Result: redactedAnswer()}, nil
+		return &redisstore.Record{Body: r.Body}, nil
+	case head.Body != "" && head.Body != r.Body:
+		return nil, ErrKeyReused
+	case s.RedactedSince(r.Chat, head.Turn):
+		return &redisstore.Record{Body: r.Body, Result: RedactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
-		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent(), Events: head.Events}
-		_, err := s.store.Turns.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
+		w.Open = &redisstore.OpenRun{Run: r.Id, Turn: head.Turn, Body: r.Body, Trace: r.Trail.Parent(), Events: head.Events}
+		_, err := s.Store.Turns.Open(ctx, r.Chat, w.Token, s.Cfg.Lease, *w.Open)
 		return nil, err
 	}
 	if err := s.putBack(ctx, w, head, events); err != nil {
 		return nil, err
 	}
-	return s.store.Runs.Record(ctx, r.chat, r.id)
+	return s.Store.Runs.Record(ctx, r.Chat, r.Id)
 }
 
 // wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on
 // since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
 // the lease is given back with that (again); or as the lease's open run.
-func (s *restorer) wentOnSince(ctx context.Context, w *writer) (retry bool, err error) {
-	if !s.storeWatch.lostLately(ctx) {
+func (s *Restorer) wentOnSince(ctx context.Context, w *Writer) (retry bool, err error) {
+	if !s.storeWatch.LostLately(ctx) {
 		return false, nil
 	}
 	run := w.Waiting.Run
-	state, err := s.store.Suspensions.State(ctx, w.chat, run)
+	state, err := s.Store.Suspensions.State(ctx, w.Chat, run)
 	if err != nil || state == nil {
 		return false, err
 	}
 	first := cmp.Or(state.Open.First, run)
-	calls, err := s.toolCalls.callsOf(ctx, w.chat, first)
+	calls, err := s.toolCalls.CallsOf(ctx, w.Chat, first)
 	if err != nil {
 		return false, err
 	}
-	head, events, err := s.longestKnown(ctx, w.chat, run)
+	head, events, err := s.longestKnown(ctx, w.Chat, run)
 	if err != nil {
 		return false, err
 	}
@@ -283,18 +283,18 @@ func (s *restorer) wentOnSince(ctx context.Context, w *writer) (retry bool, err 
 	w.Waiting = nil
 	switch {
 	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
-		if err := s.putBack(ctx, w, head, events); err != nil || w.finishedRun == nil {
+		if err := s.putBack(ctx, w, head, events); err != nil || w.FinishedRun == nil {
 			return false, err
 		}
-		return true, w.end()
+		return true, w.End()
 	case int64(len(events)) > state.Seq && head.Waiting != nil:
 		return s.restoreWait(ctx, w, head, events)
 	}
 	open := state.Open
 	open.Turn, open.Events = cmp.Or(head.Turn, open.Turn), cmp.Or(head.Events, open.Events)
 	w.Open = &open
-	if _, err := s.store.Turns.Open(ctx, w.chat, w.token, s.cfg.Lease, open); err != nil {
+	if _, err := s.Store.Turns.Open(ctx, w.Chat, w.Token, s.Cfg.Lease, open); err != nil {
 		return false, err
 	}
-	return false, s.toolCalls.putCallsBack(ctx, w.lease, run, first, calls)
+	return false, s.toolCalls.PutCallsBack(ctx, w.Lease, run, first, calls)
 }

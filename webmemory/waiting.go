@@ -26,19 +26,19 @@ const (
 
 // isWaiting says whether the run waits: its state is kept, and is in force once the lease is given
 // back by rest.
-func (d *driver) isWaiting() bool { return d.waiting != nil && d.run.log.Waiting() }
+func (d *Driver) isWaiting() bool { return d.Waiting != nil && d.Run.Log.Waiting() }
 
 // hold keeps the state of a run if its last event says that it waits, and gives the events to
 // store and show, without the state. A state that cannot be kept ends the run: the events tell so.
-func (d *driver) hold(events []event.Event) ([]event.Event, error) {
+func (d *Driver) hold(events []event.Event) ([]event.Event, error) {
 	last := events[len(events)-1]
 	p, ok := last.Payload.(*event.RunWaiting)
-	d.waiting = nil
+	d.Waiting = nil
 	if !ok {
 		return events, nil
 	}
 	if p.State == nil { // of a log that goes on behind it, or the apiserver does not have it any more
-		d.run.log.GoOn()
+		d.Run.Log.GoOn()
 		return events, nil
 	}
 	publicEvent := event.New(last.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage})
@@ -49,26 +49,26 @@ func (d *driver) hold(events []event.Event) ([]event.Event, error) {
 		err = d.saveState(w)
 	}
 	if err == nil {
-		d.waiting = w
+		d.Waiting = w
 		return append(events[:len(events)-1:len(events)-1], publicEvent), nil
 	}
 	var cause *api.Problem
 	if !errors.As(err, &cause) {
 		return nil, err
 	}
-	d.log.Error().Err(err).Msg("what a run goes on from was not kept; the run is ended")
-	d.runner.workers.Go(d.stopThere)
+	d.Log.Error().Err(err).Msg("what a run goes on from was not kept; the run is ended")
+	d.runner.Workers.Go(d.stopThere)
 	if err := d.take(events[:len(events)-1]); err != nil {
 		return nil, err
 	}
-	return d.run.log.Closing(cause.Failure(), time.Now()), nil
+	return d.Run.Log.Closing(cause.Failure(), time.Now()), nil
 }
 
 // waitOf is the record of a run that waits, by the event that says so.
-func (d *driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting {
-	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.run.openRun(d.writer.Number)}
-	w.Open.Events, w.Open.Process = d.events, d.runner.spool.Name()
-	w.Rest = redisstore.Rest{Run: d.run.id, Turn: d.writer.Number}
+func (d *Driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting {
+	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.Run.OpenRun(d.writer.Number)}
+	w.Open.Events, w.Open.Process = d.events, d.runner.Spool.Name()
+	w.Rest = redisstore.Rest{Run: d.Run.Id, Turn: d.writer.Number}
 	for i, wait := range pending {
 		expiry := int64(wait.ExpiresAt * 1000)
 		if i == 0 || expiry < w.First {
@@ -109,30 +109,30 @@ var errNotKept = &api.Problem{
 
 // saveState keeps what the run goes on from. While Redis is away it is tried for as long as the
 // patience; the error is errNotKept then.
-func (d *driver) saveState(w *redisstore.Waiting) error {
+func (d *Driver) saveState(w *redisstore.Waiting) error {
 	for began := time.Now(); ; {
-		err := d.regainIfLost(d.writer.ctx)
+		err := d.regainIfLost(d.writer.Ctx)
 		if err == nil {
-			ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
-			err = d.runner.store.Suspensions.SaveState(ctx, d.run.chat, d.writer.token, w)
+			ctx, cancel := context.WithTimeout(d.writer.Ctx, StoreTimeout)
+			err = d.runner.Store.Suspensions.SaveState(ctx, d.Run.Chat, d.writer.Token, w)
 			cancel()
 		}
 		switch {
 		case err == nil:
 			return nil
-		case d.writer.ctx.Err() != nil:
-			return context.Cause(d.writer.ctx)
-		case d.writer.detached.Load(), time.Since(began) > d.runner.cfg.Patience:
+		case d.writer.Ctx.Err() != nil:
+			return context.Cause(d.writer.Ctx)
+		case d.writer.detached.Load(), time.Since(began) > d.runner.Cfg.Patience:
 			return fmt.Errorf("%w: %w", errNotKept, err)
 		}
-		_ = pause(d.writer.ctx, jitter(300*time.Millisecond)) // a lease that Redis lost is regained meanwhile
+		_ = Pause(d.writer.Ctx, Jitter(300*time.Millisecond)) // a lease that Redis lost is regained meanwhile
 	}
 }
 
 // restAgain has a run rest that is open although its events have ceased to come: it was about to
 // wait, or to go on, when a process died. False: it does not stand where its state was kept.
-func (d *driver) restAgain(ctx context.Context) (bool, error) {
-	w, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
+func (d *Driver) restAgain(ctx context.Context) (bool, error) {
+	w, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.Id)
 	if err != nil || w == nil || len(w.State) == 0 {
 		return false, err
 	}
@@ -141,113 +141,113 @@ func (d *driver) restAgain(ctx context.Context) (bool, error) {
 		return false, nil //nolint:nilerr // as if it had not been kept: the run is closed
 	}
 	p, ok := e.Payload.(*event.RunWaiting)
-	if !ok || d.run.log.Last() != w.Seq && d.run.log.Last() != w.Seq-1 {
+	if !ok || d.Run.Log.Last() != w.Seq && d.Run.Log.Last() != w.Seq-1 {
 		return false, nil
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
-	calls, err := d.runner.toolCalls.callsOf(ctx, d.run.chat, d.run.firstRun())
-	if err != nil || calls.Runs[d.run.id].Called > w.Seq {
+	calls, err := d.runner.toolCalls.CallsOf(ctx, d.Run.Chat, d.Run.FirstRun())
+	if err != nil || calls.Runs[d.Run.Id].Called > w.Seq {
 		return false, err
 	}
 	state := w.State
 	w = d.waitOf(e, p.Pending)
-	if w.State = state; d.run.log.Last() < w.Seq {
-		d.run.log.GoOn()
-		d.waiting = w
+	if w.State = state; d.Run.Log.Last() < w.Seq {
+		d.Run.Log.GoOn()
+		d.Waiting = w
 		err := d.take([]event.Event{e})
-		if d.waiting = nil; err != nil {
+		if d.Waiting = nil; err != nil {
 			return false, err
 		}
 	}
-	if !d.run.log.AtWait() {
+	if !d.Run.Log.AtWait() {
 		return false, nil
 	}
-	d.log.Warn().Msg("a run that did not go on waits again")
-	d.waiting = w
-	d.run.log.Rest()
+	d.Log.Warn().Msg("a run that did not go on waits again")
+	d.Waiting = w
+	d.Run.Log.Rest()
 	return true, nil
 }
 
 // keepWait writes the state that the run resumes from to this disk, in case Redis loses it. lines are its events.
-func (d *driver) keepWait(lines [][]byte) {
-	head := d.run.head()
-	head.Turn, head.Waiting = d.waiting.Turn, d.waiting
-	d.runner.endStore.keep(head, lines)
+func (d *Driver) keepWait(lines [][]byte) {
+	head := d.Run.head()
+	head.Turn, head.Waiting = d.Waiting.Turn, d.Waiting
+	d.runner.EndStore.Keep(head, lines)
 }
 
-// rest gives the lease back with the run suspended.
-func (d *driver) rest() error {
-	w := d.waiting
-	d.keepWait(d.run.log.Lines(0))
+// Rest gives the lease back with the run suspended.
+func (d *Driver) Rest() error {
+	w := d.Waiting
+	d.keepWait(d.Run.Log.Lines(0))
 	return d.writer.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return d.runner.store.Suspensions.Suspend(ctx, chat, token, w)
+		return d.runner.Store.Suspensions.Suspend(ctx, chat, token, w)
 	})
 }
 
-// openRun is how the run is noted as open in a turn.
-func (r *run) openRun(turn int64) redisstore.OpenRun {
-	open := redisstore.OpenRun{Run: r.id, Turn: turn, Body: r.body, Trace: r.trail.Parent(), First: r.first,
-		Unkeyed: !r.keyed, User: r.user}
-	if r.attempt > 1 {
-		open.Attempt = r.attempt
+// OpenRun is how the run is noted as open in a turn.
+func (r *Run) OpenRun(turn int64) redisstore.OpenRun {
+	open := redisstore.OpenRun{Run: r.Id, Turn: turn, Body: r.Body, Trace: r.Trail.Parent(), First: r.First,
+		Unkeyed: !r.Keyed, User: r.User}
+	if r.Attempt > 1 {
+		open.Attempt = r.Attempt
 	}
 	return open
 }
 
-// denial is why the waits of a run are closed without an answer.
-type denial struct {
+// Denial is why the waits of a run are closed without an answer.
+type Denial struct {
 	reason string // for the model and for readers, behind "denied: "
 	code   string // what the run's record says of each wait
 }
 
 // Codes of denials, beside the decisions of people.
 const (
-	waitClosed  = "closed"
-	waitExpired = "expired"
+	WaitClosed  = "closed"
+	WaitExpired = "expired"
 )
 
 var (
-	saidElse     = &denial{"the user said something else", waitClosed}
-	nobodyInTime = &denial{"nobody answered in time", waitExpired}
-	stoppedRun   = &denial{"the user stopped the run", waitClosed}
-	takenAway    = &denial{"the chat was erased, or a part of it taken back", waitClosed}
-	stateLost    = &denial{"what the run goes on from is lost", waitClosed}
+	SaidElse     = &Denial{"the user said something else", WaitClosed}
+	NobodyInTime = &Denial{"nobody answered in time", WaitExpired}
+	StoppedRun   = &Denial{"the user stopped the run", WaitClosed}
+	TakenAway    = &Denial{"the chat was erased, or a part of it taken back", WaitClosed}
+	StateLost    = &Denial{"what the run goes on from is lost", WaitClosed}
 )
 
 // denied stores the end of a run that waits, and says whether Redis has it.
-func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 4*storeTimeout)
+func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*StoreTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	state, err := d.runner.store.Suspensions.State(ctx, d.run.chat, d.run.id)
+	state, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.Id)
 	if err != nil {
 		return false, err
 	}
 	if state != nil {
-		d.run.identify(state.Open)
-	} else if record, err := d.runner.store.Runs.Record(ctx, d.run.chat, d.run.id); err != nil {
+		d.Run.Identify(state.Open)
+	} else if record, err := d.runner.Store.Runs.Record(ctx, d.Run.Chat, d.Run.Id); err != nil {
 		return false, err
 	} else if record != nil {
-		d.run.body = record.Body
+		d.Run.Body = record.Body
 	}
-	err = d.replay(ctx)
+	err = d.Replay(ctx)
 	if errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrMoved) {
 		return false, err
 	}
-	if err != nil || d.run.log.Last() == 0 { // its events are lost or damaged: there is nothing to end
-		d.writer.finishedRun = d.run
-		return d.withdraw(errUnknownRun), nil
+	if err != nil || d.Run.Log.Last() == 0 { // its events are lost or damaged: there is nothing to end
+		d.writer.FinishedRun = d.Run
+		return d.withdraw(ErrUnknownRun), nil
 	}
-	d.log.Info().Str("reason", why.reason).Msg("a run that waits is ended")
+	d.Log.Info().Str("reason", why.reason).Msg("a run that waits is ended")
 	answers := map[string]string{}
-	for _, w := range d.run.openWaits() {
+	for _, w := range d.Run.openWaits() {
 		answers[w.ID] = why.code
 	}
 	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
-	if err := d.runner.store.Suspensions.KeepAnswers(ctx, d.run.chat, d.run.id, until, answers); err != nil {
+	if err := d.runner.Store.Suspensions.KeepAnswers(ctx, d.Run.Chat, d.Run.Id, until, answers); err != nil {
 		return false, err
 	}
-	if err := d.take(d.run.log.Denying(why.reason, time.Now())); err != nil {
+	if err := d.take(d.Run.Log.Denying(why.reason, time.Now())); err != nil {
 		return false, err
 	}
 	d.tell()
@@ -260,15 +260,15 @@ func (d *driver) denied(ctx context.Context, why *denial) (finished bool, err er
 	return true, nil
 }
 
-// identify notes on a run that this process did not begin what is known of its post.
-func (r *run) identify(open redisstore.OpenRun) {
-	r.user = open.User
-	r.body, r.first, r.keyed, r.attempt = open.Body, open.First, !open.Unkeyed, max(open.Attempt, 1)
+// Identify notes on a run that this process did not begin what is known of its post.
+func (r *Run) Identify(open redisstore.OpenRun) {
+	r.User = open.User
+	r.Body, r.First, r.Keyed, r.Attempt = open.Body, open.First, !open.Unkeyed, max(open.Attempt, 1)
 }
 
 // openWaits are those that the run's last event of the kind names.
-func (r *run) openWaits() (last []event.Wait) {
-	for _, line := range r.log.Lines(0) {
+func (r *Run) openWaits() (last []event.Wait) {
+	for _, line := range r.Log.Lines(0) {
 		if e, err := event.Decode(line); err == nil && e.Blocking() {
 			last = e.Payload.(*event.RunWaiting).Pending
 		}
@@ -276,8 +276,8 @@ func (r *run) openWaits() (last []event.Wait) {
 	return last
 }
 
-// waitsOf are those of a run that is suspended.
-func waitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
+// WaitsOf are those of a run that is suspended.
+func WaitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 	e, err := event.Decode(w.Event)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", redisstore.ErrStateLost, err)
@@ -289,5 +289,5 @@ func waitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 	return p.Pending, nil
 }
 
-// expired says whether the first wait of a chat has.
-func expired(rest *redisstore.Rest) bool { return time.Now().UnixMilli() >= rest.First }
+// Expired says whether the first wait of a chat has.
+func Expired(rest *redisstore.Rest) bool { return time.Now().UnixMilli() >= rest.First }

@@ -19,36 +19,36 @@ import (
 // Redis under the lease's fencing token, or in the spool, a write-ahead log on this disk,
 // while Redis does not take them.
 
-// writer writes into one chat under its lease. It pins the histories as they were when it
+// Writer writes into one chat under its lease. It pins the histories as they were when it
 // began plus what it appended since. It is the sink of the fold (event.Histories); its
 // methods are for one goroutine.
-type writer struct {
-	*lease
-	store *redisstore.Store
-	cache *cache.Cache
-	spool *spool.Spool
+type Writer struct {
+	*Lease
+	Store *redisstore.Store
+	Cache *cache.Cache
+	Spool *spool.Spool
 
-	agents []memory.Agent // the subagents that there are, for all of the turn
+	Subagents []memory.Agent // the subagents that there are, for all of the turn
 
-	// redacted says whether the text of a spool's entry was redacted.
-	redacted func(spool.Entry) bool
-	// rewound says whether a run of a turn was taken back since.
-	rewound func(run string, turn int64) bool
+	// Redacted says whether the text of a spool's entry was redacted.
+	Redacted func(spool.Entry) bool
+	// Rewound says whether a run of a turn was taken back since.
+	Rewound func(run string, turn int64) bool
 
 	retryAt    time.Time // not before Redis is asked to log events, after a try that failed
 	extendedAt time.Time // when the log's life was prolonged
 
-	closed    string                         // the run that waited and was ended for this lease; "" for none
+	Closed    string                         // the run that waited and was ended for this lease; "" for none
 	run       string                         // whose events are stored
 	logged    func() []redisstore.Logged     // the run's events until now
 	entries   int                            // that the run's log should have in Redis
 	placed    bool                           // what they add to the histories is there already
-	histories map[memory.Key]*memory.History // pinned
+	Histories map[memory.Key]*memory.History // pinned
 }
 
-// prepare loads the histories and stores what the spools hold of the chat.
-func (w *writer) prepare(ctx context.Context, agents []memory.Agent) error {
-	if err := w.load(ctx, agents); err != nil {
+// Prepare loads the histories and stores what the spools hold of the chat.
+func (w *Writer) Prepare(ctx context.Context, agents []memory.Agent) error {
+	if err := w.Load(ctx, agents); err != nil {
 		return err
 	}
 	if err := w.drain(ctx); err != nil {
@@ -60,34 +60,34 @@ func (w *writer) prepare(ctx context.Context, agents []memory.Agent) error {
 	return w.borrow(ctx)
 }
 
-// load brings the histories of the chat up to date, and raises their fencing tokens: the
+// Load brings the histories of the chat up to date, and raises their fencing tokens: the
 // chat's own history, those in its index, and of the configured subagents' those that are
 // stored or cached without being there, as another program leaves them, or Redis that lost
 // them. A subagent that the chat never used has no key, and the chat's own number fences
 // its first message.
-func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
-	keys := []memory.Key{memory.ChatKey(w.chat)}
+func (w *Writer) Load(ctx context.Context, agents []memory.Agent) error {
+	keys := []memory.Key{memory.ChatKey(w.Chat)}
 	for _, a := range w.Agents {
-		keys = append(keys, memory.SubagentKey(a, w.chat))
+		keys = append(keys, memory.SubagentKey(a, w.Chat))
 	}
-	for key := range w.histories { // of a lease that goes on
+	for key := range w.Histories { // of a lease that goes on
 		if !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
 	var unknown []memory.Key
 	for _, a := range agents {
-		key := memory.SubagentKey(a, w.chat)
+		key := memory.SubagentKey(a, w.Chat)
 		switch {
 		case slices.Contains(keys, key):
-		case w.cache.Peek(key) != nil:
+		case w.Cache.Peek(key) != nil:
 			keys = append(keys, key)
 		default:
 			unknown = append(unknown, key)
 		}
 	}
 	if len(unknown) > 0 {
-		exists, err := w.store.Chats.Exist(ctx, unknown...)
+		exists, err := w.Store.Chats.Exist(ctx, unknown...)
 		if err != nil {
 			return err
 		}
@@ -99,21 +99,21 @@ func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
 	}
 	copies := make([]*memory.History, len(keys))
 	for i, k := range keys {
-		copies[i] = w.history(k)
+		copies[i] = w.History(k)
 	}
-	current, err := w.cache.Load(ctx, w.Number, copies...)
+	current, err := w.Cache.Load(ctx, w.Number, copies...)
 	if err != nil {
 		return err
 	}
 	for _, h := range current {
-		w.histories[h.Key()] = h
+		w.Histories[h.Key()] = h
 	}
 	return nil
 }
 
-// history is the pinned copy of one history.
-func (w *writer) history(key memory.Key) *memory.History {
-	if h := w.histories[key]; h != nil {
+// History is the pinned copy of one history.
+func (w *Writer) History(key memory.Key) *memory.History {
+	if h := w.Histories[key]; h != nil {
 		return h
 	}
 	return memory.Empty(key)
@@ -125,7 +125,7 @@ const logPause = 300 * time.Millisecond
 
 // record puts events into the run's log: in Redis, or, while that does not take
 // them, in the spool.
-func (w *writer) record(events []event.Event) error {
+func (w *Writer) record(events []event.Event) error {
 	if err := w.mayWrite(); err != nil {
 		return err
 	}
@@ -134,9 +134,9 @@ func (w *writer) record(events []event.Event) error {
 		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Line()}
 	}
 	if !w.detached.Load() && !time.Now().Before(w.retryAt) {
-		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
+		ctx, cancel := context.WithTimeout(w.Ctx, StoreTimeout)
 		defer cancel()
-		err := w.spool.Drain(ctx, spool.Events(w.chat), w.relog)
+		err := w.Spool.Drain(ctx, spool.Events(w.Chat), w.relog)
 		if err == nil {
 			err = w.log(ctx, lines...)
 		}
@@ -151,18 +151,18 @@ func (w *writer) record(events []event.Event) error {
 	entries := make([]spool.Entry, len(lines))
 	for i, l := range lines {
 		mark := memory.Mark{Run: w.run, Seq: l.Seq, Turn: w.Number}
-		entries[i] = spool.Entry{Queue: spool.Events(w.chat), Mark: mark, Bytes: l.Line}
+		entries[i] = spool.Entry{Queue: spool.Events(w.Chat), Mark: mark, Bytes: l.Line}
 	}
-	return w.spool.Add(entries...)
+	return w.Spool.Add(entries...)
 }
 
 // keepLog is how often the life of a run's log is prolonged.
 const keepLog = time.Minute
 
 // log adds events to the run's log in Redis.
-func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
+func (w *Writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 	keep := time.Since(w.extendedAt) > keepLog
-	entries, err := w.store.Runs.Log(ctx, w.chat, w.run, keep, lines...)
+	entries, err := w.Store.Runs.Log(ctx, w.Chat, w.run, keep, lines...)
 	if err == nil {
 		w.entries += entries
 		if keep {
@@ -176,29 +176,29 @@ func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 // that follow. What stood behind the gap comes again from the apiserver. The chat's fencing
 // token is compared first: after a newer lease the log is another process's, which may have
 // closed the run in it, and writing over that would give one event's id two contents.
-func (w *writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
-	newest, err := w.store.Turns.Latest(ctx, w.chat)
+func (w *Writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
+	newest, err := w.Store.Turns.Latest(ctx, w.Chat)
 	if err != nil {
 		return err
 	}
 	if newest > w.Number {
 		return errLeaseLost // the log is another's by now
 	}
-	w.entries, err = w.store.Runs.Relog(ctx, w.chat, w.run, append(w.logged(), following...)...)
+	w.entries, err = w.Store.Runs.Relog(ctx, w.Chat, w.run, append(w.logged(), following...)...)
 	return err
 }
 
 // relog puts events out of the spool into their run's log. It drops those of a run
 // that is over: its log has an end, or is gone.
-func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
-	erased, err := w.store.Erasures.Erased(ctx, entries[0].Key)
+func (w *Writer) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
+	erased, err := w.Store.Erasures.Erased(ctx, entries[0].Key)
 	if err != nil {
 		return 0, err
 	}
 	run := entries[0].Mark.Run
 	var lines []redisstore.Logged
 	for _, e := range entries {
-		if e.Mark.Turn >= erased && !w.redacted(e) && !w.rewound(run, e.Mark.Turn) &&
+		if e.Mark.Turn >= erased && !w.Redacted(e) && !w.Rewound(run, e.Mark.Turn) &&
 			(run == w.run || w.Open != nil && w.Open.Run == run) {
 			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
 		}
@@ -206,7 +206,7 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 	if len(lines) > 0 && run == w.run {
 		err = w.log(ctx, lines...)
 	} else if len(lines) > 0 {
-		_, err = w.store.Runs.Log(ctx, w.chat, run, true, lines...)
+		_, err = w.Store.Runs.Log(ctx, w.Chat, run, true, lines...)
 	}
 	if errors.Is(err, redisstore.ErrGap) {
 		err = nil // the process that drives the run finds the gap and closes it
@@ -221,9 +221,9 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 // when that did not take it or may not have, in the spool. What follows in the same
 // history goes to the spool too until that is drained, and so does everything while events
 // wait there: a history is never ahead of its log.
-func (w *writer) Append(key memory.Key, seq int64, m memory.Message) error {
-	if w.ctx.Err() != nil {
-		return context.Cause(w.ctx)
+func (w *Writer) Append(key memory.Key, seq int64, m memory.Message) error {
+	if w.Ctx.Err() != nil {
+		return context.Cause(w.Ctx)
 	}
 	if w.placed {
 		return nil
@@ -235,42 +235,42 @@ func (w *writer) Append(key memory.Key, seq int64, m memory.Message) error {
 	mark := memory.Mark{Run: run, Seq: seq, Turn: w.Number}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
-	if !w.detached.Load() && w.spool.Pending(spool.Events(w.chat)) == 0 {
-		err = w.append(key, mark, encoded)
+	if !w.detached.Load() && w.Spool.Pending(spool.Events(w.Chat)) == 0 {
+		err = w.AppendEncoded(key, mark, encoded)
 	}
 	if !errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
-	return w.spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
+	return w.Spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
 }
 
-func (w *writer) append(key memory.Key, mark memory.Mark, encoded []byte) error {
-	ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
+func (w *Writer) AppendEncoded(key memory.Key, mark memory.Mark, encoded []byte) error {
+	ctx, cancel := context.WithTimeout(w.Ctx, StoreTimeout)
 	defer cancel()
-	if w.spool.Pending(spool.History(key)) > 0 {
-		if err := w.spool.Drain(ctx, spool.History(key), w.apply); err != nil {
+	if w.Spool.Pending(spool.History(key)) > 0 {
+		if err := w.Spool.Drain(ctx, spool.History(key), w.apply); err != nil {
 			return err
 		}
 	}
-	h, err := w.cache.Append(ctx, w.history(key), mark, encoded)
+	h, err := w.Cache.Append(ctx, w.History(key), mark, encoded)
 	if err != nil {
 		return err
 	}
-	w.histories[key] = h
+	w.Histories[key] = h
 	return nil
 }
 
 // drain stores what the spool of this process holds of the chat, of an earlier lease or of
 // this one: the events first, since a history is never ahead of its log.
-func (w *writer) drain(ctx context.Context) error {
-	if err := w.spool.Drain(ctx, spool.Events(w.chat), w.relog); err != nil {
+func (w *Writer) drain(ctx context.Context) error {
+	if err := w.Spool.Drain(ctx, spool.Events(w.Chat), w.relog); err != nil {
 		return err
 	}
-	for _, q := range w.spool.Queues() {
-		if q.Key.Chat() != w.chat || q.Events {
+	for _, q := range w.Spool.Queues() {
+		if q.Key.Chat() != w.Chat || q.Events {
 			continue
 		}
-		if err := w.spool.Drain(ctx, q, w.apply); err != nil {
+		if err := w.Spool.Drain(ctx, q, w.apply); err != nil {
 			return err
 		}
 	}
@@ -280,8 +280,8 @@ func (w *writer) drain(ctx context.Context) error {
 // borrow stores what living processes on this disk hold of the chat in their spools: a run
 // that they left must not be closed short of what they have shown of it. They find
 // duplicates when they drain their spools themselves.
-func (w *writer) borrow(ctx context.Context) error {
-	entries, err := w.spool.ReadOthers(w.chat)
+func (w *Writer) borrow(ctx context.Context) error {
+	entries, err := w.Spool.ReadOthers(w.Chat)
 	if err != nil {
 		return err
 	}
@@ -307,26 +307,26 @@ func (w *writer) borrow(ctx context.Context) error {
 // apply appends entries of a spool under this fencing token. Those of a lease that is over
 // come behind what was written since, in one block; those from before an erasure are
 // dropped.
-func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
+func (w *Writer) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
 	key := entries[0].Key
-	erased, err := w.store.Erasures.Erased(ctx, key)
+	erased, err := w.Store.Erasures.Erased(ctx, key)
 	if err != nil {
 		return 0, err
 	}
 	for i, e := range entries {
-		if e.Mark.Turn < erased || w.redacted(e) || w.rewound(e.Mark.Run, e.Mark.Turn) {
+		if e.Mark.Turn < erased || w.Redacted(e) || w.Rewound(e.Mark.Run, e.Mark.Turn) {
 			continue
 		}
 		mark := e.Mark
 		mark.Turn = w.Number
-		prevLen := w.history(key).Len()
-		h, err := w.cache.Append(ctx, w.history(key), mark, e.Bytes)
+		prevLen := w.History(key).Len()
+		h, err := w.Cache.Append(ctx, w.History(key), mark, e.Bytes)
 		if err != nil {
 			return i, err
 		}
-		w.histories[key] = h
+		w.Histories[key] = h
 		if e.Mark.Turn != w.Number && h.Len() > prevLen {
-			w.store.Counts.Late.Add(1)
+			w.Store.Counts.Late.Add(1)
 		}
 	}
 	return len(entries), w.closeLate(ctx, entries[len(entries)-1])
@@ -335,10 +335,10 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 // closeLate closes a delegation that came late out of a spool, of a run that is over and
 // did not know of it at its end. A task of another run stays open: what came late was known
 // already, and that run goes on.
-func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
+func (w *Writer) closeLate(ctx context.Context, last spool.Entry) error {
 	run := strings.TrimSuffix(last.Mark.Run, memory.ClosingSuffix)
 	finished := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
-	h := w.history(last.Key)
+	h := w.History(last.Key)
 	if !finished || last.Key.Agent() == "" {
 		return nil
 	}
@@ -346,7 +346,7 @@ func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
 	if err != nil || !open {
 		return err
 	}
-	return w.closeWith(ctx, h, message, run, last.Mark.Seq)
+	return w.CloseWith(ctx, h, message, run, last.Mark.Seq)
 }
 
 // openMessage returns the last message of a history. open reports whether it is a question or a task of a run.
@@ -361,36 +361,36 @@ func openMessage(h *memory.History, run string) (m memory.Message, open bool, er
 	return last[0], last[0].Role == memory.RoleUser && memory.RunOf(last[0].ID) == run, nil
 }
 
-// closeWith ends a history behind its last message, which event seq of a run made that is lost.
-func (w *writer) closeWith(ctx context.Context, h *memory.History, last memory.Message, run string, seq int64) error {
+// CloseWith ends a history behind its last message, which event seq of a run made that is lost.
+func (w *Writer) CloseWith(ctx context.Context, h *memory.History, last memory.Message, run string, seq int64) error {
 	mark := memory.Mark{Run: event.Closing(run), Seq: seq + 1, Turn: w.Number}
 	end := memory.Failed(event.RunLost)
 	end.Timestamp, end.ID = last.Timestamp, memory.MessageID(mark.Run, mark.Seq)
-	h, err := w.cache.Append(ctx, h, mark, end.Encode())
+	h, err := w.Cache.Append(ctx, h, mark, end.Encode())
 	if err == nil {
-		w.histories[h.Key()] = h
+		w.Histories[h.Key()] = h
 	}
 	return err
 }
 
-// trim cuts the histories back to limit messages. What cannot be trimmed now is
+// Trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.
-func (w *writer) trim(limit int) error {
+func (w *Writer) Trim(limit int) error {
 	if w.detached.Load() {
 		return nil
 	}
 	var failed error
-	for key, h := range w.histories {
-		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
-		short, err := w.store.Archives.Trim(ctx, h, w.Number, limit)
+	for key, h := range w.Histories {
+		ctx, cancel := context.WithTimeout(w.Ctx, StoreTimeout)
+		short, err := w.Store.Archives.Trim(ctx, h, w.Number, limit)
 		cancel()
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
 		if short != h {
-			w.histories[key] = short
-			w.cache.Put(short)
+			w.Histories[key] = short
+			w.Cache.Put(short)
 		}
 	}
 	return failed
