@@ -168,10 +168,11 @@ func (d *Driver) read(ctx context.Context) error {
 	return nil
 }
 
-// FailedError says that events cannot be taken: the run is not driven on.
-type FailedError struct{ error }
+// FailedError indicates that events cannot be taken, so that the run is not driven any further.
+type FailedError struct{ Err error }
 
-func (e FailedError) Unwrap() error { return e.error }
+func (e FailedError) Error() string { return e.Err.Error() }
+func (e FailedError) Unwrap() error { return e.Err }
 
 // takeAlone takes events under the driver's lock, and puts back first what Redis was found to
 // have lost. An error is a failedError.
@@ -214,7 +215,7 @@ func (d *Driver) reconnect(ctx context.Context, broken error, last int64, failin
 	var failed FailedError
 	switch {
 	case errors.As(broken, &failed):
-		return failed.error
+		return failed.Err
 	case d.Run.Log.Done(), d.isWaiting():
 		return nil
 	case d.writer.Ctx.Err() != nil:

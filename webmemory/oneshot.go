@@ -235,7 +235,7 @@ func (s *OneShotRunner) hear(ctx context.Context, r *Run, client *api.Client, ev
 		last := r.Log.Last()
 		err := s.hearOnce(ctx, r, client, events)
 		if failed, ok := errors.AsType[FailedError](err); ok {
-			return failed.error
+			return failed.Err
 		}
 		if r.Log.Done() || r.Log.Waiting() {
 			return nil

@@ -152,8 +152,8 @@ func (r *Run) End() {
 
 // Windowed is a history and the messages of it that an agent was shown.
 type Windowed struct {
-	history *memory.History
-	window  []json.RawMessage
+	History *memory.History
+	Window  []json.RawMessage
 }
 
 // lend lets the run's agents reach the memory of its chat by a token, until it is over.
@@ -175,12 +175,12 @@ func (r *Run) VisibleIDs(key memory.Key) map[string]bool {
 	r.Mu.Lock()
 	w, ids := r.windows[key], map[string]bool{}
 	r.Mu.Unlock()
-	if w.history == nil {
+	if w.History == nil {
 		return ids
 	}
-	raw, i := w.history.Raw(0), w.history.Len()-1
+	raw, i := w.History.Raw(0), w.History.Len()-1
 	rawIDs := memory.IDs(raw)
-	for _, m := range slices.Backward(w.window) { // which is a part of all, in its order
+	for _, m := range slices.Backward(w.Window) { // which is a part of all, in its order
 		for i >= 0 && !bytes.Equal(raw[i], m) {
 			i--
 		}

@@ -242,7 +242,7 @@ func (s *Leaser) finishPending(ctx context.Context, w *Writer, pos Place) error 
 	defer cancel()
 	s.Log.Warn().Str("chat", w.Chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.Metrics.Faults.WithLabelValues(HalfChange).Inc()
-	if scope, erase := strings.CutPrefix(w.Pending, PendingErase); erase {
+	if scope, erasing := strings.CutPrefix(w.Pending, PendingErase); erasing {
 		return s.eraser.FinishErasure(ctx, w, ParseEraseScope(scope), pos < Erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.Chat {
