@@ -36,9 +36,9 @@ import (
 // nothing itself; a post is refused before its run is registered, or is answered from the run.
 type Admission struct {
 	*Core
-	registry *Registry
-	streams  *Streams
-	starter  *Starter
+	Registry *Registry
+	Streams  *Streams
+	Starter  *Starter
 }
 
 // Answering is a handler of posts: post admits one, and it is answered by a stream of events, or
@@ -56,7 +56,7 @@ func (s *Admission) Answering(post func(*gin.Context) (*admitted, error)) func(*
 				Outcome: webapi.OutcomeStarted, RunID: a.run.Id, Events: webapi.RunPath(a.run.Chat, a.run.Id) + "/events",
 			}, nil)
 		case a.stream:
-			return s.streams.ServeEvents(c, a.run)
+			return s.Streams.ServeEvents(c, a.run)
 		}
 		return s.answerWhole(c, a)
 	}
@@ -280,15 +280,15 @@ func (s *Admission) try(
 	ctx context.Context, r *Run, p webapi.MessageRequest, key string,
 ) (result *Run, answer *Final, newer int, err error) {
 	for {
-		other, err := s.registry.Register(r)
+		other, err := s.Registry.Register(r)
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		if other == nil {
 			break
 		}
-		if s.registry.Outdated(ctx, other) {
-			s.registry.ForgetRun(other)
+		if s.Registry.Outdated(ctx, other) {
+			s.Registry.ForgetRun(other)
 			continue
 		}
 		joined, err := other.Join(ctx, r)
@@ -306,7 +306,7 @@ func (s *Admission) try(
 	record, newer, err := s.findOrStart(ctx, r, p, key)
 	if err != nil || record != nil {
 		r.Refused = err
-		s.registry.ForgetRun(r)
+		s.Registry.ForgetRun(r)
 		r.End()
 	}
 	close(r.Posted)
@@ -317,7 +317,7 @@ func (s *Admission) try(
 		return r, nil, 0, nil
 	}
 	answer = storedAnswer(record)
-	result = s.streams.Mirror(ctx, r.Chat, r.Id, answer != nil)
+	result = s.Streams.Mirror(ctx, r.Chat, r.Id, answer != nil)
 	result.Attempt = r.Attempt
 	return result, answer, 0, nil
 }
@@ -366,7 +366,7 @@ func (s *Admission) findOrStart(
 		return record, newer, sameBody(record, r)
 	}
 	// One that is found here was begun by a post that came at the same time.
-	if record, err = s.starter.start(ctx, r, p); err != nil || record == nil {
+	if record, err = s.Starter.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
 	if record.Rewound {

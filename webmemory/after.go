@@ -52,11 +52,11 @@ func (s *Starter) fits(ctx context.Context, r *Run, p webapi.MessageRequest, clo
 	if p.ParentID == nil || *p.ParentID == last {
 		return nil, nil
 	}
-	v, err := s.histories.Pin(ctx, histories, headCache)
+	v, err := s.Histories.Pin(ctx, histories, headCache)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.histories.Locate(ctx, r.Chat, v, *p.ParentID)
+	l, err := s.Histories.Locate(ctx, r.Chat, v, *p.ParentID)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Starter) newestAlone(ctx context.Context, v View, l *Boundary) (bool, e
 		if !l.Start || key.Agent() == "" {
 			continue
 		}
-		for one, err := range s.histories.Parts(ctx, p, NoID) {
+		for one, err := range s.Histories.Parts(ctx, p, NoID) {
 			if err != nil || slices.ContainsFunc(one.Heads, func(h Head) bool { return h.Timestamp < l.NewestTS }) {
 				return false, err
 			}
@@ -119,7 +119,7 @@ func (s *Starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messa
 		return false, err
 	}
 	a := &setAsides[len(setAsides)-1]
-	if err := s.histories.UnchangedSince(ctx, histories, a); err != nil {
+	if err := s.Histories.UnchangedSince(ctx, histories, a); err != nil {
 		if errors.Is(err, ErrMessagesSince) {
 			err = nil
 		}
@@ -152,7 +152,7 @@ func (s *Starter) mayFollow(ctx context.Context, r *Run, p webapi.MessageRequest
 			return nil, err // nothing is ended for it; it is looked at under the turn
 		}
 	}
-	histories, err := s.histories.CurrentAll(ctx, r.Chat)
+	histories, err := s.Histories.CurrentAll(ctx, r.Chat)
 	if err == nil {
 		_, err = s.fits(ctx, r, p, "", histories, nil)
 	}
@@ -186,11 +186,11 @@ func (s *Starter) goBack(ctx context.Context, r *Run, p webapi.MessageRequest, w
 	// What follows must not end with the client, half way.
 	ctx, cancel := changeContext(w)
 	defer cancel()
-	setAside, err := s.rewinder.RewindUnder(ctx, w, *target, headCache)
+	setAside, err := s.Rewinder.RewindUnder(ctx, w, *target, headCache)
 	if err != nil || setAside.ID == "" {
 		return "", nil, err
 	}
-	return setAside.ID, nil, s.eraser.FreshConversation(ctx, w)
+	return setAside.ID, nil, s.Eraser.FreshConversation(ctx, w)
 }
 
 // undo puts back what was taken back for a post that was refused then.
@@ -199,7 +199,7 @@ func (s *Starter) undo(w *Writer, rewindID string) {
 	defer cancel()
 	a, err := s.Store.Rewinds.Read(ctx, w.Chat, rewindID)
 	if err == nil && a != nil {
-		err = s.rewinder.RestoreUnder(ctx, w, a)
+		err = s.Rewinder.RestoreUnder(ctx, w, a)
 	}
 	if err != nil {
 		s.Log.Warn().Err(err).Str("chat", w.Chat.String()).Msg("what a refused message took back is still set aside")

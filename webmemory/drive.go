@@ -248,7 +248,7 @@ func (d *Driver) take(events []event.Event) error {
 		}
 		d.clock(e)
 		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.writer.detached.Load() {
-			d.runner.storeWatch.ToldLoss(d.writer.Ctx, d.Run.Chat, d.Run.Epoch)
+			d.runner.StoreWatch.ToldLoss(d.writer.Ctx, d.Run.Chat, d.Run.Epoch)
 		}
 	}
 	if time.Since(d.flushedAt) > time.Second {
@@ -489,7 +489,7 @@ func (d *Driver) hasFollower() bool {
 		if err != nil || open != nil {
 			return err != nil || open.Run == d.Run.Id
 		}
-		if !d.runner.storeWatch.LostLately(ctx) || Pause(ctx, Jitter(100*time.Millisecond)) != nil {
+		if !d.runner.StoreWatch.LostLately(ctx) || Pause(ctx, Jitter(100*time.Millisecond)) != nil {
 			return false
 		}
 	}

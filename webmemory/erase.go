@@ -26,19 +26,19 @@ import (
 // meta says what is pending.
 type Eraser struct {
 	*Core
-	peers      *Peers
-	redactor   *Redactor
-	rewinder   *Rewinder
-	tombstones *Tombstones
+	Peers      *Peers
+	Redactor   *Redactor
+	Rewinder   *Rewinder
+	Tombstones *Tombstones
 }
 
 // EraseRoutes is DELETE of chats, of histories and of what a user said. It takes the turn of each chat before all posts
 // that wait for it.
 type EraseRoutes struct {
 	*Core
-	eraser     *Eraser
-	tombstones *Tombstones
-	leaser     *Leaser
+	Eraser     *Eraser
+	Tombstones *Tombstones
+	Leaser     *Leaser
 }
 
 // DeleteHistory is DELETE …/history of a chat or of one of its subagents.
@@ -95,8 +95,8 @@ func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what EraseScope) e
 	if what.History != nil {
 		p = Erasing
 	}
-	return TakeAway(s.leaser, c, chat, p, allowed, func(ctx context.Context, w *Writer) (webapi.Erased, error) {
-		return s.eraser.EraseUnder(ctx, w, what)
+	return TakeAway(s.Leaser, c, chat, p, allowed, func(ctx context.Context, w *Writer) (webapi.Erased, error) {
+		return s.Eraser.EraseUnder(ctx, w, what)
 	})
 }
 
@@ -132,7 +132,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *Writer, what EraseScope) (we
 		return out, err
 	}
 	out.Erased = append(out.Erased, asleep...)
-	if err := s.rewinder.dropRewound(ctx, w.Chat); err != nil {
+	if err := s.Rewinder.dropRewound(ctx, w.Chat); err != nil {
 		return out, err
 	}
 	chatKeys, err := s.Store.Chats.Keys(ctx, w.Chat, s.Cfg.Agents()...)
@@ -174,8 +174,8 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *Writer, what EraseScope) (we
 	if what.History != nil {
 		fact.Name = what.History.String()
 	}
-	runs := s.tombstones.runsOf(w)
-	if err := s.tombstones.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
+	runs := s.Tombstones.runsOf(w)
+	if err := s.Tombstones.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return out, err
 	}
 	if err := s.Store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
@@ -191,7 +191,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *Writer, what EraseScope) (we
 		if err := s.Cache.Erase(ctx, w.Number, keys...); err != nil {
 			return out, err
 		}
-		s.peers.TellOthers(ctx, fact)
+		s.Peers.TellOthers(ctx, fact)
 		return out, s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 	}
 	documents := false
@@ -255,7 +255,7 @@ func (s *Eraser) eraseStored(
 	if err := s.Store.Chats.Remove(ctx, extraKeys...); err != nil {
 		return err
 	}
-	if err := s.Store.Runs.Erase(ctx, w.Chat, s.peers.TellOthers(ctx, fact)...); err != nil {
+	if err := s.Store.Runs.Erase(ctx, w.Chat, s.Peers.TellOthers(ctx, fact)...); err != nil {
 		return err
 	}
 	if err := s.Store.Stored.Chat(ctx, w.Chat, 0); err != nil {

@@ -95,7 +95,7 @@ func (s *NoteRoutes) forget(ctx context.Context, r *Run, f forgetting, out *memo
 	for _, id := range ids {
 		entries = append(entries, memory.ForgetEntry+id)
 	}
-	conversation, err := s.histories.Quarantine(ctx, r.Chat, entries...)
+	conversation, err := s.Histories.Quarantine(ctx, r.Chat, entries...)
 	if err != nil {
 		return err
 	}
@@ -125,9 +125,9 @@ func (s *NoteRoutes) eraseAfter(r *Run, conversation string) {
 // containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool
 // calls. It stops after maxForgotten and one more.
 func (s *NoteRoutes) containing(ctx context.Context, r *Run, f forgetting) (ids []string, err error) {
-	v, err := s.histories.Look(ctx, r.Chat, nil)
+	v, err := s.Histories.Look(ctx, r.Chat, nil)
 	for _, key := range v.Keys() {
-		for raw, err := range s.histories.Walk(ctx, v[key]) {
+		for raw, err := range s.Histories.Walk(ctx, v[key]) {
 			if err != nil || len(ids) > maxForgotten {
 				return ids, err
 			}

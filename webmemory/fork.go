@@ -37,13 +37,13 @@ func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		return err
 	}
 	var out webapi.Imported
-	err = s.leaser.UnderTurn(ctx, as, func(ctx context.Context, w *Writer) error {
-		if err := s.histories.IsEmpty(ctx, as); err != nil {
+	err = s.Leaser.UnderTurn(ctx, as, func(ctx context.Context, w *Writer) error {
+		if err := s.Histories.IsEmpty(ctx, as); err != nil {
 			return err
 		}
 		var v View
-		err := s.leaser.UnderTurn(ctx, source, func(ctx context.Context, src *Writer) (err error) {
-			v, err = s.histories.Pin(ctx, src.Histories, headCache)
+		err := s.Leaser.UnderTurn(ctx, source, func(ctx context.Context, src *Writer) (err error) {
+			v, err = s.Histories.Pin(ctx, src.Histories, headCache)
 			return err
 		})
 		if err != nil {
@@ -58,7 +58,7 @@ func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		}
 		l := &Boundary{LastIndex: math.MaxInt} // all stays
 		if body.LastID != "" {
-			if l, err = s.histories.Locate(ctx, source, v.OverGaps(), body.LastID); err != nil {
+			if l, err = s.Histories.Locate(ctx, source, v.OverGaps(), body.LastID); err != nil {
 				return err
 			}
 		}
@@ -94,15 +94,15 @@ func (s *Portable) forkable(ctx context.Context, source, as memory.Chat, lastID 
 	if err := fair.Block(ctx, func() error { return s.Tier.Wake(ctx, as) }); err != nil {
 		return err
 	}
-	if err := s.histories.IsEmpty(ctx, as); err != nil {
+	if err := s.Histories.IsEmpty(ctx, as); err != nil {
 		return err
 	}
-	v, err := s.histories.Look(ctx, source, headCache)
+	v, err := s.Histories.Look(ctx, source, headCache)
 	if err == nil && len(v) == 0 {
 		err = ErrUnknownChat
 	}
 	if err == nil && lastID != "" {
-		_, err = s.histories.Locate(ctx, source, v.OverGaps(), lastID)
+		_, err = s.Histories.Locate(ctx, source, v.OverGaps(), lastID)
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 	for _, key := range v.Keys() {
 		src := v[key]
 		src.OnGap = func(gap webapi.HistoryGap, _ error) error { in.missing += max(gap.Messages, 1); return nil }
-		for raw, err := range s.histories.Staying(ctx, src, l) {
+		for raw, err := range s.Histories.Staying(ctx, src, l) {
 			if _, id := HeadOf(raw); err == nil && key.Agent() == "" {
 				if _, ok := noteSources[id]; ok {
 					noteSources[id] = true
@@ -164,7 +164,7 @@ func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 	}
 	// What was erased, redacted or taken back meanwhile must not live on in the new chat.
 	for _, key := range v.Keys() {
-		h, _, err := s.histories.Current(ctx, key)
+		h, _, err := s.Histories.Current(ctx, key)
 		if err != nil {
 			return err
 		}

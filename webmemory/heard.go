@@ -23,8 +23,8 @@ import (
 // HeardRoutes record what the gateway heard, and recall for it.
 type HeardRoutes struct {
 	*Core
-	leaser   *Leaser
-	searcher *Searcher
+	Leaser   *Leaser
+	Searcher *Searcher
 }
 
 // heardTurn is the body of POST …/heard: a turn of an agent, or the items of a conversation.
@@ -177,7 +177,7 @@ func (s *HeardRoutes) PostHeard(c *gin.Context, t heardTurn) error {
 	if err != nil {
 		return err
 	}
-	err = s.leaser.UnderTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *Writer) error {
+	err = s.Leaser.UnderTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *Writer) error {
 		if w.ErasedIn() >= t.Began {
 			return nil
 		}
@@ -235,7 +235,7 @@ func (s *HeardRoutes) PostRecalled(c *gin.Context, req askedTurn) error {
 	}
 	q.Budget, q.OldestFirst, q.Needed = min(max(req.Budget, 1), MaxRecallBudget), true, true
 	q.Visible = func(_ memory.Key, id string) bool { return strings.HasPrefix(id, session+"-") }
-	if out.Recalled, err = s.searcher.Search(c.Request.Context(), q, key); err != nil {
+	if out.Recalled, err = s.Searcher.Search(c.Request.Context(), q, key); err != nil {
 		return err
 	}
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
@@ -287,8 +287,8 @@ func (s *HeardRoutes) PostRecall(c *gin.Context, r *Run, req memory.RecallReques
 			return err
 		}
 		if exclusive {
-			return AnswerUser(c, s.searcher, q, r.User)
+			return AnswerUser(c, s.Searcher, q, r.User)
 		}
 	}
-	return s.searcher.AnswerRecall(c, q, keys...)
+	return s.Searcher.AnswerRecall(c, q, keys...)
 }

@@ -17,7 +17,7 @@ import (
 // nothing, and needs no turn.
 type Histories struct {
 	*Core
-	storeWatch *StoreWatch
+	StoreWatch *StoreWatch
 }
 
 // Current is a history as stored, or, while Redis is away, as it was known.
@@ -26,7 +26,7 @@ func (s *Histories) Current(ctx context.Context, key memory.Key) (h *memory.Hist
 	if err == nil {
 		return loaded[0], false, nil
 	}
-	start := s.storeWatch.Health.Get().DownSince
+	start := s.StoreWatch.Health.Get().DownSince
 	h = s.Cache.Peek(key)
 	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !start.IsZero() && time.Since(start) > StaleFor {
 		return nil, false, err

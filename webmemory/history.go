@@ -23,7 +23,7 @@ import (
 // HistoryRoutes shows what is remembered: histories, page by page and with their archives. It changes nothing.
 type HistoryRoutes struct {
 	*Core
-	histories *Histories
+	Histories *Histories
 }
 
 // GetHistory is GET …/history of a chat or of one of its subagents. A negative
@@ -75,7 +75,7 @@ func bounds(total, offset, limit int) (start, end int) {
 
 // page is a part of what is at hand of a history.
 func (s *HistoryRoutes) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
-	h, stale, err := s.histories.Current(ctx, key)
+	h, stale, err := s.Histories.Current(ctx, key)
 	if err != nil {
 		return webapi.HistoryPage{}, err
 	}
@@ -161,7 +161,7 @@ func (s *HistoryRoutes) cutOut(ctx context.Context, h *memory.History, segments 
 	}
 	read := 0
 	for chunk := range slices.Chunk(selected, 32) {
-		values, err := s.histories.readEach(ctx, h.Key(), chunk)
+		values, err := s.Histories.readEach(ctx, h.Key(), chunk)
 		if err != nil {
 			return out, err
 		}
@@ -255,7 +255,7 @@ func (t RunMessages) take(agent memory.Agent, raw []json.RawMessage) {
 
 // Recollect adds what is at hand of the chat's histories.
 func (s *HistoryRoutes) Recollect(ctx context.Context, chat memory.Chat, runs RunMessages) error {
-	histories, err := s.histories.CurrentAll(ctx, chat)
+	histories, err := s.Histories.CurrentAll(ctx, chat)
 	for key, h := range histories {
 		runs.take(key.Agent(), h.Raw(0))
 	}

@@ -25,7 +25,7 @@ func (s *HistoryRoutes) GetInfluence(c *gin.Context, chat memory.Chat) error {
 	out := webapi.Influence{Answers: []webapi.Influenced{}}
 	onGap := func(webapi.HistoryGap, error) error { out.Partial = true; return nil }
 	n := 0
-	for raw, err := range s.histories.Remembered(c.Request.Context(), memory.ChatKey(chat), onGap) {
+	for raw, err := range s.Histories.Remembered(c.Request.Context(), memory.ChatKey(chat), onGap) {
 		if err != nil {
 			return err
 		}
@@ -72,14 +72,14 @@ func (s *HistoryRoutes) PostQuarantine(c *gin.Context, chat memory.Chat, body we
 	if err := CheckQuarantine(body.Entries); err != nil {
 		return err
 	}
-	histories, err := s.histories.Look(c.Request.Context(), chat, Heads{})
+	histories, err := s.Histories.Look(c.Request.Context(), chat, Heads{})
 	if err == nil && len(histories) == 0 {
 		err = ErrUnknownChat // a field of its meta would be all that there is of it
 	}
 	if err != nil {
 		return err
 	}
-	conversation, err := s.histories.Quarantine(c.Request.Context(), chat, body.Entries...)
+	conversation, err := s.Histories.Quarantine(c.Request.Context(), chat, body.Entries...)
 	if err == nil && conversation != "" {
 		err = s.Runs.EraseConversation(c.Request.Context(), chat.Tenant(), conversation)
 	}

@@ -28,8 +28,8 @@ import (
 // once: while Redis may have forgotten one, the other processes are asked first.
 type ToolCalls struct {
 	*Core
-	peers      *Peers
-	storeWatch *StoreWatch
+	Peers      *Peers
+	StoreWatch *StoreWatch
 }
 
 // callsFile begins the names of files of calls; an id of a run does not begin with it.
@@ -132,21 +132,21 @@ func (e *EndStore) Get(c *gin.Context, chat memory.Chat) error {
 // CallsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
 func (s *ToolCalls) CallsOf(ctx context.Context, chat memory.Chat, first string) (KnownCalls, error) {
 	calls := s.EndStore.Calls(chat, first)
-	if !s.storeWatch.LostLately(ctx) {
+	if !s.StoreWatch.LostLately(ctx) {
 		return calls, nil
 	}
 	var peerErr error
-	err := AskAll(ctx, s.peers, http.MethodGet,
+	err := AskAll(ctx, s.Peers, http.MethodGet,
 		"/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
 		calls.Add, func(_ redisstore.Process, err error) {
 			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
 				peerErr = err
 			}
 		})
-	if err != nil || peerErr == nil || s.storeWatch.Losses.Newest().IsZero() { // which only began lately
+	if err != nil || peerErr == nil || s.StoreWatch.Losses.Newest().IsZero() { // which only began lately
 		return calls, err
 	}
-	if s.storeWatch.Losses.Noticed(s.Cfg.GrantWait) {
+	if s.StoreWatch.Losses.Noticed(s.Cfg.GrantWait) {
 		return calls, fmt.Errorf("%w: %w", ErrMayComeBack, peerErr)
 	}
 	s.Metrics.Faults.WithLabelValues(UnsureGrant).Inc()
@@ -165,8 +165,8 @@ func (s *ToolCalls) claimOnce(ctx context.Context, r *Run, id string, c redissto
 	}
 	first := r.FirstRun()
 	for {
-		lastLoss := s.storeWatch.Losses.Newest()
-		if s.storeWatch.Losses.IsRecent() {
+		lastLoss := s.StoreWatch.Losses.Newest()
+		if s.StoreWatch.Losses.IsRecent() {
 			calls, err := s.CallsOf(ctx, r.Chat, first)
 			if err == nil {
 				err = s.Store.Runs.RestoreCalls(ctx, r.Chat, token, first, calls.Fields)
@@ -179,7 +179,7 @@ func (s *ToolCalls) claimOnce(ctx context.Context, r *Run, id string, c redissto
 		if err != nil || word != memory.CallGranted {
 			return word, result, err
 		}
-		if s.storeWatch.LostLately(ctx); s.storeWatch.Losses.Newest().Equal(lastLoss) {
+		if s.StoreWatch.LostLately(ctx); s.StoreWatch.Losses.Newest().Equal(lastLoss) {
 			record, err := json.Marshal(c)
 			s.noteCall(r, CallLine{Field: id, Value: string(record), Seq: r.Log.Last()})
 			return word, nil, err
@@ -224,7 +224,7 @@ func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first strin
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *Driver) error {
 	first := d.Run.FirstRun()
-	return d.runner.toolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.Id, first,
+	return d.runner.ToolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.Id, first,
 		d.runner.EndStore.Calls(d.Run.Chat, first))
 }
 

@@ -22,12 +22,12 @@ import (
 // wait here. It writes by compare-and-set or under a chat's lease, and only after the tombstones are synced.
 type WriteBacker struct {
 	*Core
-	registry   *Registry
-	storeWatch *StoreWatch
-	tombstones *Tombstones
-	runner     *Runner
-	restorer   *Restorer
-	leaser     *Leaser
+	Registry   *Registry
+	StoreWatch *StoreWatch
+	Tombstones *Tombstones
+	Runner     *Runner
+	Restorer   *Restorer
+	Leaser     *Leaser
 }
 
 // maxUsed bounds how many chats are remembered to have been used here.
@@ -124,7 +124,7 @@ const (
 func (s *WriteBacker) WriteBack() {
 	for {
 		select {
-		case <-s.storeWatch.Losses.Wake:
+		case <-s.StoreWatch.Losses.Wake:
 		case <-s.Life.Done():
 			return
 		}
@@ -142,7 +142,7 @@ func (s *WriteBacker) WriteBack() {
 // writeBackAll writes back all histories that are cached. What was erased or changed
 // on purpose comes first, so that nothing of that is brought back.
 func (s *WriteBacker) writeBackAll(ctx context.Context) error {
-	if err := s.tombstones.SyncErasures(ctx); err != nil {
+	if err := s.Tombstones.SyncErasures(ctx); err != nil {
 		return err
 	}
 	began, initial := time.Now(), s.Store.Counts.Recovered.Load()
@@ -216,7 +216,7 @@ const restoreTries = 60
 // post would run again what its client saw completed: first, at once, their messages,
 // then all that is kept of each, as it gets their chats' leases.
 func (s *WriteBacker) restoreRuns(ctx context.Context) {
-	remaining := s.registry.EndedRuns()
+	remaining := s.Registry.EndedRuns()
 	var placing sync.WaitGroup
 	sem := make(chan struct{}, WriteBackers)
 	for _, head := range remaining {
@@ -259,10 +259,10 @@ func (s *WriteBacker) placeRun(ctx context.Context, head EndHead) error {
 	if ok, err := s.knowsEnd(ctx, head); ok || err != nil {
 		return err
 	}
-	if err := s.tombstones.FollowErasures(ctx); err != nil || s.RedactedSince(head.Chat.Chat, head.Turn) {
+	if err := s.Tombstones.FollowErasures(ctx); err != nil || s.RedactedSince(head.Chat.Chat, head.Turn) {
 		return err
 	}
-	_, lines := s.registry.KnownEvents(head.Chat.Chat, head.Run)
+	_, lines := s.Registry.KnownEvents(head.Chat.Chat, head.Run)
 	copies, err := Folded(head.Chat.Chat, head.Turn, head.Decode(lines))
 	if err != nil {
 		return err
@@ -290,10 +290,10 @@ func (s *WriteBacker) restoreRun(ctx context.Context, head EndHead) error {
 			return err
 		}
 	}
-	if err := s.tombstones.FollowErasures(ctx); err != nil {
+	if err := s.Tombstones.FollowErasures(ctx); err != nil {
 		return err
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", PlaceIdle)
+	w, err := s.Leaser.takeTurn(ctx, ctx, head.Chat.Chat, "", PlaceIdle)
 	if errors.Is(err, problem.ErrErased) {
 		return nil
 	}
@@ -302,18 +302,18 @@ func (s *WriteBacker) restoreRun(ctx context.Context, head EndHead) error {
 	}
 	if w.Open != nil {
 		run := w.Open.Run
-		s.runner.Resume(w)
+		s.Runner.Resume(w)
 		if run == head.Run {
 			return nil
 		}
 		return problem.ErrQueueSlow
 	}
 	defer w.Next()
-	_, lines := s.registry.KnownEvents(head.Chat.Chat, head.Run)
+	_, lines := s.Registry.KnownEvents(head.Chat.Chat, head.Run)
 	if events := head.Decode(lines); head.Waiting != nil {
-		_, err = s.restorer.restoreWait(ctx, w, head, events)
+		_, err = s.Restorer.restoreWait(ctx, w, head, events)
 	} else if len(events) > 0 && events[len(events)-1].Terminal() {
-		err = s.restorer.putBack(ctx, w, head, events)
+		err = s.Restorer.putBack(ctx, w, head, events)
 	}
 	return errors.Join(err, w.End())
 }

@@ -25,8 +25,8 @@ import (
 // chat's turn.
 type NoteRoutes struct {
 	*Core
-	histories *Histories
-	leaser    *Leaser
+	Histories *Histories
+	Leaser    *Leaser
 }
 
 // GetNotes is GET …/notes of a chat, of one of its subagents, or of a user.
@@ -149,7 +149,7 @@ func (s *NoteRoutes) changeNotes(c *gin.Context, change func([]memory.Note) ([]m
 	if err != nil {
 		return err
 	}
-	return s.leaser.UnderTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *Writer) error {
+	return s.Leaser.UnderTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *Writer) error {
 		return s.Store.Notes.Change(ctx, w.Number, key, change)
 	})
 }

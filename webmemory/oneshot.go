@@ -25,10 +25,10 @@ import (
 // sends the result with the transcript in a new request.
 type OneShotRunner struct {
 	*Core
-	registry  *Registry
-	runner    *Runner
-	leaser    *Leaser
-	admission *Admission
+	Registry  *Registry
+	Runner    *Runner
+	Leaser    *Leaser
+	Admission *Admission
 }
 
 // OneShotPosted handles POST /v1/oneshot.
@@ -78,7 +78,7 @@ func (s *OneShotRunner) checkOneShot(p *webapi.OneShotRequest) error {
 	if resultsAnswered {
 		as.Message = last
 	}
-	_, err = s.admission.check(&as)
+	_, err = s.Admission.check(&as)
 	if p.AgentVersion = as.AgentVersion; !resultsAnswered {
 		p.Message = as.Message
 	}
@@ -142,34 +142,34 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *Run, req api.RunRequest, stre
 	c.Request.URL.RawQuery = ""
 	waiting, stop := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer stop()
-	next, err := s.leaser.Queue.Enter(waiting, r.Chat, PlaceLast, false) // one that goes on may be about to rest here
+	next, err := s.Leaser.Queue.Enter(waiting, r.Chat, PlaceLast, false) // one that goes on may be about to rest here
 	if err != nil {
 		return nil, err
 	}
 	end := func() {
-		s.registry.Mu.Lock()
-		delete(s.registry.OneShots, r.Id)
-		s.registry.Mu.Unlock()
+		s.Registry.Mu.Lock()
+		delete(s.Registry.OneShots, r.Id)
+		s.Registry.Mu.Unlock()
 		r.End()
 		next()
 	}
-	s.registry.Mu.Lock()
-	draining := s.registry.Draining
+	s.Registry.Mu.Lock()
+	draining := s.Registry.Draining
 	if !draining {
-		s.registry.OneShots[r.Id] = r
+		s.Registry.OneShots[r.Id] = r
 	}
-	s.registry.Mu.Unlock()
+	s.Registry.Mu.Unlock()
 	if draining {
 		next()
 		return nil, problem.ErrShutdown
 	}
-	if err := s.runner.Count(ctx, r); err != nil {
+	if err := s.Runner.Count(ctx, r); err != nil {
 		close(r.Posted)
 		end()
 		return nil, err
 	}
 	if s.Cfg.SelfURL != "" {
-		req.Memory = s.runner.Access(r, nil)
+		req.Memory = s.Runner.Access(r, nil)
 		req.Memory.CallsOnly = true
 	}
 	posting, cancel := context.WithTimeout(ctx, postTimeout(req))
@@ -177,7 +177,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *Run, req api.RunRequest, stre
 	accepted, err := s.Runs.PostRun(posting, req)
 	close(r.Posted)
 	if err != nil {
-		s.Workers.Go(func() { s.runner.Forget(r) })
+		s.Workers.Go(func() { s.Runner.Forget(r) })
 		end()
 		return nil, Asking(err)
 	}
@@ -240,7 +240,7 @@ func (s *OneShotRunner) hear(ctx context.Context, r *Run, client *api.Client, ev
 		if r.Log.Done() || r.Log.Waiting() {
 			return nil
 		}
-		if err := s.runner.Reconnect(ctx, r.Log, err, last, &failing); err != nil {
+		if err := s.Runner.Reconnect(ctx, r.Log, err, last, &failing); err != nil {
 			if goneErr := new(GoneError); errors.As(err, &goneErr) {
 				err = errors.Join(errOneShotLost, err)
 			}

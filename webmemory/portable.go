@@ -31,9 +31,9 @@ import (
 // chat under its turn, and is undone as a whole if it does not come to its end.
 type Portable struct {
 	*Core
-	histories *Histories
-	eraser    *Eraser
-	leaser    *Leaser
+	Histories *Histories
+	Eraser    *Eraser
+	Leaser    *Leaser
 }
 
 // ExportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
@@ -68,7 +68,7 @@ func (s *Portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 		onGap := func(gap webapi.HistoryGap, _ error) error {
 			return write(webapi.ExportLine{Subagent: h.Key.Agent(), Missing: &gap})
 		}
-		for raw, err := range s.histories.Remembered(ctx, h.Key, onGap) {
+		for raw, err := range s.Histories.Remembered(ctx, h.Key, onGap) {
 			if err == nil {
 				count++
 				err = write(webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
@@ -142,8 +142,8 @@ const (
 func (s *Portable) ImportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	var out webapi.Imported
-	err := s.leaser.UnderTurn(ctx, chat, func(ctx context.Context, w *Writer) (err error) {
-		if err = s.histories.IsEmpty(ctx, chat); err != nil {
+	err := s.Leaser.UnderTurn(ctx, chat, func(ctx context.Context, w *Writer) (err error) {
+		if err = s.Histories.IsEmpty(ctx, chat); err != nil {
 			return err
 		}
 		out, err = s.fillWhole(ctx, w, func(in *importing) error {
@@ -180,7 +180,7 @@ func (s *Portable) fillWhole(ctx context.Context, w *Writer, fill func(*importin
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StoreTimeout)
 		defer cancel()
-		return out, errors.Join(err, s.eraser.UndoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
+		return out, errors.Join(err, s.Eraser.UndoImport(ctx, w, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 	}
 	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noteCount, Missing: in.missing}, nil
 }

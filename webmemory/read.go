@@ -21,8 +21,8 @@ import (
 // processes'. It writes nothing.
 type Streams struct {
 	*Core
-	registry   *Registry
-	storeWatch *StoreWatch
+	Registry   *Registry
+	StoreWatch *StoreWatch
 }
 
 // pageSize is how many messages or chats one answer lists, maxPage the most.
@@ -35,7 +35,7 @@ const StaleFor = time.Minute
 // GetEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
 // whichever process has the run.
 func (s *Streams) GetEvents(c *gin.Context) error {
-	chat, r, err := s.registry.Find(c)
+	chat, r, err := s.Registry.Find(c)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Streams) caughtUp(r *Run, req *http.Request) error {
 	case !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	if !s.storeWatch.Health.Get().DownSince.IsZero() {
+	if !s.StoreWatch.Health.Get().DownSince.IsZero() {
 		return memory.ErrUnavailable
 	}
 	return api.ErrGone

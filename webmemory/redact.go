@@ -30,16 +30,16 @@ import (
 // nothing, so that it may be done again whenever Redis came back with the text.
 type Redactor struct {
 	*Core
-	histories *Histories
+	Histories *Histories
 }
 
 // RedactRoutes is DELETE of a message: it finds what the message's exchange said in other histories, and has it blanked
 // under the chat's turn, before all posts that wait.
 type RedactRoutes struct {
 	*Core
-	histories *Histories
-	eraser    *Eraser
-	leaser    *Leaser
+	Histories *Histories
+	Eraser    *Eraser
+	Leaser    *Leaser
 }
 
 // RedactMessage is DELETE …/messages/{id} of a chat or of one of its subagents.
@@ -62,12 +62,12 @@ func (s *RedactRoutes) RedactMessage(c *gin.Context, key memory.Key) error {
 		c.Set(NothingDone, true)
 		return api.Answer(c.Writer, http.StatusOK, plan.Out, nil)
 	}
-	return TakenAwayBy(s.leaser, c, func() (webapi.Redacted, error) {
-		plan, err := TakeAwayNow(s.leaser, key.Chat(), Erasing, RedactTimeout, func(ctx context.Context, w *Writer) (
+	return TakenAwayBy(s.Leaser, c, func() (webapi.Redacted, error) {
+		plan, err := TakeAwayNow(s.Leaser, key.Chat(), Erasing, RedactTimeout, func(ctx context.Context, w *Writer) (
 			RedactionPlan, error) {
 			plan, err := s.planRedaction(ctx, key, id, exchange, headCache)
 			if err == nil {
-				err = s.eraser.RedactUnder(ctx, w, plan)
+				err = s.Eraser.RedactUnder(ctx, w, plan)
 			}
 			return plan, err
 		})
@@ -94,11 +94,11 @@ type RedactionPlan struct {
 func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, headCache Heads) (
 	plan RedactionPlan, err error) {
 	chat := key.Chat()
-	histories, err := s.histories.CurrentAll(ctx, chat, key)
+	histories, err := s.Histories.CurrentAll(ctx, chat, key)
 	if err != nil {
 		return plan, err
 	}
-	v, err := s.histories.Pin(ctx, histories, headCache)
+	v, err := s.Histories.Pin(ctx, histories, headCache)
 	if err != nil {
 		return plan, err
 	}
@@ -137,7 +137,7 @@ func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 	}
 	for _, k := range plan.Keys {
 		has := func(id string) bool { return plan.What.Has(k, id) }
-		for one, err := range s.histories.Parts(ctx, v[k], has) {
+		for one, err := range s.Histories.Parts(ctx, v[k], has) {
 			for i := 0; i < len(one.Heads) && err == nil; i++ {
 				if id := one.Heads[i].ID; has(id) {
 					plan.Out.Redacted = append(plan.Out.Redacted, webapi.MessageRef{Subagent: k.Agent(), ID: id})
@@ -155,7 +155,7 @@ func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 // until the next one.
 func (s *RedactRoutes) exchangeOf(ctx context.Context, p Pinned, key memory.Key, id string) (ids []string, err error) {
 	matched := false
-	for one, err := range s.histories.Parts(ctx, p, NoID) {
+	for one, err := range s.Histories.Parts(ctx, p, NoID) {
 		if err != nil {
 			return nil, err
 		}
@@ -204,25 +204,25 @@ func (s *Eraser) redactPending(ctx context.Context, w *Writer, plan RedactionPla
 	if _, err := s.Tier.Forget(ctx, w.Chat, w.Number, false); err != nil {
 		return err
 	}
-	if err := s.rewinder.dropRewound(ctx, w.Chat); err != nil { // which may hold the text
+	if err := s.Rewinder.dropRewound(ctx, w.Chat); err != nil { // which may hold the text
 		return err
 	}
 	// Another process must not offer the one that was erased once more.
 	if _, err := s.Store.Turns.ChangeConversation(ctx, w.Chat, rand.Text()); err != nil {
 		return err
 	}
-	runs := s.tombstones.runsOf(w)
+	runs := s.Tombstones.runsOf(w)
 	fact := Erasure{Name: plan.What.Name(), Turn: w.Number}
-	if err := s.tombstones.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
+	if err := s.Tombstones.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return err
 	}
 	if err := s.Store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return err
 	}
-	if _, err := s.redactor.redactStored(ctx, plan.What, w.Number, false, plan.HeadCache, plan.Keys...); err != nil {
+	if _, err := s.Redactor.redactStored(ctx, plan.What, w.Number, false, plan.HeadCache, plan.Keys...); err != nil {
 		return err
 	}
-	runs = append(runs, s.peers.TellOthers(ctx, fact)...)
+	runs = append(runs, s.Peers.TellOthers(ctx, fact)...)
 	if err := s.Store.Runs.Redact(ctx, w.Chat, 0, RedactedAnswer(), runs...); err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (s *Redactor) redactAgain(ctx context.Context, what erasures.Redaction, tur
 	if err := s.Store.Rewinds.Drop(ctx, what.Chat, turn, 0); err != nil {
 		return err
 	}
-	keys, err := s.histories.KeysThere(ctx, what.Chat)
+	keys, err := s.Histories.KeysThere(ctx, what.Chat)
 	if err != nil {
 		return err
 	}

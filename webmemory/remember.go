@@ -153,7 +153,7 @@ func (s *NoteRoutes) messageOf(ctx context.Context, r *Run, started *event.RunSt
 	if started.RetryOf == "" {
 		return own, nil
 	}
-	h, _, err := s.histories.Current(ctx, memory.ChatKey(r.Chat))
+	h, _, err := s.Histories.Current(ctx, memory.ChatKey(r.Chat))
 	if err != nil {
 		return "", err
 	}

@@ -30,12 +30,12 @@ import (
 // the run goes on, so that it goes on once, with the same answers, in whichever process.
 type Resumer struct {
 	*Core
-	registry   *Registry
-	storeWatch *StoreWatch
-	streams    *Streams
-	runner     *Runner
-	restorer   *Restorer
-	leaser     *Leaser
+	Registry   *Registry
+	StoreWatch *StoreWatch
+	Streams    *Streams
+	Runner     *Runner
+	Restorer   *Restorer
+	Leaser     *Leaser
 }
 
 // Bounds of answers.
@@ -166,12 +166,12 @@ func (s *Resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 		}
 		if w == nil || w.Run != id {
 			r, answer, err := s.answeredBefore(ctx, chat, id, answers)
-			if errors.Is(err, ErrLostRun) && s.storeWatch.LostLately(ctx) {
+			if errors.Is(err, ErrLostRun) && s.StoreWatch.LostLately(ctx) {
 				restored, failed := s.waitBack(ctx, chat, id)
 				if restored && Pause(waiting, Jitter(20*time.Millisecond)) == nil {
 					continue
 				}
-				if err = cmp.Or(failed, err); failed == nil && s.storeWatch.Losses.Noticed(Retelling) {
+				if err = cmp.Or(failed, err); failed == nil && s.StoreWatch.Losses.Noticed(Retelling) {
 					err = ErrMayComeBack
 				}
 			}
@@ -240,10 +240,10 @@ func (s *Resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, 
 	if s.suspending(ctx, chat, id, answers) {
 		return true
 	}
-	if !s.storeWatch.LostLately(ctx) {
+	if !s.StoreWatch.LostLately(ctx) {
 		return false
 	}
-	head, events, err := s.restorer.longestKnown(ctx, chat, id)
+	head, events, err := s.Restorer.longestKnown(ctx, chat, id)
 	n := len(events)
 	return err == nil && n > 0 && head.Waiting != nil && !events[n-1].Terminal()
 }
@@ -297,11 +297,11 @@ func (s *Resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 		}
 	}
 	answer = storedAnswer(record)
-	s.registry.Mu.Lock()
-	r = s.registry.Live[id]
-	s.registry.Mu.Unlock()
-	if r == nil || r.Chat != chat || s.registry.Outdated(ctx, r) {
-		r = s.streams.Mirror(ctx, chat, id, answer != nil)
+	s.Registry.Mu.Lock()
+	r = s.Registry.Live[id]
+	s.Registry.Mu.Unlock()
+	if r == nil || r.Chat != chat || s.Registry.Outdated(ctx, r) {
+		r = s.Streams.Mirror(ctx, chat, id, answer != nil)
 	}
 	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
 		answer = nil
@@ -313,12 +313,12 @@ func (s *Resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 // problem.ErrQueueSlow: it is to be looked at again.
 func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	*Run, error) {
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
+	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	switch {
 	case err != nil:
 		return nil, err
 	case w.Open != nil:
-		s.runner.Resume(w)
+		s.Runner.Resume(w)
 		return nil, nil
 	case w.Waiting == nil || w.Waiting.Run != id || Expired(w.Waiting):
 		return nil, w.Release(w.End, &s.Log)
@@ -335,7 +335,7 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		err = fit(ctx, answers, pending, id)
 	}
 	if errors.Is(err, redisstore.ErrStateLost) {
-		s.runner.Deny(w, StateLost)
+		s.Runner.Deny(w, StateLost)
 		return nil, nil
 	}
 	if err != nil {
@@ -348,10 +348,10 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		return nil, errors.Join(err, w.Release(w.End, &s.Log))
 	}
 	if err != nil || d.Run.Log.Last() != state.Seq || !d.Run.Log.AtWait() {
-		s.runner.Deny(w, StateLost) // its log is lost, or has a part of its end
+		s.Runner.Deny(w, StateLost) // its log is lost, or has a part of its end
 		return nil, nil
 	}
-	if err = s.runner.Count(ctx, d.Run); err == nil {
+	if err = s.Runner.Count(ctx, d.Run); err == nil {
 		err = d.GoOn(ctx, answers, pending)
 	}
 	if err != nil {
@@ -362,8 +362,8 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		d.Run.End()
 		return nil, errors.Join(err, releaseErr)
 	}
-	s.registry.Enlist(d.Run)
-	s.Workers.Go(func() { s.runner.Work(d) })
+	s.Registry.Enlist(d.Run)
+	s.Workers.Go(func() { s.Runner.Work(d) })
 	for _, a := range answers {
 		s.WriteAudit(ctx, chat.Tenant(), BesideEntries[Doing(a, pending)], "chats/"+chat.ID()+"/runs/"+id+"/"+a.ID)
 	}
@@ -378,7 +378,7 @@ func (s *Resumer) reopened(ctx context.Context, w *Writer, state *redisstore.Wai
 	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
 	BeginSpan(ctx, s.Cfg.Traces, r, "", r.User.ID(), state.Open.Trace)
 	close(r.Posted)
-	return s.runner.Driver(r, w, "")
+	return s.Runner.Driver(r, w, "")
 }
 
 // GoOn has the apiserver go on with a run after its events were replayed. After an error it is
@@ -394,7 +394,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	if err := s.Store.Suspensions.KeepAnswers(ctx, r.Chat, r.Id, state.Until, decided); err != nil {
 		return err
 	}
-	s.toolCalls.noteCall(r, CallLine{Answers: decided, Until: state.Until})
+	s.ToolCalls.noteCall(r, CallLine{Answers: decided, Until: state.Until})
 	note := r.OpenRun(w.Number)
 	note.Events, note.Process = d.events, s.Spool.Name()
 	if err := s.Store.Suspensions.Reopen(ctx, r.Chat, w.Token, s.Cfg.Lease, note); err != nil {
@@ -420,13 +420,13 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	req.Approved = append(req.Approved, granted...)
 	if s.Cfg.SelfURL != "" {
 		req.Memory = s.Access(r, nil)
-		s.registry.Enlist(r) // its agents may ask before the apiserver has answered
+		s.Registry.Enlist(r) // its agents may ask before the apiserver has answered
 	}
 	asking, cancel := context.WithTimeout(r.Trail.In(ctx), StoreTimeout)
 	defer cancel()
 	accepted, err := s.Runs.PostRun(asking, req)
 	if err != nil {
-		s.registry.ForgetRun(r)
+		s.Registry.ForgetRun(r)
 		s.Workers.Go(func() { s.Forget(r) })
 		if problem.FromError(err).Status == http.StatusRequestEntityTooLarge {
 			return err // which no repetition changes

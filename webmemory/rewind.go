@@ -29,17 +29,17 @@ import (
 // rewind: the fact comes before the first history changes.
 type Rewinder struct {
 	*Core
-	registry  *Registry
-	peers     *Peers
-	histories *Histories
+	Registry  *Registry
+	Peers     *Peers
+	Histories *Histories
 }
 
 // RewindRoutes is the routes of rewinds and of what they set aside. It takes the chat's turn.
 type RewindRoutes struct {
 	*Core
-	histories *Histories
-	rewinder  *Rewinder
-	leaser    *Leaser
+	Histories *Histories
+	Rewinder  *Rewinder
+	Leaser    *Leaser
 }
 
 var (
@@ -66,19 +66,19 @@ func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body RewindR
 	}
 	// Before anything is stopped for it.
 	headCache := Heads{}
-	v, err := s.histories.Look(c.Request.Context(), chat, headCache)
+	v, err := s.Histories.Look(c.Request.Context(), chat, headCache)
 	if err == nil && len(v) == 0 {
 		err = ErrUnknownChat
 	}
 	if err == nil {
-		_, err = s.histories.Locate(c.Request.Context(), chat, v, target)
+		_, err = s.Histories.Locate(c.Request.Context(), chat, v, target)
 	}
 	if err != nil {
 		return err
 	}
-	return TakeAway(s.leaser, c, chat, Erasing, ScanTimeout, func(ctx context.Context, w *Writer) (webapi.SetAside,
+	return TakeAway(s.Leaser, c, chat, Erasing, ScanTimeout, func(ctx context.Context, w *Writer) (webapi.SetAside,
 		error) {
-		return s.rewinder.RewindUnder(ctx, w, target, headCache)
+		return s.Rewinder.RewindUnder(ctx, w, target, headCache)
 	})
 }
 
@@ -92,11 +92,11 @@ const (
 // of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
 func (s *Rewinder) RewindUnder(ctx context.Context, w *Writer, target string, headCache Heads) (out webapi.SetAside,
 	err error) {
-	v, err := s.histories.Pin(ctx, w.Histories, headCache)
+	v, err := s.Histories.Pin(ctx, w.Histories, headCache)
 	if err != nil {
 		return out, err
 	}
-	l, err := s.histories.Locate(ctx, w.Chat, v, target)
+	l, err := s.Histories.Locate(ctx, w.Chat, v, target)
 	if err != nil {
 		return out, err
 	}
@@ -134,7 +134,7 @@ func (s *Rewinder) setAside(ctx context.Context, w *Writer, id string, p Pinned,
 	runs map[string]bool) (history redisstore.AsideHistory, err error) {
 	history.Key, history.IDs = p.Key().String(), map[string]bool{}
 	n, removing := 0, false
-	for one, err := range s.histories.Parts(ctx, p, NoID) {
+	for one, err := range s.Histories.Parts(ctx, p, NoID) {
 		if err != nil {
 			return history, err
 		}
@@ -173,7 +173,7 @@ func (s *Rewinder) setAside(ctx context.Context, w *Writer, id string, p Pinned,
 		return nil
 	}
 	prevID := ""
-	for one, err := range s.histories.Parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
+	for one, err := range s.Histories.Parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
 		for i := 0; i < len(one.Heads) && err == nil; i++ {
 			h := one.Heads[i]
 			if history.IDs[h.ID] {
@@ -307,16 +307,16 @@ func (s *RewindRoutes) PostRestore(c *gin.Context, chat memory.Chat) error {
 		return err
 	}
 	var out webapi.SetAside
-	err := s.leaser.UnderTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *Writer) error {
+	err := s.Leaser.UnderTurn(context.WithoutCancel(ctx), chat, func(ctx context.Context, w *Writer) error {
 		a, err := readAside(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.histories.UnchangedSince(ctx, w.Histories, a); err != nil {
+		if err := s.Histories.UnchangedSince(ctx, w.Histories, a); err != nil {
 			return err
 		}
 		out = SetAsideEntry(*a)
-		return s.rewinder.RestoreUnder(ctx, w, a)
+		return s.Rewinder.RestoreUnder(ctx, w, a)
 	})
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
@@ -347,11 +347,11 @@ func (s *Rewinder) FinishRestore(ctx context.Context, w *Writer, a *redisstore.S
 		// From here on copies that end where the rewind did are old ones.
 		s.NoteCut(key, w.Number)
 		present := map[string]bool{}
-		v, err := s.histories.Pin(ctx, map[memory.Key]*memory.History{key: w.History(key)}, nil)
+		v, err := s.Histories.Pin(ctx, map[memory.Key]*memory.History{key: w.History(key)}, nil)
 		if err != nil {
 			return err
 		}
-		for raw, err := range s.histories.Walk(ctx, v[key]) {
+		for raw, err := range s.Histories.Walk(ctx, v[key]) {
 			if err != nil {
 				return err
 			}

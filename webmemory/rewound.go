@@ -57,7 +57,7 @@ func (s *Rewinder) tellRewound(ctx context.Context, fact rewound) error {
 	for runs := fact.Runs; ; {
 		part := fact
 		part.Runs = runs[:min(len(runs), 10_000)]
-		err := AskAll(ctx, s.peers, http.MethodPost, "/rewinds", part, func(struct{}) {}, func(p redisstore.Process,
+		err := AskAll(ctx, s.Peers, http.MethodPost, "/rewinds", part, func(struct{}) {}, func(p redisstore.Process,
 			err error) {
 			s.Log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied a rewind yet; it does when it looks")
 		})
@@ -104,11 +104,11 @@ func (s *Rewinder) applyRewound(ctx context.Context, fact rewound) error {
 		s.Cache.Forget(key)
 	}
 	for _, run := range fact.Runs {
-		s.registry.Mu.Lock()
-		if r := s.registry.Live[run]; r != nil && r.Chat == fact.Chat.Chat && r.Expired(0) && r.Turn.Load() < fact.Rewind {
-			s.registry.Unlist(r)
+		s.Registry.Mu.Lock()
+		if r := s.Registry.Live[run]; r != nil && r.Chat == fact.Chat.Chat && r.Expired(0) && r.Turn.Load() < fact.Rewind {
+			s.Registry.Unlist(r)
 		}
-		s.registry.Mu.Unlock()
+		s.Registry.Mu.Unlock()
 		if head, lines := s.EndStore.Find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
 			err := errors.Join(s.EndStore.RemoveRun(fact.Chat.Chat, run), s.EndStore.RemoveRun(fact.Chat.Chat, CallsFile+run))
 			if err != nil {

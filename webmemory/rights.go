@@ -26,7 +26,7 @@ import (
 type Act struct {
 	Does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
 	Scope  access.Scope
-	entry  string                   // in the audit log, "" for none
+	Entry  string                   // in the audit log, "" for none
 	Answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
 }
 
@@ -199,7 +199,7 @@ var BesideRights, BesideEntries = ByName([]Act{
 func ByName(acts []Act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
 	for _, a := range acts {
-		rights[a.Does], entries[a.Does] = a.Scope, a.entry
+		rights[a.Does], entries[a.Does] = a.Scope, a.Entry
 	}
 	return rights, entries
 }

@@ -24,11 +24,11 @@ import (
 // and gives back. An event is stored before any reader sees it.
 type Runner struct {
 	*Core
-	registry   *Registry
-	peers      *Peers
-	storeWatch *StoreWatch
-	webhooks   *Webhooks
-	toolCalls  *ToolCalls
+	Registry   *Registry
+	Peers      *Peers
+	StoreWatch *StoreWatch
+	Webhooks   *Webhooks
+	ToolCalls  *ToolCalls
 }
 
 // Driver makes the driver of a run under a chat's lease. events is the URL of its events;
@@ -128,10 +128,10 @@ func (s *Runner) leave(d *Driver, finished bool) {
 	_ = d.writer.Release(giveBack, &d.Log)
 	d.Run.End()
 	if waiting {
-		s.registry.ForgetRun(d.Run) // from here on it is that of any process
+		s.Registry.ForgetRun(d.Run) // from here on it is that of any process
 		s.suspended(d)
 	} else {
-		s.registry.retire(d.Run)
+		s.Registry.retire(d.Run)
 	}
 	if !finished {
 		return // the apiserver keeps the run for the process that finishes it
@@ -155,7 +155,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 func (s *Runner) suspended(d *Driver) {
 	s.Metrics.Runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
 	pending := d.Run.openWaits()
-	s.webhooks.tellWebhook(d.Run.Chat, d.Run.Id, pending)
+	s.Webhooks.tellWebhook(d.Run.Chat, d.Run.Id, pending)
 	d.Log.Info().Int("waits", len(pending)).Int64("events", d.Run.Log.Last()).Msg("run waits")
 }
 
@@ -192,7 +192,7 @@ func (s *Runner) Reconnect(ctx context.Context, log *api.Log, broken error, last
 // Resume takes over the run that was found open under a lease, and brings it to its end.
 // The lease is the run's from here on.
 func (s *Runner) Resume(w *Writer) *Run {
-	_, lines := s.registry.KnownEvents(w.Chat, w.Open.Run)
+	_, lines := s.Registry.KnownEvents(w.Chat, w.Open.Run)
 	r := NewRun(w.Open.Run, w.Chat, w.Open.Body)
 	r.Identify(*w.Open)
 	r.Keyed = true // as far as is known
@@ -200,7 +200,7 @@ func (s *Runner) Resume(w *Writer) *Run {
 	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
 	r.remote = true
 	close(r.Posted)
-	s.registry.Enlist(r)
+	s.Registry.Enlist(r)
 	d := s.Driver(r, w, w.Open.Events)
 	d.abandoned, d.owner = true, w.Open.Process
 	w.Opened(*w.Open)
@@ -217,7 +217,7 @@ func (s *Runner) Resume(w *Writer) *Run {
 			d.Run.Log.Abort(problem.FromError(err))
 			_ = w.Release(w.Leave, &d.Log)
 			r.End()
-			s.registry.retire(r)
+			s.Registry.retire(r)
 			return
 		}
 		s.Work(d)
@@ -232,7 +232,7 @@ func (s *Runner) Deny(w *Writer, why *Denial) *Run {
 	r := NewRun(open.Run, w.Chat, "")
 	r.Keyed, r.remote = true, true // as far as is known
 	close(r.Posted)
-	s.registry.Enlist(r)
+	s.Registry.Enlist(r)
 	d := s.Driver(r, w, "")
 	d.abandoned = true
 	s.Workers.Go(func() {

@@ -126,14 +126,14 @@ type Server struct {
 	end context.CancelCauseFunc // of life
 }
 
-// New is a service over a store, its cache and the spool beside it, asking the
-// apiserver behind runs.
-func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,
+// New is a service over a store, its cache and the spool beside it, asking an
+// apiserver.
+func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, apiserver *api.Client,
 	log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	c := &Core{
-		Cfg: cfg, Store: store, Cache: copies, Spool: appends, Runs: runs, Log: log,
+		Cfg: cfg, Store: store, Cache: copies, Spool: appends, Runs: apiserver, Log: log,
 		Searches:      fair.ForProcessors(),
 		Work:          cfg.Work,
 		EndStore:      &EndStore{Dir: cfg.EndStoreDir, Log: log},
@@ -187,7 +187,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	portable := &Portable{c, histories, eraser, s.leaser}
 	monitor := &monitor{c, s.registry, watch, tombstones}
 	writes := &WriteBacker{c, s.registry, watch, tombstones, runner, restorer, s.leaser}
-	chats, history := &ChatList{c}, &HistoryRoutes{c, histories}
+	lists, history := &ChatList{c}, &HistoryRoutes{c, histories}
 	c.Metrics = NewMetrics(c, watch)
 	Measure(c.Telemetry.Gauge, s.registry, s.leaser.Queue)
 	erases := &EraseRoutes{c, eraser, tombstones, s.leaser}
@@ -212,7 +212,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		oneShotRunner: &OneShotRunner{c, s.registry, runner, s.leaser, admission},
 		historyRoutes: history,
 		traceRoutes:   &TraceRoutes{c, s.registry, history},
-		chatList:      chats,
+		chatList:      lists,
 		auditor:       &auditor{c},
 		heardRoutes:   &HeardRoutes{c, s.leaser, searcher},
 	}
@@ -224,7 +224,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	c.Workers.Go(writes.WriteBack)
 	c.Workers.Go((&Takeover{c, runner, s.leaser}).LookAfter)
 	c.Workers.Go(s.peers.Announce)
-	c.Workers.Go(chats.ListAll)
+	c.Workers.Go(lists.ListAll)
 	c.Workers.Go(erases.FinishErasures)
 	return s
 }

@@ -25,13 +25,13 @@ import (
 // and undone if that refuses the post.
 type Starter struct {
 	*Core
-	storeWatch *StoreWatch
-	histories  *Histories
-	rewinder   *Rewinder
-	eraser     *Eraser
-	runner     *Runner
-	restorer   *Restorer
-	leaser     *Leaser
+	StoreWatch *StoreWatch
+	Histories  *Histories
+	Rewinder   *Rewinder
+	Eraser     *Eraser
+	Runner     *Runner
+	Restorer   *Restorer
+	Leaser     *Leaser
 }
 
 var (
@@ -56,7 +56,7 @@ func (s *Starter) start(ctx context.Context, r *Run, p webapi.MessageRequest) (*
 	}
 	r.User, _ = r.Chat.Tenant().User(p.User) // a user of another form has no notes
 	ctx = BeginSpan(ctx, s.Cfg.Traces, r, p.Message, p.User, "")
-	w, err := s.leaser.turnOf(ctx, r, places[p.OnBusy])
+	w, err := s.Leaser.turnOf(ctx, r, places[p.OnBusy])
 	if own, ok := errors.AsType[*ownRunError](err); ok {
 		return own.record, nil
 	}
@@ -75,11 +75,11 @@ func (s *Starter) start(ctx context.Context, r *Run, p webapi.MessageRequest) (*
 	}
 	switch {
 	case err == nil && w.Open != nil:
-		s.runner.Resume(w) // it goes on, only Redis had forgotten it
+		s.Runner.Resume(w) // it goes on, only Redis had forgotten it
 		return &redisstore.Record{Body: r.Body}, nil
 	case err == nil && record == nil:
-		d := s.runner.Driver(r, w, w.OpenRun.Load().Events)
-		s.Workers.Go(func() { s.runner.Work(d) })
+		d := s.Runner.Driver(r, w, w.OpenRun.Load().Events)
+		s.Workers.Go(func() { s.Runner.Work(d) })
 		return nil, nil
 	}
 	log := r.Trail.Logger(s.Log)
@@ -106,10 +106,10 @@ func (s *Starter) mayStore(ctx context.Context, r *Run) (record *redisstore.Reco
 // since another process has run it, or since Redis is told of it again. If the run goes
 // on, and only Redis had forgotten it, it is the lease's open run then.
 func (s *Starter) note(ctx context.Context, r *Run, w *Writer) (record *redisstore.Record, err error) {
-	if record, err = s.runner.NoteRun(ctx, r); err != nil || record != nil {
+	if record, err = s.Runner.NoteRun(ctx, r); err != nil || record != nil {
 		return record, err
 	}
-	record, err = s.restorer.forgotten(ctx, r, w)
+	record, err = s.Restorer.forgotten(ctx, r, w)
 	return record, s.orWithdraw(ctx, r, err)
 }
 
@@ -136,8 +136,8 @@ func (s *Starter) open(ctx context.Context, r *Run, p webapi.MessageRequest, w *
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
 	}
-	if r.Epoch, r.ReportsLoss = s.storeWatch.LossOf(ctx, r.Chat, loss); r.ReportsLoss {
-		if err := s.restorer.closeLost(ctx, w); err != nil {
+	if r.Epoch, r.ReportsLoss = s.StoreWatch.LossOf(ctx, r.Chat, loss); r.ReportsLoss {
+		if err := s.Restorer.closeLost(ctx, w); err != nil {
 			return s.orWithdraw(ctx, r, err)
 		}
 	}
@@ -239,7 +239,7 @@ func (s *Starter) ask(ctx context.Context, r *Run, p webapi.MessageRequest, w *W
 		r.Mu.Lock()
 		r.LeaseToken = w.Token
 		r.Mu.Unlock()
-		req.Memory = s.runner.Access(r, windows)
+		req.Memory = s.Runner.Access(r, windows)
 	}
 	// A client that leaves meanwhile cancels nothing: the run is the service's.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postTimeout(req))
@@ -248,7 +248,7 @@ func (s *Starter) ask(ctx context.Context, r *Run, p webapi.MessageRequest, w *W
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
 		if !HasRun(err) {
-			s.Workers.Go(func() { s.runner.Forget(r) })
+			s.Workers.Go(func() { s.Runner.Forget(r) })
 		}
 		return accepted, Asking(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // StopRun is POST …/runs/{run}/stop.
 func (s *Resumer) StopRun(c *gin.Context) error {
-	chat, r, err := s.registry.Find(c)
+	chat, r, err := s.Registry.Find(c)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *Resumer) stop(ctx context.Context, chat memory.Chat, id string, r *Run)
 	case r != nil && !r.Expired(0):
 		err = s.stopHere(ctx, r)
 	case err == nil && open != nil && open.Run == id:
-		err = s.leaser.stopOpen(ctx, open)
+		err = s.Leaser.stopOpen(ctx, open)
 	case err == nil && s.waitsFor(ctx, chat, id):
 		return webapi.Finished, s.denyNow(ctx, chat, id, StoppedRun)
 	case err == nil:
@@ -78,16 +78,16 @@ func (s *Resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why 
 	waiting, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
 	for retry := true; retry; retry = s.waitsFor(ctx, chat, id) {
-		w, err := s.leaser.takeTurn(ctx, waiting, chat, "", PlaceLast)
+		w, err := s.Leaser.takeTurn(ctx, waiting, chat, "", PlaceLast)
 		if err != nil {
 			return err
 		}
 		var prev *Run
 		switch {
 		case w.Open != nil:
-			prev = s.runner.Resume(w)
+			prev = s.Runner.Resume(w)
 		case w.Waiting != nil && w.Waiting.Run == id:
-			prev = s.runner.Deny(w, why)
+			prev = s.Runner.Deny(w, why)
 		default:
 			return w.Release(w.End, &s.Log)
 		}

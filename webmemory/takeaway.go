@@ -76,7 +76,7 @@ func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos Place, allowed time.Dur
 	if out, err = TakeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
 		return out, err
 	}
-	return out, s.eraser.Scrub()
+	return out, s.Eraser.Scrub()
 }
 
 // TakeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
@@ -89,7 +89,7 @@ func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos Place, allowed t
 	if err != nil {
 		return out, err
 	}
-	s.registry.Dismiss(chat)
+	s.Registry.Dismiss(chat)
 	w, err := s.turnFor(ctx, ctx, chat, token, pos, TakenAway,
 		func(*redisstore.Rest) error { return nil })
 	if err != nil {

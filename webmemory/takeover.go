@@ -28,8 +28,8 @@ import (
 // spool. It takes the lease of each if no process holds it, and leaves the rest to the leaser and the runner.
 type Takeover struct {
 	*Core
-	runner *Runner
-	leaser *Leaser
+	Runner *Runner
+	Leaser *Leaser
 }
 
 // retryEvery is how often it is looked whether a process on this disk died, how often a
@@ -99,7 +99,7 @@ func (s *Takeover) lookOnce(died bool) error {
 func (s *Takeover) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
+	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	if err != nil {
 		busy := errors.Is(err, problem.ErrQueueSlow) || errors.Is(err, problem.ErrTooManyChats) || errors.Is(err,
 			problem.ErrErased)
@@ -110,9 +110,9 @@ func (s *Takeover) lookAt(chat memory.Chat) {
 	}
 	switch {
 	case w.Open != nil:
-		s.runner.Resume(w)
+		s.Runner.Resume(w)
 	case w.Waiting != nil && Expired(w.Waiting):
-		s.runner.Deny(w, NobodyInTime)
+		s.Runner.Deny(w, NobodyInTime)
 	default:
 		_ = w.Release(w.End, &s.Log)
 	}
@@ -188,7 +188,7 @@ func permanent(err error) bool {
 // on a disk that is not read here, it is asked again after one of its heartbeats.
 func (d *Driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
-		_, lines, err := d.runner.peers.AskForRun(ctx, d.Run.Chat, d.Run.Id)
+		_, lines, err := d.runner.Peers.AskForRun(ctx, d.Run.Chat, d.Run.Id)
 		if err == nil {
 			err = d.retell(ctx, lines)
 		}

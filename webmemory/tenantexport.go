@@ -125,7 +125,7 @@ func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) e
 	if err := x.write(header); err != nil || len(stored) == 0 {
 		return err
 	}
-	return x.portable.exportLines(ctx, stored, func(line webapi.ExportLine) error {
+	return x.Portable.exportLines(ctx, stored, func(line webapi.ExportLine) error {
 		return x.write(webapi.TenantExport{Kind: webapi.TenantLine, Chat: chat.ID(), Line: &line})
 	})
 }

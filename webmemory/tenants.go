@@ -28,9 +28,9 @@ import (
 // the tenant is found.
 type Tenancy struct {
 	*Core
-	portable *Portable
-	eraser   *Eraser
-	leaser   *Leaser
+	Portable *Portable
+	Eraser   *Eraser
+	Leaser   *Leaser
 }
 
 // Bounds of one request that erases what a tenant has.
@@ -243,7 +243,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 	if e.done() == done {
 		return nil
 	}
-	return e.eraser.Scrub()
+	return e.Eraser.Scrub()
 }
 
 // done is how much this request has erased.
@@ -266,9 +266,9 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		}
 		err := e.Tier.Wake(ctx, chat)
 		if err == nil || Unread(err) {
-			_, err = TakeAwayUnscrubbed(e.Tenancy.leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
+			_, err = TakeAwayUnscrubbed(e.Tenancy.Leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
 				func(ctx context.Context, w *Writer) (webapi.Erased, error) {
-					return e.eraser.EraseUnder(ctx, w, EraseScope{Counted: true})
+					return e.Eraser.EraseUnder(ctx, w, EraseScope{Counted: true})
 				})
 		}
 		if err == nil {

@@ -22,11 +22,11 @@ import (
 // file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (syncErasures).
 type Tombstones struct {
 	*Core
-	registry  *Registry
-	histories *Histories
-	searcher  *Searcher
-	redactor  *Redactor
-	rewinder  *Rewinder
+	Registry  *Registry
+	Histories *Histories
+	Searcher  *Searcher
+	Redactor  *Redactor
+	Rewinder  *Rewinder
 }
 
 // Erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
@@ -47,7 +47,7 @@ func (s *Tombstones) PostErasure(c *gin.Context, e Erasure) error {
 		return problem.BadRequest(
 			"An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
 	}
-	out := Applied{Runs: s.registry.RunsHere(concerned.chat)}
+	out := Applied{Runs: s.Registry.RunsHere(concerned.chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *Tombstones) FollowErasures(ctx context.Context) error {
 	if err := s.followHandCuts(ctx, turns); err != nil {
 		return err
 	}
-	if err := s.rewinder.followRewinds(ctx, turns); err != nil {
+	if err := s.Rewinder.followRewinds(ctx, turns); err != nil {
 		return err
 	}
 	s.Follower.Mu.Lock()
@@ -157,8 +157,8 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 				s.Cache.Forget(h.Key())
 			}
 		}
-		s.registry.DropRuns(target.chat)
-		s.searcher.Indexes.DropChat(target.chat)
+		s.Registry.DropRuns(target.chat)
+		s.Searcher.Indexes.DropChat(target.chat)
 		if turn <= recorded[name] {
 			continue // another process of this disk has
 		}
@@ -177,7 +177,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 	}
 	for name := range fresh {
 		if target, _ := concernedBy(name); target.redacted {
-			if err := s.redactor.RedactCopies(target.chat); err != nil {
+			if err := s.Redactor.RedactCopies(target.chat); err != nil {
 				return err
 			}
 		}
@@ -189,7 +189,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 // runsOf are the runs of a chat that this process knows of: those that it has lately
 // shown, and those that wrote the messages of the histories.
 func (s *Tombstones) runsOf(w *Writer) []string {
-	runs := append(s.registry.RunsHere(w.Chat), w.Runs()...)
+	runs := append(s.Registry.RunsHere(w.Chat), w.Runs()...)
 	slices.Sort(runs)
 	return slices.Compact(runs)
 }
@@ -264,7 +264,7 @@ func (s *Tombstones) trySyncErasures(ctx context.Context) error {
 	if err := s.restoreHandCuts(ctx); err != nil {
 		return err
 	}
-	return s.rewinder.restoreRewinds(ctx)
+	return s.Rewinder.restoreRewinds(ctx)
 }
 
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
@@ -382,7 +382,7 @@ func (s *Tombstones) EraseAgain(ctx context.Context, name string, turn int64) er
 	}
 	redo := func() error { return s.cutAgain(ctx, turn, target.chat, target.key) }
 	if r, redacted := erasures.RedactionOf(name); redacted {
-		redo = func() error { return s.redactor.redactAgain(ctx, r, turn) }
+		redo = func() error { return s.Redactor.redactAgain(ctx, r, turn) }
 	}
 	if err := redo(); err != nil {
 		return err
@@ -396,7 +396,7 @@ func (s *Tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat,
 	if err := s.Store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
 		return err
 	}
-	keys, err := s.histories.KeysThere(ctx, chat)
+	keys, err := s.Histories.KeysThere(ctx, chat)
 	if err != nil {
 		return err
 	}

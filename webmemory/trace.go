@@ -15,13 +15,13 @@ import (
 // TraceRoutes returns traces of runs.
 type TraceRoutes struct {
 	*Core
-	registry  *Registry
-	histories *HistoryRoutes
+	Registry  *Registry
+	Histories *HistoryRoutes
 }
 
 // GetTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
 func (s *TraceRoutes) GetTrace(c *gin.Context) error {
-	chat, r, err := s.registry.Find(c)
+	chat, r, err := s.Registry.Find(c)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (s *TraceRoutes) GetTrace(c *gin.Context) error {
 	}
 	if len(events) == 0 && IsRunID(id) {
 		runs := RunMessages{id: nil}
-		if err := s.histories.Recollect(c.Request.Context(), chat, runs); err != nil {
+		if err := s.Histories.Recollect(c.Request.Context(), chat, runs); err != nil {
 			return err
 		}
 		events = webapi.Retell(id, runs[id])

@@ -29,13 +29,13 @@ import (
 // that is pending, entries in spools), and nothing that was erased, redacted or taken back comes out of a spool.
 type Leaser struct {
 	*Core
-	registry   *Registry
-	redactor   *Redactor
-	rewinder   *Rewinder
-	tombstones *Tombstones
-	eraser     *Eraser
-	runner     *Runner
-	restorer   *Restorer
+	Registry   *Registry
+	Redactor   *Redactor
+	Rewinder   *Rewinder
+	Tombstones *Tombstones
+	Eraser     *Eraser
+	Runner     *Runner
+	Restorer   *Restorer
 
 	Queue  *Queue
 	Keeper *Keeper
@@ -66,12 +66,12 @@ func (s *Leaser) turnOf(ctx context.Context, r *Run, pos Place) (*Writer, error)
 		if rest.Run == r.Id {
 			return &ownRunError{&redisstore.Record{Body: r.Body}}
 		}
-		return s.runner.Count(ctx, r)
+		return s.Runner.Count(ctx, r)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.runner.Count(ctx, r); err != nil {
+	if err := s.Runner.Count(ctx, r); err != nil {
 		return nil, errors.Join(err, w.Release(w.End, &s.Log))
 	}
 	return w, nil
@@ -117,7 +117,7 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 		var prev *Run
 		switch {
 		case w.Open != nil:
-			prev = s.runner.Resume(w)
+			prev = s.Runner.Resume(w)
 		case pos == PlaceIdle && !Expired(w.Waiting):
 			rest := w.Waiting
 			return nil, errors.Join(s.busyWaiting(ctx, chat, rest), w.Release(w.End, &s.Log))
@@ -125,7 +125,7 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 			if err := check(w.Waiting); err != nil {
 				return nil, errors.Join(err, w.Release(w.End, &s.Log))
 			}
-			prev = s.runner.Deny(w, why)
+			prev = s.Runner.Deny(w, why)
 			closed = prev.Id
 		}
 		if pos == PlaceIdle {
@@ -204,11 +204,11 @@ func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		redacted, err = s.RedactionsOf(ctx, chat) // their text must not come out of a spool
 		w.Redacted = redacted.Cover
 		if err == nil {
-			w.Rewound, err = s.rewinder.RewindsOf(ctx, chat)
+			w.Rewound, err = s.Rewinder.RewindsOf(ctx, chat)
 		}
 	}
 	if err == nil {
-		err = s.redactor.RedactCopies(chat)
+		err = s.Redactor.RedactCopies(chat)
 	}
 	if err == nil {
 		err = w.Prepare(ctx, w.Subagents)
@@ -221,7 +221,7 @@ func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	}
 	retry := false
 	if err == nil && w.Waiting != nil {
-		retry, err = s.restorer.wentOnSince(ctx, w)
+		retry, err = s.Restorer.wentOnSince(ctx, w)
 	}
 	if err != nil {
 		err = errors.Join(err, w.Leave())
@@ -243,13 +243,13 @@ func (s *Leaser) finishPending(ctx context.Context, w *Writer, pos Place) error 
 	s.Log.Warn().Str("chat", w.Chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.Metrics.Faults.WithLabelValues(HalfChange).Inc()
 	if scope, erasing := strings.CutPrefix(w.Pending, PendingErase); erasing {
-		return s.eraser.FinishErasure(ctx, w, ParseEraseScope(scope), pos < Erasing)
+		return s.Eraser.FinishErasure(ctx, w, ParseEraseScope(scope), pos < Erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.Chat {
-		return s.eraser.FinishRedaction(ctx, w, what)
+		return s.Eraser.FinishRedaction(ctx, w, what)
 	}
 	if w.Pending == PendingImport {
-		return s.eraser.UndoImport(ctx, w, slices.Collect(maps.Keys(w.Histories))...)
+		return s.Eraser.UndoImport(ctx, w, slices.Collect(maps.Keys(w.Histories))...)
 	}
 	id, rewind := strings.CutPrefix(w.Pending, PendingRewind)
 	if !rewind {
@@ -262,9 +262,9 @@ func (s *Leaser) finishPending(ctx context.Context, w *Writer, pos Place) error 
 	case a == nil: // it is done, or erased
 		return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 	case rewind:
-		return s.rewinder.FinishRewind(ctx, w, a, nil)
+		return s.Rewinder.FinishRewind(ctx, w, a, nil)
 	}
-	return s.rewinder.FinishRestore(ctx, w, a)
+	return s.Rewinder.FinishRestore(ctx, w, a)
 }
 
 // acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
@@ -291,7 +291,7 @@ func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 			return nil, err
 		}
 		l.Next = next
-		if err := s.tombstones.EraseForgotten(ctx, chat); err != nil {
+		if err := s.Tombstones.EraseForgotten(ctx, chat); err != nil {
 			err = errors.Join(err, l.Leave())
 			next()
 			return nil, err
@@ -337,7 +337,7 @@ func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			continue
 		}
 		if pos < Erasing && (s.Queue.NoteErasure(chat, heldErr.Erased, turn.Number) || heldErr.Erasing) {
-			s.registry.Dismiss(chat)
+			s.Registry.Dismiss(chat)
 			if err == nil {
 				err = s.Store.Turns.Leave(ctx, chat, token)
 			}

@@ -63,7 +63,7 @@ func (s *EraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	err := s.eraser.ForgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
+	err := s.Eraser.ForgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
 	if err == nil && out.Remaining <= len(out.Failed) {
 		err = s.Store.Users.Erased(ctx, e)
 	}
@@ -93,7 +93,7 @@ func (s *EraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasur
 		err = s.Follower.File.Add(map[string]int64{erasures.User(e.User): e.Timestamp})
 	}
 	if err == nil {
-		err = s.tombstones.EraseAgain(ctx, erasures.User(e.User), e.Timestamp)
+		err = s.Tombstones.EraseAgain(ctx, erasures.User(e.User), e.Timestamp)
 	}
 	if err != nil {
 		return err
@@ -188,12 +188,12 @@ func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memo
 	if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 		return false, exists, err
 	}
-	_, err = TakeAwayNow(s.leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
+	_, err = TakeAwayNow(s.Leaser, chat, Deleting, 2*StoreTimeout+redisstore.Beat,
 		func(ctx context.Context, w *Writer) (out webapi.Erased, err error) {
 			if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 				return out, err
 			}
-			return s.eraser.EraseUnder(ctx, w, EraseScope{})
+			return s.Eraser.EraseUnder(ctx, w, EraseScope{})
 		})
 	return erased && err == nil, exists, err
 }

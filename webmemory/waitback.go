@@ -20,17 +20,17 @@ import (
 // redacted or erased since.
 type Restorer struct {
 	*Core
-	registry   *Registry
-	peers      *Peers
-	storeWatch *StoreWatch
-	toolCalls  *ToolCalls
-	runner     *Runner
+	Registry   *Registry
+	Peers      *Peers
+	StoreWatch *StoreWatch
+	ToolCalls  *ToolCalls
+	Runner     *Runner
 }
 
 // waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows
 // it. True: it is to be looked at once more.
 func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
-	head, events, err := s.restorer.longestKnown(ctx, chat, run)
+	head, events, err := s.Restorer.longestKnown(ctx, chat, run)
 	if err != nil || len(events) == 0 {
 		return false, err
 	}
@@ -38,28 +38,28 @@ func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	if !finished && head.Waiting == nil {
 		return true, nil // it goes on where it is known, and is about to be put back from there
 	}
-	w, err := s.leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
+	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", PlaceIdle)
 	if err != nil {
 		return errors.Is(err, problem.ErrQueueSlow), nil
 	}
 	if w.Open != nil {
-		s.runner.Resume(w)
+		s.Runner.Resume(w)
 		return true, nil
 	}
 	restored := false
 	if finished {
-		err = s.restorer.putBack(ctx, w, head, events)
+		err = s.Restorer.putBack(ctx, w, head, events)
 		restored = w.FinishedRun != nil
 	} else {
-		restored, err = s.restorer.restoreWait(ctx, w, head, events)
+		restored, err = s.Restorer.restoreWait(ctx, w, head, events)
 	}
 	return restored || w.Waiting != nil, errors.Join(err, w.Release(w.End, &s.Log))
 }
 
 // longestKnown is the most that this process or another one knows of a run; no events if none does.
 func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (EndHead, []event.Event, error) {
-	head, lines := s.registry.KnownEvents(chat, run)
-	otherHead, otherLines, err := s.peers.AskForRun(ctx, chat, run)
+	head, lines := s.Registry.KnownEvents(chat, run)
+	otherHead, otherLines, err := s.Peers.AskForRun(ctx, chat, run)
 	if len(otherLines) > len(lines) {
 		head, lines = otherHead, otherLines
 	}
@@ -77,7 +77,7 @@ func (s *Restorer) restoreWait(ctx context.Context, w *Writer, head EndHead, eve
 	if wentOn(w, head) {
 		return false, s.EndStore.RemoveRun(w.Chat, head.Run)
 	}
-	_, others, err := s.peers.AskForRun(ctx, w.Chat, head.Run)
+	_, others, err := s.Peers.AskForRun(ctx, w.Chat, head.Run)
 	if err != nil || len(others) > len(events) {
 		return false, err
 	}
@@ -131,11 +131,11 @@ func (s *Restorer) closeLost(ctx context.Context, w *Writer) error {
 		if !ok {
 			continue // another program wrote it
 		}
-		if _, lines := s.registry.KnownEvents(w.Chat, run); len(lines) > 0 {
+		if _, lines := s.Registry.KnownEvents(w.Chat, run); len(lines) > 0 {
 			continue // it is about to be written back
 		}
-		if s.storeWatch.LostLately(ctx) {
-			if _, lines, err := s.peers.AskForRun(ctx, w.Chat, run); err != nil || len(lines) > 0 {
+		if s.StoreWatch.LostLately(ctx) {
+			if _, lines, err := s.Peers.AskForRun(ctx, w.Chat, run); err != nil || len(lines) > 0 {
 				continue
 			}
 		}
@@ -173,15 +173,15 @@ func (s *Restorer) tellAgain(ctx context.Context, w *Writer, head EndHead, event
 	}
 	r := NewRun(head.Run, head.Chat.Chat, head.Body)
 	r.Keyed, r.First = !head.Unkeyed, head.First
-	d := s.runner.Driver(r, w, "")
+	d := s.Runner.Driver(r, w, "")
 	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
 	// here, so that no process is waited for.
-	calls, err := s.toolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
+	calls, err := s.ToolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
 	if err == nil || errors.Is(err, ErrMayComeBack) {
-		err = s.toolCalls.PutCallsBack(ctx, w.Lease, r.Id, r.FirstRun(), calls)
+		err = s.ToolCalls.PutCallsBack(ctx, w.Lease, r.Id, r.FirstRun(), calls)
 	}
 	if err == nil {
-		_, err = s.runner.NoteRun(ctx, r)
+		_, err = s.Runner.NoteRun(ctx, r)
 	}
 	if err != nil {
 		return nil, err
@@ -215,10 +215,10 @@ func (s *Restorer) forgotten(ctx context.Context, r *Run, w *Writer) (*redisstor
 	if !r.Keyed {
 		return nil, nil
 	}
-	head, lines := s.registry.KnownEvents(r.Chat, r.Id)
-	if len(lines) == 0 && s.storeWatch.LostLately(ctx) {
+	head, lines := s.Registry.KnownEvents(r.Chat, r.Id)
+	if len(lines) == 0 && s.StoreWatch.LostLately(ctx) {
 		var err error
-		if head, lines, err = s.peers.AskForRun(ctx, r.Chat, r.Id); err != nil {
+		if head, lines, err = s.Peers.AskForRun(ctx, r.Chat, r.Id); err != nil {
 			return nil, err
 		}
 		if len(lines) == 0 && slices.Contains(w.Runs(), r.Id) { // as of a run that waited
@@ -260,7 +260,7 @@ func (s *Restorer) forgotten(ctx context.Context, r *Run, w *Writer) (*redisstor
 // since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
 // the lease is given back with that (again); or as the lease's open run.
 func (s *Restorer) wentOnSince(ctx context.Context, w *Writer) (retry bool, err error) {
-	if !s.storeWatch.LostLately(ctx) {
+	if !s.StoreWatch.LostLately(ctx) {
 		return false, nil
 	}
 	run := w.Waiting.Run
@@ -269,7 +269,7 @@ func (s *Restorer) wentOnSince(ctx context.Context, w *Writer) (retry bool, err 
 		return false, err
 	}
 	first := cmp.Or(state.Open.First, run)
-	calls, err := s.toolCalls.CallsOf(ctx, w.Chat, first)
+	calls, err := s.ToolCalls.CallsOf(ctx, w.Chat, first)
 	if err != nil {
 		return false, err
 	}
@@ -296,5 +296,5 @@ func (s *Restorer) wentOnSince(ctx context.Context, w *Writer) (retry bool, err 
 	if _, err := s.Store.Turns.Open(ctx, w.Chat, w.Token, s.Cfg.Lease, open); err != nil {
 		return false, err
 	}
-	return false, s.toolCalls.PutCallsBack(ctx, w.Lease, run, first, calls)
+	return false, s.ToolCalls.PutCallsBack(ctx, w.Lease, run, first, calls)
 }

@@ -145,7 +145,7 @@ func (d *Driver) restAgain(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
-	calls, err := d.runner.toolCalls.CallsOf(ctx, d.Run.Chat, d.Run.FirstRun())
+	calls, err := d.runner.ToolCalls.CallsOf(ctx, d.Run.Chat, d.Run.FirstRun())
 	if err != nil || calls.Runs[d.Run.Id].Called > w.Seq {
 		return false, err
 	}
