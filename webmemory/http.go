@@ -66,19 +66,19 @@ const (
 // router is the router of the table of acts.
 func (s *routes) router() http.Handler {
 	r, acts := s.Telemetry.Edge(s.fail, s.letIn, s.audit), s.acts()
-	s.rights, s.entries = ByName(acts)
+	s.rights, s.entries = byName(acts)
 	for _, a := range acts {
-		method, path, _ := strings.Cut(a.Does, " ")
-		a.Answer = s.fairly(a)
-		if a.Answer != nil && s.Cfg.Cold.Store != nil && readsChat(path) {
-			a.Answer = s.Tier.Awake(a.Answer)
+		method, path, _ := strings.Cut(a.does, " ")
+		a.answer = s.fairly(a)
+		if a.answer != nil && s.Cfg.Cold.Store != nil && readsChat(path) {
+			a.answer = s.Tier.Awake(a.answer)
 		}
 		switch {
-		case a.Answer == nil:
+		case a.answer == nil:
 		case method == "ANY":
-			r.Any(path, r.Answered(a.Answer))
+			r.Any(path, r.Answered(a.answer))
 		default:
-			r.Handle(method, path, r.Answered(a.Answer))
+			r.Handle(method, path, r.Answered(a.answer))
 		}
 	}
 	return r
@@ -87,20 +87,20 @@ func (s *routes) router() http.Handler {
 // fairly returns the handler of a route, which works in places of its tenant: one that changes the memory as a whole,
 // another one while it reads its body. Processes that ask each other take no places, since they would wait for each
 // other's.
-func (s *routes) fairly(a Act) func(*gin.Context) error {
-	if a.Answer == nil || a.Scope == access.Internal {
-		return a.Answer
+func (s *routes) fairly(a act) func(*gin.Context) error {
+	if a.answer == nil || a.scope == access.Internal {
+		return a.answer
 	}
-	_, path, _ := strings.Cut(a.Does, " ")
-	writes := changesMemory(a.Scope, path)
+	_, path, _ := strings.Cut(a.does, " ")
+	writes := changesMemory(a.scope, path)
 	return func(c *gin.Context) error {
 		c.Request = c.Request.WithContext(fair.With(c.Request.Context(), s.Work, problem.TenantOf(c)))
 		if !writes {
-			return a.Answer(c)
+			return a.answer(c)
 		}
 		return fair.Share(c.Request.Context(), func(ctx context.Context) error {
 			c.Request = c.Request.WithContext(ctx)
-			return a.Answer(c)
+			return a.answer(c)
 		})
 	}
 }

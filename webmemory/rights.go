@@ -20,20 +20,20 @@ import (
 	"mneme/webmemory/web"
 )
 
-// Act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
+// act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
 // right to what is done beside one is asked where it is done, with what is stored at hand, since the words of a request
 // do not say what they do.
-type Act struct {
-	Does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
-	Scope  access.Scope
-	Entry  string                   // in the audit log, "" for none
-	Answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
+type act struct {
+	does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
+	scope  access.Scope
+	entry  string                   // in the audit log, "" for none
+	answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
 }
 
 // acts are those that are routes: the router's table, too. What clients are told of each is in a table of the tests of
 // package openapi; TestOpenAPIRoutes compares the two. The log's entries about tenants as a whole are in tenants.go, as
 // they are in another tenant's log.
-func (s *routes) acts() []Act {
+func (s *routes) acts() []act {
 	const (
 		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
 		internal       = InternalPath + "/chats/:chat"
@@ -41,7 +41,7 @@ func (s *routes) acts() []Act {
 		read, write    = access.MemoryRead, access.MemoryWrite
 	)
 	answering, keys, tenants := s.admission.Answering, s.keyring.on, s.tenancy.On
-	acts := []Act{
+	acts := []act{
 		{"GET /", access.Open, "", getPage},
 		{"GET " + web.Folder + "*file", access.Open, "", getPage},
 		{"GET /openapi.json", access.Open, "", served(http.HandlerFunc(openapi.Serve))},
@@ -124,7 +124,7 @@ func (s *routes) acts() []Act {
 			problem.Body(api.DecodeBody, MaxBody, s.heardRoutes.PostRecalled)},
 	}
 	for _, prefix := range []string{chat, subagent} {
-		acts = append(acts, []Act{
+		acts = append(acts, []act{
 			{"GET " + prefix + "/history", read, "", problem.Param(problem.KeyOf, s.historyRoutes.GetHistory)},
 			{"DELETE " + prefix + "/history", write, "history.erase", problem.Param(problem.KeyOf, s.eraseRoutes.DeleteHistory)},
 			{"DELETE " + prefix + "/messages/:id", write, "message.redact", problem.Param(problem.KeyOf,
@@ -132,7 +132,7 @@ func (s *routes) acts() []Act {
 		}...)
 	}
 	for _, prefix := range []string{chat, subagent, "/v1/users/:user"} {
-		acts = append(acts, []Act{
+		acts = append(acts, []act{
 			{"GET " + prefix + "/notes", read, "", s.noteRoutes.GetNotes},
 			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PostNote))},
 			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PatchNote)},
@@ -140,7 +140,7 @@ func (s *routes) acts() []Act {
 		}...)
 	}
 	for _, prefix := range []string{"", "/c/:chat"} {
-		acts = append(acts, []Act{
+		acts = append(acts, []act{
 			{"POST " + prefix + "/v1/chat/completions", access.Chat, "", served(s.Cfg.OpenAI)},
 			{"POST " + prefix + "/v1/responses", access.Chat, "", served(s.Cfg.OpenAI)},
 			{"GET " + prefix + "/v1/responses/:response", read, "", served(s.Cfg.OpenAI)},
@@ -151,7 +151,7 @@ func (s *routes) acts() []Act {
 		}...)
 	}
 	const conversation = "/v1/conversations/:conversation"
-	acts = append(acts, []Act{
+	acts = append(acts, []act{
 		{"POST /v1/conversations", access.Chat, "", served(s.Cfg.OpenAI)},
 		{"GET " + conversation, read, "", served(s.Cfg.OpenAI)},
 		{"DELETE " + conversation, write, "", served(s.Cfg.OpenAI)}, // the erasure is in the log
@@ -160,8 +160,8 @@ func (s *routes) acts() []Act {
 		{"DELETE " + conversation + "/items/:item", write, "", served(s.Cfg.OpenAI)},
 	}...)
 	return append(acts,
-		Act{"POST " + chat + "/ui", access.Chat, "", served(s.Cfg.UI)},
-		Act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.Cfg.UI)},
+		act{"POST " + chat + "/ui", access.Chat, "", served(s.Cfg.UI)},
+		act{"GET " + chat + "/ui/:id/stream", access.Chat, "", served(s.Cfg.UI)},
 	)
 }
 
@@ -182,24 +182,35 @@ const (
 	Regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
 )
 
-// besideRights and besideEntries are those of what may be done beside a route.
-var BesideRights, BesideEntries = ByName([]Act{
-	{Regenerates, access.Chat, "", nil},
-	{Rewinds, access.MemoryWrite, "chat.rewind", nil},
-	{"client_result approve", access.Chat, "", nil},
-	{"client_result deny", access.Chat, "", nil},
-	{"approval approve", access.Approve, "approval.approve", nil},
-	{"approval edit", access.Approve, "approval.edit", nil},
-	{"approval deny", access.ChatOrApprove, "approval.deny", nil}, // as a new message does, and a stop of the run
-	{"question approve", access.Approve, "question.approve", nil},
-	{"question deny", access.ChatOrApprove, "question.deny", nil},
-})
+var (
+	// BesideRights maps what requests may do beside their route to its scope.
+	BesideRights = access.Rights{
+		Regenerates:             access.Chat,
+		Rewinds:                 access.MemoryWrite,
+		"client_result approve": access.Chat,
+		"client_result deny":    access.Chat,
+		"approval approve":      access.Approve,
+		"approval edit":         access.Approve,
+		"approval deny":         access.ChatOrApprove, // as a new message does, and a stop of the run
+		"question approve":      access.Approve,
+		"question deny":         access.ChatOrApprove,
+	}
+	// BesideEntries maps the same to its entry in the audit log.
+	BesideEntries = map[string]string{
+		Rewinds:            "chat.rewind",
+		"approval approve": "approval.approve",
+		"approval edit":    "approval.edit",
+		"approval deny":    "approval.deny",
+		"question approve": "question.approve",
+		"question deny":    "question.deny",
+	}
+)
 
-// ByName are the rights and the entries of acts by what they do.
-func ByName(acts []Act) (access.Rights, map[string]string) {
+// byName are the rights and the entries of acts by what they do.
+func byName(acts []act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
 	for _, a := range acts {
-		rights[a.Does], entries[a.Does] = a.Scope, a.Entry
+		rights[a.does], entries[a.does] = a.scope, a.entry
 	}
 	return rights, entries
 }
