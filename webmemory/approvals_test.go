@@ -27,6 +27,7 @@ import (
 	"mneme/memory/event"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/runs"
 )
 
 func TestWhatRunsWaitForIsListed(t *testing.T) {
@@ -131,8 +132,8 @@ func TestTheWebhookIsTold(t *testing.T) {
 			t.Error(err)
 		}
 		mac := hmac.New(sha256.New, []byte("secret"))
-		fmt.Fprintf(mac, "%s.%s", r.Header.Get(webmemory.WebhookTimestamp), body)
-		if r.Header.Get(webmemory.WebhookSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) {
+		fmt.Fprintf(mac, "%s.%s", r.Header.Get(runs.WebhookTimestamp), body)
+		if r.Header.Get(runs.WebhookSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) {
 			t.Error("the signature is wrong")
 		}
 		if strings.Contains(string(body), `"chat_id":2`) || strings.Contains(string(body), `"chat_id":"2"`) {
@@ -145,7 +146,7 @@ func TestTheWebhookIsTold(t *testing.T) {
 		c.Webhook = webmemory.Webhook{URL: hook.URL, Secret: "secret"}
 	})
 	body := <-bodies
-	var told webmemory.WebhookBody
+	var told runs.WebhookBody
 	require.NoError(t, json.Unmarshal(body, &told))
 	require.Equal(t, run, told.RunID)
 	require.Equal(t, "1", told.ChatID.String())

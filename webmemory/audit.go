@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,8 +11,8 @@ import (
 	"mneme/access"
 	"mneme/access/audit"
 	"mneme/apiserver/api"
-	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/node"
 	"mneme/webmemory/problem"
 )
 
@@ -22,7 +21,7 @@ import (
 
 // auditor is the routes of what is counted and noted of callers: the audit log and the usage of models. What is noted
 // is decided by rights.go.
-type auditor struct{ *Core }
+type auditor struct{ *node.Core }
 
 // readAsAdmin is the entry for reading by the scope admin without the scope of reading.
 const readAsAdmin = "memory.read"
@@ -33,13 +32,10 @@ const auditTarget = "audit target"
 var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAuditOff,
 	Message: "This service keeps no log of who did what."}
 
-// nothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
-const NothingDone = "nothing done"
-
 // audit writes what a request did, once it has succeeded.
 func (s *routes) audit(c *gin.Context) {
 	c.Next()
-	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(NothingDone) {
+	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(node.NothingDone) {
 		return
 	}
 	route := c.Request.Method + " " + c.FullPath()
@@ -52,27 +48,12 @@ func (s *routes) audit(c *gin.Context) {
 	s.WriteAudit(c.Request.Context(), problem.TenantOf(c), entry, target)
 }
 
-// WriteAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
-// that fails.
-func (s *Core) WriteAudit(ctx context.Context, tenant memory.Tenant, entry, target string) {
-	if entry == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StoreTimeout)
-	defer cancel()
-	if err := s.Cfg.Audit.Write(ctx, tenant, entry, target); err != nil {
-		s.Metrics.unaudited.Inc()
-		s.Log.Error().Err(err).Str("action", entry).Str("target", target).Str("key", access.FromContext(ctx).Key).
-			Msg("an entry of the audit log was not kept")
-	}
-}
-
 // getAudit is GET /v1/audit: the caller's tenant's entries, and for an admin of the default tenant those of any.
 func (s *auditor) getAudit(c *gin.Context) error {
 	if s.Cfg.Audit == nil {
 		return errAuditOff
 	}
-	limit, err := problem.Number(c, "limit", PageSize, 1, MaxPage)
+	limit, err := problem.Number(c, "limit", node.PageSize, 1, node.MaxPage)
 	if err != nil {
 		return err
 	}

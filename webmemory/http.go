@@ -18,10 +18,15 @@ import (
 	"mneme/access"
 	"mneme/access/fair"
 	"mneme/apiserver/api"
-	"mneme/memory"
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/chats"
+	"mneme/webmemory/erase"
+	"mneme/webmemory/node"
+	"mneme/webmemory/past"
 	"mneme/webmemory/problem"
+	"mneme/webmemory/runs"
+	"mneme/webmemory/turns"
 	"mneme/webmemory/web"
 )
 
@@ -30,38 +35,32 @@ import (
 
 // routes is the router, with the rooms that answer its routes.
 type routes struct {
-	*Core
+	*node.Core
 	rights        access.Rights // of acts
 	entries       map[string]string
-	registry      *Registry
-	rewinder      *Rewinder
-	tombstones    *Tombstones
-	toolCalls     *ToolCalls
-	searcher      *Searcher
-	streams       *Streams
-	admission     *Admission
-	resumer       *Resumer
+	registry      *runs.Registry
+	rewinder      *erase.Rewinder
+	tombstones    *erase.Tombstones
+	toolCalls     *runs.ToolCalls
+	searcher      *past.Searcher
+	streams       *runs.Streams
+	admission     *turns.Admission
+	resumer       *turns.Resumer
 	monitor       *monitor
-	eraseRoutes   *EraseRoutes
-	redactRoutes  *RedactRoutes
-	rewindRoutes  *RewindRoutes
-	portable      *Portable
-	noteRoutes    *NoteRoutes
+	eraseRoutes   *chats.EraseRoutes
+	redactRoutes  *chats.RedactRoutes
+	rewindRoutes  *chats.RewindRoutes
+	portable      *chats.Portable
+	noteRoutes    *chats.NoteRoutes
 	keyring       *keyring
-	tenancy       *Tenancy
-	oneShotRunner *OneShotRunner
-	historyRoutes *HistoryRoutes
-	traceRoutes   *TraceRoutes
-	chatList      *ChatList
+	tenancy       *chats.Tenancy
+	oneShotRunner *turns.OneShotRunner
+	historyRoutes *past.HistoryRoutes
+	traceRoutes   *runs.TraceRoutes
+	chatList      *chats.ChatList
 	auditor       *auditor
-	heardRoutes   *HeardRoutes
+	heardRoutes   *turns.HeardRoutes
 }
-
-// Bounds of a request's body, in bytes.
-const (
-	MaxBody = 2 << 20
-	MaxPost = MaxBody + (memory.MaxAllImages+2)/3*4 // of a message, with its images in base64
-)
 
 // router is the router of the table of acts.
 func (s *routes) router() http.Handler {

@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/node"
 	"mneme/webmemory/problem"
 )
 
@@ -21,14 +22,11 @@ import (
 // default tenant, those of all.
 
 // keyring is the routes of keys (/v1/keys). The keys themselves are Config.Keys'.
-type keyring struct{ *Core }
+type keyring struct{ *node.Core }
 
 const maxKeyBody = 64 << 10
 
 var (
-	ErrKeysOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeKeysOff,
-		Message: "The service asks nobody for a key: set auth.mode: keys (MNEME_AUTH_MODE=keys), start it again, and then " +
-			"make keys."}
 	errUnknownKey = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownKey,
 		Message: "There is no key with this id; GET /v1/keys lists them."}
 )
@@ -37,7 +35,7 @@ var (
 func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if s.Cfg.Keys == nil {
-			return ErrKeysOff
+			return problem.ErrKeysOff
 		}
 		// A tenant may have thousands.
 		return keyProblem(s.Searches.In(c.Request.Context(), problem.TenantOf(c), func() error { return h(c) }))
@@ -56,12 +54,6 @@ func keyProblem(err error) error {
 	return err
 }
 
-// Governs says whether the caller may see and change keys of a tenant.
-func Governs(c *gin.Context, tenant memory.Tenant) bool {
-	p := access.FromContext(c.Request.Context())
-	return p.Tenant == tenant || p.Operator()
-}
-
 // errOthersTenant refuses another tenant in a query, whether or not it exists.
 var errOthersTenant = &api.Problem{Status: http.StatusForbidden, Code: "forbidden",
 	Message: "tenant must be the key's own: only an admin of the default tenant reads about other tenants."}
@@ -77,7 +69,7 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	switch {
 	case err != nil:
 		return tenant, problem.BadRequest("%s.", err)
-	case !Governs(c, tenant):
+	case !node.Governs(c, tenant):
 		return tenant, errOthersTenant
 	case tenant != problem.TenantOf(c):
 		err = access.FromContext(c.Request.Context()).Need(access.Admin)
@@ -97,7 +89,7 @@ func (s *keyring) listKeys(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return !Governs(c, k.Tenant) })
+	keys = slices.DeleteFunc(keys, func(k access.Key) bool { return !node.Governs(c, k.Tenant) })
 	uses, err := limit.Uses(c.Request.Context(), s.Cfg.Limiter, keys)
 	if err != nil {
 		return err
@@ -113,7 +105,7 @@ func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 	if (body.Tenant == memory.Tenant{}) {
 		body.Tenant = access.FromContext(c.Request.Context()).Tenant
 	}
-	if !Governs(c, body.Tenant) {
+	if !node.Governs(c, body.Tenant) {
 		return problem.BadRequest("The key cannot be had so: an admin of a tenant makes keys of this tenant only.")
 	}
 	limits, err := access.ParseLimits(body.Rate, body.Budget)
@@ -143,7 +135,7 @@ func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key,
 // governed is the id in the path, of a key that the caller may change.
 func (s *keyring) governed(c *gin.Context) (string, error) {
 	k, err := s.Cfg.Keys.Get(c.Request.Context(), c.Param("key"))
-	if err == nil && !Governs(c, k.Tenant) {
+	if err == nil && !node.Governs(c, k.Tenant) {
 		err = access.ErrUnknownKey
 	}
 	return k.ID, err

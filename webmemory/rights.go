@@ -1,7 +1,6 @@
 package webmemory
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -11,11 +10,14 @@ import (
 
 	"mneme/access"
 	"mneme/apiserver/api"
-	"mneme/memory/event"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/chats"
+	"mneme/webmemory/node"
 	"mneme/webmemory/openaiapi"
 	"mneme/webmemory/openapi"
 	"mneme/webmemory/problem"
+	"mneme/webmemory/runs"
+	"mneme/webmemory/turns"
 	"mneme/webmemory/uistream"
 	"mneme/webmemory/web"
 )
@@ -36,8 +38,8 @@ type act struct {
 func (s *routes) acts() []act {
 	const (
 		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
-		internal       = InternalPath + "/chats/:chat"
-		run, calls     = InternalPath + "/runs/:run", InternalPath + "/runs/:run/calls"
+		internal       = node.InternalPath + "/chats/:chat"
+		run, calls     = node.InternalPath + "/runs/:run", node.InternalPath + "/runs/:run/calls"
 		read, write    = access.MemoryRead, access.MemoryWrite
 	)
 	answering, keys, tenants := s.admission.Answering, s.keyring.on, s.tenancy.On
@@ -61,23 +63,23 @@ func (s *routes) acts() []act {
 
 		{"GET /v1/chats", read, "", s.chatList.ListChats},
 		{"GET " + chat, read, "", problem.Param(problem.ChatOf, s.chatList.GetChat)},
-		{"PATCH " + chat, write, "", problem.InChat(MaxBody, s.chatList.PatchChat)},
+		{"PATCH " + chat, write, "", problem.InChat(node.MaxBody, s.chatList.PatchChat)},
 		{"DELETE " + chat, write, "chat.erase", problem.Param(problem.ChatOf, s.eraseRoutes.DeleteChat)},
 		{"GET " + chat + "/recall", read, "", problem.Param(problem.ChatOf, s.searcher.GetRecall)},
 		{"GET " + chat + "/export", read, "", problem.Param(problem.ChatOf, s.portable.ExportChat)},
 		{"POST " + chat + "/import", write, "", problem.Param(problem.ChatOf, s.portable.ImportChat)},
 		{"GET " + chat + "/messages/:id/influence", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetInfluence)},
 		{"GET " + chat + "/quarantine", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetQuarantine)},
-		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(MaxBody, s.historyRoutes.PostQuarantine)},
+		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(node.MaxBody, s.historyRoutes.PostQuarantine)},
 		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Param(problem.ChatOf,
 			s.historyRoutes.DeleteQuarantine)},
-		{"POST " + chat + "/fork", write, "", problem.InChat(MaxBody, s.portable.PostFork)},
-		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(MaxBody, s.rewindRoutes.PostRewind)},
+		{"POST " + chat + "/fork", write, "", problem.InChat(node.MaxBody, s.portable.PostFork)},
+		{"POST " + chat + "/rewind", write, "chat.rewind", problem.InChat(node.MaxBody, s.rewindRoutes.PostRewind)},
 		{"GET " + chat + "/set-aside", read, "", problem.Param(problem.ChatOf, s.rewindRoutes.GetSetAside)},
 		{"POST " + chat + "/set-aside/:id/restore", write, "chat.restore",
 			s.growing(problem.Param(problem.ChatOf, s.rewindRoutes.PostRestore))},
 		{"GET /v1/users/:user", read, "", problem.Param(problem.UserOf, s.noteRoutes.GetUser)},
-		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, MaxBody, s.noteRoutes.PutUser))},
+		{"PUT /v1/users/:user", write, "", s.growing(problem.Body(api.DecodeKnown, node.MaxBody, s.noteRoutes.PutUser))},
 		{"DELETE /v1/users/:user", write, "user.erase", problem.Param(problem.UserOf, s.eraseRoutes.DeleteUser)},
 		{"GET /v1/users/:user/recall", read, "", problem.Param(problem.UserOf, s.searcher.GetUserRecall)},
 
@@ -91,9 +93,9 @@ func (s *routes) acts() []act {
 			keys(problem.Body(api.DecodeKnown, maxKeyBody, s.keyring.rotateKey))},
 		{"DELETE " + webapi.KeysPath + "/:key", access.Admin, "key.revoke", keys(s.keyring.revokeKey)},
 		{"GET " + webapi.TenantsPath, access.Admin, "", tenants(s.tenancy.ListTenants)},
-		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Param(TenantIn,
+		{"GET " + webapi.TenantsPath + "/:tenant/export", access.Admin, "", tenants(problem.Param(chats.TenantIn,
 			s.tenancy.ExportTenant))},
-		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(TenantIn,
+		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(chats.TenantIn,
 			s.tenancy.DeleteTenant))},
 
 		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
@@ -105,23 +107,23 @@ func (s *routes) acts() []act {
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
 		// For other processes, and for the agents of a run.
-		{"POST " + run + "/recall", access.Internal, "", ToAgents(s.registry, s.heardRoutes.PostRecall)},
-		{"POST " + run + "/notes", access.Internal, "", ToAgents(s.registry, s.noteRoutes.PostRemember)},
-		{"POST " + run + "/forget", access.Internal, "", ToAgents(s.registry, s.noteRoutes.PostForget)},
-		{"POST " + calls, access.Internal, "", ToAgents(s.registry, s.toolCalls.PostClaim)},
-		{"POST " + calls + "/:call", access.Internal, "", ToAgents(s.registry, s.toolCalls.PostSettle)},
+		{"POST " + run + "/recall", access.Internal, "", runs.ToAgents(s.registry, s.heardRoutes.PostRecall)},
+		{"POST " + run + "/notes", access.Internal, "", runs.ToAgents(s.registry, s.noteRoutes.PostRemember)},
+		{"POST " + run + "/forget", access.Internal, "", runs.ToAgents(s.registry, s.noteRoutes.PostForget)},
+		{"POST " + calls, access.Internal, "", runs.ToAgents(s.registry, s.toolCalls.PostClaim)},
+		{"POST " + calls + "/:call", access.Internal, "", runs.ToAgents(s.registry, s.toolCalls.PostSettle)},
 		{"GET " + internal + "/runs/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.registry.GetKnown)},
 		{"GET " + internal + "/calls/:run", access.Internal, "", problem.Param(problem.ChatOfAny, s.EndStore.Get)},
-		{"POST " + InternalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, MaxBody,
+		{"POST " + node.InternalPath + "/erasures", access.Internal, "", problem.Body(api.DecodeBody, node.MaxBody,
 			s.tombstones.PostErasure)},
-		{"POST " + InternalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, MaxBody,
+		{"POST " + node.InternalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, node.MaxBody,
 			s.rewinder.PostRewound)},
 
 		// For the gateway, which asks with the rights of the key that a call of a model came with.
 		{"POST " + internal + "/heard", access.InternalChat, "",
-			s.growing(problem.Body(api.DecodeBody, MaxHeard, s.heardRoutes.PostHeard))},
+			s.growing(problem.Body(api.DecodeBody, turns.MaxHeard, s.heardRoutes.PostHeard))},
 		{"POST " + internal + "/recalled", access.InternalRead, "",
-			problem.Body(api.DecodeBody, MaxBody, s.heardRoutes.PostRecalled)},
+			problem.Body(api.DecodeBody, node.MaxBody, s.heardRoutes.PostRecalled)},
 	}
 	for _, prefix := range []string{chat, subagent} {
 		acts = append(acts, []act{
@@ -134,8 +136,8 @@ func (s *routes) acts() []act {
 	for _, prefix := range []string{chat, subagent, "/v1/users/:user"} {
 		acts = append(acts, []act{
 			{"GET " + prefix + "/notes", read, "", s.noteRoutes.GetNotes},
-			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PostNote))},
-			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, MaxBody, s.noteRoutes.PatchNote)},
+			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, node.MaxBody, s.noteRoutes.PostNote))},
+			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, node.MaxBody, s.noteRoutes.PatchNote)},
 			{"DELETE " + prefix + "/notes/:id", write, "note.erase", s.noteRoutes.DeleteNote},
 		}...)
 	}
@@ -176,36 +178,6 @@ func served(h http.Handler) func(*gin.Context) error {
 	}
 }
 
-// What requests may do beside their route. So may an answer to a wait, by the wait's kind and the decision: see doing.
-const (
-	Rewinds     = "after"                               // a message that takes back more than the newest exchange
-	Regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
-)
-
-var (
-	// BesideRights maps what requests may do beside their route to its scope.
-	BesideRights = access.Rights{
-		Regenerates:             access.Chat,
-		Rewinds:                 access.MemoryWrite,
-		"client_result approve": access.Chat,
-		"client_result deny":    access.Chat,
-		"approval approve":      access.Approve,
-		"approval edit":         access.Approve,
-		"approval deny":         access.ChatOrApprove, // as a new message does, and a stop of the run
-		"question approve":      access.Approve,
-		"question deny":         access.ChatOrApprove,
-	}
-	// BesideEntries maps the same to its entry in the audit log.
-	BesideEntries = map[string]string{
-		Rewinds:            "chat.rewind",
-		"approval approve": "approval.approve",
-		"approval edit":    "approval.edit",
-		"approval deny":    "approval.deny",
-		"question approve": "question.approve",
-		"question deny":    "question.deny",
-	}
-)
-
 // byName are the rights and the entries of acts by what they do.
 func byName(acts []act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
@@ -213,22 +185,6 @@ func byName(acts []act) (access.Rights, map[string]string) {
 		rights[a.does], entries[a.does] = a.scope, a.entry
 	}
 	return rights, entries
-}
-
-// CheckRight is nil if the caller may do what a request does beside its route.
-func CheckRight(ctx context.Context, what string) error {
-	return access.FromContext(ctx).Need(BesideRights[what])
-}
-
-// Doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
-// none of the waits.
-func Doing(a event.WaitAnswer, pending []event.Wait) string {
-	for _, w := range pending {
-		if w.ID == a.ID {
-			return w.Kind + " " + a.Decision
-		}
-	}
-	return ""
 }
 
 // letIn lets a request in before its body is read, for as long as its key is good, or answers it.

@@ -1,0 +1,304 @@
+package erase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/node"
+	"mneme/webmemory/past"
+	"mneme/webmemory/runs"
+)
+
+// This file is about going back: what was said behind a message is taken back, in every history of the
+// chat, and set aside for a day, in which it can be put back. It is a deliberate change: no older copy
+// brings it back, and what a run that was taken back has left in a spool stays away.
+
+// Rewinder takes messages back and puts them back, under a turn that its caller holds, and makes rewinds of other
+// processes true here. It writes the histories, what is set aside, and the facts by which all processes know of a
+// rewind: the fact comes before the first history changes.
+type Rewinder struct {
+	*node.Core
+	Registry  *runs.Registry
+	Peers     *node.Peers
+	Histories *past.Histories
+}
+
+var (
+	ErrUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
+		Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
+)
+
+type RewindRequest struct {
+	Target json.RawMessage `json:"to"`
+}
+
+// Bounds of a piece that is set aside.
+const (
+	pieceMessages = 256
+	pieceBytes    = 1 << 20
+)
+
+// RewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
+// of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
+func (s *Rewinder) RewindUnder(ctx context.Context, w *runs.Writer, target string, headCache past.Heads) (out webapi.SetAside,
+	err error) {
+	v, err := s.Histories.Pin(ctx, w.Histories, headCache)
+	if err != nil {
+		return out, err
+	}
+	l, err := s.Histories.Locate(ctx, w.Chat, v, target)
+	if err != nil {
+		return out, err
+	}
+	a := redisstore.SetAside{ID: strconv.FormatInt(w.Number, 10), TS: float64(time.Now().UnixMilli()) / 1000,
+		Target: target}
+	if err := s.Store.Rewinds.Drop(ctx, w.Chat, w.Number, redisstore.MaxSetAside-1); err != nil {
+		return out, err
+	}
+	runs := map[string]bool{}
+	for _, key := range v.Keys() {
+		history, err := s.setAside(ctx, w, a.ID, v[key], l, runs)
+		if err != nil {
+			return out, errors.Join(err, s.Store.Rewinds.Remove(ctx, w.Chat, a.ID))
+		}
+		a.Histories = append(a.Histories, history)
+	}
+	if a.MessageCount() == 0 {
+		out = SetAsideEntry(a)
+		out.ID, out.Until = "", 0
+		return out, nil
+	}
+	a.Runs = slices.Sorted(maps.Keys(runs))
+	if err := s.EraseConversations(ctx, w.Chat, w.Number); err != nil {
+		return out, errors.Join(err, s.Store.Rewinds.Remove(ctx, w.Chat, a.ID))
+	}
+	if err := s.Store.Rewinds.Begin(ctx, w.Chat, PendingRewind+a.ID, a, s.Cfg.Lease); err != nil {
+		return out, err
+	}
+	a.Until = time.Now().Add(redisstore.SetAsideLife)
+	return SetAsideEntry(a), s.FinishRewind(ctx, w, &a, headCache)
+}
+
+// setAside sets aside what goes of one history, and notes the runs of it.
+func (s *Rewinder) setAside(ctx context.Context, w *runs.Writer, id string, p past.Pinned, l *past.Boundary,
+	runs map[string]bool) (history redisstore.AsideHistory, err error) {
+	history.Key, history.IDs = p.Key().String(), map[string]bool{}
+	n, removing := 0, false
+	for one, err := range s.Histories.Parts(ctx, p, past.NoID) {
+		if err != nil {
+			return history, err
+		}
+		for _, h := range one.Heads {
+			if removing = l.Removes(p.Key().Agent() == "", n, h, removing); removing {
+				history.IDs[h.ID] = true
+			}
+			n++
+		}
+	}
+	var piece redisstore.Piece
+	size, last := 0, ""
+	flush := func() error {
+		if len(piece.Messages) == 0 {
+			return nil
+		}
+		err := s.Store.Rewinds.SetAside(ctx, w.Number, w.Chat, id, p.Key(), history.Pieces, piece)
+		history.Pieces, piece, size = history.Pieces+1, redisstore.Piece{}, 0
+		return err
+	}
+	oldest := float64(time.Now().Add(-erasures.Life).Unix())
+	add := func(prevID string, h past.Head, raw json.RawMessage) error {
+		if len(piece.Messages) > 0 && (last != prevID || len(piece.Messages) >= pieceMessages || size > pieceBytes) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if len(piece.Messages) == 0 {
+			piece.PrevID = prevID
+		}
+		history.Messages, last, size = history.Messages+1, h.ID, size+len(raw)
+		piece.Messages = append(piece.Messages, raw)
+		if run := memory.RunOf(h.ID); run != "" && (h.Timestamp == 0 || h.Timestamp > oldest) {
+			runs[run] = true
+		}
+		return nil
+	}
+	prevID := ""
+	for one, err := range s.Histories.Parts(ctx, p, func(id string) bool { return history.IDs[id] }) {
+		for i := 0; i < len(one.Heads) && err == nil; i++ {
+			h := one.Heads[i]
+			if history.IDs[h.ID] {
+				err = add(prevID, h, one.Raw[i])
+			} else {
+				history.Remaining, history.Last = history.Remaining+1, h.ID
+			}
+			prevID = h.ID
+		}
+		if err != nil {
+			return history, err
+		}
+	}
+	return history, flush()
+}
+
+// What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
+const (
+	PendingRewind  = "rewind:"  // and its id
+	PendingRestore = "restore:" // and the id of the rewind
+	PendingImport  = "import"   // of all that is there, or a fork
+	PendingErase   = "erase:"   // and of what, see wanted.String
+)
+
+// FinishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
+// have of the runs, and no older copy counts.
+func (s *Rewinder) FinishRewind(ctx context.Context, w *runs.Writer, a *redisstore.SetAside, headCache past.Heads) error {
+	fact := rewound{Chat: memory.StoredChat{Chat: w.Chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
+	for _, history := range a.Histories {
+		if history.Messages > 0 {
+			fact.Keys = append(fact.Keys, history.Key)
+		}
+	}
+	if _, err := s.Tier.Forget(ctx, w.Chat, w.Number, false); err != nil {
+		return err
+	}
+	if err := s.tellRewound(ctx, fact); err != nil {
+		return err
+	}
+	removed := map[string]bool{}
+	for _, history := range a.Histories {
+		key, _ := memory.ParseKey(history.Key)
+		ids := history.IDs
+		if ids == nil {
+			ids = map[string]bool{}
+			for p, err := range s.Store.Rewinds.Pieces(ctx, w.Chat, a.ID, history) {
+				if err != nil {
+					return err
+				}
+				for _, h := range past.HeadsOf(p.Messages) {
+					ids[h.ID] = true
+				}
+			}
+		}
+		has := func(id string) bool { return ids[id] }
+		h, err := s.Store.Rewinds.TakeBack(ctx, w.Number, w.Number, w.History(key), s.Cfg.MaxHistory,
+			func(id string, _ json.RawMessage) bool { return ids[id] }, headCache.ContainsNone(has), headCache.ContainsOnly(has))
+		if err != nil {
+			return err
+		}
+		w.Histories[key] = h
+		s.Cache.Put(h)
+		maps.Copy(removed, ids)
+	}
+	keys, err := s.Store.Chats.Keys(ctx, w.Chat, s.Cfg.Agents()...)
+	if err != nil {
+		return err
+	}
+	void := func(n memory.Note) bool {
+		return removed[n.Message] || n.Message != "" && slices.Contains(a.Runs, memory.RunOf(n.Message))
+	}
+	if err := s.takeBackBeside(ctx, w.Number, w.Chat, keys, void, a.Runs); err != nil {
+		return err
+	}
+	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", a.ID, 0)
+}
+
+// takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
+// of which void says so, and what is kept of runs.
+func (s *Rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.Chat, keys []memory.Key,
+	void func(memory.Note) bool, runs []string) error {
+	for _, key := range keys {
+		if _, err := s.Store.Notes.Void(ctx, turn, key, void); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Store.Users.VoidNotes(ctx, chat, void); err != nil {
+		return err
+	}
+	return s.Store.Runs.TakeBack(ctx, chat, runs...)
+}
+
+func SetAsideEntry(a redisstore.SetAside) webapi.SetAside {
+	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
+		Histories: []webapi.SetAsideHistory{}}
+	if a.Target != "" {
+		out.Target = &a.Target
+	}
+	for _, h := range a.Histories {
+		if key, ok := memory.ParseKey(h.Key); ok && h.Messages > 0 {
+			out.Histories = append(out.Histories, webapi.SetAsideHistory{Subagent: key.Agent(), Messages: h.Messages})
+		}
+	}
+	return out
+}
+
+// RestoreUnder puts back what is set aside, under the chat's lease.
+func (s *Rewinder) RestoreUnder(ctx context.Context, w *runs.Writer, a *redisstore.SetAside) error {
+	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, PendingRestore+a.ID, a.ID, s.Cfg.Lease); err != nil {
+		return err
+	}
+	return s.FinishRestore(ctx, w, a)
+}
+
+// FinishRestore puts back what is set aside, of which some may be there already. Late entries of the runs
+// in spools stay away: they may be here.
+func (s *Rewinder) FinishRestore(ctx context.Context, w *runs.Writer, a *redisstore.SetAside) error {
+	name := map[string]int64{erasures.Restored(w.Chat, a.ID): w.Number}
+	if err := s.Follower.File.Add(name); err != nil {
+		return err
+	}
+	if err := s.NoteAll(ctx, w.Number, slices.Collect(maps.Keys(name))); err != nil {
+		return err
+	}
+	for _, history := range a.Histories {
+		key, _ := memory.ParseKey(history.Key)
+		if history.Messages == 0 {
+			continue
+		}
+		// From here on copies that end where the rewind did are old ones.
+		s.NoteCut(key, w.Number)
+		present := map[string]bool{}
+		v, err := s.Histories.Pin(ctx, map[memory.Key]*memory.History{key: w.History(key)}, nil)
+		if err != nil {
+			return err
+		}
+		for raw, err := range s.Histories.Walk(ctx, v[key]) {
+			if err != nil {
+				return err
+			}
+			_, id := past.HeadOf(raw)
+			present[id] = true
+		}
+		for p, err := range s.Store.Rewinds.Pieces(ctx, w.Chat, a.ID, history) {
+			if err != nil {
+				return err
+			}
+			if _, id := past.HeadOf(p.Messages[0]); present[id] {
+				continue
+			}
+			h, err := s.Store.Rewinds.PutBack(ctx, w.Number, w.History(key), s.Cfg.MaxHistory, p)
+			if err != nil {
+				return err
+			}
+			w.Histories[key] = h
+			s.Cache.Put(h)
+		}
+	}
+	err := s.Store.Runs.PutBack(ctx, w.Chat, runs.EncodeFinal(api.ErrGone.Status, api.ErrGone), a.Runs...)
+	if err == nil {
+		err = s.Store.Rewinds.Remove(ctx, w.Chat, a.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
+}

@@ -1,0 +1,205 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"mneme/access/fair"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
+	"mneme/memory/spool"
+	"mneme/memory/telemetry"
+	"mneme/webmemory/problem"
+)
+
+// ZoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
+// read.
+func ZoneOf(ctx context.Context, s *Core, zone string, u memory.User) string {
+	if zone == "" && !u.IsZero() {
+		zone, _ = s.Store.Users.Zone(ctx, u)
+	}
+	return zone
+}
+
+// Core is what all rooms of the service share: the settings, the memory and its copies, the apiserver, what counts and
+// logs, and the few helpers that more than one room calls. Of its own it writes the audit log, notes what was taken
+// away, and erases at the gateway what was said of a chat. With its context life ends what the service does by itself.
+type Core struct {
+	Cfg           Config
+	Store         *redisstore.Store
+	Cache         *cache.Cache
+	Spool         *spool.Spool
+	Runs          *api.Client
+	Log           zerolog.Logger
+	Sessions      *SessionLogs
+	EndStore      *EndStore
+	Telemetry     *telemetry.Service
+	Metrics       *metrics
+	Searches      *fair.Places // and lists of keys, which cost as much
+	Work          *fair.Places // changes of the memory, and transcripts
+	Follower      Follower
+	Conversations Conversations
+	Tier          *ColdTier
+
+	Life    context.Context // of runs and of the janitor
+	Workers sync.WaitGroup  // one per run, and the janitor and the health check
+}
+
+// RetryInBackground goes on trying what Redis did not take, until it does.
+func (s *Core) RetryInBackground(try func(context.Context) error) {
+	s.Workers.Go(func() {
+		for Pause(s.Life, Jitter(RetryEvery)) == nil {
+			ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
+			err := try(ctx)
+			cancel()
+			if !errors.Is(err, memory.ErrUnavailable) {
+				return
+			}
+		}
+	})
+}
+
+// Token makes the token of a lease that this process takes.
+func (s *Core) Token() string { return redisstore.Token(s.Spool.Name(), rand.Text()) }
+
+// IsDead says whether the process that made a token is proven dead, here where its disk
+// can be read.
+func (s *Core) IsDead(token string) bool { return s.Spool.Dead(redisstore.HolderOf(token)) }
+
+// Adopt takes the spools of processes that died on this disk.
+func (s *Core) Adopt() {
+	if err := s.Spool.Adopt(); err != nil {
+		s.Telemetry.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
+	}
+}
+
+// RedactedSince says whether something of a chat was redacted, as far as is known here, after a turn: what was
+// kept of a run of that turn is gone, and must not be written back.
+func (s *Core) RedactedSince(chat memory.Chat, turn int64) bool {
+	return slices.ContainsFunc(s.Follower.File.Redactions(chat), func(r erasures.Redacted) bool { return r.Turn > turn })
+}
+
+// RewoundSince says whether a run of a turn was taken back later on.
+func (s *Core) RewoundSince(chat memory.Chat, run string, turn int64) bool {
+	run = strings.TrimSuffix(run, memory.ClosingSuffix)
+	return s.Follower.File.Turn(erasures.Rewound(chat, run)) > turn
+}
+
+// NotErased refuses a run that was erased or taken back, and that Redis has come back with.
+func (s *Core) NotErased(chat memory.Chat, rest *redisstore.Rest) error {
+	if rest.Turn < s.Follower.File.HistoryTurn(memory.ChatKey(chat)) || s.RedactedSince(chat, rest.Turn) ||
+		s.RewoundSince(chat, rest.Run, rest.Turn) {
+		return problem.ErrLostRun
+	}
+	return nil
+}
+
+// RedactedCopy is a copy without the text of redactions that it does not follow.
+func (s *Core) RedactedCopy(h *memory.History) (*memory.History, error) {
+	var err error
+	for _, r := range s.Follower.File.Redactions(h.Key().Chat()) {
+		if r.Turn > h.Cut() && r.Turn > s.Follower.File.HistoryTurn(h.Key()) && err == nil {
+			h, err = h.Redacted(func(id string) bool { return r.Has(h.Key(), id) })
+		}
+	}
+	return h, err
+}
+
+// NoteCut keeps on disk that an operator deleted or rewrote a history by hand, with the
+// fencing token under which that was found, and tells the other processes
+// (followHandCuts).
+func (s *Core) NoteCut(key memory.Key, turn int64) {
+	err := s.Cfg.Cuts.Add(map[string]int64{key.String(): turn})
+	if err != nil {
+		s.Log.Error().Err(err).Str("key", key.String()).Msg(
+			"a change by hand is not known here if Redis loses its data; older copies may come back then")
+	}
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
+	defer cancel()
+	if err := s.Store.Erasures.Note(ctx, turn, erasures.HandCut(key)); err != nil {
+		s.Log.Warn().Err(err).Str("key", key.String()).Msg(
+			"other processes do not know of a change by hand until they use the history")
+	}
+}
+
+func (s *Core) NoteAll(ctx context.Context, turn int64, names []string) error {
+	for chunk := range slices.Chunk(names, 1000) {
+		if err := s.Store.Erasures.Note(ctx, turn, chunk...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EraseConversations erases at the gateway what a chat said up to a number, as far as this
+// process knows the chat's conversations.
+func (s *Core) EraseConversations(ctx context.Context, chat memory.Chat, turn int64) error {
+	c := &s.Conversations
+	ids := c.until(chat, turn)
+	for _, id := range ids {
+		if err := fair.Block(ctx, func() error {
+			return s.Runs.EraseConversation(ctx, chat.Tenant(), id)
+		}); err != nil {
+			return Asking(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.Turns[chat], id)
+	}
+	if len(c.Turns[chat]) == 0 {
+		delete(c.Turns, chat)
+	}
+	return nil
+}
+
+// EraseOffered erases such a conversation at the gateway (conversations.erased), and takes
+// it away from the chat while its lease is held.
+func (s *Core) EraseOffered(ctx context.Context, chat memory.Chat, turn redisstore.Turn) error {
+	if err := s.EraseConversations(ctx, chat, turn.ErasedIn()); err != nil {
+		return err
+	}
+	return s.Store.Turns.DropConversation(ctx, chat)
+}
+
+// LoadEach loads histories without a turn, in one round trip if all are readable. A damaged history is nil.
+func (s *Core) LoadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
+	copies := make([]*memory.History, len(keys))
+	for i, key := range keys {
+		copies[i] = memory.Empty(key)
+	}
+	loaded, err := s.Cache.Load(ctx, 0, copies...)
+	if !errors.Is(err, memory.ErrDamaged) {
+		return loaded, err
+	}
+	loaded = make([]*memory.History, len(keys))
+	for i := range copies {
+		one, err := s.Cache.Load(ctx, 0, copies[i])
+		switch {
+		case err == nil:
+			loaded[i] = one[0]
+		case !errors.Is(err, memory.ErrDamaged):
+			return nil, err
+		}
+	}
+	return loaded, nil
+}
+
+// CountMessages returns the number of messages in a history, 0 if it is damaged.
+func (s *Core) CountMessages(ctx context.Context, key memory.Key) (int, error) {
+	loaded, err := s.LoadEach(ctx, key)
+	if err != nil || loaded[0] == nil {
+		return 0, err
+	}
+	return loaded[0].Len(), nil
+}

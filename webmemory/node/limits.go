@@ -1,0 +1,59 @@
+package node
+
+import (
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// storeTimeout bounds one command to the store.
+const StoreTimeout = 5 * time.Second
+
+// maxUsed bounds how many chats are remembered to have been used here.
+const maxUsed = 1 << 16
+
+// makeRoom takes out any chats while there are as many as may be remembered.
+func makeRoom[V any](chats map[memory.Chat]V) {
+	for chat := range chats {
+		if len(chats) < maxUsed {
+			return
+		}
+		delete(chats, chat)
+	}
+}
+
+// retelling is for how long after a loss Redis may still lack what other processes know:
+// they notice it, write back, and wait for the leases of busy chats.
+const Retelling = 2 * time.Minute
+
+// pageSize is how many messages or chats one answer lists, maxPage the most.
+const PageSize, MaxPage = 100, 1000
+
+// staleFor is how long after the last contact with Redis copies are still shown.
+// Later on they could be of a chat that was erased elsewhere.
+const StaleFor = time.Minute
+
+// scanTimeout bounds an erasure that looks through all keys: a million take seconds.
+const ScanTimeout = 10 * time.Minute
+
+// scrubWait is how long an erasure waits until its text is in no file of the store's.
+const ScrubWait = time.Minute
+
+// retryEvery is how often it is looked whether a process on this disk died, how often a
+// chat's lease is tried for while the spool holds some of the chat, and how often a lease
+// is given back while Redis is away.
+const RetryEvery = 500 * time.Millisecond
+
+// Decode are a run's from the first on, decoded; none if something is wrong with them.
+func (h EndHead) Decode(lines [][]byte) []event.Event {
+	events := make([]event.Event, len(lines))
+	for i, l := range lines {
+		e, err := event.Decode(l)
+		if err != nil || e.RunID != h.Run || e.Seq != int64(i)+1 {
+			return nil
+		}
+		events[i] = e
+	}
+	return events
+}

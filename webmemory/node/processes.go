@@ -1,0 +1,235 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"mneme/access"
+	"mneme/access/fair"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about the other processes that serve the same memory: each writes into
+// Redis where it is reached, and may ask the others by routes below internalPath, which
+// serve nothing that a public route would not give.
+
+// Peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
+// does not answer is never taken for an answer.
+type Peers struct {
+	*Core
+	StoreWatch *StoreWatch
+
+	Between    *http.Client // to other processes of this kind
+	neighbours neighbours
+}
+
+const InternalPath = "/internal/v1"
+
+// How long another process is waited for. One that is paused takes connections and
+// never answers.
+const (
+	otherDials   = time.Second
+	otherAnswers = 3 * time.Second
+)
+
+func NewOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
+	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
+	client.Transport = svc.Transport("webmemory", gate.Carry(&http.Transport{
+		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
+		DialTLSContext:        dialTLS.withTimeout(otherAnswers),
+		TLSHandshakeTimeout:   otherAnswers,
+		ResponseHeaderTimeout: otherAnswers,
+		IdleConnTimeout:       30 * time.Second,
+	}))
+	return client
+}
+
+// dial connects to an address; see http.Transport.
+type dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// withTimeout is dial with a time limit; that of nil is nil.
+func (d dial) withTimeout(limit time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if d == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return d(ctx, network, addr)
+	}
+}
+
+// Announce says every few seconds that this process lives, and at the end that it
+// does not.
+func (s *Peers) Announce() {
+	if s.Cfg.Advertise == "" {
+		return
+	}
+	for {
+		if err := s.announceOnce(); err != nil && s.Life.Err() == nil {
+			s.Log.Debug().Err(err).Msg("other processes were not told that this one lives")
+		}
+		select {
+		case <-time.After(redisstore.Beat):
+			continue
+		case <-s.Life.Done():
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Life), otherAnswers)
+		defer cancel()
+		if err := s.Store.Processes.Resign(ctx, s.Spool.Name()); err != nil {
+			s.Log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
+		}
+		return
+	}
+}
+
+func (s *Peers) announceOnce() error {
+	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
+	defer cancel()
+	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
+		return err
+	}
+	return s.Store.Processes.Announce(ctx, s.Spool.Name(), s.Cfg.Advertise)
+}
+
+// others are the processes beside this one that live and can be asked. For a while
+// after a loss those that were on the list before count too: Redis may have lost it.
+func (s *Peers) others(ctx context.Context) ([]redisstore.Process, error) {
+	processes, err := s.Store.Processes.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var others []redisstore.Process
+	for _, p := range s.neighbours.update(processes, s.StoreWatch.Losses.IsRecent(),
+		s.StoreWatch.Losses.Noticed(Retelling)) {
+		if p.ID != s.Spool.Name() && p.URL != "" && !s.Spool.Dead(p.ID) {
+			others = append(others, p)
+		}
+	}
+	return others, nil
+}
+
+// AskAll calls an internal route of all other processes that live, at once, each into an A of its
+// own, and hands the answers to take one after the other. It waits for no longer than each may
+// take to answer; of those that did not, failed is told. An error: the others are not known.
+func AskAll[A any](
+	ctx context.Context, s *Peers, method, path string, body any, take func(A), failed func(redisstore.Process, error),
+) error {
+	if wait := redisstore.Beat + redisstore.Beat/4 - Monotonic(); wait > 0 && s.Cfg.Advertise != "" {
+		// Redis may have lost the list just before this process began: after a beat all that live are on it again, but for
+		// one of version 0.1.0.
+		_ = Pause(ctx, wait)
+	}
+	others, err := s.others(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range others {
+		asking.Go(func() {
+			var out A
+			err := s.askOther(ctx, p, method, path, body, &out)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed(p, err)
+				return
+			}
+			take(out)
+		})
+	}
+	asking.Wait()
+	return nil
+}
+
+// neighbours are the processes that were on the list lately.
+type neighbours struct {
+	mu        sync.Mutex
+	processes map[string]redisstore.Process // guarded by mu: by id
+}
+
+// update takes note of the list, and gives those on it; with before also those that
+// were on it until a moment ago, with silent even if they have not said for longer that they live.
+func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent bool) []redisstore.Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := map[string]redisstore.Process{}
+	for _, p := range processes {
+		now[p.ID] = p
+	}
+	if keepRecent {
+		for id, p := range n.processes {
+			if _, ok := now[id]; !ok && (silent || p.Lives()) {
+				now[id] = p
+			}
+		}
+	}
+	n.processes = now
+	return slices.Collect(maps.Values(now))
+}
+
+// askOther calls an internal route of another process. path is what follows internalPath. The error is an *api.Problem
+// if the process answered with one.
+func (s *Peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
+	client, err := webapi.NewOver(p.URL, s.Between)
+	if err == nil {
+		err = client.CallWith(ctx, method, InternalPath+path, body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("asking process %s: %w", p.ID, err)
+	}
+	return nil
+}
+
+// TellOthers asks all living processes to apply an erasure, and waits for them, but
+// for no longer than each may take to answer. A process that cannot be reached applies it
+// when it looks next. It gives the runs of the chat that they knew of.
+func (s *Peers) TellOthers(ctx context.Context, e Erasure) (runs []string) {
+	take := func(out Applied) { runs = append(runs, out.Runs...) }
+	err := fair.Block(ctx, func() error {
+		return AskAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
+			s.Log.Warn().Err(err).Str("process", p.ID).
+				Msg("another process has not applied an erasure yet; it does when it looks")
+		})
+	})
+	if err != nil {
+		s.Log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
+	}
+	return runs
+}
+
+// AskForRun gives the longest answer of the other processes that live, if any
+// knows the run.
+func (s *Peers) AskForRun(ctx context.Context, chat memory.Chat, run string) (head EndHead, lines [][]byte,
+	err error) {
+	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
+	longest := func(answer KnownRun) {
+		if n := len(answer.Events); n > len(lines) || n == len(lines) && answer.Run.Waiting != nil {
+			head, lines = answer.Run, lines[:0]
+			for _, e := range answer.Events {
+				lines = append(lines, e)
+			}
+		}
+	}
+	err = AskAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
+		if !errors.Is(err, api.ErrUnknownRun) {
+			s.Log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+		}
+	})
+	return head, lines, err
+}

@@ -1,0 +1,450 @@
+package past
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/recall"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
+	"mneme/webmemory/node"
+	"mneme/webmemory/problem"
+)
+
+// This file is about finding what was said in a chat, however long ago. Each history that is
+// searched has an index in this process, which a search brings up to date first: what was
+// acknowledged before it began is found, whichever process wrote it.
+
+// Searcher searches what chats remember. It owns the indexes, which are in memory alone, and fills them from the
+// histories; an erasure drops those of its chat.
+type Searcher struct {
+	*node.Core
+	Histories *Histories
+
+	Indexes indexes
+	placing placing
+}
+
+// Bounds of a search.
+const (
+	RecallBudget    = 800    // tokens of an answer, if the request says nothing
+	MaxRecallBudget = 32_000 // tokens
+	MaxRecallQuery  = 4 << 10
+	// AutomaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged questions, and for 1 in 8
+	// ordinary turns with a question. What seems to need memory has no floor.
+	AutomaticFloor = 0.2
+	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
+	fillAtOnce     = 16        // segments of an archive that are read in one go
+	fillFirst      = 64        // of the newest of them, before the first answer
+)
+
+// GetRecall is GET …/recall.
+func (s *Searcher) GetRecall(c *gin.Context, chat memory.Chat) error {
+	q, err := queryOf(c, c.Query("time_zone"))
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
+	if err != nil {
+		return err
+	}
+	if name := c.Query("subagent"); name != "" {
+		agent, err := memory.ParseAgent(name)
+		if err != nil {
+			return err
+		}
+		keys = []memory.Key{memory.SubagentKey(agent, chat)}
+	}
+	return s.AnswerRecall(c, q, keys...)
+}
+
+// queryOf reads the query of a request, with its budget.
+func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
+	q, err = RecallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
+	if err == nil && len(q.Text) > MaxRecallQuery {
+		err = problem.BadRequest("query has %d bytes, at most %d are taken.", len(q.Text), MaxRecallQuery)
+	}
+	if err == nil {
+		q.Budget, err = problem.Number(c, "budget", RecallBudget, 1, MaxRecallBudget)
+	}
+	return q, err
+}
+
+// AnswerRecall searches histories of one chat, and answers with what was found.
+func (s *Searcher) AnswerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
+	out, err := s.Search(c.Request.Context(), q, keys...)
+	return api.Answer(c.Writer, http.StatusOK, out, err)
+}
+
+// Search is what a search gives, as its asker gets it.
+func (s *Searcher) Search(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
+	result, unread, err := s.recall(ctx, q, nil, keys...)
+	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
+		err = &memory.DamagedError{Key: unread[0].String(), Cause: errors.New("it cannot be searched")}
+	}
+	if err != nil {
+		return memory.Recalled{}, err
+	}
+	out := memory.Recalled{Hits: []memory.RecallHit{}, Partial: result.Partial || len(unread) > 0}
+	for _, h := range result.Hits {
+		out.Hits = append(out.Hits, hitOf(h))
+	}
+	return out, nil
+}
+
+func hitOf(h recall.Hit) memory.RecallHit {
+	return memory.RecallHit{ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score,
+		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
+}
+
+// RecallQuery reads what is looked for, and when; the times are empty for none, the zone for UTC.
+func RecallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
+	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now().UTC()}
+	if q.Text == "" {
+		return q, problem.BadRequest("query is missing: say what to look for.")
+	}
+	location, err := api.ReadZone(zone)
+	if err != nil {
+		return q, err
+	}
+	for _, t := range []struct {
+		name, text string
+		into       *time.Time
+	}{{"from", from, &q.From}, {"to", to, &q.To}, {"asked_at", askedAt, &q.AskedAt}} {
+		if t.text == "" {
+			continue
+		}
+		if *t.into, err = readTime(t.text, cmp.Or(location, time.UTC)); err != nil {
+			return q, problem.BadRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
+				t.name, t.text)
+		}
+	}
+	q.AskedAt = q.AskedAt.In(cmp.Or(location, q.AskedAt.Location())) // an asked_at with an offset has its own zone
+	return q, nil
+}
+
+// readTime reads a time of a query. A day begins in the zone.
+func readTime(text string, zone *time.Location) (time.Time, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		return time.UnixMilli(int64(seconds * 1000)).In(zone), nil
+	}
+	t, err := time.ParseInLocation(time.DateOnly, text, zone)
+	if err != nil {
+		t, err = time.Parse(time.RFC3339, text)
+	}
+	return t, err
+}
+
+// recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own. It
+// searches sleeping chats as they are frozen, and returns the histories that are damaged.
+func (s *Searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
+	keys ...memory.Key) (result recall.Result, unread []memory.Key, err error) {
+	span, _ := s.Cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory,
+		Subject: tracing.History})
+	span.SetInput(q.Text)
+	defer func() { node.EndMemory(span, len(result.Hits), err) }()
+	if s.Cfg.RecallVectors > 0 {
+		q.Vector, q.VectorWeight = s.vectorOf(ctx, q.Text), s.Cfg.VectorWeight
+	}
+	if len(keys) > 0 && q.Quarantine == nil {
+		if q.Quarantine, err = s.Store.Chats.Quarantined(ctx, keys[0].Chat()); err != nil {
+			return recall.Result{}, nil, err
+		}
+	}
+	leave, err := s.Searches.Enter(ctx, access.FromContext(ctx).Tenant)
+	if err != nil {
+		return recall.Result{}, nil, err
+	}
+	defer leave()
+	indexes, unread, err := s.upToDate(ctx, asleep, keys)
+	if err != nil {
+		return recall.Result{}, nil, err
+	}
+	s.Indexes.bound(cmp.Or(s.Cfg.RecallBytes, recallBytes))
+	if s.Cfg.RecallVectors > 0 {
+		s.place(indexes...)
+	}
+	return recall.Search(indexes, q), unread, nil
+}
+
+// upToDate gives the indexes of histories, each of which knows what is stored now, but for
+// the oldest part of its archive, which may come later. The keys are in order, so that two
+// searches cannot wait for each other. unread are histories that are damaged.
+func (s *Searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
+	out []*recall.Index, unread []memory.Key, err error) {
+	entries := make([]*indexed, len(keys))
+	var awake []memory.Key
+	for i, key := range keys {
+		entries[i] = s.Indexes.get(key)
+		entries[i].mu.Lock()
+		defer entries[i].mu.Unlock()
+		if _, sleeps := asleep[key.Chat()]; !sleeps {
+			awake = append(awake, key)
+		}
+	}
+	current, err := s.LoadEach(ctx, awake...)
+	if err != nil {
+		return nil, nil, err
+	}
+	// After the histories: what a trim moves in between is in both, and not in neither.
+	archived, err := s.Store.Archives.Archived(ctx, awake...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, key := range keys {
+		if f, sleeps := asleep[key.Chat()]; sleeps {
+			entries[i].indexFrozen(f)
+			out = append(out, entries[i].index)
+			continue
+		}
+		h, moved := current[0], archived[0]
+		current, archived = current[1:], archived[1:]
+		switch {
+		case h == nil:
+			unread = append(unread, key)
+		case h.Len() == 0 && moved == 0:
+			s.Indexes.drop(key)
+		default:
+			if err := s.bringUpToDate(ctx, entries[i], h, moved); err != nil {
+				return nil, nil, err
+			}
+			out = append(out, entries[i].index)
+		}
+	}
+	return out, unread, nil
+}
+
+// indexFrozen has an index know a chat that sleeps. Callers hold its mu.
+func (x *indexed) indexFrozen(f redisstore.Frozen) {
+	if x.index == nil || x.cut != f.Cut() || x.archived != f.Archived || x.sum != f.Sum() || len(x.older) > 0 {
+		x.index = recall.New(f.Key())
+		x.index.Append(f.Archive...)
+		x.index.Append(f.Raw(0)...)
+		x.older, x.sum, x.cut, x.archived, x.gaps = nil, f.Sum(), f.Cut(), f.Archived, !f.Complete
+		x.generation++
+		x.bytes.Store(int64(x.index.Size()))
+		if f.Complete {
+			x.index.MarkComplete()
+		}
+	}
+}
+
+// bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
+// hold its mu.
+func (s *Searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+	if x.index == nil || x.cut != h.Cut() || x.archived > archived {
+		if err := s.indexAnew(ctx, x, h, archived); err != nil {
+			return err
+		}
+	} else if x.archived < archived { // trims moved what this process may not have seen
+		if err := s.fill(ctx, x, archived); err != nil {
+			return err
+		}
+	}
+	if x.sum != h.Sum() {
+		x.index.Append(h.Raw(0)...)
+		x.sum = h.Sum()
+	}
+	x.bytes.Store(int64(x.index.Size()))
+	return nil
+}
+
+// indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
+// others in the background, newest first.
+func (s *Searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+	segments, err := s.Store.Archives.Segments(ctx, h.Key())
+	if err != nil {
+		return err
+	}
+	index := recall.New(h.Key())
+	index.Append(h.Raw(0)...)
+	x.index, x.older, x.sum, x.cut = index, segments, h.Sum(), h.Cut()
+	x.archived, x.gaps = archived, false
+	x.generation++
+	if len(segments) == 0 {
+		index.MarkComplete()
+	}
+	for read := 0; read < fillFirst && len(x.older) > 0; read += fillAtOnce {
+		if err := s.fillOlder(ctx, x); err != nil {
+			return err
+		}
+	}
+	if generation := x.generation; len(x.older) > 0 {
+		s.Workers.Go(func() { s.fillRest(x, generation) })
+	}
+	return nil
+}
+
+// fillOlder puts some segments in front of an index. Callers hold its mu.
+func (s *Searcher) fillOlder(ctx context.Context, x *indexed) error {
+	start := max(len(x.older)-fillAtOnce, 0)
+	read, complete, err := s.readSegments(ctx, x.index.Key(), x.older[start:])
+	if err != nil {
+		return err
+	}
+	x.index.Prepend(read...)
+	x.gaps = x.gaps || !complete
+	if x.older = x.older[:start]; start == 0 && !x.gaps {
+		x.index.MarkComplete()
+	}
+	x.bytes.Store(int64(x.index.Size()))
+	return nil
+}
+
+// readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
+func (s *Searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+	raw []json.RawMessage, complete bool, err error) {
+	read, err := s.Histories.readEach(ctx, key, segments)
+	complete = err == nil
+	for _, seg := range read {
+		raw, complete = append(raw, seg.raw...), complete && seg.absent == nil
+	}
+	return raw, complete, err
+}
+
+// fillRest reads the rest of an archive, unless the index is made anew meanwhile.
+func (s *Searcher) fillRest(x *indexed, generation int) {
+	for s.Life.Err() == nil {
+		x.mu.Lock()
+		done := x.generation != generation || len(x.older) == 0
+		var err error
+		if !done {
+			err = s.fillOlder(s.Life, x)
+		}
+		key := x.index.Key()
+		x.mu.Unlock()
+		if done {
+			return
+		}
+		if err != nil {
+			s.Log.Warn().Err(err).Str("key", key.String()).Msg("an archive could not be read for searches; it is tried again")
+			_ = node.Pause(s.Life, node.RetryEvery)
+		}
+	}
+}
+
+// fill takes in the segments that trims made since the index was brought up to date, which
+// another process may have written. Callers hold its mu.
+func (s *Searcher) fill(ctx context.Context, x *indexed, archived int) error {
+	segments, err := s.Store.Archives.Segments(ctx, x.index.Key())
+	if err != nil {
+		return err
+	}
+	segments = slices.DeleteFunc(segments, func(seg redisstore.Segment) bool { return seg.Position < x.archived })
+	for chunk := range slices.Chunk(segments, fillAtOnce) {
+		read, _, err := s.readSegments(ctx, x.index.Key(), chunk)
+		if err != nil {
+			return err
+		}
+		x.index.Append(read...)
+	}
+	x.archived = archived
+	return nil
+}
+
+// indexes are those of the histories that were searched lately.
+type indexes struct {
+	mu      sync.Mutex
+	entries map[memory.Key]*indexed // guarded by mu
+}
+
+// indexed is the index of one history, and how far it reaches.
+type indexed struct {
+	used  time.Time    // guarded by the mu of indexes
+	bytes atomic.Int64 // of the index
+
+	mu         sync.Mutex // held while it is brought up to date
+	index      *recall.Index
+	generation int                  // raised when the index is made anew
+	older      []redisstore.Segment // that are not in the index yet, the oldest first
+	gaps       bool                 // a segment is damaged or gone, so that the index is never whole
+	sum        memory.Sum           // of the history as it is in the index
+	cut        int64                // the deliberate change that the index follows
+	archived   int                  // messages that trims had moved
+}
+
+// get gives the index of a history, which may have to be made.
+func (x *indexes) get(key memory.Key) *indexed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.entries == nil {
+		x.entries = map[memory.Key]*indexed{}
+	}
+	entry := x.entries[key]
+	if entry == nil {
+		entry = &indexed{}
+		x.entries[key] = entry
+	}
+	entry.used = time.Now()
+	return entry
+}
+
+// holds says whether an index is in use.
+func (x *indexes) holds(ix *recall.Index) bool {
+	x.mu.Lock()
+	entry := x.entries[ix.Key()]
+	x.mu.Unlock()
+	if entry == nil {
+		return false
+	}
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	return entry.index == ix
+}
+
+// drop forgets the indexes of histories.
+func (x *indexes) drop(keys ...memory.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, key := range keys {
+		delete(x.entries, key)
+	}
+}
+
+// DropChat forgets those of a chat.
+func (x *indexes) DropChat(chat memory.Chat) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.entries, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })
+}
+
+// bound forgets the indexes that were not used for longest until all have no more than
+// this many bytes.
+func (x *indexes) bound(bytes int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	total := int64(0)
+	var keys []memory.Key
+	for key, entry := range x.entries {
+		total += entry.bytes.Load()
+		keys = append(keys, key)
+	}
+	if total <= bytes {
+		return
+	}
+	slices.SortFunc(keys, func(a, b memory.Key) int { return x.entries[a].used.Compare(x.entries[b].used) })
+	for _, key := range keys[:len(keys)-1] { // the newest is in use
+		if total <= bytes {
+			return
+		}
+		total -= x.entries[key].bytes.Load()
+		delete(x.entries, key)
+	}
+}

@@ -1,0 +1,51 @@
+package runs
+
+import (
+	"context"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/webmemory/node"
+	"mneme/webmemory/past"
+	"mneme/webmemory/telling"
+)
+
+// proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note of an agent
+// replaces a proposal with the same text.
+func (d *Driver) proposeNotes(started *event.RunStarted) {
+	sentences := telling.Standing(memory.Own(started.Message, started.Pasted).Own)
+	if len(sentences) == 0 || d.writer.detached.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.writer.Ctx, node.StoreTimeout)
+	defer cancel()
+	key, propose := memory.ChatKey(d.Run.Chat), func(notes []memory.Note) (_ []memory.Note, err error) {
+		proposed := 0
+		for _, n := range notes {
+			if n.State == memory.NoteProposed {
+				proposed++
+			}
+		}
+		// A further proposal would remove the oldest one, which may be a note that the user asked to forget.
+		for i := 0; i < len(sentences) && err == nil && proposed+i < past.MaxProposed; i++ {
+			n := past.NewNote(sentences[i], memory.NoteProposed, memory.ByUser)
+			n.Message = memory.MessageID(d.Run.Id, 1)
+			notes, err = past.AddNote(notes, &n)
+		}
+		return notes, err
+	}
+	if err := d.runner.Store.Notes.Change(ctx, d.writer.Number, key, propose); err != nil {
+		d.Log.Warn().Err(err).Msg("proposing notes failed")
+	}
+}
+
+// StartEvent is what the user wrote to the run, as the apiserver was asked for it here; nil in a
+// process that took the run over.
+func (r *Run) StartEvent() *event.RunStarted {
+	for _, p := range r.StartPayloads {
+		if started, ok := p.(*event.RunStarted); ok {
+			return started
+		}
+	}
+	return nil
+}

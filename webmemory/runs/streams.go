@@ -1,0 +1,214 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/node"
+	"mneme/webmemory/problem"
+)
+
+// This file is about looking at runs. A run of another process is read from its log in Redis.
+
+// Streams shows the events of runs to readers, of this process's runs and, by mirroring their logs in Redis, of other
+// processes'. It writes nothing.
+type Streams struct {
+	*node.Core
+	Registry   *Registry
+	StoreWatch *node.StoreWatch
+}
+
+// GetEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
+// whichever process has the run.
+func (s *Streams) GetEvents(c *gin.Context) error {
+	chat, r, err := s.Registry.Find(c)
+	if err != nil {
+		return err
+	}
+	if r == nil || !r.accepted() {
+		ctx := c.Request.Context()
+		record, err := s.Store.Runs.Record(ctx, chat, c.Param("run"))
+		if err != nil {
+			return err
+		}
+		if record == nil || record.Rewound {
+			return problem.ErrUnknownRun
+		}
+		r = s.Mirror(ctx, chat, c.Param("run"), len(record.Result) > 0)
+	}
+	return s.ServeEvents(c, r)
+}
+
+// ServeEvents answers with a run's events from the request's position on.
+func (s *Streams) ServeEvents(c *gin.Context, r *Run) error {
+	if r.remote {
+		if err := s.caughtUp(r, c.Request); err != nil {
+			return err
+		}
+	}
+	c.Header(webapi.RunID, r.Id)
+	s.Metrics.Readers.Inc()
+	defer s.Metrics.Readers.Dec()
+	api.ServeEvents(c.Writer, c.Request, r.Log, api.Pace{Heartbeat: s.Cfg.Heartbeat})
+	return nil
+}
+
+// caughtUp waits until the log of a run that another process had holds what the
+// request has seen already: what that process showed may have to come out of its
+// spool first. An event that does not come, since the run was closed without it, is
+// gone. Of a finished run it waits for one event more, which tells whether there is
+// anything to send.
+func (s *Streams) caughtUp(r *Run, req *http.Request) error {
+	lastID, err := api.LastEventID(req)
+	if err != nil {
+		return err
+	}
+	want := lastID
+	if r.finished {
+		want++
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), s.Cfg.ResumeWait)
+	defer cancel()
+	err = r.Log.Reach(ctx, want)
+	if err == nil && r.Log.AtWait() && r.Log.Last() == lastID { // does it wait, or go on?
+		_ = r.Log.Reach(ctx, lastID+1)
+		return nil
+	}
+	switch {
+	case err == nil, errors.Is(err, api.ErrGone) && r.Log.Done() && r.Log.Last() == lastID:
+		return nil
+	case req.Context().Err() != nil:
+		return context.Cause(req.Context())
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	if !s.StoreWatch.Health.Get().DownSince.IsZero() {
+		return memory.ErrUnavailable
+	}
+	return api.ErrGone
+}
+
+// mirrorEvery is how often the log of another process's run is read.
+const mirrorEvery = 150 * time.Millisecond
+
+// lookEvery is how often a log that does not grow is looked at more closely.
+const lookEvery = time.Second
+
+// lastMoment is after which time a stream of another process's run ends whatever happens:
+// the run has ended before it, so a reader that still waits then waits for nothing.
+func (s *Streams) lastMoment() time.Duration { return s.Cfg.RunTimeout + s.Cfg.Lease }
+
+// Mirror polls a run of another process from its log in Redis, for as long as ctx.
+// finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
+// its beginning, is waited for: Redis may have lost it under a run that goes on; the
+// run's holder writes it anew when it renews its lease.
+func (s *Streams) Mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *Run {
+	r := NewRun(id, chat, "")
+	r.remote, r.finished = true, finished
+	close(r.Posted)
+	s.Workers.Go(func() {
+		defer r.End()
+		last := time.NewTimer(s.lastMoment())
+		defer last.Stop()
+		var missingSince, checkedAt time.Time // since when the log lacks what was read or comes next; when that was asked
+		for !r.Log.Done() && !r.Log.Waiting() {
+			prevSeq := r.Log.Last()
+			logged, err := s.Store.Runs.Events(ctx, chat, id, prevSeq, Batch)
+			for _, l := range logged {
+				var e event.Event
+				if e, err = event.Decode(l.Line); err == nil {
+					if e.Blocking() { // whether the run still does is looked for when nothing follows
+						r.Log.GoOn()
+					}
+					err = r.Log.Append(e)
+				}
+				if err != nil {
+					break
+				}
+			}
+			grown := r.Log.Last() > prevSeq
+			sound := grown
+			if err == nil && !grown && r.Log.AtWait() {
+				if rest, failed := s.Store.Suspensions.Rest(ctx, chat); failed == nil && rest != nil && rest.Run == id {
+					r.Log.Rest()
+					return
+				}
+			}
+			if err == nil && !grown && !finished && time.Since(checkedAt) >= lookEvery {
+				checkedAt = time.Now()
+				err = s.stillLogged(ctx, r)
+				sound = err == nil
+			}
+			switch {
+			case ctx.Err() != nil:
+			case finished && errors.Is(err, memory.ErrUnavailable):
+				r.Log.Abort(problem.FromError(err))
+				return
+			case errors.Is(err, memory.ErrUnavailable):
+			case finished && !grown && !r.Log.Done():
+				r.Log.Abort(api.ErrGone)
+				return
+			case sound:
+				missingSince = time.Time{}
+			case err != nil && missingSince.IsZero():
+				missingSince = time.Now()
+			case errors.Is(err, problem.ErrMayRun) && time.Since(missingSince) > s.Cfg.Lease:
+				r.Log.Abort(problem.ErrMayRun)
+				return
+			case err != nil && time.Since(missingSince) > s.Cfg.Lease:
+				r.Log.Abort(api.ErrGone)
+				return
+			}
+			if grown && len(logged) >= Batch {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.Life.Done():
+				r.Log.Abort(problem.FromError(problem.ErrShutdown))
+				return
+			case <-last.C:
+				r.Log.Abort(api.ErrGone)
+				return
+			case <-time.After(mirrorEvery):
+			}
+		}
+	})
+	return r
+}
+
+// errUnlogged: what was read of a run's log is not there any more.
+var errUnlogged = errors.New("the run's log is gone")
+
+// stillLogged looks whether the log of a mirrored run still holds what was read of it.
+func (s *Streams) stillLogged(ctx context.Context, r *Run) error {
+	line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.Id)
+	if err != nil {
+		return err
+	}
+	if line == nil && r.Log.Last() == 0 { // it may not have begun yet
+		record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+		exists := err == nil && record != nil
+		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
+			exists, err = IsNamed(ctx, s.Store, r.Chat, r.Id)
+		}
+		if err == nil && !exists { // its process died, or was refused, before anything was shown
+			err = problem.ErrMayRun
+		}
+		return err
+	}
+	newest, err := event.Decode(line)
+	if err != nil || newest.Seq < r.Log.Last() {
+		return errUnlogged
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package turns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"mneme/access"
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+	"mneme/webmemory/node"
+	"mneme/webmemory/past"
+	"mneme/webmemory/problem"
+	"mneme/webmemory/runs"
+)
+
+// This file is about posts that say where they stand: behind which message of the chat (after), which is a
+// rewind and a message under one turn, and which message they take for the chat's last one (if_last), a
+// compare-and-set.
+
+var errMoreSaid = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+	Message: "Another message than if_last is the chat's last one; nothing was changed. Read the history and decide anew."}
+
+// isPlaced says whether a post says where it stands.
+func isPlaced(p webapi.MessageRequest) bool { return p.ParentID != nil || p.IfLast != nil }
+
+// fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
+// post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
+// for none.
+func (s *Starter) fits(ctx context.Context, r *runs.Run, p webapi.MessageRequest, closed string,
+	histories map[memory.Key]*memory.History, headCache past.Heads) (target *string, err error) {
+	own := histories[memory.ChatKey(r.Chat)]
+	if own == nil {
+		own = memory.Empty(memory.ChatKey(r.Chat))
+	}
+	if r.RetryOf != "" && openQuestion(own, p.Message) >= 0 {
+		return nil, nil // it stands there already
+	}
+	ids, last := own.IDs(), ""
+	if len(ids) > 0 {
+		last = ids[len(ids)-1]
+	}
+	if p.IfLast != nil && *p.IfLast != last && !onlyEnded(own, ids, *p.IfLast, closed, p.OnBusy == webapi.Interrupt) {
+		went, err := s.wentBack(ctx, r.Chat, p, histories)
+		if err == nil && !went {
+			err = errMoreSaid
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if p.ParentID == nil || *p.ParentID == last {
+		return nil, nil
+	}
+	v, err := s.Histories.Pin(ctx, histories, headCache)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.Histories.Locate(ctx, r.Chat, v, *p.ParentID)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := s.newestAlone(ctx, v, l)
+	if r.GoesBack = node.Rewinds; newest {
+		r.GoesBack = node.Regenerates
+	}
+	if no := new(access.Refusal); errors.As(node.CheckRight(ctx, r.GoesBack), &no) && err == nil {
+		refusal := *no
+		refusal.Message = "More than the newest exchange would be taken back. " + no.Message
+		return nil, &refusal
+	}
+	return p.ParentID, err
+}
+
+// newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
+// remembers, also where the chat's own history was erased before.
+func (s *Starter) newestAlone(ctx context.Context, v past.View, l *past.Boundary) (bool, error) {
+	if l.Newest < 0 || l.LastIndex < l.Newest-1 {
+		return false, nil
+	}
+	for key, p := range v {
+		if !l.Start || key.Agent() == "" {
+			continue
+		}
+		for one, err := range s.Histories.Parts(ctx, p, past.NoID) {
+			if err != nil || slices.ContainsFunc(one.Heads, func(h past.Head) bool { return h.Timestamp < l.NewestTS }) {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:
+// the run closed, or, of a post that interrupts, one that was cut short.
+func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts bool) bool {
+	pos, run := slices.Index(ids, id), memory.RunOf(id)
+	if pos < 0 || run == "" {
+		return false
+	}
+	for i, raw := range own.Raw(pos + 1) {
+		if memory.RunOf(ids[pos+1+i]) != run {
+			return false
+		}
+		var m memory.Message
+		if closed != run && (!interrupts || json.Unmarshal(raw, &m) != nil || !m.Partial && m.Failure == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// wentBack says whether the histories stand as the rewind left them that a post asks for: it was posted before,
+// to a process that died then.
+func (s *Starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
+	histories map[memory.Key]*memory.History) (bool, error) {
+	setAsides, err := s.Store.Rewinds.List(ctx, chat)
+	if err != nil || p.ParentID == nil || len(setAsides) == 0 || setAsides[len(setAsides)-1].Target != *p.ParentID {
+		return false, err
+	}
+	a := &setAsides[len(setAsides)-1]
+	if err := s.Histories.UnchangedSince(ctx, histories, a); err != nil {
+		if errors.Is(err, problem.ErrMessagesSince) {
+			err = nil
+		}
+		return false, err
+	}
+	last := ""
+	for _, ah := range a.Histories {
+		if ah.Key != memory.ChatKey(chat).String() {
+			continue
+		}
+		last = ah.Last
+		for piece, err := range s.Store.Rewinds.Pieces(ctx, chat, a.ID, ah) {
+			if err != nil {
+				return false, err
+			}
+			_, last = past.HeadOf(piece.Messages[len(piece.Messages)-1])
+		}
+	}
+	return last == *p.IfLast, nil
+}
+
+// mayFollow refuses a post that is to end a run and does not follow what the chat says, before that run is
+// ended. The record instead: another process has the post's run.
+func (s *Starter) mayFollow(ctx context.Context, r *runs.Run, p webapi.MessageRequest) (*redisstore.Record, error) {
+	if !isPlaced(p) {
+		return nil, nil
+	}
+	if p.OnBusy != webapi.Interrupt {
+		if rest, err := s.Store.Suspensions.Rest(ctx, r.Chat); err != nil || rest == nil {
+			return nil, err // nothing is ended for it; it is looked at under the turn
+		}
+	}
+	histories, err := s.Histories.CurrentAll(ctx, r.Chat)
+	if err == nil {
+		_, err = s.fits(ctx, r, p, "", histories, nil)
+	}
+	if err == nil || !r.Keyed {
+		return nil, err
+	}
+	record, unknown := runs.RecordOf(ctx, s.Store, r)
+	if record != nil {
+		return record, nil
+	}
+	return nil, errors.Join(err, unknown)
+}
+
+// goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
+// aside for it, "" for nothing. The record instead: another process has the post's run.
+func (s *Starter) goBack(ctx context.Context, r *runs.Run, p webapi.MessageRequest, w *runs.Writer) (rewindID string,
+	record *redisstore.Record, err error) {
+	if !isPlaced(p) {
+		return "", nil, nil
+	}
+	if r.Keyed {
+		if record, err = runs.RecordOf(ctx, s.Store, r); err != nil || record != nil {
+			return "", record, err
+		}
+	}
+	headCache := past.Heads{}
+	target, err := s.fits(ctx, r, p, w.Closed, w.Histories, headCache)
+	if err != nil || target == nil {
+		return "", nil, err
+	}
+	// What follows must not end with the client, half way.
+	ctx, cancel := changeContext(w)
+	defer cancel()
+	setAside, err := s.Rewinder.RewindUnder(ctx, w, *target, headCache)
+	if err != nil || setAside.ID == "" {
+		return "", nil, err
+	}
+	return setAside.ID, nil, s.Eraser.FreshConversation(ctx, w)
+}
+
+// undo puts back what was taken back for a post that was refused then.
+func (s *Starter) undo(w *runs.Writer, rewindID string) {
+	ctx, cancel := changeContext(w)
+	defer cancel()
+	a, err := s.Store.Rewinds.Read(ctx, w.Chat, rewindID)
+	if err == nil && a != nil {
+		err = s.Rewinder.RestoreUnder(ctx, w, a)
+	}
+	if err != nil {
+		s.Log.Warn().Err(err).Str("chat", w.Chat.String()).Msg("what a refused message took back is still set aside")
+	}
+}
+
+// changeContext is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
+// leaves.
+func changeContext(w *runs.Writer) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(w.Ctx, node.ScanTimeout)
+}

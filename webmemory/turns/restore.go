@@ -1,0 +1,304 @@
+package turns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/webmemory/erase"
+	"mneme/webmemory/node"
+	"mneme/webmemory/past"
+	"mneme/webmemory/problem"
+	"mneme/webmemory/runs"
+)
+
+// This file is about single runs that Redis lost. What one that waits for an answer goes on from is beside its events
+// on the disk of the process that suspended it, see ends.
+
+// Restorer puts single runs back that Redis lost, under a lease that its caller holds: ended ones, waiting ones, and
+// the calls that they made. It writes a run only as far as a process or a disk knows it, and none that was taken back,
+// redacted or erased since.
+type Restorer struct {
+	*node.Core
+	Registry   *runs.Registry
+	Peers      *node.Peers
+	StoreWatch *node.StoreWatch
+	ToolCalls  *runs.ToolCalls
+	Runner     *runs.Runner
+}
+
+// waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows
+// it. True: it is to be looked at once more.
+func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
+	head, events, err := s.Restorer.longestKnown(ctx, chat, run)
+	if err != nil || len(events) == 0 {
+		return false, err
+	}
+	finished := events[len(events)-1].Terminal()
+	if !finished && head.Waiting == nil {
+		return true, nil // it goes on where it is known, and is about to be put back from there
+	}
+	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", runs.PlaceIdle)
+	if err != nil {
+		return errors.Is(err, problem.ErrQueueSlow), nil
+	}
+	if w.Open != nil {
+		s.Runner.Resume(w)
+		return true, nil
+	}
+	restored := false
+	if finished {
+		err = s.Restorer.putBack(ctx, w, head, events)
+		restored = w.FinishedRun != nil
+	} else {
+		restored, err = s.Restorer.restoreWait(ctx, w, head, events)
+	}
+	return restored || w.Waiting != nil, errors.Join(err, w.Release(w.End, &s.Log))
+}
+
+// longestKnown is the most that this process or another one knows of a run; no events if none does.
+func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (node.EndHead, []event.Event, error) {
+	head, lines := s.Registry.KnownEvents(chat, run)
+	otherHead, otherLines, err := s.Peers.AskForRun(ctx, chat, run)
+	if len(otherLines) > len(lines) {
+		head, lines = otherHead, otherLines
+	}
+	return head, head.Decode(lines), err
+}
+
+// restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with
+// that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
+// answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
+// nothing tells.
+func (s *Restorer) restoreWait(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) (bool, error) {
+	if w.Waiting != nil || w.Open != nil || len(events) == 0 {
+		return false, nil
+	}
+	if wentOn(w, head) {
+		return false, s.EndStore.RemoveRun(w.Chat, head.Run)
+	}
+	_, others, err := s.Peers.AskForRun(ctx, w.Chat, head.Run)
+	if err != nil || len(others) > len(events) {
+		return false, err
+	}
+	d, err := s.tellAgain(ctx, w, head, events)
+	if d == nil || err != nil {
+		return false, err
+	}
+	d.Run.Identify(head.Waiting.Open)
+	d.Waiting = head.Waiting
+	if err := s.Store.Suspensions.SaveState(ctx, w.Chat, w.Token, head.Waiting); err != nil {
+		return false, err
+	}
+	if err := d.Rest(); err != nil {
+		return false, err
+	}
+	d.LossLog().Warn().Msg("Redis has lost a run that waits; it waits again")
+	return true, nil
+}
+
+// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message
+// is not the user's newest.
+func wentOn(w *runs.Writer, head node.EndHead) bool {
+	newest := ""
+	for key, h := range w.Histories {
+		for i, id := range h.IDs() {
+			run, seq, _ := memory.SplitID(id)
+			if memory.RunOf(id) == head.Run && (seq > head.Waiting.Seq || run != head.Run) {
+				return true
+			}
+			if msg, _ := past.HeadOf(h.Raw(i)[0]); msg.Role == memory.RoleUser && key.Agent() == "" {
+				newest = run
+			}
+		}
+	}
+	return newest != "" && newest != head.Run
+}
+
+// closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins
+// under the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task
+// that stays open would be read as one that is still to be answered.
+func (s *Restorer) closeLost(ctx context.Context, w *runs.Writer) error {
+	for _, h := range w.Histories {
+		if h.Len() == 0 {
+			continue
+		}
+		last, err := memory.Decode(h.Raw(h.Len() - 1))
+		if err != nil || last[0].Role == memory.RoleAssistant && len(last[0].ToolCalls) == 0 {
+			continue
+		}
+		run, seq, ok := memory.SplitID(last[0].ID)
+		if !ok {
+			continue // another program wrote it
+		}
+		if _, lines := s.Registry.KnownEvents(w.Chat, run); len(lines) > 0 {
+			continue // it is about to be written back
+		}
+		if s.StoreWatch.LostLately(ctx) {
+			if _, lines, err := s.Peers.AskForRun(ctx, w.Chat, run); err != nil || len(lines) > 0 {
+				continue
+			}
+		}
+		if err := w.CloseWith(ctx, h, last[0], run, seq); err != nil {
+			return err
+		}
+		s.Metrics.Faults.WithLabelValues(node.LostRun).Inc()
+		s.Telemetry.Often.Error().Str("history", h.Key().String()).Str("run", run).
+			Msg("Redis has lost a run, and no process knows it any more; it is closed as run_lost")
+	}
+	return nil
+}
+
+// putBack writes back a run that is over, under its chat's lease; events are all of it.
+func (s *Restorer) putBack(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) error {
+	d, err := s.tellAgain(ctx, w, head, events)
+	if d == nil || err != nil {
+		return err
+	}
+	status, body := d.Run.Final(ctx)
+	if err := s.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.Id, runs.EncodeFinal(status, body)); err != nil {
+		return err
+	}
+	w.FinishedRun = d.Run
+	d.LossLog().Warn().Msg("Redis has lost a run that was over; it was told again")
+	return nil
+}
+
+// tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. Neither
+// driver nor error: it was erased, redacted or taken back since.
+func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) (*runs.Driver, error) {
+	if w.ErasedIn() > head.Turn || s.RedactedSince(head.Chat.Chat, head.Turn) ||
+		s.RewoundSince(head.Chat.Chat, head.Run, head.Turn) {
+		return nil, nil
+	}
+	r := runs.NewRun(head.Run, head.Chat.Chat, head.Body)
+	r.Keyed, r.First = !head.Unkeyed, head.First
+	d := s.Runner.Driver(r, w, "")
+	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
+	// here, so that no process is waited for.
+	calls, err := s.ToolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
+	if err == nil || errors.Is(err, problem.ErrMayComeBack) {
+		err = s.ToolCalls.PutCallsBack(ctx, w.Lease, r.Id, r.FirstRun(), calls)
+	}
+	if err == nil {
+		_, err = s.Runner.NoteRun(ctx, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		if e.Seq > 1 && r.Log.AtWait() {
+			r.Log.GoOn()
+		}
+		if err := r.Log.Append(e); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.Store.Runs.Relog(ctx, r.Chat, r.Id, r.Logged()...); err != nil {
+		return nil, err
+	}
+	if err := w.Place(ctx, head.Turn, events); err != nil {
+		return nil, err
+	}
+	s.Metrics.Retold.Inc()
+	return d, nil
+}
+
+// forgotten looks for a run that is about to begin, and that may have run: Redis lost its
+// record a moment ago, and the process that knows it has not written it back yet. Begun
+// once more it would say other things under the ids of events that were shown. The record
+// is that of a run that is over, written back under the chat's lease; one that goes on
+// becomes the lease's open run. Neither, if no process knows the run. Of one of which
+// nothing but its messages is left the record says that it was taken back: it is tried
+// under another id.
+func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (*redisstore.Record, error) {
+	if !r.Keyed {
+		return nil, nil
+	}
+	head, lines := s.Registry.KnownEvents(r.Chat, r.Id)
+	if len(lines) == 0 && s.StoreWatch.LostLately(ctx) {
+		var err error
+		if head, lines, err = s.Peers.AskForRun(ctx, r.Chat, r.Id); err != nil {
+			return nil, err
+		}
+		if len(lines) == 0 && slices.Contains(w.Runs(), r.Id) { // as of a run that waited
+			return &redisstore.Record{Body: r.Body, Rewound: true}, nil
+		}
+		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
+			record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+			if err != nil || record.Done() {
+				return record, err
+			}
+		}
+	}
+	head.Chat.Chat, head.Run = r.Chat, r.Id
+	events := head.Decode(lines)
+	switch {
+	case len(events) == 0, s.RewoundSince(r.Chat, r.Id, head.Turn):
+		return nil, nil
+	case head.Waiting != nil && head.Body == r.Body:
+		if restored, err := s.restoreWait(ctx, w, head, events); !restored || err != nil {
+			return nil, err
+		}
+		return &redisstore.Record{Body: r.Body}, nil
+	case head.Body != "" && head.Body != r.Body:
+		return nil, problem.ErrKeyReused
+	case s.RedactedSince(r.Chat, head.Turn):
+		return &redisstore.Record{Body: r.Body, Result: erase.RedactedAnswer()}, nil
+	case !events[len(events)-1].Terminal():
+		w.Open = &redisstore.OpenRun{Run: r.Id, Turn: head.Turn, Body: r.Body, Trace: r.Trail.Parent(), Events: head.Events}
+		_, err := s.Store.Turns.Open(ctx, r.Chat, w.Token, s.Cfg.Lease, *w.Open)
+		return nil, err
+	}
+	if err := s.putBack(ctx, w, head, events); err != nil {
+		return nil, err
+	}
+	return s.Store.Runs.Record(ctx, r.Chat, r.Id)
+}
+
+// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on
+// since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
+// the lease is given back with that (again); or as the lease's open run.
+func (s *Restorer) wentOnSince(ctx context.Context, w *runs.Writer) (retry bool, err error) {
+	if !s.StoreWatch.LostLately(ctx) {
+		return false, nil
+	}
+	run := w.Waiting.Run
+	state, err := s.Store.Suspensions.State(ctx, w.Chat, run)
+	if err != nil || state == nil {
+		return false, err
+	}
+	first := cmp.Or(state.Open.First, run)
+	calls, err := s.ToolCalls.CallsOf(ctx, w.Chat, first)
+	if err != nil {
+		return false, err
+	}
+	head, events, err := s.longestKnown(ctx, w.Chat, run)
+	if err != nil {
+		return false, err
+	}
+	if int64(len(events)) <= state.Seq && calls.Runs[run].Called <= state.Seq {
+		return false, nil
+	}
+	w.Waiting = nil
+	switch {
+	case int64(len(events)) > state.Seq && events[len(events)-1].Terminal():
+		if err := s.putBack(ctx, w, head, events); err != nil || w.FinishedRun == nil {
+			return false, err
+		}
+		return true, w.End()
+	case int64(len(events)) > state.Seq && head.Waiting != nil:
+		return s.restoreWait(ctx, w, head, events)
+	}
+	open := state.Open
+	open.Turn, open.Events = cmp.Or(head.Turn, open.Turn), cmp.Or(head.Events, open.Events)
+	w.Open = &open
+	if _, err := s.Store.Turns.Open(ctx, w.Chat, w.Token, s.Cfg.Lease, open); err != nil {
+		return false, err
+	}
+	return false, s.ToolCalls.PutCallsBack(ctx, w.Lease, run, first, calls)
+}
