@@ -44,8 +44,8 @@ type Authenticator struct {
 	cache *otter.Cache[string, entry]     // by id
 	wrong *otter.Cache[string, time.Time] // texts that open nothing, by their hash: when the store is asked again
 
-	// lostKeys are keys that were good here, by id, and of which the store has no record although they were not revoked. They
-	// open nothing. An entry was read when a request came with it last.
+	// lostKeys holds, by id, keys that were valid here and of which the store has no record although they were not
+	// revoked. They are refused. An entry was read when a request used the key last.
 	lostKeys *otter.Cache[string, entry]
 	// Losses counts those that were ever found.
 	Losses atomic.Int64

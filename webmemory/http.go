@@ -57,7 +57,7 @@ type routes struct {
 	oneShotRunner *turns.OneShotRunner
 	historyRoutes *past.HistoryRoutes
 	traceRoutes   *runs.TraceRoutes
-	chatList      *chats.ChatList
+	chatList      *chats.Lists
 	auditor       *auditor
 	heardRoutes   *turns.HeardRoutes
 }

@@ -70,7 +70,8 @@ func (s *routes) acts() []act {
 		{"POST " + chat + "/import", write, "", problem.Param(problem.ChatOf, s.portable.ImportChat)},
 		{"GET " + chat + "/messages/:id/influence", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetInfluence)},
 		{"GET " + chat + "/quarantine", read, "", problem.Param(problem.ChatOf, s.historyRoutes.GetQuarantine)},
-		{"POST " + chat + "/quarantine", write, "chat.quarantine", problem.InChat(node.MaxBody, s.historyRoutes.PostQuarantine)},
+		{"POST " + chat + "/quarantine", write, "chat.quarantine",
+			problem.InChat(node.MaxBody, s.historyRoutes.PostQuarantine)},
 		{"DELETE " + chat + "/quarantine", write, "chat.release", problem.Param(problem.ChatOf,
 			s.historyRoutes.DeleteQuarantine)},
 		{"POST " + chat + "/fork", write, "", problem.InChat(node.MaxBody, s.portable.PostFork)},
@@ -136,7 +137,8 @@ func (s *routes) acts() []act {
 	for _, prefix := range []string{chat, subagent, "/v1/users/:user"} {
 		acts = append(acts, []act{
 			{"GET " + prefix + "/notes", read, "", s.noteRoutes.GetNotes},
-			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, node.MaxBody, s.noteRoutes.PostNote))},
+			{"POST " + prefix + "/notes", write, "", s.growing(problem.Body(api.DecodeBody, node.MaxBody,
+				s.noteRoutes.PostNote))},
 			{"PATCH " + prefix + "/notes/:id", write, "", problem.Body(api.DecodeBody, node.MaxBody, s.noteRoutes.PatchNote)},
 			{"DELETE " + prefix + "/notes/:id", write, "note.erase", s.noteRoutes.DeleteNote},
 		}...)

@@ -25,10 +25,13 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// The settings of the service.
+// The settings of the service, see package node.
 type (
-	Config  = node.Config
-	Cold    = node.Cold
+	// Config configures the service.
+	Config = node.Config
+	// Cold configures the cold tier.
+	Cold = node.Cold
+	// Webhook configures the webhook for pending approvals.
 	Webhook = node.Webhook
 )
 
@@ -91,44 +94,52 @@ func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends 
 	searcher := &past.Searcher{Core: c, Histories: histories}
 	redactor := &erase.Redactor{Core: c, Histories: histories}
 	rewinder := &erase.Rewinder{Core: c, Registry: s.registry, Peers: s.peers, Histories: histories}
-	tombstones := &erase.Tombstones{Core: c, Registry: s.registry, Histories: histories, Searcher: searcher, Redactor: redactor, Rewinder: rewinder}
+	tombstones := &erase.Tombstones{Core: c, Registry: s.registry, Histories: histories, Searcher: searcher,
+		Redactor: redactor, Rewinder: rewinder}
 	eraser := &erase.Eraser{Core: c, Peers: s.peers, Redactor: redactor, Rewinder: rewinder, Tombstones: tombstones}
 	toolCalls := &runs.ToolCalls{Core: c, Peers: s.peers, StoreWatch: watch}
 	counts := newStorage(c)
-	runner := &runs.Runner{Core: c, Registry: s.registry, Peers: s.peers, StoreWatch: watch, Webhooks: s.webhooks, ToolCalls: toolCalls}
-	restorer := &turns.Restorer{Core: c, Registry: s.registry, Peers: s.peers, StoreWatch: watch, ToolCalls: toolCalls, Runner: runner}
-	s.leaser = &turns.Leaser{Core: c, Registry: s.registry, Redactor: redactor, Rewinder: rewinder, Tombstones: tombstones, Eraser: eraser, Runner: runner, Restorer: restorer,
+	runner := &runs.Runner{Core: c, Registry: s.registry, Peers: s.peers, StoreWatch: watch, Webhooks: s.webhooks,
+		ToolCalls: toolCalls}
+	restorer := &turns.Restorer{Core: c, Registry: s.registry, Peers: s.peers, StoreWatch: watch, ToolCalls: toolCalls,
+		Runner: runner}
+	s.leaser = &turns.Leaser{Core: c, Registry: s.registry, Redactor: redactor, Rewinder: rewinder,
+		Tombstones: tombstones, Eraser: eraser, Runner: runner, Restorer: restorer,
 		Queue:  &runs.Queue{Chats: cfg.MaxChats, Limit: cfg.QueueLimit, Lines: map[memory.Chat]*runs.Line{}},
 		Keeper: runs.NewKeeper(store, cfg.Lease, c.RetryInBackground, counts.Note)}
-	starter := &turns.Starter{Core: c, StoreWatch: watch, Histories: histories, Rewinder: rewinder, Eraser: eraser, Runner: runner, Restorer: restorer, Leaser: s.leaser}
+	starter := &turns.Starter{Core: c, StoreWatch: watch, Histories: histories, Rewinder: rewinder, Eraser: eraser,
+		Runner: runner, Restorer: restorer, Leaser: s.leaser}
 	streams := &runs.Streams{Core: c, Registry: s.registry, StoreWatch: watch}
 	admission := &turns.Admission{Core: c, Registry: s.registry, Streams: streams, Starter: starter}
 	portable := &chats.Portable{Core: c, Histories: histories, Eraser: eraser, Leaser: s.leaser}
 	monitor := &monitor{c, s.registry, watch, tombstones}
-	writes := &turns.WriteBacker{Core: c, Registry: s.registry, StoreWatch: watch, Tombstones: tombstones, Runner: runner, Restorer: restorer, Leaser: s.leaser}
-	lists, history := &chats.ChatList{Core: c}, &past.HistoryRoutes{Core: c, Histories: histories}
+	writes := &turns.WriteBacker{Core: c, Registry: s.registry, StoreWatch: watch, Tombstones: tombstones, Runner: runner,
+		Restorer: restorer, Leaser: s.leaser}
+	lists, history := &chats.Lists{Core: c}, &past.HistoryRoutes{Core: c, Histories: histories}
 	c.Metrics = node.NewMetrics(c, watch)
 	runs.Measure(c.Telemetry.Gauge, s.registry, s.leaser.Queue)
 	erases := &chats.EraseRoutes{Core: c, Eraser: eraser, Tombstones: tombstones, Leaser: s.leaser}
 	table := &routes{
-		Core:          c,
-		registry:      s.registry,
-		rewinder:      rewinder,
-		tombstones:    tombstones,
-		toolCalls:     toolCalls,
-		searcher:      searcher,
-		streams:       streams,
-		admission:     admission,
-		resumer:       &turns.Resumer{Core: c, Registry: s.registry, StoreWatch: watch, Streams: streams, Runner: runner, Restorer: restorer, Leaser: s.leaser},
-		monitor:       monitor,
-		eraseRoutes:   erases,
-		redactRoutes:  &chats.RedactRoutes{Core: c, Histories: histories, Eraser: eraser, Leaser: s.leaser},
-		rewindRoutes:  &chats.RewindRoutes{Core: c, Histories: histories, Rewinder: rewinder, Leaser: s.leaser},
-		portable:      portable,
-		noteRoutes:    &chats.NoteRoutes{Core: c, Histories: histories, Leaser: s.leaser},
-		keyring:       &keyring{c},
-		tenancy:       &chats.Tenancy{Core: c, Portable: portable, Eraser: eraser, Leaser: s.leaser},
-		oneShotRunner: &turns.OneShotRunner{Core: c, Registry: s.registry, Runner: runner, Leaser: s.leaser, Admission: admission},
+		Core:       c,
+		registry:   s.registry,
+		rewinder:   rewinder,
+		tombstones: tombstones,
+		toolCalls:  toolCalls,
+		searcher:   searcher,
+		streams:    streams,
+		admission:  admission,
+		resumer: &turns.Resumer{Core: c, Registry: s.registry, StoreWatch: watch, Streams: streams, Runner: runner,
+			Restorer: restorer, Leaser: s.leaser},
+		monitor:      monitor,
+		eraseRoutes:  erases,
+		redactRoutes: &chats.RedactRoutes{Core: c, Histories: histories, Eraser: eraser, Leaser: s.leaser},
+		rewindRoutes: &chats.RewindRoutes{Core: c, Histories: histories, Rewinder: rewinder, Leaser: s.leaser},
+		portable:     portable,
+		noteRoutes:   &chats.NoteRoutes{Core: c, Histories: histories, Leaser: s.leaser},
+		keyring:      &keyring{c},
+		tenancy:      &chats.Tenancy{Core: c, Portable: portable, Eraser: eraser, Leaser: s.leaser},
+		oneShotRunner: &turns.OneShotRunner{Core: c, Registry: s.registry, Runner: runner, Leaser: s.leaser,
+			Admission: admission},
 		historyRoutes: history,
 		traceRoutes:   &runs.TraceRoutes{Core: c, Registry: s.registry, Histories: history},
 		chatList:      lists,

@@ -65,8 +65,8 @@ type Request struct {
 	// Missing is the number of the latest turn's thinking blocks, or reasoning items, that did not come back without being
 	// refused.
 	Missing int
-	// Returned is the number of the latest turn's reasoning items that came back. Kept and Lost only cover answers that have
-	// calls or items with known ids.
+	// Returned is the number of the latest turn's reasoning items that came back. Returned and Missing only cover answers
+	// that have calls or items with known ids.
 	Returned int
 	// LostCompactions are the ids of compactions that precede a replayed item and are missing from the request.
 	LostCompactions []string

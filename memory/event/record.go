@@ -7,9 +7,9 @@ import "encoding/json"
 type Record struct {
 	Usage    Usage `json:"usage,omitzero"`
 	Recalled int   `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
-	// Window is the id of the oldest message that stood in the prompt with all behind it, empty for none, and RecalledIDs are
-	// the first MaxRecalledIDs of those that were recalled.
-	Window      string   `json:"window,omitempty"`
+	// Window is the id of the oldest message from which on the prompt had all messages, empty for none.
+	Window string `json:"window,omitempty"`
+	// RecalledIDs are the ids of the first MaxRecalledIDs messages that were recalled.
 	RecalledIDs []string `json:"given,omitempty"`
 	Calls       int      `json:"calls,omitempty"`   // of models, the first MaxModelCalls
 	Model       string   `json:"model,omitempty"`   // that wrote the answer

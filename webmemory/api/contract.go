@@ -290,7 +290,7 @@ type ErasedUser struct {
 	// Failed are chats that could not be read, so that it is unknown whether another user posted in them. They count as
 	// left. Restore or erase each of them.
 	Failed []memory.Chat `json:"failed,omitempty"`
-	// Remaining is the number of chats of the user that are not erased yet. Repeat the request until it counts only Failed.
+	// Remaining is the number of the user's chats that are not erased yet. Repeat the request until it counts only Failed.
 	Remaining int `json:"left"`
 }
 

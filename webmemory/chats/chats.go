@@ -23,9 +23,9 @@ import (
 
 // This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
 
-// ChatList lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
+// Lists lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
 // also, once, of those from before there was one.
-type ChatList struct{ *node.Core }
+type Lists struct{ *node.Core }
 
 // byUse is the value of order for the chats that were used last first, byPin that for those of them that are pinned.
 const byUse, byPin = "used", "pinned"
@@ -34,7 +34,7 @@ const byUse, byPin = "used", "pinned"
 const maxSearch = 256
 
 // ListChats is GET /v1/chats.
-func (s *ChatList) ListChats(c *gin.Context) error {
+func (s *Lists) ListChats(c *gin.Context) error {
 	limit, err := problem.Number(c, "limit", node.PageSize, 1, node.MaxPage)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *ChatList) ListChats(c *gin.Context) error {
 const chatsLooked, lookAtOnce = 2000, 200
 
 // chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
-func (s *ChatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
+func (s *Lists) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
 	out.Chats = []webapi.ChatEntry{}
@@ -116,7 +116,7 @@ func (s *ChatList) chatsByUse(ctx context.Context, tenant memory.Tenant, q strin
 }
 
 // pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
-func (s *ChatList) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
+func (s *Lists) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
 	limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
 	pins, err := s.Store.Chats.ByUse(ctx, tenant, redisstore.Pins, node.MaxPage)
@@ -146,7 +146,7 @@ func contains(e webapi.ChatEntry, q string) bool {
 }
 
 // entries are what a list says of its places; one without a card is no chat, or not there any more.
-func (s *ChatList) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
+func (s *Lists) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
 	[]webapi.ChatEntry, error,
 ) {
 	out := make([]webapi.ChatEntry, len(places))
@@ -203,7 +203,7 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 }
 
 // PatchChat is PATCH /v1/chats/{chat}.
-func (s *ChatList) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
+func (s *Lists) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
 	var title, metadata *string
 	if body.Title != nil {
 		if len(*body.Title) > webapi.MaxTitle {
@@ -261,7 +261,7 @@ func (s *ChatList) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatC
 }
 
 // ListAll brings the chats that a version without the list has stored into it, some at a time.
-func (s *ChatList) ListAll() {
+func (s *Lists) ListAll() {
 	for {
 		err := s.tryListAll()
 		if err == nil || s.Life.Err() != nil {
@@ -274,7 +274,7 @@ func (s *ChatList) ListAll() {
 	}
 }
 
-func (s *ChatList) tryListAll() error {
+func (s *Lists) tryListAll() error {
 	done, err := s.Store.Chats.Listed(s.Life)
 	if err != nil || done {
 		return err
@@ -303,7 +303,7 @@ func (s *ChatList) tryListAll() error {
 }
 
 // GetChat is GET /v1/chats/{chat}.
-func (s *ChatList) GetChat(c *gin.Context, chat memory.Chat) error {
+func (s *Lists) GetChat(c *gin.Context, chat memory.Chat) error {
 	stored, err := s.Store.Chats.Histories(c.Request.Context(), chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
@@ -339,7 +339,7 @@ func (s *ChatList) GetChat(c *gin.Context, chat memory.Chat) error {
 }
 
 // waitingOf is the run of a chat that waits; nil for none.
-func (s *ChatList) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
+func (s *Lists) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
 	w, err := s.Store.Suspensions.Waiting(ctx, chat)
 	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {
 		return nil, nil

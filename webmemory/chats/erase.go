@@ -26,7 +26,7 @@ type EraseRoutes struct {
 
 // DeleteHistory is DELETE …/history of a chat or of one of its subagents.
 func (s *EraseRoutes) DeleteHistory(c *gin.Context, key memory.Key) error {
-	return s.erase(c, key.Chat(), erase.EraseScope{History: &key})
+	return s.erase(c, key.Chat(), erase.Scope{History: &key})
 }
 
 // DeleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
@@ -36,11 +36,11 @@ func (s *EraseRoutes) DeleteChat(c *gin.Context, chat memory.Chat) error {
 	if err != nil {
 		return err
 	}
-	return s.erase(c, chat, erase.EraseScope{Scan: scan})
+	return s.erase(c, chat, erase.Scope{Scan: scan})
 }
 
 // erase removes what is wanted gone of a chat.
-func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what erase.EraseScope) error {
+func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what erase.Scope) error {
 	allowed := 2*node.StoreTimeout + redisstore.Beat
 	if what.Scan {
 		allowed = node.ScanTimeout

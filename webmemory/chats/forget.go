@@ -94,7 +94,7 @@ func (s *NoteRoutes) forget(ctx context.Context, r *runs.Run, f forgetting, out 
 	if out.Notes = len(hidden); err != nil || len(ids)+len(hidden) == 0 && !f.explicit {
 		return err
 	}
-	entries := []string{memory.ForgetEntry + r.Id}
+	entries := []string{memory.ForgetEntry + r.ID}
 	for _, id := range ids {
 		entries = append(entries, memory.ForgetEntry+id)
 	}
@@ -103,7 +103,7 @@ func (s *NoteRoutes) forget(ctx context.Context, r *runs.Run, f forgetting, out 
 		return err
 	}
 	out.Exchange = true
-	s.WriteAudit(ctx, r.Chat.Tenant(), "chat.forget", "chats/"+r.Chat.ID()+"/runs/"+r.Id)
+	s.WriteAudit(ctx, r.Chat.Tenant(), "chat.forget", "chats/"+r.Chat.ID()+"/runs/"+r.ID)
 	if conversation != "" {
 		s.Workers.Go(func() { s.eraseAfter(r, conversation) })
 	}
@@ -141,7 +141,7 @@ func (s *NoteRoutes) containing(ctx context.Context, r *runs.Run, f forgetting) 
 				_ = json.Unmarshal([]byte(call.Function.Arguments), &arguments)
 				m.Content += fmt.Sprint("\n", arguments, "\n", call.Function.Arguments)
 			}
-			if _, id := past.HeadOf(raw); memory.RunOf(id) != r.Id && f.has(m.Content) {
+			if _, id := past.HeadOf(raw); memory.RunOf(id) != r.ID && f.has(m.Content) {
 				ids = append(ids, id)
 			}
 			fair.Yield(ctx)

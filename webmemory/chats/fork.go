@@ -110,7 +110,8 @@ func (s *Portable) forkable(ctx context.Context, source, as memory.Chat, lastID 
 }
 
 // copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
-func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v past.View, l *past.Boundary) error {
+func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v past.View,
+	l *past.Boundary) error {
 	keys, err := s.Store.Chats.Keys(ctx, source, s.Cfg.Agents()...)
 	if err != nil {
 		return err

@@ -52,20 +52,22 @@ func (s *RedactRoutes) RedactMessage(c *gin.Context, key memory.Key) error {
 		return api.Answer(c.Writer, http.StatusOK, plan.Out, nil)
 	}
 	return turns.TakenAwayBy(s.Leaser, c, func() (webapi.Redacted, error) {
-		plan, err := turns.TakeAwayNow(s.Leaser, key.Chat(), runs.Erasing, erase.RedactTimeout, func(ctx context.Context, w *runs.Writer) (
-			erase.RedactionPlan, error) {
-			plan, err := s.planRedaction(ctx, key, id, exchange, headCache)
-			if err == nil {
-				err = s.Eraser.RedactUnder(ctx, w, plan)
-			}
-			return plan, err
-		})
+		plan, err := turns.TakeAwayNow(s.Leaser, key.Chat(), runs.Erasing, erase.RedactTimeout,
+			func(ctx context.Context, w *runs.Writer) (
+				erase.RedactionPlan, error) {
+				plan, err := s.planRedaction(ctx, key, id, exchange, headCache)
+				if err == nil {
+					err = s.Eraser.RedactUnder(ctx, w, plan)
+				}
+				return plan, err
+			})
 		return plan.Out, err
 	})
 }
 
 // planRedaction finds the messages that a redaction takes the text of.
-func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool, headCache past.Heads) (
+func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool,
+	headCache past.Heads) (
 	plan erase.RedactionPlan, err error) {
 	chat := key.Chat()
 	histories, err := s.Histories.CurrentAll(ctx, chat, key)
@@ -127,7 +129,8 @@ func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 
 // exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it
 // until the next one.
-func (s *RedactRoutes) exchangeOf(ctx context.Context, p past.Pinned, key memory.Key, id string) (ids []string, err error) {
+func (s *RedactRoutes) exchangeOf(ctx context.Context, p past.Pinned, key memory.Key,
+	id string) (ids []string, err error) {
 	matched := false
 	for one, err := range s.Histories.Parts(ctx, p, past.NoID) {
 		if err != nil {

@@ -67,7 +67,8 @@ func (s *NoteRoutes) PostRemember(c *gin.Context, r *runs.Run, req memory.Rememb
 	draft := n
 	change := func(notes []memory.Note) ([]memory.Note, error) {
 		n = draft // also in a second attempt
-		if i := past.NoteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator && n.State == memory.NoteActive {
+		if i := past.NoteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator &&
+			n.State == memory.NoteActive {
 			return nil, errOperatorsNote
 		}
 		return past.AddNote(notes, &n)
@@ -112,7 +113,7 @@ var errOperatorsNote = &api.Problem{Status: http.StatusConflict, Code: webapi.Co
 // messageOf is the id of the run's user message. A run that tries a failed one once more has
 // none of its own.
 func (s *NoteRoutes) messageOf(ctx context.Context, r *runs.Run, started *event.RunStarted) (string, error) {
-	own := memory.MessageID(r.Id, 1)
+	own := memory.MessageID(r.ID, 1)
 	if started.RetryOf == "" {
 		return own, nil
 	}

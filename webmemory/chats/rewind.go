@@ -48,10 +48,10 @@ func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body erase.R
 	if err != nil {
 		return err
 	}
-	return turns.TakeAway(s.Leaser, c, chat, runs.Erasing, node.ScanTimeout, func(ctx context.Context, w *runs.Writer) (webapi.SetAside,
-		error) {
-		return s.Rewinder.RewindUnder(ctx, w, target, headCache)
-	})
+	return turns.TakeAway(s.Leaser, c, chat, runs.Erasing, node.ScanTimeout,
+		func(ctx context.Context, w *runs.Writer) (webapi.SetAside, error) {
+			return s.Rewinder.RewindUnder(ctx, w, target, headCache)
+		})
 }
 
 // GetSetAside is GET …/set-aside.

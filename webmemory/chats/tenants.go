@@ -273,7 +273,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 		if err == nil || node.Unread(err) {
 			_, err = turns.TakeAwayUnscrubbed(e.Tenancy.Leaser, chat, runs.Deleting, 2*node.StoreTimeout+redisstore.Beat,
 				func(ctx context.Context, w *runs.Writer) (webapi.Erased, error) {
-					return e.Eraser.EraseUnder(ctx, w, erase.EraseScope{Counted: true})
+					return e.Eraser.EraseUnder(ctx, w, erase.Scope{Counted: true})
 				})
 		}
 		if err == nil {
@@ -326,7 +326,7 @@ func (e *tenantErasure) users(ctx context.Context) error {
 func (e *tenantErasure) remote(ctx context.Context) error {
 	out, err := e.Runs.EraseTenant(ctx, e.tenant)
 	if err != nil {
-		return node.Asking(err)
+		return node.Unreachable(err)
 	}
 	e.out.Collections += out.Collections
 	e.out.Conversations += out.Conversations

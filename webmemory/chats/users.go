@@ -187,7 +187,7 @@ func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memo
 			if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
 				return out, err
 			}
-			return s.Eraser.EraseUnder(ctx, w, erase.EraseScope{})
+			return s.Eraser.EraseUnder(ctx, w, erase.Scope{})
 		})
 	return erased && err == nil, exists, err
 }

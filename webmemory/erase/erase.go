@@ -31,17 +31,17 @@ type Eraser struct {
 	Tombstones *Tombstones
 }
 
-// EraseScope is what of a chat is to be erased: one history, or everything.
-type EraseScope struct {
+// Scope is what of a chat is to be erased: one history, or everything.
+type Scope struct {
 	History *memory.Key
 	Scan    bool // look through all keys of Redis
 	Counted bool // what its calls of models took stays counted: its tenant goes as a whole
 }
 
-func (w EraseScope) has(key memory.Key) bool { return w.History == nil || *w.History == key }
+func (w Scope) has(key memory.Key) bool { return w.History == nil || *w.History == key }
 
 // String returns the form that parseEraseScope parses.
-func (w EraseScope) String() string {
+func (w Scope) String() string {
 	switch {
 	case w.History != nil:
 		return w.History.String()
@@ -53,11 +53,12 @@ func (w EraseScope) String() string {
 	return ""
 }
 
-func ParseEraseScope(text string) EraseScope {
+// ParseScope returns the scope of a pending erasure from its stored form.
+func ParseScope(text string) Scope {
 	if key, ok := memory.ParseKey(text); ok {
-		return EraseScope{History: &key}
+		return Scope{History: &key}
 	}
-	return EraseScope{Scan: text == "scan", Counted: text == "counted"}
+	return Scope{Scan: text == "scan", Counted: text == "counted"}
 }
 
 // Scrub returns when nothing that was erased is in a file of the store's any more.
@@ -71,7 +72,7 @@ func (s *Eraser) Scrub() error {
 // it may hold what any of the histories does, and once the chat is gone its id is lost. From then on to the last step
 // the chat's meta says that an erasure is pending, so that the process that takes the lease next brings to its end
 // what this one may leave.
-func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what EraseScope) (webapi.Erased, error) {
+func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
 	cards, err := s.Store.Chats.Cards(ctx, w.Chat)
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what EraseScope
 	documents := false
 	err = fair.Block(ctx, func() (err error) { documents, err = s.Runs.DeleteChat(ctx, w.Chat); return err })
 	if err != nil {
-		return out, node.Asking(err)
+		return out, node.Unreachable(err)
 	}
 	out.Nothing = out.Nothing && !documents
 	if !what.Counted {
@@ -174,7 +175,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what EraseScope
 // FinishErasure does the whole of an erasure once more, of which each step may have been done. A turn that found it and
 // goes on does so in another conversation. One that takes something away itself gets none: were its process killed before
 // it did, the id would stand in the tombstone of a chat that is gone and that no list names.
-func (s *Eraser) FinishErasure(ctx context.Context, w *runs.Writer, what EraseScope, goesOn bool) error {
+func (s *Eraser) FinishErasure(ctx context.Context, w *runs.Writer, what Scope, goesOn bool) error {
 	if _, err := s.EraseUnder(ctx, w, what); err != nil || what.History != nil || !goesOn {
 		return err
 	}

@@ -29,10 +29,10 @@ type Redactor struct {
 	Histories *past.Histories
 }
 
-// redactTimeout limits a redaction, which reads the whole chat. 100,000 messages take seconds.
+// RedactTimeout limits a redaction, which reads the whole chat. 100,000 messages take seconds.
 const RedactTimeout = 5 * time.Minute
 
-// maxRedacted bounds the messages of an exchange that are named one by one.
+// MaxRedacted bounds the messages of an exchange that are named one by one.
 const MaxRedacted = 1000
 
 // RedactionPlan is what a redaction is to do.
@@ -52,7 +52,7 @@ func (s *Eraser) RedactUnder(ctx context.Context, w *runs.Writer, plan Redaction
 		return err
 	}
 	if err := fair.Block(ctx, func() error { return s.Runs.DeleteRuns(ctx, w.Chat) }); err != nil {
-		return node.Asking(err)
+		return node.Unreachable(err)
 	}
 	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, plan.What.Name(), "", s.Cfg.Lease); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (s *Eraser) FinishRedaction(ctx context.Context, w *runs.Writer, what erasu
 
 // redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a
 // redaction that was made in a turn. It says whether there was any. again: without the turn.
-func (s *Redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, redo bool, headCache past.Heads,
-	keys ...memory.Key) (changed bool, err error) {
+func (s *Redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, redo bool,
+	headCache past.Heads, keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
 		has := func(id string) bool { return what.Has(key, id) }
 		h, err := s.Store.Redactions.Redact(ctx, turn, redo, key, has, headCache.ContainsNone(has), suspects(what)...)

@@ -34,11 +34,11 @@ type Rewinder struct {
 	Histories *past.Histories
 }
 
-var (
-	ErrUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
-		Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
-)
+// ErrUnknownSetAside is the response to an id of set-aside messages that is unknown or expired.
+var ErrUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
+	Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
 
+// RewindRequest is the body of POST …/rewind.
 type RewindRequest struct {
 	Target json.RawMessage `json:"to"`
 }
@@ -51,8 +51,8 @@ const (
 
 // RewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
 // of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
-func (s *Rewinder) RewindUnder(ctx context.Context, w *runs.Writer, target string, headCache past.Heads) (out webapi.SetAside,
-	err error) {
+func (s *Rewinder) RewindUnder(ctx context.Context, w *runs.Writer, target string,
+	headCache past.Heads) (out webapi.SetAside, err error) {
 	v, err := s.Histories.Pin(ctx, w.Histories, headCache)
 	if err != nil {
 		return out, err
@@ -161,7 +161,8 @@ const (
 
 // FinishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
 // have of the runs, and no older copy counts.
-func (s *Rewinder) FinishRewind(ctx context.Context, w *runs.Writer, a *redisstore.SetAside, headCache past.Heads) error {
+func (s *Rewinder) FinishRewind(ctx context.Context, w *runs.Writer, a *redisstore.SetAside,
+	headCache past.Heads) error {
 	fact := rewound{Chat: memory.StoredChat{Chat: w.Chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
 	for _, history := range a.Histories {
 		if history.Messages > 0 {
@@ -227,6 +228,7 @@ func (s *Rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.C
 	return s.Store.Runs.TakeBack(ctx, chat, runs...)
 }
 
+// SetAsideEntry returns set-aside messages in the form of the API.
 func SetAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
 		Histories: []webapi.SetAsideHistory{}}

@@ -112,7 +112,8 @@ func (s *Rewinder) applyRewound(ctx context.Context, fact rewound) error {
 		}
 		s.Registry.Mu.Unlock()
 		if head, lines := s.EndStore.Find(fact.Chat.Chat, run); len(lines) > 0 && head.Turn < fact.Rewind {
-			err := errors.Join(s.EndStore.RemoveRun(fact.Chat.Chat, run), s.EndStore.RemoveRun(fact.Chat.Chat, node.CallsFile+run))
+			err := errors.Join(s.EndStore.RemoveRun(fact.Chat.Chat, run),
+				s.EndStore.RemoveRun(fact.Chat.Chat, node.CallsFile+run))
 			if err != nil {
 				return err
 			}

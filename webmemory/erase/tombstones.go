@@ -45,7 +45,7 @@ func (s *Tombstones) PostErasure(c *gin.Context, e node.Erasure) error {
 		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
 		// would find one that its apiserver knows.
 		if err := s.Runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
-			return node.Asking(err)
+			return node.Unreachable(err)
 		}
 	}
 	if concerned.redacted {

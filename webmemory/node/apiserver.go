@@ -17,8 +17,8 @@ func HasRun(err error) bool {
 	return ok && p.Code == api.RunConflict
 }
 
-// Asking is a failure to reach the apiserver in a client's words.
-func Asking(err error) error {
+// Unreachable is a failure to reach the apiserver in a client's words.
+func Unreachable(err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Status == http.StatusServiceUnavailable ||
 		p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge || HasRun(err)) {
 		return err

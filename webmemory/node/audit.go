@@ -7,7 +7,7 @@ import (
 	"mneme/memory"
 )
 
-// nothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
+// NothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
 const NothingDone = "nothing done"
 
 // WriteAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if

@@ -16,7 +16,7 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// callsFile begins the names of files of calls; an id of a run does not begin with it.
+// CallsFile begins the names of files of calls; an id of a run does not begin with it.
 const CallsFile = "calls-"
 
 // CallLine is a line of a file of calls: a field of the calls in Redis, or answers.

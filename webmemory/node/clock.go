@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// notGivenBack is what the log says of a lease that Redis did not take back.
+// NotGivenBack is what the log says of a lease that Redis did not take back.
 const NotGivenBack = "a turn was not given back; it runs out by itself"
 
 // started is where the monotonic clock begins.

@@ -87,6 +87,7 @@ type Config struct {
 	Traces    *tracing.Tracer    // makes spans of runs and of what they do to the memory; nil makes none
 }
 
+// WithDefaults returns c with the defaults in place of zero values.
 func (c Config) WithDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)

@@ -43,7 +43,7 @@ type Core struct {
 	Sessions      *SessionLogs
 	EndStore      *EndStore
 	Telemetry     *telemetry.Service
-	Metrics       *metrics
+	Metrics       *Metrics
 	Searches      *fair.Places // and lists of keys, which cost as much
 	Work          *fair.Places // changes of the memory, and transcripts
 	Follower      Follower
@@ -131,6 +131,7 @@ func (s *Core) NoteCut(key memory.Key, turn int64) {
 	}
 }
 
+// NoteAll stores tombstones in Redis, a thousand at a time.
 func (s *Core) NoteAll(ctx context.Context, turn int64, names []string) error {
 	for chunk := range slices.Chunk(names, 1000) {
 		if err := s.Store.Erasures.Note(ctx, turn, chunk...); err != nil {
@@ -149,7 +150,7 @@ func (s *Core) EraseConversations(ctx context.Context, chat memory.Chat, turn in
 		if err := fair.Block(ctx, func() error {
 			return s.Runs.EraseConversation(ctx, chat.Tenant(), id)
 		}); err != nil {
-			return Asking(err)
+			return Unreachable(err)
 		}
 	}
 	c.mu.Lock()

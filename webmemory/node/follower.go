@@ -28,6 +28,6 @@ type Follower struct {
 	StartTurn int64            // guarded by mu: the turn from which Redis is asked
 }
 
-// halfErased is for how long after an erasure Redis may lose a part of it: far longer
+// HalfErased is for how long after an erasure Redis may lose a part of it: far longer
 // than a failover or a start from an older file reaches back.
 const HalfErased = time.Hour

@@ -7,7 +7,7 @@ import (
 	"mneme/memory/event"
 )
 
-// storeTimeout bounds one command to the store.
+// StoreTimeout bounds one command to the store.
 const StoreTimeout = 5 * time.Second
 
 // maxUsed bounds how many chats are remembered to have been used here.
@@ -23,24 +23,27 @@ func makeRoom[V any](chats map[memory.Chat]V) {
 	}
 }
 
-// retelling is for how long after a loss Redis may still lack what other processes know:
+// Retelling is for how long after a loss Redis may still lack what other processes know:
 // they notice it, write back, and wait for the leases of busy chats.
 const Retelling = 2 * time.Minute
 
-// pageSize is how many messages or chats one answer lists, maxPage the most.
-const PageSize, MaxPage = 100, 1000
+// PageSize is the default number of messages or chats on a page.
+const PageSize = 100
 
-// staleFor is how long after the last contact with Redis copies are still shown.
+// MaxPage is the largest number of messages or chats on a page.
+const MaxPage = 1000
+
+// StaleFor is how long after the last contact with Redis copies are still shown.
 // Later on they could be of a chat that was erased elsewhere.
 const StaleFor = time.Minute
 
-// scanTimeout bounds an erasure that looks through all keys: a million take seconds.
+// ScanTimeout bounds an erasure that looks through all keys: a million take seconds.
 const ScanTimeout = 10 * time.Minute
 
-// scrubWait is how long an erasure waits until its text is in no file of the store's.
+// ScrubWait is how long an erasure waits until its text is in no file of the store's.
 const ScrubWait = time.Minute
 
-// retryEvery is how often it is looked whether a process on this disk died, how often a
+// RetryEvery is how often it is looked whether a process on this disk died, how often a
 // chat's lease is tried for while the spool holds some of the chat, and how often a lease
 // is given back while Redis is away.
 const RetryEvery = 500 * time.Millisecond

@@ -10,11 +10,11 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// checkEvery is how often the store is asked whether it answers.
+// CheckEvery is how often the store is asked whether it answers.
 const CheckEvery = 2 * time.Second
 
-// metrics are this service's own, in a registry of its own.
-type metrics struct {
+// Metrics are this service's own, in a registry of its own.
+type Metrics struct {
 	Runs       *prometheus.CounterVec
 	RunSeconds *prometheus.HistogramVec
 	Running    prometheus.Gauge
@@ -52,7 +52,8 @@ const (
 	coldFailed = "failed"
 )
 
-func NewMetrics(s *Core, watch *StoreWatch) *metrics {
+// NewMetrics registers the metrics of webmemory, except for those of runs and posts in this process.
+func NewMetrics(s *Core, watch *StoreWatch) *Metrics {
 	gauge, counter, factory := s.Telemetry.Gauge, s.Telemetry.Counter, s.Telemetry.Make()
 	count := func(name, help string) prometheus.Counter {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -60,7 +61,7 @@ func NewMetrics(s *Core, watch *StoreWatch) *metrics {
 	timed := func(name, help string) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: telemetry.Buckets}
 	}
-	m := &metrics{
+	m := &Metrics{
 		Runs: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_runs_total",
 			Help: "Runs by how they ended; waiting: suspended until somebody answers; left: for another process to finish.",

@@ -35,6 +35,7 @@ type Peers struct {
 	neighbours neighbours
 }
 
+// InternalPath is the prefix of routes for other processes and for agents.
 const InternalPath = "/internal/v1"
 
 // How long another process is waited for. One that is paused takes connections and
@@ -44,6 +45,7 @@ const (
 	otherAnswers = 3 * time.Second
 )
 
+// NewOthersClient returns the client for requests to other webmemory processes.
 func NewOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *http.Client {
 	client := &http.Client{CheckRedirect: telemetry.NoRedirect}
 	client.Transport = svc.Transport("webmemory", gate.Carry(&http.Transport{

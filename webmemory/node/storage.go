@@ -98,6 +98,7 @@ func (s *Core) Room(ctx context.Context, tenant memory.Tenant) (remaining int64,
 	return limit - used, err
 }
 
+// ErrStorageFull returns the response to a change that would exceed a tenant's storage limit.
 func (s *Core) ErrStorageFull(tenant memory.Tenant) error {
 	limit := access.Size(s.Cfg.Limiter.Stored(tenant))
 	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,

@@ -128,6 +128,7 @@ func (l *Losses) Newest() time.Time {
 	return l.lastLoss
 }
 
+// IsRecent reports whether Redis lost data so recently that other processes may not have written theirs back yet.
 func (l *Losses) IsRecent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

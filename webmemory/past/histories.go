@@ -61,6 +61,7 @@ func (s *Histories) Look(ctx context.Context, chat memory.Chat, headCache Heads)
 	return s.Pin(ctx, histories, headCache)
 }
 
+// Pin returns a view of histories together with the archived parts that they have now.
 func (s *Histories) Pin(ctx context.Context, histories map[memory.Key]*memory.History, headCache Heads) (View, error) {
 	v := View{}
 	for key, h := range histories {
@@ -149,6 +150,7 @@ func (s *Histories) Remembered(ctx context.Context, key memory.Key,
 	}
 }
 
+// IsEmpty returns ErrNotEmpty if a chat has histories.
 func (s *Histories) IsEmpty(ctx context.Context, chat memory.Chat) error {
 	stored, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
 	if err == nil && len(stored) > 0 {

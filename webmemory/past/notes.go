@@ -26,6 +26,7 @@ func NewNote(text, state, author string) memory.Note {
 		TS: event.Seconds(time.Now())}
 }
 
+// NoteAt returns the index of the note with an id, or -1.
 func NoteAt(notes []memory.Note, id string) int {
 	return slices.IndexFunc(notes, func(n memory.Note) bool { return n.ID == id })
 }
@@ -65,7 +66,7 @@ func AddNote(notes []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	return notes, nil
 }
 
-// maxProposed is how many notes may wait for a person's yes.
+// MaxProposed is how many notes may wait for a person's yes.
 const MaxProposed = 50
 
 // removeOldest leaves the oldest notes of a kind out, as many as are too many.

@@ -48,11 +48,13 @@ type Head struct {
 	Timestamp float64
 }
 
+// HeadOf returns the head and the id of an encoded message.
 func HeadOf(raw json.RawMessage) (h Head, id string) {
 	h = HeadsOf([]json.RawMessage{raw})[0]
 	return h, h.ID
 }
 
+// HeadsOf returns the heads of encoded messages.
 func HeadsOf(raw []json.RawMessage) []Head {
 	out := make([]Head, len(raw))
 	for i, id := range memory.IDs(raw) {
@@ -162,7 +164,8 @@ func (s *Histories) Walk(ctx context.Context, p Pinned) iter.Seq2[json.RawMessag
 	}
 }
 
-// everyID and noID are about all messages, and about none.
+// everyID selects all messages.
 func everyID(string) bool { return true }
 
+// NoID selects no message.
 func NoID(string) bool { return false }

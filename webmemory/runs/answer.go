@@ -42,15 +42,15 @@ func (r *Run) Join(ctx context.Context, repeat *Run) (*Run, error) {
 // of the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
 // no process looks after: that counts as none, and the post that finds it begins the run under the same record.
 func RecordOf(ctx context.Context, store *redisstore.Store, r *Run) (*redisstore.Record, error) {
-	record, err := store.Runs.Record(ctx, r.Chat, r.Id)
+	record, err := store.Runs.Record(ctx, r.Chat, r.ID)
 	if err != nil || record == nil || record.Done() || record.Newest > r.Attempt {
 		return record, err
 	}
-	line, err := store.Runs.LastEvent(ctx, r.Chat, r.Id)
+	line, err := store.Runs.LastEvent(ctx, r.Chat, r.ID)
 	if err != nil || len(line) > 0 {
 		return record, err
 	}
-	if ok, err := IsNamed(ctx, store, r.Chat, r.Id); err != nil || ok {
+	if ok, err := IsNamed(ctx, store, r.Chat, r.ID); err != nil || ok {
 		return record, err
 	}
 	return nil, nil
@@ -108,6 +108,7 @@ func (r *Run) Final(ctx context.Context) (status int, body any) {
 	return http.StatusOK, out
 }
 
+// EncodeFinal returns the stored form of a run's final answer.
 func EncodeFinal(status int, body any) []byte {
 	raw, err := json.Marshal(body)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *ToolCalls) PostClaim(c *gin.Context, r *Run, req memory.ClaimRequest) e
 		return err
 	}
 	id := callID(r.FirstRun(), req)
-	call := redisstore.Call{Run: r.Id, Subagent: req.Subagent, Tool: req.Tool, N: req.N, ClaimedAt: time.Now().UnixMilli()}
+	call := redisstore.Call{Run: r.ID, Subagent: req.Subagent, Tool: req.Tool, N: req.N, ClaimedAt: time.Now().UnixMilli()}
 	word, result, err := s.claim(ctx, r, id, call, req.Repeatable)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *Run) FirstRun() string {
 	if r.First != "" {
 		return r.First
 	}
-	return r.Id
+	return r.ID
 }
 
 // holder is the token of the lease that the run has, and its turn; empty once it is over.
@@ -300,12 +300,12 @@ func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first strin
 // putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *Driver) error {
 	first := d.Run.FirstRun()
-	return d.runner.ToolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.Id, first,
+	return d.runner.ToolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.ID, first,
 		d.runner.EndStore.Calls(d.Run.Chat, first))
 }
 
 // noteCall keeps a line about a run on disk, for the processes that ask for it after Redis lost data.
 func (s *ToolCalls) noteCall(r *Run, l node.CallLine) {
-	l.Chat, l.Run = memory.StoredChat{Chat: r.Chat}, r.Id
+	l.Chat, l.Run = memory.StoredChat{Chat: r.Chat}, r.ID
 	s.EndStore.NoteCall(r.FirstRun(), l, s.Cfg.RunTimeout+node.EndsLife)
 }

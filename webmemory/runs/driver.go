@@ -51,7 +51,7 @@ type Driver struct {
 	text      time.Time // when the first of the answer's text was shown; zero before
 }
 
-// batch is how many events that wait already are logged in one round trip.
+// Batch is how many events that wait already are logged in one round trip.
 const Batch = 64
 
 // drive follows a run to its end, or to where it waits. It belongs to the server: no client's
@@ -299,9 +299,9 @@ func (d *Driver) note(e event.Event) {
 	case *event.Error:
 		say("error %s: %s", p.Code, p.Message)
 	case *event.RunWaiting:
-		say("run %s waits for %d answers", d.Run.Id, len(p.Pending))
+		say("run %s waits for %d answers", d.Run.ID, len(p.Pending))
 	case *event.RunFinished:
-		say("run %s finished: %s", d.Run.Id, p.Outcome)
+		say("run %s finished: %s", d.Run.ID, p.Outcome)
 		d.finished(e.Seq, p)
 	}
 }
@@ -372,7 +372,7 @@ func (d *Driver) closeRun() error {
 		// Nothing was heard of it. What the user said is stored all the same.
 		var begin []event.Event
 		for i, p := range d.Run.StartPayloads {
-			begin = append(begin, event.New(event.Head{RunID: d.Run.Id, Seq: int64(i) + 1, TS: event.Seconds(ts)}, p))
+			begin = append(begin, event.New(event.Head{RunID: d.Run.ID, Seq: int64(i) + 1, TS: event.Seconds(ts)}, p))
 		}
 		if err := d.take(begin); err != nil {
 			return err
@@ -388,7 +388,7 @@ func (d *Driver) stopThere() {
 	defer cancel()
 	for trying := true; trying; trying = node.Pause(ctx, node.Jitter(2*time.Second)) == nil {
 		try, cancel := context.WithTimeout(ctx, node.StoreTimeout)
-		err := d.runs.Stop(try, d.Run.Id)
+		err := d.runs.Stop(try, d.Run.ID)
 		cancel()
 		if p, ok := errors.AsType[*api.Problem](err); err == nil || ok && p.Status < http.StatusInternalServerError {
 			return // it stops, or is not there any more
@@ -406,7 +406,7 @@ func (d *Driver) withdraw(cause error) bool {
 	if err := d.closeQuestion(ctx); err != nil {
 		d.Log.Warn().Err(err).Msg("the question of a lost run was not marked")
 	}
-	if err := d.runner.Store.Runs.Withdraw(ctx, d.Run.Chat, d.Run.Id); err != nil {
+	if err := d.runner.Store.Runs.Withdraw(ctx, d.Run.Chat, d.Run.ID); err != nil {
 		d.Log.Warn().Err(err).Msg("a run could not be forgotten")
 		return false
 	}
@@ -416,12 +416,12 @@ func (d *Driver) withdraw(cause error) bool {
 // closeQuestion ends the chat's history as lost if it ends with a message of the run.
 func (d *Driver) closeQuestion(ctx context.Context) error {
 	h := d.writer.History(memory.ChatKey(d.Run.Chat))
-	last, open, err := openMessage(h, d.Run.Id)
+	last, open, err := openMessage(h, d.Run.ID)
 	if err != nil || !open {
 		return err
 	}
 	_, seq, _ := memory.SplitID(last.ID)
-	return d.writer.CloseWith(ctx, h, last, d.Run.Id, seq)
+	return d.writer.CloseWith(ctx, h, last, d.Run.ID, seq)
 }
 
 // conclude drains what the run left in the spool, and keeps the final answer for
@@ -433,7 +433,7 @@ func (d *Driver) conclude() error {
 		return err
 	}
 	status, body := d.Run.Final(ctx)
-	if err := d.runner.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.Id, EncodeFinal(status, body)); err != nil {
+	if err := d.runner.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.ID, EncodeFinal(status, body)); err != nil {
 		return err
 	}
 	d.writer.FinishedRun = d.Run
@@ -442,7 +442,7 @@ func (d *Driver) conclude() error {
 
 // secure makes sure that Redis has all of the run.
 func (d *Driver) secure(ctx context.Context) error {
-	logged := d.writer.renewLast(ctx, d.Run.Id) // Redis may have lost the run since; what fails here fails again below
+	logged := d.writer.renewLast(ctx, d.Run.ID) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
 	}
@@ -475,7 +475,7 @@ func (d *Driver) abandon(cause error) {
 	}
 	ctx, cancel := context.WithTimeout(d.Run.Trail.In(context.Background()), node.StoreTimeout)
 	defer cancel()
-	if err := d.runs.Stop(ctx, d.Run.Id); err != nil {
+	if err := d.runs.Stop(ctx, d.Run.ID); err != nil {
 		d.Log.Warn().Err(err).Msg("the apiserver could not be told to stop")
 	}
 }
@@ -489,7 +489,7 @@ func (d *Driver) hasFollower() bool {
 	for {
 		open, err := d.runner.Store.Turns.OpenRun(ctx, d.Run.Chat)
 		if err != nil || open != nil {
-			return err != nil || open.Run == d.Run.Id
+			return err != nil || open.Run == d.Run.ID
 		}
 		if !d.runner.StoreWatch.LostLately(ctx) || node.Pause(ctx, node.Jitter(100*time.Millisecond)) != nil {
 			return false

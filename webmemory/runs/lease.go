@@ -22,8 +22,8 @@ import (
 var (
 	// errLeaseLost is the cause of a lease's context after another process could take it.
 	errLeaseLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
-	// errClaimed: another waiter claimed the chat's next lease. It may stand in this
-	// process's line behind the caller, and can only come when the caller steps back.
+	// ErrClaimed indicates that another waiter has claimed the chat's next lease. That waiter may be behind the caller
+	// in this process's queue, so the caller must enter the queue again.
 	ErrClaimed = errors.New("the chat's next lease is claimed")
 )
 
@@ -114,7 +114,7 @@ func (l *Lease) orRegain(ctx context.Context, owned bool, err error) (bool, erro
 func (l *Lease) End() error {
 	store := l.keeper.store
 	switch waiting := l.Waiting; {
-	case waiting != nil && (l.FinishedRun == nil || l.FinishedRun.Id != waiting.Run): // and goes on to do so
+	case waiting != nil && (l.FinishedRun == nil || l.FinishedRun.ID != waiting.Run): // and goes on to do so
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
 			return store.Suspensions.Release(ctx, chat, token, *waiting)
 		})
@@ -122,7 +122,7 @@ func (l *Lease) End() error {
 		return l.giveBack(store.Turns.Release)
 	}
 	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
-		return store.Turns.Close(ctx, chat, token, l.FinishedRun.Id, l.FinishedRun.FirstRun(), l.FinishedRun.Keyed)
+		return store.Turns.Close(ctx, chat, token, l.FinishedRun.ID, l.FinishedRun.FirstRun(), l.FinishedRun.Keyed)
 	})
 }
 
@@ -172,6 +172,8 @@ type Keeper struct {
 	working sync.WaitGroup
 }
 
+// NewKeeper returns a keeper of leases that last for life. retry repeats a release that Redis did not take, and released
+// is called after each release.
 func NewKeeper(store *redisstore.Store, life time.Duration, retry func(func(context.Context) error),
 	released func(memory.Chat)) *Keeper {
 	k := &Keeper{store: store, life: life, retry: retry, released: released, leases: map[*Lease]bool{},
@@ -182,6 +184,7 @@ func NewKeeper(store *redisstore.Store, life time.Duration, retry func(func(cont
 	return k
 }
 
+// Close stops the renewal of leases.
 func (k *Keeper) Close() {
 	k.stop()
 	k.working.Wait()

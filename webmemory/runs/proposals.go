@@ -29,7 +29,7 @@ func (d *Driver) proposeNotes(started *event.RunStarted) {
 		// A further proposal would remove the oldest one, which may be a note that the user asked to forget.
 		for i := 0; i < len(sentences) && err == nil && proposed+i < past.MaxProposed; i++ {
 			n := past.NewNote(sentences[i], memory.NoteProposed, memory.ByUser)
-			n.Message = memory.MessageID(d.Run.Id, 1)
+			n.Message = memory.MessageID(d.Run.ID, 1)
 			notes, err = past.AddNote(notes, &n)
 		}
 		return notes, err

@@ -14,6 +14,7 @@ import (
 // Place is where a chat's line takes a waiter in.
 type Place int
 
+// The places, by which other waiters go first.
 const (
 	PlaceLast  Place = iota // all waiters: the usual one
 	PlaceIdle               // only an empty line

@@ -52,7 +52,7 @@ func (d *Driver) putLostBack(ctx context.Context) error {
 	if _, err := d.runner.NoteRun(ctx, d.Run); err != nil {
 		return err
 	}
-	entries, err := d.runner.Store.Runs.Relog(ctx, d.Run.Chat, d.Run.Id, d.Run.Logged()...)
+	entries, err := d.runner.Store.Runs.Relog(ctx, d.Run.Chat, d.Run.ID, d.Run.Logged()...)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *Driver) putLostBack(ctx context.Context) error {
 // fillLog writes the run's log anew if Redis came back without some of its events, but
 // with the lease, so that nothing else told of the loss.
 func (d *Driver) fillLog(ctx context.Context) error {
-	n, err := d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.Id)
+	n, err := d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.ID)
 	if err != nil || n >= d.writer.entries {
 		return err
 	}

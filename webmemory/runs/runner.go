@@ -36,7 +36,7 @@ type Runner struct {
 // empty for that of the configured apiserver.
 func (s *Runner) Driver(r *Run, w *Writer, events string) *Driver {
 	if events == "" {
-		events = s.Runs.EventsURL(r.Id)
+		events = s.Runs.EventsURL(r.ID)
 	}
 	client, err := s.Runs.ForEvents(events)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Runner) Driver(r *Run, w *Writer, events string) *Driver {
 	r.Client, r.conversation, r.LeaseToken = client, w.Conversation, w.Token
 	r.Mu.Unlock()
 	r.Turn.Store(w.Number)
-	w.run, w.logged = r.Id, r.Logged
+	w.run, w.logged = r.ID, r.Logged
 	var sink event.Sink = w
 	if s.Cfg.Traces != nil {
 		sink = tracedSink{w, s.Cfg.Traces, r}
@@ -63,7 +63,7 @@ func (s *Runner) NoteRun(ctx context.Context, r *Run) (record *redisstore.Record
 	if !r.Keyed {
 		begin = s.Store.Runs.BeginUnkeyed
 	}
-	record, err = begin(ctx, r.Chat, r.Id, r.Body)
+	record, err = begin(ctx, r.Chat, r.ID, r.Body)
 	if record != nil && record.Body == r.Body {
 		if record, err = RecordOf(ctx, s.Store, r); record == nil && err == nil {
 			s.Metrics.Faults.WithLabelValues(node.DeadPost).Inc()
@@ -84,7 +84,7 @@ func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
 	}
 	who := access.FromContext(ctx)
 	who.User = r.User.ID()
-	r.Counted, err = s.Cfg.Limiter.Enter(ctx, who, r.Id)
+	r.Counted, err = s.Cfg.Limiter.Enter(ctx, who, r.ID)
 	var refused *limit.Refusal
 	switch {
 	case errors.As(err, &refused):
@@ -97,7 +97,7 @@ func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
 
 // Access lets a run's agents reach this process, which holds it. shown is as of lend.
 func (s *Runner) Access(r *Run, windows map[memory.Key]Windowed) *api.MemoryAccess {
-	a := &api.MemoryAccess{URL: s.Cfg.SelfURL + node.InternalPath + "/runs/" + r.Id, Token: rand.Text()}
+	a := &api.MemoryAccess{URL: s.Cfg.SelfURL + node.InternalPath + "/runs/" + r.ID, Token: rand.Text()}
 	r.lend(a.Token, windows)
 	return a
 }
@@ -139,7 +139,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 	}
 	done, stop := context.WithTimeout(d.Run.Trail.In(context.Background()), node.StoreTimeout)
 	defer stop()
-	if err := d.runs.Done(done, d.Run.Id, d.Run.Log.Last()); err != nil {
+	if err := d.runs.Done(done, d.Run.ID, d.Run.Log.Last()); err != nil {
 		d.Log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
 	if waiting {
@@ -147,7 +147,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 	}
 	packing, stop := context.WithTimeout(s.Life, node.StoreTimeout)
 	defer stop()
-	if err := s.Store.Runs.Pack(packing, d.Run.Chat, d.Run.Id, d.Run.Logged()...); err != nil && s.Life.Err() == nil {
+	if err := s.Store.Runs.Pack(packing, d.Run.Chat, d.Run.ID, d.Run.Logged()...); err != nil && s.Life.Err() == nil {
 		d.Log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }
@@ -156,7 +156,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 func (s *Runner) suspended(d *Driver) {
 	s.Metrics.Runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
 	pending := d.Run.openWaits()
-	s.Webhooks.tellWebhook(d.Run.Chat, d.Run.Id, pending)
+	s.Webhooks.tellWebhook(d.Run.Chat, d.Run.ID, pending)
 	d.Log.Info().Int("waits", len(pending)).Int64("events", d.Run.Log.Last()).Msg("run waits")
 }
 
@@ -164,7 +164,7 @@ func (s *Runner) suspended(d *Driver) {
 func (s *Runner) Forget(r *Run) {
 	ctx, cancel := context.WithTimeout(r.Trail.In(context.Background()), node.StoreTimeout)
 	defer cancel()
-	_ = s.Runs.Stop(ctx, r.Id) // not there in most cases, and bounded by run_timeout in the others
+	_ = s.Runs.Stop(ctx, r.ID) // not there in most cases, and bounded by run_timeout in the others
 }
 
 // Reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
@@ -198,7 +198,7 @@ func (s *Runner) Resume(w *Writer) *Run {
 	r.Identify(*w.Open)
 	r.Keyed = true // as far as is known
 	r.Trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
-	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
+	r.Trail.Run, r.Trail.Chat = r.ID, r.Chat.String()
 	r.remote = true
 	close(r.Posted)
 	s.Registry.Enlist(r)

@@ -48,7 +48,7 @@ type Registry struct {
 // Run is one message while it is answered, and for a while after: its events, and what
 // posts that repeat it have to know.
 type Run struct {
-	Id   string
+	ID   string
 	Chat memory.Chat
 	Body string   // hash of what was posted; the same key with another body is refused
 	Log  *api.Log // its events, each stored before it is here
@@ -99,12 +99,13 @@ type Run struct {
 	dismiss context.CancelCauseFunc
 }
 
+// NewRun returns a run of a chat with an id and the hash of its post.
 func NewRun(id string, chat memory.Chat, body string) *Run {
 	trail := telemetry.New()
 	trail.Run, trail.Chat = id, chat.String()
 	return &Run{
 		Trail: trail, Began: time.Now(),
-		Id: id, Chat: chat, Body: body, Log: api.NewLog(id, api.Limits{}),
+		ID: id, Chat: chat, Body: body, Log: api.NewLog(id, api.Limits{}),
 		Posted: make(chan struct{}), Done: make(chan struct{}),
 	}
 }
@@ -198,10 +199,10 @@ func (r *Run) VisibleIDs(key memory.Key) map[string]bool {
 func (r *Run) head() node.EndHead {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	head := node.EndHead{Chat: memory.StoredChat{Chat: r.Chat}, Run: r.Id, Turn: r.Turn.Load(), Body: r.Body,
+	head := node.EndHead{Chat: memory.StoredChat{Chat: r.Chat}, Run: r.ID, Turn: r.Turn.Load(), Body: r.Body,
 		Conversation: r.conversation, Unkeyed: !r.Keyed, First: r.First}
 	if r.Client != nil {
-		head.Events = r.Client.EventsURL(r.Id)
+		head.Events = r.Client.EventsURL(r.ID)
 	}
 	return head
 }
@@ -217,7 +218,7 @@ func (r *Run) Logged() (entries []redisstore.Logged) {
 // Collect waits for the run's end and gives what its events add up to; for a run that waits, what
 // it waits for. A failed run is an *api.Problem.
 func (r *Run) Collect(ctx context.Context) (webapi.Result, *webapi.Waiting, error) {
-	out := webapi.NewCollected(r.Id)
+	out := webapi.NewCollected(r.ID)
 	for e, err := range r.Log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_waiting", "run_finished") {
 		if err != nil {
 			return out.Result, nil, err
@@ -225,7 +226,7 @@ func (r *Run) Collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 		out.Add(e)
 	}
 	if out.Outcome == webapi.OutcomeWaiting {
-		return out.Result, &webapi.Waiting{Outcome: out.Outcome, RunID: r.Id, Pending: out.Pending}, nil
+		return out.Result, &webapi.Waiting{Outcome: out.Outcome, RunID: r.ID, Pending: out.Pending}, nil
 	}
 	return out.Result, nil, out.Err()
 }
@@ -254,11 +255,11 @@ func (s *Registry) ForgetRun(r *Run) {
 func (s *Registry) retire(r *Run) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.Live[r.Id] != r {
+	if s.Live[r.ID] != r {
 		return // erased, or taken up again
 	}
 	if r.Log.Aborted() {
-		delete(s.Live, r.Id)
+		delete(s.Live, r.ID)
 		return
 	}
 	r.size = r.Log.Size() + runSize
@@ -273,17 +274,17 @@ func (s *Registry) retire(r *Run) {
 func (s *Registry) Enlist(r *Run) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if old := s.Live[r.Id]; old != nil {
+	if old := s.Live[r.ID]; old != nil {
 		s.Unlist(old)
 	}
-	s.Live[r.Id] = r
+	s.Live[r.ID] = r
 }
 
 // Unlist takes a run off the list of this process; readers that have it go on. The
 // caller holds mu.
 func (s *Registry) Unlist(r *Run) {
-	if s.Live[r.Id] == r {
-		delete(s.Live, r.Id)
+	if s.Live[r.ID] == r {
+		delete(s.Live, r.ID)
 	}
 	if r.place != nil {
 		s.finished.runs.Remove(r.place)
@@ -331,7 +332,7 @@ func (s *Registry) Outdated(ctx context.Context, r *Run) bool {
 		return false
 	}
 	erased, err := s.Store.Erasures.Erased(ctx, memory.ChatKey(r.Chat))
-	if !s.RewoundSince(r.Chat, r.Id, r.Turn.Load()) && (err != nil || erased <= r.Turn.Load()) {
+	if !s.RewoundSince(r.Chat, r.ID, r.Turn.Load()) && (err != nil || erased <= r.Turn.Load()) {
 		return false // that Redis does not know the run says nothing: it may have lost it
 	}
 	s.ForgetRun(r)
@@ -390,10 +391,10 @@ func (s *Registry) Register(r *Run) (other *Run, err error) {
 			Message: "The service is shutting down; please send the message again.",
 		}
 	}
-	if other := s.Live[r.Id]; other != nil {
+	if other := s.Live[r.ID]; other != nil {
 		return other, nil
 	}
-	s.Live[r.Id] = r
+	s.Live[r.ID] = r
 	return nil, nil
 }
 
@@ -428,7 +429,7 @@ func ToAgents[T any](s *Registry, answer func(c *gin.Context, r *Run, req T) err
 		if r == nil || !r.lends(token) {
 			return problem.ErrNotHeld
 		}
-		telemetry.Concerns(c.Request.Context(), r.Chat.String(), r.Id)
+		telemetry.Concerns(c.Request.Context(), r.Chat.String(), r.ID)
 		err := problem.Body(api.DecodeBody, node.MaxBody, func(c *gin.Context, req T) error { return answer(c, r, req) })(c)
 		if err != nil && problem.FromError(err).Code == webapi.CodeTurnMoved {
 			err = errors.Join(problem.ErrNotHeld, err)

@@ -54,7 +54,7 @@ func (s *Streams) ServeEvents(c *gin.Context, r *Run) error {
 			return err
 		}
 	}
-	c.Header(webapi.RunID, r.Id)
+	c.Header(webapi.RunID, r.ID)
 	s.Metrics.Readers.Inc()
 	defer s.Metrics.Readers.Dec()
 	api.ServeEvents(c.Writer, c.Request, r.Log, api.Pace{Heartbeat: s.Cfg.Heartbeat})
@@ -191,15 +191,15 @@ var errUnlogged = errors.New("the run's log is gone")
 
 // stillLogged looks whether the log of a mirrored run still holds what was read of it.
 func (s *Streams) stillLogged(ctx context.Context, r *Run) error {
-	line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.Id)
+	line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.ID)
 	if err != nil {
 		return err
 	}
 	if line == nil && r.Log.Last() == 0 { // it may not have begun yet
-		record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+		record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 		exists := err == nil && record != nil
 		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
-			exists, err = IsNamed(ctx, s.Store, r.Chat, r.Id)
+			exists, err = IsNamed(ctx, s.Store, r.Chat, r.ID)
 		}
 		if err == nil && !exists { // its process died, or was refused, before anything was shown
 			err = problem.ErrMayRun

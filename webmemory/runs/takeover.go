@@ -32,7 +32,7 @@ func (d *Driver) catchUp(ctx context.Context, lines [][]byte) error {
 func (d *Driver) Replay(ctx context.Context) error {
 	damaged := false
 	for {
-		logged, err := d.runner.Store.Runs.Events(ctx, d.Run.Chat, d.Run.Id, d.Run.Log.Last(), Batch)
+		logged, err := d.runner.Store.Runs.Events(ctx, d.Run.Chat, d.Run.ID, d.Run.Log.Last(), Batch)
 		switch {
 		case errors.Is(err, memory.ErrDamaged):
 			damaged = true
@@ -67,7 +67,7 @@ func (d *Driver) Replay(ctx context.Context) error {
 				Msg("the log of a run has a gap or an entry that cannot be read; it is written again up to there")
 			return d.writer.closeGap(ctx)
 		default:
-			d.writer.entries, err = d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.Id)
+			d.writer.entries, err = d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.ID)
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func permanent(err error) bool {
 // on a disk that is not read here, it is asked again after one of its heartbeats.
 func (d *Driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
-		_, lines, err := d.runner.Peers.AskForRun(ctx, d.Run.Chat, d.Run.Id)
+		_, lines, err := d.runner.Peers.AskForRun(ctx, d.Run.Chat, d.Run.ID)
 		if err == nil {
 			err = d.retell(ctx, lines)
 		}

@@ -18,11 +18,10 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Bounds of answers.
-const (
-	MaxResult = memory.MaxToolResult
-)
+// MaxResult bounds the result of a client's tool call, in bytes.
+const MaxResult = memory.MaxToolResult
 
+// IsObject reports whether raw is a JSON object.
 func IsObject(raw json.RawMessage) bool {
 	var members map[string]json.RawMessage
 	return json.Unmarshal(raw, &members) == nil && members != nil
@@ -43,7 +42,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	for _, a := range answers {
 		decided[a.ID] = a.Decision
 	}
-	if err := s.Store.Suspensions.KeepAnswers(ctx, r.Chat, r.Id, state.Until, decided); err != nil {
+	if err := s.Store.Suspensions.KeepAnswers(ctx, r.Chat, r.ID, state.Until, decided); err != nil {
 		return err
 	}
 	s.ToolCalls.noteCall(r, node.CallLine{Answers: decided, Until: state.Until})
@@ -53,7 +52,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 		return err
 	}
 	w.Opened(note)
-	req := api.RunRequest{RunID: r.Id, ChatID: r.Chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
+	req := api.RunRequest{RunID: r.ID, ChatID: r.Chat, ConversationID: w.Conversation, AgentVersion: webapi.Master,
 		Resume: &api.Resume{State: state.State, Answers: answers, Turn: w.Number}}
 	for _, line := range r.Log.Lines(0) {
 		req.Resume.Events = append(req.Resume.Events, line)
@@ -85,7 +84,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
-	if err := s.EndStore.RemoveRun(r.Chat, r.Id); err != nil {
+	if err := s.EndStore.RemoveRun(r.Chat, r.ID); err != nil {
 		d.Log.Warn().Err(err).Msg("that a run waits stays on disk")
 	}
 	if len(granted) > 0 {
@@ -182,7 +181,7 @@ func (d *Driver) hold(events []event.Event) ([]event.Event, error) {
 func (d *Driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting {
 	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.Run.OpenRun(d.writer.Number)}
 	w.Open.Events, w.Open.Process = d.events, d.runner.Spool.Name()
-	w.Rest = redisstore.Rest{Run: d.Run.Id, Turn: d.writer.Number}
+	w.Rest = redisstore.Rest{Run: d.Run.ID, Turn: d.writer.Number}
 	for i, wait := range pending {
 		expiry := int64(wait.ExpiresAt * 1000)
 		if i == 0 || expiry < w.First {
@@ -246,7 +245,7 @@ func (d *Driver) saveState(w *redisstore.Waiting) error {
 // restAgain has a run rest that is open although its events have ceased to come: it was about to
 // wait, or to go on, when a process died. False: it does not stand where its state was kept.
 func (d *Driver) restAgain(ctx context.Context) (bool, error) {
-	w, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.Id)
+	w, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.ID)
 	if err != nil || w == nil || len(w.State) == 0 {
 		return false, err
 	}
@@ -260,7 +259,7 @@ func (d *Driver) restAgain(ctx context.Context) (bool, error) {
 	}
 	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
 	calls, err := d.runner.ToolCalls.CallsOf(ctx, d.Run.Chat, d.Run.FirstRun())
-	if err != nil || calls.Runs[d.Run.Id].Called > w.Seq {
+	if err != nil || calls.Runs[d.Run.ID].Called > w.Seq {
 		return false, err
 	}
 	state := w.State
@@ -300,7 +299,7 @@ func (d *Driver) Rest() error {
 
 // OpenRun is how the run is noted as open in a turn.
 func (r *Run) OpenRun(turn int64) redisstore.OpenRun {
-	open := redisstore.OpenRun{Run: r.Id, Turn: turn, Body: r.Body, Trace: r.Trail.Parent(), First: r.First,
+	open := redisstore.OpenRun{Run: r.ID, Turn: turn, Body: r.Body, Trace: r.Trail.Parent(), First: r.First,
 		Unkeyed: !r.Keyed, User: r.User}
 	if r.Attempt > 1 {
 		open.Attempt = r.Attempt
@@ -320,12 +319,13 @@ const (
 	WaitExpired = "expired"
 )
 
+// The reasons for which a run that waits is closed.
 var (
-	SaidElse     = &Denial{"the user said something else", WaitClosed}
-	NobodyInTime = &Denial{"nobody answered in time", WaitExpired}
-	StoppedRun   = &Denial{"the user stopped the run", WaitClosed}
-	TakenAway    = &Denial{"the chat was erased, or a part of it taken back", WaitClosed}
-	StateLost    = &Denial{"what the run goes on from is lost", WaitClosed}
+	Superseded = &Denial{"the user said something else", WaitClosed}
+	TimedOut   = &Denial{"nobody answered in time", WaitExpired}
+	StoppedRun = &Denial{"the user stopped the run", WaitClosed}
+	Removed    = &Denial{"the chat was erased, or a part of it taken back", WaitClosed}
+	StateLost  = &Denial{"what the run goes on from is lost", WaitClosed}
 )
 
 // denied stores the end of a run that waits, and says whether Redis has it.
@@ -333,13 +333,13 @@ func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err er
 	ctx, cancel := context.WithTimeout(ctx, 4*node.StoreTimeout)
 	defer cancel()
 	d.writer.driven.Store(d)
-	state, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.Id)
+	state, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.ID)
 	if err != nil {
 		return false, err
 	}
 	if state != nil {
 		d.Run.Identify(state.Open)
-	} else if record, err := d.runner.Store.Runs.Record(ctx, d.Run.Chat, d.Run.Id); err != nil {
+	} else if record, err := d.runner.Store.Runs.Record(ctx, d.Run.Chat, d.Run.ID); err != nil {
 		return false, err
 	} else if record != nil {
 		d.Run.Body = record.Body
@@ -358,7 +358,7 @@ func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err er
 		answers[w.ID] = why.code
 	}
 	until := time.Now().Add(redisstore.WaitsKept).UnixMilli()
-	if err := d.runner.Store.Suspensions.KeepAnswers(ctx, d.Run.Chat, d.Run.Id, until, answers); err != nil {
+	if err := d.runner.Store.Suspensions.KeepAnswers(ctx, d.Run.Chat, d.Run.ID, until, answers); err != nil {
 		return false, err
 	}
 	if err := d.take(d.Run.Log.Denying(why.reason, time.Now())); err != nil {

@@ -261,6 +261,7 @@ func (w *Writer) Append(key memory.Key, seq int64, m memory.Message) error {
 	return w.Spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
 }
 
+// AppendEncoded appends an encoded message to a history, after what the spool has for it.
 func (w *Writer) AppendEncoded(key memory.Key, mark memory.Mark, encoded []byte) error {
 	ctx, cancel := context.WithTimeout(w.Ctx, node.StoreTimeout)
 	defer cancel()

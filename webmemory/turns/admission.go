@@ -45,7 +45,7 @@ type Admission struct {
 // Answering is a handler of posts: post admits one, and it is answered by a stream of events, or
 // with its run's result. Thousands wait in here while their runs go on; post has returned by
 // then, so that each waiting goroutine's stack is small.
-func (s *Admission) Answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
+func (s *Admission) Answering(post func(*gin.Context) (*Admitted, error)) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		a, err := post(c)
 		switch {
@@ -54,7 +54,7 @@ func (s *Admission) Answering(post func(*gin.Context) (*admitted, error)) func(*
 		case a.answer == nil && prefersAsync(c.Request):
 			c.Header("Preference-Applied", respondAsync)
 			return api.Answer(c.Writer, http.StatusAccepted, webapi.Started{
-				Outcome: webapi.OutcomeStarted, RunID: a.run.Id, Events: webapi.RunPath(a.run.Chat, a.run.Id) + "/events",
+				Outcome: webapi.OutcomeStarted, RunID: a.run.ID, Events: webapi.RunPath(a.run.Chat, a.run.ID) + "/events",
 			}, nil)
 		case a.stream:
 			return s.Streams.ServeEvents(c, a.run)
@@ -78,15 +78,15 @@ func prefersAsync(r *http.Request) bool {
 	return false
 }
 
-// admitted is a run that answers a post.
-type admitted struct {
+// Admitted is a run that answers a post.
+type Admitted struct {
 	run    *runs.Run
 	answer *runs.Final // the answer, if it is known already
 	stream bool        // of events is what the client wants
 }
 
 // MessagePosted is POST /v1/chats/{chat}/messages.
-func (s *Admission) MessagePosted(c *gin.Context) (*admitted, error) {
+func (s *Admission) MessagePosted(c *gin.Context) (*Admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (s *Admission) MessagePosted(c *gin.Context) (*admitted, error) {
 }
 
 // ChatPosted is POST /chat, the shape of the original service; it always streams.
-func (s *Admission) ChatPosted(c *gin.Context) (*admitted, error) {
+func (s *Admission) ChatPosted(c *gin.Context) (*Admitted, error) {
 	var p webapi.ChatRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, node.MaxPost, &p); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (s *Admission) ChatPosted(c *gin.Context) (*admitted, error) {
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same
 // idempotency key.
-func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
+func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*Admitted, error) {
 	images, err := s.check(&p)
 	if err != nil {
 		return nil, err
@@ -142,19 +142,19 @@ func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 	if err != nil {
 		return nil, err
 	}
-	c.Header(webapi.RunID, r.Id)
+	c.Header(webapi.RunID, r.ID)
 	if fresh || r.Attempt > 1 {
 		// The position is one in an earlier attempt, or in a run that is lost.
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
 	}
-	return &admitted{r, answer, stream}, nil
+	return &Admitted{r, answer, stream}, nil
 }
 
 // answerWhole waits for the run's end and answers with its result.
 //
 //go:noinline
-func (s *Admission) answerWhole(c *gin.Context, a *admitted) error {
+func (s *Admission) answerWhole(c *gin.Context, a *Admitted) error {
 	if a.answer != nil {
 		c.Data(a.answer.Status, "application/json; charset=utf-8", a.answer.Encoded())
 		return nil
@@ -241,7 +241,7 @@ func (s *Admission) begin(
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message + hashedBeside(p) + hashedImages(images)))
 	for attempt := 1; ; {
 		r := runs.NewRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
-		telemetry.Concerns(ctx, chat.String(), r.Id)
+		telemetry.Concerns(ctx, chat.String(), r.ID)
 		r.Trail = telemetry.FromContext(ctx)
 		r.Keyed, r.Images = key != "", images
 		if r.Attempt = attempt; attempt > 1 {
@@ -313,7 +313,7 @@ func (s *Admission) try(
 		return r, nil, 0, nil
 	}
 	answer = storedAnswer(record)
-	result = s.Streams.Mirror(ctx, r.Chat, r.Id, answer != nil)
+	result = s.Streams.Mirror(ctx, r.Chat, r.ID, answer != nil)
 	result.Attempt = r.Attempt
 	return result, answer, 0, nil
 }
@@ -357,11 +357,11 @@ func (s *Admission) findRecord(ctx context.Context, r *runs.Run, key string) (*r
 	ctx, cancel := context.WithTimeout(ctx, node.StoreTimeout)
 	defer cancel()
 	for opening := time.Now().Add(time.Second); ; {
-		record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+		record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 		if err != nil || record == nil || record.Done() && !record.Torn() || record.Newest > r.Attempt {
 			return record, err
 		}
-		line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.Id)
+		line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -369,7 +369,7 @@ func (s *Admission) findRecord(ctx context.Context, r *runs.Run, key string) (*r
 			return record, nil // it goes on
 		}
 		if len(line) == 0 {
-			if ok, err := runs.IsNamed(ctx, s.Store, r.Chat, r.Id); err != nil || ok {
+			if ok, err := runs.IsNamed(ctx, s.Store, r.Chat, r.ID); err != nil || ok {
 				return record, err
 			}
 			if time.Now().After(opening) { // until then its holder may be about to open it

@@ -86,7 +86,7 @@ func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos runs.Place, allo
 		return out, err
 	}
 	s.Registry.Dismiss(chat)
-	w, err := s.turnFor(ctx, ctx, chat, token, pos, runs.TakenAway,
+	w, err := s.turnFor(ctx, ctx, chat, token, pos, runs.Removed,
 		func(*redisstore.Rest) error { return nil })
 	if err != nil {
 		yield()

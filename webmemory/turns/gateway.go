@@ -137,7 +137,7 @@ type recalledTurn struct {
 	Erased string `json:"erased"`
 }
 
-// maxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
+// MaxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
 const MaxHeard = 2*6*memory.MaxMessage + 4096
 
 // heardID is the run under which a turn is recorded, of its session and itself.
@@ -252,7 +252,8 @@ func (s *HeardRoutes) PostRecall(c *gin.Context, r *runs.Run, req memory.RecallR
 		return err
 	}
 	if req.Budget < 0 || req.Budget > past.MaxRecallBudget || req.Overhead < 0 {
-		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", past.MaxRecallBudget)
+		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.",
+			past.MaxRecallBudget)
 	}
 	if r.OwnCalls != nil { // nothing was said before
 		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
@@ -281,7 +282,7 @@ func (s *HeardRoutes) PostRecall(c *gin.Context, r *runs.Run, req memory.RecallR
 	}
 	q.Visible = func(_ memory.Key, id string) bool {
 		run, _, ok := memory.SplitID(id)
-		return visible[id] || ok && run == r.Id
+		return visible[id] || ok && run == r.ID
 	}
 	if req.Everywhere && !r.User.IsZero() {
 		// Into a chat of several users nothing comes from those of one.

@@ -65,8 +65,8 @@ func (s *Leaser) turnOf(ctx context.Context, r *runs.Run, pos runs.Place) (*runs
 		}
 		defer yield()
 	}
-	w, err := s.turnFor(ctx, waiting, r.Chat, token, pos, runs.SaidElse, func(rest *redisstore.Rest) error {
-		if rest.Run == r.Id {
+	w, err := s.turnFor(ctx, waiting, r.Chat, token, pos, runs.Superseded, func(rest *redisstore.Rest) error {
+		if rest.Run == r.ID {
 			return &ownRunError{&redisstore.Record{Body: r.Body}}
 		}
 		return s.Runner.Count(ctx, r)
@@ -107,7 +107,8 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 		if err != nil {
 			return nil, err
 		}
-		if w.Closed = closed; pos == runs.Deleting && w.Open != nil { // the run goes with its chat, and is not brought to its end
+		// the run goes with its chat, and is not brought to its end
+		if w.Closed = closed; pos == runs.Deleting && w.Open != nil {
 			s.stopLater(w.Open)
 			w.Open = nil
 		}
@@ -129,7 +130,7 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 				return nil, errors.Join(err, w.Release(w.End, &s.Log))
 			}
 			prev = s.Runner.Deny(w, why)
-			closed = prev.Id
+			closed = prev.ID
 		}
 		if pos == runs.PlaceIdle {
 			return nil, problem.ErrQueueSlow
@@ -187,7 +188,8 @@ func (s *Leaser) UnderTurn(ctx context.Context, chat memory.Chat, do func(contex
 
 // takeTurn acquires the chat's lease and brings every history of the chat up to date
 // under it. What was left for it in the spools of this disk is stored first.
-func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, pos runs.Place) (*runs.Writer, error) {
+func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string,
+	pos runs.Place) (*runs.Writer, error) {
 	l, err := s.acquire(ctx, waiting, chat, token, pos)
 	if err != nil {
 		return nil, err
@@ -246,7 +248,7 @@ func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Pla
 	s.Log.Warn().Str("chat", w.Chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	s.Metrics.Faults.WithLabelValues(node.HalfChange).Inc()
 	if scope, erasing := strings.CutPrefix(w.Pending, erase.PendingErase); erasing {
-		return s.Eraser.FinishErasure(ctx, w, erase.ParseEraseScope(scope), pos < runs.Erasing)
+		return s.Eraser.FinishErasure(ctx, w, erase.ParseScope(scope), pos < runs.Erasing)
 	}
 	if what, redacting := erasures.RedactionOf(w.Pending); redacting && what.Chat == w.Chat {
 		return s.Eraser.FinishRedaction(ctx, w, what)
@@ -277,7 +279,8 @@ func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Pla
 // Tombstones come before use: a Redis that was restarted from an older state has again what
 // was erased since. What this disk knows to be erased is therefore erased there once more before
 // the lease is handed out; a run that was open before the erasure is not resumed either.
-func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string, pos runs.Place) (*runs.Lease, error) {
+func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string,
+	pos runs.Place) (*runs.Lease, error) {
 	token = cmp.Or(token, s.Token())
 	for retry := false; ; retry = true {
 		next, err := s.Queue.Enter(waiting, chat, pos, retry)
@@ -320,7 +323,8 @@ func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 // since the caller lined up refuses it, since what the caller was going to say may refer to what
 // is gone; then a conversation of the gateway that was erased meanwhile is given up, because
 // the lease would offer its text to a model once more.
-func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token string, pos runs.Place) (*runs.Lease, error) {
+func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token string,
+	pos runs.Place) (*runs.Lease, error) {
 	began := node.Monotonic()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
 		requested := node.Monotonic()

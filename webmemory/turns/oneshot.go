@@ -34,7 +34,7 @@ type OneShotRunner struct {
 }
 
 // OneShotPosted handles POST /v1/oneshot.
-func (s *OneShotRunner) OneShotPosted(c *gin.Context) (*admitted, error) {
+func (s *OneShotRunner) OneShotPosted(c *gin.Context) (*Admitted, error) {
 	var p webapi.OneShotRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, node.MaxPost, &p); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *OneShotRunner) OneShotPosted(c *gin.Context) (*admitted, error) {
 	r.OwnCalls = &runs.OwnCalls{}
 	r.User, _ = chat.Tenant().User(p.User)
 	req := api.RunRequest{
-		RunID: r.Id, Message: p.Message, ChatID: r.Chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
+		RunID: r.ID, Message: p.Message, ChatID: r.Chat, AgentVersion: p.AgentVersion, ConversationID: rand.Text(),
 		User: p.User, Tools: p.Tools, Wishes: p.Wishes, Instructions: p.Instructions, CanWait: len(p.Tools) > 0, Bare: p.Bare,
 		Images: p.Images, ImagesBefore: p.ImagesBefore, Pasted: p.Pasted,
 		TimeZone: node.ZoneOf(c.Request.Context(), s.Core, p.TimeZone, r.User),
@@ -132,12 +132,12 @@ func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
 }
 
 // oneShot runs a request until it ends or the client disconnects.
-func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest, stream bool) (*admitted, error) {
+func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest, stream bool) (*Admitted, error) {
 	ctx := c.Request.Context()
-	telemetry.Concerns(ctx, r.Chat.String(), r.Id)
+	telemetry.Concerns(ctx, r.Chat.String(), r.ID)
 	r.Trail = telemetry.FromContext(ctx)
 	ctx = runs.BeginSpan(ctx, s.Cfg.Traces, r, req.Message, req.User, "")
-	c.Header(webapi.RunID, r.Id)
+	c.Header(webapi.RunID, r.ID)
 	stream = stream || problem.AcceptsSSE(c.Request)
 	c.Request.Header.Del("Prefer") // an asynchronous client could not get the answer
 	c.Request.Header.Del("Last-Event-ID")
@@ -150,7 +150,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 	}
 	end := func() {
 		s.Registry.Mu.Lock()
-		delete(s.Registry.OneShots, r.Id)
+		delete(s.Registry.OneShots, r.ID)
 		s.Registry.Mu.Unlock()
 		r.End()
 		next()
@@ -158,7 +158,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 	s.Registry.Mu.Lock()
 	draining := s.Registry.Draining
 	if !draining {
-		s.Registry.OneShots[r.Id] = r
+		s.Registry.OneShots[r.ID] = r
 	}
 	s.Registry.Mu.Unlock()
 	if draining {
@@ -181,7 +181,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 	if err != nil {
 		s.Workers.Go(func() { s.Runner.Forget(r) })
 		end()
-		return nil, node.Asking(err)
+		return nil, node.Unreachable(err)
 	}
 	life, leave := context.WithTimeout(r.Trail.In(s.Life), s.Cfg.RunTimeout)
 	detach := context.AfterFunc(ctx, leave)
@@ -191,7 +191,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 		defer detach()
 		s.relay(life, r, req.ConversationID, accepted.Events)
 	})
-	return &admitted{run: r, stream: stream}, nil
+	return &Admitted{run: r, stream: stream}, nil
 }
 
 // relay passes the events of a one-shot on until it ends or the client disconnects.
@@ -213,16 +213,16 @@ func (s *OneShotRunner) relay(ctx context.Context, r *runs.Run, conversation, ev
 	switch {
 	case errors.Is(err, context.Canceled):
 		outcome = event.Stopped // by its client's leaving
-		_ = client.Stop(done, r.Id)
+		_ = client.Stop(done, r.ID)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
 		for _, e := range r.Log.Closing(problem.FromError(err).Failure(), time.Now()) {
 			_ = r.Log.Append(e) // the next ones of its log
 		}
 		outcome = event.Failed
-		_ = client.Stop(done, r.Id)
+		_ = client.Stop(done, r.ID)
 	default: // what fails is forgotten there after a while
-		_ = client.Done(done, r.Id, r.Log.Last())
+		_ = client.Done(done, r.ID, r.Log.Last())
 		_ = s.Runs.EraseConversation(done, r.Chat.Tenant(), conversation)
 	}
 	s.Metrics.Runs.WithLabelValues(outcome).Inc()
@@ -283,7 +283,7 @@ func finishPending(ctx context.Context, r *runs.Run, client *api.Client, e event
 	if !slices.ContainsFunc(p.Pending, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
 		return r.Log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))
 	}
-	_ = client.Stop(ctx, r.Id)
+	_ = client.Stop(ctx, r.ID)
 	for _, e := range r.Log.Denying("a run without a chat cannot ask a person", time.Now()) {
 		if err := r.Log.Append(e); err != nil {
 			return err

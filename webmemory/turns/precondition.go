@@ -22,7 +22,7 @@ import (
 // rewind and a message under one turn, and which message they take for the chat's last one (if_last), a
 // compare-and-set.
 
-var errMoreSaid = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
+var errNewerMessage = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
 	Message: "Another message than if_last is the chat's last one; nothing was changed. Read the history and decide anew."}
 
 // isPlaced says whether a post says where it stands.
@@ -47,7 +47,7 @@ func (s *Starter) fits(ctx context.Context, r *runs.Run, p webapi.MessageRequest
 	if p.IfLast != nil && *p.IfLast != last && !onlyEnded(own, ids, *p.IfLast, closed, p.OnBusy == webapi.Interrupt) {
 		went, err := s.wentBack(ctx, r.Chat, p, histories)
 		if err == nil && !went {
-			err = errMoreSaid
+			err = errNewerMessage
 		}
 		if err != nil {
 			return nil, err

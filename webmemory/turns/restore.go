@@ -61,7 +61,8 @@ func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 }
 
 // longestKnown is the most that this process or another one knows of a run; no events if none does.
-func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat, run string) (node.EndHead, []event.Event, error) {
+func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat,
+	run string) (node.EndHead, []event.Event, error) {
 	head, lines := s.Registry.KnownEvents(chat, run)
 	otherHead, otherLines, err := s.Peers.AskForRun(ctx, chat, run)
 	if len(otherLines) > len(lines) {
@@ -74,7 +75,8 @@ func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat, run strin
 // that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
 // answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
 // nothing tells.
-func (s *Restorer) restoreWait(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) (bool, error) {
+func (s *Restorer) restoreWait(ctx context.Context, w *runs.Writer, head node.EndHead,
+	events []event.Event) (bool, error) {
 	if w.Waiting != nil || w.Open != nil || len(events) == 0 {
 		return false, nil
 	}
@@ -160,7 +162,7 @@ func (s *Restorer) putBack(ctx context.Context, w *runs.Writer, head node.EndHea
 		return err
 	}
 	status, body := d.Run.Final(ctx)
-	if err := s.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.Id, runs.EncodeFinal(status, body)); err != nil {
+	if err := s.Store.Runs.Finish(ctx, d.Run.Chat, d.Run.ID, runs.EncodeFinal(status, body)); err != nil {
 		return err
 	}
 	w.FinishedRun = d.Run
@@ -170,7 +172,8 @@ func (s *Restorer) putBack(ctx context.Context, w *runs.Writer, head node.EndHea
 
 // tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. Neither
 // driver nor error: it was erased, redacted or taken back since.
-func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) (*runs.Driver, error) {
+func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndHead,
+	events []event.Event) (*runs.Driver, error) {
 	if w.ErasedIn() > head.Turn || s.RedactedSince(head.Chat.Chat, head.Turn) ||
 		s.RewoundSince(head.Chat.Chat, head.Run, head.Turn) {
 		return nil, nil
@@ -182,7 +185,7 @@ func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndH
 	// here, so that no process is waited for.
 	calls, err := s.ToolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
 	if err == nil || errors.Is(err, problem.ErrMayComeBack) {
-		err = s.ToolCalls.PutCallsBack(ctx, w.Lease, r.Id, r.FirstRun(), calls)
+		err = s.ToolCalls.PutCallsBack(ctx, w.Lease, r.ID, r.FirstRun(), calls)
 	}
 	if err == nil {
 		_, err = s.Runner.NoteRun(ctx, r)
@@ -198,7 +201,7 @@ func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndH
 			return nil, err
 		}
 	}
-	if _, err := s.Store.Runs.Relog(ctx, r.Chat, r.Id, r.Logged()...); err != nil {
+	if _, err := s.Store.Runs.Relog(ctx, r.Chat, r.ID, r.Logged()...); err != nil {
 		return nil, err
 	}
 	if err := w.Place(ctx, head.Turn, events); err != nil {
@@ -219,26 +222,26 @@ func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (
 	if !r.Keyed {
 		return nil, nil
 	}
-	head, lines := s.Registry.KnownEvents(r.Chat, r.Id)
+	head, lines := s.Registry.KnownEvents(r.Chat, r.ID)
 	if len(lines) == 0 && s.StoreWatch.LostLately(ctx) {
 		var err error
-		if head, lines, err = s.Peers.AskForRun(ctx, r.Chat, r.Id); err != nil {
+		if head, lines, err = s.Peers.AskForRun(ctx, r.Chat, r.ID); err != nil {
 			return nil, err
 		}
-		if len(lines) == 0 && slices.Contains(w.Runs(), r.Id) { // as of a run that waited
+		if len(lines) == 0 && slices.Contains(w.Runs(), r.ID) { // as of a run that waited
 			return &redisstore.Record{Body: r.Body, Rewound: true}, nil
 		}
 		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
-			record, err := s.Store.Runs.Record(ctx, r.Chat, r.Id)
+			record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 			if err != nil || record.Done() {
 				return record, err
 			}
 		}
 	}
-	head.Chat.Chat, head.Run = r.Chat, r.Id
+	head.Chat.Chat, head.Run = r.Chat, r.ID
 	events := head.Decode(lines)
 	switch {
-	case len(events) == 0, s.RewoundSince(r.Chat, r.Id, head.Turn):
+	case len(events) == 0, s.RewoundSince(r.Chat, r.ID, head.Turn):
 		return nil, nil
 	case head.Waiting != nil && head.Body == r.Body:
 		if restored, err := s.restoreWait(ctx, w, head, events); !restored || err != nil {
@@ -250,14 +253,14 @@ func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (
 	case s.RedactedSince(r.Chat, head.Turn):
 		return &redisstore.Record{Body: r.Body, Result: erase.RedactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
-		w.Open = &redisstore.OpenRun{Run: r.Id, Turn: head.Turn, Body: r.Body, Trace: r.Trail.Parent(), Events: head.Events}
+		w.Open = &redisstore.OpenRun{Run: r.ID, Turn: head.Turn, Body: r.Body, Trace: r.Trail.Parent(), Events: head.Events}
 		_, err := s.Store.Turns.Open(ctx, r.Chat, w.Token, s.Cfg.Lease, *w.Open)
 		return nil, err
 	}
 	if err := s.putBack(ctx, w, head, events); err != nil {
 		return nil, err
 	}
-	return s.Store.Runs.Record(ctx, r.Chat, r.Id)
+	return s.Store.Runs.Record(ctx, r.Chat, r.ID)
 }
 
 // wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on

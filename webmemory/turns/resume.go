@@ -86,7 +86,7 @@ const (
 )
 
 // ResumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
-func (s *Resumer) ResumePosted(c *gin.Context) (*admitted, error) {
+func (s *Resumer) ResumePosted(c *gin.Context) (*Admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Resumer) ResumePosted(c *gin.Context) (*admitted, error) {
 	// The stream is of what follows: the client that answers has seen the rest.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", seq)
 	c.Header(webapi.RunID, id)
-	return &admitted{r, answer, body.Stream || problem.AcceptsSSE(c.Request)}, nil
+	return &Admitted{r, answer, body.Stream || problem.AcceptsSSE(c.Request)}, nil
 }
 
 // checkAnswers says what is wrong with answers by themselves.
@@ -235,7 +235,7 @@ func (s *Resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 			return nil, nil, 0, err
 		}
 		if runs.Expired(&w.Rest) {
-			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, runs.NobodyInTime))
+			return nil, nil, 0, errors.Join(errExpired, s.denyNow(ctx, chat, id, runs.TimedOut))
 		}
 		r, err := s.tryReopen(ctx, chat, id, answers)
 		if r != nil || err != nil && !errors.Is(err, problem.ErrQueueSlow) {
@@ -404,7 +404,7 @@ func (s *Resumer) reopened(ctx context.Context, w *runs.Writer, state *redisstor
 	r := runs.NewRun(state.Run, w.Chat, state.Open.Body)
 	r.Identify(state.Open)
 	r.Trail = telemetry.FromContext(ctx)
-	r.Trail.Run, r.Trail.Chat = r.Id, r.Chat.String()
+	r.Trail.Run, r.Trail.Chat = r.ID, r.Chat.String()
 	runs.BeginSpan(ctx, s.Cfg.Traces, r, "", r.User.ID(), state.Open.Trace)
 	close(r.Posted)
 	return s.Runner.Driver(r, w, "")

@@ -70,7 +70,7 @@ func (s *Starter) start(ctx context.Context, r *runs.Run, p webapi.MessageReques
 		err = s.open(ctx, r, p, w)
 	}
 	if err == nil && rewindID != "" {
-		s.WriteAudit(ctx, r.Chat.Tenant(), node.BesideEntries[r.GoesBack], "chats/"+r.Chat.ID()+"/runs/"+r.Id)
+		s.WriteAudit(ctx, r.Chat.Tenant(), node.BesideEntries[r.GoesBack], "chats/"+r.Chat.ID()+"/runs/"+r.ID)
 	}
 	switch {
 	case err == nil && w.Open != nil:
@@ -119,7 +119,7 @@ func (s *Starter) orWithdraw(ctx context.Context, r *runs.Run, err error) error 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.StoreTimeout)
 	defer cancel()
-	return errors.Join(err, s.Store.Runs.Withdraw(ctx, r.Chat, r.Id))
+	return errors.Join(err, s.Store.Runs.Withdraw(ctx, r.Chat, r.ID))
 }
 
 // open notes the run beside the chat's lease, so that it is finished whatever happens to
@@ -129,7 +129,7 @@ func (s *Starter) open(ctx context.Context, r *runs.Run, p webapi.MessageRequest
 	note := r.OpenRun(w.Number)
 	note.Posted = true
 	// Where its events will be as far as is known here: the apiserver that answers may name another process.
-	note.Events, note.Process, note.Title = s.Runs.EventsURL(r.Id), s.Spool.Name(), memory.Title(p.Message)
+	note.Events, note.Process, note.Title = s.Runs.EventsURL(r.ID), s.Spool.Name(), memory.Title(p.Message)
 	loss, err := s.Store.Turns.Open(ctx, r.Chat, w.Token, s.Cfg.Lease, note)
 	w.Opened(note)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *Starter) ask(ctx context.Context, r *runs.Run, p webapi.MessageRequest,
 	lines := []string{node.SessionLine("request: %s", p.Message),
 		node.SessionLine("history of the chat loaded: %d messages", chat.Len())}
 	req := api.RunRequest{
-		RunID: r.Id, Message: p.Message, ChatID: r.Chat, AgentVersion: p.AgentVersion,
+		RunID: r.ID, Message: p.Message, ChatID: r.Chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,
 		Context:          hidden.Filter(chat.Window(s.Cfg.ContextWindow)),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
@@ -249,7 +249,7 @@ func (s *Starter) ask(ctx context.Context, r *runs.Run, p webapi.MessageRequest,
 		if !node.HasRun(err) {
 			s.Workers.Go(func() { s.Runner.Forget(r) })
 		}
-		return accepted, node.Asking(err)
+		return accepted, node.Unreachable(err)
 	}
 	return accepted, nil
 }

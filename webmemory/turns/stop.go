@@ -60,7 +60,7 @@ func (s *Resumer) stop(ctx context.Context, chat memory.Chat, id string, r *runs
 		return webapi.Finished, s.denyNow(ctx, chat, id, runs.StoppedRun)
 	}
 	if err != nil {
-		return "", node.Asking(err)
+		return "", node.Unreachable(err)
 	}
 	return webapi.Stopping, nil
 }
@@ -73,7 +73,7 @@ func (s *Resumer) stopHere(ctx context.Context, r *runs.Run) error {
 	if client == nil {
 		return nil // still waiting for its turn: it is withdrawn when its client leaves
 	}
-	return client.Stop(ctx, r.Id)
+	return client.Stop(ctx, r.ID)
 }
 
 // denyNow ends a run that waits, or is about to, and waits until that is done. What does not wait any more is fine.

@@ -104,7 +104,7 @@ func (s *Takeover) lookAt(chat memory.Chat) {
 	case w.Open != nil:
 		s.Runner.Resume(w)
 	case w.Waiting != nil && runs.Expired(w.Waiting):
-		s.Runner.Deny(w, runs.NobodyInTime)
+		s.Runner.Deny(w, runs.TimedOut)
 	default:
 		_ = w.Release(w.End, &s.Log)
 	}
