@@ -21,11 +21,11 @@
 //
 //	http.go                finds the route, its scope and its share of the processors
 //	turns/admission.go     checks the message; the idempotency key gives the run its id, and a repeated post joins it
-//	turns/start.go         starts the run
-//	turns/leaser.go        waits for the chat's lease: the queue of this process (runs/queue.go), then Redis; finishes
-//	                       the run or the change of a process that died
+//	turns/post.go          lists the steps: admit, takeTurn, place, note, open, ask, drive
+//	turns/leaser.go        takeTurn waits for the chat's lease: the queue of this process (runs/queue.go), then Redis;
+//	                       finishes the run or the change of a process that died
 //	runs/writer.go         loads the chat's histories under the lease's fencing token
-//	turns/start.go         records the run, notes it as the chat's open run, asks the apiserver, starts a driver
+//	turns/start.go         builds the run's request to the apiserver
 //	runs/driver.go         reads events, stores each (runs/writer.go), then shows it; stores the final answer
 //	runs/streams.go        streams the events to readers, or waits for the end
 //	runs/runner.go         gives the lease back

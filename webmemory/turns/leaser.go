@@ -186,58 +186,75 @@ func (s *Leaser) UnderTurn(ctx context.Context, chat memory.Chat, do func(contex
 	return errors.Join(err, w.Release(w.End, &s.Log))
 }
 
-// takeTurn acquires the chat's lease and brings every history of the chat up to date
-// under it. What was left for it in the spools of this disk is stored first.
+// takeTurn acquires the chat's lease and brings the chat up to date under it. The returned writer holds the lease. If
+// the chat's pending run turns out to have resumed elsewhere, its state is restored, the lease is returned with it, and
+// takeTurn starts again.
 func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string,
 	pos runs.Place) (*runs.Writer, error) {
-	l, err := s.acquire(ctx, waiting, chat, token, pos)
-	if err != nil {
-		return nil, err
+	for {
+		l, err := s.acquire(ctx, waiting, chat, token, pos)
+		if err != nil {
+			return nil, err
+		}
+		w := &runs.Writer{
+			Lease: l, Store: s.Store, Cache: s.Cache, Spool: s.Spool, Histories: map[memory.Key]*memory.History{},
+			Subagents: s.Cfg.Agents(),
+			Redacted:  func(spool.Entry) bool { return false },
+			Rewound:   func(string, int64) bool { return false },
+		}
+		released, err := s.bringUpToDate(ctx, w, pos)
+		if err == nil && !released {
+			return w, nil
+		}
+		if err != nil {
+			err = errors.Join(err, w.Leave())
+		}
+		w.Next()
+		if err != nil {
+			return nil, err
+		}
 	}
-	w := &runs.Writer{
-		Lease: l, Store: s.Store, Cache: s.Cache, Spool: s.Spool, Histories: map[memory.Key]*memory.History{},
-		Subagents: s.Cfg.Agents(),
-		Redacted:  func(spool.Entry) bool { return false },
-		Rewound:   func(string, int64) bool { return false },
-	}
+}
+
+// bringUpToDate does under a new lease what a chat needs before anything new is written to it, in this order:
+//
+//  1. Drain what the spools of this disk have for the chat, except for erased and redacted text.
+//  2. Load the histories under the lease's fencing token.
+//  3. Finish the change that a dead holder left.
+//  4. Look for the end of a pending run that Redis may have lost. released reports that the lease was returned with it.
+func (s *Leaser) bringUpToDate(ctx context.Context, w *runs.Writer, pos runs.Place) (released bool, err error) {
 	if w.Open != nil {
-		// The process that left the run may have died beside us, with events in its spool.
-		s.Adopt()
+		s.Adopt() // the run's process may have died on this machine, with events in its spool
 	}
 	if w.Open != nil || s.Spool.Bytes() > 0 {
-		var redacted node.Redactions
-		redacted, err = s.RedactionsOf(ctx, chat) // their text must not come out of a spool
+		redacted, err := s.RedactionsOf(ctx, w.Chat)
+		if err != nil {
+			return false, err
+		}
 		w.Redacted = redacted.Cover
-		if err == nil {
-			w.Rewound, err = s.Rewinder.RewindsOf(ctx, chat)
+		if w.Rewound, err = s.Rewinder.RewindsOf(ctx, w.Chat); err != nil {
+			return false, err
 		}
 	}
-	if err == nil {
-		err = s.Redactor.RedactCopies(chat)
+	if err := s.Redactor.RedactCopies(w.Chat); err != nil {
+		return false, err
 	}
-	if err == nil {
-		err = w.Prepare(ctx, w.Subagents)
+	if err := w.Prepare(ctx, w.Subagents); err != nil {
+		return false, err
 	}
-	if err == nil && w.Pending != "" {
-		if err = s.finishPending(ctx, w, pos); err == nil {
-			w.Histories = map[memory.Key]*memory.History{}
-			err = w.Load(ctx, w.Subagents)
+	if w.Pending != "" {
+		if err := s.finishPending(ctx, w, pos); err != nil {
+			return false, err
+		}
+		w.Histories = map[memory.Key]*memory.History{}
+		if err := w.Load(ctx, w.Subagents); err != nil {
+			return false, err
 		}
 	}
-	retry := false
-	if err == nil && w.Waiting != nil {
-		retry, err = s.Restorer.wentOnSince(ctx, w)
+	if w.Waiting == nil {
+		return false, nil
 	}
-	if err != nil {
-		err = errors.Join(err, w.Leave())
-		w.Next()
-		return nil, err
-	}
-	if retry {
-		w.Next()
-		return s.takeTurn(ctx, waiting, chat, token, pos)
-	}
-	return w, nil
+	return s.Restorer.wentOnSince(ctx, w)
 }
 
 // finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a

@@ -10,7 +10,6 @@ import (
 	"mneme/access"
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/node"
 	"mneme/webmemory/past"
@@ -145,56 +144,55 @@ func (s *Starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.Messa
 	return last == *p.IfLast, nil
 }
 
-// mayFollow refuses a post that is to end a run and does not follow what the chat says, before that run is
-// ended. The record instead: another process has the post's run.
-func (s *Starter) mayFollow(ctx context.Context, r *runs.Run, p webapi.MessageRequest) (*redisstore.Record, error) {
-	if !isPlaced(p) {
-		return nil, nil
+// checkPosition refuses a post whose position does not match the chat, if the post would close a run.
+func (s *Starter) checkPosition(ctx context.Context, p *post) error {
+	if !isPlaced(p.request) {
+		return nil
 	}
-	if p.OnBusy != webapi.Interrupt {
-		if rest, err := s.Store.Suspensions.Rest(ctx, r.Chat); err != nil || rest == nil {
-			return nil, err // nothing is ended for it; it is looked at under the turn
+	if p.request.OnBusy != webapi.Interrupt {
+		if rest, err := s.Store.Suspensions.Rest(ctx, p.run.Chat); err != nil || rest == nil {
+			return err // no run is closed for the post; place checks the position under the lease
 		}
 	}
-	histories, err := s.Histories.CurrentAll(ctx, r.Chat)
+	histories, err := s.Histories.CurrentAll(ctx, p.run.Chat)
 	if err == nil {
-		_, err = s.fits(ctx, r, p, "", histories, nil)
+		_, err = s.fits(ctx, p.run, p.request, "", histories, nil)
 	}
-	if err == nil || !r.Keyed {
-		return nil, err
+	if err == nil || !p.run.Keyed {
+		return err
 	}
-	record, unknown := runs.RecordOf(ctx, s.Store, r)
+	record, unknown := runs.RecordOf(ctx, s.Store, p.run)
 	if record != nil {
-		return record, nil
+		p.record = record
+		return nil
 	}
-	return nil, errors.Join(err, unknown)
+	return errors.Join(err, unknown)
 }
 
-// goBack has the chat's histories end where a post stands, under its turn. back is the id of what is set
-// aside for it, "" for nothing. The record instead: another process has the post's run.
-func (s *Starter) goBack(ctx context.Context, r *runs.Run, p webapi.MessageRequest, w *runs.Writer) (rewindID string,
-	record *redisstore.Record, err error) {
-	if !isPlaced(p) {
-		return "", nil, nil
+// place rewinds the chat's histories to the position of a post that has one. p.rewindID names the messages that it set
+// aside. The record of another process ends the steps before anything changes.
+func (s *Starter) place(ctx context.Context, p *post) (err error) {
+	if !isPlaced(p.request) {
+		return nil
 	}
-	if r.Keyed {
-		if record, err = runs.RecordOf(ctx, s.Store, r); err != nil || record != nil {
-			return "", record, err
+	if p.run.Keyed {
+		if p.record, err = runs.RecordOf(ctx, s.Store, p.run); err != nil || p.record != nil {
+			return err
 		}
 	}
 	headCache := past.Heads{}
-	target, err := s.fits(ctx, r, p, w.Closed, w.Histories, headCache)
+	target, err := s.fits(ctx, p.run, p.request, p.writer.Closed, p.writer.Histories, headCache)
 	if err != nil || target == nil {
-		return "", nil, err
+		return err
 	}
-	// What follows must not end with the client, half way.
-	ctx, cancel := changeContext(w)
+	ctx, cancel := changeContext(p.writer) // a client that leaves must not stop the rewind half way
 	defer cancel()
-	setAside, err := s.Rewinder.RewindUnder(ctx, w, *target, headCache)
+	setAside, err := s.Rewinder.RewindUnder(ctx, p.writer, *target, headCache)
 	if err != nil || setAside.ID == "" {
-		return "", nil, err
+		return err
 	}
-	return setAside.ID, nil, s.Eraser.FreshConversation(ctx, w)
+	p.rewindID = setAside.ID
+	return s.Eraser.FreshConversation(ctx, p.writer)
 }
 
 // undo puts back what was taken back for a post that was refused then.
