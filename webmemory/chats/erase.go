@@ -2,10 +2,17 @@ package chats
 
 import (
 	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/access/tally"
+	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/erase"
@@ -52,4 +59,174 @@ func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what erase.Scope) 
 	return turns.TakeAway(s.Leaser, c, chat, p, allowed, func(ctx context.Context, w *runs.Writer) (webapi.Erased, error) {
 		return s.Eraser.EraseUnder(ctx, w, what)
 	})
+}
+
+// DeleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
+func (s *EraseRoutes) DeleteUser(c *gin.Context, u memory.User) error {
+	chats, err := problem.Flag(c, "chats")
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	e := redisstore.UserErasure{User: u, Timestamp: time.Now().UnixMilli(), Chats: chats}
+	if err := s.Store.Users.Erasing(ctx, e, s.erasureLease()); err != nil {
+		return err
+	}
+	var out webapi.ErasedUser
+	if out.Notes, err = s.eraseUserNotes(context.WithoutCancel(ctx), e); err != nil {
+		return err
+	}
+	if err := s.eraseUserRest(ctx, e, math.MaxInt64, &out); err != nil {
+		return err
+	}
+	c.Set(node.NothingDone, out.Notes+len(out.Chats)+len(out.Retained) == 0)
+	return api.Answer(c.Writer, http.StatusOK, out, nil)
+}
+
+// erasureLease is the time without progress before another process finishes a user's erasure.
+func (s *EraseRoutes) erasureLease() time.Duration { return 2 * s.Cfg.Lease }
+
+// eraseUserRest erases what a user's erasure takes beside the notes: the chats, as many as one request may, and the
+// counters. If only unreadable chats remain, the erasure is done.
+func (s *EraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
+	out *webapi.ErasedUser) error {
+	if e.Chats {
+		if err := s.eraseUserChats(ctx, e, until, out); err != nil {
+			return err
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := s.Eraser.ForgetUsage(ctx, e.User.Tenant(), tally.ByUser, e.User.ID())
+	if err == nil && out.Remaining <= len(out.Failed) {
+		err = s.Store.Users.Erased(ctx, e)
+	}
+	return err
+}
+
+// FinishErasures finishes erasures of users that other processes began, and erasures with more chats than one request
+// may erase.
+func (s *EraseRoutes) FinishErasures() {
+	for node.Pause(s.Life, node.Jitter(s.Cfg.Lease)) == nil {
+		unfinished, err := s.Store.Users.HalfErased(s.Life)
+		if err != nil {
+			continue // the health check reports Redis
+		}
+		for _, e := range unfinished {
+			if err := s.finishErasure(s.Life, e); err != nil && s.Life.Err() == nil {
+				s.Telemetry.Often.Warn().Err(err).Str("user", e.User.String()).Msg("the erasure of a user is not finished yet")
+			}
+		}
+	}
+}
+
+// finishErasure finishes a user's erasure. Later data of the user stays.
+func (s *EraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
+	err := s.Store.Users.Erasing(ctx, e, s.erasureLease())
+	if err == nil {
+		err = s.Follower.File.Add(map[string]int64{erasures.User(e.User): e.Timestamp})
+	}
+	if err == nil {
+		err = s.Tombstones.EraseAgain(ctx, erasures.User(e.User), e.Timestamp)
+	}
+	if err != nil {
+		return err
+	}
+	s.Log.Warn().Str("user", e.User.String()).Msg("finishing the erasure of a user")
+	for {
+		var out webapi.ErasedUser
+		if err := s.eraseUserRest(ctx, e, e.Timestamp, &out); err != nil {
+			return err
+		}
+		if out.Remaining <= len(out.Failed) || len(out.Chats)+len(out.Retained) == 0 {
+			return s.Store.Server.Scrub(ctx)
+		}
+	}
+}
+
+// eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
+// Redis come back from an older state, they go once more.
+func (s *EraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, node.ScrubWait)
+	defer cancel()
+	if err := s.Follower.File.Add(map[string]int64{erasures.User(e.User): e.Timestamp}); err != nil {
+		return 0, err
+	}
+	erased, err := s.Store.Users.EraseNotes(ctx, e.Timestamp, e.User)
+	if err != nil {
+		return 0, err
+	}
+	return erased, s.Store.Server.Scrub(ctx)
+}
+
+// eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
+// request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list
+// and is named. Any other failure is an error if nothing else was done.
+func (s *EraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
+	out *webapi.ErasedUser) error {
+	began, done, skipped := time.Now(), 0, 0
+	var failed error
+	late := func() bool { return time.Since(began) > erase.UserEraseTime || ctx.Err() != nil }
+	for {
+		page, total, err := s.Store.Users.PostedBy(ctx, e.User, until, skipped, erase.MaxUserChats-done)
+		if err != nil {
+			return err
+		}
+		out.Remaining = total
+		for _, p := range page {
+			if late() {
+				break
+			}
+			erased, exists, err := s.eraseIfAlone(ctx, e.User, p.Chat)
+			if err == nil {
+				err = s.Store.Users.Unpost(ctx, e.User, p)
+			}
+			if err == nil {
+				err = s.Store.Users.Erasing(ctx, e, s.erasureLease())
+			}
+			if err != nil {
+				s.Log.Warn().Err(err).Str("chat", p.Chat.String()).Msg("a chat of a user was not erased; it stays on the list")
+				skipped++
+				if node.Unread(err) {
+					out.Failed = append(out.Failed, p.Chat)
+				} else {
+					failed = errors.Join(failed, err)
+				}
+				continue
+			}
+			done, out.Remaining = done+1, out.Remaining-1
+			switch {
+			case erased:
+				out.Chats = append(out.Chats, p.Chat)
+			case exists:
+				out.Retained = append(out.Retained, p.Chat)
+			}
+		}
+		if len(page) == 0 || done >= erase.MaxUserChats || late() {
+			break
+		}
+	}
+	if done == 0 {
+		return errors.Join(failed, ctx.Err())
+	}
+	return nil
+}
+
+// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
+// can post there. there says of one that was not erased that it is not empty.
+func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, exists bool,
+	err error) {
+	if err := s.Tier.Wake(ctx, chat); err != nil {
+		return false, false, err
+	}
+	if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+		return false, exists, err
+	}
+	_, err = turns.TakeAwayNow(s.Leaser, chat, runs.Deleting, 2*node.StoreTimeout+redisstore.Beat,
+		func(ctx context.Context, w *runs.Writer) (out webapi.Erased, err error) {
+			if erased, exists, err = s.Store.Users.PostedAlone(ctx, u, chat); err != nil || !erased {
+				return out, err
+			}
+			return s.Eraser.EraseUnder(ctx, w, erase.Scope{})
+		})
+	return erased && err == nil, exists, err
 }

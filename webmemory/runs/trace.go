@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -9,6 +10,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
 	"mneme/webmemory/node"
 	"mneme/webmemory/past"
@@ -70,4 +72,58 @@ func (s *TraceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) (
 		return nil, err
 	}
 	return past.WholeLog(logs[0]), nil
+}
+
+// This file is about spans: one of each run, and those of what is done to the memory. Those of agents and models stand
+// below it, and are the apiserver's and the gateway's.
+
+// BeginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
+// until it waited; "" for one that begins.
+func BeginSpan(ctx context.Context, t *tracing.Tracer, r *Run, question, user, previous string) context.Context {
+	if t == nil {
+		return ctx
+	}
+	r.span, r.Trail = t.Start(r.Trail, tracing.Begin{Operation: tracing.Workflow, Subject: tracing.Mneme, User: user,
+		Link: previous})
+	r.span.SetInput(question)
+	return r.Trail.In(ctx)
+}
+
+// endSpan ends a run's span. That of a post whose run is another process's is not sent.
+func endSpan(r *Run) {
+	if r.span == nil || r.Log.Last() == 0 && r.Refused == nil {
+		return
+	}
+	outcome, failed := cmp.Or(r.Log.Outcome(), "left"), ""
+	switch {
+	case r.Refused != nil:
+		outcome, failed = event.Failed, problem.FromError(r.Refused).Code
+	case r.Log.Waiting():
+		outcome = webapi.OutcomeWaiting
+	case outcome == event.Failed:
+		failed = "run_failed"
+	}
+	r.span.Set(tracing.Outcome.String(outcome))
+	r.span.End(failed)
+}
+
+// tracedSink is a run's writer with a span for each message that it appends.
+type tracedSink struct {
+	*Writer
+	tracer *tracing.Tracer
+	run    *Run
+}
+
+// Append implements event.Sink.
+func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
+	if s.placed { // it is told again what is stored
+		return nil
+	}
+	span, _ := s.tracer.Start(s.run.Trail, tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.History})
+	if key.Agent() == "" && m.Role == memory.RoleAssistant {
+		s.run.span.SetOutput(m.Content)
+	}
+	err := s.Writer.Append(key, seq, m)
+	node.EndMemory(span, 1, err)
+	return err
 }

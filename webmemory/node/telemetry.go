@@ -7,7 +7,9 @@ import (
 
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	"mneme/memory/tracing"
 	webapi "mneme/webmemory/api"
+	"mneme/webmemory/problem"
 )
 
 // CheckEvery is how often the store is asked whether it answers.
@@ -151,4 +153,17 @@ func NewMetrics(s *Core, watch *StoreWatch) *Metrics {
 	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.",
 		counts.Recovered.Load)
 	return m
+}
+
+// EndMemory ends a span of what was done to the memory.
+func EndMemory(span *tracing.Span, records int, err error) {
+	if span == nil {
+		return
+	}
+	failed := ""
+	if err != nil {
+		failed = problem.FromError(err).Code
+	}
+	span.Set(tracing.MemoryRecords.Int(records))
+	span.End(failed)
 }
