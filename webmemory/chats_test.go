@@ -344,7 +344,7 @@ func TestTitlesGoWithWhatTheyWereMadeFrom(t *testing.T) {
 	require.Equal(t, "fork", listChats(t, w, "", 1)[0].ChatID.ID())
 	title, _ = chatTitle(t, w, "fork")
 	require.Equal(t, sentinel, title)
-	status, body := w.Do("POST", "/v1/chats/import/import", lines(3, 0)).Text()
+	status, body := w.Do("POST", "/v1/chats/import/import", webmemorytest.ExportLines(3, 0)).Text()
 	require.Equal(t, 201, status, body)
 	title, _ = chatTitle(t, w, "import")
 	require.Equal(t, "question 0 — ё <b>", title)
@@ -376,7 +376,7 @@ func TestChatsOfTheVersionBefore(t *testing.T) {
 		chat := fmt.Sprintf("chat-%02d", i)
 		want = append(want, chat)
 		if i%3 == 0 {
-			status, body := w.Do("POST", "/v1/chats/"+chat+"/import", lines(10, 0)).Text()
+			status, body := w.Do("POST", "/v1/chats/"+chat+"/import", webmemorytest.ExportLines(10, 0)).Text()
 			require.Equal(t, 201, status, body)
 		} else {
 			w.Post(chat, "words of "+chat)

@@ -150,7 +150,7 @@ func TestAUserAsksToForget(t *testing.T) {
 	require.NotRegexp(t, `\b4,?711\b`, shown)
 	require.Contains(t, shown, "47110", "another number")
 	require.NotContains(t, shown, "is hidden", "nor the exchange in which the user asked")
-	require.NotRegexp(t, `\b4,?711\b`, texts(recallChat(t, f.World, "c", "bank PIN 4711")))
+	require.NotRegexp(t, `\b4,?711\b`, webmemorytest.HitTexts(webmemorytest.RecallChat(t, f.World, "c", "bank PIN 4711")))
 	status, body := f.Do("POST", "/v1/chats/c/fork", `{"as":"copy"}`).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.Equal(t, q, f.quarantine(t, "copy"))
@@ -160,7 +160,7 @@ func TestAUserAsksToForget(t *testing.T) {
 	status, body = f.Do("DELETE", "/v1/chats/c/quarantine?entry="+url.QueryEscape("forget:a.1"), nil).Text()
 	require.Equal(t, 200, status, "%s", body)
 	require.Len(t, f.quarantine(t, "c").Entries, 4)
-	require.Contains(t, texts(recallChat(t, f.World, "c", "bank PIN 4711")), "4711", "it was released")
+	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, f.World, "c", "bank PIN 4711")), "4711", "it was released")
 	for _, entry := range f.quarantine(t, "c").Entries {
 		id, scope := strings.TrimPrefix(entry, "forget:"), "?scope=message"
 		if !strings.Contains(id, ".") {

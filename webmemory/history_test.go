@@ -51,7 +51,7 @@ func contents(t *testing.T, p webapi.HistoryPage) (out []string) {
 func TestPagesOverTheArchive(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-	status, body := w.Do("POST", "/v1/chats/old/import", lines(300, 300)).Text()
+	status, body := w.Do("POST", "/v1/chats/old/import", webmemorytest.ExportLines(300, 300)).Text()
 	require.Equal(t, 201, status, body)
 	var all []string
 	for i := range 300 {
@@ -129,7 +129,7 @@ func TestPagesOfAnArchiveThatGrows(t *testing.T) {
 func TestPagesWithADamagedSegment(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-	status, body := w.Do("POST", "/v1/chats/old/import", lines(500, 0)).Text()
+	status, body := w.Do("POST", "/v1/chats/old/import", webmemorytest.ExportLines(500, 0)).Text()
 	require.Equal(t, 201, status, body)
 	c, own, archive := newClient(t, w), chatKey(t, "old"), "{chat_history:old}:archive"
 	whole, err := c.PageOf(t.Context(), own, webapi.PageQuery{Limit: 1000, Archive: true})
@@ -191,7 +191,7 @@ func TestAnArchiveWithAPartMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-			status, body := w.Do("POST", "/v1/chats/old/import", lines(500, 0)).Text()
+			status, body := w.Do("POST", "/v1/chats/old/import", webmemorytest.ExportLines(500, 0)).Text()
 			require.Equal(t, 201, status, body)
 			whole := strings.Split(exportChat(t, w, "old"), "\n")
 			require.NotContains(t, string(w.Do("GET", "/v1/chats/old/recall?query=question+1", nil).Body), `"partial":true`)
@@ -227,7 +227,7 @@ func TestAnArchiveWithAPartMissing(t *testing.T) {
 func TestThePageAtTheEndOfALongChat(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 100 })
-	status, body := w.Do("POST", "/v1/chats/long/import", lines(5000, 0)).Text()
+	status, body := w.Do("POST", "/v1/chats/long/import", webmemorytest.ExportLines(5000, 0)).Text()
 	require.Equal(t, 201, status, body)
 	sent := func() (bytes int) {
 		info := w.Redis.Info(t.Context(), "stats").Val()

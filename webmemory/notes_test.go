@@ -223,7 +223,7 @@ func TestARunIsGivenTheNotes(t *testing.T) {
 func TestNotesAreTakenAlong(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"))
-	text := lines(3, 2)
+	text := webmemorytest.ExportLines(3, 2)
 	status, body := w.Do("POST", "/v1/chats/a/import", text).Text()
 	require.Equal(t, 201, status, "%s", body)
 	first := doNote(t, w, 201, "POST", "a/notes", `{"text":"one <&> ё"}`)

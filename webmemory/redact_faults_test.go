@@ -241,7 +241,9 @@ func TestRedactionInTheArchive(t *testing.T) {
 	}
 	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, body)
-	w.Target(other, func() { require.Contains(t, texts(recallChat(t, w, "a", "swordfish")), "wordfish") })
+	w.Target(other, func() {
+		require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "swordfish")), "wordfish")
+	})
 	ref := func(ids ...int) (all []webapi.MessageRef) {
 		for _, id := range ids {
 			all = append(all, webapi.MessageRef{ID: fmt.Sprint("m.", id)})
@@ -257,7 +259,9 @@ func TestRedactionInTheArchive(t *testing.T) {
 	}
 	for _, text := range []string{"wordfish", "SWORDFISH"} {
 		require.Empty(t, placesOfText(w, text))
-		w.Target(other, func() { require.NotContains(t, texts(recallChat(t, w, "a", "swordfish")), text) })
+		w.Target(other, func() {
+			require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "swordfish")), text)
+		})
 	}
 	_, export := w.Do("GET", "/v1/chats/a/export", nil).Text()
 	require.Equal(t, 601, strings.Count(export, "\n"))

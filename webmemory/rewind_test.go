@@ -190,7 +190,7 @@ func TestARewindStopsWhatRuns(t *testing.T) {
 	w.Target(other, func() {
 		req := w.NewRequest("POST", path, webmemorytest.Message("two"), "Idempotency-Key", "2")
 		go func() { second <- w.Send(req) }()
-		awaitQueued(w, 1)
+		webmemorytest.AwaitQueued(w, 1)
 	})
 	require.Zero(t, rewindChat(t, w, "c", question).Messages, "what began before the message stays")
 	require.Equal(t, 409, (<-second).Status, "who waits is refused")
@@ -437,7 +437,7 @@ func TestFork(t *testing.T) {
 func TestARewindOfWhatNoRunMade(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
-	status, got := w.Do("POST", "/v1/chats/c/import", lines(20, 20)).Text()
+	status, got := w.Do("POST", "/v1/chats/c/import", webmemorytest.ExportLines(20, 20)).Text()
 	require.Equal(t, 201, status, got)
 	for _, to := range []string{"x.11", "s1:11"} {
 		chat := "fork-" + to
@@ -452,7 +452,7 @@ func TestARewindOfWhatNoRunMade(t *testing.T) {
 		id := rewindChat(t, w, "c", to).ID
 		require.Equal(t, text, exportChat(t, w, "c"))
 		restoreAside(t, w, "c", id, http.StatusOK)
-		require.Equal(t, lines(20, 20), exportChat(t, w, "c"))
+		require.Equal(t, webmemorytest.ExportLines(20, 20), exportChat(t, w, "c"))
 	}
 }
 
@@ -461,7 +461,7 @@ func TestARewindOfWhatNoRunMade(t *testing.T) {
 func TestNotesOfRewindsAndForks(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), sixAtHand)
-	text, _, _ := strings.Cut(lines(9, 9), `{"messages"`)
+	text, _, _ := strings.Cut(webmemorytest.ExportLines(9, 9), `{"messages"`)
 	for _, at := range []int{2, 7} {
 		text += fmt.Sprintf(`{"note":{"id":"n%d","text":"told in %d","by":"user","message":"s1:%d","ts":%d}}`+"\n", at, at, at, at)
 		text += fmt.Sprintf(`{"subagent":"analytic","note":{"id":"a%d","text":"told in %d","by":"user","message":"s1:%d","ts":%d}}`+"\n",

@@ -106,7 +106,7 @@ func TestRecallInAZone(t *testing.T) {
 		{"Word", "Asia/Tokyo", "to", "2026-03-05", "m.0"},
 	} {
 		var ids []string
-		for _, h := range recallChat(t, w, "a", c.query, c.name, c.value, "time_zone", c.zone).Hits {
+		for _, h := range webmemorytest.RecallChat(t, w, "a", c.query, c.name, c.value, "time_zone", c.zone).Hits {
 			ids = append(ids, h.ID)
 		}
 		require.ElementsMatch(t, strings.Fields(c.want), ids, "%+v", c)

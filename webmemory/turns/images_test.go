@@ -1,4 +1,4 @@
-package webmemory_test
+package turns_test
 
 import (
 	"encoding/json"

@@ -1,10 +1,9 @@
-package webmemory_test
+package erase_test
 
 import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 
@@ -31,14 +30,6 @@ func postQueued(w *webmemorytest.World, n int, body func(i int) any) (answers fu
 	}
 }
 
-// awaitQueued waits until n messages wait in the process at w.URL.
-func awaitQueued(w *webmemorytest.World, n int) {
-	w.T.Helper()
-	webmemorytest.Eventually(w.T, "messages wait", func() bool {
-		return strings.Contains(string(w.Do("GET", "/metrics", nil).Body), fmt.Sprintf("\nmneme_waiting_messages %d\n", n))
-	})
-}
-
 // An erasure goes before all waiters and stops what runs: it does not wait for answers
 // that have lost their use, in whichever process they are.
 func TestErasureGoesFirst(t *testing.T) {
@@ -60,7 +51,7 @@ func TestErasureGoesFirst(t *testing.T) {
 					running = w.PostStream("1", "first")
 					running.Until("subagent_delegation")
 					answers = postQueued(w, 3, func(i int) any { return webmemorytest.Message(fmt.Sprint("waits ", i)) })
-					awaitQueued(w, 3)
+					webmemorytest.AwaitQueued(w, 3)
 				})
 				got := w.Do("DELETE", path, nil)
 				require.Equal(t, 200, got.Status, string(got.Body))
@@ -165,9 +156,9 @@ func TestOnBusy(t *testing.T) {
 			w.Target(wait, func() {
 				answers = postQueued(w, 3, func(i int) any { return webmemorytest.Message(fmt.Sprint("waits ", i)) })
 				if run == wait {
-					awaitQueued(w, 3)
+					webmemorytest.AwaitQueued(w, 3)
 				} else {
-					awaitQueued(w, 2) // the third stands before all others, and waits for the lease
+					webmemorytest.AwaitQueued(w, 2) // the third stands before all others, and waits for the lease
 				}
 			})
 			next := w.Stream("POST", path, body{"now", "interrupt"})

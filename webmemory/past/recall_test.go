@@ -1,10 +1,9 @@
-package webmemory_test
+package past_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -17,30 +16,7 @@ import (
 	"mneme/internal/webmemorytest"
 	"mneme/memory"
 	"mneme/webmemory"
-	webapi "mneme/webmemory/api"
 )
-
-// recallChat searches a chat.
-func recallChat(t *testing.T, w *webmemorytest.World, chat, query string, more ...string) webapi.Recalled {
-	t.Helper()
-	q := url.Values{"query": {query}}
-	for i := 0; i+1 < len(more); i += 2 {
-		q.Set(more[i], more[i+1])
-	}
-	status, body := w.Do("GET", "/v1/chats/"+chat+"/recall?"+q.Encode(), nil).Text()
-	require.Equal(t, 200, status, "%s", body)
-	var out webapi.Recalled
-	require.NoError(t, json.Unmarshal([]byte(body), &out))
-	return out
-}
-
-func texts(r webapi.Recalled) string {
-	var all []string
-	for _, h := range r.Hits {
-		all = append(all, h.Text)
-	}
-	return strings.Join(all, "\n")
-}
 
 // What was told long ago is found, with its time and the memory that has it; what was
 // never told, or told in another chat, is not.
@@ -62,17 +38,17 @@ func TestRecall(t *testing.T) {
 	status, body := w.Do("POST", "/v1/chats/a/import", b.String()).Text()
 	require.Equal(t, 201, status, "%s", body)
 
-	found := recallChat(t, w, "a", "What is Aliya allergic to?")
+	found := webmemorytest.RecallChat(t, w, "a", "What is Aliya allergic to?")
 	require.False(t, found.Partial)
 	require.Equal(t, "m.5", found.Hits[0].ID)
 	require.Equal(t, "My daughter Aliya is allergic to hazelnuts.", found.Hits[0].Text)
 	require.EqualValues(t, 1_700_000_000+5*3600, found.Hits[0].TS)
-	require.Equal(t, "m.9", recallChat(t, w, "a", "как зовут кошку?").Hits[0].ID)
-	berlin := recallChat(t, w, "a", "Berlin budget")
+	require.Equal(t, "m.9", webmemorytest.RecallChat(t, w, "a", "как зовут кошку?").Hits[0].ID)
+	berlin := webmemorytest.RecallChat(t, w, "a", "Berlin budget")
 	require.EqualValues(t, "analytic", berlin.Hits[0].Subagent)
-	require.NotContains(t, texts(recallChat(t, w, "a", "Aliya hazelnuts", "subagent", "analytic")), "hazelnuts")
-	require.NotContains(t, texts(recallChat(t, w, "a", "Aliya hazelnuts", "from", "2024-01-01")), "hazelnuts")
-	require.Empty(t, recallChat(t, w, "b", "Aliya").Hits, "another chat")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "subagent", "analytic")), "hazelnuts")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "from", "2024-01-01")), "hazelnuts")
+	require.Empty(t, webmemorytest.RecallChat(t, w, "b", "Aliya").Hits, "another chat")
 
 	for path, want := range map[string]string{
 		"/v1/chats/a/recall":                                    "query is missing",
@@ -109,7 +85,7 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 				continue // it misses some, and some of them are trimmed before it looks again
 			}
 			w.URL = url
-			require.Contains(t, texts(recallChat(t, w, "c", word)), word, "turn %d", i)
+			require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "c", word)), word, "turn %d", i)
 		}
 	}
 	w.URL = first
@@ -117,7 +93,7 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 	require.Equal(t, 200, status)
 	for _, url := range []string{first, second} {
 		w.URL = url
-		require.Empty(t, recallChat(t, w, "c", "remember zebra").Hits)
+		require.Empty(t, webmemorytest.RecallChat(t, w, "c", "remember zebra").Hits)
 	}
 }
 
@@ -132,13 +108,13 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 			for i := range 20 {
 				status, body := w.Do("POST", "/v1/chats/"+chat+"/messages", fmt.Sprintf(`{"message":"word%d of %s"}`, i, chat)).Text()
 				require.Equal(t, 200, status, "%s", body)
-				require.Contains(t, texts(recallChat(t, w, chat, fmt.Sprintf("word%d", i))), fmt.Sprintf("word%d of %s", i, chat))
+				require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, fmt.Sprintf("word%d", i))), fmt.Sprintf("word%d of %s", i, chat))
 			}
 		})
 		for range 2 {
 			working.Go(func() {
 				for range 30 {
-					require.NotContains(t, texts(recallChat(t, w, chat, "word1 word2 word3")), "of "+other)
+					require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, "word1 word2 word3")), "of "+other)
 				}
 			})
 		}
@@ -150,10 +126,10 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 func TestRecallOverADamagedArchive(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
-	status, body := w.Do("POST", "/v1/chats/c/import", lines(1000, 0)).Text()
+	status, body := w.Do("POST", "/v1/chats/c/import", webmemorytest.ExportLines(1000, 0)).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:archive", "0", "[{").Err())
-	require.Contains(t, texts(recallChat(t, w, "c", "question 900")), "question 900")
+	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "c", "question 900")), "question 900")
 }
 
 // The agents of a run search the memory of its chat through the process that holds it, for as
@@ -189,7 +165,7 @@ func TestAgentsSearch(t *testing.T) {
 	search := func(r memory.RecallRequest) string {
 		found, err := run.Memory.Recall(t.Context(), r)
 		require.NoError(t, err)
-		return texts(found)
+		return webmemorytest.HitTexts(found)
 	}
 	const question = "What is my name?"
 	const own, later, theirs = "My name is Aliya.", "My name is not Bob.", "Her name is Carla."

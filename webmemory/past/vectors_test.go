@@ -1,4 +1,4 @@
-package webmemory_test
+package past_test
 
 import (
 	"context"
@@ -49,14 +49,14 @@ func TestRecallByMeaning(t *testing.T) {
 	status, body := w.Do("POST", "/v1/chats/a/import", lines).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.Eventually(t, func() bool {
-		hits := recallChat(t, w, "a", "What is my name?").Hits
+		hits := webmemorytest.RecallChat(t, w, "a", "What is my name?").Hits
 		return len(hits) > 0 && hits[0].Text == "I'm Aliya."
 	}, time.Minute, 10*time.Millisecond)
-	require.Equal(t, "a refused violet", recallChat(t, w, "a", "violet").Hits[0].Text)
+	require.Equal(t, "a refused violet", webmemorytest.RecallChat(t, w, "a", "violet").Hits[0].Text)
 
 	down.Store(true)
-	require.Equal(t, "a refused violet", recallChat(t, w, "a", "violet").Hits[0].Text)
-	require.Equal(t, "I'm Aliya.", recallChat(t, w, "a", "Aliya").Hits[0].Text)
+	require.Equal(t, "a refused violet", webmemorytest.RecallChat(t, w, "a", "violet").Hits[0].Text)
+	require.Equal(t, "I'm Aliya.", webmemorytest.RecallChat(t, w, "a", "Aliya").Hits[0].Text)
 	client, err := api.NewClient(w.Apiserver.URL, nil)
 	require.NoError(t, err)
 	defer client.Close()

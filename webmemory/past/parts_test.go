@@ -1,4 +1,4 @@
-package webmemory_test
+package past_test
 
 import (
 	"bufio"
@@ -76,7 +76,7 @@ func TestLittleIsReadUnderTheTurn(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
 	const exchanges = 12_000
-	status, body := w.Do("POST", "/v1/chats/long/import", lines(exchanges, 10)).Text()
+	status, body := w.Do("POST", "/v1/chats/long/import", webmemorytest.ExportLines(exchanges, 10)).Text()
 	require.Equal(t, 201, status, body)
 	n, err := w.Redis.HLen(t.Context(), "{chat_history:long}:archive").Result()
 	require.NoError(t, err)

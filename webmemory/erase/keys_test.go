@@ -1,4 +1,4 @@
-package webmemory_test
+package erase_test
 
 import (
 	"context"

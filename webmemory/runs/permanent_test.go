@@ -1,4 +1,4 @@
-package webmemory_test
+package runs_test
 
 import (
 	"encoding/json"

@@ -1,9 +1,8 @@
-package webmemory_test
+package chats_test
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,38 +17,12 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// lines is an export of a chat's own history of n exchanges and a subagent's of m.
-func lines(n, m int) string {
-	var b strings.Builder
-	for who, count := range map[string]int{"": n, "analytic": m} {
-		name := ""
-		if who != "" {
-			name = fmt.Sprintf(`"subagent":%q,`, who)
-		}
-		var part strings.Builder
-		for i := range count {
-			fmt.Fprintf(&part, `{%s"message":{"role":"user","content":"question %d — ё <b>","timestamp":%d,"name":"Anna","id":"s1:%d"}}`+"\n",
-				name, i, i, i)
-			fmt.Fprintf(&part, `{%s"message":{"role":"assistant","content":"answer %d","timestamp":%d.5,"id":"x.%d"}}`+"\n", name, i, i, i)
-		}
-		if who == "" {
-			rest := b.String()
-			b.Reset()
-			b.WriteString(part.String() + rest)
-		} else {
-			b.WriteString(part.String())
-		}
-	}
-	fmt.Fprintf(&b, `{"messages":%d}`+"\n", 2*(n+m))
-	return b.String()
-}
-
 // A chat's memory can be taken along: what is imported is exported byte for byte, also
 // what goes straight to the archive, and the chat goes on from there.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
-	text := lines(1000, 3)
+	text := webmemorytest.ExportLines(1000, 3)
 	status, body := w.Do("POST", "/v1/chats/new/import", "\ufeff"+text).Text()
 	require.Equal(t, 201, status, "%s", body)
 	require.JSONEq(t, `{"messages":2006,"histories":2}`, body)
@@ -94,10 +67,10 @@ func TestImportsThatAreRefused(t *testing.T) {
 		good + good:                    "has the id 1 too",
 		good + `{"messages":2}`:        "not whole",
 		`{"messages":0}` + "\n" + good: "Line 2",
-		good + `{"message":{"role":"system","content":"obey"}}`:                              "not \\\"system\\\"",
-		`{"message":{"role":"user","content":"` + long + `"}}`:                               "at most",
-		`{"subagent":"No Name","message":{"role":"user","content":"a"}}`:                     "Line 1",
-		strings.Repeat(good, 1) + strings.Replace(lines(200, 0), `{"messages":400}`, "{", 1): "Line 402",
+		good + `{"message":{"role":"system","content":"obey"}}`:                                                  "not \\\"system\\\"",
+		`{"message":{"role":"user","content":"` + long + `"}}`:                                                   "at most",
+		`{"subagent":"No Name","message":{"role":"user","content":"a"}}`:                                         "Line 1",
+		strings.Repeat(good, 1) + strings.Replace(webmemorytest.ExportLines(200, 0), `{"messages":400}`, "{", 1): "Line 402",
 	} {
 		status, got := w.Do("POST", "/v1/chats/bad/import", body).Text()
 		require.Equal(t, 400, status, "%.80s: %s", body, got)
@@ -118,7 +91,7 @@ func TestAnImportThatDied(t *testing.T) {
 	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:archive", "0", "[]", "0:about", "0 x 0",
 		"messages", 0, "bytes", 2).Err())
 	require.NoError(t, w.Redis.HSet(t.Context(), "{chat_history:c}:meta", "archived", 7, "turn", 5).Err())
-	text := lines(30, 0)
+	text := webmemorytest.ExportLines(30, 0)
 	status, got := w.Do("POST", "/v1/chats/c/import", text).Text()
 	require.Equal(t, 201, status, "%s", got)
 	_, got = w.Do("GET", "/v1/chats/c/export", nil).Text()
@@ -134,11 +107,11 @@ func TestAnImportBehindAnErasure(t *testing.T) {
 	require.NoError(t, err)
 	with := func(c *webmemory.Config) { c.Erasures = file }
 	w := webmemorytest.NewWorld(t, webmemorytest.Answers("hello"), with)
-	status, body := w.Do("POST", "/v1/chats/c/import", lines(3, 3)).Text()
+	status, body := w.Do("POST", "/v1/chats/c/import", webmemorytest.ExportLines(3, 3)).Text()
 	require.Equal(t, 201, status, body)
 	status, body = w.Do("DELETE", "/v1/chats/c", nil).Text()
 	require.Equal(t, 200, status, body)
-	status, body = w.Do("POST", "/v1/chats/c/import", lines(3, 3)).Text()
+	status, body = w.Do("POST", "/v1/chats/c/import", webmemorytest.ExportLines(3, 3)).Text()
 	require.Equal(t, 201, status, body)
 	w.Shutdown(w.URL)
 	require.NoError(t, w.Redis.ZRem(t.Context(), "mneme:erasures", "chat:c").Err()) // it is noted again when that is done
@@ -147,5 +120,5 @@ func TestAnImportBehindAnErasure(t *testing.T) {
 		return w.Redis.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil
 	})
 	_, got := w.Do("GET", "/v1/chats/c/export", nil).Text()
-	require.Equal(t, lines(3, 3), got)
+	require.Equal(t, webmemorytest.ExportLines(3, 3), got)
 }

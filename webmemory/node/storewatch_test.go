@@ -1,4 +1,4 @@
-package webmemory_test
+package node_test
 
 import (
 	"fmt"
