@@ -59,7 +59,7 @@ type Recovered struct {
 type Journal struct {
 	dir  string
 	opts Options
-	lock *os.File
+	lock io.Closer
 
 	// syncMu is held while the file is synced or replaced, so that a sync neither stops appends nor
 	// meets a closed file. Lock order: syncMu before mu.
@@ -84,7 +84,7 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, Recovered{}, fmt.Errorf("create the journal's directory: %w", err)
 	}
-	lock, err := lockDir(dir, filepath.Join(dir, lockName))
+	lock, err := Lock(dir)
 	if err != nil {
 		return nil, Recovered{}, err
 	}
