@@ -3,10 +3,11 @@ package apiserver
 import (
 	"cmp"
 	"context"
-	"mneme/access"
 	"net/http"
 	"strings"
 	"time"
+
+	"mneme/access"
 
 	"mneme/apiserver/api"
 	"mneme/memory/telemetry"
@@ -58,8 +59,7 @@ type Config struct {
 	Telemetry *telemetry.Service // what the server counts in; nil for one of its own
 	Traces    *tracing.Tracer    // makes spans of runs' events; nil makes none
 
-	Log  api.Limits // of one run's events
-	Pace api.Pace   // of event streams
+	Log api.Limits // of one run's events
 }
 
 func (c Config) withDefaults() Config {

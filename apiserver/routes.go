@@ -229,7 +229,7 @@ func (s *Server) ofRun(h func(*gin.Context, *run) error) func(*gin.Context) erro
 func (s *Server) getEvents(c *gin.Context, r *run) error {
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
-	api.ServeEvents(c.Writer, c.Request, r.log, s.cfg.Pace)
+	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{})
 	return nil
 }
 

@@ -68,13 +68,7 @@ func (d *documents) exportTenant(c *gin.Context) error {
 	ctx, count := c.Request.Context(), 0
 	c.Header("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(c.Writer, 64<<10)
-	line := func(v any) error {
-		raw, err := json.Marshal(v)
-		if err == nil {
-			_, err = out.Write(append(raw, '\n'))
-		}
-		return err
-	}
+	lines := lineEncoder(out)
 	export := func(one docstore.Collection) error {
 		for cursor := ""; ; {
 			heads, next, err := d.library.List(ctx, one, cursor, exportPage)
@@ -98,7 +92,7 @@ func (d *documents) exportTenant(c *gin.Context) error {
 				if !one.Chat().IsZero() {
 					record = api.TenantDocument{Chat: one.Chat().ID(), Document: text}
 				}
-				if err := line(record); err != nil {
+				if err := lines.Encode(record); err != nil {
 					return err
 				}
 			}
@@ -123,7 +117,7 @@ func (d *documents) exportTenant(c *gin.Context) error {
 			}
 		}
 	}
-	if err := errors.Join(line(api.TenantDocument{Documents: &count}), out.Flush()); err != nil {
+	if err := errors.Join(lines.Encode(api.TenantDocument{Documents: &count}), out.Flush()); err != nil {
 		_ = c.Error(err) // the client has left
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"regexp"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -97,7 +96,6 @@ func (p Price) Most(input, output int64) int64 {
 
 // Table are the prices of models by their vendors' names.
 type Table struct {
-	AsOf     time.Time         // the date of the built-in ones
 	Unpriced map[string]string // why there is none of a model that is proposed to users
 	models   map[string]Price
 }
@@ -105,19 +103,14 @@ type Table struct {
 // New is the built-in table with own entries over it.
 func New(own map[string]Price) (*Table, error) {
 	var file struct {
-		AsOf     string            `yaml:"as_of"`
 		Models   map[string]Price  `yaml:"models"`
 		Unpriced map[string]string `yaml:"unpriced"`
 	}
 	if err := yaml.UnmarshalWithOptions(builtin, &file, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("prices.yaml: %w", err)
 	}
-	asOf, err := time.Parse(time.DateOnly, file.AsOf)
-	if err != nil {
-		return nil, fmt.Errorf("prices.yaml: %w", err)
-	}
 	maps.Copy(file.Models, own)
-	return &Table{AsOf: asOf, Unpriced: file.Unpriced, models: file.Models}, nil
+	return &Table{Unpriced: file.Unpriced, models: file.Models}, nil
 }
 
 // dated is what the names of one model's versions end in: -20250514, -2024-08-06, -latest.

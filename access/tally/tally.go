@@ -147,11 +147,8 @@ func (b *Book) oldest(now time.Time) time.Time {
 	return now.UTC().Add(-b.keep).Truncate(24 * time.Hour)
 }
 
-// formerStream is where earlier versions kept a record of each call, beside the counters.
-const formerStream = "proxy:usage"
-
 // Sweep deletes the days of a tenant that are older than is kept, once a day: they were to expire later when they were
-// written, if more was kept then. Their names are known, so that nothing is searched. The former stream goes with them.
+// written, if more was kept then. Their names are known, so that nothing is searched.
 func (b *Book) Sweep(ctx context.Context, t memory.Tenant) error {
 	oldest := b.oldest(time.Now())
 	today := oldest.Format(time.DateOnly)
@@ -170,11 +167,8 @@ func (b *Book) Sweep(ctx context.Context, t memory.Tenant) error {
 	return nil
 }
 
-// remove deletes the counters of a tenant of the days from one on back to another, and the former stream.
+// remove deletes the counters of a tenant of the days from one on back to another.
 func (b *Book) remove(ctx context.Context, t memory.Tenant, newest, oldest time.Time) error {
-	if err := b.redis.Unlink(ctx, formerStream).Err(); err != nil {
-		return err
-	}
 	var keys []string
 	for date := newest.UTC(); date.After(oldest); date = date.Add(-day) {
 		for _, dim := range Dimensions {

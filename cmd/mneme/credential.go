@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 	"mneme/access/price"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
+	"mneme/memory/journal"
 )
 
 // credential returns the transport for the service at a URL. The transport sends the key, if there is one.
@@ -127,14 +127,11 @@ func storeKey(con *console, addr, key string) (path string, exposed, err error) 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := journal.WaitForLock(path + ".lock")
 	if err != nil {
 		return "", nil, err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", nil, err
-	}
 	raw, err := os.ReadFile(path)
 	switch {
 	case err == nil:

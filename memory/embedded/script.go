@@ -40,11 +40,9 @@ func (s *scripts) open() {
 	l.SetGlobal("cjson", l.Get(-1))
 	l.SetTop(0)
 	l.SetGlobal("redis", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"call":         s.redisCall,
-		"pcall":        s.redisPcall,
-		"sha1hex":      func(l *lua.LState) int { l.Push(lua.LString(sha1Hex(l.CheckString(1)))); return 1 },
-		"status_reply": func(l *lua.LState) int { l.Push(table("ok", l.CheckString(1))); return 1 },
-		"error_reply":  func(l *lua.LState) int { l.Push(table("err", l.CheckString(1))); return 1 },
+		"call":        s.redisCall,
+		"pcall":       s.redisPcall,
+		"error_reply": func(l *lua.LState) int { l.Push(table("err", l.CheckString(1))); return 1 },
 	}))
 	globals := l.NewTable()
 	l.SetFuncs(globals, map[string]lua.LGFunction{
@@ -90,29 +88,14 @@ func (s *scripts) run(peer *server.Peer, args []string) {
 	s.eval(peer, script, args[3:3+keys], args[3+keys:])
 }
 
-// manage answers SCRIPT.
+// manage answers SCRIPT, of which there is only LOAD.
 func (s *scripts) manage(peer *server.Peer, args []string) {
-	switch {
-	case len(args) == 3 && strings.EqualFold(args[1], "LOAD"):
-		if _, err := s.load(args[2]); err != nil {
-			peer.WriteError(err.Error())
-			return
-		}
-		peer.WriteBulk(sha1Hex(args[2]))
-	case len(args) > 2 && strings.EqualFold(args[1], "EXISTS"):
-		peer.WriteLen(len(args) - 2)
-		for _, sha := range args[2:] {
-			n := 0
-			if s.cache[strings.ToLower(sha)] != nil {
-				n = 1
-			}
-			peer.WriteInt(n)
-		}
-	case len(args) > 1 && strings.EqualFold(args[1], "FLUSH"):
-		clear(s.cache)
-		peer.WriteOK()
-	default:
+	if len(args) != 3 || !strings.EqualFold(args[1], "LOAD") {
 		peer.WriteError("ERR unknown subcommand or wrong number of arguments for 'SCRIPT'")
+	} else if _, err := s.load(args[2]); err != nil {
+		peer.WriteError(err.Error())
+	} else {
+		peer.WriteBulk(sha1Hex(args[2]))
 	}
 }
 

@@ -13,16 +13,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"mneme/memory"
+	"mneme/memory/journal"
 )
 
 // Life is how long an erasure is kept: as long as its tombstone in Redis.
@@ -231,14 +232,11 @@ func (f *File) write(turns map[string]int64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(f.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := journal.WaitForLock(f.path + ".lock")
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return err
-	}
 	if err := f.refresh(); err != nil {
 		return err
 	}
@@ -260,12 +258,7 @@ func (f *File) write(turns map[string]int64) error {
 		return err
 	}
 	// The newline comes first, so that a line that a crash cut short does not corrupt the next one.
-	return writeSynced(out, append([]byte("\n"), text.Bytes()...))
-}
-
-// writeSynced writes data, syncs the file and closes it, also after an error.
-func writeSynced(out *os.File, data []byte) error {
-	if _, err := out.Write(data); err != nil {
+	if _, err := out.Write(append([]byte("\n"), text.Bytes()...)); err != nil {
 		return errors.Join(err, out.Close())
 	}
 	return errors.Join(out.Sync(), out.Close())
@@ -286,14 +279,10 @@ func (f *File) compact() error {
 		}
 		encode(&text, name, turn)
 	}
-	out, err := os.OpenFile(f.path+".new", os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o600)
-	if err != nil {
+	return journal.Replace(f.path, ".new", func(out io.Writer) error {
+		_, err := text.WriteTo(out)
 		return err
-	}
-	if err := writeSynced(out, text.Bytes()); err != nil {
-		return err
-	}
-	return os.Rename(f.path+".new", f.path)
+	})
 }
 
 // refresh reads the file again if another process has changed it. Lines that are not erasures are

@@ -58,7 +58,7 @@ type scanner struct {
 // each calls fn for every sound record, oldest first, and returns the offset at which the last of
 // them ends. The bytes from there to the end of the file are a torn tail by the rule in the package
 // comment. The payload is valid during the call of fn only.
-func (s scanner) each(fn func(payload []byte) error) (end int64, records int, err error) {
+func (s scanner) each(fn func(payload []byte) error) (end int64, err error) {
 	var (
 		offset = int64(len(magic))
 		in     = bufio.NewReaderSize(io.NewSectionReader(s.file, offset, s.size-offset), 1<<16)
@@ -67,20 +67,20 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 	for s.size-offset >= headerSize {
 		var head [headerSize]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return offset, records, s.failed(offset, err)
+			return offset, s.failed(offset, err)
 		}
 		h, sound := parseHeader(head[:])
 		if !sound {
-			return offset, records, s.tornAt(offset, offset+1)
+			return offset, s.tornAt(offset, offset+1)
 		}
 		next := offset + headerSize + h.length
 		// The header is sound and the payload runs past the end of the file: the write was cut
 		// short.
 		if next > s.size {
-			return offset, records, nil
+			return offset, nil
 		}
 		if h.length > int64(s.maxRecord) {
-			return offset, records, fmt.Errorf("%s: record of %d bytes at byte %d, at most %d are allowed: %w",
+			return offset, fmt.Errorf("%s: record of %d bytes at byte %d, at most %d are allowed: %w",
 				s.path, h.length, offset, s.maxRecord, ErrRecordSize)
 		}
 		if int64(cap(buf)) < h.length {
@@ -88,19 +88,18 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 		}
 		payload := buf[:h.length]
 		if _, err := io.ReadFull(in, payload); err != nil {
-			return offset, records, s.failed(offset, err)
+			return offset, s.failed(offset, err)
 		}
 		if crc32.Checksum(payload, castagnoli) != h.sum {
-			return offset, records, s.tornAt(offset, next)
+			return offset, s.tornAt(offset, next)
 		}
 		if err := fn(payload); err != nil {
-			return offset, records, fmt.Errorf("replay %s at byte %d: %w", s.path, offset, err)
+			return offset, fmt.Errorf("replay %s at byte %d: %w", s.path, offset, err)
 		}
 		offset = next
-		records++
 	}
 	// A failed checksum alone does not tell a torn tail from corruption; what follows it does.
-	return offset, records, nil
+	return offset, nil
 }
 
 // tornAt decides between a torn tail and corruption for the bad record at offset bad: it returns

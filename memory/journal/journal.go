@@ -46,7 +46,6 @@ const (
 
 // Recovered says what Open found.
 type Recovered struct {
-	Records int   // sound records replayed
 	Dropped int64 // bytes of a tail cut off
 	// Altered says that the tail was no beginning of a record: something has changed bytes of one that may have been
 	// acknowledged, or the power failed while it was written.
@@ -59,7 +58,7 @@ type Recovered struct {
 type Journal struct {
 	dir  string
 	opts Options
-	lock *os.File
+	lock io.Closer
 
 	// syncMu is held while the file is synced or replaced, so that a sync neither stops appends nor
 	// meets a closed file. Lock order: syncMu before mu.
@@ -84,7 +83,7 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, Recovered{}, fmt.Errorf("create the journal's directory: %w", err)
 	}
-	lock, err := lockDir(dir, filepath.Join(dir, lockName))
+	lock, err := Lock(dir)
 	if err != nil {
 		return nil, Recovered{}, err
 	}
@@ -116,7 +115,7 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 	if !strings.HasPrefix(magic, head) {
 		return s.foreign(head)
 	}
-	_, _, err = s.each(fn)
+	_, err = s.each(fn)
 	return err
 }
 
@@ -170,7 +169,7 @@ func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 	if head != magic {
 		return Recovered{}, s.foreign(head)
 	}
-	end, records, err := s.each(replay)
+	end, err := s.each(replay)
 	if err != nil {
 		return Recovered{}, err
 	}
@@ -184,7 +183,7 @@ func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 		}
 	}
 	j.size, j.unsynced = end, true
-	return Recovered{Records: records, Dropped: size - end, Altered: altered}, nil
+	return Recovered{Dropped: size - end, Altered: altered}, nil
 }
 
 // Append adds a record. When it returns nil the operating system has the record, in the file that
@@ -239,7 +238,7 @@ func (j *Journal) Replay(fn func(payload []byte) error) error {
 	if errors.Is(j.broken, ErrClosed) {
 		return j.broken
 	}
-	end, _, err := j.scan(j.file, j.size).each(fn)
+	end, err := j.scan(j.file, j.size).each(fn)
 	if err == nil && end < j.size {
 		err = fmt.Errorf("%s lost records behind byte %d while open", j.path(fileName), end)
 	}

@@ -14,13 +14,12 @@ import (
 )
 
 // Lock takes a directory for this process, as Open does, for other files than a
-// journal's. Closing lets go; an *InUseError says that another process has it.
-func Lock(dir string) (io.Closer, error) { return lockDir(dir, filepath.Join(dir, lockName)) }
-
-// lockDir takes the directory's lock and writes this process's id into it. The lock is the open file: closing it, or
-// the end of the process however it came, lets go. The file itself stays, since removing it would race with a next
-// owner.
-func lockDir(dir, path string) (*os.File, error) {
+// journal's, and writes this process's id into the lock. An *InUseError says that another process has it.
+//
+// The lock is the open file: closing it, or the end of the process however it came, lets go. The file itself stays,
+// since removing it would race with a next owner.
+func Lock(dir string) (io.Closer, error) {
+	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
@@ -50,6 +49,18 @@ func writeOwner(f *os.File) error {
 	}
 	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return err
+}
+
+// WaitForLock takes the lock that the file at path is, once no other process has it. Closing lets go.
+func WaitForLock(path string) (io.Closer, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // NoRoom says that an error of the file system means a full disk, which passes.

@@ -37,7 +37,7 @@ func Salvage(dir string, opts Options) (Salvaged, error) {
 	if _, err := os.Stat(j.path(fileName)); err != nil {
 		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
 	}
-	lock, err := lockDir(dir, j.path(lockName))
+	lock, err := Lock(dir)
 	if err != nil {
 		return Salvaged{}, err
 	}

@@ -26,22 +26,21 @@ func TestFeedbackAddsWords(t *testing.T) {
 	q := Query{Text: "ships", Limit: 10}
 	plain := c.Search(q)
 	require.Equal(t, []string{"a", "b"}, ids(plain.Hits))
-	q.Feedback = &Feedback{Text: func(id string, _ int) string { return given[id] }, Passages: 2, Terms: 2, Weight: 0.4}
+	q.Feedback = &Feedback{Text: func(id string, _ int) string { return given[id] }, Weight: 0.4}
 	wide := c.Search(q)
 	require.Equal(t, []string{"a", "b", "c"}, ids(wide.Hits), "c has no word of the question")
 	require.Equal(t, plain.Strength, wide.Strength)
 
 	a, b := plain.Hits[0].Score, plain.Hits[1].Score
-	ship, anchor := a*2/3+b*1/4, b*3/4 // harbour has a/3, less than both
-	require.Greater(t, anchor, a/3)
-	shipWeight := 0.6 + 0.4*ship/(ship+anchor)
-	anchorWeight := 0.4 * anchor / (ship + anchor)
-	require.InDelta(t, shipWeight*a, wide.Hits[0].Score, 1e-12)
-	anchorIn := func(times, length float64) float64 {
-		return idf(2, 4) * times * 2.2 / (times + 1.2*(0.25+0.75*length/3.25))
+	ship, anchor, harbour := a*2/3+b*1/4, b*3/4, a/3
+	sum := ship + anchor + harbour
+	shipWeight, anchorWeight := 0.6+0.4*ship/sum, 0.4*anchor/sum
+	score := func(idf, times, length float64) float64 {
+		return idf * times * 2.2 / (times + 1.2*(0.25+0.75*length/3.25))
 	}
-	require.InDelta(t, shipWeight*b+anchorWeight*anchorIn(3, 5), wide.Hits[1].Score, 1e-12)
-	require.InDelta(t, anchorWeight*anchorIn(1, 2), wide.Hits[2].Score, 1e-12)
+	require.InDelta(t, shipWeight*a+0.4*harbour/sum*score(idf(1, 4), 1, 4), wide.Hits[0].Score, 1e-12)
+	require.InDelta(t, shipWeight*b+anchorWeight*score(idf(2, 4), 3, 5), wide.Hits[1].Score, 1e-12)
+	require.InDelta(t, anchorWeight*score(idf(2, 4), 1, 2), wide.Hits[2].Score, 1e-12)
 
 	q.Feedback.MaxStrength = plain.Strength
 	require.Equal(t, plain, c.Search(q), "the question is strong enough by itself")
@@ -53,7 +52,7 @@ func TestFeedbackWithoutTextsChangesNoOrder(t *testing.T) {
 	c := texts("apple pie", "apple apple sauce", "pie")
 	q := Query{Text: "apple pie", Limit: 10}
 	want := c.Search(q)
-	q.Feedback = &Feedback{Text: func(string, int) string { return "" }}
+	q.Feedback = &Feedback{Text: func(string, int) string { return "" }, Weight: 0.3}
 	require.Equal(t, want, c.Search(q))
 	q.Text = "unknown"
 	require.Equal(t, StatusEmpty, c.Search(q).Status)

@@ -216,27 +216,18 @@ type Feedback struct {
 	// Text gives a passage's text, which the index does not keep; "" if it cannot be
 	// had, the passage then adds nothing.
 	Text        func(document string, passage int) string
-	Passages    int     // that words are taken from; 0 or less for 5
-	Terms       int     // that are added at most; 0 or less for 10
-	Weight      float64 // of the added words together, those of the query having the rest of 1; below 1, 0 for 0.3
+	Weight      float64 // of the added words together, those of the query having the rest of 1; below 1
 	MaxStrength float64 // the Strength from which on nothing is added; 0 for none
 }
 
-func (f Feedback) withDefaults() Feedback {
-	return Feedback{
-		Text:        f.Text,
-		Passages:    cmp.Or(max(f.Passages, 0), 5),
-		Terms:       cmp.Or(max(f.Terms, 0), 10),
-		Weight:      cmp.Or(f.Weight, 0.3),
-		MaxStrength: f.MaxStrength,
-	}
-}
+// How many passages words are taken from, and how many are added at most.
+const feedbackPassages, feedbackTerms = 5, 10
 
 // widen adds the terms of feedback to what a query scored, and gives the factor that makes the
 // weights of all terms 1 together. Those of the query stay as they are, so that its terms need
 // not be looked up again.
-func (r *scoring) widen(a *analyzer, query []sought, f Feedback) (scale float64) {
-	frequent := f.frequent(a, r.best(f.Passages, false))
+func (r *scoring) widen(a *analyzer, query []sought, f *Feedback) (scale float64) {
+	frequent := f.frequent(a, r.best(feedbackPassages, false))
 	if len(frequent) == 0 {
 		return 1
 	}
@@ -255,7 +246,7 @@ func (r *scoring) widen(a *analyzer, query []sought, f Feedback) (scale float64)
 
 // frequent are the terms that passages consist of most, a passage counting by its
 // score.
-func (f Feedback) frequent(a *analyzer, hits []Hit) []term {
+func (f *Feedback) frequent(a *analyzer, hits []Hit) []term {
 	weights := map[string]float64{}
 	for _, h := range hits {
 		words := a.list(f.Text(h.Document, h.Passage))
@@ -270,7 +261,7 @@ func (f Feedback) frequent(a *analyzer, hits []Hit) []term {
 	slices.SortFunc(terms, func(a, b term) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.text, b.text))
 	})
-	return terms[:min(f.Terms, len(terms))]
+	return terms[:min(feedbackTerms, len(terms))]
 }
 
 // share scales the weights of terms to a sum.

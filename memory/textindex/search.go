@@ -119,7 +119,7 @@ func (s *Snapshot) Search(q Query) Result {
 	scale := 1.0
 	if f := q.Feedback; f != nil && result.Status != StatusEmpty &&
 		(f.MaxStrength == 0 || result.Strength < f.MaxStrength) {
-		scale = scores.widen(a, terms, f.withDefaults())
+		scale = scores.widen(a, terms, f)
 	}
 	result.Hits = scores.best(q.Limit, q.Duplicates)
 	for i := range result.Hits {

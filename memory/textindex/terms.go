@@ -294,9 +294,12 @@ we'd we'll we're we've weren't what's when's where's who's why's won't wouldn't 
 этой этом этот эту я`)
 
 // WordSet is the set of the words of a text with blanks between them.
-func WordSet(words string) map[string]bool {
+func WordSet(words string) map[string]bool { return SetOf(strings.Fields(words)) }
+
+// SetOf is the set of some words.
+func SetOf(words []string) map[string]bool {
 	s := map[string]bool{}
-	for _, w := range strings.Fields(words) {
+	for _, w := range words {
 		s[w] = true
 	}
 	return s

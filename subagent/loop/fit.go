@@ -131,21 +131,12 @@ func (p *prompt) level(length []int, start, end, room int) (total int) {
 // much is missing. Of what is left three fifths are its beginning.
 func cutMiddle(text string, has, want int) string {
 	for keep := len(text) / max(has, 1) * want; ; keep = keep * 9 / 10 {
-		head := runeStart(text, keep*3/5)
-		tail := max(head, runeStart(text, len(text)-keep*2/5))
+		head := len(memory.Shorten(text, keep*3/5))
+		tail := max(head, len(memory.Shorten(text, len(text)-keep*2/5)))
 		mark := fmt.Sprintf("\n… (cut: %d characters) …\n", utf8.RuneCountInString(text[head:tail]))
 		short := strings.TrimRight(text[:head], " \n") + mark + strings.TrimLeft(text[tail:], " \n")
 		if keep == 0 || memory.Tokens(short) <= want {
 			return short
 		}
 	}
-}
-
-// runeStart is the last place at or before i where a character begins.
-func runeStart(s string, i int) int {
-	i = max(0, min(i, len(s)))
-	for i > 0 && i < len(s) && !utf8.RuneStart(s[i]) {
-		i--
-	}
-	return i
 }

@@ -28,7 +28,7 @@ func Progress(ctx context.Context, text string) error {
 		return nil
 	}
 	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) > maxProgressText {
-		text = text[:runeStart(text, maxProgressText)] + "…"
+		text = memory.Shorten(text, maxProgressText) + "…"
 	}
 	return p.observer.Progress(p.call, text)
 }

@@ -136,20 +136,17 @@ type doer struct{ http *http.Client }
 // Do adds the call's headers and notes those of the answer.
 func (d doer) Do(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
-	if ok && x.conversation != "" {
-		r.Header.Set("X-AG-Conversation-Id", x.conversation)
+	set := func(name, value string, given bool) {
+		if given {
+			r.Header.Set(name, value)
+		}
 	}
 	if ok {
-		r.Header.Set("TE", "trailers")
-	}
-	if ok && x.final {
-		r.Header.Set("X-AG-Conversation-Over", "true")
-	}
-	if ok && x.auto {
-		r.Header.Set("X-AG-Effort", EffortAuto)
-	}
-	if ok && x.ephemeral > 0 {
-		r.Header.Set("X-AG-Ephemeral-Parts", strconv.Itoa(x.ephemeral))
+		set("X-AG-Conversation-Id", x.conversation, x.conversation != "")
+		set("TE", "trailers", true)
+		set("X-AG-Conversation-Over", "true", x.final)
+		set("X-AG-Effort", EffortAuto, x.auto)
+		set("X-AG-Ephemeral-Parts", strconv.Itoa(x.ephemeral), x.ephemeral > 0)
 	}
 	// By these the gateway's log and its records of usage name the run.
 	if trail := telemetry.FromContext(r.Context()); trail.Run != "" {
@@ -159,9 +156,7 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 		}
 		// These a backend may see that is the operator's own.
 		r.Header.Set("Mneme-Run-Id", trail.Run)
-		if trail.Call != "" {
-			r.Header.Set("Mneme-Call-Id", trail.Call)
-		}
+		set("Mneme-Call-Id", trail.Call, trail.Call != "")
 	}
 	resp, err := d.http.Do(r)
 	if err != nil {

@@ -226,13 +226,7 @@ type scope struct {
 }
 
 // termsOf returns the terms of a text.
-func termsOf(text string) map[string]bool {
-	terms := map[string]bool{}
-	for _, t := range textindex.Terms(text) {
-		terms[t] = true
-	}
-	return terms
-}
+func termsOf(text string) map[string]bool { return textindex.SetOf(textindex.Terms(text)) }
 
 // has reports whether the run has a passage with a number.
 func (s *scope) has(n int) bool { _, had := s.passages[n]; return had }

@@ -55,41 +55,29 @@ func (r *replica) save(ctx context.Context, k *localCopy) (version int64, err er
 		return 0, err
 	}
 	path := filepath.Join(r.library.files.dir, base(r.collection)+snapshotEnding)
-	draft, err := os.OpenFile(path+draftEnding, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(draft.Name()) // after the renaming there is none
-	defer draft.Close()
-	sum := crc32.New(castagnoli)
-	out := bufio.NewWriterSize(io.MultiWriter(draft, sum), 1<<16)
-	records := gob.NewEncoder(out)
-	err = records.Encode(snapshotHead{snapshotFormat(), base(r.collection), mark.Text(), file.name, size, len(documents)})
-	if err != nil {
-		return 0, err
-	}
-	for _, h := range documents {
-		d := *h
-		if h.texts != file {
-			d.At = -1
+	head := snapshotHead{snapshotFormat(), base(r.collection), mark.Text(), file.name, size, len(documents)}
+	return mark.Version, journal.Replace(path, draftEnding, func(draft io.Writer) error {
+		sum := crc32.New(castagnoli)
+		out := bufio.NewWriterSize(io.MultiWriter(draft, sum), 1<<16)
+		records := gob.NewEncoder(out)
+		if err := records.Encode(head); err != nil {
+			return err
 		}
-		if err := cmp.Or(ctx.Err(), records.Encode(d)); err != nil {
-			return 0, err
+		for _, h := range documents {
+			d := *h
+			if h.texts != file {
+				d.At = -1
+			}
+			if err := cmp.Or(ctx.Err(), records.Encode(d)); err != nil {
+				return err
+			}
 		}
-	}
-	if err := frozen.Write(out); err != nil {
-		return 0, err
-	}
-	if err := out.Flush(); err != nil {
-		return 0, err
-	}
-	if _, err := draft.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32())); err != nil {
-		return 0, err
-	}
-	if err := draft.Sync(); err != nil {
-		return 0, err
-	}
-	return mark.Version, os.Rename(draft.Name(), path)
+		if err := cmp.Or(frozen.Write(out), out.Flush()); err != nil {
+			return err
+		}
+		_, err := draft.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+		return err
+	})
 }
 
 // read reads the snapshot, after checking its sum.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory/textindex"
 )
 
 // rank says how good a place is to cut at.
@@ -195,12 +197,6 @@ func abbreviated(text string) bool {
 	return abbreviations[strings.ToLower(last)]
 }
 
-var abbreviations = func() map[string]bool {
-	list := map[string]bool{}
-	for _, a := range strings.Fields(`
+var abbreviations = textindex.WordSet(`
 		mr mrs ms dr prof st vs no fig eq vol ed eds cf al e g i inc ltd jr sr approx pp sec ch
-		г гг в вв т д п см ср им ул стр рис табл гл руб коп тыс млн млрд проф акад др пр обл кв ст пп`) {
-		list[a] = true
-	}
-	return list
-}()
+		г гг в вв т д п см ср им ул стр рис табл гл руб коп тыс млн млрд проф акад др пр обл кв ст пп`)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
 	"mneme/memory/redisscript"
 )
 
@@ -25,20 +26,9 @@ func ParseMark(s string) Mark {
 	return Mark{number(version), text}
 }
 
-// Op is what a change did.
-type Op string
-
-// The changes of a collection.
-const (
-	OpCreate Op = "create"
-	OpPut    Op = "put"
-	OpDelete Op = "delete"
-)
-
 // Change is one entry of a log.
 type Change struct {
 	Mark Mark
-	Op   Op
 	ID   string // of the document
 }
 
@@ -134,5 +124,5 @@ func change(entry redis.XMessage) Change {
 		return text
 	}
 	version, _, _ := strings.Cut(entry.ID, "-")
-	return Change{Mark: Mark{number(version), field("mark")}, Op: Op(field("op")), ID: field("id")}
+	return Change{Mark: Mark{number(version), field("mark")}, ID: field("id")}
 }

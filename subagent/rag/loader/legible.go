@@ -5,6 +5,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/memory/textindex"
+
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -182,16 +184,10 @@ func (p *pairs) count(usual map[rune]string, a, b rune) {
 
 // knownWords are among the most frequent words of languages in Latin and Cyrillic
 // script.
-var knownWords = func() map[string]bool {
-	list := map[string]bool{}
-	for _, w := range strings.Fields(`
+var knownWords = textindex.WordSet(`
 		the and for with that this from are not you les des une est pour dans que der die und den das mit nicht
 		los las por con una para del che per non della het een van niet och att det som til med się jest nie
-		para não com uma este sau din для что это как или при его від або так`) {
-		list[w] = true
-	}
-	return list
-}()
+		para não com uma este sau din для что это как или при его від або так`)
 
 // Which letters follow which: those pairs that are at least 0.04 % of all pairs on
 // average over the languages. Counted in translations of free software: 31 languages

@@ -113,7 +113,7 @@ func (s *Set) measure(ctx context.Context, o Options) ([]Row, error) {
 			false},
 	}
 	if o.Feedback {
-		feedback := &textindex.Feedback{Text: s.texts()}
+		feedback := &textindex.Feedback{Text: s.texts(), Weight: 0.3}
 		ways = append(ways, way{wayFeedback, func(_ context.Context, q query) (ranked, error) {
 			return find(c, q, feedback), nil
 		}, true})
