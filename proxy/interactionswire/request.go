@@ -199,12 +199,10 @@ func contentOf(b wire.Block) content {
 		return content{Type: wire.TextBlock, Text: b.Text}
 	case wire.DocumentBlock + "/text":
 		return content{Type: wire.TextBlock, Text: b.Source.Data}
-	case wire.ImageBlock + "/base64":
-		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
+	case wire.ImageBlock + "/base64", wire.DocumentBlock + "/base64":
+		return content{Type: b.Type, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.ImageBlock + "/url":
 		return content{Type: wire.ImageBlock, URI: b.Source.URL}
-	case wire.DocumentBlock + "/base64":
-		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.DocumentBlock + "/url":
 		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}
 	}

@@ -1,6 +1,7 @@
 package responseswire
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -193,17 +194,10 @@ func userPart(b wire.Block) part {
 		return part{Type: inputText, Text: b.Text}
 	case wire.DocumentBlock + "/text":
 		return part{Type: inputText, Text: b.Source.Data}
-	case wire.ImageBlock + "/base64":
-		return part{Type: inputImage, ImageURL: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
-	case wire.ImageBlock + "/url":
-		return part{Type: inputImage, ImageURL: b.Source.URL}
-	case wire.DocumentBlock + "/base64":
-		name := b.Title
-		if name == "" { // vendors tell by it what the file is
-			name = "document.pdf"
-		}
-		return part{Type: inputFile, FileName: name,
-			FileData: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
+	case wire.ImageBlock + "/base64", wire.ImageBlock + "/url":
+		return part{Type: inputImage, ImageURL: b.Source.Address()}
+	case wire.DocumentBlock + "/base64": // vendors tell by the name what the file is
+		return part{Type: inputFile, FileName: cmp.Or(b.Title, "document.pdf"), FileData: b.Source.Address()}
 	case wire.DocumentBlock + "/url":
 		return part{Type: inputFile, FileURL: b.Source.URL}
 	}

@@ -211,6 +211,14 @@ type Source struct {
 	URL       string `json:"url,omitzero"`
 }
 
+// Address is the address of s, or a data: URL that holds it.
+func (s Source) Address() string {
+	if s.Type == "url" {
+		return s.URL
+	}
+	return "data:" + s.MediaType + ";base64," + s.Data
+}
+
 // UnmarshalJSONFrom reads an object, or the text that names the source of a search result.
 func (s *Source) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {

@@ -35,10 +35,10 @@ type recordedCall struct {
 	Arguments jsontext.Value `json:"arguments"`
 }
 
-func record(messages []chatMessage) string {
+func record(messages []wire.ChatMessage) string {
 	var out strings.Builder
 	for _, m := range messages {
-		l := line{Role: m.Role, Text: m.Content.text, Omitted: m.Content.other, Call: m.ToolCallID}
+		l := line{Role: m.Role, Text: m.Content.Text(""), Omitted: noText(m.Content), Call: m.ToolCallID}
 		for _, c := range m.ToolCalls {
 			arguments := jsontext.Value(c.Function.Arguments)
 			if !arguments.IsValid() {
@@ -67,14 +67,14 @@ func (r *request) systemPrompt(n int) string {
 // prompt makes one prompt of the input: results of tools first, since they stand in
 // front.
 func (r *request) prompt() copilot.Prompt {
-	var results []chatMessage
+	var results []wire.ChatMessage
 	words := ""
 	for _, m := range r.messages[r.answered():] {
 		if m.Role == wire.RoleTool {
 			results = append(results, m)
 			continue
 		}
-		words = wire.Join("\n\n", words, strings.TrimSpace(m.Content.text))
+		words = wire.Join("\n\n", words, strings.TrimSpace(m.Content.Text("")))
 	}
 	if len(results) > 0 {
 		words = wire.Join("\n\n", resultsHead+record(results), words)
