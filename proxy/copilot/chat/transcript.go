@@ -5,7 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"mneme/proxy/copilot"
 	"mneme/proxy/wire"
 )
 
@@ -66,7 +65,7 @@ func (r *request) systemPrompt(n int) string {
 
 // prompt makes one prompt of the input: results of tools first, since they stand in
 // front.
-func (r *request) prompt() copilot.Prompt {
+func (r *request) prompt() string {
 	var results []wire.ChatMessage
 	words := ""
 	for _, m := range r.messages[r.answered():] {
@@ -79,5 +78,5 @@ func (r *request) prompt() copilot.Prompt {
 	if len(results) > 0 {
 		words = wire.Join("\n\n", resultsHead+record(results), words)
 	}
-	return copilot.Prompt{Text: words}
+	return words
 }
