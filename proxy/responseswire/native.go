@@ -175,11 +175,8 @@ func (n Native) Request(payload []byte, renamed map[string]string) ([]byte, erro
 			value = asks(own.Raw(span), value)
 		}
 		switch {
-		case value != nil && span.Exists():
-			e.Replace(span, value)
-		case value != nil && m.own == "max_output_tokens":
-			first := own.Members[0].Key.Start
-			e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"max_output_tokens":`), value, []byte(",")))
+		case value != nil && (span.Exists() || m.own == "max_output_tokens"):
+			e.Set(own.Members, m.own, value)
 		case value == nil && span.Exists():
 			removed = append(removed, m.own)
 		}

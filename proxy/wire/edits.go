@@ -49,6 +49,16 @@ func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
 	}
 }
 
+// Set changes a member of o, which has others, or adds it behind them.
+func (e *Edits) Set(o Object, name string, value []byte) {
+	if old := o.Get(name); old.Exists() {
+		e.Replace(old, value)
+		return
+	}
+	end := o[len(o)-1].Value.End
+	e.Replace(Span{end, end}, slices.Concat([]byte(","), Quote(name), []byte(":"), value))
+}
+
 // Spans are the spans of an object's members, including their names.
 func (o Object) Spans() []Span {
 	out := make([]Span, len(o))
