@@ -45,14 +45,11 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 		f := wire.ChatFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict}
 		out.Tools = append(out.Tools, wire.ChatTool{Type: functionTool, Function: f})
 	}
-	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		choice := wire.ChatTool{Type: functionTool, Function: wire.ChatFunction{Name: in.ToolChoice.Name}}
-		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
-			return Translated{}, err
-		}
-		if in.ToolChoice.DisableParallel {
-			out.ParallelToolCalls = new(bool)
-		}
+	out.ToolChoice, out.ParallelToolCalls, err = in.OpenAIChoice(func(name string) any {
+		return wire.ChatTool{Type: functionTool, Function: wire.ChatFunction{Name: name}}
+	})
+	if err != nil {
+		return Translated{}, err
 	}
 	out.MaxTokens = in.MaxTokens // the last hop renames it for vendors that use another name
 	if in.Stream {

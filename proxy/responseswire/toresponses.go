@@ -72,16 +72,10 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 		out.Tools = append(out.Tools, tool{Type: functionTool, Name: t.Name, Description: t.Description,
 			Parameters: t.InputSchema, Strict: new(t.Strict)}) // without it a vendor is strict
 	}
-	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		choice := tool{Type: functionTool, Name: in.ToolChoice.Name}
-		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
-			return out, in, nil, err
-		}
-		if in.ToolChoice.DisableParallel {
-			out.ParallelToolCalls = new(false)
-		}
-	}
-	return out, in, ignored, nil
+	out.ToolChoice, out.ParallelToolCalls, err = in.OpenAIChoice(func(name string) any {
+		return tool{Type: functionTool, Name: name}
+	})
+	return out, in, ignored, err
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that
