@@ -204,11 +204,14 @@ func (n Native) rename(renamed map[string]string) (_ Native, shorts map[string]s
 // asks is how a client asks its model to think, with the effort that the last hop has left, and in its own words about
 // what is shown of that, unless none of it may be shown.
 func asks(own, fit jsontext.Value) jsontext.Value {
+	if own.Kind() != '{' {
+		own = jsontext.Value("{}")
+	}
 	names := []string{"effort"}
 	if !gjson.GetBytes(fit, "summary").Exists() {
 		names = append(names, "summary", "generate_summary")
 	}
-	return mergeDefaults(removeMembers(fit, []string{"summary"}), removeMembers(own, names))
+	return mergeDefaults(wire.Without(fit, "summary"), wire.Without(own, names...))
 }
 
 // schemas are those of a request's tools, by their names for the model.

@@ -75,6 +75,14 @@ func (e *Edits) RemoveMembers(o Object, names ...string) {
 	}
 }
 
+// Without is an object without the named members; another value is as it was.
+func Without(v []byte, names ...string) []byte {
+	o := &Outline{Body: v}
+	var e Edits
+	e.RemoveMembers(o.Object(Span{0, len(v)}), names...)
+	return e.Apply(v)
+}
+
 // Apply returns the edited body, or body itself if there are no edits. An edit inside another one
 // is void. Of two replacements at one place the first counts, while insertions at one place all
 // apply, in their order.
