@@ -158,15 +158,7 @@ func (n Native) Request(payload []byte, renamed map[string]string) ([]byte, erro
 			continue
 		}
 		if anew == nil {
-			out, _, _, err := parameters(payload)
-			if err != nil {
-				return nil, err
-			}
-			body, err := wire.Marshal(out)
-			if err != nil {
-				return nil, err
-			}
-			if anew, err = wire.ReadOutline(body); err != nil {
+			if anew, _, _, err = parameters(payload); err != nil {
 				return nil, err
 			}
 		}

@@ -20,7 +20,7 @@ const minOutput = 16
 // ResponsesRequest translates a request of the messages dialect. Nothing is stored at the vendor. What MessagesAnswer
 // has kept of items comes back as it was, as far as the vendor takes it, see mend. Errors are those of MessagesRequest.
 func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, error) {
-	out, in, ignored, err := parameters(body)
+	o, in, ignored, err := parameters(body)
 	if err != nil {
 		return chatwire.Translated{}, err
 	}
@@ -29,38 +29,31 @@ func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, err
 		return chatwire.Translated{}, err
 	}
 	t := chatwire.Translated{Ignored: ignored, IncludeUsage: true}
-	if t.Body, err = wire.Marshal(out); err != nil {
-		return t, err
-	}
-	o, err := wire.ReadOutline(t.Body)
-	if err != nil {
-		return t, err
-	}
-	t.Body = wire.Splice(t.Body, o.Members.Get("input"), wire.Array(mend(inputs, false)))
+	t.Body = wire.Splice(o.Body, o.Members.Get("input"), wire.Array(mend(inputs, false)))
 	return t, nil
 }
 
 // parameters translates all of a request but its messages.
-func parameters(body []byte) (out request, in wire.Request, ignored []string, err error) {
+func parameters(body []byte) (o *wire.Outline, in wire.Request, ignored []string, err error) {
 	if err := wire.Unmarshal(body, &in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
-	out = request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
+	out := request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
 		Include: []string{encryptedReasoning}}
 	if s := in.System.Text("\n\n"); s != "" {
 		out.Instructions = &s
 	}
 	if out.Temperature, err = chatwire.Float("temperature", in.Temperature); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if out.TopP, err = chatwire.Float("top_p", in.TopP); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if out.Text, out.Reasoning, err = config(in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if ignored, err = chatwire.Unmapped(&in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if len(in.StopSequences) > 0 {
 		ignored = append(ignored, "stop_sequences")
@@ -75,7 +68,15 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 	out.ToolChoice, out.ParallelToolCalls, err = in.OpenAIChoice(func(name string) any {
 		return tool{Type: functionTool, Name: name}
 	})
-	return out, in, ignored, err
+	if err != nil {
+		return nil, in, nil, err
+	}
+	translation, err := wire.Marshal(out)
+	if err != nil {
+		return nil, in, nil, err
+	}
+	o, err = wire.ReadOutline(translation)
+	return o, in, ignored, err
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that
