@@ -180,10 +180,7 @@ func Think(out *wire.Request, effort string, o Options) {
 // setEffort puts an effort beside the form of the answer.
 func setEffort(out *wire.Request, effort string) {
 	config := slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))
-	if own := out.Other["output_config"]; own != nil {
-		config = slices.Concat(config[:len(config)-1], []byte(","), own[1:])
-	}
-	out.Other = map[string]jsontext.Value{"output_config": config}
+	out.Other = map[string]jsontext.Value{"output_config": wire.Merged(config, out.Other["output_config"])}
 }
 
 // history is the messages of a request that are translated.

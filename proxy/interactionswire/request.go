@@ -185,12 +185,7 @@ func (s *steps) call(b wire.Block, is jsontext.Value, afterUser bool) {
 	s.names[b.ID] = b.Name
 	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: b.Arguments()})
 	last := &s.out[len(s.out)-1]
-	gjson.ParseBytes(is).ForEach(func(name, value gjson.Result) bool {
-		if name.Str != "type" {
-			*last = slices.Concat((*last)[:len(*last)-1], []byte(","+name.Raw+":"+value.Raw+"}"))
-		}
-		return true
-	})
+	*last = wire.Merged(*last, is)
 }
 
 func contentOf(b wire.Block) content {

@@ -203,7 +203,7 @@ func asks(own, fit jsontext.Value) jsontext.Value {
 	if !gjson.GetBytes(fit, "summary").Exists() {
 		names = append(names, "summary", "generate_summary")
 	}
-	return mergeDefaults(wire.Without(fit, "summary"), wire.Without(own, names...))
+	return wire.Merged(wire.Without(fit, "summary"), wire.Without(own, names...))
 }
 
 // schemas are those of a request's tools, by their names for the model.

@@ -248,7 +248,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, mergeDefaults(is, v))
+		out = append(out, wire.Merged(is, v))
 	}
 	return out, nil
 }
@@ -265,19 +265,4 @@ func (t *items) call(b wire.Block, is jsontext.Value) item {
 		t.custom = append(t.custom, b.ID)
 	}
 	return it
-}
-
-// mergeDefaults is the object is with those members of v that it lacks.
-func mergeDefaults(is, v jsontext.Value) jsontext.Value {
-	if len(is) == len("{}") {
-		return v
-	}
-	out := slices.Clone(is[:len(is)-1])
-	gjson.ParseBytes(v).ForEach(func(name, value gjson.Result) bool {
-		if !gjson.GetBytes(is, name.Str).Exists() {
-			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
-		}
-		return true
-	})
-	return append(out, '}')
 }

@@ -3,6 +3,8 @@ package wire
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tidwall/gjson"
 )
 
 // Edits are changes to a body that are collected and applied at once. Bytes that no edit covers
@@ -81,6 +83,21 @@ func Without(v []byte, names ...string) []byte {
 	var e Edits
 	e.RemoveMembers(o.Object(Span{0, len(v)}), names...)
 	return e.Apply(v)
+}
+
+// Merged is an object with those members of another one that it lacks.
+func Merged(object, more []byte) []byte {
+	if len(object) == len("{}") {
+		return more
+	}
+	out := slices.Clone(object[:len(object)-1])
+	gjson.ParseBytes(more).ForEach(func(name, value gjson.Result) bool {
+		if !gjson.GetBytes(object, name.Str).Exists() {
+			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
+		}
+		return true
+	})
+	return append(out, '}')
 }
 
 // Apply returns the edited body, or body itself if there are no edits. An edit inside another one
