@@ -127,9 +127,9 @@ func (a *response) chunk(delta *answerMessage, finish string, u *wire.ChatUsage)
 	_, _ = a.out.Write(wire.AppendFrame(nil, "", encode(c)))
 }
 
-func encode(c completion) []byte {
-	b, err := wire.Marshal(c)
-	if err != nil { // strings and numbers always encode
+func encode(v any) []byte {
+	b, err := wire.Marshal(v)
+	if err != nil { // strings, numbers and checked JSON always encode
 		panic(err)
 	}
 	return b

@@ -55,13 +55,7 @@ type request struct {
 // sum stands for a part of a request, whatever its layout.
 type sum [sha256.Size]byte
 
-func sumOf(v any) sum {
-	b, err := wire.Marshal(v)
-	if err != nil { // strings and checked JSON always encode
-		panic(err)
-	}
-	return sha256.Sum256(b)
-}
+func sumOf(v any) sum { return sha256.Sum256(encode(v)) }
 
 // read makes a request of its bytes. Failures are a wire.Failure, or wrap
 // wire.ErrBadJSON.

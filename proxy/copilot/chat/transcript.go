@@ -45,11 +45,7 @@ func record(messages []wire.ChatMessage) string {
 			}
 			l.Calls = append(l.Calls, recordedCall{c.ID, c.Function.Name, arguments})
 		}
-		b, err := wire.Marshal(l)
-		if err != nil { // strings and checked JSON always encode
-			panic(err)
-		}
-		out.Write(b)
+		out.Write(encode(l))
 		out.WriteByte('\n')
 	}
 	return out.String()
