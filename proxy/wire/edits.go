@@ -90,9 +90,10 @@ func Merged(object, more []byte) []byte {
 	if len(object) == len("{}") {
 		return more
 	}
-	out := slices.Clone(object[:len(object)-1])
+	o := &Outline{Body: object}
+	have, out := o.Object(Span{0, len(object)}), slices.Clone(object[:len(object)-1])
 	gjson.ParseBytes(more).ForEach(func(name, value gjson.Result) bool {
-		if !gjson.GetBytes(object, name.Str).Exists() {
+		if have.Index(name.Str) < 0 {
 			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
 		}
 		return true
