@@ -3,8 +3,6 @@ package sanitize
 import (
 	"bytes"
 	"slices"
-	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -159,48 +157,24 @@ func textOf(raw []byte) string { return string(unquoted(raw)) }
 
 // unquoted is textOf without a copy where the string has no escapes.
 func unquoted(raw []byte) []byte {
-	if !isText(raw) {
-		return nil
-	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
-	}
-	var s string
-	// Every value was parsed before, and invalid Unicode is not an error.
-	_ = wire.Unmarshal(raw, &s)
-	return []byte(s)
+	o := wire.Outline{Body: raw}
+	text, _ := o.Unquoted(wire.Span{End: len(raw)})
+	return text
 }
 
 // isText reports whether a raw value is a non-empty string.
 func isText(raw []byte) bool { return len(raw) > 2 && raw[0] == '"' }
 
-// blank reports whether a raw value is a string of white space only. It does not decode long texts.
+// blank reports whether a raw value is a string of white space only. It does not decode what begins with a word.
 func blank(raw []byte) bool {
 	if len(raw) < 2 || raw[0] != '"' {
 		return false
 	}
-	for i := 1; i < len(raw)-1; i++ {
-		switch c := raw[i]; {
-		case c == ' ':
-		case c == '\\' && strings.IndexByte("nrtf", raw[i+1]) >= 0:
-			i++
-		case c == '\\' && raw[i+1] == 'u':
-			// No white space is a surrogate pair.
-			if r, _ := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16); !unicode.IsSpace(rune(r)) {
-				return false
-			}
-			i += 5
-		case c >= utf8.RuneSelf:
-			r, size := utf8.DecodeRune(raw[i:])
-			if !unicode.IsSpace(r) {
-				return false
-			}
-			i += size - 1
-		default:
-			return false
-		}
+	text := bytes.TrimLeft(raw[1:len(raw)-1], " ")
+	if r, _ := utf8.DecodeRune(text); len(text) > 0 && r != '\\' && !unicode.IsSpace(r) {
+		return false
 	}
-	return true
+	return len(bytes.TrimSpace(unquoted(raw))) == 0
 }
 
 // hasBlankText reports whether a raw value may contain a blank "text". It searches instead of
