@@ -102,7 +102,7 @@ func (r *request) fillSystem() {
 
 // withoutBlankTexts is removeElements for blank texts.
 func withoutBlankTexts(raw []byte) (rest []byte, removed bool) {
-	if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
+	if len(raw) == 0 || raw[0] != '[' || !mayBeBlank().Match(raw) {
 		return raw, false
 	}
 	return removeElements(raw, isBlankText)

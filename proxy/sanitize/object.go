@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/wire"
 )
 
@@ -177,22 +178,5 @@ func blank(raw []byte) bool {
 	return len(bytes.TrimSpace(unquoted(raw))) == 0
 }
 
-// hasBlankText reports whether a raw value may contain a blank "text". It searches instead of
-// parsing, so that most values need not be parsed again.
-func hasBlankText(raw []byte) bool {
-	name := []byte(`"text"`)
-	for {
-		i := bytes.Index(raw, name)
-		if i < 0 {
-			return false
-		}
-		raw = bytes.TrimLeft(raw[i+len(name):], " \t\r\n")
-		if len(raw) == 0 || raw[0] != ':' {
-			continue
-		}
-		rest := bytes.TrimLeft(raw[1:], " \t\r\n")
-		if len(rest) > 1 && rest[0] == '"' && (rest[1] == '"' || rest[1] == ' ' || rest[1] == '\\' || rest[1] >= 0x80) {
-			return true
-		}
-	}
-}
+// mayBeBlank matches a member "text" that may be blank. It is searched for so that most values need not be parsed again.
+var mayBeBlank = lazyregexp.New(`"text"[ \t\r\n]*:[ \t\r\n]*"(?:["\\ ]|[^\x00-\x7f])`)
