@@ -154,14 +154,7 @@ func array(body []byte, span wire.Span, n int, items []item) []byte {
 }
 
 // textOf is the value of a raw string; empty for any other value.
-func textOf(raw []byte) string { return string(unquoted(raw)) }
-
-// unquoted is textOf without a copy where the string has no escapes.
-func unquoted(raw []byte) []byte {
-	o := wire.Outline{Body: raw}
-	text, _ := o.Unquoted(wire.Span{End: len(raw)})
-	return text
-}
+func textOf(raw []byte) string { return string(wire.Unquoted(raw)) }
 
 // isText reports whether a raw value is a non-empty string.
 func isText(raw []byte) bool { return len(raw) > 2 && raw[0] == '"' }
@@ -175,7 +168,7 @@ func blank(raw []byte) bool {
 	if r, _ := utf8.DecodeRune(text); len(text) > 0 && r != '\\' && !unicode.IsSpace(r) {
 		return false
 	}
-	return len(bytes.TrimSpace(unquoted(raw))) == 0
+	return len(bytes.TrimSpace(wire.Unquoted(raw))) == 0
 }
 
 // mayBeBlank matches a member "text" that may be blank. It is searched for so that most values need not be parsed again.

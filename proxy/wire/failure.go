@@ -195,13 +195,7 @@ func statusOf(f Failure, number int) int {
 	return cmp.Or(status, http.StatusBadGateway)
 }
 
-func unquote(v jsontext.Value) string {
-	var s string
-	if json.Unmarshal(v, &s, lenient) != nil {
-		return ""
-	}
-	return s
-}
+func unquote(v jsontext.Value) string { return string(Unquoted(v)) }
 
 // Clip cuts a text at n bytes, at a character, and marks the cut.
 func Clip(s string, n int) string {
