@@ -129,7 +129,7 @@ func (b *grownBlock) json() jsontext.Value {
 		set("signature", b.signature)
 	}
 	if len(b.input) > 0 {
-		set("input", InputObject(unquote(slices.Concat([]byte(`"`), b.input, []byte(`"`)))))
+		set("input", InputObject(stringOf(slices.Concat([]byte(`"`), b.input, []byte(`"`)))))
 	}
 	if len(b.citations) > 0 {
 		var citations []jsontext.Value
